@@ -27,7 +27,8 @@ func TestAAEPConformance(t *testing.T) {
 		ok(t, err)
 		ok(t, os.WriteFile(filepath.Join(policies, filepath.Base(name)), text, 0o600))
 	}
-	s := startWith(t, t.TempDir(), []string{"COUNTERSIGN_CONFIRMATION_REPLIERS=acme-subscriber"}, "--policy", policies)
+	s := start(t, "--policy", policies)
+	s.run(t, "publisher", "put", filepath.Join(root, "examples/aaep-producer/front-end.json")).want(t, 0)
 	g := s.gateway(t)
 	program := buildProducer(t)
 	patient, hasty := s.producer(t, program), s.producer(t, program, "-patience", "1s")

@@ -29,7 +29,7 @@ spec:
 // through `serve`, as a URL and as a command: no check that passes alone fails through the gate. make
 // adapters installs the suite.
 func TestMCPConformance(t *testing.T) {
-	suite := filepath.Join(os.Getenv("COUNTERSIGN_ADAPTERS"), "mcp-conformance/node_modules")
+	suite := filepath.Join(os.Getenv(adaptersEnv), "mcp-conformance/node_modules")
 	if _, err := os.Stat(filepath.Join(suite, "@modelcontextprotocol/conformance")); err != nil {
 		t.Skip("COUNTERSIGN_ADAPTERS names no installed conformance suite of MCP: make adapters")
 	}

@@ -42,8 +42,11 @@ type Parsed struct {
 	reached     reach // of a registration
 }
 
-// reach says through which gateway a publisher is reached; the zero value says nothing.
-type reach struct{ publisher, gateway string }
+// reach says what a registration does beside the manifest; the zero value says nothing.
+type reach struct {
+	publisher, gateway string // the gateway through which it is reached
+	answers            bool   // its replies to confirmations count in the tenant
+}
 
 // documentKinds maps the member schema of a document to its schema here and to its reader.
 var documentKinds = map[string]struct {
@@ -148,14 +151,15 @@ func readRegistration(data []byte) (Parsed, error) {
 		Agents    []string     `json:"agents"`
 		FailMode  string       `json:"fail_mode"`
 		Gateway   string       `json:"gateway"`
+		Answers   bool         `json:"answers_confirmations"`
 		Manifest  *manifestDoc `json:"manifest"`
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Parsed{}, errors.New("publisher: the registration cannot be read")
 	}
 	p := Parsed{Kind: KindRegistration, Name: KindRegistration + "." + keyToken(r.Publisher)}
-	if r.Gateway != "" {
-		p.reached = reach{r.Publisher, r.Gateway}
+	if r.Gateway != "" || r.Answers {
+		p.reached = reach{r.Publisher, r.Gateway, r.Answers}
 	}
 	if r.Manifest == nil { // it says how the publisher is reached, and nothing about its events
 		if len(r.Profiles)+len(r.Agents) > 0 || r.FailMode != "" {
@@ -276,15 +280,27 @@ func (p Parsed) Aliases() (list []Alias) {
 	return list
 }
 
+func (r reach) summary() string {
+	var says []string
+	if r.gateway != "" {
+		says = append(says, "is reached through the gateway "+r.gateway)
+	}
+	if r.answers {
+		says = append(says, "answers confirmations")
+	}
+	if says == nil {
+		return ""
+	}
+	return "publisher " + r.publisher + " " + strings.Join(says, " and ")
+}
+
 // Summary describes a document in a few words.
 func (p Parsed) Summary() string {
 	switch d := p.declaration; {
 	case p.Kind == KindTools:
 		return fmt.Sprintf("%d tools, %d aliases", len(p.tools), len(p.Aliases()))
-	case d == nil && p.reached.gateway != "":
-		return "publisher " + p.reached.publisher + " is reached through the gateway " + p.reached.gateway
 	case d == nil:
-		return ""
+		return p.reached.summary()
 	case d.Publisher == "":
 		return "events that say they are from " + d.Source
 	default:

@@ -44,6 +44,7 @@ type tenant struct {
 	families      map[string]*Declaration
 	registrations map[string]map[string]*Declaration // by publisher and family
 	gateways      map[string]string                  // by publisher
+	repliers      []string                           // publishers that answer confirmations, sorted
 }
 
 // scopedName is a name as one publisher sends it, or, with publisher "", every publisher.
@@ -104,7 +105,7 @@ func (s *Set) compileTenant(docs []Document) *tenant {
 			err = t.addDeclaration(p)
 		}
 		if err == nil {
-			err = t.addGateway(p.reached)
+			err = t.addReach(p.reached)
 		}
 		if err != nil {
 			s.list[len(s.list)-1].Error = truncateError(err.Error())
@@ -143,8 +144,11 @@ func (t *tenant) addDeclaration(p Parsed) error {
 	return nil
 }
 
-// addGateway adds the gateway through which a publisher is reached.
-func (t *tenant) addGateway(r reach) error {
+// addReach adds the gateway through which a publisher is reached, and whether it answers confirmations.
+func (t *tenant) addReach(r reach) error {
+	if at, known := slices.BinarySearch(t.repliers, r.publisher); r.answers && !known {
+		t.repliers = slices.Insert(t.repliers, at, r.publisher)
+	}
 	if r.gateway == "" {
 		return nil
 	}
@@ -274,6 +278,15 @@ func (s *Set) Gateway(tenant, source string) string {
 		return ""
 	}
 	return t.gateways[source]
+}
+
+// Repliers are the publishers of a tenant that are registered as answering confirmations, sorted.
+func (s *Set) Repliers(tenant string) []string {
+	t := s.tenantByName(tenant)
+	if s.unusableErr != nil || t == nil || t.err != nil {
+		return nil
+	}
+	return t.repliers
 }
 
 // Agents implements Registry.

@@ -3,7 +3,8 @@
 // runs, and its user before what cannot be undone. Its model is a table (scripts.go); what a real agent
 // would take over is session.go and gateway.go.
 //
-//	COUNTERSIGN_CONFIRMATION_REPLIERS=acme-subscriber countersign up --ready-file ready.json --policy DIR &
+//	countersign up --ready-file ready.json --policy DIR &
+//	countersign publisher put examples/aaep-producer/front-end.json --ready-file ready.json
 //	go run ./examples/aaep-producer -ready ready.json
 //
 // DIR holds policies for find_flights and book_flight, such as those of examples/policies/assistant and

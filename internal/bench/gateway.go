@@ -59,7 +59,7 @@ func (c *gatewayCmd) Run(ctx context.Context, io ui.Stdio) error {
 		if err := c.admissions(ctx, io, b, ready); err != nil {
 			return err
 		}
-		return c.streams(ctx, io, b, ready)
+		return c.streams(ctx, io, b, p)
 	})
 }
 
@@ -92,12 +92,14 @@ func (c *gatewayCmd) admissions(ctx context.Context, io ui.Stdio, b *loadBench, 
 }
 
 // streams measures idle streams, and events that go to many.
-func (c *gatewayCmd) streams(ctx context.Context, io ui.Stdio, b *loadBench, ready target.Ready) error {
+func (c *gatewayCmd) streams(ctx context.Context, io ui.Stdio, b *loadBench, p *pipeline.Pipeline) error {
+	ready := p.Ready()
 	for _, step := range []struct {
 		wanted  int
 		measure func() (gatewayResult, error)
 	}{
 		{c.Subscribers, func() (gatewayResult, error) { return idleStreams(ctx, ready, c.Subscribers) }},
+		{c.Subscribers, func() (gatewayResult, error) { return idleStreamsOverTLS(ctx, p, c.Subscribers) }},
 		{c.Fanout, func() (gatewayResult, error) { return fanoutFloor(ctx, c.Fanout, c.Events) }},
 		{c.Fanout, func() (gatewayResult, error) { return fanout(ctx, b, ready, c.Fanout, c.Events) }},
 	} {

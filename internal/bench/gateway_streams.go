@@ -74,7 +74,7 @@ func subscribe(ctx context.Context, ready target.Ready, n int) (list []subscribe
 	}
 	request := "GET /v1/follow/decisions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + ready.Roles[target.Subscriber].Token + "\r\n\r\n"
 	for range n {
-		s, err := dialStream(ctx, u.Host, request)
+		s, err := dialStream(ctx, u, request)
 		if err != nil {
 			closeAll(list)
 			return nil, err
@@ -84,8 +84,14 @@ func subscribe(ctx context.Context, ready target.Ready, n int) (list []subscribe
 	return list, nil
 }
 
-func dialStream(ctx context.Context, host, request string) (subscriber, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+func dialStream(ctx context.Context, at *url.URL, request string) (subscriber, error) {
+	dial := func(ctx context.Context, host string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", host)
+	}
+	if at.Scheme == "https" {
+		dial = dialTLS
+	}
+	conn, err := dial(ctx, at.Host)
 	if err != nil {
 		return subscriber{}, err
 	}

@@ -178,8 +178,11 @@ func (p *Pipeline) Ready() target.Ready {
 	return r
 }
 
-// Service is the user of a role in the services' account.
+// Service is the user of a role in the services' account, or of the gateway.
 func (p *Pipeline) Service(r streams.Role) streams.User {
+	if r == streams.RoleGateway {
+		return p.currentState().usual(p.opt.Tenant, r)
+	}
 	return p.currentState().serviceUser(string(r))
 }
 

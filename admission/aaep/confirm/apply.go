@@ -144,7 +144,7 @@ func (l *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time)
 	case r.Time.IsZero() || !r.Time.Before(q.publisherDeadline) || !at.Before(q.brokerDeadline):
 	case strings.HasPrefix(strings.ToLower(strings.TrimSpace(r.DecidedBy)), autoDecider):
 	case r.Decision == "accept" && q.accepts && r.ModifiedAction == nil:
-		q.stage, q.answeredAt = accepted, at
+		q.stage, q.answeredAt, q.answeredBy = accepted, at, k.source
 	case r.Decision == "accept" && q.accepts, r.Decision == "reject" && q.rejects:
 		q.stage, q.answeredAt = declined, at
 	}
@@ -152,10 +152,11 @@ func (l *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time)
 
 // pendingQuestion finds the question that a publisher's answer is for.
 func (l *Store) pendingQuestion(k sourceKey, token string) *question {
-	if len(l.opts.Repliers) == 0 {
+	repliers := l.opts.repliersOf(k.tenant)
+	if len(repliers) == 0 {
 		return l.byID[questionID(k, token)]
 	}
-	if !slices.Contains(l.opts.Repliers, k.source) {
+	if !slices.Contains(repliers, k.source) {
 		return nil
 	}
 	var found *question

@@ -57,10 +57,25 @@ const (
 // Options say which publishers may answer.
 type Options struct {
 	Space subject.Space
-	// Repliers are the publishers with answers that count, for every publisher of their tenant.
-	// Without any, a publisher's answers count for its own questions: any client that can
-	// publish as the runtime can then answer in the user's place.
-	Repliers []string
+	// Repliers are the publishers of a tenant with answers that count, for every publisher of it. Without any,
+	// a publisher's answers count for its own questions: any client that can publish as the runtime can then
+	// answer in the user's place. It may be nil, and its answer may change.
+	Repliers func(tenant string) []string
+}
+
+func (o Options) repliersOf(tenant string) []string {
+	if o.Repliers == nil {
+		return nil
+	}
+	return o.Repliers(tenant)
+}
+
+// mayAnswer reports whether a publisher's answers count for the questions of another one of its tenant.
+func (o Options) mayAnswer(asks sourceKey, replier string) bool {
+	if list := o.repliersOf(asks.tenant); len(list) > 0 {
+		return slices.Contains(list, replier)
+	}
+	return asks.source == replier
 }
 
 // handledTypes are the event types that Apply reads, as in subjects.
@@ -84,7 +99,7 @@ func (o Options) Subjects() []string {
 // ReplySubjects are the usual subjects of answers to an invocation's questions: without a
 // session, as replies have none, or with the session of the question.
 func (o Options) ReplySubjects(i call.Invocation) []string {
-	repliers := o.Repliers
+	repliers := o.repliersOf(i.Tenant)
 	if len(repliers) == 0 {
 		repliers = []string{i.Source}
 	}
@@ -134,6 +149,7 @@ func (l *Store) Confirmation(i call.Invocation) call.Confirmation {
 	if s == nil {
 		return call.Confirmation{}
 	}
+	s = l.withoutStrangers(src.key, s)
 	if q := s.questionFor(i.ToolCallID); q != nil {
 		return q.toConfirmation(i)
 	}
@@ -141,6 +157,25 @@ func (l *Store) Confirmation(i call.Invocation) call.Confirmation {
 		return call.Confirmation{}
 	}
 	return s.inferConfirmation(i)
+}
+
+// withoutStrangers is a session in which an acceptance counts only if its publisher may answer still: who may was
+// perhaps another one when the answer came.
+func (l *Store) withoutStrangers(k sourceKey, s *sessionState) *sessionState {
+	strange := func(q *question) bool { return q.stage == accepted && !l.opts.mayAnswer(k, q.answeredBy) }
+	if !slices.ContainsFunc(s.questions, strange) {
+		return s
+	}
+	clean := &sessionState{awaiting: s.awaiting}
+	for _, q := range s.questions {
+		if strange(q) {
+			open := *q
+			open.stage = pending
+			q = &open
+		}
+		clean.questions = append(clean.questions, q)
+	}
+	return clean
 }
 
 // questionFor returns the latest question that names a call; earlier ones do not count.

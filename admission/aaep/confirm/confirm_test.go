@@ -31,7 +31,7 @@ type tape struct {
 }
 
 func newTape(t testing.TB, repliers ...string) *tape {
-	return &tape{t: t, l: New(Options{Repliers: repliers}), now: start}
+	return &tape{t: t, l: New(Options{Repliers: func(string) []string { return repliers }}), now: start}
 }
 
 // at lets the broker's time pass.
@@ -176,6 +176,32 @@ func TestRepliers(t *testing.T) {
 	}
 }
 
+// Who may answer is the tenant's own business, and may change: an acceptance counts only while its publisher may answer.
+func TestRepliersChange(t *testing.T) {
+	desks := map[string][]string{"globex": {"rt1"}}
+	p := newTape(t)
+	p.l = New(Options{Repliers: func(tenant string) []string { return desks[tenant] }})
+	p.ask("rpl_1", about("call_1"))
+	p.reply("rpl_1", "accept")
+	status := func(want call.ConfirmationStatus, what string) {
+		t.Helper()
+		if c := p.grave(); c.Status != want {
+			t.Errorf("%s: %+v", what, c)
+		}
+	}
+	status(call.ConfirmationAccepted, "the runtime's own answer, in a tenant that says nothing")
+	desks["acme"] = []string{"desk"}
+	status(call.ConfirmationPending, "the same answer, once the tenant has a front end")
+	p.ask("rpl_2", about("call_1"))
+	p.replyOf("desk", "rpl_2", "accept")
+	status(call.ConfirmationAccepted, "the front end's answer")
+	desks["acme"] = []string{"kiosk"}
+	status(call.ConfirmationPending, "the same answer, once it is another front end")
+	p.replyOf("kiosk", "rpl_1", "accept")
+	delete(desks, "acme")
+	status(call.ConfirmationPending, "without a front end again")
+}
+
 func TestSubjects(t *testing.T) {
 	o := Options{Space: subject.Space{Prefix: "x"}}
 	if s := o.Subjects(); len(s) != len(handledTypes) || s[0] != "x.events.*.*.aaep.*.agent.awaiting.confirmation" || s[1] != "x.events.*.*.aaep.*.confirmation.reply" {
@@ -185,7 +211,7 @@ func TestSubjects(t *testing.T) {
 	if got := o.ReplySubjects(i); strings.Join(got, " ") != "x.events.acme.rt1.aaep.~.confirmation.reply x.events.acme.rt1.aaep.sess_1.confirmation.reply" {
 		t.Error(got)
 	}
-	o.Repliers = []string{"a", "b"}
+	o.Repliers = func(string) []string { return []string{"a", "b"} }
 	if got := o.ReplySubjects(i); len(got) != 4 {
 		t.Error(got)
 	}

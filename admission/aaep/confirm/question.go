@@ -28,6 +28,7 @@ type question struct {
 	brokerDeadline    time.Time // by the broker's clock
 	stage             stage
 	answeredAt        time.Time // by the broker's clock
+	answeredBy        string    // publisher; of an acceptance
 	used              bool
 
 	call, tool string // named by the question; "" if none

@@ -51,8 +51,7 @@ type Flags struct {
 	IngestFlags
 	// Observe has no environment variable: a variable that a process inherits must not take
 	// enforcement away.
-	Observe  []string `name:"observe" help:"Tenants in mode observe: verdicts of their policies are recorded, and nothing is refused for them. Each tenant is named; there is no pattern for all." placeholder:"TENANT"`
-	Repliers []string `name:"confirmation-repliers" help:"Publishers whose replies to AAEP confirmations count in their tenant (default: each publisher's own)." env:"COUNTERSIGN_CONFIRMATION_REPLIERS"`
+	Observe []string `name:"observe" help:"Tenants in mode observe: verdicts of their policies are recorded, and nothing is refused for them. Each tenant is named; there is no pattern for all." placeholder:"TENANT"`
 }
 
 // Main is the service's main function; it returns the exit code.

@@ -44,7 +44,7 @@ type confirmationStore struct {
 }
 
 func newConfirmationStore(s *service) *confirmationStore {
-	c := &confirmationStore{s: s, opts: confirm.Options{Space: s.space, Repliers: s.flags.Repliers}, lookback: confirm.Horizon}
+	c := &confirmationStore{s: s, opts: confirm.Options{Space: s.space, Repliers: s.publishers.repliers}, lookback: confirm.Horizon}
 	c.reset()
 	return c
 }

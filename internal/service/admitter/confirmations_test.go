@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -77,13 +77,6 @@ func verdictOn(tb testing.TB, nc *nats.Conn, body []byte) string {
 		words = append(words, r.Code)
 	}
 	return strings.Join(words, " ")
-}
-
-func serveWith(tb testing.TB, n *servicetest.NATS, change func(*Flags)) *servicetest.Service {
-	tb.Helper()
-	f := flags(n)
-	change(&f)
-	return servicetest.Run(tb, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }).AwaitReady()
 }
 
 const (
@@ -175,18 +168,23 @@ func allowedAfterReply(t *testing.T, n *servicetest.NATS) (yes int) {
 	return yes
 }
 
-// Where a deployment tells producer and user apart, only the user's publisher
-// answers.
+// Where a tenant's registrations tell producer and user apart, only the user's publisher answers, after a restart of the
+// admitter too: it knows the registrations before it reads the answers.
 func TestConfirmationRepliers(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	put(t, n, "pay.yaml", []byte(payPolicy))
-	serveWith(t, n, func(f *Flags) { f.Repliers = []string{"rt2"} })
+	const front = `{"schema": "https://schemas.countersign.dev/countersign/publisher-registration/v1", "publisher": "rt2", "answers_confirmations": true}`
+	_, err := bucket(t, n, "operator", streams.BucketPublishers).Put(t.Context(), publisher.Key(servicetest.Tenant, "registration.rt2"), []byte(front))
+	servicetest.OK(t, err)
+	s := serve(t, n)
 	nc := n.Conn(servicetest.Runtime)
 	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"), answerTo(t, servicetest.Runtime, "rpl_1", "accept"))
 	servicetest.Eventually(t, "the question is known, and the runtime's own answer does not count", func() bool {
 		return strings.Contains(verdictOn(t, nc, transfer(t, "call_1")), "ask confirmation_required high_risk_unconfirmed confirmation_pending")
 	})
 	n.Publish("rt2", answerTo(t, "rt2", "rpl_1", "accept"))
+	servicetest.OK(t, s.Stop())
+	serve(t, n)
 	if got := verdictOn(t, nc, transfer(t, "call_1")); got != accepted {
 		t.Error(got)
 	}

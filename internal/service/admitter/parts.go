@@ -52,10 +52,11 @@ var (
 // that it depends on.
 const maxAttempts = 8
 
-// newStores lists all stores in the order in which they reserve.
+// newStores lists all stores in the order in which they start and reserve. Who may answer a confirmation must be known
+// before the confirmations are read.
 func (s *service) newStores() []stateStore {
 	return []stateStore{
-		s.rates, newConfirmationStore(s), newApprovalStore(s), newMandateStore(s), newSpendLedger(s), s.publishers}
+		s.publishers, s.rates, newConfirmationStore(s), newApprovalStore(s), newMandateStore(s), newSpendLedger(s)}
 }
 
 func (s *service) startStores(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {

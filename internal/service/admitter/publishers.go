@@ -43,6 +43,14 @@ func (p *publisherStore) reachedThrough(tenant, name, gateway string) bool {
 	return set != nil && gateway != "" && set.Gateway(tenant, name) == gateway
 }
 
+// repliers are the publishers of a tenant that answer its confirmations; none if nothing is declared.
+func (p *publisherStore) repliers(tenant string) []string {
+	if set := p.set.Load(); set != nil {
+		return set.Repliers(tenant)
+	}
+	return nil
+}
+
 // load leaves Publishers nil while nothing is declared.
 func (p *publisherStore) load(_ admission.Request, in *admission.Inputs) {
 	if set := p.set.Load(); set != nil {
