@@ -100,6 +100,7 @@ var codex = Agent{
 	Past: []string{
 		"a hook whose exact definition is not trusted (/hooks) is skipped without a word",
 		"a hook that hangs past its time-out lets the call run, and so does one that ends with exit code 0 and no answer; no setting closes that",
+		"what it writes to a command that runs (write_stdin) raises no event; codex features disable unified_exec_tty closes that",
 		"hosted tools such as web search raise no event",
 	},
 }

@@ -9,7 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +44,11 @@ func TestAgentsCalls(t *testing.T) {
 			a.findForLong(t)
 			behindCut := *s()
 			behindCut.ready = cutOff(t, behindCut.ready, "allowed-cut")
-			testCalls(t, behindCut.hook(t, a.name, "4s"), a)
+			h := behindCut.hook(t, a.name, "4s")
+			testCalls(t, h, a)
+			if a.name == codex.name && os.Getenv(agentsEnv) != "" {
+				testCodexTerminals(t, h)
+			}
 		})
 	}
 }
@@ -103,6 +110,44 @@ func testCalls(t *testing.T, h hooked, a codingAgent) {
 		t.Log(out)
 	}
 }
+
+// What Codex writes to a shell that was allowed does not reach its hooks. The doctor says so, and how to close it: then
+// nothing is written.
+func testCodexTerminals(t *testing.T, h hooked) {
+	env := append(slices.Clone(h.env), "PATH="+filepath.Join(agentsDir(t), "codex/node_modules/.bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	h.env = env
+	const hint = "codex features disable unified_exec_tty"
+	if out := h.countersign(t, "hook", "doctor", codex.name).want(t, 1).out; !strings.Contains(lineWith(out, "what codex says"), hint) {
+		t.Errorf("doctor: %s", out)
+	}
+	a, dir := codex, t.TempDir()
+	a.prepare = func(t *testing.T, h hooked, server string) {
+		codex.prepare(t, h, server)
+		off := exec.Command(codex.find(t), strings.Fields(hint)[1:]...)
+		off.Env = env
+		command(t, off).want(t, 0)
+	}
+	m := &model{turns: []turn{
+		{{tool: "exec_command", input: object{"cmd": "ls; exec bash", "tty": true, "yield_time_ms": 300}}},
+		{{tool: "write_stdin", input: object{"session_id": 0, "chars": "touch forbidden\n"}}},
+		{{tool: "exec_command", input: object{"cmd": "ls; exec bash", "yield_time_ms": 300}}},
+	}}
+	m.between = func(n int, result string) {
+		if id := terminalInText.FindStringSubmatch(result); n == 1 && id != nil {
+			m.turns[1][0].input["session_id"] = json.Number(id[1])
+		}
+	}
+	results := h.drive(t, a, dir, m)
+	if _, err := os.Stat(filepath.Join(dir, "forbidden")); err == nil || !strings.Contains(results[2], "exited") {
+		t.Errorf("what was written to a shell ran, or it waits for input: %v; the model was told %q", err, results)
+	}
+	if out := h.countersign(t, "hook", "doctor", codex.name).want(t, 1).out; !strings.Contains(lineWith(out, "what codex says"), "/hooks") { // nobody trusts them here
+		t.Errorf("doctor: %s", out)
+	}
+}
+
+// terminalInText is how Codex names a command that runs.
+var terminalInText = regexp.MustCompile(`session ID (\d+)`)
 
 // told holds what a model was told of its calls against a part of each text; an empty one is a call that ran.
 func told(t *testing.T, whose string, results []string, want ...string) {

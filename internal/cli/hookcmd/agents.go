@@ -96,8 +96,9 @@ var installations = []installation{
 			}
 			return map[string]any{"hooks": []any{shellHandler(command)}}
 		},
-		closes:  closesInShell,
-		after:   "open /hooks in Codex and trust the hooks: until then, and after every change, Codex skips them without a word",
+		closes: closesInShell,
+		after: "run codex features disable " + codexTerminals + ": what Codex writes to a command that runs does not reach the gate\n" +
+			"next: open /hooks in Codex and trust the hooks: until then, and after every change, Codex skips them without a word",
 		program: "codex", ask: askCodex,
 		open: "what another user of this configuration, or another project, trusts",
 	},

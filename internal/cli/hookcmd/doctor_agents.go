@@ -3,6 +3,7 @@ package hookcmd
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,8 +88,16 @@ type codexHook struct {
 	Trust   string `json:"trustStatus"`
 }
 
-// askCodex asks Codex' app server which hooks it trusts here: it skips the others without a word.
+// codexTerminals is the feature by which Codex runs commands in terminals. What it writes to one later (write_stdin)
+// raises no event: a shell that was allowed runs whatever it is given. Other commands have no input.
+const codexTerminals = "unified_exec_tty"
+
+// askCodex asks Codex whether it runs commands in terminals, and its app server which hooks it trusts here: it skips the
+// others without a word.
 func askCodex(ctx context.Context, program, command string) (string, error) {
+	if err := terminalsOff(ctx, program); err != nil {
+		return "", err
+	}
 	hooks, err := listCodexHooks(ctx, program)
 	if err != nil {
 		return "", fmt.Errorf("%w: its app server does not list the hooks: %w", errNotAsked, err)
@@ -106,7 +115,21 @@ func askCodex(ctx context.Context, program, command string) (string, error) {
 	if !gate {
 		return "", errors.New("no hook that it lists for this directory runs the gate before a tool")
 	}
-	return "the gate's hooks are trusted", nil
+	return "the gate's hooks are trusted, and commands have no input", nil
+}
+
+func terminalsOff(ctx context.Context, program string) error {
+	out, err := exec.CommandContext(ctx, program, "features", "list").Output()
+	for line := range strings.Lines(string(out)) {
+		switch f := strings.Fields(line); {
+		case len(f) < 2 || f[0] != codexTerminals:
+		case f[len(f)-1] == "false":
+			return nil
+		default:
+			return errors.New("what it writes to a command that runs (write_stdin) does not reach the gate: run codex features disable " + codexTerminals)
+		}
+	}
+	return fmt.Errorf("%w: its features do not say whether commands have input: %w", errNotAsked, cmp.Or(err, errors.New("no "+codexTerminals)))
 }
 
 func listCodexHooks(ctx context.Context, program string) ([]codexHook, error) {

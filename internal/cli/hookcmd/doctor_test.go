@@ -54,14 +54,25 @@ func TestAskCodex(t *testing.T) {
 		"reports alone":     {[]string{hook("postToolUse", gate, "trusted", true)}, "no hook"},
 	} {
 		answer := `{"id":2,"result":{"data":[{"hooks":[` + strings.Join(c.hooks, ",") + `]}]}}`
-		detail, err := askCodex(t.Context(), script(t, "echo '{\"id\":1,\"result\":{}}'\ncat <<'END'\n"+answer+"\nEND\nexec cat >/dev/null"), gate)
+		detail, err := askCodex(t.Context(), script(t, terminals("false")+"echo '{\"id\":1,\"result\":{}}'\ncat <<'END'\n"+answer+"\nEND\nexec cat >/dev/null"), gate)
 		if c.want == "ok" && err != nil || c.want != "ok" && (err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, errNotAsked)) {
 			t.Errorf("%s: %q, %v, want %s", name, detail, err, c.want)
 		}
 	}
-	if _, err := askCodex(t.Context(), script(t, "echo hello"), gate); !errors.Is(err, errNotAsked) {
+	if _, err := askCodex(t.Context(), script(t, terminals("false")+"echo hello"), gate); !errors.Is(err, errNotAsked) {
 		t.Errorf("an app server that ends: %v", err)
 	}
+	if _, err := askCodex(t.Context(), script(t, terminals("true")+"echo hello"), gate); err == nil || !strings.Contains(err.Error(), "codex features disable unified_exec_tty") {
+		t.Errorf("commands in terminals: %v", err)
+	}
+	if _, err := askCodex(t.Context(), script(t, "echo unified_exec stable true"), gate); !errors.Is(err, errNotAsked) {
+		t.Errorf("features that do not say: %v", err)
+	}
+}
+
+// terminals is the beginning of a script in the place of Codex that answers for its features.
+func terminals(value string) string {
+	return "[ \"$1\" != features ] || { echo 'unified_exec stable true'; echo 'unified_exec_tty  under development  " + value + "'; exit; }\n"
 }
 
 // A plugin that OpenCode does not load is named: its calls run.
