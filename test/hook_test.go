@@ -125,6 +125,7 @@ func TestHook(t *testing.T) {
 	if got := h.before(t, "c6", "touch asked"); !strings.Contains(got, "Workflow") {
 		t.Errorf("an approval was used twice: %s", got)
 	}
+	h.countersign(t, "hook", "install", "claude-code", "--budget", "20s").want(t, 0) // for a busy machine
 	out := h.waits(t, "c7", "touch asked and waited for")
 	open := h.waiting(t)
 	h.run(t, "approvals", "approve", open[len(open)-1], "--yes").want(t, 0)
