@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,12 @@ func TestHookCline(t *testing.T) {
 	}
 	if out := h.countersign(t, "hook", "doctor", "cline").want(t, 0).out; !strings.Contains(out, "refused by the admitter") || !strings.Contains(out, "not checked in the agent") {
 		t.Errorf("doctor: %s", out)
+	}
+	memory := filepath.Join(h.home, "state/countersign/hook")
+	ok(t, os.MkdirAll(filepath.Dir(memory), 0o700))
+	ok(t, os.WriteFile(memory, nil, 0o600))
+	if out := h.countersign(t, "hook", "doctor", "gemini").out; !strings.Contains(out, "memory of calls: mkdir "+memory) {
+		t.Errorf("doctor without a memory of calls: %s", out)
 	}
 	if waits := h.waiting(t); len(waits) != 0 {
 		t.Errorf("the doctor leaves what waits for a person: %q", waits)

@@ -201,7 +201,7 @@ func (c gateConfig) refusesProbe(ctx context.Context, gate string, agent hook.Ag
 	case out == strings.TrimSpace(agent.Allow.Stdout):
 		f.Detail = "it was ALLOWED"
 	case !strings.Contains(out, "(deny)"):
-		f.Detail = "it was refused, but not by the admitter: " + ui.Clean(out, 300)
+		f.Detail = "it was refused, but not by the admitter: " + ui.Clean(out, 600)
 	default:
 		f.OK, f.Detail = true, "refused by the admitter"
 	}
@@ -290,7 +290,7 @@ func (c gateConfig) with(edit func(*gateclient.Config), use func(path string) (s
 	return use(path)
 }
 
-// runGate runs the gate with a probe in the agent's dialect and returns its answer.
+// runGate runs the gate with a probe in the agent's dialect and returns its answer, and behind it what it tells people.
 func runGate(ctx context.Context, gate string, agent hook.Agent, config string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -303,10 +303,12 @@ func runGate(ctx context.Context, gate string, agent hook.Agent, config string) 
 	}
 	cmd := exec.CommandContext(ctx, gate, args...)
 	cmd.Stdin = bytes.NewReader(agent.Probe("countersign-doctor", probeTool))
+	var told bytes.Buffer
+	cmd.Stderr = &told
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return "", fmt.Errorf("the gate cannot be run: %w", err)
 	}
-	return strings.TrimSpace(string(out)), nil
+	return strings.TrimSpace(string(out) + told.String()), nil
 }
