@@ -70,7 +70,7 @@ func Describe(name string) string { return formats[name].about }
 var notes = map[string]string{
 	AUMPEvidence: "The mandate's retention class is read from the mandates bucket (operator's credentials) by id and hash; an unknown mandate counts as none, said in metadata. " +
 		"Under none an event has mandate, result, codes and time, and no identifiers but its own; under summary_only also the type of the action, and paths; under hashes and full_transcript " +
-		"also the agent, the call, the keyed digest of the arguments and the record of evidence. Evidence events that runtimes publish are not repeated: redaction would break their hashes.",
+		"also the agent, the call, the keyed digest of the arguments and the record of evidence. Evidence events that runtimes publish are not repeated: redaction would break their hashes. That one was published is a line of its own (recorded), if the mandate lists its type and no decision is evidence of it.",
 	AIOCRun: "A run record is written when its session ends, or at the end of the export. Beyond 10,000 open runs or 100,000 decisions and outcomes the quietest are written early, and metadata.part counts the parts.",
 	OCSF:    "OCSF 1.6.0.",
 	CEF:     "CEF:0, without a syslog header.",

@@ -29,8 +29,8 @@ const (
 	CauseConsumed      Cause = "consumed"           // the approval was used
 	CausePolicyChanged Cause = "policy_changed"     // the approval was asked for under other policies, or for other reasons
 	CauseNotFound      Cause = "not_found"          // the gateway does not know the workflow any more
-	CausePolicy        Cause = "denied_by_policy"
-	CauseNotApprovable Cause = "not_approvable" // a part of the verdict that no person can lift
+	CausePolicy        Cause = "denied_by_policy"   // the verdict is deny, and no reviewer gave it
+	CauseNotApprovable Cause = "not_approvable"     // a part of the verdict that no person can lift
 )
 
 // Causes of a missing verdict.

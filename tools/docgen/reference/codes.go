@@ -51,6 +51,7 @@ var codeGroups = []struct {
 		{"client/guard", "Executions that the guard refuses", []string{"Code"}},
 		{"admission/receipt", "Receipts that do not hold", []string{"Err"}},
 	}},
+	{"Gates", []codeGroup{{"internal/gateclient", "Reasons of refusals", []string{"Cause"}}}},
 	{"Policies", []codeGroup{
 		{"admission/policy", "Findings of policy lint", []string{"Lint"}},
 		{"admission/policy/functions/shell", "Why shell.parse does not know all of a text", []string{"Reason"}},

@@ -48,8 +48,20 @@ func detectors(root string, p *text) error {
 	p.table([]string{"detector", "finds", "a policy may release it"}, rows)
 	slices.Sort(shapes)
 	p.line("By the form of the credential, never released: %s.\n", quoted(shapes...))
-	p.line("## Keys of redaction policies\n\n[redaction.md](../redaction.md) has an example, and says what an action leaves.\n")
+	p.line("## Actions\n")
+	p.table([]string{"action", "what stays"}, redactionActions)
+	p.line("## Keys of redaction policies\n\n[redaction.md](../redaction.md) has an example.\n")
 	return p.keys(filepath.Join(root, "evidence/redaction"), redactionDocuments)
+}
+
+// redactionActions say what an action leaves.
+var redactionActions = [][]string{
+	{"`mask`", "a placeholder; with `last` also the last characters"},
+	{"`drop`", "nothing: the member is gone. A finding inside a text takes the whole text"},
+	{"`hash`; `tokenise` with `scope: session`", "a keyed digest, equal for equal values of the session"},
+	{"`tokenise`", "a keyed digest, equal for equal values of the tenant"},
+	{"`truncate`", "the first `keep` characters without findings; of a finding inside a text at most half"},
+	{"`allow`", "the value"},
 }
 
 func release(d redaction.Detector) string {
