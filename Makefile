@@ -46,20 +46,25 @@ up: engine ## start NATS, ClickHouse, the three services and the gateway on this
 test: engine ## every test (unit, fuzz seeds, end to end against real NATS and ClickHouse)
 	@COUNTERSIGN_TEST_BIN=$(CURDIR)/$(BIN) go test -vet=off -ldflags '-s -w' -p 4 -parallel 6 -timeout 40m ./test ./storage/... ./internal/service/... ./...
 
-test-short: ## unit tests only
+test-short: ## unit tests only: those that start no server
 	@go test -short -timeout 5m ./...
 
 docs: ## write docs/reference from the code
 	@go run ./tools/docgen
-# RACE are the packages whose test binary links no server, and a few more: the tests of
-# client start nats-server inside their own process, those of the others start none.
-RACE_TOO := ./client ./internal/cli/admin ./internal/cli/export ./internal/cli/inspect ./internal/cli/proof ./internal/cli/verify ./internal/service/erasureplan
-RACE      = $(shell go list -test -f '{{if eq .Name "main"}}{{.ImportPath}} {{join .Deps " "}}{{end}}' ./... | \
-  awk '$$1 ~ /\.test$$/ && !/nats-server|countersign\/storage/ {sub(/\.test$$/, "", $$1); print $$1}') $(RACE_TOO)
+# The race detector makes a test about ten times slower. RACE_CORES are the packages whose test binary links no
+# server, and a few that start none: their short tests run. RACE_SERVICES start NATS and ClickHouse, which -short leaves
+# out, so all their tests run, but for those that SKIP names: .ci/run leaves TestChaos out, which takes as long as the
+# other tests of the correlator three times over, most of it in processes that it kills.
+RACE_SERVICES := ./client ./streams/... ./internal/pipeline/... ./internal/recorded ./internal/service/...
+RACE_CORES     = $(shell go list -test -f '{{if eq .Name "main"}}{{.ImportPath}} {{join .Deps " "}}{{end}}' ./... | \
+  awk '$$1 ~ /\.test$$/ && $$1 !~ /\/(streams|internal\/(pipeline|service))/ && !/nats-server|countersign\/storage/ {sub(/\.test$$/, "", $$1); print $$1}') \
+  ./admission ./internal/cli/admin ./internal/cli/export ./internal/cli/inspect ./internal/cli/proof ./internal/cli/verify
+RACE_TEST     := CGO_ENABLED=1 go test -race -vet=off -ldflags '-s -w' -timeout 20m
 
-race: ## the short tests under the race detector (needs a C compiler; PKGS="./events/... ./client" for a few packages)
+race: engine ## cores, streams and services under the race detector (needs a C compiler; PKGS="./client ./gateway/..." for a few packages, SKIP=TestChaos without that test)
 	@command -v cc >/dev/null || { echo "a C compiler is missing: the race detector needs one, install gcc or clang" >&2; exit 1; }
-	@CGO_ENABLED=1 go test -race -short -timeout 20m $(or $(PKGS),$(RACE))
+	$(if $(PKGS),,@$(RACE_TEST) -short $(RACE_CORES))
+	@$(RACE_TEST) $(if $(SKIP),-skip '$(SKIP)') $(or $(PKGS),$(RACE_SERVICES))
 
 # CORES are pure: functions of their inputs, to be covered by their own tests.
 CORES := ./admission/... ./correlation/... ./evidence/... ./events/... ./compliance/...

@@ -139,6 +139,9 @@ func (w *world) close() {
 // start is a world for one test.
 func start(t *testing.T, shard streams.Shard) *world {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a server: left out of -short")
+	}
 	w, err := newWorld(shard)
 	ok(t, err)
 	t.Cleanup(w.close)

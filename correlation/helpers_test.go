@@ -353,7 +353,7 @@ func corpusSample(t testing.TB) (list []corpusCase) {
 	return list
 }
 
-// rounds is a number for which fewer rounds are enough under -short, as `make race` runs the tests: the
+// rounds is a number for which fewer rounds are enough under -short, as `make race` runs the tests of the cores: the
 // race detector makes them about ten times slower.
 func rounds(full, short int) int {
 	if testing.Short() {

@@ -19,6 +19,7 @@ import (
 // A server that cannot write to its store says so, and refuses that stream from then
 // on, writable again or not: it must be started anew.
 func TestBrokenStore(t *testing.T) {
+	skipShort(t)
 	if os.Getenv(inChild) == "" {
 		child := exec.CommandContext(ctx(t), os.Args[0], "-test.run=^TestBrokenStore$", "-test.v")
 		child.Env = append(os.Environ(), inChild+"=1")

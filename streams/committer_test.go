@@ -167,7 +167,7 @@ func TestCommitterDeniedSubjectIsDoubt(t *testing.T) {
 // A message refused by the server inside a group fails its own Append only.
 func TestCommitterBadMessageFailsAlone(t *testing.T) {
 	cfg := testConfig(t)
-	srv, err := startServer(cfg)
+	srv, err := startServer(t, cfg)
 	ok(t, err)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}
 	t.Cleanup(func() { f.srv.Shutdown() })

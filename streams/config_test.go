@@ -303,18 +303,18 @@ func TestServerDoesNotStart(t *testing.T) {
 	f := start(t)
 	cfg := testConfig(t)
 	cfg.Port = portOf(t, f.srv.ClientURL())
-	if _, err := startServer(cfg); err == nil || !strings.Contains(err.Error(), "address already in use") {
+	if _, err := startServer(t, cfg); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("port taken: %v", err)
 	}
 	cfg = testConfig(t)
 	cfg.StoreDir += "/file"
 	ok(t, os.WriteFile(cfg.StoreDir, nil, 0o600))
-	if _, err := startServer(cfg); err == nil {
+	if _, err := startServer(t, cfg); err == nil {
 		t.Error("a file for a store directory")
 	}
 	cfg = testConfig(t)
 	cfg.MonitorPort = -1
-	s, err := startServer(cfg)
+	s, err := startServer(t, cfg)
 	ok(t, err)
 	if s.MonitorURL() == "" || f.srv.MonitorURL() != "" {
 		t.Errorf("%q %q", s.MonitorURL(), f.srv.MonitorURL())

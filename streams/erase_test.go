@@ -95,7 +95,7 @@ func TestErase(t *testing.T) {
 // conflict.
 func TestEraseSealed(t *testing.T) {
 	cfg := testConfig(t)
-	srv, err := startServer(cfg)
+	srv, err := startServer(t, cfg)
 	ok(t, err)
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}

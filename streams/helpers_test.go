@@ -58,7 +58,17 @@ type fixture struct {
 	srv *embedded.Server
 }
 
-func startServer(cfg ServerConfig) (*embedded.Server, error) {
+// skipShort skips a test under -short, which starts no server.
+func skipShort(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("starts a server: left out of -short")
+	}
+}
+
+func startServer(tb testing.TB, cfg ServerConfig) (*embedded.Server, error) {
+	tb.Helper()
+	skipShort(tb)
 	config, err := cfg.Render()
 	if err != nil {
 		return nil, err
@@ -73,7 +83,7 @@ func start(tb testing.TB, change ...func(*ServerConfig)) *fixture {
 	for _, f := range change {
 		f(&cfg)
 	}
-	srv, err := startServer(cfg)
+	srv, err := startServer(tb, cfg)
 	ok(tb, err)
 	f := &fixture{tb, cfg, srv}
 	tb.Cleanup(func() { f.srv.Shutdown() })
@@ -106,7 +116,7 @@ func (f *fixture) stop() {
 
 func (f *fixture) restart() {
 	f.tb.Helper()
-	srv, err := startServer(f.cfg)
+	srv, err := startServer(f.tb, f.cfg)
 	ok(f.tb, err)
 	f.srv = srv
 }

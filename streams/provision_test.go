@@ -36,7 +36,7 @@ func TestProvisionTwice(t *testing.T) {
 
 func TestProvisionConcurrently(t *testing.T) {
 	cfg := testConfig(t)
-	srv, err := startServer(cfg)
+	srv, err := startServer(t, cfg)
 	ok(t, err)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}
 	t.Cleanup(srv.Shutdown)
@@ -81,7 +81,7 @@ func TestProvisionConflict(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := testConfig(t)
-			srv, err := startServer(cfg)
+			srv, err := startServer(t, cfg)
 			ok(t, err)
 			t.Cleanup(srv.Shutdown)
 			f := &fixture{tb: t, cfg: cfg, srv: srv}
@@ -134,7 +134,7 @@ func TestDurability(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := testConfig(t)
 			cfg.SyncInterval = tt.sync
-			srv, err := startServer(cfg)
+			srv, err := startServer(t, cfg)
 			ok(t, err)
 			t.Cleanup(srv.Shutdown)
 			f := &fixture{tb: t, cfg: cfg, srv: srv}
@@ -191,7 +191,7 @@ func TestDurabilityUnknown(t *testing.T) {
 // nothing where something else differs too.
 func TestProvisionSwitchesDirectGetOff(t *testing.T) {
 	cfg := testConfig(t)
-	srv, err := startServer(cfg)
+	srv, err := startServer(t, cfg)
 	ok(t, err)
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}

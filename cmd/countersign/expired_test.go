@@ -45,6 +45,9 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 			t.Fatal(err)
 		}
 	}
+	if testing.Short() {
+		t.Skip("starts ClickHouse: left out of -short")
+	}
 	if _, err := engine.Fetch(t.Context(), "", nil); errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
 		t.Skipf("no ClickHouse engine to test with: %v", err)
 	}

@@ -35,6 +35,9 @@ type reader struct {
 
 func newReader(t *testing.T) reader {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts ClickHouse: left out of -short")
+	}
 	e, port, err := startWithHTTP(t)
 	for errors.Is(err, engine.ErrPortBusy) { // another process took the port before the engine did
 		e, port, err = startWithHTTP(t)

@@ -56,6 +56,9 @@ var shared struct {
 
 func database(t testing.TB) *read.Reader {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts ClickHouse: left out of -short")
+	}
 	if _, err := engine.Fetch(t.Context(), "", nil); errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
 		t.Skipf("no ClickHouse engine to test with: %v", err)
 	}

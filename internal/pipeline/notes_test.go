@@ -19,6 +19,9 @@ import (
 // A note that cannot be written after the server has reloaded, and one that cannot be written after everything
 // is done, are tried again: the command that waits for them gets its answer, and the users are served.
 func TestNotesThatCannotBeWritten(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server: left out of -short")
+	}
 	up := upWith(t)
 	server, whole := make(told, 100), make(told, 100)
 	p := &Pipeline{opt: Options{Tenant: "acme", DataDir: up.DataDir, Services: []string{}, Log: zerolog.New(whole)}, gateways: map[string]string{}, ending: map[string]string{}}

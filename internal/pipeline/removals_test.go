@@ -89,6 +89,9 @@ func TestRemovedFromTheState(t *testing.T) {
 // ends. Repeated, as after a crash, it leaves alone what a new user of the name has got; an operator's
 // registration stays.
 func TestCredentialsOfRemovedUsersEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server: left out of -short")
+	}
 	up := upWith(t)
 	path := filepath.Join(up.DataDir, stateFile)
 	web, ops := tenantUser{"acme", "web2", streams.RoleRuntime}, tenantUser{"acme", "ops", streams.RoleRuntime}

@@ -37,9 +37,12 @@ var shared struct {
 	err    error
 }
 
-// needLibrary skips a test that cannot have the real engine, and says why.
+// needLibrary skips a test that cannot have the real engine, and says why. Under -short none has it.
 func needLibrary(t testing.TB) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts ClickHouse: left out of -short")
+	}
 	_, err := Fetch(t.Context(), "", nil)
 	if errors.Is(err, ErrFetch) || errors.Is(err, ErrPlatform) {
 		t.Skipf("no ClickHouse engine to test with: %v", err)

@@ -14,6 +14,9 @@ import (
 // Users that are added by a reload are served at once, also those of a new tenant. Users that are connected
 // stay so, with their subscriptions, and their requests arrive; the log is still synced always.
 func TestReloadAddsUsers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server: left out of -short")
+	}
 	user := func(name string, r streams.Role) streams.User {
 		return streams.User{Name: name, Password: "pw-" + name, Role: r}
 	}
@@ -87,6 +90,9 @@ func TestReloadAddsUsers(t *testing.T) {
 // A user that is taken out by a reload is disconnected, and its password lets nobody in; a user of the same name
 // that is added later has its own. The others stay connected, and their requests arrive.
 func TestReloadRemovesUsers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server: left out of -short")
+	}
 	user := func(name, password string, r streams.Role) streams.User {
 		return streams.User{Name: name, Password: password, Role: r}
 	}

@@ -44,6 +44,14 @@ func OK(tb testing.TB, err error) {
 	}
 }
 
+// SkipShort skips a test under -short, which starts no server.
+func SkipShort(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("starts a server: left out of -short")
+	}
+}
+
 // Eventually polls a condition until it holds.
 func Eventually(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
@@ -84,6 +92,7 @@ func StartWith(tb testing.TB, shard streams.Shard, change func(*streams.ServerCo
 // newNATS makes the configuration and the keys.
 func newNATS(tb testing.TB, shard streams.Shard) *NATS {
 	tb.Helper()
+	SkipShort(tb)
 	user := func(name string, r streams.Role) streams.User {
 		return streams.User{Name: name, Password: "pw-" + name, Role: r}
 	}

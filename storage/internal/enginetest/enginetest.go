@@ -40,9 +40,12 @@ var shared struct {
 	err    error
 }
 
-// Need skips a test that cannot have the real engine, and says why.
+// Need skips a test that cannot have the real engine, and says why. Under -short none has it.
 func Need(t testing.TB) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts ClickHouse: left out of -short")
+	}
 	_, err := engine.Fetch(t.Context(), "", nil)
 	if errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
 		t.Skipf("no ClickHouse engine to test with: %v", err)
