@@ -190,6 +190,42 @@ func TestDelivers(t *testing.T) {
 	}
 }
 
+// An output whose language the subscriber does not read is left out; nothing else is, and nothing if no language is
+// honoured. A region makes no other language.
+func TestDeliversLanguages(t *testing.T) {
+	output := func(more string) Event {
+		t.Helper()
+		e, ok := ReadEvent([]byte(`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.output.streaming","event_id":"evt_1","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z",` +
+			`"producer":{"agent_id":"a"},"chunk":"One sentence.","position":0,"complete":false,"coalesce_hint":"sentence"` + more + `}`))
+		if !ok {
+			t.Fatalf("%s is no event", more)
+		}
+		return e
+	}
+	events := []Event{
+		output(""), output(`,"language":"en-US"`), output(`,"language":"yo"`), output(`,"localization_hints":{"primary_language":"yo"}`), output(`,"language":"en","localization_hints":{"primary_language":"yo"}`),
+		output(`,"language":"yo","urgency":"critical"`), event(t, "aaep:agent.session.started", `,"localization_hints":{"primary_language":"yo"}`),
+	}
+	both := Terms{AgentID: "gateway", Languages: []string{"en", "yo"}}
+	for wanted, want := range map[string][]bool{
+		`{}`:                            {true, true, true, true, true, true, true},
+		`{"languages":["EN-gb"]}`:       {true, true, false, false, true, true, true},
+		`{"languages":["yo-NG"]}`:       {true, false, true, true, false, true, true},
+		`{"languages":["yo-NG","en"]}`:  {true, true, true, true, true, true, true},
+		`{"languages":["tlh"]}`:         {true, true, true, true, true, true, true},
+		`{"languages":["tlh","en-GB"]}`: {true, true, false, false, true, true, true},
+	} {
+		s := open(t, both, wanted)
+		var got []bool
+		for _, e := range events {
+			got = append(got, s.Delivers(e, now))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v", wanted, got)
+		}
+	}
+}
+
 // What is no valid AAEP event goes to no subscriber.
 func TestReadEventRefuses(t *testing.T) {
 	for _, text := range []string{`{}`, `x`, `{"event_type":"PreToolUse","tool_input":{"command":"secret"}}`,

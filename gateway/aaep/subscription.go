@@ -85,6 +85,7 @@ type Event struct {
 	Raw      []byte
 
 	filterType string
+	language   string // of an output, if the producer says it
 }
 
 // critical are the types that no filter and no rate holds back (5.5.4).
@@ -102,11 +103,26 @@ func ReadEvent(raw []byte) (e Event, ok bool) {
 			return Event{}, false
 		}
 	}
-	return Event{read.EventID, read.SessionID, read.SubjectType(), read.Urgency == "critical" || slices.Contains(critical, read.Type), raw, read.Type}, true
+	return Event{read.EventID, read.SessionID, read.SubjectType(), read.Urgency == "critical" || slices.Contains(critical, read.Type), raw, read.Type, outputLanguage(read)}, true
+}
+
+// outputLanguage is the language in which an output is said; "" for other events, and where it is not told. The other
+// events say what the agent does, in summaries and in members: a subscriber needs them in whatever language.
+func outputLanguage(e *wire.Event) string {
+	out, isOutput := e.Payload.(*wire.OutputStreaming)
+	switch {
+	case !isOutput:
+		return ""
+	case out.Language != "":
+		return out.Language
+	case e.Localization != nil:
+		return e.Localization.PrimaryLanguage
+	}
+	return ""
 }
 
 // Delivers reports whether an event goes to the subscription now. A critical event always does. Any
-// other passes the filters (exclude wins, 5.3.1.7) and the rate, a token bucket that is refilled
+// other passes the filters (exclude wins, 5.3.1.7), the languages, and the rate, a token bucket that is refilled
 // smoothly; what exceeds the rate is left out.
 func (s *Subscription) Delivers(e Event, now time.Time) bool {
 	switch {
@@ -115,7 +131,20 @@ func (s *Subscription) Delivers(e Event, now time.Time) bool {
 	case e.Critical:
 		return true
 	}
-	return s.chooses(e.filterType) && s.takeToken(now)
+	return s.chooses(e.filterType) && s.reads(e.language) && s.takeToken(now)
+}
+
+// reads reports whether an output in a language is for the subscription: one of its honoured languages is the same,
+// whatever the region. Without honoured languages every output is.
+func (s *Subscription) reads(language string) bool {
+	list := s.honored.Languages
+	return language == "" || len(list) == 0 || slices.ContainsFunc(list, func(l string) bool { return strings.EqualFold(primary(l), primary(language)) })
+}
+
+// primary is the first part of a language tag.
+func primary(tag string) string {
+	first, _, _ := strings.Cut(tag, "-")
+	return first
 }
 
 func (s *Subscription) chooses(typ string) bool {

@@ -84,7 +84,7 @@ type Acceptance struct {
 	Notes          string            `json:"negotiation_notes,omitempty"`
 }
 
-const notes = "The gateway forwards the producers' events as they are: verbosity, boundaries and pace are the producers'."
+const notes = "The gateway forwards the producers' events as they are: verbosity, boundaries and pace are the producers'. An output in another language than those honoured is left out; nothing is translated."
 
 // reserved are the prefixes that no extension may take (7.3.2).
 var reserved = []string{"aaep", "xsd", "rdf", "rdfs"}
