@@ -4,6 +4,7 @@
 package agenttool
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -77,11 +78,11 @@ var (
 	globTools        = []string{"glob", "search_files", "list_files", "list"}
 	// searchArguments are the arguments of searches that do not change where they look; likewise of the others.
 	searchArguments = strings.Fields("pattern query regex description output_mode -A -B -C -i -n -o after before context multiline head_limit offset limit type case_sensitive fixed_strings names_only exclude_pattern " +
-		"exclude ignore max_matches_per_file total_max_matches max_results respect_git_ignore recursive depth")
-	readArguments = strings.Fields("offset limit pages start_line end_line line_start line_end view_range encoding detail operation line character query description exclude recursive respect_git_ignore useDefaultExcludes " +
-		"forceReadLargeFiles max_lines")
+		"exclude ignore max_matches_per_file total_max_matches max_results respect_git_ignore respect_gemini_ignore recursive depth task_progress")
+	readArguments = strings.Fields("offset limit pages start_line end_line line_start line_end view_range encoding detail operation line character query description explanation exclude recursive respect_git_ignore " +
+		"respect_gemini_ignore task_progress")
 	writeArguments = strings.Fields("content contents file_text new_string old_string new_str old_str newString oldString new_text old_text text replace_all replaceAll edits new_source cell_id cell_type edit_mode " +
-		"instruction allow_multiple expected_replacements insert_line insert_text line view_range command description overwrite diff patch input patchText")
+		"instruction instructions explanation code_edit task_progress allow_multiple expected_replacements insert_line insert_text line view_range command description overwrite diff patch input patchText")
 	networkArguments = strings.Fields("url urls prompt query format timeout max_length max_chars start_index raw description num_results numResults type livecrawl contextMaxCharacters tokensNum allowed_domains blocked_domains")
 )
 
@@ -223,14 +224,23 @@ func (t *Tool) checkArguments(others []string, args map[string]any) {
 	for name, v := range args {
 		understood := slices.Contains(others, name) || slices.Contains(PathArguments, name) || slices.Contains(listArguments, name) || t.Kind != string(Write) && slices.Contains(patternArguments, name)
 		switch {
-		case name == "respect_git_ignore":
+		case name == "respect_git_ignore", name == "respect_gemini_ignore":
 			t.Known = t.Known && v == true
 		case name == "edits":
 			t.checkEdits(others, v)
 		case !understood:
-			t.Known = t.Known && (v == nil || v == "" || v == false)
+			t.Known = t.Known && (v == nil || v == "" || v == false || t.Kind != string(Search) && namesNothing(v))
 		}
 	}
+}
+
+// namesNothing reports whether a value is one that can name no file and no server.
+func namesNothing(v any) bool {
+	switch v.(type) {
+	case bool, json.Number, float64, int:
+		return true
+	}
+	return false
 }
 
 // checkEdits checks the members of each edit of a file: one of another file is not known.
