@@ -25,7 +25,8 @@ const (
 	hubOutputs   = 4096 // outputs in memory for streams that are nearly current
 	hubBytes     = 16 << 20
 	hubRestart   = time.Second
-	pagesAtOnce  = 4 // pages that are read for streams that lag, at the same time
+	hubLinger    = time.Minute // without a reader; an open stream reads at each of its heartbeats
+	pagesAtOnce  = 4           // pages that are read for streams that lag, at the same time
 	pageTimeout  = 10 * time.Second
 	firstTimeout = 5 * time.Second // for the hub to know the log's position
 )
@@ -63,8 +64,12 @@ func newRecord(space subject.Space, log string, o events.Output) record {
 	return r
 }
 
+// errUnread ends the following of a log that no stream reads.
+var errUnread = errors.New("no stream reads the outputs")
+
 // outputHub follows the outputs of the tenant's log once, for all streams. It keeps the newest ones in
-// memory; a stream that lags behind them reads pages.
+// memory; a stream that lags behind them reads pages. While no stream reads it pauses, because every page
+// costs the correlator and NATS a consumer.
 type outputHub struct {
 	nc    *nats.Conn
 	flags Flags
@@ -73,6 +78,8 @@ type outputHub struct {
 	kinds []string // that it follows; none for all outputs
 	name  string   // in the health report
 
+	resume chan struct{} // gets a value when a stream reads a hub that pauses
+
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
 	log     string        // "" until the first page
@@ -80,19 +87,31 @@ type outputHub struct {
 	next    uint64        // and up to this one
 	recent  []record
 	bytes   int
+	read    time.Time // when a stream last read
+	paused  bool
 }
 
 // newOutputHub makes a hub that follows kinds, and all outputs without any. The health report has its name.
 func newOutputHub(nc *nats.Conn, f Flags, env daemon.Env, name string, kinds ...string) *outputHub {
-	return &outputHub{nc: nc, flags: f, env: env, pages: make(chan struct{}, pagesAtOnce), changed: make(chan struct{}), name: name, kinds: kinds}
+	return &outputHub{nc: nc, flags: f, env: env, pages: make(chan struct{}, pagesAtOnce), changed: make(chan struct{}), resume: make(chan struct{}, 1), name: name, kinds: kinds}
 }
 
-// follow keeps the hub current until ctx ends. A log that was replaced begins anew.
+// follow keeps the hub current until ctx ends, except while it pauses. A log that was replaced begins anew.
 func (h *outputHub) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := client.Follow(ctx, h.nc, client.FollowOptions{
 			Tenant: h.flags.Tenant, Space: h.flags.Space(), Kinds: h.kinds, OnTrouble: func(err error) { h.reportTrouble(err) },
-		}, func(list []events.Output, at client.Position) error { h.add(list, at); return nil })
+		}, func(list []events.Output, at client.Position) error {
+			h.add(list, at)
+			return h.pauseIfUnread(time.Now())
+		})
+		if errors.Is(err, errUnread) {
+			select {
+			case <-h.resume:
+			case <-ctx.Done():
+			}
+			continue
+		}
 		if ctx.Err() == nil {
 			h.reportTrouble(err)
 			h.reset()
@@ -112,8 +131,35 @@ func (h *outputHub) reportTrouble(err error) {
 func (h *outputHub) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.forget()
+}
+
+// forget drops what the hub knows of the log; the caller holds mu.
+func (h *outputHub) forget() {
 	h.log, h.from, h.next, h.recent, h.bytes = "", 0, 0, nil, 0
 	h.wake()
+}
+
+// pauseIfUnread returns errUnread if no stream has read for hubLinger. The hub then knows no position: the
+// next stream begins at the end that the log has by then. A stream that waits wakes and reads.
+func (h *outputHub) pauseIfUnread(now time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now.Sub(h.read) < hubLinger {
+		return nil
+	}
+	h.paused = true
+	h.forget()
+	return errUnread
+}
+
+// noteReader ends a pause; the caller holds mu.
+func (h *outputHub) noteReader() {
+	h.read = time.Now()
+	if h.paused {
+		h.paused = false
+		h.resume <- struct{}{}
+	}
 }
 
 // wake tells the streams; the caller holds mu.
@@ -151,6 +197,7 @@ func (h *outputHub) add(list []events.Output, at client.Position) {
 func (h *outputHub) after(at client.Position) (list []record, next client.Position, changed <-chan struct{}, held bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.noteReader()
 	if h.log != at.Log || at.After < h.from {
 		return nil, at, h.changed, false
 	}
@@ -169,6 +216,7 @@ func (h *outputHub) position(ctx context.Context) (client.Position, bool) {
 	defer cancel()
 	for {
 		h.mu.Lock()
+		h.noteReader()
 		at, changed := client.Position{Log: h.log, After: h.next}, h.changed
 		h.mu.Unlock()
 		if at.Log != "" {

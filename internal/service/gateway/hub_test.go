@@ -1,16 +1,22 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway/aaep"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/follow"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // A position that the hub no longer holds, or that is of another log, is not answered from memory.
@@ -100,4 +106,61 @@ func BenchmarkSubscriptions(b *testing.B) {
 			a.at = next
 		}
 	}
+}
+
+// A hub that no stream reads asks for nothing. The next stream begins at the end that the log has then, and a
+// stream that waited meanwhile gets what it missed.
+func TestHubPausesWithoutReaders(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	stop, err := follow.Serve(t.Context(), n.JS("correlator"), streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(t, err)
+	t.Cleanup(stop)
+	write := func(session string) {
+		n.Publish("admitter", streams.Msg{Subject: subject.Space{Prefix: "gov"}.Decision(servicetest.Tenant, "deny", session), Body: []byte(`{}`)})
+	}
+	var f Flags
+	f.Prefix, f.Tenant = "gov", servicetest.Tenant
+	nc := n.Conn(servicetest.Gateway)
+	h := newOutputHub(nc, f, daemon.Env{Health: daemon.NewHealth()}, "outputs")
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() { h.follow(ctx) })
+	t.Cleanup(func() { cancel(); following.Wait() })
+	paused := func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.paused }
+	servicetest.Eventually(t, "it pauses: no stream has read", paused)
+	write("s1")
+	at, known := h.position(t.Context())
+	if !known || at.After != 1 {
+		t.Fatalf("a stream begins at %d, %t", at.After, known)
+	}
+	_, _, changed, held := h.after(at)
+	if !held {
+		t.Fatal("the hub does not hold the end of the log")
+	}
+	h.mu.Lock()
+	h.read = time.Now().Add(-2 * hubLinger) // the stream waits, and reads at its next heartbeat only
+	h.mu.Unlock()
+	servicetest.Eventually(t, "the waiting stream wakes", func() bool {
+		write("s2")
+		select {
+		case <-changed:
+			return true
+		default:
+			return false
+		}
+	})
+	servicetest.Eventually(t, "it pauses again", paused)
+	asked := nc.Stats().OutMsgs
+	write("s3")
+	if now := nc.Stats().OutMsgs; now != asked {
+		t.Errorf("%d requests while it pauses", now-asked)
+	}
+	if _, _, _, held := h.after(at); held {
+		t.Error("a hub that pauses answers from memory")
+	}
+	list, next, err := h.page(t.Context(), "decisions", at)
+	if err != nil || len(list) < 2 || list[0].Seq != 2 {
+		t.Errorf("%d outputs, %+v, %v", len(list), next, err)
+	}
+	servicetest.Eventually(t, "the hub goes on", func() bool { _, _, _, held := h.after(next); return held })
 }
