@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -71,6 +72,10 @@ func TestFullLog(t *testing.T) {
 		if v := res.Header.Get(events.HeaderVerdict); v == string(events.Allow) || res.Header.Get(events.HeaderReceipt) != "" || bytes.Contains(body, []byte(`allow"`)) {
 			t.Errorf("%s: allowed without a record: %v %s", name, res.Header, body)
 		}
+	}
+	for _, f := range stores {
+		res, body := f.send(r)
+		checkFailure(t, "the log is full", f, res, body, gateway.LogFull)
 	}
 	var taken []uint64
 	for _, m := range before {

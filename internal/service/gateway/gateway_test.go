@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -189,6 +190,16 @@ func (r *rig) admitter() *servicetest.Service {
 	return servicetest.Run(r.tb, func(ctx context.Context, env daemon.Env) error { return admitter.Run(ctx, f, env) }).AwaitReady()
 }
 
+// overTLS is the client of gateways with TLS.
+var overTLS = &http.Client{Transport: &http.Transport{TLSClientConfig: trusting}}
+
+func (r *rig) client() *http.Client {
+	if strings.HasPrefix(r.url, "https://") {
+		return overTLS
+	}
+	return http.DefaultClient
+}
+
 // do sends a request. headers are names and values; Content-Type is JSON unless they say otherwise.
 func (r *rig) do(method, path, who string, body []byte, headers ...string) (*http.Response, []byte) {
 	r.tb.Helper()
@@ -201,7 +212,7 @@ func (r *rig) do(method, path, who string, body []byte, headers ...string) (*htt
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := r.client().Do(req)
 	servicetest.OK(r.tb, err)
 	defer func() { _ = res.Body.Close() }()
 	out, err := io.ReadAll(res.Body)
@@ -387,29 +398,32 @@ func TestAgentHookCollectorKit(t *testing.T) {
 // Clients that send half of a header or of a body, and stop, keep no other caller from its answers: they take no place
 // among the requests that are worked on. All of them are answered when they go on.
 func TestSlowClientsKeepNobodyOut(t *testing.T) {
-	r := start(t)
+	t.Run("plain", func(t *testing.T) { slowClients(t, start(t)) })
+	t.Run("TLS", func(t *testing.T) {
+		dir := t.TempDir()
+		cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+		writeCertificate(t, cert, key, 1)
+		slowClients(t, start(t, func(f *Flags) { f.TLSCert, f.TLSKey = cert, key }))
+	})
+}
+
+func slowClients(t *testing.T, r *rig) {
+	t.Helper()
 	r.admitter()
 	const slow = 200 // more than MaxInflight, less than MaxConns
 	type half struct {
-		net.Conn
-		read *bufio.Reader
+		*wire
 		rest string
 	}
 	body := string(event(100))
 	head := " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + r.tokens["runtime"] + "\r\n"
 	var halves []half
 	for i := range slow {
-		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
-		servicetest.OK(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		servicetest.OK(t, c.SetDeadline(time.Now().Add(servicetest.Guard)))
-		h := half{c, bufio.NewReader(c), "\r\n"}
 		send := "GET /v1/caller" + head
 		if i%2 == 0 {
 			send = "POST /event" + head + "Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " + fmt.Sprint(len(body)) + "\r\n\r\n"
 		}
-		_, err = io.WriteString(c, send)
-		servicetest.OK(t, err)
+		h := half{r.connect(send), "\r\n"}
 		if i%2 == 0 { // wait until the gateway reads the body
 			line, err := h.read.ReadString('\n')
 			servicetest.OK(t, err)
@@ -418,8 +432,7 @@ func TestSlowClientsKeepNobodyOut(t *testing.T) {
 			}
 			_, err = h.read.Discard(len("\r\n"))
 			servicetest.OK(t, err)
-			_, err = io.WriteString(c, body[:len(body)/2])
-			servicetest.OK(t, err)
+			h.send(body[:len(body)/2])
 			h.rest = body[len(body)/2:]
 		}
 		halves = append(halves, h)
@@ -431,8 +444,7 @@ func TestSlowClientsKeepNobodyOut(t *testing.T) {
 		}
 	}
 	for i, h := range halves { // one by one: at once they would be more than MaxInflight
-		_, err := io.WriteString(h, h.rest)
-		servicetest.OK(t, err)
+		h.send(h.rest)
 		if line, err := h.read.ReadString('\n'); line != "HTTP/1.1 200 OK\r\n" {
 			t.Fatalf("number %d did not stand: %q, %v", i, line, err)
 		}
