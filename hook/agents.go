@@ -91,6 +91,7 @@ var claudeCode = Agent{
 		"files that a prompt mentions with @ raise no event",
 		"claude --bare and the setting disableAllHooks start without hooks, unless managed settings forbid it",
 		"an untrusted workspace holds all hooks back in interactive mode",
+		"a command in the text of a skill raises no event beside that of the skill; the setting disableSkillShellExecution closes that",
 		"a hook that ends with exit code 0 and text that is no JSON opens the gate, also with onFailure: block",
 	},
 }

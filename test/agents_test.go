@@ -41,6 +41,7 @@ type codingAgent struct {
 	helper  toolCall                                    // starts a sub-agent
 	// It says of a call that it is a sub-agent's, or of a session that it is.
 	marksSubAgents bool
+	past           []string // tools whose calls did not ask its hooks, sorted, with the arguments that TestAgentsTools makes
 }
 
 func agentsDir(t *testing.T) string {
@@ -117,6 +118,7 @@ type model struct {
 	results []string
 	between func(n int, result string) // called before the answer to the nth result
 	sub     *model                     // answers the agent's sub-agents
+	plan    func(body []byte) []turn   // makes the turns from the first request with tools
 	cut     bool                       // breaks off its first answer with a call
 }
 
@@ -150,6 +152,9 @@ func (m *model) answer(w http.ResponseWriter, body []byte, first int) {
 		if m.between != nil {
 			m.between(len(m.results), result)
 		}
+	}
+	if m.turns == nil && m.plan != nil {
+		m.turns = m.plan(body)
 	}
 	n, next := len(m.results), m.next()
 	// A request that offers no tools asks for something else: a title of the conversation.
@@ -363,6 +368,7 @@ func kitCommand(t *testing.T) object {
 var claudeCode = codingAgent{
 	name: "claude-code", title: "Claude Code", program: "@anthropic-ai/claude-code-linux-x64/claude", speaks: messagesAPI, hooks: ".claude/settings.json", timeout: `"timeout": 60`,
 	mcpTool:        "mcp__kit__touch",
+	past:           []string{"CronDelete", "ExitWorktree", "NotebookEdit", "TaskStop"}, // it refuses these arguments itself: there is no such thing
 	marksSubAgents: true, helper: toolCall{tool: "Agent", input: object{"description": "help", "prompt": "Help.", "subagent_type": "general-purpose"}},
 	args: []string{"-p", userPrompt, "--output-format", "json"},
 	env: func(home, server string) []string {
@@ -377,7 +383,7 @@ var claudeCode = codingAgent{
 
 var codex = codingAgent{
 	name: "codex", title: "Codex", program: "@openai/codex/bin/codex.js", speaks: responsesAPI, hooks: ".codex/hooks.json", timeout: `"timeout": 60`,
-	mcpTool: "mcp__kit__touch", marksSubAgents: true, helper: toolCall{tool: "multi_agent_v1__spawn_agent", input: object{"message": "Help."}},
+	mcpTool: "mcp__kit__touch", past: []string{"write_stdin"}, marksSubAgents: true, helper: toolCall{tool: "multi_agent_v1__spawn_agent", input: object{"message": "Help."}},
 	args: []string{"exec", "--dangerously-bypass-hook-trust", "--skip-git-repo-check", "--json", userPrompt},
 	env: func(home, _ string) []string {
 		return []string{"CODEX_HOME=" + filepath.Join(home, ".codex"), "SCRIPTED_KEY=dummy"}
