@@ -50,6 +50,7 @@ func TestSDKs(t *testing.T) {
 				t.Fatalf("exit %d\n%s%s", r.code, r.out, r.err)
 			}
 			s.settle(t)
+			wantInChain(t, s, "s-sdk-aump", "aump_ev_sdk")
 			ended := map[string]int{}
 			for line := range strings.Lines(s.run(t, "calls", "--session", "s-sdk", "--json").want(t, 0).out) {
 				for _, state := range []string{"completed", "failed", "denied", "open"} {
@@ -68,6 +69,14 @@ func TestSDKs(t *testing.T) {
 				t.Errorf("findings:\n%s", found)
 			}
 		})
+	}
+}
+
+// wantInChain fails the test if an event is not evidence of a session.
+func wantInChain(t *testing.T, s *system, session, event string) {
+	t.Helper()
+	if out := s.run(t, "chain", "--session", session, "--json").out; !strings.Contains(out, event) {
+		t.Errorf("the chain of %s lacks %s: %s", session, event, out)
 	}
 }
 
@@ -132,6 +141,9 @@ func TestAdapters(t *testing.T) {
 			session := "s-adapter-" + name
 			if out := s.run(t, "calls", "--session", session, "--json").out; name != "aioc" && strings.Count(out, `"match":"equal"`) != 1 {
 				t.Errorf("session %s: what ran is not what was admitted: %s", session, out)
+			}
+			if name == "nats" {
+				wantInChain(t, s, session, "aump_ev_sdk")
 			}
 			if os.Getenv(adaptersEnv) == "" {
 				return
