@@ -50,6 +50,7 @@ func TestSDKs(t *testing.T) {
 				t.Fatalf("exit %d\n%s%s", r.code, r.out, r.err)
 			}
 			s.settle(t)
+			wantInChain(t, s, "s-sdk-aump", "aump_ev_sdk")
 			ended := map[string]int{}
 			for line := range strings.Lines(s.run(t, "calls", "--session", "s-sdk", "--json").want(t, 0).out) {
 				for _, state := range []string{"completed", "failed", "denied", "open"} {
@@ -68,6 +69,14 @@ func TestSDKs(t *testing.T) {
 				t.Errorf("findings:\n%s", found)
 			}
 		})
+	}
+}
+
+// wantInChain fails the test if an event is not evidence of a session.
+func wantInChain(t *testing.T, s *system, session, event string) {
+	t.Helper()
+	if out := s.run(t, "chain", "--session", session, "--json").out; !strings.Contains(out, event) {
+		t.Errorf("the chain of %s lacks %s: %s", session, event, out)
 	}
 }
 
@@ -133,6 +142,9 @@ func TestAdapters(t *testing.T) {
 			if out := s.run(t, "calls", "--session", session, "--json").out; name != "aioc" && strings.Count(out, `"match":"equal"`) != 1 {
 				t.Errorf("session %s: what ran is not what was admitted: %s", session, out)
 			}
+			if name == "nats" {
+				wantInChain(t, s, session, "aump_ev_sdk")
+			}
 			if os.Getenv(adaptersEnv) == "" {
 				return
 			}
@@ -184,7 +196,29 @@ func needProgram(t *testing.T, name string) {
 	}
 }
 
-// The TypeScript SDK as npm packs it works in an empty project.
+// importExports checks the package that is installed: each file that another one of it imports is there, each export has
+// its types, and each can be imported. Peers are not installed: an export that needs one must fail for that alone.
+const importExports = `
+import {existsSync, readdirSync, readFileSync} from 'node:fs';
+import {dirname, join} from 'node:path';
+const root = 'node_modules/@countersign/sdk', read = (file) => readFileSync(join(root, file), 'utf8');
+const need = (file, why) => { if (!existsSync(join(root, file))) throw new Error(why + ': the package lacks ' + file); };
+for (const file of readdirSync(root, {recursive: true}).filter((f) => /[.](js|d[.]ts)$/.test(f))) {
+  for (const [, to] of read(file).matchAll(/from '([.][^']+)'/g)) need(join(dirname(file), file.endsWith('.ts') ? to.replace(/js$/, 'd.ts') : to), file);
+}
+const {exports, peerDependencies} = JSON.parse(read('package.json'));
+for (const [name, {types, default: main}] of Object.entries(exports)) {
+  need(types, name);
+  need(main, name);
+  const {code, message, ...exported} = await import('@countersign/sdk' + name.slice(1)).catch((e) => ({code: e.code, message: e.message}));
+  const lacksPeer = code === 'ERR_MODULE_NOT_FOUND' && Object.keys(peerDependencies).some((peer) => message.includes("'" + peer + "'"));
+  if (!lacksPeer && Object.keys(exported).length === 0) throw new Error(name + ' exports nothing: ' + message);
+}
+const {Client, newCall} = await import('@countersign/sdk');
+if (typeof Client !== 'function' || newCall('t', {}, 's').tool !== 't') throw new Error('the root export is not the client');
+`
+
+// The TypeScript SDK as npm packs it works in an empty project: every export of it.
 func TestTypeScriptPackage(t *testing.T) {
 	t.Parallel()
 	needProgram(t, "npm")
@@ -196,7 +230,7 @@ func TestTypeScriptPackage(t *testing.T) {
 	}{
 		{sources, []string{"npm", "pack", "--pack-destination", dir}},
 		{dir, []string{"npm", "install", "--offline", "--no-audit", "--no-fund", "./countersign-sdk-0.1.0.tgz"}},
-		{dir, []string{"node", "--input-type=module", "-e", `import {Client, newCall} from "@countersign/sdk"; if (typeof Client !== "function" || newCall("t", {}, "s").tool !== "t") process.exit(1)`}},
+		{dir, []string{"node", "--input-type=module", "-e", importExports}},
 	} {
 		cmd := exec.Command(step.args[0], step.args[1:]...)
 		cmd.Dir, cmd.Env = step.dir, cleanEnv("HOME="+dir)

@@ -51,7 +51,8 @@ export interface NativeOptions {
 /** Another way than HTTP, such as natsTransport of @countersign/sdk/nats. */
 export interface Transport {
   admit(protocol: string, body: string, headers: Record<string, string>, timeout: number): Promise<{status: number; headers: {get(name: string): string | null}; text: string}>;
-  publish(protocol: string, events: string[], timeout: number): Promise<void>;
+  /** session is that of events that have no field for it, else empty. */
+  publish(protocol: string, events: string[], timeout: number, session: string): Promise<void>;
   /** Waits until a workflow is not pending, or for so many seconds. Without it the client asks again from time to time. */
   approval?(workflow: string, seconds: number, timeout: number, signal?: AbortSignal): Promise<{status: number; text: string}>;
 }
@@ -96,6 +97,8 @@ export class Client {
   guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string}): (args: Arguments) => Promise<T>;
   /** Resolves once all events are stored durably; rejects otherwise. */
   publish(protocol: string, ...events: object[]): Promise<void>;
+  /** Publishes events that have no field for their session, which are AUMP's. The session is printable ASCII. */
+  publishIn(session: string, protocol: string, ...events: object[]): Promise<void>;
 }
 
 /** A guarded call that did not run, not even in part. */

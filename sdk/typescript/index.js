@@ -194,9 +194,18 @@ export class Client {
     return (args) => this.run(newCall(name, args, session), tool, {wait});
   }
 
-  async publish(protocol, ...events) {
+  publish(protocol, ...events) {
+    return this.#publish('', protocol, events);
+  }
+
+  async publishIn(session, protocol, ...events) {
+    if (typeof session !== 'string' || !HEADER_TEXT.test(session)) throw new TypeError('the session must be printable ASCII without spaces around it');
+    await this.#publish(session, protocol, events);
+  }
+
+  async #publish(session, protocol, events) {
     try {
-      await this.#transport.publish(protocol, events.map(canonical), this.#timeout);
+      await this.#transport.publish(protocol, events.map(canonical), this.#timeout, session);
     } catch (e) {
       throw new Error(`the events are not certainly stored: ${e.message}`, {cause: e});
     }

@@ -14,9 +14,9 @@ export function natsTransport(connection, {tenant, publisher, prefix = 'gov'}) {
       return {status: refused && status === 200 ? 502 : status, headers: {get: (name) => answer.headers?.get(name) || null}, text: text(answer)};
     },
 
-    async publish(protocol, events, timeout) {
+    async publish(protocol, events, timeout, session) {
       for (const event of events) {
-        const subject = [prefix, 'events', token(tenant), token(publisher), token(protocol), ...route(protocol, JSON.parse(event))].join('.');
+        const subject = [prefix, 'events', token(tenant), token(publisher), token(protocol), ...route(protocol, JSON.parse(event), session)].join('.');
         checkStored(text(await request(connection, subject, event, {'content-type': 'application/json'}, timeout)));
       }
     },
@@ -40,19 +40,20 @@ function text(answer) {
   return new TextDecoder().decode(answer.data);
 }
 
-// Where an event's type stands, by the protocols that have events.
-const TYPES = {
-  agenthook: (event) => String(event.event_type ?? ''),
-  aaep: (event) => String(event.type ?? '').replace(/^aaep:(?=agent\.)/, ''),
+// Where an event's session and type stand, by the protocols that have events. AUMP's have no session: the sender names it.
+const ROUTES = {
+  agenthook: (event) => [event.session_id, event.event_type],
+  aaep: (event) => [event.session_id, String(event.type ?? '').replace(/^aaep:(?=agent\.)/, '')],
+  aump: (event, session) => [session, event.event_type],
 };
 
 /** The end of an event's subject: its session and its type, which has one or several tokens. */
-function route(protocol, event) {
-  if (!Object.hasOwn(TYPES, protocol)) throw new Error(`the protocol ${protocol} has no events`);
-  const said = TYPES[protocol](event);
+function route(protocol, event, named) {
+  if (!Object.hasOwn(ROUTES, protocol)) throw new Error(`the protocol ${protocol} has no events`);
+  const [session, said] = ROUTES[protocol](event, named).map((value) => String(value ?? ''));
   const tokens = said.split('.').map(token);
   const readable = said !== '' && said !== 'request' && tokens.length <= 8;
-  return [token(String(event.session_id ?? '')), ...(readable ? tokens : ['unknown'])];
+  return [token(session), ...(readable ? tokens : ['unknown'])];
 }
 
 /** A text as one token of a subject. */

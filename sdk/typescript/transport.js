@@ -22,8 +22,9 @@ export class HTTP {
   }
 
   /** Stores events, texts of JSON. */
-  async publish(protocol, events, timeout) {
-    const {status, text} = await this.#post('/v1/events/' + encodeURIComponent(protocol), `[${events.join(',')}]`, {}, timeout);
+  async publish(protocol, events, timeout, session) {
+    const headers = session ? {'Countersign-Session': session} : {};
+    const {status, text} = await this.#post('/v1/events/' + encodeURIComponent(protocol), `[${events.join(',')}]`, headers, timeout);
     if (status !== 200) throw new Error(`the events are not stored: ${errorCode(status, parse(text))}`);
   }
 

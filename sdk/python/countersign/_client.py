@@ -419,14 +419,19 @@ class Client:
 
     # Events.
 
-    def publish(self, protocol: str, *events: dict[str, Any]) -> None:
-        """Publish events; return once all are stored durably. Raises OSError if they are not."""
+    def publish(self, protocol: str, *events: dict[str, Any], session: str = "") -> None:
+        """Publish events; return once all are stored durably. Raises OSError if they are not.
+
+        session: of events that have no field for it, which are AUMP's; printable ASCII.
+        """
+        if session and not re.fullmatch(_HEADER_TEXT, session):
+            raise ValueError("the session must be printable ASCII without spaces around it")
         try:
             body = dump(list(events))
         except NotCanonical as e:
             raise ValueError(f"the events are not JSON that all readers read alike: {e}") from e
         try:
-            status, _, answer = self._post("/v1/events/" + urllib.parse.quote(protocol, safe=""), body)
+            status, _, answer = self._post("/v1/events/" + urllib.parse.quote(protocol, safe=""), body, _session_header(session))
         except _Failure as e:
             raise OSError(f"the events are not certainly stored: {e}") from e
         if status != 200:
@@ -508,6 +513,10 @@ class Client:
             return self._http.open(request, timeout=seconds)
         except urllib.error.HTTPError as e:
             return e
+
+
+def _session_header(session: str) -> dict[str, str]:
+    return {"Countersign-Session": session} if session else {}
 
 
 def _aana_call(event: dict[str, Any], session: str, call_id: str) -> Call:

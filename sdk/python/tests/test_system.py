@@ -3,12 +3,16 @@ test/sdk_test.go."""
 
 import json
 import os
+import pathlib
 import subprocess
+import time
 import unittest
 import uuid
+from datetime import datetime, timezone
 
 import countersign
 
+ROOT = pathlib.Path(__file__).parents[3]
 READY = os.environ.get("COUNTERSIGN_READY_FILE", "")
 
 
@@ -118,6 +122,30 @@ class System(unittest.TestCase):
         with self.assertRaises(countersign.Refused) as caught:
             slow.gate_action(event, self.fail, session=session)
         self.assertEqual(caught.exception.verdict.reason, "receipt_other_arguments")
+
+    def test_aump(self):
+        subprocess.run([os.environ["COUNTERSIGN"], "mandate", "put", str(ROOT / "examples/mandates/courier.json")], check=True, capture_output=True)
+        request = json.loads((ROOT / "examples/requests/aump-action.json").read_text())
+        mandate, action, session = request["mandate_ref"], request["proposed_action"], self.session + "-aump"
+        checked = self.gate.evaluate_action(mandate, action, session=session, call_id="c-parcel")
+        end = time.monotonic() + 30
+        while checked.verdict.reason == "mandate_not_found" and time.monotonic() < end:  # until the admitter has it
+            checked = self.gate.evaluate_action(mandate, action, session=session, call_id="c-parcel")
+        self.assertTrue(checked.allowed, checked)
+        self.assertEqual(checked.reply["decision"], "allowed")
+        dear = {**action, "amount": {"currency": "EUR", "total_minor": 17_001}}  # 3,000 of 20,000 are reserved
+        denied = self.gate.evaluate_action(mandate, dear, session=session)
+        self.assertEqual((denied.verdict.decision, denied.reply["decision"]), ("deny", "denied"))
+        self.assertIn("price_above_budget", denied.reply["reason_codes"])
+        event = {
+            "aump": {"version": "0.1.0", "type": "evidence_event"}, "id": "aump_ev_sdk", "mandate_ref": mandate, "sequence": 1,
+            "created_at": datetime.now(timezone.utc).isoformat(), "event_type": "courier_booked", "summary": "Booked.",
+            "result": "allowed", "actor": {"role": "runtime", "id": "rt-1"}, "privacy": {"retention": "hashes", "contains_private_fields": False},
+        }
+        self.gate.publish("aump", event, session=session)
+        for wrong in ("s\nX: y", " s", "sé"):
+            with self.assertRaises(ValueError):
+                self.gate.publish("aump", event, session=wrong)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ test('a running system', async (t) => {
   assert.deepEqual(ran, ['/a']);
   const event = toolPrecheckEvent({tool_name: 'look_up_hours', tool_category: 'public_read', risk_domain: 'public_information'});
   assert.equal((await checkToolPrecheck(gate, event, {session: 's-nats aana'})).verdict.allowed, true);
-  await assert.rejects(gate.publish('aump', {}));
+  await assert.rejects(gate.publish('aana', {}));
+  await gate.publishIn('s-adapter-nats', 'aump', {id: 'aump_ev_sdk', event_type: 'courier_booked'});
   const changing = newCall('allowed_tool', {path: '/c'}, 's-nats');
   const running = gate.run(changing, () => assert.fail('it ran'));
   changing.arguments.path = '/changed';
@@ -68,6 +69,22 @@ test('an event that is not certainly stored', async () => {
     await assert.rejects(clientOf(answering(ack)).publish('agenthook', {event_type: 'Stop', session_id: 's'}), /not certainly stored/);
   }
   await clientOf(answering('{"stream":"GOV","seq":7}')).publish('agenthook', {event_type: 'Stop', session_id: 's'});
+});
+
+test('the subject of an event', async () => {
+  for (const [protocol, event, want] of [
+    ['agenthook', {session_id: 's1', event_type: 'Stop'}, 's1.Stop'],
+    ['agenthook', {session_id: 'a.b *', event_type: 'Stop'}, '~YS5iICo.Stop'],
+    ['agenthook', {session_id: 's1', event_type: 'request'}, 's1.unknown'],
+    ['aaep', {session_id: 's9', type: 'aaep:agent.tool.invoked'}, 's9.agent.tool.invoked'],
+    ['aump', {session_id: 's1', event_type: 'deal_accepted'}, 's-named.deal_accepted'],
+    ['aump', {}, 's-named.unknown'],
+  ]) {
+    let subject;
+    const stored = answering('{"stream":"GOV","seq":7}');
+    await clientOf({request: (to) => ((subject = to), stored.request())}).publishIn('s-named', protocol, event);
+    assert.equal(subject, `gov.events.${who.tenant}.${publisher}.${protocol}.${want}`);
+  }
 });
 
 test('what is missing', () => assert.throws(() => natsTransport({}, {tenant: 'acme'}), TypeError));

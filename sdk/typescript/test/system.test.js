@@ -3,7 +3,9 @@
 
 import assert from 'node:assert/strict';
 import {execFileSync} from 'node:child_process';
+import {readFileSync} from 'node:fs';
 import test from 'node:test';
+import {fileURLToPath} from 'node:url';
 import {checkToolPrecheck, executeToolIfAllowed, shouldExecuteTool, toolPrecheckEvent} from '../aana.js';
 import {Client, newCall, Refused} from '../index.js';
 
@@ -50,6 +52,27 @@ test('a running system', {skip: !ready && 'COUNTERSIGN_READY_FILE names no ready
     changing.proposed_arguments.shop = 'north';
     await assert.rejects(running, (e) => e.verdict.reason === 'receipt_other_arguments');
     assert.throws(() => toolPrecheckEvent({}), TypeError);
+  });
+
+  await t.test('AUMP', async () => {
+    const example = (path) => fileURLToPath(new URL('../../../examples/' + path, import.meta.url));
+    execFileSync(program, ['mandate', 'put', example('mandates/courier.json')], {stdio: 'pipe'});
+    const request = JSON.parse(readFileSync(example('requests/aump-action.json'), 'utf8'));
+    const named = session + '-aump';
+    const evaluate = (action, callId) => gate.admitNative('aump', {...request, proposed_action: action}, {tool: action.type, arguments: action, session: named, callId});
+    const action = request.proposed_action;
+    let checked = await evaluate(action, 'c-parcel');
+    for (const end = Date.now() + 30_000; checked.verdict.reason === 'mandate_not_found' && Date.now() < end;) checked = await evaluate(action, 'c-parcel'); // until the admitter has it
+    assert.deepEqual([checked.verdict.allowed, checked.reply?.decision], [true, 'allowed'], checked.verdict.reason);
+    const denied = await evaluate({...action, amount: {currency: 'EUR', total_minor: 17_001}}, 'c-dear'); // 3,000 of 20,000 are reserved
+    assert.deepEqual([denied.verdict.decision, denied.reply.decision], ['deny', 'denied']);
+    assert.ok(denied.reply.reason_codes.includes('price_above_budget'));
+    const event = {
+      aump: {version: '0.1.0', type: 'evidence_event'}, id: 'aump_ev_sdk', mandate_ref: request.mandate_ref, sequence: 1, created_at: new Date().toISOString(),
+      event_type: 'courier_booked', summary: 'Booked.', result: 'allowed', actor: {role: 'runtime', id: 'rt-1'}, privacy: {retention: 'hashes', contains_private_fields: false},
+    };
+    await gate.publishIn(named, 'aump', event);
+    for (const wrong of ['', 's\nX: y', ' s', 'sé', undefined]) await assert.rejects(gate.publishIn(wrong, 'aump', event), TypeError);
   });
 
   await t.test('events', async () => {
