@@ -443,3 +443,66 @@ func TestAAEPEndsWithItsLog(t *testing.T) {
 		return s.res.StatusCode == 404
 	})
 }
+
+// sayLong puts n events on the log, each with more than 32,000 bytes of text.
+func (r *rig) sayLong(n int) {
+	text := strings.Repeat("x", 16000)
+	for i := range n {
+		r.nats.Publish(servicetest.Runtime, streams.Msg{Subject: subject.Space{}.Event("acme", "rt1", "aaep", "sess_1", "agent.state.changed"), Body: fmt.Appendf(nil,
+			`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.state.changed","event_id":"evt_%d","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z","producer":{"agent_id":"a"},"from_state":"idle","to_state":"thinking","summary_normal":%q,"summary_detailed":%q}`, i, text, text)})
+	}
+}
+
+// Streams and WebSockets whose clients read nothing delay no other: one of each kind gets all events while the others
+// stand still, and callers are answered. Those that stood still lose nothing when they go on.
+func TestStalledReadersDelayNobody(t *testing.T) {
+	usual := writeTimeout
+	t.Cleanup(func() { writeTimeout = usual }) // once the gateway has stopped
+	writeTimeout = servicetest.Guard
+	r := startAAEP(t, func(f *Flags) { f.MaxStreams, f.UserStreams = 64, 64 })
+	const stalled, n = 2, 360 // 11.5 MB: more than Linux buffers for one connection (4 MiB at the sender, 6 MiB at the reader)
+	stream := func(path string) func() string {
+		s := r.open(path, "subscriber", "")
+		return func() string { _, _, data := s.next(t); return data }
+	}
+	kinds := map[string]func() func() string{
+		"a stream of records": func() func() string { return stream("/v1/follow/aaep") },
+		"a subscription over server-sent events": func() func() string {
+			return stream("/aaep/v1/events?subscription_id=" + r.subscription(t, "subscriber"))
+		},
+		"a subscription over WebSocket": func() func() string {
+			c := r.dial(t, "subscriber")
+			c.SetReadLimit(-1)
+			send(t, c, subscribe)
+			subscriptionOf(t, []byte(receive(t, c)))
+			return func() string { return receive(t, c) }
+		},
+	}
+	live, still := map[string]func() string{}, map[string][]func() string{}
+	for kind, open := range kinds {
+		for range stalled {
+			still[kind] = append(still[kind], open())
+		}
+		live[kind] = open()
+	}
+	r.sayLong(n)
+	readAll := func(what string, next func() string) {
+		t.Helper()
+		for i := range n {
+			if got, want := next(), fmt.Sprintf(`"event_id":"evt_%d"`, i); !strings.Contains(got, want) {
+				t.Fatalf("%s: %.200s, want %s", what, got, want)
+			}
+		}
+	}
+	for kind, next := range live {
+		readAll(kind, next)
+	}
+	if res, body := r.do("GET", "/v1/caller", "runtime", nil); res.StatusCode != 200 {
+		t.Errorf("another caller: %d %s", res.StatusCode, body)
+	}
+	for kind, list := range still {
+		for _, next := range list {
+			readAll(kind+" that stood still", next)
+		}
+	}
+}

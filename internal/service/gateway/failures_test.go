@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,11 +18,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // asks are requests of every protocol for a verdict, and stores for storing something. The other endpoints that need
@@ -178,11 +181,16 @@ func denialsOfVectors(t *testing.T) map[string]string {
 	return denials
 }
 
-// The requests under way are answered when the gateway stops, in each protocol: those that ask with the admitter's
-// answer, those that store once it is durable, one that waits for an approval with the news that the gateway stops.
+// The requests under way are answered when the gateway stops, in each protocol: those that ask, the admitter or as a
+// principal, with the answer, those that store once it is durable, one that waits for an approval with the news that the
+// gateway stops.
 func TestStopAnswersWhatHasBegun(t *testing.T) {
-	r := start(t)
+	r := startAAEP(t)
 	denials := denialsOfVectors(t)
+	subscription := r.subscription(t, "subscriber")
+	record, err := json.Marshal(events.Approval{WorkflowID: "wf-1", Tenant: servicetest.Tenant, Source: servicetest.Runtime, Status: "pending", Step: 1, ExpiresAt: events.Time{Time: time.Now().Add(time.Hour)}})
+	servicetest.OK(t, err)
+	r.nats.Publish("admitter", streams.Msg{Subject: subject.Space{}.Approval(servicetest.Tenant, "pending", "wf-1"), Body: record})
 	arrived, release := make(chan struct{}, 64), make(chan struct{})
 	stands := r.nats.Conn("admitter")
 	hold := func(answer func(*nats.Msg)) func(*nats.Msg) {
@@ -191,19 +199,21 @@ func TestStopAnswersWhatHasBegun(t *testing.T) {
 			go func() { <-release; answer(m) }()
 		}
 	}
+	const done = `{"code":"ok"}`
 	for subj, answer := range map[string]func(*nats.Msg){
 		"gov.admit.>": func(m *nats.Msg) {
 			protocol := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}, events.HeaderDecisionID: {"d-1"}}, Data: []byte(denials[protocol])})
 		},
-		"gov.ingest.>": func(m *nats.Msg) { _ = m.Respond([]byte(`{"stream":"GOV","seq":1}`)) },
+		"gov.mandates.>": func(m *nats.Msg) { _ = m.Respond([]byte(done)) },
+		"gov.ingest.>":   func(m *nats.Msg) { _ = m.Respond([]byte(`{"stream":"GOV","seq":1}`)) },
 	} {
 		_, err := stands.Subscribe(subj, hold(answer))
 		servicetest.OK(t, err)
 	}
 	servicetest.OK(t, stands.Flush()) // the server knows of it
 	var under sync.WaitGroup
-	for _, f := range slices.Concat(asks, stores) {
+	for _, f := range slices.Concat(asks, stores, principals) {
 		under.Go(func() {
 			res, body := f.send(r)
 			if res.StatusCode/100 != 2 {
@@ -212,16 +222,36 @@ func TestStopAnswersWhatHasBegun(t *testing.T) {
 			if f.file != "" && (string(body) != denials[f.protocol] || res.Header.Get(events.HeaderVerdict) != "deny") {
 				t.Errorf("%s: %v %s", f.name, res.Header, body)
 			}
+			if strings.HasSuffix(f.path, ":present") && string(body) != done {
+				t.Errorf("%s: %s", f.name, body)
+			}
 		})
 	}
-	for range len(asks) + len(stores) {
+	under.Go(func() {
+		if res, body := r.do("POST", "/aaep/v1/replies", "subscriber", reply(subscription)); res.StatusCode != http.StatusNoContent {
+			t.Errorf("a reply: %d %s", res.StatusCode, body)
+		}
+	})
+	under.Go(func() {
+		res, body := r.do("GET", "/v1/approvals/wf-1?wait=30", "runtime", nil)
+		checkFailure(t, "the gateway stops", failing{name: "an approval"}, res, body, gateway.Stopping)
+	})
+	for range len(asks) + len(stores) + len(principals) + 1 {
 		<-arrived
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = r.service.Stop() }()
+	servicetest.Eventually(t, "a request waits for an approval", func() bool { return r.metric("countersign_gateway_streams") == 1 })
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = r.service.Stop() }()
+	servicetest.Eventually(t, "the gateway has begun to stop", func() bool {
+		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
 	close(release)
 	under.Wait()
-	<-done
+	<-stopped
 }
 
 // A panic is answered in the protocol's words by every endpoint that can panic, and logged without its text. Nothing

@@ -66,11 +66,11 @@ func Main(args []string) int {
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 
-// Time-outs of connections.
-const (
-	writeTimeout = 15 * time.Second // of a response, and of one write of a stream
-	stopTimeout  = 15 * time.Second // for the requests under way when the gateway stops
-)
+// stopTimeout is for the requests under way when the gateway stops.
+const stopTimeout = 15 * time.Second
+
+// writeTimeout is how long a response may take, and one write of a stream.
+var writeTimeout = 15 * time.Second
 
 func (f Flags) check() error {
 	host, _, err := net.SplitHostPort(f.Listen)
