@@ -238,6 +238,35 @@ func TestTypeScriptPackage(t *testing.T) {
 	}
 }
 
+// make says which interpreter is missing or too old before tests are skipped or fail for it, and builds all the same.
+func TestCheckTools(t *testing.T) {
+	t.Parallel()
+	needProgram(t, "make")
+	for name, tc := range map[string]struct{ python, node, want string }{
+		"the oldest that do":  {"Python 3.10.0", "v20.0.0", ""},
+		"newer":               {"Python 3.14.1", "v100.1.0", ""},
+		"an old Python":       {"Python 3.9.18", "v22.1.0", "Python 3.9.18 is too old: install Python 3.10"},
+		"a very old Python":   {"Python 2.7.18", "v22.1.0", "Python 2.7.18 is too old"},
+		"an old Node.js":      {"Python 3.11.7", "v18.20.4", "Node.js v18.20.4 is too old: install Node.js 20"},
+		"a very old Node.js":  {"Python 3.11.7", "v8.1.0", "Node.js v8.1.0 is too old"},
+		"no Python":           {"", "v22.1.0", "python3 is missing"},
+		"npm without Node.js": {"Python 3.11.7", "", "node is missing"},
+	} {
+		dir := t.TempDir()
+		for program, version := range map[string]string{"go": "-", "npm": "-", "uname": "Linux", "python3": tc.python, "node": tc.node} {
+			if version != "" {
+				ok(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\necho "+version+"\n"), 0o700))
+			}
+		}
+		cmd := exec.Command("make", "--silent", "--no-print-directory", "check-tools")
+		cmd.Dir, cmd.Env = root, []string{"PATH=" + dir, "COUNTERSIGN_CLICKHOUSE=-"}
+		r := command(t, cmd).want(t, 0)
+		if said := strings.TrimSpace(r.out + r.err); (said == "") != (tc.want == "") || !strings.Contains(said, tc.want) || strings.Contains(said, "\n") {
+			t.Errorf("%s: make says %q, want %q", name, said, tc.want)
+		}
+	}
+}
+
 // The example agents: one call runs, one is denied, one runs once a person has approved it.
 func TestExampleAgents(t *testing.T) {
 	t.Parallel()
