@@ -12,7 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aaep"
 	"github.com/countersign-dev/countersign/admission/agenthook"
-	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -74,7 +74,7 @@ var attacks = []struct {
 	{"money released by a forged outcome, or run twice for one reservation", []string{"admission/aump/mandate TestEndings", "test TestAttackMoneySpentTwice"}},
 	{"the ledger flooded", []string{"admission/aump/mandate TestLedgerIsBounded"}},
 	{"limits stretched by separators in names, or by bursts", []string{"TestAttackSeparatorsInHashedFields", "admission/policy TestCounterKeys",
-		"internal/service/admitter TestTallyNeverExceedsUnderConcurrency", "internal/service/admitter TestLimitHoldsInABurstAndAcrossRestarts"}},
+		"internal/service/admitter/tally TestTallyNeverExceedsUnderConcurrency", "internal/service/admitter TestLimitHoldsInABurstAndAcrossRestarts"}},
 
 	// The catalogue, confirmations, keys, transport.
 	{"an alias shadows another tool's canonical name", []string{"admission/publisher TestConflicts"}},
@@ -256,7 +256,7 @@ func TestAttackDeceptiveNamesOfEveryProtocol(t *testing.T) {
 			sound(t, p, out)
 		}
 	}
-	if !policy.ValidToolName("send_mail") {
+	if !names.ValidTool("send_mail") {
 		t.Error("an honest name is none")
 	}
 }

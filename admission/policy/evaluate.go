@@ -9,6 +9,7 @@ import (
 	"cel.dev/cel-go/cel"
 
 	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenttool"
 	"github.com/countersign-dev/countersign/events/casefold"
@@ -154,24 +155,24 @@ func (s *Set) Evaluate(in Input) Verdicts {
 		return Verdicts{Verdict: events.Deny, Mode: ModeThrow, Reasons: []events.Reason{{Evaluator: Evaluator, Code: CodeNoPolicy}}}
 	case in.isHandoff():
 		in.Tool = ""
-		if !ValidToolName(in.FromAgent) || !ValidToolName(in.ToAgent) {
+		if !names.ValidTool(in.FromAgent) || !names.ValidTool(in.ToAgent) {
 			return refuseInput(CodeInvalidAgent)
 		}
-	case in.Tool != "" && !ValidToolName(in.Tool):
+	case in.Tool != "" && !names.ValidTool(in.Tool):
 		return refuseInput(CodeInvalidToolName)
 	}
 	var room [len(riskOperands) + 1]string
 	words := riskWords(room[:0], in.Risk)
-	if !isCleanText(in.Source) || !isCleanText(in.Protocol) || !isCleanText(in.EventType) || !isCleanText(in.Action) || !isCleanText(in.ResourceKind) || slices.ContainsFunc(words, isUncleanText) {
+	if !names.IsClean(in.Source) || !names.IsClean(in.Protocol) || !names.IsClean(in.EventType) || !names.IsClean(in.Action) || !names.IsClean(in.ResourceKind) || slices.ContainsFunc(words, isUncleanText) {
 		return refuseInput(CodeInvalidOperand)
 	}
-	if !validArgumentNames(in.Args) {
+	if !names.ValidArguments(in.Args) {
 		return refuseInput(CodeInvalidArgName)
 	}
 	return s.judgeInput(&in, words)
 }
 
-func isUncleanText(v string) bool { return !isCleanText(v) }
+func isUncleanText(v string) bool { return !names.IsClean(v) }
 
 // refuseInput denies an input that no policy is to see.
 func refuseInput(code string) Verdicts {

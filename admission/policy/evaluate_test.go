@@ -11,6 +11,7 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 	"pgregory.net/rapid"
 
+	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -196,14 +197,14 @@ func TestDeceptiveToolNamesAreDeniedWhateverMatches(t *testing.T) {
 		"all Cyrillic, reads as Latin": {"\u0441\u043e\u0440\u0443_2", "deny invalid_tool_name"}, "all Greek": {"\u03bd\u03bf", "deny invalid_tool_name"}, "Cherokee": {"\u13a0\u13a1", "deny invalid_tool_name"},
 		"German": {"gr\u00f6\u00dfe_messen", "allow ok"}, "Polish": {"wy\u015blij_\u0142\u0105cze", "allow ok"}, "Vietnamese": {"g\u1eedi_th\u01b0", "allow ok"},
 		"Danish": {"s\u00f8g_\u00e6bler", "allow ok"}, "Greek word": {"\u03b1\u03c0\u03bf\u03c3\u03c4\u03bf\u03bb\u03ae", "allow ok"}, "Hindi": {"\u092d\u0947\u091c\u0947\u0902", "allow ok"}, "Arabic": {"\u0628\u062d\u062b", "allow ok"}, "middle dot": {"\u30e1\u30fc\u30eb\u30fb\u9001\u4fe1_v2", "allow ok"},
-		"too long": {strings.Repeat("a", MaxToolName+1), "deny invalid_tool_name"}, "longest": {strings.Repeat("a", MaxToolName), "allow ok"},
+		"too long": {strings.Repeat("a", names.MaxTool+1), "deny invalid_tool_name"}, "longest": {strings.Repeat("a", names.MaxTool), "allow ok"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, set.Evaluate(call(c.tool)), c.want) })
 	}
 	// Where a policy only allows, another case is simply another tool.
 	expect(t, compileDocs(t, doc("a", "{tools: [Read]}", "allow ok: true")).Evaluate(call("read")), "deny no_policy_match")
 	expect(t, compileDocs(t, doc("a", "{tools: ['Étude', 'e*']}", "deny no: true")).Evaluate(call("étude")), "deny tool_name_case")
-	if ValidToolName("") {
+	if names.ValidTool("") {
 		t.Error("the empty name is no tool's")
 	}
 }

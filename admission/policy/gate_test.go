@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -102,7 +103,7 @@ func TestGatesNeedAPolicyOfTheirOwn(t *testing.T) {
 
 func TestDeceptiveAgentNames(t *testing.T) {
 	set := compileDocs(t, doc("a", "{protocols: [handoff]}", "allow ok: true"))
-	for _, name := range []string{"", " a", "a\x00", "Fin\u0430nce", "a\u200bb", strings.Repeat("x", MaxToolName+1), "\xff", "\uff21"} {
+	for _, name := range []string{"", " a", "a\x00", "Fin\u0430nce", "a\u200bb", strings.Repeat("x", names.MaxTool+1), "\xff", "\uff21"} {
 		expect(t, set.Evaluate(handoff(name, "B")), "deny invalid_agent_name")
 		expect(t, set.Evaluate(handoff("A", name)), "deny invalid_agent_name")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
@@ -119,7 +120,7 @@ func (r *reader) operandField(operand string, into *[]string) fieldReader {
 		switch {
 		case strings.TrimSpace(p) != p || strings.ContainsFunc(p, unicode.IsControl):
 			r.fail(n, "the entry %.64q of match.%s has white space around it or control characters in it", p, operand)
-		case nameOperands[operand] != "" && !ValidToolName(wildcardReplacer.Replace(p)):
+		case nameOperands[operand] != "" && !names.ValidTool(wildcardReplacer.Replace(p)):
 			r.fail(n, "the entry %.64q of match.%s can match no acceptable %s name", p, operand, nameOperands[operand])
 		case seen[p]:
 			r.fail(n, "match.%s lists %.64q twice", operand, p)
@@ -130,7 +131,7 @@ func (r *reader) operandField(operand string, into *[]string) fieldReader {
 	})
 }
 
-// nameOperands are the operands that are compared with names for which ValidToolName must hold.
+// nameOperands are the operands that are compared with names for which names.ValidTool must hold.
 var nameOperands = map[string]string{"tools": "tool", "fromAgents": "agent", "toAgents": "agent"}
 
 var wildcardReplacer = strings.NewReplacer("*", "_", "?", "_")

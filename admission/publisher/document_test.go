@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/policy/names"
 )
 
 // What one document says of itself.
@@ -167,7 +167,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, tool := range p.tools {
 			for _, a := range tool.Aliases {
-				if got := s.Lookup("acme", a.publisher, a.name); !policy.ValidToolName(a.name) || got.Status != Known || got.Entry.Name != tool.Name {
+				if got := s.Lookup("acme", a.publisher, a.name); !names.ValidTool(a.name) || got.Status != Known || got.Entry.Name != tool.Name {
 					t.Fatalf("alias %q of %s", a.name, tool.Name)
 				}
 			}

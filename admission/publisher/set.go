@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/casefold"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -190,7 +190,7 @@ func (t *tenant) addTools(docs []Parsed) (errs []error) {
 		for _, a := range n.Aliases {
 			like := t.canonical[canonical[scopedName{"", casefold.String(a.name)}]]
 			switch {
-			case !policy.ValidToolName(a.name):
+			case !names.ValidTool(a.name):
 				fail(n, "the alias %.80q cannot be told from every other name; policies refuse it", a.name)
 			case t.canonical[a.name] != nil:
 				fail(n, "the alias %s is the name of a tool; no alias may be", a.name)

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
@@ -205,10 +206,10 @@ func TestIdentityIsTheServersWord(t *testing.T) {
 func TestOverloadAndStopAreDenials(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	for s.workers.slots.take(asker{"globex", fmt.Sprint(s.workers.slots.held())}, 1) {
+	for s.workers.slots.Take(shares.Asker{Tenant: "globex", User: fmt.Sprint(s.workers.slots.Held())}, 1) {
 	}
-	for s.workers.slots.held() < s.workers.slots.capacity {
-		s.workers.slots.take(asker{fmt.Sprint(s.workers.slots.held()), "u"}, 1)
+	for s.workers.slots.Held() < s.workers.slots.Capacity() {
+		s.workers.slots.Take(shares.Asker{Tenant: fmt.Sprint(s.workers.slots.Held()), User: "u"}, 1)
 	}
 	deny := func(want string) {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 )
 
 // memoryBudget keeps an admitter below its memory limit. The worst-case need of requests in
@@ -19,8 +20,8 @@ import (
 // connection.
 type memoryBudget struct {
 	limit      int64
-	requests   *shares // half of the limit, in bytes: requests in flight
-	evaluating *places // concurrent evaluations
+	requests   *shares.Shares // half of the limit, in bytes: requests in flight
+	evaluating *shares.Places // concurrent evaluations
 }
 
 const (
@@ -46,7 +47,7 @@ func newMemoryBudget(mebibytes int64) (*memoryBudget, error) {
 		return nil, fmt.Errorf("--memory-limit is %d MiB; it must be at least %d", mebibytes, minMemory>>20)
 	}
 	n := max(min(limit/4/evaluationMemory, int64(4*runtime.GOMAXPROCS(0))), 1)
-	return &memoryBudget{limit: limit, requests: newShares(limit / 2), evaluating: newPlaces(n)}, nil
+	return &memoryBudget{limit: limit, requests: shares.New(limit / 2), evaluating: shares.NewPlaces(n)}, nil
 }
 
 // arrived is how many bytes of requests may wait for acceptRequest, which handles them at once.
@@ -72,26 +73,26 @@ func requestNeeds(size int) int64 {
 
 // reserve takes the memory that a request of a size may need. fits is false if there is not
 // enough, or if it would leave other callers nothing; the request is then refused.
-func (m *memoryBudget) reserve(a asker, size int) (reserved int64, fits bool) {
+func (m *memoryBudget) reserve(a shares.Asker, size int) (reserved int64, fits bool) {
 	n := requestNeeds(size)
-	if !m.requests.take(a, n) {
+	if !m.requests.Take(a, n) {
 		return 0, false
 	}
 	return n, true
 }
 
 // release returns what reserve took.
-func (m *memoryBudget) release(a asker, reserved int64) { m.requests.release(a, reserved) }
+func (m *memoryBudget) release(a shares.Asker, reserved int64) { m.requests.Release(a, reserved) }
 
 // errExpired reports that the policies could not be evaluated in time.
 var errExpired = errors.New("the policies could not be evaluated in time")
 
 // runEvaluation runs f, which decides a request of a, once a gets a place.
-func (m *memoryBudget) runEvaluation(ctx context.Context, a asker, f func()) error {
-	if m.evaluating.acquire(ctx, a) != nil {
+func (m *memoryBudget) runEvaluation(ctx context.Context, a shares.Asker, f func()) error {
+	if m.evaluating.Acquire(ctx, a) != nil {
 		return errExpired
 	}
-	defer m.evaluating.leave(a)
+	defer m.evaluating.Leave(a)
 	f()
 	return nil
 }

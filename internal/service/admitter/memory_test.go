@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -21,7 +22,7 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 	servicetest.OK(t, err)
 	taken, callers := int64(0), 0
 	for ; ; callers++ {
-		n, fits := m.reserve(asker{fmt.Sprint(callers), "u"}, 100_000)
+		n, fits := m.reserve(shares.Asker{Tenant: fmt.Sprint(callers), User: "u"}, 100_000)
 		if !fits {
 			break
 		}
@@ -33,9 +34,9 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 		t.Errorf("only %d bytes could be reserved", taken)
 	}
 	for i := range callers {
-		m.release(asker{fmt.Sprint(i), "u"}, taken/int64(callers))
+		m.release(shares.Asker{Tenant: fmt.Sprint(i), User: "u"}, taken/int64(callers))
 	}
-	if _, fits := m.reserve(asker{"acme", "u"}, 100_000); !fits || m.requests.held() != requestBase+requestMemory*100_000 {
+	if _, fits := m.reserve(shares.Asker{Tenant: "acme", User: "u"}, 100_000); !fits || m.requests.Held() != requestBase+requestMemory*100_000 {
 		t.Error("what was released cannot be reserved again")
 	}
 	for _, bad := range []int64{0, -1, 255, 1 << 60} {
@@ -48,19 +49,19 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 func TestEvaluationsShareTheMemory(t *testing.T) {
 	m, err := newMemoryBudget(256)
 	servicetest.OK(t, err)
-	if n := m.evaluating.capacity; n*evaluationMemory > m.limit/4 {
+	if n := m.evaluating.Capacity(); n*evaluationMemory > m.limit/4 {
 		t.Fatalf("%d evaluations of %d bytes at the same time", n, evaluationMemory)
 	}
 	inside, leave := make(chan struct{}), make(chan struct{})
-	for i := range m.evaluating.capacity {
+	for i := range m.evaluating.Capacity() {
 		go func() {
-			_ = m.runEvaluation(context.Background(), asker{fmt.Sprint(i), "u"}, func() { inside <- struct{}{}; <-leave })
+			_ = m.runEvaluation(context.Background(), shares.Asker{Tenant: fmt.Sprint(i), User: "u"}, func() { inside <- struct{}{}; <-leave })
 		}()
 		<-inside
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := m.runEvaluation(ctx, asker{"acme", "u"}, func() { t.Error("one more was evaluated") }); !errors.Is(err, errExpired) {
+	if err := m.runEvaluation(ctx, shares.Asker{Tenant: "acme", User: "u"}, func() { t.Error("one more was evaluated") }); !errors.Is(err, errExpired) {
 		t.Errorf("error %v", err)
 	}
 	close(leave)
@@ -72,14 +73,14 @@ func TestRefusesBeforeTheMemoryIsUsedUp(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
 	full := s.memory.limit/2 - 1
-	s.memory.requests.take(asker{"globex", "u"}, full)
+	s.memory.requests.Take(shares.Asker{Tenant: "globex", User: "u"}, full)
 	r := preToolUse(t)
 	s.acceptRequest(t.Context(), r)
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != codeOverloaded {
 		t.Errorf("%s", r.body)
 	}
-	if got := s.memory.requests.held(); got != full || s.workers.slots.held() != 0 {
-		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, s.workers.slots.held())
+	if got := s.memory.requests.Held(); got != full || s.workers.slots.Held() != 0 {
+		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, s.workers.slots.Held())
 	}
 }
 

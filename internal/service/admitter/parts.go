@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -98,7 +99,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 		for _, p := range s.stores {
 			p.load(req, &in)
 		}
-		err = s.memory.runEvaluation(evaluating, asker{req.Tenant, req.Source}, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
+		err = s.memory.runEvaluation(evaluating, shares.Asker{Tenant: req.Tenant, User: req.Source}, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
 		if err == nil && out.Expired {
 			err = errExpired
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/admitter/tally"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -35,7 +36,7 @@ const (
 // limit.
 type rateStore struct {
 	s       *service
-	current atomic.Pointer[counterTally] // a complete tally; nil while there is none
+	current atomic.Pointer[tally.Tally] // a complete tally; nil while there is none
 
 	mu       sync.Mutex // guards the fields below
 	ctx      context.Context
@@ -85,12 +86,12 @@ func (r *rateStore) reserve(_ context.Context, _ admission.Request, out *admissi
 	}
 	id := out.Decision.DecisionID
 	l := r.current.Load()
-	if l == nil || !l.reserve(id, out.Reservations.Counts, out.Decision.DecidedAt.Time) {
+	if l == nil || !l.Reserve(id, out.Reservations.Counts, out.Decision.DecidedAt.Time) {
 		return reservation{}, errConflict
 	}
 	return reservation{release: func(context.Context) {
 		if l := r.current.Load(); l != nil { // may be a newer tally that inherited the reservation
-			l.release(id)
+			l.Release(id)
 		}
 	}}, nil
 }
@@ -163,17 +164,17 @@ func (r *rateStore) stopReading() {
 // once.
 func (r *rateStore) readDecisions(ctx context.Context, longest time.Duration, caughtUp func()) {
 	for {
-		l, complete := newCounterTally(), false
+		l, complete := tally.New(), false
 		err := streams.ReadLog(ctx, r.js, streams.ReadOptions{
 			Stream: r.s.flags.Stream, Filter: []string{r.allowSubjects()}, Log: r.s.env.Log, Stalled: r.s.env.Metrics.ReaderStalled,
-			Since: time.Now().Add(-longest - longest/windowSlots - rereadSlack),
+			Since: time.Now().Add(-longest - longest/tally.WindowSlots - rereadSlack),
 			Idle: func() error {
 				if complete {
 					return nil
 				}
 				complete = true
 				if old := r.current.Load(); old != nil {
-					l.inheritPending(old)
+					l.InheritPending(old)
 				}
 				r.current.Store(l)
 				r.s.env.Health.Set("rates", "")
@@ -209,14 +210,14 @@ func (r *rateStore) allowSubjects() string {
 // countsMarker occurs in every record that has counts.
 var countsMarker = []byte(`"counts":[`)
 
-func observeAll(l *counterTally, batch []events.LogMessage) {
+func observeAll(l *tally.Tally, batch []events.LogMessage) {
 	for _, m := range batch {
 		if !bytes.Contains(m.Body, countsMarker) {
 			continue
 		}
 		d, err := events.DecodeRecord[events.Decision](m.Body)
 		if err == nil && d.Verdict == events.Allow {
-			l.observeDecision(d, m.Time, time.Now())
+			l.Observe(d, m.Time, time.Now())
 		}
 	}
 }

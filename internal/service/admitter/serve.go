@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
+	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -82,9 +83,9 @@ func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 // askerOf is the caller to which a request's use of shared capacity is attributed. The tenant is
 // that of the subject, which the caller's account permits. Behind a gateway each publisher has a
 // share. Requests without a valid stamp of the server count as one user's.
-func (s *service) askerOf(r micro.Request) asker {
+func (s *service) askerOf(r micro.Request) shares.Asker {
 	req, _ := s.parseRequest(r, time.Time{})
-	return asker{req.Tenant, cmp.Or(req.Source, req.Gateway)}
+	return shares.Asker{Tenant: req.Tenant, User: cmp.Or(req.Source, req.Gateway)}
 }
 
 // runWorker works on jobs until ctx ends. Workers are kept because their stack has already grown

@@ -6,19 +6,21 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 )
 
 // job is a request for a worker.
 type job struct {
 	request  micro.Request
-	from     asker
+	from     shares.Asker
 	received time.Time
 	reserved int64 // bytes reserved in the memory budget
 }
 
 // workerPool bounds how many requests are worked on at once, and knows when none is any more.
 type workerPool struct {
-	slots *shares // divide the places of concurrent admissions among the callers
+	slots *shares.Shares // divide the places of concurrent admissions among the callers
 	jobs  chan job
 
 	mu       sync.Mutex // guards stopping, and prevents adding to inflight once it is being waited for
@@ -27,26 +29,26 @@ type workerPool struct {
 }
 
 func newWorkerPool(places int) *workerPool {
-	return &workerPool{slots: newShares(int64(places)), jobs: make(chan job)}
+	return &workerPool{slots: shares.New(int64(places)), jobs: make(chan job)}
 }
 
 // acquire reserves a worker for a caller, or returns the reason code of the refusal. release
 // gives it back.
-func (p *workerPool) acquire(from asker) (code string) {
+func (p *workerPool) acquire(from shares.Asker) (code string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopping {
 		return codeStopping
 	}
-	if !p.slots.take(from, 1) {
+	if !p.slots.Take(from, 1) {
 		return codeOverloaded
 	}
 	p.inflight.Add(1)
 	return ""
 }
 
-func (p *workerPool) release(from asker) {
-	p.slots.release(from, 1)
+func (p *workerPool) release(from shares.Asker) {
+	p.slots.Release(from, 1)
 	p.inflight.Done()
 }
 
@@ -71,7 +73,7 @@ func (p *workerPool) next(ctx context.Context) (job, bool) {
 }
 
 // held is how many requests are being worked on.
-func (p *workerPool) held() int { return int(p.slots.held()) }
+func (p *workerPool) held() int { return int(p.slots.Held()) }
 
 // refuse makes acquire refuse from now on.
 func (p *workerPool) refuse() {

@@ -168,7 +168,10 @@ func TestServiceResumes(t *testing.T) {
 		t.Errorf("mode %v", info.Mode())
 	}
 	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
-	servicetest.OK(t, ignoreCancel(run(t, f).AwaitReady().Stop()))
+	want, _ := undisturbed(newCore(t, n, long), n.Log())
+	s := run(t, f).AwaitReady() // which it also is while it stands by
+	servicetest.Eventually(t, "it goes on", func() bool { return len(outputs(n.Log())) >= len(want) })
+	servicetest.OK(t, ignoreCancel(s.Stop()))
 	compare(t, n, long)
 }
 

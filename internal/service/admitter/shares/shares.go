@@ -1,4 +1,5 @@
-package admitter
+// Package shares divides a capacity among the callers of the admitter. Begin with Shares.
+package shares
 
 import (
 	"context"
@@ -6,85 +7,90 @@ import (
 	"sync"
 )
 
-// asker is the tenant and the user of a request.
-type asker struct{ tenant, user string }
+// Asker is the tenant and the user of a request.
+type Asker struct{ Tenant, User string }
 
-// shares divide a capacity among callers so that none can take all of it. A tenant can hold all
+// Shares divide a capacity among callers so that none can take all of it. A tenant can hold all
 // but a fifth of what the other tenants leave; each of its users all but a fifth of that. The
 // rest is for tenants and users that hold nothing yet: their request only needs enough free
 // capacity.
-type shares struct {
+type Shares struct {
 	mu       sync.Mutex
 	capacity int64
 	used     int64
 	tenants  map[string]int64
-	askers   map[asker]int64
+	askers   map[Asker]int64
 }
 
-func newShares(capacity int64) *shares {
-	return &shares{capacity: capacity, tenants: map[string]int64{}, askers: map[asker]int64{}}
+// New divides a capacity.
+func New(capacity int64) *Shares {
+	return &Shares{capacity: capacity, tenants: map[string]int64{}, askers: map[Asker]int64{}}
 }
 
 // shareOf is how much of a capacity one holder may have.
 func shareOf(capacity int64) int64 { return capacity - max(1, capacity/5) }
 
-// take takes n for a and reports whether that was possible.
-func (s *shares) take(a asker, n int64) bool {
+// Take takes n for a and reports whether that was possible.
+func (s *Shares) Take(a Asker, n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.takeLocked(a, n)
 }
 
-func (s *shares) takeLocked(a asker, n int64) bool {
-	tenant, own := s.tenants[a.tenant], s.askers[a]
+func (s *Shares) takeLocked(a Asker, n int64) bool {
+	tenant, own := s.tenants[a.Tenant], s.askers[a]
 	forTenant := shareOf(s.capacity - (s.used - tenant))
 	forAsker := shareOf(forTenant - (tenant - own))
 	if s.used+n > s.capacity || tenant > 0 && tenant+n > forTenant || own > 0 && own+n > forAsker {
 		return false
 	}
-	s.used, s.tenants[a.tenant], s.askers[a] = s.used+n, tenant+n, own+n
+	s.used, s.tenants[a.Tenant], s.askers[a] = s.used+n, tenant+n, own+n
 	return true
 }
 
-// release returns n.
-func (s *shares) release(a asker, n int64) {
+// Release returns n.
+func (s *Shares) Release(a Asker, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.releaseLocked(a, n)
 }
 
-func (s *shares) releaseLocked(a asker, n int64) {
+func (s *Shares) releaseLocked(a Asker, n int64) {
 	s.used -= n
-	if s.tenants[a.tenant] -= n; s.tenants[a.tenant] <= 0 {
-		delete(s.tenants, a.tenant)
+	if s.tenants[a.Tenant] -= n; s.tenants[a.Tenant] <= 0 {
+		delete(s.tenants, a.Tenant)
 	}
 	if s.askers[a] -= n; s.askers[a] <= 0 {
 		delete(s.askers, a)
 	}
 }
 
-// held is how much of the capacity is in use.
-func (s *shares) held() int64 {
+// Capacity is what New was given.
+func (s *Shares) Capacity() int64 { return s.capacity }
+
+// Held is how much of the capacity is in use.
+func (s *Shares) Held() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used
 }
 
-// places are shares of one each that an asker can wait for. A free place goes to the tenant that
+// Places are shares of one each that an asker can wait for. A free place goes to the tenant that
 // holds the fewest, and within it to the user that holds the fewest; among equals to the one
 // served least recently.
-type places struct {
-	*shares
-	waiting map[asker][]chan struct{} // in order of arrival; closed when the place is given
-	turn    []asker                   // the keys of waiting, the one served last at the end
+type Places struct {
+	*Shares
+	waiting map[Asker][]chan struct{} // in order of arrival; closed when the place is given
+	turn    []Asker                   // the keys of waiting, the one served last at the end
 }
 
-func newPlaces(n int64) *places {
-	return &places{shares: newShares(n), waiting: map[asker][]chan struct{}{}}
+// NewPlaces is n places.
+func NewPlaces(n int64) *Places {
+	return &Places{Shares: New(n), waiting: map[Asker][]chan struct{}{}}
 }
 
-// acquire waits for a place until ctx ends. The caller returns it with leave.
-func (p *places) acquire(ctx context.Context, a asker) error {
+// Acquire waits for a place until ctx ends. The caller returns it with Leave.
+func (p *Places) Acquire(ctx context.Context, a Asker) error {
 	p.mu.Lock()
 	if len(p.waiting[a]) == 0 && p.takeLocked(a, 1) {
 		p.mu.Unlock()
@@ -109,21 +115,21 @@ func (p *places) acquire(ctx context.Context, a asker) error {
 	return ctx.Err()
 }
 
-// leave returns a place and serves the next asker.
-func (p *places) leave(a asker) {
+// Leave returns a place and serves the next asker.
+func (p *Places) Leave(a Asker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leaveLocked(a)
 }
 
-func (p *places) leaveLocked(a asker) {
+func (p *Places) leaveLocked(a Asker) {
 	p.releaseLocked(a, 1)
 	for p.serveNext() {
 	}
 }
 
 // serveNext gives a free place to the next asker, and reports whether one could have it.
-func (p *places) serveNext() bool {
+func (p *Places) serveNext() bool {
 	next := -1
 	for i, a := range p.turn {
 		if next < 0 || p.behind(a, p.turn[next]) {
@@ -144,8 +150,8 @@ func (p *places) serveNext() bool {
 }
 
 // behind reports whether a holds less than b.
-func (p *places) behind(a, b asker) bool {
-	if ta, tb := p.tenants[a.tenant], p.tenants[b.tenant]; ta != tb {
+func (p *Places) behind(a, b Asker) bool {
+	if ta, tb := p.tenants[a.Tenant], p.tenants[b.Tenant]; ta != tb {
 		return ta < tb
 	}
 	return p.askers[a] < p.askers[b]
@@ -153,13 +159,13 @@ func (p *places) behind(a, b asker) bool {
 
 // forget removes a waiting request of a, and moves a's other requests to the end of the
 // turn. It reports whether the request was waiting.
-func (p *places) forget(a asker, ready chan struct{}) bool {
+func (p *Places) forget(a Asker, ready chan struct{}) bool {
 	list := p.waiting[a]
 	at := slices.Index(list, ready)
 	if at < 0 {
 		return false
 	}
-	p.turn = slices.DeleteFunc(p.turn, func(b asker) bool { return a == b })
+	p.turn = slices.DeleteFunc(p.turn, func(b Asker) bool { return a == b })
 	if p.waiting[a] = slices.Delete(list, at, at+1); len(p.waiting[a]) == 0 {
 		delete(p.waiting, a)
 		return true

@@ -1,4 +1,4 @@
-package admitter
+package shares
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 )
 
 // fill takes as much as it can get, one at a time.
-func fill(s *shares, a asker) (n int64) {
-	for s.take(a, 1) {
+func fill(s *Shares, a Asker) (n int64) {
+	for s.Take(a, 1) {
 		n++
 	}
 	return n
@@ -20,67 +20,67 @@ func fill(s *shares, a asker) (n int64) {
 // for another tenant.
 func TestSharesLeaveSomethingForOthers(t *testing.T) {
 	for _, capacity := range []int64{3, 8, 64, 2048} {
-		s := newShares(capacity)
+		s := New(capacity)
 		total := int64(0)
-		for _, a := range []asker{{"globex", "mallory"}, {"globex", "gus"}, {"acme", "rt1"}} {
+		for _, a := range []Asker{{"globex", "mallory"}, {"globex", "gus"}, {"acme", "rt1"}} {
 			n := fill(s, a)
 			if n == 0 {
 				t.Errorf("of %d: %v gets nothing while %d are taken", capacity, a, total)
 			}
-			if total += n; total != s.held() {
-				t.Errorf("of %d: %d are held, %d were taken", capacity, s.held(), total)
+			if total += n; total != s.Held() {
+				t.Errorf("of %d: %d are held, %d were taken", capacity, s.Held(), total)
 			}
 		}
 	}
-	s := newShares(2048)
-	if n := fill(s, asker{"globex", "mallory"}); n < 2048/2 {
+	s := New(2048)
+	if n := fill(s, Asker{"globex", "mallory"}); n < 2048/2 {
 		t.Errorf("a user that is alone gets %d of 2048", n)
 	}
 	for i := range 100 { // many users of one tenant
-		fill(s, asker{"globex", fmt.Sprint(i)})
+		fill(s, Asker{"globex", fmt.Sprint(i)})
 	}
-	if n := fill(s, asker{"acme", "rt1"}); n < 2048/10 {
+	if n := fill(s, Asker{"acme", "rt1"}); n < 2048/10 {
 		t.Errorf("another tenant gets %d of 2048", n)
 	}
 }
 
 func TestSharesThatAreReleasedAreForgotten(t *testing.T) {
-	s, a := newShares(100), asker{"acme", "rt1"}
-	if !s.take(a, 100) || s.take(asker{"globex", "mallory"}, 1) {
+	s, a := New(100), Asker{"acme", "rt1"}
+	if !s.Take(a, 100) || s.Take(Asker{"globex", "mallory"}, 1) {
 		t.Error("one that holds nothing may take all that fits, and no more")
 	}
-	s.release(a, 100)
-	if s.held() != 0 || len(s.tenants) != 0 || len(s.askers) != 0 {
-		t.Errorf("%d held, %v, %v", s.held(), s.tenants, s.askers)
+	s.Release(a, 100)
+	if s.Held() != 0 || len(s.tenants) != 0 || len(s.askers) != 0 {
+		t.Errorf("%d held, %v, %v", s.Held(), s.tenants, s.askers)
 	}
 }
 
 // A free place goes to the tenant that holds the fewest, not to the request that came
 // first, and in turn to its users. One is left for a tenant that holds none.
 func TestPlacesAreGivenInTurn(t *testing.T) {
-	p := newPlaces(2)
-	none := asker{}
-	attacker, sibling, other, early := asker{"globex", "mallory"}, asker{"globex", "gus"}, asker{"acme", "rt1"}, asker{"initech", "x"}
-	servicetest.OK(t, p.acquire(t.Context(), attacker))
-	servicetest.OK(t, p.acquire(t.Context(), early))
-	got := make(chan asker)
-	for _, a := range []asker{attacker, attacker, attacker, sibling, other} {
+	p := NewPlaces(2)
+	none := Asker{}
+	attacker, sibling, other, early := Asker{"globex", "mallory"}, Asker{"globex", "gus"}, Asker{"acme", "rt1"}, Asker{"initech", "x"}
+	servicetest.OK(t, p.Acquire(t.Context(), attacker))
+	servicetest.OK(t, p.Acquire(t.Context(), early))
+	got := make(chan Asker)
+	for _, a := range []Asker{attacker, attacker, attacker, sibling, other} {
 		before := p.waits(a)
 		go func() {
-			if p.acquire(context.Background(), a) == nil {
+			if p.Acquire(context.Background(), a) == nil {
 				got <- a
 			}
 		}()
 		servicetest.Eventually(t, "it waits", func() bool { return p.waits(a) > before })
 	}
-	for _, c := range []struct{ leaves, next asker }{
+	for _, c := range []struct{ leaves, next Asker }{
 		{early, other}, {other, none}, {attacker, attacker}, {attacker, sibling}, {sibling, attacker}, {attacker, attacker},
 	} {
-		held := p.held()
-		p.leave(c.leaves)
+		held := p.Held()
+		p.Leave(c.leaves)
 		switch {
-		case c.next == none && p.held() != held-1:
-			t.Fatalf("%v leaves: %d places are taken, want %d", c.leaves, p.held(), held-1)
+		case c.next == none && p.Held() != held-1:
+			t.Fatalf("%v leaves: %d places are taken, want %d", c.leaves, p.Held(), held-1)
 		case c.next == none:
 		default:
 			if a := <-got; a != c.next {
@@ -94,19 +94,19 @@ func TestPlacesAreGivenInTurn(t *testing.T) {
 }
 
 func TestPlaceThatIsNotWaitedForAnyMore(t *testing.T) {
-	p, a := newPlaces(1), asker{"acme", "rt1"}
-	servicetest.OK(t, p.acquire(t.Context(), a))
+	p, a := NewPlaces(1), Asker{"acme", "rt1"}
+	servicetest.OK(t, p.Acquire(t.Context(), a))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.acquire(ctx, a); err == nil || p.waits(a) != 0 || len(p.turn) != 0 {
+	if err := p.Acquire(ctx, a); err == nil || p.waits(a) != 0 || len(p.turn) != 0 {
 		t.Errorf("error %v, %d wait, the turn is %v", err, p.waits(a), p.turn)
 	}
-	p.leave(a)
-	servicetest.OK(t, p.acquire(t.Context(), asker{"globex", "mallory"}))
+	p.Leave(a)
+	servicetest.OK(t, p.Acquire(t.Context(), Asker{"globex", "mallory"}))
 }
 
 // waits is how many requests of a wait.
-func (p *places) waits(a asker) int {
+func (p *Places) waits(a Asker) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.waiting[a])

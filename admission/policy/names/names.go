@@ -1,4 +1,6 @@
-package policy
+// Package names says which names of tools and of arguments can be told from every other, by
+// programs and by people. Begin with ValidTool and ValidArguments.
+package names
 
 import (
 	"slices"
@@ -9,18 +11,18 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// MaxToolName is the longest tool name, in bytes, that a policy evaluates.
-const MaxToolName = 256
+// MaxTool is the longest tool name, in bytes, that a policy evaluates.
+const MaxTool = 256
 
-// ValidToolName reports whether programs and people alike can tell a tool name from every
-// other. It is false for the empty name, for names longer than MaxToolName, and for names with
+// ValidTool reports whether programs and people alike can tell a tool name from every
+// other. It is false for the empty name, for names longer than MaxTool, and for names with
 // invalid UTF-8, control or format characters (NUL, zero width, right-to-left overrides), white
 // space at either end or other than a space inside, characters that have a compatibility form
 // (full-width letters, unnormalised accents) or are drawn as nothing, letters that mix Latin
 // with a script of letters that look like Latin ones, or letters, digits and signs that look like
 // ASCII ones (see isUnambiguous and readsAsLatin).
-func ValidToolName(name string) bool {
-	if name == "" || len(name) > MaxToolName || name[0] == ' ' || name[len(name)-1] == ' ' {
+func ValidTool(name string) bool {
+	if name == "" || len(name) > MaxTool || name[0] == ' ' || name[len(name)-1] == ' ' {
 		return false
 	}
 	if ascii, ok := plainASCII(name); ascii {
@@ -103,22 +105,22 @@ var confusableScripts = []*unicode.RangeTable{
 	unicode.Carian, unicode.Lycian, unicode.Lydian, unicode.Osage, unicode.Elbasan,
 }
 
-// validArgumentNames reports whether every name in the arguments, at any depth, is unambiguous:
+// ValidArguments reports whether every name in the arguments, at any depth, is unambiguous:
 // valid UTF-8 without control or invisible characters and without white space at either end;
 // not spelt beyond ASCII where folding case or width makes an ASCII name of it; without words
 // that mix Latin letters with letters that look like them, or that read as Latin ones
 // (deceptiveWords).
-func validArgumentNames(v any) bool {
+func ValidArguments(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if !validArgumentName(name) || !validArgumentNames(value) {
+			if !validArgumentName(name) || !ValidArguments(value) {
 				return false
 			}
 		}
 	case []any:
 		for _, value := range v {
-			if !validArgumentNames(value) {
+			if !ValidArguments(value) {
 				return false
 			}
 		}
@@ -203,9 +205,9 @@ func plainASCII(s string) (ascii, printable bool) {
 	return true, printable
 }
 
-// isCleanText reports whether an operand other than the tool name may be compared at all: valid
+// IsClean reports whether an operand other than the tool name may be compared at all: valid
 // UTF-8 without control and format characters.
-func isCleanText(s string) bool {
+func IsClean(s string) bool {
 	if ascii, ok := plainASCII(s); ascii {
 		return ok
 	}

@@ -1,4 +1,5 @@
-package admitter
+// Package tally counts what the limits of policies have used up, in memory. Begin with Tally.
+package tally
 
 import (
 	"cmp"
@@ -16,9 +17,9 @@ const (
 	maxTenantCounters   = 50_000  // per tenant, so that no tenant can use up the others' room
 	maxPendingDecisions = 100_000 // own decisions not yet seen in the log
 
-	// windowSlots is the resolution of a window: an addition counts for its window and up to a
+	// WindowSlots is the resolution of a window: an addition counts for its window and up to a
 	// sixtieth of it longer, never shorter.
-	windowSlots = 60
+	WindowSlots = 60
 	// pendingFor is how long an own decision that may not be recorded can take to arrive from the
 	// log. An arrival after it is counted twice, never not at all.
 	pendingFor = 2 * time.Minute
@@ -26,9 +27,9 @@ const (
 	sweepEvery = time.Second
 )
 
-// counterTally holds the counts in memory. It implements policy.Counters and is safe for
+// Tally holds the counts in memory. It implements policy.Counters and is safe for
 // concurrent use. The caller passes all times; it reads no clock.
-type counterTally struct {
+type Tally struct {
 	mu      sync.Mutex
 	tenants map[string]*tenantCounters
 	size    int                        // counters of all tenants
@@ -55,17 +56,18 @@ type pendingDecision struct {
 	counts []policy.Count
 }
 
-func newCounterTally() *counterTally {
-	return &counterTally{tenants: map[string]*tenantCounters{}, pending: map[string]pendingDecision{}}
+// New is an empty tally.
+func New() *Tally {
+	return &Tally{tenants: map[string]*tenantCounters{}, pending: map[string]pendingDecision{}}
 }
 
 // slotOf is the number of the tallySlot that contains a time.
 func slotOf(window time.Duration, t time.Time) int64 {
-	return t.UnixNano() / max(1, int64(window)/windowSlots)
+	return t.UnixNano() / max(1, int64(window)/WindowSlots)
 }
 
 func (c *counter) total(now time.Time) (sum int64) {
-	first := slotOf(c.window, now) - windowSlots
+	first := slotOf(c.window, now) - WindowSlots
 	for _, s := range c.slots {
 		if s.at >= first {
 			sum = min(sum+s.sum, policy.MaxAmount)
@@ -83,21 +85,21 @@ func (c *counter) addAmount(amount int64, at time.Time) {
 	}
 	c.slots[place].sum = max(0, min(c.slots[place].sum+amount, policy.MaxAmount))
 	newest := c.slots[len(c.slots)-1].at
-	c.slots = slices.DeleteFunc(c.slots, func(s tallySlot) bool { return s.at < newest-windowSlots })
+	c.slots = slices.DeleteFunc(c.slots, func(s tallySlot) bool { return s.at < newest-WindowSlots })
 }
 
 func (c *counter) isIdle(now time.Time) bool {
-	return len(c.slots) == 0 || c.slots[len(c.slots)-1].at < slotOf(c.window, now)-windowSlots
+	return len(c.slots) == 0 || c.slots[len(c.slots)-1].at < slotOf(c.window, now)-WindowSlots
 }
 
 // Total implements policy.Counters.
-func (l *counterTally) Total(key string, window time.Duration, now time.Time) (total int64, known bool) {
+func (l *Tally) Total(key string, window time.Duration, now time.Time) (total int64, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.totalOf(key, now)
 }
 
-func (l *counterTally) totalOf(key string, now time.Time) (int64, bool) {
+func (l *Tally) totalOf(key string, now time.Time) (int64, bool) {
 	a := l.tenants[policy.CounterTenant(key)]
 	switch {
 	case len(l.pending) >= maxPendingDecisions:
@@ -111,12 +113,12 @@ func (l *counterTally) totalOf(key string, now time.Time) (int64, bool) {
 	return 0, l.hasRoom(a) && !now.Before(a.unknownUntil)
 }
 
-func (l *counterTally) hasRoom(a *tenantCounters) bool {
+func (l *Tally) hasRoom(a *tenantCounters) bool {
 	return l.size < maxCounters && len(a.byKey) < maxTenantCounters
 }
 
 // addCount reports whether there was room for the counter.
-func (l *counterTally) addCount(key string, window time.Duration, amount int64, at time.Time) bool {
+func (l *Tally) addCount(key string, window time.Duration, amount int64, at time.Time) bool {
 	tenant := policy.CounterTenant(key)
 	a := l.tenants[tenant]
 	if a == nil {
@@ -136,9 +138,9 @@ func (l *counterTally) addCount(key string, window time.Duration, amount int64, 
 	return true
 }
 
-// reserve counts an own decision before it is recorded. It counts nothing and returns false if a
+// Reserve counts an own decision before it is recorded. It counts nothing and returns false if a
 // limit would be exceeded or there is no room.
-func (l *counterTally) reserve(id string, counts []policy.Count, now time.Time) bool {
+func (l *Tally) Reserve(id string, counts []policy.Count, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dropIdle(now)
@@ -158,8 +160,8 @@ func (l *counterTally) reserve(id string, counts []policy.Count, now time.Time) 
 	return true
 }
 
-// release removes an own decision that was certainly not recorded.
-func (l *counterTally) release(id string) {
+// Release removes an own decision that was certainly not recorded.
+func (l *Tally) Release(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if u, there := l.pending[id]; there {
@@ -168,7 +170,7 @@ func (l *counterTally) release(id string) {
 	}
 }
 
-func (l *counterTally) subtract(counts []policy.Count, at time.Time) {
+func (l *Tally) subtract(counts []policy.Count, at time.Time) {
 	for _, c := range counts {
 		if a := l.tenants[policy.CounterTenant(c.Key)]; a != nil && a.byKey[c.Key] != nil {
 			a.byKey[c.Key].addAmount(-c.Amount, at)
@@ -176,10 +178,10 @@ func (l *counterTally) subtract(counts []policy.Count, at time.Time) {
 	}
 }
 
-// observeDecision counts a decision of the log, unless it is an own one that was counted when it
+// Observe counts a decision of the log, unless it is an own one that was counted when it
 // was made. The clocks of the decision and of the log cannot shorten how long it counts, and one
 // ahead of now cannot prolong it.
-func (l *counterTally) observeDecision(d events.Decision, stored, now time.Time) {
+func (l *Tally) Observe(d events.Decision, stored, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, own := l.pending[d.DecisionID]; own {
@@ -208,9 +210,9 @@ func (l *counterTally) observeDecision(d events.Decision, stored, now time.Time)
 	}
 }
 
-// inheritPending takes over the own decisions that another tally has not seen in the log. Some
+// InheritPending takes over the own decisions that another tally has not seen in the log. Some
 // may then be counted twice, none is missed.
-func (l *counterTally) inheritPending(o *counterTally) {
+func (l *Tally) InheritPending(o *Tally) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l.mu.Lock()
@@ -224,7 +226,7 @@ func (l *counterTally) inheritPending(o *counterTally) {
 }
 
 // dropIdle drops counters without an addition within their window.
-func (l *counterTally) dropIdle(now time.Time) {
+func (l *Tally) dropIdle(now time.Time) {
 	if now.Sub(l.swept) < sweepEvery {
 		return
 	}

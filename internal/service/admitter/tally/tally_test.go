@@ -1,4 +1,4 @@
-package admitter
+package tally
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ func storedDecision(id string, at time.Time, counts ...policy.Count) events.Deci
 	return events.Decision{DecisionID: id, Verdict: events.Allow, DecidedAt: events.At(at), Counts: policy.RecordCounts(counts)}
 }
 
-func (l *counterTally) expect(t testing.TB, key string, window time.Duration, now time.Time, want string) {
+func (l *Tally) expect(t testing.TB, key string, window time.Duration, now time.Time, want string) {
 	t.Helper()
 	total, known := l.Total(tallyTenant+key, window, now)
 	if got := fmt.Sprint(total, known); got != want {
@@ -33,35 +33,35 @@ func (l *counterTally) expect(t testing.TB, key string, window time.Duration, no
 }
 
 func TestTally(t *testing.T) {
-	l := newCounterTally()
+	l := New()
 	minute := time.Minute
 	l.expect(t, "a", minute, tallyStart, "0 true")
-	if !l.reserve("d1", counted("a", minute, 3, 5), tallyStart) || l.reserve("d2", counted("a", minute, 3, 5), tallyStart) {
+	if !l.Reserve("d1", counted("a", minute, 3, 5), tallyStart) || l.Reserve("d2", counted("a", minute, 3, 5), tallyStart) {
 		t.Error("a limit of 5 holds 3, and not 6")
 	}
 	l.expect(t, "a", minute, tallyStart, "3 true")
-	if !l.reserve("d3", counted("a", minute, 2, 5), tallyStart) || !l.reserve("d4", counted("a", minute, 9, policy.Unbounded), tallyStart) {
+	if !l.Reserve("d3", counted("a", minute, 2, 5), tallyStart) || !l.Reserve("d4", counted("a", minute, 9, policy.Unbounded), tallyStart) {
 		t.Error("room was refused")
 	}
 	l.expect(t, "a", minute, tallyStart, "14 true")
-	l.release("d4")
-	l.release("d4")
-	l.release("nobody")
+	l.Release("d4")
+	l.Release("d4")
+	l.Release("nobody")
 	l.expect(t, "a", minute, tallyStart, "5 true")
 	// An own decision comes back from the log once; another admitter's counts.
 	now := tallyStart.Add(time.Second)
-	l.observeDecision(storedDecision("d1", tallyStart, counted("a", minute, 3, 0)...), tallyStart, now)
+	l.Observe(storedDecision("d1", tallyStart, counted("a", minute, 3, 0)...), tallyStart, now)
 	l.expect(t, "a", minute, now, "5 true")
-	l.observeDecision(storedDecision("x1", tallyStart, counted("a", minute, 4, 0)...), tallyStart, now)
+	l.Observe(storedDecision("x1", tallyStart, counted("a", minute, 4, 0)...), tallyStart, now)
 	l.expect(t, "a", minute, now, "9 true")
-	l.release("d1")
+	l.Release("d1")
 	l.expect(t, "a", minute, now, "9 true")
 	// All of it is gone after the window, and not before.
 	l.expect(t, "a", minute, tallyStart.Add(minute), "9 true")
 	l.expect(t, "a", minute, tallyStart.Add(minute+2*time.Second), "0 true")
 	// All counters of a call or none.
 	two := append(counted("b", minute, 1, 5), counted("c", minute, 9, 5)...)
-	if l.reserve("d5", two, now) {
+	if l.Reserve("d5", two, now) {
 		t.Error("taken")
 	}
 	l.expect(t, "b", minute, now, "0 true")
@@ -78,8 +78,8 @@ func TestTallyMindsClocks(t *testing.T) {
 		"broker is behind":  {0, -30 * time.Second, minute},
 		"decider is ahead":  {time.Hour, 0, minute},
 	} {
-		l := newCounterTally()
-		l.observeDecision(storedDecision("x", tallyStart.Add(c.decided), counted("a", minute, 1, 0)...), tallyStart.Add(c.stored), tallyStart)
+		l := New()
+		l.Observe(storedDecision("x", tallyStart.Add(c.decided), counted("a", minute, 1, 0)...), tallyStart.Add(c.stored), tallyStart)
 		if total, _ := l.Total(tallyTenant+"a", minute, tallyStart.Add(c.gone-time.Second)); total != 1 {
 			t.Errorf("%s: gone too early", name)
 		}
@@ -87,13 +87,13 @@ func TestTallyMindsClocks(t *testing.T) {
 			t.Errorf("%s: gone too late", name)
 		}
 	}
-	l := newCounterTally()
+	l := New()
 	for i, d := range []events.Decision{
 		{Counts: []events.Count{{Key: tallyTenant + "a", WindowMS: -1, Amount: 1}}}, {Counts: []events.Count{{Key: tallyTenant + "a", WindowMS: 60_000, Amount: -5}}},
 		{Counts: []events.Count{{Key: tallyTenant + "a", WindowMS: 1 << 60, Amount: 1}}}, {Counts: []events.Count{{WindowMS: 60_000, Amount: 1}}},
 	} {
 		d.DecisionID, d.DecidedAt = fmt.Sprint(i), events.At(tallyStart)
-		l.observeDecision(d, tallyStart, tallyStart)
+		l.Observe(d, tallyStart, tallyStart)
 	}
 	l.expect(t, "a", minute, tallyStart, "0 true")
 }
@@ -101,25 +101,25 @@ func TestTallyMindsClocks(t *testing.T) {
 // A tenant that has too many counters is told that its new ones are not known;
 // others are not.
 func TestTallyIsBounded(t *testing.T) {
-	l := newCounterTally()
+	l := New()
 	for i := range maxTenantCounters {
-		if !l.reserve(fmt.Sprint(i), counted(fmt.Sprint(i), time.Minute, 1, policy.Unbounded), tallyStart) {
+		if !l.Reserve(fmt.Sprint(i), counted(fmt.Sprint(i), time.Minute, 1, policy.Unbounded), tallyStart) {
 			t.Fatal(i)
 		}
-		l.observeDecision(storedDecision(fmt.Sprint(i), tallyStart), tallyStart, tallyStart)
+		l.Observe(storedDecision(fmt.Sprint(i), tallyStart), tallyStart, tallyStart)
 	}
 	l.expect(t, "0", time.Minute, tallyStart, "1 true")
 	l.expect(t, "new", time.Minute, tallyStart, "0 false")
-	if l.reserve("one more", counted("new", time.Minute, 1, policy.Unbounded), tallyStart) || !l.reserve("known", counted("0", time.Minute, 1, policy.Unbounded), tallyStart) {
+	if l.Reserve("one more", counted("new", time.Minute, 1, policy.Unbounded), tallyStart) || !l.Reserve("known", counted("0", time.Minute, 1, policy.Unbounded), tallyStart) {
 		t.Error("the bound does not hold, or holds for counters that are there")
 	}
 	if _, known := l.Total("another-one-new", time.Minute, tallyStart); !known {
 		t.Error("another tenant suffers")
 	}
 	// What was left out while it was full is not taken for zero afterwards.
-	l.observeDecision(storedDecision("x", tallyStart, counted("left out", time.Minute, 7, 0)...), tallyStart, tallyStart)
+	l.Observe(storedDecision("x", tallyStart, counted("left out", time.Minute, 7, 0)...), tallyStart, tallyStart)
 	later := tallyStart.Add(time.Minute + 30*time.Second)
-	l.reserve("sweep", counted("s", time.Minute, 1, policy.Unbounded), later)
+	l.Reserve("sweep", counted("s", time.Minute, 1, policy.Unbounded), later)
 	if len(l.tenants[tallyTenant].byKey) > 2 {
 		t.Errorf("%d counters were kept", len(l.tenants[tallyTenant].byKey))
 	}
@@ -129,31 +129,31 @@ func TestTallyIsBounded(t *testing.T) {
 		l.pending[fmt.Sprint("u", i)] = pendingDecision{at: later}
 	}
 	l.expect(t, "s", time.Minute, later, "0 false")
-	l.observeDecision(storedDecision("y", later, counted("s", time.Minute, 1, 0)...), later, later.Add(pendingFor+time.Second))
+	l.Observe(storedDecision("y", later, counted("s", time.Minute, 1, 0)...), later, later.Add(pendingFor+time.Second))
 	if len(l.pending) > 0 {
 		t.Errorf("%d own decisions are still waited for", len(l.pending))
 	}
 }
 
 func TestTallyInherits(t *testing.T) {
-	old, l := newCounterTally(), newCounterTally()
-	old.reserve("d1", counted("a", time.Minute, 3, 9), tallyStart)
-	old.reserve("d2", counted("a", time.Minute, 4, 9), tallyStart)
-	old.observeDecision(storedDecision("d2", tallyStart), tallyStart, tallyStart)
-	l.observeDecision(storedDecision("d2", tallyStart, counted("a", time.Minute, 4, 0)...), tallyStart, tallyStart)
-	l.inheritPending(old)
+	old, l := New(), New()
+	old.Reserve("d1", counted("a", time.Minute, 3, 9), tallyStart)
+	old.Reserve("d2", counted("a", time.Minute, 4, 9), tallyStart)
+	old.Observe(storedDecision("d2", tallyStart), tallyStart, tallyStart)
+	l.Observe(storedDecision("d2", tallyStart, counted("a", time.Minute, 4, 0)...), tallyStart, tallyStart)
+	l.InheritPending(old)
 	l.expect(t, "a", time.Minute, tallyStart, "7 true")
-	l.observeDecision(storedDecision("d1", tallyStart, counted("a", time.Minute, 3, 0)...), tallyStart, tallyStart)
+	l.Observe(storedDecision("d1", tallyStart, counted("a", time.Minute, 3, 0)...), tallyStart, tallyStart)
 	l.expect(t, "a", time.Minute, tallyStart, "7 true")
 }
 
 func TestTallyNeverExceedsUnderConcurrency(t *testing.T) {
-	l := newCounterTally()
+	l := New()
 	var took sync.Map
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
-			if l.reserve(fmt.Sprint(i), counted("a", time.Minute, 2, 21), tallyStart) {
+			if l.Reserve(fmt.Sprint(i), counted("a", time.Minute, 2, 21), tallyStart) {
 				took.Store(i, true)
 			}
 		})
@@ -176,18 +176,18 @@ func TestTallyIsAWindow(t *testing.T) {
 			amount int64
 		}
 		var all []addition
-		l, now := newCounterTally(), tallyStart
+		l, now := New(), tallyStart
 		for i := range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(window)/3).Draw(rt, "wait")))
 			amount := rapid.Int64Range(0, 100).Draw(rt, "amount")
-			l.reserve(fmt.Sprint(i), counted("a", window, amount, policy.Unbounded), now)
+			l.Reserve(fmt.Sprint(i), counted("a", window, amount, policy.Unbounded), now)
 			all = append(all, addition{now, amount})
 			var least, most int64
 			for _, a := range all {
 				if now.Sub(a.at) <= window {
 					least += a.amount
 				}
-				if now.Sub(a.at) <= window+window/windowSlots+time.Nanosecond {
+				if now.Sub(a.at) <= window+window/WindowSlots+time.Nanosecond {
 					most += a.amount
 				}
 			}
