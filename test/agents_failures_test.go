@@ -20,41 +20,38 @@ type gateFailure struct {
 }
 
 const (
-	rowNotices  = "says what is wrong: no gateway, no valid configuration, no output"
-	rowExits    = "ends with another exit code than 0, with a text or without"
-	rowKilled   = "is killed, crashes or runs out of memory, also in the middle of its answer"
-	rowMissing  = "is missing, or must not be run"
+	rowFails    = "says what is wrong, ends with another exit code than 0, is killed, crashes, runs out of memory, is missing or must not be run"
 	rowHangs    = "hangs past the agent's time-out"
 	rowNoAnswer = "ends with exit code 0 and no answer (Countersign's never does)"
 )
 
 // gateFailures begin and end with a gate that works: the agent has not given it up meanwhile.
 var gateFailures = []gateFailure{
-	{row: rowNotices, script: "gate"},
-	{row: rowNotices, script: "set -- $1 --config /nowhere; gate"},
-	{row: rowNotices, script: "unset HOME XDG_CONFIG_HOME XDG_STATE_HOME; set -- $1; gate"},
-	{row: rowNotices, script: "ulimit -n 3; gate"},
-	{row: rowNotices, script: "gate >&-"},
-	{row: rowNotices, script: "gate >/dev/full"},
-	{row: rowNotices, script: "input=; gate"},
-	{row: rowExits, script: "exit 1"},
-	{row: rowExits, script: "echo it failed >&2; exit 1"},
-	{row: rowExits, script: "exit 2"},
-	{row: rowExits, script: "echo it failed >&2; exit 2"},
-	{row: rowExits, script: `set --; gate`},
-	{row: rowKilled, script: "kill -KILL $$"},
-	{row: rowKilled, script: "kill -SEGV $$"},
-	{row: rowKilled, script: `printf '{"decision":"deny","hookSpecificOutput":{"hookEve'; kill -KILL $$`},
-	{row: rowKilled, script: "ulimit -v 20000; gate"},  // it cannot be loaded
-	{row: rowKilled, script: "ulimit -v 200000; gate"}, // its runtime cannot start
-	{row: rowMissing},
-	{row: rowMissing, script: "exit 0", mode: 0o600},
+	{row: rowFails, script: "gate"},
+	{row: rowFails, script: "set -- $1 --config /nowhere; gate"},
+	{row: rowFails, script: "unset HOME XDG_CONFIG_HOME XDG_STATE_HOME; set -- $1; gate"},
+	{row: rowFails, script: "ulimit -n 3; gate"},
+	{row: rowFails, script: "gate >&-"},
+	{row: rowFails, script: "gate >/dev/full"},
+	{row: rowFails, script: "input=; gate"},
+	{row: rowFails, script: "exit 1"},
+	{row: rowFails, script: "echo it failed >&2; exit 1"},
+	{row: rowFails, script: "exit 2"},
+	{row: rowFails, script: "echo it failed >&2; exit 2"},
+	{row: rowFails, script: `set --; gate`},
+	{row: rowFails, script: "kill -KILL $$"},
+	{row: rowFails, script: "kill -SEGV $$"},
+	{row: rowFails, script: `printf '{"decision":"deny","hookSpecificOutput":{"hookEve'; kill -KILL $$`},
+	{row: rowFails, script: "ulimit -v 20000; gate"},  // it cannot be loaded
+	{row: rowFails, script: "ulimit -v 200000; gate"}, // its runtime cannot start
+	{row: rowFails},
+	{row: rowFails, script: "exit 0", mode: 0o600},
 	{row: rowHangs, script: "exec sleep 8"},
 	{row: rowNoAnswer, script: "exit 0"},
 	{row: rowNoAnswer, script: `printf '{"decision":"deny","hookSpecificOutput":{"hookEve'`},
 	{row: rowNoAnswer, script: "echo it failed"},
 	{row: rowNoAnswer, script: `head -c 8388608 /dev/zero | tr '\0' x`},
-	{row: rowNotices, script: "gate"},
+	{row: rowFails, script: "gate"},
 }
 
 // What each agent does with a call when its gate fails, in the configuration that install writes, is what
