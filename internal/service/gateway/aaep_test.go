@@ -142,10 +142,47 @@ func TestAAEPOverSSE(t *testing.T) {
 	}
 }
 
+// Other terms hold for a subscription over server-sent events as soon as they are answered, and a close ends its stream.
+func TestAAEPTermsAndCloseOverSSE(t *testing.T) {
+	r := startAAEP(t)
+	id := r.subscription(t, "subscriber")
+	s := r.open("/aaep/v1/events?subscription_id="+id, "subscriber", "")
+	filter := func(pattern string) (int, string) {
+		res, body := r.do("POST", "/aaep/v1/replies", "subscriber", fmt.Appendf(nil, `{"type":"subscription.renegotiate","subscription_id":%q,"capabilities":{"event_filters":{"exclude":[%q]}}}`, id, pattern))
+		return res.StatusCode, string(body)
+	}
+	if code, body := filter("aaep:agent.state.*"); code != 200 || subscriptionOf(t, []byte(body)) != id || !strings.Contains(body, "state.*") {
+		t.Errorf("other terms: %d %s", code, body)
+	}
+	r.say(1)
+	r.nats.Publish(servicetest.Runtime, streams.Msg{Subject: subject.Space{}.Event("acme", "rt1", "aaep", "sess_1", "agent.progress.updated"), Body: []byte(
+		`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.progress.updated","event_id":"evt_2","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z","producer":{"agent_id":"a"},"summary_normal":"Half.","progress":{"percent":50}}`)})
+	if got, _, _ := s.next(t); got != "evt_2" {
+		t.Errorf("behind an event that the new terms leave out comes %s", got)
+	}
+	if !r.closeSubscription(t, "subscriber", id) {
+		t.Error("the close is not taken")
+	}
+	for s.lines.Scan() {
+		if text := s.lines.Text(); strings.HasPrefix(text, "data:") {
+			t.Errorf("after the close: %s", text)
+		}
+	}
+	if code, body := filter("aaep:agent.tool.*"); code != 204 {
+		t.Errorf("other terms of a closed subscription: %d %s", code, body)
+	}
+}
+
 // An open stream and an open WebSocket end when the caller is no longer the subscriber that opened them: as
 // another user, or in another role. Nothing is stored or sent for the former user.
 func TestAAEPEndsWithItsMapping(t *testing.T) {
-	for name, to := range map[string]struct{ user, role string }{"another user": {"lou", token.Subscriber}, "another role": {servicetest.Runtime, token.Runtime}} {
+	for name, to := range map[string]struct {
+		user, role string
+		code       websocket.StatusCode
+	}{
+		"another user": {"lou", token.Subscriber, socketUnauthorized}, "another role": {"sam", token.Runtime, socketForbidden},
+		"another user in another role": {servicetest.Runtime, token.Runtime, socketForbidden},
+	} {
 		t.Run(name, func(t *testing.T) {
 			i := startIssuer(t)
 			r := startAAEP(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
@@ -170,7 +207,7 @@ func TestAAEPEndsWithItsMapping(t *testing.T) {
 			})
 			send(t, c, string(reply(id)))
 			r.say(1)
-			if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != socketUnauthorized {
+			if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != to.code {
 				t.Errorf("the WebSocket: %v", err)
 			}
 			for s.lines.Scan() {
