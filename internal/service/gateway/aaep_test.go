@@ -185,7 +185,7 @@ func TestAAEPEndsWithItsMapping(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := startIssuer(t)
-			r := startAAEP(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
+			r := startAAEP(t, func(f *Flags) { f.Issuer, f.Audience, f.UserStreams = i.srv.URL, audience, 3 })
 			who, err := token.OIDCSubject(i.srv.URL, "agent-7")
 			servicetest.OK(t, err)
 			r.mapSubject("m1", who, "sam", token.Subscriber, false)
@@ -194,9 +194,11 @@ func TestAAEPEndsWithItsMapping(t *testing.T) {
 				res, body := r.do("POST", "/aaep/v1/subscriptions", "jwt", []byte(subscribe))
 				return res.StatusCode == 201 && r.closeSubscription(t, "jwt", subscriptionOf(t, body))
 			})
-			c := r.dial(t, "jwt")
+			c, silent := r.dial(t, "jwt"), r.dial(t, "jwt")
 			send(t, c, subscribe)
 			id := subscriptionOf(t, []byte(receive(t, c)))
+			send(t, silent, subscribe)
+			receive(t, silent)
 			s := r.open("/aaep/v1/events?subscription_id="+r.subscription(t, "jwt"), "jwt", "")
 			s.lines.Scan() // its name
 			r.mapSubject("m2", who, to.user, to.role, false)
@@ -207,8 +209,16 @@ func TestAAEPEndsWithItsMapping(t *testing.T) {
 			})
 			send(t, c, string(reply(id)))
 			r.say(1)
-			if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != to.code {
-				t.Errorf("the WebSocket: %v", err)
+			for what, c := range map[string]*websocket.Conn{"that replies": c, "that says nothing": silent} {
+				text, err := []byte(nil), error(nil)
+				for err == nil {
+					if _, text, err = c.Read(t.Context()); strings.Contains(string(text), "evt_1") {
+						t.Errorf("the WebSocket %s: %s", what, text)
+					}
+				}
+				if websocket.CloseStatus(err) != to.code {
+					t.Errorf("the WebSocket %s: %v", what, err)
+				}
 			}
 			for s.lines.Scan() {
 				if text := s.lines.Text(); strings.HasPrefix(text, "data:") {
