@@ -494,10 +494,12 @@ func TestAAEPEndsWithItsLog(t *testing.T) {
 // sayLong puts n events on the log, each with more than 32,000 bytes of text.
 func (r *rig) sayLong(n int) {
 	text := strings.Repeat("x", 16000)
+	var list []streams.Msg
 	for i := range n {
-		r.nats.Publish(servicetest.Runtime, streams.Msg{Subject: subject.Space{}.Event("acme", "rt1", "aaep", "sess_1", "agent.state.changed"), Body: fmt.Appendf(nil,
+		list = append(list, streams.Msg{Subject: subject.Space{}.Event("acme", "rt1", "aaep", "sess_1", "agent.state.changed"), Body: fmt.Appendf(nil,
 			`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.state.changed","event_id":"evt_%d","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z","producer":{"agent_id":"a"},"from_state":"idle","to_state":"thinking","summary_normal":%q,"summary_detailed":%q}`, i, text, text)})
 	}
+	r.nats.Publish(servicetest.Runtime, list...)
 }
 
 // Streams and WebSockets whose clients read nothing delay no other: one of each kind gets all events while the others
