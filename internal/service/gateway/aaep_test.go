@@ -142,13 +142,50 @@ func TestAAEPOverSSE(t *testing.T) {
 	}
 }
 
+// Other terms hold for a subscription over server-sent events as soon as they are answered, and a close ends its stream.
+func TestAAEPTermsAndCloseOverSSE(t *testing.T) {
+	r := startAAEP(t)
+	id := r.subscription(t, "subscriber")
+	s := r.open("/aaep/v1/events?subscription_id="+id, "subscriber", "")
+	filter := func(pattern string) (int, string) {
+		res, body := r.do("POST", "/aaep/v1/replies", "subscriber", fmt.Appendf(nil, `{"type":"subscription.renegotiate","subscription_id":%q,"capabilities":{"event_filters":{"exclude":[%q]}}}`, id, pattern))
+		return res.StatusCode, string(body)
+	}
+	if code, body := filter("aaep:agent.state.*"); code != 200 || subscriptionOf(t, []byte(body)) != id || !strings.Contains(body, "state.*") {
+		t.Errorf("other terms: %d %s", code, body)
+	}
+	r.say(1)
+	r.nats.Publish(servicetest.Runtime, streams.Msg{Subject: subject.Space{}.Event("acme", "rt1", "aaep", "sess_1", "agent.progress.updated"), Body: []byte(
+		`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.progress.updated","event_id":"evt_2","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z","producer":{"agent_id":"a"},"summary_normal":"Half.","progress":{"percent":50}}`)})
+	if got, _, _ := s.next(t); got != "evt_2" {
+		t.Errorf("behind an event that the new terms leave out comes %s", got)
+	}
+	if !r.closeSubscription(t, "subscriber", id) {
+		t.Error("the close is not taken")
+	}
+	for s.lines.Scan() {
+		if text := s.lines.Text(); strings.HasPrefix(text, "data:") {
+			t.Errorf("after the close: %s", text)
+		}
+	}
+	if code, body := filter("aaep:agent.tool.*"); code != 204 {
+		t.Errorf("other terms of a closed subscription: %d %s", code, body)
+	}
+}
+
 // An open stream and an open WebSocket end when the caller is no longer the subscriber that opened them: as
 // another user, or in another role. Nothing is stored or sent for the former user.
 func TestAAEPEndsWithItsMapping(t *testing.T) {
-	for name, to := range map[string]struct{ user, role string }{"another user": {"lou", token.Subscriber}, "another role": {servicetest.Runtime, token.Runtime}} {
+	for name, to := range map[string]struct {
+		user, role string
+		code       websocket.StatusCode
+	}{
+		"another user": {"lou", token.Subscriber, socketUnauthorized}, "another role": {"sam", token.Runtime, socketForbidden},
+		"another user in another role": {servicetest.Runtime, token.Runtime, socketForbidden},
+	} {
 		t.Run(name, func(t *testing.T) {
 			i := startIssuer(t)
-			r := startAAEP(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
+			r := startAAEP(t, func(f *Flags) { f.Issuer, f.Audience, f.UserStreams = i.srv.URL, audience, 3 })
 			who, err := token.OIDCSubject(i.srv.URL, "agent-7")
 			servicetest.OK(t, err)
 			r.mapSubject("m1", who, "sam", token.Subscriber, false)
@@ -157,9 +194,11 @@ func TestAAEPEndsWithItsMapping(t *testing.T) {
 				res, body := r.do("POST", "/aaep/v1/subscriptions", "jwt", []byte(subscribe))
 				return res.StatusCode == 201 && r.closeSubscription(t, "jwt", subscriptionOf(t, body))
 			})
-			c := r.dial(t, "jwt")
+			c, silent := r.dial(t, "jwt"), r.dial(t, "jwt")
 			send(t, c, subscribe)
 			id := subscriptionOf(t, []byte(receive(t, c)))
+			send(t, silent, subscribe)
+			receive(t, silent)
 			s := r.open("/aaep/v1/events?subscription_id="+r.subscription(t, "jwt"), "jwt", "")
 			s.lines.Scan() // its name
 			r.mapSubject("m2", who, to.user, to.role, false)
@@ -170,8 +209,16 @@ func TestAAEPEndsWithItsMapping(t *testing.T) {
 			})
 			send(t, c, string(reply(id)))
 			r.say(1)
-			if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != socketUnauthorized {
-				t.Errorf("the WebSocket: %v", err)
+			for what, c := range map[string]*websocket.Conn{"that replies": c, "that says nothing": silent} {
+				text, err := []byte(nil), error(nil)
+				for err == nil {
+					if _, text, err = c.Read(t.Context()); strings.Contains(string(text), "evt_1") {
+						t.Errorf("the WebSocket %s: %s", what, text)
+					}
+				}
+				if websocket.CloseStatus(err) != to.code {
+					t.Errorf("the WebSocket %s: %v", what, err)
+				}
 			}
 			for s.lines.Scan() {
 				if text := s.lines.Text(); strings.HasPrefix(text, "data:") {
@@ -447,10 +494,12 @@ func TestAAEPEndsWithItsLog(t *testing.T) {
 // sayLong puts n events on the log, each with more than 32,000 bytes of text.
 func (r *rig) sayLong(n int) {
 	text := strings.Repeat("x", 16000)
+	var list []streams.Msg
 	for i := range n {
-		r.nats.Publish(servicetest.Runtime, streams.Msg{Subject: subject.Space{}.Event("acme", "rt1", "aaep", "sess_1", "agent.state.changed"), Body: fmt.Appendf(nil,
+		list = append(list, streams.Msg{Subject: subject.Space{}.Event("acme", "rt1", "aaep", "sess_1", "agent.state.changed"), Body: fmt.Appendf(nil,
 			`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.state.changed","event_id":"evt_%d","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z","producer":{"agent_id":"a"},"from_state":"idle","to_state":"thinking","summary_normal":%q,"summary_detailed":%q}`, i, text, text)})
 	}
+	r.nats.Publish(servicetest.Runtime, list...)
 }
 
 // Streams and WebSockets whose clients read nothing delay no other: one of each kind gets all events while the others

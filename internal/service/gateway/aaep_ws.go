@@ -28,6 +28,7 @@ const (
 	socketClosed       websocket.StatusCode = 4000
 	socketRejected     websocket.StatusCode = 4001
 	socketUnauthorized websocket.StatusCode = 4002
+	socketForbidden    websocket.StatusCode = 4003
 	socketViolation    websocket.StatusCode = 4004
 	socketBySubscriber websocket.StatusCode = 4005
 )
@@ -173,8 +174,9 @@ func (k *socket) forward(ctx context.Context, a *aaepSubscription) (websocket.St
 	defer beat.Stop()
 	for {
 		list, ok := k.s.nextEvents(ctx, a, beat.C)
-		if !k.s.holds(k.r, k.who.User) {
-			return socketUnauthorized, "the token is no longer valid"
+		who, _, p := k.s.signIn(k.r)
+		if code, reason := k.endOf(who, p); code != 0 {
+			return code, reason
 		}
 		if !ok {
 			return socketClosed, "the gateway ends the subscription; subscribe again"
@@ -196,6 +198,20 @@ func (k *socket) ping(ctx context.Context) error {
 	return k.conn.Ping(ctx)
 }
 
+// endOf is with what the socket closes after its caller was signed in again: 0 if the caller still is the subscriber that
+// opened it.
+func (k *socket) endOf(who token.Record, p *endpoint.Problem) (websocket.StatusCode, string) {
+	switch {
+	case p == nil && !isSubscriber(who), p != nil && p.Status == http.StatusForbidden:
+		return socketForbidden, "the caller is no longer a subscriber"
+	case p == nil && who.User != k.who.User, p != nil && p.Status == http.StatusUnauthorized:
+		return socketUnauthorized, "the token is no longer valid"
+	case p != nil:
+		return websocket.StatusTryAgainLater, p.Code
+	}
+	return 0, ""
+}
+
 // receive takes the subscriber's messages until the connection ends.
 func (k *socket) receive(ctx context.Context, a *aaepSubscription) (websocket.StatusCode, string) {
 	for {
@@ -204,13 +220,8 @@ func (k *socket) receive(ctx context.Context, a *aaepSubscription) (websocket.St
 			return socketViolation, "not a message of a subscriber"
 		}
 		who, _, p := k.s.admitCaller(k.r, isSubscriber)
-		switch {
-		case p == nil && who.User != k.who.User:
-			return socketUnauthorized, "the token is no longer valid"
-		case p != nil && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden):
-			return socketUnauthorized, p.Code
-		case p != nil:
-			return websocket.StatusTryAgainLater, p.Code
+		if code, reason := k.endOf(who, p); code != 0 {
+			return code, reason
 		}
 		out := a.handle(m)
 		switch {
