@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
@@ -15,7 +16,7 @@ type Envelope struct {
 	Time    time.Time
 	CallID  string // metadata.tool_call_id; of a call that is about to run, or that ran
 	Derived bool   // CallID was made here, because the agent gives none
-	Prompts bool   // put texts of prompts into events
+	Prompts bool   // put texts of prompts and answers into events
 	Adapter string // version of this program
 	Probe   bool   // of a call that nobody makes: its arguments are marked as invalid, so that the admitter denies it (AH-C-037)
 
@@ -61,7 +62,11 @@ type wireEvent struct {
 var eventTypes = map[Kind]string{
 	Before: agenthook.PreToolUse, After: agenthook.PostToolUse, Blocked: agenthook.ToolUseBlocked, Prompt: agenthook.UserPromptSubmit,
 	SessionStart: agenthook.SessionStart, SessionEnd: agenthook.SessionEnd,
+	Response: agenthook.ModelResponse, Handoff: agenthook.AgentHandoff, Failure: agenthook.ErrorOccurred,
 }
+
+// maxAnswer is the longest answer that an event holds, in bytes (AH-C-017).
+const maxAnswer = 4 << 10
 
 // AgentHook returns the event as AgentHook has it, with the blocks of AHP-013 that the agent's input
 // can fill. The event has no result of a tool: results may be large and secret.
@@ -91,6 +96,15 @@ func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 		if v.Prompts {
 			w.Metadata["prompt"] = e.Prompt
 		}
+	case Response:
+		w.Metadata["response_chars"] = utf8.RuneCountInString(e.Answer)
+		if v.Prompts {
+			w.Metadata["response_content"] = beginning(e.Answer, maxAnswer)
+		}
+	case Handoff:
+		w.CorrelationID = cmp.Or(e.Parent, e.Worker)
+	case Failure:
+		w.Metadata["error_type"] = cmp.Or(e.Error, unknown)
 	}
 	if v.CallID != "" {
 		w.Metadata["tool_call_id"] = v.CallID
@@ -102,6 +116,17 @@ func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 		w.Metadata["agent_tool_call_id"] = e.CallID
 	}
 	return json.Marshal(w)
+}
+
+// beginning is as much of a text as fits into limit bytes.
+func beginning(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
 }
 
 // about is what the agent says of itself. A version that it does not tell is recorded as unknown, so that a search

@@ -29,7 +29,8 @@ func (k kinds) ignoring(names ...string) kinds {
 var claudeKinds = kinds{
 	"PreToolUse": Before, "PostToolUse": After, "PostToolUseFailure": After,
 	"UserPromptSubmit": Prompt, "SessionStart": SessionStart, "SessionEnd": SessionEnd,
-}.ignoring("PostToolBatch", "PermissionRequest", "PermissionDenied", "Stop", "StopFailure", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "Elicitation",
+	"Stop": Response, "SubagentStop": Response, "StopFailure": Failure, "SubagentStart": Handoff,
+}.ignoring("PostToolBatch", "PermissionRequest", "PermissionDenied", "PreCompact", "PostCompact", "Elicitation",
 	"ElicitationResult", "ConfigChange", "Notification", "Interrupt")
 
 // readClaude reads the input of Claude Code, which Codex has taken over.
@@ -46,9 +47,24 @@ func readClaude(_ string, input []byte) (Event, error) {
 	e := Event{
 		Kind: kind, Session: p.text("session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
 		Worker: p.text("agent_id"), MCP: p.object("mcp_server").text("name") != "", CWD: p.text("cwd"), Model: p.text("model"),
-		Prompt: p.text("prompt"), Failed: name == "PostToolUseFailure", Took: p.milliseconds("duration_ms"),
+		Prompt: p.text("prompt"), Answer: p.text("last_assistant_message"), Failed: name == "PostToolUseFailure", Took: p.milliseconds("duration_ms"),
+	}
+	if kind == Failure {
+		e.Error = errorWord(p.text("error"))
 	}
 	return p.call(e, "tool_input")
+}
+
+// errorWord is an agent's name of an error. What is no single word may be a message, with texts that are no one's business.
+func errorWord(name string) string {
+	const longest = 64
+	word := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_'
+	}
+	if len(name) > longest || strings.IndexFunc(name, func(r rune) bool { return !word(r) }) >= 0 {
+		return ""
+	}
+	return name
 }
 
 // refuseClaude refuses in the words of Claude Code and Codex. Exit code 2 would refuse as well, but
@@ -106,8 +122,8 @@ var codex = Agent{
 	},
 }
 
-var geminiKinds = kinds{"BeforeTool": Before, "AfterTool": After, "BeforeAgent": Prompt, "SessionStart": SessionStart, "SessionEnd": SessionEnd}.
-	ignoring("AfterAgent", "BeforeModel", "AfterModel", "BeforeToolSelection", "PreCompress", "Notification")
+var geminiKinds = kinds{"BeforeTool": Before, "AfterTool": After, "BeforeAgent": Prompt, "SessionStart": SessionStart, "SessionEnd": SessionEnd, "AfterAgent": Response}.
+	ignoring("BeforeModel", "AfterModel", "BeforeToolSelection", "PreCompress", "Notification")
 
 var gemini = Agent{
 	Name: "gemini",
@@ -123,8 +139,11 @@ var gemini = Agent{
 		response := p.object("tool_response")
 		e := Event{
 			Kind: kind, Session: p.text("session_id"), Tool: p.text("tool_name"), CWD: p.text("cwd"),
-			MCP: p.object("mcp_context").text("server_name") != "", Prompt: p.text("prompt"),
+			MCP: p.object("mcp_context").text("server_name") != "", Answer: p.text("prompt_response"),
 			Failed: len(response["error"]) > 0 && string(response["error"]) != "null",
+		}
+		if kind == Prompt { // AfterAgent repeats it
+			e.Prompt = p.text("prompt")
 		}
 		return p.call(e, "tool_input")
 	},
@@ -142,8 +161,8 @@ var gemini = Agent{
 var cursorKinds = kinds{
 	"preToolUse": Before, "beforeShellExecution": Before, "beforeMCPExecution": Before, "beforeReadFile": Before,
 	"postToolUse": After, "afterShellExecution": After, "afterMCPExecution": After,
-	"beforeSubmitPrompt": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd,
-}.ignoring("afterFileEdit", "afterAgentResponse", "afterAgentThought", "subagentStart", "subagentStop", "preCompact", "stop")
+	"beforeSubmitPrompt": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd, "stop": Response,
+}.ignoring("afterFileEdit", "afterAgentResponse", "afterAgentThought", "subagentStart", "subagentStop", "preCompact")
 
 // cursorTools names the tool and the arguments of events that are about one tool.
 var cursorTools = map[string]struct{ tool, argument string }{
@@ -167,6 +186,9 @@ var cursor = Agent{
 		e := Event{
 			Kind: kind, Session: p.text("conversation_id", "session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
 			CWD: p.text("cwd"), Model: p.text("model"), Version: p.text("cursor_version"), Prompt: p.text("prompt"), Took: p.milliseconds("duration"),
+		}
+		if kind == Response && p.text("status") == "error" {
+			e.Kind = Failure
 		}
 		if strings.HasSuffix(name, "MCPExecution") && e.Tool != "" && !strings.HasPrefix(e.Tool, "MCP:") {
 			e.Tool = "MCP:" + e.Tool // as preToolUse names it: an MCP server's Read is not Cursor's
@@ -198,7 +220,8 @@ func orNull(raw []byte) string {
 
 var copilotKinds = kinds{
 	"preToolUse": Before, "postToolUse": After, "userPromptSubmitted": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd,
-}.ignoring("permissionRequest", "agentStop", "errorOccurred")
+	"agentStop": Response, "errorOccurred": Failure,
+}.ignoring("permissionRequest")
 
 var copilot = Agent{
 	Name: "copilot",
@@ -217,6 +240,9 @@ var copilot = Agent{
 		e := Event{
 			Kind: kind, Session: p.text("sessionId"), Tool: p.text("toolName"), Worker: p.text("agentId"), CWD: p.text("cwd"),
 			Prompt: p.text("prompt"), Failed: p.object("toolResult").text("resultType") == "failure",
+		}
+		if kind == Failure {
+			e.Error = errorWord(p.object("error").text("name"))
 		}
 		e.MCP = joins(e.Tool, "-") // kit-touch
 		return p.call(e, "toolArgs")

@@ -23,7 +23,10 @@ const (
 	Prompt       Kind = "prompt"        // the user said something
 	SessionStart Kind = "session_start" // of the agent
 	SessionEnd   Kind = "session_end"
-	Ignored      Kind = "" // nothing that AgentHook has an event for
+	Response     Kind = "response" // the agent, or a sub-agent, has answered and stops
+	Handoff      Kind = "handoff"  // a sub-agent starts
+	Failure      Kind = "failure"  // the agent itself failed; no call of a tool did
+	Ignored      Kind = ""         // nothing that AgentHook has an event for
 )
 
 // Event is one call of a hook, in the terms that all agents share. Texts that an agent does not
@@ -41,6 +44,8 @@ type Event struct {
 	Model   string
 	Version string // of the agent
 	Prompt  string
+	Answer  string        // Response: its text; empty if the agent does not say
+	Error   string        // Failure: its kind, one word; empty if the agent does not say
 	Failed  bool          // After: the tool failed
 	Took    time.Duration // After: zero if the agent does not say
 }

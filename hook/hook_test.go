@@ -3,6 +3,7 @@ package hook
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,21 @@ var inputs = []struct {
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"PostToolUseFailure","tool_name":"Bash","tool_input":{"command":"ls"},"tool_use_id":"t","duration_ms":12,"error":"x"}`,
 		Event{Kind: After, Session: "s", Tool: "Bash", CallID: "t", Failed: true, Took: 12 * time.Millisecond}, `{"command":"ls"}`},
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"hello"}`, Event{Kind: Prompt, Session: "s", Prompt: "hello"}, ""},
-	{"claude-code", "", `{"session_id":"s","hook_event_name":"Stop"}`, Event{Kind: Ignored, Session: "s"}, ""},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"Notification"}`, Event{Kind: Ignored, Session: "s"}, ""},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"Stop","stop_hook_active":false,"last_assistant_message":"hello"}`, Event{Kind: Response, Session: "s", Answer: "hello"}, ""},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"SubagentStart","agent_id":"sub","agent_type":"Explore"}`, Event{Kind: Handoff, Session: "s", Worker: "sub"}, ""},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"SubagentStop","agent_id":"sub","last_assistant_message":"hello"}`,
+		Event{Kind: Response, Session: "s", Worker: "sub", Answer: "hello"}, ""},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"StopFailure","error":"rate_limit"}`, Event{Kind: Failure, Session: "s", Error: "rate_limit"}, ""},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"StopFailure","error":"hello, this is a message"}`, Event{Kind: Failure, Session: "s"}, ""},
+	{"codex", "", `{"session_id":"s","turn_id":"1","hook_event_name":"Stop","model":"m","last_assistant_message":null}`, Event{Kind: Response, Session: "s", Model: "m"}, ""},
+	{"codex", "", `{"session_id":"s","turn_id":"1","hook_event_name":"SubagentStart","agent_id":"sub"}`, Event{Kind: Handoff, Session: "s", Worker: "sub"}, ""},
+	{"codex", "", `{"session_id":"s","turn_id":"1","hook_event_name":"SubagentStop","agent_id":"sub"}`, Event{Kind: Response, Session: "s", Worker: "sub"}, ""},
+	{"gemini", "", `{"session_id":"s","hook_event_name":"AfterAgent","prompt":"hello","prompt_response":"hello"}`, Event{Kind: Response, Session: "s", Answer: "hello"}, ""},
+	{"cursor", "", `{"conversation_id":"s","hook_event_name":"stop","status":"completed"}`, Event{Kind: Response, Session: "s"}, ""},
+	{"cursor", "", `{"conversation_id":"s","hook_event_name":"stop","status":"error"}`, Event{Kind: Failure, Session: "s"}, ""},
+	{"copilot", "agentStop", `{"sessionId":"s","stopReason":"end_turn"}`, Event{Kind: Response, Session: "s"}, ""},
+	{"copilot", "errorOccurred", `{"sessionId":"s","error":{"name":"Timeout","message":"hello"}}`, Event{Kind: Failure, Session: "s", Error: "Timeout"}, ""},
 	{"codex", "", `{"session_id":"s","turn_id":"1","hook_event_name":"PreToolUse","model":"m","tool_name":"Bash","tool_input":{"command":"ls"},"tool_use_id":"call_1"}`,
 		Event{Kind: Before, Session: "s", Tool: "Bash", CallID: "call_1", Model: "m"}, `{"command":"ls"}`},
 	{"gemini", "", `{"session_id":"s","hook_event_name":"BeforeTool","tool_name":"run_shell_command","tool_input":{"command":"ls"}}`,
@@ -59,6 +74,8 @@ var inputs = []struct {
 		Event{Kind: Prompt, Session: "s", CWD: "/w", Model: "m", Prompt: "hello"}, ""},
 	{"opencode", "", `{"event":"session.created","directory":"/w","sessionID":"s2","parentID":"s"}`,
 		Event{Kind: SessionStart, Session: "s2", Parent: "s", CWD: "/w"}, ""},
+	{"opencode", "", `{"event":"session.idle","directory":"/w","sessionID":"s"}`, Event{Kind: Response, Session: "s", CWD: "/w"}, ""},
+	{"opencode", "", `{"event":"session.error","sessionID":"s","error":"ProviderAuthError"}`, Event{Kind: Failure, Session: "s", Error: "ProviderAuthError"}, ""},
 }
 
 func TestRead(t *testing.T) {
@@ -168,6 +185,38 @@ func TestAgentHookEvents(t *testing.T) {
 		}
 		if strings.Contains(string(raw), "hello") {
 			t.Errorf("the prompt is in %s", raw)
+		}
+	}
+}
+
+// What an agent answered is recorded by its length alone, like a prompt, unless texts are switched on; it is cut then.
+func TestTextsOfEvents(t *testing.T) {
+	long := strings.Repeat("ä", maxAnswer)
+	for _, tt := range []struct {
+		event    Event
+		on       bool
+		metadata map[string]any
+	}{
+		{Event{Kind: Prompt, Prompt: "hello"}, false, map[string]any{"prompt_chars": 5.0}},
+		{Event{Kind: Prompt, Prompt: "hello"}, true, map[string]any{"prompt_chars": 5.0, "prompt": "hello"}},
+		{Event{Kind: Response, Answer: "hellö"}, false, map[string]any{"response_chars": 5.0}},
+		{Event{Kind: Response, Answer: "hellö"}, true, map[string]any{"response_chars": 5.0, "response_content": "hellö"}},
+		{Event{Kind: Response, Answer: "x" + long}, true, map[string]any{"response_chars": maxAnswer + 1.0, "response_content": "x" + long[:maxAnswer-2]}},
+		{Event{Kind: Failure}, true, map[string]any{"error_type": "unknown"}},
+		{Event{Kind: Failure, Error: "rate_limit"}, false, map[string]any{"error_type": "rate_limit"}},
+	} {
+		raw, err := tt.event.AgentHook("a", Envelope{Prompts: tt.on})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ Metadata map[string]any }
+		if err := json.Unmarshal(raw, &got); err != nil {
+			t.Fatal(err)
+		}
+		delete(got.Metadata, "agent")
+		delete(got.Metadata, "agent_version")
+		if !maps.Equal(got.Metadata, tt.metadata) {
+			t.Errorf("%+v: %v, want %v", tt.event.Kind, got.Metadata, tt.metadata)
 		}
 	}
 }

@@ -13,6 +13,7 @@ const OpenCodeCommand = `"COMMAND"`
 
 var openCodeKinds = kinds{
 	"tool.execute.before": Before, "tool.execute.after": After, "chat.message": Prompt, "session.created": SessionStart, "session.deleted": SessionEnd,
+	"session.idle": Response, "session.error": Failure,
 }
 
 // openCodeTools are OpenCode's own tools.
@@ -45,6 +46,9 @@ var openCode = Agent{
 		e := Event{
 			Kind: kind, Session: p.text("sessionID"), Parent: p.text("parentID"), Tool: openCodeTool(p.text("tool")), CallID: p.text("callID"), CWD: p.text("directory"),
 			Model: p.text("model"), Prompt: p.text("prompt"),
+		}
+		if kind == Failure {
+			e.Error = errorWord(p.text("error"))
 		}
 		return p.call(e, "args")
 	},

@@ -49,6 +49,9 @@ export const Countersign = async ({ directory }) => {
         const session = event.properties?.info
         await ask({ event: event.type, directory, sessionID: session?.id, parentID: session?.parentID })
       }
+      if (event.type === "session.idle" || event.type === "session.error") {
+        await ask({ event: event.type, directory, sessionID: event.properties?.sessionID, error: event.properties?.error?.name })
+      }
     },
   }
 }

@@ -602,8 +602,11 @@ func testAgent(t *testing.T, a codingAgent) {
 	if a.name == claudeCode.name {
 		version = `"agent_version":"2.` // from the environment of its hooks
 	}
-	if out := h.run(t, "chain", "--session", sessions[0], "--json").out; !strings.Contains(out, version) {
-		t.Errorf("the chain lacks %s: %s", version, out)
+	out := h.run(t, "chain", "--session", sessions[0], "--json").out
+	for _, part := range []string{version, `"event_type":"ModelResponse"`} { // the agent has stopped
+		if !strings.Contains(out, part) {
+			t.Errorf("the chain lacks %s: %s", part, out)
+		}
 	}
 
 	h.stopped(t, a, dir, syscall.SIGTERM)

@@ -32,7 +32,7 @@ type Config struct {
 	Publisher     string `json:"publisher,omitempty"` // for which the token was made
 
 	Budget  string `json:"budget,omitempty"`  // the longest time until an answer; default DefaultBudget
-	Prompts bool   `json:"prompts,omitempty"` // report the texts of prompts, not only their length
+	Prompts bool   `json:"prompts,omitempty"` // report the texts of prompts and answers, not only their length
 	Defer   bool   `json:"defer,omitempty"`   // end a headless run whose call waits for a person, where the agent can resume it
 
 	ApprovalURL string `json:"approval_url,omitempty"` // the page where a person decides; {workflow} stands for the workflow's id

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -66,8 +67,8 @@ func Run(agentName, event string, configPath func() (string, error), std Stdio) 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	begun := time.Now()
-	return write(std, within(ctx, agent, func(budget chan<- time.Duration) hook.Output {
-		g := &gate{agent: agent, event: event, now: time.Now}
+	g := &gate{agent: agent, event: event, now: time.Now}
+	return write(std, within(ctx, g.fail, func(budget chan<- time.Duration) hook.Output {
 		d := g.configure(configPath) - time.Since(begun)
 		budget <- d
 		ctx, cancel := context.WithTimeout(ctx, d-answerTime)
@@ -76,14 +77,14 @@ func Run(agentName, event string, configPath func() (string, error), std Stdio) 
 	}))
 }
 
-// within runs work, which does everything that can take time or fail. It refuses the call if work panics,
+// within runs work, which does everything that can take time or fail. It answers with fail if work panics,
 // if ctx ends, or if work takes longer than its budget: gateclient.DefaultBudget until work sends another.
-func within(ctx context.Context, agent hook.Agent, work func(budget chan<- time.Duration) hook.Output) hook.Output {
+func within(ctx context.Context, fail func(code string, err error) hook.Output, work func(budget chan<- time.Duration) hook.Output) hook.Output {
 	answer, budget := make(chan hook.Output, 1), make(chan time.Duration, 1)
 	go func() {
 		defer func() {
 			if recover() != nil {
-				answer <- agent.Refuse(refusal("internal_error", errors.New("the hook failed")))
+				answer <- fail("internal_error", errors.New("the hook failed"))
 			}
 		}()
 		answer <- work(budget)
@@ -97,9 +98,9 @@ func within(ctx context.Context, agent hook.Agent, work func(budget chan<- time.
 		case d := <-budget:
 			end.Reset(d)
 		case <-end.C:
-			return agent.Refuse(refusal("no_answer", gateclient.ErrTooLate))
+			return fail("no_answer", gateclient.ErrTooLate)
 		case <-ctx.Done():
-			return agent.Refuse(refusal("no_answer", errInterrupted))
+			return fail("no_answer", errInterrupted)
 		}
 	}
 }
@@ -145,6 +146,16 @@ type gate struct {
 	configErr error
 	calls     calls
 	now       func() time.Time
+	reports   atomic.Bool // the input was read, and no call is about to run
+}
+
+// fail ends a hook that cannot do its work: what may be a call is refused. A report refuses nothing: some agents
+// would take it for the order to go on.
+func (g *gate) fail(code string, err error) hook.Output {
+	if g.reports.Load() {
+		return notOnRecord(err)
+	}
+	return g.agent.Refuse(refusal(code, err))
 }
 
 // configure reads the configuration and returns the budget. What is wrong is reported by answer, in
@@ -174,6 +185,7 @@ func (g *gate) answer(ctx context.Context, in io.Reader) hook.Output {
 	if err != nil {
 		return g.agent.Refuse(refusal("bad_input", err))
 	}
+	g.reports.Store(e.Kind != hook.Before)
 	if e.Version == "" && g.agent.Version != nil {
 		e.Version = g.agent.Version(os.Getenv)
 	}
@@ -376,9 +388,13 @@ const exitReport = 1
 // report publishes what happened. Nothing can be refused any more; a failure is told to the user.
 func (g *gate) report(ctx context.Context, e hook.Event) hook.Output {
 	if err := g.publish(ctx, e); err != nil {
-		return hook.Output{Stderr: "countersign: the event is not on record: " + gateclient.Clean(err.Error()) + "\n", Exit: exitReport}
+		return notOnRecord(err)
 	}
 	return g.agent.Allow
+}
+
+func notOnRecord(err error) hook.Output {
+	return hook.Output{Stderr: "countersign: the event is not on record: " + gateclient.Clean(err.Error()) + "\n", Exit: exitReport}
 }
 
 func (g *gate) publish(ctx context.Context, e hook.Event) error {

@@ -322,7 +322,7 @@ func TestSameCall(t *testing.T) {
 
 // A configuration that cannot be read, because reading it never ends, is refused, and so is a panic.
 func TestWithin(t *testing.T) {
-	a := hook.Agents[0]
+	g := &gate{agent: hook.Agents[0]}
 	started := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-started; cancel() }()
@@ -333,12 +333,12 @@ func TestWithin(t *testing.T) {
 			select {}
 		},
 	} {
-		if out := within(t.Context(), a, work); !strings.Contains(out.Stdout, "("+name+")") || strings.Contains(out.Stdout, "secret") {
+		if out := within(t.Context(), g.fail, work); !strings.Contains(out.Stdout, "("+name+")") || strings.Contains(out.Stdout, "secret") {
 			t.Errorf("%s: %q", name, out.Stdout)
 		}
 	}
 	// A signal counts before there is a configuration.
-	out := within(ctx, a, func(chan<- time.Duration) hook.Output { close(started); select {} })
+	out := within(ctx, g.fail, func(chan<- time.Duration) hook.Output { close(started); select {} })
 	if !strings.Contains(out.Stdout, "(no_answer)") {
 		t.Errorf("a signal: %q", out.Stdout)
 	}

@@ -72,7 +72,7 @@ var installations = []installation{
 	{
 		agent:  "claude-code",
 		files:  map[string]string{scopeUser: "~/.claude/settings.json", scopeProject: ".claude/settings.json", scopeManaged: "/etc/claude-code/managed-settings.json"},
-		events: []string{"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart", "SessionEnd"},
+		events: []string{"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop", "StopFailure", "SubagentStart", "SubagentStop"},
 		entry: func(command, event string) map[string]any {
 			h := shellHandler(command)
 			if event == "PreToolUse" {
@@ -89,7 +89,7 @@ var installations = []installation{
 	{
 		agent:  "codex",
 		files:  map[string]string{scopeUser: "~/.codex/hooks.json", scopeProject: ".codex/hooks.json"},
-		events: []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd"},
+		events: []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop", "SubagentStart", "SubagentStop"},
 		entry: func(command, event string) map[string]any {
 			if event == "PreToolUse" {
 				command = closed(command)
@@ -105,7 +105,7 @@ var installations = []installation{
 	{
 		agent:  "gemini",
 		files:  map[string]string{scopeUser: "~/.gemini/settings.json", scopeProject: ".gemini/settings.json", scopeManaged: "/etc/gemini-cli/settings.json"},
-		events: []string{"BeforeTool", "AfterTool", "BeforeAgent", "SessionStart", "SessionEnd"},
+		events: []string{"BeforeTool", "AfterTool", "BeforeAgent", "AfterAgent", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			if event == "BeforeTool" {
 				command = closed(command)
@@ -120,7 +120,7 @@ var installations = []installation{
 	{
 		agent:  "cursor",
 		files:  map[string]string{scopeUser: "~/.cursor/hooks.json", scopeProject: ".cursor/hooks.json", scopeManaged: "/etc/cursor/hooks.json"},
-		events: []string{"preToolUse", "postToolUse", "beforeSubmitPrompt", "sessionStart", "sessionEnd"},
+		events: []string{"preToolUse", "postToolUse", "beforeSubmitPrompt", "sessionStart", "sessionEnd", "stop"},
 		entry: func(command, event string) map[string]any {
 			h := map[string]any{"command": command, "timeout": handlerTimeout}
 			if event == "preToolUse" {
@@ -135,7 +135,7 @@ var installations = []installation{
 	{
 		agent:  "copilot",
 		files:  map[string]string{scopeUser: "~/.copilot/hooks/countersign.json", scopeProject: ".github/hooks/countersign.json", scopeManaged: "/etc/github-copilot/policy.d/countersign.json"},
-		events: []string{"preToolUse", "postToolUse", "userPromptSubmitted", "sessionStart", "sessionEnd"},
+		events: []string{"preToolUse", "postToolUse", "userPromptSubmitted", "sessionStart", "sessionEnd", "agentStop", "errorOccurred"},
 		entry: func(command, event string) map[string]any {
 			return map[string]any{"type": "command", "bash": command + " " + event, "timeoutSec": handlerTimeout}
 		},

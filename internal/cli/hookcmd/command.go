@@ -97,7 +97,7 @@ type installCmd struct {
 	Publisher     string `help:"The publisher for which the token was made." placeholder:"NAME"`
 	Budget        string `help:"The longest time until the gate answers, approvals included (default 25s)." placeholder:"DURATION"`
 	ApprovalURL   string `name:"approval-url" help:"Address of the page where a person decides, for refusals of calls that wait; {workflow} stands for the workflow's id. Default: the command that shows it." placeholder:"URL"`
-	Prompts       *bool  `negatable:"" help:"Report the texts of prompts, not only their length."`
+	Prompts       *bool  `negatable:"" help:"Report the texts of prompts and answers, not only their length."`
 	Defer         *bool  `negatable:"" help:"End a headless run whose call still waits for a person when the time is over; resuming the run repeats the call. Of calls made in parallel, all but the last are lost. Only claude-code can."`
 	GateOnly      bool   `help:"Write the gate's configuration alone, in the home of this user: for users of a machine whose managed configuration runs the gate." xor:"scope"`
 	DryRun        bool   `help:"Show the difference and change nothing."`

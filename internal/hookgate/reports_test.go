@@ -1,0 +1,120 @@
+package hookgate
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/gateclient"
+)
+
+// stops are inputs of agents that stop.
+var stops = map[string]string{
+	"claude-code": `{"session_id":"s","hook_event_name":"Stop","last_assistant_message":"my answer"}`,
+	"codex":       `{"session_id":"s","hook_event_name":"Stop","last_assistant_message":"my answer"}`,
+	"gemini":      `{"session_id":"s","hook_event_name":"AfterAgent","prompt":"hello","prompt_response":"my answer"}`,
+	"cursor":      `{"conversation_id":"s","hook_event_name":"stop","status":"completed"}`,
+}
+
+// A report that fails refuses nothing, in no agent's words: Gemini CLI, for one, would answer once more.
+func TestReportsRefuseNothing(t *testing.T) {
+	for agent, input := range stops {
+		a, _ := hook.Find(agent)
+		for name, g := range gateways {
+			if name == "silence" && agent != "gemini" {
+				continue // it takes the budget
+			}
+			s := httptest.NewServer(g.serve)
+			var edit func(*gateclient.Config)
+			if name == "silence" {
+				edit = hastily
+			}
+			p := settle(t, s.URL, edit)
+			out, errs, code := run(a, p.config, []byte(input))
+			if stored := code == 0; stored && out != a.Allow.Stdout || !stored && (code != exitReport || out != "" || !strings.Contains(errs, "not on record")) {
+				t.Errorf("%s, %s: exit %d, %q, %q", agent, name, code, out, errs)
+			}
+			s.Close()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			cancel()
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}))
+		p := settle(t, s.URL, nil)
+		g := &gate{agent: a, now: time.Now}
+		work, end := context.WithCancel(t.Context())
+		out := within(ctx, g.fail, func(chan<- time.Duration) hook.Output {
+			g.configure(ConfigPath(p.config, false))
+			return g.answer(work, strings.NewReader(input))
+		})
+		if out.Stdout != "" || out.Exit != exitReport || !strings.Contains(out.Stderr, errInterrupted.Error()) {
+			t.Errorf("%s, interrupted: %+v", agent, out)
+		}
+		end()
+		s.Close()
+	}
+}
+
+// recorded runs the gate and returns the metadata of the event that it sends.
+func recorded(t *testing.T, agent, input string, edit func(*gateclient.Config)) (eventType string, metadata map[string]any) {
+	t.Helper()
+	var event struct {
+		Type     string         `json:"event_type"`
+		Metadata map[string]any `json:"metadata"`
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if event.Type == "" { // a refused call is reported, too
+			_ = json.NewDecoder(r.Body).Decode(&event)
+		}
+		answer(200, map[string]string{"Countersign-Verdict": "deny"}, `{"event_id":"x","decision":"deny","reason":"no"}`)(w, r)
+	}))
+	defer s.Close()
+	a, _ := hook.Find(agent)
+	run(a, settle(t, s.URL, edit).config, []byte(input))
+	return event.Type, event.Metadata
+}
+
+// Texts of prompts and answers are on record only with --prompts.
+func TestTextsOnRecord(t *testing.T) {
+	prompt := `{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"my prompt"}`
+	for _, tt := range []struct {
+		agent, input, eventType, member, text string
+	}{
+		{"claude-code", prompt, "UserPromptSubmit", "prompt", "my prompt"},
+		{"claude-code", stops["claude-code"], "ModelResponse", "response_content", "my answer"},
+		{"codex", stops["codex"], "ModelResponse", "response_content", "my answer"},
+		{"gemini", stops["gemini"], "ModelResponse", "response_content", "my answer"},
+	} {
+		for _, on := range []bool{false, true} {
+			got, metadata := recorded(t, tt.agent, tt.input, func(c *gateclient.Config) { c.Prompts = on })
+			want := any(nil)
+			if on {
+				want = tt.text
+			}
+			raw, _ := json.Marshal(metadata)
+			if got != tt.eventType || metadata[tt.member] != want || !on && strings.Contains(string(raw), "my ") {
+				t.Errorf("%s %s, switched on %t: %s", tt.agent, got, on, raw)
+			}
+		}
+	}
+}
+
+// Where an agent gives no id of a call, the gate makes one, another for each call, and the record says so.
+func TestDerivedIDs(t *testing.T) {
+	for agent, derives := range map[string]bool{"gemini": true, "copilot": true, "claude-code": false, "opencode": false} {
+		a, _ := hook.Find(agent)
+		_, metadata := recorded(t, agent, string(a.Probe("s", "some_tool")), nil)
+		id, _ := metadata["tool_call_id"].(string)
+		if strings.HasPrefix(id, "derived-") != derives || id == "" || (metadata["tool_call_id_derived"] == true) != derives {
+			t.Errorf("%s: %v", agent, metadata)
+		}
+	}
+}
