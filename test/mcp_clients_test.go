@@ -47,6 +47,30 @@ func TestMCPClaudeCode(t *testing.T) {
 	}
 }
 
+// Claude Code reaches `countersign-mcp serve` with the configuration of docs/mcp.md, which holds no token and puts none
+// on a command line.
+func testServeClaudeCode(t *testing.T, v *served) {
+	needProgram(t, "jq")
+	program := claudeCode.find(t)
+	page, err := os.ReadFile(filepath.Join(root, "docs/mcp.md"))
+	ok(t, err)
+	line := strings.ReplaceAll(lineWith(string(page), "headersHelper"), "http://127.0.0.1:8467/files", v.url+"/kit")
+	home := t.TempDir()
+	ready, err := os.ReadFile(v.ready)
+	ok(t, err)
+	ok(t, os.WriteFile(filepath.Join(home, "ready.json"), ready, 0o600))
+	cmd := exec.Command("bash", "-c", `claude() { "$CLAUDE" "$@"; }`+"\n"+line+"\nclaude mcp list")
+	cmd.Dir, cmd.Env = home, append(append(v.env, "HOME="+home, "CLAUDE="+program), claudeCode.env(home, "http://127.0.0.1:1")...)
+	if out := command(t, cmd).want(t, 0).out; !strings.Contains(lineWith(out, v.url+"/kit"), "Connected") {
+		t.Errorf("%s\nClaude Code says:\n%s", line, out)
+	}
+	kept, err := os.ReadFile(filepath.Join(home, ".claude.json"))
+	ok(t, err)
+	if strings.Contains(line, v.tokens[0]) || strings.Contains(string(kept), v.tokens[0]) {
+		t.Error("Claude Code's configuration holds the token")
+	}
+}
+
 // typescriptClient uses the client of @modelcontextprotocol/sdk, which `make agents` installs.
 const typescriptClient = `
 import {Client} from '@modelcontextprotocol/sdk/client/index.js';

@@ -172,6 +172,7 @@ func TestMCPServe(t *testing.T) {
 	t.Run("doors", func(t *testing.T) { testServeDoors(t, v) })
 	t.Run("passes", func(t *testing.T) { testServePasses(t, v) })
 	t.Run("typescript", func(t *testing.T) { testServeTypeScript(t, v) })
+	t.Run("claude-code", func(t *testing.T) { testServeClaudeCode(t, v) })
 	t.Run("decide", func(t *testing.T) { testDecide(t, v) })
 	t.Run("agentgateway", func(t *testing.T) { testDecideAgentGateway(t, v) })
 	ok(t, v.cmd.Process.Signal(syscall.SIGTERM))

@@ -14,14 +14,44 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// asking is a client of `countersign mcp tools`.
-type asking struct{ *mcp.ClientSession }
+// asking is a client of `countersign mcp tools`. It holds every answer against the schema that the tool declares.
+type asking struct {
+	*mcp.ClientSession
+	answers map[string]*jsonschema.Schema // by tool
+}
+
+func newAsking(t *testing.T, session *mcp.ClientSession) asking {
+	t.Helper()
+	a := asking{session, map[string]*jsonschema.Schema{}}
+	list, err := session.ListTools(t.Context(), nil)
+	ok(t, err)
+	for _, tool := range list.Tools {
+		declared, err := json.Marshal(tool.OutputSchema)
+		ok(t, err)
+		a.answers[tool.Name], err = jsonschema.CompileString(tool.Name+".json", string(declared))
+		ok(t, err)
+	}
+	return a
+}
 
 func (a asking) call(t *testing.T, tool string, arguments any) (*mcp.CallToolResult, string) {
 	t.Helper()
 	r, err := a.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
 	ok(t, err)
+	if r.IsError && r.StructuredContent != nil {
+		t.Errorf("%s: an error with an answer: %v", tool, r.StructuredContent)
+	}
+	if !r.IsError {
+		ok(t, a.answers[tool].Validate(r.StructuredContent))
+	}
 	return r, r.Content[0].(*mcp.TextContent).Text
+}
+
+// records are those of an answer about evidence.
+func records(r *mcp.CallToolResult) []any {
+	answer, _ := r.StructuredContent.(map[string]any) // of an error, none
+	list, _ := answer["records"].([]any)
+	return list
 }
 
 func readRequest(t *testing.T, name string) (request map[string]any) {
@@ -42,25 +72,11 @@ func TestMCPTools(t *testing.T) {
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "auditor", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
 	ok(t, err)
 	defer session.Close()
-	a := asking{session}
-
-	event := readRequest(t, "aana-public-read.json")
-	r, text := a.call(t, "aana_pre_tool_check", event)
-	if r.IsError || text != "AANA route: accept. Execution allowed: true." {
-		t.Errorf("aana_pre_tool_check: %s", text)
-	}
-	event["tool_category"] = "unknown"
-	if _, text := a.call(t, "aana_pre_tool_check", event); !strings.HasSuffix(text, "Execution allowed: false.") {
-		t.Errorf("a tool of an unknown category: %s", text)
-	}
-	event["extra"] = 1
-	if r, text := a.call(t, "aana_pre_tool_check", event); !r.IsError || strings.Contains(text, "true") {
-		t.Errorf("with a member too many: %s", text)
-	}
-
+	a := newAsking(t, session)
+	checkTool(t, a)
 	request := readRequest(t, "aump-action.json")
 	delete(request, "aump")
-	r, text = a.call(t, "aump.evaluate_action", request)
+	r, text := a.call(t, "aump.evaluate_action", request)
 	if r.IsError || text != "AUMP decision: allowed." || len(r.StructuredContent.(map[string]any)) == 0 {
 		t.Errorf("aump.evaluate_action: %s", text)
 	}
@@ -80,11 +96,18 @@ func TestMCPTools(t *testing.T) {
 
 	s.run(t, "publish", "--protocol", "agenthook", root+"/examples/sessions/agenthook-rogue.jsonl").want(t, 0)
 	s.settle(t)
-	if r, text := a.call(t, "countersign_findings", object{"session": "sess-rogue-1"}); r.IsError || !strings.Contains(text, `"rule"`) {
+	if r, text := a.call(t, "countersign_findings", object{"session": "sess-rogue-1"}); len(records(r)) == 0 || !strings.Contains(text, `"rule"`) {
 		t.Errorf("findings: %s", text)
 	}
-	if r, text := a.call(t, "countersign_session", object{"session": "sess-rogue-1"}); r.IsError || !strings.Contains(text, "sess-rogue-1") {
+	if r, text := a.call(t, "countersign_session", object{"session": "sess-rogue-1"}); len(records(r)) == 0 || !strings.Contains(text, "sess-rogue-1") {
 		t.Errorf("session: %s", text)
+	}
+	if r, text := a.call(t, "countersign_findings", object{"session": "sess-none"}); !r.IsError {
+		t.Errorf("findings of no session: %s", text)
+	}
+	decision := s.runtime(t).admit(t, "agenthook", object(readRequest(t, "pre-tool-use.json")).bytes()).id
+	if r, text := a.call(t, "countersign_explain", object{"decision": decision}); len(records(r)) != 1 || !strings.Contains(text, decision) {
+		t.Errorf("explain: %s", text)
 	}
 	if r, text := a.call(t, "countersign_explain", object{"decision": "--help"}); !r.IsError {
 		t.Errorf("an option as a decision: %s", text)
@@ -92,6 +115,42 @@ func TestMCPTools(t *testing.T) {
 	ok(t, s.stop())
 	if r, text := a.call(t, "aana_pre_tool_check", readRequest(t, "aana-public-read.json")); !r.IsError || strings.Contains(text, "true") {
 		t.Errorf("without a gateway: %s", text)
+	}
+}
+
+// AANA's tool answers in the form of AANA: the members side by side. What it cannot judge is an error. The page
+// that it names can be read.
+func checkTool(t *testing.T, a asking) {
+	t.Helper()
+	event := readRequest(t, "aana-public-read.json")
+	r, text := a.call(t, "aana_pre_tool_check", event)
+	if answer, _ := r.StructuredContent.(map[string]any); text != "AANA route: accept. Execution allowed: true." || answer["route"] != "accept" || answer["execution_allowed"] != true {
+		t.Errorf("aana_pre_tool_check: %s %v", text, answer)
+	}
+	event["tool_category"] = "unknown"
+	r, text = a.call(t, "aana_pre_tool_check", event)
+	if answer, _ := r.StructuredContent.(map[string]any); !strings.HasSuffix(text, "Execution allowed: false.") || answer["route"] == "accept" || answer["execution_allowed"] != false {
+		t.Errorf("a tool of an unknown category: %s %v", text, answer)
+	}
+	r, text = a.call(t, "aana_pre_tool_check", readRequest(t, "aana-refused.json"))
+	if answer, _ := r.StructuredContent.(map[string]any); text != "AANA route: refuse. Execution allowed: false." || len(answer["hard_blockers"].([]any)) == 0 {
+		t.Errorf("a call that is refused: %s %v", text, answer)
+	}
+	event["tool_category"] = "none of them"
+	if r, text := a.call(t, "aana_pre_tool_check", event); !r.IsError || strings.Contains(text, "true") {
+		t.Errorf("with a category that there is not: %s", text)
+	}
+	event["extra"] = 1
+	if r, text := a.call(t, "aana_pre_tool_check", event); !r.IsError || strings.Contains(text, "true") {
+		t.Errorf("with a member too many: %s", text)
+	}
+	list, err := a.ListTools(t.Context(), nil)
+	ok(t, err)
+	i := slices.IndexFunc(list.Tools, func(tool *mcp.Tool) bool { return tool.Name == "aana_pre_tool_check" })
+	page, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: list.Tools[i].Meta["openai/outputTemplate"].(string)})
+	ok(t, err)
+	if len(page.Contents) != 1 || !strings.Contains(page.Contents[0].Text, "execution_allowed") {
+		t.Errorf("the page of a decision: %+v", page)
 	}
 }
 
@@ -106,10 +165,6 @@ func evaluationTool(t *testing.T, s *system, a asking, request map[string]any) {
 	path := filepath.Join(t.TempDir(), "tool.json")
 	ok(t, os.WriteFile(path, listed, 0o600))
 	s.run(t, "mandate", "validate", "mcp_tool", path).want(t, 0)
-	declared, err := json.Marshal(list.Tools[i].OutputSchema)
-	ok(t, err)
-	schema, err := jsonschema.CompileString("tool.json", string(declared))
-	ok(t, err)
 	amount := request["proposed_action"].(map[string]any)["amount"].(map[string]any)
 	within := amount["total_minor"]
 	for decision, total := range map[string]any{"allowed": within, "denied": 900_000_000} {
@@ -118,7 +173,6 @@ func evaluationTool(t *testing.T, s *system, a asking, request map[string]any) {
 		if r.IsError || text != "AUMP decision: "+decision+"." {
 			t.Errorf("%v: %s", total, text)
 		}
-		ok(t, schema.Validate(r.StructuredContent))
 	}
 	amount["total_minor"] = within
 }

@@ -14,7 +14,7 @@ import (
 type serveCmd struct {
 	Gateway
 	holding
-	Listen        string   `help:"Address of the gate. Beyond loopback it needs a certificate and --public-url." default:"127.0.0.1:8467" placeholder:"ADDR"`
+	Listen        string   `help:"Address of the gate. Beyond loopback it needs a certificate and --public-url. It keeps at most 1024 connections open, and 256 of any other machine." default:"127.0.0.1:8467" placeholder:"ADDR"`
 	TLSCert       string   `name:"tls-cert" help:"Certificate in PEM." placeholder:"FILE"`
 	TLSKey        string   `name:"tls-key" help:"Its key in PEM." placeholder:"FILE"`
 	PublicURL     string   `name:"public-url" help:"Address under which clients reach the gate." placeholder:"URL"`

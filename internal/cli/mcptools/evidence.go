@@ -3,8 +3,10 @@ package mcptools
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -41,10 +43,24 @@ func (e evidence) run(ctx context.Context, command string, args ...string) (stri
 		return "", err
 	case exit != nil: // what was printed before may be a part only
 		return "", fmt.Errorf("%s: %w: %s", command, exit, bytes.TrimSpace(errs.Bytes()))
-	case out.Len() == 0:
-		return "Nothing is on record.", nil
 	case out.Len() > maxEvidence:
 		return "", fmt.Errorf("the answer has %d bytes, more than %d: ask for less", out.Len(), maxEvidence)
 	}
 	return out.String(), nil
+}
+
+// recordsOf is what a command prints, JSON values one behind the other, as one object.
+func recordsOf(text string) (json.RawMessage, error) {
+	records, values := []json.RawMessage{}, json.NewDecoder(strings.NewReader(text))
+	for {
+		var record json.RawMessage
+		err := values.Decode(&record)
+		if errors.Is(err, io.EOF) {
+			return json.Marshal(map[string]any{"records": records})
+		}
+		if err != nil {
+			return nil, errors.New("the records cannot be read")
+		}
+		records = append(records, record)
+	}
 }

@@ -52,17 +52,9 @@ type tool struct {
 	name, about string
 	does        effect
 	input       string // JSON Schema
-	output      string // JSON Schema of the structured answer; empty if it has none
+	output      string // JSON Schema of the structured answer
 	answer      func(s *service, ctx context.Context, arguments []byte) (text string, structured json.RawMessage, err error)
 }
-
-const (
-	oneText      = `{"type":"object","additionalProperties":false,"required":[%q],"properties":{%[1]q:{"type":"string","minLength":1,"maxLength":256}}}`
-	mandateRef   = `"mandate_ref":{"type":"object","additionalProperties":false,"required":[%s],"properties":{"id":{"type":"string","minLength":1},"hash":{"type":"string"},"version":{"type":"string"}}}`
-	aanaEvent    = `{"type":"object","additionalProperties":false,"required":["tool_name","tool_category","authorization_state","evidence_refs","risk_domain","proposed_arguments","recommended_route"],"properties":{"tool_name":{"type":"string","minLength":1},"tool_category":{"enum":["public_read","private_read","write","unknown"]},"authorization_state":{"enum":["none","user_claimed","authenticated","validated","confirmed"]},"evidence_refs":{"type":"array"},"risk_domain":{"type":"string"},"proposed_arguments":{"type":"object"},"recommended_route":{"enum":["accept","ask","defer","refuse"]}}}`
-	aumpAnswer   = `{"type":"object","required":["mandate_ref","decision","reason_codes"],"properties":{"mandate_ref":{"type":"object","required":["id","hash"]},"decision":{"type":"string","enum":["allowed","requires_escalation","denied"]},"reason_codes":{"type":"array","items":{"type":"string"}},"paths":{"type":"array","items":{"type":"string"}},"summary":{"type":"string"},"required_escalation":{"type":"object"}}}`
-	noPermission = " The answer is information: it carries no permission to run anything."
-)
 
 // effect is what a call of a tool leaves behind.
 type effect int
@@ -87,21 +79,21 @@ var hints = map[effect]mcp.ToolAnnotations{
 
 // tools are all tools.
 var tools = []tool{
-	{"aana_pre_tool_check", "AANA: the route for a tool call that is about to be made." + noPermission, evaluates, aanaEvent, "", (*service).preToolCheck},
+	{"aana_pre_tool_check", "AANA: the route for a tool call that is about to be made." + noPermission, evaluates, aanaEvent, aanaAnswer, (*service).preToolCheck},
 	{"aump.resolve_mandate", "AUMP: the hash, version and state of a mandate, not its text.", reads,
-		`{"type":"object","additionalProperties":false,"required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}}`, "", (*service).resolveMandate},
+		`{"type":"object","additionalProperties":false,"required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}}`, aumpMandate, (*service).resolveMandate},
 	{"aump.evaluate_action", "AUMP: whether an action is covered by a mandate. An allowed amount stays reserved until it expires." + noPermission, evaluates,
 		`{"type":"object","additionalProperties":false,"required":["mandate_ref","proposed_action"],"properties":{` + fmt.Sprintf(mandateRef, `"id","hash"`) + `,"proposed_action":{"type":"object"},"context":{"type":"object"}}}`,
 		aumpAnswer, (*service).evaluateAction},
 	{"aump.append_evidence", "AUMP: store an evidence event about a mandate. It is what its sender says, and is held against the log.", records,
 		`{"type":"object","additionalProperties":false,"required":["evidence_event"],"properties":{"evidence_event":{"type":"object","required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}},"session":{"type":"string","minLength":1,"maxLength":256}}}`,
-		"", (*service).appendEvidence},
+		aumpStored, (*service).appendEvidence},
 	{"aump.revoke_mandate", "AUMP: end a mandate for good, as its principal. Of others' mandates nothing is said.", revokes,
 		`{"type":"object","additionalProperties":false,"required":["mandate_ref","reason"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `,"reason":{"type":"string","minLength":1,"maxLength":512}}}`,
-		"", (*service).revokeMandate},
-	{"countersign_session", "What happened in a session, in the order of the log.", reads, fmt.Sprintf(oneText, "session"), "", evidenceOf("session", "session")},
-	{"countersign_findings", "What was found in a session: broken rules and their proof.", reads, fmt.Sprintf(oneText, "session"), "", evidenceOf("findings", "session")},
-	{"countersign_explain", "Why a decision was made.", reads, fmt.Sprintf(oneText, "decision"), "", evidenceOf("explain", "decision")},
+		aumpRevoked, (*service).revokeMandate},
+	{"countersign_session", "What happened in a session, in the order of the log.", reads, fmt.Sprintf(oneText, "session"), onRecord, evidenceOf("session", "session")},
+	{"countersign_findings", "What was found in a session: broken rules and their proof.", reads, fmt.Sprintf(oneText, "session"), onRecord, evidenceOf("findings", "session")},
+	{"countersign_explain", "Why a decision was made.", reads, fmt.Sprintf(oneText, "decision"), onRecord, evidenceOf("explain", "decision")},
 }
 
 // server is the MCP server with all tools.
@@ -112,15 +104,16 @@ func (s *service) server() *mcp.Server {
 			return s.call(ctx, t, r.Params.Arguments), nil
 		})
 	}
+	addDecisionPage(server)
 	return server
 }
 
 // definition is the tool as clients see it.
 func (t tool) definition() *mcp.Tool {
 	about := hints[t.does]
-	d := &mcp.Tool{Name: t.name, Description: t.about, InputSchema: json.RawMessage(t.input), Annotations: &about}
-	if t.output != "" {
-		d.OutputSchema = json.RawMessage(t.output)
+	d := &mcp.Tool{Name: t.name, Description: t.about, InputSchema: json.RawMessage(t.input), OutputSchema: json.RawMessage(t.output), Annotations: &about}
+	if t.output == aanaAnswer {
+		d.Meta = showsDecision
 	}
 	return d
 }
@@ -134,7 +127,7 @@ func (s *service) call(ctx context.Context, t tool, arguments json.RawMessage) *
 	result := &mcp.CallToolResult{IsError: err != nil}
 	if err != nil {
 		text = "Countersign: no answer: " + gateclient.Clean(err.Error())
-	} else if structured != nil {
+	} else {
 		result.StructuredContent = structured
 	}
 	result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
@@ -189,28 +182,6 @@ func (s *service) post(ctx context.Context, path string, body []byte, header map
 		return nil, errors.New("the gateway's answer makes no sense")
 	}
 	return answer, err
-}
-
-func (s *service) preToolCheck(ctx context.Context, arguments []byte) (string, json.RawMessage, error) {
-	answer, err := s.ask(ctx, "/pre-tool-check", arguments)
-	if err != nil {
-		return "", nil, err
-	}
-	var said struct {
-		Architecture struct {
-			Route string `json:"route"`
-		} `json:"architecture_decision"`
-		Action string `json:"recommended_action"`
-		Policy struct {
-			Allowed *bool `json:"execution_allowed"`
-		} `json:"execution_policy"`
-	}
-	if err := json.Unmarshal(answer, &said); err != nil || said.Action == "" {
-		return "", nil, errors.New("the gateway's answer makes no sense")
-	}
-	// Without a word of permission there is none.
-	allowed := said.Policy.Allowed != nil && *said.Policy.Allowed && said.Action == "accept"
-	return fmt.Sprintf("AANA route: %s. Execution allowed: %t.", said.Action, allowed), answer, nil
 }
 
 func (s *service) evaluateAction(ctx context.Context, arguments []byte) (string, json.RawMessage, error) {
@@ -326,6 +297,10 @@ func evidenceOf(command, argument string) func(*service, context.Context, []byte
 			args = []string{"--", given[argument]}
 		}
 		text, err := s.read(ctx, command, args...)
-		return text, nil, err
+		if err != nil {
+			return "", nil, err
+		}
+		structured, err := recordsOf(text)
+		return cmp.Or(text, "Nothing is on record."), structured, err
 	}
 }

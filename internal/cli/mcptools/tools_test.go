@@ -1,11 +1,17 @@
 package mcptools
 
 import (
+	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/santhosh-tekuri/jsonschema/v5"
+
+	"github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/admission/aump"
+	wire "github.com/countersign-dev/countersign/events/aana"
 )
 
 // The evaluation tool is one that AUMP's binding to MCP accepts.
@@ -36,6 +42,65 @@ func TestHints(t *testing.T) {
 		changes := tool.name == "aump.append_evidence" || tool.name == "aump.revoke_mandate"
 		if h.ReadOnlyHint == changes || *h.DestructiveHint != (tool.name == "aump.revoke_mandate") || *h.OpenWorldHint {
 			t.Errorf("%s: %+v", tool.name, h)
+		}
+	}
+}
+
+// Every tool says what its structured answers look like.
+func TestAnswersAreDeclared(t *testing.T) {
+	for _, tool := range tools {
+		if _, err := jsonschema.CompileString(tool.name+".json", tool.output); err != nil {
+			t.Errorf("%s: %v", tool.name, err)
+		}
+		if shows := tool.definition().Meta["openai/outputTemplate"]; (shows == decisionURI) != (tool.name == "aana_pre_tool_check") {
+			t.Errorf("%s: the page of its answers is %v", tool.name, shows)
+		}
+	}
+}
+
+// Real envelopes of every route become answers of the declared form; an envelope that lacks a member, or the word that
+// permits, permits nothing.
+func TestAANAAnswer(t *testing.T) {
+	schema := jsonschema.MustCompileString("aana.json", aanaAnswer)
+	const asked = `"approval":{"required":true,"status":"pending","workflow_id":"wf-1","requested_at":"2026-11-26T12:00:00Z","expires_at":"2026-11-26T12:15:00Z"},`
+	for _, route := range []wire.Route{wire.Accept, wire.Ask, wire.Defer, wire.Refuse} {
+		envelope, err := json.Marshal(aana.Result{Route: route, AANARoute: route, Blockers: []string{}, Event: aana.EventView{SourceIDs: []string{}, ArgumentKeys: []string{}}}.Envelope())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if route == wire.Ask {
+			envelope = bytes.Replace(envelope, []byte("{"), []byte("{"+asked), 1)
+		}
+		_, answer, err := aanaAnswerOf(envelope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var members map[string]any
+		if err := json.Unmarshal(answer, &members); err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(members); err != nil || members["route"] != string(route) || members["execution_allowed"] != (route == wire.Accept) || (members["approval"] != nil) != (route == wire.Ask) {
+			t.Errorf("%s: %v\n%s", route, err, answer)
+		}
+		text, answer, err := aanaAnswerOf(bytes.ReplaceAll(envelope, []byte(`"execution_allowed":true`), []byte(`"other":1`)))
+		if err != nil || strings.Contains(text, "true") || !bytes.Contains(answer, []byte(`"execution_allowed":false`)) {
+			t.Errorf("%s without a word of permission: %s %v", route, text, err)
+		}
+		for _, broken := range [][]byte{bytes.ReplaceAll(envelope, []byte(`"aix_score"`), []byte(`"other"`)), []byte(`{}`), []byte(`x`)} {
+			if text, answer, err := aanaAnswerOf(broken); err == nil || text != "" || answer != nil {
+				t.Errorf("%s: %s %s", broken, text, answer)
+			}
+		}
+	}
+}
+
+// What a command prints becomes one object; what cannot be read is an error.
+func TestRecords(t *testing.T) {
+	for text, want := range map[string]string{
+		"": `{"records":[]}`, "{\"a\":1}\n{\"b\":12345678901234567890}\n": `{"records":[{"a":1},{"b":12345678901234567890}]}`, "{\"a\":1}\nx": "",
+	} {
+		if got, err := recordsOf(text); string(got) != want || (err != nil) != (want == "") {
+			t.Errorf("%q: %s %v", text, got, err)
 		}
 	}
 }
