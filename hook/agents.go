@@ -55,7 +55,7 @@ func readClaude(_ string, input []byte) (Event, error) {
 	return p.call(e, "tool_input")
 }
 
-// errorWord is an agent's name of an error. What is no single word may be a message, with texts that are no one's business.
+// errorWord is an agent's name of an error. What is no single word may be a message, with private texts.
 func errorWord(name string) string {
 	const longest = 64
 	word := func(r rune) bool {
