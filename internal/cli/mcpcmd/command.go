@@ -21,8 +21,8 @@ import (
 
 // Cmd is `countersign mcp`.
 type Cmd struct {
-	Wrap   wrapCmd   `cmd:"" help:"Start an MCP server and stand between it and the client on standard input and output: calls of its tools are admitted first. How a call ended is reported for a minute until it is on record."`
-	Serve  serveCmd  `cmd:"" help:"Serve MCP servers over HTTP to callers with tokens of the gateway: calls of their tools are admitted first, under the caller's token. How a call ended is reported for a minute until it is on record."`
+	Wrap   wrapCmd   `cmd:"" help:"Start an MCP server and stand between it and the client on standard input and output: calls of its tools are admitted first. A report of how a call ended that cannot be stored is tried again for a minute."`
+	Serve  serveCmd  `cmd:"" help:"Serve MCP servers over HTTP to callers with tokens of the gateway: calls of their tools are admitted first, under the caller's token. A report of how a call ended that cannot be stored is tried again for a minute."`
 	Decide decideCmd `cmd:"" help:"Decide calls for MCP gateways that ask before they pass one on: ToolHive, Docker's, agentgateway."`
 	Pins   pinsCmd   `cmd:"" help:"The definitions of tools that are accepted."`
 }
