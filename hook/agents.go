@@ -113,7 +113,7 @@ var claudeCode = Agent{
 }
 
 var codex = Agent{
-	Name: "codex", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude,
+	Name: "codex", Package: "@openai/codex", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude,
 	Past: []string{
 		"a hook whose exact definition is not trusted (/hooks) is skipped without a word",
 		"a hook that hangs past its time-out lets the call run, and so does one that ends with exit code 0 and no answer; no setting closes that",
@@ -126,7 +126,7 @@ var geminiKinds = kinds{"BeforeTool": Before, "AfterTool": After, "BeforeAgent":
 	ignoring("BeforeModel", "AfterModel", "BeforeToolSelection", "PreCompress", "Notification")
 
 var gemini = Agent{
-	Name: "gemini",
+	Name: "gemini", Package: "@google/gemini-cli",
 	Read: func(_ string, input []byte) (Event, error) {
 		p, err := readPayload(input)
 		if err != nil {
@@ -224,7 +224,7 @@ var copilotKinds = kinds{
 }.ignoring("permissionRequest")
 
 var copilot = Agent{
-	Name: "copilot",
+	Name: "copilot", Package: "@github/copilot",
 	Read: func(name string, input []byte) (Event, error) {
 		p, err := readPayload(input)
 		if err != nil {
@@ -261,7 +261,7 @@ var clineKinds = kinds{
 }.ignoring("TaskResume", "PreCompact")
 
 var cline = Agent{
-	Name: "cline",
+	Name: "cline", Package: "@cline/cli",
 	Read: func(name string, input []byte) (Event, error) {
 		p, err := readPayload(input)
 		if err != nil {

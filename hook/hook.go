@@ -78,6 +78,8 @@ type Agent struct {
 	// Version finds the agent's version in the environment of its hooks. It is nil for agents that put it into
 	// their input, or nowhere.
 	Version func(getenv func(string) string) string
+	// Package is the npm package of its program, which has a version where the agent tells none.
+	Package string
 	// Defer is nil for agents whose runs cannot wait for a person.
 	Defer *Deferral
 	// Past names what this agent lets past its hooks.

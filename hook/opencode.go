@@ -33,7 +33,7 @@ func openCodeTool(name string) string {
 
 // openCode reads what OpenCodePlugin writes, in the names of OpenCode's plugin interface.
 var openCode = Agent{
-	Name: "opencode",
+	Name: "opencode", Package: "opencode",
 	Read: func(_ string, input []byte) (Event, error) {
 		p, err := readPayload(input)
 		if err != nil {

@@ -64,6 +64,15 @@ func (a codingAgent) find(t *testing.T) string {
 	return file
 }
 
+// packageName is the package to which its program belongs.
+func (a codingAgent) packageName() string {
+	parts := strings.Split(a.program, "/")
+	if strings.HasPrefix(a.program, "@") {
+		return parts[0] + "/" + parts[1]
+	}
+	return parts[0]
+}
+
 // findForLong finds the agent for a test that `make test` runs with one agent alone.
 func (a codingAgent) findForLong(t *testing.T) {
 	t.Helper()
@@ -598,10 +607,7 @@ func testAgent(t *testing.T, a codingAgent) {
 		t.Fatalf("%d calls are on record, %d of them ran", len(sessions), ran)
 	}
 	h.verified(t, 0, "--session", sessions[0])
-	version := `"agent_version":"unknown"`
-	if a.name == claudeCode.name {
-		version = `"agent_version":"2.` // from the environment of its hooks
-	}
+	version := `"agent_version":"` + installedVersion(t, a.name, a.packageName()) + `"`
 	out := h.run(t, "chain", "--session", sessions[0], "--json").out
 	for _, part := range []string{version, `"event_type":"ModelResponse"`} { // the agent has stopped
 		if !strings.Contains(out, part) {

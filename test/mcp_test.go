@@ -41,8 +41,8 @@ type touchOutput struct {
 	Made string `json:"made"`
 }
 
-// kitServer has a tool that makes a file and one that goes on until it is cancelled, a resource and a
-// question to the client.
+// kitServer has a tool that makes a file, one that goes on until it is cancelled, and one with a question to the client;
+// two resources and two prompts.
 func kitServer(description string) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "kit", Version: "1"}, nil)
 	destructive := true
@@ -72,9 +72,15 @@ func kitServer(description string) *mcp.Server {
 			}
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: roots.Roots[0].URI}}}, nil, nil
 		})
-	s.AddResource(&mcp.Resource{URI: "kit://note", Name: "note"}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "kit://note", Text: "a note"}}}, nil
-	})
+	for _, name := range []string{"note", "allowed"} {
+		uri := "kit://" + name
+		s.AddResource(&mcp.Resource{URI: uri, Name: name}, func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: uri, Text: "a note"}}}, nil
+		})
+		s.AddPrompt(&mcp.Prompt{Name: name}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return &mcp.GetPromptResult{Description: "a greeting"}, nil
+		})
+	}
 	return s
 }
 
@@ -85,9 +91,11 @@ metadata: {name: mcp-test}
 spec:
   match: {tools: ["mcp__kit__*"]}
   rules:
-    - {name: no, when: 'args.path.contains("forbidden")', verdict: deny, reason: forbidden_word, message: This word is forbidden.}
-    - {name: ask, when: 'args.path.contains("asked")', verdict: ask, reason: needs_a_person, message: A person must approve this.}
-    - {name: yes, when: 'args.path.contains("allowed")', verdict: allow, reason: harmless}
+    - {name: no, when: 'has(args.path) && args.path.contains("forbidden")', verdict: deny, reason: forbidden_word, message: This word is forbidden.}
+    - {name: ask, when: 'has(args.path) && args.path.contains("asked")', verdict: ask, reason: needs_a_person, message: A person must approve this.}
+    - {name: yes, when: 'has(args.path) && args.path.contains("allowed")', verdict: allow, reason: harmless}
+    - {name: read, when: 'tool == "mcp__kit__resources/read" && args.uri == "kit://allowed"', verdict: allow, reason: harmless}
+    - {name: prompt, when: 'tool == "mcp__kit__prompts/get" && args.name == "allowed"', verdict: allow, reason: harmless}
 `
 
 // wrapped is a system with a place where the wrapped server works.
@@ -163,6 +171,9 @@ func TestMCPWrap(t *testing.T) {
 	w := startWrapped(t)
 	t.Run("calls", func(t *testing.T) { testMCPCalls(t, w) })
 	t.Run("passes", func(t *testing.T) { testMCPPasses(t, w) })
+	for _, revision := range []string{"2025-03-26", "2025-11-25"} {
+		t.Run(revision, func(t *testing.T) { testMCPRevision(t, w, revision) })
+	}
 	t.Run("changed definition", func(t *testing.T) { testMCPChange(t, w) })
 	t.Run("no gateway", func(t *testing.T) {
 		ok(t, w.stop())
@@ -297,10 +308,36 @@ func testMCPPasses(t *testing.T, w wrapped) {
 	if _, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "touch", Arguments: object{"wrong": "allowed"}}); err != nil {
 		t.Errorf("the server's own refusal: %v", err)
 	}
-	// With --reads, a resource needs admission, and no policy speaks of it.
-	c = w.connect(t, "", nil, "Makes a file.", "--reads")
-	if _, err := c.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "kit://note"}); err == nil || !strings.Contains(err.Error(), "Countersign") {
-		t.Errorf("a resource under admission: %v", err)
+	if r, err := c.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "note"}); err != nil || r.Description != "a greeting" {
+		t.Errorf("a prompt: %v, %v", r, err)
+	}
+}
+
+// The gate keeps the same order in every revision. With --reads, resources and prompts need admission, too: what the
+// policies allow passes, and what no policy speaks of is refused.
+func testMCPRevision(t *testing.T, w wrapped, revision string) {
+	c := w.connect(t, revision, nil, "Makes a file.", "--reads")
+	if got := c.InitializeResult().ProtocolVersion; got != revision {
+		t.Fatalf("the revision is %s", got)
+	}
+	if got := list(t, c); got != "linger question touch" {
+		t.Errorf("tools: %s", got)
+	}
+	if r, text := touch(t, c, "touch", "allowed-"+revision); r.IsError || !w.exists("allowed-"+revision) {
+		t.Errorf("an allowed call: %s", text)
+	}
+	if r, text := touch(t, c, "touch", "forbidden-"+revision); !r.IsError || !strings.Contains(text, "This word is forbidden. (deny)") || w.exists("forbidden-"+revision) {
+		t.Errorf("a denied call: %s", text)
+	}
+	for name, allowed := range map[string]bool{"allowed": true, "note": false} {
+		read, err := c.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "kit://" + name})
+		if passed := err == nil && read.Contents[0].Text == "a note"; passed != allowed || !allowed && !strings.Contains(err.Error(), "Countersign refused") {
+			t.Errorf("the resource %s: %v, %v", name, read, err)
+		}
+		prompt, err := c.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name})
+		if passed := err == nil && prompt.Description == "a greeting"; passed != allowed || !allowed && !strings.Contains(err.Error(), "Countersign refused") {
+			t.Errorf("the prompt %s: %v, %v", name, prompt, err)
+		}
 	}
 }
 

@@ -186,8 +186,8 @@ func (g *gate) answer(ctx context.Context, in io.Reader) hook.Output {
 		return g.agent.Refuse(refusal("bad_input", err))
 	}
 	g.reports.Store(e.Kind != hook.Before)
-	if e.Version == "" && g.agent.Version != nil {
-		e.Version = g.agent.Version(os.Getenv)
+	if e.Version == "" {
+		e.Version = versionOf(g.agent)
 	}
 	switch e.Kind {
 	case hook.Ignored:

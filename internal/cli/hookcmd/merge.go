@@ -31,7 +31,7 @@ func (i installation) merge(old []byte, command string) ([]byte, error) {
 		if !stood {
 			at = len(list)
 		}
-		hooks[event] = slices.Insert(list, at, any(i.entry(command, event)))
+		hooks[event] = slices.Insert(list, at, any(i.entry(commandOf(command, event), event)))
 	}
 	text := old
 	for name, value := range i.top {
