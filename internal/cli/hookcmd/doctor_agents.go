@@ -104,7 +104,7 @@ func askCodex(ctx context.Context, program, command string) (string, error) {
 	}
 	gate := false
 	for _, h := range hooks {
-		if h.Command != command && h.Command != closed(command) {
+		if h.Command != command && h.Command != closed(command, hangLimit) {
 			continue
 		}
 		if !h.Enabled || h.Trust != "trusted" && h.Trust != "managed" {
