@@ -116,7 +116,7 @@ var codex = Agent{
 	Name: "codex", Package: "@openai/codex", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude,
 	Past: []string{
 		"a hook whose exact definition is not trusted (/hooks) is skipped without a word",
-		"a hook that hangs past its time-out lets the call run, and so does one that ends with exit code 0 and no answer; no setting closes that",
+		"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that",
 		"what it writes to a command that runs (write_stdin) raises no event; codex features disable unified_exec_tty closes that",
 		"hosted tools such as web search raise no event",
 	},
@@ -153,7 +153,7 @@ var gemini = Agent{
 		return jsonOutput(map[string]string{"decision": "deny", "reason": reason})
 	},
 	Past: []string{
-		"a hook that hangs past its time-out lets the call run, and so does one that ends with exit code 0 and no answer; no setting closes that",
+		"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that",
 		"a folder that is not trusted skips the hooks of its project",
 	},
 }
@@ -252,7 +252,7 @@ var copilot = Agent{
 	Refuse: func(reason string) Output {
 		return jsonOutput(map[string]string{"permissionDecision": "deny", "permissionDecisionReason": reason})
 	},
-	Past: []string{"a hook that hangs past its time-out, or that writes text that is no JSON, lets the call run; no setting closes that"},
+	Past: []string{"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that"},
 }
 
 var clineKinds = kinds{
@@ -298,8 +298,5 @@ var cline = Agent{
 	Refuse: func(reason string) Output {
 		return jsonOutput(map[string]any{"cancel": true, "errorMessage": reason})
 	},
-	Past: []string{
-		"a refusal ends the whole run",
-		"a hook that fails or hangs lets the call run; no setting closes that",
-	},
+	Past: []string{"a refusal ends the whole run"},
 }

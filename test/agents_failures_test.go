@@ -123,6 +123,9 @@ func (h hooked) failGate(t *testing.T, a codingAgent) (ran []bool) {
 	dir, gate := t.TempDir(), filepath.Join(t.TempDir(), "gate")
 	h.replace(t, a, program("countersign-hook"), gate)
 	h.replace(t, a, a.timeout, strings.Replace(a.timeout, "60", "3", 1))
+	if a.watched {
+		h.replace(t, a, "sleep 55", "sleep 2")
+	}
 	m := &model{between: func(n int, _ string) {
 		if n < len(gateFailures) {
 			gateFailures[n].write(t, gate)

@@ -33,6 +33,7 @@ type codingAgent struct {
 	program string // below the directory of agents
 	hooks   string // the file below its home in which install puts the gate
 	timeout string // in that file, of a minute
+	watched bool   // the shell around the gate has a limit, too
 	args    []string
 	env     func(home, server string) []string
 	prepare func(t *testing.T, h hooked, server string) // writes the agent's own settings
@@ -391,7 +392,7 @@ var claudeCode = codingAgent{
 }
 
 var codex = codingAgent{
-	name: "codex", title: "Codex", program: "@openai/codex/bin/codex.js", speaks: responsesAPI, hooks: ".codex/hooks.json", timeout: `"timeout": 60`,
+	name: "codex", title: "Codex", program: "@openai/codex/bin/codex.js", speaks: responsesAPI, hooks: ".codex/hooks.json", timeout: `"timeout": 60`, watched: true,
 	mcpTool: "mcp__kit__touch", past: []string{"write_stdin"}, marksSubAgents: true, helper: toolCall{tool: "multi_agent_v1__spawn_agent", input: object{"message": "Help."}},
 	args: []string{"exec", "--dangerously-bypass-hook-trust", "--skip-git-repo-check", "--json", userPrompt},
 	env: func(home, _ string) []string {
@@ -415,7 +416,7 @@ env = {%s = "Makes a file."}
 }
 
 var gemini = codingAgent{
-	name: "gemini", title: "Gemini CLI", program: "@google/gemini-cli/bundle/gemini.js", speaks: generateAPI, hooks: ".gemini/settings.json", timeout: `"timeout": 60`,
+	name: "gemini", title: "Gemini CLI", program: "@google/gemini-cli/bundle/gemini.js", speaks: generateAPI, hooks: ".gemini/settings.json", timeout: `"timeout": 60`, watched: true,
 	mcpTool: "mcp_kit_touch", helper: toolCall{tool: "invoke_agent", input: object{"agent_name": "generalist", "prompt": "Help."}},
 	args: []string{"-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--skip-trust", "-o", "json", "-p", userPrompt},
 	env: func(_, server string) []string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/countersign-dev/countersign/hook"
@@ -55,18 +56,28 @@ func shellHandler(command string) map[string]any {
 	return map[string]any{"type": "command", "command": command, "timeout": handlerTimeout}
 }
 
-// refuseForGate is run by a shell around the gate: where the gate dies or cannot start, the shell refuses, with
-// exit code 2 and a text. It outlives the signals that the gate itself answers.
-const refuseForGate = `trap : HUP INT TERM; "$0" "$@" || { echo "Countersign refused this call: the gate failed" >&2; exit 2; }`
+// refusedByShell is what the shell around the gate says.
+const refusedByShell = "Countersign refused this call: the gate failed or hung"
+
+// refuseForGate is run by a shell around the gate: where the gate dies, cannot start or takes LIMIT seconds, the shell
+// refuses, with exit code 2 and a text. The shells outlive the signals that the gate itself answers. A gate that hangs
+// is killed by its parent, a second shell, which kills the sleep when the gate has answered. What the shells say of
+// processes that are killed is dropped.
+const refuseForGate = `trap "" HUP INT TERM; exec 3<&0 4>&2 </dev/null 2>/dev/null; sleep LIMIT >/dev/null 3<&- 4>&- & s=$!; ` +
+	`{ "$0" "$@" <&3 2>&4 3<&- 4>&- & g=$!; trap "kill -KILL $g; exit 1" USR1; wait $g; c=$?; kill -KILL $s; exit $c; } & h=$!; ` +
+	`wait $s && kill -USR1 $h; wait $h || { echo "` + refusedByShell + `" >&4; exit 2; }`
+
+// hangLimit is how many seconds the shell gives the gate: above gateclient.MaxBudget, below handlerTimeout.
+const hangLimit = 55
 
 // closed is the gate's command line for agents that run a call whose hook ends with any other exit code, or
-// with no text. The agent's own shell is replaced: it would die of a signal that this one outlives.
-func closed(command string) string {
-	return "exec /bin/sh -c " + shellWord(refuseForGate) + " " + command
+// with no text, or is late. The agent's own shell is replaced: it would die of a signal that this one outlives.
+func closed(command string, limit int) string {
+	return "exec /bin/sh -c " + shellWord(strings.Replace(refuseForGate, "LIMIT", strconv.Itoa(limit), 1)) + " " + command
 }
 
 // closesInShell is what closed does.
-const closesInShell = "the shell that runs it refuses; a gate that hangs past its time-out lets the call run"
+const closesInShell = "the shell that runs it refuses, and ends a gate that hangs"
 
 var installations = []installation{
 	{
@@ -92,7 +103,7 @@ var installations = []installation{
 		events: []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop", "SubagentStart", "SubagentStop"},
 		entry: func(command, event string) map[string]any {
 			if event == "PreToolUse" {
-				command = closed(command)
+				command = closed(command, hangLimit)
 			}
 			return map[string]any{"hooks": []any{shellHandler(command)}}
 		},
@@ -108,7 +119,7 @@ var installations = []installation{
 		events: []string{"BeforeTool", "AfterTool", "BeforeAgent", "AfterAgent", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			if event == "BeforeTool" {
-				command = closed(command)
+				command = closed(command, hangLimit)
 			}
 			h := shellHandler(command)
 			h["timeout"], h["name"] = handlerTimeout*1000, "countersign"
@@ -137,10 +148,14 @@ var installations = []installation{
 		files:  map[string]string{scopeUser: "~/.copilot/hooks/countersign.json", scopeProject: ".github/hooks/countersign.json", scopeManaged: "/etc/github-copilot/policy.d/countersign.json"},
 		events: []string{"preToolUse", "postToolUse", "userPromptSubmitted", "sessionStart", "sessionEnd", "agentStop", "errorOccurred"},
 		entry: func(command, event string) map[string]any {
-			return map[string]any{"type": "command", "bash": command + " " + event, "timeoutSec": handlerTimeout}
+			command += " " + event
+			if event == "preToolUse" {
+				command = closed(command, hangLimit)
+			}
+			return map[string]any{"type": "command", "bash": command, "timeoutSec": handlerTimeout}
 		},
 		top:    map[string]any{"version": 1},
-		closes: "a hook that dies refuses by itself; one that hangs past its time-out does not",
+		closes: closesInShell,
 		open:   "whether Copilot CLI runs the hooks",
 	},
 	{
@@ -161,7 +176,7 @@ var installations = []installation{
 		whole:      clineScript,
 		begin:      clineBegin,
 		executable: true,
-		closes:     "nothing: the call runs",
+		closes:     closesInShell + " (after 28 s)",
 		after:      "switch hooks on in the settings of Cline's extension, if they are off",
 		open:       "whether Cline runs the hooks",
 	},
@@ -175,9 +190,24 @@ func openCodePlugin(command string) (string, error) {
 
 const clineBegin = "#!/bin/sh\n# The gate of Countersign for Cline."
 
+// clineLimit is hangLimit for Cline: its extension gives a hook 30 s.
+const clineLimit = 28
+
+// clineRefuses is run instead of the gate before a tool. Cline runs the call unless it reads a refusal.
+const clineRefuses = `case ${0##*/} in PreToolUse*) ;; *) exec COMMAND ;; esac
+trap "" HUP INT TERM
+answer=$(CLOSED)
+case $?$answer in
+0'{"cancel":'*'}') ;;
+*) answer='{"cancel":true,"errorMessage":"` + refusedByShell + `"}' ;;
+esac
+printf '%s\n' "$answer"
+`
+
 // clineScript is a hook of Cline: an executable with the name of its event, which its input has, too.
 func clineScript(command string) (string, error) {
-	return clineBegin + " `countersign hook install cline` writes this file and\n# `countersign hook uninstall cline` removes it; changes are lost.\nexec " + command + "\n", nil
+	return clineBegin + " `countersign hook install cline` writes this file and\n# `countersign hook uninstall cline` removes it; changes are lost.\n" +
+		strings.NewReplacer("COMMAND", command, "CLOSED", closed(command, clineLimit)).Replace(clineRefuses), nil
 }
 
 func findInstallation(agent string) (installation, error) {

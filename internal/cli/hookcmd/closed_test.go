@@ -1,53 +1,208 @@
 package hookcmd
 
 import (
-	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
-// Around a gate that answers, the shell changes nothing; for one that dies or cannot start it refuses.
+// gateScripts are gates, for sh, and what the shell around them makes of them.
+var gateScripts = map[string]struct {
+	script string // empty: there is none
+	out    string
+	errs   string // the gate's
+	closed bool   // the shell refuses
+}{
+	"allows":        {script: "echo '{}'", out: "{}\n"},
+	"refuses":       {script: "cat; echo \" $*\"", out: "input codex --config /no where/hook.json\n"},
+	"fails":         {script: "echo for these reasons >&2; exit 1", errs: "for these reasons\n", closed: true},
+	"is killed":     {script: "kill -KILL $$", closed: true},
+	"is not there":  {closed: true},
+	"dies speaking": {script: "printf '{'; kill -SEGV $$", out: "{", closed: true},
+	"hangs":         {script: "printf '{'; exec sleep 30", out: "{", closed: true},
+	"is stopped":    {script: "kill -STOP $$", closed: true},
+}
+
+// Around a gate that answers, the shell changes nothing; for one that dies, cannot start or hangs it refuses. No process
+// is left.
 func TestClosed(t *testing.T) {
-	for name, tt := range map[string]struct {
-		script string // of the gate; empty: there is none
-		out    string
-		exit   int
-	}{
-		"allows":        {script: "echo '{}'", out: "{}\n"},
-		"refuses":       {script: "cat; echo \" $*\"", out: "input codex --config /no where/hook.json\n"},
-		"fails":         {script: "exit 1", exit: 2},
-		"is killed":     {script: "kill -KILL $$", exit: 2},
-		"is not there":  {exit: 2},
-		"dies speaking": {script: "printf '{'; kill -SEGV $$", out: "{", exit: 2},
-	} {
+	for name, tt := range gateScripts {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			gate := filepath.Join(t.TempDir(), "it's", gateProgram)
 			writeGate(t, gate, tt.script)
-			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", closed(gateCommand("codex", gate, "/no where/hook.json")))
-			var out, errs bytes.Buffer
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("input"), &out, &errs
-			_ = cmd.Run() // its exit code is looked at
-			if code := cmd.ProcessState.ExitCode(); code != tt.exit || out.String() != tt.out || (tt.exit == 2) != strings.Contains(errs.String(), "Countersign refused") {
-				t.Errorf("exit %d, %q, %q", code, out.String(), errs.String())
+			limit := 60
+			if name == "hangs" || name == "is stopped" {
+				limit = 1
+			}
+			code, out, errs := runAlone(t, "/bin/sh", "-c", closed(gateCommand("codex", gate, "/no where/hook.json"), limit))
+			if want := map[bool]int{true: 2}[tt.closed]; code != want || out != tt.out || tt.closed != strings.Contains(errs, refusedByShell) || !strings.HasPrefix(errs, tt.errs) || !tt.closed && errs != "" {
+				t.Errorf("exit %d, %q, %q", code, out, errs)
 			}
 		})
 	}
 }
 
+// runAlone runs a command in a group of processes of its own, which ends with it.
+func runAlone(t *testing.T, name string, args ...string) (code int, out, errs string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// Into files: a process that is left does not hold them open for Wait.
+	dir := t.TempDir()
+	file := func(name string) *os.File {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		return f
+	}
+	o, e := file("out"), file("errs")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("input"), o, e
+	_ = cmd.Run() // its exit code is looked at
+	for until := time.Now().Add(5 * time.Second); len(living(t, cmd.Process.Pid)) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Errorf("left: %q", living(t, cmd.Process.Pid))
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			break
+		}
+	}
+	text := func(f *os.File) string {
+		all, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(all)
+	}
+	return cmd.ProcessState.ExitCode(), text(o), text(e)
+}
+
+// living are the processes of a group that have not ended.
+func living(t *testing.T, group int) (found []string) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		text, _ := os.ReadFile(path) // it may have ended meanwhile
+		_, rest, _ := strings.Cut(string(text), ") ")
+		if f := strings.Fields(rest); len(f) > 2 && f[0] != "Z" && f[2] == strconv.Itoa(group) {
+			found = append(found, string(text))
+		}
+	}
+	return found
+}
+
+// signalEnv makes this test program a gate that sends a signal to its group and refuses when the signal comes.
+const signalEnv = "COUNTERSIGN_TEST_SIGNAL"
+
+func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(signalEnv)); err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.Signal(n))
+		_ = syscall.Kill(0, syscall.Signal(n))
+		<-ctx.Done()
+		stop()
+		fmt.Println(`{"cancel":true,"errorMessage":"interrupted"}`)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
 // A signal to all that an agent has started leaves the answer to the gate.
 func TestClosedInterrupted(t *testing.T) {
-	for _, sig := range []string{"HUP", "INT", "TERM"} {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
 		gate := filepath.Join(t.TempDir(), gateProgram)
-		writeGate(t, gate, "trap 'echo refused; exit 0' HUP INT TERM; kill -s "+sig+" 0; sleep 10")
-		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", closed(gateCommand("codex", gate, "/none")))
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "refused\n" {
-			t.Errorf("%s: %v, %q", sig, err, out)
+		writeGate(t, gate, fmt.Sprintf("%s=%d exec %s", signalEnv, sig, shellWord(self)))
+		command := gateCommand("cline", gate, "/none")
+		for name, args := range map[string][]string{
+			"in a shell": {"/bin/sh", "-c", closed(command, 20)}, "of Cline": {writeCline(t, "PreToolUse", command)},
+		} {
+			if code, out, errs := runAlone(t, args[0], args[1:]...); code != 0 || !strings.Contains(out, "interrupted") || errs != "" {
+				t.Errorf("%v, %s: exit %d, %q, %q", sig, name, code, out, errs)
+			}
 		}
+	}
+}
+
+// Cline reads a refusal unless the gate answers; its other events have what the gate says.
+func TestClosedCline(t *testing.T) {
+	for name, tt := range map[string]struct {
+		script string
+		closed bool
+	}{
+		"allows":        {script: `echo '{"cancel":false}'`},
+		"refuses":       {script: `echo '{"cancel":true,"errorMessage":"a \"reason\""}'`},
+		"fails":         {script: `echo '{"cancel":false}'; exit 1`, closed: true},
+		"is killed":     {script: "kill -KILL $$", closed: true},
+		"is not there":  {closed: true},
+		"dies speaking": {script: `printf '{"cancel":'; kill -SEGV $$`, closed: true},
+		"stops midway":  {script: `printf '{"cancel":fal'`, closed: true},
+		"is silent":     {script: "exit 0", closed: true},
+		"babbles":       {script: "echo it failed", closed: true},
+		"hangs":         {script: "exec sleep 30", closed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gate := filepath.Join(t.TempDir(), gateProgram)
+			writeGate(t, gate, tt.script)
+			command := gateCommand("cline", gate, "/none")
+			before := writeCline(t, "PreToolUse.sh", command)
+			if name == "hangs" {
+				text, err := os.ReadFile(before)
+				if err != nil {
+					t.Fatal(err)
+				}
+				writeProgram(t, before, strings.Replace(string(text), "sleep 28", "sleep 1", 1))
+			}
+			code, out, _ := runAlone(t, before)
+			var answer struct {
+				Cancel       bool
+				ErrorMessage string
+			}
+			if err := json.Unmarshal([]byte(out), &answer); err != nil || code != 0 || tt.closed != (answer.ErrorMessage == refusedByShell) || answer.Cancel != (name != "allows") {
+				t.Errorf("exit %d, %q, %v", code, out, err)
+			}
+			if name == "hangs" {
+				return
+			}
+			if _, out, _ := runAlone(t, writeCline(t, "PostToolUse.sh", command)); strings.Contains(out, refusedByShell) {
+				t.Errorf("after a call: %q", out)
+			}
+		})
+	}
+}
+
+// writeCline writes Cline's hook of an event.
+func writeCline(t *testing.T, event, command string) string {
+	t.Helper()
+	text, err := clineScript(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), event)
+	writeProgram(t, path, text)
+	return path
+}
+
+func writeProgram(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -59,7 +214,5 @@ func writeGate(t *testing.T, path, script string) {
 	if script == "" {
 		return
 	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, path, "#!/bin/sh\n"+script+"\n")
 }

@@ -104,7 +104,7 @@ func askCodex(ctx context.Context, program, command string) (string, error) {
 	}
 	gate := false
 	for _, h := range hooks {
-		if h.Command != command && h.Command != closed(command) && h.Command != stopping(command) {
+		if h.Command != command && h.Command != closed(command, hangLimit) && h.Command != stopping(command) {
 			continue
 		}
 		if !h.Enabled || h.Trust != "trusted" && h.Trust != "managed" {

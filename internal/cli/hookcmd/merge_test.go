@@ -135,7 +135,7 @@ func TestInstallCline(t *testing.T) {
 		}
 	}
 	text, err := i.merge(nil, "/opt/bin/countersign-hook cline --config '/a b/hook.json'")
-	if err != nil || !strings.HasSuffix(string(text), "\nexec /opt/bin/countersign-hook cline --config '/a b/hook.json'\n") || i.mode() != 0o755 {
+	if err != nil || !strings.Contains(string(text), " exec /opt/bin/countersign-hook cline --config '/a b/hook.json' ;;") || i.mode() != 0o755 {
 		t.Errorf("%s, %v", text, err)
 	}
 	if removed, err := i.remove(text); err != nil || removed != nil {
