@@ -39,6 +39,10 @@ func TestAgentsDoctor(t *testing.T) {
 		}
 	}
 	says("claude", 0, "which knows onFailure")
+	says("codex", 1, "write_stdin")
+	off := exec.Command(filepath.Join(programs, "codex"), "features", "disable", "unified_exec_tty")
+	off.Env = homes["codex"].env
+	command(t, off).want(t, 0)
 	says("codex", 1, "untrusted, and skipped")
 	trustHooks(t, homes["codex"])
 	says("codex", 0, "are trusted")
