@@ -125,7 +125,7 @@ func newAdmitting(tb testing.TB) *admitting {
 	a := &admitting{tb: tb}
 	docs := []policy.Document{{Name: "others.yaml", Data: []byte(replyPolicies)}}
 	for _, name := range []string{"mail.yaml", "assistant.yaml"} {
-		docs = append(docs, policy.Document{Name: name, Data: exampleFile(tb, "policies/"+name)})
+		docs = append(docs, policy.Document{Name: name, Data: exampleFile(tb, "policies/assistant/"+name)})
 	}
 	set, err := policy.Compile(docs)
 	ok(tb, err)

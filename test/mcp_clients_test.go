@@ -4,12 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
-
-var workflowOfMCP = regexp.MustCompile(`Workflow (\S+?),`)
 
 // Claude Code with a wrapped server and a scripted model: what the model is told of each call, and what
 // ran. No hook is installed.
@@ -32,7 +29,7 @@ func TestMCPClaudeCode(t *testing.T) {
 		m.turns = append(m.turns, turn{{tool: "mcp__kit__touch", input: object{"path": path}}})
 	}
 	m.between = func(n int, result string) {
-		if match := workflowOfMCP.FindStringSubmatch(result); n == 3 && match != nil {
+		if match := workflowInText.FindStringSubmatch(result); n == 3 && match != nil {
 			w.run(t, "approvals", "approve", match[1], "--yes").want(t, 0)
 		}
 	}
