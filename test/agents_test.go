@@ -444,6 +444,16 @@ var openCode = codingAgent{
 	},
 }
 
+// copilot needs no login with a model server of one's own.
+var copilot = codingAgent{
+	name: "copilot", title: "Copilot CLI", program: "@github/copilot-linux-x64/copilot", speaks: messagesWith("bash"), hooks: ".copilot/hooks/countersign.json", timeout: `"timeoutSec": 60`, watched: true,
+	args: []string{"-p", userPrompt, "--allow-all-tools", "--disable-builtin-mcps", "--disable-client-telemetry", "--output-format", "json"},
+	env: func(_, server string) []string {
+		return []string{"COPILOT_PROVIDER_BASE_URL=" + server, "COPILOT_PROVIDER_TYPE=anthropic", "COPILOT_PROVIDER_API_KEY=dummy", "COPILOT_MODEL=scripted", "COPILOT_OFFLINE=true", "COPILOT_AUTO_UPDATE=false"}
+	},
+	prepare: func(*testing.T, hooked, string) {},
+}
+
 // realAgents are those that run here.
 var realAgents = []codingAgent{claudeCode, codex, gemini, openCode}
 
