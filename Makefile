@@ -118,7 +118,7 @@ AGENTS   := $(or $(COUNTERSIGN_AGENTS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/co
 LOOPBACK ?= COUNTERSIGN_LOOPBACK=1 unshare --map-root-user --net sh -c 'ip link set lo up && exec "$$@"' --
 
 agents: engine ## real coding agents behind the gate, headless, with a scripted model and without a network (installs them from npm into the cache, and builds ToolHive; NEWEST=1 for the newest)
-	@for a in claude-code=@anthropic-ai/claude-code@2.1.330 codex=@openai/codex@0.169.0 gemini=@google/gemini-cli@0.61.0 opencode=opencode-ai@1.18.33 cline=@cline/cli-linux-x64@3.0.65 mcp-typescript=@modelcontextprotocol/sdk@1.32.2; do \
+	@for a in claude-code=@anthropic-ai/claude-code@2.1.330 codex=@openai/codex@0.169.0 gemini=@google/gemini-cli@0.61.0 opencode=opencode-ai@1.18.33 copilot=@github/copilot@1.0.102 cline=@cline/cli-linux-x64@3.0.65 mcp-typescript=@modelcontextprotocol/sdk@1.32.2; do \
 	  p="$${a#*=}"; npm install --prefix "$(AGENTS)/$${a%%=*}" --ignore-scripts --no-audit --no-fund --loglevel=error "$(if $(NEWEST),$${p%@*}@latest,$$p)" || exit 1; done
 	@test -x "$(AGENTS)/toolhive/thv" || (cd / && GOFLAGS=-trimpath GOBIN="$(AGENTS)/toolhive" CGO_ENABLED=0 GOTOOLCHAIN=local go install -ldflags '-s -w' github.com/stacklok/toolhive/cmd/thv@v0.47.0) || echo "ToolHive cannot be built here: its test is skipped"
 	@cd test && go test -vet=off -c -o "$(CURDIR)/$(BIN)/agents.test" .

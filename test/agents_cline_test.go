@@ -14,7 +14,7 @@ func runCommands(command string) turn {
 }
 
 var cline = codingAgent{
-	name: "cline", program: "@cline/cli-linux-x64/bin/cline", speaks: messagesWith(""),
+	name: "cline", hooks: ".cline/hooks/PreToolUse.sh", program: "@cline/cli-linux-x64/bin/cline", speaks: messagesWith(""),
 	args: []string{"--json", "Do as you are told."},
 	env: func(string, string) []string {
 		return []string{"CLINE_SESSION_BACKEND_MODE=local", "CLINE_NO_AUTO_UPDATE=1"}
@@ -47,6 +47,17 @@ func TestAgentsCline(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
+	gate := filepath.Join(t.TempDir(), "gate")
+	h.replace(t, cline, program("countersign-hook"), gate) // it is missing
+	for _, script := range []string{"", "kill -KILL $$"} {
+		gateFailure{script: script}.write(t, gate)
+		m := &model{turns: []turn{runCommands("touch failed-1")}}
+		out := h.converse(t, cline, dir, m)
+		if _, err := os.Stat(filepath.Join(dir, "failed-1")); err == nil || !strings.Contains(out, "aborted") {
+			t.Errorf("with a gate that fails (%q): the file is missing: %t\n%s", script, err != nil, out)
+		}
+	}
+	h.replace(t, cline, gate, program("countersign-hook"))
 	h.countersign(t, "hook", "uninstall", "cline").want(t, 0)
 	install := exec.Command(program("countersign"), "hook", "install", "cline", "--project")
 	install.Env, install.Dir = h.env, dir

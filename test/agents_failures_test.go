@@ -57,7 +57,7 @@ var gateFailures = []gateFailure{
 // What each agent does with a call when its gate fails, in the configuration that install writes, is what
 // docs/hooks.md says.
 func TestAgentsGateFailures(t *testing.T) {
-	for _, a := range realAgents {
+	for _, a := range append(slices.Clone(realAgents), copilot) {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			a.findForLong(t)
@@ -114,7 +114,7 @@ func failuresOnPage(t *testing.T, title string) map[string]string {
 }
 
 // refusal is in what an agent tells its model of a call that its hook has refused.
-var refusal = regexp.MustCompile("Countersign refused|hook error|execution blocked")
+var refusal = regexp.MustCompile("Countersign refused|hook error|execution blocked|Denied by preToolUse hook")
 
 // failGate runs an agent whose model makes a call for each failure and tells which calls ran. What did not run
 // was refused: the model was told so.
@@ -155,7 +155,7 @@ func (f gateFailure) write(t *testing.T, path string) {
 	text := fmt.Sprintf(`#!/bin/bash
 gate() { exec %s "$@" <<<"$input"; }
 input=$(cat)
-case $input in *PreToolUse*|*BeforeTool*|*tool.execute.before*) ;; *) exit 0;; esac
+case "$input $*" in *PreToolUse*|*preToolUse*|*BeforeTool*|*tool.execute.before*) ;; *) exit 0;; esac
 %s
 `, program("countersign-hook"), strings.ReplaceAll(f.script, "gate", `gate "$@"`))
 	ok(t, os.WriteFile(path, []byte(text), cmp.Or(f.mode, 0o700)))

@@ -34,12 +34,14 @@ type codingAgent struct {
 	hooks   string // the file below its home in which install puts the gate
 	timeout string // in that file, of a minute
 	watched bool   // the shell around the gate has a limit, too
-	args    []string
-	env     func(home, server string) []string
-	prepare func(t *testing.T, h hooked, server string) // writes the agent's own settings
-	speaks  dialect                                     // what its model server speaks
-	mcpTool string                                      // what it calls the tool touch of the MCP server kit, which prepare configures
-	helper  toolCall                                    // starts a sub-agent
+	// A signal to all that it has started leaves its hooks the time to answer: Codex's say nothing any more.
+	answered bool
+	args     []string
+	env      func(home, server string) []string
+	prepare  func(t *testing.T, h hooked, server string) // writes the agent's own settings
+	speaks   dialect                                     // what its model server speaks
+	mcpTool  string                                      // what it calls the tool touch of the MCP server kit, which prepare configures
+	helper   toolCall                                    // starts a sub-agent
 	// It says of a call that it is a sub-agent's, or of a session that it is.
 	marksSubAgents bool
 	past           []string // tools whose calls did not ask its hooks, sorted, with the arguments that TestAgentsTools makes
@@ -376,7 +378,7 @@ func kitCommand(t *testing.T) object {
 
 // Each agent itself permits every command: what is refused is refused by the gate.
 var claudeCode = codingAgent{
-	name: "claude-code", title: "Claude Code", program: "@anthropic-ai/claude-code-linux-x64/claude", speaks: messagesAPI, hooks: ".claude/settings.json", timeout: `"timeout": 60`,
+	name: "claude-code", title: "Claude Code", program: "@anthropic-ai/claude-code-linux-x64/claude", speaks: messagesAPI, hooks: ".claude/settings.json", timeout: `"timeout": 60`, answered: true,
 	mcpTool:        "mcp__kit__touch",
 	past:           []string{"CronDelete", "ExitWorktree", "NotebookEdit", "TaskStop"}, // it refuses these arguments itself: there is no such thing
 	marksSubAgents: true, helper: toolCall{tool: "Agent", input: object{"description": "help", "prompt": "Help.", "subagent_type": "general-purpose"}},
@@ -416,7 +418,7 @@ env = {%s = "Makes a file."}
 }
 
 var gemini = codingAgent{
-	name: "gemini", title: "Gemini CLI", program: "@google/gemini-cli/bundle/gemini.js", speaks: generateAPI, hooks: ".gemini/settings.json", timeout: `"timeout": 60`, watched: true,
+	name: "gemini", title: "Gemini CLI", program: "@google/gemini-cli/bundle/gemini.js", speaks: generateAPI, hooks: ".gemini/settings.json", timeout: `"timeout": 60`, answered: true, watched: true,
 	mcpTool: "mcp_kit_touch", helper: toolCall{tool: "invoke_agent", input: object{"agent_name": "generalist", "prompt": "Help."}},
 	args: []string{"-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--skip-trust", "-o", "json", "-p", userPrompt},
 	env: func(_, server string) []string {
@@ -453,6 +455,16 @@ var openCode = codingAgent{
 	},
 }
 
+// copilot needs no login with a model server of one's own.
+var copilot = codingAgent{
+	name: "copilot", title: "Copilot CLI", program: "@github/copilot-linux-x64/copilot", speaks: messagesWith("bash"), hooks: ".copilot/hooks/countersign.json", timeout: `"timeoutSec": 60`, watched: true,
+	args: []string{"-p", userPrompt, "--allow-all-tools", "--disable-builtin-mcps", "--disable-client-telemetry", "--output-format", "json"},
+	env: func(_, server string) []string {
+		return []string{"COPILOT_PROVIDER_BASE_URL=" + server, "COPILOT_PROVIDER_TYPE=anthropic", "COPILOT_PROVIDER_API_KEY=dummy", "COPILOT_MODEL=scripted", "COPILOT_OFFLINE=true", "COPILOT_AUTO_UPDATE=false"}
+	},
+	prepare: func(*testing.T, hooked, string) {},
+}
+
 // realAgents are those that run here.
 var realAgents = []codingAgent{claudeCode, codex, gemini, openCode}
 
@@ -486,7 +498,7 @@ func (h hooked) begin(t *testing.T, a codingAgent, dir string, m *model, more ..
 }
 
 // stopped sends a signal to an agent, and to all that it has started, while a call of it waits for a person. The
-// call does not run, then or after the approval.
+// gate refuses, and the call does not run, then or after the approval.
 func (h hooked) stopped(t *testing.T, a codingAgent, dir string, sig syscall.Signal) {
 	t.Helper()
 	pending := func() (ids []string) {
@@ -496,6 +508,10 @@ func (h hooked) stopped(t *testing.T, a codingAgent, dir string, sig syscall.Sig
 		return ids
 	}
 	before := pending()
+	gate, said := filepath.Join(t.TempDir(), "gate"), filepath.Join(t.TempDir(), "said")
+	ok(t, os.WriteFile(gate, fmt.Appendf(nil, "#!/bin/bash\nexec %s \"$@\" > >(trap '' HUP INT TERM; exec tee -a %s)\n", program("countersign-hook"), said), 0o700))
+	h.replace(t, a, program("countersign-hook"), gate)
+	defer h.replace(t, a, gate, program("countersign-hook"))
 	p, out := h.begin(t, a, dir, &model{turns: each("touch asked-stopped")})
 	var waits string
 	eventually(t, a.name+" waits for a person", func() error {
@@ -509,6 +525,14 @@ func (h hooked) stopped(t *testing.T, a codingAgent, dir string, sig syscall.Sig
 	})
 	ok(t, syscall.Kill(-p.pid, sig))
 	ok(t, ignoreExit(p.wait()))
+	if a.answered {
+		eventually(t, "the gate refuses after the signal", func() error {
+			if text, _ := os.ReadFile(said); !strings.Contains(string(text), "interrupted") {
+				return fmt.Errorf("it said %q", text)
+			}
+			return nil
+		})
+	}
 	h.run(t, "approvals", "approve", waits, "--yes").want(t, 0)
 	if _, err := os.Stat(filepath.Join(dir, "asked-stopped")); err == nil {
 		t.Errorf("%s ran the call on its way out, after %v\n%s", a.name, sig, out.String())
