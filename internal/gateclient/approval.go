@@ -170,7 +170,7 @@ func (a *Asker) awaitDecision(ctx context.Context, giveUp <-chan struct{}, workf
 		status, err := a.status(waiting, workflow, left)
 		again := isRefused(err, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable) // not there yet, or no place to wait
 		if again || err == nil && status == statusPending {
-			status, err = statusPending, pause(waiting, pauses.Next())
+			status, err = statusPending, pauses.Wait(waiting)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -187,17 +187,6 @@ func (a *Asker) awaitDecision(ctx context.Context, giveUp <-chan struct{}, workf
 func isRefused(err error, statuses ...int) bool {
 	var r refusedError
 	return errors.As(err, &r) && slices.Contains(statuses, r.status)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Page is the address of a page where a person decides about the workflow of a reply; empty if there is none. In

@@ -18,6 +18,7 @@ const (
 	maxWords     = 6       // of the command line of an interpreter: its flags and the agent's script
 	maxFolders   = 6       // between a program and the file of its package
 	maxPackage   = 1 << 18 // bytes of that file
+	maxVersion   = 64      // bytes; what is longer is no version
 )
 
 // versionOf finds the version of an agent that does not have it in its input; empty if it cannot be told.
@@ -81,6 +82,9 @@ func versionAbove(file, name string) string {
 			return ""
 		}
 		version, _, _ := strings.Cut(p.Version, "-linux-") // Codex names the platform in it
+		if len(version) > maxVersion {
+			return ""
+		}
 		return version
 	}
 	return ""

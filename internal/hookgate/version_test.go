@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -34,6 +35,8 @@ func TestPackageVersion(t *testing.T) {
 	put("opencode-linux-x64/package.json", `{"name":"opencode-linux-x64","version":"1.18.33"}`)
 	inside := put("codex-linux-x64/node_modules/other/bin/x", "") // a program of another package, in a folder of this one
 	put("codex-linux-x64/node_modules/other/package.json", `{"name":"other","version":"9"}`)
+	long := put("long/bin/codex", "")
+	put("long/package.json", `{"name":"@openai/codex","version":"`+strings.Repeat("1", maxVersion+1)+`"}`)
 	broken := put("broken/bin/codex", "")
 	put("broken/package.json", `{"name":"@openai/codex"`)
 
@@ -51,6 +54,7 @@ func TestPackageVersion(t *testing.T) {
 		"another agent":              {native, native, "@google/gemini-cli", "", 0},
 		"a name that only begins so": {built, "opencode", "open", "", 0},
 		"a file that is no JSON":     {broken, "codex", "@openai/codex", "", 0},
+		"a version without end":      {long, "codex", "@openai/codex", "", 0},
 		"no package":                 {"/usr/bin/node", "node\x00relative.js", "@openai/codex", "", 0},
 	} {
 		proc := t.TempDir()
