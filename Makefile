@@ -58,8 +58,8 @@ docs: ## write docs/reference from the code
 	@go run ./tools/docgen
 # The race detector makes a test about ten times slower. RACE_CORES are the packages whose test binary links no
 # server, and a few that start none: their short tests run. RACE_SERVICES start NATS and ClickHouse, which -short leaves
-# out, so all their tests run, but for those that SKIP names: .ci/run leaves TestChaos out, which takes as long as the
-# other tests of the correlator three times over, most of it in processes that it kills.
+# out, so all their tests run. SKIP names tests to leave out: .ci/run leaves out TestChaos, which takes as long as the
+# other tests of the correlator three times over, and tests that compute for long in one goroutine.
 RACE_SERVICES := ./client ./streams/... ./internal/pipeline/... ./internal/recorded ./internal/service/...
 RACE_CORES     = $(shell go list -test -f '{{if eq .Name "main"}}{{.ImportPath}} {{join .Deps " "}}{{end}}' ./... | \
   awk '$$1 ~ /\.test$$/ && $$1 !~ /\/(streams|internal\/(pipeline|service))/ && !/nats-server|countersign\/storage/ {sub(/\.test$$/, "", $$1); print $$1}') \
@@ -68,7 +68,7 @@ RACE_TEST     := CGO_ENABLED=1 go test -race -vet=off -ldflags '-s -w' -timeout 
 
 race: engine ## cores, streams and services under the race detector (needs a C compiler; PKGS="./client ./gateway/..." for a few packages, SKIP=TestChaos without that test)
 	@command -v cc >/dev/null || { echo "a C compiler is missing: the race detector needs one, install gcc or clang" >&2; exit 1; }
-	$(if $(PKGS),,@$(RACE_TEST) -short $(RACE_CORES))
+	$(if $(PKGS),,@$(RACE_TEST) -short $(if $(SKIP),-skip '$(SKIP)') $(RACE_CORES))
 	@$(RACE_TEST) $(if $(SKIP),-skip '$(SKIP)') $(or $(PKGS),$(RACE_SERVICES))
 
 # CORES are pure: functions of their inputs, to be covered by their own tests.
