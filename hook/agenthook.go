@@ -18,7 +18,7 @@ type Envelope struct {
 	Derived bool   // CallID was made here, because the agent gives none
 	Prompts bool   // put texts of prompts and answers into events
 	Adapter string // version of this program
-	Probe   bool   // of a call that nobody makes: its arguments are marked as invalid, so that the admitter denies it (AH-C-037)
+	Probe   bool   // of a call that no agent makes: its arguments are marked as invalid, so that the admitter denies it (AH-C-037)
 
 	Approval Approval // under which a call ran
 }
