@@ -4,38 +4,44 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // maxBackoff is the greatest number of groups that are published singly after a refused batch.
 const maxBackoff = 64
 
-// commitGroup stores one group and settles its calls. It cannot be cancelled: a commit ends by
-// itself or by its timeout.
-func (c *Committer) commitGroup(l *publisher, group []*appendCall) {
+// commitGroup stores one group, settles its calls, and reports whether the group was stored as a
+// batch. It cannot be cancelled: a commit ends by itself or by its timeout.
+func (c *Committer) commitGroup(l *publisher, group []*appendCall) (batched bool) {
 	var msgs []Msg
 	for _, call := range group {
 		msgs = append(msgs, call.msgs...)
 	}
 	if err := c.checkGuard(); err != nil {
 		c.settleCalls(group, func(int) publishOutcome { return publishOutcome{err: err} })
-		return
+		return false
 	}
 	if err := c.signMessages(msgs); err != nil {
 		c.settleCalls(group, func(int) publishOutcome { return publishOutcome{err: err} })
-		return
+		return false
 	}
-	if len(msgs) > c.opt.BatchAbove && !c.skipBatch() {
+	began := time.Now()
+	if c.prefersBatch(len(msgs)) && !c.skipBatch() {
 		seqs, err := l.publishBatch(context.Background(), msgs, nil)
 		if !errors.Is(err, ErrRefused) {
+			c.recordBatch(time.Since(began))
 			c.settleCalls(group, func(i int) publishOutcome { return batchOutcome(seqs, err, i) })
-			return
+			return true
 		}
 		// Nothing of the batch is stored. The messages are published singly, so that a tenant
 		// that occupies all batches only slows this down, and a bad message fails alone.
 		c.refusedBatch()
 	}
+	began = time.Now()
 	out := l.publishEach(context.Background(), msgs, nil)
+	c.recordSingles(len(msgs), time.Since(began))
 	c.settleCalls(group, func(i int) publishOutcome { return out[i] })
+	return false
 }
 
 // checkGuard asks the guard whether messages may be sent.

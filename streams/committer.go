@@ -14,7 +14,6 @@ import (
 
 // Defaults of CommitterOptions.
 const (
-	DefaultBatchAbove    = 12
 	DefaultPublishers    = 1
 	DefaultMaxPending    = 8192
 	DefaultCommitTimeout = 5 * time.Second
@@ -28,9 +27,9 @@ type CommitterOptions struct {
 	// Stream is the stream that must acknowledge; required.
 	Stream string
 	// BatchAbove is the greatest number of messages in a group that is published singly; a
-	// larger group is sent as one atomic batch. A batch costs about as much as a dozen single
-	// durable publishes. If acknowledgements do not wait for the disk, single publishes are
-	// always cheaper: use NeverBatch.
+	// larger group is sent as one atomic batch. Zero means that the Committer measures both ways
+	// and chooses the shorter one. If acknowledgements do not wait for the disk, single publishes
+	// are always cheaper: use NeverBatch.
 	BatchAbove int
 	// MaxBatch is the greatest size of a group, in messages (at most 1000).
 	MaxBatch int
@@ -66,6 +65,8 @@ type Committer struct {
 	inflight int // messages that publishers are committing
 	closed   bool
 
+	times commitTimes
+
 	// The number of groups still to be published singly after a refused batch, and the last
 	// such number.
 	batchesToSkip, backoff int
@@ -94,7 +95,6 @@ func NewCommitter(nc *nats.Conn, opt CommitterOptions) (*Committer, error) {
 			*p = v
 		}
 	}
-	orInt(&opt.BatchAbove, DefaultBatchAbove)
 	orInt(&opt.MaxBatch, MaxBatch)
 	orInt(&opt.MaxPending, DefaultMaxPending)
 	orInt(&opt.Publishers, DefaultPublishers)
@@ -202,8 +202,7 @@ func (c *Committer) run(l *publisher) {
 			return
 		}
 		began := time.Now()
-		c.commitGroup(l, group)
-		if n > c.opt.BatchAbove {
+		if batched := c.commitGroup(l, group); batched {
 			c.waitForMore(n, time.Since(began)/waitPart)
 		}
 		c.mu.Lock()
@@ -262,7 +261,7 @@ func (c *Committer) isWorthSending() bool {
 	if c.inflight == 0 {
 		return c.queued > 0
 	}
-	return c.queued > max(c.opt.BatchAbove, c.inflight/2)
+	return c.queued > max(c.opt.BatchAbove, fewMessages, c.inflight/2)
 }
 
 func (c *Committer) refuseQueued() {

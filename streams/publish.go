@@ -76,7 +76,7 @@ func roundEnd(msgs []Msg, start, limit int) int {
 }
 
 func (l *publisher) storeRound(ctx context.Context, msgs []Msg, offset int) map[int]error {
-	if len(msgs) <= DefaultBatchAbove {
+	if len(msgs) <= singlesPerBatch {
 		return l.publishEvents(ctx, msgs, offset)
 	}
 	_, err := l.publishBatch(ctx, msgs, nil)
