@@ -139,28 +139,6 @@ func (c *Correlator) Step(in *fact.Input) []Output {
 	return c.engine.findings.pending()
 }
 
-// Prefetch looks where Step will look for the ids of events that were decoded, and for
-// the marks of calls: a processor waits for many places of large tables at the same
-// time, but for one after the other if each is looked at when it is needed. It changes
-// nothing.
-func (c *Correlator) Prefetch(inputs []fact.Input) {
-	var from *sourceState // of the last one: often that of the next
-	for i := range inputs {
-		f := inputs[i].Fact()
-		if f == nil || f.CachedIDSum.IsZero() || !f.CachedHashes.Computed {
-			continue
-		}
-		var read uint64
-		if from, read = c.engine.history.prefetch(f, from); from == nil {
-			continue
-		}
-		if f.Kind == fact.KindPre {
-			read += c.engine.lineage.prefetch(&f.CachedHashes, f.CachedIDSum)
-		}
-		c.engine.prefetched += read
-	}
-}
-
 // NextDeadline is when time alone may bring about a finding: the next open call
 // counts as abandoned, or a session or a request for a subscription has been left
 // alone for so long. It happens with the first input message with a broker time that is

@@ -33,8 +33,7 @@ type engine struct {
 	receipts   *receipts
 	handoffs   *handoffs
 
-	stats      Stats  // Seq, Messages, Duplicates and Evicted; the parts count the rest
-	prefetched uint64 `snapshot:"-"` // what Ahead read: it means nothing, but has to be used
+	stats Stats // Seq, Messages, Duplicates and Evicted; the parts count the rest
 }
 
 // engineOptions are the options of the engine and all of its parts.

@@ -182,17 +182,6 @@ func (h *history) sharedNames(k fact.SourceKey) fact.SourceKey {
 	return k
 }
 
-// prefetch reads the entries of the ids of facts; see Correlator.Ahead. It gives the
-// publisher of the fact, which is often that of the next: from, if that is the one.
-func (h *history) prefetch(f *fact.Fact, from *sourceState) (_ *sourceState, read uint64) {
-	if k := (fact.SourceKey{Tenant: f.Key.Tenant, Source: f.Key.Source}); from == nil || from.key != k {
-		if from, _ = h.sources.PeekHashed(k, f.CachedHashes.Source); from == nil {
-			return nil, 0
-		}
-	}
-	return from, from.firstContents.Prefetch(f.CachedIDSum.Hash())
-}
-
 // checkRequestConflict compares a request with the event that shares its id: they must be
 // the same but for what admission adds (AH-C-050).
 func (j *judge) checkRequestConflict(c *call, f *fact.Fact) {
@@ -266,11 +255,6 @@ type sessionRegister interface {
 func (x *lineage) parentOf(key fact.SessionKey) parentLink {
 	link, _ := x.parentLinks.Get(key)
 	return link
-}
-
-// prefetch reads the entry of an event that a child may name.
-func (x *lineage) prefetch(h *fact.OriginHashes, id fact.Sum) uint64 {
-	return x.linkTargets.Prefetch(linkKeyHash(h.Tenant, id))
 }
 
 // linkKey is something that a child may name: the hash says of what kind.

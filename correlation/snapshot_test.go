@@ -206,7 +206,7 @@ var notState = []string{
 	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
 	"correlation.trackers.opts", "agenthook.Attestations.findings", "agenthook.Declarations.findings", "aaep.Handshakes.findings", "aaep.Handshakes.time", "aaep.Handshakes.fromRecording", "aaep.Replies.findings", "aaep.Replies.sessions", "aaep.Replies.fromRecording", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
-	"correlation.engine.prefetched", "agenthook.Session.findings",
+	"agenthook.Session.findings",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
 }
 

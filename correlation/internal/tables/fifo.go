@@ -69,14 +69,6 @@ func (w *FIFO[K, V]) LookupHashed(k K, hash uint32) *V {
 	return nil
 }
 
-// Prefetch reads the first place in the table at which a key with a hash is looked for.
-func (w *FIFO[K, V]) Prefetch(hash uint32) uint64 {
-	if w.n == 0 {
-		return 0
-	}
-	return w.table[int(tableHash(hash))&(len(w.table)-1)]
-}
-
 // Lookup is LookupHashed for a key without a known hash.
 func (w *FIFO[K, V]) Lookup(k K) *V {
 	if w.n == 0 {
