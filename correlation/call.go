@@ -179,9 +179,6 @@ func (c *call) attachFact(f *fact.Fact) {
 		if len(c.decisions) == maxCallDecisions {
 			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
 		}
-		if c.decisions == nil {
-			c.decisions = c.session.calls.freeLists.allocVerdicts(1)
-		}
 		c.decisions = append(c.decisions, *f.Decision)
 		c.session.noteVerdict(f.Decision.Verdict)
 		c.addStep(stepDecided, f)
@@ -236,9 +233,6 @@ func (c *call) addEventID(f *fact.Fact) {
 		c.frameSum, c.frameEvent, c.frameKind = f.FrameSum, f.EventID, f.Kind
 	}
 	if !c.hasEvent(f.EventID) && len(c.events) < maxCallEvents {
-		if c.events == nil {
-			c.events = c.session.calls.freeLists.allocStrings(1)
-		}
 		c.events = append(c.events, f.EventID)
 	}
 }
@@ -260,7 +254,7 @@ func (x *details) hasEvent(eventID string) bool {
 
 func (c *call) addStep(s step, f *fact.Fact) {
 	if c.timeline == nil {
-		c.timeline = c.session.calls.freeLists.allocTimeline(typicalSteps)
+		c.timeline = make([]timelineEntry, 0, typicalSteps)
 	}
 	if len(c.timeline) < maxTimeline {
 		c.timeline = append(c.timeline, newTimelineEntry(s, f.Seq, f.At, f.EventID, f.Protocol))
@@ -652,6 +646,9 @@ var stepNames = [...]string{
 	stepRequested: "requested", stepDecided: "decided", stepInvoked: "invoked", stepCompleted: "completed", stepClosed: "closed", stepTraced: "traced",
 	stepAsked: "asked", stepApproved: "approved", stepRefused: "refused", stepCancelled: "cancelled", stepExpired: "expired",
 }
+
+// typicalSteps is how many steps most calls have.
+const typicalSteps = 4
 
 // timelineEntry is an events.TimelineEntry in less room: there are several of every call.
 type timelineEntry struct {

@@ -21,8 +21,8 @@ type calls struct {
 	denials       *tables.LRU[fact.Sum, *denial]     // of calls that are forgotten
 	lastCallOrder uint64                             // calls opened so far
 	counts        callCounts
-	dirtyCalls    []*call       `snapshot:"-"` // calls that may be over and have details that are not compacted
-	freeLists     callFreeLists `snapshot:"-"`
+	dirtyCalls    []*call      `snapshot:"-"` // calls that may be over and have details that are not compacted
+	codec         detailsCodec `snapshot:"-"` // of compacted calls
 
 	// A restored snapshot reads the sessions before these parts, which refer to their calls.
 	timers   *timers
@@ -221,7 +221,7 @@ func (cs *calls) newOccurrence(s *session, f *fact.Fact) *call {
 	sl.count++
 	cs.lastCallOrder++
 	cs.countCalls(s, 1)
-	c := &call{session: s, group: sl, occurrence: sl.count, order: cs.lastCallOrder, details: cs.allocDetails()}
+	c := &call{session: s, group: sl, occurrence: sl.count, order: cs.lastCallOrder, details: new(details)}
 	if c.occurrence == 1 {
 		c.cachedIDSum = f.FirstCallSum
 	}

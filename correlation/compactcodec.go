@@ -14,9 +14,8 @@ import (
 type detailsCodec struct {
 	output []byte // written so far
 
-	reading   bool
-	input     string // still to be read
-	freeLists *callFreeLists
+	reading bool
+	input   string // still to be read
 
 	flags     [maxFlags / 64]uint64 // for what may be there or not
 	flagCount uint                  // how many were asked for
@@ -39,7 +38,7 @@ const maxFlags = 512
 // startWriting begins to write.
 func (p *detailsCodec) startWriting() {
 	p.resetState()
-	p.output, p.reading, p.input, p.freeLists = p.output[:0], false, "", nil
+	p.output, p.reading, p.input = p.output[:0], false, ""
 }
 
 // resetState forgets what was written or read.
@@ -63,15 +62,15 @@ func (p *detailsCodec) finishWriting() []byte {
 	return p.output
 }
 
-// startReading begins to read what was written, into spare memory if that is not nil.
-func (p *detailsCodec) startReading(in string, s *callFreeLists) {
+// startReading begins to read what was written.
+func (p *detailsCodec) startReading(in string) {
 	p.resetState()
 	end := len(in) - 1
 	bits := in[end-int(in[end]) : end]
 	for i := range len(bits) {
 		p.flags[i/8] |= uint64(bits[i]) << (i % 8 * 8)
 	}
-	p.reading, p.input, p.freeLists = true, in[:end-len(bits)], s
+	p.reading, p.input = true, in[:end-len(bits)]
 }
 
 // How a text is written: nothing, a usual word, the number of one that came before
@@ -280,26 +279,11 @@ func codeList[T any](p *detailsCodec, l *[]T, each func(*detailsCodec, *T)) {
 		return
 	}
 	if p.reading {
-		*l = allocList(p, *l, n)
+		*l = make([]T, n)
 	}
 	for i := range *l {
 		each(p, &(*l)[i])
 	}
-}
-
-// allocList makes room for n elements, of spare memory if there is some.
-func allocList[T any](p *detailsCodec, l []T, n int) []T {
-	if p.freeLists != nil {
-		switch any(l).(type) {
-		case []timelineEntry:
-			return any(p.freeLists.allocTimeline(n)[:n]).([]T)
-		case []string:
-			return any(p.freeLists.allocStrings(n)[:n]).([]T)
-		case []fact.RecordedVerdict:
-			return any(p.freeLists.allocVerdicts(n)[:n]).([]T)
-		}
-	}
-	return make([]T, n)
 }
 
 func (p *detailsCodec) codeStrings(l *[]string) { codeList(p, l, (*detailsCodec).codeText) }

@@ -139,9 +139,6 @@ func (s *session) linkDecision(c *call, decisionID string) {
 		c.decisionIDs = append(c.decisionIDs[:0], c.decisionIDs[1:]...)
 	}
 	s.decisionIndex.put(decisionID, c)
-	if c.decisionIDs == nil {
-		c.decisionIDs = s.calls.freeLists.allocStrings(1)
-	}
 	c.decisionIDs = append(c.decisionIDs, decisionID)
 }
 

@@ -207,10 +207,9 @@ func (c *call) expand() *call {
 		return c
 	}
 	cs := c.session.calls
-	c.details = cs.allocDetails()
-	p := &cs.freeLists.codec
-	p.startReading(c.compacted, &cs.freeLists)
-	p.codeDetails(c.details)
+	c.details = new(details)
+	cs.codec.startReading(c.compacted)
+	cs.codec.codeDetails(c.details)
 	cs.dirtyCalls = append(cs.dirtyCalls, c)
 	return c
 }
@@ -226,13 +225,11 @@ func (cs *calls) compactCalls() {
 			continue
 		}
 		c.summary = summaryOf(c)
-		p := &cs.freeLists.codec
-		p.startWriting()
-		p.codeDetails(c.details)
-		if b := p.finishWriting(); string(b) != c.compacted {
+		cs.codec.startWriting()
+		cs.codec.codeDetails(c.details)
+		if b := cs.codec.finishWriting(); string(b) != c.compacted {
 			c.compacted = string(b)
 		}
-		cs.freeLists.releaseDetails(c.details)
 		c.details = nil
 	}
 	cs.dirtyCalls = cs.dirtyCalls[:0]
@@ -245,87 +242,9 @@ func (c *call) compactedDecisionIDs() []string {
 	}
 	var joins []string
 	var p detailsCodec
-	p.startReading(c.compacted, nil)
+	p.startReading(c.compacted)
 	p.codeStrings(&joins)
 	return joins
-}
-
-// callFreeLists is memory of compacted calls that is used again.
-type callFreeLists struct {
-	details   []*details
-	timelines [][]timelineEntry
-	decisions [][]fact.RecordedVerdict
-	names     [][]string // with room for one
-	codec     detailsCodec
-}
-
-// maxFreeDetails bounds it.
-const maxFreeDetails = 256
-
-// typicalSteps is how many steps most calls have.
-const typicalSteps = 4
-
-func (cs *calls) allocDetails() *details {
-	n := len(cs.freeLists.details)
-	if n == 0 {
-		return new(details)
-	}
-	d := cs.freeLists.details[n-1]
-	cs.freeLists.details = cs.freeLists.details[:n-1]
-	return d
-}
-
-// releaseDetails takes the memory of details. The caller must hold the only reference.
-func (s *callFreeLists) releaseDetails(d *details) {
-	if len(s.details) >= maxFreeDetails {
-		return
-	}
-	if cap(d.timeline) >= typicalSteps && len(s.timelines) < maxFreeDetails {
-		clear(d.timeline)
-		s.timelines = append(s.timelines, d.timeline[:0])
-	}
-	if cap(d.decisions) == 1 && len(s.decisions) < maxFreeDetails {
-		clear(d.decisions)
-		s.decisions = append(s.decisions, d.decisions[:0])
-	}
-	s.releaseStrings(d.events)
-	s.releaseStrings(d.decisionIDs)
-	*d = details{}
-	s.details = append(s.details, d)
-}
-
-func (s *callFreeLists) releaseStrings(l []string) {
-	if cap(l) == 1 && len(s.names) < 2*maxFreeDetails {
-		clear(l)
-		s.names = append(s.names, l[:0])
-	}
-}
-
-func (s *callFreeLists) allocStrings(n int) []string {
-	if k := len(s.names); k > 0 && n == 1 {
-		l := s.names[k-1]
-		s.names = s.names[:k-1]
-		return l
-	}
-	return make([]string, 0, n)
-}
-
-func (s *callFreeLists) allocTimeline(n int) []timelineEntry {
-	if k := len(s.timelines); k > 0 && cap(s.timelines[k-1]) >= n {
-		t := s.timelines[k-1]
-		s.timelines = s.timelines[:k-1]
-		return t
-	}
-	return make([]timelineEntry, 0, max(n, typicalSteps))
-}
-
-func (s *callFreeLists) allocVerdicts(n int) []fact.RecordedVerdict {
-	if k := len(s.decisions); k > 0 && n == 1 {
-		d := s.decisions[k-1]
-		s.decisions = s.decisions[:k-1]
-		return d
-	}
-	return make([]fact.RecordedVerdict, 0, n)
 }
 
 // codedWords are texts that most calls have, by the code that wordCode gives them. The

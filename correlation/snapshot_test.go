@@ -76,7 +76,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 				clearField(reflect.ValueOf(w.hook).Elem().FieldByName("findings"))
 			}
 		}
-		c.engine.calls.freeLists, c.engine.findings.callViewPool, c.engine.calls.dirtyCalls = callFreeLists{}, callViewPool{}, nil
+		c.engine.calls.codec, c.engine.findings.callViewPool, c.engine.calls.dirtyCalls = detailsCodec{}, callViewPool{}, nil
 		c.engine.calls.sessions.Unpack(c.engine.calls.sessions.Pack())
 		c.engine.trackers.sessions.Unpack(c.engine.trackers.sessions.Pack())
 		c.engine.history.sources.Unpack(c.engine.history.sources.Pack())
@@ -203,7 +203,7 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
+	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.codec", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
 	"correlation.trackers.opts", "agenthook.Attestations.findings", "agenthook.Declarations.findings", "aaep.Handshakes.findings", "aaep.Handshakes.time", "aaep.Handshakes.fromRecording", "aaep.Replies.findings", "aaep.Replies.sessions", "aaep.Replies.fromRecording", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
 	"agenthook.Session.findings",
@@ -417,13 +417,12 @@ func emptied(v reflect.Value, random *rand.Rand) {
 }
 
 func refolded(d *details) *details {
-	var s callFreeLists
-	p := &s.codec
+	var p detailsCodec
 	p.startWriting()
 	p.codeDetails(d)
 	packed := string(p.finishWriting())
 	got := new(details)
-	p.startReading(packed, &s)
+	p.startReading(packed)
 	p.codeDetails(got)
 	if p.input != "" {
 		panic("something is left")
