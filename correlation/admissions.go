@@ -132,7 +132,7 @@ const (
 )
 
 // receiptHolder is the call that a receipt is made for, whatever its occurrence.
-func receiptHolder(k fact.SessionKey, s fact.CallKey) fact.Sum {
+func receiptHolder(k fact.SourceSession, s fact.CallKey) fact.Sum {
 	return fact.SumOf(k.Source, k.Session, s.Id, s.Tool)
 }
 
@@ -435,11 +435,11 @@ type handedOverAgent struct {
 // handoffs are the agents that have handed over, by session.
 type handoffs struct {
 	findings  *findings
-	bySession *tables.FIFO[fact.SessionKey, []handedOverAgent]
+	bySession *tables.FIFO[fact.SourceSession, []handedOverAgent]
 }
 
 func newHandoffs(fs *findings) *handoffs {
-	return &handoffs{findings: fs, bySession: tables.NewFIFO[fact.SessionKey, []handedOverAgent](maxHandoffs)}
+	return &handoffs{findings: fs, bySession: tables.NewFIFO[fact.SourceSession, []handedOverAgent](maxHandoffs)}
 }
 
 // isEmpty reports whether no agent has handed over.

@@ -289,7 +289,7 @@ const (
 )
 
 // sessionSum stands for a session, slotSum for a call of one, whatever its occurrence.
-func sessionSum(k fact.SessionKey) fact.Sum { return fact.SumOf("session", k.Source, k.Session) }
+func sessionSum(k fact.SourceSession) fact.Sum { return fact.SumOf("session", k.Source, k.Session) }
 
 func callKeySum(k fact.CallKey) fact.Sum { return fact.SumOf("slot", k.Id, k.Tool) }
 

@@ -16,10 +16,10 @@ import (
 // maxTombstones and maxDenials.
 type calls struct {
 	opts          *engineOptions `snapshot:"-"` // given anew
-	sessions      *tables.LRU[fact.SessionKey, *session]
-	tombstones    *tables.FIFO[fact.SessionKey, int] // the highest occurrence in forgotten sessions
-	denials       *tables.LRU[fact.Sum, *denial]     // of calls that are forgotten
-	lastCallOrder uint64                             // calls opened so far
+	sessions      *tables.LRU[fact.SourceSession, *session]
+	tombstones    *tables.FIFO[fact.SourceSession, int] // the highest occurrence in forgotten sessions
+	denials       *tables.LRU[fact.Sum, *denial]        // of calls that are forgotten
+	lastCallOrder uint64                                // calls opened so far
 	counts        callCounts
 	dirtyCalls    []*call      `snapshot:"-"` // calls that may be over and have details that are not compacted
 	codec         detailsCodec `snapshot:"-"` // of compacted calls
@@ -40,26 +40,26 @@ type callCounts struct {
 func newCalls(t *timers, fs *findings) *calls {
 	return &calls{
 		timers: t, findings: fs,
-		sessions:   tables.NewLRU[fact.SessionKey, *session](),
-		tombstones: tables.NewFIFO[fact.SessionKey, int](maxTombstones),
+		sessions:   tables.NewLRU[fact.SourceSession, *session](),
+		tombstones: tables.NewFIFO[fact.SourceSession, int](maxTombstones),
 		denials:    tables.NewLRU[fact.Sum, *denial](),
 	}
 }
 
 // find gives a session without noting that it is active, nil if it is not known.
-func (cs *calls) find(key fact.SessionKey) *session {
+func (cs *calls) find(key fact.SourceSession) *session {
 	s, _ := cs.sessions.Peek(key)
 	return s
 }
 
 // hasSession reports whether a session is known. hash is that of the key.
-func (cs *calls) hasSession(key fact.SessionKey, hash uint32) bool {
+func (cs *calls) hasSession(key fact.SourceSession, hash uint32) bool {
 	_, known := cs.sessions.PeekHashed(key, hash)
 	return known
 }
 
 // touch gives a session and notes that it is active, nil if it is not known.
-func (cs *calls) touch(key fact.SessionKey) *session {
+func (cs *calls) touch(key fact.SourceSession) *session {
 	s, known := cs.sessions.Get(key)
 	if !known {
 		return nil
@@ -99,7 +99,7 @@ func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
 
 // surplus is the session to forget for something of another one, which stays; nil if
 // there is none. See lru.surplus.
-func (cs *calls) surplus(by tables.Measure, stays fact.SessionKey) *session {
+func (cs *calls) surplus(by tables.Measure, stays fact.SourceSession) *session {
 	s, _ := cs.sessions.Surplus(by, stays.Publisher().Holder(), stays)
 	return s
 }
@@ -265,7 +265,7 @@ func (d *denial) Owner() tables.Holder { return d.by.Holder() }
 
 func (d *denial) Holds(*tables.Share) {}
 
-func denialKey(k fact.SessionKey, s fact.CallKey) fact.Sum {
+func denialKey(k fact.SourceSession, s fact.CallKey) fact.Sum {
 	return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.Id, s.Tool)
 }
 

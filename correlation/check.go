@@ -32,7 +32,7 @@ type CheckOptions struct {
 	// MissingAfter as in Options.
 	MissingAfter time.Duration
 	// Rules as in Options; the tenant is empty.
-	Rules func(tenant, rule string) Mode
+	Rules func(tenant, rule string) RuleMode
 }
 
 // Check correlates a recorded session: events in the order of the log, as

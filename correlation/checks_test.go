@@ -249,7 +249,7 @@ func TestSilence(t *testing.T) {
 func TestModes(t *testing.T) {
 	l := newLedger(t)
 	l.opts.RequireVerdict = false
-	l.opts.Rules = func(tenant, rule string) Mode {
+	l.opts.Rules = func(tenant, rule string) RuleMode {
 		switch {
 		case tenant == "quiet" && (rule == "AAEP-C-060" || rule == MissingCompletion):
 			return ModeOff
@@ -673,7 +673,7 @@ func TestFindingsAreEmittedOnce(t *testing.T) {
 		t.Errorf("the id is %s, then %s", id, again)
 	}
 	emitted(0, "again")
-	fs.setModes("acme", ruleModes{modes: map[string]Mode{SchemaInvalid: ModeOff}})
+	fs.setModes("acme", ruleModes{modes: map[string]RuleMode{SchemaInvalid: ModeOff}})
 	unseen := fs.reportRule(ruleSchema, nil, f, findingFrom("e2"))
 	emitted(0, "off")
 	fs.reportRule(ruleSchema, nil, f, findingFrom("e2").withCase(caseWithdrawn).retracting(unseen))

@@ -209,7 +209,7 @@ func (x *details) isUndecided() bool {
 // Decoder may be used, while another goroutine uses the Correlator.
 func (c *Correlator) NewDecoder() *fact.Decoder {
 	o := c.engine.opts
-	return fact.NewDecoder(fact.DecoderOptions{Space: o.Space, TenantKey: o.TenantKey, SessionKey: o.SessionKey, SharedKeys: &c.sharedKeys, Protocols: readingOf})
+	return fact.NewDecoder(fact.DecoderOptions{Space: o.Space, TenantKey: o.TenantKey, SessionSecret: o.SessionSecret, SharedKeys: &c.sharedKeys, Protocols: readingOf})
 }
 
 // Defaults of Options.
@@ -292,11 +292,11 @@ type Options struct {
 	// announced ones only.
 	TenantKey func(tenant string) []byte
 
-	// SessionKey gives the key of a session's digests, nil if there is none, by the
-	// names that subjects give. It is asked by several Decoders at once, for messages
-	// that hold arguments, and must not wait: where ready is false, see Input.Wants. If
-	// it is nil, no session has a key.
-	SessionKey func(tenant, session string) (key *digest.Session, ready bool)
+	// SessionSecret returns the key of a session's digests, nil if the session has none.
+	// tenant and session are named as in subjects. Several Decoders call it at once, for
+	// messages with arguments. It must not wait: if the key is not ready, it returns false,
+	// and Input.NeedsSessionKey reports so. If SessionSecret is nil, no session has a key.
+	SessionSecret func(tenant, session string) (key *digest.Session, ready bool)
 
 	// KeyVoucher reports whether the checkpoint key vouches for a published
 	// receipt key. Nil trusts no key: every decision is then a forged record.
@@ -311,7 +311,7 @@ type Options struct {
 	// is replayed: what it takes away, later findings do not refer to. If it is nil,
 	// the log itself says so, by its control records of kind rules; a rule that they
 	// do not name is ModeWarn.
-	Rules func(tenant, rule string) Mode
+	Rules func(tenant, rule string) RuleMode
 
 	// RequireVerdict makes an execution that no verdict was recorded for finding
 	// executed_without_verdict.
@@ -333,14 +333,14 @@ type Options struct {
 	MaxArgsBytes        int
 }
 
-// Mode says what becomes of the findings of a rule.
-type Mode int
+// RuleMode says what the correlator does with the findings of a rule.
+type RuleMode int
 
 // The modes.
 const (
-	ModeWarn    Mode = iota // they are emitted
-	ModeOff                 // they are not
-	ModeEnforce             // they are emitted and marked, for the programs that act on them
+	ModeWarn    RuleMode = iota // they are emitted
+	ModeOff                     // they are not
+	ModeEnforce                 // they are emitted and marked, for the programs that act on them
 )
 
 func (o Options) withDefaults() Options {
@@ -424,7 +424,7 @@ func (c *Correlator) applyEvent(in *fact.Input) {
 		return
 	}
 	if r.HasSession {
-		f.Key.Session, f.Session = r.SessionKey, r.Session
+		f.Key.Session, f.Session = r.SessionToken, r.Session
 	}
 	c.engine.processFact(f)
 }

@@ -169,7 +169,7 @@ var (
 // under makes a ledger whose sessions have a key.
 func under(t *testing.T, key *digest.Session) *ledger {
 	l := newLedger(t)
-	l.opts.SessionKey = func(tenant, session string) (*digest.Session, bool) {
+	l.opts.SessionSecret = func(tenant, session string) (*digest.Session, bool) {
 		if tenant != "acme" || session != "sess_1" {
 			t.Errorf("asked for the key of %q %q", tenant, session)
 		}
@@ -239,7 +239,7 @@ func TestCallsAreUnderTheSessionsKey(t *testing.T) {
 func TestWants(t *testing.T) {
 	l := newLedger(t)
 	ready := false
-	l.opts.SessionKey = func(string, string) (*digest.Session, bool) { return ownKey, ready }
+	l.opts.SessionSecret = func(string, string) (*digest.Session, bool) { return ownKey, ready }
 	core := New(l.opts)
 	l.event(set(pre(1), "session_id", "sess_1"))
 	l.event(invoked(1, "t1"))
@@ -271,7 +271,7 @@ func TestMissingKey(t *testing.T) {
 	l := newLedger(t)
 	ready := false
 	key := digest.NewSession([]byte("0123456789abcdef0123456789abcdef"))
-	l.opts.SessionKey = func(_, session string) (*digest.Session, bool) { return key, ready || session != "s1" }
+	l.opts.SessionSecret = func(_, session string) (*digest.Session, bool) { return key, ready || session != "s1" }
 	for i := range 4 {
 		l.event(pre(i))
 	}
@@ -328,7 +328,7 @@ func aaepLog(t testing.TB) *ledger {
 // decisions were committed in groups.
 func hookLog(t testing.TB) *ledger {
 	l := newLedger(t)
-	l.opts.SessionKey = func(_, session string) (*digest.Session, bool) {
+	l.opts.SessionSecret = func(_, session string) (*digest.Session, bool) {
 		return digest.NewSession(append(make([]byte, digest.KeySize-4), (session + "....")[:4]...)), true
 	}
 	const calls, group = 2000, 50

@@ -113,7 +113,7 @@ func (e *engine) ensureSession(f *fact.Fact) *session {
 
 // evictSession closes and forgets a session for something of another one, which stays: see
 // surplus. It reports whether there was one.
-func (e *engine) evictSession(by tables.Measure, stays fact.SessionKey) bool {
+func (e *engine) evictSession(by tables.Measure, stays fact.SourceSession) bool {
 	s := e.calls.surplus(by, stays)
 	if s == nil {
 		return false
@@ -254,14 +254,14 @@ func (e *engine) expireSessions() {
 const maxReemittedCalls = 64
 
 // hasSession implements sessionRegister.
-func (e *engine) hasSession(key fact.SessionKey, hash uint32) bool {
+func (e *engine) hasSession(key fact.SourceSession, hash uint32) bool {
 	return e.calls.hasSession(key, hash)
 }
 
 // upgradeParentLink implements sessionRegister. The calls of the session that ended last
 // are emitted again, in the order in which they ended: at most once for each rank, of
 // which there are five. The record of how an open call ends will name the parent anyway.
-func (e *engine) upgradeParentLink(key fact.SessionKey, rank int8) {
+func (e *engine) upgradeParentLink(key fact.SourceSession, rank int8) {
 	s := e.calls.find(key)
 	if s == nil || rank <= s.parentLinkRank {
 		return

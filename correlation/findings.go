@@ -349,7 +349,7 @@ func (fs *findings) emitCall(c *call) {
 	fs.outputs = append(fs.outputs, Output{Type: events.TypeCall, State: c.state, call: l})
 }
 
-func appendSubject(b []byte, prefix, state string, key fact.SessionKey) []byte {
+func appendSubject(b []byte, prefix, state string, key fact.SourceSession) []byte {
 	b = append(append(append(b, prefix...), key.Tenant...), '.')
 	return append(append(append(b, state...), '.'), key.Session...)
 }
@@ -361,10 +361,10 @@ const maxRuleModes = 1024
 type ruleModes struct {
 	store    string
 	revision uint64
-	modes    map[string]Mode
+	modes    map[string]RuleMode
 }
 
-var modesByName = map[string]Mode{events.RuleOff: ModeOff, events.RuleWarn: ModeWarn, events.RuleEnforce: ModeEnforce}
+var modesByName = map[string]RuleMode{events.RuleOff: ModeOff, events.RuleWarn: ModeWarn, events.RuleEnforce: ModeEnforce}
 
 // applyRulesChange takes a change of a tenant's switches. It concerns what is found from
 // here on: what was emitted stays.
@@ -380,7 +380,7 @@ func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 	if old, known := c.engine.findings.modesOf(token); known && old.store == change.Store && change.Revision <= old.revision {
 		return
 	}
-	s := ruleModes{store: change.Store, revision: change.Revision, modes: make(map[string]Mode, len(change.Rules))}
+	s := ruleModes{store: change.Store, revision: change.Revision, modes: make(map[string]RuleMode, len(change.Rules))}
 	for rule, mode := range change.Rules {
 		m, known := modesByName[mode]
 		if !known {
@@ -421,7 +421,7 @@ func (fs *findings) modesOf(tenant string) (ruleModes, bool) {
 func (fs *findings) setModes(tenant string, s ruleModes) { fs.ruleModes[tenant] = s }
 
 // findingMode says what becomes of the findings of a rule that are about a tenant.
-func (fs *findings) findingMode(who fact.Origin, r *Rule) Mode {
+func (fs *findings) findingMode(who fact.Origin, r *Rule) RuleMode {
 	if fs.opts.Rules != nil {
 		return fs.opts.Rules(who.Tenant, r.Name)
 	}

@@ -228,12 +228,12 @@ func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
 // Both tables are bounded by maxParentLinks; the oldest entries are forgotten, and
 // records that were emitted stay.
 type lineage struct {
-	parentLinks *tables.FIFO[fact.SessionKey, parentLink] // of sessions that belong to another
+	parentLinks *tables.FIFO[fact.SourceSession, parentLink] // of sessions that belong to another
 	linkTargets *tables.FIFO[linkKey, sessionLink]
 }
 
 func newLineage() *lineage {
-	return &lineage{parentLinks: tables.NewFIFO[fact.SessionKey, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
+	return &lineage{parentLinks: tables.NewFIFO[fact.SourceSession, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
 }
 
 // maxParentLinks bounds the sessions with a known parent. Four times as many events,
@@ -246,13 +246,13 @@ const maxAncestors = 32
 // sessionRegister is what lineage asks and tells the sessions with known calls.
 type sessionRegister interface {
 	// hasSession reports whether calls of a session are known. hash is that of the key.
-	hasSession(key fact.SessionKey, hash uint32) bool
+	hasSession(key fact.SourceSession, hash uint32) bool
 	// upgradeParentLink says that the parent of a session became known, or better known.
-	upgradeParentLink(key fact.SessionKey, rank int8)
+	upgradeParentLink(key fact.SourceSession, rank int8)
 }
 
 // parentOf is what a session belongs to; the zero value if that is not known.
-func (x *lineage) parentOf(key fact.SessionKey) parentLink {
+func (x *lineage) parentOf(key fact.SourceSession) parentLink {
 	link, _ := x.parentLinks.Get(key)
 	return link
 }

@@ -584,7 +584,7 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 func TestDenialsAreBounded(t *testing.T) {
 	cs := newEngine(Options{}).calls
 	keep := func(tenant string, i int) {
-		s := &session{calls: cs, Origin: &fact.Origin{Key: fact.SessionKey{Tenant: tenant, Source: "rt1", Session: fmt.Sprint("s", i)}}}
+		s := &session{calls: cs, Origin: &fact.Origin{Key: fact.SourceSession{Tenant: tenant, Source: "rt1", Session: fmt.Sprint("s", i)}}}
 		c := &call{session: s, group: newCallGroup(fact.CallKeyOf("c1", ""), 0), occurrence: 1, closeReason: closedByDeny, details: new(details)}
 		c.verdictClaim.Verdict = events.Deny
 		cs.keepDenial(c)
@@ -596,7 +596,7 @@ func TestDenialsAreBounded(t *testing.T) {
 	if n := cs.denials.Len(); n != maxDenials {
 		t.Errorf("%d are kept, of at most %d", n, maxDenials)
 	}
-	if _, kept := cs.denials.Peek(denialKey(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "s0"}, fact.CallKeyOf("c1", ""))); !kept {
+	if _, kept := cs.denials.Peek(denialKey(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "s0"}, fact.CallKeyOf("c1", ""))); !kept {
 		t.Error("a tenant with one denial lost it to another")
 	}
 }
@@ -686,7 +686,7 @@ func TestCallsCountWhatTheyHold(t *testing.T) {
 		}
 	}
 	held("opened", 2, 8, 8, 8, 8*len(`{"a":1}`))
-	s := cs.find(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "s0"})
+	s := cs.find(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "s0"})
 	for len(s.open) > 0 {
 		cs.closeCall(s.open[0], events.CallCompleted, closedByPost)
 	}
@@ -694,7 +694,7 @@ func TestCallsCountWhatTheyHold(t *testing.T) {
 	cs.compactCalls()
 	cs.forgetSession(s)
 	held("forgotten", 1, 4, 4, 4, 4*len(`{"a":1}`))
-	other := cs.touch(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "s1"})
+	other := cs.touch(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "s1"})
 	for len(other.open) > 0 {
 		cs.closeCall(other.open[0], events.CallAbandoned, closedByDeadline)
 	}

@@ -211,7 +211,7 @@ func TestKinIsBounded(t *testing.T) {
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	core := l.run().core
-	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[fact.SessionKey, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
+	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[fact.SourceSession, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
 	for i := range 200 {
 		l.event(in(fmt.Sprint("k", i), set(set(pre(10+i), "correlation_id", uuid(9+i)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/3+1, i+1))))
 	}
@@ -301,9 +301,11 @@ type sessionsOfTest struct {
 	ranks []int8
 }
 
-func (s *sessionsOfTest) hasSession(key fact.SessionKey, _ uint32) bool { return s.known[key.Session] }
+func (s *sessionsOfTest) hasSession(key fact.SourceSession, _ uint32) bool {
+	return s.known[key.Session]
+}
 
-func (s *sessionsOfTest) upgradeParentLink(_ fact.SessionKey, rank int8) {
+func (s *sessionsOfTest) upgradeParentLink(_ fact.SourceSession, rank int8) {
 	s.ranks = append(s.ranks, rank)
 }
 
@@ -327,13 +329,13 @@ func TestParentLinkRanks(t *testing.T) {
 	}
 	for _, s := range steps {
 		x.resolveParentSession(from("child", s.refs), register)
-		got := x.parentOf(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "child"})
+		got := x.parentOf(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "child"})
 		if got.rank != s.rank || s.rank > 0 && got.origin.Session != s.parent {
 			t.Errorf("%s: rank %d, want %d of %q", s.name, got.rank, s.rank, s.parent)
 		}
 	}
 	x.resolveParentSession(from("planner", fact.LineageRefs{ParentSession: "child"}), register)
-	if got := x.parentOf(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "planner"}); !got.isZero() {
+	if got := x.parentOf(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "planner"}); !got.isZero() {
 		t.Errorf("a session is its own ancestor: %+v", got)
 	}
 	if want := []int8{linkBySession, linkByGoal}; !slices.Equal(register.ranks, want) {

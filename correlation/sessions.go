@@ -35,7 +35,7 @@ type session struct {
 	lastActivity    eventtime.Activity
 }
 
-func (s *session) ID() fact.SessionKey { return s.Key }
+func (s *session) ID() fact.SourceSession { return s.Key }
 
 func (s *session) Owner() tables.Holder { return s.Key.Publisher().Holder() }
 
@@ -404,7 +404,7 @@ func newTrackers(t *timers, fs *findings) *trackers {
 }
 
 // find gives a session without noting that it is active, nil if it is not followed.
-func (ts *trackers) find(key fact.SessionKey, protocol string) *protocolSession {
+func (ts *trackers) find(key fact.SourceSession, protocol string) *protocolSession {
 	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
 	return w
 }
@@ -434,7 +434,7 @@ func (ts *trackers) recount() {
 
 // protocolSessionKey is one session in one protocol.
 type protocolSessionKey struct {
-	fact.SessionKey
+	fact.SourceSession
 	protocol string
 }
 
@@ -561,7 +561,7 @@ func (ts *trackers) nextProtocolSessionIdle(next *eventtime.Earliest) {
 }
 
 func (k protocolSessionKey) Hash() uint32 {
-	return fact.ProtocolSessionHash(k.SessionKey.Hash(), k.protocol)
+	return fact.ProtocolSessionHash(k.SourceSession.Hash(), k.protocol)
 }
 
 // ReportEventFindings implements fact.Reporter.

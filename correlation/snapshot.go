@@ -103,7 +103,7 @@ func (e *engine) recount() {
 
 // configDigest tells snapshots of different forms and configurations apart.
 func (o Options) configDigest() [sha256.Size]byte {
-	o.TenantKey, o.SessionKey, o.KeyVoucher, o.RetireVoucher, o.Rules = nil, nil, nil, nil, nil
+	o.TenantKey, o.SessionSecret, o.KeyVoucher, o.RetireVoucher, o.Rules = nil, nil, nil, nil, nil
 	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", formatVersion, o, stateShape()))
 }
 

@@ -15,7 +15,7 @@ type (
 		token  fact.Sum
 	}
 	tokenUse struct {
-		session fact.SessionKey
+		session fact.SourceSession
 		event   string
 		seq     uint64
 	}
@@ -39,7 +39,7 @@ type Replies struct {
 // followedSessions are the sessions that the engine follows.
 type followedSessions interface {
 	// Touch gives a session, with its origin, and notes that it is active; nil if it is not followed.
-	Touch(key fact.SessionKey) (*Session, fact.Origin)
+	Touch(key fact.SourceSession) (*Session, fact.Origin)
 }
 
 // NewReplies makes the part; configure it before use.

@@ -118,7 +118,7 @@ func (ds *Declarations) add(tenant string, d *declaration) {
 
 // find gives the declaration for a publisher, nil if there is none: what is
 // registered for it goes before what is declared of its family.
-func (ds *Declarations) find(k fact.SessionKey, family string) *declaration {
+func (ds *Declarations) find(k fact.SourceSession, family string) *declaration {
 	registered := false
 	var general *declaration
 	for _, d := range ds.byTenant[k.Tenant] {

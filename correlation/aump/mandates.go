@@ -51,12 +51,12 @@ type Mandates struct {
 	findings  fact.Reporter `snapshot:"-"` // given anew, as is the next
 	clockSkew time.Duration `snapshot:"-"` // how far the clock of a producer may be behind
 	byID      *tables.FIFO[mandateKey, *mandate]
-	ofSession *tables.FIFO[fact.SessionKey, []fact.Sum]
+	ofSession *tables.FIFO[fact.SourceSession, []fact.Sum]
 }
 
 // NewMandates makes the part; configure it before use.
 func NewMandates() *Mandates {
-	return &Mandates{byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[fact.SessionKey, []fact.Sum](maxMandates)}
+	return &Mandates{byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[fact.SourceSession, []fact.Sum](maxMandates)}
 }
 
 // Configure gives the part what is no state.
