@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // approvals are the approval workflows on record: the status of each, and what decisions
@@ -19,12 +19,6 @@ type approvals struct {
 	findings  *findings
 	statuses  *tables.FIFO[workflowKey, approvalStatus]
 	workflows *tables.FIFO[workflowKey, *workflow]
-}
-
-// workflowKey is an approval workflow of a tenant.
-type workflowKey struct {
-	tenant   string
-	workflow fact.Sum
 }
 
 func newApprovals(fs *findings) *approvals {
@@ -83,21 +77,6 @@ func (cs *calls) recordApprovalStep(f *fact.Fact, a events.Approval) {
 			c.addStep(now, f)
 		}
 	}
-}
-
-func (x *details) hasStep(s step) bool {
-	return slices.ContainsFunc(x.timeline, func(e timelineEntry) bool { return e.step == s })
-}
-
-// firstOwnSeq is the sequence of the first of a call's own messages; 0 if there is
-// none. What a user was asked before it is not the call's.
-func (x *details) firstOwnSeq() uint64 {
-	for _, e := range x.timeline {
-		if e.step != stepAsked && e.step != stepApproved {
-			return e.seq
-		}
-	}
-	return 0
 }
 
 // A call that needs a person's approval must not be allowed without one
@@ -259,192 +238,6 @@ func (ap *approvals) checkResumePolicy(c *call, f *fact.Fact) {
 	}
 }
 
-const resumeSameEvent = "retry_same_event"
-
-// A decision that puts a call off opens an approval workflow, or joins one. A
-// decision that allows a call and names a workflow rests on its approval, which
-// holds for what the workflow was opened for: one session, one tool, one set of
-// arguments, the calls that wait for it and their retries, one use (AH-C-104).
-
-// workflow is what an approval workflow was opened for, by the decisions that name it.
-type workflow struct {
-	sessionSum   fact.Sum   // see sessionSum
-	waitingCalls []fact.Sum // of the calls that wait for it, at most maxWaiting; see callKeySum
-	tool         string
-	canonical    string // "" if it is not known
-	argsDigest   string // of the arguments; "" if it is not known
-	resume       string
-	event        string // the event of the request that opened it
-	seq          uint64 // of the decision that opened it
-	usedBy       uint64 // the sequence of the decision that used it up; 0 if none has
-}
-
-// Cases of AH-C-104 about an allow and the workflow that it names.
-const (
-	caseOtherSession      = "session"
-	caseOtherWorkflowTool = "tool"
-	caseOtherArguments    = "arguments"
-	caseOtherCall         = "call"
-	caseUsedTwice         = "used"
-)
-
-// sessionSum stands for a session, slotSum for a call of one, whatever its occurrence.
-func sessionSum(k fact.SourceSession) fact.Sum { return fact.SumOf("session", k.Source, k.Session) }
-
-func callKeySum(k fact.CallKey) fact.Sum { return fact.SumOf("slot", k.Id, k.Tool) }
-
-func (ap *approvals) findWorkflow(tenant, id string) *workflow {
-	if id == "" {
-		return nil
-	}
-	if w := ap.workflows.Lookup(workflowKey{tenant, fact.SumOf(id)}); w != nil {
-		return *w
-	}
-	return nil
-}
-
-// useWorkflow notes what an announcement says of a workflow: that a call waits
-// for it, that it uses it up, that a request names it, or which call it tries again.
-func (ap *approvals) useWorkflow(c *call, f *fact.Fact) {
-	switch {
-	case f.Kind != fact.KindDecision:
-		if w := ap.findWorkflow(f.Key.Tenant, f.NamedWorkflow); w != nil && w.sessionSum == sessionSum(f.Key) {
-			w.addWaiting(callKeySum(c.group.key))
-		}
-		ap.describeWorkflow(c, f)
-		ap.retractOtherCall(c, f)
-	case f.Decision.Approval.ValueOrZero().Workflow == "":
-	case f.Decision.Verdict == events.Ask, f.Decision.Verdict == events.Defer:
-		ap.openWorkflow(c, f)
-	case f.Decision.Verdict == events.Allow:
-		if w := ap.findWorkflow(f.Key.Tenant, f.Decision.Approval.Workflow); w != nil {
-			ap.judgeWorkflowUse(c, f, w)
-		}
-	}
-}
-
-func (ap *approvals) openWorkflow(c *call, f *fact.Fact) {
-	p, d := f.Decision.Approval, f.Decision
-	w := ap.findWorkflow(f.Key.Tenant, p.Workflow)
-	if w == nil {
-		w = &workflow{
-			sessionSum: sessionSum(f.Key), tool: cmp.Or(f.Tool, c.tool), canonical: c.canonicalTool, argsDigest: d.ArgsDigest, resume: p.ResumePolicy, event: d.EventID, seq: d.Seq,
-		}
-		ap.workflows.Put(workflowKey{f.Key.Tenant, fact.SumOf(p.Workflow)}, w)
-	}
-	if w.sessionSum == sessionSum(f.Key) {
-		w.addWaiting(callKeySum(c.group.key))
-	}
-}
-
-// describeWorkflow completes what a workflow was opened for by what the call's own
-// events say of its tool.
-func (ap *approvals) describeWorkflow(c *call, f *fact.Fact) {
-	for i := range c.decisions {
-		if w := ap.findWorkflow(f.Key.Tenant, c.decisions[i].Approval.ValueOrZero().Workflow); w != nil && w.seq == c.decisions[i].Seq {
-			mergeText(&w.tool, f.Tool, false)
-			mergeText(&w.canonical, f.CanonicalTool, false)
-		}
-	}
-}
-
-// addWaiting notes that a call waits for the workflow.
-func (w *workflow) addWaiting(slot fact.Sum) {
-	if len(w.waitingCalls) < maxWaitingCalls && !slices.Contains(w.waitingCalls, slot) {
-		w.waitingCalls = append(w.waitingCalls, slot)
-	}
-}
-
-// coversCall reports whether the workflow is for a call, or for one that it tries again.
-func (w *workflow) coversCall(c *call) bool {
-	return w.resume == resumeManual || len(w.waitingCalls) >= maxWaitingCalls ||
-		slices.Contains(w.waitingCalls, callKeySum(c.group.key)) || !c.retriedKeySum.IsZero() && slices.Contains(w.waitingCalls, c.retriedKeySum)
-}
-
-// Other ways in which a call comes back (AgentHook SPEC 10).
-const (
-	resumeWorkflowID = "retry_with_workflow_id" // an allow under it says that the workflow was named
-	resumeManual     = "manual_retry"
-)
-
-// callMismatch says in which way a call is not what the workflow was opened for; "" if
-// nothing is known to differ. digest is that of the call's decision.
-func (w *workflow) callMismatch(c *call, digest string) (caseOf, what string) {
-	sameName := w.tool == "" || c.tool == "" || w.tool == c.tool || normaliseToolName(w.tool) == normaliseToolName(c.tool)
-	switch {
-	case w.sessionSum != sessionSum(c.session.Key):
-		return caseOtherSession, "it was given for another session"
-	case !sameName && (w.canonical == "" || w.canonical != c.canonicalTool):
-		return caseOtherWorkflowTool, "it was given for another tool"
-	case digestsDiffer(w.argsDigest, digest), digest == "" && fact.CompareToDecision(&c.args, w.argsDigest) == fact.ArgsDifferent:
-		return caseOtherArguments, "it was given for other arguments"
-	}
-	return "", ""
-}
-
-// digestsDiffer reports whether two digests are of different arguments. Digests with
-// other keys cannot be compared.
-func digestsDiffer(a, b string) bool {
-	inA, _, _ := strings.Cut(a, ":")
-	inB, _, _ := strings.Cut(b, ":")
-	return a != "" && b != "" && inA == inB && a != b
-}
-
-// judgeWorkflowUse holds an allow against the workflow that it rests on.
-func (ap *approvals) judgeWorkflowUse(c *call, f *fact.Fact, w *workflow) {
-	before := w.usedBy
-	if w.usedBy == 0 {
-		w.usedBy = f.Seq
-	}
-	if !rowOf(f.Protocol).rulesApprovals {
-		return
-	}
-	say := func(caseOf, what string) string {
-		v := findingFrom(w.event, f.EventID).withVerdict(effectiveVerdict{recorded: f.Decision}).withSeq(w.seq).withSeq(before)
-		return ap.findings.reportCheck("AH-C-104", c, f, v.withCase(caseOf).withText(what))
-	}
-	if caseOf, what := w.callMismatch(c, f.Decision.ArgsDigest); caseOf != "" {
-		say(caseOf, what)
-		return
-	}
-	if before != 0 && before != f.Seq {
-		say(caseUsedTwice, "it had been used before")
-	}
-	if !w.coversCall(c) && w.resume != resumeWorkflowID {
-		c.addRetractable(otherCallRetraction, say(caseOtherCall, "it was given for another call, which this one does not say to try again"))
-	}
-	if w.resume == resumeSameEvent && w.event != "" && f.EventID != "" && f.EventID != w.event && !slices.Contains(w.waitingCalls, callKeySum(c.group.key)) {
-		ap.findings.reportCheck("AH-C-106", c, f, findingFrom(w.event, f.EventID).withVerdict(effectiveVerdict{recorded: f.Decision}).withSeq(w.seq).withText("it came back as another event of another call"))
-	}
-}
-
-// otherCallRetraction is the note of a finding that a call is another than the
-// workflow is for: its own event, which may come later, may say what it tries again.
-const otherCallRetraction = "AH-C-104 " + caseOtherCall
-
-// retractOtherCall takes that finding back.
-func (ap *approvals) retractOtherCall(c *call, f *fact.Fact) {
-	if f.RetriedKey == (fact.CallKey{}) || len(c.retractable) == 0 {
-		return
-	}
-	d := c.lastDecision()
-	if d == nil {
-		return
-	}
-	w := ap.findWorkflow(c.session.Key.Tenant, d.Approval.ValueOrZero().Workflow)
-	if w == nil || !w.coversCall(c) {
-		return
-	}
-	for _, made := range c.takeRetractable(otherCallRetraction) {
-		ap.findings.reportCheck("AH-C-104", c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
-			retracting(made.id).withText("the call says that it tries that one again"))
-	}
-}
-
-func (k workflowKey) Hash() uint32 {
-	return fact.MixHash(fact.TextHash(k.tenant), uint64(k.workflow.Hash()))
-}
-
 // Cases of AH-C-077.
 const (
 	caseSameTarget = "target"
@@ -540,4 +333,69 @@ func normaliseToolName(tool string) string {
 		}
 		return unicode.ToLower(r)
 	}, tool)
+}
+
+// waitsForWorkflow reports whether a decision on the call, or on one that it tries again,
+// names a workflow.
+func (c *call) waitsForWorkflow(workflow string) bool {
+	for depth := 0; c != nil && depth < maxRetryChain; depth++ {
+		if slices.ContainsFunc(c.expand().decisions, func(d fact.RecordedVerdict) bool { return d.Approval.ValueOrZero().Workflow == workflow }) {
+			return true
+		}
+		c = c.retriedCall
+	}
+	return false
+}
+
+// waitsForUnnamed reports whether the recorded verdict waits for an approval and does not
+// say for which, as the decisions of recordings may.
+func (x *details) waitsForUnnamed() bool {
+	d := x.lastDecision()
+	return d != nil && nativeVerdict(d.Verdict) == events.Ask && d.Approval.ValueOrZero().Workflow == ""
+}
+
+// Cases of AH-C-105.
+const (
+	caseNoWorkflow = "workflow"
+	caseNoDecision = "decision"
+)
+
+// missingRecordField says what the record of a resolved approval lacks (AH-C-108), "" if
+// nothing. Records that do not count their steps are not the admitter's.
+func missingRecordField(a events.Approval) string {
+	if a.Step == 0 || a.Refused != "" || (a.Status != fact.StatusApproved && a.Status != "denied") {
+		return ""
+	}
+	switch {
+	case a.Approver == "" && len(a.Approvers) == 0:
+		return "who"
+	case a.DecidedAt.IsZero():
+		return "when"
+	case a.Reason == "":
+		return "why"
+	case a.ActionID == "" && a.ActionDigest == "":
+		return "what"
+	}
+	return ""
+}
+
+func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
+	f := fact.Unread(m, p)
+	f.Origin = fact.OriginOf(a.Tenant, a.Source, a.Session)
+	c.engine.calls.recordApprovalStep(f, a)
+	if what := missingRecordField(a); what != "" {
+		c.engine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.ContentSum).withCase(what).withText("it does not say "+what))
+	}
+}
+
+// applyApproval takes an approval record. Approvals do not change what stands: an
+// approved call is decided again, and it is the decision that counts.
+func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
+	a, err := events.DecodeRecord[events.Approval](m.Body)
+	if err != nil {
+		c.engine.findings.reportInvalid(fact.Unread(m, p), fact.DecodeErrorText(err))
+		return
+	}
+	c.engine.approvals.recordApprovalStatus(workflowKey{fact.TokenOf(p.Tenant), fact.SumOf(a.WorkflowID)}, a.Status, m.Time)
+	c.checkApprovalRecord(m, p, a)
 }

@@ -2,9 +2,8 @@ package correlation
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -280,14 +279,6 @@ func (x *details) compareFact(f *fact.Fact) fact.Comparison {
 	return result
 }
 
-// lastDecision is the verdict that counts: the latest one recorded.
-func (x *details) lastDecision() *fact.RecordedVerdict {
-	if n := len(x.decisions); n > 0 {
-		return &x.decisions[n-1]
-	}
-	return nil
-}
-
 func (c *call) hasWeakScope() bool { return c.session.Key.Session == noSession }
 
 // currentState is what a record would say, by the verdict that stands.
@@ -324,165 +315,6 @@ func (x *details) recordConfirmation(f *fact.Fact) {
 	}
 }
 
-// callView is a call as it was when it was emitted: what its record is made of, once
-// the caller encodes it. It is never changed after it was made.
-type callView struct {
-	publicDetails // of its own
-	timelineRoom  [typicalSteps]timelineEntry
-
-	prefix       string // of its subject
-	origin       *fact.Origin
-	occurrence   int
-	state        events.CallState
-	idSum        fact.Sum // see call.sum
-	recordNumber int      // record of its state
-	parentLink   parentLink
-
-	// admittedDigest and executed are the digests of its arguments.
-	admittedDigest, executedDigest string
-	hasDecision                    bool // there is a recorded verdict
-	decision                       string
-	decisionSeq                    uint64
-	decidedAt                      time.Time // zero if the verdict is another call's
-	verdict                        events.Verdict
-}
-
-// callViewPool is memory for them.
-type callViewPool struct {
-	chunk     []callView  // for several at a time
-	freeViews []*callView // that were used, and may be again
-}
-
-const (
-	callViewsPerChunk = 4 // memory is made for
-	maxFreeViews      = 1024
-)
-
-// release takes a view back.
-func (l *callViewPool) release(v *callView) {
-	if len(l.freeViews) < maxFreeViews {
-		l.freeViews = append(l.freeViews, v)
-	}
-}
-
-func (l *callViewPool) next() *callView {
-	if last := len(l.freeViews) - 1; last >= 0 {
-		one := l.freeViews[last]
-		l.freeViews = l.freeViews[:last]
-		return one
-	}
-	if len(l.chunk) == 0 {
-		l.chunk = make([]callView, callViewsPerChunk)
-	}
-	one := &l.chunk[0]
-	l.chunk = l.chunk[1:]
-	return one
-}
-
-// ReleaseOutput takes back what an output was to be encoded from, for outputs to come. A caller that
-// does so spares the garbage collector most of its work. The output is encoded or
-// will never be, and so is every copy of it; what was encoded stays good.
-func (c *Correlator) ReleaseOutput(o *Output) {
-	if o.call != nil {
-		c.engine.findings.release(o.call)
-	}
-	o.call = nil
-}
-
-// fillFrom makes it the likeness of a call; st is the verdict that stands for it.
-func (l *callView) fillFrom(c *call, st *effectiveVerdict, parents *lineage) {
-	l.publicDetails = c.publicDetails
-	l.timeline = append(l.timelineRoom[:0], c.timeline...)
-	if c.rules != nil || c.differences != nil {
-		l.rules, l.differences = slices.Clone(c.rules), slices.Clone(c.differences)
-	}
-	l.origin, l.occurrence, l.state, l.idSum = c.session.Origin, c.occurrence, c.state, c.idSum()
-	l.parentLink = parentLink{}
-	if c.session.parentLinkRank != 0 {
-		l.parentLink = parents.parentOf(c.session.Key)
-	}
-	l.admittedDigest, l.executedDigest = c.args.RecordDigest, c.executedArgs.RecordDigest
-	if l.hasDecision = st.recorded != nil; !l.hasDecision {
-		return
-	}
-	d := st.recorded
-	l.verdict, l.decision, l.decisionSeq, l.decidedAt = st.verdict, d.Id, d.Seq, d.At
-	if st.inherited {
-		l.decidedAt = time.Time{}
-	}
-	if d.ArgsDigest != "" {
-		l.admittedDigest, l.executedDigest = d.ArgsDigest, c.executedArgs.DigestLike(d.ArgsDigest)
-	}
-}
-
-// callRecordBuffer is memory for a record while it is encoded.
-type callRecordBuffer struct {
-	events.Call
-	durations events.CallDurations
-	micros    [3]int64 // of durations
-	parent    events.CallParent
-}
-
-var recordBuffers = sync.Pool{New: func() any {
-	return &callRecordBuffer{Call: events.Call{Timeline: make([]events.TimelineEntry, 0, typicalSteps)}}
-}}
-
-// encode gives the record, where it belongs and its id.
-func (l *callView) encode() (subject, id string, body []byte, err error) {
-	r := recordBuffers.Get().(*callRecordBuffer)
-	defer recordBuffers.Put(r)
-	var room [256]byte
-	b := appendSubject(room[:0], l.prefix, string(l.state), l.origin.Key)
-	end := len(b)
-	both := string(l.appendID(b))
-	r.CallID = both[end : end+callIDSize]
-	r.fillFrom(l)
-	body, err = events.Encode(&r.Call)
-	return both[:end], both[end:], body, err
-}
-
-// appendID appends the id of the record; it begins with the call's own.
-func (l *callView) appendID(b []byte) []byte {
-	b = append(append(appendCallID(b, &l.idSum), '-'), l.state...)
-	if l.recordNumber > 1 {
-		b = strconv.AppendInt(append(b, '-'), int64(l.recordNumber), 10)
-	}
-	return b
-}
-
-// fillFrom writes everything but the call_id.
-func (r *callRecordBuffer) fillFrom(l *callView) {
-	r.Tenant, r.Source, r.Session = l.origin.Tenant, l.origin.Source, l.origin.Session
-	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = l.protocol, l.agent, l.id, l.occurrence, l.tool
-	r.State, r.Outcome, r.ExecutionSeq, r.Match = l.state, l.outcome, l.execSeq, l.match
-	r.Inferred, r.WeakScope, r.Findings = l.inferred, l.origin.Key.Session == noSession, l.rules
-	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = l.seenIn.names(), l.reason, l.differences, l.moreDifferences
-	r.Attempt, r.RetriedFrom, r.RetriedTo = int(l.retryChain.attempt), callIDOf(l.retryChain.from), callIDOf(l.retryChain.to)
-	r.Trace, r.Binding = l.trace, l.binding
-	r.AdmittedDigest, r.ExecutedDigest = l.admittedDigest, l.executedDigest
-	r.Verdict, r.DecisionID, r.DecisionSeq = "", "", 0
-	decided := time.Time{}
-	if l.hasDecision {
-		r.Verdict, r.DecisionID, r.DecisionSeq, decided = l.verdict, l.decision, l.decisionSeq, l.decidedAt
-	}
-	r.fillOptionalParts(l, decided)
-	r.fillTimeline(l)
-}
-
-// fillTimeline writes the timeline, which names a protocol only where it is another than
-// the call's.
-func (r *callRecordBuffer) fillTimeline(l *callView) {
-	r.Timeline = r.Timeline[:0]
-	for i := range l.timeline {
-		e := &l.timeline[i]
-		shown := events.TimelineEntry{Step: stepNames[e.step], Seq: e.seq, At: events.At(e.brokerTime()), EventID: e.eventID}
-		if e.protocol != l.protocol {
-			shown.Protocol = e.protocol
-		}
-		r.Timeline = append(r.Timeline, shown)
-	}
-}
-
 // timelineSeqs are those of all that is known of the call.
 func (x *details) timelineSeqs() []uint64 {
 	var list []uint64
@@ -492,31 +324,6 @@ func (x *details) timelineSeqs() []uint64 {
 		}
 	}
 	return list
-}
-
-// withEventsOf adds the places of its events that belong to another call than the one that
-// it is reported of.
-func (v *findingSpec) withEventsOf(o *call) *findingSpec {
-	v.seqs = append(v.seqs, o.eventSeqs(v.events)...)
-	return v
-}
-
-// evidenceSeqs are the sequences that prove it, in order: of its events, and of the
-// message that showed it. Where time does, and what was said before, that is all
-// of the call.
-func (v *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
-	list := slices.Clone(v.seqs)
-	if f.Seq != 0 {
-		list = append(list, f.Seq)
-	}
-	switch {
-	case c != nil && len(list) == 0:
-		list = c.timelineSeqs()
-	case c != nil:
-		list = append(list, c.eventSeqs(v.events)...)
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
 }
 
 // eventSeqs are the sequences of events that belong to the call, as far as it
@@ -569,60 +376,6 @@ func mergeTime(to *events.Time, from time.Time) {
 	}
 }
 
-// fillOptionalParts writes what there is of a record's durations, claims and parent. decided is
-// when the verdict that counts was recorded; zero if there is none.
-func (r *callRecordBuffer) fillOptionalParts(l *callView, decided time.Time) {
-	r.Parent, r.Claimed, r.Durations = nil, nil, nil
-	if of := &l.parentLink; !of.isZero() {
-		r.parent = events.CallParent{CallID: callIDOf(of.callSum), Source: of.origin.Source, Session: of.origin.Session, By: linkNames[of.rank]}
-		r.Parent = &r.parent
-	}
-	if l.claimedTimes != (events.CallClaim{}) {
-		r.Claimed = &l.claimedTimes
-	}
-	requested, started, completed := l.stepTimes()
-	r.micros = [...]int64{microsFrom(requested, decided), microsFrom(decided, started), microsFrom(started, completed)}
-	for i, to := range [...]**int64{&r.durations.Decided, &r.durations.Started, &r.durations.Ran} {
-		if *to = nil; r.micros[i] != noTimeSpan {
-			*to, r.Durations = &r.micros[i], &r.durations
-		}
-	}
-}
-
-// noTimeSpan is that no time is known to have passed.
-const noTimeSpan = -1
-
-// microsFrom is how much time passed if both ends are known, and in this order.
-func microsFrom(from, to time.Time) int64 {
-	if from.IsZero() || to.IsZero() || to.Before(from) {
-		return noTimeSpan
-	}
-	return to.Sub(from).Microseconds()
-}
-
-// stepTimes are when the call was requested, when it started and when it ended; zero
-// where that is not known.
-func (k *publicDetails) stepTimes() (requested, started, completed time.Time) {
-	for i := range k.timeline {
-		switch e := &k.timeline[i]; e.step {
-		case stepRequested:
-			keepFirstTime(&requested, e.brokerTime())
-		case stepInvoked:
-			keepFirstTime(&started, e.brokerTime())
-		case stepCompleted:
-			keepFirstTime(&completed, e.brokerTime())
-		}
-	}
-	return requested, started, completed
-}
-
-// keepFirstTime keeps the first of the times that were seen.
-func keepFirstTime(to *time.Time, at time.Time) {
-	if to.IsZero() {
-		*to = at
-	}
-}
-
 // step is a step of a call's timeline.
 type step uint8
 
@@ -665,3 +418,160 @@ func newTimelineEntry(s step, seq uint64, at time.Time, eventID, protocol string
 }
 
 func (e *timelineEntry) brokerTime() time.Time { return time.Unix(e.second, int64(e.nanos)).UTC() }
+
+// protocolSet says in which protocols something was seen.
+//
+// A publisher may tell of one call in several protocols: one calls it a hook,
+// one a tool call, and the decision on it may have been made in a third. It is one
+// call, and one record says all of it, if tenant, source, session and a
+// tool_call_id that is not empty are the same, to the byte, and so is the tool
+// where both name one; arguments must not contradict each other. It is never one
+// call across tenants, publishers or sessions, nor by time, tool or arguments
+// alone: what has no id is paired within its own protocol.
+type protocolSet uint8
+
+func protocolBit(name string) protocolSet {
+	for i, known := range protocols {
+		if name == known.Token {
+			return 1 << i
+		}
+	}
+	return 0
+}
+
+func (p protocolSet) has(name string) bool { return p&protocolBit(name) != 0 }
+
+// names are the protocols, nil if there is but one.
+func (p protocolSet) names() []string {
+	if bits.OnesCount8(uint8(p)) < 2 {
+		return nil
+	}
+	var list []string
+	for i, known := range protocols {
+		if p&(1<<i) != 0 {
+			list = append(list, known.Token)
+		}
+	}
+	return list
+}
+
+// protocolViews are the protocols in which a call was announced, ended, and heard of at
+// all.
+type protocolViews struct {
+	announcedIn, endedIn, seenIn protocolSet
+	maxEffect                    fact.Effect // the most that any of its ends says
+}
+
+func (x *details) recordProtocol(f *fact.Fact) {
+	bit := protocolBit(f.Protocol)
+	x.seenIn |= bit
+	switch f.Kind {
+	case fact.KindPre:
+		x.announcedIn |= bit
+	case fact.KindPost:
+		x.endedIn |= bit
+		x.maxEffect = max(x.maxEffect, f.Effect)
+	}
+}
+
+// isOtherView reports whether an announcement that fits a call is the other
+// protocol's of one that is over already.
+func (x *details) isOtherView(f *fact.Fact) bool {
+	return f.Kind == fact.KindPre && f.CallKey.Id != "" && x.hasPre && !x.announcedIn.has(f.Protocol)
+}
+
+// wasRefused reports whether the call was closed by a deny.
+func (c *call) wasRefused() bool {
+	return c.closeReason == closedByDeny || c.closeReason == closedByStop
+}
+
+// firstEvent is the event that announced the call.
+func (x *details) firstEvent() string {
+	return cmp.Or(x.preEvent, cmp.Or(x.requestEvent, x.decisionEvent()))
+}
+
+func (x *details) decisionEvent() string {
+	for _, d := range x.decisions {
+		if d.EventID != "" {
+			return d.EventID
+		}
+	}
+	return ""
+}
+
+// firstOwnSeq is the sequence of the first of a call's own messages; 0 if there is
+// none. What a user was asked before it is not the call's.
+func (x *details) firstOwnSeq() uint64 {
+	for _, e := range x.timeline {
+		if e.step != stepAsked && e.step != stepApproved {
+			return e.seq
+		}
+	}
+	return 0
+}
+
+func (x *details) hasStep(s step) bool {
+	return slices.ContainsFunc(x.timeline, func(e timelineEntry) bool { return e.step == s })
+}
+
+// retryChain is a call's place among the attempts at the same thing.
+type retryChain struct {
+	from, to fact.Sum // of the attempt before and of the last one after; zero if there is none
+	attempt  int32    // from 2; zero for the first one
+}
+
+func callIDOf(s fact.Sum) string {
+	if s.IsZero() {
+		return ""
+	}
+	return hexID(callIDPrefix, s)
+}
+
+// announcingProtocol is the row of the protocol that announced a call; of one that was not
+// announced, that of the first fact about it.
+func (x *details) announcingProtocol() *protocolRow {
+	return rowOf(cmp.Or(x.preProtocol, x.protocol))
+}
+
+func (c *call) recordCompletion(f *fact.Fact) {
+	c.mergeIdentity(f)
+	c.recordProtocol(f)
+	c.recordTimes(f)
+	c.applyClaims(f)
+	c.addStep(stepCompleted, f)
+	c.hasPost, c.postEvent, c.postProtocol = true, f.EventID, f.Protocol
+	c.outcome, c.hasMutationReason = f.Outcome, f.HasMutationReason
+	if !c.hasPre || !c.hasRequest && rowOf(f.Protocol).requestAnnounces {
+		c.endedAt = f.ProducerTimes.HappenedAt
+	}
+	if f.Effect != fact.NoEffect {
+		c.execSeq, c.executedArgs = f.Seq, f.Args
+	}
+}
+
+// stateAfter is the state after a completion, by the protocol's own word; a word
+// that is not known completes the call.
+func stateAfter(f *fact.Fact) events.CallState {
+	switch f.Outcome {
+	case "failed", "cancelled", "timed_out", "error", "timeout":
+		return events.CallFailed
+	case "denied", "blocked":
+		return events.CallDenied
+	}
+	return events.CallCompleted
+}
+
+// completionFact is the completion of a call, as a fact.
+func (c *call) completionFact() *fact.Fact {
+	f := &fact.Fact{
+		Kind: fact.KindPost, Seq: c.execSeq, Protocol: c.postProtocol, Origin: *c.session.Origin, EventID: c.postEvent,
+		CallID: c.id, Tool: c.tool, CallKey: c.group.key, Args: c.executedArgs, Approval: c.eventApproval,
+		Effect: c.maxEffect, Outcome: c.outcome, StartedAt: c.claimedTimes.StartedAt.Time, HasMutationReason: c.hasMutationReason,
+	}
+	for _, s := range c.timeline {
+		if s.step == stepCompleted {
+			f.At = s.brokerTime()
+		}
+	}
+	return f
+}

@@ -35,7 +35,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -197,14 +196,6 @@ func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
 	return since, ok
 }
 
-func (x *details) isUndecided() bool {
-	switch x.directVerdict().verdict {
-	case events.Allow, events.Deny:
-		return false
-	}
-	return true
-}
-
 // NewDecoder makes a Decoder for the Correlator. It may be called, and the
 // Decoder may be used, while another goroutine uses the Correlator.
 func (c *Correlator) NewDecoder() *fact.Decoder {
@@ -333,16 +324,6 @@ type Options struct {
 	MaxArgsBytes        int
 }
 
-// RuleMode says what the correlator does with the findings of a rule.
-type RuleMode int
-
-// The modes.
-const (
-	ModeWarn    RuleMode = iota // they are emitted
-	ModeOff                     // they are not
-	ModeEnforce                 // they are emitted and marked, for the programs that act on them
-)
-
 func (o Options) withDefaults() Options {
 	setDefault(&o.MissingAfter, DefaultMissingAfter)
 	setDefault(&o.ClockSkew, DefaultClockSkew)
@@ -429,29 +410,6 @@ func (c *Correlator) applyEvent(in *fact.Input) {
 	c.engine.processFact(f)
 }
 
-// reportUnreadable reports an event that could not be read at all.
-func (e *engine) reportUnreadable(f *fact.Fact, err error) {
-	e.findings.reportInvalid(f, fact.DecodeErrorText(err))
-	var strict *strictjson.Error
-	if row := rowOf(f.Protocol); errors.As(err, &strict) {
-		if check := unreadableCheck(row, strict.Code); check != "" {
-			e.findings.emitFinding(checkRules[check], nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withText(fact.DecodeErrorText(err)))
-		}
-		if row.severalCheck != "" && (strict.Code == strictjson.TrailingData || strict.Code == strictjson.NotObject) {
-			e.findings.emitFinding(checkRules[row.severalCheck], nil, f, findingFrom(f.EventID).withContent(f.ContentSum))
-		}
-	}
-	e.noteRefusedNumber(f)
-}
-
-func (fs *findings) reportInvalid(f *fact.Fact, what string) {
-	fs.reportRule(ruleSchema, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withText(what))
-}
-
-func (fs *findings) reportContradiction(f *fact.Fact, what string) {
-	fs.reportRule(ruleSchema, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withCase(caseSubject).withText(what))
-}
-
 // applyDecision takes a message among the decisions. Only one that is signed by a
 // vouched key and published where it belongs is a verdict; the others are
 // findings and nothing else.
@@ -501,18 +459,6 @@ func (c *Correlator) signatureDefect(m *events.LogMessage, s fact.VerifiedSignat
 		return "its signature does not verify"
 	}
 	return "its signature cannot be read"
-}
-
-// applyApproval takes an approval record. Approvals do not change what stands: an
-// approved call is decided again, and it is the decision that counts.
-func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
-	a, err := events.DecodeRecord[events.Approval](m.Body)
-	if err != nil {
-		c.engine.findings.reportInvalid(fact.Unread(m, p), fact.DecodeErrorText(err))
-		return
-	}
-	c.engine.approvals.recordApprovalStatus(workflowKey{fact.TokenOf(p.Tenant), fact.SumOf(a.WorkflowID)}, a.Status, m.Time)
-	c.checkApprovalRecord(m, p, a)
 }
 
 // What a receipt key must be.

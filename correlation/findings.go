@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
@@ -87,10 +88,14 @@ func (v *findingSpec) withSeq(seq uint64) *findingSpec {
 	return v
 }
 
-func (v *findingSpec) withCase(caseOf string) *findingSpec         { v.caseOf = caseOf; return v }
-func (v *findingSpec) withText(what string) *findingSpec           { v.text = what; return v }
+func (v *findingSpec) withCase(caseOf string) *findingSpec { v.caseOf = caseOf; return v }
+
+func (v *findingSpec) withText(what string) *findingSpec { v.text = what; return v }
+
 func (v *findingSpec) withSeverity(s events.Severity) *findingSpec { v.severity = s; return v }
-func (v *findingSpec) retracting(findingID string) *findingSpec    { v.retracts = findingID; return v }
+
+func (v *findingSpec) retracting(findingID string) *findingSpec { v.retracts = findingID; return v }
+
 func (v *findingSpec) withContent(content fact.Sum) *findingSpec {
 	v.content = string(content[:])
 	return v
@@ -354,45 +359,6 @@ func appendSubject(b []byte, prefix, state string, key fact.SourceSession) []byt
 	return append(append(append(b, state...), '.'), key.Session...)
 }
 
-// maxRuleModes bounds the switches of one tenant: there are not as many rules.
-const maxRuleModes = 1024
-
-// ruleModes are the modes that a tenant's operator wants, as the log has them.
-type ruleModes struct {
-	store    string
-	revision uint64
-	modes    map[string]RuleMode
-}
-
-var modesByName = map[string]RuleMode{events.RuleOff: ModeOff, events.RuleWarn: ModeWarn, events.RuleEnforce: ModeEnforce}
-
-// applyRulesChange takes a change of a tenant's switches. It concerns what is found from
-// here on: what was emitted stays.
-func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
-	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
-		return
-	}
-	change, err := events.DecodeRecord[events.RulesChange](m.Body)
-	if err != nil || change.Tenant == "" || len(change.Rules) > maxRuleModes {
-		return
-	}
-	token := subject.Escape(change.Tenant)
-	if old, known := c.engine.findings.modesOf(token); known && old.store == change.Store && change.Revision <= old.revision {
-		return
-	}
-	s := ruleModes{store: change.Store, revision: change.Revision, modes: make(map[string]RuleMode, len(change.Rules))}
-	for rule, mode := range change.Rules {
-		m, known := modesByName[mode]
-		if !known {
-			return
-		}
-		if m != ModeWarn {
-			s.modes[rule] = m
-		}
-	}
-	c.engine.findings.setModes(token, s)
-}
-
 // retractsEmitted reports whether a finding takes back one that was emitted: that is done
 // however the rule is switched since.
 func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], v *findingSpec) bool {
@@ -405,25 +371,168 @@ func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], v *findingSpec) b
 	return made
 }
 
-// RuleModesRevision tells which document of switches counts for a tenant, as the log says
-// so far; the zero values if none ever did.
-func (c *Correlator) RuleModesRevision(tenant string) (store string, revision uint64) {
-	s, _ := c.engine.findings.modesOf(subject.Escape(tenant))
-	return s.store, s.revision
+// withEventsOf adds the places of its events that belong to another call than the one that
+// it is reported of.
+func (v *findingSpec) withEventsOf(o *call) *findingSpec {
+	v.seqs = append(v.seqs, o.eventSeqs(v.events)...)
+	return v
 }
 
-// modesOf are the modes that the log has for a tenant, by its token.
-func (fs *findings) modesOf(tenant string) (ruleModes, bool) {
-	s, known := fs.ruleModes[tenant]
-	return s, known
-}
-
-func (fs *findings) setModes(tenant string, s ruleModes) { fs.ruleModes[tenant] = s }
-
-// findingMode says what becomes of the findings of a rule that are about a tenant.
-func (fs *findings) findingMode(who fact.Origin, r *Rule) RuleMode {
-	if fs.opts.Rules != nil {
-		return fs.opts.Rules(who.Tenant, r.Name)
+// evidenceSeqs are the sequences that prove it, in order: of its events, and of the
+// message that showed it. Where time does, and what was said before, that is all
+// of the call.
+func (v *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
+	list := slices.Clone(v.seqs)
+	if f.Seq != 0 {
+		list = append(list, f.Seq)
 	}
-	return fs.ruleModes[who.Key.Tenant].modes[r.Name]
+	switch {
+	case c != nil && len(list) == 0:
+		list = c.timelineSeqs()
+	case c != nil:
+		list = append(list, c.eventSeqs(v.events)...)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// findingRef is a finding that later events may take back.
+type findingRef struct{ rule, id string }
+
+// addRetractable notes a finding that would not have been made, or not as it was, if what
+// may come late had come in time: the fail mode, the verdict, the announcement.
+func (x *details) addRetractable(rule, id string) {
+	x.retractable = append(x.retractable, findingRef{rule, id})
+}
+
+// reportRetractable reports what a late word may take back, under the checks that it breaks
+// as well.
+func (fs *findings) reportRetractable(r *Rule, c *call, f *fact.Fact, v *findingSpec) {
+	c.addRetractable(r.Name, fs.reportRule(r, c, f, v))
+	for _, check := range equivalentChecks(r, c, f, v) {
+		_, id := identifyFinding(checkRules[check], c, f, v.asCheckFinding(r))
+		c.addRetractable(check, id)
+	}
+}
+
+// takeRetractable gives what was found of a call under these rules, and forgets it.
+func (x *details) takeRetractable(rules ...string) (list []findingRef) {
+	x.retractable = slices.DeleteFunc(x.retractable, func(made findingRef) bool {
+		is := slices.Contains(rules, made.rule)
+		if is {
+			list = append(list, made)
+		}
+		return is
+	})
+	if len(x.retractable) == 0 {
+		x.retractable = nil
+	}
+	return list
+}
+
+// reportCheck emits that a call breaks a check of its protocol.
+func (fs *findings) reportCheck(id string, c *call, f *fact.Fact, v *findingSpec) string {
+	return fs.emitFinding(checkRules[id], c, f, v)
+}
+
+// findingCase is a rule of ours with the case of a finding.
+type findingCase struct{ rule, caseOf string }
+
+// equivalentChecks are the checks that a violation of one of our rules breaks. A
+// recorded reason excuses AH-C-080.
+func equivalentChecks(r *Rule, c *call, f *fact.Fact, v *findingSpec) []string {
+	protocol := f.Protocol
+	if protocol == "" && c != nil {
+		protocol = c.protocol
+	}
+	if r == ruleDrift && v.caseOf == "" && f.HasMutationReason {
+		return nil
+	}
+	return rowOf(protocol).equivalents[findingCase{r.Name, v.caseOf}]
+}
+
+// missingRule is the protocol's check behind missing_completion, nil if it has none.
+func (x *details) missingRule() *Rule {
+	return checkRules[x.announcingProtocol().missingCheck]
+}
+
+// orphanRules are the rules and checks under which an orphan finding is made.
+var orphanRules []string
+
+// ReportSessionFinding emits what a session found, and gives the finding's id.
+func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, b *catalogue.Finding) string {
+	rule, about, v := fs.sessionFindingSpec(f, who, b)
+	if b.Replaces != nil {
+		_, _, old := fs.sessionFindingSpec(f, who, b.Replaces)
+		_, id := identifyFinding(checkRules[b.Replaces.Check], nil, fs.findingSubject(f, who, b.Replaces), old)
+		back := *v
+		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
+		fs.emitFinding(checkRules[b.Replaces.Check], nil, about, &back)
+		if b.RetractsOnly {
+			return id
+		}
+	}
+	return fs.emitFinding(rule, nil, about, v)
+}
+
+func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, b *catalogue.Finding) (*Rule, *fact.Fact, *findingSpec) {
+	v := findingFrom(b.Events...).withCase(b.Case).withText(b.Text).withSeverity(b.Severity)
+	v.seqs = append(v.seqs, b.Seqs...)
+	if f.Kind == fact.KindQuestionReply || len(v.events) == 0 { // replies have no ids
+		v.withContent(f.ContentSum)
+	}
+	return checkRules[b.Check], fs.findingSubject(f, who, b), v
+}
+
+// findingSubject is whom and what a finding is about.
+func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, b *catalogue.Finding) *fact.Fact {
+	about := &fact.Fact{Origin: who, Protocol: f.Protocol}
+	if b.Call != "" {
+		about.CallID = fact.BoundID(b.Call)
+		about.SetCallKey(fact.CallKeyOf(b.Call, ""))
+	}
+	return about
+}
+
+// reportEventFindings reports the checks that an event fails by itself; hints once a session.
+func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
+	for _, b := range f.EventFindings {
+		if b.Severity == events.SeverityInfo && w != nil {
+			if w.givenHints[b.Check+b.Case] {
+				continue
+			}
+			if w.givenHints == nil {
+				w.givenHints = map[string]bool{}
+			}
+			w.givenHints[b.Check+b.Case] = true
+		}
+		fs.ReportSessionFinding(f, f.Origin, b)
+	}
+}
+
+func (fs *findings) ReportSessionFindings(f *fact.Fact, who fact.Origin, found []*catalogue.Finding) {
+	for _, b := range found {
+		fs.ReportSessionFinding(f, who, b)
+	}
+}
+
+// ReportEventFindings implements fact.Reporter.
+func (fs *findings) ReportEventFindings(f *fact.Fact) { fs.reportEventFindings(nil, f) }
+
+// ReportCheck implements fact.Reporter.
+func (fs *findings) ReportCheck(check string, f *fact.Fact, content fact.Sum, text string) {
+	fs.emitFinding(checkRules[check], nil, f, findingFrom().withContent(content).withText(text))
+}
+
+// RetractCheck implements fact.Reporter.
+func (fs *findings) RetractCheck(check, id string, f *fact.Fact, because, why string) {
+	fs.reportCheck(check, nil, f, findingFrom(because).withContent(f.ContentSum).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(id).withText(why))
+}
+
+func (fs *findings) reportInvalid(f *fact.Fact, what string) {
+	fs.reportRule(ruleSchema, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withText(what))
+}
+
+func (fs *findings) reportContradiction(f *fact.Fact, what string) {
+	fs.reportRule(ruleSchema, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withCase(caseSubject).withText(what))
 }

@@ -2,10 +2,6 @@ package correlation
 
 import (
 	"cmp"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
@@ -20,62 +16,6 @@ type judge struct {
 	approvals *approvals
 	receipts  *receipts
 	trackers  *trackers
-}
-
-// effectiveVerdict is the verdict that stands for a call, and where it comes from.
-type effectiveVerdict struct {
-	verdict   events.Verdict        // "" if there is none
-	recorded  *fact.RecordedVerdict // the recorded decision; nil if the verdict is only claimed
-	decidedAt time.Time             // of a claimed verdict, if it says so
-	inherited bool                  // from the call that this one tries again
-}
-
-// directVerdict is the verdict for this very call: the latest recorded decision counts.
-// Without one, or against a later claim that the runtime's gates denied, what
-// its events say counts: no publisher claims a denial that was not (AH-C-075).
-//
-// A call that AAEP says was invoked runs on the allow that was recorded before: what
-// is decided when it is asked about once more is no verdict on what runs already.
-func (x *details) directVerdict() effectiveVerdict {
-	d := x.lastDecision()
-	if before := x.decidedBefore(x.invokedSeq); before != nil && before.Verdict == events.Allow {
-		d = before
-	}
-	if d == nil || (x.verdictClaim.Verdict == events.Deny && x.verdictClaim.Seq > d.Seq) {
-		return effectiveVerdict{verdict: x.verdictClaim.Verdict, decidedAt: x.verdictClaim.DecidedAt}
-	}
-	return effectiveVerdict{verdict: d.Verdict, recorded: d}
-}
-
-// decidedBefore is the last decision before a place in the log, nil if there is none.
-func (x *details) decidedBefore(seq uint64) *fact.RecordedVerdict {
-	for i := len(x.decisions) - 1; i >= 0; i-- {
-		if x.decisions[i].Seq < seq {
-			return &x.decisions[i]
-		}
-	}
-	return nil
-}
-
-// effectiveVerdict follows the retries back where the call has no recorded verdict of
-// its own: what was denied or put off stays so under another id, but an allow
-// counts only for the same tool and arguments.
-func (c *call) effectiveVerdict() effectiveVerdict { return c.effectiveVerdictWithin(maxRetryChain) }
-
-func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
-	own := c.directVerdict()
-	if own.recorded != nil || c.retriedCall == nil || depth == 0 {
-		return own
-	}
-	before := c.retriedCall.expand().effectiveVerdictWithin(depth - 1)
-	if before.verdict == "" || (own.verdict != "" && before.verdict.Strictness() < own.verdict.Strictness()) {
-		return own
-	}
-	if before.verdict == events.Allow && (c.retriedCall.tool != c.tool || fact.CompareArguments(&c.retriedCall.args, &c.args) == fact.ArgsDifferent) {
-		return own
-	}
-	before.inherited = true
-	return before
 }
 
 // judgeExecution holds an execution against the verdicts recorded before it.
@@ -170,37 +110,6 @@ func (j *judge) judgeAsked(c *call, f *fact.Fact, st effectiveVerdict) {
 	}
 }
 
-// awaitedApproval is the approval that the call waits for.
-func (x *details) awaitedApproval() fact.Approval {
-	if d := x.lastDecision(); d != nil && d.Approval != nil {
-		return *d.Approval
-	}
-	return x.pendingApproval.ValueOrZero()
-}
-
-// approvedBy reports whether an approval is for what the call waits for
-// (AH-C-104) and was given in time (AH-C-103).
-func (x *details) approvedBy(a fact.Approval) bool {
-	want := x.awaitedApproval()
-	inTime := want.ExpiresAt.IsZero() || a.DecidedAt.IsZero() || !a.DecidedAt.After(want.ExpiresAt)
-	return a.Status == fact.StatusApproved && inTime &&
-		agreeIfKnown(a.Workflow, want.Workflow) && agreeIfKnown(a.Action, want.Action)
-}
-
-func agreeIfKnown(a, b string) bool { return a == "" || b == "" || a == b }
-
-// executionStart is when the execution began, as far as can be said: the producer's
-// claim if it is not after its report, an announcement that says so, or the report.
-func (x *details) executionStart(f *fact.Fact) time.Time {
-	switch {
-	case !f.StartedAt.IsZero() && !f.StartedAt.After(f.At):
-		return f.StartedAt
-	case x.hasPre && x.preProtocol == f.Protocol && rowOf(f.Protocol).announcesStart:
-		return x.preAt
-	}
-	return f.At
-}
-
 func (j *judge) judgeAllowed(c *call, f *fact.Fact, st effectiveVerdict) {
 	j.approvals.checkUnnamedApproval(c, f)
 	j.approvals.checkExecutedApproval(c, f, st)
@@ -216,55 +125,6 @@ func (j *judge) judgeAllowed(c *call, f *fact.Fact, st effectiveVerdict) {
 	}
 }
 
-// judgeLateVerdict judges a first verdict that was recorded after the execution.
-func (j *judge) judgeLateVerdict(c *call, f *fact.Fact) {
-	if c.execSeq == 0 {
-		return
-	}
-	late := findingFrom(c.firstEvent(), c.postEvent).withCase(caseRecordedLate)
-	if f.Decision.Verdict == events.Deny {
-		late.withCase(detailDeniedLate)
-	}
-	if j.opts.RequireVerdict && !c.isFailOpen() {
-		late.withSeverity(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
-	}
-	var wrong []findingRef
-	if c.verdictClaim.Verdict == "" || c.verdictClaim.Verdict.Strictness() >= nativeVerdict(f.Decision.Verdict).Strictness() {
-		wrong = c.takeRetractable(ExecutedWithoutVerdict, "AH-C-073", "AH-C-082")
-	}
-	for _, made := range wrong {
-		back := findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseRecordedLate).withSeverity(events.SeverityInfo).retracting(made.id)
-		if made.rule == ExecutedWithoutVerdict {
-			j.findings.reportRule(ruleWithoutVerdict, c, f, back)
-			continue
-		}
-		j.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
-	}
-	j.findings.reportRule(ruleBeforeVerdict, c, f, late)
-}
-
-// decisionFor is the decision that an event of the given sequence could know:
-// the last one before it, else the first.
-func (x *details) decisionFor(seq uint64) *fact.RecordedVerdict {
-	for i := len(x.decisions) - 1; i >= 0; i-- {
-		if x.decisions[i].Seq < seq {
-			return &x.decisions[i]
-		}
-	}
-	if len(x.decisions) > 0 {
-		return &x.decisions[0]
-	}
-	return nil
-}
-
-// nativeVerdict is a verdict as AgentHook can say it.
-func nativeVerdict(v events.Verdict) events.Verdict {
-	if v == events.Defer {
-		return events.Ask
-	}
-	return v
-}
-
 // reportDrift reports that a call ran as something else than what its verdict, request or
 // announcement says. A recorded reason is the publisher's own claim: it lowers the
 // grade and excuses nothing.
@@ -277,18 +137,6 @@ func (j *judge) reportDrift(c *call, f *fact.Fact, st effectiveVerdict, reason b
 		grade = events.SeverityCritical
 	}
 	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
-}
-
-// admissionStage says what is known of a call before it ran: only what a recorded allow
-// is about was admitted.
-func (x *details) admissionStage(st effectiveVerdict) string {
-	switch {
-	case st.recorded != nil && st.verdict == events.Allow:
-		return "admitted"
-	case st.recorded != nil || x.hasRequest:
-		return "requested"
-	}
-	return "announced"
 }
 
 // reportMissingCompletion reports a call without a completion. A deny is no missing
@@ -380,239 +228,62 @@ func (j *judge) replaceCall(o, by *call, f *fact.Fact) {
 	}
 }
 
-// Values of Call.Match.
-const (
-	matchEqual        = "equal"
-	matchDrift        = "drift"
-	matchInconclusive = "inconclusive"
-)
-
-// inputMatch is what is known of what was admitted and what ran.
-type inputMatch struct {
-	match, reason   string
-	differences     []events.Difference
-	moreDifferences int
-}
-
-// compareCallInput holds what ran against what was admitted, or announced where
-// nothing was admitted.
-func (j *judge) compareCallInput(c *call, f *fact.Fact, st effectiveVerdict) {
-	j.calls.releaseCallDifferences(c)
-	if c.tool != "" && f.Tool != "" && c.tool != f.Tool {
-		c.inputMatch = inputMatch{match: matchDrift}
-		j.reportDrift(c, f, st, false, caseOtherTool)
+// checkRequestConflict compares a request with the event that shares its id: they must be
+// the same but for what admission adds (AH-C-050).
+func (j *judge) checkRequestConflict(c *call, f *fact.Fact) {
+	crossed := (f.Kind == fact.KindPre && c.frameKind == fact.KindRequest) || (f.Kind == fact.KindRequest && c.frameKind == fact.KindPre)
+	if !crossed || f.EventID == "" || f.EventID != c.frameEvent {
 		return
 	}
-	result := fact.ArgsUnknown
-	if st.recorded != nil {
-		result = fact.CompareToDecision(&f.Args, st.recorded.ArgsDigest)
-	}
-	if result == fact.ArgsUnknown {
-		result = fact.CompareArguments(&c.args, &f.Args)
-	}
-	switch {
-	case result == fact.ArgsEqual:
-		c.inputMatch = inputMatch{match: matchEqual}
-	case result == fact.ArgsDifferent:
-		c.inputMatch = c.inputDifferences(f, st)
-		j.calls.keepCallDifferences(c)
-		j.reportDrift(c, f, st, f.HasMutationReason, "")
-	case f.Args.Known || c.args.Known:
-		c.inputMatch = inputMatch{match: matchInconclusive, reason: c.inconclusiveReason(f, st)}
+	if f.FrameSum != c.frameSum || fact.CompareArguments(&c.args, &f.Args) == fact.ArgsDifferent {
+		j.findings.reportRule(ruleConflict, nil, f, findingFrom(f.EventID).withContent(f.CoreSum).withEventsOf(c))
 	}
 }
 
-// inconclusiveReason says why the correlator cannot tell whether what ran is what was
-// admitted.
-func (x *details) inconclusiveReason(f *fact.Fact, st effectiveVerdict) string {
-	switch {
-	case !f.Args.Known:
-		return events.MatchNotReported
-	case x.args.Known && len(x.args.RedactedPaths)+len(f.Args.RedactedPaths) > 0:
-		if x.args.Canonical == nil || f.Args.Canonical == nil {
-			return events.MatchNotKept
-		}
-		return events.MatchRedacted
-	case st.recorded == nil || st.recorded.ArgsDigest == "":
-		return events.MatchNotReported
-	case f.Args.DigestLike(st.recorded.ArgsDigest) == "":
-		return events.MatchDigestForm
-	}
-	return events.MatchRedacted
-}
-
-// inputDifferences says where what ran is not what was admitted. Both must be known to
-// the letter: the admitted arguments are those that the call is open with, if the
-// decision is about them.
-func (x *details) inputDifferences(f *fact.Fact, st effectiveVerdict) inputMatch {
-	r := inputMatch{match: matchDrift}
-	paths := slices.Concat(x.args.RedactedPaths, f.Args.RedactedPaths)
-	switch {
-	case !x.args.Known, st.recorded != nil && st.recorded.ArgsDigest != "" && fact.CompareToDecision(&x.args, st.recorded.ArgsDigest) != fact.ArgsEqual:
-		r.reason = events.MatchDigestOnly
-		return r
-	case x.args.Canonical == nil || len(f.Args.Canonical) > maxArgsPerCall || f.Args.Canonical == nil:
-		r.reason = events.MatchNotKept
-		return r
-	}
-	admitted, ok := x.args.UnmaskedTree(paths)
-	executed, too := f.Args.UnmaskedTree(paths)
-	if !ok || !too {
-		r.reason = events.MatchNotKept
-		return r
-	}
-	if r.differences, r.moreDifferences = listDifferences(admitted, executed); len(r.differences) == 0 {
-		r.reason = events.MatchRedacted
-	}
-	return r
-}
-
-// keepCallDifferences counts what a call's differences take for as long as it is
-// remembered, and drops them if there is no room.
-func (cs *calls) keepCallDifferences(c *call) {
-	size := 0
-	for _, d := range c.differences {
-		size += len(d.Pointer) + differenceSize
-	}
-	if cs.counts.argsBytes+size > cs.opts.MaxArgsBytes {
-		c.inputMatch = inputMatch{match: c.match, reason: events.MatchNotKept}
+// checkSecondInvocation: in AAEP an id belongs to one invocation of a session
+// (AAEP-C-052).
+func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
+	if f.Kind != fact.KindPre || f.CallKey.Id == "" {
 		return
 	}
-	c.differencesBytes = size
-	cs.counts.argsBytes += size
-}
-
-// differenceSize is what a difference takes beside its pointer's text.
-const differenceSize = 32
-
-func (cs *calls) releaseCallDifferences(c *call) {
-	cs.counts.argsBytes -= c.differencesBytes
-	if c.differencesBytes = 0; c.details != nil {
-		c.differences = nil
-	}
-}
-
-// Bounds of what is said of one call's differences; see Options for what is kept
-// of its arguments.
-const (
-	maxDifferences = 32
-	maxPointer     = 256  // bytes; what lies deeper is said of the place above it
-	maxPointers    = 2048 // bytes of all pointers of one call
-)
-
-// listDifferences are the places where b is not what a is. The pointers are RFC 6901,
-// in the order of the members' bytes. more is how many there are beside the list.
-// Values are only compared: what is said of them is that they differ.
-func listDifferences(a, b any) (list []events.Difference, more int) {
-	d := differenceList{}
-	d.walk("", a, b)
-	return d.list, d.more
-}
-
-type differenceList struct {
-	list     []events.Difference
-	more     int
-	size     int
-	deepPath string // the place above what lies too deep, said last
-}
-
-func (d *differenceList) walk(at string, a, b any) {
-	switch a := a.(type) {
-	case map[string]any:
-		if b, is := b.(map[string]any); is {
-			d.compareObjects(at, a, b)
-			return
-		}
-	case []any:
-		if b, is := b.([]any); is {
-			d.compareLists(at, a, b)
-			return
-		}
-	default:
-		switch b.(type) {
-		case map[string]any, []any:
-		default: // texts, numbers in their canonical form, booleans and null
-			if a == b {
-				return
-			}
-		}
-	}
-	d.add(at, events.DifferenceChanged)
-}
-
-func (d *differenceList) compareObjects(at string, a, b map[string]any) {
-	names := make([]string, 0, len(a)+len(b))
-	for name := range a {
-		names = append(names, name)
-	}
-	for name := range b {
-		if _, both := a[name]; !both {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		inA, isA := a[name]
-		inB, isB := b[name]
-		d.compareMember(at, name, inA, inB, isA, isB)
-	}
-}
-
-func (d *differenceList) compareLists(at string, a, b []any) {
-	for i := range max(len(a), len(b)) {
-		var inA, inB any
-		if i < len(a) {
-			inA = a[i]
-		}
-		if i < len(b) {
-			inB = b[i]
-		}
-		d.compareMember(at, strconv.Itoa(i), inA, inB, i < len(a), i < len(b))
-	}
-}
-
-var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
-
-func (d *differenceList) compareMember(at, name string, a, b any, isA, isB bool) {
-	if len(name) <= maxPointer {
-		name = escapePointer.Replace(name)
-	}
-	if len(at)+1+len(name) > maxPointer {
-		if !isA || !isB || !equalTrees(a, b) {
-			d.addDeep(at)
-		}
+	sl := s.ensureGroup(f)
+	if sl.invokedEvent == "" {
+		sl.invokedEvent = cmp.Or(f.EventID, "?")
 		return
 	}
-	switch at += "/" + name; {
-	case !isA:
-		d.add(at, events.DifferenceAdded)
-	case !isB:
-		d.add(at, events.DifferenceRemoved)
-	default:
-		d.walk(at, a, b)
+	if sl.invokedEvent != f.EventID {
+		v := findingFrom(sl.invokedEvent, f.EventID)
+		if o := s.findInGroup(f.CallKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
+			v.withEventsOf(o)
+		}
+		j.findings.reportRule(ruleReused, c, f, v.withCase(caseReusedOnce))
 	}
 }
 
-func equalTrees(a, b any) bool {
-	inner := differenceList{}
-	inner.walk("", a, b)
-	return inner.more+len(inner.list) == 0
+// checkUnanswered: admission was asked for and never given, and nothing says that
+// the fail mode let the call pass (AH-C-073).
+func (j *judge) checkUnanswered(c *call, f *fact.Fact) {
+	if c.hasRequest && !c.failOpen && rowOf(f.Protocol).mustBeAnswered {
+		c.addRetractable("AH-C-073", j.findings.reportCheck("AH-C-073", c, f, findingFrom(c.firstEvent(), f.EventID)))
+	}
 }
 
-// addDeep says once that something below a place differs.
-func (d *differenceList) addDeep(at string) {
-	if n := len(d.list); n > 0 && d.list[n-1].Pointer == at || d.deepPath == at && at != "" {
+// checkUnnamedEnd: the end of a call does not carry the id that its beginning had
+// (AH-C-087).
+func (j *judge) checkUnnamedEnd(c *call, f *fact.Fact, inferred bool) {
+	if inferred && f.CallKey.Id == "" && rowOf(f.Protocol).rulesEnds && c.group.key.Id != "" {
+		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.EventID).withText("its end has no id"))
+	}
+}
+
+// checkEffectFirst: a call began, as one protocol tells it, before another protocol
+// announced that it begins.
+func (j *judge) checkEffectFirst(c *call, f *fact.Fact) {
+	check := rowOf(f.Protocol).effectFirst
+	if check == "" || f.Effect == fact.NoEffect || f.StartedAt.IsZero() || c.invokedAt.IsZero() {
 		return
 	}
-	d.deepPath = at
-	d.add(at, events.DifferenceChanged)
-}
-
-func (d *differenceList) add(at, kind string) {
-	if len(d.list) == maxDifferences || d.size+len(at) > maxPointers {
-		d.more++
-		return
+	if f.StartedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
+		j.findings.reportCheck(check, c, f, findingFrom(c.invokedEvent, f.EventID))
 	}
-	d.size += len(at)
-	d.list = append(d.list, events.Difference{Pointer: at, Kind: kind})
 }
