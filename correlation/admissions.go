@@ -61,9 +61,9 @@ func (ad *admissions) checkAdmissionDecision(f *fact.Fact) {
 func (ad *admissions) checkFlaggedVerdict(f *fact.Fact, r flaggedRequest) {
 	v := f.Decision.Verdict
 	say := func(check, what string) {
-		b := fact.SingleEventFinding(check, what, f)
-		b.Seqs = append([]uint64{r.seq}, b.Seqs...)
-		ad.findings.ReportSessionFinding(f, f.Origin, b)
+		found := fact.SingleEventFinding(check, what, f)
+		found.Seqs = append([]uint64{r.seq}, found.Seqs...)
+		ad.findings.ReportSessionFinding(f, f.Origin, found)
 	}
 	if r.flags&fact.FlagReportsOnly != 0 && (f.NamesPolicies || v == events.Ask || v == events.Defer) {
 		say("AH-C-085", "policies were asked about it")
@@ -109,8 +109,8 @@ func (ad *admissions) checkEarlyVerdict(f *fact.Fact) {
 	if n == nil || f.DecisionID == "" {
 		return
 	}
-	b := fact.SingleEventFinding("AH-C-071", "an event that is recorded before it names it", f)
-	b.Seqs = append([]uint64{n.seq}, b.Seqs...)
-	b.Events = slices.DeleteFunc([]string{n.event, f.EventID}, func(id string) bool { return id == "" })
-	ad.findings.ReportSessionFinding(f, f.Origin, b)
+	found := fact.SingleEventFinding("AH-C-071", "an event that is recorded before it names it", f)
+	found.Seqs = append([]uint64{n.seq}, found.Seqs...)
+	found.Events = slices.DeleteFunc([]string{n.event, f.EventID}, func(id string) bool { return id == "" })
+	ad.findings.ReportSessionFinding(f, f.Origin, found)
 }

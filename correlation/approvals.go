@@ -95,9 +95,9 @@ func (ap *approvals) checkAnnouncedApproval(c *call, f *fact.Fact) {
 }
 
 // checkExecutedApproval judges the execution of a call that had been allowed.
-func (ap *approvals) checkExecutedApproval(c *call, f *fact.Fact, st effectiveVerdict) {
-	if c.needsHuman && !ap.opts.fromRecording && st.recorded != nil && !ap.isApprovedOnRecord(c) {
-		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withText("no approval is on record"))
+func (ap *approvals) checkExecutedApproval(c *call, f *fact.Fact, verdict effectiveVerdict) {
+	if c.needsHuman && !ap.opts.fromRecording && verdict.recorded != nil && !ap.isApprovedOnRecord(c) {
+		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withText("no approval is on record"))
 	}
 }
 
@@ -151,28 +151,28 @@ func (ap *approvals) judgeApprovalClaim(c *call, f *fact.Fact) {
 		ap.judgeStrangeWorkflow(c, f, a)
 		return
 	}
-	st := c.effectiveVerdict()
-	allowed := st.recorded != nil && st.recorded.Verdict == events.Allow
+	verdict := c.effectiveVerdict()
+	allowed := verdict.recorded != nil && verdict.recorded.Verdict == events.Allow
 	onlyReferred := a.Workflow == "" && c.claims.namesDecision // see judgeReference
 	if a.HasStatus(fact.StatusApproved) && !allowed && !onlyReferred && !ap.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
-		ap.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withText("the verdict on record still waits for it"))
+		ap.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withText("the verdict on record still waits for it"))
 	}
 }
 
 // judgeStrangeWorkflow: the claimed workflow is none of the call's own.
 func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approval) {
 	w := ap.findWorkflow(c.session.Key.Tenant, a.Workflow)
-	v := findingFrom(c.firstEvent(), f.EventID)
+	spec := findingFrom(c.firstEvent(), f.EventID)
 	digest := ""
 	if d := c.lastDecision(); d != nil {
-		v.withVerdict(effectiveVerdict{recorded: d})
+		spec.withVerdict(effectiveVerdict{recorded: d})
 		digest = d.ArgsDigest
 	}
 	if w == nil {
 		_, recorded := ap.statuses.Get(workflowKey{c.session.Key.Tenant, fact.SumOf(a.Workflow)})
 		waits := a.HasStatus(fact.StatusPending) && c.waitsForUnnamed()
 		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
-			ap.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
+			ap.findings.reportCheck("AH-C-105", c, f, spec.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
 		}
 		return
 	}
@@ -182,9 +182,9 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approva
 	}
 	switch {
 	case caseOf != "" && c.claims.reportOnce(claimedApprovalKind):
-		ap.findings.reportCheck("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
+		ap.findings.reportCheck("AH-C-104", c, f, spec.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
 	case caseOf == "" && a.HasStatus(fact.StatusApproved) && !ap.isWorkflowApproved(c.session.Key.Tenant, a) && c.claims.reportOnce(claimedApprovalKind):
-		ap.findings.reportCheck("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
+		ap.findings.reportCheck("AH-C-105", c, f, spec.withSeq(w.seq).withText("the verdict on record still waits for it"))
 	}
 }
 
@@ -291,17 +291,17 @@ func (s *session) findDeniedEquivalent(c *call) *call {
 	if !s.sawDenial {
 		return nil
 	}
-	return s.findCall(func(o *call) bool { return o.order < c.order && o != c.retriedCall && o.wasDenied() },
+	return s.findCall(func(o *call) bool { return o.order < c.order && o != c.retriedCall && o.directlyDenied() },
 		func(o *call) bool { return o.isEquivalent(c) })
 }
 
 // awaitsApproval reports whether a call still waits for an approval.
 func (c *call) awaitsApproval(record *approvals) bool {
-	st := c.effectiveVerdict()
-	if st.verdict != events.Ask && st.verdict != events.Defer {
+	verdict := c.effectiveVerdict()
+	if verdict.verdict != events.Ask && verdict.verdict != events.Defer {
 		return false
 	}
-	if st.recorded != nil {
+	if verdict.recorded != nil {
 		return !record.isApprovedOnRecord(c)
 	}
 	return !c.eventApproval.HasStatus(fact.StatusApproved)

@@ -282,11 +282,11 @@ func (x *details) compareFact(f *fact.Fact) fact.Comparison {
 func (c *call) hasWeakScope() bool { return c.session.Key.Session == noSession }
 
 // currentState is what a record would say, by the verdict that stands.
-func (c *call) currentState(st *effectiveVerdict) emittedState {
+func (c *call) currentState(verdict *effectiveVerdict) emittedState {
 	e := emittedState{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seenIn: c.seenIn, endedIn: c.endedIn, retriedTo: c.retryChain.to,
 		parentLinkRank: max(c.session.parentLinkRank, c.lastEmitted.parentLinkRank)}
-	if st.recorded != nil {
-		e.decision, e.verdict = st.recorded.Id, string(st.verdict)
+	if verdict.recorded != nil {
+		e.decision, e.verdict = verdict.recorded.Id, string(verdict.verdict)
 	}
 	return e
 }
@@ -481,7 +481,7 @@ func (x *details) isOtherView(f *fact.Fact) bool {
 }
 
 // wasRefused reports whether the call was closed by a deny.
-func (c *call) wasRefused() bool {
+func (c *call) closedByRefusal() bool {
 	return c.closeReason == closedByDeny || c.closeReason == closedByStop
 }
 

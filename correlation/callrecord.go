@@ -45,23 +45,23 @@ const (
 )
 
 // release takes a view back.
-func (l *callViewPool) release(v *callView) {
-	if len(l.freeViews) < maxFreeViews {
-		l.freeViews = append(l.freeViews, v)
+func (pool *callViewPool) release(v *callView) {
+	if len(pool.freeViews) < maxFreeViews {
+		pool.freeViews = append(pool.freeViews, v)
 	}
 }
 
-func (l *callViewPool) next() *callView {
-	if last := len(l.freeViews) - 1; last >= 0 {
-		one := l.freeViews[last]
-		l.freeViews = l.freeViews[:last]
+func (pool *callViewPool) next() *callView {
+	if last := len(pool.freeViews) - 1; last >= 0 {
+		one := pool.freeViews[last]
+		pool.freeViews = pool.freeViews[:last]
 		return one
 	}
-	if len(l.chunk) == 0 {
-		l.chunk = make([]callView, callViewsPerChunk)
+	if len(pool.chunk) == 0 {
+		pool.chunk = make([]callView, callViewsPerChunk)
 	}
-	one := &l.chunk[0]
-	l.chunk = l.chunk[1:]
+	one := &pool.chunk[0]
+	pool.chunk = pool.chunk[1:]
 	return one
 }
 
@@ -76,28 +76,28 @@ func (c *Correlator) ReleaseOutput(o *Output) {
 }
 
 // fillFrom makes it the likeness of a call; st is the verdict that stands for it.
-func (l *callView) fillFrom(c *call, st *effectiveVerdict, parents *lineage) {
-	l.publicDetails = c.publicDetails
-	l.timeline = append(l.timelineRoom[:0], c.timeline...)
+func (view *callView) fillFrom(c *call, verdict *effectiveVerdict, parents *lineage) {
+	view.publicDetails = c.publicDetails
+	view.timeline = append(view.timelineRoom[:0], c.timeline...)
 	if c.rules != nil || c.differences != nil {
-		l.rules, l.differences = slices.Clone(c.rules), slices.Clone(c.differences)
+		view.rules, view.differences = slices.Clone(c.rules), slices.Clone(c.differences)
 	}
-	l.origin, l.occurrence, l.state, l.idSum = c.session.Origin, c.occurrence, c.state, c.idSum()
-	l.parentLink = parentLink{}
+	view.origin, view.occurrence, view.state, view.idSum = c.session.Origin, c.occurrence, c.state, c.idSum()
+	view.parentLink = parentLink{}
 	if c.session.parentLinkRank != 0 {
-		l.parentLink = parents.parentOf(c.session.Key)
+		view.parentLink = parents.parentOf(c.session.Key)
 	}
-	l.admittedDigest, l.executedDigest = c.args.RecordDigest, c.executedArgs.RecordDigest
-	if l.hasDecision = st.recorded != nil; !l.hasDecision {
+	view.admittedDigest, view.executedDigest = c.args.RecordDigest, c.executedArgs.RecordDigest
+	if view.hasDecision = verdict.recorded != nil; !view.hasDecision {
 		return
 	}
-	d := st.recorded
-	l.verdict, l.decision, l.decisionSeq, l.decidedAt = st.verdict, d.Id, d.Seq, d.At
-	if st.inherited {
-		l.decidedAt = time.Time{}
+	d := verdict.recorded
+	view.verdict, view.decision, view.decisionSeq, view.decidedAt = verdict.verdict, d.Id, d.Seq, d.At
+	if verdict.inherited {
+		view.decidedAt = time.Time{}
 	}
 	if d.ArgsDigest != "" {
-		l.admittedDigest, l.executedDigest = d.ArgsDigest, c.executedArgs.DigestLike(d.ArgsDigest)
+		view.admittedDigest, view.executedDigest = d.ArgsDigest, c.executedArgs.DigestLike(d.ArgsDigest)
 	}
 }
 
@@ -114,55 +114,55 @@ var recordBuffers = sync.Pool{New: func() any {
 }}
 
 // encode gives the record, where it belongs and its id.
-func (l *callView) encode() (subject, id string, body []byte, err error) {
+func (view *callView) encode() (subject, id string, body []byte, err error) {
 	r := recordBuffers.Get().(*callRecordBuffer)
 	defer recordBuffers.Put(r)
 	var room [256]byte
-	b := appendSubject(room[:0], l.prefix, string(l.state), l.origin.Key)
+	b := appendSubject(room[:0], view.prefix, string(view.state), view.origin.Key)
 	end := len(b)
-	both := string(l.appendID(b))
+	both := string(view.appendID(b))
 	r.CallID = both[end : end+callIDSize]
-	r.fillFrom(l)
+	r.fillFrom(view)
 	body, err = events.Encode(&r.Call)
 	return both[:end], both[end:], body, err
 }
 
 // appendID appends the id of the record; it begins with the call's own.
-func (l *callView) appendID(b []byte) []byte {
-	b = append(append(appendCallID(b, &l.idSum), '-'), l.state...)
-	if l.recordNumber > 1 {
-		b = strconv.AppendInt(append(b, '-'), int64(l.recordNumber), 10)
+func (view *callView) appendID(b []byte) []byte {
+	b = append(append(appendCallID(b, &view.idSum), '-'), view.state...)
+	if view.recordNumber > 1 {
+		b = strconv.AppendInt(append(b, '-'), int64(view.recordNumber), 10)
 	}
 	return b
 }
 
 // fillFrom writes everything but the call_id.
-func (r *callRecordBuffer) fillFrom(l *callView) {
-	r.Tenant, r.Source, r.Session = l.origin.Tenant, l.origin.Source, l.origin.Session
-	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = l.protocol, l.agent, l.id, l.occurrence, l.tool
-	r.State, r.Outcome, r.ExecutionSeq, r.Match = l.state, l.outcome, l.execSeq, l.match
-	r.Inferred, r.WeakScope, r.Findings = l.inferred, l.origin.Key.Session == noSession, l.rules
-	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = l.seenIn.names(), l.reason, l.differences, l.moreDifferences
-	r.Attempt, r.RetriedFrom, r.RetriedTo = int(l.retryChain.attempt), callIDOf(l.retryChain.from), callIDOf(l.retryChain.to)
-	r.Trace, r.Binding = l.trace, l.binding
-	r.AdmittedDigest, r.ExecutedDigest = l.admittedDigest, l.executedDigest
+func (r *callRecordBuffer) fillFrom(view *callView) {
+	r.Tenant, r.Source, r.Session = view.origin.Tenant, view.origin.Source, view.origin.Session
+	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = view.protocol, view.agent, view.id, view.occurrence, view.tool
+	r.State, r.Outcome, r.ExecutionSeq, r.Match = view.state, view.outcome, view.execSeq, view.match
+	r.Inferred, r.WeakScope, r.Findings = view.inferred, view.origin.Key.Session == noSession, view.rules
+	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = view.seenIn.names(), view.reason, view.differences, view.moreDifferences
+	r.Attempt, r.RetriedFrom, r.RetriedTo = int(view.retryChain.attempt), callIDOf(view.retryChain.from), callIDOf(view.retryChain.to)
+	r.Trace, r.Binding = view.trace, view.binding
+	r.AdmittedDigest, r.ExecutedDigest = view.admittedDigest, view.executedDigest
 	r.Verdict, r.DecisionID, r.DecisionSeq = "", "", 0
 	decided := time.Time{}
-	if l.hasDecision {
-		r.Verdict, r.DecisionID, r.DecisionSeq, decided = l.verdict, l.decision, l.decisionSeq, l.decidedAt
+	if view.hasDecision {
+		r.Verdict, r.DecisionID, r.DecisionSeq, decided = view.verdict, view.decision, view.decisionSeq, view.decidedAt
 	}
-	r.fillOptionalParts(l, decided)
-	r.fillTimeline(l)
+	r.fillOptionalParts(view, decided)
+	r.fillTimeline(view)
 }
 
 // fillTimeline writes the timeline, which names a protocol only where it is another than
 // the call's.
-func (r *callRecordBuffer) fillTimeline(l *callView) {
+func (r *callRecordBuffer) fillTimeline(view *callView) {
 	r.Timeline = r.Timeline[:0]
-	for i := range l.timeline {
-		e := &l.timeline[i]
+	for i := range view.timeline {
+		e := &view.timeline[i]
 		shown := events.TimelineEntry{Step: stepNames[e.step], Seq: e.seq, At: events.At(e.brokerTime()), EventID: e.eventID}
-		if e.protocol != l.protocol {
+		if e.protocol != view.protocol {
 			shown.Protocol = e.protocol
 		}
 		r.Timeline = append(r.Timeline, shown)
@@ -171,16 +171,16 @@ func (r *callRecordBuffer) fillTimeline(l *callView) {
 
 // fillOptionalParts writes what there is of a record's durations, claims and parent. decided is
 // when the verdict that counts was recorded; zero if there is none.
-func (r *callRecordBuffer) fillOptionalParts(l *callView, decided time.Time) {
+func (r *callRecordBuffer) fillOptionalParts(view *callView, decided time.Time) {
 	r.Parent, r.Claimed, r.Durations = nil, nil, nil
-	if of := &l.parentLink; !of.isZero() {
+	if of := &view.parentLink; !of.isZero() {
 		r.parent = events.CallParent{CallID: callIDOf(of.callSum), Source: of.origin.Source, Session: of.origin.Session, By: linkNames[of.rank]}
 		r.Parent = &r.parent
 	}
-	if l.claimedTimes != (events.CallClaim{}) {
-		r.Claimed = &l.claimedTimes
+	if view.claimedTimes != (events.CallClaim{}) {
+		r.Claimed = &view.claimedTimes
 	}
-	requested, started, completed := l.stepTimes()
+	requested, started, completed := view.stepTimes()
 	r.micros = [...]int64{microsFrom(requested, decided), microsFrom(decided, started), microsFrom(started, completed)}
 	for i, to := range [...]**int64{&r.durations.Decided, &r.durations.Started, &r.durations.Ran} {
 		if *to = nil; r.micros[i] != noTimeSpan {

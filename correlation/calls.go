@@ -165,9 +165,9 @@ func (cs *calls) snapshotSize() int {
 
 func (cs *calls) forgetSession(s *session) {
 	cs.tombstones.Put(s.Key, s.highestOccurrence())
-	for _, sl := range s.groups.list {
-		if n := len(sl.calls); n > 0 {
-			cs.keepDenial(sl.calls[n-1])
+	for _, group := range s.groups.list {
+		if n := len(group.calls); n > 0 {
+			cs.keepDenial(group.calls[n-1])
 		}
 	}
 	cs.countCalls(s, -len(s.closed))
@@ -208,11 +208,11 @@ func (cs *calls) releaseCallArgs(c *call) {
 
 // newOccurrence makes the next call of a group, neither open nor remembered yet.
 func (cs *calls) newOccurrence(s *session, f *fact.Fact) *call {
-	sl := s.ensureGroup(f)
-	sl.count++
+	group := s.ensureGroup(f)
+	group.count++
 	cs.lastCallOrder++
 	cs.countCalls(s, 1)
-	c := &call{session: s, group: sl, occurrence: sl.count, order: cs.lastCallOrder, details: new(details)}
+	c := &call{session: s, group: group, occurrence: group.count, order: cs.lastCallOrder, details: new(details)}
 	if c.occurrence == 1 {
 		c.cachedIDSum = f.FirstCallSum
 	}
@@ -262,16 +262,16 @@ func denialKey(k fact.SourceSession, s fact.CallKey) fact.Sum {
 
 // keepDenial keeps the denial of a call that is about to be forgotten.
 func (cs *calls) keepDenial(c *call) {
-	if !c.wasRefused() || c.hasWeakScope() && c.group.key.Id == "" {
+	if !c.closedByRefusal() || c.hasWeakScope() && c.group.key.Id == "" {
 		return
 	}
-	st := c.expand().directVerdict()
-	if st.verdict != events.Deny {
+	verdict := c.expand().directVerdict()
+	if verdict.verdict != events.Deny {
 		return
 	}
 	d := &denial{key: denialKey(c.session.Key, c.group.key), by: c.session.Key.Publisher(), occurrence: c.occurrence, seq: c.verdictClaim.Seq}
-	if st.recorded != nil {
-		d.decision, d.seq, d.at = st.recorded.Id, st.recorded.Seq, st.recorded.At
+	if verdict.recorded != nil {
+		d.decision, d.seq, d.at = verdict.recorded.Id, verdict.recorded.Seq, verdict.recorded.At
 	}
 	cs.denials.Remove(d.key)
 	if cs.denials.Len() >= maxDenials {
@@ -285,7 +285,7 @@ func (cs *calls) keepDenial(c *call) {
 // recallDenied gives the denied call that a completion says ran, as far as its
 // denial was kept; nil if there is none. It is a call of the session again, and ran
 // under the occurrence that it was denied as.
-func (cs *calls) recallDenied(s *session, f *fact.Fact) *call {
+func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
 	if f.Effect == fact.NoEffect || cs.denials.Len() == 0 {
 		return nil
 	}

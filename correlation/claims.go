@@ -29,30 +29,30 @@ const (
 	claimedApprovalKind
 )
 
-func (s *callClaims) markReportedIf(is bool, kind claimKinds) {
+func (claims *callClaims) markReportedIf(is bool, kind claimKinds) {
 	if is {
-		s.reported |= kind
+		claims.reported |= kind
 	}
 }
 
 // reportOnce reports whether a kind of claim is to be reported now.
-func (s *callClaims) reportOnce(kind claimKinds) bool {
-	before := s.reported
-	s.reported |= kind
+func (claims *callClaims) reportOnce(kind claimKinds) bool {
+	before := claims.reported
+	claims.reported |= kind
 	return before&kind == 0
 }
 
 // recordClaims takes the claims of an event. Requests are no claims about what was
 // decided on them, and what stops a call claims no more than that.
-func (s *callClaims) recordClaims(f *fact.Fact) {
+func (claims *callClaims) recordClaims(f *fact.Fact) {
 	if f.Kind != fact.KindPre && f.Kind != fact.KindPost && f.Kind != fact.KindAdmissionReply {
 		return
 	}
 	if f.VerdictClaim.Verdict != "" {
-		s.verdict = f.VerdictClaim
+		claims.verdict = f.VerdictClaim
 	}
 	if f.Approval != nil {
-		s.approval, s.namesDecision = f.Approval, f.DecisionRef != ""
+		claims.approval, claims.namesDecision = f.Approval, f.DecisionRef != ""
 	}
 }
 

@@ -63,7 +63,7 @@ func (c *call) mayHaveName(bits uint64) bool {
 }
 
 // wasDenied reports whether the verdict for this very call is deny.
-func (c *call) wasDenied() bool {
+func (c *call) directlyDenied() bool {
 	if c.details == nil {
 		return c.summary.denied
 	}

@@ -129,9 +129,9 @@ func (e *engine) evictSession(by tables.Measure, stays fact.SourceSession) bool 
 
 // enforceCallBounds abandons and forgets what the bounds of Options leave no room for.
 // The session that is being worked on stays.
-func (e *engine) enforceCallBounds(s *session, sl *callGroup) {
-	if len(sl.calls) > maxOpenPerID {
-		if open := sl.openCalls(); len(open) > maxOpenPerID {
+func (e *engine) enforceCallBounds(s *session, group *callGroup) {
+	if len(group.calls) > maxOpenPerID {
+		if open := group.openCalls(); len(open) > maxOpenPerID {
 			e.abandonCall(open[0], closedByDeadline, &fact.Fact{At: e.timers.Now()})
 		}
 	}

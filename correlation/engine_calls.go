@@ -110,8 +110,8 @@ func (e *engine) attachAnnouncement(c *call, f *fact.Fact) {
 
 // openOccurrence makes a new occurrence.
 func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
-	sl := s.ensureGroup(f)
-	other := sl.oldestOpen()
+	group := s.ensureGroup(f)
+	other := group.oldestOpen()
 	c := e.calls.newOccurrence(s, f)
 	c.state = events.CallOpen
 	before := s.findRetriedCall(f)
@@ -123,14 +123,14 @@ func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
 	if before != nil {
 		e.calls.linkRetry(c, before)
 	}
-	e.judge.checkEarlierEnd(sl, c, f)
+	e.judge.checkEarlierEnd(group, c, f)
 	if other != nil && f.CallKey.Id != "" && !rowOf(f.Protocol).onceUnderID {
 		e.findings.reportRule(ruleReused, c, f, findingFrom(other.firstEvent(), f.EventID).withEventsOf(other).withCase(caseReusedOpen))
 	}
 	if f.Kind != fact.KindDecision || f.Decision.Verdict != events.Deny {
 		e.findings.emitCall(c)
 	}
-	e.enforceCallBounds(s, sl)
+	e.enforceCallBounds(s, group)
 	return c
 }
 
@@ -170,7 +170,7 @@ func (e *engine) completeCall(f *fact.Fact) {
 			e.completeInOtherProtocol(again, f)
 			return
 		}
-		if c = e.calls.recallDenied(s, f); c == nil {
+		if c = e.calls.reopenDenied(s, f); c == nil {
 			e.recordOrphan(s, f)
 			return
 		}
@@ -193,23 +193,23 @@ func (e *engine) completeCall(f *fact.Fact) {
 // recordOrphan records a completion that nothing was before.
 func (e *engine) recordOrphan(s *session, f *fact.Fact) {
 	c := e.calls.newOccurrence(s, f)
-	sl := c.group
-	sl.calls = append(sl.calls, c)
+	group := c.group
+	group.calls = append(group.calls, c)
 	c.state, c.closeReason = events.CallOrphaned, closedByPost
 	c.recordCompletion(f)
 	c.executedArgs.Canonical = nil
 	s.moveToClosed(c)
 	detail := caseOrphan
-	if sl.count > 1 {
+	if group.count > 1 {
 		detail = caseOrphanAgain
 	}
 	e.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.EventID).withCase(detail))
 	if check := rowOf(f.Protocol).checkOrphan; check != nil {
-		check(e.judge, sl, c, f)
+		check(e.judge, group, c, f)
 	}
 	e.receipts.checkReceiptUse(c, f)
 	e.findings.emitCall(c)
-	e.enforceCallBounds(s, sl)
+	e.enforceCallBounds(s, group)
 }
 
 // completeInOtherProtocol takes the other protocol's view of a completion. What it knows

@@ -121,11 +121,11 @@ func (x *details) isFailOpen() bool { return x.failOpen && x.hasRequest }
 // retractForFailMode takes back what was found of a call that ran without a verdict: its
 // publisher's fail mode had let it pass, and said so late.
 func (j *judge) retractForFailMode(s *session, f *fact.Fact) {
-	sl := s.findGroup(f)
-	if f.Kind != fact.KindFailOpen || sl == nil || f.CallKey.Id == "" {
+	group := s.findGroup(f)
+	if f.Kind != fact.KindFailOpen || group == nil || f.CallKey.Id == "" {
 		return
 	}
-	c := sl.latestClosed(func(c *call) bool { return c.hasPost && !c.failOpen && c.state != events.CallOrphaned })
+	c := group.latestClosed(func(c *call) bool { return c.hasPost && !c.failOpen && c.state != events.CallOrphaned })
 	if c == nil {
 		return
 	}
@@ -156,11 +156,11 @@ func (e *engine) attachLateAnnouncement(c *call, f *fact.Fact) {
 	c.attachFact(f)
 	if c.state != events.CallOrphaned {
 		e.judge.rejudgeLateVerdict(c, end, before)
-		if st := c.effectiveVerdict(); end.Effect == fact.MaybeEffect && st.verdict == events.Deny {
-			e.judge.judgeDoubtful(c, end, st)
+		if verdict := c.effectiveVerdict(); end.Effect == fact.MaybeEffect && verdict.verdict == events.Deny {
+			e.judge.judgeDoubtful(c, end, verdict)
 		}
-		if st := c.effectiveVerdict(); c.match == matchInconclusive && end.Args.Known && st.verdict != events.Deny {
-			e.judge.compareCallInput(c, end, st)
+		if verdict := c.effectiveVerdict(); c.match == matchInconclusive && end.Args.Known && verdict.verdict != events.Deny {
+			e.judge.compareCallInput(c, end, verdict)
 		}
 		return
 	}
@@ -174,11 +174,11 @@ func (e *engine) attachLateAnnouncement(c *call, f *fact.Fact) {
 	if f.Kind == fact.KindPre && f.PreCommit && f.CallKey.Id != "" {
 		e.findings.reportCheck("AH-C-083", c, f, findingFrom(c.postEvent, f.EventID).withText("its end was reported before it was announced"))
 	}
-	switch st := c.effectiveVerdict(); {
-	case st.verdict != "" || e.opts.RequireVerdict: // an announcement is no verdict
+	switch verdict := c.effectiveVerdict(); {
+	case verdict.verdict != "" || e.opts.RequireVerdict: // an announcement is no verdict
 		e.judge.judgeExecution(c, end)
 	case end.Effect != fact.NoEffect:
-		e.judge.compareCallInput(c, end, st)
+		e.judge.compareCallInput(c, end, verdict)
 	}
 }
 
@@ -212,8 +212,8 @@ func (j *judge) judgeLateVerdict(c *call, f *fact.Fact) {
 // rejudgeLateVerdict judges an execution again that turns out to have been denied or put
 // off.
 func (j *judge) rejudgeLateVerdict(c *call, end *fact.Fact, before effectiveVerdict) {
-	st := c.effectiveVerdict()
-	if !c.hasPost || st.recorded != nil || st.verdict == "" || st.verdict == events.Allow || st.verdict == before.verdict {
+	verdict := c.effectiveVerdict()
+	if !c.hasPost || verdict.recorded != nil || verdict.verdict == "" || verdict.verdict == events.Allow || verdict.verdict == before.verdict {
 		return
 	}
 	j.judgeExecution(c, end)
@@ -236,11 +236,11 @@ func (j *judge) retractOrphan(c *call, f *fact.Fact) {
 
 // checkEarlierEnd: a call that claims to have asked first was reported as done before
 // (AH-C-083). If it is reported again, what had been reported was another call.
-func (j *judge) checkEarlierEnd(sl *callGroup, c *call, f *fact.Fact) {
+func (j *judge) checkEarlierEnd(group *callGroup, c *call, f *fact.Fact) {
 	if f.Kind != fact.KindPre || !f.PreCommit || f.CallKey.Id == "" {
 		return
 	}
-	for _, o := range sl.calls {
+	for _, o := range group.calls {
 		if o.state == events.CallOrphaned && !o.hasOtherArguments(f) && o.expand().compareFact(f) != fact.ArgsDifferent {
 			c.earlierEndFinding = findingRef{o.postEvent, j.findings.reportCheck("AH-C-083", c, f, findingFrom(o.postEvent, f.EventID).withEventsOf(o).withText("its end was reported before it was announced"))}
 			return

@@ -61,44 +61,47 @@ type findingSpec struct {
 
 // findingFrom starts a violation that these events prove.
 func findingFrom(eventIDs ...string) *findingSpec {
-	v := &findingSpec{}
+	spec := &findingSpec{}
 	for _, id := range eventIDs {
-		if id = fact.BoundID(id); id != "" && !slices.Contains(v.events, id) {
-			v.events = append(v.events, id)
+		if id = fact.BoundID(id); id != "" && !slices.Contains(spec.events, id) {
+			spec.events = append(spec.events, id)
 		}
 	}
-	return v
+	return spec
 }
 
 // withVerdict adds the verdict that stood.
-func (v *findingSpec) withVerdict(st effectiveVerdict) *findingSpec {
-	v.verdict = st.verdict
-	if st.recorded != nil {
-		v.verdict = st.recorded.Verdict
-		v.seqs = append(v.seqs, st.recorded.Seq)
+func (spec *findingSpec) withVerdict(verdict effectiveVerdict) *findingSpec {
+	spec.verdict = verdict.verdict
+	if verdict.recorded != nil {
+		spec.verdict = verdict.recorded.Verdict
+		spec.seqs = append(spec.seqs, verdict.recorded.Seq)
 	}
-	return v
+	return spec
 }
 
 // withSeq adds the sequence of a message that is none of the call's.
-func (v *findingSpec) withSeq(seq uint64) *findingSpec {
+func (spec *findingSpec) withSeq(seq uint64) *findingSpec {
 	if seq != 0 {
-		v.seqs = append(v.seqs, seq)
+		spec.seqs = append(spec.seqs, seq)
 	}
-	return v
+	return spec
 }
 
-func (v *findingSpec) withCase(caseOf string) *findingSpec { v.caseOf = caseOf; return v }
+func (spec *findingSpec) withCase(caseOf string) *findingSpec { spec.caseOf = caseOf; return spec }
 
-func (v *findingSpec) withText(what string) *findingSpec { v.text = what; return v }
+func (spec *findingSpec) withText(what string) *findingSpec { spec.text = what; return spec }
 
-func (v *findingSpec) withSeverity(s events.Severity) *findingSpec { v.severity = s; return v }
+func (spec *findingSpec) withSeverity(s events.Severity) *findingSpec { spec.severity = s; return spec }
 
-func (v *findingSpec) retracting(findingID string) *findingSpec { v.retracts = findingID; return v }
+func (spec *findingSpec) retracting(findingID string) *findingSpec {
+	spec.retracts = findingID
+	return spec
+}
 
-func (v *findingSpec) withContent(content fact.Sum) *findingSpec {
-	v.content = string(content[:])
-	return v
+func (spec *findingSpec) withContent(content fact.Sum) *findingSpec {
+	spec.content = string(content[:])
+	return spec
 }
 
 // findings emits what the correlator emits: findings, by the mode of their rules, and
@@ -158,25 +161,25 @@ func (fs *findings) emitted() (findings, calls uint64) { return fs.findingCount,
 // nil if the finding is about no call. Tenant, source and session are those of the call,
 // else those of the fact. If a check of the protocol is broken as well, a second finding
 // is emitted under that check.
-func (fs *findings) reportRule(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
-	id := fs.emitFinding(r, c, f, v)
-	for _, check := range equivalentChecks(r, c, f, v) {
-		fs.emitFinding(checkRules[check], c, f, v.asCheckFinding(r))
+func (fs *findings) reportRule(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {
+	id := fs.emitFinding(r, c, f, spec)
+	for _, check := range equivalentChecks(r, c, f, spec) {
+		fs.emitFinding(checkRules[check], c, f, spec.asCheckFinding(r))
 	}
 	return id
 }
 
 // identifyFinding gives the key and the id of a finding: the same for the same
 // violation, whenever and however often it is seen.
-func identifyFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) (key fact.Sum, id string) {
+func identifyFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) (key fact.Sum, id string) {
 	who, callID, occurrence := f.Origin, f.CallKey, 0
 	if c != nil {
 		who, callID, occurrence = *c.session.Origin, c.group.key, c.occurrence
 	}
 	var room [16]string
-	parts := append(room[:0], "finding", r.Name, v.caseOf, who.Key.Tenant, who.Key.Source, who.Key.Session,
-		callID.Id, callID.Tool, strconv.Itoa(occurrence), v.content, v.retracts)
-	key = fact.SumOf(append(parts, v.events...)...)
+	parts := append(room[:0], "finding", r.Name, spec.caseOf, who.Key.Tenant, who.Key.Source, who.Key.Session,
+		callID.Id, callID.Tool, strconv.Itoa(occurrence), spec.content, spec.retracts)
+	key = fact.SumOf(append(parts, spec.events...)...)
 	return key, hexID(findingPrefix, key)
 }
 
@@ -199,19 +202,19 @@ func appendHex(b []byte, s *fact.Sum) []byte {
 	return append(b, text[:]...)
 }
 
-func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
+func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {
 	fs.findingsSeen++
 	who := f.Origin
 	if c != nil {
 		who = *c.session.Origin
 	}
-	key, id := identifyFinding(r, c, f, v)
+	key, id := identifyFinding(r, c, f, spec)
 	mode := fs.findingMode(who, r)
-	if mode == ModeOff && v.retracts == "" {
+	if mode == ModeOff && spec.retracts == "" {
 		return id
 	}
 	seen := fs.history.emittedFindings(fact.SourceKey{Tenant: who.Key.Tenant, Source: who.Key.Source})
-	if mode == ModeOff && !retractsEmitted(seen, v) {
+	if mode == ModeOff && !retractsEmitted(seen, spec) {
 		return id
 	}
 	if _, again := seen.Get(key); again {
@@ -219,10 +222,10 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) 
 	}
 	seen.Put(key, struct{}{})
 	finding := &events.Finding{
-		FindingID: id, Rule: r.Name, Severity: events.Severity(cmp.Or(string(v.severity), string(r.Severity))),
+		FindingID: id, Rule: r.Name, Severity: events.Severity(cmp.Or(string(spec.severity), string(r.Severity))),
 		Tenant: who.Tenant, Source: who.Source, Session: who.Session, ToolCallID: f.CallID,
-		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
-		DetectedAt: events.At(fs.timers.ToBrokerTime(fs.timers.Now())), Retracts: v.retracts,
+		EventIDs: spec.events, Seqs: spec.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, spec), Remedy: r.Remedy,
+		DetectedAt: events.At(fs.timers.ToBrokerTime(fs.timers.Now())), Retracts: spec.retracts,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {
@@ -230,7 +233,7 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) 
 	}
 	if c != nil {
 		finding.CallID, finding.ToolCallID = c.callID(), c.id
-		c.noteFinding(r, finding.Severity, v)
+		c.noteFinding(r, finding.Severity, spec)
 	}
 	fs.findingCount++
 	about := string(appendSubject(nil, fs.subjectPrefixes.findings, string(finding.Severity), who.Key))
@@ -239,21 +242,21 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) 
 }
 
 // noteFinding notes on the call which rules it broke.
-func (x *details) noteFinding(r *Rule, severity events.Severity, v *findingSpec) {
+func (x *details) noteFinding(r *Rule, severity events.Severity, spec *findingSpec) {
 	switch {
-	case v.retracts != "":
+	case spec.retracts != "":
 		x.rules = slices.DeleteFunc(x.rules, func(name string) bool { return name == r.Name })
 	case severity != events.SeverityInfo && !slices.Contains(x.rules, r.Name):
 		x.rules = append(x.rules, r.Name)
 	}
 }
 
-func explainFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
+func explainFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {
 	if r.isCheck {
-		return v.checkExplanation(r)
+		return spec.checkExplanation(r)
 	}
 	text := r.Explanation
-	if special, ok := r.Cases[v.caseOf]; ok {
+	if special, ok := r.Cases[spec.caseOf]; ok {
 		text = special
 	}
 	tool, id, occurrence := f.Tool, f.CallID, 0
@@ -267,9 +270,9 @@ func explainFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
 		case "call":
 			return callName(id, occurrence)
 		case "verdict":
-			return string(v.verdict)
+			return string(spec.verdict)
 		}
-		return v.text
+		return spec.text
 	})
 	return strings.ToUpper(text[:1]) + text[1:]
 }
@@ -290,21 +293,21 @@ func expandTemplate(text string, value func(name string) string) string {
 }
 
 // checkExplanation is the explanation of a check's finding.
-func (v *findingSpec) checkExplanation(r *Rule) string {
+func (spec *findingSpec) checkExplanation(r *Rule) string {
 	switch {
-	case v.retracts != "":
-		return "An earlier finding of this check is taken back: " + cmp.Or(v.text, "the log has shown more since") + "."
-	case v.text != "":
-		return strings.TrimSuffix(r.Explanation, ".") + ": " + v.text + "."
+	case spec.retracts != "":
+		return "An earlier finding of this check is taken back: " + cmp.Or(spec.text, "the log has shown more since") + "."
+	case spec.text != "":
+		return strings.TrimSuffix(r.Explanation, ".") + ": " + spec.text + "."
 	}
 	return r.Explanation
 }
 
 // asCheckFinding is the same violation in the words of a protocol's check.
-func (v *findingSpec) asCheckFinding(r *Rule) *findingSpec {
-	cp := *v
+func (spec *findingSpec) asCheckFinding(r *Rule) *findingSpec {
+	cp := *spec
 	cp.text, cp.severity = "see "+r.Name, ""
-	if v.retracts != "" {
+	if spec.retracts != "" {
 		cp.severity = events.SeverityInfo
 	}
 	return &cp
@@ -341,17 +344,17 @@ func (fs *findings) emitCall(c *call) {
 	if again && c.isOpen() {
 		return
 	}
-	st := c.effectiveVerdict()
-	now := c.currentState(&st)
+	verdict := c.effectiveVerdict()
+	now := c.currentState(&verdict)
 	if again && now == c.lastEmitted {
 		return
 	}
 	c.lastEmitted = now
-	l := fs.callViewPool.next()
-	l.fillFrom(c, &st, fs.lineage)
-	l.prefix, l.recordNumber = fs.subjectPrefixes.calls, c.recordCounts.add(c.state)
+	view := fs.callViewPool.next()
+	view.fillFrom(c, &verdict, fs.lineage)
+	view.prefix, view.recordNumber = fs.subjectPrefixes.calls, c.recordCounts.add(c.state)
 	fs.callRecordCount++
-	fs.outputs = append(fs.outputs, Output{Type: events.TypeCall, State: c.state, call: l})
+	fs.outputs = append(fs.outputs, Output{Type: events.TypeCall, State: c.state, call: view})
 }
 
 func appendSubject(b []byte, prefix, state string, key fact.SourceSession) []byte {
@@ -361,8 +364,8 @@ func appendSubject(b []byte, prefix, state string, key fact.SourceSession) []byt
 
 // retractsEmitted reports whether a finding takes back one that was emitted: that is done
 // however the rule is switched since.
-func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], v *findingSpec) bool {
-	id, err := hex.DecodeString(strings.TrimPrefix(v.retracts, findingPrefix))
+func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], spec *findingSpec) bool {
+	id, err := hex.DecodeString(strings.TrimPrefix(spec.retracts, findingPrefix))
 	if err != nil || len(id) != len(fact.Sum{}) {
 		return false
 	}
@@ -373,16 +376,16 @@ func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], v *findingSpec) b
 
 // withEventsOf adds the places of its events that belong to another call than the one that
 // it is reported of.
-func (v *findingSpec) withEventsOf(o *call) *findingSpec {
-	v.seqs = append(v.seqs, o.eventSeqs(v.events)...)
-	return v
+func (spec *findingSpec) withEventsOf(o *call) *findingSpec {
+	spec.seqs = append(spec.seqs, o.eventSeqs(spec.events)...)
+	return spec
 }
 
 // evidenceSeqs are the sequences that prove it, in order: of its events, and of the
 // message that showed it. Where time does, and what was said before, that is all
 // of the call.
-func (v *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
-	list := slices.Clone(v.seqs)
+func (spec *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
+	list := slices.Clone(spec.seqs)
 	if f.Seq != 0 {
 		list = append(list, f.Seq)
 	}
@@ -390,7 +393,7 @@ func (v *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
 	case c != nil && len(list) == 0:
 		list = c.timelineSeqs()
 	case c != nil:
-		list = append(list, c.eventSeqs(v.events)...)
+		list = append(list, c.eventSeqs(spec.events)...)
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
@@ -407,10 +410,10 @@ func (x *details) addRetractable(rule, id string) {
 
 // reportRetractable reports what a late word may take back, under the checks that it breaks
 // as well.
-func (fs *findings) reportRetractable(r *Rule, c *call, f *fact.Fact, v *findingSpec) {
-	c.addRetractable(r.Name, fs.reportRule(r, c, f, v))
-	for _, check := range equivalentChecks(r, c, f, v) {
-		_, id := identifyFinding(checkRules[check], c, f, v.asCheckFinding(r))
+func (fs *findings) reportRetractable(r *Rule, c *call, f *fact.Fact, spec *findingSpec) {
+	c.addRetractable(r.Name, fs.reportRule(r, c, f, spec))
+	for _, check := range equivalentChecks(r, c, f, spec) {
+		_, id := identifyFinding(checkRules[check], c, f, spec.asCheckFinding(r))
 		c.addRetractable(check, id)
 	}
 }
@@ -431,8 +434,8 @@ func (x *details) takeRetractable(rules ...string) (list []findingRef) {
 }
 
 // reportCheck emits that a call breaks a check of its protocol.
-func (fs *findings) reportCheck(id string, c *call, f *fact.Fact, v *findingSpec) string {
-	return fs.emitFinding(checkRules[id], c, f, v)
+func (fs *findings) reportCheck(id string, c *call, f *fact.Fact, spec *findingSpec) string {
+	return fs.emitFinding(checkRules[id], c, f, spec)
 }
 
 // findingCase is a rule of ours with the case of a finding.
@@ -440,15 +443,15 @@ type findingCase struct{ rule, caseOf string }
 
 // equivalentChecks are the checks that a violation of one of our rules breaks. A
 // recorded reason excuses AH-C-080.
-func equivalentChecks(r *Rule, c *call, f *fact.Fact, v *findingSpec) []string {
+func equivalentChecks(r *Rule, c *call, f *fact.Fact, spec *findingSpec) []string {
 	protocol := f.Protocol
 	if protocol == "" && c != nil {
 		protocol = c.protocol
 	}
-	if r == ruleDrift && v.caseOf == "" && f.HasMutationReason {
+	if r == ruleDrift && spec.caseOf == "" && f.HasMutationReason {
 		return nil
 	}
-	return rowOf(protocol).equivalents[findingCase{r.Name, v.caseOf}]
+	return rowOf(protocol).equivalents[findingCase{r.Name, spec.caseOf}]
 }
 
 // missingRule is the protocol's check behind missing_completion, nil if it has none.
@@ -460,59 +463,59 @@ func (x *details) missingRule() *Rule {
 var orphanRules []string
 
 // ReportSessionFinding emits what a session found, and gives the finding's id.
-func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, b *catalogue.Finding) string {
-	rule, about, v := fs.sessionFindingSpec(f, who, b)
-	if b.Replaces != nil {
-		_, _, old := fs.sessionFindingSpec(f, who, b.Replaces)
-		_, id := identifyFinding(checkRules[b.Replaces.Check], nil, fs.findingSubject(f, who, b.Replaces), old)
-		back := *v
+func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, found *catalogue.Finding) string {
+	rule, about, spec := fs.sessionFindingSpec(f, who, found)
+	if found.Replaces != nil {
+		_, _, old := fs.sessionFindingSpec(f, who, found.Replaces)
+		_, id := identifyFinding(checkRules[found.Replaces.Check], nil, fs.findingSubject(f, who, found.Replaces), old)
+		back := *spec
 		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
-		fs.emitFinding(checkRules[b.Replaces.Check], nil, about, &back)
-		if b.RetractsOnly {
+		fs.emitFinding(checkRules[found.Replaces.Check], nil, about, &back)
+		if found.RetractsOnly {
 			return id
 		}
 	}
-	return fs.emitFinding(rule, nil, about, v)
+	return fs.emitFinding(rule, nil, about, spec)
 }
 
-func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, b *catalogue.Finding) (*Rule, *fact.Fact, *findingSpec) {
-	v := findingFrom(b.Events...).withCase(b.Case).withText(b.Text).withSeverity(b.Severity)
-	v.seqs = append(v.seqs, b.Seqs...)
-	if f.Kind == fact.KindQuestionReply || len(v.events) == 0 { // replies have no ids
-		v.withContent(f.ContentSum)
+func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, found *catalogue.Finding) (*Rule, *fact.Fact, *findingSpec) {
+	spec := findingFrom(found.Events...).withCase(found.Case).withText(found.Text).withSeverity(found.Severity)
+	spec.seqs = append(spec.seqs, found.Seqs...)
+	if f.Kind == fact.KindQuestionReply || len(spec.events) == 0 { // replies have no ids
+		spec.withContent(f.ContentSum)
 	}
-	return checkRules[b.Check], fs.findingSubject(f, who, b), v
+	return checkRules[found.Check], fs.findingSubject(f, who, found), spec
 }
 
 // findingSubject is whom and what a finding is about.
-func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, b *catalogue.Finding) *fact.Fact {
+func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, found *catalogue.Finding) *fact.Fact {
 	about := &fact.Fact{Origin: who, Protocol: f.Protocol}
-	if b.Call != "" {
-		about.CallID = fact.BoundID(b.Call)
-		about.SetCallKey(fact.CallKeyOf(b.Call, ""))
+	if found.Call != "" {
+		about.CallID = fact.BoundID(found.Call)
+		about.SetCallKey(fact.CallKeyOf(found.Call, ""))
 	}
 	return about
 }
 
 // reportEventFindings reports the checks that an event fails by itself; hints once a session.
 func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
-	for _, b := range f.EventFindings {
-		if b.Severity == events.SeverityInfo && w != nil {
-			if w.givenHints[b.Check+b.Case] {
+	for _, found := range f.EventFindings {
+		if found.Severity == events.SeverityInfo && w != nil {
+			if w.givenHints[found.Check+found.Case] {
 				continue
 			}
 			if w.givenHints == nil {
 				w.givenHints = map[string]bool{}
 			}
-			w.givenHints[b.Check+b.Case] = true
+			w.givenHints[found.Check+found.Case] = true
 		}
-		fs.ReportSessionFinding(f, f.Origin, b)
+		fs.ReportSessionFinding(f, f.Origin, found)
 	}
 }
 
 func (fs *findings) ReportSessionFindings(f *fact.Fact, who fact.Origin, found []*catalogue.Finding) {
-	for _, b := range found {
-		fs.ReportSessionFinding(f, who, b)
+	for _, one := range found {
+		fs.ReportSessionFinding(f, who, one)
 	}
 }
 

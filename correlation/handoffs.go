@@ -89,9 +89,9 @@ func (hs *handoffs) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fa
 	}
 	for _, h := range list {
 		if h.agent == c.agent && begun > h.seq {
-			v := findingFrom(c.firstEvent(), f.EventID)
-			v.seqs = append(v.seqs, h.seq, begun)
-			c.handoffFinding = handoffFinding{c.agent, hs.findings.reportRule(ruleAfterHandoff, c, f, v)}
+			spec := findingFrom(c.firstEvent(), f.EventID)
+			spec.seqs = append(spec.seqs, h.seq, begun)
+			c.handoffFinding = handoffFinding{c.agent, hs.findings.reportRule(ruleAfterHandoff, c, f, spec)}
 			return
 		}
 	}

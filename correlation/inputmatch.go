@@ -25,16 +25,16 @@ type inputMatch struct {
 
 // compareCallInput holds what ran against what was admitted, or announced where
 // nothing was admitted.
-func (j *judge) compareCallInput(c *call, f *fact.Fact, st effectiveVerdict) {
+func (j *judge) compareCallInput(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	j.calls.releaseCallDifferences(c)
 	if c.tool != "" && f.Tool != "" && c.tool != f.Tool {
 		c.inputMatch = inputMatch{match: matchDrift}
-		j.reportDrift(c, f, st, false, caseOtherTool)
+		j.reportDrift(c, f, verdict, false, caseOtherTool)
 		return
 	}
 	result := fact.ArgsUnknown
-	if st.recorded != nil {
-		result = fact.CompareToDecision(&f.Args, st.recorded.ArgsDigest)
+	if verdict.recorded != nil {
+		result = fact.CompareToDecision(&f.Args, verdict.recorded.ArgsDigest)
 	}
 	if result == fact.ArgsUnknown {
 		result = fact.CompareArguments(&c.args, &f.Args)
@@ -43,17 +43,17 @@ func (j *judge) compareCallInput(c *call, f *fact.Fact, st effectiveVerdict) {
 	case result == fact.ArgsEqual:
 		c.inputMatch = inputMatch{match: matchEqual}
 	case result == fact.ArgsDifferent:
-		c.inputMatch = c.inputDifferences(f, st)
+		c.inputMatch = c.inputDifferences(f, verdict)
 		j.calls.keepCallDifferences(c)
-		j.reportDrift(c, f, st, f.HasMutationReason, "")
+		j.reportDrift(c, f, verdict, f.HasMutationReason, "")
 	case f.Args.Known || c.args.Known:
-		c.inputMatch = inputMatch{match: matchInconclusive, reason: c.inconclusiveReason(f, st)}
+		c.inputMatch = inputMatch{match: matchInconclusive, reason: c.inconclusiveReason(f, verdict)}
 	}
 }
 
 // inconclusiveReason says why the correlator cannot tell whether what ran is what was
 // admitted.
-func (x *details) inconclusiveReason(f *fact.Fact, st effectiveVerdict) string {
+func (x *details) inconclusiveReason(f *fact.Fact, verdict effectiveVerdict) string {
 	switch {
 	case !f.Args.Known:
 		return events.MatchNotReported
@@ -62,9 +62,9 @@ func (x *details) inconclusiveReason(f *fact.Fact, st effectiveVerdict) string {
 			return events.MatchNotKept
 		}
 		return events.MatchRedacted
-	case st.recorded == nil || st.recorded.ArgsDigest == "":
+	case verdict.recorded == nil || verdict.recorded.ArgsDigest == "":
 		return events.MatchNotReported
-	case f.Args.DigestLike(st.recorded.ArgsDigest) == "":
+	case f.Args.DigestLike(verdict.recorded.ArgsDigest) == "":
 		return events.MatchDigestForm
 	}
 	return events.MatchRedacted
@@ -73,11 +73,11 @@ func (x *details) inconclusiveReason(f *fact.Fact, st effectiveVerdict) string {
 // inputDifferences says where what ran is not what was admitted. Both must be known to
 // the letter: the admitted arguments are those that the call is open with, if the
 // decision is about them.
-func (x *details) inputDifferences(f *fact.Fact, st effectiveVerdict) inputMatch {
+func (x *details) inputDifferences(f *fact.Fact, verdict effectiveVerdict) inputMatch {
 	r := inputMatch{match: matchDrift}
 	paths := slices.Concat(x.args.RedactedPaths, f.Args.RedactedPaths)
 	switch {
-	case !x.args.Known, st.recorded != nil && st.recorded.ArgsDigest != "" && fact.CompareToDecision(&x.args, st.recorded.ArgsDigest) != fact.ArgsEqual:
+	case !x.args.Known, verdict.recorded != nil && verdict.recorded.ArgsDigest != "" && fact.CompareToDecision(&x.args, verdict.recorded.ArgsDigest) != fact.ArgsEqual:
 		r.reason = events.MatchDigestOnly
 		return r
 	case x.args.Canonical == nil || len(f.Args.Canonical) > maxArgsPerCall || f.Args.Canonical == nil:

@@ -23,26 +23,26 @@ func (j *judge) judgeExecution(c *call, f *fact.Fact) {
 	if f.Effect == fact.NoEffect {
 		return
 	}
-	st := c.effectiveVerdict()
+	verdict := c.effectiveVerdict()
 	before := j.findings.made()
 	switch {
-	case st.verdict == "":
+	case verdict.verdict == "":
 		j.judgeUnasked(c, f)
-	case f.Effect == fact.MaybeEffect && st.verdict == events.Deny:
-		j.judgeDoubtful(c, f, st)
-	case f.Effect == fact.MaybeEffect && st.verdict != events.Allow:
-	case st.verdict == events.Deny:
-		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st))
-	case st.verdict != events.Allow:
-		j.judgeAsked(c, f, st)
+	case f.Effect == fact.MaybeEffect && verdict.verdict == events.Deny:
+		j.judgeDoubtful(c, f, verdict)
+	case f.Effect == fact.MaybeEffect && verdict.verdict != events.Allow:
+	case verdict.verdict == events.Deny:
+		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict))
+	case verdict.verdict != events.Allow:
+		j.judgeAsked(c, f, verdict)
 	default:
-		j.judgeAllowed(c, f, st)
+		j.judgeAllowed(c, f, verdict)
 	}
-	if st.recorded == nil && st.verdict != "" && j.opts.RequireVerdict && j.findings.made() == before {
+	if verdict.recorded == nil && verdict.verdict != "" && j.opts.RequireVerdict && j.findings.made() == before {
 		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseOnlyClaimed))
 	}
-	if st.verdict != events.Deny {
-		j.compareCallInput(c, f, st)
+	if verdict.verdict != events.Deny {
+		j.compareCallInput(c, f, verdict)
 	}
 	j.judgeVerdictClaim(c, f)
 	j.receipts.checkReceiptUse(c, f)
@@ -52,18 +52,18 @@ func (j *judge) judgeExecution(c *call, f *fact.Fact) {
 // failed and for what never began. A call that was invoked after its denial began
 // nonetheless. One that was invoked before may only have been closed, but it did not
 // wait.
-func (j *judge) judgeDoubtful(c *call, f *fact.Fact, st effectiveVerdict) {
+func (j *judge) judgeDoubtful(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	denied := c.verdictClaim.Seq
-	if st.recorded != nil {
-		denied = st.recorded.Seq
+	if verdict.recorded != nil {
+		denied = verdict.recorded.Seq
 	}
 	switch {
 	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == fact.HadEffect: // another protocol's event said that it ran
 	case c.invokedSeq > denied:
 		c.maxEffect = fact.HadEffect
-		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withSeq(c.invokedSeq))
-	case st.recorded != nil:
-		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
+		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq))
+	case verdict.recorded != nil:
+		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
 	}
 }
 
@@ -86,19 +86,19 @@ func (j *judge) judgeUnasked(c *call, f *fact.Fact) {
 // judgeAsked: ask and defer let a call run only once it was approved. Of a
 // recorded ask, only a new decision says that it was (AH-C-105); for a verdict
 // that is only claimed, what the events say counts.
-func (j *judge) judgeAsked(c *call, f *fact.Fact, st effectiveVerdict) {
+func (j *judge) judgeAsked(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	granted := f.Approval.ValueOrZero()
 	if granted.Status != fact.StatusApproved {
 		granted = c.eventApproval.ValueOrZero()
 	}
-	if st.recorded != nil || !c.approvedBy(granted) {
+	if verdict.recorded != nil || !c.approvedBy(granted) {
 		detail := approvalDetail(c, granted)
 		c.claims.markReportedIf(detail != "", claimedApprovalKind)
-		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withCase(detail))
+		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(detail))
 		return
 	}
 	if !f.StartedAt.IsZero() && f.StartedAt.Add(j.opts.ClockSkew).Before(granted.DecidedAt) {
-		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st))
+		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict))
 		return
 	}
 	until := c.awaitedApproval().ExpiresAt
@@ -106,37 +106,37 @@ func (j *judge) judgeAsked(c *call, f *fact.Fact, st effectiveVerdict) {
 		until = granted.ExpiresAt
 	}
 	if start := c.executionStart(f); !until.IsZero() && start.After(until) {
-		j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withCase(caseApprovalExpired))
+		j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(caseApprovalExpired))
 	}
 }
 
-func (j *judge) judgeAllowed(c *call, f *fact.Fact, st effectiveVerdict) {
+func (j *judge) judgeAllowed(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	j.approvals.checkUnnamedApproval(c, f)
-	j.approvals.checkExecutedApproval(c, f, st)
-	decided := st.decidedAt
-	if st.recorded != nil {
-		decided = st.recorded.At
-		if !st.recorded.Expires.IsZero() && c.executionStart(f).After(st.recorded.Expires) {
-			j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st))
+	j.approvals.checkExecutedApproval(c, f, verdict)
+	decided := verdict.decidedAt
+	if verdict.recorded != nil {
+		decided = verdict.recorded.At
+		if !verdict.recorded.Expires.IsZero() && c.executionStart(f).After(verdict.recorded.Expires) {
+			j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict))
 		}
 	}
 	if !f.StartedAt.IsZero() && !decided.IsZero() && f.StartedAt.Add(j.opts.ClockSkew).Before(decided) {
-		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st))
+		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict))
 	}
 }
 
 // reportDrift reports that a call ran as something else than what its verdict, request or
 // announcement says. A recorded reason is the publisher's own claim: it lowers the
 // grade and excuses nothing.
-func (j *judge) reportDrift(c *call, f *fact.Fact, st effectiveVerdict, reason bool, detail string) {
+func (j *judge) reportDrift(c *call, f *fact.Fact, verdict effectiveVerdict, reason bool, detail string) {
 	grade := events.SeverityHigh
 	switch {
 	case reason:
 		grade = events.SeverityMedium
-	case st.recorded != nil && st.recorded.HasReceipt:
+	case verdict.recorded != nil && verdict.recorded.HasReceipt:
 		grade = events.SeverityCritical
 	}
-	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withCase(detail).withSeverity(grade).withText(c.admissionStage(st)))
+	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(detail).withSeverity(grade).withText(c.admissionStage(verdict)))
 }
 
 // reportMissingCompletion reports a call without a completion. A deny is no missing
@@ -154,10 +154,10 @@ func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 	if c.closeReason == closedBySessionEnd {
 		detail = caseSessionEnd
 	}
-	v := findingFrom(c.firstEvent()).withCase(detail).withSeverity(grade)
-	c.missingFinding = j.findings.reportRule(ruleMissing, c, f, v)
+	spec := findingFrom(c.firstEvent()).withCase(detail).withSeverity(grade)
+	c.missingFinding = j.findings.reportRule(ruleMissing, c, f, spec)
 	if check := c.missingRule(); check != nil {
-		c.missingCheckFinding = j.findings.emitFinding(check, c, f, v.asCheckFinding(ruleMissing))
+		c.missingCheckFinding = j.findings.emitFinding(check, c, f, spec.asCheckFinding(ruleMissing))
 	}
 }
 
@@ -246,17 +246,17 @@ func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
 	if f.Kind != fact.KindPre || f.CallKey.Id == "" {
 		return
 	}
-	sl := s.ensureGroup(f)
-	if sl.invokedEvent == "" {
-		sl.invokedEvent = cmp.Or(f.EventID, "?")
+	group := s.ensureGroup(f)
+	if group.invokedEvent == "" {
+		group.invokedEvent = cmp.Or(f.EventID, "?")
 		return
 	}
-	if sl.invokedEvent != f.EventID {
-		v := findingFrom(sl.invokedEvent, f.EventID)
-		if o := s.findInGroup(f.CallKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
-			v.withEventsOf(o)
+	if group.invokedEvent != f.EventID {
+		spec := findingFrom(group.invokedEvent, f.EventID)
+		if o := s.findInGroup(f.CallKey, group.invokedEvent, func(o *call) bool { return o.preEvent == group.invokedEvent }); o != nil {
+			spec.withEventsOf(o)
 		}
-		j.findings.reportRule(ruleReused, c, f, v.withCase(caseReusedOnce))
+		j.findings.reportRule(ruleReused, c, f, spec.withCase(caseReusedOnce))
 	}
 }
 

@@ -11,26 +11,26 @@ func (s *session) matchAnnouncement(f *fact.Fact) *call {
 	if c := s.callOfDecision(f.DecisionID); c != nil && c.group.key == f.CallKey && c.compareFact(f) != fact.ArgsDifferent {
 		return c
 	}
-	sl := s.findGroup(f)
-	if sl == nil {
+	group := s.findGroup(f)
+	if group == nil {
 		return nil
 	}
-	if c := matchOpenCall(sl, f); c != nil {
+	if c := matchOpenCall(group, f); c != nil {
 		return c
 	}
-	if c := sl.latestClosedLike(f, func(c *call) bool { return belongsToClosedCall(c, f) }); c != nil {
+	if c := group.latestClosedLike(f, func(c *call) bool { return belongsToClosedCall(c, f) }); c != nil {
 		return c
 	}
-	return findOvertakenCall(sl, f)
+	return findOvertakenCall(group, f)
 }
 
-func matchOpenCall(sl *callGroup, f *fact.Fact) *call {
-	for _, c := range sl.calls {
+func matchOpenCall(group *callGroup, f *fact.Fact) *call {
+	for _, c := range group.calls {
 		if c.isOpen() && c.hasEvent(f.EventID) && belongsByEvent(c, f) {
 			return c
 		}
 	}
-	for _, c := range sl.calls {
+	for _, c := range group.calls {
 		if c.isOpen() && c.compareFact(f) != fact.ArgsDifferent && belongsToOpenCall(c, f) {
 			return c
 		}
@@ -68,7 +68,7 @@ func belongsToClosedCall(c *call, f *fact.Fact) bool {
 	sameEvent := c.hasEvent(f.EventID)
 	switch f.Kind {
 	case fact.KindPre:
-		return c.isOtherView(f) || sameEvent && c.preEvent != f.EventID || !c.hasPre && (c.wasRefused() || c.closeReason == closedByError || f.CallKey.Id != "" && c.endedBefore(f))
+		return c.isOtherView(f) || sameEvent && c.preEvent != f.EventID || !c.hasPre && (c.closedByRefusal() || c.closeReason == closedByError || f.CallKey.Id != "" && c.endedBefore(f))
 	case fact.KindRequest:
 		return !c.hasRequest && (sameEvent || len(c.decisions) > 0 && !c.hasPre && f.EventID == "" || len(c.decisions) == 0 && f.CallKey.Id != "" && c.endedBefore(f))
 	default:
@@ -126,50 +126,50 @@ func (s *session) correlated(f *fact.Fact) *call {
 	if c := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.hasEvent(event) }); c != nil {
 		return c
 	}
-	sl := s.groups.get(fact.CallKeyOf("", f.Tool), fact.CallKeyOf("", f.Tool).Hash())
-	if sl == nil {
+	group := s.groups.get(fact.CallKeyOf("", f.Tool), fact.CallKeyOf("", f.Tool).Hash())
+	if group == nil {
 		return nil
 	}
 	only := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.thread.IsZero() }) == nil
-	return sl.latestClosed(func(c *call) bool {
+	return group.latestClosed(func(c *call) bool {
 		return c.awaitsCompletion() && (only && c.thread == thread || c.hasEvent(event))
 	})
 }
 
 // matchInGroup finds the call of a group that a completion ends. Where the id was used
 // for several tools, a call of the completion's own tool comes first.
-func matchInGroup(sl *callGroup, f *fact.Fact) *call {
-	if sl == nil {
+func matchInGroup(group *callGroup, f *fact.Fact) *call {
+	if group == nil {
 		return nil
 	}
-	if c := sl.oldestOpenOf(f.Tool); c != nil {
-		return preferDeniedCall(c, sl, f)
+	if c := group.oldestOpenOf(f.Tool); c != nil {
+		return preferDeniedCall(c, group, f)
 	}
-	if c := sl.oldestOpen(); c != nil {
-		if late := sl.latestClosed(func(o *call) bool { return o.awaitsCompletion() && o.tool == f.Tool && f.Tool != "" }); late != nil {
+	if c := group.oldestOpen(); c != nil {
+		if late := group.latestClosed(func(o *call) bool { return o.awaitsCompletion() && o.tool == f.Tool && f.Tool != "" }); late != nil {
 			return late
 		}
-		return preferDeniedCall(c, sl, f)
+		return preferDeniedCall(c, group, f)
 	}
-	if c := sl.latestClosedLike(f, func(c *call) bool { return c.awaitsCompletion() && c.compareFact(f) == fact.ArgsEqual }); c != nil {
+	if c := group.latestClosedLike(f, func(c *call) bool { return c.awaitsCompletion() && c.compareFact(f) == fact.ArgsEqual }); c != nil {
 		return c
 	}
-	if c := sl.latestClosed((*call).awaitsCompletion); c != nil {
+	if c := group.latestClosed((*call).awaitsCompletion); c != nil {
 		return c
 	}
-	return sl.latestClosed(func(c *call) bool { return c.isDenied() && (f.CallKey.Id == "" || c.endedIn.has(f.Protocol)) })
+	return group.latestClosed(func(c *call) bool { return c.effectivelyDenied() && (f.CallKey.Id == "" || c.endedIn.has(f.Protocol)) })
 }
 
 // preferDeniedCall names the execution of a denied call as what it is: it must not
 // hide behind an opened call of the same id with other arguments.
-func preferDeniedCall(armed *call, sl *callGroup, f *fact.Fact) *call {
-	if f.Effect == fact.NoEffect || armed.compareFact(f) != fact.ArgsDifferent {
-		return armed
+func preferDeniedCall(open *call, group *callGroup, f *fact.Fact) *call {
+	if f.Effect == fact.NoEffect || open.compareFact(f) != fact.ArgsDifferent {
+		return open
 	}
-	if c := sl.latestClosedLike(f, func(c *call) bool { return c.wasRefused() && !c.hasPost && c.compareFact(f) == fact.ArgsEqual }); c != nil {
+	if c := group.latestClosedLike(f, func(c *call) bool { return c.closedByRefusal() && !c.hasPost && c.compareFact(f) == fact.ArgsEqual }); c != nil {
 		return c
 	}
-	return armed
+	return open
 }
 
 // awaitsCompletion: closed without a Post event, which may still come.
@@ -177,17 +177,17 @@ func (c *call) awaitsCompletion() bool { return !c.hasPost && c.state != events.
 
 // isDenied: denied, and completed nonetheless before. Under an id, what another
 // protocol says of its end is the same completion: see repeated.
-func (c *call) isDenied() bool { return c.effectiveVerdict().verdict == events.Deny }
+func (c *call) effectivelyDenied() bool { return c.effectiveVerdict().verdict == events.Deny }
 
 // findRepeatedCompletion gives the call with a completion that is said again by one for which
 // nothing is left: another content under the same event id, which is a finding
 // already, or the other protocol's view of the same completion.
 func (s *session) findRepeatedCompletion(f *fact.Fact) *call {
-	sl := s.findGroup(f)
-	if sl == nil || f.CallKey.Id == "" {
+	group := s.findGroup(f)
+	if group == nil || f.CallKey.Id == "" {
 		return nil
 	}
-	return sl.latestClosed(func(c *call) bool {
+	return group.latestClosed(func(c *call) bool {
 		return c.hasPost && (c.postProtocol != f.Protocol || (c.postEvent == f.EventID && f.EventID != ""))
 	})
 }
@@ -201,11 +201,11 @@ func (s *session) findRepeatedCompletion(f *fact.Fact) *call {
 // findOvertakenCall finds the call that a pre event or request should have been before: the
 // oldest one under its id, or of its tool and arguments where nothing has ids, that
 // ended without.
-func findOvertakenCall(sl *callGroup, f *fact.Fact) *call {
+func findOvertakenCall(group *callGroup, f *fact.Fact) *call {
 	if f.Kind != fact.KindPre && f.Kind != fact.KindRequest {
 		return nil
 	}
-	for _, c := range sl.calls {
+	for _, c := range group.calls {
 		if c.state == events.CallOrphaned && !c.expand().hasPre && c.endedBefore(f) && (f.CallKey.Id != "" || fact.CompareArguments(&c.executedArgs, &f.Args) != fact.ArgsDifferent) {
 			return c
 		}
@@ -231,11 +231,11 @@ func (c *call) endedBefore(f *fact.Fact) bool {
 // findUpdatedCall finds the call that a remark is about: by its id, by the event it
 // names, by the approval workflow.
 func (s *session) findUpdatedCall(f *fact.Fact) *call {
-	if sl := s.findGroup(f); sl != nil && f.CallKey.Id != "" {
-		if c := sl.oldestOpen(); c != nil {
+	if group := s.findGroup(f); group != nil && f.CallKey.Id != "" {
+		if c := group.oldestOpen(); c != nil {
 			return c
 		}
-		return sl.latestClosed((*call).awaitsCompletion)
+		return group.latestClosed((*call).awaitsCompletion)
 	}
 	for _, event := range append([]string{f.EventID}, f.RelatedEventIDs...) {
 		if c := s.findNamed(event, func(c *call) bool { return c.hasEvent(event) }); c != nil {
@@ -256,8 +256,8 @@ func (s *session) findRetriedCall(f *fact.Fact) *call {
 	if c := s.findNamedRetry(f); c != nil {
 		return c
 	}
-	sl := s.findGroup(f)
-	c := sl.latestClosedLike(f, func(c *call) bool { return c.state != events.CallOrphaned && c.compareFact(f) != fact.ArgsDifferent })
+	group := s.findGroup(f)
+	c := group.latestClosedLike(f, func(c *call) bool { return c.state != events.CallOrphaned && c.compareFact(f) != fact.ArgsDifferent })
 	if c == nil || (f.CallKey.Id == "" && c.compareFact(f) != fact.ArgsEqual) {
 		return nil
 	}
@@ -272,8 +272,8 @@ func (s *session) findNamedRetry(f *fact.Fact) *call {
 	if f.RetriedKey == (fact.CallKey{}) || f.RetriedKey == f.CallKey {
 		return nil
 	}
-	if sl := s.groups.get(f.RetriedKey, f.RetriedKey.Hash()); sl != nil && len(sl.calls) > 0 {
-		return sl.calls[len(sl.calls)-1].expand()
+	if group := s.groups.get(f.RetriedKey, f.RetriedKey.Hash()); group != nil && len(group.calls) > 0 {
+		return group.calls[len(group.calls)-1].expand()
 	}
 	return nil
 }

@@ -71,9 +71,9 @@ func (rs *receipts) checkReceiptUse(c *call, f *fact.Fact) {
 		rs.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(fact.BoundID(f.ReceiptDecisionID), "")))
 	}
 	if o := c.findReceiptUser(f); o != nil {
-		v := findingFrom(o.postEvent, f.EventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})
-		v.seqs = append(v.seqs, o.execSeq)
-		rs.findings.reportRule(ruleReceipt, c, f, v)
+		spec := findingFrom(o.postEvent, f.EventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})
+		spec.seqs = append(spec.seqs, o.execSeq)
+		rs.findings.reportRule(ruleReceipt, c, f, spec)
 	}
 }
 
@@ -95,12 +95,12 @@ func (rs *receipts) namesNothing(c *call, f *fact.Fact) bool {
 
 // findReceiptUser is the call that has used up what c runs on; nil if there is none.
 func (c *call) findReceiptUser(f *fact.Fact) *call {
-	st, s := c.effectiveVerdict(), c.session
+	verdict, s := c.effectiveVerdict(), c.session
 	switch {
-	case st.verdict != "" && !st.inherited, f.CallKey.Id == "" && !st.inherited:
+	case verdict.verdict != "" && !verdict.inherited, f.CallKey.Id == "" && !verdict.inherited:
 		return nil
-	case st.inherited:
-		if o := s.callOfDecision(st.decisionID()); o != nil && o != c && o.usedReceipt() {
+	case verdict.inherited:
+		if o := s.callOfDecision(verdict.decisionID()); o != nil && o != c && o.usedReceipt() {
 			return o
 		}
 		return nil
@@ -125,18 +125,18 @@ func (rs *receipts) judgeReference(c *call, f *fact.Fact) {
 	if len(c.decisions) == 0 && !rs.opts.RequireVerdict || len(c.decisions) >= maxCallDecisions || c.hasDecision(f.DecisionRef) {
 		return
 	}
-	v := findingFrom(c.firstEvent(), f.EventID)
+	spec := findingFrom(c.firstEvent(), f.EventID)
 	made, known := rs.holderOf(f.Key.Tenant, f.DecisionRef)
 	if o := c.session.callOfDecision(f.DecisionRef); o != nil && o != c || known && made != receiptHolder(f.Key, c.group.key) {
 		if (f.Kind != fact.KindPost || f.Effect == fact.NoEffect || !known) && c.claims.reportOnce(claimedApprovalKind) { // else it is receipt_reused
-			rs.findings.reportCheck("AH-C-104", c, f, v.withCase(caseNoDecision).withText("it names a decision on another call"))
+			rs.findings.reportCheck("AH-C-104", c, f, spec.withCase(caseNoDecision).withText("it names a decision on another call"))
 		}
 		return
 	}
 	if !c.claims.reportOnce(claimedApprovalKind) {
 		return
 	}
-	id := rs.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoDecision).withText("it names a decision that is not on record"))
+	id := rs.findings.reportCheck("AH-C-105", c, f, spec.withCase(caseNoDecision).withText("it names a decision that is not on record"))
 	c.addRetractable(referenceRetraction+f.DecisionRef, id)
 }
 

@@ -50,24 +50,24 @@ func (s *session) findGroup(f *fact.Fact) *callGroup {
 
 // ensureGroup finds the group of a fact's call, or makes it.
 func (s *session) ensureGroup(f *fact.Fact) *callGroup {
-	if sl := s.findGroup(f); sl != nil {
-		return sl
+	if group := s.findGroup(f); group != nil {
+		return group
 	}
 	if s.groups.len() >= s.calls.opts.MaxIDsPerSession {
 		s.forgetGroup()
 	}
 	s.calls.countIDs(s, 1)
-	sl := newCallGroup(f.CallKey, int(s.occurrenceFloor))
-	s.groups.add(sl, f.CallKeyHash())
-	f.Found = sl
-	return sl
+	group := newCallGroup(f.CallKey, int(s.occurrenceFloor))
+	s.groups.add(group, f.CallKeyHash())
+	f.Found = group
+	return group
 }
 
 // forgetGroup drops the oldest id that no remembered call has. There is one:
 // more ids are kept than calls.
 func (s *session) forgetGroup() {
-	if sl := s.groups.dropEmpty(); sl != nil {
-		s.occurrenceFloor = max(s.occurrenceFloor, int32(sl.count))
+	if group := s.groups.dropEmpty(); group != nil {
+		s.occurrenceFloor = max(s.occurrenceFloor, int32(group.count))
 		s.calls.countIDs(s, -1)
 	}
 }
@@ -88,8 +88,8 @@ func (s *session) callOfDecision(id string) *call {
 // highestOccurrence is the highest occurrence of any id of the session.
 func (s *session) highestOccurrence() int {
 	n := int(s.occurrenceFloor)
-	for _, sl := range s.groups.list {
-		n = max(n, sl.count)
+	for _, group := range s.groups.list {
+		n = max(n, group.count)
 	}
 	return n
 }
@@ -215,9 +215,9 @@ func newCallGroup(k fact.CallKey, count int) *callGroup {
 	return &made.callGroup
 }
 
-func (s *callGroup) openCalls() []*call {
+func (g *callGroup) openCalls() []*call {
 	var open []*call
-	for _, c := range s.calls {
+	for _, c := range g.calls {
 		if c.isOpen() {
 			open = append(open, c)
 		}
@@ -225,8 +225,8 @@ func (s *callGroup) openCalls() []*call {
 	return open
 }
 
-func (s *callGroup) oldestOpen() *call {
-	for _, c := range s.calls {
+func (g *callGroup) oldestOpen() *call {
+	for _, c := range g.calls {
 		if c.isOpen() {
 			return c
 		}
@@ -235,8 +235,8 @@ func (s *callGroup) oldestOpen() *call {
 }
 
 // oldestOpenOf is the oldest open call of a tool.
-func (s *callGroup) oldestOpenOf(tool string) *call {
-	for _, c := range s.calls {
+func (g *callGroup) oldestOpenOf(tool string) *call {
+	for _, c := range g.calls {
 		if c.isOpen() && c.tool == tool {
 			return c
 		}
@@ -245,9 +245,9 @@ func (s *callGroup) oldestOpenOf(tool string) *call {
 }
 
 // latestClosed is the youngest closed call that fits.
-func (s *callGroup) latestClosed(fits func(*call) bool) *call {
-	for i := len(s.calls) - 1; i >= 0; i-- {
-		if c := s.calls[i]; !c.isOpen() && fits(c.expand()) {
+func (g *callGroup) latestClosed(fits func(*call) bool) *call {
+	for i := len(g.calls) - 1; i >= 0; i-- {
+		if c := g.calls[i]; !c.isOpen() && fits(c.expand()) {
 			return c
 		}
 	}
@@ -256,9 +256,9 @@ func (s *callGroup) latestClosed(fits func(*call) bool) *call {
 
 // latestClosedLike is latestClosed for what fits no call with other arguments than a
 // fact's.
-func (s *callGroup) latestClosedLike(f *fact.Fact, fits func(*call) bool) *call {
-	for i := len(s.calls) - 1; i >= 0; i-- {
-		if c := s.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
+func (g *callGroup) latestClosedLike(f *fact.Fact, fits func(*call) bool) *call {
+	for i := len(g.calls) - 1; i >= 0; i-- {
+		if c := g.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
 			return c
 		}
 	}
@@ -272,61 +272,61 @@ type callGroups struct {
 	table  []uint64     // of places in list and one, once there are many
 }
 
-func (s *callGroups) len() int { return len(s.list) }
+func (gs *callGroups) len() int { return len(gs.list) }
 
 // get finds a group by its key and the hash of that.
-func (s *callGroups) get(k fact.CallKey, hash uint32) *callGroup {
-	if s.table == nil {
-		for i := len(s.hashes) - 1; i >= 0; i-- {
-			if s.hashes[i] == hash && s.list[i].key == k {
-				return s.list[i]
+func (gs *callGroups) get(k fact.CallKey, hash uint32) *callGroup {
+	if gs.table == nil {
+		for i := len(gs.hashes) - 1; i >= 0; i-- {
+			if gs.hashes[i] == hash && gs.list[i].key == k {
+				return gs.list[i]
 			}
 		}
 		return nil
 	}
-	mask := len(s.table) - 1
-	for at := int(hash) & mask; s.table[at] != 0; at = (at + 1) & mask {
-		if uint32(s.table[at]>>32) == hash {
-			if sl := s.list[uint32(s.table[at])-1]; sl.key == k {
-				return sl
+	mask := len(gs.table) - 1
+	for at := int(hash) & mask; gs.table[at] != 0; at = (at + 1) & mask {
+		if uint32(gs.table[at]>>32) == hash {
+			if group := gs.list[uint32(gs.table[at])-1]; group.key == k {
+				return group
 			}
 		}
 	}
 	return nil
 }
 
-func (s *callGroups) add(sl *callGroup, hash uint32) {
-	s.list, s.hashes = append(s.list, sl), append(s.hashes, hash)
-	switch n := len(s.list); {
+func (gs *callGroups) add(group *callGroup, hash uint32) {
+	gs.list, gs.hashes = append(gs.list, group), append(gs.hashes, hash)
+	switch n := len(gs.list); {
 	case n <= linearLimit:
-	case 2*n > len(s.table):
-		s.rebuildTable()
+	case 2*n > len(gs.table):
+		gs.rebuildTable()
 	default:
-		tables.InsertPosition(s.table, hash, uint32(n))
+		tables.InsertPosition(gs.table, hash, uint32(n))
 	}
 }
 
 // rebuildTable makes the table anew.
-func (s *callGroups) rebuildTable() {
+func (gs *callGroups) rebuildTable() {
 	size := tables.MinTableSize
-	for size < 4*len(s.list) {
+	for size < 4*len(gs.list) {
 		size *= 2
 	}
-	s.table = make([]uint64, size)
-	for i, hash := range s.hashes {
-		tables.InsertPosition(s.table, hash, uint32(i+1))
+	gs.table = make([]uint64, size)
+	for i, hash := range gs.hashes {
+		tables.InsertPosition(gs.table, hash, uint32(i+1))
 	}
 }
 
 // dropEmpty drops the oldest group that no remembered call has, and gives it.
-func (s *callGroups) dropEmpty() *callGroup {
-	for i, sl := range s.list {
-		if len(sl.calls) == 0 {
-			s.list, s.hashes = slices.Delete(s.list, i, i+1), slices.Delete(s.hashes, i, i+1)
-			if s.table != nil {
-				s.rebuildTable()
+func (gs *callGroups) dropEmpty() *callGroup {
+	for i, group := range gs.list {
+		if len(group.calls) == 0 {
+			gs.list, gs.hashes = slices.Delete(gs.list, i, i+1), slices.Delete(gs.hashes, i, i+1)
+			if gs.table != nil {
+				gs.rebuildTable()
 			}
-			return sl
+			return group
 		}
 	}
 	return nil
@@ -343,48 +343,48 @@ type decisionCall struct {
 	call *call
 }
 
-func (v *decisionIndex) len() int { return len(v.list) + len(v.byID) }
+func (x *decisionIndex) len() int { return len(x.list) + len(x.byID) }
 
-func (v *decisionIndex) get(id string) *call {
-	if v.byID != nil {
-		return v.byID[id]
+func (x *decisionIndex) get(id string) *call {
+	if x.byID != nil {
+		return x.byID[id]
 	}
-	for i := len(v.list) - 1; i >= 0; i-- {
-		if v.list[i].id == id {
-			return v.list[i].call
+	for i := len(x.list) - 1; i >= 0; i-- {
+		if x.list[i].id == id {
+			return x.list[i].call
 		}
 	}
 	return nil
 }
 
 // put notes a call under a decision under which none is noted.
-func (v *decisionIndex) put(id string, c *call) {
+func (x *decisionIndex) put(id string, c *call) {
 	switch {
-	case v.byID != nil:
-		v.byID[id] = c
-	case len(v.list) < linearLimit:
-		v.list = append(v.list, decisionCall{id, c})
+	case x.byID != nil:
+		x.byID[id] = c
+	case len(x.list) < linearLimit:
+		x.list = append(x.list, decisionCall{id, c})
 	default:
-		v.byID = make(map[string]*call, 2*linearLimit)
-		for _, d := range v.list {
-			v.byID[d.id] = d.call
+		x.byID = make(map[string]*call, 2*linearLimit)
+		for _, d := range x.list {
+			x.byID[d.id] = d.call
 		}
-		v.byID[id], v.list = c, nil
+		x.byID[id], x.list = c, nil
 	}
 }
 
-func (v *decisionIndex) remove(id string) {
-	delete(v.byID, id)
-	v.list = slices.DeleteFunc(v.list, func(d decisionCall) bool { return d.id == id })
+func (x *decisionIndex) remove(id string) {
+	delete(x.byID, id)
+	x.list = slices.DeleteFunc(x.list, func(d decisionCall) bool { return d.id == id })
 }
 
 // Pack gives the groups in order.
-func (s *callGroups) Pack() any { return &s.list }
+func (gs *callGroups) Pack() any { return &gs.list }
 
 // Unpack takes what Pack gave.
-func (s *callGroups) Unpack(form any) {
-	*s = callGroups{}
-	for _, sl := range *form.(*[]*callGroup) {
-		s.add(sl, sl.key.Hash())
+func (gs *callGroups) Unpack(form any) {
+	*gs = callGroups{}
+	for _, group := range *form.(*[]*callGroup) {
+		gs.add(group, group.key.Hash())
 	}
 }

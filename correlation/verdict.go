@@ -166,11 +166,11 @@ func (x *details) executionStart(f *fact.Fact) time.Time {
 
 // admissionStage says what is known of a call before it ran: only what a recorded allow
 // is about was admitted.
-func (x *details) admissionStage(st effectiveVerdict) string {
+func (x *details) admissionStage(verdict effectiveVerdict) string {
 	switch {
-	case st.recorded != nil && st.verdict == events.Allow:
+	case verdict.recorded != nil && verdict.verdict == events.Allow:
 		return "admitted"
-	case st.recorded != nil || x.hasRequest:
+	case verdict.recorded != nil || x.hasRequest:
 		return "requested"
 	}
 	return "announced"

@@ -150,8 +150,8 @@ func (ap *approvals) judgeWorkflowUse(c *call, f *fact.Fact, w *workflow) {
 		return
 	}
 	say := func(caseOf, what string) string {
-		v := findingFrom(w.event, f.EventID).withVerdict(effectiveVerdict{recorded: f.Decision}).withSeq(w.seq).withSeq(before)
-		return ap.findings.reportCheck("AH-C-104", c, f, v.withCase(caseOf).withText(what))
+		spec := findingFrom(w.event, f.EventID).withVerdict(effectiveVerdict{recorded: f.Decision}).withSeq(w.seq).withSeq(before)
+		return ap.findings.reportCheck("AH-C-104", c, f, spec.withCase(caseOf).withText(what))
 	}
 	if caseOf, what := w.callMismatch(c, f.Decision.ArgsDigest); caseOf != "" {
 		say(caseOf, what)

@@ -191,11 +191,11 @@ func (ms *Mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check
 	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
 	own, _ := aump.NormaliseHash(e.Hashes.Event)
 	behind := func(check, what string) {
-		b := fact.SingleEventFinding(check, what, f)
+		found := fact.SingleEventFinding(check, what, f)
 		if md.lastEvent != "" {
-			b.Events, b.Seqs = append([]string{md.lastEvent}, b.Events...), append([]uint64{md.lastSeq}, b.Seqs...)
+			found.Events, found.Seqs = append([]string{md.lastEvent}, found.Events...), append([]uint64{md.lastSeq}, found.Seqs...)
 		}
-		ms.findings.ReportSessionFinding(f, f.Origin, b)
+		ms.findings.ReportSessionFinding(f, f.Origin, found)
 	}
 	switch {
 	case e.Sequence < 1: // the schema says so

@@ -235,13 +235,13 @@ func schemaFindings(f *Fact, vs []schemas.Violation) []*catalogue.Finding {
 		if v.Check == "" || said[v.Check] || !implementedChecks[v.Check] {
 			continue
 		}
-		b := SingleEventFinding(v.Check, violationText(v), f)
+		found := SingleEventFinding(v.Check, violationText(v), f)
 		if warning {
-			b.Severity, b.Case = events.SeverityInfo, v.Keyword
+			found.Severity, found.Case = events.SeverityInfo, v.Keyword
 		} else {
 			said[v.Check] = true
 		}
-		notes = append(notes, b)
+		notes = append(notes, found)
 	}
 	return notes
 }

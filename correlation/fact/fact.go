@@ -323,11 +323,11 @@ func CallSum(k SourceSession, s CallKey, occurrence int) Sum {
 
 // SingleEventFinding is a finding that one event proves.
 func SingleEventFinding(check, what string, f *Fact) *catalogue.Finding {
-	b := &catalogue.Finding{Check: check, Text: what, Seqs: []uint64{f.Seq}, Call: f.CallID}
+	found := &catalogue.Finding{Check: check, Text: what, Seqs: []uint64{f.Seq}, Call: f.CallID}
 	if f.EventID != "" {
-		b.Events = []string{f.EventID}
+		found.Events = []string{f.EventID}
 	}
-	return b
+	return found
 }
 
 // ConfirmingMessage is where a question or its answer is on the log.
