@@ -10,59 +10,59 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// closeReason says what closed a call that has no Post event.
+// closeReason says what closed a call.
 type closeReason uint8
 
 const (
 	notClosed          closeReason = iota
 	closedByPost                   // a Post event: nothing more is expected
-	closedByDeny                   // a verdict
-	closedByStop                   // ToolUseBlocked, or a fail mode that denied
+	closedByDeny                   // a deny verdict
+	closedByStop                   // ToolUseBlocked, or a fail mode that denied the call
 	closedByError                  // ErrorOccurred
-	closedByDeadline               // it stayed open too long, or room was needed
+	closedByDeadline               // its deadline passed, or the correlator needed room
 	closedBySessionEnd             // its session ended first
 )
 
-// call is one occurrence of a tool call: what is looked at of every one that is
-// remembered, and its details, which are packed while no message asks about a call
-// that is over. A caller that finds a call that may be over has to unfold it.
+// call is one occurrence of a tool call. The fields of call itself are always readable. The
+// details of a closed call may be compacted: a caller that finds a call which may be closed
+// must call expand before it reads them.
 type call struct {
 	session          *session
 	group            *callGroup
 	occurrence       int
-	order            uint64   // in which calls were opened, over all sessions
-	cachedIDSum      fact.Sum // of what makes its call_id, once that was needed
+	order            uint64   // the position among all calls opened, over all sessions
+	cachedIDSum      fact.Sum // the sum behind its call_id; zero until idSum computes it
 	retriedCall      *call    // the call that this one tries again
 	state            events.CallState
 	closeReason      closeReason
-	summary          callSummary // of what is packed
-	differencesBytes int         // of Options.MaxArgsBytes, that its differences take
+	summary          callSummary // of compacted details
+	differencesBytes int         // the part of Options.MaxArgsBytes that its differences take
 
 	*details
-	compacted string // the details, if those are nil
+	compacted string // the compacted details; valid if details is nil
 }
 
-// details are what is known of a call beside its place.
+// details are what the engine knows of a call beside its identity.
 type details struct {
 	publicDetails
 
-	args          fact.Arguments // the request's, else the pre event's
+	args          fact.Arguments // of the request; without a request, of the pre event
 	executedArgs  fact.Arguments
-	targetSum     fact.Sum // what it is done to: see targetOf; zero if that is not known
+	targetSum     fact.Sum // the resource that it acts on (see targetOf in package agenthook); zero if it is not known
 	canonicalTool string   // its tool's name in the action-governance profile; "" if it has none
-	nameRank      int      // how good the source of its names is
+	nameRank      int      // the rank of the source of its names (sourceRanks)
 
 	hasRequest, hasPre, hasPost bool
 	failOpen                    bool
-	needsHuman                  bool // a person has to approve it
+	needsHuman                  bool // a person must approve it
 	replaced                    bool // another call uses the approval that it waited for
 	preProtocol                 string
 	preAt                       time.Time
 	preEvent, requestEvent      string
 	postEvent, postProtocol     string
 	events                      []string // ids of requests and pre events
-	decisionIDs                 []string // decision ids under which the session finds it
-	frameSum                    fact.Sum // of the first of its events
+	decisionIDs                 []string // decision ids that lead to it in the session's decisionIndex
+	frameSum                    fact.Sum // of its first event
 	frameEvent                  string
 	frameKind                   fact.Kind
 
@@ -70,31 +70,31 @@ type details struct {
 
 	decisions       []fact.RecordedVerdict
 	verdictClaim    fact.VerdictClaim
-	pendingApproval *fact.Approval // the approval that is waited for, as the pre event says
-	eventApproval   *fact.Approval // what an event said of it since
+	pendingApproval *fact.Approval // the pending approval, as the pre event says
+	eventApproval   *fact.Approval // the latest word of an event on that approval
 
 	missingFinding string // finding_id of its missing_completion, "" if none stands
-	// missingCheckFinding is the finding_id of the same under the protocol's check.
+	// missingCheckFinding is the finding_id of the same finding under the protocol's check.
 	missingCheckFinding string
-	invokedAt           time.Time // by an announcement that says that the call begins, in that event's time
+	invokedAt           time.Time // when an announcement says that the call begins, by that event's clock
 	invokedEvent        string
-	invokedSeq          uint64       // the place of that event in the log
-	retractable         []findingRef // that a late word may take back
-	earlierEndFinding   findingRef   // AH-C-083, by the id of the event that came first
-	endedAt             time.Time    // by its producer's clock, if no pre event or request had come; or stopped
+	invokedSeq          uint64       // the sequence of that event
+	retractable         []findingRef // findings that a late message may retract
+	earlierEndFinding   findingRef   // the AH-C-083 finding; its rule field holds the id of the earlier event
+	endedAt             time.Time    // when it ended or was stopped, by its producer's clock; set only if no announcement had come
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval
-	thread              fact.Sum     // see lineage.thread; of a call without an id
-	retriedKeySum       fact.Sum     // the group of the call that its events say it tries again; see callKeySum
+	thread              fact.Sum     // see LineageRefs.Thread; only set for a call without an id
+	retriedKeySum       fact.Sum     // the group of the call that it retries, as its events say; see callKeySum
 
-	handoffFinding handoffFinding // it came after a handoff of its agent
+	handoffFinding handoffFinding // the finding that its agent had handed over before
 
 	deadline     time.Time
 	lastEmitted  emittedState
 	recordCounts recordCounts
 }
 
-// publicDetails is what records show of the details.
+// publicDetails are the details that records show.
 type publicDetails struct {
 	protocol, tool, id, agent string
 
@@ -112,34 +112,34 @@ type publicDetails struct {
 	binding      string // see events.Call.Binding
 }
 
-// recordCounts counts the records of a call that were emitted, by state.
+// recordCounts has, for each state, how many records of a call were emitted.
 type recordCounts [len(callStates)]uint32
 
-// callStates are all states of a call, in the order of records.
+// callStates are all states of a call. The index of a state is its place in recordCounts.
 var callStates = [...]events.CallState{events.CallOpen, events.CallCompleted, events.CallFailed, events.CallDenied, events.CallAbandoned, events.CallOrphaned}
 
 func (r *recordCounts) isZero() bool { return *r == recordCounts{} }
 
-// add counts one more record of a state and gives how many there are.
+// add counts one more record of a state and returns the new count.
 func (r *recordCounts) add(s events.CallState) int {
 	i := slices.Index(callStates[:], s)
 	r[i]++
 	return int(r[i])
 }
 
-// emittedState is what the last record of a call said, to see whether a new one says
-// more.
+// emittedState is the content of the last record of a call. A new record is emitted only if it
+// says more.
 type emittedState struct {
 	state                             events.CallState
 	outcome, match, decision, verdict string
 	findings                          int
 	execSeq                           uint64
 	seenIn, endedIn                   protocolSet
-	retriedTo                         fact.Sum // the attempt after it
-	parentLinkRank                    int8     // the rank of what its session belongs to
+	retriedTo                         fact.Sum // the next attempt
+	parentLinkRank                    int8     // the rank of its session's parent link
 }
 
-// sourceRanks of facts as sources of a call's names and arguments.
+// sourceRanks rank the kinds of facts as sources of a call's names and arguments.
 var sourceRanks = [fact.KindCount]struct{ names, args int }{fact.KindDecision: {names: 1}, fact.KindRequest: {2, 2}, fact.KindPre: {3, 1}}
 
 func mergeText(to *string, from string, better bool) {
@@ -148,7 +148,7 @@ func mergeText(to *string, from string, better bool) {
 	}
 }
 
-// attachFact notes that a fact belongs to the call.
+// attachFact merges a fact into the call that it belongs to.
 func (c *call) attachFact(f *fact.Fact) {
 	c.mergeIdentity(f)
 	c.recordProtocol(f)
@@ -188,7 +188,7 @@ func (c *call) attachFact(f *fact.Fact) {
 	c.applyClaims(f)
 }
 
-// applyClaims takes what a fact says about verdict and approval.
+// applyClaims records what a fact claims about verdict and approval.
 func (c *call) applyClaims(f *fact.Fact) {
 	if f.VerdictClaim.Verdict != "" {
 		c.verdictClaim = f.VerdictClaim
@@ -236,7 +236,7 @@ func (c *call) addEventID(f *fact.Fact) {
 	}
 }
 
-// hasEvent reports whether a request or pre event with this id belongs to the call.
+// hasEvent reports whether a request, a pre event or a decision of the call has this event id.
 func (x *details) hasEvent(eventID string) bool {
 	for _, e := range x.events {
 		if e == eventID && eventID != "" {
@@ -262,7 +262,7 @@ func (c *call) addStep(s step, f *fact.Fact) {
 
 func (c *call) isOpen() bool { return c.state == events.CallOpen }
 
-// compareFact reports whether a fact is about the same tool and arguments as the call.
+// compareFact compares the tool and the arguments of a fact with those of the call.
 func (x *details) compareFact(f *fact.Fact) fact.Comparison {
 	if x.tool != "" && f.Tool != "" && x.tool != f.Tool {
 		return fact.ArgsDifferent
@@ -281,7 +281,7 @@ func (x *details) compareFact(f *fact.Fact) fact.Comparison {
 
 func (c *call) hasWeakScope() bool { return c.session.Key.Session == noSession }
 
-// currentState is what a record would say, by the verdict that stands.
+// currentState is the content of the record that would be emitted now.
 func (c *call) currentState(verdict *effectiveVerdict) emittedState {
 	e := emittedState{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seenIn: c.seenIn, endedIn: c.endedIn, retriedTo: c.retryChain.to,
 		parentLinkRank: max(c.session.parentLinkRank, c.lastEmitted.parentLinkRank)}
@@ -291,8 +291,9 @@ func (c *call) currentState(verdict *effectiveVerdict) emittedState {
 	return e
 }
 
-// recordConfirmation notes them where they belong by the log's order: both come before the
-// invocation, which shows which call they were about.
+// recordConfirmation inserts the confirmation's question and answer into the timeline, in log
+// order. Both come before the invocation, and only the invocation shows which call they are
+// about.
 func (x *details) recordConfirmation(f *fact.Fact) {
 	if f.Confirmation == nil {
 		return
@@ -315,7 +316,7 @@ func (x *details) recordConfirmation(f *fact.Fact) {
 	}
 }
 
-// timelineSeqs are those of all that is known of the call.
+// timelineSeqs are the sequences of all timeline entries.
 func (x *details) timelineSeqs() []uint64 {
 	var list []uint64
 	for _, s := range x.timeline {
@@ -326,8 +327,7 @@ func (x *details) timelineSeqs() []uint64 {
 	return list
 }
 
-// eventSeqs are the sequences of events that belong to the call, as far as it
-// remembers them.
+// eventSeqs are the sequences of the given events that are in the call's timeline.
 func (x *details) eventSeqs(ids []string) (list []uint64) {
 	for _, id := range ids {
 		i := slices.IndexFunc(x.timeline, func(e timelineEntry) bool { return e.eventID == id })
@@ -338,19 +338,19 @@ func (x *details) eventSeqs(ids []string) (list []uint64) {
 	return list
 }
 
-// callID is the same for the same call in every replay.
+// callID is the call_id. Every replay gives the same.
 func (c *call) callID() string {
 	var room [callIDSize]byte
 	h := c.idSum()
 	return string(appendCallID(room[:0], &h))
 }
 
-// callIDSize is how long a call_id is.
+// callIDSize is the length of a call_id.
 const callIDSize = len(callIDPrefix) + 2*len(fact.Sum{})
 
 const callIDPrefix = "call_"
 
-// idSum gives what the call_id is made of.
+// idSum is the sum that the call_id is made of.
 func (c *call) idSum() fact.Sum {
 	if c.cachedIDSum == (fact.Sum{}) {
 		c.cachedIDSum = fact.CallSum(c.session.Key, c.group.key, c.occurrence)
@@ -360,7 +360,7 @@ func (c *call) idSum() fact.Sum {
 
 func appendCallID(b []byte, h *fact.Sum) []byte { return appendHex(append(b, callIDPrefix...), h) }
 
-// recordTimes notes what a fact claims; the first word on each counts.
+// recordTimes records the times that a fact claims. The first claim of each time counts.
 func (x *details) recordTimes(f *fact.Fact) {
 	if f.Kind == fact.KindPost {
 		mergeTime(&x.claimedTimes.StartedAt, f.StartedAt)
@@ -386,15 +386,15 @@ const (
 	stepInvoked
 	stepCompleted
 	stepClosed
-	stepTraced // a trace event
-	stepAsked  // a reviewer has to agree
+	stepTraced // by a trace event
+	stepAsked  // a reviewer was asked
 	stepApproved
 	stepRefused
 	stepCancelled
 	stepExpired
 )
 
-// stepNames are how records name them (events.TimelineEntry).
+// stepNames are the names of steps in records (events.TimelineEntry).
 var stepNames = [...]string{
 	stepRequested: "requested", stepDecided: "decided", stepInvoked: "invoked", stepCompleted: "completed", stepClosed: "closed", stepTraced: "traced",
 	stepAsked: "asked", stepApproved: "approved", stepRefused: "refused", stepCancelled: "cancelled", stepExpired: "expired",
@@ -403,10 +403,10 @@ var stepNames = [...]string{
 // typicalSteps is how many steps most calls have.
 const typicalSteps = 4
 
-// timelineEntry is an events.TimelineEntry in less room: there are several of every call.
+// timelineEntry is a compact events.TimelineEntry: each call has several.
 type timelineEntry struct {
 	seq      uint64
-	second   int64 // of broker time
+	second   int64 // broker time
 	nanos    int32
 	step     step
 	eventID  string
@@ -419,15 +419,15 @@ func newTimelineEntry(s step, seq uint64, at time.Time, eventID, protocol string
 
 func (e *timelineEntry) brokerTime() time.Time { return time.Unix(e.second, int64(e.nanos)).UTC() }
 
-// protocolSet says in which protocols something was seen.
+// protocolSet is a set of protocols.
 //
-// A publisher may tell of one call in several protocols: one calls it a hook,
-// one a tool call, and the decision on it may have been made in a third. It is one
-// call, and one record says all of it, if tenant, source, session and a
-// tool_call_id that is not empty are the same, to the byte, and so is the tool
-// where both name one; arguments must not contradict each other. It is never one
-// call across tenants, publishers or sessions, nor by time, tool or arguments
-// alone: what has no id is paired within its own protocol.
+// A publisher may report one call in several protocols: as a hook in one, as a tool call in
+// another, with a decision made in a third. Such reports are one call with one record if
+// tenant, source, session and a non-empty tool_call_id are equal byte by byte, if the tool is
+// equal where both name one, and if the arguments do not contradict each other. Reports of
+// different tenants, publishers or sessions are never one call. Equal times, tools or
+// arguments alone do not make reports one call: a call without an id is paired within its own
+// protocol.
 type protocolSet uint8
 
 func protocolBit(name string) protocolSet {
@@ -441,7 +441,7 @@ func protocolBit(name string) protocolSet {
 
 func (p protocolSet) has(name string) bool { return p&protocolBit(name) != 0 }
 
-// names are the protocols, nil if there is but one.
+// names are the protocols of the set; nil if there are fewer than two.
 func (p protocolSet) names() []string {
 	if bits.OnesCount8(uint8(p)) < 2 {
 		return nil
@@ -455,11 +455,10 @@ func (p protocolSet) names() []string {
 	return list
 }
 
-// protocolViews are the protocols in which a call was announced, ended, and heard of at
-// all.
+// protocolViews are the protocols that announced a call, ended it, and mentioned it at all.
 type protocolViews struct {
 	announcedIn, endedIn, seenIn protocolSet
-	maxEffect                    fact.Effect // the most that any of its ends says
+	maxEffect                    fact.Effect // the strongest effect that any of its ends reports
 }
 
 func (x *details) recordProtocol(f *fact.Fact) {
@@ -474,18 +473,18 @@ func (x *details) recordProtocol(f *fact.Fact) {
 	}
 }
 
-// isOtherView reports whether an announcement that fits a call is the other
-// protocol's of one that is over already.
+// isOtherView reports whether an announcement is another protocol's view of a call that was
+// announced before.
 func (x *details) isOtherView(f *fact.Fact) bool {
 	return f.Kind == fact.KindPre && f.CallKey.Id != "" && x.hasPre && !x.announcedIn.has(f.Protocol)
 }
 
-// wasRefused reports whether the call was closed by a deny.
+// closedByRefusal reports whether a deny or a stop closed the call.
 func (c *call) closedByRefusal() bool {
 	return c.closeReason == closedByDeny || c.closeReason == closedByStop
 }
 
-// firstEvent is the event that announced the call.
+// firstEvent is the id of the event that announced the call.
 func (x *details) firstEvent() string {
 	return cmp.Or(x.preEvent, cmp.Or(x.requestEvent, x.decisionEvent()))
 }
@@ -499,8 +498,8 @@ func (x *details) decisionEvent() string {
 	return ""
 }
 
-// firstOwnSeq is the sequence of the first of a call's own messages; 0 if there is
-// none. What a user was asked before it is not the call's.
+// firstOwnSeq is the sequence of the call's first own message; 0 if it has none. Questions to
+// a user and their answers are not the call's own.
 func (x *details) firstOwnSeq() uint64 {
 	for _, e := range x.timeline {
 		if e.step != stepAsked && e.step != stepApproved {
@@ -514,10 +513,10 @@ func (x *details) hasStep(s step) bool {
 	return slices.ContainsFunc(x.timeline, func(e timelineEntry) bool { return e.step == s })
 }
 
-// retryChain is a call's place among the attempts at the same thing.
+// retryChain is a call's place among the attempts at one action.
 type retryChain struct {
-	from, to fact.Sum // of the attempt before and of the last one after; zero if there is none
-	attempt  int32    // from 2; zero for the first one
+	from, to fact.Sum // the attempt before, and the latest attempt after; zero if there is none
+	attempt  int32    // 2 for the first retry and so on; zero for the first attempt
 }
 
 func callIDOf(s fact.Sum) string {
@@ -527,8 +526,8 @@ func callIDOf(s fact.Sum) string {
 	return hexID(callIDPrefix, s)
 }
 
-// announcingProtocol is the row of the protocol that announced a call; of one that was not
-// announced, that of the first fact about it.
+// announcingProtocol is the row of the protocol that announced the call. Without an
+// announcement it is the row of the first fact about the call.
 func (x *details) announcingProtocol() *protocolRow {
 	return rowOf(cmp.Or(x.preProtocol, x.protocol))
 }
@@ -549,8 +548,7 @@ func (c *call) recordCompletion(f *fact.Fact) {
 	}
 }
 
-// stateAfter is the state after a completion, by the protocol's own word; a word
-// that is not known completes the call.
+// stateAfter is the state of a call after a completion. An unknown outcome completes the call.
 func stateAfter(f *fact.Fact) events.CallState {
 	switch f.Outcome {
 	case "failed", "cancelled", "timed_out", "error", "timeout":
@@ -561,7 +559,7 @@ func stateAfter(f *fact.Fact) events.CallState {
 	return events.CallCompleted
 }
 
-// completionFact is the completion of a call, as a fact.
+// completionFact builds a fact from the recorded completion of a call.
 func (c *call) completionFact() *fact.Fact {
 	f := &fact.Fact{
 		Kind: fact.KindPost, Seq: c.execSeq, Protocol: c.postProtocol, Origin: *c.session.Origin, EventID: c.postEvent,

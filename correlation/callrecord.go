@@ -10,41 +10,41 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// callView is a call as it was when it was emitted: what its record is made of, once
-// the caller encodes it. It is never changed after it was made.
+// callView is a copy of a call at the time it was emitted. Its record is encoded from it
+// later. It does not change.
 type callView struct {
-	publicDetails // of its own
+	publicDetails // a copy
 	timelineRoom  [typicalSteps]timelineEntry
 
 	prefix       string // of its subject
 	origin       *fact.Origin
 	occurrence   int
 	state        events.CallState
-	idSum        fact.Sum // see call.sum
-	recordNumber int      // record of its state
+	idSum        fact.Sum // see call.idSum
+	recordNumber int      // which record of its state this is, from 1
 	parentLink   parentLink
 
-	// admittedDigest and executed are the digests of its arguments.
+	// admittedDigest and executedDigest are the digests of its arguments.
 	admittedDigest, executedDigest string
-	hasDecision                    bool // there is a recorded verdict
+	hasDecision                    bool // a verdict is recorded
 	decision                       string
 	decisionSeq                    uint64
-	decidedAt                      time.Time // zero if the verdict is another call's
+	decidedAt                      time.Time // zero if the verdict is inherited from another call
 	verdict                        events.Verdict
 }
 
-// callViewPool is memory for them.
+// callViewPool is the memory of call views. Released views are used again.
 type callViewPool struct {
-	chunk     []callView  // for several at a time
-	freeViews []*callView // that were used, and may be again
+	chunk     []callView  // allocated, not yet used
+	freeViews []*callView // released
 }
 
 const (
-	callViewsPerChunk = 4 // memory is made for
+	callViewsPerChunk = 4 // allocated at a time
 	maxFreeViews      = 1024
 )
 
-// release takes a view back.
+// release makes a view free for the next call.
 func (pool *callViewPool) release(v *callView) {
 	if len(pool.freeViews) < maxFreeViews {
 		pool.freeViews = append(pool.freeViews, v)
@@ -65,9 +65,9 @@ func (pool *callViewPool) next() *callView {
 	return one
 }
 
-// ReleaseOutput takes back what an output was to be encoded from, for outputs to come. A caller that
-// does so spares the garbage collector most of its work. The output is encoded or
-// will never be, and so is every copy of it; what was encoded stays good.
+// ReleaseOutput gives the memory of an output back to the Correlator. It is optional, and
+// spares the garbage collector most of its work. The caller MUST NOT encode the output, or a
+// copy of it, afterwards. An encoded Subject, ID and Body stay valid.
 func (c *Correlator) ReleaseOutput(o *Output) {
 	if o.call != nil {
 		c.engine.findings.release(o.call)
@@ -75,7 +75,7 @@ func (c *Correlator) ReleaseOutput(o *Output) {
 	o.call = nil
 }
 
-// fillFrom makes it the likeness of a call; st is the verdict that stands for it.
+// fillFrom copies a call into the view. verdict is the call's effective verdict.
 func (view *callView) fillFrom(c *call, verdict *effectiveVerdict, parents *lineage) {
 	view.publicDetails = c.publicDetails
 	view.timeline = append(view.timelineRoom[:0], c.timeline...)
@@ -101,11 +101,11 @@ func (view *callView) fillFrom(c *call, verdict *effectiveVerdict, parents *line
 	}
 }
 
-// callRecordBuffer is memory for a record while it is encoded.
+// callRecordBuffer is the memory of a record while it is encoded.
 type callRecordBuffer struct {
 	events.Call
 	durations events.CallDurations
-	micros    [3]int64 // of durations
+	micros    [3]int64 // the values that durations points to
 	parent    events.CallParent
 }
 
@@ -113,7 +113,7 @@ var recordBuffers = sync.Pool{New: func() any {
 	return &callRecordBuffer{Call: events.Call{Timeline: make([]events.TimelineEntry, 0, typicalSteps)}}
 }}
 
-// encode gives the record, where it belongs and its id.
+// encode returns the record, its subject and its id.
 func (view *callView) encode() (subject, id string, body []byte, err error) {
 	r := recordBuffers.Get().(*callRecordBuffer)
 	defer recordBuffers.Put(r)
@@ -127,7 +127,8 @@ func (view *callView) encode() (subject, id string, body []byte, err error) {
 	return both[:end], both[end:], body, err
 }
 
-// appendID appends the id of the record; it begins with the call's own.
+// appendID appends the id of the record: the call_id, the state, and a number from the second
+// record on.
 func (view *callView) appendID(b []byte) []byte {
 	b = append(append(appendCallID(b, &view.idSum), '-'), view.state...)
 	if view.recordNumber > 1 {
@@ -136,7 +137,7 @@ func (view *callView) appendID(b []byte) []byte {
 	return b
 }
 
-// fillFrom writes everything but the call_id.
+// fillFrom fills in everything but the call_id.
 func (r *callRecordBuffer) fillFrom(view *callView) {
 	r.Tenant, r.Source, r.Session = view.origin.Tenant, view.origin.Source, view.origin.Session
 	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = view.protocol, view.agent, view.id, view.occurrence, view.tool
@@ -155,7 +156,7 @@ func (r *callRecordBuffer) fillFrom(view *callView) {
 	r.fillTimeline(view)
 }
 
-// fillTimeline writes the timeline, which names a protocol only where it is another than
+// fillTimeline fills in the timeline. An entry names its protocol only where that differs from
 // the call's.
 func (r *callRecordBuffer) fillTimeline(view *callView) {
 	r.Timeline = r.Timeline[:0]
@@ -169,8 +170,8 @@ func (r *callRecordBuffer) fillTimeline(view *callView) {
 	}
 }
 
-// fillOptionalParts writes what there is of a record's durations, claims and parent. decided is
-// when the verdict that counts was recorded; zero if there is none.
+// fillOptionalParts fills in durations, claims and parent, as far as they are known. decided
+// is when the effective verdict was recorded; zero if there is none.
 func (r *callRecordBuffer) fillOptionalParts(view *callView, decided time.Time) {
 	r.Parent, r.Claimed, r.Durations = nil, nil, nil
 	if of := &view.parentLink; !of.isZero() {
@@ -189,10 +190,11 @@ func (r *callRecordBuffer) fillOptionalParts(view *callView, decided time.Time) 
 	}
 }
 
-// noTimeSpan is that no time is known to have passed.
+// noTimeSpan means that a duration is unknown.
 const noTimeSpan = -1
 
-// microsFrom is how much time passed if both ends are known, and in this order.
+// microsFrom is the time from one step to a later one. It is noTimeSpan if one of them is
+// unknown, or if to is before from.
 func microsFrom(from, to time.Time) int64 {
 	if from.IsZero() || to.IsZero() || to.Before(from) {
 		return noTimeSpan
@@ -200,8 +202,7 @@ func microsFrom(from, to time.Time) int64 {
 	return to.Sub(from).Microseconds()
 }
 
-// stepTimes are when the call was requested, when it started and when it ended; zero
-// where that is not known.
+// stepTimes are when the call was requested, started and ended; zero if unknown.
 func (k *publicDetails) stepTimes() (requested, started, completed time.Time) {
 	for i := range k.timeline {
 		switch e := &k.timeline[i]; e.step {
@@ -216,7 +217,7 @@ func (k *publicDetails) stepTimes() (requested, started, completed time.Time) {
 	return requested, started, completed
 }
 
-// keepFirstTime keeps the first of the times that were seen.
+// keepFirstTime sets to at its first call only.
 func keepFirstTime(to *time.Time, at time.Time) {
 	if to.IsZero() {
 		*to = at

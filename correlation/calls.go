@@ -9,30 +9,31 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// calls are the sessions and their calls: open ones, and closed ones that are remembered
-// for late events. Options bounds them; what is kept of forgotten ones is bounded by
-// maxTombstones and maxDenials.
+// calls holds the sessions and their calls: open calls, and closed calls for late events.
+// Options bounds them. maxTombstones and maxDenials bound what is kept of forgotten sessions
+// and calls.
 type calls struct {
-	opts          *engineOptions `snapshot:"-"` // given anew
+	opts          *engineOptions `snapshot:"-"` // not part of a snapshot
 	sessions      *tables.LRU[fact.SourceSession, *session]
-	tombstones    *tables.FIFO[fact.SourceSession, int] // the highest occurrence in forgotten sessions
-	denials       *tables.LRU[fact.Sum, *denial]        // of calls that are forgotten
-	lastCallOrder uint64                                // calls opened so far
+	tombstones    *tables.FIFO[fact.SourceSession, int] // the highest occurrence of each forgotten session
+	denials       *tables.LRU[fact.Sum, *denial]        // of forgotten calls
+	lastCallOrder uint64                                // the order of the call opened last
 	counts        callCounts
-	dirtyCalls    []*call      `snapshot:"-"` // calls that may be over and have details that are not compacted
-	codec         detailsCodec `snapshot:"-"` // of compacted calls
+	dirtyCalls    []*call      `snapshot:"-"` // calls that may be closed and whose details are expanded
+	codec         detailsCodec `snapshot:"-"` // reused for every call
 
-	// A restored snapshot reads the sessions before these parts, which refer to their calls.
+	// These parts refer to calls. They come after the sessions, which a restored snapshot must
+	// read first.
 	timers   *timers
 	findings *findings
 }
 
-// callCounts is what all sessions hold together.
+// callCounts are counts over all sessions.
 type callCounts struct {
 	open      int // open calls
-	calls     int // open calls and remembered ones
+	calls     int // open and remembered calls
 	ids       int // tool call ids with counted occurrences
-	argsBytes int // bytes of arguments and differences
+	argsBytes int // bytes of kept arguments and differences
 }
 
 func newCalls(t *timers, fs *findings) *calls {
@@ -44,19 +45,19 @@ func newCalls(t *timers, fs *findings) *calls {
 	}
 }
 
-// find gives a session without noting that it is active, nil if it is not known.
+// find returns a session, nil if it is unknown. The session's last activity does not change.
 func (cs *calls) find(key fact.SourceSession) *session {
 	s, _ := cs.sessions.Peek(key)
 	return s
 }
 
-// hasSession reports whether a session is known. hash is that of the key.
+// hasSession reports whether a session is known. hash is the hash of key.
 func (cs *calls) hasSession(key fact.SourceSession, hash uint32) bool {
 	_, known := cs.sessions.PeekHashed(key, hash)
 	return known
 }
 
-// touch gives a session and notes that it is active, nil if it is not known.
+// touch returns a session and sets its last activity; nil if it is unknown.
 func (cs *calls) touch(key fact.SourceSession) *session {
 	s, known := cs.sessions.Get(key)
 	if !known {
@@ -76,10 +77,10 @@ func (cs *calls) active(f *fact.Fact) *session {
 	return s
 }
 
-// isFull reports whether there is no room for one more session.
+// isFull reports whether a new session needs another one to be forgotten.
 func (cs *calls) isFull() bool { return cs.sessions.Len() >= cs.opts.MaxSessions }
 
-// exceeds reports whether there are more calls or ids than Options permits.
+// exceeds reports whether there are more calls, or more ids, than Options permits.
 func (cs *calls) exceeds(by tables.Measure) bool {
 	if by == tables.ByIDs {
 		return cs.counts.ids > cs.opts.MaxIDs
@@ -87,7 +88,7 @@ func (cs *calls) exceeds(by tables.Measure) bool {
 	return cs.counts.calls > cs.opts.MaxCalls
 }
 
-// addSession begins a session. rank is that of its parent link.
+// addSession adds a session. rank is the rank of its parent link.
 func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
 	floor, _ := cs.tombstones.Get(o.Key)
 	s := &session{calls: cs, Origin: o, occurrenceFloor: int32(floor), parentLinkRank: rank, lastActivity: cs.timers.CurrentActivity()}
@@ -95,15 +96,15 @@ func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
 	return s
 }
 
-// surplus is the session to forget for something of another one, which stays; nil if
-// there is none. See lru.surplus.
+// surplus is the session to forget for another one, which stays; nil if there is none. See
+// tables.LRU.Surplus.
 func (cs *calls) surplus(by tables.Measure, stays fact.SourceSession) *session {
 	s, _ := cs.sessions.Surplus(by, stays.Publisher().Holder(), stays)
 	return s
 }
 
-// popIdle gives the next session to forget because it has been idle for too long, nil if
-// there is none. A session with open calls stays, and is looked at after another day.
+// popIdle returns the next session that has been idle for too long, nil if there is none. A
+// session with open calls stays; it is looked at again after another day.
 func (cs *calls) popIdle() *session {
 	for {
 		s, found := cs.sessions.Oldest()
@@ -121,7 +122,7 @@ func (cs *calls) popIdle() *session {
 	}
 }
 
-// nextIdle is when the next session may have been idle for too long.
+// nextIdle lowers next to the time when the next session may have been idle for too long.
 func (cs *calls) nextIdle(next *eventtime.Earliest) {
 	if s, found := cs.sessions.Oldest(); found {
 		at, _ := cs.timers.CheckIdle(s.lastActivity, eventtime.SessionIdle)
@@ -136,8 +137,8 @@ func (cs *calls) addOpen(c *call) {
 	cs.counts.open++
 }
 
-// recount counts for every publisher what its sessions remember, in a restored table:
-// tables are read before what lies in them is.
+// recount rebuilds the shares of the publishers after a restore: the snapshot reads a table
+// before the sessions in it.
 func (cs *calls) recount() {
 	for _, s := range cs.sessions.All() {
 		cs.sessions.Count(s.share, tables.ByCalls, len(s.open)+len(s.closed))
@@ -145,20 +146,20 @@ func (cs *calls) recount() {
 	}
 }
 
-// held is how many sessions, open calls, calls and ids are remembered, and how many bytes
+// held returns how many sessions, open calls, calls and ids are remembered, and how many bytes
 // of arguments.
 func (cs *calls) held() (sessions, open, calls, ids, argsBytes int) {
 	n := &cs.counts
 	return cs.sessions.Len(), n.open, n.calls, n.ids, n.argsBytes
 }
 
-// callCount is how many calls are remembered, open ones included.
+// callCount is how many calls are remembered, including open ones.
 func (cs *calls) callCount() int { return cs.counts.calls }
 
 // openCount is how many calls are open.
 func (cs *calls) openCount() int { return cs.counts.open }
 
-// snapshotSize is what the calls and sessions take in a snapshot, in bytes.
+// snapshotSize estimates the bytes that calls and sessions take in a snapshot.
 func (cs *calls) snapshotSize() int {
 	return cs.counts.calls*callSize + cs.sessions.Len()*sessionSize
 }
@@ -178,8 +179,7 @@ func (cs *calls) forgetSession(s *session) {
 	cs.sessions.Remove(s.Key)
 }
 
-// countCalls and countIDs count what a session remembers, for all and for its
-// publisher.
+// countCalls and countIDs change the counts of all sessions and of the session's publisher.
 func (cs *calls) countCalls(s *session, n int) {
 	cs.counts.calls += n
 	cs.sessions.Count(s.share, tables.ByCalls, n)
@@ -190,8 +190,8 @@ func (cs *calls) countIDs(s *session, n int) {
 	cs.sessions.Count(s.share, tables.ByIDs, n)
 }
 
-// keepCallArgs counts the arguments that are kept for a call, and drops them if
-// there is no room; releaseArgs gives the room back.
+// keepCallArgs counts the call's arguments against Options.MaxArgsBytes, and drops them if
+// they do not fit. releaseCallArgs frees the bytes.
 func (cs *calls) keepCallArgs(c *call) {
 	size := len(c.args.Canonical)
 	if size > maxArgsPerCall || cs.counts.argsBytes+size > cs.opts.MaxArgsBytes {
@@ -206,7 +206,8 @@ func (cs *calls) releaseCallArgs(c *call) {
 	c.args.Canonical = nil
 }
 
-// newOccurrence makes the next call of a group, neither open nor remembered yet.
+// newOccurrence makes the next call of a group. The caller adds it to the open or closed
+// calls.
 func (cs *calls) newOccurrence(s *session, f *fact.Fact) *call {
 	group := s.ensureGroup(f)
 	group.count++
@@ -219,7 +220,7 @@ func (cs *calls) newOccurrence(s *session, f *fact.Fact) *call {
 	return c
 }
 
-// closeCall ends a call or changes how it ended.
+// closeCall closes a call, or changes how it was closed.
 func (cs *calls) closeCall(c *call, state events.CallState, why closeReason) {
 	wasOpen := c.isOpen()
 	c.session.sawDenial = c.session.sawDenial || why == closedByDeny || why == closedByStop
@@ -231,22 +232,21 @@ func (cs *calls) closeCall(c *call, state events.CallState, why closeReason) {
 	}
 }
 
-// A call that was denied may be forgotten before it runs: its session had to make
-// room, was idle for long, or closed very many calls since. What tells its execution
-// from one without a verdict is kept apart, in little room.
+// A denied call may be forgotten before it runs: its session made room, was idle, or closed
+// many calls since. Its denial is kept in a small table, so that its execution is still found
+// to be denied.
 
-// maxDenials bounds the denied calls that are forgotten but for their denial, over
-// all tenants, which share the places as they share those of sessions (about 250 B
-// each).
+// maxDenials bounds the denials of forgotten calls, over all tenants (about 250 B each).
+// Tenants share the table as they share the table of sessions.
 const maxDenials = 32_768
 
-// denial is what is kept of a call that was denied and never ran.
+// denial is the denial of a forgotten call that never ran.
 type denial struct {
 	key        fact.Sum
 	by         fact.SourceKey
 	occurrence int
 	decision   string // as shown; "" if only its publisher's events say that it was denied
-	seq        uint64 // of the decision, or of the event that says so
+	seq        uint64 // of the decision, or of the event that claims the denial
 	at         time.Time
 }
 
@@ -282,9 +282,9 @@ func (cs *calls) keepDenial(c *call) {
 	cs.denials.Add(d)
 }
 
-// recallDenied gives the denied call that a completion says ran, as far as its
-// denial was kept; nil if there is none. It is a call of the session again, and ran
-// under the occurrence that it was denied as.
+// reopenDenied returns the denied call that a completion reports as run, if its denial was
+// kept; else nil. The call becomes one of its session again, under the occurrence that was
+// denied.
 func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
 	if f.Effect == fact.NoEffect || cs.denials.Len() == 0 {
 		return nil
@@ -309,8 +309,7 @@ func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
 	return c
 }
 
-// linkRetry links a call with the attempt before it. That one is emitted again if
-// it is over.
+// linkRetry links a call with the attempt before it, and emits that one again if it is closed.
 func (cs *calls) linkRetry(c, before *call) {
 	if before == c || c.retryChain.from != (fact.Sum{}) || before.order >= c.order {
 		return
@@ -320,8 +319,8 @@ func (cs *calls) linkRetry(c, before *call) {
 	cs.findings.emitCall(before)
 }
 
-// keepCallDifferences counts what a call's differences take for as long as it is
-// remembered, and drops them if there is no room.
+// keepCallDifferences counts the call's differences against Options.MaxArgsBytes while it is
+// remembered, and drops them if they do not fit.
 func (cs *calls) keepCallDifferences(c *call) {
 	size := 0
 	for _, d := range c.differences {
@@ -335,7 +334,7 @@ func (cs *calls) keepCallDifferences(c *call) {
 	cs.counts.argsBytes += size
 }
 
-// differenceSize is what a difference takes beside its pointer's text.
+// differenceSize is the size of a difference without its pointer's text.
 const differenceSize = 32
 
 func (cs *calls) releaseCallDifferences(c *call) {

@@ -7,19 +7,18 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// A call that is over is remembered for what may come late, and usually nothing
-// does. Its details are compacted into one text then, about a fifth of their size
-// and nothing for the garbage collector to look into, and expanded when a message
-// asks. What is kept of them beside that, the summary, tells most messages that
-// ask that the call is not the one they look for.
+// A closed call is remembered for late messages, and most calls get none. Its details are
+// compacted into one string: about a fifth of their size, and nothing for the garbage
+// collector to scan. The engine expands them when it needs them. The summary, which is not
+// compacted, shows for most messages that the call is not the one they are about.
 
-// callSummary is what a compacted call can be asked without expanding it. What it says of
-// a call that is not compacted is not up to date.
+// callSummary answers questions about a compacted call without expanding it. It is not up to
+// date while the call is expanded.
 type callSummary struct {
-	nameFilter uint64 // a Bloom filter of the events and the workflow that it goes by
-	argsPrefix uint64 // the beginning of its arguments' SHA-256
-	exactArgs  bool   // that tells it from calls with other arguments
-	denied     bool   // its own verdict is deny
+	nameFilter uint64 // a Bloom filter of the call's event ids and workflow
+	argsPrefix uint64 // the first 8 bytes of the SHA-256 of its arguments
+	exactArgs  bool   // argsPrefix tells it from calls with other arguments
+	denied     bool   // its direct verdict is deny
 }
 
 func summaryOf(c *call) callSummary {
@@ -37,8 +36,7 @@ func summaryOf(c *call) callSummary {
 	return o
 }
 
-// nameFilterBits are the bits of a name in the filter. A filter that lets too much
-// through costs time only.
+// nameFilterBits are the bits of a name in the filter. A false match only costs time.
 func nameFilterBits(name string) uint64 {
 	if name == "" {
 		return 0
@@ -50,19 +48,19 @@ func nameFilterBits(name string) uint64 {
 	return 1<<(h>>58) | 1<<(h>>52&63)
 }
 
-// hasOtherArguments tells that a call that is over has other arguments than a fact, if that
-// can be said without expanding it.
+// hasOtherArguments reports whether the summary of a compacted call shows that its arguments
+// differ from a fact's. False means that the call must be expanded to know.
 func (c *call) hasOtherArguments(f *fact.Fact) bool {
 	return c.details == nil && c.summary.exactArgs && f.Args.Known && f.Args.DecisionDigest == "" && len(f.Args.RedactedPaths) == 0 &&
 		f.Args.SumPrefix() != c.summary.argsPrefix
 }
 
-// mayHaveName tells that a call may go by a name.
+// mayHaveName reports whether the call may have a name with these filter bits.
 func (c *call) mayHaveName(bits uint64) bool {
 	return c.details != nil || c.summary.nameFilter&bits == bits
 }
 
-// wasDenied reports whether the verdict for this very call is deny.
+// directlyDenied reports whether the direct verdict of the call is deny.
 func (c *call) directlyDenied() bool {
 	if c.details == nil {
 		return c.summary.denied
@@ -70,7 +68,7 @@ func (c *call) directlyDenied() bool {
 	return c.directVerdict().verdict == events.Deny
 }
 
-// expand makes a call's details accessible, until the message is through at least.
+// expand makes a call's details readable, at least until the current message is applied.
 func (c *call) expand() *call {
 	if c == nil || c.details != nil {
 		return c
@@ -83,18 +81,18 @@ func (c *call) expand() *call {
 	return c
 }
 
-// compactBatch is how many calls are compacted one after the other: a processor that
-// has just done it does it again in less time.
+// compactBatch is how many calls are compacted at a time. A batch is faster than single calls,
+// as the code and its data stay in the processor's caches.
 const compactBatch = 64
 
-// compactIfMany compacts calls when there are enough for it to be fast; see compactBatch.
+// compactIfMany compacts calls once a batch has gathered.
 func (cs *calls) compactIfMany() {
 	if len(cs.dirtyCalls) >= compactBatch {
 		cs.compactCalls()
 	}
 }
 
-// compactCalls packs the details of the calls that are over.
+// compactCalls compacts the details of closed calls.
 func (cs *calls) compactCalls() {
 	for i, c := range cs.dirtyCalls {
 		if cs.dirtyCalls[i] = nil; c.isOpen() || c.details == nil {
@@ -111,7 +109,8 @@ func (cs *calls) compactCalls() {
 	cs.dirtyCalls = cs.dirtyCalls[:0]
 }
 
-// compactedDecisionIDs are a call's joins.
+// compactedDecisionIDs are a call's decisionIDs. They are the first field of the compacted
+// form, so a compacted call is not expanded for them.
 func (c *call) compactedDecisionIDs() []string {
 	if c.details != nil {
 		return c.decisionIDs
@@ -123,14 +122,14 @@ func (c *call) compactedDecisionIDs() []string {
 	return joins
 }
 
-// codedWords are texts that most calls have, by the code that wordCode gives them. The
-// first of them are the protocols: see protocolRow.wordCode.
+// codedWords are frequent texts; the code of a word is its index and one. The first codes are
+// the protocols': see protocolRow.wordCode.
 var codedWords = [...]string{
 	6: "allow", "ask", "defer", "deny", fact.StatusPending, fact.StatusApproved, fact.StatusConsumed,
 	"failed", "denied", "abandoned", "orphaned", matchEqual, matchDrift, matchInconclusive, "succeeded", "success", "error",
 }
 
-// wordCode is how a usual word is written; 0 if it is none.
+// wordCode is the code of a word, 0 if it has none.
 func wordCode(w string) byte {
 	switch w {
 	case "allow":
@@ -171,10 +170,10 @@ func wordCode(w string) byte {
 	return protocolWordCode(w)
 }
 
-// protocolWordCode is how a compacted call writes the name of a protocol; 0: in full.
+// protocolWordCode is the code of a protocol's name, 0 if it has none.
 func protocolWordCode(token string) byte { return rowOf(token).wordCode }
 
-// codeWord is a text that may be a usual one.
+// codeWord writes or reads a text that may have a code.
 func codeWord[T ~string](p *detailsCodec, s *T) {
 	t := string(*s)
 	if p.reading {

@@ -11,37 +11,35 @@ import (
 	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 )
 
-// ErrSnapshot says that a snapshot cannot be restored: another program or
-// configuration made it, or it is damaged. Nothing is lost with it but time: the
-// log can be replayed.
+// ErrSnapshot is the error for a snapshot that another program or configuration made, or that
+// is damaged. Only time is lost: the log can be replayed.
 var ErrSnapshot = errors.New("the snapshot cannot be used")
 
-// formatVersion is to be raised when the same state means something else than before, or
-// when calls are compacted otherwise. A state of another form is noticed by itself.
+// formatVersion must be raised when the meaning of the state changes, or the compacted form of
+// calls. configDigest notices any other change of the state's form.
 const formatVersion = 10
 
-// snapshotState is all that a Correlator knows of the log. What it was configured with
-// is no part of it, nor is a tenant's key or a session's.
+// snapshotState is the whole state of a Correlator. Its configuration and the keys of tenants
+// and sessions are not part of it.
 type snapshotState struct {
 	Engine  *engine
 	Keys    map[string]ed25519.PublicKey
 	Retired map[string]bool
 }
 
-// Snapshot writes down all that the Correlator knows, so that Restore makes one
-// that goes on as this one does. The same state gives the same bytes. It takes 0.4
-// to 0.9 s for every 100,000 calls that are remembered, and holds arguments of calls
-// in the clear: keep it like the log.
+// Snapshot encodes the whole state. Restore makes a Correlator of it that continues as this
+// one does. Equal states give equal bytes. It takes 0.4 to 0.9 s for every 100,000 remembered
+// calls. A snapshot holds arguments of calls in the clear: keep it like the log.
 func (c *Correlator) Snapshot() []byte {
 	b, _ := c.SnapshotUnlessStopped(nil)
 	return b
 }
 
-// SnapshotUnlessStopped is Snapshot for a caller that may have to do something else
-// meanwhile: stop, which may be nil, is asked every few milliseconds, and once it
-// says yes there is none, which whole tells. The Correlator is the same either way.
+// SnapshotUnlessStopped is Snapshot for a caller that may have to interrupt it. stop, which
+// may be nil, is called every few milliseconds. Once it returns true, the encoding ends and
+// whole is false. The Correlator does not change in either case.
 func (c *Correlator) SnapshotUnlessStopped(stop func() bool) (b []byte, whole bool) {
-	if stop != nil && stop() { // before there is room for it, which takes its time, too
+	if stop != nil && stop() { // before the buffer is made, which takes time as well
 		return nil, false
 	}
 	c.engine.calls.compactCalls()
@@ -50,23 +48,23 @@ func (c *Correlator) SnapshotUnlessStopped(stop func() bool) (b []byte, whole bo
 	return b, err == nil
 }
 
-// What a call, a session and an event usually take in a snapshot, in bytes, with all
-// that is remembered of each. Too much costs nothing, for memory that is not touched
-// is none; too little has all of the snapshot copied when it is nearly done.
+// Typical sizes in a snapshot, in bytes: of a call, a session and an event id, with all that
+// belongs to them. A high estimate costs nothing, as untouched memory is not allocated. A low
+// one makes the buffer grow, which copies the snapshot when it is nearly done.
 const (
 	callSize    = 768
 	sessionSize = 512
 	eventSize   = 128
 )
 
-// snapshotSize is for a whole snapshot.
+// snapshotSize estimates the bytes of a whole snapshot.
 func (c *Correlator) snapshotSize() int {
 	return c.engine.calls.snapshotSize() + c.engine.history.idCount()*eventSize
 }
 
-// Restore makes a Correlator of a snapshot. The bytes must be those of Snapshot:
-// what could have been changed must be verified before. The options must be those
-// of the Correlator that it was made of.
+// Restore makes a Correlator from a snapshot. The caller MUST have verified that b is
+// unchanged since Snapshot returned it. The options MUST be those of the Correlator that made
+// it.
 func Restore(o Options, b []byte) (*Correlator, error) {
 	made := o.withDefaults().configDigest()
 	if len(b) < len(made) || [sha256.Size]byte(b) != made {
@@ -90,17 +88,17 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 	return c, nil
 }
 
-// recount counts again what a snapshot does not hold.
+// recount rebuilds the counts that a snapshot does not hold.
 func (e *engine) recount() {
 	e.calls.recount()
 	e.trackers.recount()
 }
 
-// configDigest tells snapshots of different forms and configurations apart.
+// configDigest differs between snapshots of different forms or configurations.
 func (o Options) configDigest() [sha256.Size]byte {
 	o.TenantKey, o.SessionSecret, o.KeyVoucher, o.RetireVoucher, o.Rules = nil, nil, nil, nil, nil
 	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", formatVersion, o, stateShape()))
 }
 
-// stateShape does not change while the program runs, and takes longer than a small snapshot.
+// stateShape is computed once: it is constant, and takes longer than a small snapshot.
 var stateShape = sync.OnceValue(func() string { return snapshot.Shape(reflect.TypeFor[snapshotState]()) })
