@@ -8,27 +8,27 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// What the copies of requests and the decisions on them say of admission itself:
-// the verdicts must be those that the requests allow.
+// The checks of admission itself: a decision must be one that its request permits, and must be
+// on the log before an event names it.
 
-// Bounds of what is remembered of requests and decisions (about 100 B each).
+// Bounds of the tables (about 100 B for each entry).
 const (
-	maxFlaggedRequests = 4096   // requests without their decision, which follows at once
-	maxNamedDecisions  = 65_536 // decisions that events name and that are not on the log yet
+	maxFlaggedRequests = 4096   // requests without a decision, which mostly follows at once
+	maxNamedDecisions  = 65_536 // decisions that are not on the log yet
 )
 
-// flaggedRequest is a request with a verdict that is awaited.
+// flaggedRequest is a request that does not permit every verdict, and has no decision yet.
 type flaggedRequest struct {
 	flags fact.RequestFlags
 	seq   uint64
 }
 
-// admissions are the requests and decisions that the log holds against each other.
+// admissions holds the requests and decisions that are still to be compared.
 type admissions struct {
 	findings        *findings
 	history         *history
 	flaggedRequests *tables.FIFO[fact.Sum, flaggedRequest] // by decision
-	namedDecisions  *tables.FIFO[fact.Sum, namedDecision]  // decisions that events named first
+	namedDecisions  *tables.FIFO[fact.Sum, namedDecision]  // decisions that events named before they were recorded
 }
 
 func newAdmissions(fs *findings, h *history) *admissions {
@@ -39,15 +39,14 @@ func newAdmissions(fs *findings, h *history) *admissions {
 	}
 }
 
-// recordFlaggedRequest records a request that does not allow every verdict.
+// recordFlaggedRequest records a request that does not permit every verdict.
 func (ad *admissions) recordFlaggedRequest(f *fact.Fact) {
 	if f.RequestFlags != 0 && f.DecisionID != "" {
 		ad.flaggedRequests.Put(f.OwnReceiptKey(), flaggedRequest{f.RequestFlags, f.Seq})
 	}
 }
 
-// checkAdmissionDecision holds a decision against its request and against what was on record
-// when the request came.
+// checkAdmissionDecision compares a decision with its request, and with the events before it.
 func (ad *admissions) checkAdmissionDecision(f *fact.Fact) {
 	if !rowOf(f.Protocol).rulesApprovals {
 		return
@@ -89,8 +88,8 @@ type namedDecision struct {
 	seq   uint64
 }
 
-// recordNamedDecision records that an event names a decision that is not on record: its
-// publisher was told of the verdict before.
+// recordNamedDecision records that an event names a decision that is not on record. Its
+// publisher knew the verdict before it was recorded.
 func (ad *admissions) recordNamedDecision(f *fact.Fact) {
 	if f.Kind == fact.KindRequest {
 		return
@@ -103,7 +102,7 @@ func (ad *admissions) recordNamedDecision(f *fact.Fact) {
 	}
 }
 
-// checkEarlyVerdict: a verdict was known before its record was on the log (AH-C-071).
+// checkEarlyVerdict reports a verdict that was known before it was recorded (AH-C-071).
 func (ad *admissions) checkEarlyVerdict(f *fact.Fact) {
 	n := ad.namedDecisions.Lookup(f.OwnReceiptKey())
 	if n == nil || f.DecisionID == "" {

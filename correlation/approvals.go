@@ -12,10 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// approvals are the approval workflows on record: the status of each, and what decisions
-// opened it for. Both are bounded by maxApprovals; the oldest are forgotten.
+// approvals holds the status of each approval workflow on record, and what decisions opened it
+// for. maxApprovals bounds both tables; the oldest entries are forgotten.
 type approvals struct {
-	opts      *engineOptions `snapshot:"-"` // given anew
+	opts      *engineOptions `snapshot:"-"` // not part of a snapshot
 	findings  *findings
 	statuses  *tables.FIFO[workflowKey, approvalStatus]
 	workflows *tables.FIFO[workflowKey, *workflow]
@@ -25,22 +25,21 @@ func newApprovals(fs *findings) *approvals {
 	return &approvals{findings: fs, statuses: tables.NewFIFO[workflowKey, approvalStatus](maxApprovals), workflows: tables.NewFIFO[workflowKey, *workflow](maxApprovals)}
 }
 
-// approvalStatus is where an approval workflow stands, and since when it does by
-// the broker's clock.
+// approvalStatus is the status of a workflow, and the broker's time since which it has that
+// status.
 type approvalStatus struct {
 	status string
 	at     time.Time
 }
 
-// recordApprovalStatus notes the status of an approval workflow.
+// recordApprovalStatus records the status of a workflow.
 func (ap *approvals) recordApprovalStatus(k workflowKey, status string, at time.Time) {
 	if w, known := ap.statuses.Get(k); !known || w.status != status {
 		ap.statuses.Put(k, approvalStatus{status, at})
 	}
 }
 
-// checkApprovalEvent compares what an event tells of an approval with its record
-// (AH-C-111).
+// checkApprovalEvent compares an approval event with the record of its workflow (AH-C-111).
 func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact.Fact) {
 	if f.Kind != fact.KindApproval || f.Approval.ValueOrZero().Workflow == "" {
 		return
@@ -51,16 +50,15 @@ func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact.Fact) {
 	}
 }
 
-// approvalSteps are what the acts on a workflow are to the calls that wait for
-// it. A vote that does not settle it is none, and what uses an approval up is the
-// decision.
+// approvalSteps maps the acts of approval records to timeline steps. A vote that does not
+// settle a workflow is no step. An approval is used up by a decision, which is a step of its
+// own.
 var approvalSteps = map[string]step{
 	"open": stepAsked, "join": stepAsked, "approve": stepApproved, "deny": stepRefused, "cancel": stepCancelled, "expire": stepExpired,
 }
 
-// recordApprovalStep notes a record of an approval in the timelines of the calls that it is
-// about. It is no news of them: what they come to shows in the decision that
-// follows.
+// recordApprovalStep adds a record of an approval to the timelines of its calls. It emits no
+// record of a call: the decision that follows will.
 func (cs *calls) recordApprovalStep(f *fact.Fact, a events.Approval) {
 	now := approvalSteps[a.Act]
 	s := cs.find(f.Key)
@@ -79,12 +77,11 @@ func (cs *calls) recordApprovalStep(f *fact.Fact, a events.Approval) {
 	}
 }
 
-// A call that needs a person's approval must not be allowed without one
-// (AH-C-042). What stands behind a recorded allow is on record, too; where there is
-// no recorded allow, and in recordings, which have no record of approvals, what the
-// call's events claim counts.
+// A call that needs a person's approval must not be allowed without one (AH-C-042). After a
+// recorded allow, the recorded approvals count. Without one, and in recordings, which have no
+// approval records, the claims of the call's events count.
 
-// checkAnnouncedApproval judges the announcement of a call.
+// checkAnnouncedApproval checks a call at its announcement.
 func (ap *approvals) checkAnnouncedApproval(c *call, f *fact.Fact) {
 	if f.Kind != fact.KindPre || !f.NeedsHuman || f.VerdictClaim.Verdict != events.Allow || f.Approval.HasStatus(fact.StatusApproved) || ap.isApprovedOnRecord(c) {
 		return
@@ -94,16 +91,16 @@ func (ap *approvals) checkAnnouncedApproval(c *call, f *fact.Fact) {
 	}
 }
 
-// checkExecutedApproval judges the execution of a call that had been allowed.
+// checkExecutedApproval checks the execution of an allowed call.
 func (ap *approvals) checkExecutedApproval(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	if c.needsHuman && !ap.opts.fromRecording && verdict.recorded != nil && !ap.isApprovedOnRecord(c) {
 		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withText("no approval is on record"))
 	}
 }
 
-// isApprovedOnRecord reports whether one of the recorded verdicts on a call rests on an
-// approval, or waited for one that was given since. A call without any is judged by
-// those on the one that it tries again.
+// isApprovedOnRecord reports whether an approval on record stands behind a decision on the
+// call, given before it or since. For a call without decisions, the decisions on the call that
+// it retries count.
 func (ap *approvals) isApprovedOnRecord(c *call) bool {
 	for depth := 0; len(c.decisions) == 0 && c.retriedCall != nil && depth < maxRetryChain; depth++ {
 		c = c.retriedCall.expand()
@@ -117,14 +114,14 @@ func (ap *approvals) isApprovedOnRecord(c *call) bool {
 	})
 }
 
-// isGranted reports whether an approval of a status was given.
+// isGranted reports whether the status means that the approval was given.
 func isGranted(status string) bool {
 	return status == fact.StatusApproved || status == fact.StatusConsumed
 }
 
-// checkIgnoredApproval: a request came when its approval had been on record for long, and
-// was told to wait for that very approval (AH-C-051). What is asked for again
-// while a reviewer decides may cross the decision.
+// checkIgnoredApproval reports a decision to wait for an approval that was on record well
+// before the request came (AH-C-051). A request that crosses the reviewer's decision is no
+// finding.
 func (ap *approvals) checkIgnoredApproval(f *fact.Fact) {
 	if !rowOf(f.Protocol).rulesApprovals {
 		return
@@ -139,9 +136,9 @@ func (ap *approvals) checkIgnoredApproval(f *fact.Fact) {
 	}
 }
 
-// judgeApprovalClaim compares the claimed approval with the workflows on record. A
-// workflow must be one that the call waits for or was allowed by (AH-C-104,
-// AH-C-105), and is approved when a decision or its own record says so (AH-C-105).
+// judgeApprovalClaim compares a claimed approval with the workflows on record. The call must
+// wait for the claimed workflow, or have been allowed by it (AH-C-104, AH-C-105). The workflow
+// is approved if a decision or its own record says so (AH-C-105).
 func (ap *approvals) judgeApprovalClaim(c *call, f *fact.Fact) {
 	a := c.claims.approval
 	if a == nil || len(c.decisions) == 0 && !ap.opts.RequireVerdict {
@@ -159,7 +156,7 @@ func (ap *approvals) judgeApprovalClaim(c *call, f *fact.Fact) {
 	}
 }
 
-// judgeStrangeWorkflow: the claimed workflow is none of the call's own.
+// judgeStrangeWorkflow judges a claimed workflow that is not the call's own.
 func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approval) {
 	w := ap.findWorkflow(c.session.Key.Tenant, a.Workflow)
 	spec := findingFrom(c.firstEvent(), f.EventID)
@@ -188,7 +185,7 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approva
 	}
 }
 
-// isWorkflowApproved reports whether the record of a workflow says that it was approved.
+// isWorkflowApproved reports whether the claimed workflow is approved on record.
 func (ap *approvals) isWorkflowApproved(tenant string, a *fact.Approval) bool {
 	recorded, _ := ap.statuses.Get(workflowKey{tenant, fact.SumOf(a.Workflow)})
 	if isGranted(recorded.status) {
@@ -198,8 +195,8 @@ func (ap *approvals) isWorkflowApproved(tenant string, a *fact.Approval) bool {
 	return w != nil && w.usedBy != 0
 }
 
-// checkUnnamedApproval: what ran after an approval must say which: the workflow and,
-// where a decision used it up, that decision (AH-C-081).
+// checkUnnamedApproval reports a completion after an approval that does not name its workflow,
+// or not the decision that used it up (AH-C-081).
 func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
 	if !rowOf(f.Protocol).rulesApprovals {
 		return
@@ -219,7 +216,7 @@ func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
 	}
 }
 
-// checkResumePolicy: a call that was put off must come back as its resume policy says
+// checkResumePolicy reports a deferred call that was not resumed as its resume policy says
 // (AH-C-106).
 func (ap *approvals) checkResumePolicy(c *call, f *fact.Fact) {
 	if f.Kind != fact.KindDecision || f.EventID == "" || !rowOf(f.Protocol).rulesApprovals {
@@ -245,8 +242,8 @@ const (
 	caseDeniedRan  = "ran"
 )
 
-// checkApprovalBypass: what waits for an approval, or was denied, must not be let through
-// under another id or another name (AH-C-077, H-09).
+// checkApprovalBypass reports a call that was allowed although the same call, under another id
+// or name, waits for an approval or was denied (AH-C-077, H-09).
 func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
 	if f.Kind == fact.KindRequest || f.Approval.HasStatus(fact.StatusApproved) {
 		return
@@ -254,7 +251,7 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
 	if (len(s.open) < 2 || !s.sawAsk) && !s.sawDenial {
 		return
 	}
-	// The verdict itself says when it rests on an approval, which it uses up.
+	// A verdict that rests on an approval says so, and uses it up.
 	if c.directVerdict().verdict != events.Allow || f.Decision != nil && (f.Decision.Approval.HasStatus(fact.StatusApproved) || f.Decision.Approval.HasStatus(fact.StatusConsumed)) {
 		return
 	}
@@ -274,8 +271,8 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
 	}
 }
 
-// checkDeniedBypass: what ran without a verdict had been denied under another id or
-// name.
+// checkDeniedBypass reports a call that ran without a verdict, and was denied under another id
+// or name.
 func (j *judge) checkDeniedBypass(c *call, f *fact.Fact) {
 	if !rowOf(f.Protocol).rulesApprovals {
 		return
@@ -286,7 +283,7 @@ func (j *judge) checkDeniedBypass(c *call, f *fact.Fact) {
 	}
 }
 
-// findDeniedEquivalent is the youngest call before c that is equivalent to it and was denied.
+// findDeniedEquivalent is the youngest denied call before c that is equivalent to it.
 func (s *session) findDeniedEquivalent(c *call) *call {
 	if !s.sawDenial {
 		return nil
@@ -295,7 +292,7 @@ func (s *session) findDeniedEquivalent(c *call) *call {
 		func(o *call) bool { return o.isEquivalent(c) })
 }
 
-// awaitsApproval reports whether a call still waits for an approval.
+// awaitsApproval reports whether the call still waits for an approval.
 func (c *call) awaitsApproval(record *approvals) bool {
 	verdict := c.effectiveVerdict()
 	if verdict.verdict != events.Ask && verdict.verdict != events.Defer {
@@ -307,25 +304,25 @@ func (c *call) awaitsApproval(record *approvals) bool {
 	return !c.eventApproval.HasStatus(fact.StatusApproved)
 }
 
-// hasOtherIdentity tells calls apart that go by different ids or tools.
+// hasOtherIdentity reports whether o is another call, under another id or with another tool.
 func (c *call) hasOtherIdentity(o *call) bool {
 	return c != o && (c.group != o.group || c.tool != o.tool)
 }
 
-// isEquivalent reports whether two calls under different ids or names are the same
-// tool with the same arguments (the strict key of H-09).
+// isEquivalent reports whether o has another id or name, and the same tool and arguments (the
+// strict key of H-09).
 func (c *call) isEquivalent(o *call) bool {
 	return c.hasOtherIdentity(o) && c.hasSameTool(o) && fact.CompareArguments(&c.args, &o.args) == fact.ArgsEqual
 }
 
-// hasSameTool: two names are one tool if its canonical name says so, or if they
-// differ in nothing but case and punctuation.
+// hasSameTool reports whether two tool names mean one tool: their canonical names are equal,
+// or they differ only in case and punctuation.
 func (x *details) hasSameTool(o *call) bool {
 	return x.tool == o.tool || (x.canonicalTool != "" && x.canonicalTool == o.canonicalTool) ||
 		(strings.EqualFold(x.tool, o.tool) || normaliseToolName(x.tool) == normaliseToolName(o.tool))
 }
 
-// normaliseToolName is a tool's name without what the same name may be written with.
+// normaliseToolName is a tool's name in lower case, without punctuation.
 func normaliseToolName(tool string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsNumber(r) {
@@ -335,8 +332,8 @@ func normaliseToolName(tool string) string {
 	}, tool)
 }
 
-// waitsForWorkflow reports whether a decision on the call, or on one that it tries again,
-// names a workflow.
+// waitsForWorkflow reports whether a decision on the call, or on a call that it retries, names
+// a workflow.
 func (c *call) waitsForWorkflow(workflow string) bool {
 	for depth := 0; c != nil && depth < maxRetryChain; depth++ {
 		if slices.ContainsFunc(c.expand().decisions, func(d fact.RecordedVerdict) bool { return d.Approval.ValueOrZero().Workflow == workflow }) {
@@ -347,8 +344,8 @@ func (c *call) waitsForWorkflow(workflow string) bool {
 	return false
 }
 
-// waitsForUnnamed reports whether the recorded verdict waits for an approval and does not
-// say for which, as the decisions of recordings may.
+// waitsForUnnamed reports whether the recorded verdict waits for an approval without naming a
+// workflow. Decisions in recordings may.
 func (x *details) waitsForUnnamed() bool {
 	d := x.lastDecision()
 	return d != nil && nativeVerdict(d.Verdict) == events.Ask && d.Approval.ValueOrZero().Workflow == ""
@@ -360,8 +357,8 @@ const (
 	caseNoDecision = "decision"
 )
 
-// missingRecordField says what the record of a resolved approval lacks (AH-C-108), "" if
-// nothing. Records that do not count their steps are not the admitter's.
+// missingRecordField is what the record of a resolved approval lacks (AH-C-108); "" if it is
+// complete. A record without a step number is not the admitter's.
 func missingRecordField(a events.Approval) string {
 	if a.Step == 0 || a.Refused != "" || (a.Status != fact.StatusApproved && a.Status != "denied") {
 		return ""
@@ -388,8 +385,8 @@ func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, 
 	}
 }
 
-// applyApproval takes an approval record. Approvals do not change what stands: an
-// approved call is decided again, and it is the decision that counts.
+// applyApproval applies an approval record. It changes no verdict: an approved call is decided
+// again, and that decision counts.
 func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
 	a, err := events.DecodeRecord[events.Approval](m.Body)
 	if err != nil {

@@ -5,22 +5,20 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// What a publisher's events say of a call's verdict and approval is a claim. It is
-// held against what is recorded, whether or not the call ran: the verdict at once,
-// the approval when the next decision is there or the call is over, as its record
-// may come until then. Without any record there is nothing to compare, except that
-// Options.RequireVerdict says that there must be one.
+// An event claims what the verdict and the approval of its call are. Claims are compared with
+// the record, whether or not the call ran: the verdict at once, the approval with the next
+// decision or at the end of the call, because its record may come until then. If nothing is
+// recorded, there is nothing to compare, unless Options.RequireVerdict demands a record.
 
-// callClaims is what the events of a call claim.
+// callClaims are the claims of a call's events.
 type callClaims struct {
 	verdict       fact.VerdictClaim
-	approval      *fact.Approval // nil: nothing
-	namesDecision bool           // the event with the approval says by which decision it was given
+	approval      *fact.Approval // nil if none is claimed
+	namesDecision bool           // the event that claims the approval names its decision
 	reported      claimKinds
 }
 
-// claimKinds are the kinds of claims that a finding was made of; one of each is
-// enough for a call.
+// claimKinds are the kinds of claims that were reported; each is reported once for a call.
 type claimKinds uint8
 
 const (
@@ -35,15 +33,16 @@ func (claims *callClaims) markReportedIf(is bool, kind claimKinds) {
 	}
 }
 
-// reportOnce reports whether a kind of claim is to be reported now.
+// reportOnce reports whether a kind of claim was not reported before, and marks it as
+// reported.
 func (claims *callClaims) reportOnce(kind claimKinds) bool {
 	before := claims.reported
 	claims.reported |= kind
 	return before&kind == 0
 }
 
-// recordClaims takes the claims of an event. Requests are no claims about what was
-// decided on them, and what stops a call claims no more than that.
+// recordClaims records the claims of an event. A request, and an event that stops a call,
+// claims nothing.
 func (claims *callClaims) recordClaims(f *fact.Fact) {
 	if f.Kind != fact.KindPre && f.Kind != fact.KindPost && f.Kind != fact.KindAdmissionReply {
 		return
@@ -56,7 +55,7 @@ func (claims *callClaims) recordClaims(f *fact.Fact) {
 	}
 }
 
-// judgeCallClaims holds what a call's events have claimed so far against the record.
+// judgeCallClaims compares a call's claims so far with the record.
 func (j *judge) judgeCallClaims(c *call, f *fact.Fact) {
 	if c.claims == (callClaims{}) || c.state == events.CallOrphaned {
 		return
@@ -71,8 +70,8 @@ func (j *judge) judgeCallClaims(c *call, f *fact.Fact) {
 	}
 }
 
-// judgeVerdictClaim compares the claimed verdict with the recorded one; a claim
-// may be stricter, never looser (AH-C-082).
+// judgeVerdictClaim compares the claimed verdict with the recorded one. A claim may be
+// stricter, never looser (AH-C-082).
 func (j *judge) judgeVerdictClaim(c *call, f *fact.Fact) {
 	said := c.claims.verdict
 	d := c.decisionFor(said.Seq)
@@ -86,8 +85,8 @@ func (j *judge) judgeVerdictClaim(c *call, f *fact.Fact) {
 	j.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
 }
 
-// judgeUnrecorded: a call that did not run was over before any verdict on it was
-// recorded, and its events claim one. What ran without one is executed_without_verdict.
+// judgeUnrecorded reports a claimed verdict of a call that closed without running and without
+// a recorded verdict. A call that ran without one is executed_without_verdict.
 func (j *judge) judgeUnrecorded(c *call, f *fact.Fact) {
 	v := c.claims.verdict.Verdict
 	if !j.opts.RequireVerdict || c.execSeq != 0 || len(c.decisions) > 0 || v == "" || v == events.Deny || !c.claims.reportOnce(unrecordedVerdictKind) {
@@ -96,7 +95,7 @@ func (j *judge) judgeUnrecorded(c *call, f *fact.Fact) {
 	j.findings.reportRetractable(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseClaimAlone).withText(string(v)).withSeverity(events.SeverityHigh))
 }
 
-// retractUnrecordedClaim takes that back: the verdict was recorded later.
+// retractUnrecordedClaim retracts that finding when the verdict is recorded later.
 func (j *judge) retractUnrecordedClaim(c *call, f *fact.Fact) {
 	if c.claims.reported&unrecordedVerdictKind == 0 || c.execSeq != 0 {
 		return

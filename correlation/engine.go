@@ -10,40 +10,40 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// engine holds what was admitted against what ran: it is behind the log's correlator and
-// the offline check. It takes facts only, and is the order of the steps: what a step knows
-// is in the parts. A part calls only the parts that it holds; only the engine, through the
-// small interfaces sessionRegister and originSharer, is called back.
+// engine compares what was admitted with what ran. The log's Correlator and the offline Check
+// use it. It takes facts only. It defines the order of the steps; the state is in the parts. A
+// part calls only the parts that it holds. It calls the engine back only through the
+// interfaces sessionRegister and originSharer.
 type engine struct {
-	opts *engineOptions `snapshot:"-"` // given anew
+	opts *engineOptions `snapshot:"-"` // not part of a snapshot
 
-	calls    *calls // before the parts that refer to calls: a restored snapshot reads it first
+	calls    *calls // first: a restored snapshot must read calls before parts that refer to them
 	history  *history
 	timers   *timers
 	lineage  *lineage
 	findings *findings
 	judge    *judge
 
-	// What protocols and publishers say.
+	// State of what protocols and publishers report.
 	trackers *trackers
 	protocolParts
 
-	// What admission says.
+	// State of what admission records.
 	admissions *admissions
 	approvals  *approvals
 	receipts   *receipts
 	handoffs   *handoffs
 
-	stats Stats // Seq, Messages, Duplicates and Evicted; the parts count the rest
+	stats Stats // Seq, Messages, Duplicates and Evicted; the parts count the other fields
 }
 
 // engineOptions are the options of the engine and all of its parts.
 type engineOptions struct {
 	Options
-	// fromRecording says that facts come from a recording: there is no record of
-	// approvals, so what events say of them counts.
+	// fromRecording says that facts come from a recording. A recording has no records of
+	// approvals, so the claims of events count.
 	fromRecording bool
-	recordedUntil time.Time // by which the events of a recording had been received; zero if that is not known
+	recordedUntil time.Time // when the last event of a recording had been received; zero if unknown
 }
 
 func newEngine(opts Options) *engine {
@@ -58,8 +58,7 @@ func newEngine(opts Options) *engine {
 	return e
 }
 
-// configure gives the options to the parts. They are no state: a restored engine gets
-// them anew.
+// configure passes the options to the parts. Options are not part of a snapshot.
 func (e *engine) configure(o *engineOptions) {
 	e.opts, e.history.opts, e.timers.opts = o, o, o
 	e.approvals.opts, e.receipts.opts = o, o
@@ -69,7 +68,7 @@ func (e *engine) configure(o *engineOptions) {
 	e.configureProtocols(e, o)
 }
 
-// processFact applies one fact; the part findings collects the outputs.
+// processFact applies one fact. The part findings collects the outputs.
 func (e *engine) processFact(f *fact.Fact) {
 	if f.Invalid {
 		e.refuseEvent(f)
@@ -101,7 +100,7 @@ func (e *engine) processFact(f *fact.Fact) {
 	}
 }
 
-// ensureSession finds a session or makes it, and notes that it is active.
+// ensureSession returns a fact's session, and adds it if it is missing.
 func (e *engine) ensureSession(f *fact.Fact) *session {
 	if s := e.calls.active(f); s != nil {
 		return s
@@ -112,8 +111,8 @@ func (e *engine) ensureSession(f *fact.Fact) *session {
 	return e.calls.addSession(e.SharedOrigin(f), e.lineage.parentOf(f.Key).rank)
 }
 
-// evictSession closes and forgets a session for something of another one, which stays: see
-// surplus. It reports whether there was one.
+// evictSession closes and forgets a session for another one, which stays (see calls.surplus).
+// It reports whether there was one.
 func (e *engine) evictSession(by tables.Measure, stays fact.SourceSession) bool {
 	s := e.calls.surplus(by, stays)
 	if s == nil {
@@ -127,8 +126,8 @@ func (e *engine) evictSession(by tables.Measure, stays fact.SourceSession) bool 
 	return true
 }
 
-// enforceCallBounds abandons and forgets what the bounds of Options leave no room for.
-// The session that is being worked on stays.
+// enforceCallBounds abandons calls and forgets sessions beyond the bounds of Options. Session
+// s stays.
 func (e *engine) enforceCallBounds(s *session, group *callGroup) {
 	if len(group.calls) > maxOpenPerID {
 		if open := group.openCalls(); len(open) > maxOpenPerID {
@@ -144,7 +143,7 @@ func (e *engine) enforceCallBounds(s *session, group *callGroup) {
 	}
 }
 
-// endSession abandons what is still open when a session ends.
+// endSession abandons the calls that are open when their session ends.
 func (e *engine) endSession(f *fact.Fact) {
 	if f.Key.Session == noSession {
 		return
@@ -160,8 +159,8 @@ func (e *engine) endSession(f *fact.Fact) {
 	}
 }
 
-// SharedOrigin is a fact's origin to keep. Sessions of one publisher share the names of
-// that, and a session's calls and what follows their order share all of it.
+// SharedOrigin returns a fact's origin in memory that is shared: the sessions of one publisher
+// share its names; all of a session shares one Origin.
 func (e *engine) SharedOrigin(f *fact.Fact) *fact.Origin {
 	if s := e.calls.find(f.Key); s != nil && *s.Origin == f.Origin {
 		return s.Origin
@@ -183,7 +182,8 @@ func (e *engine) SharedOrigin(f *fact.Fact) *fact.Origin {
 	return &o
 }
 
-// ensureProtocolSession finds the session of a fact or begins to follow it.
+// ensureProtocolSession returns the followed session of a fact, and begins to follow it if
+// needed.
 func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 	if w := e.trackers.active(f); w != nil {
 		return w
@@ -191,7 +191,8 @@ func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 	return e.trackers.follow(f, e.SharedOrigin(f))
 }
 
-// trackFact hands a fact to its session.
+// trackFact passes a fact to the parts that belong to no call: mandates, admissions, the
+// protocol's session.
 func (e *engine) trackFact(f *fact.Fact, n novelty) {
 	if f.MandateRef != nil {
 		e.mandates.RecordUse(f, f.MandateRef)
@@ -213,11 +214,12 @@ func (e *engine) trackFact(f *fact.Fact, n novelty) {
 	}
 }
 
-// advanceTimers advances time to t: deadlines up to t fire, and sessions that have been
-// idle for too long are forgotten. It does nothing more before the next timer. Sessions
-// are ordered by their last activity, so that the next timer of all of them is that of
-// the first: a method that moves a session to the front must also set its last activity.
-// Otherwise an engine that goes on from a snapshot would forget sessions at another time.
+// advanceTimers advances event time to t. Deadlines up to t fire, and idle sessions are
+// forgotten. It returns early if no timer can be due.
+//
+// Sessions are ordered by their last activity, so the first one has the next timer. A method
+// that moves a session to the front MUST also set its last activity; otherwise an engine
+// restored from a snapshot would forget sessions at another time.
 func (e *engine) advanceTimers(t time.Time) {
 	if e.opts.fromRecording {
 		e.timers.AdvanceToRecorded(t)
@@ -232,7 +234,7 @@ func (e *engine) advanceTimers(t time.Time) {
 	e.negotiations.ExpireNegotiations()
 }
 
-// expireCallDeadlines abandons the calls with deadlines that have come.
+// expireCallDeadlines abandons the calls whose deadline has passed.
 func (e *engine) expireCallDeadlines() {
 	for {
 		c, due := e.timers.popDueCall()
@@ -243,15 +245,15 @@ func (e *engine) expireCallDeadlines() {
 	}
 }
 
-// expireSessions forgets the sessions that have been idle for too long.
+// expireSessions forgets sessions that have been idle for too long.
 func (e *engine) expireSessions() {
 	for s := e.calls.popIdle(); s != nil; s = e.calls.popIdle() {
 		e.calls.forgetSession(s)
 	}
 }
 
-// maxReemittedCalls bounds the calls of a session that are emitted again when its parent
-// becomes known, or better known, after they ended.
+// maxReemittedCalls bounds the closed calls of a session that are emitted again when its
+// parent link improves.
 const maxReemittedCalls = 64
 
 // hasSession implements sessionRegister.
@@ -259,9 +261,9 @@ func (e *engine) hasSession(key fact.SourceSession, hash uint32) bool {
 	return e.calls.hasSession(key, hash)
 }
 
-// upgradeParentLink implements sessionRegister. The calls of the session that ended last
-// are emitted again, in the order in which they ended: at most once for each rank, of
-// which there are five. The record of how an open call ends will name the parent anyway.
+// upgradeParentLink implements sessionRegister. The calls that closed last are emitted again,
+// in the order in which they closed: at most once for each rank, and there are five ranks. An
+// open call is not emitted; its next record names the parent.
 func (e *engine) upgradeParentLink(key fact.SourceSession, rank int8) {
 	s := e.calls.find(key)
 	if s == nil || rank <= s.parentLinkRank {
@@ -288,8 +290,8 @@ func setProtocols(rows ...*protocolRow) {
 	slices.Sort(orphanRules)
 }
 
-// unreadableCheck is the check that an event breaks that strict decoding refuses, "" if
-// its protocol has none.
+// unreadableCheck is the check that breaks when strict decoding refuses an event; "" if the
+// protocol has none.
 func unreadableCheck(p *protocolRow, code strictjson.Code) string {
 	if p.unreadable == nil {
 		return ""
@@ -297,10 +299,10 @@ func unreadableCheck(p *protocolRow, code strictjson.Code) string {
 	return p.unreadable(code)
 }
 
-// refuseEvent reports the checks that an invalid event breaks by itself. The event
-// changes no state: it opens no session, announces, ends and excuses no call, and
-// settles no question. Its meaning is not certain, and its publisher must not gain
-// by that. Only its number in its session or mandate counts: see arrived.
+// refuseEvent reports the checks that an invalid event breaks by itself. The event changes no
+// state: it opens no session, announces, ends and excuses no call, and answers no question.
+// Its meaning is uncertain, and its publisher must not gain by that. Only its number in its
+// session or mandate counts: see noteRefusedNumber.
 func (e *engine) refuseEvent(f *fact.Fact) {
 	e.findings.reportEventFindings(nil, f)
 	if refuse := rowOf(f.Protocol).refuse; refuse != nil {
@@ -309,16 +311,16 @@ func (e *engine) refuseEvent(f *fact.Fact) {
 	e.noteRefusedNumber(f)
 }
 
-// noteRefusedNumber notes the number of an event that is refused, so that the events after it
-// do not seem to leave it out: the finding about the event itself says what is wrong.
-// A session of which nothing is known does not begin with it.
+// noteRefusedNumber records the number of a refused event, so that it does not seem to be
+// missing. The finding about the event says what is wrong. An unknown session does not begin
+// with a refused event.
 func (e *engine) noteRefusedNumber(f *fact.Fact) {
 	if note := rowOf(f.Protocol).noteNumber; note != nil {
 		note(e, f)
 	}
 }
 
-// reportUnreadable reports an event that could not be read at all.
+// reportUnreadable reports an event that could not be decoded at all.
 func (e *engine) reportUnreadable(f *fact.Fact, err error) {
 	e.findings.reportInvalid(f, fact.DecodeErrorText(err))
 	var strict *strictjson.Error

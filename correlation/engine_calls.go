@@ -5,10 +5,10 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// The steps of a call, from its announcement to its end.
+// The steps of a call, from its announcement to its completion.
 
-// announceCall takes a request copy, a decision or a pre event: it attaches to the
-// call it belongs to or opens a new one.
+// announceCall applies a request copy, a decision or a pre event. It attaches the fact to its
+// call, or opens a new occurrence.
 func (e *engine) announceCall(f *fact.Fact) {
 	e.nameByRequest(f)
 	if !f.HasTool() {
@@ -60,9 +60,8 @@ func (e *engine) announceCall(f *fact.Fact) {
 	e.findings.emitCall(c)
 }
 
-// nameByRequest gives a decision the call of its request where its record names none:
-// the admitter refuses names that are too long and leaves them out of the record, but
-// the request has them.
+// nameByRequest sets the call of a decision from its request. The admitter leaves names that
+// are too long out of its record; the request has them.
 func (e *engine) nameByRequest(f *fact.Fact) {
 	if f.Kind != fact.KindDecision || f.CallKey.Id != "" || f.DecisionID == "" {
 		return
@@ -77,9 +76,8 @@ func (e *engine) nameByRequest(f *fact.Fact) {
 	}
 }
 
-// amendCall takes a copy of an earlier event that differs only in what it says
-// about verdict and approval: the request form and the evidence form of one
-// event (AH-C-050).
+// amendCall applies a copy of an earlier event that differs only in verdict and approval: the
+// request form and the evidence form of one event (AH-C-050).
 func (e *engine) amendCall(f *fact.Fact) {
 	if f.Kind != fact.KindPre {
 		return
@@ -99,7 +97,7 @@ func (e *engine) amendCall(f *fact.Fact) {
 	}
 }
 
-// attachAnnouncement notes that an announcement belongs to a call, which may be over.
+// attachAnnouncement attaches an announcement to a call, which may be closed.
 func (e *engine) attachAnnouncement(c *call, f *fact.Fact) {
 	if f.Kind == fact.KindPre && c.hasPost || f.Kind == fact.KindRequest && c.state == events.CallOrphaned {
 		e.attachLateAnnouncement(c, f)
@@ -108,7 +106,7 @@ func (e *engine) attachAnnouncement(c *call, f *fact.Fact) {
 	c.attachFact(f)
 }
 
-// openOccurrence makes a new occurrence.
+// openOccurrence opens a new occurrence.
 func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
 	group := s.ensureGroup(f)
 	other := group.oldestOpen()
@@ -134,7 +132,7 @@ func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
 	return c
 }
 
-// settleVerdict closes a call that was denied, and judges a verdict that came late.
+// settleVerdict closes a denied call, and judges a verdict that came after the execution.
 func (e *engine) settleVerdict(c *call, f *fact.Fact) {
 	if c.hasPost {
 		if f.Kind == fact.KindDecision && len(c.decisions) == 1 {
@@ -148,7 +146,7 @@ func (e *engine) settleVerdict(c *call, f *fact.Fact) {
 	}
 }
 
-// abandonCall closes a call that will not be completed in time.
+// abandonCall closes a call that was not completed in time.
 func (e *engine) abandonCall(c *call, why closeReason, f *fact.Fact) {
 	e.calls.closeCall(c, events.CallAbandoned, why)
 	e.judge.reportMissingCompletion(c, f)
@@ -156,8 +154,8 @@ func (e *engine) abandonCall(c *call, why closeReason, f *fact.Fact) {
 	e.findings.emitCall(c)
 }
 
-// completeCall takes a completion: it ends the oldest opened occurrence, comes late
-// for one that was closed without it, or has nothing before it.
+// completeCall applies a completion. It completes the oldest open occurrence, or a closed one
+// that had no completion, or it is an orphan.
 func (e *engine) completeCall(f *fact.Fact) {
 	if !f.HasTool() && f.RetriedKey == (fact.CallKey{}) {
 		return
@@ -190,7 +188,7 @@ func (e *engine) completeCall(f *fact.Fact) {
 	e.findings.emitCall(c)
 }
 
-// recordOrphan records a completion that nothing was before.
+// recordOrphan records a completion that no announcement preceded.
 func (e *engine) recordOrphan(s *session, f *fact.Fact) {
 	c := e.calls.newOccurrence(s, f)
 	group := c.group
@@ -212,9 +210,8 @@ func (e *engine) recordOrphan(s *session, f *fact.Fact) {
 	e.enforceCallBounds(s, group)
 }
 
-// completeInOtherProtocol takes the other protocol's view of a completion. What it knows
-// beyond the first counts: arguments, where the first had none, and that the call
-// ran, where the first left that open.
+// completeInOtherProtocol applies another protocol's view of a known completion. Only what the
+// first view left open counts: the arguments, and that the call ran.
 func (e *engine) completeInOtherProtocol(c *call, f *fact.Fact) {
 	if c.endedIn.has(f.Protocol) {
 		return

@@ -8,9 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// handleCallUpdate takes what a producer says about a call beside announcing and
-// completing it. What it says about unknown calls is remembered if it ends them, and is no
-// finding.
+// handleCallUpdate applies what a producer reports of a call beside its announcement and
+// completion. An update that ends an unknown call is buffered, and is no finding.
 func (e *engine) handleCallUpdate(f *fact.Fact) {
 	s := e.calls.touch(f.Key)
 	if s == nil {
@@ -45,13 +44,12 @@ func (e *engine) stopCall(c *call, f *fact.Fact, state events.CallState, why clo
 	}
 }
 
-// maxEarlyUpdates bounds what a session remembers of calls that are not announced yet; the
-// oldest is forgotten.
+// maxEarlyUpdates bounds the buffered updates of a session; the oldest is forgotten.
 const maxEarlyUpdates = 64
 
-// earlyUpdate is what a producer said of a call's end, or of its fail mode, before
-// anything announced the call: events overtake each other, and the same events
-// must give the same findings.
+// earlyUpdate is an update, about a call's end or fail mode, that came before the call's
+// announcement. Events may overtake each other, and the same events must give the same
+// findings.
 type earlyUpdate struct {
 	kind              fact.Kind
 	seq               uint64
@@ -61,11 +59,11 @@ type earlyUpdate struct {
 	outcome           string
 	verdictClaim      fact.VerdictClaim
 	approval          *fact.Approval
-	happenedAt        time.Time // when it was, by its producer's clock
+	happenedAt        time.Time // by its producer's clock
 }
 
-// bufferEarlyUpdate remembers a remark about a call that was never heard of. Under an
-// id that was, a remark that fits no call says something of one that is over.
+// bufferEarlyUpdate buffers an update that ends a call, if the session does not know the
+// call's id. Under a known id, an update that fits no call is about one that is closed.
 func (e *engine) bufferEarlyUpdate(f *fact.Fact) {
 	if !f.EndsCall() || f.CallKey.Id == "" {
 		return
@@ -83,7 +81,7 @@ func (e *engine) bufferEarlyUpdate(f *fact.Fact) {
 	})
 }
 
-// applyEarlyUpdates applies to a call what was said of it before it was announced.
+// applyEarlyUpdates applies the buffered updates of a call that is announced now.
 func (e *engine) applyEarlyUpdates(s *session, c *call) {
 	for i := 0; i < len(s.earlyUpdates); {
 		r := s.earlyUpdates[i]
@@ -98,7 +96,7 @@ func (e *engine) applyEarlyUpdates(s *session, c *call) {
 	}
 }
 
-// applyCallUpdate applies a remark to its call.
+// applyCallUpdate applies an update to its call.
 func (e *engine) applyCallUpdate(c *call, f *fact.Fact) {
 	c.applyClaims(f)
 	switch f.Kind {
@@ -113,13 +111,13 @@ func (e *engine) applyCallUpdate(c *call, f *fact.Fact) {
 	}
 }
 
-// isFailOpen reports whether the publisher's fail mode let the call pass, and the
-// log shows why: the admitter recorded the request, and no verdict came of it. The
-// publisher's word alone would let it run whatever it likes without asking.
+// isFailOpen reports whether the publisher's fail mode let the call pass, and the log proves
+// it: the admitter recorded the request and no verdict. The publisher's claim alone does not
+// count; it would let a call run without asking.
 func (x *details) isFailOpen() bool { return x.failOpen && x.hasRequest }
 
-// retractForFailMode takes back what was found of a call that ran without a verdict: its
-// publisher's fail mode had let it pass, and said so late.
+// retractForFailMode retracts the findings of a call that ran without a verdict, when its
+// publisher reports late that its fail mode let the call pass.
 func (j *judge) retractForFailMode(s *session, f *fact.Fact) {
 	group := s.findGroup(f)
 	if f.Kind != fact.KindFailOpen || group == nil || f.CallKey.Id == "" {
@@ -134,7 +132,7 @@ func (j *judge) retractForFailMode(s *session, f *fact.Fact) {
 		return
 	}
 	excused := []string{"AH-C-073", "AH-C-084"}
-	if c.verdictClaim.Verdict == "" { // that a claimed verdict was not recorded, no fail mode excuses
+	if c.verdictClaim.Verdict == "" { // no fail mode excuses a claimed verdict that was not recorded
 		excused = append(excused, ExecutedWithoutVerdict)
 	}
 	for _, x := range c.takeRetractable(excused...) {
@@ -149,8 +147,8 @@ func (j *judge) retractForFailMode(s *session, f *fact.Fact) {
 	j.findings.emitCall(c)
 }
 
-// attachLateAnnouncement takes the announcement of a call with a known end. What it adds
-// to what is known counts: the arguments, and what it says of the verdict.
+// attachLateAnnouncement attaches an announcement to a completed call. Its arguments and
+// verdict count if they were unknown.
 func (e *engine) attachLateAnnouncement(c *call, f *fact.Fact) {
 	end, before := c.completionFact(), c.effectiveVerdict()
 	c.attachFact(f)
@@ -167,7 +165,7 @@ func (e *engine) attachLateAnnouncement(c *call, f *fact.Fact) {
 	tried := c.session.findRetriedCall(f)
 	c.state = stateAfter(end)
 	e.judge.retractOrphan(c, f)
-	if tried != nil && tried.order < c.order && c.retriedCall == nil { // what it tries again counts, whenever it says so
+	if tried != nil && tried.order < c.order && c.retriedCall == nil { // the retried call counts, even if it is named late
 		c.retriedCall = tried.decidedAncestor()
 		e.calls.linkRetry(c, tried)
 	}
@@ -192,7 +190,7 @@ func (j *judge) judgeLateVerdict(c *call, f *fact.Fact) {
 		late.withCase(detailDeniedLate)
 	}
 	if j.opts.RequireVerdict && !c.isFailOpen() {
-		late.withSeverity(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
+		late.withSeverity(ruleWithoutVerdict.Severity) // a later verdict does not lower the severity
 	}
 	var wrong []findingRef
 	if c.verdictClaim.Verdict == "" || c.verdictClaim.Verdict.Strictness() >= nativeVerdict(f.Decision.Verdict).Strictness() {
@@ -209,8 +207,7 @@ func (j *judge) judgeLateVerdict(c *call, f *fact.Fact) {
 	j.findings.reportRule(ruleBeforeVerdict, c, f, late)
 }
 
-// rejudgeLateVerdict judges an execution again that turns out to have been denied or put
-// off.
+// rejudgeLateVerdict judges an execution again if its verdict is now deny, ask or defer.
 func (j *judge) rejudgeLateVerdict(c *call, end *fact.Fact, before effectiveVerdict) {
 	verdict := c.effectiveVerdict()
 	if !c.hasPost || verdict.recorded != nil || verdict.verdict == "" || verdict.verdict == events.Allow || verdict.verdict == before.verdict {
@@ -219,8 +216,8 @@ func (j *judge) rejudgeLateVerdict(c *call, end *fact.Fact, before effectiveVerd
 	j.judgeExecution(c, end)
 }
 
-// retractOrphan takes back that a call had not been announced, and says what is
-// left of it.
+// retractOrphan retracts the orphan findings of a call that was announced late. The findings
+// for the wrong order (low) replace them.
 func (j *judge) retractOrphan(c *call, f *fact.Fact) {
 	for _, made := range c.takeRetractable(orphanRules...) {
 		back := findingFrom(c.postEvent, f.EventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
@@ -234,8 +231,9 @@ func (j *judge) retractOrphan(c *call, f *fact.Fact) {
 	}
 }
 
-// checkEarlierEnd: a call that claims to have asked first was reported as done before
-// (AH-C-083). If it is reported again, what had been reported was another call.
+// checkEarlierEnd reports a call that claims to have asked first, but whose completion was
+// reported before its announcement (AH-C-083). retractEarlierEnd retracts the finding if the
+// call completes once more: the earlier completion was then another call's.
 func (j *judge) checkEarlierEnd(group *callGroup, c *call, f *fact.Fact) {
 	if f.Kind != fact.KindPre || !f.PreCommit || f.CallKey.Id == "" {
 		return
@@ -248,7 +246,7 @@ func (j *judge) checkEarlierEnd(group *callGroup, c *call, f *fact.Fact) {
 	}
 }
 
-// retractEarlierEnd takes that back.
+// retractEarlierEnd retracts the finding of checkEarlierEnd.
 func (j *judge) retractEarlierEnd(c *call, f *fact.Fact) {
 	if c.earlierEndFinding.id == "" {
 		return

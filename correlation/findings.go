@@ -14,23 +14,23 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Output is one record that the correlator emits.
+// Output is a record that the Correlator emits.
 type Output struct {
 	Type    string           // events.TypeCall or events.TypeFinding
-	State   events.CallState // of a call
+	State   events.CallState // of a call only
 	Finding *events.Finding  // nil for a call
 
-	// What follows is there when it was encoded.
+	// Encode sets these fields.
 	Subject string
-	ID      string // of the CloudEvent; the same in every replay
-	Body    []byte // RFC 8785
+	ID      string // the CloudEvent's id; the same in every replay
+	Body    []byte // canonical JSON (RFC 8785)
 
 	call *callView // nil for a finding
 }
 
-// Encode writes Subject, ID and Body if they are not there yet. Until Reuse, outputs
-// share nothing with the Correlator that changes, so that any goroutine may encode
-// them, and several may encode copies of one.
+// Encode sets Subject, ID and Body unless they are set. Until ReleaseOutput, any goroutine may
+// encode an output, and several may encode copies of it: an output shares only unchanging
+// memory with the Correlator.
 func (o *Output) Encode() {
 	if o.Body != nil {
 		return
@@ -42,12 +42,12 @@ func (o *Output) Encode() {
 		o.Subject, o.ID, o.Body, err = o.call.encode()
 	}
 	if err != nil {
-		// The records are made of texts, integers and times; all have a JSON form.
+		// Records consist of texts, integers and times, which always have a JSON form.
 		panic("correlation: " + err.Error())
 	}
 }
 
-// findingSpec is what a finding is about, beside its rule and call.
+// findingSpec describes a finding, besides its rule and its call.
 type findingSpec struct {
 	events   []string
 	seqs     []uint64
@@ -55,11 +55,11 @@ type findingSpec struct {
 	caseOf   string
 	text     string
 	severity events.Severity
-	content  string // tells apart what has the same events
+	content  string // distinguishes findings with the same events
 	retracts string
 }
 
-// findingFrom starts a violation that these events prove.
+// findingFrom starts the spec of a finding that these events prove.
 func findingFrom(eventIDs ...string) *findingSpec {
 	spec := &findingSpec{}
 	for _, id := range eventIDs {
@@ -70,7 +70,7 @@ func findingFrom(eventIDs ...string) *findingSpec {
 	return spec
 }
 
-// withVerdict adds the verdict that stood.
+// withVerdict adds the verdict that counted.
 func (spec *findingSpec) withVerdict(verdict effectiveVerdict) *findingSpec {
 	spec.verdict = verdict.verdict
 	if verdict.recorded != nil {
@@ -80,7 +80,7 @@ func (spec *findingSpec) withVerdict(verdict effectiveVerdict) *findingSpec {
 	return spec
 }
 
-// withSeq adds the sequence of a message that is none of the call's.
+// withSeq adds the sequence of a message that belongs to no timeline entry of the call.
 func (spec *findingSpec) withSeq(seq uint64) *findingSpec {
 	if seq != 0 {
 		spec.seqs = append(spec.seqs, seq)
@@ -104,24 +104,23 @@ func (spec *findingSpec) withContent(content fact.Sum) *findingSpec {
 	return spec
 }
 
-// findings emits what the correlator emits: findings, by the mode of their rules, and
-// records of calls. No other part writes outputs.
+// findings emits all outputs: findings, by the modes of their rules, and records of calls.
 type findings struct {
-	opts            *engineOptions  `snapshot:"-"` // given anew
-	subjectPrefixes subjectPrefixes `snapshot:"-"` // made of opts
+	opts            *engineOptions  `snapshot:"-"` // not part of a snapshot
+	subjectPrefixes subjectPrefixes `snapshot:"-"` // from opts
 	timers          *timers
 	history         *history
 	lineage         *lineage
 
 	ruleModes       map[string]ruleModes // by tenant token
-	findingsSeen    int                  // findings made, those that were emitted before included
+	findingsSeen    int                  // findings made, whether emitted or not
 	findingCount    uint64               // findings emitted
 	callRecordCount uint64               // records of calls emitted
-	outputs         []Output             `snapshot:"-"` // of one message
+	outputs         []Output             `snapshot:"-"` // of the current message
 	callViewPool    `snapshot:"-"`
 }
 
-// subjectPrefixes are how the subjects of outputs begin.
+// subjectPrefixes are the beginnings of output subjects.
 type subjectPrefixes struct{ calls, findings string }
 
 func subjectPrefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
@@ -130,20 +129,20 @@ func newFindings(t *timers, h *history, x *lineage) *findings {
 	return &findings{timers: t, history: h, lineage: x, ruleModes: map[string]ruleModes{}}
 }
 
-// configure sets what is no state.
+// configure sets the options. They are not part of a snapshot.
 func (fs *findings) configure(o *engineOptions) {
 	fs.opts = o
 	fs.subjectPrefixes = subjectPrefixes{calls: subjectPrefix(o.Space, subject.Calls), findings: subjectPrefix(o.Space, subject.Findings)}
 }
 
-// clearOutputs forgets the outputs of the message before.
+// clearOutputs forgets the outputs of the last message.
 func (fs *findings) clearOutputs() {
 	clear(fs.outputs)
 	fs.outputs = fs.outputs[:0]
 }
 
-// pending are the outputs of the message, nil if there are none. They are good until
-// clearOutputs.
+// pending are the outputs of the current message, nil if there are none. The list is valid
+// until clearOutputs.
 func (fs *findings) pending() []Output {
 	if len(fs.outputs) == 0 {
 		return nil
@@ -151,16 +150,16 @@ func (fs *findings) pending() []Output {
 	return fs.outputs
 }
 
-// made is how many findings were made so far, those that were emitted before included.
+// made is the number of findings made so far, whether emitted or not.
 func (fs *findings) made() int { return fs.findingsSeen }
 
-// emitted is how many findings and records of calls were emitted.
+// emitted is the number of findings and of call records emitted so far.
 func (fs *findings) emitted() (findings, calls uint64) { return fs.findingCount, fs.callRecordCount }
 
-// reportRule emits a finding, unless it was emitted before, and gives its id. c is
-// nil if the finding is about no call. Tenant, source and session are those of the call,
-// else those of the fact. If a check of the protocol is broken as well, a second finding
-// is emitted under that check.
+// reportRule emits a finding, unless it was emitted before, and returns its id. c is nil if
+// the finding is about no call. Tenant, source and session are the call's; without a call, the
+// fact's. If the finding also breaks checks of the protocol (equivalentChecks), a finding is
+// emitted under each of them.
 func (fs *findings) reportRule(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {
 	id := fs.emitFinding(r, c, f, spec)
 	for _, check := range equivalentChecks(r, c, f, spec) {
@@ -169,8 +168,8 @@ func (fs *findings) reportRule(r *Rule, c *call, f *fact.Fact, spec *findingSpec
 	return id
 }
 
-// identifyFinding gives the key and the id of a finding: the same for the same
-// violation, whenever and however often it is seen.
+// identifyFinding returns the key and the id of a finding. The same violation always has the
+// same id.
 func identifyFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) (key fact.Sum, id string) {
 	who, callID, occurrence := f.Origin, f.CallKey, 0
 	if c != nil {
@@ -185,14 +184,13 @@ func identifyFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) (key fac
 
 const findingPrefix = "fnd_"
 
-// hexID is an id in a record.
+// hexID is a prefix with a sum in hexadecimal.
 func hexID(prefix string, s fact.Sum) string {
 	var room [48]byte
 	return string(appendHex(append(room[:0], prefix...), &s))
 }
 
-// appendHex appends the hexadecimal form. It does for a sum what package hex does
-// for any number of bytes, in a third of the time.
+// appendHex appends a sum in hexadecimal. It takes a third of the time that package hex takes.
 func appendHex(b []byte, s *fact.Sum) []byte {
 	const digits = "0123456789abcdef"
 	var text [2 * len(s)]byte
@@ -241,7 +239,7 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpe
 	return id
 }
 
-// noteFinding notes on the call which rules it broke.
+// noteFinding records on the call that it broke a rule.
 func (x *details) noteFinding(r *Rule, severity events.Severity, spec *findingSpec) {
 	switch {
 	case spec.retracts != "":
@@ -292,7 +290,7 @@ func expandTemplate(text string, value func(name string) string) string {
 	}
 }
 
-// checkExplanation is the explanation of a check's finding.
+// checkExplanation is the explanation of a finding under a protocol's check.
 func (spec *findingSpec) checkExplanation(r *Rule) string {
 	switch {
 	case spec.retracts != "":
@@ -303,7 +301,7 @@ func (spec *findingSpec) checkExplanation(r *Rule) string {
 	return r.Explanation
 }
 
-// asCheckFinding is the same violation in the words of a protocol's check.
+// asCheckFinding is the same finding under a protocol's check.
 func (spec *findingSpec) asCheckFinding(r *Rule) *findingSpec {
 	cp := *spec
 	cp.text, cp.severity = "see "+r.Name, ""
@@ -324,9 +322,9 @@ func callName(id string, occurrence int) string {
 	return name
 }
 
-// quoteName shows a name that a producer chose: bounded, and without anything that
-// a terminal could take for a command. Of a long name there is little: redaction does
-// not know a credential by most of it.
+// quoteName quotes a name that a producer chose. It is bounded, and has no control characters,
+// which a terminal could interpret. Of a long name only the beginning is shown: redaction does
+// not recognise a truncated credential.
 func quoteName(s, absent string) string {
 	if s == "" {
 		return absent
@@ -338,7 +336,7 @@ func quoteName(s, absent string) string {
 	return strconv.QuoteToGraphic(s)
 }
 
-// emitCall emits a record of a call if it says more than the last one.
+// emitCall emits a record of a call if it says more than the last record.
 func (fs *findings) emitCall(c *call) {
 	again := !c.recordCounts.isZero()
 	if again && c.isOpen() {
@@ -362,8 +360,8 @@ func appendSubject(b []byte, prefix, state string, key fact.SourceSession) []byt
 	return append(append(append(b, state...), '.'), key.Session...)
 }
 
-// retractsEmitted reports whether a finding takes back one that was emitted: that is done
-// however the rule is switched since.
+// retractsEmitted reports whether a finding retracts one that was emitted. Such a retraction
+// is emitted in every mode.
 func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], spec *findingSpec) bool {
 	id, err := hex.DecodeString(strings.TrimPrefix(spec.retracts, findingPrefix))
 	if err != nil || len(id) != len(fact.Sum{}) {
@@ -374,16 +372,14 @@ func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], spec *findingSpec
 	return made
 }
 
-// withEventsOf adds the places of its events that belong to another call than the one that
-// it is reported of.
+// withEventsOf adds the sequences of the spec's events that belong to another call, o.
 func (spec *findingSpec) withEventsOf(o *call) *findingSpec {
 	spec.seqs = append(spec.seqs, o.eventSeqs(spec.events)...)
 	return spec
 }
 
-// evidenceSeqs are the sequences that prove it, in order: of its events, and of the
-// message that showed it. Where time does, and what was said before, that is all
-// of the call.
+// evidenceSeqs are the sequences that prove the finding, in order: those of its events, and of
+// the message that showed it. If there is no such message, they are the call's whole timeline.
 func (spec *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
 	list := slices.Clone(spec.seqs)
 	if f.Seq != 0 {
@@ -399,17 +395,16 @@ func (spec *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
 	return slices.Compact(list)
 }
 
-// findingRef is a finding that later events may take back.
+// findingRef is a finding that a later event may retract.
 type findingRef struct{ rule, id string }
 
-// addRetractable notes a finding that would not have been made, or not as it was, if what
-// may come late had come in time: the fail mode, the verdict, the announcement.
+// addRetractable records a finding that a late fail mode, verdict or announcement may retract.
 func (x *details) addRetractable(rule, id string) {
 	x.retractable = append(x.retractable, findingRef{rule, id})
 }
 
-// reportRetractable reports what a late word may take back, under the checks that it breaks
-// as well.
+// reportRetractable is reportRule for a finding that may be retracted. The findings under the
+// protocol's checks may be retracted too.
 func (fs *findings) reportRetractable(r *Rule, c *call, f *fact.Fact, spec *findingSpec) {
 	c.addRetractable(r.Name, fs.reportRule(r, c, f, spec))
 	for _, check := range equivalentChecks(r, c, f, spec) {
@@ -418,7 +413,7 @@ func (fs *findings) reportRetractable(r *Rule, c *call, f *fact.Fact, spec *find
 	}
 }
 
-// takeRetractable gives what was found of a call under these rules, and forgets it.
+// takeRetractable removes and returns the retractable findings of a call under these rules.
 func (x *details) takeRetractable(rules ...string) (list []findingRef) {
 	x.retractable = slices.DeleteFunc(x.retractable, func(made findingRef) bool {
 		is := slices.Contains(rules, made.rule)
@@ -433,16 +428,16 @@ func (x *details) takeRetractable(rules ...string) (list []findingRef) {
 	return list
 }
 
-// reportCheck emits that a call breaks a check of its protocol.
+// reportCheck emits a finding under a check of a call's protocol.
 func (fs *findings) reportCheck(id string, c *call, f *fact.Fact, spec *findingSpec) string {
 	return fs.emitFinding(checkRules[id], c, f, spec)
 }
 
-// findingCase is a rule of ours with the case of a finding.
+// findingCase is a rule and a case of its findings.
 type findingCase struct{ rule, caseOf string }
 
-// equivalentChecks are the checks that a violation of one of our rules breaks. A
-// recorded reason excuses AH-C-080.
+// equivalentChecks are the checks of the protocol that a finding of one of our rules also
+// breaks. A mutation reason excuses AH-C-080.
 func equivalentChecks(r *Rule, c *call, f *fact.Fact, spec *findingSpec) []string {
 	protocol := f.Protocol
 	if protocol == "" && c != nil {
@@ -454,15 +449,15 @@ func equivalentChecks(r *Rule, c *call, f *fact.Fact, spec *findingSpec) []strin
 	return rowOf(protocol).equivalents[findingCase{r.Name, spec.caseOf}]
 }
 
-// missingRule is the protocol's check behind missing_completion, nil if it has none.
+// missingRule is the protocol's check for a missing completion, nil if it has none.
 func (x *details) missingRule() *Rule {
 	return checkRules[x.announcingProtocol().missingCheck]
 }
 
-// orphanRules are the rules and checks under which an orphan finding is made.
+// orphanRules are the names of all rules and checks for orphans. setProtocols fills them.
 var orphanRules []string
 
-// ReportSessionFinding emits what a session found, and gives the finding's id.
+// ReportSessionFinding emits a finding of a session and returns its id.
 func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, found *catalogue.Finding) string {
 	rule, about, spec := fs.sessionFindingSpec(f, who, found)
 	if found.Replaces != nil {
@@ -487,7 +482,7 @@ func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, found *cat
 	return checkRules[found.Check], fs.findingSubject(f, who, found), spec
 }
 
-// findingSubject is whom and what a finding is about.
+// findingSubject is a fact that names the session and the call of a finding.
 func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, found *catalogue.Finding) *fact.Fact {
 	about := &fact.Fact{Origin: who, Protocol: f.Protocol}
 	if found.Call != "" {
@@ -497,7 +492,8 @@ func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, found *catalog
 	return about
 }
 
-// reportEventFindings reports the checks that an event fails by itself; hints once a session.
+// reportEventFindings reports the checks that an event breaks by itself. A hint is reported
+// once for each session.
 func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
 	for _, found := range f.EventFindings {
 		if found.Severity == events.SeverityInfo && w != nil {

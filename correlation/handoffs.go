@@ -8,28 +8,28 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Of so many sessions it is remembered which agents have handed over, and of each
-// session so many agents; the oldest are forgotten. It outlives what else is known
-// of a session: an agent does not get its turn back by waiting.
+// Bounds: the sessions with agents that handed over, and such agents of one session. The
+// oldest are forgotten. These entries outlive the session: waiting does not give an agent its
+// turn back.
 const (
 	maxHandoffs   = 16_384
 	maxHandedOver = 16
 )
 
-// handedOverAgent is an agent after its handoff was accepted. It must not act in the session
-// from there on, until another agent hands back to it.
+// handedOverAgent is an agent whose handoff was accepted. It must not act in the session until
+// another agent hands back to it.
 //
-// What counts is the signed decision on a proposal of a handoff (protocolRow.isHandoffTo;
-// aioc's, RFC-0002): its agent hands over, and the tool name of the handoff says to whom. AAEP's
-// handoff.requested only asks, and AgentHook's AgentHandoff does not say which
-// agent goes on; nor that the one which it is from stops: its work may go on
-// beside a child session's (AH-C-060).
+// Only a signed decision on a proposed handoff counts (protocolRow.isHandoffTo; aioc
+// RFC-0002). Its agent hands over, and the tool name of the handoff names the agent that goes
+// on. AAEP's handoff.requested is a request only. AgentHook's AgentHandoff does not name the
+// agent that goes on, and does not say that the other one stops: it may work beside a child
+// session (AH-C-060).
 type handedOverAgent struct {
 	agent string
 	seq   uint64 // of the decision
 }
 
-// handoffs are the agents that have handed over, by session.
+// handoffs holds the agents that handed over, by session.
 type handoffs struct {
 	findings  *findings
 	bySession *tables.FIFO[fact.SourceSession, []handedOverAgent]
@@ -39,11 +39,11 @@ func newHandoffs(fs *findings) *handoffs {
 	return &handoffs{findings: fs, bySession: tables.NewFIFO[fact.SourceSession, []handedOverAgent](maxHandoffs)}
 }
 
-// isEmpty reports whether no agent has handed over.
+// isEmpty reports whether no agent handed over.
 func (hs *handoffs) isEmpty() bool { return hs.bySession.Len() == 0 }
 
-// trackHandoff takes an accepted handoff, and looks whether a call was made by an
-// agent that had handed over before.
+// trackHandoff checks whether the call's agent handed over before, and records an accepted
+// handoff.
 func (hs *handoffs) trackHandoff(s *session, c *call, f *fact.Fact) {
 	list, _ := hs.bySession.Get(s.Key)
 	if len(list) > 0 || c.handoffFinding.finding != "" {
@@ -54,7 +54,7 @@ func (hs *handoffs) trackHandoff(s *session, c *call, f *fact.Fact) {
 	}
 }
 
-// addHandoff are the agents that have handed over after one more handoff.
+// addHandoff returns the agents that handed over, after one more handoff.
 func addHandoff(list []handedOverAgent, f *fact.Fact) []handedOverAgent {
 	isHandoffTo := rowOf(f.Protocol).isHandoffTo
 	list = slices.DeleteFunc(list, func(h handedOverAgent) bool {
@@ -69,11 +69,11 @@ func addHandoff(list []handedOverAgent, f *fact.Fact) []handedOverAgent {
 	return append(list, handedOverAgent{f.Agent, f.Seq})
 }
 
-// handoffFinding is that a call was found to be made by an agent that had handed over.
+// handoffFinding is the id of a call_after_handoff finding, and the agent that it is about.
 type handoffFinding struct{ agent, finding string }
 
-// checkCallAfterHandoff: what the call's own messages say of its agent may change, as a
-// later one is better informed; then so does what was found.
+// checkCallAfterHandoff reports a call of an agent that handed over before. If a later message
+// names another agent of the call, the finding is retracted.
 func (hs *handoffs) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact.Fact) {
 	if found := c.handoffFinding; found != (handoffFinding{}) {
 		if c.agent != found.agent {

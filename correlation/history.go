@@ -5,12 +5,12 @@ import (
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
-// history is which events and contents of the publishers were seen, and which findings
-// about them were emitted.
+// history remembers the event ids and contents of each publisher, and the findings that were
+// emitted about it.
 type history struct {
-	opts         *engineOptions `snapshot:"-"` // given anew
+	opts         *engineOptions `snapshot:"-"` // not part of a snapshot
 	sources      *tables.LRU[fact.SourceKey, *sourceState]
-	eventIDCount int // event ids that are remembered of all publishers
+	eventIDCount int // of all publishers
 }
 
 func newHistory() *history { return &history{sources: tables.NewLRU[fact.SourceKey, *sourceState]()} }
@@ -19,22 +19,22 @@ func newHistory() *history { return &history{sources: tables.NewLRU[fact.SourceK
 type sourceState struct {
 	key             fact.SourceKey
 	firstContents   *tables.FIFO[fact.Sum, firstContent] // by event id
-	variants        map[fact.Sum][]eventContent          // what else came under an id, which is rare
+	variants        map[fact.Sum][]eventContent          // further contents under an id; rare
 	emittedFindings *tables.FIFO[fact.Sum, struct{}]     // findings that were emitted
 }
 
 func (s *sourceState) ID() fact.SourceKey { return s.key }
 
-// eventContent is one content that came under an event id.
+// eventContent identifies a content that came under an event id.
 type eventContent struct{ contentSum, coreSum fact.Sum }
 
-// firstContent is the content that came first under an id.
+// firstContent is the first content under an event id.
 type firstContent struct {
 	eventContent
 	seq uint64
 }
 
-// hasContent reports whether a content came under an id, and whether its core did.
+// hasContent reports whether a content came under an id before, and whether its core did.
 func (s *sourceState) hasContent(id fact.Sum, first, v eventContent) (same, sameCore bool) {
 	same, sameCore = first.contentSum == v.contentSum, first.coreSum == v.coreSum
 	for _, o := range s.variants[id] {
@@ -43,7 +43,7 @@ func (s *sourceState) hasContent(id fact.Sum, first, v eventContent) (same, same
 	return same, sameCore
 }
 
-// addVariant notes one more content under an id.
+// addVariant records one more content under an id.
 func (s *sourceState) addVariant(id fact.Sum, v eventContent) {
 	if len(s.variants[id]) == maxVariants-1 {
 		return
@@ -54,7 +54,7 @@ func (s *sourceState) addVariant(id fact.Sum, v eventContent) {
 	s.variants[id] = append(s.variants[id], v)
 }
 
-// dropOldestIDs forgets the n event ids that came first.
+// dropOldestIDs forgets the n oldest event ids.
 func (s *sourceState) dropOldestIDs(n int) {
 	for i := range n {
 		if len(s.variants) == 0 {
@@ -65,13 +65,13 @@ func (s *sourceState) dropOldestIDs(n int) {
 	s.firstContents.DropOldest(n)
 }
 
-// novelty is how new an event is.
+// novelty says whether an event is new.
 type novelty int
 
 const (
-	novel     novelty = iota // not seen before, or a conflict with what was seen
-	duplicate                // seen before, to the letter
-	amended                  // seen before but for what it says about verdict and approval
+	novel     novelty = iota // not seen before, or in conflict with an event that was
+	duplicate                // seen before with equal bytes
+	amended                  // seen before with another verdict or approval
 )
 
 func (h *history) ensureSource(k fact.SourceKey) *sourceState {
@@ -98,10 +98,10 @@ func (h *history) ensureSourceHashed(k fact.SourceKey, hash uint32) *sourceState
 	return s
 }
 
-// classifyNovelty remembers a fact's id and content. Requests have no place in the
-// history: AgentHook resumes after an approval by asking again with the same event, and
-// an event that was asked about was not published before. conflict says that other
-// content came under the same id, first in the message before.
+// classifyNovelty records the id and the content of a fact, and says whether they are new.
+// conflict means that another content came under the same id before; before is the sequence of
+// the first. Requests are not recorded: AgentHook resumes after an approval by sending the
+// same event again, and an event may be published after it was a request.
 func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, before uint64) {
 	switch {
 	case f.Kind == fact.KindRequest || f.Kind == fact.KindOtherRequest || f.Kind == fact.KindAdmissionReply:
@@ -132,10 +132,9 @@ func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, befor
 	return novel, true, known.seq
 }
 
-// trimEventIDs makes room for one more event id before it is added, so that a full table
-// does not grow once more. It forgets ids of the publisher that was silent for the
-// longest time first, then ids of the one that just spoke. No publisher loses the ids
-// that Options.MaxEventsPerSource grants it.
+// trimEventIDs makes room for one more event id before it is added, so that a full table does
+// not grow again. It forgets ids of the publisher that was silent for longest, then ids of the
+// speaking one. Each publisher keeps Options.MaxEventsPerSource ids.
 func (h *history) trimEventIDs(speaking *sourceState) {
 	for h.eventIDCount >= h.opts.MaxEvents {
 		from := speaking
@@ -144,7 +143,7 @@ func (h *history) trimEventIDs(speaking *sourceState) {
 		}
 		over := from.firstContents.Len() - h.opts.MaxEventsPerSource
 		if from == speaking {
-			over++ // with the one that comes
+			over++ // counting the id to be added
 		}
 		n := min(over, tables.EvictionBatch(h.opts.MaxEvents))
 		if n <= 0 {
@@ -159,18 +158,18 @@ func (h *history) sourceCount() int { return h.sources.Len() }
 
 func (h *history) idCount() int { return h.eventIDCount }
 
-// emittedFindings are the findings about a publisher that were emitted.
+// emittedFindings are the keys of the emitted findings about a publisher.
 func (h *history) emittedFindings(k fact.SourceKey) *tables.FIFO[fact.Sum, struct{}] {
 	return h.ensureSource(k).emittedFindings
 }
 
-// hasDecision reports whether a decision on a call of a publisher was seen.
+// hasDecision reports whether a decision on a call of the publisher was seen.
 func (h *history) hasDecision(k fact.SourceKey, decisionID string) bool {
 	s, there := h.sources.Peek(k)
 	return there && s.firstContents.Lookup(fact.SumOf("decision", decisionID)) != nil
 }
 
-// sharedNames is a publisher's key in memory that is kept for it anyway.
+// sharedNames returns an equal key whose texts are in memory already, if there is one.
 func (h *history) sharedNames(k fact.SourceKey) fact.SourceKey {
 	if s, there := h.sources.Peek(k); there {
 		return s.key

@@ -16,15 +16,15 @@ const (
 	matchInconclusive = "inconclusive"
 )
 
-// inputMatch is what is known of what was admitted and what ran.
+// inputMatch is the result of comparing the admitted call with the executed one.
 type inputMatch struct {
 	match, reason   string
 	differences     []events.Difference
 	moreDifferences int
 }
 
-// compareCallInput holds what ran against what was admitted, or announced where
-// nothing was admitted.
+// compareCallInput compares what ran with what was admitted. If nothing was admitted, the
+// announcement takes its place.
 func (j *judge) compareCallInput(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	j.calls.releaseCallDifferences(c)
 	if c.tool != "" && f.Tool != "" && c.tool != f.Tool {
@@ -51,8 +51,7 @@ func (j *judge) compareCallInput(c *call, f *fact.Fact, verdict effectiveVerdict
 	}
 }
 
-// inconclusiveReason says why the correlator cannot tell whether what ran is what was
-// admitted.
+// inconclusiveReason says why the comparison is inconclusive.
 func (x *details) inconclusiveReason(f *fact.Fact, verdict effectiveVerdict) string {
 	switch {
 	case !f.Args.Known:
@@ -70,9 +69,9 @@ func (x *details) inconclusiveReason(f *fact.Fact, verdict effectiveVerdict) str
 	return events.MatchRedacted
 }
 
-// inputDifferences says where what ran is not what was admitted. Both must be known to
-// the letter: the admitted arguments are those that the call is open with, if the
-// decision is about them.
+// inputDifferences lists where the executed arguments differ from the admitted ones. Both must
+// be kept in full. The admitted arguments are those of the request or announcement, if the
+// decision's digest matches them.
 func (x *details) inputDifferences(f *fact.Fact, verdict effectiveVerdict) inputMatch {
 	r := inputMatch{match: matchDrift}
 	paths := slices.Concat(x.args.RedactedPaths, f.Args.RedactedPaths)
@@ -96,17 +95,16 @@ func (x *details) inputDifferences(f *fact.Fact, verdict effectiveVerdict) input
 	return r
 }
 
-// Bounds of what is said of one call's differences; see Options for what is kept
-// of its arguments.
+// Bounds of the differences of one call. Options bounds the arguments that are kept.
 const (
 	maxDifferences = 32
-	maxPointer     = 256  // bytes; what lies deeper is said of the place above it
+	maxPointer     = 256  // bytes; a deeper difference is reported at the place above it
 	maxPointers    = 2048 // bytes of all pointers of one call
 )
 
-// listDifferences are the places where b is not what a is. The pointers are RFC 6901,
-// in the order of the members' bytes. more is how many there are beside the list.
-// Values are only compared: what is said of them is that they differ.
+// listDifferences lists the places where b differs from a, as JSON pointers (RFC 6901),
+// ordered by the bytes of member names. more counts the differences that are not in the list.
+// A difference shows no values.
 func listDifferences(a, b any) (list []events.Difference, more int) {
 	d := differenceList{}
 	d.walk("", a, b)
@@ -117,7 +115,7 @@ type differenceList struct {
 	list     []events.Difference
 	more     int
 	size     int
-	deepPath string // the place above what lies too deep, said last
+	deepPath string // the last place reported for deeper differences
 }
 
 func (d *differenceList) walk(at string, a, b any) {
@@ -135,7 +133,7 @@ func (d *differenceList) walk(at string, a, b any) {
 	default:
 		switch b.(type) {
 		case map[string]any, []any:
-		default: // texts, numbers in their canonical form, booleans and null
+		default: // texts, numbers in canonical form, booleans and null
 			if a == b {
 				return
 			}
@@ -203,7 +201,7 @@ func equalTrees(a, b any) bool {
 	return inner.more+len(inner.list) == 0
 }
 
-// addDeep says once that something below a place differs.
+// addDeep reports once that something below a place differs.
 func (d *differenceList) addDeep(at string) {
 	if n := len(d.list); n > 0 && d.list[n-1].Pointer == at || d.deepPath == at && at != "" {
 		return

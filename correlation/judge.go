@@ -7,10 +7,10 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// judge holds what calls did against the verdicts on record. It has no state of its own:
-// what it finds is noted on the call.
+// judge compares what calls did with the recorded verdicts. It has no state: its findings are
+// recorded on the call.
 type judge struct {
-	opts      *engineOptions `snapshot:"-"` // given anew
+	opts      *engineOptions `snapshot:"-"` // not part of a snapshot
 	findings  *findings
 	calls     *calls
 	approvals *approvals
@@ -18,7 +18,7 @@ type judge struct {
 	trackers  *trackers
 }
 
-// judgeExecution holds an execution against the verdicts recorded before it.
+// judgeExecution compares an execution with the verdicts recorded before it.
 func (j *judge) judgeExecution(c *call, f *fact.Fact) {
 	if f.Effect == fact.NoEffect {
 		return
@@ -48,17 +48,16 @@ func (j *judge) judgeExecution(c *call, f *fact.Fact) {
 	j.receipts.checkReceiptUse(c, f)
 }
 
-// judgeDoubtful judges the end of a denied call in a word that AAEP has for what
-// failed and for what never began. A call that was invoked after its denial began
-// nonetheless. One that was invoked before may only have been closed, but it did not
-// wait.
+// judgeDoubtful judges the end of a denied call whose outcome does not say whether the call
+// began (AAEP uses one word for both). A call invoked after its denial did begin. A call
+// invoked before its denial may have been stopped, but it did not wait for its verdict.
 func (j *judge) judgeDoubtful(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	denied := c.verdictClaim.Seq
 	if verdict.recorded != nil {
 		denied = verdict.recorded.Seq
 	}
 	switch {
-	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == fact.HadEffect: // another protocol's event said that it ran
+	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == fact.HadEffect: // another protocol's event says that it ran
 	case c.invokedSeq > denied:
 		c.maxEffect = fact.HadEffect
 		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq))
@@ -83,9 +82,9 @@ func (j *judge) judgeUnasked(c *call, f *fact.Fact) {
 	}
 }
 
-// judgeAsked: ask and defer let a call run only once it was approved. Of a
-// recorded ask, only a new decision says that it was (AH-C-105); for a verdict
-// that is only claimed, what the events say counts.
+// judgeAsked judges an execution whose verdict is ask or defer: it must have been approved.
+// After a recorded ask, only a new decision is an approval (AH-C-105). After a claimed
+// verdict, the approval that events claim counts.
 func (j *judge) judgeAsked(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	granted := f.Approval.ValueOrZero()
 	if granted.Status != fact.StatusApproved {
@@ -125,9 +124,9 @@ func (j *judge) judgeAllowed(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	}
 }
 
-// reportDrift reports that a call ran as something else than what its verdict, request or
-// announcement says. A recorded reason is the publisher's own claim: it lowers the
-// grade and excuses nothing.
+// reportDrift reports that a call ran with another tool or other arguments than its verdict,
+// request or announcement names. A mutation reason is the publisher's own claim: it lowers the
+// severity and excuses nothing.
 func (j *judge) reportDrift(c *call, f *fact.Fact, verdict effectiveVerdict, reason bool, detail string) {
 	grade := events.SeverityHigh
 	switch {
@@ -139,9 +138,9 @@ func (j *judge) reportDrift(c *call, f *fact.Fact, verdict effectiveVerdict, rea
 	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(detail).withSeverity(grade).withText(c.admissionStage(verdict)))
 }
 
-// reportMissingCompletion reports a call without a completion. A deny is no missing
-// completion. What was only asked for must be completed too, but not in a protocol that
-// demands the end of each announced call.
+// reportMissingCompletion reports a call without a completion. A denied call needs none. A
+// call that was only requested needs one, except in a protocol with endIsMust, where only
+// announced calls do.
 func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 	grade, due := events.SeverityMedium, c.hasPre || c.hasRequest
 	if c.announcingProtocol().endIsMust {
@@ -161,9 +160,8 @@ func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 	}
 }
 
-// retractMissingCompletion takes a missing completion back that a late event proved wrong. In
-// a protocol in which the completion must come before the session's end, the finding
-// stands.
+// retractMissingCompletion retracts a missing_completion that a late event disproves. In a
+// protocol with endIsMust the finding stays if the session had ended before.
 func (j *judge) retractMissingCompletion(c *call, f *fact.Fact) {
 	if c.missingFinding == "" || (c.closeReason == closedBySessionEnd && c.announcingProtocol().endIsMust) {
 		return
@@ -171,7 +169,8 @@ func (j *judge) retractMissingCompletion(c *call, f *fact.Fact) {
 	j.retractMissingFinding(c, f, caseWithdrawn, "the completion has arrived after all")
 }
 
-// retractMissingFinding takes the finding of a missing completion back, and says why.
+// retractMissingFinding retracts the missing_completion of a call and its check's finding. why
+// is the reason that the check's finding shows.
 func (j *judge) retractMissingFinding(c *call, f *fact.Fact, detail, why string) {
 	back := findingFrom(c.firstEvent(), f.EventID).withCase(detail).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
 	j.findings.reportRule(ruleMissing, c, f, back)
@@ -182,13 +181,12 @@ func (j *judge) retractMissingFinding(c *call, f *fact.Fact, detail, why string)
 	c.missingFinding, c.missingCheckFinding = "", ""
 }
 
-// An approval may be used by another call than the one that waits for it: a retry
-// under an id of its own, as docs/approvals.md permits. The call that waited then
-// never runs, and no completion of it is missing. Whether the other call may use the
-// approval is judged elsewhere (AH-C-104, AH-C-106).
+// An approval may be used by another call than the one that waits for it: a retry under its
+// own id, as docs/approvals.md permits. The waiting call then never runs and needs no
+// completion. AH-C-104 and AH-C-106 judge whether the other call may use the approval.
 
-// replaceWaitingCalls notes the calls that an allowed call replaces: those that it tries again,
-// and those that wait for its approval.
+// replaceWaitingCalls marks the calls that an allowed call replaces: the calls that it
+// retries, and those that wait for its approval.
 func (j *judge) replaceWaitingCalls(s *session, c *call, f *fact.Fact) {
 	if c.directVerdict().verdict != events.Allow {
 		return
@@ -209,12 +207,12 @@ func (j *judge) replaceWaitingCalls(s *session, c *call, f *fact.Fact) {
 		if o.awaitedApproval().Workflow == workflow {
 			j.replaceCall(o, c, f)
 		}
-		return false // every call that waits for it
+		return false // to visit every waiting call
 	})
 }
 
-// replaceCall notes that a call waited for an approval that another one uses. What AAEP
-// says was invoked has to be completed all the same (AAEP-C-081).
+// replaceCall marks a call whose approval another call uses. A call that AAEP reports as
+// invoked must be completed nevertheless (AAEP-C-081).
 func (j *judge) replaceCall(o, by *call, f *fact.Fact) {
 	v := o.directVerdict().verdict
 	waits := (v == events.Ask || v == events.Defer) && !o.hasPost && o.invokedEvent == ""
@@ -228,8 +226,8 @@ func (j *judge) replaceCall(o, by *call, f *fact.Fact) {
 	}
 }
 
-// checkRequestConflict compares a request with the event that shares its id: they must be
-// the same but for what admission adds (AH-C-050).
+// checkRequestConflict reports a request and an event with one id whose contents differ in
+// more than what admission adds (AH-C-050).
 func (j *judge) checkRequestConflict(c *call, f *fact.Fact) {
 	crossed := (f.Kind == fact.KindPre && c.frameKind == fact.KindRequest) || (f.Kind == fact.KindRequest && c.frameKind == fact.KindPre)
 	if !crossed || f.EventID == "" || f.EventID != c.frameEvent {
@@ -240,7 +238,7 @@ func (j *judge) checkRequestConflict(c *call, f *fact.Fact) {
 	}
 }
 
-// checkSecondInvocation: in AAEP an id belongs to one invocation of a session
+// checkSecondInvocation reports a second AAEP invocation under one id in a session
 // (AAEP-C-052).
 func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
 	if f.Kind != fact.KindPre || f.CallKey.Id == "" {
@@ -260,23 +258,22 @@ func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
 	}
 }
 
-// checkUnanswered: admission was asked for and never given, and nothing says that
-// the fail mode let the call pass (AH-C-073).
+// checkUnanswered reports a call that ran although its request was never answered and no fail
+// mode let it pass (AH-C-073).
 func (j *judge) checkUnanswered(c *call, f *fact.Fact) {
 	if c.hasRequest && !c.failOpen && rowOf(f.Protocol).mustBeAnswered {
 		c.addRetractable("AH-C-073", j.findings.reportCheck("AH-C-073", c, f, findingFrom(c.firstEvent(), f.EventID)))
 	}
 }
 
-// checkUnnamedEnd: the end of a call does not carry the id that its beginning had
-// (AH-C-087).
+// checkUnnamedEnd reports a completion without the id that its announcement had (AH-C-087).
 func (j *judge) checkUnnamedEnd(c *call, f *fact.Fact, inferred bool) {
 	if inferred && f.CallKey.Id == "" && rowOf(f.Protocol).rulesEnds && c.group.key.Id != "" {
 		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.EventID).withText("its end has no id"))
 	}
 }
 
-// checkEffectFirst: a call began, as one protocol tells it, before another protocol
+// checkEffectFirst reports a call that began, by one protocol, before another protocol
 // announced that it begins.
 func (j *judge) checkEffectFirst(c *call, f *fact.Fact) {
 	check := rowOf(f.Protocol).effectFirst

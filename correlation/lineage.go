@@ -7,21 +7,19 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// lineage links sessions with the calls and sessions of the same tenant that they
-// belong to: sub-agents with what started them.
+// lineage links sessions with their parents: a sub-agent's session with the session, or the
+// call in it, that started it. Parent and child have the same tenant.
 //
-// A link is what the child itself says: the id of an event, the traceparent of a
-// call, the name of its parent session (AHP-010), the id of a session of its
-// publisher, or a W3C trace that another session carried first. The surest link counts;
-// see the Link constants of package events. An id that two publishers used, or one
-// publisher in two sessions, is ambiguous and links nothing. No link makes a session its
-// own ancestor. A correlation_id that several sessions merely share says that they are
-// related, not how, and links nothing.
+// The child itself names its parent: by the id of an event, by the traceparent of a call, by
+// the parent's name (AHP-010), by the id of another session of its publisher, or by a W3C
+// trace that another session carried first. The link with the highest rank counts; see the
+// Link constants of package events. An id is ambiguous, and links nothing, if two publishers
+// used it, or one publisher in two sessions. No link makes a session its own ancestor. A
+// shared correlation_id says that sessions are related, but not how; it links nothing.
 //
-// Both tables are bounded by maxParentLinks; the oldest entries are forgotten, and
-// records that were emitted stay.
+// maxParentLinks bounds both tables. The oldest entries are forgotten; emitted records stay.
 type lineage struct {
-	parentLinks *tables.FIFO[fact.SourceSession, parentLink] // of sessions that belong to another
+	parentLinks *tables.FIFO[fact.SourceSession, parentLink] // by child
 	linkTargets *tables.FIFO[linkKey, sessionLink]
 }
 
@@ -29,36 +27,36 @@ func newLineage() *lineage {
 	return &lineage{parentLinks: tables.NewFIFO[fact.SourceSession, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
 }
 
-// maxParentLinks bounds the sessions with a known parent. Four times as many events,
-// calls and traces are known by their session (about 250 B each).
+// maxParentLinks bounds the sessions with a known parent. linkTargets holds four times as many
+// entries (about 250 B each).
 const maxParentLinks = 16_384
 
-// maxAncestors is how far up a session's ancestors are looked through.
+// maxAncestors bounds how many ancestors of a session are checked for a cycle.
 const maxAncestors = 32
 
-// sessionRegister is what lineage asks and tells the sessions with known calls.
+// sessionRegister is what lineage needs to know of sessions, and tells them.
 type sessionRegister interface {
-	// hasSession reports whether calls of a session are known. hash is that of the key.
+	// hasSession reports whether the engine knows calls of a session. hash is the hash of key.
 	hasSession(key fact.SourceSession, hash uint32) bool
-	// upgradeParentLink says that the parent of a session became known, or better known.
+	// upgradeParentLink tells that a session's parent link is new, or has a higher rank.
 	upgradeParentLink(key fact.SourceSession, rank int8)
 }
 
-// parentOf is what a session belongs to; the zero value if that is not known.
+// parentOf is the parent link of a session; the zero value if it has none.
 func (x *lineage) parentOf(key fact.SourceSession) parentLink {
 	link, _ := x.parentLinks.Get(key)
 	return link
 }
 
-// linkKey is something that a child may name: the hash says of what kind.
+// linkKey identifies something that a child may name. The sum includes its kind.
 type linkKey struct {
 	tenant string
 	target fact.Sum
 }
 
-// sessionLink is a session, and a call in it if one is meant.
+// sessionLink names a session, or a call in it.
 type sessionLink struct {
-	origin    *fact.Origin // as one of its messages named it; shared, and never changed
+	origin    *fact.Origin // shared; does not change
 	callSum   fact.Sum
 	ambiguous bool // several sessions used the same target
 }
@@ -66,14 +64,13 @@ type sessionLink struct {
 // isZero reports whether r links to no session.
 func (r sessionLink) isZero() bool { return r.origin == nil }
 
-// parentLink is what a session belongs to.
+// parentLink is a session's link to its parent.
 type parentLink struct {
 	sessionLink
 	rank int8
 }
 
-// linkNames are the ways in which a session can say what it belongs to, by rank: a
-// higher one replaces a lower one.
+// linkNames are the names of the ranks. A link of a higher rank replaces one of a lower rank.
 var linkNames = [...]string{1: events.LinkTrace, 2: events.LinkSession, 3: events.LinkGoal, 4: events.LinkSpan, 5: events.LinkEvent}
 
 const (
@@ -84,7 +81,7 @@ const (
 	linkByEvent
 )
 
-// resolveParentSession takes what a fact says of where its session belongs.
+// resolveParentSession applies what a fact says of its session's parent.
 func (x *lineage) resolveParentSession(f *fact.Fact, known sessionRegister) {
 	l := &f.LineageRefs
 	if l.IsZero() && !l.AnnouncesHandoff || f.Key.Session == noSession {
@@ -129,14 +126,14 @@ func (x *lineage) resolveTraceParent(f *fact.Fact, rank int8, known sessionRegis
 	}
 }
 
-// siblingLink is a session of the same publisher, by its id.
+// siblingLink is a link to a session of the same publisher, by its id.
 func (x *lineage) siblingLink(f *fact.Fact, session, token string) sessionLink {
 	key := f.Key
 	key.Session = token
 	return sessionLink{origin: &fact.Origin{Key: key, Tenant: f.Tenant, Source: f.Source, Session: fact.BoundID(session)}}
 }
 
-// originFor is the fact's origin, the call's own if that is the same.
+// originFor is the origin of a fact, in shared memory if the call has the same.
 func originFor(f *fact.Fact, c *call) *fact.Origin {
 	if c != nil && *c.session.Origin == f.Origin {
 		return c.session.Origin
@@ -145,7 +142,7 @@ func originFor(f *fact.Fact, c *call) *fact.Origin {
 	return &o
 }
 
-// findLinkTarget finds the session of a target; the zero value if there is none, or several.
+// findLinkTarget returns the session of a target; the zero value if there is none or several.
 func (x *lineage) findLinkTarget(f *fact.Fact, mark fact.Sum) sessionLink {
 	r := x.linkTargets.LookupHashed(linkKey{f.Key.Tenant, mark}, linkKeyHash(f.OriginHashes().Tenant, mark))
 	if r == nil || r.ambiguous {
@@ -154,7 +151,7 @@ func (x *lineage) findLinkTarget(f *fact.Fact, mark fact.Sum) sessionLink {
 	return *r
 }
 
-// linkParentSession notes what a fact's session belongs to.
+// linkParentSession records the parent of a fact's session.
 func (x *lineage) linkParentSession(f *fact.Fact, known sessionRegister, rank int8, r sessionLink) {
 	if r.isZero() || r.origin.Key == f.Key || r.origin.Key.Session == noSession {
 		return
@@ -183,7 +180,7 @@ func (x *lineage) eventLinkKey(f *fact.Fact) linkKey {
 	return linkKey{f.Key.Tenant, f.IdSum()}
 }
 
-// recordLinkTarget records the session of a target, or that the target is ambiguous.
+// recordLinkTarget records the session that used a target, or that several did.
 func (x *lineage) recordLinkTarget(f *fact.Fact, t linkKey, c *call) {
 	if t.target == (fact.Sum{}) {
 		return
@@ -201,7 +198,7 @@ func (x *lineage) recordLinkTarget(f *fact.Fact, t linkKey, c *call) {
 	}
 }
 
-// recordCallTargets makes a call known to sub-agents that will name it.
+// recordCallTargets records a call under the ids by which a sub-agent may name it.
 func (x *lineage) recordCallTargets(c *call, f *fact.Fact) {
 	if c.hasWeakScope() {
 		return
@@ -214,9 +211,9 @@ func (x *lineage) recordCallTargets(c *call, f *fact.Fact) {
 	}
 }
 
-// recordSpanTarget records the call of a span: the call that carried it first. A call
-// that carries it in another session is a child. A span of several calls of one session
-// is the session's.
+// recordSpanTarget records the first call that carried a span. A call with the same span in
+// another session is a child. If several calls of one session carried the span, it links to
+// the session only.
 func (x *lineage) recordSpanTarget(c *call, f *fact.Fact) {
 	t := linkKey{f.Key.Tenant, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])}
 	switch old := x.linkTargets.Lookup(t); {
@@ -229,7 +226,7 @@ func (x *lineage) recordSpanTarget(c *call, f *fact.Fact) {
 
 func (k linkKey) Hash() uint32 { return linkKeyHash(fact.TextHash(k.tenant), k.target) }
 
-// linkKeyHash is the hash of a linkKey with a known hash of the tenant.
+// linkKeyHash is the hash of a linkKey whose tenant has a known hash.
 func linkKeyHash(tenant uint64, mark fact.Sum) uint32 {
 	return fact.MixHash(tenant, uint64(mark.Hash()))
 }

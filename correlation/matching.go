@@ -5,8 +5,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// matchAnnouncement finds the call that a request, a decision or a pre event belongs to
-// (architecture section 4); nil means that it opens a new occurrence.
+// matchAnnouncement returns the call that a request, a decision or a pre event belongs to
+// (architecture section 4). nil means that the fact opens a new occurrence.
 func (s *session) matchAnnouncement(f *fact.Fact) *call {
 	if c := s.callOfDecision(f.DecisionID); c != nil && c.group.key == f.CallKey && c.compareFact(f) != fact.ArgsDifferent {
 		return c
@@ -38,16 +38,17 @@ func matchOpenCall(group *callGroup, f *fact.Fact) *call {
 	return nil
 }
 
-// belongsByEvent: one event id is one call, even where its contents differ, which
-// is a finding of its own. Requests are judged one by one, so other arguments
-// make another request of them.
+// belongsByEvent reports whether a fact with a known event id belongs to the call with that
+// id. A pre event always does: other content is a conflict, which is reported. A request with
+// other arguments is another request, with a verdict of its own.
 func belongsByEvent(c *call, f *fact.Fact) bool {
 	return f.Kind == fact.KindPre || c.compareFact(f) != fact.ArgsDifferent
 }
 
-// belongsToOpenCall reports whether a fact with the same tool and arguments belongs to an
-// open call or is the next one. Under an id it belongs, asked again or not; but
-// a protocol may invoke once under one id (onceUnderID). Without an id each kind comes once.
+// belongsToOpenCall reports whether a fact with the same tool and arguments belongs to an open
+// call. If not, it opens the next one. With an id it belongs, even if it is repeated, unless
+// its protocol permits one invocation for each id (onceUnderID). Without an id, each kind of
+// fact comes once for a call.
 func belongsToOpenCall(c *call, f *fact.Fact) bool {
 	switch f.Kind {
 	case fact.KindPre:
@@ -59,8 +60,7 @@ func belongsToOpenCall(c *call, f *fact.Fact) bool {
 	}
 }
 
-// belongsToClosedCall reports whether a fact only comes late: whatever the order, the
-// parts of one call stay together.
+// belongsToClosedCall reports whether a fact is a late part of a closed call.
 func belongsToClosedCall(c *call, f *fact.Fact) bool {
 	if c.state == events.CallOrphaned || c.compareFact(f) == fact.ArgsDifferent {
 		return false
@@ -76,9 +76,9 @@ func belongsToClosedCall(c *call, f *fact.Fact) bool {
 	}
 }
 
-// matchCompletion finds the call that a completion ends: the oldest opened occurrence under its
-// id. Where one side has no id, or neither has, the one that the correlation id names,
-// and only then the oldest of the tool.
+// matchCompletion returns the call that a completion ends: the oldest open occurrence under
+// its id. If the completion or the call has no id, the call with its correlation id comes
+// first, then the oldest call of its tool. inferred means that no id matched.
 func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
 	if f.CallKey.Id == "" {
 		if c := s.correlated(f); c != nil {
@@ -106,15 +106,15 @@ func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
 	return s.findOpen(func(c *call) bool { return c.mayEndBy(f) }), true
 }
 
-// mayEndBy reports whether an open call may be paired with a completion by its tool.
+// mayEndBy reports whether a completion may be paired with an open call by tool.
 func (c *call) mayEndBy(f *fact.Fact) bool {
 	return c.tool == f.Tool && f.Tool != "" && (f.CallKey.Id == "" || c.group.key.Id == "")
 }
 
-// correlated finds the call that the correlation id of a completion names: its
-// announcement has the same id, or is the event so named. Of an id that several open calls
-// have, the oldest is meant. A call that was closed without an end is meant if its
-// event is named, or if every open call has another correlation id.
+// correlated returns the call that the correlation id of a completion names. The call's
+// announcement has that correlation id, or that event id. If several open calls match, the
+// oldest counts. A call that was closed without a completion matches if its event id is named,
+// or if every open call has another correlation id.
 func (s *session) correlated(f *fact.Fact) *call {
 	thread, event := f.LineageRefs.Thread(), f.LineageRefs.Correlation
 	if thread.IsZero() {
@@ -136,8 +136,8 @@ func (s *session) correlated(f *fact.Fact) *call {
 	})
 }
 
-// matchInGroup finds the call of a group that a completion ends. Where the id was used
-// for several tools, a call of the completion's own tool comes first.
+// matchInGroup returns the call of a group that a completion ends. If the id was used for
+// several tools, a call of the completion's tool comes first.
 func matchInGroup(group *callGroup, f *fact.Fact) *call {
 	if group == nil {
 		return nil
@@ -160,8 +160,9 @@ func matchInGroup(group *callGroup, f *fact.Fact) *call {
 	return group.latestClosed(func(c *call) bool { return c.effectivelyDenied() && (f.CallKey.Id == "" || c.endedIn.has(f.Protocol)) })
 }
 
-// preferDeniedCall names the execution of a denied call as what it is: it must not
-// hide behind an opened call of the same id with other arguments.
+// preferDeniedCall returns the denied call if the arguments of a completion are those of a
+// denied call and not those of the open one. An execution of a denied call must not pass as
+// one of an open call under the same id.
 func preferDeniedCall(open *call, group *callGroup, f *fact.Fact) *call {
 	if f.Effect == fact.NoEffect || open.compareFact(f) != fact.ArgsDifferent {
 		return open
@@ -172,16 +173,15 @@ func preferDeniedCall(open *call, group *callGroup, f *fact.Fact) *call {
 	return open
 }
 
-// awaitsCompletion: closed without a Post event, which may still come.
+// awaitsCompletion reports whether the completion of a closed call may still come.
 func (c *call) awaitsCompletion() bool { return !c.hasPost && c.state != events.CallOrphaned }
 
-// isDenied: denied, and completed nonetheless before. Under an id, what another
-// protocol says of its end is the same completion: see repeated.
+// effectivelyDenied reports whether the effective verdict of the call is deny.
 func (c *call) effectivelyDenied() bool { return c.effectiveVerdict().verdict == events.Deny }
 
-// findRepeatedCompletion gives the call with a completion that is said again by one for which
-// nothing is left: another content under the same event id, which is a finding
-// already, or the other protocol's view of the same completion.
+// findRepeatedCompletion returns the call whose completion a fact repeats: with other content
+// under the same event id, which is reported as a conflict, or as the view of another
+// protocol.
 func (s *session) findRepeatedCompletion(f *fact.Fact) *call {
 	group := s.findGroup(f)
 	if group == nil || f.CallKey.Id == "" {
@@ -192,15 +192,14 @@ func (s *session) findRepeatedCompletion(f *fact.Fact) *call {
 	})
 }
 
-// A completion may come before the announcement of its call. The finding for the wrong
-// order (low) stays (AAEP-C-080, AH-C-078); the finding that the call was not announced is
-// retracted. The announcement begins no second call, which would be missing its end.
-// Only the producer's clock can tell which of the two happened first: runtimes repeat
-// ids, and the next call under an id must not be taken for the beginning of the last.
+// A completion may come before the announcement of its call. The finding for the wrong order
+// (low) stays (AAEP-C-080, AH-C-078); the orphan finding is retracted. The announcement opens
+// no second call, which would lack a completion. Only the producer's clock tells which came
+// first: runtimes repeat ids, and the next call under an id must not be taken for the late
+// announcement of the last.
 
-// findOvertakenCall finds the call that a pre event or request should have been before: the
-// oldest one under its id, or of its tool and arguments where nothing has ids, that
-// ended without.
+// findOvertakenCall returns the orphan that a late pre event or request announces: the oldest
+// one under its id; without an id, the oldest with its tool and arguments.
 func findOvertakenCall(group *callGroup, f *fact.Fact) *call {
 	if f.Kind != fact.KindPre && f.Kind != fact.KindRequest {
 		return nil
@@ -213,9 +212,9 @@ func findOvertakenCall(group *callGroup, f *fact.Fact) *call {
 	return nil
 }
 
-// endedBefore reports whether the end of a call, or that it was stopped, was reported
-// before the announcement that by its own word is not later. A clock that shows
-// whole seconds does not tell a request for the next call from one for this.
+// endedBefore reports whether, by the producer's clock, a call ended or was stopped at or
+// after the time of an announcement, so that the announcement is late. A request with a clock
+// of whole seconds must be strictly earlier: an equal time may be the next call's.
 func (c *call) endedBefore(f *fact.Fact) bool {
 	stopped := c.closeReason == closedByStop || c.closeReason == closedByError
 	if !c.hasPost && !stopped || f.ProducerTimes.HappenedAt.IsZero() || c.endedAt.IsZero() {
@@ -228,8 +227,8 @@ func (c *call) endedBefore(f *fact.Fact) bool {
 	return f.ProducerTimes.HappenedAt.Before(c.endedAt) || fine && f.ProducerTimes.HappenedAt.Equal(c.endedAt)
 }
 
-// findUpdatedCall finds the call that a remark is about: by its id, by the event it
-// names, by the approval workflow.
+// findUpdatedCall returns the call that an update is about: by its id, else by the event that
+// it names, else by the approval workflow.
 func (s *session) findUpdatedCall(f *fact.Fact) *call {
 	if group := s.findGroup(f); group != nil && f.CallKey.Id != "" {
 		if c := group.oldestOpen(); c != nil {
@@ -249,9 +248,9 @@ func (s *session) findUpdatedCall(f *fact.Fact) *call {
 	return s.findNamed(workflow, func(c *call) bool { return c.awaitedApproval().Workflow == workflow })
 }
 
-// findRetriedCall finds the call that a new one tries again: the one that it names
-// (AgentHook's retry.previous_tool_call_id), or the last one under its id with the
-// same arguments, unless that was allowed or has no verdict.
+// findRetriedCall returns the call that a new call retries: the one that it names (AgentHook's
+// retry.previous_tool_call_id), or the last one under its id with the same arguments if that
+// was denied, asked or deferred.
 func (s *session) findRetriedCall(f *fact.Fact) *call {
 	if c := s.findNamedRetry(f); c != nil {
 		return c
@@ -267,7 +266,7 @@ func (s *session) findRetriedCall(f *fact.Fact) *call {
 	return c
 }
 
-// findNamedRetry is the last call under the id that a fact says it tries again.
+// findNamedRetry returns the last call under the id that a fact says it retries.
 func (s *session) findNamedRetry(f *fact.Fact) *call {
 	if f.RetriedKey == (fact.CallKey{}) || f.RetriedKey == f.CallKey {
 		return nil

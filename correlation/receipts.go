@@ -8,14 +8,14 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// A receipt allows one execution of one call (architecture 1.3). The log holds its
-// decision and not the receipt itself: a reader of the log must not be able to run a
-// call with it. An execution names the decision that it rests on in its
-// metadata.approval.decision_ref (AgentHook) or in the header Countersign-Decision-Id of
-// its message. An execution that names none rests on what was allowed last under its id.
+// A receipt allows one execution of one call (architecture 1.3). The log holds the decision
+// and not the receipt, so that a reader of the log cannot run a call. An execution names its
+// decision in metadata.approval.decision_ref (AgentHook) or in the header
+// Countersign-Decision-Id. An execution without a reference rests on the last allow under its
+// id.
 
-// maxReceipts bounds the decisions of which it is remembered which call their
-// receipts were made for (about 100 B each); the oldest are forgotten.
+// maxReceipts bounds the decisions whose call is remembered (about 100 B each). The oldest are
+// forgotten.
 const maxReceipts = 65_536
 
 // Cases of receipt_reused.
@@ -24,38 +24,38 @@ const (
 	caseReceiptOther = "other"
 )
 
-// receiptHolder is the call that a receipt is made for, whatever its occurrence.
+// receiptHolder identifies the call that a receipt was made for, in any occurrence.
 func receiptHolder(k fact.SourceSession, s fact.CallKey) fact.Sum {
 	return fact.SumOf(k.Source, k.Session, s.Id, s.Tool)
 }
 
-// receipts are the decisions with receipts that allow a call, and the call that each receipt
-// was made for. A receipt allows one execution.
+// receipts holds the allow decisions with receipts, and the call that each receipt was made
+// for.
 type receipts struct {
-	opts     *engineOptions `snapshot:"-"` // given anew
+	opts     *engineOptions `snapshot:"-"` // not part of a snapshot
 	findings *findings
 	history  *history
-	holders  *tables.FIFO[fact.Sum, fact.Sum] // by receiptKey; see receiptHolder
+	holders  *tables.FIFO[fact.Sum, fact.Sum] // by fact.ReceiptKey; the value is a receiptHolder
 }
 
 func newReceipts(fs *findings, h *history) *receipts {
 	return &receipts{findings: fs, history: h, holders: tables.NewFIFO[fact.Sum, fact.Sum](maxReceipts)}
 }
 
-// holderOf is the call that the receipt of a decision was made for.
+// holderOf returns the receiptHolder of a decision's receipt.
 func (rs *receipts) holderOf(tenant, decisionID string) (holder fact.Sum, known bool) {
 	return rs.holders.Get(fact.ReceiptKey(tenant, decisionID))
 }
 
-// recordReceipt remembers which call the receipt of a decision was made for.
+// recordReceipt records the call that a decision's receipt was made for.
 func (rs *receipts) recordReceipt(f *fact.Fact) {
 	if f.Decision.Verdict == events.Allow {
 		rs.holders.Put(f.OwnReceiptKey(), receiptHolder(f.Key, f.CallKey))
 	}
 }
 
-// checkReceiptUse holds an execution against the receipts that other executions have used,
-// and those that were made for other calls.
+// checkReceiptUse reports an execution on a receipt that was made for another call, or that
+// another execution used.
 func (rs *receipts) checkReceiptUse(c *call, f *fact.Fact) {
 	if f.Effect == fact.NoEffect {
 		return
@@ -77,9 +77,9 @@ func (rs *receipts) checkReceiptUse(c *call, f *fact.Fact) {
 	}
 }
 
-// namesNothing reports whether the header of an execution names a decision that is not
-// on record. A decision is on the log before its verdict is given out. judgeReference
-// judges the reference in the body.
+// namesNothing reports whether an execution's header names a decision that is not on record.
+// Decisions are recorded before they are given out. judgeReference judges the reference in the
+// body.
 func (rs *receipts) namesNothing(c *call, f *fact.Fact) bool {
 	if f.ReceiptDecisionID == "" || f.ReceiptDecisionID == f.DecisionRef || c.state == events.CallOrphaned || len(c.decisions) == 0 && !rs.opts.RequireVerdict {
 		return false
@@ -93,7 +93,7 @@ func (rs *receipts) namesNothing(c *call, f *fact.Fact) bool {
 	return !rs.history.hasDecision(f.Key.Publisher(), f.ReceiptDecisionID)
 }
 
-// findReceiptUser is the call that has used up what c runs on; nil if there is none.
+// findReceiptUser returns the call that used the receipt of c before; nil if there is none.
 func (c *call) findReceiptUser(f *fact.Fact) *call {
 	verdict, s := c.effectiveVerdict(), c.session
 	switch {
@@ -110,14 +110,14 @@ func (c *call) findReceiptUser(f *fact.Fact) *call {
 	})
 }
 
-// usedReceipt reports whether a call ran on a receipt of its own.
+// usedReceipt reports whether the call ran on its own receipt.
 func (x *details) usedReceipt() bool {
 	d := x.lastDecision()
 	return x.execSeq != 0 && d != nil && d.Verdict == events.Allow && d.HasReceipt
 }
 
-// judgeReference: an event says by which decision its call was approved. That must
-// be a decision on this call, or on one that it tries again.
+// judgeReference checks the decision that an event names as its approval. It must be a
+// decision on the call, or on a call that it retries.
 func (rs *receipts) judgeReference(c *call, f *fact.Fact) {
 	if f.Kind != fact.KindPre && f.Kind != fact.KindPost || f.DecisionRef == "" || c.state == events.CallOrphaned {
 		return
@@ -128,7 +128,7 @@ func (rs *receipts) judgeReference(c *call, f *fact.Fact) {
 	spec := findingFrom(c.firstEvent(), f.EventID)
 	made, known := rs.holderOf(f.Key.Tenant, f.DecisionRef)
 	if o := c.session.callOfDecision(f.DecisionRef); o != nil && o != c || known && made != receiptHolder(f.Key, c.group.key) {
-		if (f.Kind != fact.KindPost || f.Effect == fact.NoEffect || !known) && c.claims.reportOnce(claimedApprovalKind) { // else it is receipt_reused
+		if (f.Kind != fact.KindPost || f.Effect == fact.NoEffect || !known) && c.claims.reportOnce(claimedApprovalKind) { // otherwise checkReceiptUse reports it
 			rs.findings.reportCheck("AH-C-104", c, f, spec.withCase(caseNoDecision).withText("it names a decision on another call"))
 		}
 		return
@@ -140,10 +140,11 @@ func (rs *receipts) judgeReference(c *call, f *fact.Fact) {
 	c.addRetractable(referenceRetraction+f.DecisionRef, id)
 }
 
-// referenceRetraction begins the note of a finding that a decision was not on record.
+// referenceRetraction, with the decision's id, is the name of the retractable finding that a
+// decision is not on record.
 const referenceRetraction = "AH-C-105 "
 
-// retractUnknownReference takes that back when the decision is there.
+// retractUnknownReference retracts that finding when the decision is recorded.
 func (rs *receipts) retractUnknownReference(c *call, f *fact.Fact) {
 	for _, reference := range []string{f.Decision.Id, f.Decision.ApprovalRef} {
 		for _, made := range c.takeRetractable(referenceRetraction + reference) {
@@ -154,8 +155,8 @@ func (rs *receipts) retractUnknownReference(c *call, f *fact.Fact) {
 	}
 }
 
-// hasDecision reports whether a reference is to a decision on the call or on one that it
-// tries again.
+// hasDecision reports whether the call, or a call that it retries, has the decision that a
+// reference names.
 func (c *call) hasDecision(reference string) bool {
 	for depth := 0; c != nil && depth < maxRetryChain; depth++ {
 		if slices.ContainsFunc(c.expand().decisions, func(d fact.RecordedVerdict) bool { return d.Id == reference || d.ApprovalRef == reference }) {

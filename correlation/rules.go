@@ -9,25 +9,24 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Rule is one entry of the catalogue.
+// Rule is a rule that findings name: one of ours, or a check of package catalogue.
 type Rule struct {
 	Name     string
-	Severity events.Severity // unless a case has its own
-	Refs     []string        // what it comes from: checks, other specifications, places in our own documents
-	Inputs   string          // what it is decided from
-	// Explanation is one sentence. {tool} and {call} stand for the tool and the
-	// call, {verdict} for the verdict that stood, {what} for what was found.
+	Severity events.Severity // a case may have another
+	Refs     []string        // the checks, specifications and documents that it comes from
+	Inputs   string          // the inputs that decide it
+	// Explanation is one sentence. {tool}, {call} and {verdict} stand for the tool, the call
+	// and the verdict that counted. {what} stands for the text of the finding.
 	Explanation string
-	// Cases are the explanations of special cases, by case.
+	// Cases are the explanations of special cases.
 	Cases  map[string]string
 	Remedy string
 
 	isCheck bool // it is a check of package catalogue
 }
 
-// Rules gives our own rules, by name: what is broken between verdict and
-// execution, whatever the protocol. The protocols' checks are in package
-// catalogue; findings of both kinds name their rule.
+// Rules returns our own rules, by name. They compare verdicts with executions in every
+// protocol. The checks of the protocols are in package catalogue.
 func Rules() []Rule {
 	list := make([]Rule, 0, len(ruleList))
 	for _, r := range ruleList {
@@ -259,7 +258,7 @@ var ruleList = []*Rule{
 	ruleAfterHandoff, ruleReceipt,
 }
 
-// checkRules are the implemented checks of the protocols as rules.
+// checkRules are the implemented checks of the protocols, as rules.
 var checkRules = func() map[string]*Rule {
 	m := map[string]*Rule{}
 	for _, c := range catalogue.All() {
@@ -270,10 +269,10 @@ var checkRules = func() map[string]*Rule {
 	return m
 }()
 
-// maxRuleModes bounds the switches of one tenant: there are not as many rules.
+// maxRuleModes bounds the modes of one tenant. There are fewer rules.
 const maxRuleModes = 1024
 
-// ruleModes are the modes that a tenant's operator wants, as the log has them.
+// ruleModes are the modes that a tenant's operator has set, as the log has them.
 type ruleModes struct {
 	store    string
 	revision uint64
@@ -282,8 +281,7 @@ type ruleModes struct {
 
 var modesByName = map[string]RuleMode{events.RuleOff: ModeOff, events.RuleWarn: ModeWarn, events.RuleEnforce: ModeEnforce}
 
-// applyRulesChange takes a change of a tenant's switches. It concerns what is found from
-// here on: what was emitted stays.
+// applyRulesChange applies a change of a tenant's modes. It concerns later findings only.
 func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
 		return
@@ -309,14 +307,14 @@ func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 	c.engine.findings.setModes(token, s)
 }
 
-// RuleModesRevision tells which document of switches counts for a tenant, as the log says
-// so far; the zero values if none ever did.
+// RuleModesRevision is the store and the revision of a tenant's modes, as the log has them so
+// far; zero if the log has none.
 func (c *Correlator) RuleModesRevision(tenant string) (store string, revision uint64) {
 	s, _ := c.engine.findings.modesOf(subject.Escape(tenant))
 	return s.store, s.revision
 }
 
-// modesOf are the modes that the log has for a tenant, by its token.
+// modesOf returns the modes of a tenant, by its token.
 func (fs *findings) modesOf(tenant string) (ruleModes, bool) {
 	s, known := fs.ruleModes[tenant]
 	return s, known
@@ -324,7 +322,7 @@ func (fs *findings) modesOf(tenant string) (ruleModes, bool) {
 
 func (fs *findings) setModes(tenant string, s ruleModes) { fs.ruleModes[tenant] = s }
 
-// findingMode says what becomes of the findings of a rule that are about a tenant.
+// findingMode is the mode of a rule for a tenant.
 func (fs *findings) findingMode(who fact.Origin, r *Rule) RuleMode {
 	if fs.opts.Rules != nil {
 		return fs.opts.Rules(who.Tenant, r.Name)
@@ -337,7 +335,7 @@ type RuleMode int
 
 // The modes.
 const (
-	ModeWarn    RuleMode = iota // they are emitted
-	ModeOff                     // they are not
-	ModeEnforce                 // they are emitted and marked, for the programs that act on them
+	ModeWarn    RuleMode = iota // findings are emitted
+	ModeOff                     // findings are not emitted
+	ModeEnforce                 // findings are emitted, marked as enforced
 )

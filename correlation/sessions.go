@@ -12,25 +12,25 @@ import (
 
 const noSession = subject.NoSession
 
-// session is what is known of one (tenant, source, session).
+// session is what the engine knows of one (tenant, source, session).
 type session struct {
 	calls        *calls
-	*fact.Origin               // never changed, and shared
-	share        *tables.Share `snapshot:"-"` // its publisher in the table of sessions
+	*fact.Origin               // shared; does not change
+	share        *tables.Share `snapshot:"-"` // the publisher's share of the table of sessions
 
 	groups        callGroups
-	decisionIndex decisionIndex // under which decisions the session finds its calls
+	decisionIndex decisionIndex // the calls by their decision ids
 	open          []*call       // in the order they were opened
 	closed        []*call       // in the order they were closed
 	earlyUpdates  []earlyUpdate
 	sawDenial     bool // a call was denied
-	sawAsk        bool // a verdict was heard that lets a call wait
+	sawAsk        bool // a verdict, recorded or claimed, that lets a call wait
 
-	askedAdmission bool // its runtime asked for admission by an event of the session
+	askedAdmission bool // an event of the session asked for admission
 
-	parentLinkRank int8 // the rank of what it belongs to, as far as that was known when it was active
+	parentLinkRank int8 // the rank of its parent link, when the session was last active
 
-	occurrenceFloor int32 // highest occurrence among ids that were forgotten
+	occurrenceFloor int32 // the highest occurrence of forgotten ids
 	lastActivity    eventtime.Activity
 }
 
@@ -40,7 +40,7 @@ func (s *session) Owner() tables.Holder { return s.Key.Publisher().Holder() }
 
 func (s *session) Holds(h *tables.Share) { s.share = h }
 
-// findGroup finds the group of a fact's call, nil if there is none.
+// findGroup returns the group of a fact's call, nil if there is none.
 func (s *session) findGroup(f *fact.Fact) *callGroup {
 	if f.Found == nil {
 		f.Found = s.groups.get(f.CallKey, f.CallKeyHash())
@@ -48,7 +48,7 @@ func (s *session) findGroup(f *fact.Fact) *callGroup {
 	return f.Found.(*callGroup)
 }
 
-// ensureGroup finds the group of a fact's call, or makes it.
+// ensureGroup returns the group of a fact's call, and adds it if it is missing.
 func (s *session) ensureGroup(f *fact.Fact) *callGroup {
 	if group := s.findGroup(f); group != nil {
 		return group
@@ -63,8 +63,8 @@ func (s *session) ensureGroup(f *fact.Fact) *callGroup {
 	return group
 }
 
-// forgetGroup drops the oldest id that no remembered call has. There is one:
-// more ids are kept than calls.
+// forgetGroup forgets the oldest group without remembered calls. Such a group exists, because
+// Options keep more ids than calls.
 func (s *session) forgetGroup() {
 	if group := s.groups.dropEmpty(); group != nil {
 		s.occurrenceFloor = max(s.occurrenceFloor, int32(group.count))
@@ -72,12 +72,12 @@ func (s *session) forgetGroup() {
 	}
 }
 
-// noteVerdict takes note of a verdict that is on record or claimed.
+// noteVerdict records that a verdict was recorded or claimed.
 func (s *session) noteVerdict(v events.Verdict) {
 	s.sawAsk = s.sawAsk || v == events.Ask || v == events.Defer
 }
 
-// callOfDecision finds a call by one of its decisions.
+// callOfDecision returns the call of a decision, expanded; nil if there is none.
 func (s *session) callOfDecision(id string) *call {
 	if id == "" {
 		return nil
@@ -85,7 +85,7 @@ func (s *session) callOfDecision(id string) *call {
 	return s.decisionIndex.get(id).expand()
 }
 
-// highestOccurrence is the highest occurrence of any id of the session.
+// highestOccurrence is the highest occurrence of all ids of the session.
 func (s *session) highestOccurrence() int {
 	n := int(s.occurrenceFloor)
 	for _, group := range s.groups.list {
@@ -94,8 +94,8 @@ func (s *session) highestOccurrence() int {
 	return n
 }
 
-// moveToClosed moves a call that was just closed to the closed ones and forgets the
-// oldest of those.
+// moveToClosed moves a call from the open to the closed ones. Beyond the bound, the oldest
+// closed call is forgotten.
 func (s *session) moveToClosed(c *call) {
 	s.open = removeCall(s.open, c)
 	s.closed = append(s.closed, c)
@@ -121,7 +121,8 @@ func (s *session) forgetCall(c *call) {
 	}
 }
 
-// linkDecision notes that a decision and its request belong to a call.
+// linkDecision links a decision id with a call. An id that was linked with another call moves
+// to this one.
 func (s *session) linkDecision(c *call, decisionID string) {
 	if decisionID == "" {
 		return
@@ -150,7 +151,7 @@ func removeCall(list []*call, c *call) []*call {
 	return list
 }
 
-// findOpen gives the oldest open call that fits.
+// findOpen returns the oldest open call that fits.
 func (s *session) findOpen(fits func(*call) bool) *call {
 	for _, c := range s.open {
 		if fits(c) {
@@ -160,8 +161,7 @@ func (s *session) findOpen(fits func(*call) bool) *call {
 	return nil
 }
 
-// findNamed gives the youngest call that fits and goes by a name, open ones before
-// closed ones.
+// findNamed returns the youngest call that has a name and fits. Open calls come first.
 func (s *session) findNamed(name string, fits func(*call) bool) *call {
 	bits := nameFilterBits(name)
 	if bits == 0 {
@@ -179,8 +179,8 @@ func (s *session) findInGroup(k fact.CallKey, name string, fits func(*call) bool
 	return s.findCall(func(c *call) bool { return c.group.key == k && c.mayHaveName(bits) }, fits)
 }
 
-// findCall gives the youngest call that fits, open ones before closed ones. Only
-// what passes the filter, which gets calls as they are, is expanded.
+// findCall returns the youngest call that fits. Open calls come first. filter sees calls that
+// may be compacted; a call is expanded only if filter accepts it.
 func (s *session) findCall(filter, fits func(*call) bool) *call {
 	for _, list := range [][]*call{s.open, s.closed} {
 		for i := len(list) - 1; i >= 0; i-- {
@@ -192,20 +192,19 @@ func (s *session) findCall(filter, fits func(*call) bool) *call {
 	return nil
 }
 
-// The groups of a session, and the calls that it finds by their decisions, are few
-// as a rule: up to so many are looked through one by one, which takes less room
-// than a table, and no more time.
+// linearLimit is the size up to which the groups and decisions of a session are lists. A short
+// list takes less room than a table, and no more time to search.
 const linearLimit = 12
 
 // callGroup holds the occurrences of one tool call id.
 type callGroup struct {
 	key          fact.CallKey
-	calls        []*call // open and remembered, in the order they were opened
-	count        int     // occurrences so far
+	calls        []*call // open and remembered ones, in the order they were opened
+	count        int     // the number of occurrences so far
 	invokedEvent string  // event id of the first AAEP invocation under this id
 }
 
-// newCallGroup makes a group, with room for the usual one call.
+// newCallGroup makes a group, with room for one call: most groups have one.
 func newCallGroup(k fact.CallKey, count int) *callGroup {
 	made := &struct {
 		callGroup
@@ -254,8 +253,7 @@ func (g *callGroup) latestClosed(fits func(*call) bool) *call {
 	return nil
 }
 
-// latestClosedLike is latestClosed for what fits no call with other arguments than a
-// fact's.
+// latestClosedLike is latestClosed without the calls whose arguments differ from a fact's.
 func (g *callGroup) latestClosedLike(f *fact.Fact, fits func(*call) bool) *call {
 	for i := len(g.calls) - 1; i >= 0; i-- {
 		if c := g.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
@@ -265,16 +263,16 @@ func (g *callGroup) latestClosedLike(f *fact.Fact, fits func(*call) bool) *call 
 	return nil
 }
 
-// callGroups are the groups of a session.
+// callGroups are the groups of a session, by key.
 type callGroups struct {
 	list   []*callGroup // in the order they were made
-	hashes []uint32     // of their keys
-	table  []uint64     // of places in list and one, once there are many
+	hashes []uint32     // of the keys in list
+	table  []uint64     // from hash to index and one; nil up to linearLimit
 }
 
 func (gs *callGroups) len() int { return len(gs.list) }
 
-// get finds a group by its key and the hash of that.
+// get returns the group of a key. hash is the hash of k.
 func (gs *callGroups) get(k fact.CallKey, hash uint32) *callGroup {
 	if gs.table == nil {
 		for i := len(gs.hashes) - 1; i >= 0; i-- {
@@ -306,7 +304,7 @@ func (gs *callGroups) add(group *callGroup, hash uint32) {
 	}
 }
 
-// rebuildTable makes the table anew.
+// rebuildTable builds the table from the list.
 func (gs *callGroups) rebuildTable() {
 	size := tables.MinTableSize
 	for size < 4*len(gs.list) {
@@ -318,7 +316,7 @@ func (gs *callGroups) rebuildTable() {
 	}
 }
 
-// dropEmpty drops the oldest group that no remembered call has, and gives it.
+// dropEmpty removes and returns the oldest group without remembered calls.
 func (gs *callGroups) dropEmpty() *callGroup {
 	for i, group := range gs.list {
 		if len(group.calls) == 0 {
@@ -332,10 +330,10 @@ func (gs *callGroups) dropEmpty() *callGroup {
 	return nil
 }
 
-// decisionIndex are the calls of a session by the ids of their decisions.
+// decisionIndex finds the calls of a session by their decision ids.
 type decisionIndex struct {
 	list []decisionCall
-	byID map[string]*call // once there are many; then the list is empty
+	byID map[string]*call // nil up to linearLimit; then list is nil
 }
 
 type decisionCall struct {
@@ -357,7 +355,7 @@ func (x *decisionIndex) get(id string) *call {
 	return nil
 }
 
-// put notes a call under a decision under which none is noted.
+// put adds a decision id that is not in the index.
 func (x *decisionIndex) put(id string, c *call) {
 	switch {
 	case x.byID != nil:
@@ -378,10 +376,10 @@ func (x *decisionIndex) remove(id string) {
 	x.list = slices.DeleteFunc(x.list, func(d decisionCall) bool { return d.id == id })
 }
 
-// Pack gives the groups in order.
+// Pack returns the groups in order.
 func (gs *callGroups) Pack() any { return &gs.list }
 
-// Unpack takes what Pack gave.
+// Unpack restores what Pack returned.
 func (gs *callGroups) Unpack(form any) {
 	*gs = callGroups{}
 	for _, group := range *form.(*[]*callGroup) {

@@ -10,26 +10,25 @@ import (
 	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
 )
 
-// timers are event time and what time alone brings about: the deadlines of calls, and
-// when the next timer can fire.
+// timers hold event time, the deadlines of calls, and the time of the next timer.
 type timers struct {
-	opts *engineOptions `snapshot:"-"` // given anew
+	opts *engineOptions `snapshot:"-"` // not part of a snapshot
 	eventtime.Clock
 	callDeadlines deadlines
-	nextTimer     time.Time `snapshot:"-"` // no timer fires before it; the first message after a restart looks at all
+	nextTimer     time.Time `snapshot:"-"` // no timer fires before it; zero after a restart, so that the first message checks all timers
 }
 
-// clock is the time that all parts share.
+// clock is the clock that all parts share.
 func (t *timers) clock() *eventtime.Clock { return &t.Clock }
 
 // anyDue reports whether a timer may be due.
 func (t *timers) anyDue() bool { return !t.Now().Before(t.nextTimer) }
 
-// wakeAt notes that a timer may fire at a time.
+// wakeAt makes sure that timers are checked at a time.
 func (t *timers) wakeAt(at time.Time) { t.nextTimer = earlierTime(t.nextTimer, at) }
 
-// popDueCall gives the next call with a deadline that has come. When there is none, the next
-// timer is set to the deadline after it.
+// popDueCall returns the next call whose deadline has passed. If there is none, it sets
+// nextTimer to the next deadline.
 func (t *timers) popDueCall() (*call, bool) {
 	if c, due := t.callDeadlines.popDue(t.Now()); due {
 		return c, true
@@ -58,8 +57,8 @@ func (t *timers) openCalls() iter.Seq[*call] {
 	}
 }
 
-// extendDeadline moves a call's deadline after one more message of it. open is how many
-// calls are open.
+// extendDeadline moves a call's deadline because of one more message. open is the number of
+// open calls.
 func (t *timers) extendDeadline(c *call, f *fact.Fact, open int) {
 	if !c.isOpen() {
 		return
@@ -76,7 +75,7 @@ func (t *timers) extendDeadline(c *call, f *fact.Fact, open int) {
 	}
 }
 
-// approvalDeadline is a deadline that leaves an approval its time.
+// approvalDeadline returns the later of at and a deadline that leaves an approval its time.
 func (t *timers) approvalDeadline(at time.Time, a *fact.Approval) time.Time {
 	if a == nil || a.ExpiresAt.IsZero() {
 		return at
@@ -102,8 +101,7 @@ func earlierTime(a, b time.Time) time.Time {
 	return a
 }
 
-// dropStaleDeadlines drops stale deadlines; there may be many when one call is asked for
-// again and again.
+// dropStaleDeadlines removes stale deadlines. A call that is asked about often has many.
 func (t *timers) dropStaleDeadlines() {
 	kept := t.callDeadlines[:0]
 	for _, d := range t.callDeadlines {
@@ -116,8 +114,8 @@ func (t *timers) dropStaleDeadlines() {
 	t.callDeadlines.init()
 }
 
-// deadline is when a call counts as abandoned. A deadline that is no longer the
-// call's own is stale.
+// deadline is the time at which a call is abandoned. It is stale once the call has closed or
+// has a later deadline.
 type deadline struct {
 	at   time.Time
 	call *call
@@ -125,9 +123,8 @@ type deadline struct {
 
 func (d deadline) isStale() bool { return !d.call.isOpen() || !d.call.deadline.Equal(d.at) }
 
-// deadlines is a heap: the next deadline first, among equals the older call. No
-// two are equal in both, so that the order in which they come out does not depend
-// on how they lie in it.
+// deadlines is a heap, by time and then by the order of the calls. No two elements are equal,
+// so the order of removal does not depend on the layout of the heap.
 type deadlines []deadline
 
 func (d deadlines) less(i, j int) bool {
@@ -170,7 +167,7 @@ func (d deadlines) init() {
 	}
 }
 
-// pop takes the first one away.
+// pop removes the first deadline.
 func (d *deadlines) pop() {
 	list := *d
 	last := len(list) - 1
@@ -180,7 +177,7 @@ func (d *deadlines) pop() {
 	(*d).siftDown(0)
 }
 
-// next is the next deadline that counts; it drops stale ones on the way.
+// next is the first deadline that is not stale. It removes stale ones before it.
 func (d *deadlines) next() (deadline, bool) {
 	for len(*d) > 0 {
 		if top := (*d)[0]; !top.isStale() {
@@ -191,7 +188,7 @@ func (d *deadlines) next() (deadline, bool) {
 	return deadline{}, false
 }
 
-// popDue takes the next deadline if it has been reached.
+// popDue removes and returns the next deadline's call if the deadline has passed.
 func (d *deadlines) popDue(now time.Time) (*call, bool) {
 	top, ok := d.next()
 	if !ok || now.Before(top.at) {
@@ -201,7 +198,7 @@ func (d *deadlines) popDue(now time.Time) (*call, bool) {
 	return top.call, true
 }
 
-// set gives a call a deadline; it never brings one forward.
+// set sets the deadline of a call. It never moves a deadline to an earlier time.
 func (d *deadlines) set(c *call, at time.Time) {
 	if !at.After(c.deadline) {
 		return
@@ -211,7 +208,7 @@ func (d *deadlines) set(c *call, at time.Time) {
 	d.siftUp(len(*d) - 1)
 }
 
-// Pack gives those that count, in the order of time, which is a heap, too.
+// Pack returns the deadlines that are not stale, ordered by time. The list is a valid heap.
 func (d *deadlines) Pack() any {
 	list := make([]deadline, 0, len(*d))
 	for _, x := range *d {
@@ -225,5 +222,5 @@ func (d *deadlines) Pack() any {
 	return &list
 }
 
-// Unpack takes what Pack gave.
+// Unpack restores what Pack returned.
 func (d *deadlines) Unpack(form any) { *d = *form.(*[]deadline) }

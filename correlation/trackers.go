@@ -7,19 +7,19 @@ import (
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
-// trackers follow sessions as their protocol orders them (protocolRow.sessions), beside
-// the calls: which event may follow which, which question was asked, which output is
-// complete. Their bounds are Options.MaxSessions and storedItemLimit.
+// trackers follow sessions by the rules of their protocol (protocolRow.sessions): the order of
+// events, questions, outputs. They know no calls. Options.MaxSessions and storedItemLimit
+// bound them.
 type trackers struct {
-	opts     *engineOptions `snapshot:"-"` // given anew
+	opts     *engineOptions `snapshot:"-"` // not part of a snapshot
 	timers   *timers
 	findings *findings
 
 	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
 	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
-	storedItems     int // of all sessions; at most the next
+	storedItems     int // of all sessions; at most storedItemLimit
 	storedItemLimit int
-	runningSessions map[fact.SourceKey]int // sessions with their start on the log, and not their end
+	runningSessions map[fact.SourceKey]int // sessions that started on the log and did not end
 }
 
 func newTrackers(t *timers, fs *findings) *trackers {
@@ -31,13 +31,14 @@ func newTrackers(t *timers, fs *findings) *trackers {
 	}
 }
 
-// find gives a session without noting that it is active, nil if it is not followed.
+// find returns a session, nil if it is not followed. The session's last activity does not
+// change.
 func (ts *trackers) find(key fact.SourceSession, protocol string) *protocolSession {
 	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
 	return w
 }
 
-// touch gives a session and notes that it is active, nil if it is not followed.
+// touch returns a session and sets its last activity; nil if it is not followed.
 func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
 	w, followed := ts.sessions.Get(key)
 	if !followed {
@@ -47,8 +48,7 @@ func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
 	return w
 }
 
-// active gives the session of a fact and notes that it is active, nil if it is not
-// followed.
+// active is touch for the session of a fact.
 func (ts *trackers) active(f *fact.Fact) *protocolSession {
 	w, followed := ts.sessions.GetHashed(protocolSessionKey{f.Key, f.Protocol}, f.ProtocolSessionHash())
 	if !followed {
@@ -58,8 +58,8 @@ func (ts *trackers) active(f *fact.Fact) *protocolSession {
 	return w
 }
 
-// follow begins to follow the session of a fact, in the place of another one if there is
-// no room.
+// follow begins to follow the session of a fact. If the table is full, another session is
+// forgotten.
 func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
 	key := protocolSessionKey{f.Key, f.Protocol}
 	if ts.sessions.Len() >= ts.opts.MaxSessions {
@@ -77,10 +77,10 @@ func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
 // count is how many sessions are followed.
 func (ts *trackers) count() int { return ts.sessions.Len() }
 
-// hasRunning reports whether the start of a session is on the log, and its end is not.
+// hasRunning reports whether a session started on the log and did not end.
 func (ts *trackers) hasRunning() bool { return len(ts.runningSessions) > 0 }
 
-// countRunningSessions keeps how many AAEP sessions of a publisher are running.
+// countRunningSessions updates the count of a publisher's running AAEP sessions.
 func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
 	k := fact.SourceKey{Tenant: w.origin.Key.Tenant, Source: w.origin.Key.Source}
 	switch {
@@ -93,14 +93,14 @@ func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool)
 	}
 }
 
-// recount counts for every publisher what its sessions remember, in a restored table.
+// recount rebuilds the shares of the publishers after a restore.
 func (ts *trackers) recount() {
 	for _, w := range ts.sessions.All() {
 		ts.sessions.Count(w.share, tables.ByWeight, w.storedItems)
 	}
 }
 
-// protocolSessionKey is one session in one protocol.
+// protocolSessionKey identifies a session in one protocol.
 type protocolSessionKey struct {
 	fact.SourceSession
 	protocol string
@@ -110,15 +110,15 @@ func (k protocolSessionKey) Hash() uint32 {
 	return fact.ProtocolSessionHash(k.SourceSession.Hash(), k.protocol)
 }
 
-// protocolSession is a session that is followed.
+// protocolSession is a followed session.
 type protocolSession struct {
-	origin       *fact.Origin // shared, and never changed
+	origin       *fact.Origin // shared; does not change
 	protocol     string
 	lastActivity eventtime.Activity
 	protocolState
-	givenHints  map[string]bool // hints of schemas that were given
+	givenHints  map[string]bool // the schema hints that were reported
 	storedItems int
-	share       *tables.Share `snapshot:"-"` // its publisher in the table of flows
+	share       *tables.Share `snapshot:"-"` // the publisher's share of the table
 }
 
 func (w *protocolSession) ID() protocolSessionKey {
@@ -129,16 +129,17 @@ func (w *protocolSession) Owner() tables.Holder { return w.origin.Key.Publisher(
 
 func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
 
-// trackedSessions is how a protocol's sessions are followed. All of it is set.
+// trackedSessions are the functions by which a protocol's sessions are followed. All must be
+// set.
 type trackedSessions struct {
-	restore     func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) // begins with what was kept
+	restore     func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) // begins with the state in the tombstone
 	storedItems func(w *protocolSession) int
-	expire      func(ts *trackers, w *protocolSession) *catalogue.Finding // it has been idle for too long; what that proves, if anything
+	expire      func(ts *trackers, w *protocolSession) *catalogue.Finding // called when the session was idle for too long; returns the finding of that, or nil
 	tombstone   func(ts *trackers, w *protocolSession, d *trackerTombstone)
 }
 
-// accountStoredItems counts what a session remembers, and forgets others if all together remember
-// too much: see surplus.
+// accountStoredItems counts what a session stores. Beyond storedItemLimit, other sessions are
+// forgotten; see tables.LRU.Surplus.
 func (ts *trackers) accountStoredItems(w *protocolSession) {
 	before := w.storedItems
 	w.storedItems = rowOf(w.protocol).sessions.storedItems(w)
@@ -153,12 +154,12 @@ func (ts *trackers) accountStoredItems(w *protocolSession) {
 	}
 }
 
-// trackerTombstone is what is kept of a session that is not followed any more.
+// trackerTombstone is kept of a session that is no longer followed.
 type trackerTombstone struct {
 	protocolTombstone
 }
 
-// expireProtocolSessions forgets the sessions that have been idle for too long.
+// expireProtocolSessions forgets sessions that have been idle for too long.
 func (ts *trackers) expireProtocolSessions() {
 	for {
 		w, ok := ts.sessions.Oldest()
@@ -175,7 +176,8 @@ func (ts *trackers) expireProtocolSessions() {
 	}
 }
 
-// nextProtocolSessionIdle is when the next session may have been idle for long.
+// nextProtocolSessionIdle lowers next to the time when the next session may have been idle for
+// too long.
 func (ts *trackers) nextProtocolSessionIdle(next *eventtime.Earliest) {
 	if w, ok := ts.sessions.Oldest(); ok {
 		at, _ := ts.timers.CheckIdle(w.lastActivity, eventtime.SessionIdle)

@@ -7,20 +7,21 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// effectiveVerdict is the verdict that stands for a call, and where it comes from.
+// effectiveVerdict is the verdict that counts for a call, and its origin.
 type effectiveVerdict struct {
 	verdict   events.Verdict        // "" if there is none
-	recorded  *fact.RecordedVerdict // the recorded decision; nil if the verdict is only claimed
-	decidedAt time.Time             // of a claimed verdict, if it says so
-	inherited bool                  // from the call that this one tries again
+	recorded  *fact.RecordedVerdict // nil if the verdict is only claimed
+	decidedAt time.Time             // of a claimed verdict; zero if it has no time
+	inherited bool                  // from the call that this one retries
 }
 
-// directVerdict is the verdict for this very call: the latest recorded decision counts.
-// Without one, or against a later claim that the runtime's gates denied, what
-// its events say counts: no publisher claims a denial that was not (AH-C-075).
+// directVerdict is the verdict on the call itself, without its retries. The latest recorded
+// decision counts. The verdict that events claim counts if no decision is recorded, or if it
+// is a later denial by the runtime's own gates: a publisher gains nothing by a false denial
+// (AH-C-075).
 //
-// A call that AAEP says was invoked runs on the allow that was recorded before: what
-// is decided when it is asked about once more is no verdict on what runs already.
+// A call that AAEP reports as invoked runs on the allow recorded before. A later decision does
+// not change the verdict of what runs already.
 func (x *details) directVerdict() effectiveVerdict {
 	d := x.lastDecision()
 	if before := x.decidedBefore(x.invokedSeq); before != nil && before.Verdict == events.Allow {
@@ -32,7 +33,7 @@ func (x *details) directVerdict() effectiveVerdict {
 	return effectiveVerdict{verdict: d.Verdict, recorded: d}
 }
 
-// decidedBefore is the last decision before a place in the log, nil if there is none.
+// decidedBefore is the last decision before a sequence, nil if there is none.
 func (x *details) decidedBefore(seq uint64) *fact.RecordedVerdict {
 	for i := len(x.decisions) - 1; i >= 0; i-- {
 		if x.decisions[i].Seq < seq {
@@ -42,9 +43,9 @@ func (x *details) decidedBefore(seq uint64) *fact.RecordedVerdict {
 	return nil
 }
 
-// effectiveVerdict follows the retries back where the call has no recorded verdict of
-// its own: what was denied or put off stays so under another id, but an allow
-// counts only for the same tool and arguments.
+// effectiveVerdict is the direct verdict, or the verdict of the call that this one retries if
+// no verdict is recorded for this one. A deny, ask or defer holds under every id; an allow
+// holds only for the same tool and arguments.
 func (c *call) effectiveVerdict() effectiveVerdict { return c.effectiveVerdictWithin(maxRetryChain) }
 
 func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
@@ -70,8 +71,8 @@ func (s effectiveVerdict) decisionID() string {
 	return s.recorded.Id
 }
 
-// decisionFor is the decision that an event of the given sequence could know:
-// the last one before it, else the first.
+// decisionFor is the decision that an event with a sequence can refer to: the last one before
+// it, else the first.
 func (x *details) decisionFor(seq uint64) *fact.RecordedVerdict {
 	for i := len(x.decisions) - 1; i >= 0; i-- {
 		if x.decisions[i].Seq < seq {
@@ -84,7 +85,7 @@ func (x *details) decisionFor(seq uint64) *fact.RecordedVerdict {
 	return nil
 }
 
-// lastDecision is the verdict that counts: the latest one recorded.
+// lastDecision is the latest recorded decision, nil if there is none.
 func (x *details) lastDecision() *fact.RecordedVerdict {
 	if n := len(x.decisions); n > 0 {
 		return &x.decisions[n-1]
@@ -100,8 +101,8 @@ func (x *details) isUndecided() bool {
 	return true
 }
 
-// decidedAncestor is the call in a chain of retries with the verdict that stands: no number of
-// retries takes it out of reach.
+// decidedAncestor is the nearest call with a direct verdict, from c back through its retries.
+// Linking a retry with it keeps the verdict within maxRetryChain, however many retries follow.
 func (c *call) decidedAncestor() *call {
 	for c.directVerdict().verdict == "" && c.retriedCall != nil {
 		c = c.retriedCall.expand()
@@ -109,7 +110,7 @@ func (c *call) decidedAncestor() *call {
 	return c
 }
 
-// nativeVerdict is a verdict as AgentHook can say it.
+// nativeVerdict is a verdict in AgentHook's terms, which have no defer.
 func nativeVerdict(v events.Verdict) events.Verdict {
 	if v == events.Defer {
 		return events.Ask
@@ -125,8 +126,8 @@ func (x *details) awaitedApproval() fact.Approval {
 	return x.pendingApproval.ValueOrZero()
 }
 
-// approvedBy reports whether an approval is for what the call waits for
-// (AH-C-104) and was given in time (AH-C-103).
+// approvedBy reports whether an approval is the one that the call waits for (AH-C-104) and was
+// given in time (AH-C-103).
 func (x *details) approvedBy(a fact.Approval) bool {
 	want := x.awaitedApproval()
 	inTime := want.ExpiresAt.IsZero() || a.DecidedAt.IsZero() || !a.DecidedAt.After(want.ExpiresAt)
@@ -134,7 +135,7 @@ func (x *details) approvedBy(a fact.Approval) bool {
 		agreeIfKnown(a.Workflow, want.Workflow) && agreeIfKnown(a.Action, want.Action)
 }
 
-// approvalDetail says why an approval does not count.
+// approvalDetail is the case of the finding that an approval does not count.
 func approvalDetail(c *call, a fact.Approval) string {
 	want := c.awaitedApproval()
 	switch {
@@ -152,8 +153,8 @@ func approvalDetail(c *call, a fact.Approval) string {
 
 func agreeIfKnown(a, b string) bool { return a == "" || b == "" || a == b }
 
-// executionStart is when the execution began, as far as can be said: the producer's
-// claim if it is not after its report, an announcement that says so, or the report.
+// executionStart is the best known start of an execution: the producer's claim unless it is
+// after its report, else an announcement that announces the start, else the report.
 func (x *details) executionStart(f *fact.Fact) time.Time {
 	switch {
 	case !f.StartedAt.IsZero() && !f.StartedAt.After(f.At):
@@ -164,8 +165,8 @@ func (x *details) executionStart(f *fact.Fact) time.Time {
 	return f.At
 }
 
-// admissionStage says what is known of a call before it ran: only what a recorded allow
-// is about was admitted.
+// admissionStage says what the log has of a call before it ran. Only the call of a recorded
+// allow was admitted.
 func (x *details) admissionStage(verdict effectiveVerdict) string {
 	switch {
 	case verdict.recorded != nil && verdict.verdict == events.Allow:

@@ -11,25 +11,25 @@ import (
 
 const resumeSameEvent = "retry_same_event"
 
-// A decision that puts a call off opens an approval workflow, or joins one. A
-// decision that allows a call and names a workflow rests on its approval, which
-// holds for what the workflow was opened for: one session, one tool, one set of
-// arguments, the calls that wait for it and their retries, one use (AH-C-104).
+// An ask or defer decision opens an approval workflow, or joins one. An allow decision that
+// names a workflow uses its approval. The approval is for what the workflow was opened for:
+// one session, one tool, one set of arguments, the calls that wait for it and their retries,
+// and one use (AH-C-104).
 
 // workflow is what an approval workflow was opened for, by the decisions that name it.
 type workflow struct {
 	sessionSum   fact.Sum   // see sessionSum
-	waitingCalls []fact.Sum // of the calls that wait for it, at most maxWaiting; see callKeySum
+	waitingCalls []fact.Sum // the calls that wait for it, at most maxWaitingCalls; see callKeySum
 	tool         string
 	canonical    string // "" if it is not known
 	argsDigest   string // of the arguments; "" if it is not known
 	resume       string
-	event        string // the event of the request that opened it
-	seq          uint64 // of the decision that opened it
-	usedBy       uint64 // the sequence of the decision that used it up; 0 if none has
+	event        string // the event of its first request
+	seq          uint64 // of the first decision
+	usedBy       uint64 // the sequence of the decision that used it up; 0 if none did
 }
 
-// Cases of AH-C-104 about an allow and the workflow that it names.
+// Cases of AH-C-104, about an allow and the workflow that it names.
 const (
 	caseOtherSession      = "session"
 	caseOtherWorkflowTool = "tool"
@@ -38,7 +38,7 @@ const (
 	caseUsedTwice         = "used"
 )
 
-// sessionSum stands for a session, slotSum for a call of one, whatever its occurrence.
+// sessionSum identifies a session. callKeySum identifies the calls of a session under one key.
 func sessionSum(k fact.SourceSession) fact.Sum { return fact.SumOf("session", k.Source, k.Session) }
 
 func callKeySum(k fact.CallKey) fact.Sum { return fact.SumOf("slot", k.Id, k.Tool) }
@@ -53,8 +53,8 @@ func (ap *approvals) findWorkflow(tenant, id string) *workflow {
 	return nil
 }
 
-// useWorkflow notes what an announcement says of a workflow: that a call waits
-// for it, that it uses it up, that a request names it, or which call it tries again.
+// useWorkflow applies what an announcement says of a workflow: a call waits for it, uses it
+// up, names it in a request, or retries a call of it.
 func (ap *approvals) useWorkflow(c *call, f *fact.Fact) {
 	switch {
 	case f.Kind != fact.KindDecision:
@@ -87,8 +87,7 @@ func (ap *approvals) openWorkflow(c *call, f *fact.Fact) {
 	}
 }
 
-// describeWorkflow completes what a workflow was opened for by what the call's own
-// events say of its tool.
+// describeWorkflow adds to a workflow what the call's own events say of its tool.
 func (ap *approvals) describeWorkflow(c *call, f *fact.Fact) {
 	for i := range c.decisions {
 		if w := ap.findWorkflow(f.Key.Tenant, c.decisions[i].Approval.ValueOrZero().Workflow); w != nil && w.seq == c.decisions[i].Seq {
@@ -98,27 +97,27 @@ func (ap *approvals) describeWorkflow(c *call, f *fact.Fact) {
 	}
 }
 
-// addWaiting notes that a call waits for the workflow.
+// addWaiting records that a call waits for the workflow.
 func (w *workflow) addWaiting(slot fact.Sum) {
 	if len(w.waitingCalls) < maxWaitingCalls && !slices.Contains(w.waitingCalls, slot) {
 		w.waitingCalls = append(w.waitingCalls, slot)
 	}
 }
 
-// coversCall reports whether the workflow is for a call, or for one that it tries again.
+// coversCall reports whether the workflow is for the call, or for one that it retries.
 func (w *workflow) coversCall(c *call) bool {
 	return w.resume == resumeManual || len(w.waitingCalls) >= maxWaitingCalls ||
 		slices.Contains(w.waitingCalls, callKeySum(c.group.key)) || !c.retriedKeySum.IsZero() && slices.Contains(w.waitingCalls, c.retriedKeySum)
 }
 
-// Other ways in which a call comes back (AgentHook SPEC 10).
+// Other resume policies (AgentHook SPEC 10).
 const (
-	resumeWorkflowID = "retry_with_workflow_id" // an allow under it says that the workflow was named
+	resumeWorkflowID = "retry_with_workflow_id" // the allow shows that the retry named the workflow
 	resumeManual     = "manual_retry"
 )
 
-// callMismatch says in which way a call is not what the workflow was opened for; "" if
-// nothing is known to differ. digest is that of the call's decision.
+// callMismatch says how a call differs from what the workflow was opened for; "" if no
+// difference is known. digest is the argument digest of the call's decision.
 func (w *workflow) callMismatch(c *call, digest string) (caseOf, what string) {
 	sameName := w.tool == "" || c.tool == "" || w.tool == c.tool || normaliseToolName(w.tool) == normaliseToolName(c.tool)
 	switch {
@@ -132,15 +131,15 @@ func (w *workflow) callMismatch(c *call, digest string) (caseOf, what string) {
 	return "", ""
 }
 
-// digestsDiffer reports whether two digests are of different arguments. Digests with
-// other keys cannot be compared.
+// digestsDiffer reports whether two digests are of different arguments. Digests under
+// different keys cannot be compared.
 func digestsDiffer(a, b string) bool {
 	inA, _, _ := strings.Cut(a, ":")
 	inB, _, _ := strings.Cut(b, ":")
 	return a != "" && b != "" && inA == inB && a != b
 }
 
-// judgeWorkflowUse holds an allow against the workflow that it rests on.
+// judgeWorkflowUse checks an allow decision against the workflow that it uses.
 func (ap *approvals) judgeWorkflowUse(c *call, f *fact.Fact, w *workflow) {
 	before := w.usedBy
 	if w.usedBy == 0 {
@@ -168,11 +167,11 @@ func (ap *approvals) judgeWorkflowUse(c *call, f *fact.Fact, w *workflow) {
 	}
 }
 
-// otherCallRetraction is the note of a finding that a call is another than the
-// workflow is for: its own event, which may come later, may say what it tries again.
+// otherCallRetraction is the name of a retractable finding that the workflow is for another
+// call. A later event of the call may name that one as the call that it retries.
 const otherCallRetraction = "AH-C-104 " + caseOtherCall
 
-// retractOtherCall takes that finding back.
+// retractOtherCall retracts that finding when the call names the call that it retries.
 func (ap *approvals) retractOtherCall(c *call, f *fact.Fact) {
 	if f.RetriedKey == (fact.CallKey{}) || len(c.retractable) == 0 {
 		return
