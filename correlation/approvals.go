@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -10,43 +9,37 @@ import (
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// approvals are the approval workflows on record: the status of each, and what decisions
-// opened it for. Both are bounded by maxApprovals; the oldest are forgotten.
+// approvals holds the status of each approval workflow on record, and what decisions opened it
+// for. maxApprovals bounds both tables; the oldest entries are forgotten.
 type approvals struct {
-	opts      *engineOptions `snapshot:"-"` // given anew
+	opts      *engineOptions `snapshot:"-"` // not part of a snapshot
 	findings  *findings
 	statuses  *tables.FIFO[workflowKey, approvalStatus]
 	workflows *tables.FIFO[workflowKey, *workflow]
-}
-
-// workflowKey is an approval workflow of a tenant.
-type workflowKey struct {
-	tenant   string
-	workflow fact.Sum
 }
 
 func newApprovals(fs *findings) *approvals {
 	return &approvals{findings: fs, statuses: tables.NewFIFO[workflowKey, approvalStatus](maxApprovals), workflows: tables.NewFIFO[workflowKey, *workflow](maxApprovals)}
 }
 
-// approvalStatus is where an approval workflow stands, and since when it does by
-// the broker's clock.
+// approvalStatus is the status of a workflow, and the broker's time since which it has that
+// status.
 type approvalStatus struct {
 	status string
 	at     time.Time
 }
 
-// recordApprovalStatus notes the status of an approval workflow.
+// recordApprovalStatus records the status of a workflow.
 func (ap *approvals) recordApprovalStatus(k workflowKey, status string, at time.Time) {
 	if w, known := ap.statuses.Get(k); !known || w.status != status {
 		ap.statuses.Put(k, approvalStatus{status, at})
 	}
 }
 
-// checkApprovalEvent compares what an event tells of an approval with its record
-// (AH-C-111).
+// checkApprovalEvent compares an approval event with the record of its workflow (AH-C-111).
 func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact.Fact) {
 	if f.Kind != fact.KindApproval || f.Approval.ValueOrZero().Workflow == "" {
 		return
@@ -57,16 +50,15 @@ func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact.Fact) {
 	}
 }
 
-// approvalSteps are what the acts on a workflow are to the calls that wait for
-// it. A vote that does not settle it is none, and what uses an approval up is the
-// decision.
+// approvalSteps maps the acts of approval records to timeline steps. A vote that does not
+// settle a workflow is no step. An approval is used up by a decision, which is a step of its
+// own.
 var approvalSteps = map[string]step{
 	"open": stepAsked, "join": stepAsked, "approve": stepApproved, "deny": stepRefused, "cancel": stepCancelled, "expire": stepExpired,
 }
 
-// recordApprovalStep notes a record of an approval in the timelines of the calls that it is
-// about. It is no news of them: what they come to shows in the decision that
-// follows.
+// recordApprovalStep adds a record of an approval to the timelines of its calls. It emits no
+// record of a call: the decision that follows will.
 func (cs *calls) recordApprovalStep(f *fact.Fact, a events.Approval) {
 	now := approvalSteps[a.Act]
 	s := cs.find(f.Key)
@@ -85,27 +77,11 @@ func (cs *calls) recordApprovalStep(f *fact.Fact, a events.Approval) {
 	}
 }
 
-func (x *details) hasStep(s step) bool {
-	return slices.ContainsFunc(x.timeline, func(e timelineEntry) bool { return e.step == s })
-}
+// A call that needs a person's approval must not be allowed without one (AH-C-042). After a
+// recorded allow, the recorded approvals count. Without one, and in recordings, which have no
+// approval records, the claims of the call's events count.
 
-// firstOwnSeq is the sequence of the first of a call's own messages; 0 if there is
-// none. What a user was asked before it is not the call's.
-func (x *details) firstOwnSeq() uint64 {
-	for _, e := range x.timeline {
-		if e.step != stepAsked && e.step != stepApproved {
-			return e.seq
-		}
-	}
-	return 0
-}
-
-// A call that needs a person's approval must not be allowed without one
-// (AH-C-042). What stands behind a recorded allow is on record, too; where there is
-// no recorded allow, and in recordings, which have no record of approvals, what the
-// call's events claim counts.
-
-// checkAnnouncedApproval judges the announcement of a call.
+// checkAnnouncedApproval checks a call at its announcement.
 func (ap *approvals) checkAnnouncedApproval(c *call, f *fact.Fact) {
 	if f.Kind != fact.KindPre || !f.NeedsHuman || f.VerdictClaim.Verdict != events.Allow || f.Approval.HasStatus(fact.StatusApproved) || ap.isApprovedOnRecord(c) {
 		return
@@ -115,16 +91,16 @@ func (ap *approvals) checkAnnouncedApproval(c *call, f *fact.Fact) {
 	}
 }
 
-// checkExecutedApproval judges the execution of a call that had been allowed.
-func (ap *approvals) checkExecutedApproval(c *call, f *fact.Fact, st effectiveVerdict) {
-	if c.needsHuman && !ap.opts.fromRecording && st.recorded != nil && !ap.isApprovedOnRecord(c) {
-		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withText("no approval is on record"))
+// checkExecutedApproval checks the execution of an allowed call.
+func (ap *approvals) checkExecutedApproval(c *call, f *fact.Fact, verdict effectiveVerdict) {
+	if c.needsHuman && !ap.opts.fromRecording && verdict.recorded != nil && !ap.isApprovedOnRecord(c) {
+		ap.findings.reportCheck("AH-C-042", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withText("no approval is on record"))
 	}
 }
 
-// isApprovedOnRecord reports whether one of the recorded verdicts on a call rests on an
-// approval, or waited for one that was given since. A call without any is judged by
-// those on the one that it tries again.
+// isApprovedOnRecord reports whether an approval on record stands behind a decision on the
+// call, given before it or since. For a call without decisions, the decisions on the call that
+// it retries count.
 func (ap *approvals) isApprovedOnRecord(c *call) bool {
 	for depth := 0; len(c.decisions) == 0 && c.retriedCall != nil && depth < maxRetryChain; depth++ {
 		c = c.retriedCall.expand()
@@ -138,14 +114,14 @@ func (ap *approvals) isApprovedOnRecord(c *call) bool {
 	})
 }
 
-// isGranted reports whether an approval of a status was given.
+// isGranted reports whether the status means that the approval was given.
 func isGranted(status string) bool {
 	return status == fact.StatusApproved || status == fact.StatusConsumed
 }
 
-// checkIgnoredApproval: a request came when its approval had been on record for long, and
-// was told to wait for that very approval (AH-C-051). What is asked for again
-// while a reviewer decides may cross the decision.
+// checkIgnoredApproval reports a decision to wait for an approval that was on record well
+// before the request came (AH-C-051). A request that crosses the reviewer's decision is no
+// finding.
 func (ap *approvals) checkIgnoredApproval(f *fact.Fact) {
 	if !rowOf(f.Protocol).rulesApprovals {
 		return
@@ -160,9 +136,9 @@ func (ap *approvals) checkIgnoredApproval(f *fact.Fact) {
 	}
 }
 
-// judgeApprovalClaim compares the claimed approval with the workflows on record. A
-// workflow must be one that the call waits for or was allowed by (AH-C-104,
-// AH-C-105), and is approved when a decision or its own record says so (AH-C-105).
+// judgeApprovalClaim compares a claimed approval with the workflows on record. The call must
+// wait for the claimed workflow, or have been allowed by it (AH-C-104, AH-C-105). The workflow
+// is approved if a decision or its own record says so (AH-C-105).
 func (ap *approvals) judgeApprovalClaim(c *call, f *fact.Fact) {
 	a := c.claims.approval
 	if a == nil || len(c.decisions) == 0 && !ap.opts.RequireVerdict {
@@ -172,28 +148,28 @@ func (ap *approvals) judgeApprovalClaim(c *call, f *fact.Fact) {
 		ap.judgeStrangeWorkflow(c, f, a)
 		return
 	}
-	st := c.effectiveVerdict()
-	allowed := st.recorded != nil && st.recorded.Verdict == events.Allow
+	verdict := c.effectiveVerdict()
+	allowed := verdict.recorded != nil && verdict.recorded.Verdict == events.Allow
 	onlyReferred := a.Workflow == "" && c.claims.namesDecision // see judgeReference
 	if a.HasStatus(fact.StatusApproved) && !allowed && !onlyReferred && !ap.isApprovedOnRecord(c) && c.claims.reportOnce(claimedApprovalKind) {
-		ap.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(st).withText("the verdict on record still waits for it"))
+		ap.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withText("the verdict on record still waits for it"))
 	}
 }
 
-// judgeStrangeWorkflow: the claimed workflow is none of the call's own.
+// judgeStrangeWorkflow judges a claimed workflow that is not the call's own.
 func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approval) {
 	w := ap.findWorkflow(c.session.Key.Tenant, a.Workflow)
-	v := findingFrom(c.firstEvent(), f.EventID)
+	spec := findingFrom(c.firstEvent(), f.EventID)
 	digest := ""
 	if d := c.lastDecision(); d != nil {
-		v.withVerdict(effectiveVerdict{recorded: d})
+		spec.withVerdict(effectiveVerdict{recorded: d})
 		digest = d.ArgsDigest
 	}
 	if w == nil {
 		_, recorded := ap.statuses.Get(workflowKey{c.session.Key.Tenant, fact.SumOf(a.Workflow)})
 		waits := a.HasStatus(fact.StatusPending) && c.waitsForUnnamed()
 		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
-			ap.findings.reportCheck("AH-C-105", c, f, v.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
+			ap.findings.reportCheck("AH-C-105", c, f, spec.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
 		}
 		return
 	}
@@ -203,13 +179,13 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approva
 	}
 	switch {
 	case caseOf != "" && c.claims.reportOnce(claimedApprovalKind):
-		ap.findings.reportCheck("AH-C-104", c, f, v.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
+		ap.findings.reportCheck("AH-C-104", c, f, spec.withSeq(w.seq).withCase(caseClaim+" "+caseOf).withText(what))
 	case caseOf == "" && a.HasStatus(fact.StatusApproved) && !ap.isWorkflowApproved(c.session.Key.Tenant, a) && c.claims.reportOnce(claimedApprovalKind):
-		ap.findings.reportCheck("AH-C-105", c, f, v.withSeq(w.seq).withText("the verdict on record still waits for it"))
+		ap.findings.reportCheck("AH-C-105", c, f, spec.withSeq(w.seq).withText("the verdict on record still waits for it"))
 	}
 }
 
-// isWorkflowApproved reports whether the record of a workflow says that it was approved.
+// isWorkflowApproved reports whether the claimed workflow is approved on record.
 func (ap *approvals) isWorkflowApproved(tenant string, a *fact.Approval) bool {
 	recorded, _ := ap.statuses.Get(workflowKey{tenant, fact.SumOf(a.Workflow)})
 	if isGranted(recorded.status) {
@@ -219,8 +195,8 @@ func (ap *approvals) isWorkflowApproved(tenant string, a *fact.Approval) bool {
 	return w != nil && w.usedBy != 0
 }
 
-// checkUnnamedApproval: what ran after an approval must say which: the workflow and,
-// where a decision used it up, that decision (AH-C-081).
+// checkUnnamedApproval reports a completion after an approval that does not name its workflow,
+// or not the decision that used it up (AH-C-081).
 func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
 	if !rowOf(f.Protocol).rulesApprovals {
 		return
@@ -240,7 +216,7 @@ func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
 	}
 }
 
-// checkResumePolicy: a call that was put off must come back as its resume policy says
+// checkResumePolicy reports a deferred call that was not resumed as its resume policy says
 // (AH-C-106).
 func (ap *approvals) checkResumePolicy(c *call, f *fact.Fact) {
 	if f.Kind != fact.KindDecision || f.EventID == "" || !rowOf(f.Protocol).rulesApprovals {
@@ -259,192 +235,6 @@ func (ap *approvals) checkResumePolicy(c *call, f *fact.Fact) {
 	}
 }
 
-const resumeSameEvent = "retry_same_event"
-
-// A decision that puts a call off opens an approval workflow, or joins one. A
-// decision that allows a call and names a workflow rests on its approval, which
-// holds for what the workflow was opened for: one session, one tool, one set of
-// arguments, the calls that wait for it and their retries, one use (AH-C-104).
-
-// workflow is what an approval workflow was opened for, by the decisions that name it.
-type workflow struct {
-	sessionSum   fact.Sum   // see sessionSum
-	waitingCalls []fact.Sum // of the calls that wait for it, at most maxWaiting; see callKeySum
-	tool         string
-	canonical    string // "" if it is not known
-	argsDigest   string // of the arguments; "" if it is not known
-	resume       string
-	event        string // the event of the request that opened it
-	seq          uint64 // of the decision that opened it
-	usedBy       uint64 // the sequence of the decision that used it up; 0 if none has
-}
-
-// Cases of AH-C-104 about an allow and the workflow that it names.
-const (
-	caseOtherSession      = "session"
-	caseOtherWorkflowTool = "tool"
-	caseOtherArguments    = "arguments"
-	caseOtherCall         = "call"
-	caseUsedTwice         = "used"
-)
-
-// sessionSum stands for a session, slotSum for a call of one, whatever its occurrence.
-func sessionSum(k fact.SessionKey) fact.Sum { return fact.SumOf("session", k.Source, k.Session) }
-
-func callKeySum(k fact.CallKey) fact.Sum { return fact.SumOf("slot", k.Id, k.Tool) }
-
-func (ap *approvals) findWorkflow(tenant, id string) *workflow {
-	if id == "" {
-		return nil
-	}
-	if w := ap.workflows.Lookup(workflowKey{tenant, fact.SumOf(id)}); w != nil {
-		return *w
-	}
-	return nil
-}
-
-// useWorkflow notes what an announcement says of a workflow: that a call waits
-// for it, that it uses it up, that a request names it, or which call it tries again.
-func (ap *approvals) useWorkflow(c *call, f *fact.Fact) {
-	switch {
-	case f.Kind != fact.KindDecision:
-		if w := ap.findWorkflow(f.Key.Tenant, f.NamedWorkflow); w != nil && w.sessionSum == sessionSum(f.Key) {
-			w.addWaiting(callKeySum(c.group.key))
-		}
-		ap.describeWorkflow(c, f)
-		ap.retractOtherCall(c, f)
-	case f.Decision.Approval.ValueOrZero().Workflow == "":
-	case f.Decision.Verdict == events.Ask, f.Decision.Verdict == events.Defer:
-		ap.openWorkflow(c, f)
-	case f.Decision.Verdict == events.Allow:
-		if w := ap.findWorkflow(f.Key.Tenant, f.Decision.Approval.Workflow); w != nil {
-			ap.judgeWorkflowUse(c, f, w)
-		}
-	}
-}
-
-func (ap *approvals) openWorkflow(c *call, f *fact.Fact) {
-	p, d := f.Decision.Approval, f.Decision
-	w := ap.findWorkflow(f.Key.Tenant, p.Workflow)
-	if w == nil {
-		w = &workflow{
-			sessionSum: sessionSum(f.Key), tool: cmp.Or(f.Tool, c.tool), canonical: c.canonicalTool, argsDigest: d.ArgsDigest, resume: p.ResumePolicy, event: d.EventID, seq: d.Seq,
-		}
-		ap.workflows.Put(workflowKey{f.Key.Tenant, fact.SumOf(p.Workflow)}, w)
-	}
-	if w.sessionSum == sessionSum(f.Key) {
-		w.addWaiting(callKeySum(c.group.key))
-	}
-}
-
-// describeWorkflow completes what a workflow was opened for by what the call's own
-// events say of its tool.
-func (ap *approvals) describeWorkflow(c *call, f *fact.Fact) {
-	for i := range c.decisions {
-		if w := ap.findWorkflow(f.Key.Tenant, c.decisions[i].Approval.ValueOrZero().Workflow); w != nil && w.seq == c.decisions[i].Seq {
-			mergeText(&w.tool, f.Tool, false)
-			mergeText(&w.canonical, f.CanonicalTool, false)
-		}
-	}
-}
-
-// addWaiting notes that a call waits for the workflow.
-func (w *workflow) addWaiting(slot fact.Sum) {
-	if len(w.waitingCalls) < maxWaitingCalls && !slices.Contains(w.waitingCalls, slot) {
-		w.waitingCalls = append(w.waitingCalls, slot)
-	}
-}
-
-// coversCall reports whether the workflow is for a call, or for one that it tries again.
-func (w *workflow) coversCall(c *call) bool {
-	return w.resume == resumeManual || len(w.waitingCalls) >= maxWaitingCalls ||
-		slices.Contains(w.waitingCalls, callKeySum(c.group.key)) || !c.retriedKeySum.IsZero() && slices.Contains(w.waitingCalls, c.retriedKeySum)
-}
-
-// Other ways in which a call comes back (AgentHook SPEC 10).
-const (
-	resumeWorkflowID = "retry_with_workflow_id" // an allow under it says that the workflow was named
-	resumeManual     = "manual_retry"
-)
-
-// callMismatch says in which way a call is not what the workflow was opened for; "" if
-// nothing is known to differ. digest is that of the call's decision.
-func (w *workflow) callMismatch(c *call, digest string) (caseOf, what string) {
-	sameName := w.tool == "" || c.tool == "" || w.tool == c.tool || normaliseToolName(w.tool) == normaliseToolName(c.tool)
-	switch {
-	case w.sessionSum != sessionSum(c.session.Key):
-		return caseOtherSession, "it was given for another session"
-	case !sameName && (w.canonical == "" || w.canonical != c.canonicalTool):
-		return caseOtherWorkflowTool, "it was given for another tool"
-	case digestsDiffer(w.argsDigest, digest), digest == "" && fact.CompareToDecision(&c.args, w.argsDigest) == fact.ArgsDifferent:
-		return caseOtherArguments, "it was given for other arguments"
-	}
-	return "", ""
-}
-
-// digestsDiffer reports whether two digests are of different arguments. Digests with
-// other keys cannot be compared.
-func digestsDiffer(a, b string) bool {
-	inA, _, _ := strings.Cut(a, ":")
-	inB, _, _ := strings.Cut(b, ":")
-	return a != "" && b != "" && inA == inB && a != b
-}
-
-// judgeWorkflowUse holds an allow against the workflow that it rests on.
-func (ap *approvals) judgeWorkflowUse(c *call, f *fact.Fact, w *workflow) {
-	before := w.usedBy
-	if w.usedBy == 0 {
-		w.usedBy = f.Seq
-	}
-	if !rowOf(f.Protocol).rulesApprovals {
-		return
-	}
-	say := func(caseOf, what string) string {
-		v := findingFrom(w.event, f.EventID).withVerdict(effectiveVerdict{recorded: f.Decision}).withSeq(w.seq).withSeq(before)
-		return ap.findings.reportCheck("AH-C-104", c, f, v.withCase(caseOf).withText(what))
-	}
-	if caseOf, what := w.callMismatch(c, f.Decision.ArgsDigest); caseOf != "" {
-		say(caseOf, what)
-		return
-	}
-	if before != 0 && before != f.Seq {
-		say(caseUsedTwice, "it had been used before")
-	}
-	if !w.coversCall(c) && w.resume != resumeWorkflowID {
-		c.addRetractable(otherCallRetraction, say(caseOtherCall, "it was given for another call, which this one does not say to try again"))
-	}
-	if w.resume == resumeSameEvent && w.event != "" && f.EventID != "" && f.EventID != w.event && !slices.Contains(w.waitingCalls, callKeySum(c.group.key)) {
-		ap.findings.reportCheck("AH-C-106", c, f, findingFrom(w.event, f.EventID).withVerdict(effectiveVerdict{recorded: f.Decision}).withSeq(w.seq).withText("it came back as another event of another call"))
-	}
-}
-
-// otherCallRetraction is the note of a finding that a call is another than the
-// workflow is for: its own event, which may come later, may say what it tries again.
-const otherCallRetraction = "AH-C-104 " + caseOtherCall
-
-// retractOtherCall takes that finding back.
-func (ap *approvals) retractOtherCall(c *call, f *fact.Fact) {
-	if f.RetriedKey == (fact.CallKey{}) || len(c.retractable) == 0 {
-		return
-	}
-	d := c.lastDecision()
-	if d == nil {
-		return
-	}
-	w := ap.findWorkflow(c.session.Key.Tenant, d.Approval.ValueOrZero().Workflow)
-	if w == nil || !w.coversCall(c) {
-		return
-	}
-	for _, made := range c.takeRetractable(otherCallRetraction) {
-		ap.findings.reportCheck("AH-C-104", c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
-			retracting(made.id).withText("the call says that it tries that one again"))
-	}
-}
-
-func (k workflowKey) Hash() uint32 {
-	return fact.MixHash(fact.TextHash(k.tenant), uint64(k.workflow.Hash()))
-}
-
 // Cases of AH-C-077.
 const (
 	caseSameTarget = "target"
@@ -452,8 +242,8 @@ const (
 	caseDeniedRan  = "ran"
 )
 
-// checkApprovalBypass: what waits for an approval, or was denied, must not be let through
-// under another id or another name (AH-C-077, H-09).
+// checkApprovalBypass reports a call that was allowed although the same call, under another id
+// or name, waits for an approval or was denied (AH-C-077, H-09).
 func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
 	if f.Kind == fact.KindRequest || f.Approval.HasStatus(fact.StatusApproved) {
 		return
@@ -461,7 +251,7 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
 	if (len(s.open) < 2 || !s.sawAsk) && !s.sawDenial {
 		return
 	}
-	// The verdict itself says when it rests on an approval, which it uses up.
+	// A verdict that rests on an approval says so, and uses it up.
 	if c.directVerdict().verdict != events.Allow || f.Decision != nil && (f.Decision.Approval.HasStatus(fact.StatusApproved) || f.Decision.Approval.HasStatus(fact.StatusConsumed)) {
 		return
 	}
@@ -481,8 +271,8 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
 	}
 }
 
-// checkDeniedBypass: what ran without a verdict had been denied under another id or
-// name.
+// checkDeniedBypass reports a call that ran without a verdict, and was denied under another id
+// or name.
 func (j *judge) checkDeniedBypass(c *call, f *fact.Fact) {
 	if !rowOf(f.Protocol).rulesApprovals {
 		return
@@ -493,46 +283,46 @@ func (j *judge) checkDeniedBypass(c *call, f *fact.Fact) {
 	}
 }
 
-// findDeniedEquivalent is the youngest call before c that is equivalent to it and was denied.
+// findDeniedEquivalent is the youngest denied call before c that is equivalent to it.
 func (s *session) findDeniedEquivalent(c *call) *call {
 	if !s.sawDenial {
 		return nil
 	}
-	return s.findCall(func(o *call) bool { return o.order < c.order && o != c.retriedCall && o.wasDenied() },
+	return s.findCall(func(o *call) bool { return o.order < c.order && o != c.retriedCall && o.directlyDenied() },
 		func(o *call) bool { return o.isEquivalent(c) })
 }
 
-// awaitsApproval reports whether a call still waits for an approval.
+// awaitsApproval reports whether the call still waits for an approval.
 func (c *call) awaitsApproval(record *approvals) bool {
-	st := c.effectiveVerdict()
-	if st.verdict != events.Ask && st.verdict != events.Defer {
+	verdict := c.effectiveVerdict()
+	if verdict.verdict != events.Ask && verdict.verdict != events.Defer {
 		return false
 	}
-	if st.recorded != nil {
+	if verdict.recorded != nil {
 		return !record.isApprovedOnRecord(c)
 	}
 	return !c.eventApproval.HasStatus(fact.StatusApproved)
 }
 
-// hasOtherIdentity tells calls apart that go by different ids or tools.
+// hasOtherIdentity reports whether o is another call, under another id or with another tool.
 func (c *call) hasOtherIdentity(o *call) bool {
 	return c != o && (c.group != o.group || c.tool != o.tool)
 }
 
-// isEquivalent reports whether two calls under different ids or names are the same
-// tool with the same arguments (the strict key of H-09).
+// isEquivalent reports whether o has another id or name, and the same tool and arguments (the
+// strict key of H-09).
 func (c *call) isEquivalent(o *call) bool {
 	return c.hasOtherIdentity(o) && c.hasSameTool(o) && fact.CompareArguments(&c.args, &o.args) == fact.ArgsEqual
 }
 
-// hasSameTool: two names are one tool if its canonical name says so, or if they
-// differ in nothing but case and punctuation.
+// hasSameTool reports whether two tool names mean one tool: their canonical names are equal,
+// or they differ only in case and punctuation.
 func (x *details) hasSameTool(o *call) bool {
 	return x.tool == o.tool || (x.canonicalTool != "" && x.canonicalTool == o.canonicalTool) ||
 		(strings.EqualFold(x.tool, o.tool) || normaliseToolName(x.tool) == normaliseToolName(o.tool))
 }
 
-// normaliseToolName is a tool's name without what the same name may be written with.
+// normaliseToolName is a tool's name in lower case, without punctuation.
 func normaliseToolName(tool string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsNumber(r) {
@@ -540,4 +330,69 @@ func normaliseToolName(tool string) string {
 		}
 		return unicode.ToLower(r)
 	}, tool)
+}
+
+// waitsForWorkflow reports whether a decision on the call, or on a call that it retries, names
+// a workflow.
+func (c *call) waitsForWorkflow(workflow string) bool {
+	for depth := 0; c != nil && depth < maxRetryChain; depth++ {
+		if slices.ContainsFunc(c.expand().decisions, func(d fact.RecordedVerdict) bool { return d.Approval.ValueOrZero().Workflow == workflow }) {
+			return true
+		}
+		c = c.retriedCall
+	}
+	return false
+}
+
+// waitsForUnnamed reports whether the recorded verdict waits for an approval without naming a
+// workflow. Decisions in recordings may.
+func (x *details) waitsForUnnamed() bool {
+	d := x.lastDecision()
+	return d != nil && nativeVerdict(d.Verdict) == events.Ask && d.Approval.ValueOrZero().Workflow == ""
+}
+
+// Cases of AH-C-105.
+const (
+	caseNoWorkflow = "workflow"
+	caseNoDecision = "decision"
+)
+
+// missingRecordField is what the record of a resolved approval lacks (AH-C-108); "" if it is
+// complete. A record without a step number is not the admitter's.
+func missingRecordField(a events.Approval) string {
+	if a.Step == 0 || a.Refused != "" || (a.Status != fact.StatusApproved && a.Status != "denied") {
+		return ""
+	}
+	switch {
+	case a.Approver == "" && len(a.Approvers) == 0:
+		return "who"
+	case a.DecidedAt.IsZero():
+		return "when"
+	case a.Reason == "":
+		return "why"
+	case a.ActionID == "" && a.ActionDigest == "":
+		return "what"
+	}
+	return ""
+}
+
+func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
+	f := fact.Unread(m, p)
+	f.Origin = fact.OriginOf(a.Tenant, a.Source, a.Session)
+	c.engine.calls.recordApprovalStep(f, a)
+	if what := missingRecordField(a); what != "" {
+		c.engine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.ContentSum).withCase(what).withText("it does not say "+what))
+	}
+}
+
+// applyApproval applies an approval record. It changes no verdict: an approved call is decided
+// again, and that decision counts.
+func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
+	a, err := events.DecodeRecord[events.Approval](m.Body)
+	if err != nil {
+		c.engine.findings.reportInvalid(fact.Unread(m, p), fact.DecodeErrorText(err))
+		return
+	}
+	c.engine.approvals.recordApprovalStatus(workflowKey{fact.TokenOf(p.Tenant), fact.SumOf(a.WorkflowID)}, a.Status, m.Time)
+	c.checkApprovalRecord(m, p, a)
 }

@@ -27,7 +27,7 @@ func stepsOf(c events.Call) string {
 	return strings.Join(list, " ")
 }
 
-func (l *ledger) approval(act, status, workflow, decision string, change ...func(*events.Approval)) {
+func (l *testLog) approval(act, status, workflow, decision string, change ...func(*events.Approval)) {
 	a := events.Approval{
 		WorkflowID: workflow, Tenant: "acme", Status: status, ActionDigest: digest.Keyed(tenantKey, []byte("x")), Source: "rt1", Session: "s1",
 		ToolCallID: "c1", DecisionID: decision, Act: act, Step: 1, ActionID: "act-1", Approver: "ann", Reason: "known", DecidedAt: events.At(l.now),
@@ -53,10 +53,10 @@ func waiting(workflow, status string) func(*events.Decision) {
 func TestApprovalSteps(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		more func(*ledger)
+		more func(*testLog)
 		want string
 	}{
-		{"approved", func(l *ledger) {
+		{"approved", func(l *testLog) {
 			l.approval("vote", "pending", "wf1", "d1")
 			l.approval("approve", "approved", "wf1", "d1")
 			l.admit(pre(1), "d2", events.Allow, waiting("wf1", "consumed"))
@@ -64,29 +64,29 @@ func TestApprovalSteps(t *testing.T) {
 			l.event(pre(1))
 			l.event(post(2))
 		}, "requested@1 decided@2 asked@3 approved@5 requested@6 decided@7 invoked@9 completed@10"},
-		{"refused", func(l *ledger) {
+		{"refused", func(l *testLog) {
 			l.approval("deny", "denied", "wf1", "d1")
 			l.admit(pre(1), "d2", events.Deny)
 		}, "requested@1 decided@2 asked@3 refused@4 requested@5 decided@6"},
-		{"expired", func(l *ledger) {
+		{"expired", func(l *testLog) {
 			l.approval("expire", "expired", "wf1", "d1")
 			l.at(100_000).tick()
 		}, "requested@1 decided@2 asked@3 expired@4"},
-		{"an attempt that changed nothing", func(l *ledger) {
+		{"an attempt that changed nothing", func(l *testLog) {
 			l.approval("approve", "pending", "wf1", "d1", func(a *events.Approval) { a.Refused = "self_approval" })
 			l.admit(pre(1), "d2", events.Deny)
 		}, "requested@1 decided@2 asked@3 requested@5 decided@6"},
-		{"another workflow", func(l *ledger) {
+		{"another workflow", func(l *testLog) {
 			l.approval("approve", "approved", "wf2", "d9")
 			l.admit(pre(1), "d2", events.Deny)
 		}, "requested@1 decided@2 asked@3 requested@5 decided@6"},
-		{"another tenant's", func(l *ledger) {
+		{"another tenant's", func(l *testLog) {
 			l.approval("approve", "approved", "wf1", "d1", func(a *events.Approval) { a.Tenant = "evil" })
 			l.admit(pre(1), "d2", events.Deny)
 		}, "requested@1 decided@2 asked@3 requested@5 decided@6"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.admit(pre(1), "d1", events.Ask, waiting("wf1", "pending"))
 			l.approval("open", "pending", "wf1", "d1")
 			tc.more(l)
@@ -121,7 +121,7 @@ func TestConfirmationSteps(t *testing.T) {
 		{"rejected", false, "reject", "invoked@4 completed@5"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.event(start)
 			if tc.before {
 				l.admit(pay(), "d1", events.Ask)
@@ -140,7 +140,7 @@ func TestConfirmationSteps(t *testing.T) {
 // TestTimeProves: a finding that no message completes but time names the messages
 // that it rests on.
 func TestTimeProves(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.admit(pre(1), "d1", events.Allow)
 	l.event(pre(1))
 	l.at(10_000).tick()
@@ -170,7 +170,7 @@ func TestReceiptOfAnotherCall(t *testing.T) {
 		{name: "another tenant's", session: "s1", tenant: "evil", names: "d1", byHeader: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.admit(pre(1), "d1", events.Allow, receipted)
 			before, after := set(pre(3), "session_id", tc.session), set(post(4), "session_id", tc.session)
 			header := map[string][]string{}
@@ -403,7 +403,7 @@ func TestAskedAboutNoCall(t *testing.T) {
 		{"a question", question, "", []tree{question, answer}, []string{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			if tc.asked["type"] != nil {
 				l.event(wire(1, "session.started", 0, nil))
 			}
@@ -538,7 +538,7 @@ func missingWords(need, have map[string]bool) (list []string) {
 }
 
 // gate is a decision on an aioc proposal of call c1.
-func gate(l *ledger, protocol, id string, v events.Verdict) events.Decision {
+func gate(l *testLog, protocol, id string, v events.Verdict) events.Decision {
 	return events.Decision{
 		DecisionID: id, Tenant: "acme", Protocol: protocol, Source: "rt1", Agent: "Finance Agent", Session: "s1", ToolCallID: "c1", Tool: "pay_invoice",
 		ArgsDigest: digest.Keyed(tenantKey, []byte(`{"amount":120,"invoice":"A-17"}`)), RequestDigest: digest.Keyed(tenantKey, []byte("{}")),
@@ -562,7 +562,7 @@ func traceOf(d events.Decision, change ...func(*aioc.PolicyEvaluated)) []byte {
 	return b
 }
 
-func (l *ledger) trace(subj, id string, body []byte, k *signing.PrivateKey) uint64 {
+func (l *testLog) trace(subj, id string, body []byte, k *signing.PrivateKey) uint64 {
 	h := map[string][]string{events.HeaderDecisionID: {id}, "ce-id": {id + "-trace"}, "ce-type": {aioc.CloudEventType}}
 	if k != nil {
 		sig, err := k.SignDetached(signing.TypeRecord, body)
@@ -581,87 +581,87 @@ const traceSubject = "gov.events.acme.rt1.tool.s1.tool_policy_evaluated"
 func TestTraceEvents(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		log  func(l *ledger)
+		log  func(l *testLog)
 		want []string
 		step bool
 	}{
-		{"the admitter's", func(l *ledger) {
+		{"the admitter's", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace(traceSubject, "d1", traceOf(d), &signer)
 		}, nil, true},
-		{"delivered twice", func(l *ledger) {
+		{"delivered twice", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace(traceSubject, "d1", traceOf(d), &signer)
 			l.trace(traceSubject, "d1", traceOf(d), &signer)
 		}, nil, true},
-		{"of a deny", func(l *ledger) {
+		{"of a deny", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Deny)
 			l.signed(d, signer)
 			l.trace(traceSubject, "d1", traceOf(d), &signer)
 		}, nil, false},
-		{"of a handoff", func(l *ledger) {
+		{"of a handoff", func(l *testLog) {
 			d := gate(l, "handoff", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace("gov.events.acme.rt1.handoff.s1.handoff_policy_evaluated", "d1",
 				traceOf(d, func(e *aioc.PolicyEvaluated) { e.Type = aioc.TypeHandoffEvaluated }), &signer)
 		}, nil, true},
-		{"unsigned", func(l *ledger) {
+		{"unsigned", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace(traceSubject, "d1", traceOf(d), nil)
 		}, []string{"forged_record/critical"}, false},
-		{"signed by a stranger", func(l *ledger) {
+		{"signed by a stranger", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace(traceSubject, "d1", traceOf(d), &stranger)
 		}, []string{"forged_record/critical"}, false},
-		{"without a decision", func(l *ledger) {
+		{"without a decision", func(l *testLog) {
 			l.trace(traceSubject, "d1", traceOf(gate(l, "tool", "d1", events.Allow)), &signer)
 		}, []string{"forged_record/critical"}, false},
-		{"of another tenant's decision", func(l *ledger) {
+		{"of another tenant's decision", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			d.Tenant = "globex"
 			l.signed(d, signer)
 			l.trace(traceSubject, "d1", traceOf(d), &signer)
 		}, []string{"forged_record/critical"}, false},
-		{"of another protocol's decision", func(l *ledger) {
+		{"of another protocol's decision", func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.trace(traceSubject, "d1", traceOf(gate(l, "tool", "d1", events.Allow)), &signer)
 		}, []string{"forged_record/critical"}, false},
-		{"in another session", func(l *ledger) {
+		{"in another session", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace("gov.events.acme.rt1.tool.s2.tool_policy_evaluated", "d1", traceOf(d), &signer)
 		}, []string{"forged_record/critical"}, false},
-		{"of another publisher", func(l *ledger) {
+		{"of another publisher", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace("gov.events.acme.rt2.tool.s1.tool_policy_evaluated", "d1", traceOf(d), &signer)
 		}, []string{"forged_record/critical"}, false},
-		{"under the name of another decision", func(l *ledger) {
+		{"under the name of another decision", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace(traceSubject, "d1", traceOf(d, func(e *aioc.PolicyEvaluated) { e.Metadata["decisionId"] = "d2" }), &signer)
 		}, []string{"forged_record/critical"}, false},
-		{"of the other type", func(l *ledger) {
+		{"of the other type", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace(traceSubject, "d1", traceOf(d, func(e *aioc.PolicyEvaluated) { e.Type = aioc.TypeHandoffEvaluated }), &signer)
 		}, []string{"forged_record/critical"}, false},
-		{"no trace event at all", func(l *ledger) {
+		{"no trace event at all", func(l *testLog) {
 			d := gate(l, "tool", "d1", events.Allow)
 			l.signed(d, signer)
 			l.trace(traceSubject, "d1", []byte(`{"decisionId":"d1"}`), &signer)
 		}, []string{"forged_record/critical"}, false},
-		{"other events of the protocol", func(l *ledger) {
+		{"other events of the protocol", func(l *testLog) {
 			l.put("gov.events.acme.rt1.tool.s1.tool_call_started", nil, []byte("{}"))
 			l.put("gov.events.acme.rt1.tool.s1.handoff_policy_evaluated", nil, []byte("{} "))
 		}, []string{"schema_invalid/medium", "schema_invalid/medium"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			tt.log(l)
 			l.event(set(hook(9, "SessionEnd", 3), "tool_name", nil)) // what is open is put out once more
 			r := l.run()
@@ -687,7 +687,7 @@ func TestTraceEvents(t *testing.T) {
 
 // What a handoff was decided on is not the arguments of the call that makes it.
 func TestHandoffDigestIsNotCompared(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	d := gate(l, "handoff", "d1", events.Allow)
 	d.ArgsDigest = digest.Keyed(tenantKey, []byte(`{"from":"a","payload":{},"to":"b"}`))
 	l.signed(d, signer)
@@ -698,7 +698,7 @@ func TestHandoffDigestIsNotCompared(t *testing.T) {
 	if c := r.only(t); c.Verdict != events.Allow || c.Match != matchEqual {
 		t.Errorf("%+v", c)
 	}
-	l = newLedger(t)
+	l = newTestLog(t)
 	d = gate(l, "tool", "d1", events.Allow)
 	d.ArgsDigest = digest.Keyed(tenantKey, []byte(`{"amount":1}`))
 	l.signed(d, signer)

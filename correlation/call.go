@@ -2,68 +2,67 @@ package correlation
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 )
 
-// closeReason says what closed a call that has no Post event.
+// closeReason says what closed a call.
 type closeReason uint8
 
 const (
 	notClosed          closeReason = iota
 	closedByPost                   // a Post event: nothing more is expected
-	closedByDeny                   // a verdict
-	closedByStop                   // ToolUseBlocked, or a fail mode that denied
+	closedByDeny                   // a deny verdict
+	closedByStop                   // ToolUseBlocked, or a fail mode that denied the call
 	closedByError                  // ErrorOccurred
-	closedByDeadline               // it stayed open too long, or room was needed
+	closedByDeadline               // its deadline passed, or the correlator needed room
 	closedBySessionEnd             // its session ended first
 )
 
-// call is one occurrence of a tool call: what is looked at of every one that is
-// remembered, and its details, which are packed while no message asks about a call
-// that is over. A caller that finds a call that may be over has to unfold it.
+// call is one occurrence of a tool call. The fields of call itself are always readable. The
+// details of a closed call may be compacted: a caller that finds a call which may be closed
+// must call expand before it reads them.
 type call struct {
 	session          *session
 	group            *callGroup
 	occurrence       int
-	order            uint64   // in which calls were opened, over all sessions
-	cachedIDSum      fact.Sum // of what makes its call_id, once that was needed
+	order            uint64   // the position among all calls opened, over all sessions
+	cachedIDSum      fact.Sum // the sum behind its call_id; zero until idSum computes it
 	retriedCall      *call    // the call that this one tries again
 	state            events.CallState
 	closeReason      closeReason
-	summary          callSummary // of what is packed
-	differencesBytes int         // of Options.MaxArgsBytes, that its differences take
+	summary          callSummary // of compacted details
+	differencesBytes int         // the part of Options.MaxArgsBytes that its differences take
 
 	*details
-	compacted string // the details, if those are nil
+	compacted string // the compacted details; valid if details is nil
 }
 
-// details are what is known of a call beside its place.
+// details are what the engine knows of a call beside its identity.
 type details struct {
 	publicDetails
 
-	args          fact.Arguments // the request's, else the pre event's
+	args          fact.Arguments // of the request; without a request, of the pre event
 	executedArgs  fact.Arguments
-	targetSum     fact.Sum // what it is done to: see targetOf; zero if that is not known
+	targetSum     fact.Sum // the resource that it acts on (see targetOf in package agenthook); zero if it is not known
 	canonicalTool string   // its tool's name in the action-governance profile; "" if it has none
-	nameRank      int      // how good the source of its names is
+	nameRank      int      // the rank of the source of its names (sourceRanks)
 
 	hasRequest, hasPre, hasPost bool
 	failOpen                    bool
-	needsHuman                  bool // a person has to approve it
+	needsHuman                  bool // a person must approve it
 	replaced                    bool // another call uses the approval that it waited for
 	preProtocol                 string
 	preAt                       time.Time
 	preEvent, requestEvent      string
 	postEvent, postProtocol     string
 	events                      []string // ids of requests and pre events
-	decisionIDs                 []string // decision ids under which the session finds it
-	frameSum                    fact.Sum // of the first of its events
+	decisionIDs                 []string // decision ids that lead to it in the session's decisionIndex
+	frameSum                    fact.Sum // of its first event
 	frameEvent                  string
 	frameKind                   fact.Kind
 
@@ -71,31 +70,31 @@ type details struct {
 
 	decisions       []fact.RecordedVerdict
 	verdictClaim    fact.VerdictClaim
-	pendingApproval *fact.Approval // the approval that is waited for, as the pre event says
-	eventApproval   *fact.Approval // what an event said of it since
+	pendingApproval *fact.Approval // the pending approval, as the pre event says
+	eventApproval   *fact.Approval // the latest word of an event on that approval
 
 	missingFinding string // finding_id of its missing_completion, "" if none stands
-	// missingCheckFinding is the finding_id of the same under the protocol's check.
+	// missingCheckFinding is the finding_id of the same finding under the protocol's check.
 	missingCheckFinding string
-	invokedAt           time.Time // by an announcement that says that the call begins, in that event's time
+	invokedAt           time.Time // when an announcement says that the call begins, by that event's clock
 	invokedEvent        string
-	invokedSeq          uint64       // the place of that event in the log
-	retractable         []findingRef // that a late word may take back
-	earlierEndFinding   findingRef   // AH-C-083, by the id of the event that came first
-	endedAt             time.Time    // by its producer's clock, if no pre event or request had come; or stopped
+	invokedSeq          uint64       // the sequence of that event
+	retractable         []findingRef // findings that a late message may retract
+	earlierEndFinding   findingRef   // the AH-C-083 finding; its rule field holds the id of the earlier event
+	endedAt             time.Time    // when it ended or was stopped, by its producer's clock; set only if no announcement had come
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval
-	thread              fact.Sum     // see lineage.thread; of a call without an id
-	retriedKeySum       fact.Sum     // the group of the call that its events say it tries again; see callKeySum
+	thread              fact.Sum     // see LineageRefs.Thread; only set for a call without an id
+	retriedKeySum       fact.Sum     // the group of the call that it retries, as its events say; see callKeySum
 
-	handoffFinding handoffFinding // it came after a handoff of its agent
+	handoffFinding handoffFinding // the finding that its agent had handed over before
 
 	deadline     time.Time
 	lastEmitted  emittedState
 	recordCounts recordCounts
 }
 
-// publicDetails is what records show of the details.
+// publicDetails are the details that records show.
 type publicDetails struct {
 	protocol, tool, id, agent string
 
@@ -113,34 +112,34 @@ type publicDetails struct {
 	binding      string // see events.Call.Binding
 }
 
-// recordCounts counts the records of a call that were emitted, by state.
+// recordCounts has, for each state, how many records of a call were emitted.
 type recordCounts [len(callStates)]uint32
 
-// callStates are all states of a call, in the order of records.
+// callStates are all states of a call. The index of a state is its place in recordCounts.
 var callStates = [...]events.CallState{events.CallOpen, events.CallCompleted, events.CallFailed, events.CallDenied, events.CallAbandoned, events.CallOrphaned}
 
 func (r *recordCounts) isZero() bool { return *r == recordCounts{} }
 
-// add counts one more record of a state and gives how many there are.
+// add counts one more record of a state and returns the new count.
 func (r *recordCounts) add(s events.CallState) int {
 	i := slices.Index(callStates[:], s)
 	r[i]++
 	return int(r[i])
 }
 
-// emittedState is what the last record of a call said, to see whether a new one says
-// more.
+// emittedState is the content of the last record of a call. A new record is emitted only if it
+// says more.
 type emittedState struct {
 	state                             events.CallState
 	outcome, match, decision, verdict string
 	findings                          int
 	execSeq                           uint64
 	seenIn, endedIn                   protocolSet
-	retriedTo                         fact.Sum // the attempt after it
-	parentLinkRank                    int8     // the rank of what its session belongs to
+	retriedTo                         fact.Sum // the next attempt
+	parentLinkRank                    int8     // the rank of its session's parent link
 }
 
-// sourceRanks of facts as sources of a call's names and arguments.
+// sourceRanks rank the kinds of facts as sources of a call's names and arguments.
 var sourceRanks = [fact.KindCount]struct{ names, args int }{fact.KindDecision: {names: 1}, fact.KindRequest: {2, 2}, fact.KindPre: {3, 1}}
 
 func mergeText(to *string, from string, better bool) {
@@ -149,7 +148,7 @@ func mergeText(to *string, from string, better bool) {
 	}
 }
 
-// attachFact notes that a fact belongs to the call.
+// attachFact merges a fact into the call that it belongs to.
 func (c *call) attachFact(f *fact.Fact) {
 	c.mergeIdentity(f)
 	c.recordProtocol(f)
@@ -179,9 +178,6 @@ func (c *call) attachFact(f *fact.Fact) {
 		if len(c.decisions) == maxCallDecisions {
 			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
 		}
-		if c.decisions == nil {
-			c.decisions = c.session.calls.freeLists.allocVerdicts(1)
-		}
 		c.decisions = append(c.decisions, *f.Decision)
 		c.session.noteVerdict(f.Decision.Verdict)
 		c.addStep(stepDecided, f)
@@ -192,7 +188,7 @@ func (c *call) attachFact(f *fact.Fact) {
 	c.applyClaims(f)
 }
 
-// applyClaims takes what a fact says about verdict and approval.
+// applyClaims records what a fact claims about verdict and approval.
 func (c *call) applyClaims(f *fact.Fact) {
 	if f.VerdictClaim.Verdict != "" {
 		c.verdictClaim = f.VerdictClaim
@@ -236,14 +232,11 @@ func (c *call) addEventID(f *fact.Fact) {
 		c.frameSum, c.frameEvent, c.frameKind = f.FrameSum, f.EventID, f.Kind
 	}
 	if !c.hasEvent(f.EventID) && len(c.events) < maxCallEvents {
-		if c.events == nil {
-			c.events = c.session.calls.freeLists.allocStrings(1)
-		}
 		c.events = append(c.events, f.EventID)
 	}
 }
 
-// hasEvent reports whether a request or pre event with this id belongs to the call.
+// hasEvent reports whether a request, a pre event or a decision of the call has this event id.
 func (x *details) hasEvent(eventID string) bool {
 	for _, e := range x.events {
 		if e == eventID && eventID != "" {
@@ -260,7 +253,7 @@ func (x *details) hasEvent(eventID string) bool {
 
 func (c *call) addStep(s step, f *fact.Fact) {
 	if c.timeline == nil {
-		c.timeline = c.session.calls.freeLists.allocTimeline(typicalSteps)
+		c.timeline = make([]timelineEntry, 0, typicalSteps)
 	}
 	if len(c.timeline) < maxTimeline {
 		c.timeline = append(c.timeline, newTimelineEntry(s, f.Seq, f.At, f.EventID, f.Protocol))
@@ -269,7 +262,7 @@ func (c *call) addStep(s step, f *fact.Fact) {
 
 func (c *call) isOpen() bool { return c.state == events.CallOpen }
 
-// compareFact reports whether a fact is about the same tool and arguments as the call.
+// compareFact compares the tool and the arguments of a fact with those of the call.
 func (x *details) compareFact(f *fact.Fact) fact.Comparison {
 	if x.tool != "" && f.Tool != "" && x.tool != f.Tool {
 		return fact.ArgsDifferent
@@ -286,28 +279,21 @@ func (x *details) compareFact(f *fact.Fact) fact.Comparison {
 	return result
 }
 
-// lastDecision is the verdict that counts: the latest one recorded.
-func (x *details) lastDecision() *fact.RecordedVerdict {
-	if n := len(x.decisions); n > 0 {
-		return &x.decisions[n-1]
-	}
-	return nil
-}
-
 func (c *call) hasWeakScope() bool { return c.session.Key.Session == noSession }
 
-// currentState is what a record would say, by the verdict that stands.
-func (c *call) currentState(st *effectiveVerdict) emittedState {
+// currentState is the content of the record that would be emitted now.
+func (c *call) currentState(verdict *effectiveVerdict) emittedState {
 	e := emittedState{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seenIn: c.seenIn, endedIn: c.endedIn, retriedTo: c.retryChain.to,
 		parentLinkRank: max(c.session.parentLinkRank, c.lastEmitted.parentLinkRank)}
-	if st.recorded != nil {
-		e.decision, e.verdict = st.recorded.Id, string(st.verdict)
+	if verdict.recorded != nil {
+		e.decision, e.verdict = verdict.recorded.Id, string(verdict.verdict)
 	}
 	return e
 }
 
-// recordConfirmation notes them where they belong by the log's order: both come before the
-// invocation, which shows which call they were about.
+// recordConfirmation inserts the confirmation's question and answer into the timeline, in log
+// order. Both come before the invocation, and only the invocation shows which call they are
+// about.
 func (x *details) recordConfirmation(f *fact.Fact) {
 	if f.Confirmation == nil {
 		return
@@ -330,166 +316,7 @@ func (x *details) recordConfirmation(f *fact.Fact) {
 	}
 }
 
-// callView is a call as it was when it was emitted: what its record is made of, once
-// the caller encodes it. It is never changed after it was made.
-type callView struct {
-	publicDetails // of its own
-	timelineRoom  [typicalSteps]timelineEntry
-
-	prefix       string // of its subject
-	origin       *fact.Origin
-	occurrence   int
-	state        events.CallState
-	idSum        fact.Sum // see call.sum
-	recordNumber int      // record of its state
-	parentLink   parentLink
-
-	// admittedDigest and executed are the digests of its arguments.
-	admittedDigest, executedDigest string
-	hasDecision                    bool // there is a recorded verdict
-	decision                       string
-	decisionSeq                    uint64
-	decidedAt                      time.Time // zero if the verdict is another call's
-	verdict                        events.Verdict
-}
-
-// callViewPool is memory for them.
-type callViewPool struct {
-	chunk     []callView  // for several at a time
-	freeViews []*callView // that were used, and may be again
-}
-
-const (
-	callViewsPerChunk = 4 // memory is made for
-	maxFreeViews      = 1024
-)
-
-// release takes a view back.
-func (l *callViewPool) release(v *callView) {
-	if len(l.freeViews) < maxFreeViews {
-		l.freeViews = append(l.freeViews, v)
-	}
-}
-
-func (l *callViewPool) next() *callView {
-	if last := len(l.freeViews) - 1; last >= 0 {
-		one := l.freeViews[last]
-		l.freeViews = l.freeViews[:last]
-		return one
-	}
-	if len(l.chunk) == 0 {
-		l.chunk = make([]callView, callViewsPerChunk)
-	}
-	one := &l.chunk[0]
-	l.chunk = l.chunk[1:]
-	return one
-}
-
-// ReleaseOutput takes back what an output was to be encoded from, for outputs to come. A caller that
-// does so spares the garbage collector most of its work. The output is encoded or
-// will never be, and so is every copy of it; what was encoded stays good.
-func (c *Correlator) ReleaseOutput(o *Output) {
-	if o.call != nil {
-		c.engine.findings.release(o.call)
-	}
-	o.call = nil
-}
-
-// fillFrom makes it the likeness of a call; st is the verdict that stands for it.
-func (l *callView) fillFrom(c *call, st *effectiveVerdict, parents *lineage) {
-	l.publicDetails = c.publicDetails
-	l.timeline = append(l.timelineRoom[:0], c.timeline...)
-	if c.rules != nil || c.differences != nil {
-		l.rules, l.differences = slices.Clone(c.rules), slices.Clone(c.differences)
-	}
-	l.origin, l.occurrence, l.state, l.idSum = c.session.Origin, c.occurrence, c.state, c.idSum()
-	l.parentLink = parentLink{}
-	if c.session.parentLinkRank != 0 {
-		l.parentLink = parents.parentOf(c.session.Key)
-	}
-	l.admittedDigest, l.executedDigest = c.args.RecordDigest, c.executedArgs.RecordDigest
-	if l.hasDecision = st.recorded != nil; !l.hasDecision {
-		return
-	}
-	d := st.recorded
-	l.verdict, l.decision, l.decisionSeq, l.decidedAt = st.verdict, d.Id, d.Seq, d.At
-	if st.inherited {
-		l.decidedAt = time.Time{}
-	}
-	if d.ArgsDigest != "" {
-		l.admittedDigest, l.executedDigest = d.ArgsDigest, c.executedArgs.DigestLike(d.ArgsDigest)
-	}
-}
-
-// callRecordBuffer is memory for a record while it is encoded.
-type callRecordBuffer struct {
-	events.Call
-	durations events.CallDurations
-	micros    [3]int64 // of durations
-	parent    events.CallParent
-}
-
-var recordBuffers = sync.Pool{New: func() any {
-	return &callRecordBuffer{Call: events.Call{Timeline: make([]events.TimelineEntry, 0, typicalSteps)}}
-}}
-
-// encode gives the record, where it belongs and its id.
-func (l *callView) encode() (subject, id string, body []byte, err error) {
-	r := recordBuffers.Get().(*callRecordBuffer)
-	defer recordBuffers.Put(r)
-	var room [256]byte
-	b := appendSubject(room[:0], l.prefix, string(l.state), l.origin.Key)
-	end := len(b)
-	both := string(l.appendID(b))
-	r.CallID = both[end : end+callIDSize]
-	r.fillFrom(l)
-	body, err = events.Encode(&r.Call)
-	return both[:end], both[end:], body, err
-}
-
-// appendID appends the id of the record; it begins with the call's own.
-func (l *callView) appendID(b []byte) []byte {
-	b = append(append(appendCallID(b, &l.idSum), '-'), l.state...)
-	if l.recordNumber > 1 {
-		b = strconv.AppendInt(append(b, '-'), int64(l.recordNumber), 10)
-	}
-	return b
-}
-
-// fillFrom writes everything but the call_id.
-func (r *callRecordBuffer) fillFrom(l *callView) {
-	r.Tenant, r.Source, r.Session = l.origin.Tenant, l.origin.Source, l.origin.Session
-	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = l.protocol, l.agent, l.id, l.occurrence, l.tool
-	r.State, r.Outcome, r.ExecutionSeq, r.Match = l.state, l.outcome, l.execSeq, l.match
-	r.Inferred, r.WeakScope, r.Findings = l.inferred, l.origin.Key.Session == noSession, l.rules
-	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = l.seenIn.names(), l.reason, l.differences, l.moreDifferences
-	r.Attempt, r.RetriedFrom, r.RetriedTo = int(l.retryChain.attempt), callIDOf(l.retryChain.from), callIDOf(l.retryChain.to)
-	r.Trace, r.Binding = l.trace, l.binding
-	r.AdmittedDigest, r.ExecutedDigest = l.admittedDigest, l.executedDigest
-	r.Verdict, r.DecisionID, r.DecisionSeq = "", "", 0
-	decided := time.Time{}
-	if l.hasDecision {
-		r.Verdict, r.DecisionID, r.DecisionSeq, decided = l.verdict, l.decision, l.decisionSeq, l.decidedAt
-	}
-	r.fillOptionalParts(l, decided)
-	r.fillTimeline(l)
-}
-
-// fillTimeline writes the timeline, which names a protocol only where it is another than
-// the call's.
-func (r *callRecordBuffer) fillTimeline(l *callView) {
-	r.Timeline = r.Timeline[:0]
-	for i := range l.timeline {
-		e := &l.timeline[i]
-		shown := events.TimelineEntry{Step: stepNames[e.step], Seq: e.seq, At: events.At(e.brokerTime()), EventID: e.eventID}
-		if e.protocol != l.protocol {
-			shown.Protocol = e.protocol
-		}
-		r.Timeline = append(r.Timeline, shown)
-	}
-}
-
-// timelineSeqs are those of all that is known of the call.
+// timelineSeqs are the sequences of all timeline entries.
 func (x *details) timelineSeqs() []uint64 {
 	var list []uint64
 	for _, s := range x.timeline {
@@ -500,33 +327,7 @@ func (x *details) timelineSeqs() []uint64 {
 	return list
 }
 
-// withEventsOf adds the places of its events that belong to another call than the one that
-// it is reported of.
-func (v *findingSpec) withEventsOf(o *call) *findingSpec {
-	v.seqs = append(v.seqs, o.eventSeqs(v.events)...)
-	return v
-}
-
-// evidenceSeqs are the sequences that prove it, in order: of its events, and of the
-// message that showed it. Where time does, and what was said before, that is all
-// of the call.
-func (v *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
-	list := slices.Clone(v.seqs)
-	if f.Seq != 0 {
-		list = append(list, f.Seq)
-	}
-	switch {
-	case c != nil && len(list) == 0:
-		list = c.timelineSeqs()
-	case c != nil:
-		list = append(list, c.eventSeqs(v.events)...)
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
-// eventSeqs are the sequences of events that belong to the call, as far as it
-// remembers them.
+// eventSeqs are the sequences of the given events that are in the call's timeline.
 func (x *details) eventSeqs(ids []string) (list []uint64) {
 	for _, id := range ids {
 		i := slices.IndexFunc(x.timeline, func(e timelineEntry) bool { return e.eventID == id })
@@ -537,19 +338,19 @@ func (x *details) eventSeqs(ids []string) (list []uint64) {
 	return list
 }
 
-// callID is the same for the same call in every replay.
+// callID is the call_id. Every replay gives the same.
 func (c *call) callID() string {
 	var room [callIDSize]byte
 	h := c.idSum()
 	return string(appendCallID(room[:0], &h))
 }
 
-// callIDSize is how long a call_id is.
+// callIDSize is the length of a call_id.
 const callIDSize = len(callIDPrefix) + 2*len(fact.Sum{})
 
 const callIDPrefix = "call_"
 
-// idSum gives what the call_id is made of.
+// idSum is the sum that the call_id is made of.
 func (c *call) idSum() fact.Sum {
 	if c.cachedIDSum == (fact.Sum{}) {
 		c.cachedIDSum = fact.CallSum(c.session.Key, c.group.key, c.occurrence)
@@ -559,7 +360,7 @@ func (c *call) idSum() fact.Sum {
 
 func appendCallID(b []byte, h *fact.Sum) []byte { return appendHex(append(b, callIDPrefix...), h) }
 
-// recordTimes notes what a fact claims; the first word on each counts.
+// recordTimes records the times that a fact claims. The first claim of each time counts.
 func (x *details) recordTimes(f *fact.Fact) {
 	if f.Kind == fact.KindPost {
 		mergeTime(&x.claimedTimes.StartedAt, f.StartedAt)
@@ -575,60 +376,6 @@ func mergeTime(to *events.Time, from time.Time) {
 	}
 }
 
-// fillOptionalParts writes what there is of a record's durations, claims and parent. decided is
-// when the verdict that counts was recorded; zero if there is none.
-func (r *callRecordBuffer) fillOptionalParts(l *callView, decided time.Time) {
-	r.Parent, r.Claimed, r.Durations = nil, nil, nil
-	if of := &l.parentLink; !of.isZero() {
-		r.parent = events.CallParent{CallID: callIDOf(of.callSum), Source: of.origin.Source, Session: of.origin.Session, By: linkNames[of.rank]}
-		r.Parent = &r.parent
-	}
-	if l.claimedTimes != (events.CallClaim{}) {
-		r.Claimed = &l.claimedTimes
-	}
-	requested, started, completed := l.stepTimes()
-	r.micros = [...]int64{microsFrom(requested, decided), microsFrom(decided, started), microsFrom(started, completed)}
-	for i, to := range [...]**int64{&r.durations.Decided, &r.durations.Started, &r.durations.Ran} {
-		if *to = nil; r.micros[i] != noTimeSpan {
-			*to, r.Durations = &r.micros[i], &r.durations
-		}
-	}
-}
-
-// noTimeSpan is that no time is known to have passed.
-const noTimeSpan = -1
-
-// microsFrom is how much time passed if both ends are known, and in this order.
-func microsFrom(from, to time.Time) int64 {
-	if from.IsZero() || to.IsZero() || to.Before(from) {
-		return noTimeSpan
-	}
-	return to.Sub(from).Microseconds()
-}
-
-// stepTimes are when the call was requested, when it started and when it ended; zero
-// where that is not known.
-func (k *publicDetails) stepTimes() (requested, started, completed time.Time) {
-	for i := range k.timeline {
-		switch e := &k.timeline[i]; e.step {
-		case stepRequested:
-			keepFirstTime(&requested, e.brokerTime())
-		case stepInvoked:
-			keepFirstTime(&started, e.brokerTime())
-		case stepCompleted:
-			keepFirstTime(&completed, e.brokerTime())
-		}
-	}
-	return requested, started, completed
-}
-
-// keepFirstTime keeps the first of the times that were seen.
-func keepFirstTime(to *time.Time, at time.Time) {
-	if to.IsZero() {
-		*to = at
-	}
-}
-
 // step is a step of a call's timeline.
 type step uint8
 
@@ -639,24 +386,27 @@ const (
 	stepInvoked
 	stepCompleted
 	stepClosed
-	stepTraced // a trace event
-	stepAsked  // a reviewer has to agree
+	stepTraced // by a trace event
+	stepAsked  // a reviewer was asked
 	stepApproved
 	stepRefused
 	stepCancelled
 	stepExpired
 )
 
-// stepNames are how records name them (events.TimelineEntry).
+// stepNames are the names of steps in records (events.TimelineEntry).
 var stepNames = [...]string{
 	stepRequested: "requested", stepDecided: "decided", stepInvoked: "invoked", stepCompleted: "completed", stepClosed: "closed", stepTraced: "traced",
 	stepAsked: "asked", stepApproved: "approved", stepRefused: "refused", stepCancelled: "cancelled", stepExpired: "expired",
 }
 
-// timelineEntry is an events.TimelineEntry in less room: there are several of every call.
+// typicalSteps is how many steps most calls have.
+const typicalSteps = 4
+
+// timelineEntry is a compact events.TimelineEntry: each call has several.
 type timelineEntry struct {
 	seq      uint64
-	second   int64 // of broker time
+	second   int64 // broker time
 	nanos    int32
 	step     step
 	eventID  string
@@ -668,3 +418,158 @@ func newTimelineEntry(s step, seq uint64, at time.Time, eventID, protocol string
 }
 
 func (e *timelineEntry) brokerTime() time.Time { return time.Unix(e.second, int64(e.nanos)).UTC() }
+
+// protocolSet is a set of protocols.
+//
+// A publisher may report one call in several protocols: as a hook in one, as a tool call in
+// another, with a decision made in a third. Such reports are one call with one record if
+// tenant, source, session and a non-empty tool_call_id are equal byte by byte, if the tool is
+// equal where both name one, and if the arguments do not contradict each other. Reports of
+// different tenants, publishers or sessions are never one call. Equal times, tools or
+// arguments alone do not make reports one call: a call without an id is paired within its own
+// protocol.
+type protocolSet uint8
+
+func protocolBit(name string) protocolSet {
+	for i, known := range protocols {
+		if name == known.Token {
+			return 1 << i
+		}
+	}
+	return 0
+}
+
+func (p protocolSet) has(name string) bool { return p&protocolBit(name) != 0 }
+
+// names are the protocols of the set; nil if there are fewer than two.
+func (p protocolSet) names() []string {
+	if bits.OnesCount8(uint8(p)) < 2 {
+		return nil
+	}
+	var list []string
+	for i, known := range protocols {
+		if p&(1<<i) != 0 {
+			list = append(list, known.Token)
+		}
+	}
+	return list
+}
+
+// protocolViews are the protocols that announced a call, ended it, and mentioned it at all.
+type protocolViews struct {
+	announcedIn, endedIn, seenIn protocolSet
+	maxEffect                    fact.Effect // the strongest effect that any of its ends reports
+}
+
+func (x *details) recordProtocol(f *fact.Fact) {
+	bit := protocolBit(f.Protocol)
+	x.seenIn |= bit
+	switch f.Kind {
+	case fact.KindPre:
+		x.announcedIn |= bit
+	case fact.KindPost:
+		x.endedIn |= bit
+		x.maxEffect = max(x.maxEffect, f.Effect)
+	}
+}
+
+// isOtherView reports whether an announcement is another protocol's view of a call that was
+// announced before.
+func (x *details) isOtherView(f *fact.Fact) bool {
+	return f.Kind == fact.KindPre && f.CallKey.Id != "" && x.hasPre && !x.announcedIn.has(f.Protocol)
+}
+
+// closedByRefusal reports whether a deny or a stop closed the call.
+func (c *call) closedByRefusal() bool {
+	return c.closeReason == closedByDeny || c.closeReason == closedByStop
+}
+
+// firstEvent is the id of the event that announced the call.
+func (x *details) firstEvent() string {
+	return cmp.Or(x.preEvent, cmp.Or(x.requestEvent, x.decisionEvent()))
+}
+
+func (x *details) decisionEvent() string {
+	for _, d := range x.decisions {
+		if d.EventID != "" {
+			return d.EventID
+		}
+	}
+	return ""
+}
+
+// firstOwnSeq is the sequence of the call's first own message; 0 if it has none. Questions to
+// a user and their answers are not the call's own.
+func (x *details) firstOwnSeq() uint64 {
+	for _, e := range x.timeline {
+		if e.step != stepAsked && e.step != stepApproved {
+			return e.seq
+		}
+	}
+	return 0
+}
+
+func (x *details) hasStep(s step) bool {
+	return slices.ContainsFunc(x.timeline, func(e timelineEntry) bool { return e.step == s })
+}
+
+// retryChain is a call's place among the attempts at one action.
+type retryChain struct {
+	from, to fact.Sum // the attempt before, and the latest attempt after; zero if there is none
+	attempt  int32    // 2 for the first retry and so on; zero for the first attempt
+}
+
+func callIDOf(s fact.Sum) string {
+	if s.IsZero() {
+		return ""
+	}
+	return hexID(callIDPrefix, s)
+}
+
+// announcingProtocol is the row of the protocol that announced the call. Without an
+// announcement it is the row of the first fact about the call.
+func (x *details) announcingProtocol() *protocolRow {
+	return rowOf(cmp.Or(x.preProtocol, x.protocol))
+}
+
+func (c *call) recordCompletion(f *fact.Fact) {
+	c.mergeIdentity(f)
+	c.recordProtocol(f)
+	c.recordTimes(f)
+	c.applyClaims(f)
+	c.addStep(stepCompleted, f)
+	c.hasPost, c.postEvent, c.postProtocol = true, f.EventID, f.Protocol
+	c.outcome, c.hasMutationReason = f.Outcome, f.HasMutationReason
+	if !c.hasPre || !c.hasRequest && rowOf(f.Protocol).requestAnnounces {
+		c.endedAt = f.ProducerTimes.HappenedAt
+	}
+	if f.Effect != fact.NoEffect {
+		c.execSeq, c.executedArgs = f.Seq, f.Args
+	}
+}
+
+// stateAfter is the state of a call after a completion. An unknown outcome completes the call.
+func stateAfter(f *fact.Fact) events.CallState {
+	switch f.Outcome {
+	case "failed", "cancelled", "timed_out", "error", "timeout":
+		return events.CallFailed
+	case "denied", "blocked":
+		return events.CallDenied
+	}
+	return events.CallCompleted
+}
+
+// completionFact builds a fact from the recorded completion of a call.
+func (c *call) completionFact() *fact.Fact {
+	f := &fact.Fact{
+		Kind: fact.KindPost, Seq: c.execSeq, Protocol: c.postProtocol, Origin: *c.session.Origin, EventID: c.postEvent,
+		CallID: c.id, Tool: c.tool, CallKey: c.group.key, Args: c.executedArgs, Approval: c.eventApproval,
+		Effect: c.maxEffect, Outcome: c.outcome, StartedAt: c.claimedTimes.StartedAt.Time, HasMutationReason: c.hasMutationReason,
+	}
+	for _, s := range c.timeline {
+		if s.step == stepCompleted {
+			f.At = s.brokerTime()
+		}
+	}
+	return f
+}

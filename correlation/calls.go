@@ -1,8 +1,6 @@
 package correlation
 
 import (
-	"cmp"
-	"math/bits"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -11,55 +9,56 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// calls are the sessions and their calls: open ones, and closed ones that are remembered
-// for late events. Options bounds them; what is kept of forgotten ones is bounded by
-// maxTombstones and maxDenials.
+// calls holds the sessions and their calls: open calls, and closed calls for late events.
+// Options bounds them. maxTombstones and maxDenials bound what is kept of forgotten sessions
+// and calls.
 type calls struct {
-	opts          *engineOptions `snapshot:"-"` // given anew
-	sessions      *tables.LRU[fact.SessionKey, *session]
-	tombstones    *tables.FIFO[fact.SessionKey, int] // the highest occurrence in forgotten sessions
-	denials       *tables.LRU[fact.Sum, *denial]     // of calls that are forgotten
-	lastCallOrder uint64                             // calls opened so far
+	opts          *engineOptions `snapshot:"-"` // not part of a snapshot
+	sessions      *tables.LRU[fact.SourceSession, *session]
+	tombstones    *tables.FIFO[fact.SourceSession, int] // the highest occurrence of each forgotten session
+	denials       *tables.LRU[fact.Sum, *denial]        // of forgotten calls
+	lastCallOrder uint64                                // the order of the call opened last
 	counts        callCounts
-	dirtyCalls    []*call       `snapshot:"-"` // calls that may be over and have details that are not compacted
-	freeLists     callFreeLists `snapshot:"-"`
+	dirtyCalls    []*call      `snapshot:"-"` // calls that may be closed and whose details are expanded
+	codec         detailsCodec `snapshot:"-"` // reused for every call
 
-	// A restored snapshot reads the sessions before these parts, which refer to their calls.
+	// These parts refer to calls. They come after the sessions, which a restored snapshot must
+	// read first.
 	timers   *timers
 	findings *findings
 }
 
-// callCounts is what all sessions hold together.
+// callCounts are counts over all sessions.
 type callCounts struct {
 	open      int // open calls
-	calls     int // open calls and remembered ones
+	calls     int // open and remembered calls
 	ids       int // tool call ids with counted occurrences
-	argsBytes int // bytes of arguments and differences
+	argsBytes int // bytes of kept arguments and differences
 }
 
 func newCalls(t *timers, fs *findings) *calls {
 	return &calls{
 		timers: t, findings: fs,
-		sessions:   tables.NewLRU[fact.SessionKey, *session](),
-		tombstones: tables.NewFIFO[fact.SessionKey, int](maxTombstones),
+		sessions:   tables.NewLRU[fact.SourceSession, *session](),
+		tombstones: tables.NewFIFO[fact.SourceSession, int](maxTombstones),
 		denials:    tables.NewLRU[fact.Sum, *denial](),
 	}
 }
 
-// find gives a session without noting that it is active, nil if it is not known.
-func (cs *calls) find(key fact.SessionKey) *session {
+// find returns a session, nil if it is unknown. The session's last activity does not change.
+func (cs *calls) find(key fact.SourceSession) *session {
 	s, _ := cs.sessions.Peek(key)
 	return s
 }
 
-// hasSession reports whether a session is known. hash is that of the key.
-func (cs *calls) hasSession(key fact.SessionKey, hash uint32) bool {
+// hasSession reports whether a session is known. hash is the hash of key.
+func (cs *calls) hasSession(key fact.SourceSession, hash uint32) bool {
 	_, known := cs.sessions.PeekHashed(key, hash)
 	return known
 }
 
-// touch gives a session and notes that it is active, nil if it is not known.
-func (cs *calls) touch(key fact.SessionKey) *session {
+// touch returns a session and sets its last activity; nil if it is unknown.
+func (cs *calls) touch(key fact.SourceSession) *session {
 	s, known := cs.sessions.Get(key)
 	if !known {
 		return nil
@@ -78,10 +77,10 @@ func (cs *calls) active(f *fact.Fact) *session {
 	return s
 }
 
-// isFull reports whether there is no room for one more session.
+// isFull reports whether a new session needs another one to be forgotten.
 func (cs *calls) isFull() bool { return cs.sessions.Len() >= cs.opts.MaxSessions }
 
-// exceeds reports whether there are more calls or ids than Options permits.
+// exceeds reports whether there are more calls, or more ids, than Options permits.
 func (cs *calls) exceeds(by tables.Measure) bool {
 	if by == tables.ByIDs {
 		return cs.counts.ids > cs.opts.MaxIDs
@@ -89,7 +88,7 @@ func (cs *calls) exceeds(by tables.Measure) bool {
 	return cs.counts.calls > cs.opts.MaxCalls
 }
 
-// addSession begins a session. rank is that of its parent link.
+// addSession adds a session. rank is the rank of its parent link.
 func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
 	floor, _ := cs.tombstones.Get(o.Key)
 	s := &session{calls: cs, Origin: o, occurrenceFloor: int32(floor), parentLinkRank: rank, lastActivity: cs.timers.CurrentActivity()}
@@ -97,15 +96,15 @@ func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
 	return s
 }
 
-// surplus is the session to forget for something of another one, which stays; nil if
-// there is none. See lru.surplus.
-func (cs *calls) surplus(by tables.Measure, stays fact.SessionKey) *session {
+// surplus is the session to forget for another one, which stays; nil if there is none. See
+// tables.LRU.Surplus.
+func (cs *calls) surplus(by tables.Measure, stays fact.SourceSession) *session {
 	s, _ := cs.sessions.Surplus(by, stays.Publisher().Holder(), stays)
 	return s
 }
 
-// popIdle gives the next session to forget because it has been idle for too long, nil if
-// there is none. A session with open calls stays, and is looked at after another day.
+// popIdle returns the next session that has been idle for too long, nil if there is none. A
+// session with open calls stays; it is looked at again after another day.
 func (cs *calls) popIdle() *session {
 	for {
 		s, found := cs.sessions.Oldest()
@@ -123,7 +122,7 @@ func (cs *calls) popIdle() *session {
 	}
 }
 
-// nextIdle is when the next session may have been idle for too long.
+// nextIdle lowers next to the time when the next session may have been idle for too long.
 func (cs *calls) nextIdle(next *eventtime.Earliest) {
 	if s, found := cs.sessions.Oldest(); found {
 		at, _ := cs.timers.CheckIdle(s.lastActivity, eventtime.SessionIdle)
@@ -138,8 +137,8 @@ func (cs *calls) addOpen(c *call) {
 	cs.counts.open++
 }
 
-// recount counts for every publisher what its sessions remember, in a restored table:
-// tables are read before what lies in them is.
+// recount rebuilds the shares of the publishers after a restore: the snapshot reads a table
+// before the sessions in it.
 func (cs *calls) recount() {
 	for _, s := range cs.sessions.All() {
 		cs.sessions.Count(s.share, tables.ByCalls, len(s.open)+len(s.closed))
@@ -147,36 +146,29 @@ func (cs *calls) recount() {
 	}
 }
 
-// compactIfMany compacts calls when there are enough for it to be fast; see compactBatch.
-func (cs *calls) compactIfMany() {
-	if len(cs.dirtyCalls) >= compactBatch {
-		cs.compactCalls()
-	}
-}
-
-// held is how many sessions, open calls, calls and ids are remembered, and how many bytes
+// held returns how many sessions, open calls, calls and ids are remembered, and how many bytes
 // of arguments.
 func (cs *calls) held() (sessions, open, calls, ids, argsBytes int) {
 	n := &cs.counts
 	return cs.sessions.Len(), n.open, n.calls, n.ids, n.argsBytes
 }
 
-// callCount is how many calls are remembered, open ones included.
+// callCount is how many calls are remembered, including open ones.
 func (cs *calls) callCount() int { return cs.counts.calls }
 
 // openCount is how many calls are open.
 func (cs *calls) openCount() int { return cs.counts.open }
 
-// snapshotSize is what the calls and sessions take in a snapshot, in bytes.
+// snapshotSize estimates the bytes that calls and sessions take in a snapshot.
 func (cs *calls) snapshotSize() int {
 	return cs.counts.calls*callSize + cs.sessions.Len()*sessionSize
 }
 
 func (cs *calls) forgetSession(s *session) {
 	cs.tombstones.Put(s.Key, s.highestOccurrence())
-	for _, sl := range s.groups.list {
-		if n := len(sl.calls); n > 0 {
-			cs.keepDenial(sl.calls[n-1])
+	for _, group := range s.groups.list {
+		if n := len(group.calls); n > 0 {
+			cs.keepDenial(group.calls[n-1])
 		}
 	}
 	cs.countCalls(s, -len(s.closed))
@@ -187,8 +179,7 @@ func (cs *calls) forgetSession(s *session) {
 	cs.sessions.Remove(s.Key)
 }
 
-// countCalls and countIDs count what a session remembers, for all and for its
-// publisher.
+// countCalls and countIDs change the counts of all sessions and of the session's publisher.
 func (cs *calls) countCalls(s *session, n int) {
 	cs.counts.calls += n
 	cs.sessions.Count(s.share, tables.ByCalls, n)
@@ -199,8 +190,8 @@ func (cs *calls) countIDs(s *session, n int) {
 	cs.sessions.Count(s.share, tables.ByIDs, n)
 }
 
-// keepCallArgs counts the arguments that are kept for a call, and drops them if
-// there is no room; releaseArgs gives the room back.
+// keepCallArgs counts the call's arguments against Options.MaxArgsBytes, and drops them if
+// they do not fit. releaseCallArgs frees the bytes.
 func (cs *calls) keepCallArgs(c *call) {
 	size := len(c.args.Canonical)
 	if size > maxArgsPerCall || cs.counts.argsBytes+size > cs.opts.MaxArgsBytes {
@@ -215,20 +206,21 @@ func (cs *calls) releaseCallArgs(c *call) {
 	c.args.Canonical = nil
 }
 
-// newOccurrence makes the next call of a group, neither open nor remembered yet.
+// newOccurrence makes the next call of a group. The caller adds it to the open or closed
+// calls.
 func (cs *calls) newOccurrence(s *session, f *fact.Fact) *call {
-	sl := s.ensureGroup(f)
-	sl.count++
+	group := s.ensureGroup(f)
+	group.count++
 	cs.lastCallOrder++
 	cs.countCalls(s, 1)
-	c := &call{session: s, group: sl, occurrence: sl.count, order: cs.lastCallOrder, details: cs.allocDetails()}
+	c := &call{session: s, group: group, occurrence: group.count, order: cs.lastCallOrder, details: new(details)}
 	if c.occurrence == 1 {
 		c.cachedIDSum = f.FirstCallSum
 	}
 	return c
 }
 
-// closeCall ends a call or changes how it ended.
+// closeCall closes a call, or changes how it was closed.
 func (cs *calls) closeCall(c *call, state events.CallState, why closeReason) {
 	wasOpen := c.isOpen()
 	c.session.sawDenial = c.session.sawDenial || why == closedByDeny || why == closedByStop
@@ -240,22 +232,21 @@ func (cs *calls) closeCall(c *call, state events.CallState, why closeReason) {
 	}
 }
 
-// A call that was denied may be forgotten before it runs: its session had to make
-// room, was idle for long, or closed very many calls since. What tells its execution
-// from one without a verdict is kept apart, in little room.
+// A denied call may be forgotten before it runs: its session made room, was idle, or closed
+// many calls since. Its denial is kept in a small table, so that its execution is still found
+// to be denied.
 
-// maxDenials bounds the denied calls that are forgotten but for their denial, over
-// all tenants, which share the places as they share those of sessions (about 250 B
-// each).
+// maxDenials bounds the denials of forgotten calls, over all tenants (about 250 B each).
+// Tenants share the table as they share the table of sessions.
 const maxDenials = 32_768
 
-// denial is what is kept of a call that was denied and never ran.
+// denial is the denial of a forgotten call that never ran.
 type denial struct {
 	key        fact.Sum
 	by         fact.SourceKey
 	occurrence int
 	decision   string // as shown; "" if only its publisher's events say that it was denied
-	seq        uint64 // of the decision, or of the event that says so
+	seq        uint64 // of the decision, or of the event that claims the denial
 	at         time.Time
 }
 
@@ -265,22 +256,22 @@ func (d *denial) Owner() tables.Holder { return d.by.Holder() }
 
 func (d *denial) Holds(*tables.Share) {}
 
-func denialKey(k fact.SessionKey, s fact.CallKey) fact.Sum {
+func denialKey(k fact.SourceSession, s fact.CallKey) fact.Sum {
 	return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.Id, s.Tool)
 }
 
 // keepDenial keeps the denial of a call that is about to be forgotten.
 func (cs *calls) keepDenial(c *call) {
-	if !c.wasRefused() || c.hasWeakScope() && c.group.key.Id == "" {
+	if !c.closedByRefusal() || c.hasWeakScope() && c.group.key.Id == "" {
 		return
 	}
-	st := c.expand().directVerdict()
-	if st.verdict != events.Deny {
+	verdict := c.expand().directVerdict()
+	if verdict.verdict != events.Deny {
 		return
 	}
 	d := &denial{key: denialKey(c.session.Key, c.group.key), by: c.session.Key.Publisher(), occurrence: c.occurrence, seq: c.verdictClaim.Seq}
-	if st.recorded != nil {
-		d.decision, d.seq, d.at = st.recorded.Id, st.recorded.Seq, st.recorded.At
+	if verdict.recorded != nil {
+		d.decision, d.seq, d.at = verdict.recorded.Id, verdict.recorded.Seq, verdict.recorded.At
 	}
 	cs.denials.Remove(d.key)
 	if cs.denials.Len() >= maxDenials {
@@ -291,10 +282,10 @@ func (cs *calls) keepDenial(c *call) {
 	cs.denials.Add(d)
 }
 
-// recallDenied gives the denied call that a completion says ran, as far as its
-// denial was kept; nil if there is none. It is a call of the session again, and ran
-// under the occurrence that it was denied as.
-func (cs *calls) recallDenied(s *session, f *fact.Fact) *call {
+// reopenDenied returns the denied call that a completion reports as run, if its denial was
+// kept; else nil. The call becomes one of its session again, under the occurrence that was
+// denied.
+func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
 	if f.Effect == fact.NoEffect || cs.denials.Len() == 0 {
 		return nil
 	}
@@ -318,310 +309,7 @@ func (cs *calls) recallDenied(s *session, f *fact.Fact) *call {
 	return c
 }
 
-// matchAnnouncement finds the call that a request, a decision or a pre event belongs to
-// (architecture section 4); nil means that it opens a new occurrence.
-func (s *session) matchAnnouncement(f *fact.Fact) *call {
-	if c := s.callOfDecision(f.DecisionID); c != nil && c.group.key == f.CallKey && c.compareFact(f) != fact.ArgsDifferent {
-		return c
-	}
-	sl := s.findGroup(f)
-	if sl == nil {
-		return nil
-	}
-	if c := matchOpenCall(sl, f); c != nil {
-		return c
-	}
-	if c := sl.latestClosedLike(f, func(c *call) bool { return belongsToClosedCall(c, f) }); c != nil {
-		return c
-	}
-	return findOvertakenCall(sl, f)
-}
-
-func matchOpenCall(sl *callGroup, f *fact.Fact) *call {
-	for _, c := range sl.calls {
-		if c.isOpen() && c.hasEvent(f.EventID) && belongsByEvent(c, f) {
-			return c
-		}
-	}
-	for _, c := range sl.calls {
-		if c.isOpen() && c.compareFact(f) != fact.ArgsDifferent && belongsToOpenCall(c, f) {
-			return c
-		}
-	}
-	return nil
-}
-
-// belongsByEvent: one event id is one call, even where its contents differ, which
-// is a finding of its own. Requests are judged one by one, so other arguments
-// make another request of them.
-func belongsByEvent(c *call, f *fact.Fact) bool {
-	return f.Kind == fact.KindPre || c.compareFact(f) != fact.ArgsDifferent
-}
-
-// belongsToOpenCall reports whether a fact with the same tool and arguments belongs to an
-// open call or is the next one. Under an id it belongs, asked again or not; but
-// a protocol may invoke once under one id (onceUnderID). Without an id each kind comes once.
-func belongsToOpenCall(c *call, f *fact.Fact) bool {
-	switch f.Kind {
-	case fact.KindPre:
-		return !c.hasPre || (f.CallKey.Id != "" && (!rowOf(f.Protocol).onceUnderID || !c.announcedIn.has(f.Protocol)))
-	case fact.KindRequest:
-		return f.CallKey.Id != "" || !c.hasRequest
-	default:
-		return f.CallKey.Id != "" || len(c.decisions) == 0
-	}
-}
-
-// belongsToClosedCall reports whether a fact only comes late: whatever the order, the
-// parts of one call stay together.
-func belongsToClosedCall(c *call, f *fact.Fact) bool {
-	if c.state == events.CallOrphaned || c.compareFact(f) == fact.ArgsDifferent {
-		return false
-	}
-	sameEvent := c.hasEvent(f.EventID)
-	switch f.Kind {
-	case fact.KindPre:
-		return c.isOtherView(f) || sameEvent && c.preEvent != f.EventID || !c.hasPre && (c.wasRefused() || c.closeReason == closedByError || f.CallKey.Id != "" && c.endedBefore(f))
-	case fact.KindRequest:
-		return !c.hasRequest && (sameEvent || len(c.decisions) > 0 && !c.hasPre && f.EventID == "" || len(c.decisions) == 0 && f.CallKey.Id != "" && c.endedBefore(f))
-	default:
-		return len(c.decisions) == 0 && (sameEvent || f.EventID == "")
-	}
-}
-
-// wasRefused reports whether the call was closed by a deny.
-func (c *call) wasRefused() bool {
-	return c.closeReason == closedByDeny || c.closeReason == closedByStop
-}
-
-// firstEvent is the event that announced the call.
-func (x *details) firstEvent() string {
-	return cmp.Or(x.preEvent, cmp.Or(x.requestEvent, x.decisionEvent()))
-}
-
-func (x *details) decisionEvent() string {
-	for _, d := range x.decisions {
-		if d.EventID != "" {
-			return d.EventID
-		}
-	}
-	return ""
-}
-
-// matchCompletion finds the call that a completion ends: the oldest opened occurrence under its
-// id. Where one side has no id, or neither has, the one that the correlation id names,
-// and only then the oldest of the tool.
-func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
-	if f.CallKey.Id == "" {
-		if c := s.correlated(f); c != nil {
-			return c, true
-		}
-	}
-	if f.CallKey != (fact.CallKey{}) {
-		if c := matchInGroup(s.findGroup(f), f); c != nil {
-			return c, f.CallKey.Id == ""
-		}
-	}
-	if f.RetriedKey.Id != "" {
-		if c := matchInGroup(s.groups.get(f.RetriedKey, f.RetriedKey.Hash()), f); c != nil {
-			return c, false
-		}
-	}
-	if f.CallKey.Id != "" && !rowOf(f.Protocol).endsByCorrelation {
-		return nil, false
-	}
-	if f.CallKey.Id != "" {
-		if c := s.correlated(f); c != nil {
-			return c, true
-		}
-	}
-	return s.findOpen(func(c *call) bool { return c.mayEndBy(f) }), true
-}
-
-// mayEndBy reports whether an open call may be paired with a completion by its tool.
-func (c *call) mayEndBy(f *fact.Fact) bool {
-	return c.tool == f.Tool && f.Tool != "" && (f.CallKey.Id == "" || c.group.key.Id == "")
-}
-
-// correlated finds the call that the correlation id of a completion names: its
-// announcement has the same id, or is the event so named. Of an id that several open calls
-// have, the oldest is meant. A call that was closed without an end is meant if its
-// event is named, or if every open call has another correlation id.
-func (s *session) correlated(f *fact.Fact) *call {
-	thread, event := f.LineageRefs.Thread(), f.LineageRefs.Correlation
-	if thread.IsZero() {
-		return nil
-	}
-	if c := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.thread == thread }); c != nil {
-		return c
-	}
-	if c := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.hasEvent(event) }); c != nil {
-		return c
-	}
-	sl := s.groups.get(fact.CallKeyOf("", f.Tool), fact.CallKeyOf("", f.Tool).Hash())
-	if sl == nil {
-		return nil
-	}
-	only := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.thread.IsZero() }) == nil
-	return sl.latestClosed(func(c *call) bool {
-		return c.awaitsCompletion() && (only && c.thread == thread || c.hasEvent(event))
-	})
-}
-
-// matchInGroup finds the call of a group that a completion ends. Where the id was used
-// for several tools, a call of the completion's own tool comes first.
-func matchInGroup(sl *callGroup, f *fact.Fact) *call {
-	if sl == nil {
-		return nil
-	}
-	if c := sl.oldestOpenOf(f.Tool); c != nil {
-		return preferDeniedCall(c, sl, f)
-	}
-	if c := sl.oldestOpen(); c != nil {
-		if late := sl.latestClosed(func(o *call) bool { return o.awaitsCompletion() && o.tool == f.Tool && f.Tool != "" }); late != nil {
-			return late
-		}
-		return preferDeniedCall(c, sl, f)
-	}
-	if c := sl.latestClosedLike(f, func(c *call) bool { return c.awaitsCompletion() && c.compareFact(f) == fact.ArgsEqual }); c != nil {
-		return c
-	}
-	if c := sl.latestClosed((*call).awaitsCompletion); c != nil {
-		return c
-	}
-	return sl.latestClosed(func(c *call) bool { return c.isDenied() && (f.CallKey.Id == "" || c.endedIn.has(f.Protocol)) })
-}
-
-// preferDeniedCall names the execution of a denied call as what it is: it must not
-// hide behind an opened call of the same id with other arguments.
-func preferDeniedCall(armed *call, sl *callGroup, f *fact.Fact) *call {
-	if f.Effect == fact.NoEffect || armed.compareFact(f) != fact.ArgsDifferent {
-		return armed
-	}
-	if c := sl.latestClosedLike(f, func(c *call) bool { return c.wasRefused() && !c.hasPost && c.compareFact(f) == fact.ArgsEqual }); c != nil {
-		return c
-	}
-	return armed
-}
-
-// awaitsCompletion: closed without a Post event, which may still come.
-func (c *call) awaitsCompletion() bool { return !c.hasPost && c.state != events.CallOrphaned }
-
-// isDenied: denied, and completed nonetheless before. Under an id, what another
-// protocol says of its end is the same completion: see repeated.
-func (c *call) isDenied() bool { return c.effectiveVerdict().verdict == events.Deny }
-
-// protocolSet says in which protocols something was seen.
-//
-// A publisher may tell of one call in several protocols: one calls it a hook,
-// one a tool call, and the decision on it may have been made in a third. It is one
-// call, and one record says all of it, if tenant, source, session and a
-// tool_call_id that is not empty are the same, to the byte, and so is the tool
-// where both name one; arguments must not contradict each other. It is never one
-// call across tenants, publishers or sessions, nor by time, tool or arguments
-// alone: what has no id is paired within its own protocol.
-type protocolSet uint8
-
-func protocolBit(name string) protocolSet {
-	for i, known := range protocols {
-		if name == known.Token {
-			return 1 << i
-		}
-	}
-	return 0
-}
-
-func (p protocolSet) has(name string) bool { return p&protocolBit(name) != 0 }
-
-// names are the protocols, nil if there is but one.
-func (p protocolSet) names() []string {
-	if bits.OnesCount8(uint8(p)) < 2 {
-		return nil
-	}
-	var list []string
-	for i, known := range protocols {
-		if p&(1<<i) != 0 {
-			list = append(list, known.Token)
-		}
-	}
-	return list
-}
-
-// protocolViews are the protocols in which a call was announced, ended, and heard of at
-// all.
-type protocolViews struct {
-	announcedIn, endedIn, seenIn protocolSet
-	maxEffect                    fact.Effect // the most that any of its ends says
-}
-
-func (x *details) recordProtocol(f *fact.Fact) {
-	bit := protocolBit(f.Protocol)
-	x.seenIn |= bit
-	switch f.Kind {
-	case fact.KindPre:
-		x.announcedIn |= bit
-	case fact.KindPost:
-		x.endedIn |= bit
-		x.maxEffect = max(x.maxEffect, f.Effect)
-	}
-}
-
-// isOtherView reports whether an announcement that fits a call is the other
-// protocol's of one that is over already.
-func (x *details) isOtherView(f *fact.Fact) bool {
-	return f.Kind == fact.KindPre && f.CallKey.Id != "" && x.hasPre && !x.announcedIn.has(f.Protocol)
-}
-
-// findRepeatedCompletion gives the call with a completion that is said again by one for which
-// nothing is left: another content under the same event id, which is a finding
-// already, or the other protocol's view of the same completion.
-func (s *session) findRepeatedCompletion(f *fact.Fact) *call {
-	sl := s.findGroup(f)
-	if sl == nil || f.CallKey.Id == "" {
-		return nil
-	}
-	return sl.latestClosed(func(c *call) bool {
-		return c.hasPost && (c.postProtocol != f.Protocol || (c.postEvent == f.EventID && f.EventID != ""))
-	})
-}
-
-// retryChain is a call's place among the attempts at the same thing.
-type retryChain struct {
-	from, to fact.Sum // of the attempt before and of the last one after; zero if there is none
-	attempt  int32    // from 2; zero for the first one
-}
-
-// findRetriedCall finds the call that a new one tries again: the one that it names
-// (AgentHook's retry.previous_tool_call_id), or the last one under its id with the
-// same arguments, unless that was allowed or has no verdict.
-func (s *session) findRetriedCall(f *fact.Fact) *call {
-	if c := s.findNamedRetry(f); c != nil {
-		return c
-	}
-	sl := s.findGroup(f)
-	c := sl.latestClosedLike(f, func(c *call) bool { return c.state != events.CallOrphaned && c.compareFact(f) != fact.ArgsDifferent })
-	if c == nil || (f.CallKey.Id == "" && c.compareFact(f) != fact.ArgsEqual) {
-		return nil
-	}
-	if v := c.effectiveVerdict().verdict; v == "" || v == events.Allow {
-		return nil
-	}
-	return c
-}
-
-// findNamedRetry is the last call under the id that a fact says it tries again.
-func (s *session) findNamedRetry(f *fact.Fact) *call {
-	if f.RetriedKey == (fact.CallKey{}) || f.RetriedKey == f.CallKey {
-		return nil
-	}
-	if sl := s.groups.get(f.RetriedKey, f.RetriedKey.Hash()); sl != nil && len(sl.calls) > 0 {
-		return sl.calls[len(sl.calls)-1].expand()
-	}
-	return nil
-}
-
-// linkRetry links a call with the attempt before it. That one is emitted again if
-// it is over.
+// linkRetry links a call with the attempt before it, and emits that one again if it is closed.
 func (cs *calls) linkRetry(c, before *call) {
 	if before == c || c.retryChain.from != (fact.Sum{}) || before.order >= c.order {
 		return
@@ -631,9 +319,27 @@ func (cs *calls) linkRetry(c, before *call) {
 	cs.findings.emitCall(before)
 }
 
-func callIDOf(s fact.Sum) string {
-	if s.IsZero() {
-		return ""
+// keepCallDifferences counts the call's differences against Options.MaxArgsBytes while it is
+// remembered, and drops them if they do not fit.
+func (cs *calls) keepCallDifferences(c *call) {
+	size := 0
+	for _, d := range c.differences {
+		size += len(d.Pointer) + differenceSize
 	}
-	return hexID(callIDPrefix, s)
+	if cs.counts.argsBytes+size > cs.opts.MaxArgsBytes {
+		c.inputMatch = inputMatch{match: c.match, reason: events.MatchNotKept}
+		return
+	}
+	c.differencesBytes = size
+	cs.counts.argsBytes += size
+}
+
+// differenceSize is the size of a difference without its pointer's text.
+const differenceSize = 32
+
+func (cs *calls) releaseCallDifferences(c *call) {
+	cs.counts.argsBytes -= c.differencesBytes
+	if c.differencesBytes = 0; c.details != nil {
+		c.differences = nil
+	}
 }

@@ -19,20 +19,20 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// ErrProtocol says that there are no recordings of a protocol.
+// ErrProtocol is the error for a protocol without recordings.
 var ErrProtocol = errors.New("recordings can be checked in the protocols aaep and agenthook")
 
 // CheckOptions configure Check.
 type CheckOptions struct {
-	// Now is how far time passed after the recording; zero: not at all. Deadlines
-	// up to it fire. What has no time, and nothing before it, was long before. No
-	// event was received after it: an AAEP event of a later time is from the future
-	// (AAEP-C-067), which nothing tells without Now.
+	// Now is the time up to which time passes after the recording; zero stops time at its last
+	// event. Deadlines up to Now fire. Every event was received by Now: an AAEP event of a
+	// later time is from the future (AAEP-C-067); without Now, no event is. An event without a
+	// time, before any event with one, is treated as very old.
 	Now time.Time
 	// MissingAfter as in Options.
 	MissingAfter time.Duration
 	// Rules as in Options; the tenant is empty.
-	Rules func(tenant, rule string) Mode
+	Rules func(tenant, rule string) RuleMode
 }
 
 // Check correlates a recorded session: events in the order of the log, as
@@ -76,12 +76,12 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 	return dropRetracted(m.findings.pending()), nil
 }
 
-// recordedSession is a recording that was read.
+// recordedSession is a parsed recording.
 type recordedSession struct {
 	protocol  string
 	lines     []fact.RecordedLine
 	index     recordingIndex
-	decisions bool // it holds decisions
+	decisions bool // at least one line is a decision
 }
 
 func (r *recordedSession) read(seq uint64, one recorded.Line, row *protocolRow) fact.RecordedLine {
@@ -171,7 +171,7 @@ func (r *recordedSession) decide(e *engine, f *fact.Fact, d events.Decision) {
 	e.processFact(f)
 }
 
-// recordingIndex finds the event that a line without source or session is about.
+// recordingIndex finds the event that a line without source or session belongs to.
 type recordingIndex struct {
 	byEvent, byCall, bySession map[string]*fact.Fact
 }
@@ -194,7 +194,7 @@ func (x recordingIndex) add(f *fact.Fact) {
 	}
 }
 
-// completeDecision fills in what a recorded decision does not say.
+// completeDecision adds to a recorded decision what it does not say itself.
 func (x recordingIndex) completeDecision(f *fact.Fact, d events.Decision) {
 	about := x.byEvent[d.EventID]
 	if about == nil && d.Session != "" {
@@ -218,14 +218,14 @@ func (x recordingIndex) completeDecision(f *fact.Fact, d events.Decision) {
 	}
 }
 
-// locateReply gives a reply the session of the event that it answers.
+// locateReply sets the session of a reply to that of the event that it answers.
 func (x recordingIndex) locateReply(f *fact.Fact) {
 	if about := x.byEvent[f.EventID]; f.Kind == fact.KindAdmissionReply && about != nil {
 		f.Origin = about.Origin
 	}
 }
 
-// dropRetracted leaves out what was retracted.
+// dropRetracted removes retracted findings and their retractions.
 func dropRetracted(outputs []Output) []events.Finding {
 	var list []events.Finding
 	withdrawn := map[string]bool{}
@@ -239,17 +239,16 @@ func dropRetracted(outputs []Output) []events.Finding {
 	return slices.DeleteFunc(list, func(f events.Finding) bool { return f.Retracts != "" || withdrawn[f.FindingID] })
 }
 
-// MaxRecording is how many events a recording may have.
+// MaxRecording bounds the events of a recording.
 const MaxRecording = 1 << 20
 
-// ErrRecording says that a file is no recording: a JSON array of events, or
-// JSON Lines with one event a line.
+// ErrRecording is the error for a file that is neither a JSON array of events nor JSON Lines
+// with an event on each line.
 var ErrRecording = errors.New("not a recording: want a JSON array of events or one event a line")
 
-// ParseRecording splits a recording into its events, each as its bytes. What a
-// line of JSON Lines holds is not looked at: a line that is no JSON is an event
-// that cannot be read, and a finding. The array form must be a JSON array.
-// Empty lines do not count. The results are parts of b.
+// ParseRecording splits a recording into events. It does not look into a line of JSON Lines: a
+// line that is not JSON is an event that cannot be decoded, and becomes a finding. An array
+// must be valid JSON. Empty lines are ignored. The results share memory with b.
 func ParseRecording(b []byte) ([]json.RawMessage, error) {
 	trimmed := bytes.TrimLeft(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf")), " \t\r\n")
 	var list []json.RawMessage
@@ -270,8 +269,8 @@ func ParseRecording(b []byte) ([]json.RawMessage, error) {
 	return list, err
 }
 
-// isOneEventPerLine reports whether every line starts like an event; what does not may
-// be events over several lines.
+// isOneEventPerLine reports whether every line begins like an event. Otherwise an event may
+// take several lines.
 func isOneEventPerLine(b []byte) bool {
 	for line := range bytes.Lines(b) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '{' {
@@ -291,8 +290,8 @@ func splitLines(b []byte) []json.RawMessage {
 	return list
 }
 
-// splitValues reads the elements of an array, or a sequence of values. Duplicate
-// keys are left for the reader of the event.
+// splitValues splits an array, or a sequence of values. The reader of an event rejects
+// duplicate keys.
 func splitValues(b []byte, array bool) ([]json.RawMessage, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if array {

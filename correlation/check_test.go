@@ -359,14 +359,14 @@ func TestDriftSaysWhatStood(t *testing.T) {
 	}
 }
 
-// folded is a case of the corpus and what was found in it.
-type folded struct {
+// tallied is a case of the corpus, its tally and its findings.
+type tallied struct {
 	tally *conformance.Tally
 	found []events.Finding
 }
 
-// tallies folds a case of the corpus, as a recording and as a log.
-func (c corpusCase) tallies(t *testing.T) (list []folded) {
+// tallies tallies a case of the corpus, as a recording and as a log.
+func (c corpusCase) tallies(t *testing.T) (list []tallied) {
 	if c.only != "live" {
 		var lines []json.RawMessage
 		for n, short := range c.lines {
@@ -381,7 +381,7 @@ func (c corpusCase) tallies(t *testing.T) (list []folded) {
 			}
 		}
 		found := c.recorded(t)
-		list = append(list, folded{conformance.TallyRecording(c.protocol, lines, found), found})
+		list = append(list, tallied{conformance.TallyRecording(c.protocol, lines, found), found})
 	}
 	if c.only != "recorded" {
 		l := c.ledger(t)
@@ -392,7 +392,7 @@ func (c corpusCase) tallies(t *testing.T) (list []folded) {
 		for _, o := range l.run().outputs {
 			tally.AddMessage(space, "acme", events.LogMessage{Subject: o.Subject, Body: o.Body})
 		}
-		list = append(list, folded{tally, c.live(t)})
+		list = append(list, tallied{tally, c.live(t)})
 	}
 	return list
 }

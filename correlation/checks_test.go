@@ -178,7 +178,7 @@ func confirmed(reply string) []tree {
 // TestEverythingTwice: a log in which everything comes twice has the same findings.
 func TestEverythingTwice(t *testing.T) {
 	for _, reply := range []string{"accept", "reject"} {
-		once, twice := newLedger(t), newLedger(t)
+		once, twice := newTestLog(t), newTestLog(t)
 		for i, e := range confirmed(reply) {
 			e = set(e, "timestamp", stamp(float64(i)))
 			once.at(float64(i)).event(e)
@@ -198,7 +198,7 @@ func TestEverythingTwice(t *testing.T) {
 // TestLateConfirmation: the finding that a call was invoked unasked is taken
 // back for the one that says more, by a record of its own.
 func TestLateConfirmation(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	s := confirmed("accept")
 	for _, e := range []tree{s[0], set(s[3], "timestamp", stamp(0.5)), s[1]} {
 		l.event(e)
@@ -218,7 +218,7 @@ func TestLateConfirmation(t *testing.T) {
 // TestSilence: a session that goes on after all has not fallen silent; and what
 // is known of it after it was forgotten is enough to see an event after its end.
 func TestSilence(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.event(wire(0, "session.started", 0, nil))
 	l.event(set(wire(10, "session.started", 0, nil), "session_id", "sess_2"))
 	l.event(set(wire(11, "session.completed", 1, nil), "session_id", "sess_2"))
@@ -247,9 +247,9 @@ func TestSilence(t *testing.T) {
 // TestModes: a rule that is off is off for its tenant alone, and an enforced one
 // is marked.
 func TestModes(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
-	l.opts.Rules = func(tenant, rule string) Mode {
+	l.opts.Rules = func(tenant, rule string) RuleMode {
 		switch {
 		case tenant == "quiet" && (rule == "AAEP-C-060" || rule == MissingCompletion):
 			return ModeOff
@@ -284,7 +284,7 @@ func TestModes(t *testing.T) {
 
 // TestTenantsApart: a reply, a token and a nonce are a tenant's own.
 func TestTenantsApart(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	s := confirmed("accept")
 	for i, e := range s {
@@ -310,7 +310,7 @@ func TestTenantsApart(t *testing.T) {
 // TestFlood: sessions without end, and a session without end, stay within their
 // bounds.
 func TestFlood(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	l.opts.MaxSessions = 64
 	for i := range rounds(2000, 200) {
@@ -330,7 +330,7 @@ func TestFlood(t *testing.T) {
 
 // TestWeight: all sessions together stay within one bound.
 func TestWeight(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	core := New(l.opts)
 	core.engine.trackers.storedItemLimit = 500
@@ -473,7 +473,7 @@ func (g *producer) stream() {
 	g.to("thinking")
 }
 
-func (l *ledger) switchRules(shard string, change events.RulesChange) uint64 {
+func (l *testLog) switchRules(shard string, change events.RulesChange) uint64 {
 	body, err := events.Encode(change)
 	if err != nil {
 		l.t.Fatal(err)
@@ -492,7 +492,7 @@ func switched(revision uint64, rules ...string) events.RulesChange {
 // Switches count from where the log has them, for their tenant, and a replay
 // comes to the same.
 func TestSwitches(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	n := 0
 	probe := func() { // an orphan of each tenant
 		for _, tenant := range []string{"acme", "globex"} {
@@ -567,7 +567,7 @@ func TestOffTakesBack(t *testing.T) {
 		{"switched off before", "off", "off", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.switchRules("GOV", switched(1, MissingCompletion, tc.first, "AH-C-079", tc.first))
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(pre(1))
@@ -592,7 +592,7 @@ func TestOffTakesBack(t *testing.T) {
 // TestReuse: outputs that are encoded later, while the log goes on, and whose
 // memory is used again are those that are encoded at once.
 func TestReuse(t *testing.T) {
-	logs := []*ledger{linked(t, 30)}
+	logs := []*testLog{linked(t, 30)}
 	for _, c := range corpusSample(t) {
 		logs = append(logs, c.ledger(t))
 	}
@@ -673,7 +673,7 @@ func TestFindingsAreEmittedOnce(t *testing.T) {
 		t.Errorf("the id is %s, then %s", id, again)
 	}
 	emitted(0, "again")
-	fs.setModes("acme", ruleModes{modes: map[string]Mode{SchemaInvalid: ModeOff}})
+	fs.setModes("acme", ruleModes{modes: map[string]RuleMode{SchemaInvalid: ModeOff}})
 	unseen := fs.reportRule(ruleSchema, nil, f, findingFrom("e2"))
 	emitted(0, "off")
 	fs.reportRule(ruleSchema, nil, f, findingFrom("e2").withCase(caseWithdrawn).retracting(unseen))

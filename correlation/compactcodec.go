@@ -8,48 +8,47 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// detailsCodec writes the details of a call, or reads them: what does the one does the
-// other, so that both know the same fields (TestFoldingKnowsEveryField). The texts
-// that it reads are parts of what it reads from.
+// detailsCodec writes the details of a call, or reads them. Each method does both, so that
+// both directions have the same fields (TestCompactingKnowsEveryField). A text that was read
+// is a substring of the input.
 type detailsCodec struct {
-	output []byte // written so far
+	output []byte // what was written so far
 
-	reading   bool
-	input     string // still to be read
-	freeLists *callFreeLists
+	reading bool
+	input   string // what is still to be read
 
-	flags     [maxFlags / 64]uint64 // for what may be there or not
-	flagCount uint                  // how many were asked for
+	flags     [maxFlags / 64]uint64 // one bit for each optional value: whether it is present
+	flagCount uint                  // how many flags were written or read
 
-	knownTexts   [backReferences]string // the first ones, which later ones may be the same as
-	textEnds     [backReferences]uint64 // of the texts, while they are written
-	textPlaces   [64]uint8              // of the texts, by a hash of their ends; from 1
+	knownTexts   [backReferences]string // the first texts; a repeated text is written as its index here
+	textEnds     [backReferences]uint64 // textEnd of each known text, while writing
+	textPlaces   [64]uint8              // a hash table from textEnd to index and one, while writing
 	knownCount   int
-	lastSecond   int64 // the last time
+	lastSecond   int64 // the last time, as are lastNanos
 	lastNanos    uint32
 	lastSeq      uint64      // the last sequence
-	lastArgsSum  fact.Sum256 // the last arguments
+	lastArgsSum  fact.Sum256 // the last sum of arguments
 	lastProtocol string      // the last protocol
 }
 
-// The bits lie behind everything else, and last of all how many bytes of them there
-// are. A call that has all it can have asks for less than half of mostBits.
+// maxFlags bounds the flags of one call. The flags follow all other bytes; the last byte is
+// their size. A call with every optional value has less than half as many flags.
 const maxFlags = 512
 
-// startWriting begins to write.
+// startWriting prepares the codec for writing.
 func (p *detailsCodec) startWriting() {
 	p.resetState()
-	p.output, p.reading, p.input, p.freeLists = p.output[:0], false, "", nil
+	p.output, p.reading, p.input = p.output[:0], false, ""
 }
 
-// resetState forgets what was written or read.
+// resetState clears the state of one call.
 func (p *detailsCodec) resetState() {
 	clear(p.knownTexts[:p.knownCount])
 	p.flags, p.textPlaces = [len(p.flags)]uint64{}, [len(p.textPlaces)]uint8{}
 	p.flagCount, p.knownCount, p.lastSecond, p.lastNanos, p.lastSeq, p.lastArgsSum, p.lastProtocol = 0, 0, 0, 0, 0, fact.Sum256{}, ""
 }
 
-// finishWriting is what was written since.
+// finishWriting appends the flags and returns all that was written.
 func (p *detailsCodec) finishWriting() []byte {
 	if p.flagCount > maxFlags {
 		panic("correlation: more is there or not than has a bit")
@@ -63,19 +62,19 @@ func (p *detailsCodec) finishWriting() []byte {
 	return p.output
 }
 
-// startReading begins to read what was written, into spare memory if that is not nil.
-func (p *detailsCodec) startReading(in string, s *callFreeLists) {
+// startReading prepares the codec to read what finishWriting returned.
+func (p *detailsCodec) startReading(in string) {
 	p.resetState()
 	end := len(in) - 1
 	bits := in[end-int(in[end]) : end]
 	for i := range len(bits) {
 		p.flags[i/8] |= uint64(bits[i]) << (i % 8 * 8)
 	}
-	p.reading, p.input, p.freeLists = true, in[:end-len(bits)], s
+	p.reading, p.input = true, in[:end-len(bits)]
 }
 
-// How a text is written: nothing, a usual word, the number of one that came before
-// or its length.
+// A text is written as one number: noText, the code of a word (codedWords), a reference to an
+// earlier text, or firstLiteral plus its length, followed by its bytes.
 const (
 	noText         = 0
 	backReferences = 24
@@ -103,7 +102,7 @@ func (p *detailsCodec) codeUint(n *uint64) {
 	}
 }
 
-// writeUint writes a number, which is a small one as a rule.
+// writeUint writes a number as a varint. Most numbers take one byte.
 func (p *detailsCodec) writeUint(n uint64) {
 	if n < 0x80 {
 		p.output = append(p.output, byte(n))
@@ -116,7 +115,7 @@ type integer interface {
 	~int | ~int8 | ~int32 | ~int64 | ~uint8 | ~uint32
 }
 
-// numbers are not negative as a rule.
+// codeInt writes or reads a number that is rarely negative.
 func codeInt[T integer](p *detailsCodec, n *T) {
 	if p.reading {
 		*n = T(p.readUint())
@@ -125,7 +124,8 @@ func codeInt[T integer](p *detailsCodec, n *T) {
 	}
 }
 
-// codeFlag says whether something is there; of what is not, nothing more is written.
+// codeFlag writes or reads whether an optional value is present. Nothing else is written of an
+// absent value.
 func (p *detailsCodec) codeFlag(there bool) bool {
 	word, bit := &p.flags[p.flagCount/64%uint(len(p.flags))], uint64(1)<<(p.flagCount%64)
 	p.flagCount++
@@ -165,8 +165,8 @@ func (p *detailsCodec) codeText(s *string) {
 	p.output = append(p.output, t...)
 }
 
-// textEnd are the last bytes of a text that is not empty, in which ids differ if they
-// do, and its length.
+// textEnd has the last bytes of a non-empty text and its length. Ids that differ mostly differ
+// in their last bytes.
 func textEnd(t string) uint64 {
 	n := len(t)
 	if n < 8 {
@@ -204,7 +204,7 @@ func (p *detailsCodec) codeBytes(b []byte) {
 	}
 }
 
-// How a time is written: none, the last one again, or another one.
+// A time is written as noTime, sameTime (the last one again), or otherTime with its value.
 const (
 	noTime = iota
 	sameTime
@@ -248,7 +248,8 @@ func (p *detailsCodec) readTime() time.Time {
 	return time.Unix(p.lastSecond, int64(p.lastNanos)).UTC()
 }
 
-// codeSeq is a sequence; those of one call are near each other.
+// codeSeq writes or reads a sequence as the difference to the last one: those of one call are
+// near each other.
 func (p *detailsCodec) codeSeq(seq *uint64) {
 	if !p.reading {
 		p.writeSigned(int64(*seq - p.lastSeq))
@@ -263,7 +264,7 @@ func (p *detailsCodec) codeSeq(seq *uint64) {
 // writeSigned writes a number that may be negative.
 func (p *detailsCodec) writeSigned(n int64) { p.writeUint(uint64(n)<<1 ^ uint64(n>>63)) }
 
-// codeLength writes how many elements follow, and one; zero is a list that is nil.
+// codeLength writes or reads the length of a list: the number of elements and one; 0 for nil.
 func (p *detailsCodec) codeLength(n int, isNil bool) (length int, there bool) {
 	u := uint64(n) + 1
 	if isNil {
@@ -273,40 +274,24 @@ func (p *detailsCodec) codeLength(n int, isNil bool) (length int, there bool) {
 	return int(u) - 1, u > 0
 }
 
-// codeList writes or reads a list of elements, one after the other.
+// codeList writes or reads a list, element by element.
 func codeList[T any](p *detailsCodec, l *[]T, each func(*detailsCodec, *T)) {
 	n, there := p.codeLength(len(*l), *l == nil)
 	if !there {
 		return
 	}
 	if p.reading {
-		*l = allocList(p, *l, n)
+		*l = make([]T, n)
 	}
 	for i := range *l {
 		each(p, &(*l)[i])
 	}
 }
 
-// allocList makes room for n elements, of spare memory if there is some.
-func allocList[T any](p *detailsCodec, l []T, n int) []T {
-	if p.freeLists != nil {
-		switch any(l).(type) {
-		case []timelineEntry:
-			return any(p.freeLists.allocTimeline(n)[:n]).([]T)
-		case []string:
-			return any(p.freeLists.allocStrings(n)[:n]).([]T)
-		case []fact.RecordedVerdict:
-			return any(p.freeLists.allocVerdicts(n)[:n]).([]T)
-		}
-	}
-	return make([]T, n)
-}
-
 func (p *detailsCodec) codeStrings(l *[]string) { codeList(p, l, (*detailsCodec).codeText) }
 
-// codeDetails writes or reads everything that is known of a call beside its place.
-// Whatever is added to details belongs here, too. The joins come first: see
-// foldedJoins.
+// codeDetails writes or reads all details of a call. A new field of details needs a line here.
+// decisionIDs come first: see compactedDecisionIDs.
 func (p *detailsCodec) codeDetails(d *details) {
 	p.codeStrings(&d.decisionIDs)
 	p.codeIdentity(d)
@@ -318,7 +303,7 @@ func (p *detailsCodec) codeDetails(d *details) {
 	p.codeEmitted(d, &d.lastEmitted)
 }
 
-// What follows is written if it is there.
+// The codeOptional methods write a value only if it is not zero.
 
 func (p *detailsCodec) codeOptionalText(s *string) {
 	if p.codeFlag(*s != "") {
@@ -338,7 +323,7 @@ func (p *detailsCodec) codeOptionalSum(s *fact.Sum) {
 	}
 }
 
-// codeProtocol is mostly the same as before.
+// codeProtocol writes or reads a protocol, which is mostly the last one again.
 func (p *detailsCodec) codeProtocol(s *string) {
 	if !p.codeFlag(*s != p.lastProtocol) {
 		*s = p.lastProtocol
@@ -547,7 +532,8 @@ func (p *detailsCodec) codeLinks(d *details) {
 	p.codeOptionalTime(&d.deadline)
 }
 
-// codeEmitted is mostly what the call is by now.
+// codeEmitted writes or reads the last emitted state, which mostly equals the call's present
+// state.
 func (p *detailsCodec) codeEmitted(d *details, e *emittedState) {
 	codeWord(p, &e.state)
 	p.codeOptionalText(&e.decision)

@@ -1,24 +1,20 @@
-// Package correlation links what was admitted with what ran: the state machine
-// behind architecture section 4 and the catalogue of rules that a shard's log
-// is held against.
+// Package correlation compares what was admitted with what ran, over the log of one shard. It
+// implements architecture section 4 and the checks of package catalogue.
 //
-// It is a pure, deterministic core: the same log gives the same outputs, byte
-// for byte. The only time it knows is the broker's time of the messages it is
-// given; there is no clock, goroutine, I/O or randomness in it, and nothing
-// depends on the order of a map.
+// The core is pure and deterministic: the same log gives the same outputs, byte for byte. It
+// has no clock, goroutine, I/O or randomness, and does not depend on the order of a map. Its
+// time is event time, which the broker's times of the messages advance.
 //
-// Beside the calls it follows every session as its protocol orders it (packages
-// aaep and agenthook below this one) and reports which checks of package catalogue are
-// broken. Calls and sessions are judged apart: what depends on verdicts and
-// executions comes from the calls, also under the protocol's check (see
-// equivalences); what only depends on the order of events comes from the session.
+// Besides calls, it follows each session by the rules of its protocol (packages aaep and
+// agenthook). A check that depends on verdicts and executions is judged with the calls (see
+// equivalentChecks). A check that depends only on the order of events is judged with the
+// session.
 //
-// The work is in three parts, so that two of them can be done in parallel:
-// Decoder.Decode reads a message and needs no state; Correlator.Step takes what
-// was read, one message after the other; Output.Encode writes what came of it.
-// Apply does all three.
+// The work has three steps. Decoder.Decode decodes a message; it needs no state, so several
+// goroutines may decode. Correlator.Step applies a decoded message, in log order.
+// Output.Encode encodes an output; any goroutine may. Apply does all three.
 //
-// Memory is bounded; the bounds and what happens at them are with Options.
+// Memory is bounded: see the defaults of Options.
 package correlation
 
 import (
@@ -35,12 +31,11 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Correlator correlates one shard. It is not safe for concurrent use, but for
-// NewDecoder.
+// Correlator correlates the log of one shard. Only one goroutine at a time may use it;
+// NewDecoder is the exception.
 type Correlator struct {
 	engine             *engine
 	space              subject.Space
@@ -48,25 +43,25 @@ type Correlator struct {
 	vouchForKey        func(events.KeyRecord) bool
 	vouchForRetirement func(events.KeyRetirement) bool
 	keys               signing.KeySet
-	records            signing.RecordVerifier // of keys
-	retiredKeys        map[string]bool        // by key id: it counts no more
+	records            signing.RecordVerifier // with keys
+	retiredKeys        map[string]bool        // by key id; a retired key no longer counts
 	// sharedKeys is a copy of keys for the decoders.
 	sharedKeys atomic.Pointer[signing.KeySet]
 	decoder    *fact.Decoder   // of Apply
 	arena      fact.InputArena // of Apply
 }
 
-// The types of package fact that callers of a Correlator hold.
+// Types of package fact in the API of Correlator.
 type (
 	// Decoder reads messages of the log.
 	Decoder = fact.Decoder
-	// Input is a message that was decoded: what Step takes.
+	// Input is a decoded message.
 	Input = fact.Input
-	// InputArena is what Inputs are made of.
+	// InputArena is the memory of Inputs.
 	InputArena = fact.InputArena
 )
 
-// New makes a correlator that has seen nothing yet.
+// New makes a Correlator that has applied no message.
 func New(o Options) *Correlator {
 	keys := signing.KeySet{}
 	c := &Correlator{
@@ -77,16 +72,15 @@ func New(o Options) *Correlator {
 	return c
 }
 
-// Apply takes the next message of the log and gives what is to be emitted for
-// it, in order. Messages must come in the order of their sequence; one with a
-// sequence not above the last one's was applied before and gives nothing.
+// Apply decodes and applies the next message of the log, and returns its encoded outputs in
+// order. Messages must come in the order of their sequences. A message with a sequence that
+// was applied before is ignored.
 //
-// Events, requests, decisions, approvals and control records are input. The
-// correlator's own records (calls, findings, cursor) are not: they neither
-// count nor let time pass, so that the outputs are a function of the inputs
-// alone.
+// Events, requests, decisions, approvals and control records are input. The correlator's own
+// records (calls, findings, cursor) are not: they neither count nor advance time, so the
+// outputs depend on the inputs alone.
 //
-// Body and Header are not kept.
+// Apply does not keep Body and Header.
 func (c *Correlator) Apply(m events.LogMessage) []Output {
 	if m.Seq <= c.engine.stats.Seq {
 		return nil
@@ -101,8 +95,8 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 	return outs
 }
 
-// Step is Apply for a message that was decoded. Its outputs are not encoded yet:
-// see Output.Encode. The list is good until the next Step, the outputs until Reuse.
+// Step applies a decoded message. It returns outputs that are not encoded: see Output.Encode.
+// The list is valid until the next Step, an output until ReleaseOutput.
 func (c *Correlator) Step(in *fact.Input) []Output {
 	m, p := &in.Raw, &in.ParsedSubject
 	if m.Seq <= c.engine.stats.Seq {
@@ -139,34 +133,12 @@ func (c *Correlator) Step(in *fact.Input) []Output {
 	return c.engine.findings.pending()
 }
 
-// Prefetch looks where Step will look for the ids of events that were decoded, and for
-// the marks of calls: a processor waits for many places of large tables at the same
-// time, but for one after the other if each is looked at when it is needed. It changes
-// nothing.
-func (c *Correlator) Prefetch(inputs []fact.Input) {
-	var from *sourceState // of the last one: often that of the next
-	for i := range inputs {
-		f := inputs[i].Fact()
-		if f == nil || f.CachedIDSum.IsZero() || !f.CachedHashes.Computed {
-			continue
-		}
-		var read uint64
-		if from, read = c.engine.history.prefetch(f, from); from == nil {
-			continue
-		}
-		if f.Kind == fact.KindPre {
-			read += c.engine.lineage.prefetch(&f.CachedHashes, f.CachedIDSum)
-		}
-		c.engine.prefetched += read
-	}
-}
-
-// NextDeadline is when time alone may bring about a finding: the next open call
-// counts as abandoned, or a session or a request for a subscription has been left
-// alone for so long. It happens with the first input message with a broker time that is
-// not before it; on an idle shard the caller must write a tick then. A long idleness is
-// made of several such times. Compare it with Stats().LogTime, not with the time of
-// the last message: some messages let no time pass.
+// NextDeadline is the next time at which time alone may cause a finding: an open call is
+// abandoned, or a session or a subscription request has been idle for too long. The finding
+// comes with the first input whose broker time is not before it. On an idle shard the caller
+// must write a tick at that time. Compare it with Stats().EventTime, not with the time of the
+// last message, because some messages do not advance time. A long idle time passes in several
+// such steps.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
 	var next eventtime.Earliest
 	if at, ok := c.engine.timers.nextDeadline(); ok {
@@ -179,7 +151,8 @@ func (c *Correlator) NextDeadline() (time.Time, bool) {
 	return c.engine.timers.ToBrokerTime(next.At), next.Any
 }
 
-// NextIdle is when the next session may be forgotten, likewise.
+// NextIdle is the next time at which a session may be forgotten. The caller handles it like
+// NextDeadline.
 func (c *Correlator) NextIdle() (time.Time, bool) {
 	var next eventtime.Earliest
 	c.engine.trackers.nextProtocolSessionIdle(&next)
@@ -187,7 +160,7 @@ func (c *Correlator) NextIdle() (time.Time, bool) {
 	return c.engine.timers.ToBrokerTime(next.At), next.Any
 }
 
-// Stats says what the correlator holds and has done.
+// Stats returns counts of what the Correlator holds and has done.
 func (c *Correlator) Stats() Stats {
 	s := c.engine.stats
 	s.Findings, s.Records = c.engine.findings.emitted()
@@ -196,16 +169,16 @@ func (c *Correlator) Stats() Stats {
 	return s
 }
 
-// addKey takes a key that counts from here on.
+// addKey adds a verification key. It counts from the current message on.
 func (c *Correlator) addKey(kid string, pub ed25519.PublicKey) {
 	c.keys[kid] = pub
 	shared := maps.Clone(c.keys)
 	c.sharedKeys.Store(&shared)
 }
 
-// OldestUndecided is when the oldest open call became known that is not
-// decided yet: it has no verdict, or one that waits for a person. It looks at
-// every open call, so it is not for every message.
+// OldestUndecided is the time since which the oldest undecided call is open: a call without a
+// verdict, or with one that waits for a person. It visits every open call, so it is not for
+// every message.
 func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
 	for open := range c.engine.timers.openCalls() {
 		if len(open.timeline) == 0 {
@@ -219,128 +192,116 @@ func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
 	return since, ok
 }
 
-func (x *details) isUndecided() bool {
-	switch x.directVerdict().verdict {
-	case events.Allow, events.Deny:
-		return false
-	}
-	return true
-}
-
-// NewDecoder makes a Decoder for the Correlator. It may be called, and the
-// Decoder may be used, while another goroutine uses the Correlator.
+// NewDecoder makes a Decoder. NewDecoder and the Decoder may be used while another goroutine
+// uses the Correlator.
 func (c *Correlator) NewDecoder() *fact.Decoder {
 	o := c.engine.opts
-	return fact.NewDecoder(fact.DecoderOptions{Space: o.Space, TenantKey: o.TenantKey, SessionKey: o.SessionKey, SharedKeys: &c.sharedKeys, Protocols: readingOf})
+	return fact.NewDecoder(fact.DecoderOptions{Space: o.Space, TenantKey: o.TenantKey, SessionSecret: o.SessionSecret, SharedKeys: &c.sharedKeys, Protocols: readingOf})
 }
 
 // Defaults of Options.
 const (
-	// DefaultMissingAfter is how long, in log time, a call may stay open.
+	// DefaultMissingAfter is how long, in event time, a call may stay open.
 	DefaultMissingAfter = 15 * time.Minute
-	// DefaultClockSkew is how far a producer's clock may be behind the broker's
-	// before its started_at proves anything.
+	// DefaultClockSkew is how far a producer's clock may be behind the broker's before its
+	// started_at proves that a call began before its verdict.
 	DefaultClockSkew = time.Second
-	// DefaultMaxSessions bounds the sessions that are remembered; one is closed and
-	// forgotten for a new one: of the tenant that has most, and of its publisher that
-	// has most, the least recently active one. The sessions with open calls and
-	// the sessions that are followed in their order (about 1 KB each, and what they remember)
-	// are counted apart.
+	// DefaultMaxSessions bounds the remembered sessions. Beyond it a session is closed and
+	// forgotten: of the tenant with the most sessions, of its publisher with the most, the
+	// least recently active one. Sessions with calls and followed sessions (about 1 KB each,
+	// plus what they store) are counted separately.
 	DefaultMaxSessions = 65_536
-	// DefaultMaxCalls bounds the calls of all sessions together, open ones and
-	// closed ones that are remembered (about 3 KB and 1 KB each, usual ids and arguments
-	// included); beyond it a session is closed and forgotten in the same way, of those
-	// that have most calls.
+	// DefaultMaxCalls bounds the calls of all sessions, open ones (about 3 KB each) and
+	// remembered closed ones (about 1 KB each, with usual ids and arguments). Beyond it a
+	// session is closed and forgotten, as with DefaultMaxSessions, of the tenant and publisher
+	// with the most calls.
 	DefaultMaxCalls = 262_144
-	// DefaultMaxIDs bounds the tool call ids of all sessions together with
-	// counted occurrences (about 150 B each), in the same way.
+	// DefaultMaxIDs bounds the tool call ids with counted occurrences, over all sessions (about
+	// 150 B each), as DefaultMaxCalls bounds calls.
 	DefaultMaxIDs = 1 << 20
-	// DefaultMaxOpenPerSession bounds the open calls of one session; beyond it
-	// the oldest one is abandoned.
+	// DefaultMaxOpenPerSession bounds the open calls of a session. Beyond it the oldest one is
+	// abandoned.
 	DefaultMaxOpenPerSession = 1024
-	// DefaultMaxClosedPerSession is how many closed calls of a session are
-	// remembered, for late events.
+	// DefaultMaxClosedPerSession bounds the closed calls that a session remembers for late
+	// events.
 	DefaultMaxClosedPerSession = 256
-	// DefaultMaxIDsPerSession bounds the tool call ids of a session with
-	// counted occurrences. Ids that come after it was reached start above the
-	// highest count that was forgotten, so that no two calls share a call_id.
+	// DefaultMaxIDsPerSession bounds the tool call ids of a session with counted occurrences.
+	// Beyond it the oldest ids are forgotten, and new ids start above the highest forgotten
+	// count, so that no two calls share a call_id.
 	DefaultMaxIDsPerSession = 8192
 	// DefaultMaxSources bounds the publishers with remembered event ids.
 	DefaultMaxSources = 1024
-	// DefaultMaxEventsPerSource is how many event ids of every publisher are
-	// remembered at least to tell duplicates from conflicts, and twice as many of
-	// its findings so that none is emitted twice (together about 300 B).
+	// DefaultMaxEventsPerSource is how many event ids of each publisher are remembered at
+	// least, to find duplicates and conflicts. Twice as many findings about a publisher are
+	// remembered, so that none is emitted twice (together about 300 B).
 	DefaultMaxEventsPerSource = 2048
-	// DefaultMaxEvents is how many event ids of all publishers are remembered, as
-	// long as there is none that has more than it may have at least (about 100 B
-	// each). What is delivered again later than that is taken for news.
+	// DefaultMaxEvents bounds the event ids of all publishers (about 100 B each); each
+	// publisher keeps DefaultMaxEventsPerSource. An event that is delivered again after its id
+	// was forgotten counts as new.
 	DefaultMaxEvents = 262_144
-	// DefaultMaxArgsBytes bounds the canonical arguments that are kept, over all
-	// open calls, to compare redacted copies and to say where what ran differs; and
-	// with them the places that remembered calls differ in. Without its arguments a
-	// redacted call is inconclusive, and a difference has no place; digests, which
-	// settle everything else, are kept always.
+	// DefaultMaxArgsBytes bounds the canonical arguments of open calls and the differences of
+	// remembered calls, together. Arguments are kept to compare redacted copies and to say
+	// where the executed arguments differ. Without them, a redacted call is inconclusive and a
+	// difference has no place. Digests, which decide everything else, are always kept.
 	DefaultMaxArgsBytes = 64 << 20
 )
 
 // Fixed bounds.
 const (
-	maxArgsPerCall   = 16 << 10 // bytes of canonical arguments kept for one call
-	maxCallDecisions = 16       // verdicts kept for one call; the latest stay
-	maxTimeline      = 32       // steps kept for one call; the first stay
-	maxCallEvents    = 16       // event ids kept for one call; the first stay
+	maxArgsPerCall   = 16 << 10 // bytes of canonical arguments of one call
+	maxCallDecisions = 16       // verdicts of one call; the latest are kept
+	maxTimeline      = 32       // steps of one call; the first are kept
+	maxCallEvents    = 16       // event ids of one call; the first are kept
 	maxOpenPerID     = 64       // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
-	maxVariants      = 8        // contents told apart under one event id
-	maxTombstones    = 262_144  // forgotten sessions: their highest occurrence, and whether they had ended
-	findingsPerEvent = 2        // of which it is remembered that they were emitted: see DefaultMaxEventsPerSource
-	maxStoredItems   = 1 << 19  // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten of the tenant and publisher that have most
-	maxApprovals     = 65_536   // approval workflows: their status, and what they were opened for (about 300 B each)
-	maxWaitingCalls  = 16       // calls that are remembered to wait for one workflow; the first stay
+	maxVariants      = 8        // contents under one event id
+	maxTombstones    = 262_144  // forgotten sessions
+	findingsPerEvent = 2        // remembered findings for each of MaxEventsPerSource: see DefaultMaxEventsPerSource
+	maxStoredItems   = 1 << 19  // items stored by all followed sessions, such as questions and outputs, usually 100 B each; beyond it a session is forgotten, of the tenant and publisher with the most items
+	maxApprovals     = 65_536   // approval workflows, about 300 B each
+	maxWaitingCalls  = 16       // calls recorded as waiting for one workflow; the first are kept
 	maxRetryChain    = 8        // retries that are followed back
 	maxApprovalWait  = 30 * 24 * time.Hour
 )
 
-// Options configure a Correlator. The zero value of each field means its
-// default.
+// Options configure a Correlator. A zero field means its default.
 type Options struct {
-	// Shard is the shard of the control records that count; empty accepts any.
+	// Shard is the shard whose control records count; "" accepts any.
 	Shard string
 	Space subject.Space
 
-	// TenantKey gives the key of a tenant's digests (digest.Master.Tenant), which are
-	// those of what has no session and of decisions from before there were session
-	// keys. It may be called by several Decoders at once. If it is nil or gives nothing,
-	// such digests cannot be compared and executed arguments are held against the
-	// announced ones only.
+	// TenantKey returns the key of a tenant's digests (digest.Master.Tenant): digests of
+	// messages without a session, and of decisions made before there were session keys. Several
+	// Decoders call it at once. If it is nil or returns nothing, those digests cannot be
+	// compared, and executed arguments are compared with the announced ones only.
 	TenantKey func(tenant string) []byte
 
-	// SessionKey gives the key of a session's digests, nil if there is none, by the
-	// names that subjects give. It is asked by several Decoders at once, for messages
-	// that hold arguments, and must not wait: where ready is false, see Input.Wants. If
-	// it is nil, no session has a key.
-	SessionKey func(tenant, session string) (key *digest.Session, ready bool)
+	// SessionSecret returns the key of a session's digests, nil if the session has none.
+	// tenant and session are named as in subjects. Several Decoders call it at once, for
+	// messages with arguments. It must not wait: if the key is not ready, it returns false,
+	// and Input.NeedsSessionKey reports so. If SessionSecret is nil, no session has a key.
+	SessionSecret func(tenant, session string) (key *digest.Session, ready bool)
 
-	// KeyVoucher reports whether the checkpoint key vouches for a published
-	// receipt key. Nil trusts no key: every decision is then a forged record.
+	// KeyVoucher reports whether the checkpoint key vouches for a published receipt key. If it
+	// is nil, no key is trusted, and every decision is a forged record.
 	KeyVoucher func(events.KeyRecord) bool
 
-	// RetireVoucher reports whether the checkpoint key took a receipt key back. What
-	// the key signs behind that record is a forged record. Nil retires no key.
+	// RetireVoucher reports whether the checkpoint key vouches for the retirement of a receipt
+	// key. A record that the key signs after its retirement is a forged record. If
+	// RetireVoucher is nil, no key is retired.
 	RetireVoucher func(events.KeyRetirement) bool
 
-	// Rules says what becomes of a tenant's findings of a rule, by the names of
-	// Rules and of package catalogue. It must give the same answers whenever the log
-	// is replayed: what it takes away, later findings do not refer to. If it is nil,
-	// the log itself says so, by its control records of kind rules; a rule that they
-	// do not name is ModeWarn.
-	Rules func(tenant, rule string) Mode
+	// Rules returns the mode of a rule (Rules and package catalogue have the names) for a
+	// tenant. It MUST return the same mode whenever the log is replayed. If Rules is nil, the
+	// log's control records of kind rules set the modes, and a rule that they do not name is in
+	// ModeWarn.
+	Rules func(tenant, rule string) RuleMode
 
-	// RequireVerdict makes an execution that no verdict was recorded for finding
-	// executed_without_verdict.
+	// RequireVerdict makes an execution without a recorded verdict a finding
+	// (executed_without_verdict).
 	RequireVerdict bool
 
 	MissingAfter time.Duration
-	// ClockSkew: negative means none at all.
+	// ClockSkew is DefaultClockSkew if zero, and no tolerance if negative.
 	ClockSkew time.Duration
 
 	MaxSessions         int
@@ -355,16 +316,6 @@ type Options struct {
 	MaxArgsBytes        int
 }
 
-// Mode says what becomes of the findings of a rule.
-type Mode int
-
-// The modes.
-const (
-	ModeWarn    Mode = iota // they are emitted
-	ModeOff                 // they are not
-	ModeEnforce             // they are emitted and marked, for the programs that act on them
-)
-
 func (o Options) withDefaults() Options {
 	setDefault(&o.MissingAfter, DefaultMissingAfter)
 	setDefault(&o.ClockSkew, DefaultClockSkew)
@@ -375,7 +326,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxOpenPerSession, DefaultMaxOpenPerSession)
 	setDefault(&o.MaxClosedPerSession, DefaultMaxClosedPerSession)
 	setDefault(&o.MaxIDsPerSession, DefaultMaxIDsPerSession)
-	// Every call that is remembered keeps its id.
+	// A remembered call's id must not be forgotten.
 	o.MaxIDsPerSession = max(o.MaxIDsPerSession, o.MaxOpenPerSession+o.MaxClosedPerSession+1)
 	setDefault(&o.MaxSources, DefaultMaxSources)
 	setDefault(&o.MaxEventsPerSource, DefaultMaxEventsPerSource)
@@ -391,25 +342,25 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Stats says what a Correlator holds and has done.
+// Stats are counts of what a Correlator holds and has done.
 type Stats struct {
-	Seq             uint64    // last message applied
-	EventTime       time.Time // how far time has passed; deadlines up to it have fired
-	Messages        uint64    // messages that counted as input
-	Duplicates      uint64    // events that had been seen before, to the letter
+	Seq             uint64    // of the last message applied
+	EventTime       time.Time // deadlines up to it have fired
+	Messages        uint64    // that were input
+	Duplicates      uint64    // events seen before with equal bytes
 	Findings        uint64
 	Records         uint64 // call records emitted
 	Sessions        int
-	TrackedSessions int // sessions that are followed in their order
+	TrackedSessions int // followed sessions
 	Sources         int
 	Open            int // open calls
-	Calls           int // open calls and remembered ones
+	Calls           int // open and remembered calls
 	IDs             int // tool call ids with counted occurrences
 	ArgsBytes       int
-	Evicted         uint64 // sessions forgotten to make room
+	Evicted         uint64 // sessions forgotten for others
 }
 
-// reportBadSubject reports a message with a subject that is none of ours.
+// reportBadSubject reports a message whose subject is not one of ours.
 func (c *Correlator) reportBadSubject(m events.LogMessage) {
 	f := fact.Unread(m, subject.Parsed{})
 	prefix, classes := strings.TrimSuffix(c.space.All(subject.Events), ".>"), ""
@@ -424,7 +375,7 @@ func (c *Correlator) reportBadSubject(m events.LogMessage) {
 		withCase(caseSubject).withText("the subject has not the tokens that it must have"))
 }
 
-// applyEvent takes what was read of an event.
+// applyEvent applies a decoded event.
 func (c *Correlator) applyEvent(in *fact.Input) {
 	r := in.Event
 	f := &r.Fact
@@ -446,37 +397,13 @@ func (c *Correlator) applyEvent(in *fact.Input) {
 		return
 	}
 	if r.HasSession {
-		f.Key.Session, f.Session = r.SessionKey, r.Session
+		f.Key.Session, f.Session = r.SessionToken, r.Session
 	}
 	c.engine.processFact(f)
 }
 
-// reportUnreadable reports an event that could not be read at all.
-func (e *engine) reportUnreadable(f *fact.Fact, err error) {
-	e.findings.reportInvalid(f, fact.DecodeErrorText(err))
-	var strict *strictjson.Error
-	if row := rowOf(f.Protocol); errors.As(err, &strict) {
-		if check := unreadableCheck(row, strict.Code); check != "" {
-			e.findings.emitFinding(checkRules[check], nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withText(fact.DecodeErrorText(err)))
-		}
-		if row.severalCheck != "" && (strict.Code == strictjson.TrailingData || strict.Code == strictjson.NotObject) {
-			e.findings.emitFinding(checkRules[row.severalCheck], nil, f, findingFrom(f.EventID).withContent(f.ContentSum))
-		}
-	}
-	e.noteRefusedNumber(f)
-}
-
-func (fs *findings) reportInvalid(f *fact.Fact, what string) {
-	fs.reportRule(ruleSchema, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withText(what))
-}
-
-func (fs *findings) reportContradiction(f *fact.Fact, what string) {
-	fs.reportRule(ruleSchema, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withCase(caseSubject).withText(what))
-}
-
-// applyDecision takes a message among the decisions. Only one that is signed by a
-// vouched key and published where it belongs is a verdict; the others are
-// findings and nothing else.
+// applyDecision applies a message among the decisions. It is a verdict only if a vouched key
+// signed it and its subject matches. Otherwise it is a finding and has no other effect.
 func (c *Correlator) applyDecision(m *events.LogMessage, p *subject.Parsed, v *fact.DecodedDecision) {
 	if v.Err != nil {
 		c.reportForged(v.UnverifiedFact(m, p), caseUndecodable, fact.DecodeErrorText(v.Err))
@@ -502,7 +429,7 @@ func (c *Correlator) reportForged(f *fact.Fact, caseOf, what string) {
 	c.engine.findings.reportRule(ruleForged, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withCase(caseOf).withText(what))
 }
 
-// signatureDefect says what is wrong with a decision's signature, "" if nothing is.
+// signatureDefect says what is wrong with a decision's signature; "" if nothing is.
 func (c *Correlator) signatureDefect(m *events.LogMessage, s fact.VerifiedSignature) string {
 	token := m.HeaderValue(events.HeaderSignature)
 	if token == "" {
@@ -525,25 +452,13 @@ func (c *Correlator) signatureDefect(m *events.LogMessage, s fact.VerifiedSignat
 	return "its signature cannot be read"
 }
 
-// applyApproval takes an approval record. Approvals do not change what stands: an
-// approved call is decided again, and it is the decision that counts.
-func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
-	a, err := events.DecodeRecord[events.Approval](m.Body)
-	if err != nil {
-		c.engine.findings.reportInvalid(fact.Unread(m, p), fact.DecodeErrorText(err))
-		return
-	}
-	c.engine.approvals.recordApprovalStatus(workflowKey{fact.TokenOf(p.Tenant), fact.SumOf(a.WorkflowID)}, a.Status, m.Time)
-	c.checkApprovalRecord(m, p, a)
-}
-
-// What a receipt key must be.
+// Required values of a receipt key's record.
 const (
 	keyUse       = "receipt"
 	keyAlgorithm = "EdDSA"
 )
 
-// applyKeyRecord takes a published verification key if the checkpoint key vouches for it.
+// applyKeyRecord adds a published verification key if the checkpoint key vouches for it.
 func (c *Correlator) applyKeyRecord(m events.LogMessage, p subject.Parsed) {
 	if c.vouchForKey == nil || (c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard)) {
 		return
@@ -559,8 +474,8 @@ func (c *Correlator) applyKeyRecord(m events.LogMessage, p subject.Parsed) {
 	c.reportForged(fact.Unread(m, subject.Parsed{}), caseKey, "")
 }
 
-// retireKey takes a key back if the checkpoint key says so. It stays retired, also
-// when its record is published again.
+// retireKey retires a key if the checkpoint key vouches for that. Publishing the key again
+// does not restore it.
 func (c *Correlator) retireKey(m events.LogMessage, p subject.Parsed) {
 	if c.vouchForRetirement == nil || (c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard)) {
 		return

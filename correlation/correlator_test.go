@@ -19,7 +19,7 @@ import (
 
 // TestCallRecord: what a call's record says, from beginning to end.
 func TestCallRecord(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.admit(set(pre(1), "agent_id", "agent-7"), "d1", events.Allow)
 	l.event(set(pre(1), "agent_id", "agent-7"))
 	l.at(2).event(post(2))
@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 		for _, protocol := range []string{subject.ProtoAgentHook, subject.ProtoAAEP} {
 			var want *events.Call
 			for _, order := range permutations("rdp") {
-				l := newLedger(t)
+				l := newTestLog(t)
 				before, after := pre(1), post(2)
 				if protocol == subject.ProtoAAEP {
 					before, after = invoked(1, "call_1"), completed(2, "call_1", "success")
@@ -121,7 +121,7 @@ func permutations(s string) []string {
 // TestRedelivery: what comes again to the letter changes nothing, whether the
 // same message or the same event in a new one.
 func TestRedelivery(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.admit(pre(1), "d1", events.Deny)
 	l.event(pre(1))
 	l.event(set(pre(5), "metadata.tool_call_id", "c5"))
@@ -150,7 +150,7 @@ func TestRedelivery(t *testing.T) {
 		}
 	}
 	// Another log that holds the same violation names it alike.
-	other := newLedger(t)
+	other := newTestLog(t)
 	other.tick()
 	other.admit(pre(1), "d1", events.Deny)
 	other.event(pre(1))
@@ -162,16 +162,16 @@ func TestRedelivery(t *testing.T) {
 
 // TestNeverAcross: nothing links tenants, sources or sessions.
 func TestNeverAcross(t *testing.T) {
-	for name, event := range map[string]func(l *ledger){
-		"another tenant":           func(l *ledger) { l.eventFrom("globex", "rt1", post(2)) },
-		"another source":           func(l *ledger) { l.eventFrom("acme", "rt2", post(2)) },
-		"another session":          func(l *ledger) { l.event(set(post(2), "session_id", "s2")) },
-		"no session":               func(l *ledger) { l.event(set(post(2), "session_id", nil)) },
-		"session in another case":  func(l *ledger) { l.event(set(post(2), "session_id", "S1")) },
-		"a token that looks alike": func(l *ledger) { l.eventFrom("acme", "~cnQx", post(2)) },
+	for name, event := range map[string]func(l *testLog){
+		"another tenant":           func(l *testLog) { l.eventFrom("globex", "rt1", post(2)) },
+		"another source":           func(l *testLog) { l.eventFrom("acme", "rt2", post(2)) },
+		"another session":          func(l *testLog) { l.event(set(post(2), "session_id", "s2")) },
+		"no session":               func(l *testLog) { l.event(set(post(2), "session_id", nil)) },
+		"session in another case":  func(l *testLog) { l.event(set(post(2), "session_id", "S1")) },
+		"a token that looks alike": func(l *testLog) { l.eventFrom("acme", "~cnQx", post(2)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.admit(pre(1), "d1", events.Allow)
 			l.at(2)
 			event(l)
@@ -187,7 +187,7 @@ func TestNeverAcross(t *testing.T) {
 // TestIDsFromHell: ids that repeat, that are huge, that look alike.
 func TestIDsFromHell(t *testing.T) {
 	t.Run("one constant id, one call after the other", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		for i := range 40 {
 			before := set(pre(100+i), "tool_input.amount", i)
 			l.admit(before, fmt.Sprint("d", i), events.Allow)
@@ -202,7 +202,7 @@ func TestIDsFromHell(t *testing.T) {
 		}
 	})
 	t.Run("one constant id, all calls at once", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		for i := range 5 {
 			l.admit(set(pre(100+i), "tool_input.amount", i), fmt.Sprint("d", i), events.Allow)
 		}
@@ -218,7 +218,7 @@ func TestIDsFromHell(t *testing.T) {
 		}
 	})
 	t.Run("one constant event id", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		for i := range 3 {
 			id := fmt.Sprint("c", i)
 			l.admit(set(pre(1), "metadata.tool_call_id", id), fmt.Sprint("d", i), events.Allow)
@@ -238,7 +238,7 @@ func TestIDsFromHell(t *testing.T) {
 	})
 	t.Run("alike but not the same", func(t *testing.T) {
 		for _, id := range []string{"C1", "c1 ", "\u0441" + "1", "c1\u200b", "c1\u0000", "~YzE", "c\u00e9", "ce\u0301"} {
-			l := newLedger(t)
+			l := newTestLog(t)
 			first := "c1"
 			if id == "ce\u0301" {
 				first = "c\u00e9"
@@ -251,7 +251,7 @@ func TestIDsFromHell(t *testing.T) {
 	t.Run("10 KB", func(t *testing.T) {
 		for _, size := range []int{65, 1000, 10_000} {
 			id := strings.Repeat("x", size)
-			l := newLedger(t)
+			l := newTestLog(t)
 			long := func(e tree) tree { return set(set(e, "metadata.tool_call_id", id), "session_id", id) }
 			l.admit(long(pre(1)), "d1", events.Allow)
 			l.event(long(pre(1)))
@@ -268,7 +268,7 @@ func TestIDsFromHell(t *testing.T) {
 		}
 	})
 	t.Run("no ids at all", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		bare := func(e tree) tree { return set(set(e, "metadata.tool_call_id", nil), "session_id", nil) }
 		for i := range 3 {
 			before := set(bare(pre(100+i)), "tool_input.amount", i)
@@ -290,7 +290,7 @@ func TestIDsFromHell(t *testing.T) {
 
 // TestCloudEvents: producers may wrap their events.
 func TestCloudEvents(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.admit(pre(1), "d1", events.Deny)
 	attrs := cloudevents.Attributes{ID: "x", Source: "/rt", Type: "hook"}
 	l.at(2).put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), cloudevents.Binary(attrs), encode(post(2)))
@@ -303,7 +303,7 @@ func TestCloudEvents(t *testing.T) {
 
 // TestHeaders: a request may carry its session and id in headers.
 func TestHeaders(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	bare := set(set(pre(1), "session_id", nil), "metadata", nil)
 	l.put(space.Request("acme", "rt1", subject.ProtoAgentHook, "s1"), map[string][]string{
 		events.HeaderDecisionID: {"d1"}, events.HeaderSession: {"s1"}, events.HeaderToolCallID: {"c1"}}, encode(bare))
@@ -316,7 +316,7 @@ func TestHeaders(t *testing.T) {
 
 // TestDeadlines: time is the log's, and an idle shard can be told when to look.
 func TestDeadlines(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.MissingAfter = time.Minute
 	l.event(pre(1))
 	r := l.run()
@@ -347,7 +347,7 @@ func TestDeadlines(t *testing.T) {
 
 // TestDeadlineOrder: what is due at once fires in the order it was armed.
 func TestDeadlineOrder(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	var want []string
 	for i := range 20 {
 		id := fmt.Sprint("c", i)
@@ -367,7 +367,7 @@ func TestDeadlineOrder(t *testing.T) {
 
 // TestLateCompletion: a completion that arrives after all takes the finding back.
 func TestLateCompletion(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.admit(pre(1), "d1", events.Allow)
 	l.at(4000).tick()
 	l.event(post(2))
@@ -391,7 +391,7 @@ func TestLateCompletion(t *testing.T) {
 // TestRanAndDeniedLater: that what ran was denied in the end is told.
 func TestRanAndDeniedLater(t *testing.T) {
 	for v, want := range map[events.Verdict]string{events.Deny: "afterwards it was denied.", events.Allow: "afterwards a verdict was recorded."} {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.event(pre(1))
 		l.at(2).event(post(2))
 		l.admit(pre(1), "d1", v)
@@ -410,7 +410,7 @@ func TestRanAndDeniedLater(t *testing.T) {
 
 // TestLateDenial: so does a denial.
 func TestLateDenial(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.request(pre(1), "d1")
 	l.at(4000).tick()
 	l.decide(pre(1), "d1", events.Deny)
@@ -426,7 +426,7 @@ func TestLateDenial(t *testing.T) {
 // TestFailModeIsInfo: a call that was asked for, got no verdict, and that a fail
 // mode let pass is told, and no violation.
 func TestFailModeIsInfo(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.request(pre(1), "d1")
 	l.event(pre(1))
 	l.event(failMode("allow"))
@@ -444,7 +444,7 @@ func TestFailModeIsInfo(t *testing.T) {
 func TestBounds(t *testing.T) {
 	open := func(i int) tree { return set(pre(1000+i), "metadata.tool_call_id", fmt.Sprint("c", i)) }
 	t.Run("open calls of a session", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.MaxOpenPerSession = 3
 		for i := range 5 {
 			l.event(open(i))
@@ -456,7 +456,7 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("sessions", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.MaxSessions = 2
 		for i := range 4 {
 			l.event(set(open(i), "session_id", fmt.Sprint("s", i)))
@@ -468,7 +468,7 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("a forgotten session that comes back has new occurrences", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.MaxSessions = 1
 		seen := map[string]bool{}
 		for i := range 6 {
@@ -485,7 +485,7 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("ids", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.MaxIDsPerSession, l.opts.MaxClosedPerSession, l.opts.MaxOpenPerSession = 4, 2, 1
 		seen := map[string]bool{}
 		for i := range 60 {
@@ -506,7 +506,7 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("kept arguments", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.MaxArgsBytes = 100
 		for i := range 10 {
 			l.event(open(i))
@@ -523,7 +523,7 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("asked again and again", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.event(open(2))
 		for i := range 500 {
 			l.request(pre(1), fmt.Sprint("d", i))
@@ -539,7 +539,7 @@ func TestBounds(t *testing.T) {
 			"calls": func(o *Options) { o.MaxCalls = 10 },
 			"ids":   func(o *Options) { o.MaxIDs = 10 },
 		} {
-			l := newLedger(t)
+			l := newTestLog(t)
 			bound(&l.opts)
 			for i := range 60 {
 				session := fmt.Sprint("s", i/3)
@@ -561,7 +561,7 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("open calls of an id", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		for i := range maxOpenPerID + 5 {
 			l.event(set(pre(1000+i), "tool_input.amount", i))
 		}
@@ -571,7 +571,7 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("sources", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.MaxSources, l.opts.MaxEventsPerSource, l.opts.MaxEvents = 2, 3, 1
 		for i := range 5 {
 			l.eventFrom("acme", fmt.Sprint("rt", i), open(i))
@@ -586,7 +586,7 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("idle sessions", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.event(pre(1))
 		l.event(post(2))
 		l.idle(25 * 3600)
@@ -610,7 +610,7 @@ func TestCatalogue(t *testing.T) {
 
 // TestPrefix: another prefix is another space.
 func TestPrefix(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.Space = subject.Space{Prefix: "a.b"}
 	for i := range l.msgs {
 		l.msgs[i].Subject = "a.b" + strings.TrimPrefix(l.msgs[i].Subject, "gov")
@@ -655,7 +655,7 @@ func TestOtherMessages(t *testing.T) {
 		{"own finding", space.Finding("acme", "low", "s1"), `{}`, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.put(tc.subject, nil, []byte(tc.body))
 			r := l.run()
 			wantRules(t, r.findings, tc.want...)
@@ -669,7 +669,7 @@ func TestOtherMessages(t *testing.T) {
 // TestForeignDecision: verdicts in protocols whose events nobody reads here arm
 // calls, and are held against nothing.
 func TestForeignDecision(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Protocol = subject.ProtoAANA })
 	l.at(4000).tick()
 	r := l.run()
@@ -700,7 +700,7 @@ func TestRetiredKey(t *testing.T) {
 		"retired by a stranger": {"no", 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.opts.RetireVoucher = func(k events.KeyRetirement) bool { return k.Vouch == "ok" && k.KeyID == signer.ID }
 			l.admit(pre(1), "d1", events.Deny)
 			b, err := events.Encode(events.KeyRetirement{KeyID: signer.ID, Use: "receipt", RetiredAt: events.At(epoch), Vouch: c.vouch})
@@ -720,7 +720,7 @@ func TestRetiredKey(t *testing.T) {
 	}
 }
 
-func (l *ledger) forgeries() (n int) {
+func (l *testLog) forgeries() (n int) {
 	for _, f := range l.run().findings {
 		if f.Rule == ruleForged.Name {
 			n++

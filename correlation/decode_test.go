@@ -46,7 +46,7 @@ func holdTreeless(t *testing.T, short, long *fact.Decoder, m events.LogMessage) 
 // TestTreelessFacts: what is read without a tree is read the same with one,
 // and most of what breaks no rule is.
 func TestTreelessFacts(t *testing.T) {
-	logs := map[string]*ledger{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t), "governed": governedLog(t)}
+	logs := map[string]*testLog{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t), "governed": governedLog(t)}
 	for _, c := range corpusSample(t) {
 		logs[c.protocol+" "+c.name] = c.ledger(t)
 	}
@@ -66,7 +66,7 @@ func FuzzTreelessFacts(f *testing.F) {
 	for _, m := range l.msgs {
 		f.Add(m.Subject, m.HeaderValue(events.HeaderSignature), m.Body)
 	}
-	for _, log := range []*ledger{aaepLog(f), hookLog(f), governedLog(f)} {
+	for _, log := range []*testLog{aaepLog(f), hookLog(f), governedLog(f)} {
 		for _, m := range log.msgs[:20] {
 			f.Add(m.Subject, m.HeaderValue(events.HeaderSignature), m.Body)
 		}
@@ -111,8 +111,8 @@ func governedPost(n int, call string) tree {
 const schemaHash = "sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e"
 
 // governedLog is calls of such a publisher.
-func governedLog(t testing.TB) *ledger {
-	l := newLedger(t)
+func governedLog(t testing.TB) *testLog {
+	l := newTestLog(t)
 	for i := range 1000 {
 		session := "s" + strconv.Itoa(i%50)
 		l.event(set(governedPre(2*i, "c"+strconv.Itoa(i)), "session_id", session))
@@ -149,7 +149,7 @@ func TestGovernedFlat(t *testing.T) {
 		{"contract", set(hook(9, "RuntimeContractLoaded", 0), "metadata.runtime_contract", tree{"contract_hash": "sha256:1"}), true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.event(tt.e)
 			short, long := ways(l.run().core)
 			m := l.msgs[len(l.msgs)-1]
@@ -167,9 +167,9 @@ var (
 )
 
 // under makes a ledger whose sessions have a key.
-func under(t *testing.T, key *digest.Session) *ledger {
-	l := newLedger(t)
-	l.opts.SessionKey = func(tenant, session string) (*digest.Session, bool) {
+func under(t *testing.T, key *digest.Session) *testLog {
+	l := newTestLog(t)
+	l.opts.SessionSecret = func(tenant, session string) (*digest.Session, bool) {
 		if tenant != "acme" || session != "sess_1" {
 			t.Errorf("asked for the key of %q %q", tenant, session)
 		}
@@ -237,9 +237,9 @@ func TestCallsAreUnderTheSessionsKey(t *testing.T) {
 
 // A decoder says of which sessions it needs keys: of those whose arguments it reads.
 func TestWants(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	ready := false
-	l.opts.SessionKey = func(string, string) (*digest.Session, bool) { return ownKey, ready }
+	l.opts.SessionSecret = func(string, string) (*digest.Session, bool) { return ownKey, ready }
 	core := New(l.opts)
 	l.event(set(pre(1), "session_id", "sess_1"))
 	l.event(invoked(1, "t1"))
@@ -268,10 +268,10 @@ func TestWants(t *testing.T) {
 
 // Of a session whose key is not ready one event is read in vain, not all of them.
 func TestMissingKey(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	ready := false
 	key := digest.NewSession([]byte("0123456789abcdef0123456789abcdef"))
-	l.opts.SessionKey = func(_, session string) (*digest.Session, bool) { return key, ready || session != "s1" }
+	l.opts.SessionSecret = func(_, session string) (*digest.Session, bool) { return key, ready || session != "s1" }
 	for i := range 4 {
 		l.event(pre(i))
 	}
@@ -298,8 +298,8 @@ func TestMissingKey(t *testing.T) {
 }
 
 // aaepLog is AAEP sessions from start to end.
-func aaepLog(t testing.TB) *ledger {
-	l := newLedger(t)
+func aaepLog(t testing.TB) *testLog {
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	n := 0
 	for i := range 400 {
@@ -326,9 +326,9 @@ func aaepLog(t testing.TB) *ledger {
 
 // hookLog is admitted, announced and completed calls of AgentHook, whose
 // decisions were committed in groups.
-func hookLog(t testing.TB) *ledger {
-	l := newLedger(t)
-	l.opts.SessionKey = func(_, session string) (*digest.Session, bool) {
+func hookLog(t testing.TB) *testLog {
+	l := newTestLog(t)
+	l.opts.SessionSecret = func(_, session string) (*digest.Session, bool) {
 		return digest.NewSession(append(make([]byte, digest.KeySize-4), (session + "....")[:4]...)), true
 	}
 	const calls, group = 2000, 50
@@ -363,7 +363,7 @@ func hookLog(t testing.TB) *ledger {
 
 var benchLogs = []struct {
 	name string
-	log  func(testing.TB) *ledger
+	log  func(testing.TB) *testLog
 }{{"aaep", aaepLog}, {"agenthook", hookLog}, {"governed", governedLog}}
 
 // bench reports what one message costs.
@@ -434,7 +434,6 @@ func BenchmarkStep(b *testing.B) {
 				}
 				core := New(l.opts)
 				b.StartTimer()
-				core.Prefetch(inputs)
 				for i := range inputs {
 					core.Step(&inputs[i])
 				}
@@ -481,10 +480,6 @@ func TestDecodeAhead(t *testing.T) {
 		for i, m := range l.msgs {
 			inputs = append(inputs, decoders[i%2].Decode(m))
 			if len(inputs) == ahead || i == len(l.msgs)-1 {
-				before := core.Snapshot()
-				if core.Prefetch(inputs); !bytes.Equal(core.Snapshot(), before) {
-					t.Fatal("looking ahead has changed the state")
-				}
 				for i := range inputs {
 					got = append(got, core.Step(&inputs[i])...)
 				}
@@ -506,7 +501,7 @@ func TestDecodeAhead(t *testing.T) {
 // TestSealOfAnUnknownKey: that a decoder has verified a signature means nothing to
 // a correlator that does not know its key.
 func TestSealOfAnUnknownKey(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.decide(pre(1), "d1", events.Allow)
 	knows, does := l.run().core.NewDecoder(), New(l.opts)
 	in := knows.Decode(l.msgs[1])

@@ -24,11 +24,11 @@ func printed(outs []Output) []string {
 
 // scenario is a log in which much happens at once: many sessions, all verdicts,
 // every rule, deadlines, both protocols.
-func scenario(t testing.TB, sessions int) *ledger { return scenarioDated(t, sessions, 0) }
+func scenario(t testing.TB, sessions int) *testLog { return scenarioDated(t, sessions, 0) }
 
 // scenarioDated is a scenario whose producers' clocks are wrong.
-func scenarioDated(t testing.TB, sessions int, by time.Duration) *ledger {
-	l := newLedger(t)
+func scenarioDated(t testing.TB, sessions int, by time.Duration) *testLog {
+	l := newTestLog(t)
 	dated := func(e tree) tree { return set(e, "timestamp", stamp(by.Seconds())) }
 	if by == 0 {
 		dated = func(e tree) tree { return e }
@@ -61,7 +61,7 @@ func scenarioDated(t testing.TB, sessions int, by time.Duration) *ledger {
 
 // linked is a scenario whose calls lead to each other: handoffs, sub-agents,
 // retries, one call in two protocols.
-func linked(t testing.TB, sessions int) *ledger {
+func linked(t testing.TB, sessions int) *testLog {
 	l := scenario(t, sessions)
 	for i := range sessions {
 		s := fmt.Sprint("l", i)
@@ -405,7 +405,7 @@ func TestModel(t *testing.T) {
 		}
 	}), 1, 40)
 	rapid.Check(t, func(rt *rapid.T) {
-		l, m := newLedger(t), &model{findings: map[string]int{}, left: map[int]int{}}
+		l, m := newTestLog(t), &model{findings: map[string]int{}, left: map[int]int{}}
 		lastRequest, askedBy, stamps := map[[2]int]int{}, map[int]int{}, map[int]string{}
 		for i, a := range actions.Draw(rt, "actions") {
 			l.now = l.now.Add(1e9)

@@ -1,49 +1,49 @@
 package correlation
 
 import (
-	"iter"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
-	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// engine holds what was admitted against what ran: it is behind the log's correlator and
-// the offline check. It takes facts only, and is the order of the steps: what a step knows
-// is in the parts. A part calls only the parts that it holds; only the engine, through the
-// small interfaces sessionRegister and originSharer, is called back.
+// engine compares what was admitted with what ran. The log's Correlator and the offline Check
+// use it. It takes facts only. It defines the order of the steps; the state is in the parts. A
+// part calls only the parts that it holds. It calls the engine back only through the
+// interfaces sessionRegister and originSharer.
 type engine struct {
-	opts *engineOptions `snapshot:"-"` // given anew
+	opts *engineOptions `snapshot:"-"` // not part of a snapshot
 
-	calls    *calls // before the parts that refer to calls: a restored snapshot reads it first
+	calls    *calls // first: a restored snapshot must read calls before parts that refer to them
 	history  *history
 	timers   *timers
 	lineage  *lineage
 	findings *findings
 	judge    *judge
 
-	// What protocols and publishers say.
+	// State of what protocols and publishers report.
 	trackers *trackers
 	protocolParts
 
-	// What admission says.
+	// State of what admission records.
 	admissions *admissions
 	approvals  *approvals
 	receipts   *receipts
 	handoffs   *handoffs
 
-	stats      Stats  // Seq, Messages, Duplicates and Evicted; the parts count the rest
-	prefetched uint64 `snapshot:"-"` // what Ahead read: it means nothing, but has to be used
+	stats Stats // Seq, Messages, Duplicates and Evicted; the parts count the other fields
 }
 
 // engineOptions are the options of the engine and all of its parts.
 type engineOptions struct {
 	Options
-	// fromRecording says that facts come from a recording: there is no record of
-	// approvals, so what events say of them counts.
+	// fromRecording says that facts come from a recording. A recording has no records of
+	// approvals, so the claims of events count.
 	fromRecording bool
-	recordedUntil time.Time // by which the events of a recording had been received; zero if that is not known
+	recordedUntil time.Time // when the last event of a recording had been received; zero if unknown
 }
 
 func newEngine(opts Options) *engine {
@@ -58,8 +58,7 @@ func newEngine(opts Options) *engine {
 	return e
 }
 
-// configure gives the options to the parts. They are no state: a restored engine gets
-// them anew.
+// configure passes the options to the parts. Options are not part of a snapshot.
 func (e *engine) configure(o *engineOptions) {
 	e.opts, e.history.opts, e.timers.opts = o, o, o
 	e.approvals.opts, e.receipts.opts = o, o
@@ -69,7 +68,7 @@ func (e *engine) configure(o *engineOptions) {
 	e.configureProtocols(e, o)
 }
 
-// processFact applies one fact; the part findings collects the outputs.
+// processFact applies one fact. The part findings collects the outputs.
 func (e *engine) processFact(f *fact.Fact) {
 	if f.Invalid {
 		e.refuseEvent(f)
@@ -101,7 +100,7 @@ func (e *engine) processFact(f *fact.Fact) {
 	}
 }
 
-// ensureSession finds a session or makes it, and notes that it is active.
+// ensureSession returns a fact's session, and adds it if it is missing.
 func (e *engine) ensureSession(f *fact.Fact) *session {
 	if s := e.calls.active(f); s != nil {
 		return s
@@ -112,9 +111,9 @@ func (e *engine) ensureSession(f *fact.Fact) *session {
 	return e.calls.addSession(e.SharedOrigin(f), e.lineage.parentOf(f.Key).rank)
 }
 
-// evictSession closes and forgets a session for something of another one, which stays: see
-// surplus. It reports whether there was one.
-func (e *engine) evictSession(by tables.Measure, stays fact.SessionKey) bool {
+// evictSession closes and forgets a session for another one, which stays (see calls.surplus).
+// It reports whether there was one.
+func (e *engine) evictSession(by tables.Measure, stays fact.SourceSession) bool {
 	s := e.calls.surplus(by, stays)
 	if s == nil {
 		return false
@@ -127,11 +126,11 @@ func (e *engine) evictSession(by tables.Measure, stays fact.SessionKey) bool {
 	return true
 }
 
-// enforceCallBounds abandons and forgets what the bounds of Options leave no room for.
-// The session that is being worked on stays.
-func (e *engine) enforceCallBounds(s *session, sl *callGroup) {
-	if len(sl.calls) > maxOpenPerID {
-		if open := sl.openCalls(); len(open) > maxOpenPerID {
+// enforceCallBounds abandons calls and forgets sessions beyond the bounds of Options. Session
+// s stays.
+func (e *engine) enforceCallBounds(s *session, group *callGroup) {
+	if len(group.calls) > maxOpenPerID {
+		if open := group.openCalls(); len(open) > maxOpenPerID {
 			e.abandonCall(open[0], closedByDeadline, &fact.Fact{At: e.timers.Now()})
 		}
 	}
@@ -144,7 +143,7 @@ func (e *engine) enforceCallBounds(s *session, sl *callGroup) {
 	}
 }
 
-// endSession abandons what is still open when a session ends.
+// endSession abandons the calls that are open when their session ends.
 func (e *engine) endSession(f *fact.Fact) {
 	if f.Key.Session == noSession {
 		return
@@ -160,8 +159,8 @@ func (e *engine) endSession(f *fact.Fact) {
 	}
 }
 
-// SharedOrigin is a fact's origin to keep. Sessions of one publisher share the names of
-// that, and a session's calls and what follows their order share all of it.
+// SharedOrigin returns a fact's origin in memory that is shared: the sessions of one publisher
+// share its names; all of a session shares one Origin.
 func (e *engine) SharedOrigin(f *fact.Fact) *fact.Origin {
 	if s := e.calls.find(f.Key); s != nil && *s.Origin == f.Origin {
 		return s.Origin
@@ -183,7 +182,8 @@ func (e *engine) SharedOrigin(f *fact.Fact) *fact.Origin {
 	return &o
 }
 
-// ensureProtocolSession finds the session of a fact or begins to follow it.
+// ensureProtocolSession returns the followed session of a fact, and begins to follow it if
+// needed.
 func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 	if w := e.trackers.active(f); w != nil {
 		return w
@@ -191,7 +191,8 @@ func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 	return e.trackers.follow(f, e.SharedOrigin(f))
 }
 
-// trackFact hands a fact to its session.
+// trackFact passes a fact to the parts that belong to no call: mandates, admissions, the
+// protocol's session.
 func (e *engine) trackFact(f *fact.Fact, n novelty) {
 	if f.MandateRef != nil {
 		e.mandates.RecordUse(f, f.MandateRef)
@@ -213,11 +214,12 @@ func (e *engine) trackFact(f *fact.Fact, n novelty) {
 	}
 }
 
-// advanceTimers advances time to t: deadlines up to t fire, and sessions that have been
-// idle for too long are forgotten. It does nothing more before the next timer. Sessions
-// are ordered by their last activity, so that the next timer of all of them is that of
-// the first: a method that moves a session to the front must also set its last activity.
-// Otherwise an engine that goes on from a snapshot would forget sessions at another time.
+// advanceTimers advances event time to t. Deadlines up to t fire, and idle sessions are
+// forgotten. It returns early if no timer can be due.
+//
+// Sessions are ordered by their last activity, so the first one has the next timer. A method
+// that moves a session to the front MUST also set its last activity; otherwise an engine
+// restored from a snapshot would forget sessions at another time.
 func (e *engine) advanceTimers(t time.Time) {
 	if e.opts.fromRecording {
 		e.timers.AdvanceToRecorded(t)
@@ -232,7 +234,7 @@ func (e *engine) advanceTimers(t time.Time) {
 	e.negotiations.ExpireNegotiations()
 }
 
-// expireCallDeadlines abandons the calls with deadlines that have come.
+// expireCallDeadlines abandons the calls whose deadline has passed.
 func (e *engine) expireCallDeadlines() {
 	for {
 		c, due := e.timers.popDueCall()
@@ -243,26 +245,26 @@ func (e *engine) expireCallDeadlines() {
 	}
 }
 
-// expireSessions forgets the sessions that have been idle for too long.
+// expireSessions forgets sessions that have been idle for too long.
 func (e *engine) expireSessions() {
 	for s := e.calls.popIdle(); s != nil; s = e.calls.popIdle() {
 		e.calls.forgetSession(s)
 	}
 }
 
-// maxReemittedCalls bounds the calls of a session that are emitted again when its parent
-// becomes known, or better known, after they ended.
+// maxReemittedCalls bounds the closed calls of a session that are emitted again when its
+// parent link improves.
 const maxReemittedCalls = 64
 
 // hasSession implements sessionRegister.
-func (e *engine) hasSession(key fact.SessionKey, hash uint32) bool {
+func (e *engine) hasSession(key fact.SourceSession, hash uint32) bool {
 	return e.calls.hasSession(key, hash)
 }
 
-// upgradeParentLink implements sessionRegister. The calls of the session that ended last
-// are emitted again, in the order in which they ended: at most once for each rank, of
-// which there are five. The record of how an open call ends will name the parent anyway.
-func (e *engine) upgradeParentLink(key fact.SessionKey, rank int8) {
+// upgradeParentLink implements sessionRegister. The calls that closed last are emitted again,
+// in the order in which they closed: at most once for each rank, and there are five ranks. An
+// open call is not emitted; its next record names the parent.
+func (e *engine) upgradeParentLink(key fact.SourceSession, rank int8) {
 	s := e.calls.find(key)
 	if s == nil || rank <= s.parentLinkRank {
 		return
@@ -273,203 +275,62 @@ func (e *engine) upgradeParentLink(key fact.SessionKey, rank int8) {
 	}
 }
 
-// timers are event time and what time alone brings about: the deadlines of calls, and
-// when the next timer can fire.
-type timers struct {
-	opts *engineOptions `snapshot:"-"` // given anew
-	eventtime.Clock
-	callDeadlines deadlines
-	nextTimer     time.Time `snapshot:"-"` // no timer fires before it; the first message after a restart looks at all
-}
-
-// clock is the time that all parts share.
-func (t *timers) clock() *eventtime.Clock { return &t.Clock }
-
-// anyDue reports whether a timer may be due.
-func (t *timers) anyDue() bool { return !t.Now().Before(t.nextTimer) }
-
-// wakeAt notes that a timer may fire at a time.
-func (t *timers) wakeAt(at time.Time) { t.nextTimer = earlierTime(t.nextTimer, at) }
-
-// popDueCall gives the next call with a deadline that has come. When there is none, the next
-// timer is set to the deadline after it.
-func (t *timers) popDueCall() (*call, bool) {
-	if c, due := t.callDeadlines.popDue(t.Now()); due {
-		return c, true
-	}
-	t.nextTimer = t.Now().Add(eventtime.SessionIdle)
-	if next, found := t.callDeadlines.next(); found {
-		t.wakeAt(next.at)
-	}
-	return nil, false
-}
-
-// nextDeadline is the next deadline of a call.
-func (t *timers) nextDeadline() (time.Time, bool) {
-	d, found := t.callDeadlines.next()
-	return d.at, found
-}
-
-// openCalls are the calls that have a deadline, in no particular order.
-func (t *timers) openCalls() iter.Seq[*call] {
-	return func(yield func(*call) bool) {
-		for _, d := range t.callDeadlines {
-			if !d.isStale() && !yield(d.call) {
-				return
+func setProtocols(rows ...*protocolRow) {
+	protocols, orphanRules = rows, []string{OrphanCompletion}
+	for _, p := range rows {
+		if p.wordCode != 0 {
+			codedWords[p.wordCode-1] = p.Token
+		}
+		for of, checks := range p.equivalents {
+			if of.rule == OrphanCompletion {
+				orphanRules = append(orphanRules, checks...)
 			}
 		}
 	}
+	slices.Sort(orphanRules)
 }
 
-// extendDeadline moves a call's deadline after one more message of it. open is how many
-// calls are open.
-func (t *timers) extendDeadline(c *call, f *fact.Fact, open int) {
-	if !c.isOpen() {
-		return
+// unreadableCheck is the check that breaks when strict decoding refuses an event; "" if the
+// protocol has none.
+func unreadableCheck(p *protocolRow, code strictjson.Code) string {
+	if p.unreadable == nil {
+		return ""
 	}
-	at := t.Now().Add(max(t.opts.MissingAfter, 2*min(f.ExpectedDuration, fact.MaxExpectedDuration)))
-	at = t.approvalDeadline(at, f.Approval)
-	if f.Decision != nil {
-		at = t.approvalDeadline(at, f.Decision.Approval)
+	return p.unreadable(code)
+}
+
+// refuseEvent reports the checks that an invalid event breaks by itself. The event changes no
+// state: it opens no session, announces, ends and excuses no call, and answers no question.
+// Its meaning is uncertain, and its publisher must not gain by that. Only its number in its
+// session or mandate counts: see noteRefusedNumber.
+func (e *engine) refuseEvent(f *fact.Fact) {
+	e.findings.reportEventFindings(nil, f)
+	if refuse := rowOf(f.Protocol).refuse; refuse != nil {
+		refuse(e, f)
 	}
-	t.callDeadlines.set(c, at)
-	t.nextTimer = earlierTime(t.nextTimer, at)
-	if len(t.callDeadlines) > 2*open+64 {
-		t.dropStaleDeadlines()
+	e.noteRefusedNumber(f)
+}
+
+// noteRefusedNumber records the number of a refused event, so that it does not seem to be
+// missing. The finding about the event says what is wrong. An unknown session does not begin
+// with a refused event.
+func (e *engine) noteRefusedNumber(f *fact.Fact) {
+	if note := rowOf(f.Protocol).noteNumber; note != nil {
+		note(e, f)
 	}
 }
 
-// approvalDeadline is a deadline that leaves an approval its time.
-func (t *timers) approvalDeadline(at time.Time, a *fact.Approval) time.Time {
-	if a == nil || a.ExpiresAt.IsZero() {
-		return at
-	}
-	end := t.FromBrokerTime(a.ExpiresAt)
-	if limit := t.Now().Add(maxApprovalWait); end.After(limit) {
-		return laterTime(at, limit)
-	}
-	return laterTime(at, end.Add(t.opts.MissingAfter))
-}
-
-func laterTime(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
-func earlierTime(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// dropStaleDeadlines drops stale deadlines; there may be many when one call is asked for
-// again and again.
-func (t *timers) dropStaleDeadlines() {
-	kept := t.callDeadlines[:0]
-	for _, d := range t.callDeadlines {
-		if !d.isStale() {
-			kept = append(kept, d)
+// reportUnreadable reports an event that could not be decoded at all.
+func (e *engine) reportUnreadable(f *fact.Fact, err error) {
+	e.findings.reportInvalid(f, fact.DecodeErrorText(err))
+	var strict *strictjson.Error
+	if row := rowOf(f.Protocol); errors.As(err, &strict) {
+		if check := unreadableCheck(row, strict.Code); check != "" {
+			e.findings.emitFinding(checkRules[check], nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withText(fact.DecodeErrorText(err)))
+		}
+		if row.severalCheck != "" && (strict.Code == strictjson.TrailingData || strict.Code == strictjson.NotObject) {
+			e.findings.emitFinding(checkRules[row.severalCheck], nil, f, findingFrom(f.EventID).withContent(f.ContentSum))
 		}
 	}
-	clear(t.callDeadlines[len(kept):])
-	t.callDeadlines = kept
-	t.callDeadlines.init()
-}
-
-// deadline is when a call counts as abandoned. A deadline that is no longer the
-// call's own is stale.
-type deadline struct {
-	at   time.Time
-	call *call
-}
-
-func (d deadline) isStale() bool { return !d.call.isOpen() || !d.call.deadline.Equal(d.at) }
-
-// deadlines is a heap: the next deadline first, among equals the older call. No
-// two are equal in both, so that the order in which they come out does not depend
-// on how they lie in it.
-type deadlines []deadline
-
-func (d deadlines) less(i, j int) bool {
-	if d[i].at.Equal(d[j].at) {
-		return d[i].call.order < d[j].call.order
-	}
-	return d[i].at.Before(d[j].at)
-}
-
-func (d deadlines) siftUp(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !d.less(i, parent) {
-			return
-		}
-		d[i], d[parent] = d[parent], d[i]
-		i = parent
-	}
-}
-
-func (d deadlines) siftDown(i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(d); child++ {
-			if d.less(child, least) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		d[i], d[least] = d[least], d[i]
-		i = least
-	}
-}
-
-func (d deadlines) init() {
-	for i := len(d)/2 - 1; i >= 0; i-- {
-		d.siftDown(i)
-	}
-}
-
-// pop takes the first one away.
-func (d *deadlines) pop() {
-	list := *d
-	last := len(list) - 1
-	list[0] = list[last]
-	list[last] = deadline{}
-	*d = list[:last]
-	(*d).siftDown(0)
-}
-
-// next is the next deadline that counts; it drops stale ones on the way.
-func (d *deadlines) next() (deadline, bool) {
-	for len(*d) > 0 {
-		if top := (*d)[0]; !top.isStale() {
-			return top, true
-		}
-		d.pop()
-	}
-	return deadline{}, false
-}
-
-// popDue takes the next deadline if it has been reached.
-func (d *deadlines) popDue(now time.Time) (*call, bool) {
-	top, ok := d.next()
-	if !ok || now.Before(top.at) {
-		return nil, false
-	}
-	d.pop()
-	return top.call, true
-}
-
-// set gives a call a deadline; it never brings one forward.
-func (d *deadlines) set(c *call, at time.Time) {
-	if !at.After(c.deadline) {
-		return
-	}
-	c.deadline = at
-	*d = append(*d, deadline{at: at, call: c})
-	d.siftUp(len(*d) - 1)
+	e.noteRefusedNumber(f)
 }

@@ -7,29 +7,30 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Output is one record that the correlator emits.
+// Output is a record that the Correlator emits.
 type Output struct {
 	Type    string           // events.TypeCall or events.TypeFinding
-	State   events.CallState // of a call
+	State   events.CallState // of a call only
 	Finding *events.Finding  // nil for a call
 
-	// What follows is there when it was encoded.
+	// Encode sets these fields.
 	Subject string
-	ID      string // of the CloudEvent; the same in every replay
-	Body    []byte // RFC 8785
+	ID      string // the CloudEvent's id; the same in every replay
+	Body    []byte // canonical JSON (RFC 8785)
 
 	call *callView // nil for a finding
 }
 
-// Encode writes Subject, ID and Body if they are not there yet. Until Reuse, outputs
-// share nothing with the Correlator that changes, so that any goroutine may encode
-// them, and several may encode copies of one.
+// Encode sets Subject, ID and Body unless they are set. Until ReleaseOutput, any goroutine may
+// encode an output, and several may encode copies of it: an output shares only unchanging
+// memory with the Correlator.
 func (o *Output) Encode() {
 	if o.Body != nil {
 		return
@@ -41,12 +42,12 @@ func (o *Output) Encode() {
 		o.Subject, o.ID, o.Body, err = o.call.encode()
 	}
 	if err != nil {
-		// The records are made of texts, integers and times; all have a JSON form.
+		// Records consist of texts, integers and times, which always have a JSON form.
 		panic("correlation: " + err.Error())
 	}
 }
 
-// findingSpec is what a finding is about, beside its rule and call.
+// findingSpec describes a finding, besides its rule and its call.
 type findingSpec struct {
 	events   []string
 	seqs     []uint64
@@ -54,66 +55,72 @@ type findingSpec struct {
 	caseOf   string
 	text     string
 	severity events.Severity
-	content  string // tells apart what has the same events
+	content  string // distinguishes findings with the same events
 	retracts string
 }
 
-// findingFrom starts a violation that these events prove.
+// findingFrom starts the spec of a finding that these events prove.
 func findingFrom(eventIDs ...string) *findingSpec {
-	v := &findingSpec{}
+	spec := &findingSpec{}
 	for _, id := range eventIDs {
-		if id = fact.BoundID(id); id != "" && !slices.Contains(v.events, id) {
-			v.events = append(v.events, id)
+		if id = fact.BoundID(id); id != "" && !slices.Contains(spec.events, id) {
+			spec.events = append(spec.events, id)
 		}
 	}
-	return v
+	return spec
 }
 
-// withVerdict adds the verdict that stood.
-func (v *findingSpec) withVerdict(st effectiveVerdict) *findingSpec {
-	v.verdict = st.verdict
-	if st.recorded != nil {
-		v.verdict = st.recorded.Verdict
-		v.seqs = append(v.seqs, st.recorded.Seq)
+// withVerdict adds the verdict that counted.
+func (spec *findingSpec) withVerdict(verdict effectiveVerdict) *findingSpec {
+	spec.verdict = verdict.verdict
+	if verdict.recorded != nil {
+		spec.verdict = verdict.recorded.Verdict
+		spec.seqs = append(spec.seqs, verdict.recorded.Seq)
 	}
-	return v
+	return spec
 }
 
-// withSeq adds the sequence of a message that is none of the call's.
-func (v *findingSpec) withSeq(seq uint64) *findingSpec {
+// withSeq adds the sequence of a message that belongs to no timeline entry of the call.
+func (spec *findingSpec) withSeq(seq uint64) *findingSpec {
 	if seq != 0 {
-		v.seqs = append(v.seqs, seq)
+		spec.seqs = append(spec.seqs, seq)
 	}
-	return v
+	return spec
 }
 
-func (v *findingSpec) withCase(caseOf string) *findingSpec         { v.caseOf = caseOf; return v }
-func (v *findingSpec) withText(what string) *findingSpec           { v.text = what; return v }
-func (v *findingSpec) withSeverity(s events.Severity) *findingSpec { v.severity = s; return v }
-func (v *findingSpec) retracting(findingID string) *findingSpec    { v.retracts = findingID; return v }
-func (v *findingSpec) withContent(content fact.Sum) *findingSpec {
-	v.content = string(content[:])
-	return v
+func (spec *findingSpec) withCase(caseOf string) *findingSpec { spec.caseOf = caseOf; return spec }
+
+func (spec *findingSpec) withText(what string) *findingSpec { spec.text = what; return spec }
+
+func (spec *findingSpec) withSeverity(s events.Severity) *findingSpec { spec.severity = s; return spec }
+
+func (spec *findingSpec) retracting(findingID string) *findingSpec {
+	spec.retracts = findingID
+	return spec
 }
 
-// findings emits what the correlator emits: findings, by the mode of their rules, and
-// records of calls. No other part writes outputs.
+func (spec *findingSpec) withContent(content fact.Sum) *findingSpec {
+	spec.content = string(content[:])
+	return spec
+}
+
+// findings emits all outputs: findings, by the modes of their rules, and records of calls.
 type findings struct {
-	opts            *engineOptions  `snapshot:"-"` // given anew
-	subjectPrefixes subjectPrefixes `snapshot:"-"` // made of opts
+	opts            *engineOptions  `snapshot:"-"` // not part of a snapshot
+	subjectPrefixes subjectPrefixes `snapshot:"-"` // from opts
 	timers          *timers
 	history         *history
 	lineage         *lineage
 
 	ruleModes       map[string]ruleModes // by tenant token
-	findingsSeen    int                  // findings made, those that were emitted before included
+	findingsSeen    int                  // findings made, whether emitted or not
 	findingCount    uint64               // findings emitted
 	callRecordCount uint64               // records of calls emitted
-	outputs         []Output             `snapshot:"-"` // of one message
+	outputs         []Output             `snapshot:"-"` // of the current message
 	callViewPool    `snapshot:"-"`
 }
 
-// subjectPrefixes are how the subjects of outputs begin.
+// subjectPrefixes are the beginnings of output subjects.
 type subjectPrefixes struct{ calls, findings string }
 
 func subjectPrefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
@@ -122,20 +129,20 @@ func newFindings(t *timers, h *history, x *lineage) *findings {
 	return &findings{timers: t, history: h, lineage: x, ruleModes: map[string]ruleModes{}}
 }
 
-// configure sets what is no state.
+// configure sets the options. They are not part of a snapshot.
 func (fs *findings) configure(o *engineOptions) {
 	fs.opts = o
 	fs.subjectPrefixes = subjectPrefixes{calls: subjectPrefix(o.Space, subject.Calls), findings: subjectPrefix(o.Space, subject.Findings)}
 }
 
-// clearOutputs forgets the outputs of the message before.
+// clearOutputs forgets the outputs of the last message.
 func (fs *findings) clearOutputs() {
 	clear(fs.outputs)
 	fs.outputs = fs.outputs[:0]
 }
 
-// pending are the outputs of the message, nil if there are none. They are good until
-// clearOutputs.
+// pending are the outputs of the current message, nil if there are none. The list is valid
+// until clearOutputs.
 func (fs *findings) pending() []Output {
 	if len(fs.outputs) == 0 {
 		return nil
@@ -143,48 +150,47 @@ func (fs *findings) pending() []Output {
 	return fs.outputs
 }
 
-// made is how many findings were made so far, those that were emitted before included.
+// made is the number of findings made so far, whether emitted or not.
 func (fs *findings) made() int { return fs.findingsSeen }
 
-// emitted is how many findings and records of calls were emitted.
+// emitted is the number of findings and of call records emitted so far.
 func (fs *findings) emitted() (findings, calls uint64) { return fs.findingCount, fs.callRecordCount }
 
-// reportRule emits a finding, unless it was emitted before, and gives its id. c is
-// nil if the finding is about no call. Tenant, source and session are those of the call,
-// else those of the fact. If a check of the protocol is broken as well, a second finding
-// is emitted under that check.
-func (fs *findings) reportRule(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
-	id := fs.emitFinding(r, c, f, v)
-	for _, check := range equivalentChecks(r, c, f, v) {
-		fs.emitFinding(checkRules[check], c, f, v.asCheckFinding(r))
+// reportRule emits a finding, unless it was emitted before, and returns its id. c is nil if
+// the finding is about no call. Tenant, source and session are the call's; without a call, the
+// fact's. If the finding also breaks checks of the protocol (equivalentChecks), a finding is
+// emitted under each of them.
+func (fs *findings) reportRule(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {
+	id := fs.emitFinding(r, c, f, spec)
+	for _, check := range equivalentChecks(r, c, f, spec) {
+		fs.emitFinding(checkRules[check], c, f, spec.asCheckFinding(r))
 	}
 	return id
 }
 
-// identifyFinding gives the key and the id of a finding: the same for the same
-// violation, whenever and however often it is seen.
-func identifyFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) (key fact.Sum, id string) {
+// identifyFinding returns the key and the id of a finding. The same violation always has the
+// same id.
+func identifyFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) (key fact.Sum, id string) {
 	who, callID, occurrence := f.Origin, f.CallKey, 0
 	if c != nil {
 		who, callID, occurrence = *c.session.Origin, c.group.key, c.occurrence
 	}
 	var room [16]string
-	parts := append(room[:0], "finding", r.Name, v.caseOf, who.Key.Tenant, who.Key.Source, who.Key.Session,
-		callID.Id, callID.Tool, strconv.Itoa(occurrence), v.content, v.retracts)
-	key = fact.SumOf(append(parts, v.events...)...)
+	parts := append(room[:0], "finding", r.Name, spec.caseOf, who.Key.Tenant, who.Key.Source, who.Key.Session,
+		callID.Id, callID.Tool, strconv.Itoa(occurrence), spec.content, spec.retracts)
+	key = fact.SumOf(append(parts, spec.events...)...)
 	return key, hexID(findingPrefix, key)
 }
 
 const findingPrefix = "fnd_"
 
-// hexID is an id in a record.
+// hexID is a prefix with a sum in hexadecimal.
 func hexID(prefix string, s fact.Sum) string {
 	var room [48]byte
 	return string(appendHex(append(room[:0], prefix...), &s))
 }
 
-// appendHex appends the hexadecimal form. It does for a sum what package hex does
-// for any number of bytes, in a third of the time.
+// appendHex appends a sum in hexadecimal. It takes a third of the time that package hex takes.
 func appendHex(b []byte, s *fact.Sum) []byte {
 	const digits = "0123456789abcdef"
 	var text [2 * len(s)]byte
@@ -194,19 +200,19 @@ func appendHex(b []byte, s *fact.Sum) []byte {
 	return append(b, text[:]...)
 }
 
-func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
+func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {
 	fs.findingsSeen++
 	who := f.Origin
 	if c != nil {
 		who = *c.session.Origin
 	}
-	key, id := identifyFinding(r, c, f, v)
+	key, id := identifyFinding(r, c, f, spec)
 	mode := fs.findingMode(who, r)
-	if mode == ModeOff && v.retracts == "" {
+	if mode == ModeOff && spec.retracts == "" {
 		return id
 	}
 	seen := fs.history.emittedFindings(fact.SourceKey{Tenant: who.Key.Tenant, Source: who.Key.Source})
-	if mode == ModeOff && !retractsEmitted(seen, v) {
+	if mode == ModeOff && !retractsEmitted(seen, spec) {
 		return id
 	}
 	if _, again := seen.Get(key); again {
@@ -214,10 +220,10 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) 
 	}
 	seen.Put(key, struct{}{})
 	finding := &events.Finding{
-		FindingID: id, Rule: r.Name, Severity: events.Severity(cmp.Or(string(v.severity), string(r.Severity))),
+		FindingID: id, Rule: r.Name, Severity: events.Severity(cmp.Or(string(spec.severity), string(r.Severity))),
 		Tenant: who.Tenant, Source: who.Source, Session: who.Session, ToolCallID: f.CallID,
-		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
-		DetectedAt: events.At(fs.timers.ToBrokerTime(fs.timers.Now())), Retracts: v.retracts,
+		EventIDs: spec.events, Seqs: spec.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, spec), Remedy: r.Remedy,
+		DetectedAt: events.At(fs.timers.ToBrokerTime(fs.timers.Now())), Retracts: spec.retracts,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {
@@ -225,7 +231,7 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) 
 	}
 	if c != nil {
 		finding.CallID, finding.ToolCallID = c.callID(), c.id
-		c.noteFinding(r, finding.Severity, v)
+		c.noteFinding(r, finding.Severity, spec)
 	}
 	fs.findingCount++
 	about := string(appendSubject(nil, fs.subjectPrefixes.findings, string(finding.Severity), who.Key))
@@ -233,22 +239,22 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) 
 	return id
 }
 
-// noteFinding notes on the call which rules it broke.
-func (x *details) noteFinding(r *Rule, severity events.Severity, v *findingSpec) {
+// noteFinding records on the call that it broke a rule.
+func (x *details) noteFinding(r *Rule, severity events.Severity, spec *findingSpec) {
 	switch {
-	case v.retracts != "":
+	case spec.retracts != "":
 		x.rules = slices.DeleteFunc(x.rules, func(name string) bool { return name == r.Name })
 	case severity != events.SeverityInfo && !slices.Contains(x.rules, r.Name):
 		x.rules = append(x.rules, r.Name)
 	}
 }
 
-func explainFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
+func explainFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {
 	if r.isCheck {
-		return v.checkExplanation(r)
+		return spec.checkExplanation(r)
 	}
 	text := r.Explanation
-	if special, ok := r.Cases[v.caseOf]; ok {
+	if special, ok := r.Cases[spec.caseOf]; ok {
 		text = special
 	}
 	tool, id, occurrence := f.Tool, f.CallID, 0
@@ -262,9 +268,9 @@ func explainFinding(r *Rule, c *call, f *fact.Fact, v *findingSpec) string {
 		case "call":
 			return callName(id, occurrence)
 		case "verdict":
-			return string(v.verdict)
+			return string(spec.verdict)
 		}
-		return v.text
+		return spec.text
 	})
 	return strings.ToUpper(text[:1]) + text[1:]
 }
@@ -284,22 +290,22 @@ func expandTemplate(text string, value func(name string) string) string {
 	}
 }
 
-// checkExplanation is the explanation of a check's finding.
-func (v *findingSpec) checkExplanation(r *Rule) string {
+// checkExplanation is the explanation of a finding under a protocol's check.
+func (spec *findingSpec) checkExplanation(r *Rule) string {
 	switch {
-	case v.retracts != "":
-		return "An earlier finding of this check is taken back: " + cmp.Or(v.text, "the log has shown more since") + "."
-	case v.text != "":
-		return strings.TrimSuffix(r.Explanation, ".") + ": " + v.text + "."
+	case spec.retracts != "":
+		return "An earlier finding of this check is taken back: " + cmp.Or(spec.text, "the log has shown more since") + "."
+	case spec.text != "":
+		return strings.TrimSuffix(r.Explanation, ".") + ": " + spec.text + "."
 	}
 	return r.Explanation
 }
 
-// asCheckFinding is the same violation in the words of a protocol's check.
-func (v *findingSpec) asCheckFinding(r *Rule) *findingSpec {
-	cp := *v
+// asCheckFinding is the same finding under a protocol's check.
+func (spec *findingSpec) asCheckFinding(r *Rule) *findingSpec {
+	cp := *spec
 	cp.text, cp.severity = "see "+r.Name, ""
-	if v.retracts != "" {
+	if spec.retracts != "" {
 		cp.severity = events.SeverityInfo
 	}
 	return &cp
@@ -316,9 +322,9 @@ func callName(id string, occurrence int) string {
 	return name
 }
 
-// quoteName shows a name that a producer chose: bounded, and without anything that
-// a terminal could take for a command. Of a long name there is little: redaction does
-// not know a credential by most of it.
+// quoteName quotes a name that a producer chose. It is bounded, and has no control characters,
+// which a terminal could interpret. Of a long name only the beginning is shown: redaction does
+// not recognise a truncated credential.
 func quoteName(s, absent string) string {
 	if s == "" {
 		return absent
@@ -330,73 +336,34 @@ func quoteName(s, absent string) string {
 	return strconv.QuoteToGraphic(s)
 }
 
-// emitCall emits a record of a call if it says more than the last one.
+// emitCall emits a record of a call if it says more than the last record.
 func (fs *findings) emitCall(c *call) {
 	again := !c.recordCounts.isZero()
 	if again && c.isOpen() {
 		return
 	}
-	st := c.effectiveVerdict()
-	now := c.currentState(&st)
+	verdict := c.effectiveVerdict()
+	now := c.currentState(&verdict)
 	if again && now == c.lastEmitted {
 		return
 	}
 	c.lastEmitted = now
-	l := fs.callViewPool.next()
-	l.fillFrom(c, &st, fs.lineage)
-	l.prefix, l.recordNumber = fs.subjectPrefixes.calls, c.recordCounts.add(c.state)
+	view := fs.callViewPool.next()
+	view.fillFrom(c, &verdict, fs.lineage)
+	view.prefix, view.recordNumber = fs.subjectPrefixes.calls, c.recordCounts.add(c.state)
 	fs.callRecordCount++
-	fs.outputs = append(fs.outputs, Output{Type: events.TypeCall, State: c.state, call: l})
+	fs.outputs = append(fs.outputs, Output{Type: events.TypeCall, State: c.state, call: view})
 }
 
-func appendSubject(b []byte, prefix, state string, key fact.SessionKey) []byte {
+func appendSubject(b []byte, prefix, state string, key fact.SourceSession) []byte {
 	b = append(append(append(b, prefix...), key.Tenant...), '.')
 	return append(append(append(b, state...), '.'), key.Session...)
 }
 
-// maxRuleModes bounds the switches of one tenant: there are not as many rules.
-const maxRuleModes = 1024
-
-// ruleModes are the modes that a tenant's operator wants, as the log has them.
-type ruleModes struct {
-	store    string
-	revision uint64
-	modes    map[string]Mode
-}
-
-var modesByName = map[string]Mode{events.RuleOff: ModeOff, events.RuleWarn: ModeWarn, events.RuleEnforce: ModeEnforce}
-
-// applyRulesChange takes a change of a tenant's switches. It concerns what is found from
-// here on: what was emitted stays.
-func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
-	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
-		return
-	}
-	change, err := events.DecodeRecord[events.RulesChange](m.Body)
-	if err != nil || change.Tenant == "" || len(change.Rules) > maxRuleModes {
-		return
-	}
-	token := subject.Escape(change.Tenant)
-	if old, known := c.engine.findings.modesOf(token); known && old.store == change.Store && change.Revision <= old.revision {
-		return
-	}
-	s := ruleModes{store: change.Store, revision: change.Revision, modes: make(map[string]Mode, len(change.Rules))}
-	for rule, mode := range change.Rules {
-		m, known := modesByName[mode]
-		if !known {
-			return
-		}
-		if m != ModeWarn {
-			s.modes[rule] = m
-		}
-	}
-	c.engine.findings.setModes(token, s)
-}
-
-// retractsEmitted reports whether a finding takes back one that was emitted: that is done
-// however the rule is switched since.
-func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], v *findingSpec) bool {
-	id, err := hex.DecodeString(strings.TrimPrefix(v.retracts, findingPrefix))
+// retractsEmitted reports whether a finding retracts one that was emitted. Such a retraction
+// is emitted in every mode.
+func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], spec *findingSpec) bool {
+	id, err := hex.DecodeString(strings.TrimPrefix(spec.retracts, findingPrefix))
 	if err != nil || len(id) != len(fact.Sum{}) {
 		return false
 	}
@@ -405,25 +372,166 @@ func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], v *findingSpec) b
 	return made
 }
 
-// RuleModesRevision tells which document of switches counts for a tenant, as the log says
-// so far; the zero values if none ever did.
-func (c *Correlator) RuleModesRevision(tenant string) (store string, revision uint64) {
-	s, _ := c.engine.findings.modesOf(subject.Escape(tenant))
-	return s.store, s.revision
+// withEventsOf adds the sequences of the spec's events that belong to another call, o.
+func (spec *findingSpec) withEventsOf(o *call) *findingSpec {
+	spec.seqs = append(spec.seqs, o.eventSeqs(spec.events)...)
+	return spec
 }
 
-// modesOf are the modes that the log has for a tenant, by its token.
-func (fs *findings) modesOf(tenant string) (ruleModes, bool) {
-	s, known := fs.ruleModes[tenant]
-	return s, known
-}
-
-func (fs *findings) setModes(tenant string, s ruleModes) { fs.ruleModes[tenant] = s }
-
-// findingMode says what becomes of the findings of a rule that are about a tenant.
-func (fs *findings) findingMode(who fact.Origin, r *Rule) Mode {
-	if fs.opts.Rules != nil {
-		return fs.opts.Rules(who.Tenant, r.Name)
+// evidenceSeqs are the sequences that prove the finding, in order: those of its events, and of
+// the message that showed it. If there is no such message, they are the call's whole timeline.
+func (spec *findingSpec) evidenceSeqs(c *call, f *fact.Fact) []uint64 {
+	list := slices.Clone(spec.seqs)
+	if f.Seq != 0 {
+		list = append(list, f.Seq)
 	}
-	return fs.ruleModes[who.Key.Tenant].modes[r.Name]
+	switch {
+	case c != nil && len(list) == 0:
+		list = c.timelineSeqs()
+	case c != nil:
+		list = append(list, c.eventSeqs(spec.events)...)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// findingRef is a finding that a later event may retract.
+type findingRef struct{ rule, id string }
+
+// addRetractable records a finding that a late fail mode, verdict or announcement may retract.
+func (x *details) addRetractable(rule, id string) {
+	x.retractable = append(x.retractable, findingRef{rule, id})
+}
+
+// reportRetractable is reportRule for a finding that may be retracted. The findings under the
+// protocol's checks may be retracted too.
+func (fs *findings) reportRetractable(r *Rule, c *call, f *fact.Fact, spec *findingSpec) {
+	c.addRetractable(r.Name, fs.reportRule(r, c, f, spec))
+	for _, check := range equivalentChecks(r, c, f, spec) {
+		_, id := identifyFinding(checkRules[check], c, f, spec.asCheckFinding(r))
+		c.addRetractable(check, id)
+	}
+}
+
+// takeRetractable removes and returns the retractable findings of a call under these rules.
+func (x *details) takeRetractable(rules ...string) (list []findingRef) {
+	x.retractable = slices.DeleteFunc(x.retractable, func(made findingRef) bool {
+		is := slices.Contains(rules, made.rule)
+		if is {
+			list = append(list, made)
+		}
+		return is
+	})
+	if len(x.retractable) == 0 {
+		x.retractable = nil
+	}
+	return list
+}
+
+// reportCheck emits a finding under a check of a call's protocol.
+func (fs *findings) reportCheck(id string, c *call, f *fact.Fact, spec *findingSpec) string {
+	return fs.emitFinding(checkRules[id], c, f, spec)
+}
+
+// findingCase is a rule and a case of its findings.
+type findingCase struct{ rule, caseOf string }
+
+// equivalentChecks are the checks of the protocol that a finding of one of our rules also
+// breaks. A mutation reason excuses AH-C-080.
+func equivalentChecks(r *Rule, c *call, f *fact.Fact, spec *findingSpec) []string {
+	protocol := f.Protocol
+	if protocol == "" && c != nil {
+		protocol = c.protocol
+	}
+	if r == ruleDrift && spec.caseOf == "" && f.HasMutationReason {
+		return nil
+	}
+	return rowOf(protocol).equivalents[findingCase{r.Name, spec.caseOf}]
+}
+
+// missingRule is the protocol's check for a missing completion, nil if it has none.
+func (x *details) missingRule() *Rule {
+	return checkRules[x.announcingProtocol().missingCheck]
+}
+
+// orphanRules are the names of all rules and checks for orphans. setProtocols fills them.
+var orphanRules []string
+
+// ReportSessionFinding emits a finding of a session and returns its id.
+func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, found *catalogue.Finding) string {
+	rule, about, spec := fs.sessionFindingSpec(f, who, found)
+	if found.Replaces != nil {
+		_, _, old := fs.sessionFindingSpec(f, who, found.Replaces)
+		_, id := identifyFinding(checkRules[found.Replaces.Check], nil, fs.findingSubject(f, who, found.Replaces), old)
+		back := *spec
+		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
+		fs.emitFinding(checkRules[found.Replaces.Check], nil, about, &back)
+		if found.RetractsOnly {
+			return id
+		}
+	}
+	return fs.emitFinding(rule, nil, about, spec)
+}
+
+func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, found *catalogue.Finding) (*Rule, *fact.Fact, *findingSpec) {
+	spec := findingFrom(found.Events...).withCase(found.Case).withText(found.Text).withSeverity(found.Severity)
+	spec.seqs = append(spec.seqs, found.Seqs...)
+	if f.Kind == fact.KindQuestionReply || len(spec.events) == 0 { // replies have no ids
+		spec.withContent(f.ContentSum)
+	}
+	return checkRules[found.Check], fs.findingSubject(f, who, found), spec
+}
+
+// findingSubject is a fact that names the session and the call of a finding.
+func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, found *catalogue.Finding) *fact.Fact {
+	about := &fact.Fact{Origin: who, Protocol: f.Protocol}
+	if found.Call != "" {
+		about.CallID = fact.BoundID(found.Call)
+		about.SetCallKey(fact.CallKeyOf(found.Call, ""))
+	}
+	return about
+}
+
+// reportEventFindings reports the checks that an event breaks by itself. A hint is reported
+// once for each session.
+func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
+	for _, found := range f.EventFindings {
+		if found.Severity == events.SeverityInfo && w != nil {
+			if w.givenHints[found.Check+found.Case] {
+				continue
+			}
+			if w.givenHints == nil {
+				w.givenHints = map[string]bool{}
+			}
+			w.givenHints[found.Check+found.Case] = true
+		}
+		fs.ReportSessionFinding(f, f.Origin, found)
+	}
+}
+
+func (fs *findings) ReportSessionFindings(f *fact.Fact, who fact.Origin, found []*catalogue.Finding) {
+	for _, one := range found {
+		fs.ReportSessionFinding(f, who, one)
+	}
+}
+
+// ReportEventFindings implements fact.Reporter.
+func (fs *findings) ReportEventFindings(f *fact.Fact) { fs.reportEventFindings(nil, f) }
+
+// ReportCheck implements fact.Reporter.
+func (fs *findings) ReportCheck(check string, f *fact.Fact, content fact.Sum, text string) {
+	fs.emitFinding(checkRules[check], nil, f, findingFrom().withContent(content).withText(text))
+}
+
+// RetractCheck implements fact.Reporter.
+func (fs *findings) RetractCheck(check, id string, f *fact.Fact, because, why string) {
+	fs.reportCheck(check, nil, f, findingFrom(because).withContent(f.ContentSum).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(id).withText(why))
+}
+
+func (fs *findings) reportInvalid(f *fact.Fact, what string) {
+	fs.reportRule(ruleSchema, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withText(what))
+}
+
+func (fs *findings) reportContradiction(f *fact.Fact, what string) {
+	fs.reportRule(ruleSchema, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withCase(caseSubject).withText(what))
 }

@@ -81,15 +81,15 @@ func withID(m tree, id string) tree {
 }
 
 // ledger is a log in the making.
-type ledger struct {
+type testLog struct {
 	t    testing.TB
 	opts Options
 	msgs []events.LogMessage
 	now  time.Time
 }
 
-func newLedger(t testing.TB) *ledger {
-	l := &ledger{t: t, now: epoch, opts: Options{
+func newTestLog(t testing.TB) *testLog {
+	l := &testLog{t: t, now: epoch, opts: Options{
 		Shard: "GOV", RequireVerdict: true,
 		TenantKey:  func(string) []byte { return tenantKey },
 		KeyVoucher: func(k events.KeyRecord) bool { return k.Vouch == "ok" },
@@ -98,14 +98,14 @@ func newLedger(t testing.TB) *ledger {
 	return l
 }
 
-func (l *ledger) put(subj string, header map[string][]string, body []byte) uint64 {
+func (l *testLog) put(subj string, header map[string][]string, body []byte) uint64 {
 	l.now = l.now.Add(10 * time.Millisecond)
 	seq := uint64(len(l.msgs)) + 1
 	l.msgs = append(l.msgs, events.LogMessage{Seq: seq, Subject: subj, Time: l.now, Header: header, Body: body})
 	return seq
 }
 
-func (l *ledger) key(k signing.PrivateKey, vouch string) {
+func (l *testLog) key(k signing.PrivateKey, vouch string) {
 	b, err := events.Encode(events.KeyRecord{KeyID: k.ID, Use: "receipt", Algorithm: "EdDSA",
 		PublicKey: signing.EncodePublic(k.Public()), CreatedAt: events.At(epoch), Vouch: vouch})
 	if err != nil {
@@ -114,18 +114,18 @@ func (l *ledger) key(k signing.PrivateKey, vouch string) {
 	l.put(space.Control("GOV", events.ControlKey), nil, b)
 }
 
-func (l *ledger) at(seconds float64) *ledger {
+func (l *testLog) at(seconds float64) *testLog {
 	if t := epoch.Add(time.Duration(seconds * float64(time.Second))); t.After(l.now) {
 		l.now = t
 	}
 	return l
 }
 
-func (l *ledger) tick() { l.put(space.Control("GOV", events.ControlTick), nil, []byte(`{}`)) }
+func (l *testLog) tick() { l.put(space.Control("GOV", events.ControlTick), nil, []byte(`{}`)) }
 
 // idle lets time pass up to so many seconds, as an active correlator does on a shard
 // on which nothing else happens.
-func (l *ledger) idle(seconds float64) *ledger {
+func (l *testLog) idle(seconds float64) *testLog {
 	end := epoch.Add(time.Duration(seconds * float64(time.Second)))
 	for l.now.Add(eventtime.IdleQuarter).Before(end) {
 		l.now = l.now.Add(eventtime.IdleQuarter)
@@ -136,9 +136,9 @@ func (l *ledger) idle(seconds float64) *ledger {
 }
 
 // event logs a producer's event.
-func (l *ledger) event(e tree) uint64 { return l.eventFrom("acme", "rt1", e) }
+func (l *testLog) event(e tree) uint64 { return l.eventFrom("acme", "rt1", e) }
 
-func (l *ledger) eventFrom(tenant, source string, e tree) uint64 {
+func (l *testLog) eventFrom(tenant, source string, e tree) uint64 {
 	session, _ := e["session_id"].(string)
 	if typ, ok := e["event_type"].(string); ok {
 		return l.put(space.Event(tenant, source, subject.ProtoAgentHook, session, typ), nil, encode(e))
@@ -148,7 +148,7 @@ func (l *ledger) eventFrom(tenant, source string, e tree) uint64 {
 }
 
 // request logs the admitter's copy of a request.
-func (l *ledger) request(e tree, decisionID string) uint64 {
+func (l *testLog) request(e tree, decisionID string) uint64 {
 	session, _ := e["session_id"].(string)
 	protocol := subject.ProtoAAEP
 	if e["event_type"] != nil {
@@ -181,7 +181,7 @@ func decisionOn(e tree, id string, v events.Verdict, at time.Time) events.Decisi
 	return d
 }
 
-func (l *ledger) decide(e tree, id string, v events.Verdict, change ...func(*events.Decision)) uint64 {
+func (l *testLog) decide(e tree, id string, v events.Verdict, change ...func(*events.Decision)) uint64 {
 	d := decisionOn(e, id, v, l.now)
 	for _, c := range change {
 		c(&d)
@@ -189,7 +189,7 @@ func (l *ledger) decide(e tree, id string, v events.Verdict, change ...func(*eve
 	return l.signed(d, signer)
 }
 
-func (l *ledger) signed(d events.Decision, k signing.PrivateKey) uint64 {
+func (l *testLog) signed(d events.Decision, k signing.PrivateKey) uint64 {
 	body, err := events.Encode(d)
 	if err != nil {
 		l.t.Fatal(err)
@@ -202,7 +202,7 @@ func (l *ledger) signed(d events.Decision, k signing.PrivateKey) uint64 {
 }
 
 // admit logs request and decision, as the admitter does.
-func (l *ledger) admit(e tree, id string, v events.Verdict, change ...func(*events.Decision)) {
+func (l *testLog) admit(e tree, id string, v events.Verdict, change ...func(*events.Decision)) {
 	l.request(e, id)
 	l.decide(e, id, v, change...)
 }
@@ -218,7 +218,7 @@ type result struct {
 	core     *Correlator
 }
 
-func (l *ledger) run() result { l.t.Helper(); return replay(l.t, l.opts, l.msgs) }
+func (l *testLog) run() result { l.t.Helper(); return replay(l.t, l.opts, l.msgs) }
 
 func replay(t testing.TB, o Options, msgs []events.LogMessage) result {
 	t.Helper()
@@ -386,8 +386,8 @@ func (c corpusCase) live(t *testing.T) []events.Finding {
 }
 
 // ledger is the case as a log.
-func (c corpusCase) ledger(t testing.TB) *ledger {
-	l := newLedger(t)
+func (c corpusCase) ledger(t testing.TB) *testLog {
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	for n, short := range c.lines {
 		if at, ok := short["broker"].(float64); ok {
@@ -400,7 +400,7 @@ func (c corpusCase) ledger(t testing.TB) *ledger {
 	return l
 }
 
-func (c corpusCase) put(l *ledger, short tree, n int) {
+func (c corpusCase) put(l *testLog, short tree, n int) {
 	if now, ok := short["now"].(float64); ok {
 		l.idle(now)
 		return
@@ -453,7 +453,7 @@ func (c corpusCase) put(l *ledger, short tree, n int) {
 
 // evidence logs an AUMP evidence event, or a change of mandates. A line's number
 // is its sequence; with "chained" it has its hash and that of the line before.
-func (c corpusCase) evidence(l *ledger, short tree, n int) {
+func (c corpusCase) evidence(l *testLog, short tree, n int) {
 	if steps, ok := short["mandates"].([]any); ok {
 		body := encode(tree{"writer": "w", "revision": 1, "digest": "d", "mandates": 1, "changes": steps})
 		l.put(space.Control("GOV", events.ControlMandate), nil, body)
@@ -504,7 +504,7 @@ func (c corpusCase) completeEvidence(t testing.TB, n int) tree {
 	return e
 }
 
-func (c corpusCase) decide(l *ledger, short tree) {
+func (c corpusCase) decide(l *testLog, short tree) {
 	var d events.Decision
 	if err := json.Unmarshal(encode(short), &d); err != nil {
 		l.t.Fatal(err)

@@ -1,20 +1,16 @@
 package correlation
 
 import (
-	"cmp"
-
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
-	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// history is which events and contents of the publishers were seen, and which findings
-// about them were emitted.
+// history remembers the event ids and contents of each publisher, and the findings that were
+// emitted about it.
 type history struct {
-	opts         *engineOptions `snapshot:"-"` // given anew
+	opts         *engineOptions `snapshot:"-"` // not part of a snapshot
 	sources      *tables.LRU[fact.SourceKey, *sourceState]
-	eventIDCount int // event ids that are remembered of all publishers
+	eventIDCount int // of all publishers
 }
 
 func newHistory() *history { return &history{sources: tables.NewLRU[fact.SourceKey, *sourceState]()} }
@@ -23,22 +19,22 @@ func newHistory() *history { return &history{sources: tables.NewLRU[fact.SourceK
 type sourceState struct {
 	key             fact.SourceKey
 	firstContents   *tables.FIFO[fact.Sum, firstContent] // by event id
-	variants        map[fact.Sum][]eventContent          // what else came under an id, which is rare
+	variants        map[fact.Sum][]eventContent          // further contents under an id; rare
 	emittedFindings *tables.FIFO[fact.Sum, struct{}]     // findings that were emitted
 }
 
 func (s *sourceState) ID() fact.SourceKey { return s.key }
 
-// eventContent is one content that came under an event id.
+// eventContent identifies a content that came under an event id.
 type eventContent struct{ contentSum, coreSum fact.Sum }
 
-// firstContent is the content that came first under an id.
+// firstContent is the first content under an event id.
 type firstContent struct {
 	eventContent
 	seq uint64
 }
 
-// hasContent reports whether a content came under an id, and whether its core did.
+// hasContent reports whether a content came under an id before, and whether its core did.
 func (s *sourceState) hasContent(id fact.Sum, first, v eventContent) (same, sameCore bool) {
 	same, sameCore = first.contentSum == v.contentSum, first.coreSum == v.coreSum
 	for _, o := range s.variants[id] {
@@ -47,7 +43,7 @@ func (s *sourceState) hasContent(id fact.Sum, first, v eventContent) (same, same
 	return same, sameCore
 }
 
-// addVariant notes one more content under an id.
+// addVariant records one more content under an id.
 func (s *sourceState) addVariant(id fact.Sum, v eventContent) {
 	if len(s.variants[id]) == maxVariants-1 {
 		return
@@ -58,7 +54,7 @@ func (s *sourceState) addVariant(id fact.Sum, v eventContent) {
 	s.variants[id] = append(s.variants[id], v)
 }
 
-// dropOldestIDs forgets the n event ids that came first.
+// dropOldestIDs forgets the n oldest event ids.
 func (s *sourceState) dropOldestIDs(n int) {
 	for i := range n {
 		if len(s.variants) == 0 {
@@ -69,13 +65,13 @@ func (s *sourceState) dropOldestIDs(n int) {
 	s.firstContents.DropOldest(n)
 }
 
-// novelty is how new an event is.
+// novelty says whether an event is new.
 type novelty int
 
 const (
-	novel     novelty = iota // not seen before, or a conflict with what was seen
-	duplicate                // seen before, to the letter
-	amended                  // seen before but for what it says about verdict and approval
+	novel     novelty = iota // not seen before, or in conflict with an event that was
+	duplicate                // seen before with equal bytes
+	amended                  // seen before with another verdict or approval
 )
 
 func (h *history) ensureSource(k fact.SourceKey) *sourceState {
@@ -102,10 +98,10 @@ func (h *history) ensureSourceHashed(k fact.SourceKey, hash uint32) *sourceState
 	return s
 }
 
-// classifyNovelty remembers a fact's id and content. Requests have no place in the
-// history: AgentHook resumes after an approval by asking again with the same event, and
-// an event that was asked about was not published before. conflict says that other
-// content came under the same id, first in the message before.
+// classifyNovelty records the id and the content of a fact, and says whether they are new.
+// conflict means that another content came under the same id before; before is the sequence of
+// the first. Requests are not recorded: AgentHook resumes after an approval by sending the
+// same event again, and an event may be published after it was a request.
 func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, before uint64) {
 	switch {
 	case f.Kind == fact.KindRequest || f.Kind == fact.KindOtherRequest || f.Kind == fact.KindAdmissionReply:
@@ -136,10 +132,9 @@ func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, befor
 	return novel, true, known.seq
 }
 
-// trimEventIDs makes room for one more event id before it is added, so that a full table
-// does not grow once more. It forgets ids of the publisher that was silent for the
-// longest time first, then ids of the one that just spoke. No publisher loses the ids
-// that Options.MaxEventsPerSource grants it.
+// trimEventIDs makes room for one more event id before it is added, so that a full table does
+// not grow again. It forgets ids of the publisher that was silent for longest, then ids of the
+// speaking one. Each publisher keeps Options.MaxEventsPerSource ids.
 func (h *history) trimEventIDs(speaking *sourceState) {
 	for h.eventIDCount >= h.opts.MaxEvents {
 		from := speaking
@@ -148,7 +143,7 @@ func (h *history) trimEventIDs(speaking *sourceState) {
 		}
 		over := from.firstContents.Len() - h.opts.MaxEventsPerSource
 		if from == speaking {
-			over++ // with the one that comes
+			over++ // counting the id to be added
 		}
 		n := min(over, tables.EvictionBatch(h.opts.MaxEvents))
 		if n <= 0 {
@@ -163,296 +158,21 @@ func (h *history) sourceCount() int { return h.sources.Len() }
 
 func (h *history) idCount() int { return h.eventIDCount }
 
-// emittedFindings are the findings about a publisher that were emitted.
+// emittedFindings are the keys of the emitted findings about a publisher.
 func (h *history) emittedFindings(k fact.SourceKey) *tables.FIFO[fact.Sum, struct{}] {
 	return h.ensureSource(k).emittedFindings
 }
 
-// hasDecision reports whether a decision on a call of a publisher was seen.
+// hasDecision reports whether a decision on a call of the publisher was seen.
 func (h *history) hasDecision(k fact.SourceKey, decisionID string) bool {
 	s, there := h.sources.Peek(k)
 	return there && s.firstContents.Lookup(fact.SumOf("decision", decisionID)) != nil
 }
 
-// sharedNames is a publisher's key in memory that is kept for it anyway.
+// sharedNames returns an equal key whose texts are in memory already, if there is one.
 func (h *history) sharedNames(k fact.SourceKey) fact.SourceKey {
 	if s, there := h.sources.Peek(k); there {
 		return s.key
 	}
 	return k
-}
-
-// prefetch reads the entries of the ids of facts; see Correlator.Ahead. It gives the
-// publisher of the fact, which is often that of the next: from, if that is the one.
-func (h *history) prefetch(f *fact.Fact, from *sourceState) (_ *sourceState, read uint64) {
-	if k := (fact.SourceKey{Tenant: f.Key.Tenant, Source: f.Key.Source}); from == nil || from.key != k {
-		if from, _ = h.sources.PeekHashed(k, f.CachedHashes.Source); from == nil {
-			return nil, 0
-		}
-	}
-	return from, from.firstContents.Prefetch(f.CachedIDSum.Hash())
-}
-
-// checkRequestConflict compares a request with the event that shares its id: they must be
-// the same but for what admission adds (AH-C-050).
-func (j *judge) checkRequestConflict(c *call, f *fact.Fact) {
-	crossed := (f.Kind == fact.KindPre && c.frameKind == fact.KindRequest) || (f.Kind == fact.KindRequest && c.frameKind == fact.KindPre)
-	if !crossed || f.EventID == "" || f.EventID != c.frameEvent {
-		return
-	}
-	if f.FrameSum != c.frameSum || fact.CompareArguments(&c.args, &f.Args) == fact.ArgsDifferent {
-		j.findings.reportRule(ruleConflict, nil, f, findingFrom(f.EventID).withContent(f.CoreSum).withEventsOf(c))
-	}
-}
-
-// checkSecondInvocation: in AAEP an id belongs to one invocation of a session
-// (AAEP-C-052).
-func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
-	if f.Kind != fact.KindPre || f.CallKey.Id == "" {
-		return
-	}
-	sl := s.ensureGroup(f)
-	if sl.invokedEvent == "" {
-		sl.invokedEvent = cmp.Or(f.EventID, "?")
-		return
-	}
-	if sl.invokedEvent != f.EventID {
-		v := findingFrom(sl.invokedEvent, f.EventID)
-		if o := s.findInGroup(f.CallKey, sl.invokedEvent, func(o *call) bool { return o.preEvent == sl.invokedEvent }); o != nil {
-			v.withEventsOf(o)
-		}
-		j.findings.reportRule(ruleReused, c, f, v.withCase(caseReusedOnce))
-	}
-}
-
-// lineage links sessions with the calls and sessions of the same tenant that they
-// belong to: sub-agents with what started them.
-//
-// A link is what the child itself says: the id of an event, the traceparent of a
-// call, the name of its parent session (AHP-010), the id of a session of its
-// publisher, or a W3C trace that another session carried first. The surest link counts;
-// see the Link constants of package events. An id that two publishers used, or one
-// publisher in two sessions, is ambiguous and links nothing. No link makes a session its
-// own ancestor. A correlation_id that several sessions merely share says that they are
-// related, not how, and links nothing.
-//
-// Both tables are bounded by maxParentLinks; the oldest entries are forgotten, and
-// records that were emitted stay.
-type lineage struct {
-	parentLinks *tables.FIFO[fact.SessionKey, parentLink] // of sessions that belong to another
-	linkTargets *tables.FIFO[linkKey, sessionLink]
-}
-
-func newLineage() *lineage {
-	return &lineage{parentLinks: tables.NewFIFO[fact.SessionKey, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
-}
-
-// maxParentLinks bounds the sessions with a known parent. Four times as many events,
-// calls and traces are known by their session (about 250 B each).
-const maxParentLinks = 16_384
-
-// maxAncestors is how far up a session's ancestors are looked through.
-const maxAncestors = 32
-
-// sessionRegister is what lineage asks and tells the sessions with known calls.
-type sessionRegister interface {
-	// hasSession reports whether calls of a session are known. hash is that of the key.
-	hasSession(key fact.SessionKey, hash uint32) bool
-	// upgradeParentLink says that the parent of a session became known, or better known.
-	upgradeParentLink(key fact.SessionKey, rank int8)
-}
-
-// parentOf is what a session belongs to; the zero value if that is not known.
-func (x *lineage) parentOf(key fact.SessionKey) parentLink {
-	link, _ := x.parentLinks.Get(key)
-	return link
-}
-
-// prefetch reads the entry of an event that a child may name.
-func (x *lineage) prefetch(h *fact.OriginHashes, id fact.Sum) uint64 {
-	return x.linkTargets.Prefetch(linkKeyHash(h.Tenant, id))
-}
-
-// linkKey is something that a child may name: the hash says of what kind.
-type linkKey struct {
-	tenant string
-	target fact.Sum
-}
-
-// sessionLink is a session, and a call in it if one is meant.
-type sessionLink struct {
-	origin    *fact.Origin // as one of its messages named it; shared, and never changed
-	callSum   fact.Sum
-	ambiguous bool // several sessions used the same target
-}
-
-// isZero reports whether r links to no session.
-func (r sessionLink) isZero() bool { return r.origin == nil }
-
-// parentLink is what a session belongs to.
-type parentLink struct {
-	sessionLink
-	rank int8
-}
-
-// linkNames are the ways in which a session can say what it belongs to, by rank: a
-// higher one replaces a lower one.
-var linkNames = [...]string{1: events.LinkTrace, 2: events.LinkSession, 3: events.LinkGoal, 4: events.LinkSpan, 5: events.LinkEvent}
-
-const (
-	linkByTrace = 1 + iota
-	linkBySession
-	linkByGoal
-	linkBySpan
-	linkByEvent
-)
-
-// resolveParentSession takes what a fact says of where its session belongs.
-func (x *lineage) resolveParentSession(f *fact.Fact, known sessionRegister) {
-	l := &f.LineageRefs
-	if l.IsZero() && !l.AnnouncesHandoff || f.Key.Session == noSession {
-		return
-	}
-	if l.AnnouncesHandoff {
-		x.recordLinkTarget(f, x.eventLinkKey(f), nil)
-	}
-	var old parentLink
-	if k := x.parentLinks.LookupHashed(f.Key, f.OriginHashes().Session); k != nil {
-		old = *k
-	}
-	if old.rank < linkByEvent && l.Correlation != "" {
-		x.linkParentSession(f, known, linkByEvent, x.findLinkTarget(f, l.CorrelationSum))
-	}
-	if l.Trace != "" {
-		x.resolveTraceParent(f, old.rank, known)
-	}
-	if old.rank < linkByGoal && l.ParentSession != "" {
-		x.linkParentSession(f, known, linkByGoal, x.siblingLink(f, l.ParentSession, subject.Escape(l.ParentSession)))
-	}
-	if old.rank < linkBySession && l.Correlation != "" {
-		sibling := f.Key
-		sibling.Session = l.CorrelationToken()
-		if known.hasSession(sibling, f.OriginHashes().SessionHash(sibling.Session)) {
-			x.linkParentSession(f, known, linkBySession, x.siblingLink(f, l.Correlation, sibling.Session))
-		}
-	}
-}
-
-func (x *lineage) resolveTraceParent(f *fact.Fact, rank int8, known sessionRegister) {
-	if rank < linkBySpan {
-		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])))
-	}
-	trace := linkKey{f.Key.Tenant, fact.SumOf("trace", f.LineageRefs.Trace[:fact.TraceEnd])}
-	first, carried := x.linkTargets.Get(trace)
-	switch {
-	case !carried:
-		x.linkTargets.Put(trace, sessionLink{origin: originFor(f, nil)})
-	case rank < linkByTrace:
-		x.linkParentSession(f, known, linkByTrace, first)
-	}
-}
-
-// siblingLink is a session of the same publisher, by its id.
-func (x *lineage) siblingLink(f *fact.Fact, session, token string) sessionLink {
-	key := f.Key
-	key.Session = token
-	return sessionLink{origin: &fact.Origin{Key: key, Tenant: f.Tenant, Source: f.Source, Session: fact.BoundID(session)}}
-}
-
-// originFor is the fact's origin, the call's own if that is the same.
-func originFor(f *fact.Fact, c *call) *fact.Origin {
-	if c != nil && *c.session.Origin == f.Origin {
-		return c.session.Origin
-	}
-	o := f.Origin
-	return &o
-}
-
-// findLinkTarget finds the session of a target; the zero value if there is none, or several.
-func (x *lineage) findLinkTarget(f *fact.Fact, mark fact.Sum) sessionLink {
-	r := x.linkTargets.LookupHashed(linkKey{f.Key.Tenant, mark}, linkKeyHash(f.OriginHashes().Tenant, mark))
-	if r == nil || r.ambiguous {
-		return sessionLink{}
-	}
-	return *r
-}
-
-// linkParentSession notes what a fact's session belongs to.
-func (x *lineage) linkParentSession(f *fact.Fact, known sessionRegister, rank int8, r sessionLink) {
-	if r.isZero() || r.origin.Key == f.Key || r.origin.Key.Session == noSession {
-		return
-	}
-	if old, _ := x.parentLinks.Get(f.Key); old.rank >= rank {
-		return
-	}
-	for up, n := r.origin.Key, 0; ; n++ {
-		above, has := x.parentLinks.Get(up)
-		if !has {
-			break
-		}
-		if above.origin.Key == f.Key || n == maxAncestors {
-			return
-		}
-		up = above.origin.Key
-	}
-	x.parentLinks.Put(f.Key, parentLink{r, rank})
-	known.upgradeParentLink(f.Key, rank)
-}
-
-func (x *lineage) eventLinkKey(f *fact.Fact) linkKey {
-	if f.EventID == "" {
-		return linkKey{}
-	}
-	return linkKey{f.Key.Tenant, f.IdSum()}
-}
-
-// recordLinkTarget records the session of a target, or that the target is ambiguous.
-func (x *lineage) recordLinkTarget(f *fact.Fact, t linkKey, c *call) {
-	if t.target == (fact.Sum{}) {
-		return
-	}
-	hash := linkKeyHash(f.OriginHashes().Tenant, t.target)
-	switch old := x.linkTargets.LookupHashed(t, hash); {
-	case old == nil:
-		r := sessionLink{origin: originFor(f, c)}
-		if c != nil {
-			r.callSum = c.idSum()
-		}
-		*x.linkTargets.Add(t, hash) = r
-	case old.origin.Key != f.Key:
-		old.ambiguous = true
-	}
-}
-
-// recordCallTargets makes a call known to sub-agents that will name it.
-func (x *lineage) recordCallTargets(c *call, f *fact.Fact) {
-	if c.hasWeakScope() {
-		return
-	}
-	if f.Kind == fact.KindPre {
-		x.recordLinkTarget(f, x.eventLinkKey(f), c)
-	}
-	if f.LineageRefs.Trace != "" {
-		x.recordSpanTarget(c, f)
-	}
-}
-
-// recordSpanTarget records the call of a span: the call that carried it first. A call
-// that carries it in another session is a child. A span of several calls of one session
-// is the session's.
-func (x *lineage) recordSpanTarget(c *call, f *fact.Fact) {
-	t := linkKey{f.Key.Tenant, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])}
-	switch old := x.linkTargets.Lookup(t); {
-	case old == nil:
-		x.linkTargets.Put(t, sessionLink{origin: originFor(f, c), callSum: c.idSum()})
-	case old.origin.Key == f.Key && old.callSum != c.idSum():
-		old.callSum = fact.Sum{}
-	}
-}
-
-func (k linkKey) Hash() uint32 { return linkKeyHash(fact.TextHash(k.tenant), k.target) }
-
-// linkKeyHash is the hash of a linkKey with a known hash of the tenant.
-func linkKeyHash(tenant uint64, mark fact.Sum) uint32 {
-	return fact.MixHash(tenant, uint64(mark.Hash()))
 }

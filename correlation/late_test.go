@@ -68,7 +68,7 @@ func TestBelated(t *testing.T) {
 			[]string{orphan, orphanAAEP}, []string{"orphaned ", "completed "}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.opts.RequireVerdict = false
 			for _, e := range tc.events {
 				l.event(e)
@@ -113,7 +113,7 @@ func callRules(r result) []string {
 
 // resumedAt: from a snapshot that was made anywhere, the rest of the outputs are
 // the same.
-func resumedAt(t *testing.T, l *ledger, cut int, want result) {
+func resumedAt(t *testing.T, l *testLog, cut int, want result) {
 	t.Helper()
 	before := replay(t, l.opts, l.msgs[:cut])
 	again, err := Restore(l.opts, before.core.Snapshot())
@@ -142,7 +142,7 @@ func TestBelatedEvidence(t *testing.T) {
 		{"under the request's event id, again", []tree{pre(2), done, pre(1)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.admit(pre(1), "d1", events.Allow)
 			for _, e := range tc.last {
 				l.event(e)
@@ -159,7 +159,7 @@ func TestBelatedEvidence(t *testing.T) {
 // TestHeardLate: an execution is judged again when the evidence form of its
 // announcement, which comes late, says that it had been denied.
 func TestHeardLate(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	l.event(set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil))
@@ -175,14 +175,14 @@ func TestHeardLate(t *testing.T) {
 // itself: that the call was an orphan is withdrawn, and that nobody admitted it is not.
 func TestABackdatedAnnouncementExcusesNothing(t *testing.T) {
 	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.event(bare)
 	l.event(pre(1))
 	got := slices.DeleteFunc(callRules(l.run()), func(rule string) bool { return rule == "AH-C-054/low" })
 	if diff := cmp.Diff([]string{"AH-C-078/low", noVerdict}, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	denied := newLedger(t)
+	denied := newTestLog(t)
 	denied.admit(pre(1), "d1", events.Deny)
 	denied.event(set(bare, "metadata.tool_call_id", "c2"))
 	denied.event(set(retry(pre(3)), "timestamp", stamp(1)))
@@ -212,7 +212,7 @@ func TestBelatedRequest(t *testing.T) {
 		{"the next call", set(pre(1), "timestamp", stamp(3)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			for _, e := range append(tc.before, bare) {
 				l.event(e)
 			}
@@ -265,7 +265,7 @@ func TestRequestAfterStop(t *testing.T) {
 	} {
 		for _, how := range []string{"ErrorOccurred", "ToolUseBlocked"} {
 			t.Run(how+"/"+tc.name, func(t *testing.T) {
-				l := newLedger(t)
+				l := newTestLog(t)
 				l.event(pre(1))
 				l.event(hook(2, how, tc.stopped))
 				l.admit(tc.asked, "d1", tc.verdict)
@@ -293,7 +293,7 @@ func TestBelatedInTwoProtocols(t *testing.T) {
 	bare := set(set(post(3), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
 	steps := []tree{set(invoked(1, "call_1"), "tool", "pay_invoice"), set(completed(2, "call_1", "success"), "tool", "pay_invoice"), in(pre(1)), in(bare)}
 	for _, order := range orders(steps) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		var kinds []string
 		for _, e := range order {
 			typ, _ := e["event_type"].(string)
@@ -314,7 +314,7 @@ func TestBelatedInTwoProtocols(t *testing.T) {
 // TestBelatedInTheSameInstant: a clock that shows less than seconds tells enough.
 func TestBelatedInTheSameInstant(t *testing.T) {
 	at := func(e tree) tree { return set(e, "timestamp", stamp(2.125)) }
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.event(at(set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)))
 	l.admit(at(pre(1)), "d1", events.Allow)
 	l.event(at(pre(1)))
@@ -354,7 +354,7 @@ func TestAnyOrder(t *testing.T) {
 					continue
 				}
 				played++
-				l := newLedger(t)
+				l := newTestLog(t)
 				for i, s := range steps {
 					l.at(float64(2 + i))
 					switch {
@@ -404,7 +404,7 @@ func TestNoFailModeExcusesAClaim(t *testing.T) {
 		if !announcedFirst(steps) {
 			continue
 		}
-		l := newLedger(t)
+		l := newTestLog(t)
 		for i, s := range steps {
 			l.at(float64(2 + i)).event(s)
 		}
@@ -472,7 +472,7 @@ func kindsOf(steps []tree) (list []string) {
 // TestEarlyIsBounded: what a session remembers of calls that never come is
 // bounded, and is forgotten from its oldest.
 func TestEarlyIsBounded(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	for i := range 3 * maxEarlyUpdates {
 		l.event(set(hook(100+i, "ErrorOccurred", 1), "metadata.tool_call_id", fmt.Sprint("x", i)))
 	}
@@ -511,25 +511,25 @@ func TestEarlyRecording(t *testing.T) {
 // TestDenialOutlivesItsSession: that a call was denied is known when it runs, also
 // where everything else of it had to be forgotten.
 func TestDenialOutlivesItsSession(t *testing.T) {
-	denied := func(l *ledger) {
+	denied := func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(pre(1))
 	}
-	crowd := func(l *ledger) {
+	crowd := func(l *testLog) {
 		for i := range 40 {
 			l.event(set(pre(5000+i), "session_id", fmt.Sprint("crowd-", i)))
 		}
 	}
 	unstarted := set(set(set(post(2), "metadata.execution.outcome", "cancelled"), "metadata.execution.started_at", nil), "metadata.tool_input_executed", tree{})
 	for name, tc := range map[string]struct {
-		before, between func(*ledger)
+		before, between func(*testLog)
 		end             tree
 		want            []string
 	}{
 		"pushed out":                    {denied, crowd, post(2), []string{despiteDeny}},
 		"pushed out, and ended unbegun": {denied, crowd, unstarted, []string{orphan}},
-		"idle for days":                 {denied, func(l *ledger) { l.idle(3 * 24 * 3600) }, post(2), []string{despiteDeny}},
-		"many calls since": {denied, func(l *ledger) {
+		"idle for days":                 {denied, func(l *testLog) { l.idle(3 * 24 * 3600) }, post(2), []string{despiteDeny}},
+		"many calls since": {denied, func(l *testLog) {
 			for i := range DefaultMaxClosedPerSession + 1 {
 				other := func(e tree) tree { return set(e, "metadata.tool_call_id", fmt.Sprint("x", i)) }
 				l.admit(other(pre(100+2*i)), fmt.Sprint("x", i), events.Allow)
@@ -537,22 +537,22 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 				l.event(other(set(post(101+2*i), "metadata.execution.started_at", nil)))
 			}
 		}, post(2), []string{despiteDeny}},
-		"stopped by its own runtime": {func(l *ledger) {
+		"stopped by its own runtime": {func(l *testLog) {
 			l.event(pre(1))
 			l.event(hook(3, "ToolUseBlocked", 1))
 		}, crowd, post(2), []string{despiteDeny}},
-		"allowed": {func(l *ledger) {
+		"allowed": {func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(pre(1))
 		}, crowd, post(2), []string{missingHook, orphan}},
-		"asked for again since, and allowed": {denied, func(l *ledger) {
+		"asked for again since, and allowed": {denied, func(l *testLog) {
 			crowd(l)
 			l.admit(pre(3), "d2", events.Allow)
 			l.event(pre(3))
 		}, post(2), []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.opts.MaxSessions = 8
 			tc.before(l)
 			tc.between(l)
@@ -584,7 +584,7 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 func TestDenialsAreBounded(t *testing.T) {
 	cs := newEngine(Options{}).calls
 	keep := func(tenant string, i int) {
-		s := &session{calls: cs, Origin: &fact.Origin{Key: fact.SessionKey{Tenant: tenant, Source: "rt1", Session: fmt.Sprint("s", i)}}}
+		s := &session{calls: cs, Origin: &fact.Origin{Key: fact.SourceSession{Tenant: tenant, Source: "rt1", Session: fmt.Sprint("s", i)}}}
 		c := &call{session: s, group: newCallGroup(fact.CallKeyOf("c1", ""), 0), occurrence: 1, closeReason: closedByDeny, details: new(details)}
 		c.verdictClaim.Verdict = events.Deny
 		cs.keepDenial(c)
@@ -596,7 +596,7 @@ func TestDenialsAreBounded(t *testing.T) {
 	if n := cs.denials.Len(); n != maxDenials {
 		t.Errorf("%d are kept, of at most %d", n, maxDenials)
 	}
-	if _, kept := cs.denials.Peek(denialKey(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "s0"}, fact.CallKeyOf("c1", ""))); !kept {
+	if _, kept := cs.denials.Peek(denialKey(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "s0"}, fact.CallKeyOf("c1", ""))); !kept {
 		t.Error("a tenant with one denial lost it to another")
 	}
 }
@@ -618,7 +618,7 @@ func TestMemoryOfWhatIsOver(t *testing.T) {
 // usedFor is the heap that a correlator takes after so many calls that were
 // admitted, announced and completed.
 func usedFor(t *testing.T, calls, perSession int) int {
-	l := newLedger(t)
+	l := newTestLog(t)
 	// What is bounded however many calls there are is full before it is measured.
 	l.opts.MaxEvents, l.opts.MaxEventsPerSource = 256, 256
 	core := New(l.opts)
@@ -686,7 +686,7 @@ func TestCallsCountWhatTheyHold(t *testing.T) {
 		}
 	}
 	held("opened", 2, 8, 8, 8, 8*len(`{"a":1}`))
-	s := cs.find(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "s0"})
+	s := cs.find(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "s0"})
 	for len(s.open) > 0 {
 		cs.closeCall(s.open[0], events.CallCompleted, closedByPost)
 	}
@@ -694,7 +694,7 @@ func TestCallsCountWhatTheyHold(t *testing.T) {
 	cs.compactCalls()
 	cs.forgetSession(s)
 	held("forgotten", 1, 4, 4, 4, 4*len(`{"a":1}`))
-	other := cs.touch(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "s1"})
+	other := cs.touch(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "s1"})
 	for len(other.open) > 0 {
 		cs.closeCall(other.open[0], events.CallAbandoned, closedByDeadline)
 	}

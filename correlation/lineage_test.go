@@ -38,77 +38,77 @@ func TestParents(t *testing.T) {
 	parentCall := "the parent's call"
 	for _, tc := range []struct {
 		name string
-		play func(l *ledger)
+		play func(l *testLog)
 		want *events.CallParent
 	}{
-		{"nothing", func(l *ledger) { l.all(child(with("action", "x"))) }, nil},
-		{"the id of the parent's event", func(l *ledger) { l.all(child(with("correlation_id", uuid(1)))) },
+		{"nothing", func(l *testLog) { l.all(child(with("action", "x"))) }, nil},
+		{"the id of the parent's event", func(l *testLog) { l.all(child(with("correlation_id", uuid(1)))) },
 			&events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "event"}},
-		{"in capitals", func(l *ledger) {
+		{"in capitals", func(l *testLog) {
 			l.event(in("s1", set(pre(0), "event_id", "abcdef00-0000-4000-8000-00000000000a")))
 			l.all(child(with("correlation_id", "ABCDEF00-0000-4000-8000-00000000000A")))
 		}, &events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "event"}},
-		{"the parent's session", func(l *ledger) { l.all(child(with("correlation_id", "s1"))) },
+		{"the parent's session", func(l *testLog) { l.all(child(with("correlation_id", "s1"))) },
 			&events.CallParent{Source: "rt1", Session: "s1", By: "session"}},
-		{"a session that nobody knows", func(l *ledger) { l.all(child(with("correlation_id", "s7"))) }, nil},
-		{"the parent call's span", func(l *ledger) { l.all(child(with("metadata.traceparent", oneTrace))) },
+		{"a session that nobody knows", func(l *testLog) { l.all(child(with("correlation_id", "s7"))) }, nil},
+		{"the parent call's span", func(l *testLog) { l.all(child(with("metadata.traceparent", oneTrace))) },
 			&events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "span"}},
-		{"its trace", func(l *ledger) { l.all(child(with("metadata.traceparent", sameTrace))) },
+		{"its trace", func(l *testLog) { l.all(child(with("metadata.traceparent", sameTrace))) },
 			&events.CallParent{Source: "rt1", Session: "s1", By: "trace"}},
-		{"another trace", func(l *ledger) { l.all(child(with("metadata.traceparent", otherTrace))) }, nil},
-		{"no trace", func(l *ledger) {
+		{"another trace", func(l *testLog) { l.all(child(with("metadata.traceparent", otherTrace))) }, nil},
+		{"no trace", func(l *testLog) {
 			for _, bad := range []string{"", "00", oneTrace + "0", "01" + oneTrace[2:], "00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"} {
 				l.all(child(with("metadata.traceparent", bad)))
 			}
 		}, nil},
-		{"the goal's parent session", func(l *ledger) {
+		{"the goal's parent session", func(l *testLog) {
 			l.event(in("child", set(set(hook(49, "GoalSet", 0), "tool_name", nil), "metadata.goal", tree{"goal_id": "g", "parent_session_id": "s1"})))
 			l.all(child(with("action", "x")))
 		}, &events.CallParent{Source: "rt1", Session: "s1", By: "goal"}},
-		{"the surest counts, whatever comes first", func(l *ledger) {
+		{"the surest counts, whatever comes first", func(l *testLog) {
 			l.all(child(with("metadata.traceparent", sameTrace)))
 			l.event(in("child", set(set(hook(52, "UserPromptSubmit", 0), "tool_name", nil), "correlation_id", uuid(1))))
 			l.event(in("child", set(set(hook(53, "UserPromptSubmit", 0), "tool_name", nil), "correlation_id", "s1")))
 			l.event(in("child", set(post(54), "metadata.tool_call_id", "k1")))
 		}, &events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "event"}},
-		{"as AAEP", func(l *ledger) {
+		{"as AAEP", func(l *testLog) {
 			l.event(in("sess_child", wire(60, "session.started", 0, tree{"correlation_id": oneTrace})))
 			l.event(in("sess_child", invoked(61, "call_1")))
 		}, &events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "span"}},
-		{"another publisher's child", func(l *ledger) {
+		{"another publisher's child", func(l *testLog) {
 			for _, e := range child(with("correlation_id", uuid(1))) {
 				l.eventFrom("acme", "rt2", e)
 			}
 		}, &events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "event"}},
-		{"another publisher and the name of a session", func(l *ledger) {
+		{"another publisher and the name of a session", func(l *testLog) {
 			for _, e := range child(with("correlation_id", "s1")) {
 				l.eventFrom("acme", "rt2", e)
 			}
 		}, nil},
-		{"another tenant's child", func(l *ledger) {
+		{"another tenant's child", func(l *testLog) {
 			for _, e := range child(func(e tree) tree { return set(set(e, "correlation_id", uuid(1)), "metadata.traceparent", oneTrace) }) {
 				l.eventFrom("globex", "rt1", e)
 			}
 		}, nil},
-		{"an id that two publishers used", func(l *ledger) {
+		{"an id that two publishers used", func(l *testLog) {
 			l.eventFrom("acme", "rt2", pre(1))
 			l.all(child(with("correlation_id", uuid(1))))
 		}, nil},
-		{"an id that one publisher used in two sessions", func(l *ledger) {
+		{"an id that one publisher used in two sessions", func(l *testLog) {
 			l.event(in("s9", pre(1)))
 			l.all(child(with("correlation_id", uuid(1))))
 		}, nil},
-		{"its own event", func(l *ledger) {
+		{"its own event", func(l *testLog) {
 			l.all(child(with("action", "x")))
 			l.event(in("child", set(set(post(52), "metadata.tool_call_id", "k1"), "correlation_id", uuid(51))))
 		}, nil},
-		{"a correlation id that others have, too", func(l *ledger) {
+		{"a correlation id that others have, too", func(l *testLog) {
 			l.event(set(pre(3), "correlation_id", "job-7"))
 			l.all(child(with("correlation_id", "job-7")))
 		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.opts.RequireVerdict = false
 			l.event(set(pre(1), "metadata.traceparent", oneTrace))
 			tc.play(l)
@@ -134,7 +134,7 @@ func TestParents(t *testing.T) {
 	}
 }
 
-func (l *ledger) all(list []tree) {
+func (l *testLog) all(list []tree) {
 	for _, e := range list {
 		l.event(e)
 	}
@@ -143,28 +143,28 @@ func (l *ledger) all(list []tree) {
 // TestTraceSources: a message may carry its traceparent beside its event.
 func TestTraceSources(t *testing.T) {
 	plain := space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PreToolUse")
-	for name, play := range map[string]func(l *ledger){
-		"header": func(l *ledger) { l.put(plain, map[string][]string{"traceparent": {oneTrace}}, encode(pre(1))) },
-		"header and nothing": func(l *ledger) {
+	for name, play := range map[string]func(l *testLog){
+		"header": func(l *testLog) { l.put(plain, map[string][]string{"traceparent": {oneTrace}}, encode(pre(1))) },
+		"header and nothing": func(l *testLog) {
 			l.put(plain, map[string][]string{"traceparent": {"x"}}, encode(set(pre(1), "metadata.traceparent", oneTrace)))
 		},
-		"structured": func(l *ledger) {
+		"structured": func(l *testLog) {
 			l.put(plain, map[string][]string{"content-type": {"application/cloudevents+json"}}, encode(tree{"specversion": "1.0", "id": "y", "source": "/rt",
 				"type": "hook", "traceparent": oneTrace, "data": pre(1)}))
 		},
-		"decision": func(l *ledger) {
+		"decision": func(l *testLog) {
 			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Trace = oneTrace })
 		},
-		"request": func(l *ledger) {
+		"request": func(l *testLog) {
 			l.put(space.Request("acme", "rt1", subject.ProtoAgentHook, "s1"), map[string][]string{events.HeaderDecisionID: {"d1"}, events.HeaderTrace: {oneTrace}}, encode(pre(1)))
 		},
-		"first one counts": func(l *ledger) {
+		"first one counts": func(l *testLog) {
 			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Trace = oneTrace })
 			l.event(set(pre(1), "metadata.traceparent", otherTrace))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			play(l)
 			if c := l.run().only(t); c.Trace != oneTrace {
 				t.Errorf("trace %q", c.Trace)
@@ -175,7 +175,7 @@ func TestTraceSources(t *testing.T) {
 
 // TestNoCircles: sessions that claim to be each other's parents do not end up so.
 func TestNoCircles(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	const n = 80
 	call := func(i int, e tree) { l.event(in(fmt.Sprint("s", i), e)) }
 	for i := range n {
@@ -207,11 +207,11 @@ func TestNoCircles(t *testing.T) {
 
 // TestKinIsBounded: sessions and marks without end.
 func TestKinIsBounded(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	core := l.run().core
-	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[fact.SessionKey, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
+	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[fact.SourceSession, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
 	for i := range 200 {
 		l.event(in(fmt.Sprint("k", i), set(set(pre(10+i), "correlation_id", uuid(9+i)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/3+1, i+1))))
 	}
@@ -228,7 +228,7 @@ func TestKinIsBounded(t *testing.T) {
 // knowing it; open ones say it when they end.
 func TestParentKnownLate(t *testing.T) {
 	const calls = maxReemittedCalls + 6
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	l.event(set(pre(1), "metadata.traceparent", oneTrace))
 	call := func(i int, change func(tree) tree) {
@@ -301,9 +301,11 @@ type sessionsOfTest struct {
 	ranks []int8
 }
 
-func (s *sessionsOfTest) hasSession(key fact.SessionKey, _ uint32) bool { return s.known[key.Session] }
+func (s *sessionsOfTest) hasSession(key fact.SourceSession, _ uint32) bool {
+	return s.known[key.Session]
+}
 
-func (s *sessionsOfTest) upgradeParentLink(_ fact.SessionKey, rank int8) {
+func (s *sessionsOfTest) upgradeParentLink(_ fact.SourceSession, rank int8) {
 	s.ranks = append(s.ranks, rank)
 }
 
@@ -327,13 +329,13 @@ func TestParentLinkRanks(t *testing.T) {
 	}
 	for _, s := range steps {
 		x.resolveParentSession(from("child", s.refs), register)
-		got := x.parentOf(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "child"})
+		got := x.parentOf(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "child"})
 		if got.rank != s.rank || s.rank > 0 && got.origin.Session != s.parent {
 			t.Errorf("%s: rank %d, want %d of %q", s.name, got.rank, s.rank, s.parent)
 		}
 	}
 	x.resolveParentSession(from("planner", fact.LineageRefs{ParentSession: "child"}), register)
-	if got := x.parentOf(fact.SessionKey{Tenant: "acme", Source: "rt1", Session: "planner"}); !got.isZero() {
+	if got := x.parentOf(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "planner"}); !got.isZero() {
 		t.Errorf("a session is its own ancestor: %+v", got)
 	}
 	if want := []int8{linkBySession, linkByGoal}; !slices.Equal(register.ranks, want) {
@@ -344,7 +346,7 @@ func TestParentLinkRanks(t *testing.T) {
 const afterHandoff = "call_after_handoff/medium"
 
 // handsOver logs the decision on a handoff.
-func (l *ledger) handsOver(from, to string, v events.Verdict) uint64 {
+func (l *testLog) handsOver(from, to string, v events.Verdict) uint64 {
 	n := len(l.msgs)
 	return l.signed(events.Decision{
 		DecisionID: fmt.Sprint("h", n), Tenant: "acme", Source: "rt1", Session: "s1", Protocol: "handoff", Agent: from,
@@ -354,7 +356,7 @@ func (l *ledger) handsOver(from, to string, v events.Verdict) uint64 {
 }
 
 // calls logs what an agent asks for; n tells its calls apart.
-func (l *ledger) calls(agent string, n int) {
+func (l *testLog) calls(agent string, n int) {
 	e := set(set(pre(100+n), "agent_id", agent), "metadata.tool_call_id", fmt.Sprint("c", n))
 	l.admit(e, fmt.Sprint("d", n), events.Allow, func(d *events.Decision) { d.Agent = agent })
 	l.event(e)
@@ -363,74 +365,74 @@ func (l *ledger) calls(agent string, n int) {
 func TestCallAfterHandoff(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		play func(l *ledger)
+		play func(l *testLog)
 		want int
 	}{
-		{"the agent that took over", func(l *ledger) {
+		{"the agent that took over", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.calls("Finance", 1)
 		}, 0},
-		{"the agent that handed over", func(l *ledger) {
+		{"the agent that handed over", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.calls("Triage", 1)
 			l.calls("Triage", 2)
 		}, 2},
-		{"before the handoff", func(l *ledger) {
+		{"before the handoff", func(l *testLog) {
 			l.calls("Triage", 1)
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.event(set(set(post(300), "agent_id", "Triage"), "metadata.execution", nil))
 		}, 0},
-		{"asked for before, announced after", func(l *ledger) {
+		{"asked for before, announced after", func(l *testLog) {
 			e := set(pre(1), "agent_id", "Triage")
 			l.request(e, "d1")
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.decide(e, "d1", events.Allow)
 			l.event(e)
 		}, 0},
-		{"a handoff that was refused", func(l *ledger) {
+		{"a handoff that was refused", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Deny)
 			l.calls("Triage", 1)
 		}, 0},
-		{"a handoff that waits", func(l *ledger) {
+		{"a handoff that waits", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Ask)
 			l.calls("Triage", 1)
 		}, 0},
-		{"handed back", func(l *ledger) {
+		{"handed back", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.handsOver("Finance", "Triage", events.Allow)
 			l.calls("Triage", 1)
 			l.calls("Finance", 2)
 		}, 1},
-		{"handed on", func(l *ledger) {
+		{"handed on", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.handsOver("Finance", "Legal", events.Allow)
 			l.calls("Triage", 1)
 			l.calls("Finance", 2)
 			l.calls("Legal", 3)
 		}, 2},
-		{"to itself", func(l *ledger) {
+		{"to itself", func(l *testLog) {
 			l.handsOver("Triage", "Triage", events.Allow)
 			l.calls("Triage", 1)
 		}, 0},
-		{"another handoff by who had handed over", func(l *ledger) {
+		{"another handoff by who had handed over", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.handsOver("Triage", "Legal", events.Allow)
 		}, 1},
-		{"an agent that was never heard of, and no agent", func(l *ledger) {
+		{"an agent that was never heard of, and no agent", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.calls("triage", 1)
 			l.event(pre(1))
 		}, 0},
-		{"another session", func(l *ledger) {
+		{"another session", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.event(set(set(pre(1), "agent_id", "Triage"), "session_id", "s2"))
 		}, 0},
-		{"another publisher, another tenant", func(l *ledger) {
+		{"another publisher, another tenant", func(l *testLog) {
 			l.handsOver("Triage", "Finance", events.Allow)
 			l.eventFrom("acme", "rt2", set(pre(1), "agent_id", "Triage"))
 			l.eventFrom("globex", "rt1", set(pre(1), "agent_id", "Triage"))
 		}, 0},
-		{"a forged handoff", func(l *ledger) {
+		{"a forged handoff", func(l *testLog) {
 			d := decisionOn(pre(1), "h1", events.Allow, l.now)
 			d.Protocol, d.Agent, d.Tool = "handoff", "Triage", "handoff_to_finance"
 			l.signed(d, stranger)
@@ -438,7 +440,7 @@ func TestCallAfterHandoff(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.opts.RequireVerdict = false
 			tc.play(l)
 			r := l.run()
@@ -468,7 +470,7 @@ func TestCallAfterHandoff(t *testing.T) {
 
 // TestHandoffWithdrawn: a later message that knows better takes the finding back.
 func TestHandoffWithdrawn(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	l.handsOver("Triage", "Finance", events.Allow)
 	l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Agent = "Triage" })
@@ -489,7 +491,7 @@ func TestHandoffWithdrawn(t *testing.T) {
 // TestHandoffsAreBounded: a session that hands over for ever is not remembered for
 // ever.
 func TestHandoffsAreBounded(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	for i := range 3 * maxHandedOver {
 		l.handsOver(fmt.Sprint("a", i), fmt.Sprint("a", i+1), events.Allow)
 	}
@@ -503,7 +505,7 @@ func TestHandoffsAreBounded(t *testing.T) {
 
 // TestHandoffOutlivesItsSession: waiting does not give an agent its turn back.
 func TestHandoffOutlivesItsSession(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.handsOver("Triage", "Finance", events.Allow)
 	l.idle(100 * 3600)
 	if n := l.run().core.Stats().Sessions; n != 0 {
@@ -618,24 +620,24 @@ func TestMatch(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name          string
-		play          func(l *ledger)
+		play          func(l *testLog)
 		match, reason string
 		places        []string
 		more          int
 	}{
-		{"the same", func(l *ledger) {
+		{"the same", func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(post(2))
 		}, matchEqual, "", nil, 0},
-		{"another amount", func(l *ledger) {
+		{"another amount", func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(ran(tree{"invoice": "A-17", "amount": 999}))
 		}, matchDrift, "", []string{"changed /amount"}, 0},
-		{"announced only, and something more", func(l *ledger) {
+		{"announced only, and something more", func(l *testLog) {
 			l.event(pre(1))
 			l.event(ran(tree{"invoice": "A-17", "amount": 120, "to": tree{"iban": "secret"}}))
 		}, matchDrift, "", []string{"added /to"}, 0},
-		{"very many", func(l *ledger) {
+		{"very many", func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			args := tree{"amount": 120, "invoice": "A-17"}
 			for i := range 40 {
@@ -643,53 +645,53 @@ func TestMatch(t *testing.T) {
 			}
 			l.event(ran(args))
 		}, matchDrift, "", nil, 8},
-		{"another tool", func(l *ledger) {
+		{"another tool", func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(set(post(2), "tool_name", "other"))
 		}, matchDrift, "", nil, 0},
-		{"redacted where it may differ", func(l *ledger) {
+		{"redacted where it may differ", func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(redact(ran(tree{"invoice": "***", "amount": 120}), "/tool_input_executed/invoice"))
 		}, matchInconclusive, events.MatchRedacted, nil, 0},
-		{"redacted there, and different elsewhere", func(l *ledger) {
+		{"redacted there, and different elsewhere", func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(redact(ran(tree{"invoice": "***", "amount": 121}), "/tool_input_executed/invoice"))
 		}, matchDrift, "", []string{"changed /amount"}, 0},
-		{"redacted, and too large to be kept", func(l *ledger) {
+		{"redacted, and too large to be kept", func(l *testLog) {
 			l.opts.MaxArgsBytes = 10
 			l.event(pre(1))
 			l.event(redact(ran(tree{"invoice": "***", "amount": 121}), "/tool_input_executed/invoice"))
 		}, matchInconclusive, events.MatchNotKept, nil, 0},
-		{"different, and not kept", func(l *ledger) {
+		{"different, and not kept", func(l *testLog) {
 			l.opts.MaxArgsBytes = 10
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(ran(tree{"amount": 1}))
 		}, matchDrift, events.MatchNotKept, nil, 0},
-		{"different, and only the digest of what was admitted", func(l *ledger) {
+		{"different, and only the digest of what was admitted", func(l *testLog) {
 			l.decide(pre(1), "d1", events.Allow)
 			l.event(ran(tree{"amount": 1}))
 		}, matchDrift, events.MatchDigestOnly, nil, 0},
-		{"announced with other arguments than were admitted", func(l *ledger) {
+		{"announced with other arguments than were admitted", func(l *testLog) {
 			l.decide(pre(1), "d1", events.Allow)
 			l.event(set(pre(1), "tool_input.amount", 5))
 			l.event(ran(tree{"amount": 1}))
 		}, matchDrift, events.MatchDigestOnly, nil, 0},
-		{"no key for the digest", func(l *ledger) {
+		{"no key for the digest", func(l *testLog) {
 			l.opts.TenantKey = nil
 			l.decide(pre(1), "d1", events.Allow)
 			l.event(post(2))
 		}, matchInconclusive, events.MatchDigestForm, nil, 0},
-		{"nobody says what ran", func(l *ledger) {
+		{"nobody says what ran", func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(set(post(2), "metadata.tool_input_executed", nil))
 		}, matchInconclusive, events.MatchNotReported, nil, 0},
-		{"nobody said what was admitted", func(l *ledger) {
+		{"nobody said what was admitted", func(l *testLog) {
 			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.ArgsDigest = "" })
 			l.event(post(2))
 		}, matchInconclusive, events.MatchNotReported, nil, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.opts.RequireVerdict = false
 			tc.play(l)
 			r := l.run()
@@ -717,7 +719,7 @@ func TestMatch(t *testing.T) {
 // TestDifferencesAreBounded: what calls are remembered to differ in is counted
 // with the arguments, and given back when they are forgotten.
 func TestDifferencesAreBounded(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.MaxArgsBytes, l.opts.MaxClosedPerSession = 20_000, 8
 	for i := range 200 {
 		id := fmt.Sprint("c", i)

@@ -242,7 +242,7 @@ func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d trackerTo
 type followedAAEP struct{ ts *trackers }
 
 // Touch implements the sessions of the replies.
-func (a followedAAEP) Touch(key fact.SessionKey) (*aaep.Session, fact.Origin) {
+func (a followedAAEP) Touch(key fact.SourceSession) (*aaep.Session, fact.Origin) {
 	w := a.ts.touch(protocolSessionKey{key, subject.ProtoAAEP})
 	if w == nil {
 		return nil, fact.Origin{}

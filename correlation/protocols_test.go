@@ -67,7 +67,7 @@ func TestBothProtocols(t *testing.T) {
 		wires := []tree{wireView(invoked(3, "call_1")), wireView(completed(4, "call_1", tc.status))}
 		for i, order := range interleavings(hooks, wires) {
 			t.Run(fmt.Sprint(tc.name, " ", i), func(t *testing.T) {
-				l := newLedger(t)
+				l := newTestLog(t)
 				l.admit(hookView(pre(1)), "d1", tc.verdict)
 				l.at(2)
 				for _, e := range order {
@@ -99,23 +99,23 @@ func TestBothProtocols(t *testing.T) {
 // TestNotBothProtocols: what looks like another protocol's view of a call and is
 // not.
 func TestNotBothProtocols(t *testing.T) {
-	for name, play := range map[string]func(l *ledger, hook, wire tree){
-		"another tenant":              func(l *ledger, _, wire tree) { l.eventFrom("globex", "rt1", wire) },
-		"another publisher":           func(l *ledger, _, wire tree) { l.eventFrom("acme", "rt2", wire) },
-		"another session":             func(l *ledger, _, wire tree) { l.event(set(wire, "session_id", "sess_2")) },
-		"a session that begins alike": func(l *ledger, _, wire tree) { l.event(set(wire, "session_id", "sess_1a")) },
-		"another id":                  func(l *ledger, _, wire tree) { l.event(set(wire, "tool_call_id", "call_2")) },
-		"no id":                       func(l *ledger, _, wire tree) { l.event(set(wire, "tool_call_id", nil)) },
-		"another tool":                func(l *ledger, _, wire tree) { l.event(set(wire, "tool", "Lookup")) },
-		"invoked a second time": func(l *ledger, _, wire tree) {
+	for name, play := range map[string]func(l *testLog, hook, wire tree){
+		"another tenant":              func(l *testLog, _, wire tree) { l.eventFrom("globex", "rt1", wire) },
+		"another publisher":           func(l *testLog, _, wire tree) { l.eventFrom("acme", "rt2", wire) },
+		"another session":             func(l *testLog, _, wire tree) { l.event(set(wire, "session_id", "sess_2")) },
+		"a session that begins alike": func(l *testLog, _, wire tree) { l.event(set(wire, "session_id", "sess_1a")) },
+		"another id":                  func(l *testLog, _, wire tree) { l.event(set(wire, "tool_call_id", "call_2")) },
+		"no id":                       func(l *testLog, _, wire tree) { l.event(set(wire, "tool_call_id", nil)) },
+		"another tool":                func(l *testLog, _, wire tree) { l.event(set(wire, "tool", "Lookup")) },
+		"invoked a second time": func(l *testLog, _, wire tree) {
 			l.event(wire)
 			l.event(set(wire, "event_id", "evt_9"))
 		},
-		"no id on either side": func(l *ledger, hook, wire tree) {
+		"no id on either side": func(l *testLog, hook, wire tree) {
 			l.event(set(set(hook, "metadata.tool_call_id", nil), "event_id", uuid(7)))
 			l.event(set(wire, "tool_call_id", nil))
 		},
-		"no id on either side, and over": func(l *ledger, hook, wire tree) {
+		"no id on either side, and over": func(l *testLog, hook, wire tree) {
 			l.event(set(set(hook, "metadata.tool_call_id", nil), "event_id", uuid(7)))
 			l.event(set(set(hookView(post(8)), "metadata.tool_call_id", nil), "event_id", uuid(8)))
 			l.event(set(wire, "tool_call_id", nil))
@@ -123,7 +123,7 @@ func TestNotBothProtocols(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, over := range []bool{false, true} {
-				l := newLedger(t)
+				l := newTestLog(t)
 				l.opts.RequireVerdict = false
 				l.event(hookView(pre(1)))
 				if over {
@@ -142,7 +142,7 @@ func TestNotBothProtocols(t *testing.T) {
 // TestProposalAndEvents: the decision on an aioc proposal and the events of the
 // call are one call, too.
 func TestProposalAndEvents(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Protocol, d.EventID = "tool", "" })
 	l.event(pre(1))
 	l.event(post(2))
@@ -164,7 +164,7 @@ func TestRetryChain(t *testing.T) {
 		}
 		return before, after
 	}
-	l := newLedger(t)
+	l := newTestLog(t)
 	for n := 1; n <= 4; n++ {
 		before, after := attempt(n)
 		l.admit(before, fmt.Sprint("d", n), events.Allow)
@@ -188,7 +188,7 @@ func TestRetryChain(t *testing.T) {
 		}
 	}
 	t.Run("the same id after a denial", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(pre(1))
 		l.admit(pre(3), "d2", events.Allow)
@@ -198,7 +198,7 @@ func TestRetryChain(t *testing.T) {
 		}
 	})
 	t.Run("known from a later message", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.event(pre(1))
 		l.event(post(2))
 		again := set(pre(3), "metadata.tool_call_id", "c2")
@@ -211,7 +211,7 @@ func TestRetryChain(t *testing.T) {
 		}
 	})
 	t.Run("not by what comes later, nor by itself", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.event(set(pre(1), "metadata.retry", tree{"previous_tool_call_id": "c2"}))
 		l.event(set(set(pre(3), "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c2"}))
 		l.event(set(pre(5), "metadata.retry", tree{"previous_tool_call_id": "c2"}))
@@ -231,34 +231,34 @@ func TestDurations(t *testing.T) {
 	us := func(n int64) *int64 { return &n }
 	late := set(post(2), "metadata.execution.duration_ms", 9999)
 	for name, tc := range map[string]struct {
-		play    func(l *ledger)
+		play    func(l *testLog)
 		want    *events.CallDurations
 		claimed bool
 	}{
-		"all of it": {func(l *ledger) {
+		"all of it": {func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.at(1).event(pre(1))
 			l.at(3).event(late)
 		}, &events.CallDurations{Decided: us(10_000), Started: us(980_000), Ran: us(2_000_000)}, true},
-		"an approval's wait is part of it": {func(l *ledger) {
+		"an approval's wait is part of it": {func(l *testLog) {
 			l.admit(pre(1), "d1", events.Ask)
 			l.at(60).admit(pre(1), "d2", events.Allow)
 			l.event(pre(1))
 			l.event(set(post(2), "metadata.execution", nil))
 		}, &events.CallDurations{Decided: us(60_000_000), Started: us(10_000), Ran: us(10_000)}, false},
-		"no announcement": {func(l *ledger) {
+		"no announcement": {func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(set(post(2), "metadata.execution", nil))
 		}, &events.CallDurations{Decided: us(10_000)}, false},
-		"announced before the verdict": {func(l *ledger) {
+		"announced before the verdict": {func(l *testLog) {
 			l.event(pre(1))
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(set(post(2), "metadata.execution", nil))
 		}, &events.CallDurations{Decided: us(10_000), Ran: us(30_000)}, false},
-		"nothing": {func(l *ledger) { l.event(pre(1)) }, nil, false},
+		"nothing": {func(l *testLog) { l.event(pre(1)) }, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			tc.play(l)
 			calls := l.run().last()
 			c := calls[len(calls)-1]
@@ -302,7 +302,7 @@ func TestPairedByCorrelation(t *testing.T) {
 			preA, preB = with(preA, tc.first[0]), with(preB, tc.second[0])
 			postA, postB = with(postA, tc.first[1]), with(postB, tc.second[1])
 
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.admit(preA, "dA", events.Allow)
 			l.event(preA)
 			l.admit(preB, "dB", events.Allow)
@@ -317,7 +317,7 @@ func TestPairedByCorrelation(t *testing.T) {
 				}
 			}
 
-			l = newLedger(t)
+			l = newTestLog(t)
 			l.admit(preA, "dA", events.Deny)
 			l.admit(preB, "dB", events.Allow)
 			l.event(preA)
@@ -331,7 +331,7 @@ func TestPairedByCorrelation(t *testing.T) {
 		})
 	}
 	t.Run("the denied one is named", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.admit(with(invoked(1, ""), "a"), "dA", events.Deny)
 		l.event(with(invoked(1, ""), "a"))
 		l.admit(with(invoked(2, ""), "b"), "dB", events.Allow)
@@ -341,7 +341,7 @@ func TestPairedByCorrelation(t *testing.T) {
 		wantRules(t, l.run().findings, despiteDeny)
 	})
 	t.Run("one id for all", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.admit(with(invoked(1, ""), "a"), "dA", events.Deny)
 		l.admit(with(invoked(2, ""), "a"), "dB", events.Allow)
 		l.event(with(invoked(2, ""), "a"))
@@ -356,7 +356,7 @@ func TestDurationsPairByCorrelation(t *testing.T) {
 	at := func(e tree, id string, seconds float64) tree {
 		return set(set(e, "correlation_id", id), "timestamp", stamp(seconds))
 	}
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.event(at(invoked(1, ""), "a", 0))
 	l.event(at(invoked(2, ""), "b", 60))
 	l.event(set(at(completed(3, "", "success"), "b", 62), "duration_ms", 2000))
@@ -463,10 +463,10 @@ func addToyProtocol(t *testing.T) {
 // ended is found.
 func TestToyProtocolIsCorrelated(t *testing.T) {
 	addToyProtocol(t)
-	toy := func(l *ledger, typ, call string) {
+	toy := func(l *testLog, typ, call string) {
 		l.put(space.Event("acme", "rt1", "toy", "s1", typ), nil, encode(tree{"toy": typ, "id": typ + call, "session": "s1", "call": call, "tool": "dig"}))
 	}
-	admit := func(l *ledger, call string, v events.Verdict) {
+	admit := func(l *testLog, call string, v events.Verdict) {
 		e := tree{"toy": "start", "id": "start" + call, "session": "s1", "call": call, "tool": "dig"}
 		l.put(space.Request("acme", "rt1", "toy", "s1"), map[string][]string{events.HeaderDecisionID: {"d" + call}}, encode(e))
 		l.signed(events.Decision{DecisionID: "d" + call, EventID: "start" + call, Tenant: "acme", Source: "rt1", Session: "s1", Protocol: "toy", Tool: "dig",
@@ -474,17 +474,17 @@ func TestToyProtocolIsCorrelated(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name string
-		play func(l *ledger)
+		play func(l *testLog)
 		want []string
 	}{
-		{"linked", func(l *ledger) { admit(l, "c1", events.Allow); toy(l, "start", "c1"); toy(l, "finish", "c1") }, nil},
-		{"orphan", func(l *ledger) { toy(l, "finish", "c1") }, []string{OrphanCompletion}},
-		{"denied but ran", func(l *ledger) { admit(l, "c1", events.Deny); toy(l, "start", "c1"); toy(l, "finish", "c1") }, []string{ExecutedDespiteDeny}},
-		{"no verdict", func(l *ledger) { toy(l, "start", "c1"); toy(l, "finish", "c1") }, []string{ExecutedWithoutVerdict}},
-		{"never ended", func(l *ledger) { admit(l, "c1", events.Allow); toy(l, "start", "c1"); l.idle(90_000) }, []string{MissingCompletion}},
+		{"linked", func(l *testLog) { admit(l, "c1", events.Allow); toy(l, "start", "c1"); toy(l, "finish", "c1") }, nil},
+		{"orphan", func(l *testLog) { toy(l, "finish", "c1") }, []string{OrphanCompletion}},
+		{"denied but ran", func(l *testLog) { admit(l, "c1", events.Deny); toy(l, "start", "c1"); toy(l, "finish", "c1") }, []string{ExecutedDespiteDeny}},
+		{"no verdict", func(l *testLog) { toy(l, "start", "c1"); toy(l, "finish", "c1") }, []string{ExecutedWithoutVerdict}},
+		{"never ended", func(l *testLog) { admit(l, "c1", events.Allow); toy(l, "start", "c1"); l.idle(90_000) }, []string{MissingCompletion}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			tc.play(l)
 			r := l.run()
 			var got []string

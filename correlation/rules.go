@@ -1,35 +1,32 @@
 package correlation
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Rule is one entry of the catalogue.
+// Rule is a rule that findings name: one of ours, or a check of package catalogue.
 type Rule struct {
 	Name     string
-	Severity events.Severity // unless a case has its own
-	Refs     []string        // what it comes from: checks, other specifications, places in our own documents
-	Inputs   string          // what it is decided from
-	// Explanation is one sentence. {tool} and {call} stand for the tool and the
-	// call, {verdict} for the verdict that stood, {what} for what was found.
+	Severity events.Severity // a case may have another
+	Refs     []string        // the checks, specifications and documents that it comes from
+	Inputs   string          // the inputs that decide it
+	// Explanation is one sentence. {tool}, {call} and {verdict} stand for the tool, the call
+	// and the verdict that counted. {what} stands for the text of the finding.
 	Explanation string
-	// Cases are the explanations of special cases, by case.
+	// Cases are the explanations of special cases.
 	Cases  map[string]string
 	Remedy string
 
 	isCheck bool // it is a check of package catalogue
 }
 
-// Rules gives our own rules, by name: what is broken between verdict and
-// execution, whatever the protocol. The protocols' checks are in package
-// catalogue; findings of both kinds name their rule.
+// Rules returns our own rules, by name. They compare verdicts with executions in every
+// protocol. The checks of the protocols are in package catalogue.
 func Rules() []Rule {
 	list := make([]Rule, 0, len(ruleList))
 	for _, r := range ruleList {
@@ -261,23 +258,7 @@ var ruleList = []*Rule{
 	ruleAfterHandoff, ruleReceipt,
 }
 
-// approvalDetail says why an approval does not count.
-func approvalDetail(c *call, a fact.Approval) string {
-	want := c.awaitedApproval()
-	switch {
-	case a.Status == "" || a.Status == fact.StatusPending:
-		return ""
-	case a.Status != fact.StatusApproved:
-		return caseApprovalRefused
-	case !agreeIfKnown(a.Workflow, want.Workflow) || !agreeIfKnown(a.Action, want.Action):
-		return caseApprovalMismatch
-	case c.approvedBy(a):
-		return caseApprovalUnrecorded
-	}
-	return caseApprovalLate
-}
-
-// checkRules are the implemented checks of the protocols as rules.
+// checkRules are the implemented checks of the protocols, as rules.
 var checkRules = func() map[string]*Rule {
 	m := map[string]*Rule{}
 	for _, c := range catalogue.All() {
@@ -288,189 +269,73 @@ var checkRules = func() map[string]*Rule {
 	return m
 }()
 
-// equivalentChecks are the checks that a violation of one of our rules breaks. A
-// recorded reason excuses AH-C-080.
-func equivalentChecks(r *Rule, c *call, f *fact.Fact, v *findingSpec) []string {
-	protocol := f.Protocol
-	if protocol == "" && c != nil {
-		protocol = c.protocol
-	}
-	if r == ruleDrift && v.caseOf == "" && f.HasMutationReason {
-		return nil
-	}
-	return rowOf(protocol).equivalents[findingCase{r.Name, v.caseOf}]
+// maxRuleModes bounds the modes of one tenant. There are fewer rules.
+const maxRuleModes = 1024
+
+// ruleModes are the modes that a tenant's operator has set, as the log has them.
+type ruleModes struct {
+	store    string
+	revision uint64
+	modes    map[string]RuleMode
 }
 
-// missingRule is the protocol's check behind missing_completion, nil if it has none.
-func (x *details) missingRule() *Rule {
-	return checkRules[x.announcingProtocol().missingCheck]
-}
+var modesByName = map[string]RuleMode{events.RuleOff: ModeOff, events.RuleWarn: ModeWarn, events.RuleEnforce: ModeEnforce}
 
-// announcingProtocol is the row of the protocol that announced a call; of one that was not
-// announced, that of the first fact about it.
-func (x *details) announcingProtocol() *protocolRow {
-	return rowOf(cmp.Or(x.preProtocol, x.protocol))
-}
-
-// ReportSessionFinding emits what a session found, and gives the finding's id.
-func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, b *catalogue.Finding) string {
-	rule, about, v := fs.sessionFindingSpec(f, who, b)
-	if b.Replaces != nil {
-		_, _, old := fs.sessionFindingSpec(f, who, b.Replaces)
-		_, id := identifyFinding(checkRules[b.Replaces.Check], nil, fs.findingSubject(f, who, b.Replaces), old)
-		back := *v
-		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
-		fs.emitFinding(checkRules[b.Replaces.Check], nil, about, &back)
-		if b.RetractsOnly {
-			return id
-		}
-	}
-	return fs.emitFinding(rule, nil, about, v)
-}
-
-func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, b *catalogue.Finding) (*Rule, *fact.Fact, *findingSpec) {
-	v := findingFrom(b.Events...).withCase(b.Case).withText(b.Text).withSeverity(b.Severity)
-	v.seqs = append(v.seqs, b.Seqs...)
-	if f.Kind == fact.KindQuestionReply || len(v.events) == 0 { // replies have no ids
-		v.withContent(f.ContentSum)
-	}
-	return checkRules[b.Check], fs.findingSubject(f, who, b), v
-}
-
-// findingSubject is whom and what a finding is about.
-func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, b *catalogue.Finding) *fact.Fact {
-	about := &fact.Fact{Origin: who, Protocol: f.Protocol}
-	if b.Call != "" {
-		about.CallID = fact.BoundID(b.Call)
-		about.SetCallKey(fact.CallKeyOf(b.Call, ""))
-	}
-	return about
-}
-
-// unreadableCheck is the check that an event breaks that strict decoding refuses, "" if
-// its protocol has none.
-func unreadableCheck(p *protocolRow, code strictjson.Code) string {
-	if p.unreadable == nil {
-		return ""
-	}
-	return p.unreadable(code)
-}
-
-// reportCheck emits that a call breaks a check of its protocol.
-func (fs *findings) reportCheck(id string, c *call, f *fact.Fact, v *findingSpec) string {
-	return fs.emitFinding(checkRules[id], c, f, v)
-}
-
-// checkUnanswered: admission was asked for and never given, and nothing says that
-// the fail mode let the call pass (AH-C-073).
-func (j *judge) checkUnanswered(c *call, f *fact.Fact) {
-	if c.hasRequest && !c.failOpen && rowOf(f.Protocol).mustBeAnswered {
-		c.addRetractable("AH-C-073", j.findings.reportCheck("AH-C-073", c, f, findingFrom(c.firstEvent(), f.EventID)))
-	}
-}
-
-// checkUnnamedEnd: the end of a call does not carry the id that its beginning had
-// (AH-C-087).
-func (j *judge) checkUnnamedEnd(c *call, f *fact.Fact, inferred bool) {
-	if inferred && f.CallKey.Id == "" && rowOf(f.Protocol).rulesEnds && c.group.key.Id != "" {
-		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.EventID).withText("its end has no id"))
-	}
-}
-
-// What is derived from the table of protocols.
-
-// trackedSessions is how a protocol's sessions are followed. All of it is set.
-type trackedSessions struct {
-	restore     func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) // begins with what was kept
-	storedItems func(w *protocolSession) int
-	expire      func(ts *trackers, w *protocolSession) *catalogue.Finding // it has been idle for too long; what that proves, if anything
-	tombstone   func(ts *trackers, w *protocolSession, d *trackerTombstone)
-}
-
-// findingCase is a rule of ours with the case of a finding.
-type findingCase struct{ rule, caseOf string }
-
-// orphanRules are the rules and checks under which an orphan finding is made.
-var orphanRules []string
-
-func setProtocols(rows ...*protocolRow) {
-	protocols, orphanRules = rows, []string{OrphanCompletion}
-	for _, p := range rows {
-		if p.wordCode != 0 {
-			codedWords[p.wordCode-1] = p.Token
-		}
-		for of, checks := range p.equivalents {
-			if of.rule == OrphanCompletion {
-				orphanRules = append(orphanRules, checks...)
-			}
-		}
-	}
-	slices.Sort(orphanRules)
-}
-
-// protocolWordCode is how a compacted call writes the name of a protocol; 0: in full.
-func protocolWordCode(token string) byte { return rowOf(token).wordCode }
-
-// The checks of what admission itself says and records, which stands on the log
-// as everything else does.
-
-// missingRecordField says what the record of a resolved approval lacks (AH-C-108), "" if
-// nothing. Records that do not count their steps are not the admitter's.
-func missingRecordField(a events.Approval) string {
-	if a.Step == 0 || a.Refused != "" || (a.Status != fact.StatusApproved && a.Status != "denied") {
-		return ""
-	}
-	switch {
-	case a.Approver == "" && len(a.Approvers) == 0:
-		return "who"
-	case a.DecidedAt.IsZero():
-		return "when"
-	case a.Reason == "":
-		return "why"
-	case a.ActionID == "" && a.ActionDigest == "":
-		return "what"
-	}
-	return ""
-}
-
-func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
-	f := fact.Unread(m, p)
-	f.Origin = fact.OriginOf(a.Tenant, a.Source, a.Session)
-	c.engine.calls.recordApprovalStep(f, a)
-	if what := missingRecordField(a); what != "" {
-		c.engine.findings.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.ContentSum).withCase(what).withText("it does not say "+what))
-	}
-}
-
-// checkEffectFirst: a call began, as one protocol tells it, before another protocol
-// announced that it begins.
-func (j *judge) checkEffectFirst(c *call, f *fact.Fact) {
-	check := rowOf(f.Protocol).effectFirst
-	if check == "" || f.Effect == fact.NoEffect || f.StartedAt.IsZero() || c.invokedAt.IsZero() {
+// applyRulesChange applies a change of a tenant's modes. It concerns later findings only.
+func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
+	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
 		return
 	}
-	if f.StartedAt.Add(max(j.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
-		j.findings.reportCheck(check, c, f, findingFrom(c.invokedEvent, f.EventID))
+	change, err := events.DecodeRecord[events.RulesChange](m.Body)
+	if err != nil || change.Tenant == "" || len(change.Rules) > maxRuleModes {
+		return
 	}
+	token := subject.Escape(change.Tenant)
+	if old, known := c.engine.findings.modesOf(token); known && old.store == change.Store && change.Revision <= old.revision {
+		return
+	}
+	s := ruleModes{store: change.Store, revision: change.Revision, modes: make(map[string]RuleMode, len(change.Rules))}
+	for rule, mode := range change.Rules {
+		m, known := modesByName[mode]
+		if !known {
+			return
+		}
+		if m != ModeWarn {
+			s.modes[rule] = m
+		}
+	}
+	c.engine.findings.setModes(token, s)
 }
 
-// refuseEvent reports the checks that an invalid event breaks by itself. The event
-// changes no state: it opens no session, announces, ends and excuses no call, and
-// settles no question. Its meaning is not certain, and its publisher must not gain
-// by that. Only its number in its session or mandate counts: see arrived.
-func (e *engine) refuseEvent(f *fact.Fact) {
-	e.findings.reportEventFindings(nil, f)
-	if refuse := rowOf(f.Protocol).refuse; refuse != nil {
-		refuse(e, f)
-	}
-	e.noteRefusedNumber(f)
+// RuleModesRevision is the store and the revision of a tenant's modes, as the log has them so
+// far; zero if the log has none.
+func (c *Correlator) RuleModesRevision(tenant string) (store string, revision uint64) {
+	s, _ := c.engine.findings.modesOf(subject.Escape(tenant))
+	return s.store, s.revision
 }
 
-// noteRefusedNumber notes the number of an event that is refused, so that the events after it
-// do not seem to leave it out: the finding about the event itself says what is wrong.
-// A session of which nothing is known does not begin with it.
-func (e *engine) noteRefusedNumber(f *fact.Fact) {
-	if note := rowOf(f.Protocol).noteNumber; note != nil {
-		note(e, f)
-	}
+// modesOf returns the modes of a tenant, by its token.
+func (fs *findings) modesOf(tenant string) (ruleModes, bool) {
+	s, known := fs.ruleModes[tenant]
+	return s, known
 }
+
+func (fs *findings) setModes(tenant string, s ruleModes) { fs.ruleModes[tenant] = s }
+
+// findingMode is the mode of a rule for a tenant.
+func (fs *findings) findingMode(who fact.Origin, r *Rule) RuleMode {
+	if fs.opts.Rules != nil {
+		return fs.opts.Rules(who.Tenant, r.Name)
+	}
+	return fs.ruleModes[who.Key.Tenant].modes[r.Name]
+}
+
+// RuleMode says what the correlator does with the findings of a rule.
+type RuleMode int
+
+// The modes.
+const (
+	ModeWarn    RuleMode = iota // findings are emitted
+	ModeOff                     // findings are not emitted
+	ModeEnforce                 // findings are emitted, marked as enforced
+)

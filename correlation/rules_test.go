@@ -33,7 +33,7 @@ const (
 func TestRules(t *testing.T) {
 	for _, tc := range ruleCases {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			tc.play(l)
 			r := l.run()
 			wantRules(t, r.findings, tc.want...)
@@ -63,42 +63,42 @@ func failMode(outcome string) tree {
 
 // TestForged: a decision counts only if an admitter signed it.
 func TestForged(t *testing.T) {
-	d := func(l *ledger) events.Decision { return decisionOn(pre(1), "d1", events.Allow, l.now) }
-	body := func(l *ledger) []byte {
+	d := func(l *testLog) events.Decision { return decisionOn(pre(1), "d1", events.Allow, l.now) }
+	body := func(l *testLog) []byte {
 		b, err := events.Encode(d(l))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
-	for name, play := range map[string]func(l *ledger){
-		"no signature": func(l *ledger) { l.put(space.Decision("acme", "allow", "s1"), nil, body(l)) },
-		"a stranger's": func(l *ledger) { l.signed(d(l), stranger) },
-		"a key that nobody vouches for": func(l *ledger) {
+	for name, play := range map[string]func(l *testLog){
+		"no signature": func(l *testLog) { l.put(space.Decision("acme", "allow", "s1"), nil, body(l)) },
+		"a stranger's": func(l *testLog) { l.signed(d(l), stranger) },
+		"a key that nobody vouches for": func(l *testLog) {
 			l.key(stranger, "no")
 			l.signed(d(l), stranger)
 		},
-		"another record's signature": func(l *ledger) {
+		"another record's signature": func(l *testLog) {
 			l.signed(decisionOn(pre(1), "d0", events.Deny, l.now), signer)
 			last := l.msgs[len(l.msgs)-1]
 			l.msgs = l.msgs[:len(l.msgs)-1]
 			l.put(space.Decision("acme", "allow", "s1"), last.Header, body(l))
 		},
-		"under another tenant": func(l *ledger) {
+		"under another tenant": func(l *testLog) {
 			l.signed(d(l), signer)
 			l.msgs[len(l.msgs)-1].Subject = space.Decision("other", "allow", "s1")
 		},
-		"under another verdict": func(l *ledger) {
+		"under another verdict": func(l *testLog) {
 			l.signed(d(l), signer)
 			l.msgs[len(l.msgs)-1].Subject = space.Decision("acme", "deny", "s1")
 		},
-		"no record":         func(l *ledger) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"verdict":"allow"`)) },
-		"unknown fields":    func(l *ledger) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"allow":true}`)) },
-		"no such verdict":   func(l *ledger) { bad := d(l); bad.Verdict = "maybe"; l.signed(bad, signer) },
-		"nobody is trusted": func(l *ledger) { l.opts.KeyVoucher = nil; l.signed(d(l), signer) },
+		"no record":         func(l *testLog) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"verdict":"allow"`)) },
+		"unknown fields":    func(l *testLog) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"allow":true}`)) },
+		"no such verdict":   func(l *testLog) { bad := d(l); bad.Verdict = "maybe"; l.signed(bad, signer) },
+		"nobody is trusted": func(l *testLog) { l.opts.KeyVoucher = nil; l.signed(d(l), signer) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.request(pre(1), "d1")
 			play(l)
 			l.at(2).event(post(2))
@@ -116,7 +116,7 @@ func TestForged(t *testing.T) {
 
 // TestClaimLooserThanLedger: an event cannot talk a recorded ask away.
 func TestClaimLooserThanLedger(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.admit(pre(1), "d1", events.Ask)
 	l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
 	l.admit(pre(1), "d2", events.Allow)
@@ -141,7 +141,7 @@ func TestRedactedDrift(t *testing.T) {
 		{"no arguments reported", matchInconclusive, set(post(2), "metadata.tool_input_executed", nil), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.admit(pre(1), "d1", events.Allow)
 			l.at(2).event(tc.post)
 			r := l.run()
@@ -174,7 +174,7 @@ func TestSchemaInvalid(t *testing.T) {
 		{"too few tokens", "gov.events.acme.rt1.agenthook", string(encode(pre(1))), "tokens"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.put(tc.subject, nil, []byte(tc.body))
 			r := l.run()
 			var texts []string
@@ -223,7 +223,7 @@ func TestAAEP(t *testing.T) {
 		{"open at the end of the recording", []tree{start, invoked(1, "call_1")}, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.opts.RequireVerdict = false
 			var lines []any
 			for _, e := range tc.events {
@@ -252,7 +252,7 @@ func TestNamesTooLongForTheDecision(t *testing.T) {
 		"tool, no call": func(e tree) tree { return set(set(e, "tool_name", long), "metadata.tool_call_id", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.admit(named(pre(1)), "d1", events.Deny, func(d *events.Decision) {
 				if name == "call" {
 					d.ToolCallID = ""
@@ -284,7 +284,7 @@ func TestReceiptOfNothing(t *testing.T) {
 	} {
 		for _, pair := range [][2]tree{{pre(1), set(post(2), "metadata.execution.started_at", nil)}, {invoked(1, "call_1"), completed(2, "call_1", "success")}} {
 			t.Run(tc.name, func(t *testing.T) {
-				l := newLedger(t)
+				l := newTestLog(t)
 				l.admit(pair[0], "d1", events.Allow)
 				l.event(pair[0])
 				l.event(pair[1])
@@ -300,11 +300,11 @@ func TestReceiptOfNothing(t *testing.T) {
 // TestOtherSessionsSubject: an event counts for the session of the subject that it was
 // published under, and settles no call of the session that its body names.
 func TestOtherSessionsSubject(t *testing.T) {
-	under := func(l *ledger, session string, e tree) {
+	under := func(l *testLog, session string, e tree) {
 		l.put(space.Event("acme", "rt1", subject.ProtoAgentHook, session, e["event_type"].(string)), nil, encode(e))
 	}
 	t.Run("its end", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(pre(1))
 		under(l, "s2", post(2))
@@ -318,7 +318,7 @@ func TestOtherSessionsSubject(t *testing.T) {
 		}
 	})
 	t.Run("its announcement", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		under(l, "s2", pre(1))
 		l.event(post(2))
 		r := l.run()
@@ -328,7 +328,7 @@ func TestOtherSessionsSubject(t *testing.T) {
 		}
 	})
 	t.Run("the number of one that is refused", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.RequireVerdict = false
 		l.event(set(wire(1, "session.started", 0, nil), "sequence_number", 0))
 		twice := `{"event_id":"evt_2",` + string(encode(set(invoked(2, "call_1"), "sequence_number", 1)))[1:]
@@ -346,7 +346,7 @@ func TestOtherSessionsSubject(t *testing.T) {
 				}
 				return set(e, "session_id", session)
 			}
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.admit(named(pre(1)), "d1", events.Allow)
 			l.event(named(pre(1)))
 			l.event(named(set(post(2), "metadata.execution.started_at", nil)))
@@ -377,7 +377,7 @@ func TestAAEPVerdicts(t *testing.T) {
 		{"invoked after expiry", events.Allow, "success", 100, []string{afterExpiry}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.admit(invoked(1, "call_1"), "d1", tc.v)
 			l.at(tc.after).event(invoked(1, "call_1"))
 			l.event(completed(2, "call_1", tc.status))
@@ -385,40 +385,40 @@ func TestAAEPVerdicts(t *testing.T) {
 		})
 	}
 	t.Run("denied and closed without an invocation", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.admit(invoked(1, "call_1"), "d1", events.Deny)
 		l.at(2).event(completed(2, "call_1", "error"))
 		wantRules(t, l.run().findings)
 	})
 	t.Run("invoked, denied, and closed with an error", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.event(invoked(1, "call_1"))
 		l.admit(invoked(1, "call_1"), "d1", events.Deny)
 		l.at(2).event(completed(2, "call_1", "timeout"))
 		wantRules(t, l.run().findings, beforeIt)
 	})
 	t.Run("denied and invoked, the end first", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.admit(invoked(1, "call_1"), "d1", events.Deny)
 		l.at(3).event(completed(2, "call_1", "error"))
 		l.event(invoked(1, "call_1"))
 		wantRules(t, l.run().findings, despiteDeny)
 	})
 	t.Run("invoked in time, completed after expiry", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.admit(invoked(1, "call_1"), "d1", events.Allow)
 		l.event(invoked(1, "call_1"))
 		l.at(300).event(completed(2, "call_1", "success"))
 		wantRules(t, l.run().findings)
 	})
 	t.Run("asked for and never invoked", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.admit(invoked(1, "call_1"), "d1", events.Allow)
 		l.at(9000).tick()
 		wantRules(t, l.run().findings)
 	})
 	t.Run("takes as long as it said", func(t *testing.T) {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.RequireVerdict = false
 		l.event(set(invoked(1, "call_1"), "expected_duration_ms", int((time.Hour)/time.Millisecond)))
 		l.at(3000).event(completed(2, "call_1", "success"))
@@ -428,7 +428,7 @@ func TestAAEPVerdicts(t *testing.T) {
 
 type ruleCase struct {
 	name  string
-	play  func(l *ledger)
+	play  func(l *testLog)
 	want  []string         // the findings, as "rule/severity"
 	keeps []string         // the rules that it nearly breaks: there is not even a hint of them
 	state events.CallState // of the only call; "" if there are several
@@ -452,83 +452,83 @@ var (
 // it. They are to our rules what the corpus is to the checks: TestCoverage reads
 // of them which rules are covered.
 var ruleCases = []ruleCase{
-	{"allowed and run", func(l *ledger) {
+	{"allowed and run", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(pre(1))
 		l.at(2).event(post(2))
 	}, nil, []string{ExecutedWithoutVerdict, OrphanCompletion, ForgedRecord}, events.CallCompleted},
-	{"denied and run", func(l *ledger) {
+	{"denied and run", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(pre(1))
 		l.at(2).event(post(2))
 	}, []string{despiteDeny}, nil, events.CallCompleted},
-	{"denied and failing", func(l *ledger) {
+	{"denied and failing", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.at(2).event(set(post(2), "metadata.execution.outcome", "failed"))
 	}, []string{despiteDeny}, nil, events.CallFailed},
-	{"denied and reported as denied", func(l *ledger) {
+	{"denied and reported as denied", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(pre(1))
 		l.at(2).event(denied)
 	}, nil, []string{ExecutedDespiteDeny}, events.CallDenied},
-	{"denied, cancelled after it began", func(l *ledger) {
+	{"denied, cancelled after it began", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(pre(1))
 		l.at(2).event(set(post(2), "metadata.execution.outcome", "cancelled"))
 	}, []string{despiteDeny}, nil, events.CallFailed},
-	{"denied, timed out after it began", func(l *ledger) {
+	{"denied, timed out after it began", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(pre(1))
 		l.at(2).event(set(post(2), "metadata.execution.outcome", "timed_out"))
 	}, []string{despiteDeny}, nil, events.CallFailed},
-	{"never asked, timed out after it began", func(l *ledger) {
+	{"never asked, timed out after it began", func(l *testLog) {
 		l.event(pre(1))
 		l.at(2).event(set(post(2), "metadata.execution.outcome", "timed_out"))
 	}, []string{noVerdict}, nil, events.CallFailed},
-	{"allowed, timed out after it began with other arguments", func(l *ledger) {
+	{"allowed, timed out after it began with other arguments", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(pre(1))
 		l.at(2).event(set(set(post(2), "metadata.execution.outcome", "timed_out"), "metadata.tool_input_executed", tree{"invoice": "B-1"}))
 	}, []string{driftHigh}, nil, events.CallFailed},
-	{"denied, cancelled, with arguments that ran and no start", func(l *ledger) {
+	{"denied, cancelled, with arguments that ran and no start", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(pre(1))
 		l.at(2).event(set(set(post(2), "metadata.execution.outcome", "cancelled"), "metadata.execution.started_at", nil))
 	}, []string{despiteDeny}, nil, events.CallFailed},
-	{"denied, and cancelled before it began", func(l *ledger) {
+	{"denied, and cancelled before it began", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(pre(1))
 		l.at(2).event(set(set(set(post(2), "metadata.execution.outcome", "cancelled"), "metadata.execution.started_at", nil), "metadata.tool_input_executed", tree{}))
 	}, nil, []string{ExecutedDespiteDeny}, events.CallFailed},
-	{"denied and left alone", func(l *ledger) {
+	{"denied and left alone", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.at(4000).tick()
 	}, nil, []string{ExecutedDespiteDeny, MissingCompletion}, events.CallDenied},
-	{"denied with other arguments than an open call of the id, and run", func(l *ledger) {
+	{"denied with other arguments than an open call of the id, and run", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		other := set(pre(3), "tool_input.amount", 5)
 		l.admit(other, "d2", events.Allow)
 		l.at(2).event(post(2))
 		l.event(set(post(4), "metadata.tool_input_executed.amount", 5))
 	}, []string{despiteDeny}, nil, ""},
-	{"denied, asked again, and run before the answer", func(l *ledger) {
+	{"denied, asked again, and run before the answer", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.request(pre(1), "d2")
 		l.at(2).event(post(2))
 		l.decide(pre(1), "d2", events.Allow)
 	}, []string{despiteDeny, afterTheFact}, nil, ""},
-	{"denied, asked again, allowed, and run", func(l *ledger) {
+	{"denied, asked again, allowed, and run", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.at(0.5).admit(pre(1), "d2", events.Allow)
 		l.event(pre(1))
 		l.at(2).event(post(2))
 	}, nil, []string{ExecutedDespiteDeny}, ""},
-	{"denied and tried under another id", func(l *ledger) {
+	{"denied and tried under another id", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(retry(pre(3)))
 		l.at(2).event(set(post(2), "metadata.tool_call_id", "c2"))
 	}, []string{despiteDeny}, nil, ""},
-	{"denied, run, and run again under a new announcement", func(l *ledger) {
+	{"denied, run, and run again under a new announcement", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.at(2).event(post(2))
 		for i := range 12 {
@@ -536,240 +536,240 @@ var ruleCases = []ruleCase{
 			l.event(post(30 + i))
 		}
 	}, slices.Repeat([]string{despiteDeny}, 13), nil, ""},
-	{"allowed, tried under another id with the same arguments", func(l *ledger) {
+	{"allowed, tried under another id with the same arguments", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(retry(pre(3)))
 		l.at(2).event(set(post(2), "metadata.tool_call_id", "c2"))
 	}, nil, []string{ExecutedWithoutVerdict}, ""},
-	{"allowed, tried under another id with other arguments", func(l *ledger) {
+	{"allowed, tried under another id with other arguments", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(retry(set(pre(3), "tool_input.amount", 5)))
 		l.at(2).event(set(set(post(2), "metadata.tool_call_id", "c2"), "metadata.tool_input_executed.amount", 5))
 	}, []string{noVerdict}, nil, ""},
-	{"asked and run", func(l *ledger) {
+	{"asked and run", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Ask)
 		l.at(2).event(post(2))
 	}, []string{askPending}, nil, events.CallCompleted},
-	{"deferred and run", func(l *ledger) {
+	{"deferred and run", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Defer)
 		l.at(2).event(post(2))
 	}, []string{askPending}, nil, events.CallCompleted},
-	{"asked and run on an approval that only the publisher knows", func(l *ledger) {
+	{"asked and run on an approval that only the publisher knows", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Ask)
 		l.at(2).event(set(post(2), "metadata.approval", tree{"required": true, "status": "approved"}))
 	}, []string{askPending}, nil, events.CallCompleted},
-	{"asked, then allowed, and run", func(l *ledger) {
+	{"asked, then allowed, and run", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Ask)
 		l.at(0.5).admit(pre(1), "d2", events.Allow)
 		l.at(2).event(post(2))
 	}, nil, []string{ExecutedWhileAskPending}, events.CallCompleted},
-	{"asked, run, and allowed afterwards", func(l *ledger) {
+	{"asked, run, and allowed afterwards", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Ask)
 		l.request(pre(1), "d2")
 		l.at(2).event(post(2))
 		l.decide(pre(1), "d2", events.Allow)
 	}, []string{askPending}, nil, ""},
-	{"allowed, then denied, and run", func(l *ledger) {
+	{"allowed, then denied, and run", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.admit(pre(1), "d2", events.Deny)
 		l.at(2).event(post(2))
 	}, []string{despiteDeny}, nil, events.CallCompleted},
-	{"never asked", func(l *ledger) {
+	{"never asked", func(l *testLog) {
 		l.event(pre(1))
 		l.at(2).event(post(2))
 	}, []string{noVerdict}, nil, events.CallCompleted},
-	{"never asked, and no verdict required", func(l *ledger) {
+	{"never asked, and no verdict required", func(l *testLog) {
 		l.opts.RequireVerdict = false
 		l.event(pre(1))
 		l.at(2).event(post(2))
 	}, nil, []string{ExecutedWithoutVerdict}, events.CallCompleted},
-	{"never asked, claiming an allow", func(l *ledger) {
+	{"never asked, claiming an allow", func(l *testLog) {
 		l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
 		l.at(2).event(post(2))
 	}, []string{noVerdict}, nil, events.CallCompleted},
-	{"asked, no verdict, and the fail mode let it pass", func(l *ledger) {
+	{"asked, no verdict, and the fail mode let it pass", func(l *testLog) {
 		l.request(pre(1), "d1")
 		l.event(pre(1))
 		l.event(failMode("allow"))
 		l.at(2).event(post(2))
 	}, nil, nil, events.CallCompleted},
-	{"never asked, and it claims that the fail mode let it pass", func(l *ledger) {
+	{"never asked, and it claims that the fail mode let it pass", func(l *testLog) {
 		l.event(pre(1))
 		l.event(failMode("allow"))
 		l.at(2).event(post(2))
 	}, []string{noVerdict}, nil, events.CallCompleted},
-	{"never asked, and it claims so when it had run", func(l *ledger) {
+	{"never asked, and it claims so when it had run", func(l *testLog) {
 		l.event(pre(1))
 		l.at(2).event(post(2))
 		l.at(3).event(failMode("allow"))
 	}, []string{noVerdict}, nil, events.CallCompleted},
-	{"the fail mode denied, and it ran", func(l *ledger) {
+	{"the fail mode denied, and it ran", func(l *testLog) {
 		l.event(pre(1))
 		l.event(failMode("deny"))
 		l.at(2).event(post(2))
 	}, []string{despiteDeny}, nil, events.CallCompleted},
-	{"claims a denial of another gate, and runs", func(l *ledger) {
+	{"claims a denial of another gate, and runs", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "deny"}))
 		l.at(2).event(post(2))
 	}, []string{despiteDeny}, nil, events.CallCompleted},
-	{"claims a looser verdict than the recorded one", func(l *ledger) {
+	{"claims a looser verdict than the recorded one", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
 		l.at(2).event(post(2))
 	}, []string{despiteDeny, forged}, nil, events.CallCompleted},
-	{"after expiry, as it says itself", func(l *ledger) {
+	{"after expiry, as it says itself", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(120).event(set(post(2), "metadata.execution.started_at", stamp(100)))
 	}, []string{afterExpiry}, nil, events.CallCompleted},
-	{"reported after expiry, started before", func(l *ledger) {
+	{"reported after expiry, started before", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(120).event(set(post(2), "metadata.execution.started_at", stamp(30)))
 	}, nil, []string{ExecutedAfterExpiry}, events.CallCompleted},
-	{"after expiry by its report", func(l *ledger) {
+	{"after expiry by its report", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(120).event(set(post(2), "metadata.execution.started_at", nil))
 	}, []string{afterExpiry}, nil, events.CallCompleted},
-	{"started in the future", func(l *ledger) {
+	{"started in the future", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(20).event(set(post(2), "metadata.execution.started_at", stamp(5000)))
 	}, nil, []string{ExecutedAfterExpiry}, events.CallCompleted},
-	{"started before the verdict", func(l *ledger) {
+	{"started before the verdict", func(l *testLog) {
 		l.at(10).admit(pre(1), "d1", events.Allow)
 		l.at(12).event(set(post(2), "metadata.execution.started_at", stamp(5)))
 	}, []string{beforeIt}, nil, events.CallCompleted},
-	{"started before the verdict by less than clocks differ", func(l *ledger) {
+	{"started before the verdict by less than clocks differ", func(l *testLog) {
 		l.at(10).admit(pre(1), "d1", events.Allow)
 		l.at(12).event(set(post(2), "metadata.execution.started_at", stamp(9.5)))
 	}, nil, []string{ExecutedBeforeVerdict}, events.CallCompleted},
-	{"run with other arguments", func(l *ledger) {
+	{"run with other arguments", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(2).event(otherArgs)
 	}, []string{driftHigh}, nil, events.CallCompleted},
-	{"run with other arguments than a receipt was bound to", func(l *ledger) {
+	{"run with other arguments than a receipt was bound to", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow, receipted)
 		l.at(2).event(otherArgs)
 	}, []string{driftReceipt}, nil, events.CallCompleted},
-	{"run with other arguments than a receipt was bound to, with a reason", func(l *ledger) {
+	{"run with other arguments than a receipt was bound to, with a reason", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow, receipted)
 		l.at(2).event(set(otherArgs, "metadata.execution.mutation_reason", "rounding"))
 	}, []string{driftReason}, nil, events.CallCompleted},
-	{"run with other arguments than a receipt was bound to, and a blank for a reason", func(l *ledger) {
+	{"run with other arguments than a receipt was bound to, and a blank for a reason", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow, receipted)
 		l.at(2).event(set(otherArgs, "metadata.execution.mutation_reason", " "))
 	}, []string{driftReceipt}, nil, events.CallCompleted},
-	{"run with other arguments and a reason", func(l *ledger) {
+	{"run with other arguments and a reason", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(2).event(set(otherArgs, "metadata.execution.mutation_reason", "rounding"))
 	}, []string{driftReason}, nil, events.CallCompleted},
-	{"run with other arguments than were announced", func(l *ledger) {
+	{"run with other arguments than were announced", func(l *testLog) {
 		l.opts.RequireVerdict = false
 		l.event(pre(1))
 		l.at(2).event(otherArgs)
 	}, []string{driftHigh}, nil, events.CallCompleted},
-	{"arguments of the same value in other words", func(l *ledger) {
+	{"arguments of the same value in other words", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		body := strings.Replace(string(encode(post(2))), `"amount":120`, `"amount": 1.2e2`, 1)
 		l.at(2).put(space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PostToolUse"), nil, []byte(body))
 	}, nil, []string{InputDrift}, events.CallCompleted},
-	{"arguments that appear out of nothing", func(l *ledger) {
+	{"arguments that appear out of nothing", func(l *testLog) {
 		bare := set(pre(1), "tool_input", nil)
 		l.request(bare, "d1")
 		l.at(2).event(post(2))
 	}, []string{driftHigh, noVerdict}, nil, events.CallCompleted},
-	{"another tool than was admitted", func(l *ledger) {
+	{"another tool than was admitted", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(2).event(set(post(2), "tool_name", "Pay_invoice"))
 	}, []string{driftHigh}, nil, events.CallCompleted},
-	{"never completed", func(l *ledger) {
+	{"never completed", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(4000).tick()
 	}, []string{missingHook}, nil, events.CallAbandoned},
-	{"not completed by the end of its session", func(l *ledger) {
+	{"not completed by the end of its session", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(set(set(hook(9, "SessionEnd", 5), "tool_name", nil), "metadata", nil))
 	}, []string{missingHook}, nil, events.CallAbandoned},
-	{"completed after it was given up", func(l *ledger) {
+	{"completed after it was given up", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(4000).tick()
 		l.event(post(2))
 	}, []string{missingHook}, nil, events.CallCompleted},
-	{"ended by an error", func(l *ledger) {
+	{"ended by an error", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(hook(5, "ErrorOccurred", 1))
 		l.at(4000).tick()
 	}, nil, []string{MissingCompletion}, events.CallFailed},
-	{"blocked", func(l *ledger) {
+	{"blocked", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Ask)
 		l.event(hook(5, "ToolUseBlocked", 1))
 		l.event(denied)
 	}, nil, []string{ExecutedWhileAskPending, MissingCompletion}, events.CallDenied},
-	{"completed without a beginning", func(l *ledger) { l.at(2).event(post(2)) }, []string{orphan}, nil, events.CallOrphaned},
-	{"completed twice", func(l *ledger) {
+	{"completed without a beginning", func(l *testLog) { l.at(2).event(post(2)) }, []string{orphan}, nil, events.CallOrphaned},
+	{"completed twice", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(2).event(post(2))
 		l.event(post(3))
 	}, []string{orphan}, nil, ""},
-	{"completed by two contents of one event", func(l *ledger) {
+	{"completed by two contents of one event", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(2).event(post(2))
 		l.event(set(post(2), "metadata.execution.outcome", "failed"))
 	}, []string{conflicting}, nil, events.CallCompleted},
-	{"denied before the request is in the log", func(l *ledger) {
+	{"denied before the request is in the log", func(l *testLog) {
 		l.decide(pre(1), "d1", events.Deny)
 		l.request(pre(1), "")
 	}, nil, nil, events.CallDenied},
-	{"denied after it was given up", func(l *ledger) {
+	{"denied after it was given up", func(l *testLog) {
 		l.request(pre(1), "d1")
 		l.at(4000).tick()
 		l.decide(pre(1), "d1", events.Deny)
 	}, []string{missingHook}, nil, events.CallDenied},
-	{"the session of calls without one does not end", func(l *ledger) {
+	{"the session of calls without one does not end", func(l *testLog) {
 		l.event(set(pre(1), "session_id", nil))
 		l.event(set(set(set(hook(9, "SessionEnd", 5), "tool_name", nil), "metadata", nil), "session_id", nil))
 	}, nil, []string{MissingCompletion}, events.CallOpen},
-	{"completed under the id of the call it tries again", func(l *ledger) {
+	{"completed under the id of the call it tries again", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		p := set(set(post(2), "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c1"})
 		l.at(2).event(p)
 	}, nil, []string{OrphanCompletion, SchemaInvalid}, events.CallCompleted},
-	{"completed with no id but that of the call it tries again", func(l *ledger) {
+	{"completed with no id but that of the call it tries again", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		p := set(set(post(2), "metadata.tool_call_id", nil), "metadata.retry", tree{"previous_tool_call_id": "c1"})
 		l.at(2).event(p)
 	}, []string{schema}, nil, events.CallCompleted},
-	{"the same id for other arguments while open", func(l *ledger) {
+	{"the same id for other arguments while open", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		other := set(pre(3), "tool_input.amount", 5)
 		l.admit(other, "d2", events.Allow)
 		l.at(2).event(post(2))
 		l.event(set(post(4), "metadata.tool_input_executed.amount", 5))
 	}, []string{reused}, nil, ""},
-	{"the same id again when it is free", func(l *ledger) {
+	{"the same id again when it is free", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(2).event(post(2))
 		other := set(pre(3), "tool_input.amount", 5)
 		l.admit(other, "d2", events.Allow)
 		l.event(set(set(post(4), "metadata.tool_input_executed.amount", 5), "metadata.execution.started_at", nil))
 	}, nil, []string{ReusedToolCallID}, ""},
-	{"an event id with two contents", func(l *ledger) {
+	{"an event id with two contents", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(pre(1))
 		l.event(set(pre(1), "action", "delete"))
 		l.at(2).event(post(2))
 	}, []string{conflicting}, nil, events.CallCompleted},
-	{"a request and an event that differ under one id", func(l *ledger) {
+	{"a request and an event that differ under one id", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(set(pre(1), "tool_input.amount", 5))
 		l.at(2).event(set(post(2), "metadata.tool_input_executed.amount", 5))
 	}, []string{conflicting, driftHigh}, nil, events.CallCompleted},
-	{"request form and evidence form of one event", func(l *ledger) {
+	{"request form and evidence form of one event", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.event(pre(1))
 		l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
 		l.at(2).event(post(2))
 	}, nil, []string{DuplicateEventConflict, ForgedRecord}, events.CallCompleted},
-	{"allowed by somebody who is no admitter", func(l *ledger) {
+	{"allowed by somebody who is no admitter", func(l *testLog) {
 		l.request(pre(1), "d1")
 		l.signed(decisionOn(pre(1), "d1", events.Allow, l.now), stranger)
 		l.at(2).event(post(2))

@@ -3,7 +3,6 @@ package correlation
 import (
 	"slices"
 
-	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
@@ -13,35 +12,35 @@ import (
 
 const noSession = subject.NoSession
 
-// session is what is known of one (tenant, source, session).
+// session is what the engine knows of one (tenant, source, session).
 type session struct {
 	calls        *calls
-	*fact.Origin               // never changed, and shared
-	share        *tables.Share `snapshot:"-"` // its publisher in the table of sessions
+	*fact.Origin               // shared; does not change
+	share        *tables.Share `snapshot:"-"` // the publisher's share of the table of sessions
 
 	groups        callGroups
-	decisionIndex decisionIndex // under which decisions the session finds its calls
+	decisionIndex decisionIndex // the calls by their decision ids
 	open          []*call       // in the order they were opened
 	closed        []*call       // in the order they were closed
 	earlyUpdates  []earlyUpdate
 	sawDenial     bool // a call was denied
-	sawAsk        bool // a verdict was heard that lets a call wait
+	sawAsk        bool // a verdict, recorded or claimed, that lets a call wait
 
-	askedAdmission bool // its runtime asked for admission by an event of the session
+	askedAdmission bool // an event of the session asked for admission
 
-	parentLinkRank int8 // the rank of what it belongs to, as far as that was known when it was active
+	parentLinkRank int8 // the rank of its parent link, when the session was last active
 
-	occurrenceFloor int32 // highest occurrence among ids that were forgotten
+	occurrenceFloor int32 // the highest occurrence of forgotten ids
 	lastActivity    eventtime.Activity
 }
 
-func (s *session) ID() fact.SessionKey { return s.Key }
+func (s *session) ID() fact.SourceSession { return s.Key }
 
 func (s *session) Owner() tables.Holder { return s.Key.Publisher().Holder() }
 
 func (s *session) Holds(h *tables.Share) { s.share = h }
 
-// findGroup finds the group of a fact's call, nil if there is none.
+// findGroup returns the group of a fact's call, nil if there is none.
 func (s *session) findGroup(f *fact.Fact) *callGroup {
 	if f.Found == nil {
 		f.Found = s.groups.get(f.CallKey, f.CallKeyHash())
@@ -49,36 +48,36 @@ func (s *session) findGroup(f *fact.Fact) *callGroup {
 	return f.Found.(*callGroup)
 }
 
-// ensureGroup finds the group of a fact's call, or makes it.
+// ensureGroup returns the group of a fact's call, and adds it if it is missing.
 func (s *session) ensureGroup(f *fact.Fact) *callGroup {
-	if sl := s.findGroup(f); sl != nil {
-		return sl
+	if group := s.findGroup(f); group != nil {
+		return group
 	}
 	if s.groups.len() >= s.calls.opts.MaxIDsPerSession {
 		s.forgetGroup()
 	}
 	s.calls.countIDs(s, 1)
-	sl := newCallGroup(f.CallKey, int(s.occurrenceFloor))
-	s.groups.add(sl, f.CallKeyHash())
-	f.Found = sl
-	return sl
+	group := newCallGroup(f.CallKey, int(s.occurrenceFloor))
+	s.groups.add(group, f.CallKeyHash())
+	f.Found = group
+	return group
 }
 
-// forgetGroup drops the oldest id that no remembered call has. There is one:
-// more ids are kept than calls.
+// forgetGroup forgets the oldest group without remembered calls. Such a group exists, because
+// Options keep more ids than calls.
 func (s *session) forgetGroup() {
-	if sl := s.groups.dropEmpty(); sl != nil {
-		s.occurrenceFloor = max(s.occurrenceFloor, int32(sl.count))
+	if group := s.groups.dropEmpty(); group != nil {
+		s.occurrenceFloor = max(s.occurrenceFloor, int32(group.count))
 		s.calls.countIDs(s, -1)
 	}
 }
 
-// noteVerdict takes note of a verdict that is on record or claimed.
+// noteVerdict records that a verdict was recorded or claimed.
 func (s *session) noteVerdict(v events.Verdict) {
 	s.sawAsk = s.sawAsk || v == events.Ask || v == events.Defer
 }
 
-// callOfDecision finds a call by one of its decisions.
+// callOfDecision returns the call of a decision, expanded; nil if there is none.
 func (s *session) callOfDecision(id string) *call {
 	if id == "" {
 		return nil
@@ -86,17 +85,17 @@ func (s *session) callOfDecision(id string) *call {
 	return s.decisionIndex.get(id).expand()
 }
 
-// highestOccurrence is the highest occurrence of any id of the session.
+// highestOccurrence is the highest occurrence of all ids of the session.
 func (s *session) highestOccurrence() int {
 	n := int(s.occurrenceFloor)
-	for _, sl := range s.groups.list {
-		n = max(n, sl.count)
+	for _, group := range s.groups.list {
+		n = max(n, group.count)
 	}
 	return n
 }
 
-// moveToClosed moves a call that was just closed to the closed ones and forgets the
-// oldest of those.
+// moveToClosed moves a call from the open to the closed ones. Beyond the bound, the oldest
+// closed call is forgotten.
 func (s *session) moveToClosed(c *call) {
 	s.open = removeCall(s.open, c)
 	s.closed = append(s.closed, c)
@@ -122,7 +121,8 @@ func (s *session) forgetCall(c *call) {
 	}
 }
 
-// linkDecision notes that a decision and its request belong to a call.
+// linkDecision links a decision id with a call. An id that was linked with another call moves
+// to this one.
 func (s *session) linkDecision(c *call, decisionID string) {
 	if decisionID == "" {
 		return
@@ -139,9 +139,6 @@ func (s *session) linkDecision(c *call, decisionID string) {
 		c.decisionIDs = append(c.decisionIDs[:0], c.decisionIDs[1:]...)
 	}
 	s.decisionIndex.put(decisionID, c)
-	if c.decisionIDs == nil {
-		c.decisionIDs = s.calls.freeLists.allocStrings(1)
-	}
 	c.decisionIDs = append(c.decisionIDs, decisionID)
 }
 
@@ -154,7 +151,7 @@ func removeCall(list []*call, c *call) []*call {
 	return list
 }
 
-// findOpen gives the oldest open call that fits.
+// findOpen returns the oldest open call that fits.
 func (s *session) findOpen(fits func(*call) bool) *call {
 	for _, c := range s.open {
 		if fits(c) {
@@ -164,8 +161,7 @@ func (s *session) findOpen(fits func(*call) bool) *call {
 	return nil
 }
 
-// findNamed gives the youngest call that fits and goes by a name, open ones before
-// closed ones.
+// findNamed returns the youngest call that has a name and fits. Open calls come first.
 func (s *session) findNamed(name string, fits func(*call) bool) *call {
 	bits := nameFilterBits(name)
 	if bits == 0 {
@@ -183,8 +179,8 @@ func (s *session) findInGroup(k fact.CallKey, name string, fits func(*call) bool
 	return s.findCall(func(c *call) bool { return c.group.key == k && c.mayHaveName(bits) }, fits)
 }
 
-// findCall gives the youngest call that fits, open ones before closed ones. Only
-// what passes the filter, which gets calls as they are, is expanded.
+// findCall returns the youngest call that fits. Open calls come first. filter sees calls that
+// may be compacted; a call is expanded only if filter accepts it.
 func (s *session) findCall(filter, fits func(*call) bool) *call {
 	for _, list := range [][]*call{s.open, s.closed} {
 		for i := len(list) - 1; i >= 0; i-- {
@@ -196,20 +192,19 @@ func (s *session) findCall(filter, fits func(*call) bool) *call {
 	return nil
 }
 
-// The groups of a session, and the calls that it finds by their decisions, are few
-// as a rule: up to so many are looked through one by one, which takes less room
-// than a table, and no more time.
+// linearLimit is the size up to which the groups and decisions of a session are lists. A short
+// list takes less room than a table, and no more time to search.
 const linearLimit = 12
 
 // callGroup holds the occurrences of one tool call id.
 type callGroup struct {
 	key          fact.CallKey
-	calls        []*call // open and remembered, in the order they were opened
-	count        int     // occurrences so far
+	calls        []*call // open and remembered ones, in the order they were opened
+	count        int     // the number of occurrences so far
 	invokedEvent string  // event id of the first AAEP invocation under this id
 }
 
-// newCallGroup makes a group, with room for the usual one call.
+// newCallGroup makes a group, with room for one call: most groups have one.
 func newCallGroup(k fact.CallKey, count int) *callGroup {
 	made := &struct {
 		callGroup
@@ -219,9 +214,9 @@ func newCallGroup(k fact.CallKey, count int) *callGroup {
 	return &made.callGroup
 }
 
-func (s *callGroup) openCalls() []*call {
+func (g *callGroup) openCalls() []*call {
 	var open []*call
-	for _, c := range s.calls {
+	for _, c := range g.calls {
 		if c.isOpen() {
 			open = append(open, c)
 		}
@@ -229,8 +224,8 @@ func (s *callGroup) openCalls() []*call {
 	return open
 }
 
-func (s *callGroup) oldestOpen() *call {
-	for _, c := range s.calls {
+func (g *callGroup) oldestOpen() *call {
+	for _, c := range g.calls {
 		if c.isOpen() {
 			return c
 		}
@@ -239,8 +234,8 @@ func (s *callGroup) oldestOpen() *call {
 }
 
 // oldestOpenOf is the oldest open call of a tool.
-func (s *callGroup) oldestOpenOf(tool string) *call {
-	for _, c := range s.calls {
+func (g *callGroup) oldestOpenOf(tool string) *call {
+	for _, c := range g.calls {
 		if c.isOpen() && c.tool == tool {
 			return c
 		}
@@ -249,97 +244,96 @@ func (s *callGroup) oldestOpenOf(tool string) *call {
 }
 
 // latestClosed is the youngest closed call that fits.
-func (s *callGroup) latestClosed(fits func(*call) bool) *call {
-	for i := len(s.calls) - 1; i >= 0; i-- {
-		if c := s.calls[i]; !c.isOpen() && fits(c.expand()) {
+func (g *callGroup) latestClosed(fits func(*call) bool) *call {
+	for i := len(g.calls) - 1; i >= 0; i-- {
+		if c := g.calls[i]; !c.isOpen() && fits(c.expand()) {
 			return c
 		}
 	}
 	return nil
 }
 
-// latestClosedLike is latestClosed for what fits no call with other arguments than a
-// fact's.
-func (s *callGroup) latestClosedLike(f *fact.Fact, fits func(*call) bool) *call {
-	for i := len(s.calls) - 1; i >= 0; i-- {
-		if c := s.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
+// latestClosedLike is latestClosed without the calls whose arguments differ from a fact's.
+func (g *callGroup) latestClosedLike(f *fact.Fact, fits func(*call) bool) *call {
+	for i := len(g.calls) - 1; i >= 0; i-- {
+		if c := g.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
 			return c
 		}
 	}
 	return nil
 }
 
-// callGroups are the groups of a session.
+// callGroups are the groups of a session, by key.
 type callGroups struct {
 	list   []*callGroup // in the order they were made
-	hashes []uint32     // of their keys
-	table  []uint64     // of places in list and one, once there are many
+	hashes []uint32     // of the keys in list
+	table  []uint64     // from hash to index and one; nil up to linearLimit
 }
 
-func (s *callGroups) len() int { return len(s.list) }
+func (gs *callGroups) len() int { return len(gs.list) }
 
-// get finds a group by its key and the hash of that.
-func (s *callGroups) get(k fact.CallKey, hash uint32) *callGroup {
-	if s.table == nil {
-		for i := len(s.hashes) - 1; i >= 0; i-- {
-			if s.hashes[i] == hash && s.list[i].key == k {
-				return s.list[i]
+// get returns the group of a key. hash is the hash of k.
+func (gs *callGroups) get(k fact.CallKey, hash uint32) *callGroup {
+	if gs.table == nil {
+		for i := len(gs.hashes) - 1; i >= 0; i-- {
+			if gs.hashes[i] == hash && gs.list[i].key == k {
+				return gs.list[i]
 			}
 		}
 		return nil
 	}
-	mask := len(s.table) - 1
-	for at := int(hash) & mask; s.table[at] != 0; at = (at + 1) & mask {
-		if uint32(s.table[at]>>32) == hash {
-			if sl := s.list[uint32(s.table[at])-1]; sl.key == k {
-				return sl
+	mask := len(gs.table) - 1
+	for at := int(hash) & mask; gs.table[at] != 0; at = (at + 1) & mask {
+		if uint32(gs.table[at]>>32) == hash {
+			if group := gs.list[uint32(gs.table[at])-1]; group.key == k {
+				return group
 			}
 		}
 	}
 	return nil
 }
 
-func (s *callGroups) add(sl *callGroup, hash uint32) {
-	s.list, s.hashes = append(s.list, sl), append(s.hashes, hash)
-	switch n := len(s.list); {
+func (gs *callGroups) add(group *callGroup, hash uint32) {
+	gs.list, gs.hashes = append(gs.list, group), append(gs.hashes, hash)
+	switch n := len(gs.list); {
 	case n <= linearLimit:
-	case 2*n > len(s.table):
-		s.rebuildTable()
+	case 2*n > len(gs.table):
+		gs.rebuildTable()
 	default:
-		tables.InsertPosition(s.table, hash, uint32(n))
+		tables.InsertPosition(gs.table, hash, uint32(n))
 	}
 }
 
-// rebuildTable makes the table anew.
-func (s *callGroups) rebuildTable() {
+// rebuildTable builds the table from the list.
+func (gs *callGroups) rebuildTable() {
 	size := tables.MinTableSize
-	for size < 4*len(s.list) {
+	for size < 4*len(gs.list) {
 		size *= 2
 	}
-	s.table = make([]uint64, size)
-	for i, hash := range s.hashes {
-		tables.InsertPosition(s.table, hash, uint32(i+1))
+	gs.table = make([]uint64, size)
+	for i, hash := range gs.hashes {
+		tables.InsertPosition(gs.table, hash, uint32(i+1))
 	}
 }
 
-// dropEmpty drops the oldest group that no remembered call has, and gives it.
-func (s *callGroups) dropEmpty() *callGroup {
-	for i, sl := range s.list {
-		if len(sl.calls) == 0 {
-			s.list, s.hashes = slices.Delete(s.list, i, i+1), slices.Delete(s.hashes, i, i+1)
-			if s.table != nil {
-				s.rebuildTable()
+// dropEmpty removes and returns the oldest group without remembered calls.
+func (gs *callGroups) dropEmpty() *callGroup {
+	for i, group := range gs.list {
+		if len(group.calls) == 0 {
+			gs.list, gs.hashes = slices.Delete(gs.list, i, i+1), slices.Delete(gs.hashes, i, i+1)
+			if gs.table != nil {
+				gs.rebuildTable()
 			}
-			return sl
+			return group
 		}
 	}
 	return nil
 }
 
-// decisionIndex are the calls of a session by the ids of their decisions.
+// decisionIndex finds the calls of a session by their decision ids.
 type decisionIndex struct {
 	list []decisionCall
-	byID map[string]*call // once there are many; then the list is empty
+	byID map[string]*call // nil up to linearLimit; then list is nil
 }
 
 type decisionCall struct {
@@ -347,248 +341,48 @@ type decisionCall struct {
 	call *call
 }
 
-func (v *decisionIndex) len() int { return len(v.list) + len(v.byID) }
+func (x *decisionIndex) len() int { return len(x.list) + len(x.byID) }
 
-func (v *decisionIndex) get(id string) *call {
-	if v.byID != nil {
-		return v.byID[id]
+func (x *decisionIndex) get(id string) *call {
+	if x.byID != nil {
+		return x.byID[id]
 	}
-	for i := len(v.list) - 1; i >= 0; i-- {
-		if v.list[i].id == id {
-			return v.list[i].call
+	for i := len(x.list) - 1; i >= 0; i-- {
+		if x.list[i].id == id {
+			return x.list[i].call
 		}
 	}
 	return nil
 }
 
-// put notes a call under a decision under which none is noted.
-func (v *decisionIndex) put(id string, c *call) {
+// put adds a decision id that is not in the index.
+func (x *decisionIndex) put(id string, c *call) {
 	switch {
-	case v.byID != nil:
-		v.byID[id] = c
-	case len(v.list) < linearLimit:
-		v.list = append(v.list, decisionCall{id, c})
+	case x.byID != nil:
+		x.byID[id] = c
+	case len(x.list) < linearLimit:
+		x.list = append(x.list, decisionCall{id, c})
 	default:
-		v.byID = make(map[string]*call, 2*linearLimit)
-		for _, d := range v.list {
-			v.byID[d.id] = d.call
+		x.byID = make(map[string]*call, 2*linearLimit)
+		for _, d := range x.list {
+			x.byID[d.id] = d.call
 		}
-		v.byID[id], v.list = c, nil
+		x.byID[id], x.list = c, nil
 	}
 }
 
-func (v *decisionIndex) remove(id string) {
-	delete(v.byID, id)
-	v.list = slices.DeleteFunc(v.list, func(d decisionCall) bool { return d.id == id })
+func (x *decisionIndex) remove(id string) {
+	delete(x.byID, id)
+	x.list = slices.DeleteFunc(x.list, func(d decisionCall) bool { return d.id == id })
 }
 
-// trackers follow sessions as their protocol orders them (protocolRow.sessions), beside
-// the calls: which event may follow which, which question was asked, which output is
-// complete. Their bounds are Options.MaxSessions and storedItemLimit.
-type trackers struct {
-	opts     *engineOptions `snapshot:"-"` // given anew
-	timers   *timers
-	findings *findings
+// Pack returns the groups in order.
+func (gs *callGroups) Pack() any { return &gs.list }
 
-	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
-	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
-	storedItems     int // of all sessions; at most the next
-	storedItemLimit int
-	runningSessions map[fact.SourceKey]int // sessions with their start on the log, and not their end
-}
-
-func newTrackers(t *timers, fs *findings) *trackers {
-	return &trackers{
-		timers: t, findings: fs, storedItemLimit: maxStoredItems,
-		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
-		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
-		runningSessions: map[fact.SourceKey]int{},
-	}
-}
-
-// find gives a session without noting that it is active, nil if it is not followed.
-func (ts *trackers) find(key fact.SessionKey, protocol string) *protocolSession {
-	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
-	return w
-}
-
-// touch gives a session and notes that it is active, nil if it is not followed.
-func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
-	w, followed := ts.sessions.Get(key)
-	if !followed {
-		return nil
-	}
-	w.lastActivity = ts.timers.CurrentActivity()
-	return w
-}
-
-// count is how many sessions are followed.
-func (ts *trackers) count() int { return ts.sessions.Len() }
-
-// hasRunning reports whether the start of a session is on the log, and its end is not.
-func (ts *trackers) hasRunning() bool { return len(ts.runningSessions) > 0 }
-
-// recount counts for every publisher what its sessions remember, in a restored table.
-func (ts *trackers) recount() {
-	for _, w := range ts.sessions.All() {
-		ts.sessions.Count(w.share, tables.ByWeight, w.storedItems)
-	}
-}
-
-// protocolSessionKey is one session in one protocol.
-type protocolSessionKey struct {
-	fact.SessionKey
-	protocol string
-}
-
-// protocolSession is a session that is followed.
-type protocolSession struct {
-	origin       *fact.Origin // shared, and never changed
-	protocol     string
-	lastActivity eventtime.Activity
-	protocolState
-	givenHints  map[string]bool // hints of schemas that were given
-	storedItems int
-	share       *tables.Share `snapshot:"-"` // its publisher in the table of flows
-}
-
-func (w *protocolSession) ID() protocolSessionKey {
-	return protocolSessionKey{w.origin.Key, w.protocol}
-}
-
-func (w *protocolSession) Owner() tables.Holder { return w.origin.Key.Publisher().Holder() }
-
-func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
-
-// accountStoredItems counts what a session remembers, and forgets others if all together remember
-// too much: see surplus.
-func (ts *trackers) accountStoredItems(w *protocolSession) {
-	before := w.storedItems
-	w.storedItems = rowOf(w.protocol).sessions.storedItems(w)
-	ts.storedItems += w.storedItems - before
-	ts.sessions.Count(w.share, tables.ByWeight, w.storedItems-before)
-	for ts.storedItems > ts.storedItemLimit {
-		old, found := ts.sessions.Surplus(tables.ByWeight, w.Owner(), w.ID())
-		if !found {
-			return
-		}
-		ts.forgetProtocolSession(old, trackerTombstone{})
-	}
-}
-
-// trackerTombstone is what is kept of a session that is not followed any more.
-type trackerTombstone struct {
-	protocolTombstone
-}
-
-// expireProtocolSessions forgets the sessions that have been idle for too long.
-func (ts *trackers) expireProtocolSessions() {
-	for {
-		w, ok := ts.sessions.Oldest()
-		if !ok {
-			return
-		}
-		if until, idle := ts.timers.CheckIdle(w.lastActivity, eventtime.SessionIdle); !idle {
-			ts.timers.wakeAt(until)
-			return
-		}
-		d := trackerTombstone{}
-		d.silence = rowOf(w.protocol).sessions.expire(ts, w)
-		ts.forgetProtocolSession(w, d)
-	}
-}
-
-func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
-	rowOf(w.protocol).sessions.tombstone(ts, w, &d)
-	ts.storedItems -= w.storedItems
-	ts.sessions.Count(w.share, tables.ByWeight, -w.storedItems)
-	ts.tombstones.Put(w.ID(), d)
-	ts.sessions.Remove(w.ID())
-}
-
-// active gives the session of a fact and notes that it is active, nil if it is not
-// followed.
-func (ts *trackers) active(f *fact.Fact) *protocolSession {
-	w, followed := ts.sessions.GetHashed(protocolSessionKey{f.Key, f.Protocol}, f.ProtocolSessionHash())
-	if !followed {
-		return nil
-	}
-	w.lastActivity = ts.timers.CurrentActivity()
-	return w
-}
-
-// follow begins to follow the session of a fact, in the place of another one if there is
-// no room.
-func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
-	key := protocolSessionKey{f.Key, f.Protocol}
-	if ts.sessions.Len() >= ts.opts.MaxSessions {
-		if old, found := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().Holder(), key); found {
-			ts.forgetProtocolSession(old, trackerTombstone{})
-		}
-	}
-	d, _ := ts.tombstones.Get(key)
-	w := &protocolSession{origin: o, protocol: f.Protocol, lastActivity: ts.timers.CurrentActivity()}
-	rowOf(f.Protocol).sessions.restore(ts, w, f, d)
-	ts.sessions.Add(w)
-	return w
-}
-
-// reportEventFindings reports the checks that an event fails by itself; hints once a session.
-func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
-	for _, b := range f.EventFindings {
-		if b.Severity == events.SeverityInfo && w != nil {
-			if w.givenHints[b.Check+b.Case] {
-				continue
-			}
-			if w.givenHints == nil {
-				w.givenHints = map[string]bool{}
-			}
-			w.givenHints[b.Check+b.Case] = true
-		}
-		fs.ReportSessionFinding(f, f.Origin, b)
-	}
-}
-
-func (fs *findings) ReportSessionFindings(f *fact.Fact, who fact.Origin, found []*catalogue.Finding) {
-	for _, b := range found {
-		fs.ReportSessionFinding(f, who, b)
-	}
-}
-
-// nextProtocolSessionIdle is when the next session may have been idle for long.
-func (ts *trackers) nextProtocolSessionIdle(next *eventtime.Earliest) {
-	if w, ok := ts.sessions.Oldest(); ok {
-		at, _ := ts.timers.CheckIdle(w.lastActivity, eventtime.SessionIdle)
-		next.KeepEarlier(at)
-	}
-}
-
-func (k protocolSessionKey) Hash() uint32 {
-	return fact.ProtocolSessionHash(k.SessionKey.Hash(), k.protocol)
-}
-
-// ReportEventFindings implements fact.Reporter.
-func (fs *findings) ReportEventFindings(f *fact.Fact) { fs.reportEventFindings(nil, f) }
-
-// ReportCheck implements fact.Reporter.
-func (fs *findings) ReportCheck(check string, f *fact.Fact, content fact.Sum, text string) {
-	fs.emitFinding(checkRules[check], nil, f, findingFrom().withContent(content).withText(text))
-}
-
-// RetractCheck implements fact.Reporter.
-func (fs *findings) RetractCheck(check, id string, f *fact.Fact, because, why string) {
-	fs.reportCheck(check, nil, f, findingFrom(because).withContent(f.ContentSum).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(id).withText(why))
-}
-
-// countRunningSessions keeps how many AAEP sessions of a publisher are running.
-func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
-	k := fact.SourceKey{Tenant: w.origin.Key.Tenant, Source: w.origin.Key.Source}
-	switch {
-	case after && !before:
-		ts.runningSessions[k]++
-	case before && !after:
-		if ts.runningSessions[k]--; ts.runningSessions[k] <= 0 {
-			delete(ts.runningSessions, k)
-		}
+// Unpack restores what Pack returned.
+func (gs *callGroups) Unpack(form any) {
+	*gs = callGroups{}
+	for _, group := range *form.(*[]*callGroup) {
+		gs.add(group, group.key.Hash())
 	}
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // goingOn applies a log with a snapshot and a restoration in the middle.
-func goingOn(t testing.TB, l *ledger, at int) (outs []Output, snapshots [2][]byte) {
+func goingOn(t testing.TB, l *testLog, at int) (outs []Output, snapshots [2][]byte) {
 	t.Helper()
 	core := New(l.opts)
 	for _, m := range l.msgs[:at] {
@@ -76,7 +76,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 				clearField(reflect.ValueOf(w.hook).Elem().FieldByName("findings"))
 			}
 		}
-		c.engine.calls.freeLists, c.engine.findings.callViewPool, c.engine.calls.dirtyCalls = callFreeLists{}, callViewPool{}, nil
+		c.engine.calls.codec, c.engine.findings.callViewPool, c.engine.calls.dirtyCalls = detailsCodec{}, callViewPool{}, nil
 		c.engine.calls.sessions.Unpack(c.engine.calls.sessions.Pack())
 		c.engine.trackers.sessions.Unpack(c.engine.trackers.sessions.Pack())
 		c.engine.history.sources.Unpack(c.engine.history.sources.Pack())
@@ -124,7 +124,7 @@ func TestSnapshot(t *testing.T) {
 // must not depend on when somebody looked.
 func TestSnapshotOfIdleSessions(t *testing.T) {
 	const hour = 3600
-	l := newLedger(t)
+	l := newTestLog(t)
 	in := func(session string, e tree) tree { return set(e, "session_id", session) }
 	l.at(0).event(in("a", pre(1)))
 	l.event(in("a", post(2)))
@@ -159,7 +159,7 @@ func TestSnapshotOfRandomLogs(t *testing.T) {
 	base := linked(t, 30)
 	rapid.Check(t, func(rt *rapid.T) {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.MaxSessions, l.opts.MaxOpenPerSession, l.opts.MaxClosedPerSession = 20, 3, 3
 		l.opts.MaxSources, l.opts.MaxEventsPerSource, l.opts.MaxIDsPerSession = 1, 40, 7
 		for range rapid.IntRange(1, 250).Draw(rt, "messages") {
@@ -203,10 +203,10 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.freeLists", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
+	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.codec", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
 	"correlation.trackers.opts", "agenthook.Attestations.findings", "agenthook.Declarations.findings", "aaep.Handshakes.findings", "aaep.Handshakes.time", "aaep.Handshakes.fromRecording", "aaep.Replies.findings", "aaep.Replies.sessions", "aaep.Replies.fromRecording", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
-	"correlation.engine.prefetched", "agenthook.Session.findings",
+	"agenthook.Session.findings",
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
 }
 
@@ -303,7 +303,7 @@ func BenchmarkSnapshot(b *testing.B) {
 
 // openCalls is a correlator with so many open calls.
 func openCalls(t testing.TB, n int) *Correlator {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.MaxCalls, l.opts.MaxIDs, l.opts.MissingAfter = 2*n, 2*n, 1000*time.Hour
 	core := New(l.opts)
 	event := strings.ReplaceAll(string(encode(set(set(pre(7), "session_id", "SESSION"), "metadata.tool_call_id", "CALL"))), uuid(7), "EVENT")
@@ -330,7 +330,7 @@ func TestSnapshotHasRoom(t *testing.T) {
 		{"open calls", 50, false}, {"open calls, one a session", 1, false},
 		{"closed calls", 50, true}, {"closed calls, one a session", 1, true},
 	} {
-		l := newLedger(t)
+		l := newTestLog(t)
 		core := New(l.opts)
 		const calls = 1000
 		for i := range calls {
@@ -416,14 +416,13 @@ func emptied(v reflect.Value, random *rand.Rand) {
 	}
 }
 
-func refolded(d *details) *details {
-	var s callFreeLists
-	p := &s.codec
+func recompacted(d *details) *details {
+	var p detailsCodec
 	p.startWriting()
 	p.codeDetails(d)
 	packed := string(p.finishWriting())
 	got := new(details)
-	p.startReading(packed, &s)
+	p.startReading(packed)
 	p.codeDetails(got)
 	if p.input != "" {
 		panic("something is left")
@@ -431,9 +430,9 @@ func refolded(d *details) *details {
 	return got
 }
 
-// TestFoldingKnowsEveryField: what is folded is unfolded the same, whatever it is;
-// a field of details that folding does not know is lost, and found here.
-func TestFoldingKnowsEveryField(t *testing.T) {
+// TestCompactingKnowsEveryField: expanding details that were compacted gives the same
+// details. A field that the codec does not know would be lost.
+func TestCompactingKnowsEveryField(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		want := new(details)
@@ -446,16 +445,15 @@ func TestFoldingKnowsEveryField(t *testing.T) {
 				*a = fact.Arguments{DecisionDigest: a.DecisionDigest}
 			}
 		}
-		if got := refolded(want); !reflect.DeepEqual(got, want) {
-			t.Fatalf("seed %d: folded\n%+v\nunfolded\n%+v", seed, want, got)
+		if got := recompacted(want); !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d: compacted\n%+v\nexpanded\n%+v", seed, want, got)
 		}
 	}
 }
 
-// TestLateForFoldedCalls: what comes late for a call finds it, however long it has
-// been folded.
-func TestLateForFoldedCalls(t *testing.T) {
-	l := newLedger(t)
+// TestLateForCompactedCalls: a late message finds its call after the call was compacted.
+func TestLateForCompactedCalls(t *testing.T) {
+	l := newTestLog(t)
 	var at []int
 	for i := range 40 {
 		l.admit(set(pre(2*i), "metadata.tool_call_id", "c"+strconv.Itoa(i)), "d"+strconv.Itoa(i), events.Allow)
@@ -474,7 +472,7 @@ func TestLateForFoldedCalls(t *testing.T) {
 	for _, s := range core.engine.calls.sessions.All() {
 		for _, c := range s.closed {
 			if c.details != nil || c.compacted == "" || len(c.compacted) > 600 {
-				t.Fatalf("a closed call is kept in %d bytes, unfolded: %v", len(c.compacted), c.details != nil)
+				t.Fatalf("a closed call is kept in %d bytes, expanded: %v", len(c.compacted), c.details != nil)
 			}
 		}
 	}
@@ -555,8 +553,8 @@ func key(n uint64) (s fact.Sum) {
 
 // flooded is a log in which calls of one tenant are open and denied while another
 // publisher sends events of sessions that it invents, until they run.
-func flooded(t *testing.T, tenant, source string, inFlood func(i int) []tree) *ledger {
-	l := newLedger(t)
+func flooded(t *testing.T, tenant, source string, inFlood func(i int) []tree) *testLog {
+	l := newTestLog(t)
 	of := func(e tree, i int) tree {
 		return set(set(e, "session_id", fmt.Sprint("mine-", i)), "metadata.tool_call_id", fmt.Sprint("c", i))
 	}
@@ -627,7 +625,7 @@ func TestSharedFairly(t *testing.T) {
 
 // TestFloodKeepsOrder: sessions whose order is followed share their table likewise.
 func TestFloodKeepsOrder(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict, l.opts.MaxSessions = false, 16
 	l.event(wire(1, "session.started", 0, nil))
 	for i := range 100 {

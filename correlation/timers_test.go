@@ -34,7 +34,7 @@ func (r result) standing() (list []string) {
 
 // without gives the log without what the correlator wrote into it to let time
 // pass.
-func (l *ledger) without(kind string) *ledger {
+func (l *testLog) without(kind string) *testLog {
 	c := *l
 	c.msgs = nil
 	for _, m := range l.msgs {
@@ -48,7 +48,7 @@ func (l *ledger) without(kind string) *ledger {
 
 // live is the log of a shard with a correlator beside it, which writes a tick
 // whenever a deadline has come and nothing else happens.
-func (l *ledger) live() *ledger {
+func (l *testLog) live() *testLog {
 	c := *l
 	c.msgs = nil
 	core := New(c.opts)
@@ -143,7 +143,7 @@ func TestAClockThatJumps(t *testing.T) {
 	l := scenario(t, 60).without(events.ControlTick)
 	l.msgs = l.msgs[:len(l.msgs):len(l.msgs)]
 	end := l.now.Add(4 * week)
-	last := func(c ledger) result {
+	last := func(c testLog) result {
 		c.now = end
 		c.tick()
 		return c.run()
@@ -184,7 +184,7 @@ func TestAClockThatJumps(t *testing.T) {
 // nothing that an honest publisher has to answer for.
 func TestDeadlinesAfterAJump(t *testing.T) {
 	for _, by := range []time.Duration{week, -week} {
-		l := newLedger(t)
+		l := newTestLog(t)
 		l.opts.RequireVerdict = false
 		l.event(pre(1))
 		l.at(60)
@@ -217,7 +217,7 @@ func TestDeadlinesAfterAJump(t *testing.T) {
 // However long it was, and whenever a session was last seen: a leap of the clock
 // forgets none that could go on.
 func TestNothingIsForgottenOverALeap(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	l.event(wire(0, "session.started", 0, nil))
@@ -236,19 +236,19 @@ func TestNothingIsForgottenOverALeap(t *testing.T) {
 // being forgotten, and it is not forgotten over its own deadline.
 func TestOneSessionAlone(t *testing.T) {
 	of := func(e tree) tree { return set(e, "session_id", "s2") }
-	waiting := func(l *ledger, d time.Duration) func(*events.Decision) {
+	waiting := func(l *testLog, d time.Duration) func(*events.Decision) {
 		return func(r *events.Decision) {
 			r.Approval = &events.ApprovalRef{WorkflowID: "wf-" + r.DecisionID, Status: fact.StatusPending, ExpiresAt: events.At(l.now.Add(d))}
 		}
 	}
-	for name, play := range map[string]func(l *ledger){
-		"it waits for three days": func(l *ledger) {
+	for name, play := range map[string]func(l *testLog){
+		"it waits for three days": func(l *testLog) {
 			l.admit(of(pre(2)), "d2", events.Ask, waiting(l, 72*time.Hour))
 			l.hours(1, 72)
 			l.at(72*3600 + 15*60 + 2).tick()
 			l.at(72*3600 + 15*60 + 60).event(of(set(post(4), "timestamp", stamp(72*3600+15*60))))
 		},
-		"another waits for six": func(l *ledger) {
+		"another waits for six": func(l *testLog) {
 			l.admit(pre(1), "d1", events.Ask, waiting(l, 144*time.Hour))
 			l.at(10).event(of(pre(2)))
 			l.hours(1, 30)
@@ -256,7 +256,7 @@ func TestOneSessionAlone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			l.opts.RequireVerdict = false
 			play(l)
 			l.tick()
@@ -278,14 +278,14 @@ func ofS2(r result) (list []string) {
 }
 
 // hours is a log on which something happens every hour.
-func (l *ledger) hours(from, to int) {
+func (l *testLog) hours(from, to int) {
 	for h := from; h < to; h++ {
 		l.at(float64(h) * 3600).tick()
 	}
 }
 
 // alone replays a session as countersign replay does.
-func (l *ledger) alone(t *testing.T, session string) result {
+func (l *testLog) alone(t *testing.T, session string) result {
 	r, seq := result{core: New(l.opts)}, uint64(0)
 	apply := func(m events.LogMessage) {
 		seq = m.Seq
@@ -323,7 +323,7 @@ func (l *ledger) alone(t *testing.T, session string) result {
 // TestADeadlineIsNotInThePast: whatever was looked at in between, the next deadline
 // is one that time has not reached, and so a tick for it is written.
 func TestADeadlineIsNotInThePast(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	shake := func(source string, e tree) {
 		typ, _ := e["type"].(string)
@@ -456,7 +456,7 @@ func TestLateEventsOfASession(t *testing.T) {
 			[]string{"AAEP-C-110 A reply is to no question that is open: no question has this token."}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := newLedger(t)
+			l := newTestLog(t)
 			for i, e := range tc.events {
 				l.at(float64(i)).event(e)
 			}
@@ -489,7 +489,7 @@ func TestLateEventsOfASession(t *testing.T) {
 // TestLateRedelivery: what a publisher sends once more is no news, also when
 // thousands of its events came in between.
 func TestLateRedelivery(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	var early []tree
 	for i := range 1500 {
 		before := set(set(pre(2*i), "metadata.tool_call_id", fmt.Sprint("c", i)), "session_id", fmt.Sprint("s", i%7))
@@ -513,7 +513,7 @@ func TestLateRedelivery(t *testing.T) {
 // TestEventIDsAreBounded: publishers share what is remembered of events. Who
 // floods takes nothing from what every other may have.
 func TestEventIDsAreBounded(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 10, 100
 	n := 0
 	send := func(source string, times int) {
@@ -547,7 +547,7 @@ func TestEventIDsAreBounded(t *testing.T) {
 // TestFullKeepsItsIDs: a publisher that has as many ids as may be remembered takes no
 // more room for the next ones.
 func TestFullKeepsItsIDs(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 8, 64
 	for i := range 300 {
 		l.event(set(pre(i), "metadata.tool_call_id", fmt.Sprint("c", i)))
@@ -562,7 +562,7 @@ func TestFullKeepsItsIDs(t *testing.T) {
 
 // TestConflictsAreForgotten: with an event id goes what else came under it.
 func TestConflictsAreForgotten(t *testing.T) {
-	l := newLedger(t)
+	l := newTestLog(t)
 	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 8, 64
 	for i := range 200 {
 		e := set(pre(i), "metadata.tool_call_id", fmt.Sprint("c", i))

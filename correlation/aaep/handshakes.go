@@ -111,8 +111,8 @@ func (ng *Handshakes) checkReplySubscription(f *fact.Fact, asked fact.Origin) {
 	if !known {
 		return
 	}
-	if b := n.state.CheckReply(EventOf(f)); b != nil {
-		ng.findings.ReportSessionFinding(f, asked, b)
+	if found := n.state.CheckReply(EventOf(f)); found != nil {
+		ng.findings.ReportSessionFinding(f, asked, found)
 	}
 }
 

@@ -20,8 +20,8 @@ func (q *questions) judgeInvocation(r *reports, e *Event, i *invocation) {
 		a.usedBy, a.usedByTool = i.event, i.tool
 		a.compareWith(r, i, explicit)
 		if candidates > 1 {
-			b := asHint(r.add("AAEP-C-100", "several questions could be meant", a.event, i.event))
-			b.Case, b.Call = "ambiguous", i.id
+			found := asHint(r.add("AAEP-C-100", "several questions could be meant", a.event, i.event))
+			found.Case, found.Call = "ambiguous", i.id
 		}
 		return
 	}
@@ -130,9 +130,9 @@ func (a *userQuestion) isAbout(i *invocation) bool {
 // over, its action is as early as while the question is pending.
 func (a *userQuestion) reportAgainst(r *reports, e *Event, i *invocation) {
 	say := func(check, what string) *catalogue.Finding {
-		b := r.add(check, what, a.event, a.resolvedBy, i.event)
-		b.Call = i.id
-		return b
+		found := r.add(check, what, a.event, a.resolvedBy, i.event)
+		found.Call = i.id
+		return found
 	}
 	// What that breaks is said already; this is the same for a reader that looks at replies.
 	ignored := func(what string) { asHint(say("AAEP-C-114", what)) }
@@ -183,20 +183,20 @@ func (i *invocation) reportUnasked(r *reports, a *userQuestion) {
 	byDefault := a != nil && a.stage == questionDefaultedAccept && a.usedBy == i.event
 	if !i.irreversible {
 		if !byDefault {
-			b := r.add("AAEP-C-101", "", i.event)
-			b.Call = i.id
-			i.unaskedFinding = b
+			found := r.add("AAEP-C-101", "", i.event)
+			found.Call = i.id
+			i.unaskedFinding = found
 		}
 		return
 	}
 	if byDefault { // legal for what carries little risk, and no acceptance (A-04 of the digest)
-		b := r.add("AAEP-C-100", "no answer came, and the default was taken", a.event, i.event)
-		b.Case, b.Call, b.Severity = "defaulted_accept", i.id, events.SeverityLow
+		found := r.add("AAEP-C-100", "no answer came, and the default was taken", a.event, i.event)
+		found.Case, found.Call, found.Severity = "defaulted_accept", i.id, events.SeverityLow
 		return
 	}
-	b := r.add("AAEP-C-100", "", i.event)
-	b.Call = i.id
-	i.unaskedFinding = b
+	found := r.add("AAEP-C-100", "", i.event)
+	found.Call = i.id
+	i.unaskedFinding = found
 }
 
 // reportIgnoredRejections: an invocation that has nothing to do with a question that was
@@ -221,8 +221,8 @@ func (a *userQuestion) compareWith(r *reports, i *invocation, explicit bool) {
 		a.reportUnderstated(r, i, "its risk is made smaller")
 	}
 	if (explicit || i.isRisky()) && a.understatesRisk(i) {
-		b := a.reportUnderstated(r, i, "the user was told of less than it is")
-		b.Case, b.Severity = "understated", events.SeverityHigh
+		found := a.reportUnderstated(r, i, "the user was told of less than it is")
+		found.Case, found.Severity = "understated", events.SeverityHigh
 	}
 }
 
@@ -236,8 +236,8 @@ func (t *tools) linkLateQuestion(r *reports, a *userQuestion) {
 		}
 		i.laterQuestion, a.earlierInvocation = a, i
 		if i.unaskedFinding.Check == "AAEP-C-100" {
-			b := r.add("AAEP-C-100", "late_confirmation, the user was asked only after the invocation", i.event, a.event)
-			b.Case, b.Call, b.Replaces = "late_confirmation", i.id, i.unaskedFinding
+			found := r.add("AAEP-C-100", "late_confirmation, the user was asked only after the invocation", i.event, a.event)
+			found.Case, found.Call, found.Replaces = "late_confirmation", i.id, i.unaskedFinding
 		}
 		return
 	}

@@ -31,8 +31,8 @@ func (l *lifecycle) checkSecondStart(r *reports, e *Event) bool {
 func (l *lifecycle) check(r *reports, e *Event) bool {
 	_, starts := e.Payload.(*aaep.SessionStarted)
 	if !starts && !l.restored && !l.started && !l.hasEvents {
-		if b := r.add("AAEP-C-060", "", e.eventRef()); e.ID != "" {
-			l.overtakenStart = &overtakenFinding{b, e.Time, e.Number}
+		if found := r.add("AAEP-C-060", "", e.eventRef()); e.ID != "" {
+			l.overtakenStart = &overtakenFinding{found, e.Time, e.Number}
 		}
 	}
 	l.hasEvents = true

@@ -194,10 +194,10 @@ func (n *Negotiations) ReportOverdue(now time.Time) []*catalogue.Finding {
 		case n.ambiguousOpen:
 			what = "it, or one that was open at the same time"
 		}
-		b := out.add(check, what, o.event)
-		b.Case = strconv.FormatUint(o.event.seq, 10)
+		found := out.add(check, what, o.event)
+		found.Case = strconv.FormatUint(o.event.seq, 10)
 		n.severalOverdue = n.severalOverdue || n.overdueFinding != nil
-		n.overdueFinding = b
+		n.overdueFinding = found
 	}
 	if len(n.openRequests) == 0 {
 		n.ambiguousOpen, n.maybeRedelivered = false, false
@@ -216,17 +216,17 @@ func (n *Negotiations) IsForgettable() bool {
 // RetractOverdue takes back that a request had no answer, if this is its answer: none else
 // was open, and no other had been found unanswered.
 func (n *Negotiations) RetractOverdue(e *Event) []*catalogue.Finding {
-	b := n.overdueFinding
+	found := n.overdueFinding
 	answers := e.handshake.kind == "accepted" || e.handshake.kind == "rejected"
-	if b == nil || len(n.openRequests) > 0 || !answers || slices.Contains(n.recentContents, e.handshake.content) { // what came before is no answer to what came since
+	if found == nil || len(n.openRequests) > 0 || !answers || slices.Contains(n.recentContents, e.handshake.content) { // what came before is no answer to what came since
 		return nil
 	}
 	n.overdueFinding, n.unpairable = nil, true
 	if n.severalOverdue {
 		return nil
 	}
-	back := newFinding(b.Check, "the answer has arrived after all", e.eventRef())
-	back.Replaces, back.RetractsOnly, back.Case = b, true, b.Case
+	back := newFinding(found.Check, "the answer has arrived after all", e.eventRef())
+	back.Replaces, back.RetractsOnly, back.Case = found, true, found.Case
 	return []*catalogue.Finding{back}
 }
 

@@ -283,7 +283,7 @@ func (a *userQuestion) reportUnusedAcceptance(r *reports, e *Event) {
 }
 
 func (a *userQuestion) reportUnderstated(r *reports, i *invocation, what string) *catalogue.Finding {
-	b := r.add("AAEP-C-119", what, a.event, i.event)
-	b.Call = i.id
-	return b
+	found := r.add("AAEP-C-119", what, a.event, i.event)
+	found.Call = i.id
+	return found
 }

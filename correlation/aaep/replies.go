@@ -44,8 +44,8 @@ func (q *questions) handleReply(r *reports, st *states, e *Event, token string, 
 	}
 	switch {
 	case dated:
-		b := r.add("AAEP-C-111", "it is dated after its time, in which it came", a.event, e.eventRef())
-		b.Case, b.Severity = "dated", events.SeverityLow
+		found := r.add("AAEP-C-111", "it is dated after its time, in which it came", a.event, e.eventRef())
+		found.Case, found.Severity = "dated", events.SeverityLow
 	case !e.Time.IsZero() && e.Time.Add(clockSkew).Before(a.askedAt):
 		r.add("AAEP-C-111", "it is dated before its question", a.event, e.eventRef()).Severity = events.SeverityLow
 	}
@@ -55,10 +55,10 @@ func (q *questions) handleReply(r *reports, st *states, e *Event, token string, 
 // handleSecondReply takes an answer to a question that has one: the first valid one counts
 // (6.3.5). From another subscriber it only came second.
 func (a *userQuestion) handleSecondReply(r *reports, e *Event, c replyContent, yes bool) {
-	b := r.add("AAEP-C-110", "it has been answered", a.event, e.eventRef())
-	b.Case = "consumed"
+	found := r.add("AAEP-C-110", "it has been answered", a.event, e.eventRef())
+	found.Case = "consumed"
 	if a.subscription != c.subscription {
-		asHint(b)
+		asHint(found)
 	}
 	a.acceptedSecond = a.acceptedSecond || (yes && a.stage == questionRejected)
 }
@@ -125,9 +125,9 @@ func (r *reports) checkAutomaticReply(e *Event, decidedBy string) {
 // UnknownReplyFinding is the finding of a reply with a token that its publisher does not know
 // (AAEP-C-110).
 func UnknownReplyFinding(e *Event) *catalogue.Finding {
-	b := newFinding("AAEP-C-110", "no question has this token", e.eventRef())
-	b.Case = "unknown"
-	return b
+	found := newFinding("AAEP-C-110", "no question has this token", e.eventRef())
+	found.Case = "unknown"
+	return found
 }
 
 // KeptReply is what is kept of a reply to a question that is not known yet.

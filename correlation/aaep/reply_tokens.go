@@ -15,7 +15,7 @@ type (
 		token  fact.Sum
 	}
 	tokenUse struct {
-		session fact.SessionKey
+		session fact.SourceSession
 		event   string
 		seq     uint64
 	}
@@ -39,7 +39,7 @@ type Replies struct {
 // followedSessions are the sessions that the engine follows.
 type followedSessions interface {
 	// Touch gives a session, with its origin, and notes that it is active; nil if it is not followed.
-	Touch(key fact.SessionKey) (*Session, fact.Origin)
+	Touch(key fact.SourceSession) (*Session, fact.Origin)
 }
 
 // NewReplies makes the part; configure it before use.
@@ -65,9 +65,9 @@ func (rp *Replies) RecordReplyToken(w *Session, who fact.Origin, f *fact.Fact) {
 	}
 	key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(token)}
 	if use, known := rp.replyTokens.Get(key); known && use.event != f.EventID {
-		b := fact.SingleEventFinding("AAEP-C-053", "", f)
-		b.Events, b.Seqs = append([]string{use.event}, b.Events...), append([]uint64{use.seq}, b.Seqs...)
-		rp.findings.ReportSessionFinding(f, who, b)
+		found := fact.SingleEventFinding("AAEP-C-053", "", f)
+		found.Events, found.Seqs = append([]string{use.event}, found.Events...), append([]uint64{use.seq}, found.Seqs...)
+		rp.findings.ReportSessionFinding(f, who, found)
 	}
 	rp.replyTokens.Put(key, tokenUse{f.Key, f.EventID, f.Seq})
 	rp.tokenOwners.Put(tenantToken{key.Tenant, key.Token}, key)

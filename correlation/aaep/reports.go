@@ -20,29 +20,29 @@ type findingList []*catalogue.Finding
 // add notes a violation that these events prove. The caller may complete it before the
 // next one is noted.
 func (f *findingList) add(check, what string, proof ...eventRef) *catalogue.Finding {
-	b := newFinding(check, what, proof...)
-	*f = append(*f, b)
-	return b
+	found := newFinding(check, what, proof...)
+	*f = append(*f, found)
+	return found
 }
 
 // retract takes a finding back.
-func (f *findingList) retract(b *catalogue.Finding, why string, e *Event) {
-	back := f.add(b.Check, why, e.eventRef())
-	back.Replaces, back.RetractsOnly = b, true
+func (f *findingList) retract(found *catalogue.Finding, why string, e *Event) {
+	back := f.add(found.Check, why, e.eventRef())
+	back.Replaces, back.RetractsOnly = found, true
 }
 
 // newFinding makes the finding of a violation that these events prove.
 func newFinding(check, what string, proof ...eventRef) *catalogue.Finding {
-	b := &catalogue.Finding{Check: check, Text: what}
+	found := &catalogue.Finding{Check: check, Text: what}
 	for _, p := range proof {
 		if p.id != "" {
-			b.Events = append(b.Events, p.id)
+			found.Events = append(found.Events, p.id)
 		}
 		if p.seq != 0 {
-			b.Seqs = append(b.Seqs, p.seq)
+			found.Seqs = append(found.Seqs, p.seq)
 		}
 	}
-	return b
+	return found
 }
 
 // onceFlags holds what is said once a session.

@@ -28,9 +28,9 @@ func TestBounds(t *testing.T) {
 	s := &Session{}
 	s.Apply(event(t, 0, "session.started", ""))
 	for i := range 1000 {
-		for _, b := range s.Apply(event(t, i, "awaiting.confirmation", fmt.Sprintf(`,"action":"a%d","reply_token":"rpl_%d","timeout_seconds":60`, i, i))) {
-			if b.Check != "AAEP-C-014" && b.Check != "AAEP-C-041" {
-				t.Fatalf("%s at question %d", b.Check, i)
+		for _, found := range s.Apply(event(t, i, "awaiting.confirmation", fmt.Sprintf(`,"action":"a%d","reply_token":"rpl_%d","timeout_seconds":60`, i, i))) {
+			if found.Check != "AAEP-C-014" && found.Check != "AAEP-C-041" {
+				t.Fatalf("%s at question %d", found.Check, i)
 			}
 		}
 		s.Apply(event(t, i, "tool.invoked", fmt.Sprintf(`,"tool":"t","tool_call_id":"call_%d"`, i)))

@@ -98,9 +98,9 @@ func (o *streamedOutput) checkPosition(r *reports, e *Event, p *aaep.OutputStrea
 	case at == o.nextUTF16:
 		r.add("AAEP-C-141", "it counts UTF-16 units, not characters", o.firstEvent, e.eventRef()).Case = "unit"
 	default:
-		b := r.add("AAEP-C-141", "", o.firstEvent, e.eventRef())
+		found := r.add("AAEP-C-141", "", o.firstEvent, e.eventRef())
 		if o.missing = nil; at > o.nextPosition && e.ID != "" {
-			o.missing = &missingRange{o.nextPosition, at, overtakenFinding{b, e.Time, e.Number}}
+			o.missing = &missingRange{o.nextPosition, at, overtakenFinding{found, e.Time, e.Number}}
 		}
 	}
 }
@@ -159,8 +159,8 @@ func (o *streamedOutput) close(r *reports, e *Event, succeeded bool) {
 	if o.complete {
 		return
 	}
-	b := r.add("AAEP-C-142", "never closed", o.firstEvent, e.eventRef())
+	found := r.add("AAEP-C-142", "never closed", o.firstEvent, e.eventRef())
 	if !succeeded {
-		asHint(b)
+		asHint(found)
 	}
 }

@@ -159,7 +159,7 @@ func durationsDiffer(a, b int64) bool {
 }
 
 // asHint makes a finding a hint.
-func asHint(b *catalogue.Finding) *catalogue.Finding {
-	b.Severity = events.SeverityInfo
-	return b
+func asHint(found *catalogue.Finding) *catalogue.Finding {
+	found.Severity = events.SeverityInfo
+	return found
 }

@@ -70,9 +70,9 @@ const fingerprintReason = "hook_fingerprint_mismatch"
 func decisionFindings(f *fact.Fact, d *events.Decision) []*catalogue.Finding {
 	var notes []*catalogue.Finding
 	say := func(check, what string) {
-		b := fact.SingleEventFinding(check, what, f)
-		b.Case = what
-		notes = append(notes, b)
+		found := fact.SingleEventFinding(check, what, f)
+		found.Case = what
+		notes = append(notes, found)
 	}
 	for _, r := range d.Reasons {
 		if check := declaredReasons[r.Code]; check != "" && r.Evaluator == subject.ProtoAgentHook {

@@ -42,9 +42,9 @@ func (as *Attestations) CheckNonce(who fact.Origin, f *fact.Fact) {
 	}
 	key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(EventOf(f).Nonce())}
 	if before, used := as.nonces.Get(key); used && before.event != f.EventID {
-		b := fact.SingleEventFinding("AH-C-122", "its nonce was used before", f)
-		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-		as.findings.ReportSessionFinding(f, who, b)
+		found := fact.SingleEventFinding("AH-C-122", "its nonce was used before", f)
+		found.Case, found.Events, found.Seqs = "nonce", append([]string{before.event}, found.Events...), append([]uint64{before.seq}, found.Seqs...)
+		as.findings.ReportSessionFinding(f, who, found)
 	}
 	as.nonces.Put(key, nonceUse{f.EventID, f.Seq})
 }
@@ -56,10 +56,10 @@ func (as *Attestations) CheckHookFingerprints(who fact.Origin, f *fact.Fact) {
 		key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(h.Hook)}
 		now := trustedHook{fact.SumOf(h.Fingerprint), f.EventID, f.Seq}
 		if before, known := as.hookFingerprints.Get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
-			b := fact.SingleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
-			b.Case, b.Call = h.Hook, ""
-			b.Events, b.Seqs = append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-			as.findings.ReportSessionFinding(f, who, b)
+			found := fact.SingleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
+			found.Case, found.Call = h.Hook, ""
+			found.Events, found.Seqs = append([]string{before.event}, found.Events...), append([]uint64{before.seq}, found.Seqs...)
+			as.findings.ReportSessionFinding(f, who, found)
 		}
 		as.hookFingerprints.Put(key, now)
 	}

@@ -118,7 +118,7 @@ func (ds *Declarations) add(tenant string, d *declaration) {
 
 // find gives the declaration for a publisher, nil if there is none: what is
 // registered for it goes before what is declared of its family.
-func (ds *Declarations) find(k fact.SessionKey, family string) *declaration {
+func (ds *Declarations) find(k fact.SourceSession, family string) *declaration {
 	registered := false
 	var general *declaration
 	for _, d := range ds.byTenant[k.Tenant] {
@@ -165,14 +165,14 @@ func (ds *Declarations) CheckDeclared(w fact.Origin, f *fact.Fact, session *Sess
 		ds.findings.ReportSessionFinding(f, w, fact.SingleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
 	}
 	if f.Kind == fact.KindFailOpen && d.failsClosed {
-		b := fact.SingleEventFinding("AH-C-072", "a call was let pass without a verdict, and its publisher is registered to fail closed", f)
-		b.Case = "fail_mode"
-		ds.findings.ReportSessionFinding(f, w, b)
+		found := fact.SingleEventFinding("AH-C-072", "a call was let pass without a verdict, and its publisher is registered to fail closed", f)
+		found.Case = "fail_mode"
+		ds.findings.ReportSessionFinding(f, w, found)
 	}
 	if EventOf(f).FailMode && d.silentOnFailMode && (session == nil || !session.StatesFailMode()) && d.reportOnce("fail mode", f.Key.Source) {
-		b := fact.SingleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
-		b.Severity = events.SeverityInfo
-		ds.findings.ReportSessionFinding(f, w, b)
+		found := fact.SingleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
+		found.Severity = events.SeverityInfo
+		ds.findings.ReportSessionFinding(f, w, found)
 	}
 	if EventOf(f).AnswersUnknown && !d.statesLimitations && d.countUnknownAnswer(f.Key.Source) {
 		ds.findings.ReportSessionFinding(f, w, fact.SingleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))

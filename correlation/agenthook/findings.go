@@ -16,22 +16,22 @@ type findingList []*catalogue.Finding
 // add adds the finding that these events break a check. The caller may complete the finding before it
 // adds the next one.
 func (l *findingList) add(check, what string, proof ...eventRef) *catalogue.Finding {
-	b := &catalogue.Finding{Check: check, Text: what}
+	found := &catalogue.Finding{Check: check, Text: what}
 	for _, p := range proof {
 		if p.id != "" {
-			b.Events = append(b.Events, p.id)
+			found.Events = append(found.Events, p.id)
 		}
 		if p.seq != 0 {
-			b.Seqs = append(b.Seqs, p.seq)
+			found.Seqs = append(found.Seqs, p.seq)
 		}
 	}
-	*l = append(*l, b)
-	return b
+	*l = append(*l, found)
+	return found
 }
 
 // retract adds the retraction of an earlier finding.
 func (l *findingList) retract(earlier *catalogue.Finding, why string, proof ...eventRef) *catalogue.Finding {
-	b := l.add(earlier.Check, why, proof...)
-	b.Replaces, b.RetractsOnly = earlier, true
-	return b
+	found := l.add(earlier.Check, why, proof...)
+	found.Replaces, found.RetractsOnly = earlier, true
+	return found
 }

@@ -45,8 +45,8 @@ func (m *modelCalls) endOldest(out *findingList, x *Event) bool {
 // overtaken the end of a call: when that comes, endOldest retracts the call's finding, and AH-C-056 stays.
 func (m *modelCalls) reportUnended(out *findingList, x *Event) {
 	for _, open := range m.openCalls {
-		if b := out.add("AH-C-057", "it never ended", open, x.eventRef()); len(b.Events) > 0 && len(m.unendedFindings) < maxOpenModelCalls {
-			m.unendedFindings = append(m.unendedFindings, b)
+		if found := out.add("AH-C-057", "it never ended", open, x.eventRef()); len(found.Events) > 0 && len(m.unendedFindings) < maxOpenModelCalls {
+			m.unendedFindings = append(m.unendedFindings, found)
 		}
 	}
 	m.openCalls = nil

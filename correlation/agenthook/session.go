@@ -133,8 +133,8 @@ func (s *Session) checkFailedOpen(x *Event) {
 		documented, closed = s.hooks.failsClosed()
 	}
 	if closed {
-		b := s.findings.add("AH-C-072", "a call was let pass without a verdict, and the session says that it fails closed", documented, x.eventRef())
-		b.Case, b.Call = "fail_mode", x.CallID
+		found := s.findings.add("AH-C-072", "a call was let pass without a verdict, and the session says that it fails closed", documented, x.eventRef())
+		found.Case, found.Call = "fail_mode", x.CallID
 	}
 }
 
@@ -174,14 +174,14 @@ func (s *Session) reportEventFindings(x *Event) {
 		if f.hint && s.givenHints[f.check] || x.partlyExposed && f.check == "AH-C-031" {
 			continue
 		}
-		b := s.findings.add(f.check, f.text, x.eventRef())
-		b.Call = x.CallID
-		if b.Case = f.text; f.hint {
+		found := s.findings.add(f.check, f.text, x.eventRef())
+		found.Call = x.CallID
+		if found.Case = f.text; f.hint {
 			if s.givenHints == nil {
 				s.givenHints = map[string]bool{}
 			}
 			s.givenHints[f.check] = true
-			b.Severity = events.SeverityInfo
+			found.Severity = events.SeverityInfo
 		}
 	}
 }

@@ -100,9 +100,9 @@ func TestLacksBounds(t *testing.T) {
 	}
 	back := 0
 	for i := range 1000 {
-		for _, b := range s.Apply(timed(2000+i, "WebPageRead", fmt.Sprintf(`"web":{"url":"u","evidence_id":"f%d"}`, i))) {
-			if back++; b.Replaces == nil || !b.RetractsOnly {
-				t.Errorf("%+v", b)
+		for _, found := range s.Apply(timed(2000+i, "WebPageRead", fmt.Sprintf(`"web":{"url":"u","evidence_id":"f%d"}`, i))) {
+			if back++; found.Replaces == nil || !found.RetractsOnly {
+				t.Errorf("%+v", found)
 			}
 		}
 	}

@@ -41,8 +41,8 @@ func (st *webState) checkTypes(out *findingList, x *Event) {
 			st.profileEvent = x.eventRef()
 		}
 	case st.profileEvent != (eventRef{}) && !agenthook.IsKnownType(x.Type) && strings.HasPrefix(x.Type, "Web"):
-		b := out.add("AH-C-140", "a type of its own", st.profileEvent, x.eventRef())
-		b.Severity = events.SeverityInfo
+		found := out.add("AH-C-140", "a type of its own", st.profileEvent, x.eventRef())
+		found.Severity = events.SeverityInfo
 	}
 }
 
@@ -70,9 +70,9 @@ func (e *webEvidence) handle(out *findingList, x *Event) {
 	w := x.webBlock
 	e.checkTypes(out, x)
 	if w.parentEventID != "" && !e.webEvents.has(w.parentEventID) && !e.outputEvents.has(w.parentEventID) && !e.webEvents.hasForgotten() && !e.incomplete {
-		b := out.add("AH-C-141", "its parent is not known", x.eventRef())
-		b.Case = "parent"
-		e.missing.add(x, b, needsParentEvent, w.parentEventID)
+		found := out.add("AH-C-141", "its parent is not known", x.eventRef())
+		found.Case = "parent"
+		e.missing.add(x, found, needsParentEvent, w.parentEventID)
 	}
 	switch x.Type {
 	case agenthook.WebSearchRequested:
@@ -107,9 +107,9 @@ func (e *webEvidence) handle(out *findingList, x *Event) {
 
 func (e *webEvidence) handleSearchResults(out *findingList, x *Event, w *webBlock) {
 	if !e.searches.has(w.searchID) && !e.searches.hasForgotten() && !e.incomplete {
-		b := out.add("AH-C-141", "the runtime had not requested the search", x.eventRef())
-		b.Case = "search"
-		e.missing.add(x, b, needsSearch, w.searchID)
+		found := out.add("AH-C-141", "the runtime had not requested the search", x.eventRef())
+		found.Case = "search"
+		e.missing.add(x, found, needsSearch, w.searchID)
 	}
 	if w.resultSetID != "" {
 		e.resultSets.put(w.resultSetID, w, maxResultSets)
@@ -122,9 +122,9 @@ func (e *webEvidence) handleSelection(out *findingList, x *Event, w *webBlock) {
 	switch {
 	case e.incomplete || (!known && e.resultSets.hasForgotten()):
 	case !known:
-		b := out.add("AH-C-141", "the result set is not known", x.eventRef())
-		b.Case = "set"
-		e.missing.add(x, b, needsResultSet, w.resultSetID)
+		found := out.add("AH-C-141", "the result set is not known", x.eventRef())
+		found.Case = "set"
+		e.missing.add(x, found, needsResultSet, w.resultSetID)
 	default:
 		checkSelection(out, w.selectedResult, set, x.eventRef())
 	}
@@ -187,9 +187,9 @@ func (e *webEvidence) checkOutputLink(out *findingList, x *Event, w *webBlock) {
 	case named == "":
 		out.add("AH-C-143", "it is linked to no output", x.eventRef()).Case = "output"
 	case !e.outputEvents.hasForgotten():
-		b := out.add("AH-C-143", "the output that it is linked to is not known", x.eventRef())
-		b.Case = "output"
-		e.missing.add(x, b, needsOutputEvent, named)
+		found := out.add("AH-C-143", "the output that it is linked to is not known", x.eventRef())
+		found.Case = "output"
+		e.missing.add(x, found, needsOutputEvent, named)
 	}
 }
 

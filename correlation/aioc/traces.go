@@ -26,7 +26,7 @@ const maxTraces = 65_536
 
 // expectedTrace is a decision that leaves a trace event.
 type expectedTrace struct {
-	key      fact.SessionKey
+	key      fact.SourceSession
 	protocol string
 	received bool
 }

@@ -51,12 +51,12 @@ type Mandates struct {
 	findings  fact.Reporter `snapshot:"-"` // given anew, as is the next
 	clockSkew time.Duration `snapshot:"-"` // how far the clock of a producer may be behind
 	byID      *tables.FIFO[mandateKey, *mandate]
-	ofSession *tables.FIFO[fact.SessionKey, []fact.Sum]
+	ofSession *tables.FIFO[fact.SourceSession, []fact.Sum]
 }
 
 // NewMandates makes the part; configure it before use.
 func NewMandates() *Mandates {
-	return &Mandates{byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[fact.SessionKey, []fact.Sum](maxMandates)}
+	return &Mandates{byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[fact.SourceSession, []fact.Sum](maxMandates)}
 }
 
 // Configure gives the part what is no state.
@@ -191,11 +191,11 @@ func (ms *Mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check
 	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
 	own, _ := aump.NormaliseHash(e.Hashes.Event)
 	behind := func(check, what string) {
-		b := fact.SingleEventFinding(check, what, f)
+		found := fact.SingleEventFinding(check, what, f)
 		if md.lastEvent != "" {
-			b.Events, b.Seqs = append([]string{md.lastEvent}, b.Events...), append([]uint64{md.lastSeq}, b.Seqs...)
+			found.Events, found.Seqs = append([]string{md.lastEvent}, found.Events...), append([]uint64{md.lastSeq}, found.Seqs...)
 		}
-		ms.findings.ReportSessionFinding(f, f.Origin, b)
+		ms.findings.ReportSessionFinding(f, f.Origin, found)
 	}
 	switch {
 	case e.Sequence < 1: // the schema says so

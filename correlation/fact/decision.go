@@ -91,10 +91,10 @@ func (d *Decoder) verifySignature(m events.LogMessage) VerifiedSignature {
 	return VerifiedSignature{kid, (*keys)[kid]}
 }
 
-// ReadDecision reads a decision that counts; ledger is filled and becomes the fact's
+// ReadDecision reads a decision that counts into f; verdict becomes the fact's
 // verdict. What a handoff is decided on is more
 // than the arguments of the call that makes it, so its digest is not theirs.
-func ReadDecision(f *Fact, ledger *RecordedVerdict, d *events.Decision, protocols Protocols) {
+func ReadDecision(f *Fact, verdict *RecordedVerdict, d *events.Decision, protocols Protocols) {
 	args := d.ArgsDigest
 	protocol := protocols(d.Protocol)
 	if protocol.HandsOver {
@@ -106,8 +106,8 @@ func ReadDecision(f *Fact, ledger *RecordedVerdict, d *events.Decision, protocol
 	f.LineageRefs.Trace = ValidTraceparent(d.Trace)
 	f.DecisionID, f.Args = d.DecisionID, Arguments{DecisionDigest: args}
 	f.CoreSum = f.ContentSum
-	f.Decision = ledger
-	*ledger = RecordedVerdict{
+	f.Decision = verdict
+	*verdict = RecordedVerdict{
 		Id: BoundID(d.DecisionID), Seq: f.Seq, At: f.At, Verdict: d.Verdict, Expires: d.ExpiresAt.Time,
 		HasReceipt: d.ReceiptHash != "", ArgsDigest: args, EventID: d.EventID,
 	}

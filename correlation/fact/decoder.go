@@ -33,17 +33,17 @@ type Decoder struct {
 
 // DecoderOptions are what a Decoder needs.
 type DecoderOptions struct {
-	Space      subject.Space
-	TenantKey  func(tenant string) []byte                                     // nil: there are none
-	SessionKey func(tenant, session string) (key *digest.Session, ready bool) // nil: there are none
-	SharedKeys *atomic.Pointer[signing.KeySet]                                // the correlator's, see Decoder
-	Protocols  Protocols
+	Space         subject.Space
+	TenantKey     func(tenant string) []byte                                     // nil: there are none
+	SessionSecret func(tenant, session string) (key *digest.Session, ready bool) // nil: there are none
+	SharedKeys    *atomic.Pointer[signing.KeySet]                                // the correlator's, see Decoder
+	Protocols     Protocols
 }
 
 // NewDecoder makes a Decoder.
 func NewDecoder(o DecoderOptions) *Decoder {
 	return &Decoder{space: o.Space, Protocols: o.Protocols, tenantKey: o.TenantKey, tenantKeys: map[string]*digest.Keyer{},
-		SessionKeyers: sessionKeyers{lookupKey: o.SessionKey}, sharedKeys: o.SharedKeys}
+		SessionKeyers: sessionKeyers{lookupKey: o.SessionSecret}, sharedKeys: o.SharedKeys}
 }
 
 // Input is a message that was decoded: what Step takes.
@@ -84,7 +84,8 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 	return in
 }
 
-// DecodeInto is Decode with memory that others may have used before: see Memory.
+// DecodeInto is Decode into memory that the caller reuses; see InputArena. A nil arena
+// allocates.
 func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
 	*in = Input{Raw: m}
 	d.SessionKeyers.keyMissing = false
@@ -113,16 +114,16 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
 	}
 }
 
-// InputArena is what Inputs are made of, to be used again for others, which spares the
-// garbage collector. What was read stays in it until it is used again. The zero
-// Memory is ready; it belongs to one goroutine at a time.
+// InputArena is the memory of Inputs. The caller reuses it for later Inputs, which spares
+// the garbage collector. It holds what was decoded until it is reused. The zero
+// InputArena is ready for use. One goroutine at a time uses it.
 type InputArena struct {
 	events    arena[DecodedEvent]
 	decisions arena[DecodedDecision]
 }
 
-// Reset lets all of it be used again. Every Input that was made of it has been applied
-// or never will be.
+// Reset makes the arena's memory free for new Inputs. The caller MUST NOT apply an older
+// Input afterwards.
 func (m *InputArena) Reset() { m.events.used, m.decisions.used = 0, 0 }
 
 func (m *InputArena) newEvent() *DecodedEvent {
@@ -155,9 +156,9 @@ func (r *arena[T]) next() *T {
 	return r.items[r.used-1]
 }
 
-// NeedsSessionKey reports whether Options.SessionKey had the key of the message's session not
-// ready. Such an Input must not be applied: decode the message again when the key
-// is there. Tenant and session are what the subject names.
+// NeedsSessionKey reports whether the session's key was not ready (see
+// DecoderOptions.SessionSecret). The caller MUST NOT apply such an Input: it decodes the
+// message again when the key is ready. tenant and session are the subject's.
 func (in Input) NeedsSessionKey() (tenant, session string, wants bool) {
 	return in.ParsedSubject.Tenant, in.ParsedSubject.Session, in.needsSessionKey
 }

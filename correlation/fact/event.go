@@ -29,7 +29,7 @@ func TokenOf(value string) string {
 // setEnvelope notes what the broker knows of a message.
 func (f *Fact) setEnvelope(m *events.LogMessage, p *subject.Parsed) {
 	f.Seq, f.At, f.Protocol = m.Seq, m.Time, p.Protocol
-	f.Key = SessionKey{TokenOf(p.Tenant), TokenOf(p.Publisher), TokenOf(p.Session)}
+	f.Key = SourceSession{TokenOf(p.Tenant), TokenOf(p.Publisher), TokenOf(p.Session)}
 	f.Tenant, f.Source, f.Session = p.Tenant, p.Publisher, p.Session
 }
 
@@ -53,9 +53,10 @@ type DecodedEvent struct {
 	Defect         string   // what is wrong with it although it could be read; "" if nothing
 	Contradictions []string // what its subject says otherwise
 	Applies        bool     // the engine takes it
-	// SessionKey and session are the body's, where that names the subject's.
-	SessionKey, Session string
-	HasSession          bool
+	// SessionToken and Session are the body's form of the session. HasSession is true if the
+	// body names the session that the subject names.
+	SessionToken, Session string
+	HasSession            bool
 }
 
 // decodeEvent reads a producer's event or the admitter's copy of a request.
@@ -132,7 +133,7 @@ func (r *DecodedEvent) SetSession(p subject.Parsed, session string) {
 		return
 	}
 	r.HasSession = true
-	r.SessionKey, r.Session = subject.Escape(session), BoundID(session)
+	r.SessionToken, r.Session = subject.Escape(session), BoundID(session)
 }
 
 // EventDefect says what is wrong with an event that could be read nonetheless, ""
@@ -170,7 +171,7 @@ func (r *DecodedEvent) precompute() {
 	f := &r.Fact
 	key := f.Key
 	if r.HasSession {
-		key.Session = r.SessionKey
+		key.Session = r.SessionToken
 	}
 	f.CachedHashes = hashesOf(key)
 	if f.LineageRefs.Correlation != "" {
@@ -234,13 +235,13 @@ func schemaFindings(f *Fact, vs []schemas.Violation) []*catalogue.Finding {
 		if v.Check == "" || said[v.Check] || !implementedChecks[v.Check] {
 			continue
 		}
-		b := SingleEventFinding(v.Check, violationText(v), f)
+		found := SingleEventFinding(v.Check, violationText(v), f)
 		if warning {
-			b.Severity, b.Case = events.SeverityInfo, v.Keyword
+			found.Severity, found.Case = events.SeverityInfo, v.Keyword
 		} else {
 			said[v.Check] = true
 		}
-		notes = append(notes, b)
+		notes = append(notes, found)
 	}
 	return notes
 }

@@ -71,21 +71,21 @@ func SumOfBytes(part []byte) Sum {
 	return Sum(whole[:16])
 }
 
-// SessionKey is a session's identity: subject tokens, so that what comes from a
+// SourceSession is a session of a publisher: subject tokens, so that what comes from a
 // body and what comes from a subject are the same text.
-type SessionKey struct{ Tenant, Source, Session string }
+type SourceSession struct{ Tenant, Source, Session string }
 
-func (k SessionKey) Publisher() SourceKey { return SourceKey{k.Tenant, k.Source} }
+func (k SourceSession) Publisher() SourceKey { return SourceKey{k.Tenant, k.Source} }
 
 // Origin is the sender of a message: keys to work with and names to show.
 type Origin struct {
-	Key                     SessionKey
+	Key                     SourceSession
 	Tenant, Source, Session string
 }
 
 func OriginOf(tenant, source, session string) Origin {
 	return Origin{
-		Key:    SessionKey{subject.Escape(tenant), subject.Escape(source), subject.Escape(session)},
+		Key:    SourceSession{subject.Escape(tenant), subject.Escape(source), subject.Escape(session)},
 		Tenant: BoundID(tenant), Source: BoundID(source), Session: BoundID(session),
 	}
 }
@@ -317,17 +317,17 @@ func (f *Fact) OwnReceiptKey() Sum {
 	return f.CachedReceiptKey
 }
 
-func CallSum(k SessionKey, s CallKey, occurrence int) Sum {
+func CallSum(k SourceSession, s CallKey, occurrence int) Sum {
 	return SumOf("call", k.Tenant, k.Source, k.Session, s.Id, s.Tool, strconv.Itoa(occurrence))
 }
 
 // SingleEventFinding is a finding that one event proves.
 func SingleEventFinding(check, what string, f *Fact) *catalogue.Finding {
-	b := &catalogue.Finding{Check: check, Text: what, Seqs: []uint64{f.Seq}, Call: f.CallID}
+	found := &catalogue.Finding{Check: check, Text: what, Seqs: []uint64{f.Seq}, Call: f.CallID}
 	if f.EventID != "" {
-		b.Events = []string{f.EventID}
+		found.Events = []string{f.EventID}
 	}
-	return b
+	return found
 }
 
 // ConfirmingMessage is where a question or its answer is on the log.

@@ -26,8 +26,8 @@ func (s Sum) Hash() uint32 {
 // What tenants have in common, as the sum of a token, must not lie at one place for
 // all of them.
 
-func (k SourceKey) Hash() uint32  { return hashesOf(SessionKey{k.Tenant, k.Source, ""}).Source }
-func (k SessionKey) Hash() uint32 { return hashesOf(k).Session }
+func (k SourceKey) Hash() uint32     { return hashesOf(SourceSession{k.Tenant, k.Source, ""}).Source }
+func (k SourceSession) Hash() uint32 { return hashesOf(k).Session }
 
 // ProtocolSessionHash is the hash of a protocolSessionKey with a known hash of the session. The protocols
 // that are followed differ in length.
@@ -42,7 +42,7 @@ type OriginHashes struct {
 	Tenant, publisher uint64 // publisher is not for tables
 }
 
-func hashesOf(k SessionKey) OriginHashes {
+func hashesOf(k SourceSession) OriginHashes {
 	tenant, source := TextHash(k.Tenant), TextHash(k.Source)
 	h := OriginHashes{Computed: true, Source: MixHash(tenant, source), Tenant: tenant, publisher: MixHash64(tenant, source)}
 	h.Session = h.SessionHash(k.Session)

@@ -121,7 +121,6 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 			}
 		})
 		b.do(&b.step, len(chunk), func() {
-			b.core.Prefetch(inputs)
 			for i := range inputs {
 				outs = append(outs, b.core.Step(&inputs[i])...)
 			}

@@ -36,15 +36,15 @@ func NewFIFO[K hashed, V any](limit int) *FIFO[K, V] {
 }
 
 // Len is how many entries there are.
-func (w *FIFO[K, V]) Len() int { return w.n }
+func (q *FIFO[K, V]) Len() int { return q.n }
 
 // chunkOf is where the chunk of an entry lies.
-func (w *FIFO[K, V]) chunkOf(number uint32) int {
-	return int((number>>chunkBits - w.head>>chunkBits) & (1<<(32-chunkBits) - 1))
+func (q *FIFO[K, V]) chunkOf(number uint32) int {
+	return int((number>>chunkBits - q.head>>chunkBits) & (1<<(32-chunkBits) - 1))
 }
 
-func (w *FIFO[K, V]) entry(number uint32) *Entry[K, V] {
-	return &w.chunks[w.chunkOf(number)][number%chunkSize]
+func (q *FIFO[K, V]) entry(number uint32) *Entry[K, V] {
+	return &q.chunks[q.chunkOf(number)][number%chunkSize]
 }
 
 // tableHash is a hash as it is in the table, where 0 means that nothing is there and a
@@ -53,15 +53,15 @@ func tableHash(hash uint32) uint32 { return hash | 1<<31 }
 
 // LookupHashed gives the value of a key with a known hash, nil if there is none. It is
 // good until the next Put or Add.
-func (w *FIFO[K, V]) LookupHashed(k K, hash uint32) *V {
-	if w.n == 0 {
+func (q *FIFO[K, V]) LookupHashed(k K, hash uint32) *V {
+	if q.n == 0 {
 		return nil
 	}
 	hash = tableHash(hash)
-	mask := len(w.table) - 1
-	for at := int(hash) & mask; w.table[at] != 0; at = (at + 1) & mask {
-		if x := w.table[at]; uint32(x>>32) == hash {
-			if e := w.entry(uint32(x)); e.Key == k {
+	mask := len(q.table) - 1
+	for at := int(hash) & mask; q.table[at] != 0; at = (at + 1) & mask {
+		if x := q.table[at]; uint32(x>>32) == hash {
+			if e := q.entry(uint32(x)); e.Key == k {
 				return &e.Value
 			}
 		}
@@ -69,74 +69,66 @@ func (w *FIFO[K, V]) LookupHashed(k K, hash uint32) *V {
 	return nil
 }
 
-// Prefetch reads the first place in the table at which a key with a hash is looked for.
-func (w *FIFO[K, V]) Prefetch(hash uint32) uint64 {
-	if w.n == 0 {
-		return 0
-	}
-	return w.table[int(tableHash(hash))&(len(w.table)-1)]
-}
-
 // Lookup is LookupHashed for a key without a known hash.
-func (w *FIFO[K, V]) Lookup(k K) *V {
-	if w.n == 0 {
+func (q *FIFO[K, V]) Lookup(k K) *V {
+	if q.n == 0 {
 		return nil
 	}
-	return w.LookupHashed(k, k.Hash())
+	return q.LookupHashed(k, k.Hash())
 }
 
 // Get gives the value of a key.
-func (w *FIFO[K, V]) Get(k K) (v V, ok bool) {
-	if p := w.Lookup(k); p != nil {
+func (q *FIFO[K, V]) Get(k K) (v V, ok bool) {
+	if p := q.Lookup(k); p != nil {
 		return *p, true
 	}
 	return v, false
 }
 
 // Put adds or replaces an entry; replacing does not make it younger.
-func (w *FIFO[K, V]) Put(k K, v V) {
+func (q *FIFO[K, V]) Put(k K, v V) {
 	hash := k.Hash()
-	if p := w.LookupHashed(k, hash); p != nil {
+	if p := q.LookupHashed(k, hash); p != nil {
 		*p = v
 		return
 	}
-	*w.Add(k, hash) = v
+	*q.Add(k, hash) = v
 }
 
 // Add gives room for the value of a key that is not there. The caller fills it before the
 // next call.
-func (w *FIFO[K, V]) Add(k K, hash uint32) *V {
-	if w.n == w.limit && w.limit != NoLimit {
-		w.DropOldest(EvictionBatch(w.limit))
+func (q *FIFO[K, V]) Add(k K, hash uint32) *V {
+	if q.n == q.limit && q.limit != NoLimit {
+		q.DropOldest(EvictionBatch(q.limit))
 	}
-	if 2*(w.n+1) > len(w.table) {
-		w.grow()
+	if 2*(q.n+1) > len(q.table) {
+		q.grow()
 	}
-	number := w.head + uint32(w.n)
-	w.n++
-	e := w.appendEntry(number)
+	number := q.head + uint32(q.n)
+	q.n++
+	e := q.appendEntry(number)
 	e.Key, e.hash = k, tableHash(hash)
-	InsertPosition(w.table, e.hash, number)
+	InsertPosition(q.table, e.hash, number)
 	return &e.Value
 }
 
 // appendEntry makes room for an entry that comes after all others.
-func (w *FIFO[K, V]) appendEntry(number uint32) *Entry[K, V] {
-	at, within := w.chunkOf(number), int(number%chunkSize)
+func (q *FIFO[K, V]) appendEntry(number uint32) *Entry[K, V] {
+	at, within := q.chunkOf(number), int(number%chunkSize)
 	switch {
-	case at < len(w.chunks):
-	case w.spareChunk != nil:
-		w.chunks, w.spareChunk = append(w.chunks, w.spareChunk), nil
+	case at < len(q.chunks):
+	case q.spareChunk != nil:
+		q.chunks, q.spareChunk = append(q.chunks, q.spareChunk), nil
 	case at > 0:
-		w.chunks = append(w.chunks, make([]Entry[K, V], chunkSize))
+		q.chunks = append(q.chunks, make([]Entry[K, V], chunkSize))
 	default:
-		w.chunks = append(w.chunks, nil)
+		q.chunks = append(q.chunks, nil)
 	}
-	if c := w.chunks[at]; within >= len(c) {
-		w.chunks[at] = make([]Entry[K, V], min(max(2*within, MinTableSize/2), chunkSize))
-		copy(w.chunks[at], c)
+	if c := q.chunks[at]; within >= len(c) {
+		q.chunks[at] = make([]Entry[K, V], min(max(2*within, MinTableSize/2), chunkSize))
+		copy(q.chunks[at], c)
 	}
-	return &w.chunks[at][within]
+	return &q.chunks[at][within]
 }
 
 // EvictionBatch is how many entries make room where so many may be. Many at once cost
@@ -145,36 +137,36 @@ func (w *FIFO[K, V]) appendEntry(number uint32) *Entry[K, V] {
 func EvictionBatch(limit int) int { return 1 + limit/1024 }
 
 // KeyAt is the key of an entry, the oldest first.
-func (w *FIFO[K, V]) KeyAt(i int) K { return w.entry(w.head + uint32(i)).Key }
+func (q *FIFO[K, V]) KeyAt(i int) K { return q.entry(q.head + uint32(i)).Key }
 
 // DropOldest forgets the n oldest entries. There MUST be as many.
-func (w *FIFO[K, V]) DropOldest(n int) {
+func (q *FIFO[K, V]) DropOldest(n int) {
 	for range n {
-		e := w.entry(w.head)
-		removePosition(w.table, e.hash, w.head)
+		e := q.entry(q.head)
+		removePosition(q.table, e.hash, q.head)
 		*e = Entry[K, V]{}
-		w.n--
-		if w.head++; w.head%chunkSize == 0 {
-			w.spareChunk, w.chunks[0] = w.chunks[0], nil
-			w.chunks = w.chunks[1:]
+		q.n--
+		if q.head++; q.head%chunkSize == 0 {
+			q.spareChunk, q.chunks[0] = q.chunks[0], nil
+			q.chunks = q.chunks[1:]
 		}
 	}
 }
 
 // All gives the entries, the oldest first.
-func (w *FIFO[K, V]) All() []Entry[K, V] {
-	list := make([]Entry[K, V], 0, w.n)
-	for i := range w.n {
-		list = append(list, *w.entry(w.head + uint32(i)))
+func (q *FIFO[K, V]) All() []Entry[K, V] {
+	list := make([]Entry[K, V], 0, q.n)
+	for i := range q.n {
+		list = append(list, *q.entry(q.head + uint32(i)))
 	}
 	return list
 }
 
 // grow makes the table twice as large.
-func (w *FIFO[K, V]) grow() {
-	w.table = make([]uint64, max(2*len(w.table), MinTableSize))
-	for i := range w.n {
-		number := w.head + uint32(i)
-		InsertPosition(w.table, w.entry(number).hash, number)
+func (q *FIFO[K, V]) grow() {
+	q.table = make([]uint64, max(2*len(q.table), MinTableSize))
+	for i := range q.n {
+		number := q.head + uint32(i)
+		InsertPosition(q.table, q.entry(number).hash, number)
 	}
 }

@@ -30,19 +30,19 @@ type packedFIFO[K, V any] struct {
 }
 
 // Pack gives the entries in order.
-func (w *FIFO[K, V]) Pack() any {
-	p := &packedFIFO[K, V]{w.limit, make([]keyValue[K, V], 0, w.n)}
-	for _, e := range w.All() {
+func (q *FIFO[K, V]) Pack() any {
+	p := &packedFIFO[K, V]{q.limit, make([]keyValue[K, V], 0, q.n)}
+	for _, e := range q.All() {
 		p.Entries = append(p.Entries, keyValue[K, V]{e.Key, e.Value})
 	}
 	return p
 }
 
 // Unpack takes what Pack gave.
-func (w *FIFO[K, V]) Unpack(form any) {
+func (q *FIFO[K, V]) Unpack(form any) {
 	p := form.(*packedFIFO[K, V])
-	*w = FIFO[K, V]{limit: p.Limit}
+	*q = FIFO[K, V]{limit: p.Limit}
 	for _, e := range p.Entries {
-		w.Put(e.Key, e.Value)
+		q.Put(e.Key, e.Value)
 	}
 }

@@ -153,7 +153,7 @@ func (c *ReplayCmd) keyed(ctx context.Context, t *target.Target, rec *recording,
 		return o, true, nil
 	}
 	own := sessionsecrets.SessionOfSubject(t.Tenant, c.Session)
-	o.SessionKey = func(tenant, session string) (*digest.Session, bool) {
+	o.SessionSecret = func(tenant, session string) (*digest.Session, bool) {
 		if sessionsecrets.SessionOfSubject(tenant, session) != own {
 			return nil, true
 		}

@@ -127,7 +127,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 		Shard:          f.Stream,
 		Space:          f.Space(),
 		TenantKey:      master.Tenant,
-		SessionKey:     sessions.cachedSecret,
+		SessionSecret:  sessions.cachedSecret,
 		KeyVoucher:     func(k events.KeyRecord) bool { return signing.CheckKeyRecord(note.VerifierList(voucher), k) },
 		RetireVoucher:  func(k events.KeyRetirement) bool { return signing.CheckRetirement(note.VerifierList(voucher), k) },
 		RequireVerdict: !f.NoVerdictOK,

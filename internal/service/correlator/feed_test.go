@@ -32,7 +32,7 @@ func TestDecodersDoNotWaitForKeys(t *testing.T) {
 	store, err := sessionsecrets.Open(t.Context(), js, master)
 	servicetest.OK(t, err)
 	held := newSessionSecrets(store, zerolog.Nop(), daemon.NewHealth())
-	f := newDecodePipeline(correlation.New(correlation.Options{Shard: streams.DefaultShard, TenantKey: master.Tenant, SessionKey: held.cachedSecret}), held)
+	f := newDecodePipeline(correlation.New(correlation.Options{Shard: streams.DefaultShard, TenantKey: master.Tenant, SessionSecret: held.cachedSecret}), held)
 	ctx, stop := context.WithCancel(t.Context())
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.runDecoder(g, ctx, f.core.NewDecoder()) })

@@ -78,7 +78,7 @@ func newOptions(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration) 
 	return correlation.Options{
 		Shard: streams.DefaultShard, TenantKey: master.Tenant, RequireVerdict: true, MissingAfter: missingAfter,
 		KeyVoucher: func(k events.KeyRecord) bool { return signing.CheckKeyRecord(note.VerifierList(v), k) },
-		SessionKey: func(tenant, session string) (*digest.Session, bool) {
+		SessionSecret: func(tenant, session string) (*digest.Session, bool) {
 			k, err := store.GetOrCreate(tb.Context(), sessionsecrets.SessionOfSubject(tenant, session))
 			servicetest.OK(tb, err)
 			return k.Digests, true

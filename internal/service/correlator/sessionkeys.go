@@ -34,7 +34,7 @@ func newSessionSecrets(store *sessionsecrets.Store, log zerolog.Logger, health *
 	return sessionSecrets{store, log, health, make(chan struct{}, maxKeysAtOnce)}
 }
 
-// cachedSecret is the function for correlation.Options.SessionKey.
+// cachedSecret is the function for correlation.Options.SessionSecret.
 func (s sessionSecrets) cachedSecret(tenant, session string) (*digest.Session, bool) {
 	k, ok := s.store.Cached(sessionsecrets.SessionOfSubject(tenant, session))
 	return k.Digests, ok

@@ -232,7 +232,6 @@ func (w *worker) applyBatch(ctx context.Context, b *batch) error {
 		return nil
 	}
 	w.lastApplied = time.Now()
-	w.core.Prefetch(b.arena.inputs)
 	for i := range b.arena.inputs {
 		if err := w.applyMessage(&b.arena.inputs[i]); err != nil {
 			return err

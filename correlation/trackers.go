@@ -1,0 +1,194 @@
+package correlation
+
+import (
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
+)
+
+// trackers follow sessions by the rules of their protocol (protocolRow.sessions): the order of
+// events, questions, outputs. They know no calls. Options.MaxSessions and storedItemLimit
+// bound them.
+type trackers struct {
+	opts     *engineOptions `snapshot:"-"` // not part of a snapshot
+	timers   *timers
+	findings *findings
+
+	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
+	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
+	storedItems     int // of all sessions; at most storedItemLimit
+	storedItemLimit int
+	runningSessions map[fact.SourceKey]int // sessions that started on the log and did not end
+}
+
+func newTrackers(t *timers, fs *findings) *trackers {
+	return &trackers{
+		timers: t, findings: fs, storedItemLimit: maxStoredItems,
+		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
+		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
+		runningSessions: map[fact.SourceKey]int{},
+	}
+}
+
+// find returns a session, nil if it is not followed. The session's last activity does not
+// change.
+func (ts *trackers) find(key fact.SourceSession, protocol string) *protocolSession {
+	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
+	return w
+}
+
+// touch returns a session and sets its last activity; nil if it is not followed.
+func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
+	w, followed := ts.sessions.Get(key)
+	if !followed {
+		return nil
+	}
+	w.lastActivity = ts.timers.CurrentActivity()
+	return w
+}
+
+// active is touch for the session of a fact.
+func (ts *trackers) active(f *fact.Fact) *protocolSession {
+	w, followed := ts.sessions.GetHashed(protocolSessionKey{f.Key, f.Protocol}, f.ProtocolSessionHash())
+	if !followed {
+		return nil
+	}
+	w.lastActivity = ts.timers.CurrentActivity()
+	return w
+}
+
+// follow begins to follow the session of a fact. If the table is full, another session is
+// forgotten.
+func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
+	key := protocolSessionKey{f.Key, f.Protocol}
+	if ts.sessions.Len() >= ts.opts.MaxSessions {
+		if old, found := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().Holder(), key); found {
+			ts.forgetProtocolSession(old, trackerTombstone{})
+		}
+	}
+	d, _ := ts.tombstones.Get(key)
+	w := &protocolSession{origin: o, protocol: f.Protocol, lastActivity: ts.timers.CurrentActivity()}
+	rowOf(f.Protocol).sessions.restore(ts, w, f, d)
+	ts.sessions.Add(w)
+	return w
+}
+
+// count is how many sessions are followed.
+func (ts *trackers) count() int { return ts.sessions.Len() }
+
+// hasRunning reports whether a session started on the log and did not end.
+func (ts *trackers) hasRunning() bool { return len(ts.runningSessions) > 0 }
+
+// countRunningSessions updates the count of a publisher's running AAEP sessions.
+func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
+	k := fact.SourceKey{Tenant: w.origin.Key.Tenant, Source: w.origin.Key.Source}
+	switch {
+	case after && !before:
+		ts.runningSessions[k]++
+	case before && !after:
+		if ts.runningSessions[k]--; ts.runningSessions[k] <= 0 {
+			delete(ts.runningSessions, k)
+		}
+	}
+}
+
+// recount rebuilds the shares of the publishers after a restore.
+func (ts *trackers) recount() {
+	for _, w := range ts.sessions.All() {
+		ts.sessions.Count(w.share, tables.ByWeight, w.storedItems)
+	}
+}
+
+// protocolSessionKey identifies a session in one protocol.
+type protocolSessionKey struct {
+	fact.SourceSession
+	protocol string
+}
+
+func (k protocolSessionKey) Hash() uint32 {
+	return fact.ProtocolSessionHash(k.SourceSession.Hash(), k.protocol)
+}
+
+// protocolSession is a followed session.
+type protocolSession struct {
+	origin       *fact.Origin // shared; does not change
+	protocol     string
+	lastActivity eventtime.Activity
+	protocolState
+	givenHints  map[string]bool // the schema hints that were reported
+	storedItems int
+	share       *tables.Share `snapshot:"-"` // the publisher's share of the table
+}
+
+func (w *protocolSession) ID() protocolSessionKey {
+	return protocolSessionKey{w.origin.Key, w.protocol}
+}
+
+func (w *protocolSession) Owner() tables.Holder { return w.origin.Key.Publisher().Holder() }
+
+func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
+
+// trackedSessions are the functions by which a protocol's sessions are followed. All must be
+// set.
+type trackedSessions struct {
+	restore     func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) // begins with the state in the tombstone
+	storedItems func(w *protocolSession) int
+	expire      func(ts *trackers, w *protocolSession) *catalogue.Finding // called when the session was idle for too long; returns the finding of that, or nil
+	tombstone   func(ts *trackers, w *protocolSession, d *trackerTombstone)
+}
+
+// accountStoredItems counts what a session stores. Beyond storedItemLimit, other sessions are
+// forgotten; see tables.LRU.Surplus.
+func (ts *trackers) accountStoredItems(w *protocolSession) {
+	before := w.storedItems
+	w.storedItems = rowOf(w.protocol).sessions.storedItems(w)
+	ts.storedItems += w.storedItems - before
+	ts.sessions.Count(w.share, tables.ByWeight, w.storedItems-before)
+	for ts.storedItems > ts.storedItemLimit {
+		old, found := ts.sessions.Surplus(tables.ByWeight, w.Owner(), w.ID())
+		if !found {
+			return
+		}
+		ts.forgetProtocolSession(old, trackerTombstone{})
+	}
+}
+
+// trackerTombstone is kept of a session that is no longer followed.
+type trackerTombstone struct {
+	protocolTombstone
+}
+
+// expireProtocolSessions forgets sessions that have been idle for too long.
+func (ts *trackers) expireProtocolSessions() {
+	for {
+		w, ok := ts.sessions.Oldest()
+		if !ok {
+			return
+		}
+		if until, idle := ts.timers.CheckIdle(w.lastActivity, eventtime.SessionIdle); !idle {
+			ts.timers.wakeAt(until)
+			return
+		}
+		d := trackerTombstone{}
+		d.silence = rowOf(w.protocol).sessions.expire(ts, w)
+		ts.forgetProtocolSession(w, d)
+	}
+}
+
+// nextProtocolSessionIdle lowers next to the time when the next session may have been idle for
+// too long.
+func (ts *trackers) nextProtocolSessionIdle(next *eventtime.Earliest) {
+	if w, ok := ts.sessions.Oldest(); ok {
+		at, _ := ts.timers.CheckIdle(w.lastActivity, eventtime.SessionIdle)
+		next.KeepEarlier(at)
+	}
+}
+
+func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
+	rowOf(w.protocol).sessions.tombstone(ts, w, &d)
+	ts.storedItems -= w.storedItems
+	ts.sessions.Count(w.share, tables.ByWeight, -w.storedItems)
+	ts.tombstones.Put(w.ID(), d)
+	ts.sessions.Remove(w.ID())
+}

@@ -1,0 +1,178 @@
+package correlation
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// effectiveVerdict is the verdict that counts for a call, and its origin.
+type effectiveVerdict struct {
+	verdict   events.Verdict        // "" if there is none
+	recorded  *fact.RecordedVerdict // nil if the verdict is only claimed
+	decidedAt time.Time             // of a claimed verdict; zero if it has no time
+	inherited bool                  // from the call that this one retries
+}
+
+// directVerdict is the verdict on the call itself, without its retries. The latest recorded
+// decision counts. The verdict that events claim counts if no decision is recorded, or if it
+// is a later denial by the runtime's own gates: a publisher gains nothing by a false denial
+// (AH-C-075).
+//
+// A call that AAEP reports as invoked runs on the allow recorded before. A later decision does
+// not change the verdict of what runs already.
+func (x *details) directVerdict() effectiveVerdict {
+	d := x.lastDecision()
+	if before := x.decidedBefore(x.invokedSeq); before != nil && before.Verdict == events.Allow {
+		d = before
+	}
+	if d == nil || (x.verdictClaim.Verdict == events.Deny && x.verdictClaim.Seq > d.Seq) {
+		return effectiveVerdict{verdict: x.verdictClaim.Verdict, decidedAt: x.verdictClaim.DecidedAt}
+	}
+	return effectiveVerdict{verdict: d.Verdict, recorded: d}
+}
+
+// decidedBefore is the last decision before a sequence, nil if there is none.
+func (x *details) decidedBefore(seq uint64) *fact.RecordedVerdict {
+	for i := len(x.decisions) - 1; i >= 0; i-- {
+		if x.decisions[i].Seq < seq {
+			return &x.decisions[i]
+		}
+	}
+	return nil
+}
+
+// effectiveVerdict is the direct verdict, or the verdict of the call that this one retries if
+// no verdict is recorded for this one. A deny, ask or defer holds under every id; an allow
+// holds only for the same tool and arguments.
+func (c *call) effectiveVerdict() effectiveVerdict { return c.effectiveVerdictWithin(maxRetryChain) }
+
+func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
+	own := c.directVerdict()
+	if own.recorded != nil || c.retriedCall == nil || depth == 0 {
+		return own
+	}
+	before := c.retriedCall.expand().effectiveVerdictWithin(depth - 1)
+	if before.verdict == "" || (own.verdict != "" && before.verdict.Strictness() < own.verdict.Strictness()) {
+		return own
+	}
+	if before.verdict == events.Allow && (c.retriedCall.tool != c.tool || fact.CompareArguments(&c.retriedCall.args, &c.args) == fact.ArgsDifferent) {
+		return own
+	}
+	before.inherited = true
+	return before
+}
+
+func (s effectiveVerdict) decisionID() string {
+	if s.recorded == nil {
+		return ""
+	}
+	return s.recorded.Id
+}
+
+// decisionFor is the decision that an event with a sequence can refer to: the last one before
+// it, else the first.
+func (x *details) decisionFor(seq uint64) *fact.RecordedVerdict {
+	for i := len(x.decisions) - 1; i >= 0; i-- {
+		if x.decisions[i].Seq < seq {
+			return &x.decisions[i]
+		}
+	}
+	if len(x.decisions) > 0 {
+		return &x.decisions[0]
+	}
+	return nil
+}
+
+// lastDecision is the latest recorded decision, nil if there is none.
+func (x *details) lastDecision() *fact.RecordedVerdict {
+	if n := len(x.decisions); n > 0 {
+		return &x.decisions[n-1]
+	}
+	return nil
+}
+
+func (x *details) isUndecided() bool {
+	switch x.directVerdict().verdict {
+	case events.Allow, events.Deny:
+		return false
+	}
+	return true
+}
+
+// decidedAncestor is the nearest call with a direct verdict, from c back through its retries.
+// Linking a retry with it keeps the verdict within maxRetryChain, however many retries follow.
+func (c *call) decidedAncestor() *call {
+	for c.directVerdict().verdict == "" && c.retriedCall != nil {
+		c = c.retriedCall.expand()
+	}
+	return c
+}
+
+// nativeVerdict is a verdict in AgentHook's terms, which have no defer.
+func nativeVerdict(v events.Verdict) events.Verdict {
+	if v == events.Defer {
+		return events.Ask
+	}
+	return v
+}
+
+// awaitedApproval is the approval that the call waits for.
+func (x *details) awaitedApproval() fact.Approval {
+	if d := x.lastDecision(); d != nil && d.Approval != nil {
+		return *d.Approval
+	}
+	return x.pendingApproval.ValueOrZero()
+}
+
+// approvedBy reports whether an approval is the one that the call waits for (AH-C-104) and was
+// given in time (AH-C-103).
+func (x *details) approvedBy(a fact.Approval) bool {
+	want := x.awaitedApproval()
+	inTime := want.ExpiresAt.IsZero() || a.DecidedAt.IsZero() || !a.DecidedAt.After(want.ExpiresAt)
+	return a.Status == fact.StatusApproved && inTime &&
+		agreeIfKnown(a.Workflow, want.Workflow) && agreeIfKnown(a.Action, want.Action)
+}
+
+// approvalDetail is the case of the finding that an approval does not count.
+func approvalDetail(c *call, a fact.Approval) string {
+	want := c.awaitedApproval()
+	switch {
+	case a.Status == "" || a.Status == fact.StatusPending:
+		return ""
+	case a.Status != fact.StatusApproved:
+		return caseApprovalRefused
+	case !agreeIfKnown(a.Workflow, want.Workflow) || !agreeIfKnown(a.Action, want.Action):
+		return caseApprovalMismatch
+	case c.approvedBy(a):
+		return caseApprovalUnrecorded
+	}
+	return caseApprovalLate
+}
+
+func agreeIfKnown(a, b string) bool { return a == "" || b == "" || a == b }
+
+// executionStart is the best known start of an execution: the producer's claim unless it is
+// after its report, else an announcement that announces the start, else the report.
+func (x *details) executionStart(f *fact.Fact) time.Time {
+	switch {
+	case !f.StartedAt.IsZero() && !f.StartedAt.After(f.At):
+		return f.StartedAt
+	case x.hasPre && x.preProtocol == f.Protocol && rowOf(f.Protocol).announcesStart:
+		return x.preAt
+	}
+	return f.At
+}
+
+// admissionStage says what the log has of a call before it ran. Only the call of a recorded
+// allow was admitted.
+func (x *details) admissionStage(verdict effectiveVerdict) string {
+	switch {
+	case verdict.recorded != nil && verdict.verdict == events.Allow:
+		return "admitted"
+	case verdict.recorded != nil || x.hasRequest:
+		return "requested"
+	}
+	return "announced"
+}
