@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
@@ -85,11 +86,11 @@ func (c *auditCmd) measure(ctx context.Context, io ui.Stdio, b *auditBench) erro
 		}
 	}
 	for _, name := range []string{"clickhouse", "nats"} {
-		if err := c.print(io, auditResult{What: "memory at most: " + name, Peak: float64(highWater(b.t.ReadyInfo().PIDs[name])) / 1e6}); err != nil {
+		if err := c.print(io, auditResult{What: "memory at most: " + name, Peak: float64(spending.PeakMemory(b.t.ReadyInfo().PIDs[name])) / 1e6}); err != nil {
 			return err
 		}
 	}
-	return c.print(io, auditResult{What: "memory at most: this process, the auditor and all messages in it", Peak: float64(highWater(os.Getpid())) / 1e6})
+	return c.print(io, auditResult{What: "memory at most: this process, the auditor and all messages in it", Peak: float64(spending.PeakMemory(os.Getpid())) / 1e6})
 }
 
 // first fills the log and measures the auditor from its start.

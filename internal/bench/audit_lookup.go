@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -75,11 +76,11 @@ func (b *auditBench) hashes(ctx context.Context, shard string) tlog.HashReader {
 // timed runs f n times after a warm-up of n/10 runs.
 func (b *auditBench) timed(n int, what string, f func() error) (auditResult, error) {
 	var took []time.Duration
-	engine := pid(b.t.ReadyInfo().PIDs["clickhouse"])
+	engine := b.t.ReadyInfo().PIDs["clickhouse"]
 	var before time.Duration
 	for i := range n + n/10 {
 		if i == n/10 {
-			before = processorTime(engine)
+			before = spending.ProcessorTime(engine)
 		}
 		start := time.Now()
 		if err := f(); err != nil {
@@ -89,7 +90,7 @@ func (b *auditBench) timed(n int, what string, f func() error) (auditResult, err
 			took = append(took, time.Since(start))
 		}
 	}
-	used := processorTime(engine) - before
+	used := spending.ProcessorTime(engine) - before
 	slices.Sort(took)
 	return auditResult{What: what, Count: n, P50: micros(took[n/2]), P99: micros(took[n*99/100]), Engine: micros(used) / float64(n)}, nil
 }

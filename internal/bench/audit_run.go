@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/service/auditor"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
@@ -89,17 +90,12 @@ type usage struct {
 func (b *auditBench) used() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	u := usage{at: time.Now(), cpu: processorTime(pid(os.Getpid())), allocs: m.Mallocs}
+	u := usage{at: time.Now(), cpu: spending.ProcessorTime(os.Getpid()), allocs: m.Mallocs}
 	for _, name := range []string{"clickhouse", "nats"} {
-		u.servers += processorTime(pid(b.t.ReadyInfo().PIDs[name]))
+		u.servers += spending.ProcessorTime(b.t.ReadyInfo().PIDs[name])
 	}
 	return u
 }
-
-// pid is a process that is not a child of this one.
-type pid int
-
-func (p pid) PID() int { return int(p) }
 
 // since returns what was used since begun, as a result for n records.
 func (b *auditBench) since(begun usage, what string, n int) auditResult {

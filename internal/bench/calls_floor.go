@@ -10,6 +10,7 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 
+	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/read"
@@ -95,10 +96,10 @@ func (s callSample) measureFloors(ctx context.Context, p *pipeline.Pipeline) (fl
 // measureFloor measures work for a number of calls, with the processor time of one server and of
 // this process.
 func measureFloor(p *pipeline.Pipeline, server string, calls float64, work func() error) (f callsFloor, err error) {
-	procs := [2]pid{pid(p.Ready().PIDs[server]), pid(os.Getpid())}
+	procs := [2]int{p.Ready().PIDs[server], os.Getpid()}
 	var used [2]time.Duration
 	for i, pr := range procs {
-		used[i] = processorTime(pr)
+		used[i] = spending.ProcessorTime(pr)
 	}
 	begun := time.Now()
 	if err := work(); err != nil {
@@ -106,7 +107,7 @@ func measureFloor(p *pipeline.Pipeline, server string, calls float64, work func(
 	}
 	f.PerSecond = calls / time.Since(begun).Seconds()
 	for i, pr := range procs {
-		used[i] = processorTime(pr) - used[i]
+		used[i] = spending.ProcessorTime(pr) - used[i]
 	}
 	f.Server, f.CPU = millis(used[0])/calls, millis(used[0]+used[1])/calls
 	return f, nil

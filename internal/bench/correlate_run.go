@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -75,7 +72,7 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	if err != nil {
 		return err
 	}
-	server := processorTime(b.procs[0])
+	server := spending.ProcessorTime(b.procs[0].PID())
 	watched, err := watchMachine(b.dir)
 	if err != nil {
 		return err
@@ -94,7 +91,7 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	if err != nil {
 		return err
 	}
-	server, own := processorTime(b.procs[0])-server, processorTime(b.procs[1])
+	server, own := spending.ProcessorTime(b.procs[0].PID())-server, spending.ProcessorTime(b.procs[1].PID())
 	log, err := b.outputs(ctx, 1)
 	if err != nil {
 		return err
@@ -262,21 +259,4 @@ func (b *correlateBench) stop(ctx context.Context) (err error) {
 		err = errors.Join(err, p.Stop(stop))
 	}
 	return err
-}
-
-// processorTime is the processor time that a process has used so far, 0 if unknown.
-func processorTime(p interface{ PID() int }) time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-	if err != nil {
-		return 0
-	}
-	// The program's name, in parentheses, may contain any character.
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * time.Second / spending.ClockTicks
 }

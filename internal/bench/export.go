@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,11 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/storage/engine"
@@ -137,25 +135,9 @@ func measured(ctx context.Context, io ui.Stdio, args []string) (r exportResult, 
 			r.CPU = micros(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
 			return r, err
 		case <-tick.C:
-			r.PeakRSS = max(r.PeakRSS, highWater(cmd.Process.Pid))
+			r.PeakRSS = max(r.PeakRSS, spending.PeakMemory(cmd.Process.Pid))
 		}
 	}
-}
-
-// highWater is the peak resident memory of a process, 0 if unknown.
-func highWater(pid int) int64 {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	defer func() { _ = f.Close() }()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if rest, ok := strings.CutPrefix(s.Text(), "VmHWM:"); ok {
-			kb, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
-			return kb << 10
-		}
-	}
-	return 0
 }
 
 func (c *exportCmd) print(io ui.Stdio, r exportResult) error {

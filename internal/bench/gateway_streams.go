@@ -10,10 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 )
 
@@ -120,7 +118,7 @@ func closeAll(list []subscriber) {
 
 // idleStreams opens n streams and reads how much memory the gateway has then.
 func idleStreams(ctx context.Context, ready target.Ready, n int) (gatewayResult, error) {
-	before, err := residentKB(ready.PIDs["gateway"])
+	before, err := spending.Resident(ready.PIDs["gateway"])
 	if err != nil {
 		return gatewayResult{}, err
 	}
@@ -131,23 +129,9 @@ func idleStreams(ctx context.Context, ready target.Ready, n int) (gatewayResult,
 	}
 	defer closeAll(list)
 	took := time.Since(begun)
-	after, err := residentKB(ready.PIDs["gateway"])
+	after, err := spending.Resident(ready.PIDs["gateway"])
 	return gatewayResult{latencyResult: latencyResult{What: "idle streams", Clients: n, Count: n, PerSecond: float64(n) / took.Seconds()},
-		Resident: after / 1024, PerItem: float64(after-before) / float64(n)}, err
-}
-
-var residentForm = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
-
-func residentKB(pid int) (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	m := residentForm.FindSubmatch(text)
-	if m == nil {
-		return 0, errors.New("the kernel does not say how much memory the gateway has")
-	}
-	return strconv.ParseInt(string(m[1]), 10, 64)
+		Resident: after >> 20, PerItem: float64(after-before) / 1024 / float64(n)}, err
 }
 
 // fanout asks for verdicts one after the other, and measures from each answer, when the decision is on

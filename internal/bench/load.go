@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/policycmd"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -79,7 +79,7 @@ func (b *loadBench) replacePolicies(ctx context.Context, ready target.Ready, n i
 	if err != nil {
 		return err
 	}
-	if err := decide.PushPolicies(ctx, ready, samplePolicies(n)); err != nil {
+	if err := policycmd.PushPolicies(ctx, ready, samplePolicies(n)); err != nil {
 		return err
 	}
 	for now := before; now == before || now == 0; {

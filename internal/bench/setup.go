@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/countersign-dev/countersign/admission/policy"
-	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/policycmd"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
@@ -36,7 +36,7 @@ func (s pipelineSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipel
 		DataDir: dir, Tenant: "acme", CacheDir: s.CacheDir, SyncInterval: s.SyncInterval, LogLevel: "warn", Services: s.Services,
 		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: ui.ShowProgress(io),
 		BeforeServices: func(ctx context.Context, r target.Ready) error {
-			return decide.PushPolicies(ctx, r, append(samplePolicies(s.Policies), s.More...))
+			return policycmd.PushPolicies(ctx, r, append(samplePolicies(s.Policies), s.More...))
 		},
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/evidence/verify"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -79,7 +80,7 @@ func (c *verifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	if err != nil {
 		return err
 	}
-	shard.engine = pid(engine.PID())
+	shard.engine = engine.PID()
 	return c.measure(ctx, io, shard)
 }
 
@@ -141,7 +142,7 @@ func (c *verifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l e
 		took := make([]time.Duration, 0, c.Proofs)
 		for i := range c.Proofs + c.Proofs/warmUp {
 			if i == c.Proofs/warmUp {
-				engine = processorTime(s.engine)
+				engine = spending.ProcessorTime(s.engine)
 			}
 			begun := time.Now()
 			if err := step.do(); err != nil {
@@ -151,7 +152,7 @@ func (c *verifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l e
 				took = append(took, time.Since(begun))
 			}
 		}
-		engine = processorTime(s.engine) - engine
+		engine = spending.ProcessorTime(s.engine) - engine
 		var sum time.Duration
 		for _, t := range took {
 			sum += t
@@ -183,7 +184,7 @@ func (c *verifyCmd) best(ctx context.Context, what string, n int, do func(contex
 		runtime.ReadMemStats(&after)
 		r := verifyResult{What: what, Count: n, PerSecond: float64(n) / took.Seconds(), CPU: micros(cpu) / float64(n),
 			Allocs: float64(after.Mallocs-before.Mallocs) / float64(n), Bytes: float64(after.TotalAlloc-before.TotalAlloc) / float64(n)}
-		if peak := float64(highWater(os.Getpid())) / 1e6; r.PerSecond > best.PerSecond {
+		if peak := float64(spending.PeakMemory(os.Getpid())) / 1e6; r.PerSecond > best.PerSecond {
 			best = r
 			best.Peak = peak
 		}
@@ -191,7 +192,7 @@ func (c *verifyCmd) best(ctx context.Context, what string, n int, do func(contex
 	return best, nil
 }
 
-// forgetHighWater resets this process's peak for highWater, if the kernel permits it.
+// forgetHighWater resets this process's peak for spending.PeakMemory, if the kernel permits it.
 func forgetHighWater() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
 // cpuTime is the processor time of this process, without the engine.

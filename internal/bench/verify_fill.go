@@ -39,7 +39,7 @@ type verifyShard struct {
 	last      string // newest checkpoint
 	session   string // one of its sessions
 	sample    []evidence.Row
-	engine    pid
+	engine    int
 }
 
 // sampleKeys derives every key from its name.

@@ -6,13 +6,16 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/countersign-dev/countersign/internal/cli/admin"
+	"github.com/countersign-dev/countersign/internal/cli/approvalscmd"
 	"github.com/countersign-dev/countersign/internal/cli/correlate"
-	"github.com/countersign-dev/countersign/internal/cli/decide"
 	"github.com/countersign-dev/countersign/internal/cli/export"
 	"github.com/countersign-dev/countersign/internal/cli/hookcmd"
 	"github.com/countersign-dev/countersign/internal/cli/inspect"
+	"github.com/countersign-dev/countersign/internal/cli/mandatecmd"
 	"github.com/countersign-dev/countersign/internal/cli/mcpcmd"
 	"github.com/countersign-dev/countersign/internal/cli/mcptools"
+	"github.com/countersign-dev/countersign/internal/cli/policycmd"
+	"github.com/countersign-dev/countersign/internal/cli/publishercmd"
 	"github.com/countersign-dev/countersign/internal/cli/run"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -36,7 +39,7 @@ type commands struct {
 	Up          run.UpCmd                `cmd:"" help:"Start NATS, ClickHouse, the three services and the gateway on this machine."`
 	Demo        run.DemoCmd              `cmd:"" help:"Play sample agent sessions through a pipeline of its own, start to finish."`
 	Admit       run.AdmitCmd             `cmd:"" help:"Ask for admission once and print the native reply (exit 0 allow, 3 ask or defer, 4 deny)."`
-	Evaluate    decide.EvaluateCmd       `cmd:"" help:"Decide requests offline, without a server."`
+	Evaluate    policycmd.EvaluateCmd    `cmd:"" help:"Decide requests offline, without a server."`
 	Validate    correlate.ValidateCmd    `cmd:"" help:"Judge events or requests by their protocol's schemas and rules, without a server (exit 1 if one is not valid)."`
 	Check       correlate.CheckCmd       `cmd:"" help:"Correlate a recorded session offline and print findings."`
 	Conformance correlate.ConformanceCmd `cmd:"" help:"Hold a publisher's traffic against its protocol's conformance levels and profiles; certifies nothing."`
@@ -53,10 +56,10 @@ type commands struct {
 	Otel        export.OtelCmd           `cmd:"" help:"Send calls as OpenTelemetry spans, decisions and findings as log records."`
 	Controls    export.ControlsCmd       `cmd:"" help:"What the evidence shows of the controls of common frameworks, and what it does not."`
 	Rules       correlate.RulesCmd       `cmd:"" help:"List and explain the rules that findings name."`
-	Policy      decide.PolicyCmd         `cmd:"" help:"Check, test, simulate, push and roll back admission policies."`
-	Explain     decide.ExplainCmd        `cmd:"" help:"Say why a decision was made, and make it again from what was recorded."`
-	Mandate     decide.MandateCmd        `cmd:"" help:"Keep, revoke and judge AUMP mandates."`
-	Keys        decide.KeysCmd           `cmd:"" help:"List, rotate and retire the keys that sign receipts."`
+	Policy      policycmd.Cmd            `cmd:"" help:"Check, test, simulate, push and roll back admission policies."`
+	Explain     policycmd.ExplainCmd     `cmd:"" help:"Say why a decision was made, and make it again from what was recorded."`
+	Mandate     mandatecmd.Cmd           `cmd:"" help:"Keep, revoke and judge AUMP mandates."`
+	Keys        admin.KeysCmd            `cmd:"" help:"List, rotate and retire the keys that sign receipts."`
 	Redaction   admin.RedactionCmd       `cmd:"" help:"Try, push and show the policies by which evidence is redacted."`
 	Retention   admin.RetentionCmd       `cmd:"" help:"Show and change what is kept, for how long; legal holds; erase a session or a data subject."`
 	Tenant      run.TenantCmd            `cmd:"" help:"Add tenants to a running 'up'."`
@@ -64,8 +67,8 @@ type commands struct {
 	Token       admin.TokenCmd           `cmd:"" help:"Make, list and revoke the tokens with which programs sign in at a gateway."`
 	Hook        hookcmd.Cmd              `cmd:"" help:"The gate in front of a coding agent: claude-code, codex, gemini, cursor, copilot, cline, opencode."`
 	MCP         mcpCmd                   `cmd:"" name:"mcp" help:"The gate in front of servers of the Model Context Protocol, and a server with tools of our own."`
-	Publisher   decide.PublisherCmd      `cmd:"" help:"Keep publisher manifests, registrations and tool catalogues."`
-	Approvals   decide.ApprovalsCmd      `cmd:"" help:"The reviewer's side of ask and defer: list, show, approve, deny, cancel."`
+	Publisher   publishercmd.Cmd         `cmd:"" help:"Keep publisher manifests, registrations and tool catalogues."`
+	Approvals   approvalscmd.Cmd         `cmd:"" help:"The reviewer's side of ask and defer: list, show, approve, deny, cancel."`
 	Audit       inspect.AuditCmd         `cmd:"" help:"Answer the questions that auditors ask, and let auditors in."`
 	Doctor      run.DoctorCmd            `cmd:"" help:"Check durability, streams, permissions, lag, clock and keys; say what is unsafe."`
 	Provision   run.ProvisionCmd         `cmd:"" help:"Create keys, streams and buckets for a system that 'up' does not run."`

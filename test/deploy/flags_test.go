@@ -26,7 +26,7 @@ type flagTypes map[string]*ast.StructType
 // packages are the packages with structs of flags, by the name that they are used under.
 var flagPackages = map[string]string{
 	"main": "internal/cli", "daemon": "internal/service/daemon", "target": "internal/cli/target",
-	"admin": "internal/cli/admin", "correlate": "internal/cli/correlate", "decide": "internal/cli/decide", "export": "internal/cli/export",
+	"admin": "internal/cli/admin", "correlate": "internal/cli/correlate", "policycmd": "internal/cli/policycmd", "mandatecmd": "internal/cli/mandatecmd", "publishercmd": "internal/cli/publishercmd", "approvalscmd": "internal/cli/approvalscmd", "export": "internal/cli/export",
 	"hookcmd": "internal/cli/hookcmd", "mcpcmd": "internal/cli/mcpcmd", "mcptools": "internal/cli/mcptools", "inspect": "internal/cli/inspect", "proof": "internal/cli/proof", "run": "internal/cli/run", "system": "internal/cli/system",
 	"verify": "internal/cli/verify", "bench": "internal/bench",
 	"admitter": "internal/service/admitter", "correlator": "internal/service/correlator", "auditor": "internal/service/auditor", "gateway": "internal/service/gateway",

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -19,9 +18,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/streams"
 )
-
-// ClockTicks is the number of ticks of /proc in a second, on all platforms of Go.
-const ClockTicks = 100
 
 // readTimeout bounds one reading: an overloaded server answers late.
 const readTimeout = 30 * time.Second
@@ -93,34 +89,6 @@ func readEngineCounters(ctx context.Context, conn clickhouse.Conn) (map[string]u
 	return out, rows.Err()
 }
 
-// processState is a line of /proc/<pid>/stat.
-type processState struct {
-	parent int
-	used   time.Duration // with the children that have ended
-}
-
-// parseProcessState reads the text of /proc/<pid>/stat.
-func parseProcessState(text string) (p processState, ok bool) {
-	// The program's name, in parentheses, may contain any character.
-	end := strings.LastIndex(text, ") ")
-	if end < 0 {
-		return p, false
-	}
-	fields := strings.Fields(text[end+2:])
-	if len(fields) < 15 {
-		return p, false
-	}
-	p.parent, _ = strconv.Atoi(fields[1])
-	for _, f := range fields[11:15] { // utime, stime, cutime, cstime
-		n, err := strconv.Atoi(f)
-		if err != nil {
-			return p, false
-		}
-		p.used += time.Duration(n) * time.Second / ClockTicks
-	}
-	return p, true
-}
-
 // ProcessorTimes is the processor time of named processes with their descendants. A descendant
 // that is named itself counts for itself alone. This process is generatorProcess.
 func ProcessorTimes(pids map[string]int) (map[string]time.Duration, error) {
@@ -161,28 +129,6 @@ func sumByProcess(states map[int]processState, named map[string]int) (map[string
 				break
 			}
 		}
-	}
-	return out, nil
-}
-
-// ResidentMemory is the memory of every process of a pipeline, in MiB.
-func ResidentMemory(pids map[string]int) (map[string]float64, error) {
-	out := map[string]float64{}
-	for name, pid := range pids {
-		if name == "up" {
-			continue // this process
-		}
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err != nil {
-			return nil, fmt.Errorf("the memory of %s: %w", name, err)
-		}
-		_, rest, _ := strings.Cut(string(status), "VmRSS:")
-		text, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-		kb, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return nil, fmt.Errorf("the memory of %s: %w", name, err)
-		}
-		out[name] = kb / 1024
 	}
 	return out, nil
 }

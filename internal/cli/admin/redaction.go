@@ -1,6 +1,6 @@
-// Package admin has the commands that administer stored data: redaction and retention. Each
-// command is a type with a Run method, which the command line's parser (kong) calls. The auditor
-// carries out what they put into the buckets.
+// Package admin has the commands that administer a system: redaction and retention, which the
+// auditor carries out, the receipt keys and the gateway's tokens. Each command is a type with a Run
+// method, which the command line's parser (kong) calls.
 package admin
 
 import (

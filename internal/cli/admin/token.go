@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/gateway/token"
-	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/publishercmd"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -124,7 +124,7 @@ func warnUnreached(ctx context.Context, io ui.Stdio, b system.Bucket, r token.Re
 	if r.Role != token.Runtime {
 		return nil
 	}
-	through, err := (&decide.PublisherBucket{Bucket: b}).GatewayOf(ctx, r.User)
+	through, err := (&publishercmd.PublisherBucket{Bucket: b}).GatewayOf(ctx, r.User)
 	if err == nil && through == "" {
 		fmt.Fprintf(io.Err, "warning: the publisher %s is not registered as reached through a gateway, so its requests are denied: put a registration with its \"gateway\" (countersign publisher put)\n", ui.Clean(r.User, 64))
 	}

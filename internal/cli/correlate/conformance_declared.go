@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/admission/publisher"
-	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/publishercmd"
 )
 
 // excuses are the event types that publishers declare as not exposed.
@@ -26,7 +26,7 @@ type manifestInForce struct {
 
 // inForce adds the documents that the tenant's operators have put.
 func (x *excuses) inForce(ctx context.Context, c *ConformanceCmd) error {
-	b, err := decide.OpenPublishers(ctx, c.Flags)
+	b, err := publishercmd.OpenPublishers(ctx, c.Flags)
 	if err != nil {
 		return fmt.Errorf("reading the manifests in force (--declared needs an operator's access; --manifest FILE needs none): %w", err)
 	}

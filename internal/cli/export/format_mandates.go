@@ -7,7 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/compliance/format"
-	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/mandatecmd"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
@@ -15,7 +15,7 @@ import (
 // formatMandates looks up the AUMP mandates of evidence. No record holds mandates: evidence names
 // them by id and hash only.
 type formatMandates struct {
-	bucket *decide.MandateBucket        // nil: no mandate is known
+	bucket *mandatecmd.MandateBucket    // nil: no mandate is known
 	known  map[[2]string]format.Mandate // by id and hash
 	asked  map[string]bool              // ids that have been read
 	err    error                        // the first error; the lines are not valid then
@@ -27,7 +27,7 @@ func (c *Cmd) formatMandates(ctx context.Context, io ui.Stdio) (*formatMandates,
 	if c.Format != format.AUMPEvidence {
 		return m, nil
 	}
-	b, err := decide.OpenMandates(ctx, c.Flags)
+	b, err := mandatecmd.OpenMandates(ctx, c.Flags)
 	if errors.Is(err, target.ErrNoServer) {
 		fmt.Fprintln(io.Err, "note: no NATS server named, so no mandate is known: of every event only what retention class none allows is written")
 		return m, nil

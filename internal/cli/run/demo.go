@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/examples"
-	"github.com/countersign-dev/countersign/internal/cli/decide"
 	"github.com/countersign-dev/countersign/internal/cli/export"
 	"github.com/countersign-dev/countersign/internal/cli/inspect"
+	"github.com/countersign-dev/countersign/internal/cli/policycmd"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -66,7 +66,7 @@ func (c *DemoCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	d.pipe, err = pipeline.Start(ctx, pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, LogLevel: "info", Log: daemon.Logger(logFile, "info"), ChildLog: logFile,
 		Progress:       ui.ShowProgress(io),
-		BeforeServices: func(ctx context.Context, r target.Ready) error { return decide.PushPolicyDir(ctx, r, policies) },
+		BeforeServices: func(ctx context.Context, r target.Ready) error { return policycmd.PushPolicyDir(ctx, r, policies) },
 	})
 	if err != nil {
 		return err

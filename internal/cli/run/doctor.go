@@ -15,7 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/policycmd"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -253,7 +253,7 @@ func (d doctor) answers(ctx context.Context, service, otherwise string) []examin
 }
 
 func (d doctor) policies(ctx context.Context) []examined {
-	b, err := decide.OpenPoliciesAt(ctx, d.Target)
+	b, err := policycmd.OpenPoliciesAt(ctx, d.Target)
 	if err != nil {
 		return one("policies", levelUnsafe, "%v", err)
 	}
@@ -262,7 +262,7 @@ func (d doctor) policies(ctx context.Context) []examined {
 	if err != nil {
 		return one("policies", levelUnsafe, "%v", err)
 	}
-	files, err := decide.PolicyFiles(held)
+	files, err := policycmd.PolicyFiles(held)
 	switch {
 	case err != nil:
 		return one("policies", levelUnsafe, "every request is denied: %v (push a good set: countersign policy push DIR)", err)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/policycmd"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
@@ -92,7 +92,7 @@ func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {
 			if c.Policy == "" {
 				return nil
 			}
-			return decide.PushPolicies(ctx, r, docs)
+			return policycmd.PushPolicies(ctx, r, docs)
 		},
 	})
 	if err != nil {
@@ -220,7 +220,7 @@ func (c *UpCmd) policies(log zerolog.Logger) ([]policy.Document, error) {
 	} else if !st.IsDir() {
 		return nil, ui.UsageError{Err: fmt.Errorf("--policy %s is not a directory", c.Policy)}
 	}
-	docs, _, err := decide.LoadPolicies(c.Policy)
+	docs, _, err := policycmd.LoadPolicies(c.Policy)
 	if err == nil {
 		return docs, nil
 	}

@@ -7,6 +7,7 @@ package system
 import (
 	"context"
 	"fmt"
+	"os/user"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -90,4 +91,15 @@ func OpenBucketAt(ctx context.Context, t *target.Target, name string) (Bucket, e
 		return Bucket{}, err
 	}
 	return Bucket{o, kv}, nil
+}
+
+// AuthorName is the author of a change: the given name, else the name of the user who runs the command.
+func AuthorName(given string) string {
+	if given != "" {
+		return given
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
 }

@@ -39,6 +39,7 @@ var aaepPatience = 15 * time.Second
 
 // aaepBridge serves AAEP subscriptions (appendix B of AAEP).
 type aaepBridge struct {
+	server *server
 	terms  aaep.Terms
 	events *outputHub
 	count  *streamCount
@@ -47,8 +48,9 @@ type aaepBridge struct {
 	subs map[string]*aaepSubscription // over SSE, by id
 }
 
-func newAAEPBridge(hub *outputHub, f Flags) (*aaepBridge, error) {
-	b := &aaepBridge{terms: aaep.Terms{AgentID: aaepAgent, Languages: f.Languages}, events: hub,
+func newAAEPBridge(s *server, hub *outputHub) (*aaepBridge, error) {
+	f := s.flags
+	b := &aaepBridge{server: s, terms: aaep.Terms{AgentID: aaepAgent, Languages: f.Languages}, events: hub,
 		count: newStreamCount(f.MaxStreams, f.UserStreams), subs: map[string]*aaepSubscription{}}
 	if f.ManifestKey == "" {
 		return b, nil
@@ -114,19 +116,19 @@ type sentEvent struct {
 }
 
 // subscribe answers a request with a subscription or a rejection. The caller frees the subscription's place.
-func (s *server) subscribe(ctx context.Context, m aaep.Message, who token.Record, id string) (*aaepSubscription, *aaep.Rejection) {
-	if !s.aaep.count.open(id) {
+func (b *aaepBridge) subscribe(ctx context.Context, m aaep.Message, who token.Record, id string) (*aaepSubscription, *aaep.Rejection) {
+	if !b.count.open(id) {
 		return nil, aaep.Reject(aaep.RateLimit, "too many subscriptions are open", 5)
 	}
-	at, known := s.aaep.events.position(ctx)
+	at, known := b.events.position(ctx)
 	random := make([]byte, 24)
 	if _, err := rand.Read(random); err != nil || !known {
-		s.aaep.count.close(id)
+		b.count.close(id)
 		return nil, aaep.Reject(aaep.TransportUnavailable, "the events cannot be read now", 5)
 	}
-	sub, r := aaep.Negotiate(s.aaep.terms, m, "sub_"+hex.EncodeToString(random))
+	sub, r := aaep.Negotiate(b.terms, m, "sub_"+hex.EncodeToString(random))
 	if r != nil {
-		s.aaep.count.close(id)
+		b.count.close(id)
 		return nil, r
 	}
 	return &aaepSubscription{user: who.User, token: id, sub: sub, at: at, used: time.Now(), reading: make(chan struct{}, 1)}, nil
@@ -174,17 +176,17 @@ func (b *aaepBridge) remove(a *aaepSubscription) {
 }
 
 // nextEvents waits for events of the subscription, or for a heartbeat (none, and ok).
-func (s *server) nextEvents(ctx context.Context, a *aaepSubscription, beat <-chan time.Time) (list []*aaep.Event, ok bool) {
+func (b *aaepBridge) nextEvents(ctx context.Context, a *aaepSubscription, beat <-chan time.Time) (list []*aaep.Event, ok bool) {
 	for {
 		a.mu.Lock()
 		at := a.at
 		a.mu.Unlock()
-		outs, next, changed, held := s.aaep.events.after(at)
+		outs, next, changed, held := b.events.after(at)
 		if !held {
 			var err error
-			if outs, next, err = s.aaep.events.page(ctx, events.KindAAEP, at); err != nil {
+			if outs, next, err = b.events.page(ctx, events.KindAAEP, at); err != nil {
 				if isOtherLog(err) { // its place is nowhere: the subscriber subscribes anew
-					s.aaep.remove(a)
+					b.remove(a)
 				}
 				return nil, false
 			}
@@ -203,7 +205,7 @@ func (s *server) nextEvents(ctx context.Context, a *aaepSubscription, beat <-cha
 		case <-changed:
 		case <-beat:
 			return nil, true
-		case <-s.stopped:
+		case <-b.server.stopped:
 			return nil, false
 		case <-ctx.Done():
 			return nil, false
@@ -251,46 +253,46 @@ func (a *aaepSubscription) handle(m aaep.Message) aaep.Outcome {
 
 // storeReply puts a reply on the log as an event of the subscriber's user. Ingest refuses it unless the
 // user is registered as reached through this gateway.
-func (s *server) storeReply(ctx context.Context, user string, reply []byte) *endpoint.Problem {
-	if !s.nc.IsConnected() {
+func (b *aaepBridge) storeReply(ctx context.Context, user string, reply []byte) *endpoint.Problem {
+	if !b.server.nc.IsConnected() {
 		return gateway.ProblemOf(gateway.NATSAway)
 	}
-	msgs, err := client.Sender{Space: s.flags.Space(), Tenant: s.flags.Tenant, Publisher: user}.Messages(subject.ProtoAAEP, reply)
+	msgs, err := client.Sender{Space: b.server.flags.Space(), Tenant: b.server.flags.Tenant, Publisher: user}.Messages(subject.ProtoAAEP, reply)
 	if err != nil {
 		return gateway.ProblemOf(gateway.BadEvent)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.server.flags.Timeout)
 	defer cancel()
-	if err := streams.PublishEvents(ctx, s.nc, msgs); err != nil {
+	if err := streams.PublishEvents(ctx, b.server.nc, msgs); err != nil {
 		return gateway.ProblemOf(publishFailure(err))
 	}
-	s.count.Stored(subject.ProtoAAEP, len(msgs))
+	b.server.count.Stored(subject.ProtoAAEP, len(msgs))
 	return nil
 }
 
 // holds reports whether the caller of an open connection is still the subscriber that opened it: a token, a
 // certificate or a JWT may have expired, been revoked, or been mapped to another user or role.
-func (s *server) holds(r *http.Request, user string) bool {
-	who, _, refused := s.signIn(r)
+func (b *aaepBridge) holds(r *http.Request, user string) bool {
+	who, _, refused := b.server.signIn(r)
 	return refused == nil && isSubscriber(who) && who.User == user
 }
 
 func isSubscriber(t token.Record) bool { return t.Role == token.Subscriber }
 
-// routeAAEP adds AAEP's endpoints.
-func (s *server) routeAAEP(mux *router) {
-	mux.HandleFunc("GET "+manifestPath, s.serveManifest)
-	mux.HandleFunc(subscribePattern, s.postSubscription)
-	mux.HandleFunc(aaepEventsPattern, s.getAAEPEvents)
-	mux.HandleFunc(repliesPattern, s.postReply)
-	mux.HandleFunc(socketPattern, s.openSocket)
+// routes adds AAEP's endpoints.
+func (b *aaepBridge) routes(mux *router) {
+	mux.HandleFunc("GET "+manifestPath, b.serveManifest)
+	mux.HandleFunc(subscribePattern, b.postSubscription)
+	mux.HandleFunc(aaepEventsPattern, b.getEvents)
+	mux.HandleFunc(repliesPattern, b.postReply)
+	mux.HandleFunc(socketPattern, b.openSocket)
 }
 
 // serveManifest answers with the manifest, or with its signature where the client asks for JOSE.
-func (s *server) serveManifest(w http.ResponseWriter, r *http.Request) {
-	out := endpoint.JSON(http.StatusOK, s.aaep.terms.Manifest())
-	if signed := s.aaep.terms.SignedManifest; signed != "" && r.Header.Get("Accept") == "application/jose" {
+func (b *aaepBridge) serveManifest(w http.ResponseWriter, r *http.Request) {
+	out := endpoint.JSON(http.StatusOK, b.terms.Manifest())
+	if signed := b.terms.SignedManifest; signed != "" && r.Header.Get("Accept") == "application/jose" {
 		out = endpoint.Response{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/jose"}}, Body: []byte(signed)}
 	}
-	s.write(w, "GET "+manifestPath, out)
+	b.server.write(w, "GET "+manifestPath, out)
 }

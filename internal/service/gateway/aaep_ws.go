@@ -35,32 +35,32 @@ const (
 
 // openSocket is the subscription over WebSocket: one message a text frame, the first one is
 // subscription.request. Callers without a token are refused before the upgrade.
-func (s *server) openSocket(w http.ResponseWriter, r *http.Request) {
-	who, id, p := s.admitCaller(r, isSubscriber)
+func (b *aaepBridge) openSocket(w http.ResponseWriter, r *http.Request) {
+	who, id, p := b.server.admitCaller(r, isSubscriber)
 	if p == nil && !slices.Contains(subprotocols(r.Header), subprotocol) {
 		p = &endpoint.Problem{Status: http.StatusBadRequest, Code: "invalid_message", Message: "offer the WebSocket subprotocol " + subprotocol}
 	}
-	s.aaep.sweep(time.Now())
-	if p == nil && !s.aaep.count.open(id+" socket") { // before the first message, too
+	b.sweep(time.Now())
+	if p == nil && !b.count.open(id+" socket") { // before the first message, too
 		p = gateway.ProblemOf(gateway.TooManyStreams)
 	}
 	if p != nil {
-		s.write(w, socketPattern, p.Response())
+		b.server.write(w, socketPattern, p.Response())
 		return
 	}
-	defer s.aaep.count.close(id + " socket")
-	s.taken.Add(1)
-	defer s.taken.Done()
+	defer b.count.close(id + " socket")
+	b.server.taken.Add(1)
+	defer b.server.taken.Done()
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{subprotocol}})
 	if err != nil {
 		return // Accept has answered
 	}
-	s.count.Answered(socketPattern, http.StatusSwitchingProtocols, "")
+	b.server.count.Answered(socketPattern, http.StatusSwitchingProtocols, "")
 	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(aaep.MaxMessage)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	k := &socket{s: s, conn: conn, r: r, who: who, cancel: cancel}
+	k := &socket{bridge: b, conn: conn, r: r, who: who, cancel: cancel}
 	code, reason := k.serve(ctx, id)
 	k.write.Lock()
 	defer k.write.Unlock()
@@ -78,7 +78,7 @@ func subprotocols(h http.Header) (list []string) {
 
 // socket is an open WebSocket.
 type socket struct {
-	s      *server
+	bridge *aaepBridge
 	conn   *websocket.Conn
 	r      *http.Request
 	who    token.Record
@@ -119,7 +119,7 @@ func (k *socket) readFirst(ctx context.Context) (m aaep.Message, ok bool) {
 	go func() {
 		defer cancel()
 		select {
-		case <-k.s.stopped:
+		case <-k.bridge.server.stopped:
 		case <-ctx.Done():
 		}
 	}()
@@ -132,12 +132,12 @@ func (k *socket) serve(ctx context.Context, id string) (websocket.StatusCode, st
 	if !ok || m.Type != aaep.TypeRequest {
 		return socketViolation, "the first message must be a subscription.request"
 	}
-	a, refused := k.s.subscribe(ctx, m, k.who, id)
+	a, refused := k.bridge.subscribe(ctx, m, k.who, id)
 	if refused != nil {
 		_ = k.sendMessage(ctx, refused)
 		return socketRejected, refused.Code
 	}
-	defer k.s.aaep.count.close(id)
+	defer k.bridge.count.close(id)
 	if k.sendMessage(ctx, a.sub.Accepted()) != nil {
 		return socketClosed, "the connection is lost"
 	}
@@ -151,7 +151,7 @@ func (k *socket) serve(ctx context.Context, id string) (websocket.StatusCode, st
 		e := end{socketClosed, "a failure inside"}
 		defer func() {
 			if recover() != nil {
-				k.s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a message of a subscriber made the gateway panic")
+				k.bridge.server.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a message of a subscriber made the gateway panic")
 			}
 			ended <- e
 		}()
@@ -173,8 +173,8 @@ func (k *socket) forward(ctx context.Context, a *aaepSubscription) (websocket.St
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for {
-		list, ok := k.s.nextEvents(ctx, a, beat.C)
-		who, _, p := k.s.signIn(k.r)
+		list, ok := k.bridge.nextEvents(ctx, a, beat.C)
+		who, _, p := k.bridge.server.signIn(k.r)
 		if code, reason := k.endOf(who, p); code != 0 {
 			return code, reason
 		}
@@ -219,7 +219,7 @@ func (k *socket) receive(ctx context.Context, a *aaepSubscription) (websocket.St
 		if !ok {
 			return socketViolation, "not a message of a subscriber"
 		}
-		who, _, p := k.s.admitCaller(k.r, isSubscriber)
+		who, _, p := k.bridge.server.admitCaller(k.r, isSubscriber)
 		if code, reason := k.endOf(who, p); code != 0 {
 			return code, reason
 		}
@@ -234,7 +234,7 @@ func (k *socket) receive(ctx context.Context, a *aaepSubscription) (websocket.St
 				return socketClosed, "the subscriber reads too slowly"
 			}
 		case out.Reply != nil:
-			if p := k.s.storeReply(ctx, k.who.User, out.Reply); p != nil {
+			if p := k.bridge.storeReply(ctx, k.who.User, out.Reply); p != nil {
 				return websocket.StatusTryAgainLater, p.Code
 			}
 		}

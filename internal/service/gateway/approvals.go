@@ -15,11 +15,17 @@ import (
 
 const approvalPattern = "GET /v1/approvals/{workflow}"
 
-// answerApproval answers with the state of an approval workflow, and waits while it is pending. A workflow
+// approvals tells callers what has become of their approval workflows.
+type approvals struct {
+	server  *server
+	streams *outputStreams
+}
+
+// answer answers with the state of an approval workflow, and waits while it is pending. A workflow
 // that the caller may not see, and one that does not exist, are answered alike and at once. A request
 // that waits counts as a stream of its token.
-func (s *server) answerApproval(w http.ResponseWriter, r *http.Request) endpoint.Response {
-	who, id, p := s.admitCaller(r, func(token.Record) bool { return true })
+func (v *approvals) answer(w http.ResponseWriter, r *http.Request) endpoint.Response {
+	who, id, p := v.server.admitCaller(r, func(token.Record) bool { return true })
 	if p != nil {
 		return p.Response()
 	}
@@ -27,37 +33,37 @@ func (s *server) answerApproval(w http.ResponseWriter, r *http.Request) endpoint
 	if p != nil {
 		return p.Response()
 	}
-	if !s.streams.open(id) {
+	if !v.streams.count.open(id) {
 		return gateway.ProblemOf(gateway.TooManyStreams).Response()
 	}
-	defer s.streams.close(id)
+	defer v.streams.count.close(id)
 	control := http.NewResponseController(w)
 	if control.SetReadDeadline(time.Time{}) != nil || control.SetWriteDeadline(time.Now().Add(wait+pageTimeout+writeTimeout)) != nil {
 		return gateway.ProblemOf(gateway.Panicked).Response()
 	}
-	defer func() { _ = control.SetReadDeadline(time.Now().Add(s.flags.ReadTimeout)) }() // for a body that never ends
-	a, p := s.awaitApproval(r.Context(), who, r.PathValue("workflow"), wait)
+	defer func() { _ = control.SetReadDeadline(time.Now().Add(v.server.flags.ReadTimeout)) }() // for a body that never ends
+	a, p := v.await(r.Context(), who, r.PathValue("workflow"), wait)
 	if p != nil {
 		return p.Response()
 	}
-	if _, now, refused := s.signIn(r); refused != nil || now != id { // revoked meanwhile
+	if _, now, refused := v.server.signIn(r); refused != nil || now != id { // revoked meanwhile
 		return gateway.ProblemOf(gateway.BadToken).Response()
 	}
 	return gateway.ApprovalAnswer(a, time.Now())
 }
 
-// awaitApproval returns the state of a workflow once it is not pending, or when the time is over.
-func (s *server) awaitApproval(ctx context.Context, who token.Record, workflow string, wait time.Duration) (events.Approval, *endpoint.Problem) {
-	a, at, p := s.readApproval(ctx, who, workflow)
+// await returns the state of a workflow once it is not pending, or when the time is over.
+func (v *approvals) await(ctx context.Context, who token.Record, workflow string, wait time.Duration) (events.Approval, *endpoint.Problem) {
+	a, at, p := v.read(ctx, who, workflow)
 	if p != nil {
 		return a, p
 	}
 	timer := time.NewTimer(min(wait, time.Until(a.ExpiresAt.Time)))
 	defer timer.Stop()
 	for wait > 0 && gateway.IsPending(a, time.Now()) {
-		list, next, ok := s.nextOutputs(ctx, s.followedKind(string(subject.Approvals)), at, timer.C)
+		list, next, ok := v.streams.nextOutputs(ctx, v.streams.followedKind(string(subject.Approvals)), at, timer.C)
 		switch {
-		case s.stopping.Load():
+		case v.server.stopping.Load():
 			return a, gateway.ProblemOf(gateway.Stopping)
 		case !ok:
 			return a, gateway.ProblemOf(gateway.NATSAway)
@@ -75,13 +81,13 @@ func (s *server) awaitApproval(ctx context.Context, who token.Record, workflow s
 	return a, nil
 }
 
-// readApproval reads the record of a workflow with the most steps, and the position of the log behind which a newer
+// read reads the record of a workflow with the most steps, and the position of the log behind which a newer
 // one is.
-func (s *server) readApproval(ctx context.Context, who token.Record, workflow string) (a events.Approval, at client.Position, p *endpoint.Problem) {
+func (v *approvals) read(ctx context.Context, who token.Record, workflow string) (a events.Approval, at client.Position, p *endpoint.Problem) {
 	if !gateway.IsWorkflow(workflow) {
 		return a, at, gateway.ProblemOf(gateway.NoSuchWorkflow)
 	}
-	page, err := s.outputs.request(ctx, events.FollowRequest{Workflow: workflow})
+	page, err := v.streams.outputs.request(ctx, events.FollowRequest{Workflow: workflow})
 	if err != nil {
 		return a, at, gateway.ProblemOf(gateway.NATSAway)
 	}

@@ -51,33 +51,36 @@ func (m *router) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Re
 	m.Handle(pattern, http.HandlerFunc(h))
 }
 
+// writeFunc sends the response of an endpoint.
+type writeFunc func(w http.ResponseWriter, pattern string, out endpoint.Response)
+
 // describe registers what says how the gateway is used: OpenAPI, a page and the schemas. They are part
 // of the program, the same for every tenant but for the ways to sign in, and need no token.
-func (s *server) describe(mux *router) {
-	api, err := gateway.OpenAPI(buildinfo.Version(), gateway.SignIn{Certificates: s.flags.ClientCA != "", Issuer: s.flags.Issuer})
-	s.serveText(mux, "GET /openapi.json", "application/json", api, err)
+func describe(mux *router, signIn gateway.SignIn, write writeFunc) {
+	api, err := gateway.OpenAPI(buildinfo.Version(), signIn)
+	serveText(mux, write, "GET /openapi.json", "application/json", api, err)
 	page, err := gateway.Page()
-	s.serveText(mux, "GET /docs", "text/html; charset=utf-8", page, err)
+	serveText(mux, write, "GET /docs", "text/html; charset=utf-8", page, err)
 	profile, err := aump.Profile()
-	s.serveText(mux, "GET /.well-known/aump", "application/json", profile, err)
+	serveText(mux, write, "GET /.well-known/aump", "application/json", profile, err)
 	const pattern = "GET /schemas/{protocol}/{name}/v1"
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		text, known := gateway.Schema(r.PathValue("protocol") + "/" + r.PathValue("name"))
 		if !known {
-			s.write(w, pattern, gateway.ProblemOf(gateway.NoSuchEndpoint).Response())
+			write(w, pattern, gateway.ProblemOf(gateway.NoSuchEndpoint).Response())
 			return
 		}
-		s.write(w, pattern, described("application/schema+json", text))
+		write(w, pattern, described("application/schema+json", text))
 	})
 }
 
-func (s *server) serveText(mux *router, pattern, media string, text []byte, err error) {
+func serveText(mux *router, write writeFunc, pattern, media string, text []byte, err error) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
 		if err != nil { // the text is made of constants
-			s.write(w, pattern, gateway.ProblemOf(gateway.Panicked).Response())
+			write(w, pattern, gateway.ProblemOf(gateway.Panicked).Response())
 			return
 		}
-		s.write(w, pattern, described(media, text))
+		write(w, pattern, described(media, text))
 	})
 }
 

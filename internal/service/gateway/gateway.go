@@ -22,7 +22,6 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/countersign-dev/countersign/client/guard"
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
@@ -106,15 +105,15 @@ type server struct {
 	env      daemon.Env
 	nc       *nats.Conn
 	tokens   *tokenStore
-	issuer   *issuer    // nil if no JWTs are accepted
-	outputs  *outputHub // decisions, calls, findings and approvals
-	events   *outputHub // of protocols
-	aaep     *aaepBridge
+	issuer   *issuer // nil if no JWTs are accepted
 	rates    *rates
 	inflight chan struct{}
-	streams  *streamCount
 	guard    *guard.Guard // nil: no receipt can be checked
 	count    *metrics.Gateway
+
+	streams   *outputStreams
+	approvals *approvals
+	aaep      *aaepBridge
 
 	retirements *view // of receipt keys; nil without guard
 	stopping    atomic.Bool
@@ -165,8 +164,8 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 			s.retirements.follow(following, env, "the receipt keys cannot be read; after some seconds no receipt is checked")
 		})
 	}
-	followers.Go(func() { s.outputs.follow(following) })
-	followers.Go(func() { s.events.follow(following) })
+	followers.Go(func() { s.streams.outputs.follow(following) })
+	followers.Go(func() { s.streams.events.follow(following) })
 	defer func() {
 		if !s.stopping.Swap(true) { // serving failed
 			close(s.stopped)
@@ -179,14 +178,16 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 func newServer(f Flags, env daemon.Env, nc *nats.Conn) (*server, error) {
 	s := &server{
 		issuer: newIssuer(f, env),
-		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), outputs: newOutputHub(nc, f, env, "outputs"), events: newOutputHub(nc, f, env, "events", events.FollowEventKinds...), rates: newRates(f.Rate),
-		inflight: make(chan struct{}, f.MaxInflight), streams: newStreamCount(f.MaxStreams, f.UserStreams), stopped: make(chan struct{}),
+		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), rates: newRates(f.Rate),
+		inflight: make(chan struct{}, f.MaxInflight), stopped: make(chan struct{}),
 	}
+	s.streams = newOutputStreams(s)
+	s.approvals = &approvals{server: s, streams: s.streams}
 	var err error
 	if s.guard, err = f.newGuard(); err != nil {
 		return nil, err
 	}
-	if s.aaep, err = newAAEPBridge(s.events, f); err != nil {
+	if s.aaep, err = newAAEPBridge(s, s.streams.events); err != nil {
 		return nil, err
 	}
 	s.count = env.Metrics.Gateway(gateway.Answers(), gateway.Refusals(), s.load)
@@ -196,7 +197,7 @@ func newServer(f Flags, env daemon.Env, nc *nats.Conn) (*server, error) {
 // load is what the gateway works on now.
 func (s *server) load() metrics.GatewayLoad {
 	return metrics.GatewayLoad{
-		Inflight: len(s.inflight), MaxInflight: s.flags.MaxInflight, Streams: s.streams.now(), Subscriptions: s.aaep.count.now(), MaxStreams: s.flags.MaxStreams,
+		Inflight: len(s.inflight), MaxInflight: s.flags.MaxInflight, Streams: s.streams.count.now(), Subscriptions: s.aaep.count.now(), MaxStreams: s.flags.MaxStreams,
 	}
 }
 

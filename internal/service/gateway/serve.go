@@ -24,11 +24,11 @@ func (s *server) routes() *router {
 	for _, row := range gateway.Rows() {
 		mux.HandleFunc(row.Pattern, func(w http.ResponseWriter, r *http.Request) { s.write(w, row.Pattern, s.answer(r, row)) })
 	}
-	mux.HandleFunc("GET /v1/follow/{kind}", s.followOutputs)
-	mux.HandleFunc(approvalPattern, func(w http.ResponseWriter, r *http.Request) { s.write(w, approvalPattern, s.answerApproval(w, r)) })
+	mux.HandleFunc("GET /v1/follow/{kind}", s.streams.followOutputs)
+	mux.HandleFunc(approvalPattern, func(w http.ResponseWriter, r *http.Request) { s.write(w, approvalPattern, s.approvals.answer(w, r)) })
 	mux.HandleFunc(callerPattern, s.reportCaller)
-	s.describe(mux)
-	s.routeAAEP(mux)
+	describe(mux, gateway.SignIn{Certificates: s.flags.ClientCA != "", Issuer: s.flags.Issuer}, s.write)
+	s.aaep.routes(mux)
 	mux.Handle("GET /healthz", s.env.Health)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { daemon.WriteReport(w, s.readiness()) })
 	for _, pattern := range aana.StatusPatterns {
@@ -60,53 +60,6 @@ func (s *server) readiness() daemon.Report {
 
 // quietLog drops what net/http logs about connections: it may quote what a client sent.
 func quietLog() *log.Logger { return log.New(io.Discard, "", 0) }
-
-// signIn returns the caller by its bearer token, its JWT or its client certificate. All refusals are alike: one
-// that the view does not let in may have been made a moment ago, so the caller waits for a new look.
-func (s *server) signIn(r *http.Request) (token.Record, string, *endpoint.Problem) {
-	find := s.credential(r) // before the view is read: it may have to ask the issuer for keys
-	for looked := false; ; looked = true {
-		set := s.tokens.current()
-		if set == nil {
-			return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
-		}
-		if find == nil {
-			break
-		}
-		if who, id, ok := find(set, time.Now()); ok {
-			return who, id, nil
-		}
-		if looked {
-			break
-		}
-		if !s.tokens.awaitLook(r.Context()) {
-			return token.Record{}, "", gateway.ProblemOf(gateway.NATSAway)
-		}
-	}
-	return token.Record{}, "", gateway.ProblemOf(gateway.BadToken)
-}
-
-// admitCaller signs a caller in and holds it to its role, its rate and a running gateway.
-func (s *server) admitCaller(r *http.Request, may func(token.Record) bool) (who token.Record, id string, p *endpoint.Problem) {
-	if s.stopping.Load() {
-		return who, "", gateway.ProblemOf(gateway.Stopping)
-	}
-	if who, id, p = s.signIn(r); p != nil {
-		return who, "", p
-	}
-	switch {
-	case !may(who):
-		p = gateway.ProblemOf(gateway.WrongRole)
-		p.Role = who.Role
-	case !s.rates.take(who.Role+" "+who.User, time.Now()):
-		p = gateway.ProblemOf(gateway.RateLimited)
-		p.Limit = int64(s.flags.Rate)
-	}
-	if p != nil {
-		return who, "", p
-	}
-	return who, id, nil
-}
 
 // answerPanic answers a request that made an endpoint panic, if nothing of an answer was sent.
 func (s *server) answerPanic(w http.ResponseWriter, r *http.Request) {

@@ -67,6 +67,19 @@ func (c *streamCount) close(id string) {
 	}
 }
 
+// outputStreams serves the streams of outputs and events.
+type outputStreams struct {
+	server  *server
+	outputs *outputHub // decisions, calls, findings and approvals
+	events  *outputHub // of protocols
+	count   *streamCount
+}
+
+func newOutputStreams(s *server) *outputStreams {
+	f := s.flags
+	return &outputStreams{server: s, outputs: newOutputHub(s.nc, f, s.env, "outputs"), events: newOutputHub(s.nc, f, s.env, "events", events.FollowEventKinds...), count: newStreamCount(f.MaxStreams, f.UserStreams)}
+}
+
 const followPattern = "GET /v1/follow/{kind}"
 
 // followed is what one stream shows: the records of a kind that pass a filter, from a hub that has them.
@@ -77,11 +90,11 @@ type followed struct {
 }
 
 // followedKind is the stream of a kind. The events of protocols have a hub of their own.
-func (s *server) followedKind(kind string) followed {
+func (o *outputStreams) followedKind(kind string) followed {
 	if slices.Contains(events.FollowKinds, kind) {
-		return followed{hub: s.outputs, kind: kind}
+		return followed{hub: o.outputs, kind: kind}
 	}
-	return followed{hub: s.events, kind: kind}
+	return followed{hub: o.events, kind: kind}
 }
 
 // choose returns the records that the stream shows.
@@ -112,9 +125,9 @@ func textOf(list []record, at client.Position) []byte {
 
 // followOutputs is the endpoint of streams: server-sent events, one for each record. Its id is the
 // position in the log; a client that comes back with Last-Event-ID gets what followed, each once.
-func (s *server) followOutputs(w http.ResponseWriter, r *http.Request) {
+func (o *outputStreams) followOutputs(w http.ResponseWriter, r *http.Request) {
 	kind := r.PathValue("kind")
-	who, id, p := s.admitCaller(r, func(t token.Record) bool { return len(followRoles[t.Role]) > 0 })
+	who, id, p := o.server.admitCaller(r, func(t token.Record) bool { return len(followRoles[t.Role]) > 0 })
 	switch {
 	case p != nil:
 	case !slices.Contains(followRoles[token.Subscriber], kind):
@@ -122,26 +135,26 @@ func (s *server) followOutputs(w http.ResponseWriter, r *http.Request) {
 	case !slices.Contains(followRoles[who.Role], kind):
 		p = gateway.ProblemOf(gateway.WrongRole)
 	default:
-		f := s.followedKind(kind)
-		if f.filter, p = gateway.ReadFilter(s.flags.Space(), kind, r.URL.RawQuery); p != nil {
+		f := o.followedKind(kind)
+		if f.filter, p = gateway.ReadFilter(o.server.flags.Space(), kind, r.URL.RawQuery); p != nil {
 			break
 		}
-		if !s.streams.open(id) {
+		if !o.count.open(id) {
 			p = gateway.ProblemOf(gateway.TooManyStreams)
 			break
 		}
 		var list []record
 		var at client.Position
 		if list, at, p = f.begin(r); p != nil {
-			s.streams.close(id)
+			o.count.close(id)
 			break
 		}
-		s.openStream(context.WithoutCancel(r.Context()), w, r, followPattern, func(ctx context.Context, out *eventStream) {
-			s.showOutputs(ctx, out, f, id, list, at)
-		}, func() { s.streams.close(id) })
+		o.server.openStream(context.WithoutCancel(r.Context()), w, r, followPattern, func(ctx context.Context, out *eventStream) {
+			o.showOutputs(ctx, out, f, id, list, at)
+		}, func() { o.count.close(id) })
 	}
 	if p != nil {
-		s.write(w, followPattern, p.Response())
+		o.server.write(w, followPattern, p.Response())
 	}
 }
 
@@ -171,14 +184,14 @@ func (f followed) begin(r *http.Request) ([]record, client.Position, *endpoint.P
 }
 
 // showOutputs sends what a stream shows until it ends.
-func (s *server) showOutputs(ctx context.Context, out *eventStream, f followed, id string, list []record, at client.Position) {
+func (o *outputStreams) showOutputs(ctx context.Context, out *eventStream, f followed, id string, list []record, at client.Position) {
 	text := slices.Concat([]byte(": "+at.Log+"\n"), textOf(list, at))
 	for out.write(text) {
-		if _, now, refused := s.signIn(out.caller); refused != nil || now != id { // revoked or expired meanwhile, or mapped otherwise
+		if _, now, refused := o.server.signIn(out.caller); refused != nil || now != id { // revoked or expired meanwhile, or mapped otherwise
 			return
 		}
 		var ok bool
-		if list, at, ok = s.nextOutputs(ctx, f, at, out.beat.C); !ok {
+		if list, at, ok = o.nextOutputs(ctx, f, at, out.beat.C); !ok {
 			return
 		}
 		text = textOf(list, at)
@@ -192,7 +205,7 @@ func isOtherLog(err error) bool {
 }
 
 // nextOutputs waits for records behind a position, or for a heartbeat. ok is false if the stream ends.
-func (s *server) nextOutputs(ctx context.Context, f followed, at client.Position, beat <-chan time.Time) (list []record, next client.Position, ok bool) {
+func (o *outputStreams) nextOutputs(ctx context.Context, f followed, at client.Position, beat <-chan time.Time) (list []record, next client.Position, ok bool) {
 	for {
 		list, next, changed, held := f.hub.after(at)
 		if !held {
@@ -206,14 +219,14 @@ func (s *server) nextOutputs(ctx context.Context, f followed, at client.Position
 		}
 		moved := next != at
 		at = next
-		if !held && moved && ctx.Err() == nil && !s.stopping.Load() {
+		if !held && moved && ctx.Err() == nil && !o.server.stopping.Load() {
 			continue
 		}
 		select {
 		case <-changed:
 		case <-beat:
 			return nil, at, true
-		case <-s.stopped:
+		case <-o.server.stopped:
 			return nil, at, false
 		case <-ctx.Done():
 			return nil, at, false

@@ -6,12 +6,17 @@ package policybucket
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // BucketState is the content of a policies bucket. Entries can be added in any order, as long as
@@ -33,6 +38,28 @@ type singleDocument struct {
 	doc     policy.Document
 	at      uint64
 	deleted bool
+}
+
+// InForce reads the policies that the bucket holds.
+func InForce(ctx context.Context, js jetstream.JetStream) (*BucketState, error) {
+	keys, err := streams.KVKeys(ctx, js, streams.BucketPolicies)
+	if err != nil {
+		return nil, fmt.Errorf("listing the policies: %w", err)
+	}
+	held := &BucketState{}
+	for _, key := range keys {
+		e, err := streams.KVLast(ctx, js, streams.BucketPolicies, key)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("reading policy %s: %w", key, err)
+		case e == nil:
+		case e.Deleted:
+			held.Delete(key, e.Revision)
+		default:
+			held.Put(key, e.Value, e.Revision)
+		}
+	}
+	return held, nil
 }
 
 // Put adds a value of the bucket.

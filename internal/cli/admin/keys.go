@@ -1,0 +1,235 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// KeysCmd is `countersign keys`.
+type KeysCmd struct {
+	List   keysListCmd   `cmd:"" help:"List the published receipt keys; succeeds only if the checkpoint key vouches for each."`
+	Rotate keysRotateCmd `cmd:"" help:"Make the next receipt key, where the checkpoint key is; a running admitter takes it up by itself."`
+	Retire keysRetireCmd `cmd:"" help:"Take a receipt key back: nothing that it signs counts any more."`
+
+	Statement keysStatementCmd `cmd:"" help:"Make the key that signs the statements of exported bundles."`
+}
+
+// keyFiles holds the flags of commands that only use files.
+type keyFiles struct {
+	Keys       string `help:"Key directory of the admitter (of 'up': keys in its data directory)." required:"" placeholder:"DIR"`
+	Checkpoint string `name:"checkpoint-keys" help:"Directory that holds checkpoint.key (default: the same)." placeholder:"DIR"`
+}
+
+func (k keyFiles) vault() string {
+	if k.Checkpoint != "" {
+		return k.Checkpoint
+	}
+	return k.Keys
+}
+
+type keysRotateCmd struct{ keyFiles }
+
+func (c *keysRotateCmd) Run(io ui.Stdio) error {
+	old, next, err := keys.Rotate(c.Keys, c.vault(), time.Now())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(io.Out, "receipt key %s replaces %s in %s\n", next.KeyID, old.KeyID, c.Keys)
+	fmt.Fprintf(io.Out, "An admitter that reads this directory signs with it within seconds; elsewhere copy %s, %s and then %s there.\n",
+		keys.RecordFile(next.KeyID), keys.ReceiptRecordFile, keys.ReceiptFile)
+	fmt.Fprintf(io.Out, "What %s signed stays valid. If its seed may be in other hands: countersign keys retire %s --keys %s\n", old.KeyID, old.KeyID, c.Keys)
+	return nil
+}
+
+type keysRetireCmd struct {
+	keyFiles
+	target.Flags
+	system.WaitFlag
+	KeyID   string `arg:"" name:"kid" help:"Id of the key, as 'keys list' prints it."`
+	Foreign bool   `help:"The key is another admitter's, so this directory has no record of it."`
+}
+
+// Run writes the retirement, and waits for the admitters of the running system, if one is named.
+func (c *keysRetireCmd) Run(ctx context.Context, io ui.Stdio) error {
+	k, err := keys.Retire(c.Keys, c.vault(), c.KeyID, c.Foreign, time.Now())
+	if errors.Is(err, keys.ErrUnknownKey) && !c.Foreign {
+		return fmt.Errorf("%w; if so, give --foreign", err)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(io.Out, "receipt key %s is retired since %s: %s\n", k.KeyID, k.RetiredAt, keys.RetiredFile(k.KeyID))
+	t, err := c.Flags.Resolve()
+	if err != nil {
+		return err
+	}
+	o, err := system.Connect(ctx, t)
+	if errors.Is(err, target.ErrNoServer) {
+		fmt.Fprintln(io.Out, "No running system was named (--ready-file, --server), so no admitter was asked: one that reads this directory takes the retirement up within seconds. Executors must be given the file, too.")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the retirement is written, but no admitter could be asked: %w", err)
+	}
+	defer o.Conn.Close()
+	if err := o.ConfirmRetired(ctx, c.WaitFlag, k.KeyID); err != nil {
+		return err
+	}
+	fmt.Fprintln(io.Out, "It is in the log, and no admitter signs with the key. Executors must be given the file, too.")
+	return nil
+}
+
+type keysListCmd struct {
+	target.Flags
+	Key  string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	JSON bool   `name:"json" help:"Print one JSON object for each key, with its record and retirement."`
+}
+
+// listedKey is one key in the bucket.
+type listedKey struct {
+	KeyID      string          `json:"kid"`
+	CreatedAt  events.Time     `json:"created_at,omitzero"`
+	Vouched    bool            `json:"vouched"`
+	RetiredAt  events.Time     `json:"retired_at,omitzero"`
+	Record     json.RawMessage `json:"record,omitempty"`
+	Retirement json.RawMessage `json:"retirement,omitempty"`
+	Problem    string          `json:"problem,omitempty"`
+}
+
+func (c *keysListCmd) Run(ctx context.Context, io ui.Stdio) error {
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	public, err := system.CheckpointKey(c.Key, t)
+	if err != nil {
+		return err
+	}
+	vouchers, err := system.CheckpointVerifiers(public)
+	if err != nil {
+		return err
+	}
+	o, err := system.Connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer o.Conn.Close()
+	list, err := readKeys(ctx, o.JS, note.VerifierList(vouchers...))
+	if err != nil {
+		return err
+	}
+	return c.report(io, list)
+}
+
+// readKeys reads the keys bucket. It checks every entry and trusts none.
+func readKeys(ctx context.Context, js jetstream.JetStream, known note.Verifiers) ([]listedKey, error) {
+	names, err := streams.KVKeys(ctx, js, streams.BucketKeys)
+	if err != nil {
+		return nil, err
+	}
+	kv, err := streams.OpenBucket(ctx, js, streams.BucketKeys)
+	if err != nil {
+		return nil, err
+	}
+	byID := map[string]*listedKey{}
+	for _, name := range names {
+		e, err := kv.Get(ctx, name)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s from the keys bucket: %w", name, err)
+		}
+		kid, _, _ := strings.Cut(name, ".")
+		if byID[kid] == nil {
+			byID[kid] = &listedKey{KeyID: kid}
+		}
+		if name == kid {
+			byID[kid].record(e.Value(), known)
+		} else {
+			byID[kid].retirement(name, e.Value(), known)
+		}
+	}
+	var list []listedKey
+	for _, k := range byID {
+		list = append(list, *k)
+	}
+	slices.SortFunc(list, func(a, b listedKey) int {
+		if d := a.CreatedAt.Compare(b.CreatedAt.Time); d != 0 {
+			return d
+		}
+		return strings.Compare(a.KeyID, b.KeyID)
+	})
+	return list, nil
+}
+
+func (l *listedKey) record(b []byte, known note.Verifiers) {
+	k, err := events.DecodeRecord[events.KeyRecord](b)
+	switch {
+	case err != nil:
+		l.Problem = "not a key record"
+		return
+	case k.KeyID != l.KeyID:
+		l.Problem = "the record of another key"
+		return
+	}
+	l.Record, l.CreatedAt = b, k.CreatedAt
+	if l.Vouched = signing.CheckKeyRecord(known, k); !l.Vouched {
+		l.Problem = "the checkpoint key does not vouch for it"
+	}
+}
+
+func (l *listedKey) retirement(name string, b []byte, known note.Verifiers) {
+	k, err := events.DecodeRecord[events.KeyRetirement](b)
+	if err != nil || name != keys.RetiredEntry(l.KeyID) || k.KeyID != l.KeyID || !signing.CheckRetirement(known, k) {
+		l.Problem = "a retirement that the checkpoint key did not sign"
+		return
+	}
+	l.Retirement, l.RetiredAt = b, k.RetiredAt
+}
+
+func (c *keysListCmd) report(io ui.Stdio, list []listedKey) error {
+	p, bad := ui.NewPrinter(io.Out), 0
+	if !c.JSON && len(list) == 0 {
+		p.Printf("no receipt key is published yet: an admitter does so when it starts\n")
+	}
+	for _, k := range list {
+		if k.Problem != "" {
+			bad++
+		}
+		if c.JSON {
+			if err := ui.WriteJSON(io, k); err != nil {
+				return err
+			}
+			continue
+		}
+		state, colour := "vouched", ui.Green
+		switch {
+		case k.Problem != "":
+			state, colour = k.Problem, ui.Red
+		case k.Retirement != nil:
+			state, colour = "retired "+k.RetiredAt.String(), ui.Faint
+		}
+		p.Printf("%s  %-30s  %s\n", ui.Fill(ui.Clean(k.KeyID, 40), 16), k.CreatedAt, p.Paint(colour, state))
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d of %d keys are not what the checkpoint key signed: find out which user wrote into the keys bucket", bad, len(list))
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package mandatecmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// MandateBucket gives an operator access to the mandates of one tenant.
+type MandateBucket struct{ system.Bucket }
+
+// OpenMandates finds the running system and opens its mandates.
+func OpenMandates(ctx context.Context, f target.Flags) (*MandateBucket, error) {
+	b, err := system.OpenBucket(ctx, f, streams.BucketMandates)
+	return &MandateBucket{b}, err
+}
+
+// heldMandate is one mandate in the bucket.
+type heldMandate struct {
+	mandate.StoredMandate
+	Revision uint64
+}
+
+// newest returns the newest revision under an id, nil if the id is unknown or was removed.
+// revision is the revision that the next put must name.
+func (b *MandateBucket) newest(ctx context.Context, id string) (held *heldMandate, revision uint64, err error) {
+	if !mandate.ValidID(id) {
+		return nil, 0, ui.UsageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", ui.Clean(id, 64))}
+	}
+	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.Key(b.Tenant, id))
+	if err != nil {
+		return nil, 0, fmt.Errorf("reading mandate %s: %w", id, err)
+	}
+	if e == nil {
+		return nil, 0, nil
+	}
+	if e.Deleted {
+		return nil, e.Revision, nil
+	}
+	s, err := mandate.DecodeStored(e.Value)
+	if err != nil {
+		return nil, e.Revision, fmt.Errorf("what is stored under mandate %s cannot be read (put it again): %w", id, err)
+	}
+	return &heldMandate{s, e.Revision}, e.Revision, nil
+}
+
+// write stores a document if the key has not changed since revision.
+func (b *MandateBucket) write(ctx context.Context, key string, doc any, revision uint64) (uint64, error) {
+	body, err := events.Encode(doc)
+	if err != nil {
+		return 0, err
+	}
+	stored, err := b.KV.Update(ctx, key, body, revision)
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return 0, errors.New("another writer changed it in the same moment; look at it (mandate history) and try again")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("writing to the mandates bucket: %w", err)
+	}
+	return stored, nil
+}
+
+// revocation returns the revocation of a mandate, nil if there is none. An unreadable one counts
+// as well.
+func (b *MandateBucket) revocation(ctx context.Context, id, hash string) (*mandate.Revocation, error) {
+	for _, key := range []string{mandate.RevocationKey(b.Tenant, id, hash), mandate.PrincipalRevocationKey(b.Tenant, id, hash)} {
+		e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, key)
+		if err != nil {
+			return nil, err
+		}
+		if e == nil || e.Deleted {
+			continue
+		}
+		r, err := events.DecodeRecord[mandate.Revocation](e.Value)
+		if err != nil {
+			r = mandate.Revocation{ID: id, Hash: hash}
+		}
+		r.By = mandate.ParseKey(key).By
+		return &r, nil
+	}
+	return nil, nil
+}
+
+// keys returns the tenant's signing keys; revision is 0 if there are none.
+func (b *MandateBucket) keys(ctx context.Context) (doc mandate.SigningKeys, set aump.KeySet, revision uint64, err error) {
+	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.KeysKey(b.Tenant))
+	if err != nil || e == nil {
+		return doc, nil, 0, err
+	}
+	if e.Deleted {
+		return doc, nil, e.Revision, nil
+	}
+	if doc, set, err = mandate.DecodeKeys(e.Value); err != nil {
+		return doc, nil, e.Revision, fmt.Errorf("the signing keys in the bucket cannot be read (mandate keys put puts others): %w", err)
+	}
+	return doc, set, e.Revision, nil
+}
+
+// ids lists the ids that have, or had, a mandate.
+func (b *MandateBucket) ids(ctx context.Context) (ids []string, err error) {
+	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketMandates)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if k := mandate.ParseKey(key); k.Kind == mandate.KeyMandate && k.Tenant == mandate.TenantToken(b.Tenant) {
+			ids = append(ids, k.ID)
+		}
+	}
+	return ids, nil
+}
+
+// spentMoney is the amount spent under an id in one currency, in minor units.
+type spentMoney struct {
+	Currency string `json:"currency"`
+	Settled  int64  `json:"settled_minor"`
+	Reserved int64  `json:"reserved_minor"`
+}
+
+func (s spentMoney) String() string {
+	return fmt.Sprintf("%s %d spent, %d reserved", ui.Clean(s.Currency, 8), s.Settled, s.Reserved)
+}
+
+// spent lists the spent amounts by id.
+func (b *MandateBucket) spent(ctx context.Context) (map[string][]spentMoney, error) {
+	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketSpend)
+	if err != nil {
+		return nil, err
+	}
+	list := map[string][]spentMoney{}
+	for _, key := range keys {
+		part := strings.Split(key, ".")
+		if len(part) != 3 || part[0] != mandate.TenantToken(b.Tenant) {
+			continue
+		}
+		e, err := streams.KVLast(ctx, b.JS, streams.BucketSpend, key)
+		if err != nil {
+			return nil, err
+		}
+		var a mandate.Account
+		if e == nil || json.Unmarshal(e.Value, &a) != nil {
+			continue
+		}
+		s := a.Spend("", time.Now().UnixMilli())
+		list[part[1]] = append(list[part[1]], spentMoney{part[2], s.Settled, s.Reserved})
+	}
+	return list, nil
+}

@@ -1,0 +1,39 @@
+package mandatecmd
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMandateState(t *testing.T) {
+	raw, err := os.ReadFile("../../../schemas/testdata/corpus/aump/mandate/valid/minimal.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begins, ends := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC), time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		name    string
+		replace []string
+		revoked bool
+		now     time.Time
+		want    string
+	}{
+		{"as it begins", nil, false, begins, "in force"},
+		{"before", nil, false, begins.Add(-time.Second), "not yet valid"},
+		{"at the last moment", nil, false, ends.Add(-time.Nanosecond), "in force"},
+		{"at its end", nil, false, ends, "expired"},
+		{"revoked", nil, true, begins, "revoked"},
+		{"revoked, and expired since", nil, true, ends, "revoked"},
+		{"suspended", []string{`"status": "active"`, `"status": "suspended"`}, false, begins, "suspended"},
+		{"a draft that has expired", []string{`"status": "active"`, `"status": "draft"`}, false, ends, "expired"},
+		{"unreadable", []string{`"authority"`, `"authorities"`}, false, begins, "unreadable"},
+		{"no JSON", []string{"{", ""}, false, begins, "unreadable"},
+	} {
+		text := strings.NewReplacer(tc.replace...).Replace(string(raw))
+		if got := mandateState(text, tc.revoked, tc.now); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package policycmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+)
+
+type policyLintCmd struct {
+	JSON bool   `name:"json" help:"Print the problems as a JSON array."`
+	Dir  string `arg:"" help:"Directory of *.yaml files."`
+}
+
+// Run fails if there is a finding of severity error; warnings are only printed.
+func (c *policyLintCmd) Run(io ui.Stdio) error {
+	docs, err := readPolicies(c.Dir)
+	if err != nil {
+		return err
+	}
+	set, err := policy.Compile(docs)
+	problems := policy.Lint(docs)
+	if c.JSON {
+		return c.asJSON(io, problems, err)
+	}
+	if err != nil {
+		return fmt.Errorf("policies in %s do not compile: %w", c.Dir, err)
+	}
+	p := ui.NewPrinter(io.Out)
+	bad := 0
+	for _, problem := range problems {
+		printProblem(p, problem)
+		if problem.Severity == policy.SeverityError {
+			bad++
+		}
+	}
+	p.Printf("%d policies in %d files compile; digest %s\n", len(set.Names()), len(docs), set.Digest())
+	if bad > 0 {
+		return ui.ExitCode(ui.ExitFailed)
+	}
+	return nil
+}
+
+func (c *policyLintCmd) asJSON(io ui.Stdio, problems []policy.Finding, compile error) error {
+	if problems == nil {
+		problems = []policy.Finding{}
+	}
+	enc := json.NewEncoder(io.Out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(problems); err != nil {
+		return err
+	}
+	if compile != nil {
+		return ui.ExitCode(ui.ExitFailed)
+	}
+	for _, p := range problems {
+		if p.Severity == policy.SeverityError {
+			return ui.ExitCode(ui.ExitFailed)
+		}
+	}
+	return nil
+}
+
+func printProblem(p *ui.Printer, problem policy.Finding) {
+	colour := ui.Yellow
+	if problem.Severity == policy.SeverityError {
+		colour = ui.Red
+	}
+	where := ui.Clean(fmt.Sprintf("%s:%d", problem.Document, problem.Line), 120)
+	if problem.Rule != "" {
+		where += " " + ui.Clean(problem.Rule, 130)
+	}
+	p.Printf("%s  %s  %s (%s)\n", p.Paint(colour, fmt.Sprintf("%-7s", problem.Severity)), where, ui.Clean(problem.Message, 600), ui.Clean(problem.Code, 40))
+	if problem.Remedy != "" {
+		p.Printf("         %s\n", p.Paint(ui.Faint, ui.Clean(problem.Remedy, 600)))
+	}
+}
+
+var errTables = errors.New("no table of cases: give files, or a directory that holds *.yaml tables")
