@@ -62,13 +62,13 @@ func (d *sessionDigests) dropErased(body []byte) {
 		return
 	}
 	for _, session := range e.Sessions {
-		d.store.Forget(evidence.SessionID{Tenant: e.Tenant, Session: session})
+		d.store.Forget(events.SessionID{Tenant: e.Tenant, Session: session})
 	}
 }
 
 // fetch reads or creates a session's key for one decision. The cache may drop the
 // key before that decision is made.
-func (d *sessionDigests) fetch(ctx context.Context, name evidence.SessionID) (sessionSecretFunc, error) {
+func (d *sessionDigests) fetch(ctx context.Context, name events.SessionID) (sessionSecretFunc, error) {
 	key, err := d.store.GetOrCreate(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("the key of the request's session: %w", err)
