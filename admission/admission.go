@@ -70,11 +70,11 @@ type Inputs struct {
 	Durability  string // fsync replicated interval memory; may be empty
 	KnownTenant bool
 
-	// SessionSecret returns the key of the digests of a request that has a session. If ready is
-	// false, see Outcome.NeedsSessionKey. Where SessionSecret is nil, Session is the key; where
-	// Session is nil too, TenantKey is.
-	SessionSecret func(tenant, session string) (key *digest.Session, ready bool)
-	Session       *digest.Session
+	// SessionSecret returns the secret of a request's session, with which digests are made. If
+	// ready is false, see Outcome.NeedsSessionSecret. Where SessionSecret is nil, Secret is the
+	// secret; where Secret is nil too, digests are made with TenantKey.
+	SessionSecret func(tenant, session string) (secret *digest.Session, ready bool)
+	Secret       *digest.Session
 
 	// PlainDigests makes the digests plain SHA-256 of their input, from which short secrets can
 	// be guessed. It is for offline decisions only, where the reader of the digest has the
@@ -161,6 +161,6 @@ type Outcome struct {
 	ruling      call.Ruling
 	explanation string // for the caller
 
-	session    *digest.Session // the key of the session's digests
-	keyMissing bool            // the session's key was not ready
+	secret    *digest.Session // the session's secret
+	secretMissing bool            // Inputs.SessionSecret had it not ready
 }

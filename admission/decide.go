@@ -36,18 +36,18 @@ func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 		// What a panicking evaluator has written is not to be trusted.
 		out = Outcome{Decision: decisionRecord(req, in), protocol: p.Protocol}
 		return out.refuseRequest(req, in, CodeInternal)
-	case out.keyMissing:
-		out = Outcome{Decision: decisionRecord(req, in), protocol: p.Protocol, Session: out.Session, keyMissing: true}
+	case out.secretMissing:
+		out = Outcome{Decision: decisionRecord(req, in), protocol: p.Protocol, Session: out.Session, secretMissing: true}
 		return out.refuseRequest(req, in, CodeInternal)
 	}
 	return out
 }
 
-// NeedsSessionKey reports whether Inputs.SessionSecret did not have the session's key ready.
-// The outcome is then deny internal_error and must not be recorded: the caller makes the key
+// NeedsSessionSecret reports whether Inputs.SessionSecret did not have it ready.
+// The outcome is then deny internal_error and must not be recorded: the caller makes the secret
 // and decides again.
-func (out *Outcome) NeedsSessionKey() (session string, wants bool) {
-	return out.Session, out.keyMissing
+func (out *Outcome) NeedsSessionSecret() (session string, wants bool) {
+	return out.Session, out.secretMissing
 }
 
 func (in Inputs) isComplete() bool {
@@ -68,9 +68,9 @@ func (in Inputs) withSession(tenant, session string) (Inputs, bool) {
 	ready := true
 	switch {
 	case session == "":
-		in.Session = nil
+		in.Secret = nil
 	case in.SessionSecret != nil:
-		in.Session, ready = in.SessionSecret(tenant, session)
+		in.Secret, ready = in.SessionSecret(tenant, session)
 	}
 	return in, ready
 }
@@ -80,8 +80,8 @@ func (in Inputs) digest(b []byte) string {
 	switch {
 	case in.PlainDigests:
 		return digest.Plain(b)
-	case in.Session != nil:
-		return in.Session.Digest(b)
+	case in.Secret != nil:
+		return in.Secret.Digest(b)
 	case len(in.TenantKey) == 0:
 		return ""
 	}
@@ -121,10 +121,10 @@ func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inp
 	c, native := out.protocol.Read(ask)
 	in, ready := in.withSession(req.Tenant, c.Session)
 	if !ready {
-		out.Session, out.keyMissing = c.Session, true
+		out.Session, out.secretMissing = c.Session, true
 		return
 	}
-	ask.Digest, out.session = in.digest, in.Session
+	ask.Digest, out.secret = in.digest, in.Secret
 	out.Decision.RequestDigest = in.digest(req.Body)
 	if snap.observes(req.Tenant) {
 		out.Decision.Mode = events.ModeObserve

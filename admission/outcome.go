@@ -160,7 +160,7 @@ func (out *Outcome) Fail(code string) {
 // the record refers to the message beside it in the log. in are the inputs of the decision.
 func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 	out.Fail(CodeTooLarge)
-	in.Session = out.session
+	in.Secret = out.secret
 	out.Decision.RequestDigest = in.digest(small)
 	out.Malformed, out.Reservations = true, Reservations{}
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})

@@ -86,7 +86,7 @@ func toyEvidence(t *testing.T, n *servicetest.NATS) (in bundle.Input, publicKey 
 	const shard = "GOV@20261120T064150.123456789Z"
 	builder, err := build.NewBuilder(shard, subject.Space{})
 	servicetest.OK(t, err)
-	chain := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	built, err := builder.BuildBatch(chain, n.Log(), toyKeys{})
 	servicetest.OK(t, err)
 	var merkle tree.Tree

@@ -19,3 +19,7 @@ func (m LogMessage) HeaderValue(name string) string {
 	}
 	return ""
 }
+
+// SessionID names one session: a tenant has many, and two tenants may use one name. A message
+// or a record with an empty Session belongs to no session.
+type SessionID struct{ Tenant, Session string }

@@ -238,10 +238,6 @@ type Head struct {
 	Hash  [32]byte
 }
 
-// SessionID names the chain that a record belongs to. A record with an empty Session belongs
-// to no chain.
-type SessionID struct{ Tenant, Session string }
-
 // MaskedNames reports whether any of the sessions, as records name them, may have a real name
 // that is not in the evidence, because it was too long or holds a credential. A caller that
 // knows a session by its real name cannot match it with these.

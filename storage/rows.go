@@ -71,6 +71,3 @@ type TreeNode struct {
 	Index uint64 // tlog.StoredHashIndex
 	Hash  [32]byte
 }
-
-// SessionID names one session.
-type SessionID struct{ Tenant, Session string }

@@ -119,7 +119,7 @@ func (r Record) replayWith(snap *admission.Snapshot, k KnownState, unknownTotal 
 	s.Observed = map[string]bool{d.Tenant: d.Mode == events.ModeObserve}
 	inputs := admission.Inputs{
 		Now: d.DecidedAt.Time, DecisionID: d.DecisionID, Salt: make([]byte, receipt.SaltSize), Nonce: "replay",
-		TenantKey: k.TenantKey, PlainDigests: len(k.TenantKey) == 0 && k.sessionSecretFor(d) == nil, Session: k.sessionSecretFor(d), Occurrence: d.Occurrence, Durability: d.Durability,
+		TenantKey: k.TenantKey, PlainDigests: len(k.TenantKey) == 0 && k.sessionSecretFor(d) == nil, Secret: k.sessionSecretFor(d), Occurrence: d.Occurrence, Durability: d.Durability,
 		KnownTenant: !hasReason(d, admission.Evaluator, admission.CodeUnknownTenant), Counters: a, Confirmations: recordedConfirmation{in.Confirmation},
 		Mandates: a.mandateRecords(in.Mandate), Inspect: inspect,
 	}

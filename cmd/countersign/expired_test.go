@@ -66,7 +66,7 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 	must(err)
 	builder, err := build.NewBuilder(expiredShard, subject.Space{})
 	must(err)
-	chain := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	var rows []storage.EvidenceRow
 	var nodes []storage.TreeNode
 	var merkle tree.Tree

@@ -62,7 +62,7 @@ func newWorld(t testing.TB) *world {
 	ok(t, err)
 	receipt, err := signing.NewPrivateKey(derived("receipt"))
 	ok(t, err)
-	return &world{t: t, builder: b, chain: build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
+	return &world{t: t, builder: b, chain: build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
 		receipt: receipt, signer: signer, vkey: vkey}
 }
 

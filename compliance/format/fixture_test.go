@@ -61,7 +61,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	b, err := build.NewBuilder(shard, subject.Space{})
 	ok(t, err)
-	return &world{t: t, builder: b, chain: build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)}
+	return &world{t: t, builder: b, chain: build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)}
 }
 
 func ok(t testing.TB, err error) {

@@ -93,7 +93,7 @@ func NewBuilder(shard string, space subject.Space) (*Builder, error) {
 // ChainSession returns the session of the chain that m's record will belong to, so that the
 // caller can fetch the heads of a batch before it builds the batch. An error is about the
 // caller's keys.
-func (b *Builder) ChainSession(m events.LogMessage, keys Keys) (evidence.SessionID, error) {
+func (b *Builder) ChainSession(m events.LogMessage, keys Keys) (events.SessionID, error) {
 	w := b.getWorkspace()
 	defer b.workspaces.Put(w)
 	sc, err := b.readScope(w, m, keys)
@@ -102,7 +102,7 @@ func (b *Builder) ChainSession(m events.LogMessage, keys Keys) (evidence.Session
 
 // LogSession returns the session of a message as the log names it. The message's digests
 // are made with the secret of this session.
-func (b *Builder) LogSession(m events.LogMessage) evidence.SessionID {
+func (b *Builder) LogSession(m events.LogMessage) events.SessionID {
 	sc := scope.Of(b.space, m.Subject)
 	if sc.Kind != evidence.KindApproval {
 		return sc.Key
@@ -289,7 +289,7 @@ func isStructuredCloudEvent(h map[string][]string) bool {
 }
 
 // sessionOf returns the scope's session; for an approval, the one that its body names.
-func sessionOf(sc scope.Scope, body any) evidence.SessionID {
+func sessionOf(sc scope.Scope, body any) events.SessionID {
 	key := sc.Key
 	if sc.Kind == evidence.KindApproval {
 		key.Session = scope.TokenValue(bodySession(body))
@@ -326,7 +326,7 @@ func linkRecord(r *evidence.Record, head evidence.Head) {
 // the evidence may hold.
 type recordScope struct {
 	scope.Scope
-	hasSecret  bool               // session or event type holds a credential
-	logSession evidence.SessionID // the session as the log names it
-	subject    string             // the subject in the form that the evidence may hold
+	hasSecret  bool             // session or event type holds a credential
+	logSession events.SessionID // the session as the log names it
+	subject    string           // the subject in the form that the evidence may hold
 }

@@ -328,9 +328,9 @@ func TestScopes(t *testing.T) {
 func TestChainThreadsHeadsThroughBatches(t *testing.T) {
 	f := evidencetest.New(t)
 	f.Session()
-	stored := map[evidence.SessionID]evidence.Head{}
+	stored := map[events.SessionID]evidence.Head{}
 	loads := 0
-	c := build.NewChain(func(k evidence.SessionID) (evidence.Head, error) { loads++; return stored[k], nil }, 1)
+	c := build.NewChain(func(k events.SessionID) (evidence.Head, error) { loads++; return stored[k], nil }, 1)
 	for _, cut := range [][2]int{{0, 4}, {4, 5}, {5, len(f.Messages)}} {
 		msgs := f.Messages[cut[0]:cut[1]]
 		if _, err := f.Builder.BuildBatch(c, msgs, f.Keys); err != nil { // the insert of this batch fails
@@ -345,24 +345,24 @@ func TestChainThreadsHeadsThroughBatches(t *testing.T) {
 				t.Errorf("record %d differs after a rollback", b.Record.Seq)
 			}
 			if b.Record.SessionIndex != nil {
-				stored[evidence.SessionID{Tenant: b.Record.Tenant, Session: b.Record.Session}] = b.Head()
+				stored[events.SessionID{Tenant: b.Record.Tenant, Session: b.Record.Session}] = b.Head()
 			}
 		}
 	}
 	if loads == 0 {
 		t.Error("heads were never loaded")
 	}
-	if got := c.MissingHeads([]evidence.SessionID{{Tenant: "acme", Session: "new"}, {Tenant: "acme", Session: "new"}, {Tenant: "acme", Session: ""}}); len(got) != 1 {
+	if got := c.MissingHeads([]events.SessionID{{Tenant: "acme", Session: "new"}, {Tenant: "acme", Session: "new"}, {Tenant: "acme", Session: ""}}); len(got) != 1 {
 		t.Errorf("missing %v", got)
 	}
-	c.PutHead(evidence.SessionID{Tenant: "acme", Session: "new"}, evidence.Head{Index: 3})
-	if h, _ := c.Head(evidence.SessionID{Tenant: "acme", Session: "new"}); h.Index != 3 {
+	c.PutHead(events.SessionID{Tenant: "acme", Session: "new"}, evidence.Head{Index: 3})
+	if h, _ := c.Head(events.SessionID{Tenant: "acme", Session: "new"}); h.Index != 3 {
 		t.Error("Put is not seen")
 	}
 	if _, err := f.Builder.BuildBatch(c, []events.LogMessage{f.Messages[0], f.Messages[2]}, f.Keys); !errors.Is(err, build.ErrOrder) {
 		t.Errorf("a gap in a batch: %v", err)
 	}
-	bad := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, errors.New("down") }, 0)
+	bad := build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, errors.New("down") }, 0)
 	if _, err := f.Builder.BuildBatch(bad, f.Messages, f.Keys); err == nil || bad.Staged() != 0 {
 		t.Errorf("a head that cannot be loaded: %v, %d staged", err, bad.Staged())
 	}

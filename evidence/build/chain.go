@@ -9,7 +9,7 @@ import (
 
 // HeadFunc fetches the stored head of a session, or the zero Head when the session has
 // no record yet.
-type HeadFunc func(evidence.SessionID) (evidence.Head, error)
+type HeadFunc func(events.SessionID) (evidence.Head, error)
 
 // Chain holds the heads of sessions while batches are built. The heads of a batch are
 // staged until Commit; after a failed insert, Rollback drops them. A Chain is not safe for
@@ -17,8 +17,8 @@ type HeadFunc func(evidence.SessionID) (evidence.Head, error)
 type Chain struct {
 	load   HeadFunc
 	limit  int
-	heads  map[evidence.SessionID]evidence.Head
-	staged map[evidence.SessionID]evidence.Head
+	heads  map[events.SessionID]evidence.Head
+	staged map[events.SessionID]evidence.Head
 }
 
 // NewChain makes a chain that asks load for heads it does not hold. It holds
@@ -27,14 +27,14 @@ func NewChain(load HeadFunc, limit int) *Chain {
 	if limit <= 0 {
 		limit = 100_000
 	}
-	return &Chain{load: load, limit: limit, heads: map[evidence.SessionID]evidence.Head{}, staged: map[evidence.SessionID]evidence.Head{}}
+	return &Chain{load: load, limit: limit, heads: map[events.SessionID]evidence.Head{}, staged: map[events.SessionID]evidence.Head{}}
 }
 
 // MissingHeads lists the sessions of keys that have no head in c, each once. The caller can
 // fetch these heads in one query and pass them to PutHead.
-func (c *Chain) MissingHeads(keys []evidence.SessionID) []evidence.SessionID {
-	var out []evidence.SessionID
-	seen := map[evidence.SessionID]bool{}
+func (c *Chain) MissingHeads(keys []events.SessionID) []events.SessionID {
+	var out []events.SessionID
+	seen := map[events.SessionID]bool{}
 	for _, k := range keys {
 		if _, held := c.heads[k]; k.Session != "" && !held && !seen[k] {
 			seen[k] = true
@@ -45,11 +45,11 @@ func (c *Chain) MissingHeads(keys []evidence.SessionID) []evidence.SessionID {
 }
 
 // PutHead stores a head that the caller read from the store.
-func (c *Chain) PutHead(k evidence.SessionID, h evidence.Head) { c.heads[k] = h }
+func (c *Chain) PutHead(k events.SessionID, h evidence.Head) { c.heads[k] = h }
 
 // Head returns the current head of a session: the staged one if there is one, otherwise
 // the stored one.
-func (c *Chain) Head(k evidence.SessionID) (evidence.Head, error) {
+func (c *Chain) Head(k events.SessionID) (evidence.Head, error) {
 	if k.Session == "" {
 		return evidence.Head{}, nil
 	}
@@ -67,7 +67,7 @@ func (c *Chain) Head(k evidence.SessionID) (evidence.Head, error) {
 	return h, nil
 }
 
-func (c *Chain) stageHead(k evidence.SessionID, h evidence.Head) {
+func (c *Chain) stageHead(k events.SessionID, h evidence.Head) {
 	if k.Session != "" {
 		c.staged[k] = h
 	}
@@ -105,8 +105,8 @@ func (b *Builder) BuildBatch(c *Chain, msgs []events.LogMessage, keys Keys) ([]B
 func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, parts int, run func(parts []func())) ([]Built, error) {
 	w := b.getWorkspace()
 	defer b.workspaces.Put(w)
-	subjects, scopes := make([]recordScope, len(msgs)), make([]evidence.SessionID, len(msgs))
-	heads := make(map[evidence.SessionID]evidence.Head, len(msgs)/4)
+	subjects, scopes := make([]recordScope, len(msgs)), make([]events.SessionID, len(msgs))
+	heads := make(map[events.SessionID]evidence.Head, len(msgs)/4)
 	for i, m := range msgs {
 		if i > 0 && m.Seq != msgs[i-1].Seq+1 {
 			return nil, fmt.Errorf("%w: %d follows %d", ErrOrder, m.Seq, msgs[i-1].Seq)
@@ -129,7 +129,7 @@ func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, part
 	work := make([]batchPart, max(1, parts))
 	calls := make([]func(), len(work))
 	for p := range work {
-		work[p] = batchPart{b: b, keys: keys, msgs: msgs, subjects: subjects, scopes: scopes, headsBefore: heads, built: built, headsAfter: map[evidence.SessionID]evidence.Head{}}
+		work[p] = batchPart{b: b, keys: keys, msgs: msgs, subjects: subjects, scopes: scopes, headsBefore: heads, built: built, headsAfter: map[events.SessionID]evidence.Head{}}
 		calls[p] = work[p].buildRecords
 	}
 	for i, k := range scopes {
@@ -152,7 +152,7 @@ func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, part
 
 // partOf returns the part that builds message i. All messages of a session have the same
 // part.
-func partOf(k evidence.SessionID, i, parts int) int {
+func partOf(k events.SessionID, i, parts int) int {
 	if k.Session == "" {
 		return i % parts
 	}
@@ -172,11 +172,11 @@ type batchPart struct {
 	keys        Keys
 	msgs        []events.LogMessage
 	subjects    []recordScope
-	scopes      []evidence.SessionID
-	headsBefore map[evidence.SessionID]evidence.Head // of the sessions before the batch
+	scopes      []events.SessionID
+	headsBefore map[events.SessionID]evidence.Head // of the sessions before the batch
 	built       []Built
-	indexes     []int                                // the messages of this part
-	headsAfter  map[evidence.SessionID]evidence.Head // of its sessions, after it
+	indexes     []int                              // the messages of this part
+	headsAfter  map[events.SessionID]evidence.Head // of its sessions, after it
 	err         error
 }
 

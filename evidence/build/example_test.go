@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
@@ -17,7 +18,7 @@ func ExampleBuilder_BuildBatch() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	chain := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	built, err := builder.BuildBatch(chain, evidencetest.EventMessages(`{"tool_input":{"to":"dana@acme.example"}}`), evidencetest.ExampleKeys{})
 	if err != nil {
 		log.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -40,7 +41,7 @@ func (b *Builder) maskScope(c *redact.CleanChecker, sc recordScope, subj string,
 }
 
 // maskedSession is the session of an approval, which its body names, in its masked form.
-func maskedSession(c *redact.CleanChecker, k evidence.SessionID, session string, keys Keys) (evidence.SessionID, error) {
+func maskedSession(c *redact.CleanChecker, k events.SessionID, session string, keys Keys) (events.SessionID, error) {
 	if _, exact := subject.Unescape(subject.Escape(session)); !exact || !names.HoldsSecret(c, session) {
 		return k, nil
 	}

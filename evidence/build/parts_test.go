@@ -43,7 +43,7 @@ func TestPartsMakeTheSameRecords(t *testing.T) {
 		},
 	} {
 		for _, n := range []int{1, 2, 5, 100} {
-			c := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+			c := build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 			for _, cut := range [][2]int{{0, 20}, {20, len(f.Messages)}} {
 				built, err := f.Builder.BuildParts(c, f.Messages[cut[0]:cut[1]], sharedKeys{}, n, run)
 				evidencetest.Must(t, err)
@@ -61,7 +61,7 @@ func TestPartsMakeTheSameRecords(t *testing.T) {
 func TestAPartThatFails(t *testing.T) {
 	f := evidencetest.New(t)
 	f.Session()
-	c := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	c := build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	run := func(parts []func()) {
 		for _, p := range parts {
 			p()

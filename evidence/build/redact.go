@@ -47,9 +47,9 @@ type recordRedactor struct {
 	workspace  *workspace
 	scope      recordScope
 	message    events.LogMessage
-	sessionID  evidence.SessionID
+	sessionID  events.SessionID
 	keys       Keys
-	logSession evidence.SessionID // as the log names it; differs from sessionID if that is masked
+	logSession events.SessionID // as the log names it; differs from sessionID if that is masked
 
 	policy         *policies.Policy // nil: there are no policies
 	policyUnusable bool             // the tenant has a policy that cannot be used

@@ -27,8 +27,8 @@ type Examined struct {
 	storedHash      [32]byte
 	textHash        [32]byte // hash of the text
 	leaf            tlog.Hash
-	key             evidence.SessionID // the session of the chain that the row belongs to
-	readable        bool               // the text is a record
+	key             events.SessionID // the session of the chain that the row belongs to
+	readable        bool             // the text is a record
 	place           chainPlace
 	fact            recordFact
 	findings        []Finding
@@ -40,7 +40,7 @@ type Examined struct {
 
 // Key is the session that the row belongs to, as its text says, or as its columns say if
 // the text cannot be read.
-func (x *Examined) Key() evidence.SessionID { return x.key }
+func (x *Examined) Key() events.SessionID { return x.key }
 
 // SessionIndex is the row's index in its session's chain, or nil if it has none. The index
 // of an expired row is known only after Verifier.Add.
@@ -83,7 +83,7 @@ func (v *Verifier) newExaminer(keys signing.KeySet) *Examiner {
 // Examine checks one row and overwrites x with the result. Of r it keeps only the strings
 // tenant and session.
 func (e *Examiner) Examine(r *evidence.Row, x *Examined) {
-	*x = Examined{seq: r.Seq, storedHash: r.RecordHash, key: evidence.SessionID{Tenant: r.Tenant, Session: r.Session}}
+	*x = Examined{seq: r.Seq, storedHash: r.RecordHash, key: events.SessionID{Tenant: r.Tenant, Session: r.Session}}
 	if r.Shard != e.shard {
 		x.foreignShard = r.Shard
 		return
@@ -147,9 +147,9 @@ func (e *Examiner) checkColumns(r *evidence.Row, v *view.Record) {
 	if r.BrokerTime.Unix() != v.BrokerSeconds || int64(r.BrokerTime.Nanosecond()) != v.BrokerNanos {
 		e.addFinding(CodeColumn, "broker_time", "the column holds %q, the record %q", events.At(r.BrokerTime), events.At(time.Unix(v.BrokerSeconds, v.BrokerNanos)))
 	}
-	e.result.key = evidence.SessionID{Tenant: r.Tenant, Session: r.Session}
+	e.result.key = events.SessionID{Tenant: r.Tenant, Session: r.Session}
 	if r.Tenant != string(v.Tenant) || r.Session != string(v.Session) {
-		e.result.key = evidence.SessionID{Tenant: string(v.Tenant), Session: string(v.Session)}
+		e.result.key = events.SessionID{Tenant: string(v.Tenant), Session: string(v.Session)}
 	}
 }
 

@@ -103,7 +103,7 @@ func openExpiries(o Options) *expiryIndex {
 
 // findSpan returns the span that contains a sequence. Of several it prefers one of the
 // row's own session.
-func (e *expiryIndex) findSpan(key evidence.SessionID, seq uint64) (found *expirySpan) {
+func (e *expiryIndex) findSpan(key events.SessionID, seq uint64) (found *expirySpan) {
 	i, exact := slices.BinarySearchFunc(e.spans, seq, func(s expirySpan, seq uint64) int { return cmp.Compare(s.from, seq) })
 	for exact && i+1 < len(e.spans) && e.spans[i+1].from == seq {
 		i++
@@ -159,7 +159,7 @@ func (v *Verifier) resolveExpired(x *Examined) {
 		v.rep.ExpiredBy = map[string]int{}
 	}
 	v.rep.ExpiredBy[r.policy]++
-	if key := (evidence.SessionID{Tenant: r.tenant, Session: span.session}); x.key != key {
+	if key := (events.SessionID{Tenant: r.tenant, Session: span.session}); x.key != key {
 		v.rep.addFinding(CodeColumn, x.seq, "session", "the columns hold tenant %.64q and session %.64q, the expiry record %.64q and %.64q", x.key.Tenant, x.key.Session, key.Tenant, key.Session)
 		x.key = key
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 const (
@@ -38,9 +37,9 @@ type trustChecker struct {
 	retired        map[string]retirement
 	pending        map[string][]signatureClaim // signatures that wait for a key to be vouched for, by key id
 	pendingCount   int
-	requests       [2]map[evidence.SessionID]requestState // by (tenant, decision id); the newer generation first
-	receipts       map[string]string                      // handed-in receipts that no decision has matched yet, by hash
-	requestsFrom   uint64                                 // a decision before this sequence may have its request outside the rows
+	requests       [2]map[events.SessionID]requestState // by (tenant, decision id); the newer generation first
+	receipts       map[string]string                    // handed-in receipts that no decision has matched yet, by hash
+	requestsFrom   uint64                               // a decision before this sequence may have its request outside the rows
 }
 
 // requestState is what the checker remembers of a recorded request.
@@ -60,7 +59,7 @@ type retirement struct {
 // no known key no signature is checked; the caller reports that once.
 func newTrust(rep *Report, known []note.Verifier, keys, hints []events.KeyRecord, receipts []string) *trustChecker {
 	t := &trustChecker{rep: rep, checkpointKeys: note.VerifierList(known...), noKeys: len(known) == 0, vouchedKeys: signing.KeySet{}, hints: signing.KeySet{},
-		retired: map[string]retirement{}, pending: map[string][]signatureClaim{}, requests: [2]map[evidence.SessionID]requestState{{}, {}}, receipts: map[string]string{}}
+		retired: map[string]retirement{}, pending: map[string][]signatureClaim{}, requests: [2]map[events.SessionID]requestState{{}, {}}, receipts: map[string]string{}}
 	for _, k := range slices.Concat(hints, keys) {
 		t.addHint(k)
 	}
@@ -100,7 +99,7 @@ func (t *trustChecker) addRow(x *Examined) {
 	f := &x.fact
 	switch f.kind {
 	case factRequest:
-		t.rememberRequest(evidence.SessionID{Tenant: x.key.Tenant, Session: f.id}, requestState{digest: f.digest, keyed: f.keyed})
+		t.rememberRequest(events.SessionID{Tenant: x.key.Tenant, Session: f.id}, requestState{digest: f.digest, keyed: f.keyed})
 	case factDecision:
 		t.rep.Decisions++
 		t.verifySignature(f.signature)
@@ -123,9 +122,9 @@ func (t *trustChecker) addRow(x *Examined) {
 	}
 }
 
-func (t *trustChecker) rememberRequest(k evidence.SessionID, r requestState) {
+func (t *trustChecker) rememberRequest(k events.SessionID, r requestState) {
 	if len(t.requests[0]) >= requestGeneration {
-		t.requests[0], t.requests[1] = map[evidence.SessionID]requestState{}, t.requests[0]
+		t.requests[0], t.requests[1] = map[events.SessionID]requestState{}, t.requests[0]
 	}
 	t.requests[0][k] = r
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 // A publisher may invent requests; they must not fill the memory, nor push a
@@ -17,12 +16,12 @@ import (
 func TestRequestMemoryIsBounded(t *testing.T) {
 	trust := newTrust(newReport(0), nil, nil, nil, nil)
 	for i := range 3 * requestGeneration {
-		trust.rememberRequest(evidence.SessionID{Tenant: "t", Session: fmt.Sprint(i)}, requestState{})
+		trust.rememberRequest(events.SessionID{Tenant: "t", Session: fmt.Sprint(i)}, requestState{})
 	}
 	if n := len(trust.requests[0]) + len(trust.requests[1]); n > 2*requestGeneration {
 		t.Errorf("%d requests are held", n)
 	}
-	if _, ok := trust.requests[0][evidence.SessionID{Tenant: "t", Session: fmt.Sprint(3*requestGeneration - 1)}]; !ok {
+	if _, ok := trust.requests[0][events.SessionID{Tenant: "t", Session: fmt.Sprint(3*requestGeneration - 1)}]; !ok {
 		t.Error("the last request is gone")
 	}
 }

@@ -74,7 +74,7 @@ type Verifier struct {
 	rep         *Report
 	rowExaminer *Examiner // used by Row
 	trust       *trustChecker
-	heads       map[evidence.SessionID]evidence.Head
+	heads       map[events.SessionID]evidence.Head
 	targets     checkpointTargets
 	tree        tree.Tree
 
@@ -91,7 +91,7 @@ func NewVerifier(opts Options) *Verifier {
 	rep := newReport(opts.MaxFindings)
 	rep.Shard = opts.Shard
 	opts.Keys = tree.DistinctKeys(opts.Keys)
-	v := &Verifier{opts: opts, rep: rep, next: 1, noGaps: true, heads: map[evidence.SessionID]evidence.Head{},
+	v := &Verifier{opts: opts, rep: rep, next: 1, noGaps: true, heads: map[events.SessionID]evidence.Head{},
 		trust: newTrust(rep, opts.Keys, opts.ReceiptKeys, opts.KeyHints, opts.Receipts)}
 	for _, r := range opts.Retired {
 		v.trust.retireKey(r.Seq, r.Record)

@@ -110,7 +110,7 @@ func fillShard(ctx context.Context, db *read.Reader, n, share int, progress func
 	}
 }
 
-func noHead(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }
+func noHead(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }
 
 func (s *verifyShard) keyMessage() ([]events.LogMessage, error) {
 	k := events.KeyRecord{KeyID: s.receipt.ID, Use: signing.UseReceipt, Algorithm: "EdDSA", PublicKey: signing.EncodePublic(s.receipt.Public()), CreatedAt: events.At(shardCreated)}

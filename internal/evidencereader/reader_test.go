@@ -154,7 +154,7 @@ func (s *shard) fill(n int) {
 	s.log = s.log[:n]
 	s.builder, err = build.NewBuilder(s.name, space)
 	ok(s.t, err)
-	s.chain = build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	s.chain = build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	s.audit(s.log)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/evidence/verify"
@@ -14,14 +15,14 @@ import (
 // sessionPicker picks the rows of one session while a shard is verified: rows with a text, and
 // rows with columns, that name the session. It also picks the expiry records.
 type sessionPicker struct {
-	key      evidence.SessionID
+	key      events.SessionID
 	expiry   string // subject of the expiry records
 	rows     []evidence.Row
 	expiries []evidence.Row
 }
 
 func (p *sessionPicker) ofSession(r *evidence.Row, x *verify.Examined) bool {
-	return x.Key() == p.key || (evidence.SessionID{Tenant: r.Tenant, Session: r.Session}) == p.key
+	return x.Key() == p.key || (events.SessionID{Tenant: r.Tenant, Session: r.Session}) == p.key
 }
 
 func (p *sessionPicker) wantsRow(r *evidence.Row, x *verify.Examined) bool {
@@ -78,7 +79,7 @@ func (l Reader) ReadProvedSession(ctx context.Context, tenant, session string, o
 		return nil, nil, err
 	}
 	for _, shard := range shards {
-		p := &sessionPicker{key: evidence.SessionID{Tenant: tenant, Session: session}, expiry: l.expirySubject()}
+		p := &sessionPicker{key: events.SessionID{Tenant: tenant, Session: session}, expiry: l.expirySubject()}
 		o.sink = p
 		rep, err := l.Verify(ctx, shard, o)
 		if err != nil {

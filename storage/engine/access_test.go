@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/storage/expiry"
@@ -65,7 +66,7 @@ func libraryQueries(t *testing.T, ro *conn.Pool, shard string) map[string]func()
 			return err
 		},
 		"SessionHeads": func() error {
-			_, err := read.New(ro).SessionHeads(ctx, shard, []storage.SessionID{{Tenant: "acme", Session: "s1"}})
+			_, err := read.New(ro).SessionHeads(ctx, shard, []events.SessionID{{Tenant: "acme", Session: "s1"}})
 			return err
 		},
 		"TreeNodes":        func() error { _, err := read.New(ro).TreeNodes(ctx, shard, []uint64{0}); return err },

@@ -8,6 +8,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/ext"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/storage/internal/rows"
@@ -81,8 +82,8 @@ type Head struct {
 
 // SessionHeads returns the heads of those sessions of keys that have records in a shard. The
 // result is reliable after Repair.
-func (r *Reader) SessionHeads(ctx context.Context, shard string, keys []storage.SessionID) (map[storage.SessionID]Head, error) {
-	heads := make(map[storage.SessionID]Head, len(keys))
+func (r *Reader) SessionHeads(ctx context.Context, shard string, keys []events.SessionID) (map[events.SessionID]Head, error) {
+	heads := make(map[events.SessionID]Head, len(keys))
 	if len(keys) == 0 {
 		return heads, nil
 	}
@@ -101,7 +102,7 @@ func (r *Reader) SessionHeads(ctx context.Context, shard string, keys []storage.
 			WHERE (tenant, session) IN (SELECT t, s FROM keys) AND shard = {shard:String} AND session_index IS NOT NULL
 			GROUP BY tenant, session)`,
 		func(row driver.Rows) error {
-			var key storage.SessionID
+			var key events.SessionID
 			var head Head
 			var hash string
 			if err := row.Scan(&key.Tenant, &key.Session, &head.Index, &hash); err != nil {

@@ -100,9 +100,9 @@ func TestHostileIdentifiers(t *testing.T) {
 	if err := write.New(db.pool).InsertEvidence(t.Context(), shard, rows); err != nil {
 		t.Fatal(err)
 	}
-	var keys []storage.SessionID
+	var keys []events.SessionID
 	for i, n := range names {
-		keys = append(keys, storage.SessionID{Tenant: n, Session: n})
+		keys = append(keys, events.SessionID{Tenant: n, Session: n})
 		chain := storagetest.Collect(t, func(fn func(storage.EvidenceRow) error) error { return db.Chain(t.Context(), n, n, fn) })
 		if d := cmp.Diff(rows[i:i+1], chain); d != "" {
 			t.Errorf("chain of %q (-want +got):\n%s", n, d)
@@ -112,7 +112,7 @@ func TestHostileIdentifiers(t *testing.T) {
 			t.Errorf("findings of %q: %v %v", n, found, err)
 		}
 	}
-	heads, err := db.SessionHeads(t.Context(), shard, append(keys, storage.SessionID{Tenant: "no", Session: "such"}))
+	heads, err := db.SessionHeads(t.Context(), shard, append(keys, events.SessionID{Tenant: "no", Session: "such"}))
 	if err != nil || len(heads) != len(names) {
 		t.Errorf("heads of %d of %d sessions (%v)", len(heads), len(names), err)
 	}
@@ -143,8 +143,8 @@ func TestChainGoesOverShards(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("chain (-want +got):\n%s", d)
 	}
-	key := storage.SessionID{Tenant: "acme", Session: shard}
-	heads, err := db.SessionHeads(t.Context(), shard+"-2", []storage.SessionID{key})
+	key := events.SessionID{Tenant: "acme", Session: shard}
+	heads, err := db.SessionHeads(t.Context(), shard+"-2", []events.SessionID{key})
 	if err != nil || heads[key] != (Head{4, want[5].RecordHash}) {
 		t.Errorf("head %+v (%v)", heads[key], err)
 	}

@@ -40,7 +40,7 @@ func NewExampleLog(bodies ...string) *ExampleLog {
 	if err != nil {
 		log.Fatal(err)
 	}
-	chain := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	built, err := builder.BuildBatch(chain, EventMessages(bodies...), ExampleKeys{})
 	if err != nil {
 		log.Fatal(err)

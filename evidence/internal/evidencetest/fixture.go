@@ -83,7 +83,7 @@ func New(t testing.TB) *Fixture {
 	Must(t, err)
 	receipt, err := signing.NewPrivateKey(Derived("receipt"))
 	Must(t, err)
-	return &Fixture{T: t, Builder: b, Chain: build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0), Keys: &TestKeys{},
+	return &Fixture{T: t, Builder: b, Chain: build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0), Keys: &TestKeys{},
 		Receipt: receipt, Signer: signer, Verifier: verifier, VKey: vkey}
 }
 

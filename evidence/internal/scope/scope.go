@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"unicode/utf8"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -13,7 +14,7 @@ import (
 type Scope struct {
 	Class  subject.Class // empty when the subject is foreign
 	Kind   string        // the kind of the record if its body can be parsed
-	Key    evidence.SessionID
+	Key    events.SessionID
 	Member string // of control records: their kind
 
 	Protocol string // of events
@@ -45,7 +46,7 @@ func Of(space subject.Space, subj string) Scope {
 		kind = evidence.KindRequest
 	}
 	return Scope{Class: p.Class, Kind: kind, Member: p.Kind, Protocol: p.Protocol, State: cmp.Or(p.Verdict, p.State), Workflow: PrintableName(p.Workflow),
-		Key: evidence.SessionID{Tenant: PrintableName(p.Tenant), Session: PrintableName(p.Session)}}
+		Key: events.SessionID{Tenant: PrintableName(p.Tenant), Session: PrintableName(p.Session)}}
 }
 
 func PrintableName(value string) string {

@@ -31,7 +31,7 @@ func TestEvidenceColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain := build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	rowOf := func(subj string, record any) storage.EvidenceRow {
 		body, err := events.Encode(record)
 		if err != nil {

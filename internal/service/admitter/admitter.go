@@ -68,7 +68,7 @@ type service struct {
 	space      subject.Space
 	keys       *receiptKeys
 	master     digest.Master
-	secrets    *sessionDigests
+	secrets    *sessionSecrets
 	committer  *streams.Committer
 	snapshot   atomic.Pointer[admission.Snapshot]
 	observed   map[string]bool // tenants in mode observe
@@ -111,7 +111,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	s.publishers = newPublisherStore(s)
 	s.admissions = ingest.NewMeter(f.admissionQuotas())
 	s.master, err = keys.Master(f.Keys)
-	s.secrets = &sessionDigests{master: s.master, space: s.space, stream: f.Stream}
+	s.secrets = &sessionSecrets{master: s.master, space: s.space, stream: f.Stream}
 	return s, err
 }
 

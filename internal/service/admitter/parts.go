@@ -109,7 +109,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 		if !s.progress.canRecord() { // checked after the views were read: a change is counted before it takes effect
 			return out, a, errNotInLog
 		}
-		if session, wants := out.NeedsSessionKey(); wants {
+		if session, wants := out.NeedsSessionSecret(); wants {
 			if held, err = s.secrets.fetch(ctx, sessionsecrets.SessionOfName(req.Tenant, session)); err != nil {
 				return out, a, err
 			}

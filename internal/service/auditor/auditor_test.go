@@ -185,7 +185,7 @@ func TestTheNextBatchIsMadeWhileOneIsStored(t *testing.T) {
 	}
 	p, through := startProxy(t, dsn, "nothing")
 	a := standing(t, flags(n, through, 100))
-	a.records.chain = build.NewChain(func(evidence.SessionID) (evidence.Head, error) {
+	a.records.chain = build.NewChain(func(events.SessionID) (evidence.Head, error) {
 		return evidence.Head{}, errors.New("all heads were asked for")
 	}, 1)
 	log := n.Log()

@@ -211,7 +211,7 @@ func (w *erasureWorker) destroyData(ctx context.Context, ev erasureplan.Evidence
 		sessions = append(slices.Clone(sessions), own...)
 	}
 	for _, session := range sessions {
-		n, err := w.eraseKey(ctx, evidence.SessionID{Tenant: ev.Tenant, Session: session})
+		n, err := w.eraseKey(ctx, events.SessionID{Tenant: ev.Tenant, Session: session})
 		if err != nil {
 			return r, err
 		}
@@ -269,7 +269,7 @@ func anyMessage(events.LogMessage) bool { return true }
 
 // eraseKey destroys a session's key: all revisions in the bucket, and the copy in this auditor's
 // memory.
-func (w *erasureWorker) eraseKey(ctx context.Context, k evidence.SessionID) (int, error) {
+func (w *erasureWorker) eraseKey(ctx context.Context, k events.SessionID) (int, error) {
 	n, err := w.messages.eraseSubject(ctx, "KV_"+streams.BucketSessionSecrets, "$KV."+streams.BucketSessionSecrets+"."+sessionsecrets.BucketKey(k), anyMessage)
 	w.keys.Forget(k)
 	return n, err

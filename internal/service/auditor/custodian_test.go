@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -172,7 +171,7 @@ func TestErasureInOrder(t *testing.T) {
 	c.step(func(ctx context.Context, k *custodian) { // dies between the deed and the word
 		servicetest.OK(t, k.log.Load(ctx))
 		begun, _ := k.erasure.erasureRecords("o1")
-		if _, held := k.erasure.keys.Cached(evidence.SessionID{Tenant: "acme", Session: "s1"}); held {
+		if _, held := k.erasure.keys.Cached(events.SessionID{Tenant: "acme", Session: "s1"}); held {
 			t.Error("a key is held that nobody asked for")
 		}
 		key, err := sessionKey(ctx, k)

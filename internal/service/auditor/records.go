@@ -12,7 +12,6 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
-	"github.com/countersign-dev/countersign/storage"
 )
 
 // recordMaker makes the records of messages. One goroutine uses it.
@@ -33,7 +32,7 @@ func newRecordMaker(ctx context.Context, access shardAccess, policies *redaction
 	return &recordMaker{
 		shardAccess: access, keys: keys,
 		builder: builder.WithPolicies(policies.policyOf).WithClasses(classes.classOf),
-		chain:   build.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
+		chain:   build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
 	}, err
 }
 
@@ -56,7 +55,7 @@ func (m *recordMaker) build(ctx context.Context, msgs []events.LogMessage) (buil
 // the heads of the batch in flight yet; the chain still holds those, because it forgets heads
 // only when the next batch is committed to it.
 func (m *recordMaker) loadHeads(ctx context.Context, msgs []events.LogMessage) error {
-	scopes := make([]evidence.SessionID, len(msgs))
+	scopes := make([]events.SessionID, len(msgs))
 	for i, msg := range msgs {
 		var err error
 		if scopes[i], err = m.builder.ChainSession(msg, m.keys); err != nil {
@@ -67,17 +66,12 @@ func (m *recordMaker) loadHeads(ctx context.Context, msgs []events.LogMessage) e
 	if len(missing) == 0 {
 		return nil
 	}
-	ask := make([]storage.SessionID, len(missing))
-	for i, k := range missing {
-		ask[i] = storage.SessionID(k)
-	}
-	heads, err := m.db.SessionHeads(ctx, m.shard, ask)
+	heads, err := m.db.SessionHeads(ctx, m.shard, missing)
 	if err != nil {
-		return fmt.Errorf("reading the heads of %d sessions: %w", len(ask), err)
+		return fmt.Errorf("reading the heads of %d sessions: %w", len(missing), err)
 	}
 	for _, k := range missing {
-		h := heads[storage.SessionID(k)]
-		m.chain.PutHead(k, evidence.Head(h))
+		m.chain.PutHead(k, evidence.Head(heads[k]))
 	}
 	return nil
 }

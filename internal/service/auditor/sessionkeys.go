@@ -6,8 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 )
 
@@ -52,6 +52,6 @@ func (s *sessionSecrets) TenantKey(tenant string) []byte {
 
 // SessionSecret implements build.Keys.
 func (s *sessionSecrets) SessionSecret(tenant, session string) ([]byte, error) {
-	key, err := s.GetOrCreate(s.ctx, evidence.SessionID{Tenant: tenant, Session: session})
+	key, err := s.GetOrCreate(s.ctx, events.SessionID{Tenant: tenant, Session: session})
 	return key.Raw, err
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 )
 
@@ -130,7 +129,7 @@ func (f *decodePipeline) nextBatch(ctx context.Context) (*batch, error) {
 // decodeBatch decodes the messages of a batch that are not decoded yet. It returns the names of
 // the keys that some of them need and that are not in memory. (A fetched key may have been
 // dropped meanwhile.)
-func (f *decodePipeline) decodeBatch(d *correlation.Decoder, b *batch) (names []evidence.SessionID) {
+func (f *decodePipeline) decodeBatch(d *correlation.Decoder, b *batch) (names []events.SessionID) {
 	r := b.arena
 	if r == nil {
 		r = f.arenas.Get().(*decodeArena)

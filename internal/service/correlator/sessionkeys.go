@@ -43,7 +43,7 @@ func (s sessionSecrets) cachedSecret(tenant, session string) (*digest.Session, b
 // fetchSecrets loads keys into memory, creating missing ones: a record must not depend on which
 // component sees a session first. It retries until the bucket answers or ctx ends. No message
 // behind these is correlated meanwhile, and the health report says so.
-func (s sessionSecrets) fetchSecrets(ctx context.Context, names []evidence.SessionID) error {
+func (s sessionSecrets) fetchSecrets(ctx context.Context, names []events.SessionID) error {
 	names = distinctNames(names)
 	for waited := false; ; waited = true {
 		err := s.fetchOnce(ctx, names)
@@ -66,7 +66,7 @@ func (s sessionSecrets) fetchSecrets(ctx context.Context, names []evidence.Sessi
 	}
 }
 
-func (s sessionSecrets) fetchOnce(ctx context.Context, names []evidence.SessionID) error {
+func (s sessionSecrets) fetchOnce(ctx context.Context, names []events.SessionID) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, name := range names {
 		select {
@@ -98,9 +98,9 @@ func (s sessionSecrets) forgetErased(e events.Erasure) {
 	}
 }
 
-func distinctNames(names []evidence.SessionID) []evidence.SessionID {
-	seen := make(map[evidence.SessionID]bool, len(names))
-	return slices.DeleteFunc(slices.Clone(names), func(k evidence.SessionID) bool {
+func distinctNames(names []events.SessionID) []events.SessionID {
+	seen := make(map[events.SessionID]bool, len(names))
+	return slices.DeleteFunc(slices.Clone(names), func(k events.SessionID) bool {
 		was := seen[k]
 		seen[k] = true
 		return was

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -32,7 +32,7 @@ func TestWaitingForSessionKeys(t *testing.T) {
 	n.Stop()
 	fetched := make(chan error, 1)
 	go func() {
-		fetched <- s.fetchSecrets(t.Context(), []evidence.SessionID{sessionsecrets.SessionOfName("acme", "s1")})
+		fetched <- s.fetchSecrets(t.Context(), []events.SessionID{sessionsecrets.SessionOfName("acme", "s1")})
 	}()
 	servicetest.Eventually(t, "it is unhealthy", func() bool {
 		return strings.HasPrefix(s.health.Report().Problems["session_keys"], "nothing is correlated until the session keys can be read: ")

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/events"
 )
 
 const (
@@ -22,7 +22,7 @@ type cache struct {
 	limit int
 
 	mu      sync.Mutex
-	entries map[evidence.SessionID]entry
+	entries map[events.SessionID]entry
 	dropped uint64 // number of drops
 }
 
@@ -32,13 +32,13 @@ type entry struct {
 }
 
 func newCache(limit int) *cache {
-	return &cache{limit: limit, entries: map[evidence.SessionID]entry{}}
+	return &cache{limit: limit, entries: map[events.SessionID]entry{}}
 }
 
 // usedStep is the precision of a key's last use: not every hit needs a write.
 const usedStep = Idle / 16
 
-func (c *cache) get(k evidence.SessionID, now time.Time) (Secret, bool) {
+func (c *cache) get(k events.SessionID, now time.Time) (Secret, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries[k]
@@ -63,7 +63,7 @@ func (c *cache) dropCount() uint64 {
 }
 
 // put stores a key, unless any key was dropped since dropped was read: it may be this one.
-func (c *cache) put(k evidence.SessionID, key Secret, dropped uint64, now time.Time) {
+func (c *cache) put(k events.SessionID, key Secret, dropped uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if dropped != c.dropped {
@@ -90,7 +90,7 @@ func (c *cache) makeRoom(now time.Time) {
 	}
 }
 
-func (c *cache) drop(k evidence.SessionID) {
+func (c *cache) drop(k events.SessionID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.entries, k)

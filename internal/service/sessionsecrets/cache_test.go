@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 )
 
-func named(i int) evidence.SessionID {
-	return evidence.SessionID{Tenant: "t", Session: fmt.Sprint(i)}
+func named(i int) events.SessionID {
+	return events.SessionID{Tenant: "t", Session: fmt.Sprint(i)}
 }
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
@@ -34,7 +34,7 @@ func TestKeyExistsAndIsNotFoundYet(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	master, err := keys.Master(n.Keys)
 	servicetest.OK(t, err)
-	name := evidence.SessionID{Tenant: "acme", Session: "s1"}
+	name := events.SessionID{Tenant: "acme", Session: "s1"}
 	first, err := Open(t.Context(), n.JS("correlator"), master)
 	servicetest.OK(t, err)
 	want, err := first.GetOrCreate(t.Context(), name)

@@ -17,8 +17,8 @@ import (
 // sessionSecretFunc is the type of admission.Inputs.SessionSecret.
 type sessionSecretFunc = func(tenant, session string) (*digest.Session, bool)
 
-// sessionDigests holds the keys of sessions, which decisions use for digests.
-type sessionDigests struct {
+// sessionSecrets holds the secrets of sessions, with which decisions make digests.
+type sessionSecrets struct {
 	master digest.Master
 	space  subject.Space
 	stream string
@@ -26,16 +26,15 @@ type sessionDigests struct {
 	cached sessionSecretFunc // of store
 }
 
-// lookup returns the function that finds keys in memory.
-func (d *sessionDigests) lookup() sessionSecretFunc { return d.cached }
+// lookup returns the function that finds secrets in memory.
+func (d *sessionSecrets) lookup() sessionSecretFunc { return d.cached }
 
-// forgetAll drops the cached keys.
-func (d *sessionDigests) forgetAll() { d.store.ForgetAll() }
+// forgetAll drops the cached secrets.
+func (d *sessionSecrets) forgetAll() { d.store.ForgetAll() }
 
-// open opens the session keys that decisions use for digests, and subscribes to
-// erasures. A session's first request creates its key durably before anything is recorded under
-// it. A request that is refused before its session is established creates none.
-func (d *sessionDigests) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (err error) {
+// open opens the bucket of the secrets, and subscribes to erasures. A session's first request
+// creates its secret durably before anything is recorded under it. A request that is refused before its session is established creates none.
+func (d *sessionSecrets) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (err error) {
 	if d.store, err = sessionsecrets.Open(ctx, js, d.master); err != nil {
 		return err
 	}
@@ -53,22 +52,22 @@ func (d *sessionDigests) open(ctx context.Context, nc *nats.Conn, js jetstream.J
 	return nil
 }
 
-// dropErased drops the cached keys of sessions that are being erased. The record need not
-// be trusted: dropping a key only costs a read of the bucket.
-func (d *sessionDigests) dropErased(body []byte) {
+// dropErased drops the cached secrets of sessions that are being erased. The record need not
+// be trusted: dropping a secret only costs a read of the bucket.
+func (d *sessionSecrets) dropErased(body []byte) {
 	e, err := events.DecodeRecord[events.Erasure](body)
 	if err != nil || evidence.MaskedNames(e.Sessions) {
 		d.store.ForgetAll()
 		return
 	}
 	for _, session := range e.Sessions {
-		d.store.Forget(evidence.SessionID{Tenant: e.Tenant, Session: session})
+		d.store.Forget(events.SessionID{Tenant: e.Tenant, Session: session})
 	}
 }
 
-// fetch reads or creates a session's key for one decision. The cache may drop the
-// key before that decision is made.
-func (d *sessionDigests) fetch(ctx context.Context, name evidence.SessionID) (sessionSecretFunc, error) {
+// fetch reads or creates a session's secret for one decision. The cache may drop it before that
+// decision is made.
+func (d *sessionSecrets) fetch(ctx context.Context, name events.SessionID) (sessionSecretFunc, error) {
 	key, err := d.store.GetOrCreate(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("the key of the request's session: %w", err)

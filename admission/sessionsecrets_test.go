@@ -21,7 +21,7 @@ func TestSessionKey(t *testing.T) {
 		return sessionsKey, ready
 	}
 	out := Decide(req, snap, in)
-	session, wants := out.NeedsSessionKey()
+	session, wants := out.NeedsSessionSecret()
 	if !wants || asked != "acme "+session || session == "" || out.Decision.Verdict != events.Deny || out.Decision.Reasons[0].Code != CodeInternal || !out.NoReceipt || out.Reservations.Counts != nil {
 		t.Fatalf("without the key: asked for %q, wants %q %v, %+v", asked, session, wants, out.Decision)
 	}
@@ -31,7 +31,7 @@ func TestSessionKey(t *testing.T) {
 	ready = true
 	out = Decide(req, snap, in)
 	d := out.Decision
-	if _, wants := out.NeedsSessionKey(); wants || d.Verdict != events.Allow || d.RequestDigest != sessionsKey.Digest(req.Body) || digest.ComparableForm(d.ArgsDigest) != sessionsKey.Form() {
+	if _, wants := out.NeedsSessionSecret(); wants || d.Verdict != events.Allow || d.RequestDigest != sessionsKey.Digest(req.Body) || digest.ComparableForm(d.ArgsDigest) != sessionsKey.Form() {
 		t.Errorf("with the key: %+v", d)
 	}
 	out.RefuseTooLarge(in, []byte("small"))
@@ -50,7 +50,7 @@ func TestSessionKey(t *testing.T) {
 		r, in := req, in
 		change(&r, &in)
 		out := Decide(r, snap, in)
-		if _, wants := out.NeedsSessionKey(); wants || asked != "" || out.Decision.RequestDigest != digest.Keyed(in.TenantKey, r.Body) {
+		if _, wants := out.NeedsSessionSecret(); wants || asked != "" || out.Decision.RequestDigest != digest.Keyed(in.TenantKey, r.Body) {
 			t.Errorf("%s: asked for %q, %+v", name, asked, out.Decision)
 		}
 	}

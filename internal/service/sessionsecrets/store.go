@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -45,14 +46,14 @@ type Secret struct {
 
 // SessionOfName identifies a session as records and buckets do, from its name in a message's
 // body.
-func SessionOfName(tenant, session string) evidence.SessionID {
-	return evidence.SessionID{Tenant: nameToken(tenant), Session: nameToken(session)}
+func SessionOfName(tenant, session string) events.SessionID {
+	return events.SessionID{Tenant: nameToken(tenant), Session: nameToken(session)}
 }
 
 // SessionOfSubject identifies a session as records and buckets do, from the tokens of a message's
 // subject.
-func SessionOfSubject(tenant, session string) evidence.SessionID {
-	return evidence.SessionID{Tenant: printableName(tenant), Session: printableName(session)}
+func SessionOfSubject(tenant, session string) events.SessionID {
+	return events.SessionID{Tenant: printableName(tenant), Session: printableName(session)}
 }
 
 // nameToken is a name as it is read back from a subject: hashed if it is too long. Nearly all
@@ -92,10 +93,10 @@ func Open(ctx context.Context, js jetstream.JetStream, master digest.Master) (*S
 }
 
 // Cached returns a key that is in memory, without I/O.
-func (s *Store) Cached(k evidence.SessionID) (Secret, bool) { return s.cache.get(k, time.Now()) }
+func (s *Store) Cached(k events.SessionID) (Secret, bool) { return s.cache.get(k, time.Now()) }
 
 // GetOrCreate returns the key of a session, and creates it durably if there is none.
-func (s *Store) GetOrCreate(ctx context.Context, k evidence.SessionID) (Secret, error) {
+func (s *Store) GetOrCreate(ctx context.Context, k events.SessionID) (Secret, error) {
 	if held, ok := s.Cached(k); ok {
 		return held, nil
 	}
@@ -116,7 +117,7 @@ func (s *Store) GetOrCreate(ctx context.Context, k evidence.SessionID) (Secret, 
 }
 
 // Lookup returns the key of a session; ok is false if it does not exist or was destroyed.
-func (s *Store) Lookup(ctx context.Context, k evidence.SessionID) (key Secret, ok bool, err error) {
+func (s *Store) Lookup(ctx context.Context, k events.SessionID) (key Secret, ok bool, err error) {
 	if held, there := s.Cached(k); there {
 		return held, true, nil
 	}
@@ -129,7 +130,7 @@ func (s *Store) Lookup(ctx context.Context, k evidence.SessionID) (key Secret, o
 
 // Forget drops the key of a session that was destroyed in the bucket. Results that are being made
 // with it cannot be read once they are stored. The session's next message gets a new key.
-func (s *Store) Forget(k evidence.SessionID) { s.cache.drop(k) }
+func (s *Store) Forget(k events.SessionID) { s.cache.drop(k) }
 
 // ForgetAll drops all keys.
 func (s *Store) ForgetAll() { s.cache.dropAll() }
@@ -137,7 +138,7 @@ func (s *Store) ForgetAll() { s.cache.dropAll() }
 func newSecret(raw []byte) Secret { return Secret{Raw: raw, Digests: digest.NewSession(raw)} }
 
 // loadOrCreate reads or creates a key; of two concurrent creators the first one wins.
-func (s *Store) loadOrCreate(k evidence.SessionID, dropped uint64) (Secret, error) {
+func (s *Store) loadOrCreate(k events.SessionID, dropped uint64) (Secret, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
 	raw, err := s.fetchOrCreate(ctx, k)
@@ -152,7 +153,7 @@ func (s *Store) loadOrCreate(k evidence.SessionID, dropped uint64) (Secret, erro
 // fetchOrCreate retries while the bucket contradicts itself: a server that has not seen the key
 // may answer a read, and the write that then fails because the key exists is authoritative. A key
 // may also be destroyed between the two. It returns ErrUnreachable when ctx ends.
-func (s *Store) fetchOrCreate(ctx context.Context, k evidence.SessionID) ([]byte, error) {
+func (s *Store) fetchOrCreate(ctx context.Context, k events.SessionID) ([]byte, error) {
 	pauses := retry.New(contradictedMin, contradictedMax)
 	for {
 		raw, err := s.fetchSecret(ctx, k)
@@ -176,7 +177,7 @@ func asUnreachable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
-func (s *Store) fetchSecret(ctx context.Context, k evidence.SessionID) ([]byte, error) {
+func (s *Store) fetchSecret(ctx context.Context, k events.SessionID) ([]byte, error) {
 	e, err := s.kv.Get(ctx, BucketKey(k))
 	if err != nil {
 		return nil, asUnreachable(err)
@@ -184,7 +185,7 @@ func (s *Store) fetchSecret(ctx context.Context, k evidence.SessionID) ([]byte, 
 	return evidence.UnwrapSessionSecret(s.master.Wrapping(k.Tenant), k.Tenant, k.Session, e.Value())
 }
 
-func (s *Store) createSecret(ctx context.Context, k evidence.SessionID) ([]byte, error) {
+func (s *Store) createSecret(ctx context.Context, k events.SessionID) ([]byte, error) {
 	random := make([]byte, digest.KeySize+gcmNonceSize)
 	if _, err := rand.Read(random); err != nil {
 		return nil, err
@@ -201,7 +202,7 @@ func (s *Store) createSecret(ctx context.Context, k evidence.SessionID) ([]byte,
 }
 
 // BucketKey is a session's key in the bucket, a hash: bucket keys cannot hold every text.
-func BucketKey(k evidence.SessionID) string {
+func BucketKey(k events.SessionID) string {
 	name, err := json.Marshal([]string{k.Tenant, k.Session})
 	if err != nil {
 		panic(err) // cannot happen: strings marshal
