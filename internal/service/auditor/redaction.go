@@ -52,21 +52,14 @@ func (r *redactionPolicies) load(ctx context.Context) error {
 	if store == r.bucketVersion && st.LastSeq == r.seq {
 		return nil
 	}
-	keys, err := streams.KVKeys(ctx, r.js, streams.BucketRedaction)
+	list, err := streams.KVLive(ctx, r.js, streams.BucketRedaction, nil)
 	if err != nil {
-		return err
+		return fmt.Errorf("reading the redaction policies: %w", err)
 	}
 	next := redactionPolicies{shardAccess: r.shardAccess, bucketVersion: store, seq: st.LastSeq, known: map[string]tenantPolicy{}}
 	change := events.RedactionChange{Writer: fmt.Sprintf("auditor-%d", os.Getpid()), Store: store, Revision: st.LastSeq, Policies: []events.RedactionRef{}}
-	for _, key := range keys {
-		e, err := streams.KVLast(ctx, r.js, streams.BucketRedaction, key)
-		if err != nil {
-			return fmt.Errorf("reading the redaction policies: %w", err)
-		}
-		if e == nil || e.Deleted {
-			continue
-		}
-		tenant := policyTenant(key)
+	for _, e := range list {
+		tenant := policyTenant(e.Key)
 		p := readPolicy(tenant, e.Value)
 		next.known[tenant] = p
 		ref := events.RedactionRef{Tenant: tenant}
