@@ -33,6 +33,22 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string) (jet
 	return kv, nil
 }
 
+// BucketVersion names a state of a bucket: any change of a key gives another, and so does a bucket that was
+// made again. The zero value is of no bucket.
+type BucketVersion struct {
+	Store    string // the bucket's incarnation (EpochName)
+	Revision uint64
+}
+
+// VersionOf reads the version of a bucket.
+func VersionOf(ctx context.Context, js jetstream.JetStream, bucket string) (BucketVersion, error) {
+	st, err := StreamState(ctx, js, bucketStream(bucket))
+	if err != nil {
+		return BucketVersion{}, err
+	}
+	return BucketVersion{EpochName(bucketStream(bucket), st.Created), st.LastSeq}, nil
+}
+
 // KVPutUnless writes a key of a bucket on the condition that another key never existed. The server
 // checks and writes in one step, so the answer does not depend on a replica. Errors: ErrFenced,
 // the other key exists or existed, and nothing is written; ErrRefused; ErrAmbiguous.
