@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // judge holds what calls did against the verdicts on record. It has no state of its own:
@@ -571,11 +571,9 @@ func (d *differenceList) compareLists(at string, a, b []any) {
 	}
 }
 
-var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
-
 func (d *differenceList) compareMember(at, name string, a, b any, isA, isB bool) {
 	if len(name) <= maxPointer {
-		name = escapePointer.Replace(name)
+		name = strictjson.EscapePointer(name)
 	}
 	if len(at)+1+len(name) > maxPointer {
 		if !isA || !isB || !equalTrees(a, b) {
