@@ -3,10 +3,10 @@ package correlation
 import (
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Values of Call.Match.
@@ -173,11 +173,9 @@ func (d *differenceList) compareLists(at string, a, b []any) {
 	}
 }
 
-var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
-
 func (d *differenceList) compareMember(at, name string, a, b any, isA, isB bool) {
 	if len(name) <= maxPointer {
-		name = escapePointer.Replace(name)
+		name = strictjson.EscapePointer(name)
 	}
 	if len(at)+1+len(name) > maxPointer {
 		if !isA || !isB || !equalTrees(a, b) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Level grades a violation.
@@ -114,14 +116,12 @@ func (c *collector) leave() {
 	}
 }
 
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
 // jsonPointer writes a JSON pointer. Long keys are replaced by "…".
 func jsonPointer(keys ...string) string {
 	var b strings.Builder
 	for _, k := range keys {
 		b.WriteByte('/')
-		b.WriteString(pointerEscapes.Replace(truncateKey(k)))
+		b.WriteString(strictjson.EscapePointer(truncateKey(k)))
 	}
 	return b.String()
 }

@@ -33,6 +33,22 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string) (jet
 	return kv, nil
 }
 
+// BucketVersion names a state of a bucket: any change of a key gives another, and so does a bucket that was
+// made again. The zero value is of no bucket.
+type BucketVersion struct {
+	Store    string // the bucket's incarnation (EpochName)
+	Revision uint64
+}
+
+// VersionOf reads the version of a bucket.
+func VersionOf(ctx context.Context, js jetstream.JetStream, bucket string) (BucketVersion, error) {
+	st, err := StreamState(ctx, js, bucketStream(bucket))
+	if err != nil {
+		return BucketVersion{}, err
+	}
+	return BucketVersion{EpochName(bucketStream(bucket), st.Created), st.LastSeq}, nil
+}
+
 // KVPutUnless writes a key of a bucket on the condition that another key never existed. The server
 // checks and writes in one step, so the answer does not depend on a replica. Errors: ErrFenced,
 // the other key exists or existed, and nothing is written; ErrRefused; ErrAmbiguous.
@@ -89,26 +105,38 @@ func KVLast(ctx context.Context, js jetstream.JetStream, bucket, key string) (*K
 	return kvEntry(bucket, m), err
 }
 
-// KVUnder reads the newest values of the keys that begin with a prefix, by the rest of the key. Deleted
+// KVLive reads the newest revisions of the keys that are wanted (nil: all keys), sorted by key. Deleted
 // keys are left out.
-func KVUnder(ctx context.Context, js jetstream.JetStream, bucket, prefix string) (map[string][]byte, error) {
+func KVLive(ctx context.Context, js jetstream.JetStream, bucket string, wanted func(key string) bool) (list []KVEntry, err error) {
 	keys, err := KVKeys(ctx, js, bucket)
 	if err != nil {
 		return nil, err
 	}
-	values := map[string][]byte{}
 	for _, key := range keys {
-		rest, under := strings.CutPrefix(key, prefix)
-		if !under {
+		if wanted != nil && !wanted(key) {
 			continue
 		}
 		e, err := KVLast(ctx, js, bucket, key)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("reading key %s of the bucket %s: %w", key, bucket, err)
 		}
 		if e != nil && !e.Deleted {
-			values[rest] = e.Value
+			list = append(list, *e)
 		}
+	}
+	return list, nil
+}
+
+// KVUnder reads the newest values of the keys that begin with a prefix, by the rest of the key. Deleted
+// keys are left out.
+func KVUnder(ctx context.Context, js jetstream.JetStream, bucket, prefix string) (map[string][]byte, error) {
+	list, err := KVLive(ctx, js, bucket, func(key string) bool { return strings.HasPrefix(key, prefix) })
+	if err != nil {
+		return nil, err
+	}
+	values := map[string][]byte{}
+	for _, e := range list {
+		values[strings.TrimPrefix(e.Key, prefix)] = e.Value
 	}
 	return values, nil
 }
@@ -116,14 +144,13 @@ func KVUnder(ctx context.Context, js jetstream.JetStream, bucket, prefix string)
 // KVHistory lists the revisions of a key that the bucket still has, the oldest first. Unlike the
 // library's History it needs no consumer.
 func KVHistory(ctx context.Context, js jetstream.JetStream, bucket, key string) (list []KVEntry, err error) {
-	for next := uint64(1); ; {
-		m, err := NextBySubject(ctx, js, "KV_"+bucket, "$KV."+bucket+"."+key, next)
-		if err != nil || m == nil {
+	for m, err := range EachBySubject(ctx, js, bucketStream(bucket), "$KV."+bucket+"."+key, 1) {
+		if err != nil {
 			return list, err
 		}
 		list = append(list, *kvEntry(bucket, m))
-		next = m.Seq + 1
 	}
+	return list, nil
 }
 
 // Headers of a revision that deletes a key: set by the client, or by the server for a limit.
@@ -154,20 +181,18 @@ func KVNext(ctx context.Context, js jetstream.JetStream, bucket string, from uin
 // goes back.
 func KVAsOf(ctx context.Context, js jetstream.JetStream, bucket string, revision uint64) ([]KVEntry, error) {
 	state := map[string]KVEntry{}
-	for next := uint64(1); next <= revision; {
-		e, err := KVNext(ctx, js, bucket, next)
+	for m, err := range EachBySubject(ctx, js, bucketStream(bucket), "$KV."+bucket+".>", 1) {
 		if err != nil {
 			return nil, err
 		}
-		if e == nil || e.Revision > revision {
+		if m.Seq > revision {
 			break
 		}
-		if e.Deleted {
+		if e := kvEntry(bucket, m); e.Deleted {
 			delete(state, e.Key)
 		} else {
 			state[e.Key] = *e
 		}
-		next = e.Revision + 1
 	}
 	return slices.SortedFunc(maps.Values(state), func(a, b KVEntry) int { return strings.Compare(a.Key, b.Key) }), nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -63,6 +64,24 @@ func MessageAt(ctx context.Context, js jetstream.JetStream, stream string, seq u
 // allowed). It returns nil if there is none.
 func NextBySubject(ctx context.Context, js jetstream.JetStream, stream, subj string, from uint64) (*events.LogMessage, error) {
 	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": max(1, from), "next_by_subj": subj})
+}
+
+// EachBySubject yields the messages with a matching subject from a sequence on, in order, up to the
+// last one that the stream has when it is asked for. An error is the last thing that it yields.
+func EachBySubject(ctx context.Context, js jetstream.JetStream, stream, subj string, from uint64) iter.Seq2[*events.LogMessage, error] {
+	return func(yield func(*events.LogMessage, error) bool) {
+		for next := from; ; {
+			m, err := NextBySubject(ctx, js, stream, subj, next)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if m == nil || !yield(m, nil) {
+				return
+			}
+			next = m.Seq + 1
+		}
+	}
 }
 
 const codeNoMessage = 10037

@@ -46,6 +46,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/aana"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
 )
 
@@ -224,7 +225,5 @@ func dottedPath(pointer string) string {
 	if pointer == "" {
 		return "event"
 	}
-	return pointerUnescaper.Replace(strings.ReplaceAll(pointer[1:], "/", "."))
+	return strictjson.UnescapePointer(strings.ReplaceAll(pointer[1:], "/", "."))
 }
-
-var pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Bounds of a preview.
@@ -104,7 +105,7 @@ func (l *argumentLister) addLeaves(pointer, shown string, v any, depth int) {
 	case map[string]any:
 		if len(t) > 0 && depth < maxDepth {
 			for _, k := range sortedKeys(t) {
-				l.addLeaves(pointer+"/"+escapePointer(k), shown+"/"+shownName(k), t[k], depth+1)
+				l.addLeaves(pointer+"/"+strictjson.EscapePointer(k), shown+"/"+shownName(k), t[k], depth+1)
 			}
 			return
 		}
@@ -155,8 +156,7 @@ func (i *Item) describeValue(v any, mayShow bool) {
 }
 
 var (
-	plainName      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
-	pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+	plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 
 	// secretNames are parts of names of values that are never shown.
 	secretNames = []string{"secret", "passw", "pwd", "token", "apikey", "api_key", "api-key", "auth", "credential", "cookie", "private", "session", "bearer", "signature", "otp", "pin_"}
@@ -165,8 +165,6 @@ var (
 	secretForm = regexp.MustCompile(`(?i)^(bearer |basic |sk-|ghp_|gho_|github_pat_|xox[abp]-|akia|eyj|-----begin)`)
 	machineRun = regexp.MustCompile(`[A-Za-z0-9+/=_-]{24,}`)
 )
-
-func escapePointer(key string) string { return pointerEscaper.Replace(key) }
 
 // shownName returns a key as it is shown: a key that is not a plain word may be a value.
 func shownName(key string) string {

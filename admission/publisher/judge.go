@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Claim is what a request states about the tool that it proposes to run.
@@ -141,9 +142,7 @@ func valueAt(tree map[string]any, pointer string) any {
 		if !ok {
 			return nil
 		}
-		v = m[pointerUnescaper.Replace(key)]
+		v = m[strictjson.UnescapePointer(key)]
 	}
 	return v
 }
-
-var pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -63,7 +64,7 @@ var aanaRouteOf = map[events.Verdict]string{events.Allow: "accept", events.Ask: 
 func newAANADecision(i Item, d events.Decision, body map[string]any) aanaDecision {
 	a := aanaDecision{Decision: d, item: i, body: body, route: d.NativeVerdict, codes: []string{}, blockers: []string{}}
 	if _, known := aanaRoutes[a.route]; !known {
-		a.route = firstNonEmpty(aanaRouteOf[d.Verdict], "refuse")
+		a.route = cmp.Or(aanaRouteOf[d.Verdict], "refuse")
 	}
 	var others []string
 	for _, r := range d.Reasons {

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
@@ -83,7 +84,7 @@ func (a aanaDecision) auditRecord() aanaAuditRecord {
 func (a aanaDecision) reviewRoute() aanaReview {
 	r := aanaReview{Required: a.route == "ask" || a.route == "defer", Route: a.route}
 	if r.Required {
-		r.Reason = firstNonEmpty(append(a.blockers, "")...)
+		r.Reason = cmp.Or(append(a.blockers, "")...)
 	}
 	if a.Approval != nil {
 		r.Workflow = a.Approval.WorkflowID

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 
@@ -81,8 +82,8 @@ var agentHookVerdicts = map[events.Verdict]string{events.Allow: "allow", events.
 
 // admissionVerdict is the verdict of the decision record. It ignores the event's own statement.
 func admissionVerdict(d events.Decision) map[string]any {
-	v := scalarMap("verdict", firstNonEmpty(agentHookVerdicts[d.Verdict], "deny"), "subscriber", "countersign", "decided_at", d.DecidedAt.String(),
-		"claim_reference", d.DecisionID, "reason", firstNonEmpty(append(decidingCodes(d), "")...))
+	v := scalarMap("verdict", cmp.Or(agentHookVerdicts[d.Verdict], "deny"), "subscriber", "countersign", "decided_at", d.DecidedAt.String(),
+		"claim_reference", d.DecisionID, "reason", cmp.Or(append(decidingCodes(d), "")...))
 	if d.Policy != nil && d.Policy.Name != "" {
 		v["policy_id"] = d.Policy.Name
 	}
@@ -95,7 +96,7 @@ var agentHookStatuses = map[string]string{"pending": "pending", "approved": "app
 func approvalBlock(a events.ApprovalRef, v events.Verdict) map[string]any {
 	out := scalarMap("workflow_id", a.WorkflowID, "action_id", a.ActionID, "requested_at", a.RequestedAt.String(), "expires_at", a.ExpiresAt.String(), "resume_policy", a.ResumePolicy)
 	out["required"] = true
-	out["status"] = firstNonEmpty(agentHookStatuses[a.Status], map[bool]string{true: "approved", false: "pending"}[v == events.Allow])
+	out["status"] = cmp.Or(agentHookStatuses[a.Status], map[bool]string{true: "approved", false: "pending"}[v == events.Allow])
 	return out
 }
 

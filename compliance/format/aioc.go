@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/countersign-dev/countersign/events"
@@ -71,13 +72,13 @@ func (p *proposalReader) addDecision(i Item) error {
 		p.out.countSkipped(SkippedNoTurn)
 		return nil
 	}
-	out := &proposal{Decision: d, item: i, turn: turn, kind: kind, name: d.Tool, decision: firstNonEmpty(aiocDecisions[d.Verdict], aioc.Deny),
-		reason: firstNonEmpty(append(decidingCodes(d), "no_reason_recorded")...)}
+	out := &proposal{Decision: d, item: i, turn: turn, kind: kind, name: d.Tool, decision: cmp.Or(aiocDecisions[d.Verdict], aioc.Deny),
+		reason: cmp.Or(append(decidingCodes(d), "no_reason_recorded")...)}
 	if kind == "handoff" {
-		out.name = firstNonEmpty(textAt(req.body, "toAgentName"), d.Tool)
+		out.name = cmp.Or(textAt(req.body, "toAgentName"), d.Tool)
 	}
-	out.name = firstNonEmpty(out.name, "unknown")
-	out.Agent = firstNonEmpty(d.Agent, "unknown")
+	out.name = cmp.Or(out.name, "unknown")
+	out.Agent = cmp.Or(d.Agent, "unknown")
 	p.untraced = append(p.untraced, out)
 	if len(p.untraced) > maxUntraced {
 		return p.flushOldest(1)
@@ -108,7 +109,7 @@ func (p *proposalReader) addTrace(r evidence.Record) error {
 		}
 		if t, err := aioc.DecodePolicyEvaluated(r.Body); err == nil && t.Decision == w.decision && t.Turn == w.turn {
 			w.trace = t
-			w.reason = firstNonEmpty(t.Reason, w.reason)
+			w.reason = cmp.Or(t.Reason, w.reason)
 		}
 		return p.flushOldest(n + 1)
 	}

@@ -161,7 +161,7 @@ func (e *runEncoder) addDecision(p *proposal) error {
 		})
 		name := p.name
 		if p.kind == "handoff" {
-			name = firstNonEmpty(p.Tool, name) // the name of the handoff as a tool
+			name = cmp.Or(p.Tool, name) // the name of the handoff as a tool
 		}
 		run.Items = append(run.Items, runItem{Type: "tool_call_item", CallID: p.ToolCallID, Name: name})
 		run.ErrorName = ""

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -135,7 +136,7 @@ func aumpRef(d events.Decision, body map[string]any) (ref map[string]any, ok boo
 		id, hash = d.Mandate.ID, d.Mandate.Hash
 	}
 	hash, ok = aump.NormaliseHash(hash)
-	version := firstNonEmpty(textAt(body, "mandate_ref", "version"), aump.Version)
+	version := cmp.Or(textAt(body, "mandate_ref", "version"), aump.Version)
 	return map[string]any{"id": id, "hash": hash, "version": version}, ok && id != ""
 }
 
@@ -171,7 +172,7 @@ var aumpResults = map[events.Verdict]string{events.Allow: "allowed", events.Ask:
 
 func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[string]any {
 	keeps := retentionRules[m.Retention]
-	result := firstNonEmpty(aumpResults[d.Verdict], "denied")
+	result := cmp.Or(aumpResults[d.Verdict], "denied")
 	event := map[string]any{
 		"aump": map[string]any{"version": aump.Version, "type": "evidence_event"}, "id": "aump_ev_" + d.DecisionID, "mandate_ref": ref,
 		"created_at": d.DecidedAt.String(), "summary": "The evaluation ended in: " + result + "." + observedSummary(d), "result": result,
@@ -198,7 +199,7 @@ func observedSummary(d events.Decision) string {
 	if !d.ObservedOnly() {
 		return ""
 	}
-	return " Policies were observed and not enforced; enforced, it would have ended in: " + firstNonEmpty(aumpResults[d.EnforcedVerdict()], "denied") + "."
+	return " Policies were observed and not enforced; enforced, it would have ended in: " + cmp.Or(aumpResults[d.EnforcedVerdict()], "denied") + "."
 }
 
 // aumpActor is the agent if it is known and may be named, otherwise the runtime.
@@ -206,7 +207,7 @@ func aumpActor(d events.Decision, ids bool) map[string]any {
 	if ids && d.Agent != "" {
 		return map[string]any{"role": "agent", "id": d.Agent}
 	}
-	return map[string]any{"role": "runtime", "id": firstNonEmpty(d.Source, "unknown")}
+	return map[string]any{"role": "runtime", "id": cmp.Or(d.Source, "unknown")}
 }
 
 // aumpPaths lists the places in mandate and request that reasons point to.

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -91,8 +92,8 @@ func labelledField(field, label, value string) []string {
 
 func (c cefWriter) writeDecision(i Item, d events.Decision) error {
 	e := cefEvent{"decision." + string(d.Verdict), "Tool call: " + string(d.Verdict), gradeOf(verdictGrades, d.Verdict).cef, []string{
-		"act", string(d.Verdict), "outcome", firstNonEmpty(cefOutcomes[d.Verdict], "failure"), "reason", strings.Join(decidingCodes(d), " "), "externalId", d.DecisionID,
-		"app", d.Protocol, "sproc", firstNonEmpty(d.Tool, d.Action), "suser", d.Agent, "shost", d.Source,
+		"act", string(d.Verdict), "outcome", cmp.Or(cefOutcomes[d.Verdict], "failure"), "reason", strings.Join(decidingCodes(d), " "), "externalId", d.DecisionID,
+		"app", d.Protocol, "sproc", cmp.Or(d.Tool, d.Action), "suser", d.Agent, "shost", d.Source,
 	}}
 	e.pairs = append(e.pairs, labelledField("cs4", "tool call", d.ToolCallID)...)
 	if d.Policy != nil {
@@ -121,7 +122,7 @@ func unixMilliseconds(t events.Time) string {
 }
 
 func (c cefWriter) writeApproval(i Item, a events.Approval) error {
-	act := firstNonEmpty(a.Act, a.Status)
+	act := cmp.Or(a.Act, a.Status)
 	e := cefEvent{"approval." + act, "Approval: " + act, approvalGrade.cef, []string{
 		"act", act, "outcome", a.Status, "reason", a.Refused, "externalId", a.WorkflowID, "sproc", a.Tool, "suser", a.Approver, "shost", a.Source,
 	}}

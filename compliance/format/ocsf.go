@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"encoding/hex"
 	"strings"
 
@@ -39,7 +40,7 @@ var ocsfStates = map[events.CallState]int{events.CallOpen: 0, events.CallComplet
 // ocsfStatuses are the captions of status_id; for 99 the status is Countersign's own word.
 var ocsfStatuses = map[int]string{0: "Unknown", 1: "Success", 2: "Failure"}
 
-func ocsfStatus(id int, own string) string { return firstNonEmpty(ocsfStatuses[id], own) }
+func ocsfStatus(id int, own string) string { return cmp.Or(ocsfStatuses[id], own) }
 
 func newOCSF(w *lineWriter) encoder {
 	o := ocsfWriter{w}
@@ -91,31 +92,31 @@ func (o ocsfWriter) activityEvent(i Item, action, uid string, severity int, prof
 	id, known := ocsfActivities[strings.ToLower(action)]
 	other := ""
 	if !known {
-		id, other = 99, firstNonEmpty(action, "Execute tool")
+		id, other = 99, cmp.Or(action, "Execute tool")
 	}
 	actor := objectMembers{}.addNonEmpty("app_uid", agent)
 	if len(actor) == 0 { // an actor must not be empty; the publisher is authenticated
-		actor = actor.addNonEmpty("app_name", firstNonEmpty(source, "unknown"))
+		actor = actor.addNonEmpty("app_name", cmp.Or(source, "unknown"))
 	}
 	if s := i.Record.Session; s != "" {
 		actor["session"] = objectMembers{"uid": safeName(s)}
 	}
 	e := o.baseEvent(i, ocsfAPIActivity, id, other, uid, severity, profiles)
 	e["actor"] = actor
-	e["api"] = objectMembers{"operation": firstNonEmpty(tool, "unknown")}
-	e["src_endpoint"] = objectMembers{"name": firstNonEmpty(source, "unknown")}
+	e["api"] = objectMembers{"operation": cmp.Or(tool, "unknown")}
+	e["src_endpoint"] = objectMembers{"name": cmp.Or(source, "unknown")}
 	return e
 }
 
 func (o ocsfWriter) writeDecision(i Item, d events.Decision) error {
-	e := o.activityEvent(i, d.Action, d.DecisionID, gradeOf(verdictGrades, d.Verdict).ocsf, []string{"security_control"}, firstNonEmpty(d.Tool, d.Action), d.Agent, d.Source)
-	e["api"].(objectMembers).addNonEmpty("request", objectMembers{}.addNonEmpty("uid", firstNonEmpty(d.ToolCallID, d.EventID)), "service", objectMembers{}.addNonEmpty("name", d.Protocol))
+	e := o.activityEvent(i, d.Action, d.DecisionID, gradeOf(verdictGrades, d.Verdict).ocsf, []string{"security_control"}, cmp.Or(d.Tool, d.Action), d.Agent, d.Source)
+	e["api"].(objectMembers).addNonEmpty("request", objectMembers{}.addNonEmpty("uid", cmp.Or(d.ToolCallID, d.EventID)), "service", objectMembers{}.addNonEmpty("name", d.Protocol))
 	c, known := ocsfControls[d.Verdict]
 	if !known {
 		c = ocsfControls[events.Deny]
 	}
 	e.addNonEmpty("action_id", c.action, "disposition_id", c.disposition, "disposition", c.name, "status_id", c.status, "status", ocsfStatus(c.status, string(d.Verdict)), "status_code", string(d.Verdict),
-		"status_detail", strings.Join(decidingCodes(d), " "), "message", firstNonEmpty(d.Tool, d.Action, "request")+": "+string(d.Verdict))
+		"status_detail", strings.Join(decidingCodes(d), " "), "message", cmp.Or(d.Tool, d.Action, "request")+": "+string(d.Verdict))
 	if d.Policy != nil && d.Policy.Name != "" {
 		e["policy"] = objectMembers{"name": d.Policy.Name, "version": formatUint(d.Policy.Revision)}.addNonEmpty("uid", d.Policy.Digest)
 	}
@@ -126,7 +127,7 @@ func (o ocsfWriter) writeCall(i Item, c events.Call) error {
 	e := o.activityEvent(i, "execute", c.CallID+"-"+string(c.State), gradeOf(stateGrades, c.State).ocsf, nil, c.Tool, c.Agent, c.Source)
 	e["api"].(objectMembers).addNonEmpty("request", objectMembers{}.addNonEmpty("uid", c.ToolCallID), "service", objectMembers{}.addNonEmpty("name", c.Protocol))
 	status := ocsfStates[c.State]
-	e.addNonEmpty("status_id", status, "status", ocsfStatus(status, string(c.State)), "status_code", string(c.State), "status_detail", c.Outcome, "message", firstNonEmpty(c.Tool, "call")+": "+string(c.State))
+	e.addNonEmpty("status_id", status, "status", ocsfStatus(status, string(c.State)), "status_code", string(c.State), "status_detail", c.Outcome, "message", cmp.Or(c.Tool, "call")+": "+string(c.State))
 	if begin, end := callSpan(c); !begin.IsZero() {
 		e.addNonEmpty("start_time", begin.UnixMilli(), "end_time", end.UnixMilli(), "duration", end.Sub(begin.Time).Milliseconds())
 	}
@@ -135,7 +136,7 @@ func (o ocsfWriter) writeCall(i Item, c events.Call) error {
 }
 
 func (o ocsfWriter) writeApproval(i Item, a events.Approval) error {
-	act := firstNonEmpty(a.Act, a.Status, "change")
+	act := cmp.Or(a.Act, a.Status, "change")
 	e := o.activityEvent(i, "approval "+act, a.WorkflowID+"-"+act+"-"+formatUint(i.Record.Seq), approvalGrade.ocsf, nil, a.Tool, "", a.Source)
 	if a.Approver != "" {
 		e["actor"] = objectMembers{"user": objectMembers{"name": a.Approver}}
@@ -157,7 +158,7 @@ func (o ocsfWriter) writeFinding(i Item, f events.Finding) error {
 		activity, status, caption, uid = ocsfFindingClosed, 4, "Resolved", f.Retracts
 	}
 	e := o.baseEvent(i, ocsfDetection, activity, "", f.FindingID, gradeOf(findingGrades, f.Severity).ocsf, nil)
-	e["finding_info"] = objectMembers{"uid": uid, "title": firstNonEmpty(f.Rule, "unknown")}.addNonEmpty("desc", f.Explanation, "types", []string{"AI agent governance"})
+	e["finding_info"] = objectMembers{"uid": uid, "title": cmp.Or(f.Rule, "unknown")}.addNonEmpty("desc", f.Explanation, "types", []string{"AI agent governance"})
 	e.addNonEmpty("status_id", status, "status", caption, "message", f.Explanation, "is_alert", f.Retracts == "" && f.Severity != events.SeverityInfo)
 	if f.Remedy != "" {
 		e["remediation"] = objectMembers{"desc": f.Remedy}

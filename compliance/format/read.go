@@ -162,16 +162,6 @@ func (q *pendingRequests) countRemaining() {
 	clear(q.byID)
 }
 
-// firstNonEmpty returns the first string that is not empty.
-func firstNonEmpty(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
-}
-
 // textPointer returns a pointer to s, or nil (JSON's null) if s is empty.
 func textPointer(s string) *string {
 	if s == "" {

@@ -12,6 +12,7 @@
 package otlp
 
 import (
+	"cmp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -135,7 +136,7 @@ func (m *Mapper) mapDecision(r evidence.Record, d events.Decision) Log {
 	m.rememberTrace(name, d.Trace)
 	x, _ := m.contextOf(name, d.Trace)
 	l := Log{Context: x, Event: EventDecision, At: d.DecidedAt.Time, Observed: r.BrokerTime.Time, Severity: severityOf(verdictSeverities, d.Verdict)}
-	l.Body = safeText(firstNonEmpty(d.Tool, d.Action, "request")) + ": " + safeText(string(d.Verdict))
+	l.Body = safeText(cmp.Or(d.Tool, d.Action, "request")) + ": " + safeText(string(d.Verdict))
 	var codes []string
 	for _, reason := range d.Reasons {
 		if reason.Action == "" && len(codes) < maxCodes {
@@ -166,7 +167,7 @@ const maxCodes = 32
 
 // mapCall maps a finished call; over is false for an open one.
 func (m *Mapper) mapCall(r evidence.Record, c events.Call) (s Span, over bool) {
-	name := callKey{c.Tenant, c.Source, c.Session, c.ToolCallID, firstNonEmpty(c.DecisionID, c.CallID)}
+	name := callKey{c.Tenant, c.Source, c.Session, c.ToolCallID, cmp.Or(c.DecisionID, c.CallID)}
 	m.rememberTrace(name, c.Trace)
 	if c.State == events.CallOpen {
 		return s, false
@@ -177,7 +178,7 @@ func (m *Mapper) mapCall(r evidence.Record, c events.Call) (s Span, over bool) {
 	}
 	x.Span = spanOf(spanName(c))
 	s.Context, s.ErrorType = x, safeText(errorType(c))
-	s.Name = "execute_tool " + safeText(firstNonEmpty(c.Tool, "unknown"))
+	s.Name = "execute_tool " + safeText(cmp.Or(c.Tool, "unknown"))
 	s.Start, s.End = callTimes(r, c)
 	a := attributes{attribute.String("gen_ai.operation.name", "execute_tool")}
 	a.addCall(c.Protocol, c.Tool, c.ToolCallID, c.Agent, c.Session)
@@ -207,7 +208,7 @@ func errorType(c events.Call) string {
 	case events.CallCompleted, events.CallOrphaned:
 		return ""
 	case events.CallFailed:
-		return firstNonEmpty(c.Outcome, string(c.State))
+		return cmp.Or(c.Outcome, string(c.State))
 	}
 	return string(c.State)
 }
@@ -233,13 +234,13 @@ func callTimes(r evidence.Record, c events.Call) (start, end time.Time) {
 }
 
 func (m *Mapper) mapFinding(r evidence.Record, f events.Finding) Log {
-	name := callKey{f.Tenant, f.Source, f.Session, f.ToolCallID, firstNonEmpty(f.CallID, f.FindingID)}
+	name := callKey{f.Tenant, f.Source, f.Session, f.ToolCallID, cmp.Or(f.CallID, f.FindingID)}
 	x, _ := m.contextOf(name, "")
 	if f.CallID != "" {
 		x.Span = spanOf(f.CallID)
 	}
 	l := Log{Context: x, Event: EventFinding, At: f.DetectedAt.Time, Observed: r.BrokerTime.Time, Severity: severityOf(findingSeverities, f.Severity)}
-	l.Body = truncateText(firstNonEmpty(f.Explanation, f.Rule), maxBody)
+	l.Body = truncateText(cmp.Or(f.Explanation, f.Rule), maxBody)
 	a := attributes{}
 	a.addCall("", "", f.ToolCallID, "", f.Session)
 	a.addText("countersign.finding.id", f.FindingID, "countersign.finding.rule", f.Rule, "countersign.finding.severity", string(f.Severity),
@@ -272,13 +273,4 @@ func truncateText(s string, most int) string {
 		most--
 	}
 	return s[:most]
-}
-
-func firstNonEmpty(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }

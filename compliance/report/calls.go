@@ -73,7 +73,7 @@ func matchWord(c events.Call) string {
 	if c.Match == "" {
 		return ""
 	}
-	return firstNonEmpty(matchWords[c.Match], shortVisible(c.Match))
+	return cmp.Or(matchWords[c.Match], shortVisible(c.Match))
 }
 
 // orderWord says, by the log's sequences, whether the verdict came before the report of the execution.

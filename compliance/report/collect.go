@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -89,7 +90,7 @@ func (b *Builder) addEvent(r evidence.Record, row *timelineRow) {
 	b.agents.add(shortVisible(e.Agent))
 	b.sources.add(shortVisible(p.Publisher))
 	b.protocols.add(shortVisible(p.Protocol))
-	row.What = shortVisible(firstNonEmpty(e.Type, p.Type))
+	row.What = shortVisible(cmp.Or(e.Type, p.Type))
 	if r.Kind == evidence.KindRequest {
 		row.What = "asked for admission: " + row.What
 	}
@@ -122,8 +123,8 @@ func (b *Builder) addDecision(r evidence.Record, row *timelineRow) {
 	b.sources.add(shortVisible(d.Source))
 	b.protocols.add(shortVisible(d.Protocol))
 	b.policies.addDecision(d)
-	out := decisionRow{Seq: r.Seq, Time: row.Time, ISO: row.ISO, Verdict: shortVisible(string(d.Verdict)), Observed: observedText(d), Tool: shortVisible(firstNonEmpty(d.Tool, d.Action)), Call: shortVisible(d.ToolCallID),
-		Agent: shortVisible(firstNonEmpty(d.Agent, d.Source)), Protocol: shortVisible(d.Protocol), ID: shortVisible(d.DecisionID), Digest: shortDigest(d.ArgsDigest)}
+	out := decisionRow{Seq: r.Seq, Time: row.Time, ISO: row.ISO, Verdict: shortVisible(string(d.Verdict)), Observed: observedText(d), Tool: shortVisible(cmp.Or(d.Tool, d.Action)), Call: shortVisible(d.ToolCallID),
+		Agent: shortVisible(cmp.Or(d.Agent, d.Source)), Protocol: shortVisible(d.Protocol), ID: shortVisible(d.DecisionID), Digest: shortDigest(d.ArgsDigest)}
 	for i, reason := range d.Reasons {
 		if i == 12 {
 			out.Reasons = append(out.Reasons, reasonRow{Code: fmt.Sprintf("and %d more", len(d.Reasons)-i)})
@@ -179,7 +180,7 @@ func (b *Builder) addFinding(r evidence.Record, row *timelineRow) {
 	out := findingRow{Seq: r.Seq, ID: f.FindingID, Withdraws: f.Retracts, Rule: shortVisible(f.Rule), Severity: shortVisible(string(f.Severity)), Explanation: longVisible(f.Explanation),
 		Fix: longVisible(f.Remedy), Enforced: f.Enforced}
 	meaning, fix := ruleText(f.Rule)
-	out.Meaning, out.Fix = meaning, firstNonEmpty(out.Fix, fix)
+	out.Meaning, out.Fix = meaning, cmp.Or(out.Fix, fix)
 	for i, s := range f.Seqs {
 		if i == 12 {
 			out.Seqs += " …"
@@ -217,7 +218,7 @@ func (b *Builder) addApproval(r evidence.Record, row *timelineRow) {
 		row.What = "does not read as an approval"
 		return
 	}
-	out := approvalRow{Seq: r.Seq, Time: row.Time, ISO: row.ISO, Workflow: shortVisible(a.WorkflowID), Act: shortVisible(firstNonEmpty(a.Act, a.Status)), Status: shortVisible(a.Status),
+	out := approvalRow{Seq: r.Seq, Time: row.Time, ISO: row.ISO, Workflow: shortVisible(a.WorkflowID), Act: shortVisible(cmp.Or(a.Act, a.Status)), Status: shortVisible(a.Status),
 		Who: shortVisible(a.Approver), Tool: shortVisible(a.Tool), Reason: longVisible(a.Reason), Saw: shortDigest(a.PreviewDigest), Action: shortDigest(a.ActionDigest), Expires: formatEventTime(a.ExpiresAt)}
 	if a.Refused != "" {
 		out.Reason = strings.TrimSpace("refused: " + shortVisible(a.Refused) + " " + out.Reason)
@@ -230,7 +231,7 @@ func (b *Builder) addApproval(r evidence.Record, row *timelineRow) {
 
 func (b *Builder) addControl(r evidence.Record, row *timelineRow) {
 	p, _ := b.src.Space.Parse(r.Subject)
-	row.What = "change or state of the pipeline: " + shortVisible(firstNonEmpty(p.Kind, "unknown"))
+	row.What = "change or state of the pipeline: " + shortVisible(cmp.Or(p.Kind, "unknown"))
 }
 
 // publisherOf is the publisher of the event in a record.

@@ -65,13 +65,13 @@ func (t *redactionCounts) addRecord(r evidence.Record) {
 	}
 	for _, red := range r.Redactions {
 		t.total++
-		key := [2]string{red.Detector, firstNonEmpty(red.Action, "mask")}
+		key := [2]string{red.Detector, cmp.Or(red.Action, "mask")}
 		row := t.rows[key]
 		if row == nil {
 			if t.rows == nil {
 				t.rows = map[[2]string]*redactionRow{}
 			}
-			row = &redactionRow{Detector: shortVisible(key[0]), Action: firstNonEmpty(actionWords[key[1]], shortVisible(key[1])), Why: whyRedacted(key[0]), paths: map[string]int{}}
+			row = &redactionRow{Detector: shortVisible(key[0]), Action: cmp.Or(actionWords[key[1]], shortVisible(key[1])), Why: whyRedacted(key[0]), paths: map[string]int{}}
 			t.rows[key] = row
 		}
 		row.Count++

@@ -100,11 +100,11 @@ func (b *Builder) summaryRows() []summaryRow {
 		chain.Marks = []summaryMark{{"broken", n}}
 	}
 	return []summaryRow{
-		{"Findings", "findings", marksOf(b.summaryCounts.severities, severityOrder), firstNonEmpty(b.foundText(), "none")},
-		{"Verdicts", "verdicts", marksOf(verdicts, verdictOrder), firstNonEmpty(countOrNone(len(verdicts)), b.notEnforced())},
-		{"Executions", "executions", marksOf(states, stateOrder), firstNonEmpty(countOrNone(len(states)), moreText(b.calls.truncated, MaxRows, "calls"))},
-		{"Approvals", "approvals", marksOf(statuses, statusOrder), firstNonEmpty(countOrNone(len(statuses)), moreText(b.summaryCounts.workflowsTruncated, MaxRows, "workflows"))},
-		{"Redactions", "redactions", nil, firstNonEmpty(b.redactedText(), "none")},
+		{"Findings", "findings", marksOf(b.summaryCounts.severities, severityOrder), cmp.Or(b.foundText(), "none")},
+		{"Verdicts", "verdicts", marksOf(verdicts, verdictOrder), cmp.Or(countOrNone(len(verdicts)), b.notEnforced())},
+		{"Executions", "executions", marksOf(states, stateOrder), cmp.Or(countOrNone(len(states)), moreText(b.calls.truncated, MaxRows, "calls"))},
+		{"Approvals", "approvals", marksOf(statuses, statusOrder), cmp.Or(countOrNone(len(statuses)), moreText(b.summaryCounts.workflowsTruncated, MaxRows, "workflows"))},
+		{"Redactions", "redactions", nil, cmp.Or(b.redactedText(), "none")},
 		chain,
 	}
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -52,7 +53,7 @@ func (b *Builder) inForceViews() (list []stateView, mandates []textView) {
 }
 
 func newStateView(p inforce.Policy, room *int) stateView {
-	v := stateView{Title: fmt.Sprintf("Revision %d", p.Revision), Facts: []pair{{"Digest", firstNonEmpty(shortVisible(p.Digest), "none")}, {"Gave", decidedText(p.Use)}}}
+	v := stateView{Title: fmt.Sprintf("Revision %d", p.Revision), Facts: []pair{{"Digest", cmp.Or(shortVisible(p.Digest), "none")}, {"Gave", decidedText(p.Use)}}}
 	add := func(name, value string) {
 		if value != "" {
 			v.Facts = append(v.Facts, pair{name, value})
@@ -95,7 +96,7 @@ func textNote(text, why string, withheld int) string {
 	if withheld > 0 {
 		note += " (" + countWord(withheld, "document") + " withheld)"
 	}
-	return firstNonEmpty(note, shortVisible(text))
+	return cmp.Or(note, shortVisible(text))
 }
 
 // linesOf makes a text visible line by line.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -133,7 +134,7 @@ func (n nameSet) String() string {
 	if n.truncated {
 		text += " and others"
 	}
-	return firstNonEmpty(text, "none named")
+	return cmp.Or(text, "none named")
 }
 
 var kindOrder = []string{evidence.KindRequest, evidence.KindDecision, evidence.KindApproval, evidence.KindEvent, evidence.KindCall, evidence.KindFinding, evidence.KindControl, evidence.KindUnparseable}

@@ -47,16 +47,6 @@ const (
 func shortVisible(s string) string { return Visible(s, shortText) }
 func longVisible(s string) string  { return Visible(s, longText) }
 
-// firstNonEmpty returns the first string that is not empty.
-func firstNonEmpty(list ...string) string {
-	for _, s := range list {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
 // formatTime formats a time in UTC, to the millisecond; "" for the zero time.
 func formatTime(t time.Time) string {
 	if t.IsZero() {

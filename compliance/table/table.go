@@ -8,6 +8,7 @@
 package table
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -137,10 +138,10 @@ func rowOf(r evidence.Row, rec evidence.Record) row {
 	}
 	var f bodyFields
 	_ = json.Unmarshal(rec.Body, &f) // members of other types stay empty
-	out.Type, out.Tool, out.ToolCallID = firstNonEmpty(f.EventType, f.Type), firstNonEmpty(f.ToolName, f.Tool), firstNonEmpty(f.Metadata.ToolCallID, f.ToolCallID)
-	out.Agent = firstNonEmpty(f.AgentID, f.Agent)
+	out.Type, out.Tool, out.ToolCallID = cmp.Or(f.EventType, f.Type), cmp.Or(f.ToolName, f.Tool), cmp.Or(f.Metadata.ToolCallID, f.ToolCallID)
+	out.Agent = cmp.Or(f.AgentID, f.Agent)
 	if ownKinds[rec.Kind] {
-		out.Verdict, out.State, out.Rule, out.Severity = f.Verdict, firstNonEmpty(f.State, f.Status), f.Rule, f.Severity
+		out.Verdict, out.State, out.Rule, out.Severity = f.Verdict, cmp.Or(f.State, f.Status), f.Rule, f.Severity
 	}
 	return out
 }
@@ -148,10 +149,3 @@ func rowOf(r evidence.Row, rec evidence.Record) row {
 // ownKinds are the kinds of records in which Countersign sets verdicts, states, rules and severities. A
 // producer's members of these names are not copied.
 var ownKinds = map[string]bool{evidence.KindDecision: true, evidence.KindCall: true, evidence.KindFinding: true, evidence.KindApproval: true}
-
-func firstNonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}

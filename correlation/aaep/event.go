@@ -1,6 +1,7 @@
 package aaep
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -66,8 +67,8 @@ func newEvent(e *aaep.Event, member func(key string) string) *Event {
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
 		ours := e.Extensions[ExtensionPrefix]
-		out.questionCallID = firstNonEmpty(stringOf(ours["tool_call_id"]), stringOf(p.ExtraContext["tool_call_id"]))
-		out.questionTool = firstNonEmpty(stringOf(ours["tool"]), stringOf(p.ExtraContext["tool"]))
+		out.questionCallID = cmp.Or(stringOf(ours["tool_call_id"]), stringOf(p.ExtraContext["tool_call_id"]))
+		out.questionTool = cmp.Or(stringOf(ours["tool"]), stringOf(p.ExtraContext["tool"]))
 	case *aaep.ConfirmationReply:
 		out.Time = p.Time.UTC()
 	case *aaep.ClarificationReply:
@@ -126,13 +127,6 @@ func (e *Event) isTerminal() bool {
 }
 
 func stringOf(v any) string { s, _ := v.(string); return s }
-
-func firstNonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
 
 func boundID(s string) string {
 	if len(s) <= maxText {

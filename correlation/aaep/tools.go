@@ -1,6 +1,7 @@
 package aaep
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -117,7 +118,7 @@ func (t *tools) handleCompletion(r *reports, e *Event, p *aaep.ToolCompleted) {
 		if i == nil {
 			return
 		}
-		r.add("AAEP-C-084", "", i.event, e.eventRef()).Call = firstNonEmpty(i.id, id)
+		r.add("AAEP-C-084", "", i.event, e.eventRef()).Call = cmp.Or(i.id, id)
 	}
 	t.open = slices.DeleteFunc(t.open, func(o *invocation) bool { return o == i })
 	i.checkDurations(r, e, p)

@@ -1,6 +1,9 @@
 package agenthook
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // approvalWorkflow is an approval as the session's events tell of it.
 type approvalWorkflow struct {
@@ -21,7 +24,7 @@ func (ws *approvalWorkflows) track(out *findingList, x *Event) {
 	if a == nil || a.Status == "" || x.VoidApproval {
 		return
 	}
-	key := boundID(firstNonEmpty(a.WorkflowID, x.CallID))
+	key := boundID(cmp.Or(a.WorkflowID, x.CallID))
 	w := ws.byID.get(key)
 	if w == nil || key == "" {
 		w = &approvalWorkflow{}

@@ -1,6 +1,9 @@
 package agenthook
 
-import "github.com/countersign-dev/countersign/events/agenthook"
+import (
+	"cmp"
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
 
 // attestation is what a runtime says of its gate (SPEC 6).
 type attestation struct {
@@ -129,7 +132,7 @@ func newWebBlock(b map[string]any) *webBlock {
 	w := &webBlock{
 		searchID: boundID(stringMember(b, "search_id")), resultSetID: boundID(stringMember(b, "result_set_id")),
 		actionID: boundID(stringMember(b, "action_id")), parentEventID: boundID(agenthook.NormaliseID(stringMember(b, "parent_event_id"))), evidenceID: boundID(stringMember(b, "evidence_id")),
-		url: firstNonEmpty(stringMember(b, "url"), stringMember(b, "final_url")),
+		url: cmp.Or(stringMember(b, "url"), stringMember(b, "final_url")),
 		contentHashes: [2][2]string{
 			{boundID(stringMember(b, "content_ref")), boundID(stringMember(b, "content_hash"))},
 			{boundID(stringMember(b, "screenshot_ref")), boundID(stringMember(b, "screenshot_hash"))},
@@ -152,11 +155,4 @@ func newWebBlock(b map[string]any) *webBlock {
 		}
 	}
 	return w
-}
-
-func firstNonEmpty(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

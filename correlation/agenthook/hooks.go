@@ -1,6 +1,7 @@
 package agenthook
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -42,8 +43,8 @@ func (x *Event) IntroducedHooks() []IntroducedHook { return x.introducedHooks }
 func (hc *hookClaims) checkTrust(out *findingList, x *Event) {
 	for _, h := range x.hooks {
 		before := hc.fingerprints.get(h.id)
-		observed := strings.ToLower(firstNonEmpty(h.observedFingerprint, h.fingerprint)) // hexadecimal digits, in either case
-		expected := firstNonEmpty(strings.ToLower(h.expectedFingerprint), before.fingerprint)
+		observed := strings.ToLower(cmp.Or(h.observedFingerprint, h.fingerprint)) // hexadecimal digits, in either case
+		expected := cmp.Or(strings.ToLower(h.expectedFingerprint), before.fingerprint)
 		now := hookFingerprint{observed, h.status == "trusted"}
 		if now.trusted && observed != "" && expected != "" && observed != expected {
 			out.add("AH-C-129", "", x.eventRef()).Case = h.id

@@ -1,6 +1,7 @@
 package agenthook
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -155,7 +156,7 @@ func (x *Event) checkSchemaHashes(e *agenthook.Event) {
 			x.addFinding("AH-C-036", toolsText(e))
 			return
 		}
-		seen = firstNonEmpty(seen, h)
+		seen = cmp.Or(seen, h)
 	}
 }
 

@@ -231,7 +231,7 @@ func splitPath(path string) []string {
 	if rest, ok := strings.CutPrefix(path, "/"); ok {
 		segments := strings.Split(rest, "/")
 		for i, s := range segments {
-			segments[i] = strings.ReplaceAll(strings.ReplaceAll(s, "~1", "/"), "~0", "~")
+			segments[i] = strictjson.UnescapePointer(s)
 		}
 		return segments
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf16"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -99,10 +98,10 @@ func FindAmbiguousKey(v any) (path string, found bool) {
 		}
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			if isOddName(k) {
-				return "/" + pointerEscaper.Replace(k), true
+				return "/" + strictjson.EscapePointer(k), true
 			}
 			if below, found := FindAmbiguousKey(v[k]); found {
-				return "/" + pointerEscaper.Replace(k) + below, true
+				return "/" + strictjson.EscapePointer(k) + below, true
 			}
 		}
 	case []any:
@@ -134,8 +133,6 @@ func isOddName(name string) bool {
 	_, index := arrayIndex(name)
 	return index || name == protoKey
 }
-
-var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 // Hashes identify a proposal. They are plain SHA-256 in lower-case hex, without prefix and
 // salt, so short arguments can be guessed from them. They may be sent to a caller that has the

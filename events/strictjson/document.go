@@ -147,15 +147,13 @@ func (d *Document) takeDefect() *Error {
 	var path strings.Builder
 	for i := len(d.defectPath) - 1; i >= 0; i-- {
 		path.WriteByte('/')
-		path.WriteString(pointerEscapes.Replace(d.defectPath[i]))
+		path.WriteString(EscapePointer(d.defectPath[i]))
 	}
 	e := d.defect
 	e.Path = path.String()
 	d.text, d.defect, d.defectPath = "", nil, nil
 	return e
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 func (d *Document) skipSpace(at int) int {
 	for at < len(d.text) && (d.text[at] == ' ' || d.text[at] == '\n' || d.text[at] == '\r' || d.text[at] == '\t') {

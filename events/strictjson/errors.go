@@ -52,7 +52,7 @@ func (e *Error) Error() string {
 // descended to the value at fault.
 func (e *Error) Below(token string) *Error {
 	below := *e
-	below.Path = "/" + pointerEscapes.Replace(token) + e.Path
+	below.Path = "/" + EscapePointer(token) + e.Path
 	return &below
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
@@ -64,7 +65,7 @@ func (r *recordRedactor) withholdHeader(out map[string][]string, raw string, val
 	for _, taken := out[name]; taken; _, taken = out[name] {
 		name += "_"
 	}
-	path := "/headers/" + strings.ReplaceAll(name, "~", "~0")
+	path := "/headers/" + strictjson.EscapePointer(name)
 	if !plain {
 		hits = append(hits, redact.Hit{Path: path, Detector: r.withheldBy, Rule: r.classBy, Text: raw})
 	}

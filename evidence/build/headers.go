@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
@@ -81,7 +82,7 @@ func redactHeaders(kind string, in map[string][]string, config func(header strin
 		}
 		c := config(raw)
 		name := headerName(raw)
-		path := "/headers/" + strings.ReplaceAll(name, "~", "~0")
+		path := "/headers/" + strictjson.EscapePointer(name)
 		values := slices.Clone(in[raw])
 		if shown, odd := redact.OneText(name, path, c); len(odd) > 0 { // the name itself holds a secret
 			if shown == "" { // dropped
@@ -90,7 +91,7 @@ func redactHeaders(kind string, in map[string][]string, config func(header strin
 			for name = shown; out[name] != nil; {
 				name += "_"
 			}
-			path = "/headers/" + strings.ReplaceAll(name, "~", "~0")
+			path = "/headers/" + strictjson.EscapePointer(name)
 			for i := range odd {
 				odd[i].Path = path
 			}

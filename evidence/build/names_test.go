@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
-	"github.com/countersign-dev/countersign/evidence/internal/names"
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
@@ -174,7 +174,7 @@ func TestArgumentNamesInPointers(t *testing.T) {
 		f := evidencetest.New(t)
 		s := subject.Space{}
 		f.Log(s.Control("GOV", events.ControlKey), nil, f.Encode(f.KeyRecord()))
-		pointer := "/tool_input/" + names.PointerToken(name) + "/0"
+		pointer := "/tool_input/" + strictjson.EscapePointer(name) + "/0"
 		args, err := json.Marshal(map[string]any{name: []string{"dana@acme.example"}})
 		evidencetest.Must(t, err)
 		body := []byte(`{"event_id":"e-1","session_id":"sess-1","tool_call_id":"c-1","tool_name":"t","agent_id":"a","tool_input":` + string(args) + `,"metadata":{"redaction":{"fields":["` + strings.ReplaceAll(strings.ReplaceAll(pointer, `\`, `\\`), `"`, `\"`) + `"]}}}`)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"maps"
 	"strconv"
-	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -144,8 +143,8 @@ func (e *Examiner) checkColumns(r *evidence.Row, v *view.Record) {
 	if r.Seq != v.Seq {
 		e.addFinding(CodeColumn, "seq", "the column holds %q, the record %q", strconv.FormatUint(r.Seq, 10), strconv.FormatUint(v.Seq, 10))
 	}
-	if r.BrokerTime.Unix() != v.BrokerSeconds || int64(r.BrokerTime.Nanosecond()) != v.BrokerNanos {
-		e.addFinding(CodeColumn, "broker_time", "the column holds %q, the record %q", events.At(r.BrokerTime), events.At(time.Unix(v.BrokerSeconds, v.BrokerNanos)))
+	if !r.BrokerTime.Equal(v.BrokerTime) {
+		e.addFinding(CodeColumn, "broker_time", "the column holds %q, the record %q", events.At(r.BrokerTime), events.At(v.BrokerTime))
 	}
 	e.result.key = events.SessionID{Tenant: r.Tenant, Session: r.Session}
 	if r.Tenant != string(v.Tenant) || r.Session != string(v.Session) {

@@ -123,7 +123,7 @@ func sameToken(name, fromSubject []byte) bool {
 // checkSignature checks the signature of a record. A missing or unreadable signature is a
 // finding here. Whether the key is trusted is decided later, in the order of the log.
 func (e *Examiner) checkSignature(what factKind, v *view.Record) signatureClaim {
-	c := signatureClaim{seq: e.result.seq, seconds: v.BrokerSeconds, kind: what}
+	c := signatureClaim{seq: e.result.seq, seconds: v.BrokerTime.Unix(), kind: what}
 	if e.noKeys {
 		return c
 	}

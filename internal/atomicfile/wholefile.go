@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// Write creates or replaces the file at path. The data is on disk before the name points to it.
+// Write creates or replaces the file at path. The data is on disk before the name points to it, and the
+// name when Write returns nil.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	return Stream(path, mode, func(w io.Writer) error { _, err := w.Write(data); return err })
 }
@@ -24,7 +25,7 @@ func Stream(path string, mode fs.FileMode, fill func(io.Writer) error) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
-	return nil
+	return syncDirectory(path)
 }
 
 // Create creates a file that must not exist yet; otherwise it returns fs.ErrExist and leaves the
@@ -34,7 +35,20 @@ func Create(path string, data []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.Link(tmp, path), os.Remove(tmp))
+	if err := errors.Join(os.Link(tmp, path), os.Remove(tmp)); err != nil {
+		return err
+	}
+	return syncDirectory(path)
+}
+
+// syncDirectory writes the directory of a file to disk: without it a power failure could take a new name
+// back.
+func syncDirectory(path string) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // writeTemporary writes a file beside path, with mode 0600 until it is complete.

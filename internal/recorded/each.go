@@ -13,17 +13,16 @@ var ErrEnough = errors.New("enough")
 
 // Each passes the messages of a subject from a sequence on to fn, in order.
 func (l Log) Each(ctx context.Context, subj string, from uint64, fn func(events.LogMessage) error) error {
-	for next := from; ; {
-		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, subj, next)
-		if err != nil || m == nil {
+	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, subj, from) {
+		if err == nil {
+			err = fn(*m)
+		}
+		if errors.Is(err, ErrEnough) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
-		if err := fn(*m); err != nil {
-			if errors.Is(err, ErrEnough) {
-				return nil
-			}
-			return err
-		}
-		next = m.Seq + 1
 	}
+	return nil
 }

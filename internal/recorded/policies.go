@@ -40,19 +40,15 @@ type changeAt struct {
 func (l Log) Policies(ctx context.Context) (*Policies, error) {
 	p := &Policies{log: l, sets: map[uint64]*PolicyInForce{}}
 	subj := l.Space.Control(l.Stream, events.ControlPolicy)
-	for next := uint64(1); ; {
-		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, subj, next)
+	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, subj, 1) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the changes of policies: %w", err)
-		}
-		if m == nil {
-			return p, nil
 		}
 		if c, err := events.DecodeRecord[events.PolicyChange](m.Body); err == nil {
 			p.changes = append(p.changes, changeAt{m.Seq, c.Revision, c.Digest})
 		}
-		next = m.Seq + 1
 	}
+	return p, nil
 }
 
 // ForDecision returns the policies of a decision: the set that it names or, if it names none, the

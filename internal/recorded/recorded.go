@@ -71,22 +71,20 @@ func (l Log) FindDecision(ctx context.Context, tenant, id string) (Entry, error)
 	if err != nil {
 		return Entry{}, err
 	}
-	filter := l.decisionFilter(tenant)
-	for seq := from; ; seq++ {
-		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, filter, seq)
+	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, l.decisionFilter(tenant), from) {
 		if err != nil {
 			return Entry{}, err
 		}
-		if m == nil || m.Time.After(made.Add(clockSkew)) {
-			return Entry{}, fmt.Errorf("%w: %s (tenant %s, looked at what was stored within %s of %s)", ErrNoDecision, id, tenant, clockSkew,
-				made.UTC().Format(time.RFC3339))
+		if m.Time.After(made.Add(clockSkew)) {
+			break
 		}
 		if e := newEntry(*m); e.Decision.DecisionID == id {
 			e.Request, err = l.findRequest(ctx, e)
 			return e, err
 		}
-		seq = m.Seq
 	}
+	return Entry{}, fmt.Errorf("%w: %s (tenant %s, looked at what was stored within %s of %s)", ErrNoDecision, id, tenant, clockSkew,
+		made.UTC().Format(time.RFC3339))
 }
 
 // DecisionAt reads the decision with a sequence.
@@ -126,18 +124,16 @@ func (l Log) findRequest(ctx context.Context, e Entry) (*events.LogMessage, erro
 	subj := l.Space.Request(d.Tenant, d.Source, d.Protocol, d.Session)
 	for _, back := range requestSteps {
 		start, last := end-min(end, back), back >= end
-		for seq := start; seq < end; {
-			m, err := streams.NextBySubject(ctx, l.JS, l.Stream, subj, seq)
+		for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, subj, start) {
 			if err != nil {
 				return nil, err
 			}
-			if m == nil || m.Seq >= end {
+			if m.Seq >= end {
 				break
 			}
 			if m.HeaderValue(events.HeaderDecisionID) == d.DecisionID {
 				return m, nil
 			}
-			seq = m.Seq + 1
 		}
 		if last {
 			break
@@ -161,15 +157,13 @@ func (l Log) Scan(ctx context.Context, tenant string, from, to uint64, progress 
 func (l Log) ScanCalls(ctx context.Context, tenant string, from, to uint64, progress func(seq uint64), fn func(events.Call) error) error {
 	filter := l.Space.AllOf(subject.Calls, tenant)
 	return scanRanges(ctx, from, to, progress, fn, func(ctx context.Context, a, b uint64) (list []events.Call, err error) {
-		for seq := a; seq <= b; seq++ {
-			m, err := streams.NextBySubject(ctx, l.JS, l.Stream, filter, seq)
-			if err != nil || m == nil || m.Seq > b {
+		for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, filter, a) {
+			if err != nil || m.Seq > b {
 				return list, err
 			}
 			if c, err := events.DecodeRecord[events.Call](m.Body); err == nil {
 				list = append(list, c)
 			}
-			seq = m.Seq
 		}
 		return list, nil
 	})
@@ -226,13 +220,12 @@ func scanRanges[T any](ctx context.Context, from, to uint64, progress func(seq u
 }
 
 func (l Log) readStretch(ctx context.Context, filter string, from, to uint64) (list []Entry, err error) {
-	for seq := from; seq <= to; {
-		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, filter, seq)
+	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, filter, from) {
 		if err != nil {
 			return nil, err
 		}
-		if m == nil || m.Seq > to {
-			return list, nil
+		if m.Seq > to {
+			break
 		}
 		e := newEntry(*m)
 		if e.Err == nil {
@@ -241,7 +234,6 @@ func (l Log) readStretch(ctx context.Context, filter string, from, to uint64) (l
 			}
 		}
 		list = append(list, e)
-		seq = m.Seq + 1
 	}
 	return list, nil
 }

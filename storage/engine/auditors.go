@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/storage/schema"
@@ -182,7 +183,7 @@ func changeAuditors(dataDir, user string, change func([]Auditor) []Auditor) erro
 	if err != nil {
 		return err
 	}
-	if err := writeFileAtomically(filepath.Join(dataDir, auditorsFile), append(b, '\n'), 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(dataDir, auditorsFile), append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("keeping the auditors: %w", err)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"text/template"
+
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 )
 
 // Files in a data directory. Only their owner can read them; config.xml and users.xml are
@@ -196,7 +198,7 @@ func (c engineConfig) write() error {
 		if err := configTemplates.ExecuteTemplate(&b, name, c); err != nil {
 			return fmt.Errorf("writing the engine's %s: %w", name, err)
 		}
-		if err := writeFileAtomically(c.Path(name), b.Bytes(), 0o600); err != nil {
+		if err := atomicfile.Write(c.Path(name), b.Bytes(), 0o600); err != nil {
 			return fmt.Errorf("writing the engine's %s: %w", name, err)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 )
 
 // Names in a managed engine.
@@ -56,7 +58,7 @@ func newCredentials(path string) (credentials, error) {
 	if err != nil {
 		return credentials{}, err
 	}
-	if err := writeFileAtomically(path, b, 0o600); err != nil {
+	if err := atomicfile.Write(path, b, 0o600); err != nil {
 		return credentials{}, fmt.Errorf("keeping the engine's passwords: %w", err)
 	}
 	return c, nil

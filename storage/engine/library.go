@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 )
 
 // The pinned engine. The version is a semver pre-release, so only the exact version selects
@@ -104,7 +106,7 @@ func (l library) writeStamp(s verifiedStamp) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFileAtomically(l.stampPath(), b, 0o644); err != nil && !errors.Is(err, os.ErrPermission) {
+	if err := atomicfile.Write(l.stampPath(), b, 0o644); err != nil && !errors.Is(err, os.ErrPermission) {
 		return err
 	}
 	return nil
@@ -132,24 +134,4 @@ func checkPlatform() error {
 		return fmt.Errorf("%w, and %s is missing: install glibc or the clickhouse program, %s", ErrPlatform, glibcLoader, clickHouseUnavailable)
 	}
 	return nil
-}
-
-// writeFileAtomically replaces path with b, durably, or leaves it unchanged.
-func writeFileAtomically(path string, b []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	if err := f.Chmod(mode); err != nil {
-		return err
-	}
-	if _, err := f.Write(b); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -21,7 +21,7 @@ func applyChanges(body []byte, changes []Change) ([]byte, error) {
 	for _, c := range changes {
 		steps := strings.Split(c.Path[1:], "/")
 		for i, s := range steps {
-			steps[i] = pointerUnescaper.Replace(s)
+			steps[i] = strictjson.UnescapePointer(s)
 		}
 		if tree, err = setPath(tree, steps, c.Value); err != nil {
 			return nil, fmt.Errorf("change %s: %w", c.Path, err)
@@ -29,8 +29,6 @@ func applyChanges(body []byte, changes []Change) ([]byte, error) {
 	}
 	return strictjson.Canonical(tree)
 }
-
-var pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")
 
 // setPath returns the tree with a value set at a path. Missing objects are created; a nil value
 // removes the member.

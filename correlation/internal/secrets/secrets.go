@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // markers, at most 32, stand in every form below. Code that looks at a document's bytes
@@ -79,7 +81,7 @@ func Find(v any, except ...string) (pointer string, found bool) {
 				continue
 			}
 			if below, found := Find(v[key]); found {
-				return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key) + below, true
+				return "/" + strictjson.EscapePointer(key) + below, true
 			}
 		}
 	case []any:

@@ -6,7 +6,6 @@ package field
 import (
 	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -57,9 +56,7 @@ func (o Object) elementAt(key string, i int) Object {
 	return Object{path: o.pointerTo(key) + "/" + strconv.Itoa(i), first: o.first}
 }
 
-func (o Object) pointerTo(key string) string { return o.path + "/" + pointerEscaper.Replace(key) }
-
-var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+func (o Object) pointerTo(key string) string { return o.path + "/" + strictjson.EscapePointer(key) }
 
 // readMember is the only function that distinguishes absence and wrong type.
 func readMember[T any](o Object, key, want string) (v T, ok bool) {

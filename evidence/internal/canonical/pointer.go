@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Locate resolves a JSON pointer in a canonical text. It returns the last token and
@@ -14,7 +16,7 @@ func Locate(text []byte, pointer string) (value any, last string, ok bool) {
 	}
 	s := &Scanner{Text: text}
 	for token := range strings.SplitSeq(pointer[1:], "/") {
-		last = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+		last = strictjson.UnescapePointer(token)
 		found, simple := s.enterMember(last)
 		if !simple {
 			return locateInTree(text, pointer)
@@ -85,7 +87,7 @@ func resolvePointer(v any, pointer string) (value any, last string, ok bool) {
 		return nil, "", false
 	}
 	for token := range strings.SplitSeq(pointer[1:], "/") {
-		last = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+		last = strictjson.UnescapePointer(token)
 		switch at := v.(type) {
 		case map[string]any:
 			if v, ok = at[last]; !ok {

@@ -101,6 +101,6 @@ func (s *Scanner) scanTime() bool {
 	if !ok || !plain {
 		return false
 	}
-	_, _, fixed := FixedTime(text)
+	_, fixed := FixedTime(text)
 	return len(text) == 0 || fixed
 }

@@ -99,7 +99,7 @@ func (s ServiceRecord) Redact(tree any) (any, []redact.Hit) {
 			return out
 		case map[string]any:
 			for _, k := range slices.Sorted(maps.Keys(v)) {
-				v[k] = walk(v[k], path+"/"+PointerToken(k), k)
+				v[k] = walk(v[k], path+"/"+strictjson.EscapePointer(k), k)
 			}
 		case []any:
 			for i := range v {
@@ -123,10 +123,6 @@ func (s ServiceRecord) memberConfig(member string) redact.Config {
 		c.Treat = nil // sentences: whatever a detector finds in them is masked
 	}
 	return c
-}
-
-func PointerToken(k string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(k)
 }
 
 // tokenDigits is the number of digits of a keyed digest in a placeholder.

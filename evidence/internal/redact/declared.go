@@ -3,6 +3,8 @@ package redact
 import (
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // DeclaredFields reads metadata.redaction.fields of an event: the paths that its producer
@@ -70,7 +72,7 @@ func PathSegments(field string) []string {
 	if strings.HasPrefix(field, "/") {
 		parts := strings.Split(field[1:], "/")
 		for i, p := range parts {
-			parts[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(p)
+			parts[i] = strictjson.UnescapePointer(p)
 		}
 		return parts
 	}

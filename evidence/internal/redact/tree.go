@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence/internal/protocol"
 )
 
@@ -147,17 +148,7 @@ func newDocumentWalker(prefix string, c Config) documentWalker {
 
 func (w *documentWalker) push(token string) (at int) {
 	at = len(w.path)
-	w.path = append(w.path, '/')
-	for i := range len(token) {
-		switch token[i] {
-		case '~':
-			w.path = append(w.path, "~0"...)
-		case '/':
-			w.path = append(w.path, "~1"...)
-		default:
-			w.path = append(w.path, token[i])
-		}
-	}
+	w.path = append(append(w.path, '/'), strictjson.EscapePointer(token)...)
 	return at
 }
 

@@ -2,6 +2,7 @@
 package view
 
 import (
+	"time"
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events"
@@ -21,7 +22,7 @@ type Record struct {
 	Indexed                         bool // session_index is not null
 	NoHeaders                       bool // there are no headers
 	Redactions                      []evidence.Redaction
-	BrokerSeconds, BrokerNanos      int64
+	BrokerTime                      time.Time
 }
 
 // ScanRecord decodes a record's text. If ok is true, ParseRecord accepts the text with the
@@ -61,7 +62,7 @@ func (v *Record) scanTime(s *canonical.Scanner) bool {
 	var text []byte
 	ok := s.ScanMember(`,"broker_time":`, &text)
 	if ok {
-		v.BrokerSeconds, v.BrokerNanos, ok = canonical.FixedTime(text)
+		v.BrokerTime, ok = canonical.FixedTime(text)
 	}
 	return ok
 }
@@ -138,7 +139,7 @@ func OfRecord(r evidence.Record) Record {
 		Kind: []byte(r.Kind), BodyDigest: []byte(r.BodyDigest), Reason: []byte(r.Reason),
 		Signature: []byte(HeaderValue(r.Headers, events.HeaderSignature)), DecisionID: []byte(HeaderValue(r.Headers, events.HeaderDecisionID)),
 		Seq: r.Seq, Redactions: r.Redactions, NoHeaders: len(r.Headers) == 0,
-		BrokerSeconds: r.BrokerTime.Unix(), BrokerNanos: int64(r.BrokerTime.Nanosecond())}
+		BrokerTime: r.BrokerTime.Time}
 	if r.SessionIndex != nil {
 		v.Indexed, v.Index = true, *r.SessionIndex
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -38,7 +37,7 @@ func agree(t *testing.T, raw []byte) (scanned bool) {
 		"session": {string(v.Session), rec.Session}, "subject": {string(v.Subject), rec.Subject}, "kind": {string(v.Kind), rec.Kind},
 		"digest": {string(v.BodyDigest), rec.BodyDigest}, "reason": {string(v.Reason), rec.Reason}, "seq": {fmt.Sprint(v.Seq), fmt.Sprint(rec.Seq)},
 		"index": {index, orNull(rec.SessionIndex)}, "prev": {prev, orNull(rec.SessionPrev)},
-		"time":      {time.Unix(v.BrokerSeconds, v.BrokerNanos).UTC().String(), rec.BrokerTime.Time.String()},
+		"time":      {v.BrokerTime.UTC().String(), rec.BrokerTime.Time.String()},
 		"signature": {string(v.Signature), view.HeaderValue(rec.Headers, events.HeaderSignature)}, "id": {string(v.DecisionID), view.HeaderValue(rec.Headers, events.HeaderDecisionID)},
 		"redactions": {fmt.Sprint(v.Redactions), fmt.Sprint(rec.Redactions)}, "headless": {fmt.Sprint(v.NoHeaders), fmt.Sprint(len(rec.Headers) == 0)},
 	} {
@@ -107,7 +106,7 @@ func TestOfRecordIsWhatTheScannerFinds(t *testing.T) {
 // fields are the members of a view that do not tell nil from empty.
 func fields(v view.Record) []string {
 	return []string{string(v.Body), string(v.Shard), string(v.Tenant), string(v.Session), string(v.Subject), string(v.Kind), string(v.BodyDigest), string(v.Reason),
-		string(v.Signature), string(v.DecisionID), string(v.Prev), fmt.Sprint(v.Seq, v.Indexed, v.Index, v.NoHeaders, v.BrokerSeconds, v.BrokerNanos, v.Redactions)}
+		string(v.Signature), string(v.DecisionID), string(v.Prev), fmt.Sprint(v.Seq, v.Indexed, v.Index, v.NoHeaders, v.BrokerTime, v.Redactions)}
 }
 
 // A decision whose members have escapes goes the long way, with the same result; what

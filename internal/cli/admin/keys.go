@@ -139,31 +139,20 @@ func (c *keysListCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // readKeys reads the keys bucket. It checks every entry and trusts none.
 func readKeys(ctx context.Context, js jetstream.JetStream, known note.Verifiers) ([]listedKey, error) {
-	names, err := streams.KVKeys(ctx, js, streams.BucketKeys)
-	if err != nil {
-		return nil, err
-	}
-	kv, err := streams.OpenBucket(ctx, js, streams.BucketKeys)
+	entries, err := streams.KVLive(ctx, js, streams.BucketKeys, nil)
 	if err != nil {
 		return nil, err
 	}
 	byID := map[string]*listedKey{}
-	for _, name := range names {
-		e, err := kv.Get(ctx, name)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading %s from the keys bucket: %w", name, err)
-		}
-		kid, _, _ := strings.Cut(name, ".")
+	for _, e := range entries {
+		kid, _, _ := strings.Cut(e.Key, ".")
 		if byID[kid] == nil {
 			byID[kid] = &listedKey{KeyID: kid}
 		}
-		if name == kid {
-			byID[kid].record(e.Value(), known)
+		if e.Key == kid {
+			byID[kid].record(e.Value, known)
 		} else {
-			byID[kid].retirement(name, e.Value(), known)
+			byID[kid].retirement(e.Key, e.Value, known)
 		}
 	}
 	var list []listedKey

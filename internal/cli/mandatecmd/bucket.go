@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,26 +138,19 @@ func (s spentMoney) String() string {
 
 // spent lists the spent amounts by id.
 func (b *MandateBucket) spent(ctx context.Context) (map[string][]spentMoney, error) {
-	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketSpend)
+	accounts, err := streams.KVUnder(ctx, b.JS, streams.BucketSpend, mandate.TenantToken(b.Tenant)+".")
 	if err != nil {
 		return nil, err
 	}
 	list := map[string][]spentMoney{}
-	for _, key := range keys {
-		part := strings.Split(key, ".")
-		if len(part) != 3 || part[0] != mandate.TenantToken(b.Tenant) {
-			continue
-		}
-		e, err := streams.KVLast(ctx, b.JS, streams.BucketSpend, key)
-		if err != nil {
-			return nil, err
-		}
+	for _, key := range slices.Sorted(maps.Keys(accounts)) {
+		id, currency, ok := strings.Cut(key, ".")
 		var a mandate.Account
-		if e == nil || json.Unmarshal(e.Value, &a) != nil {
+		if !ok || json.Unmarshal(accounts[key], &a) != nil {
 			continue
 		}
 		s := a.Spend("", time.Now().UnixMilli())
-		list[part[1]] = append(list[part[1]], spentMoney{part[2], s.Settled, s.Reserved})
+		list[id] = append(list[id], spentMoney{currency, s.Settled, s.Reserved})
 	}
 	return list, nil
 }

@@ -48,29 +48,21 @@ func (b *PublisherBucket) last(ctx context.Context, name string) (*streams.KVEnt
 // Documents returns the tenant's documents in force, by name, and the bucket's keys that do not
 // name a document.
 func (b *PublisherBucket) Documents(ctx context.Context) (docs []publisher.Document, entries map[string]streams.KVEntry, unusable []string, err error) {
-	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketPublishers)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	list, err := streams.KVLive(ctx, b.JS, streams.BucketPublishers, func(key string) bool {
+		tenant, _, err := publisher.ParseKey(key)
+		return err != nil || tenant == b.Tenant
+	})
 	entries = map[string]streams.KVEntry{}
-	for _, key := range keys {
-		tenant, name, err := publisher.ParseKey(key)
-		if err == nil && tenant != b.Tenant {
+	for _, e := range list {
+		_, name, err := publisher.ParseKey(e.Key)
+		if err != nil {
+			unusable = append(unusable, e.Key)
 			continue
 		}
-		e, kvErr := streams.KVLast(ctx, b.JS, streams.BucketPublishers, key)
-		switch {
-		case kvErr != nil:
-			return nil, nil, nil, fmt.Errorf("reading %s: %w", key, kvErr)
-		case e == nil || e.Deleted:
-		case err != nil:
-			unusable = append(unusable, key)
-		default:
-			docs = append(docs, publisher.Document{Tenant: b.Tenant, Name: name, Data: e.Value, Revision: e.Revision})
-			entries[name] = *e
-		}
+		docs = append(docs, publisher.Document{Tenant: b.Tenant, Name: name, Data: e.Value, Revision: e.Revision})
+		entries[name] = e
 	}
-	return docs, entries, unusable, nil
+	return docs, entries, unusable, err
 }
 
 // GatewayOf is the gateway through which a publisher is registered as reached, "" for none. b may be

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -97,13 +96,6 @@ func (m *witnessMemory) remember(cp tree.Checkpoint, signed string) error {
 		notes = append(notes, m.logs[shard])
 	}
 	if err := atomicfile.Write(m.path, []byte(formatState(notes)), 0o600); err != nil {
-		return fmt.Errorf("nothing was signed, because it could not be remembered: %w", err)
-	}
-	dir, err := os.Open(filepath.Dir(m.path)) // the new name must survive a power failure, too
-	if err == nil {
-		err = errors.Join(dir.Sync(), dir.Close())
-	}
-	if err != nil {
 		return fmt.Errorf("nothing was signed, because it could not be remembered: %w", err)
 	}
 	return nil

@@ -18,9 +18,8 @@ import (
 // text names the policy that withholds it.
 type retentionClasses struct {
 	shardAccess
-	bucketVersion string // the bucket's incarnation and last sequence, as last read
-	seq           uint64
-	known         map[string]retention.Classes
+	version streams.BucketVersion // as last read
+	known   map[string]retention.Classes
 }
 
 // classOf implements build.Classes.
@@ -37,22 +36,21 @@ func (r *retentionClasses) classOf(tenant, session string) (retention.Class, str
 func (r *retentionClasses) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	st, err := streams.StreamState(ctx, r.js, retentionStream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) && r.bucketVersion == "" {
+	version, err := streams.VersionOf(ctx, r.js, streams.BucketRetention)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && r.version.Store == "" {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading the retention policies: %w", err)
 	}
-	store := streams.EpochName(retentionStream, st.Created)
-	if store == r.bucketVersion && st.LastSeq == r.seq {
+	if version == r.version {
 		return nil
 	}
 	keys, err := streams.KVKeys(ctx, r.js, streams.BucketRetention)
 	if err != nil {
 		return err
 	}
-	next := retentionClasses{shardAccess: r.shardAccess, bucketVersion: store, seq: st.LastSeq, known: map[string]retention.Classes{}}
+	next := retentionClasses{shardAccess: r.shardAccess, version: version, known: map[string]retention.Classes{}}
 	problem := ""
 	for _, key := range keys {
 		tenant, ok := retention.PolicyTenant(key)

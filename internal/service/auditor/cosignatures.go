@@ -28,9 +28,8 @@ const cosignEvery = time.Second
 type cosignatures struct {
 	shardAccess
 	verifier       note.Verifier
-	bucketVersion  string // the bucket's incarnation and last sequence when all of it was judged
-	seq            uint64
-	loggedRefusals map[uint64]bool // bucket revisions with a logged refusal
+	version        streams.BucketVersion // when all of the bucket was judged
+	loggedRefusals map[uint64]bool       // bucket revisions with a logged refusal
 }
 
 // run stores witness signatures until ctx ends. Errors are retried; nothing else waits for it.
@@ -63,15 +62,14 @@ func (c *cosignatures) run(ctx context.Context) {
 func (c *cosignatures) pollBucket(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, custodianWait)
 	defer cancel()
-	st, err := streams.StreamState(ctx, c.js, "KV_"+streams.BucketWitnesses)
-	if errors.Is(err, jetstream.ErrStreamNotFound) && c.bucketVersion == "" {
+	version, err := streams.VersionOf(ctx, c.js, streams.BucketWitnesses)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && c.version.Store == "" {
 		return nil // a system without the bucket
 	}
 	if err != nil {
 		return fmt.Errorf("reading the bucket of the witnesses: %w", err)
 	}
-	store := streams.EpochName(streams.BucketWitnesses, st.Created)
-	if store == c.bucketVersion && st.LastSeq == c.seq {
+	if version == c.version {
 		return nil
 	}
 	trusted, err := witnessbucket.TrustedWitnesses(ctx, c.js)
@@ -97,7 +95,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	}
 	c.loggedRefusals = told
 	if forks == nil {
-		c.bucketVersion, c.seq = store, st.LastSeq
+		c.version = version
 	}
 	return forks
 }

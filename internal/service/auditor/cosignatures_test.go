@@ -94,7 +94,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	servicetest.OK(t, put("witness", box, sign(w, sign(stranger, newest.Note))))
 	for range 2 {
 		servicetest.OK(t, c.pollBucket(t.Context()))
-		c.seq = 0 // as after a restart
+		c.version = streams.BucketVersion{} // as after a restart
 		if got := stored(); len(got) != 1 || got[0] != sign(w, newest.Note) {
 			t.Fatalf("stored: %q", got)
 		}

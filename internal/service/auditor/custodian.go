@@ -136,14 +136,14 @@ func (c *custodian) policyTime() time.Time { return time.Now().Add(c.ahead) }
 
 // pollBucket carries out what the bucket asks for.
 func (c *custodian) pollBucket(ctx context.Context) error {
-	st, err := streams.StreamState(ctx, c.js, retentionStream)
+	version, err := streams.VersionOf(ctx, c.js, streams.BucketRetention)
 	if err != nil {
 		return err
 	}
-	if err := c.notes.findNoted(ctx, streams.EpochName(retentionStream, st.Created)); err != nil {
+	if err := c.notes.findNoted(ctx, version.Store); err != nil {
 		return err
 	}
-	policyChanged, err := c.notes.noteRevisions(ctx, st.LastSeq)
+	policyChanged, err := c.notes.noteRevisions(ctx, version.Revision)
 	if policyChanged {
 		c.policies.applySoon()
 	}
@@ -151,7 +151,7 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 		return err
 	}
 	policyErr := c.policies.applyDue(ctx, c.policyTime(), len(c.open) == 0)
-	if st.LastSeq == c.doneSeq && len(c.open) == 0 {
+	if version.Revision == c.doneSeq && len(c.open) == 0 {
 		return policyErr
 	}
 	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
@@ -168,7 +168,7 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 			}
 		}
 	}
-	c.doneSeq = st.LastSeq
+	c.doneSeq = version.Revision
 	return errors.Join(errs...)
 }
 

@@ -62,12 +62,10 @@ func (e *messageEraser) eraseMessage(ctx context.Context, stream string, seq uin
 
 // eraseSubject deletes the messages of a subject for which choose returns true.
 func (e *messageEraser) eraseSubject(ctx context.Context, stream, subj string, choose func(events.LogMessage) bool) (n int, err error) {
-	for next := uint64(1); ; {
-		m, err := streams.NextBySubject(ctx, e.js, stream, subj, next)
-		if err != nil || m == nil {
+	for m, err := range streams.EachBySubject(ctx, e.js, stream, subj, 1) {
+		if err != nil {
 			return n, err
 		}
-		next = m.Seq + 1
 		if !choose(*m) {
 			continue
 		}
@@ -79,4 +77,5 @@ func (e *messageEraser) eraseSubject(ctx context.Context, stream, subj string, c
 			n++
 		}
 	}
+	return n, nil
 }

@@ -79,20 +79,17 @@ func (b *retentionBucket) beginUnheld(ctx context.Context, ev erasureplan.Eviden
 
 // eachPolicy calls do with every tenant's policy, or with the error of reading it.
 func (b *retentionBucket) eachPolicy(ctx context.Context, do func(tenant string, p *retention.Policy, err error) error) error {
-	keys, err := streams.KVKeys(ctx, b.js, streams.BucketRetention)
+	list, err := streams.KVLive(ctx, b.js, streams.BucketRetention, func(key string) bool {
+		_, ok := retention.PolicyTenant(key)
+		return ok
+	})
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, key := range keys {
-		tenant, ok := retention.PolicyTenant(key)
-		if !ok {
-			continue
-		}
-		p, err := b.loadPolicy(ctx, tenant)
-		if p == nil && err == nil {
-			continue
-		}
+	for _, e := range list {
+		tenant, _ := retention.PolicyTenant(e.Key)
+		p, err := retention.Parse(tenant, e.Value)
 		if err := do(tenant, p, err); err != nil {
 			errs = append(errs, fmt.Errorf("the retention policy of tenant %.60q: %w", tenant, err))
 		}

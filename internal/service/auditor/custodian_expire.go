@@ -120,13 +120,9 @@ type loggedExpiry struct {
 // attempt are there.
 func (w *expiryWorker) expiryRecords(ctx context.Context, id string) (begun []loggedExpiry, done bool, err error) {
 	subj := w.space.Control(w.stream, events.ControlExpiry)
-	for {
-		m, err := streams.NextBySubject(ctx, w.js, w.stream, subj, w.readSeq+1)
+	for m, err := range streams.EachBySubject(ctx, w.js, w.stream, subj, w.readSeq+1) {
 		if err != nil {
 			return nil, false, fmt.Errorf("reading the expiry records: %w", err)
-		}
-		if m == nil {
-			break
 		}
 		w.readSeq = m.Seq
 		e, err := events.DecodeRecord[events.Expiry](m.Body)

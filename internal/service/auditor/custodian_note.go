@@ -47,14 +47,15 @@ func (n *changeNotes) findNoted(ctx context.Context, store string) error {
 // noteRevisions writes every revision of the bucket to the log, in order. After a crash a
 // revision can be there twice, with the same id. policyChanged is valid with an error, too.
 func (n *changeNotes) noteRevisions(ctx context.Context, last uint64) (policyChanged bool, err error) {
-	for n.notedSeq < last {
-		m, err := streams.NextBySubject(ctx, n.js, retentionStream, "$KV."+streams.BucketRetention+".>", n.notedSeq+1)
+	if n.notedSeq >= last {
+		return false, nil
+	}
+	for m, err := range streams.EachBySubject(ctx, n.js, retentionStream, "$KV."+streams.BucketRetention+".>", n.notedSeq+1) {
 		if err != nil {
 			return policyChanged, err
 		}
-		if m == nil || m.Seq > last {
-			n.notedSeq = last
-			return policyChanged, nil
+		if m.Seq > last {
+			break
 		}
 		change := n.changeOf(*m)
 		if strings.HasPrefix(change.What, "policy") {
@@ -69,6 +70,7 @@ func (n *changeNotes) noteRevisions(ctx context.Context, last uint64) (policyCha
 		}
 		n.notedSeq = m.Seq
 	}
+	n.notedSeq = last
 	return policyChanged, nil
 }
 

@@ -166,23 +166,25 @@ const quarantineBatch = 1000
 // oldInQuarantine lists messages from a sequence on that are older than before and not held. next
 // is where to continue; 0 means the end.
 func (w *policyWorker) oldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.State, before time.Time, from uint64) (old []uint64, next uint64, err error) {
-	for len(old) < quarantineBatch {
-		m, err := streams.NextBySubject(ctx, w.js, streams.StreamQuarantine, w.space.Quarantine(ev.Tenant), from)
+	for m, err := range streams.EachBySubject(ctx, w.js, streams.StreamQuarantine, w.space.Quarantine(ev.Tenant), from) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if m == nil || m.Time.After(before) { // later ones are younger
-			return old, 0, nil
+		if m.Time.After(before) { // later ones are younger
+			break
 		}
 		held, err := w.heldInQuarantine(ctx, ev, s, *m)
 		if err != nil {
 			return nil, 0, err
 		}
-		if from = m.Seq + 1; !held {
-			old = append(old, m.Seq)
+		if held {
+			continue
+		}
+		if old = append(old, m.Seq); len(old) == quarantineBatch {
+			return old, m.Seq + 1, nil
 		}
 	}
-	return old, from, nil
+	return old, 0, nil
 }
 
 // heldInQuarantine reports whether a legal hold covers the record of a quarantined message.

@@ -13,15 +13,12 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-const redactionStream = "KV_" + streams.BucketRedaction
-
 // redactionPolicies are the tenants' redaction policies in the bucket. The bucket is checked
 // before each batch, so a policy applies from the next batch on. One goroutine uses them.
 type redactionPolicies struct {
 	shardAccess
-	bucketVersion string // the bucket's incarnation and last sequence, as last read
-	seq           uint64
-	known         map[string]tenantPolicy
+	version streams.BucketVersion // as last read
+	known   map[string]tenantPolicy
 }
 
 // tenantPolicy is one policy, or the reason why it cannot be used.
@@ -44,29 +41,21 @@ func (r *redactionPolicies) policyOf(tenant string) (*redaction.Policy, error) {
 func (r *redactionPolicies) load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	st, err := streams.StreamState(ctx, r.js, redactionStream)
+	version, err := streams.VersionOf(ctx, r.js, streams.BucketRedaction)
 	if err != nil {
 		return fmt.Errorf("reading the redaction policies: %w", err)
 	}
-	store := streams.EpochName(redactionStream, st.Created)
-	if store == r.bucketVersion && st.LastSeq == r.seq {
+	if version == r.version {
 		return nil
 	}
-	keys, err := streams.KVKeys(ctx, r.js, streams.BucketRedaction)
+	list, err := streams.KVLive(ctx, r.js, streams.BucketRedaction, nil)
 	if err != nil {
-		return err
+		return fmt.Errorf("reading the redaction policies: %w", err)
 	}
-	next := redactionPolicies{shardAccess: r.shardAccess, bucketVersion: store, seq: st.LastSeq, known: map[string]tenantPolicy{}}
-	change := events.RedactionChange{Writer: fmt.Sprintf("auditor-%d", os.Getpid()), Store: store, Revision: st.LastSeq, Policies: []events.RedactionRef{}}
-	for _, key := range keys {
-		e, err := streams.KVLast(ctx, r.js, streams.BucketRedaction, key)
-		if err != nil {
-			return fmt.Errorf("reading the redaction policies: %w", err)
-		}
-		if e == nil || e.Deleted {
-			continue
-		}
-		tenant := policyTenant(key)
+	next := redactionPolicies{shardAccess: r.shardAccess, version: version, known: map[string]tenantPolicy{}}
+	change := events.RedactionChange{Writer: fmt.Sprintf("auditor-%d", os.Getpid()), Store: version.Store, Revision: version.Revision, Policies: []events.RedactionRef{}}
+	for _, e := range list {
+		tenant := policyTenant(e.Key)
 		p := readPolicy(tenant, e.Value)
 		next.known[tenant] = p
 		ref := events.RedactionRef{Tenant: tenant}

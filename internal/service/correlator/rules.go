@@ -19,19 +19,11 @@ const (
 
 // ruleSource is the worker's knowledge of the bucket of rules.
 type ruleSource struct {
-	log           *shardLog
-	next          time.Time // when to check next
-	bucketVersion string    // its incarnation and last sequence, as last handled
-	seq           uint64
-	badDocuments  error // errors of documents that do not count
+	log          *shardLog
+	next         time.Time             // when to check next
+	version      streams.BucketVersion // as last handled
+	badDocuments error                 // errors of documents that do not count
 }
-
-// The bucket of rules as a stream.
-const (
-	kvStream    = "KV_" + streams.BucketRules
-	kvSubject   = "$KV." + streams.BucketRules + "."
-	kvOperation = "KV-Operation" // header of a deleted key
-)
 
 // switchRules writes changed switches to the log. They apply once the core reads them there, so
 // every replay computes the same findings. It is called when the core has read everything. A
@@ -59,12 +51,11 @@ func (r *ruleSource) switchRules(ctx context.Context, core *correlation.Correlat
 // readRules checks whether the bucket has changed, and writes what is new. bad names the
 // documents that do not count.
 func (r *ruleSource) readRules(ctx context.Context, core *correlation.Correlator, now time.Time) (bad, err error) {
-	st, err := streams.StreamState(ctx, r.log.js, kvStream)
+	version, err := streams.VersionOf(ctx, r.log.js, streams.BucketRules)
 	if err != nil {
 		return nil, err
 	}
-	store := streams.EpochName(kvStream, st.Created)
-	if store == r.bucketVersion && st.LastSeq == r.seq {
+	if version == r.version {
 		return r.badDocuments, nil
 	}
 	keys, err := streams.KVKeys(ctx, r.log.js, streams.BucketRules)
@@ -80,7 +71,7 @@ func (r *ruleSource) readRules(ctx context.Context, core *correlation.Correlator
 		if bad = errors.Join(bad, err); err != nil {
 			continue
 		}
-		change.Store = store
+		change.Store = version.Store
 		if msg, news, err := r.ruleMessage(core, change, now); err != nil {
 			return nil, err
 		} else if news {
@@ -92,7 +83,7 @@ func (r *ruleSource) readRules(ctx context.Context, core *correlation.Correlator
 			return nil, err
 		}
 	}
-	r.bucketVersion, r.seq, r.badDocuments = store, st.LastSeq, bad
+	r.version, r.badDocuments = version, bad
 	return bad, nil
 }
 
@@ -100,16 +91,16 @@ var errSwitches = errors.New("not a document of switches")
 
 // ruleChange reads one document. A deleted one switches nothing.
 func (r *ruleSource) ruleChange(ctx context.Context, key string) (events.RulesChange, error) {
-	m, err := streams.LastBySubject(ctx, r.log.js, kvStream, kvSubject+key)
+	e, err := streams.KVLast(ctx, r.log.js, streams.BucketRules, key)
 	if err != nil {
 		return events.RulesChange{}, err
 	}
-	if m == nil {
+	if e == nil {
 		return events.RulesChange{}, fmt.Errorf("%w: %s has vanished", errSwitches, key)
 	}
-	change := events.RulesChange{Writer: r.log.writer, Revision: m.Seq, Tenant: events.RuleKeyTenant(key), Rules: map[string]string{}}
-	if m.HeaderValue(kvOperation) == "" {
-		doc, err := events.DecodeRecord[events.RuleSwitches](m.Body)
+	change := events.RulesChange{Writer: r.log.writer, Revision: e.Revision, Tenant: events.RuleKeyTenant(key), Rules: map[string]string{}}
+	if !e.Deleted {
+		doc, err := events.DecodeRecord[events.RuleSwitches](e.Value)
 		if err != nil || events.RuleKey(doc.Tenant) != key {
 			return change, fmt.Errorf("%w: %s in the bucket of rules (use: countersign rules set)", errSwitches, key)
 		}

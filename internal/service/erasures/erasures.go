@@ -51,13 +51,9 @@ func (l *Log) Load(ctx context.Context) error {
 		return err
 	}
 	shard := streams.EpochName(l.Stream, st.Created)
-	for {
-		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, l.Subject(), max(1, l.next))
+	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, l.Subject(), l.next) {
 		if err != nil {
 			return fmt.Errorf("reading the erasure records: %w", err)
-		}
-		if m == nil {
-			return nil
 		}
 		l.next = m.Seq + 1
 		e, err := events.DecodeRecord[events.Erasure](m.Body)
@@ -67,6 +63,7 @@ func (l *Log) Load(ctx context.Context) error {
 		l.records = append(l.records, Record{m.Seq, e})
 		l.spans = append(l.spans, e.Sequences...)
 	}
+	return nil
 }
 
 func lastSeq(list []events.Span) uint64 {

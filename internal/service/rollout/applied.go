@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -98,25 +99,14 @@ func forgetGone(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, kv j
 
 // listInstances lists the registered admitters.
 func listInstances(ctx context.Context, js jetstream.JetStream) (list []Instance, err error) {
-	keys, err := streams.KVKeys(ctx, js, streams.BucketLeases)
+	entries, err := streams.KVUnder(ctx, js, streams.BucketLeases, entryPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("listing the admitters: %w", err)
 	}
-	for _, key := range keys {
-		id, ours := strings.CutPrefix(key, entryPrefix)
-		if !ours {
-			continue
-		}
-		e, err := streams.KVLast(ctx, js, streams.BucketLeases, key)
-		if err != nil {
-			return nil, fmt.Errorf("listing the admitters: %w", err)
-		}
-		if e == nil || e.Deleted {
-			continue
-		}
+	for _, id := range slices.Sorted(maps.Keys(entries)) {
 		i := Instance{ID: id, Name: id}
 		var said Instance
-		if json.Unmarshal(e.Value, &said) == nil && said.ID == id {
+		if json.Unmarshal(entries[id], &said) == nil && said.ID == id {
 			i = said
 		}
 		list = append(list, i)

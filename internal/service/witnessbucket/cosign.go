@@ -55,14 +55,14 @@ type Witness struct {
 
 // TrustedWitnesses reads the keys of the witnesses; none if the bucket does not exist.
 func TrustedWitnesses(ctx context.Context, js jetstream.JetStream) (list []Witness, err error) {
-	err = eachEntry(ctx, js, trustedPrefix, func(e *streams.KVEntry) error {
+	entries, err := entriesUnder(ctx, js, trustedPrefix)
+	for _, e := range entries {
 		v, err := tree.NewWitness(string(e.Value))
 		if err != nil {
-			return fmt.Errorf("key %s of the bucket %s: %w; put it again with: countersign witness trust", e.Key, streams.BucketWitnesses, err)
+			return list, fmt.Errorf("key %s of the bucket %s: %w; put it again with: countersign witness trust", e.Key, streams.BucketWitnesses, err)
 		}
 		list = append(list, Witness{v, strings.TrimSpace(string(e.Value))})
-		return nil
-	})
+	}
 	return list, err
 }
 
@@ -75,35 +75,16 @@ func Verifiers(list []Witness) (keys []note.Verifier) {
 }
 
 // HandedIn reads the checkpoints that were handed in, one per user and shard.
-func HandedIn(ctx context.Context, js jetstream.JetStream) (list []streams.KVEntry, err error) {
-	err = eachEntry(ctx, js, signedPrefix, func(e *streams.KVEntry) error { list = append(list, *e); return nil })
-	return list, err
+func HandedIn(ctx context.Context, js jetstream.JetStream) ([]streams.KVEntry, error) {
+	return entriesUnder(ctx, js, signedPrefix)
 }
 
-func eachEntry(ctx context.Context, js jetstream.JetStream, prefix string, do func(*streams.KVEntry) error) error {
-	keys, err := streams.KVKeys(ctx, js, streams.BucketWitnesses)
+func entriesUnder(ctx context.Context, js jetstream.JetStream, prefix string) ([]streams.KVEntry, error) {
+	list, err := streams.KVLive(ctx, js, streams.BucketWitnesses, func(key string) bool { return strings.HasPrefix(key, prefix) })
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil // a system without the bucket
+		return nil, nil // a system without the bucket
 	}
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		if !strings.HasPrefix(key, prefix) {
-			continue
-		}
-		e, err := streams.KVLast(ctx, js, streams.BucketWitnesses, key)
-		if err != nil {
-			return fmt.Errorf("reading key %s of the bucket %s: %w", key, streams.BucketWitnesses, err)
-		}
-		if e == nil || e.Deleted {
-			continue
-		}
-		if err := do(e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return list, err
 }
 
 // CheckedCheckpoint is a checkpoint of the log with valid signatures of witnesses.
