@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/aump"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/internal/protocol"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -23,6 +24,14 @@ var protocols []*protocolRow
 // The rows refer to functions that read the table, which an initialiser must not.
 func init() {
 	setProtocols(aaepProtocol, aanaProtocol, agentHookProtocol, aumpProtocol, handoffProtocol, toolProtocol)
+	protocol.Add = addProtocol
+}
+
+// addProtocol adds a row, for tests.
+func addProtocol(reading fact.Protocol) (remove func()) {
+	before := protocols
+	setProtocols(append(slices.Clone(before), &protocolRow{Protocol: reading})...)
+	return func() { setProtocols(before...) }
 }
 
 // aanaProtocol has no events: its calls are requests and decisions.
