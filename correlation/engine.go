@@ -194,7 +194,7 @@ func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 // trackFact hands a fact to its session.
 func (e *engine) trackFact(f *fact.Fact, n novelty) {
 	if f.MandateRef != nil {
-		e.mandates.RecordUse(f, f.MandateRef)
+		protocols.noteMandate(e, f)
 	}
 	if f.Kind == fact.KindDecision && n == novel {
 		e.admissions.checkAdmissionDecision(f)
@@ -229,7 +229,7 @@ func (e *engine) advanceTimers(t time.Time) {
 		e.trackers.expireProtocolSessions()
 		e.expireSessions()
 	}
-	e.negotiations.ExpireNegotiations()
+	protocols.expire(e)
 }
 
 // expireCallDeadlines abandons the calls with deadlines that have come.

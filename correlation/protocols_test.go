@@ -375,9 +375,13 @@ var ofProtocols = regexp.MustCompile(`^protocols\.go$`)
 var genericFolders = []string{".", "fact", "internal/eventtime", "internal/snapshot", "internal/tables"}
 
 // TestGenericCodeNamesNoProtocol: no import and no identifier of generic code names a
-// protocol. Generic code asks the row.
+// protocol, or a part of the engine that is one protocol's. Generic code asks the row.
 func TestGenericCodeNamesNoProtocol(t *testing.T) {
 	name := regexp.MustCompile(`(?i:agent_?hook|hooksession|aaep|aump|aioc|aana|^hook$)|^Proto[A-Z]|^proto[A-Z]`)
+	parts := map[string]bool{}
+	for f := range reflect.TypeFor[protocolParts]().Fields() {
+		parts[f.Name] = true
+	}
 	var found []string
 	read := 0
 	for _, dir := range genericFolders {
@@ -401,6 +405,10 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 				switch x := n.(type) {
 				case *ast.ImportSpec:
 					what = x.Path.Value
+				case *ast.SelectorExpr:
+					if owner := receiverOf(x); parts[x.Sel.Name] && (owner == "e" || owner == "engine") {
+						found = append(found, file+": the part "+x.Sel.Name)
+					}
 				case *ast.Ident:
 					what = x.Name
 				}
@@ -419,6 +427,26 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 	}
 	for _, f := range found {
 		t.Errorf("%s names a protocol; ask its row in protocols.go", f)
+	}
+}
+
+// receiverOf is the name of what a field is selected of: "engine" of both engine.x and c.engine.x.
+func receiverOf(x *ast.SelectorExpr) string {
+	switch of := x.X.(type) {
+	case *ast.Ident:
+		return of.Name
+	case *ast.SelectorExpr:
+		return of.Sel.Name
+	}
+	return ""
+}
+
+// TestRowsAreWhole: a row that has trace events says what they mean.
+func TestRowsAreWhole(t *testing.T) {
+	for _, p := range protocols {
+		if (p.TraceType == "") != (p.applyTrace == nil) {
+			t.Errorf("%s: trace type %q, and applyTrace is set: %v", p.Token, p.TraceType, p.applyTrace != nil)
+		}
 	}
 }
 
