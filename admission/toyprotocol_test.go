@@ -2,78 +2,26 @@ package admission
 
 import (
 	"bytes"
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/receipt"
-	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/admission/toyprotocol"
 	wire "github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-const toyName = "toy"
-
-// toy is a protocol that exists in this file alone. Its request is
-// {"do": tool, "with": arguments, "run": session, "no": tool call id}, its reply
-// {"go": whether it may run, "why": text}.
-type toy struct{}
-
-func (toy) Read(r call.Request) (c call.Call, o call.Opinion) {
-	o.Verdict = events.Allow
-	tree, err := strictjson.ParseObject(r.Body, r.Limits)
-	if err != nil {
-		o.RefuseUndecodable(toyName, err)
-		return c, o
-	}
-	c.Event, c.EventType = tree, "do"
-	c.Tool, _ = tree["do"].(string)
-	c.Session, _ = tree["run"].(string)
-	c.ToolCallID, _ = tree["no"].(string)
-	if c.Tool == "" {
-		o.Refuse(toyName, call.CodeSchemaInvalid, "/do")
-		return c, o
-	}
-	if c.Args, _ = tree["with"].(map[string]any); c.Args != nil {
-		if c.ArgsCanonical, err = strictjson.Canonical(c.Args); err != nil {
-			o.RefuseUndecodable(toyName, err)
-		}
-	}
-	return c, o
-}
-
-func (toy) HasNativeEvaluator() bool { return false }
-
-func (toy) NativeVerdict(v events.Verdict) string {
-	return map[bool]string{true: "go", false: "stop"}[v == events.Allow]
-}
-
-func (toy) Reply(_ call.Call, d events.Decision, reason string) ([]byte, error) {
-	return json.Marshal(map[string]any{"go": d.Verdict == events.Allow, "why": reason})
-}
-
-// For the test of the whole way, which is in package admission_test.
 const (
-	ToyName    = toyName
-	ToyRequest = toyRequest
+	toyName    = toyprotocol.Token
+	toyRequest = toyprotocol.Request
 )
-
-// AddToy adds the protocol to admission: one row in the table.
-func AddToy(t *testing.T) {
-	protocols[toyName] = protocol{Protocol: toy{}, carrier: "extra", source: "/from"}
-	t.Cleanup(func() { delete(protocols, toyName) })
-}
-
-const toyRequest = `{"do":"send_mail","with":{"to":"a@example.com","password":"hunter2-secret"},"run":"s1","no":"c1"}`
 
 // A further protocol is one row in admission's table: policies, evaluators beside
 // the protocol's own, records and replies need nothing else (docs/adr/0023).
 func TestToyProtocolDecides(t *testing.T) {
-	AddToy(t)
+	toyprotocol.AddRow(t)
 	for name, c := range map[string]struct {
 		body   string
 		header map[string][]string
@@ -90,7 +38,7 @@ func TestToyProtocolDecides(t *testing.T) {
 		"no JSON":            {`{`, nil, allowAll(t), "deny not_json", `{"go":false,"why":"not_json"}`},
 		"names a mandate":    {toyRequest, map[string][]string{wire.HeaderMandateID: {"aump_mnd_x"}, wire.HeaderMandateHash: {"sha256-" + strings.Repeat("0", 64)}}, allowAll(t), "deny mandate_not_found@$.mandate_ref.id ok", `{"go":false,"why":"mandate_not_found"}`},
 		"carries a contract": {strings.Replace(toyRequest, "{", `{"extra":{"aana":{"contract":{}},"kept":1},`, 1), nil, rules(t, "allow ok: event.extra == {'kept': 1.0}"), "deny schema_invalid@/extra/aana/contract ok", ""},
-		"policy of protocol": {toyRequest, nil, compiled(t, toyPolicy), "allow toy_only", `{"go":true,"why":"allowed_by_policy"}`},
+		"policy of protocol": {toyRequest, nil, compiled(t, toyprotocol.Policy), "allow toy_only", `{"go":true,"why":"allowed_by_policy"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request(toyName, c.body)
@@ -107,22 +55,13 @@ func TestToyProtocolDecides(t *testing.T) {
 	}
 }
 
-const toyPolicy = `
-apiVersion: countersign.dev/v1
-kind: AdmissionPolicy
-metadata: {name: toys}
-spec:
-  match: {protocols: [toy], tools: [send_mail]}
-  rules: [{name: all, when: 'event_type == "do"', verdict: allow, reason: toy_only}]
-`
-
 // The receipt of a further protocol binds its call, and an offline decision knows
 // the protocol.
 func TestToyProtocolEndToEnd(t *testing.T) {
 	if out := Decide(request(toyName, toyRequest), allowAll(t), inputs()); codes(out) != "deny unknown_protocol" {
 		t.Fatalf("without the row: %s", codes(out))
 	}
-	AddToy(t)
+	toyprotocol.AddRow(t)
 	if !slices.Contains(Protocols(), toyName) {
 		t.Errorf("not listed: %v", Protocols())
 	}

@@ -124,10 +124,8 @@ func (c *Correlator) Step(in *fact.Input) []Output {
 		c.retireKey(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlRules:
 		c.applyRulesChange(*m, *p)
-	case p.Class == subject.Control && p.Kind == events.ControlMandate:
-		c.applyMandateChange(*m, *p)
-	case p.Class == subject.Control && p.Kind == events.ControlPublisher:
-		c.applyPublisherChange(*m, *p)
+	case p.Class == subject.Control:
+		protocols.applyControl(c, *m, *p)
 	}
 	c.engine.calls.compactIfMany()
 	return c.engine.findings.pending()
@@ -147,7 +145,7 @@ func (c *Correlator) NextDeadline() (time.Time, bool) {
 	if c.engine.trackers.hasRunning() {
 		c.engine.trackers.nextProtocolSessionIdle(&next)
 	}
-	c.engine.negotiations.NextNegotiationTimeout(&next)
+	protocols.nextDeadline(c.engine, &next)
 	return c.engine.timers.ToBrokerTime(next.At), next.Any
 }
 
@@ -380,7 +378,7 @@ func (c *Correlator) applyEvent(in *fact.Input) {
 	r := in.Event
 	f := &r.Fact
 	if r.IsTrace {
-		c.applyTrace(in.Raw, in.ParsedSubject, f)
+		rowOf(f.Protocol).applyTrace(c, in)
 		return
 	}
 	if r.ReadError != nil {
@@ -421,7 +419,9 @@ func (c *Correlator) applyDecision(m *events.LogMessage, p *subject.Parsed, v *f
 		c.reportForged(v.UnverifiedFact(m, p), caseVerdict, "")
 		return
 	}
-	c.engine.traces.Expect(&v.Decision)
+	if note := rowOf(v.Decision.Protocol).noteDecision; note != nil {
+		note(c.engine, &v.Decision)
+	}
 	c.engine.processFact(&v.Fact)
 }
 

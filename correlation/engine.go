@@ -195,7 +195,7 @@ func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 // protocol's session.
 func (e *engine) trackFact(f *fact.Fact, n novelty) {
 	if f.MandateRef != nil {
-		e.mandates.RecordUse(f, f.MandateRef)
+		protocols.noteMandate(e, f)
 	}
 	if f.Kind == fact.KindDecision && n == novel {
 		e.admissions.checkAdmissionDecision(f)
@@ -231,7 +231,7 @@ func (e *engine) advanceTimers(t time.Time) {
 		e.trackers.expireProtocolSessions()
 		e.expireSessions()
 	}
-	e.negotiations.ExpireNegotiations()
+	protocols.expire(e)
 }
 
 // expireCallDeadlines abandons the calls whose deadline has passed.

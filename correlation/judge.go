@@ -75,10 +75,10 @@ func (j *judge) judgeUnasked(c *call, f *fact.Fact) {
 		j.findings.reportRule(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 	case c.failOpen:
 		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseFailOpenClaimed))
-		j.trackers.checkOutsideGate(c, f)
+		protocols.checkUngated(j.trackers, c, f)
 	default:
 		j.findings.reportRetractable(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.EventID))
-		j.trackers.checkOutsideGate(c, f)
+		protocols.checkUngated(j.trackers, c, f)
 	}
 }
 

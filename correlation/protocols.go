@@ -11,6 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/correlation/aump"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
+	"github.com/countersign-dev/countersign/correlation/internal/protocol"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -18,11 +20,21 @@ import (
 
 // protocols are the protocols of calls. A row's place is its bit in a protocolSet, and
 // names are listed in this order.
-var protocols []*protocolRow
+var protocols protocolTable
+
+type protocolTable []*protocolRow
 
 // The rows refer to functions that read the table, which an initialiser must not.
 func init() {
 	setProtocols(aaepProtocol, aanaProtocol, agentHookProtocol, aumpProtocol, handoffProtocol, toolProtocol)
+	protocol.Add = addProtocol
+}
+
+// addProtocol adds a row, for tests.
+func addProtocol(reading fact.Protocol) (remove func()) {
+	before := protocols
+	setProtocols(append(slices.Clone(before), &protocolRow{Protocol: reading})...)
+	return func() { setProtocols(before...) }
 }
 
 // aanaProtocol has no events: its calls are requests and decisions.
@@ -45,7 +57,9 @@ type protocolRow struct {
 	refuse       func(e *engine, f *fact.Fact)
 	noteNumber   func(e *engine, f *fact.Fact) // the number of an event that was refused
 	noteDecided  func(ts *trackers, c *call, f *fact.Fact)
-	sessions     *trackedSessions // nil: its sessions are not followed
+	noteDecision func(e *engine, d *events.Decision) // a recorded decision of the protocol
+	applyTrace   func(c *Correlator, in *fact.Input) // the admitter's trace event (fact.Protocol.TraceType)
+	sessions     *trackedSessions                    // nil: its sessions are not followed
 	checkOrphan  func(j *judge, sl *callGroup, c *call, f *fact.Fact)
 	unreadable   func(strictjson.Code) string // the check that an unreadable event breaks
 	severalCheck string                       // the check that several events in one message break
@@ -53,6 +67,13 @@ type protocolRow struct {
 	effectFirst  string                       // the check that an effect before an announcement in another protocol breaks
 	equivalents  map[findingCase][]string
 	isHandoffTo  func(tool, agent string) bool // an allowed call hands the session over: to the agent that its tool names
+
+	// What messages of every protocol, or time alone, mean to it.
+	checkUngated func(ts *trackers, c *call, f *fact.Fact)       // a call ran that was in no admission
+	noteMandate  func(e *engine, f *fact.Fact)                   // a message names a mandate
+	applyControl map[string]func(e *engine, m events.LogMessage) // records of what is in force, by kind
+	nextDeadline func(e *engine, next *eventtime.Earliest)       // the next time at which expire finds something
+	expire       func(e *engine)                                 // what waits for an answer and has waited too long
 
 	callTraits
 }
@@ -84,6 +105,54 @@ func rowOf(token string) *protocolRow {
 		}
 	}
 	return unknownProtocol
+}
+
+// applyControl takes what is in force now, in the protocol that the record is about.
+func (t protocolTable) applyControl(c *Correlator, m events.LogMessage, p subject.Parsed) {
+	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
+		return
+	}
+	for _, row := range t {
+		if apply := row.applyControl[p.Kind]; apply != nil {
+			apply(c.engine, m)
+		}
+	}
+}
+
+// checkUngated: a call ran that was in no admission.
+func (t protocolTable) checkUngated(ts *trackers, c *call, f *fact.Fact) {
+	for _, row := range t {
+		if row.checkUngated != nil {
+			row.checkUngated(ts, c, f)
+		}
+	}
+}
+
+// noteMandate notes that a message names a mandate.
+func (t protocolTable) noteMandate(e *engine, f *fact.Fact) {
+	for _, row := range t {
+		if row.noteMandate != nil {
+			row.noteMandate(e, f)
+		}
+	}
+}
+
+// nextDeadline is when time alone may bring about a finding of one protocol.
+func (t protocolTable) nextDeadline(e *engine, next *eventtime.Earliest) {
+	for _, row := range t {
+		if row.nextDeadline != nil {
+			row.nextDeadline(e, next)
+		}
+	}
+}
+
+// expire reports what has waited too long for an answer.
+func (t protocolTable) expire(e *engine) {
+	for _, row := range t {
+		if row.expire != nil {
+			row.expire(e)
+		}
+	}
 }
 
 // The members that sessions have in one protocol only. One at most is set.
@@ -128,6 +197,8 @@ func (p *protocolParts) configureProtocols(e *engine, o *engineOptions) {
 var aaepProtocol = &protocolRow{
 	Protocol: aaep.Protocol, wordCode: 1, missingCheck: "AAEP-C-081",
 	track: trackAAEPEvent, refuse: refuseAAEPEvent, noteNumber: noteRefusedAAEP, sessions: aaepSessions,
+	nextDeadline: func(e *engine, next *eventtime.Earliest) { e.negotiations.NextNegotiationTimeout(next) },
+	expire:       func(e *engine) { e.negotiations.ExpireNegotiations() },
 	unreadable:   aaep.UnreadableCheck,
 	severalCheck: "AAEP-C-181",
 	equivalents: map[findingCase][]string{
@@ -255,10 +326,11 @@ func (a followedAAEP) Touch(key fact.SourceSession) (*aaep.Session, fact.Origin)
 var agentHookProtocol = &protocolRow{
 	Protocol: agenthook.Protocol, wordCode: 2, missingCheck: "AH-C-079",
 	track: trackAgentHookEvent, refuse: refuseAgentHookEvent, noteDecided: (*trackers).noteDecidedCall, sessions: agentHookSessions,
-	checkOrphan: (*judge).checkOrphan,
-	unreadable:  func(strictjson.Code) string { return "AH-C-001" },
-	effectFirst: "AAEP-C-089",
-	equivalents: agentHookEquivalents,
+	checkOrphan: (*judge).checkOrphan, checkUngated: (*trackers).checkOutsideGate,
+	applyControl: map[string]func(*engine, events.LogMessage){events.ControlPublisher: applyPublisherChange},
+	unreadable:   func(strictjson.Code) string { return "AH-C-001" },
+	effectFirst:  "AAEP-C-089",
+	equivalents:  agentHookEquivalents,
 	callTraits: callTraits{
 		requestAnnounces: true, mustBeAnswered: true, rulesApprovals: true, rulesEnds: true,
 	},
@@ -374,22 +446,17 @@ func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact.Fact) {
 	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
 	switch {
 	case before == nil:
-		j.trackers.checkOutsideGate(c, f)
+		protocols.checkUngated(j.trackers, c, f)
 	case before.outcome != f.Outcome:
 		j.findings.reportCheck("AH-C-089", c, f, findingFrom(before.postEvent, f.EventID).withEventsOf(before))
 	}
 }
 
-// applyPublisherChange takes what is in force now.
-func (c *Correlator) applyPublisherChange(m events.LogMessage, p subject.Parsed) {
-	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
-		return
+// applyPublisherChange takes the manifests that are in force now.
+func applyPublisherChange(e *engine, m events.LogMessage) {
+	if change, err := events.DecodeRecord[events.PublisherChange](m.Body); err == nil {
+		e.declarations.Replace(change, m)
 	}
-	change, err := events.DecodeRecord[events.PublisherChange](m.Body)
-	if err != nil {
-		return
-	}
-	c.engine.declarations.Replace(change, m)
 }
 
 // setWebVerdict looks for the recorded verdict on a web action, which waits for it
@@ -418,36 +485,36 @@ var aumpProtocol = &protocolRow{
 			e.mandates.CheckEvidence(f)
 		}
 	},
-	noteNumber:  func(e *engine, f *fact.Fact) { e.mandates.NoteNumber(f) },
-	unreadable:  func(strictjson.Code) string { return "AUMP-E-001" },
-	equivalents: map[findingCase][]string{{DuplicateEventConflict, ""}: {"AUMP-E-012"}},
+	noteNumber:   func(e *engine, f *fact.Fact) { e.mandates.NoteNumber(f) },
+	noteMandate:  func(e *engine, f *fact.Fact) { e.mandates.RecordUse(f, f.MandateRef) },
+	applyControl: map[string]func(*engine, events.LogMessage){events.ControlMandate: applyMandateChange},
+	unreadable:   func(strictjson.Code) string { return "AUMP-E-001" },
+	equivalents:  map[findingCase][]string{{DuplicateEventConflict, ""}: {"AUMP-E-012"}},
 }
 
 // applyMandateChange takes what changed among the mandates.
-func (c *Correlator) applyMandateChange(m events.LogMessage, p subject.Parsed) {
-	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
-		return
+func applyMandateChange(e *engine, m events.LogMessage) {
+	if change, err := events.DecodeRecord[events.MandateChange](m.Body); err == nil {
+		e.mandates.ApplyChange(change, m.Time)
 	}
-	change, err := events.DecodeRecord[events.MandateChange](m.Body)
-	if err != nil {
-		return
-	}
-	c.engine.mandates.ApplyChange(change, m.Time)
 }
 
 // The rows of aioc; how its trace events are read is in package correlation/aioc.
 var (
-	toolProtocol    = &protocolRow{Protocol: aioc.ToolProtocol, wordCode: 3, missingCheck: missingOfRequests}
-	handoffProtocol = &protocolRow{Protocol: aioc.HandoffProtocol, wordCode: 4, missingCheck: missingOfRequests, isHandoffTo: aioc.IsHandoffTo}
+	toolProtocol    = &protocolRow{Protocol: aioc.ToolProtocol, wordCode: 3, missingCheck: missingOfRequests, noteDecision: expectTrace, applyTrace: applyTrace}
+	handoffProtocol = &protocolRow{Protocol: aioc.HandoffProtocol, wordCode: 4, missingCheck: missingOfRequests, noteDecision: expectTrace, applyTrace: applyTrace, isHandoffTo: aioc.IsHandoffTo}
 )
 
+func expectTrace(e *engine, d *events.Decision) { e.traces.Expect(d) }
+
 // applyTrace takes a trace event, which must be signed as decisions are.
-func (c *Correlator) applyTrace(m events.LogMessage, p subject.Parsed, f *fact.Fact) {
+func applyTrace(c *Correlator, in *fact.Input) {
+	m, f := in.Raw, &in.Event.Fact
 	if what := c.signatureDefect(&m, fact.VerifiedSignature{}); what != "" {
 		c.reportForged(f, caseTrace, what)
 		return
 	}
-	switch id, defect := c.engine.traces.Receive(m, p, f); {
+	switch id, defect := c.engine.traces.Receive(m, in.ParsedSubject, f); {
 	case errors.Is(defect, aioc.ErrSubject):
 		c.reportForged(f, caseTraceSubject, defect.Error())
 	case errors.Is(defect, aioc.ErrAgain):

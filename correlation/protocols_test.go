@@ -16,9 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/toyprotocol"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -376,9 +375,13 @@ var ofProtocols = regexp.MustCompile(`^protocols\.go$`)
 var genericFolders = []string{".", "fact", "internal/eventtime", "internal/snapshot", "internal/tables"}
 
 // TestGenericCodeNamesNoProtocol: no import and no identifier of generic code names a
-// protocol. Generic code asks the row.
+// protocol, or a part of the engine that is one protocol's. Generic code asks the row.
 func TestGenericCodeNamesNoProtocol(t *testing.T) {
 	name := regexp.MustCompile(`(?i:agent_?hook|hooksession|aaep|aump|aioc|aana|^hook$)|^Proto[A-Z]|^proto[A-Z]`)
+	parts := map[string]bool{}
+	for f := range reflect.TypeFor[protocolParts]().Fields() {
+		parts[f.Name] = true
+	}
 	var found []string
 	read := 0
 	for _, dir := range genericFolders {
@@ -402,6 +405,10 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 				switch x := n.(type) {
 				case *ast.ImportSpec:
 					what = x.Path.Value
+				case *ast.SelectorExpr:
+					if owner := receiverOf(x); parts[x.Sel.Name] && (owner == "e" || owner == "engine") {
+						found = append(found, file+": the part "+x.Sel.Name)
+					}
 				case *ast.Ident:
 					what = x.Name
 				}
@@ -423,53 +430,38 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 	}
 }
 
-// toyProtocol is a protocol of this test alone: {"toy":"start"|"finish","id":…,"call":…,"tool":…}.
-var toyProtocol = &protocolRow{
-	Protocol: fact.Protocol{Token: "toy", Decode: func(d *fact.Decoder, in fact.EventMessage, r *fact.DecodedEvent) {
-		var e struct {
-			Toy     string `json:"toy"`
-			ID      string `json:"id"`
-			Session string `json:"session"`
-			Call    string `json:"call"`
-			Tool    string `json:"tool"`
-		}
-		if r.ReadError = strictjson.Unmarshal(in.Data, &e); r.ReadError != nil {
-			return
-		}
-		f := &r.Fact
-		f.EventID = e.ID
-		f.SetCall(e.Call, e.Tool)
-		switch {
-		case in.Request:
-			f.Kind = fact.KindRequest
-		case e.Toy == "start":
-			f.Kind = fact.KindPre
-		case e.Toy == "finish":
-			f.Kind, f.Effect, f.Outcome = fact.KindPost, fact.HadEffect, "success"
-		}
-		r.SetSession(in.Subject, e.Session)
-	},
-		DecodesRequests: true},
+// receiverOf is the name of what a field is selected of: "engine" of both engine.x and c.engine.x.
+func receiverOf(x *ast.SelectorExpr) string {
+	switch of := x.X.(type) {
+	case *ast.Ident:
+		return of.Name
+	case *ast.SelectorExpr:
+		return of.Sel.Name
+	}
+	return ""
 }
 
-func addToyProtocol(t *testing.T) {
-	before := protocols
-	setProtocols(append(slices.Clone(before), toyProtocol)...)
-	t.Cleanup(func() { setProtocols(before...) })
+// TestRowsAreWhole: a row that has trace events says what they mean.
+func TestRowsAreWhole(t *testing.T) {
+	for _, p := range protocols {
+		if (p.TraceType == "") != (p.applyTrace == nil) {
+			t.Errorf("%s: trace type %q, and applyTrace is set: %v", p.Token, p.TraceType, p.applyTrace != nil)
+		}
+	}
 }
 
 // TestToyProtocolIsCorrelated: one row is enough for a protocol to be correlated. Its calls
 // are linked with admissions, and what ran without a beginning, against a deny, or never
 // ended is found.
 func TestToyProtocolIsCorrelated(t *testing.T) {
-	addToyProtocol(t)
+	toyprotocol.AddRow(t)
 	toy := func(l *testLog, typ, call string) {
-		l.put(space.Event("acme", "rt1", "toy", "s1", typ), nil, encode(tree{"toy": typ, "id": typ + call, "session": "s1", "call": call, "tool": "dig"}))
+		l.put(space.Event("acme", "rt1", "toy", "s1", typ), nil, encode(tree{"was": typ, "id": typ + call, "run": "s1", "no": call, "do": "dig"}))
 	}
 	admit := func(l *testLog, call string, v events.Verdict) {
-		e := tree{"toy": "start", "id": "start" + call, "session": "s1", "call": call, "tool": "dig"}
+		e := tree{"id": "began" + call, "run": "s1", "no": call, "do": "dig"}
 		l.put(space.Request("acme", "rt1", "toy", "s1"), map[string][]string{events.HeaderDecisionID: {"d" + call}}, encode(e))
-		l.signed(events.Decision{DecisionID: "d" + call, EventID: "start" + call, Tenant: "acme", Source: "rt1", Session: "s1", Protocol: "toy", Tool: "dig",
+		l.signed(events.Decision{DecisionID: "d" + call, EventID: "began" + call, Tenant: "acme", Source: "rt1", Session: "s1", Protocol: "toy", Tool: "dig",
 			ToolCallID: call, Verdict: v, Reasons: []events.Reason{}, DecidedAt: events.At(l.now), ExpiresAt: events.At(l.now.Add(60e9))}, signer)
 	}
 	for _, tc := range []struct {
@@ -477,11 +469,11 @@ func TestToyProtocolIsCorrelated(t *testing.T) {
 		play func(l *testLog)
 		want []string
 	}{
-		{"linked", func(l *testLog) { admit(l, "c1", events.Allow); toy(l, "start", "c1"); toy(l, "finish", "c1") }, nil},
-		{"orphan", func(l *testLog) { toy(l, "finish", "c1") }, []string{OrphanCompletion}},
-		{"denied but ran", func(l *testLog) { admit(l, "c1", events.Deny); toy(l, "start", "c1"); toy(l, "finish", "c1") }, []string{ExecutedDespiteDeny}},
-		{"no verdict", func(l *testLog) { toy(l, "start", "c1"); toy(l, "finish", "c1") }, []string{ExecutedWithoutVerdict}},
-		{"never ended", func(l *testLog) { admit(l, "c1", events.Allow); toy(l, "start", "c1"); l.idle(90_000) }, []string{MissingCompletion}},
+		{"linked", func(l *testLog) { admit(l, "c1", events.Allow); toy(l, "began", "c1"); toy(l, "ran", "c1") }, nil},
+		{"orphan", func(l *testLog) { toy(l, "ran", "c1") }, []string{OrphanCompletion}},
+		{"denied but ran", func(l *testLog) { admit(l, "c1", events.Deny); toy(l, "began", "c1"); toy(l, "ran", "c1") }, []string{ExecutedDespiteDeny}},
+		{"no verdict", func(l *testLog) { toy(l, "began", "c1"); toy(l, "ran", "c1") }, []string{ExecutedWithoutVerdict}},
+		{"never ended", func(l *testLog) { admit(l, "c1", events.Allow); toy(l, "began", "c1"); l.idle(90_000) }, []string{MissingCompletion}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newTestLog(t)

@@ -25,6 +25,9 @@ type Row struct {
 	// NamesNoSession says that events have no field for the session: their sender names it.
 	NamesNoSession bool
 
+	// Asides are the events that are about a session whatever session their subject names.
+	Asides []Aside
+
 	// Headers are the message headers that readers of the protocol's documents read, beside
 	// those of every protocol (package events).
 	Headers []string
@@ -37,6 +40,12 @@ type Row struct {
 	// values; "" if only the message's headers hold it.
 	ReplyMember string
 	ReplyWords  map[events.Verdict]string
+}
+
+// Aside is a type of event. A reply answers a question of the session; the others say who may.
+type Aside struct {
+	Type    string
+	IsReply bool
 }
 
 // FailMode is a request without a valid verdict.
@@ -55,13 +64,18 @@ var Rows = map[string]Row{
 		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "ask", events.Deny: "deny"},
 	},
 	subject.ProtoAAEP: {
-		Route: routeAAEP, ReplyMember: "verdict",
+		Route: routeAAEP, ReplyMember: "verdict", Asides: aaepAsides,
 		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "defer", events.Deny: "deny"},
 	},
 	subject.ProtoAUMP:    {Route: routeAUMP, NamesNoSession: true, Headers: aump.Headers},
 	subject.ProtoAANA:    {},
 	subject.ProtoTool:    {},
 	subject.ProtoHandoff: {},
+}
+
+var aaepAsides = []Aside{
+	{Type: "subscription.request"}, {Type: "subscription.accepted"}, {Type: "subscription.rejected"}, {Type: "subscription.renegotiate"}, {Type: "subscription.close"},
+	{aaep.TypeConfirmationReply, true}, {aaep.TypeClarificationReply, true},
 }
 
 // Published lists the protocols in which clients publish events, sorted.

@@ -178,13 +178,26 @@ func sessionRows(ctx context.Context, l evidencereader.Reader, tenant, session s
 				return err
 			}
 		}
-		for _, typ := range replies {
-			if err := l.DB.EventsOf(ctx, part.Shard, tenant, typ, storage.AllSequences, take); err != nil {
-				return err
-			}
+		if err := replies(ctx, l, tenant, part.Shard, take); err != nil {
+			return err
 		}
 		if err := l.DB.ControlRecords(ctx, part.Shard, storage.AllSequences, take); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// replies passes the replies of a shard to take.
+func replies(ctx context.Context, l evidencereader.Reader, tenant, shard string, take func(storage.EvidenceRow) error) error {
+	for _, row := range protocol.Rows {
+		for _, aside := range row.Asides {
+			if !aside.IsReply {
+				continue
+			}
+			if err := l.DB.EventsOf(ctx, shard, tenant, aside.Type, storage.AllSequences, take); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -55,9 +56,11 @@ func (p *pastEvidence) session(ctx context.Context) (*recording, error) {
 	if err := p.db.ControlRecords(ctx, p.part.Shard, rec.last, add); err != nil {
 		return nil, err
 	}
-	for _, typ := range besides {
-		if err := p.db.EventsOf(ctx, p.part.Shard, p.tenant, typ, rec.last, add); err != nil {
-			return nil, err
+	for _, row := range protocol.Rows {
+		for _, aside := range row.Asides {
+			if err := p.db.EventsOf(ctx, p.part.Shard, p.tenant, aside.Type, rec.last, add); err != nil {
+				return nil, err
+			}
 		}
 	}
 	rec.inputs = inOrder(rec.inputs)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -31,13 +31,6 @@ type pastLog struct {
 // controlInputs are the control records that a correlator uses.
 var controlInputs = []string{events.ControlTick, events.ControlKey, events.ControlKeyRetired, events.ControlRules, events.ControlMandate, events.ControlPublisher}
 
-// replies are events that belong to a session whatever their subject says.
-var replies = []string{aaep.TypeConfirmationReply, aaep.TypeClarificationReply}
-
-// besides are events outside a session's subjects that its findings may depend on: the replies,
-// and the subscriptions that they came on.
-var besides = append([]string{"subscription.request", "subscription.accepted", "subscription.rejected", "subscription.renegotiate", "subscription.close"}, replies...)
-
 // subjects returns the subjects of a session's messages.
 func (p *pastLog) subjects() (inputs, outputs []string) {
 	of := func(class subject.Class, rest ...string) string {
@@ -45,8 +38,10 @@ func (p *pastLog) subjects() (inputs, outputs []string) {
 	}
 	session := subject.Token(p.name)
 	inputs = []string{of(subject.Events, "*", "*", session, ">"), of(subject.Decisions, "*", session)}
-	for _, typ := range besides {
-		inputs = append(inputs, of(subject.Events, "*", subject.ProtoAAEP, "*", typ))
+	for token, row := range protocol.Rows {
+		for _, aside := range row.Asides {
+			inputs = append(inputs, of(subject.Events, "*", token, "*", aside.Type))
+		}
 	}
 	for _, kind := range controlInputs {
 		inputs = append(inputs, p.log.Space.Control(p.log.Stream, kind))
