@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"errors"
+	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -79,21 +80,21 @@ func (e *Examiner) collectFacts(v *view.Record, sc scope.Scope) {
 func (e *Examiner) checkDecision(v *view.Record, sc scope.Scope) {
 	f := &e.result.fact
 	f.kind = factDecision
-	d, ok := view.ReadDecision(v.Body)
-	if !ok {
+	d, err := events.DecodeRecord[events.Decision](v.Body)
+	if err != nil {
 		f.kind = factNone
 		e.addFinding(CodeDecisionRecord, "body", "not a decision record")
 		return
 	}
-	f.id = string(d.ID)
-	f.digest, f.keyed = keyedDigest(d.RequestDigest)
+	f.id = strings.Clone(d.DecisionID) // the texts of d share one copy of the body
+	f.digest, f.keyed = keyedDigest([]byte(d.RequestDigest))
 	named := sameToken(d.Session, v.Session) || redactedAt(v.Redactions, "/body/session")
 	if !sameToken(d.Tenant, v.Tenant) || !named || string(d.Verdict) != sc.State {
 		e.addFinding(CodeDecisionRecord, "body", "tenant, session or verdict are not those of its subject")
 	}
 	f.signature = e.checkSignature(factDecision, v)
-	if _, named := e.wantedReceipts[string(d.ReceiptHash)]; named {
-		f.receipt, f.hash = bytes.Clone(v.Body), string(d.ReceiptHash)
+	if _, named := e.wantedReceipts[d.ReceiptHash]; named {
+		f.receipt, f.hash = bytes.Clone(v.Body), strings.Clone(d.ReceiptHash)
 	}
 }
 
@@ -101,23 +102,23 @@ func (e *Examiner) checkApproval(v *view.Record, sc scope.Scope) {
 	f := &e.result.fact
 	f.kind = factApproval
 	a := approvalOf(v.Body)
-	if !sameToken([]byte(a.Tenant), v.Tenant) || a.Status != sc.State || scope.TokenValue(a.WorkflowID) != sc.Workflow {
+	if !sameToken(a.Tenant, v.Tenant) || a.Status != sc.State || scope.TokenValue(a.WorkflowID) != sc.Workflow {
 		e.addFinding(CodeApprovalRecord, "body", "tenant, status or workflow are not those of its subject")
 	}
 	f.signature = e.checkSignature(factApproval, v)
 }
 
 // sameToken reports whether a name in a body is the one that the subject gives.
-func sameToken(name, fromSubject []byte) bool {
-	for _, c := range name {
+func sameToken(name string, fromSubject []byte) bool {
+	for _, c := range []byte(name) {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return scope.TokenValue(string(name)) == string(fromSubject)
+			return scope.TokenValue(name) == string(fromSubject)
 		}
 	}
-	if len(name) == 0 || len(name) > 64 {
-		return scope.TokenValue(string(name)) == string(fromSubject)
+	if name == "" || len(name) > 64 {
+		return scope.TokenValue(name) == string(fromSubject)
 	}
-	return bytes.Equal(name, fromSubject)
+	return name == string(fromSubject)
 }
 
 // checkSignature checks the signature of a record. A missing or unreadable signature is a

@@ -68,24 +68,15 @@ func (s *Scanner) ScanShape(sh *Shape) bool {
 		if sh.isTime {
 			return s.scanTime()
 		}
-		return s.ScanStruct(sh, nil)
+		return s.scanStruct(sh)
 	}
 	return false
 }
 
-// ScanStruct consumes an object of the shape of a struct. It calls member, if that is set, with
-// each key and the text of its value.
-func (s *Scanner) ScanStruct(sh *Shape, member func(key, value []byte)) bool {
+func (s *Scanner) scanStruct(sh *Shape) bool {
 	return s.object(1, func(key []byte) bool {
 		field, known := sh.fields[string(key)]
-		start := s.pos
-		if !known || !s.ScanShape(field) {
-			return false
-		}
-		if member != nil {
-			member(key, s.Text[start:s.pos])
-		}
-		return true
+		return known && s.ScanShape(field)
 	})
 }
 

@@ -45,14 +45,6 @@ func TestScanShape(t *testing.T) {
 	}
 }
 
-func TestScanStructGivesMembers(t *testing.T) {
-	got := map[string]string{}
-	s := Scanner{Text: []byte(`{"count":1,"text":"x"}`)}
-	if !s.ScanStruct(ShapeFor[shaped](nil), func(key, value []byte) { got[string(key)] = string(value) }) || len(got) != 2 || got["count"] != "1" || got["text"] != `"x"` {
-		t.Errorf("%v", got)
-	}
-}
-
 func TestScanMembers(t *testing.T) {
 	scan := func(text string) (value []byte, ok bool) {
 		s := Scanner{Text: []byte(text)}

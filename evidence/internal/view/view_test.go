@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/internal/view"
@@ -65,13 +64,6 @@ func TestScanRecordTakesWhatBuildersWrite(t *testing.T) {
 			t.Errorf("%d goes the long way:\n%s", b.Record.Seq, b.Canonical)
 		}
 	}
-	for _, d := range f.Built {
-		if d.Record.Kind == evidence.KindDecision {
-			if _, ok := view.ScanDecision(d.Record.Body); !ok {
-				t.Errorf("%d: the decision goes the long way:\n%s", d.Record.Seq, d.Record.Body)
-			}
-		}
-	}
 }
 
 // The view of a decoded record is the one that the scanner finds.
@@ -109,30 +101,6 @@ func fields(v view.Record) []string {
 		string(v.Signature), string(v.DecisionID), string(v.Prev), fmt.Sprint(v.Seq, v.Indexed, v.Index, v.NoHeaders, v.BrokerTime, v.Redactions)}
 }
 
-// A decision whose members have escapes goes the long way, with the same result; what
-// events.DecodeRecord refuses is refused.
-func TestReadDecisionGoesBothWays(t *testing.T) {
-	for _, c := range []struct {
-		body    string
-		scanned bool
-		id      string
-		fails   bool
-	}{
-		{body: `{"decision_id":"a","verdict":"deny"}`, scanned: true, id: "a"},
-		{body: `{"decision_id":"a\"b","verdict":"deny"}`, id: `a"b`},
-		{body: `{"verdict":1}`, fails: true},
-		{body: `[]`, fails: true},
-	} {
-		if _, ok := view.ScanDecision([]byte(c.body)); ok != c.scanned {
-			t.Errorf("%s: scanned is %v", c.body, ok)
-		}
-		d, ok := view.ReadDecision([]byte(c.body))
-		if ok == c.fails || ok && (string(d.ID) != c.id || string(d.Verdict) != "deny") {
-			t.Errorf("%s: %q, %v", c.body, d.ID, ok)
-		}
-	}
-}
-
 func FuzzScanRecord(f *testing.F) {
 	fx := evidencetest.New(f)
 	fx.Session()
@@ -151,42 +119,6 @@ func FuzzScanRecord(f *testing.F) {
 			changed := bytes.Clone(text)
 			changed[at] = with
 			agree(t, changed)
-		}
-	})
-}
-
-func FuzzScanDecision(f *testing.F) {
-	fx := evidencetest.New(f)
-	fx.Session()
-	for _, b := range fx.Built {
-		if b.Record.Kind == evidence.KindDecision {
-			f.Add([]byte(b.Record.Body))
-		}
-	}
-	f.Add(fx.Encode(events.Decision{DecisionID: "a", Occurrence: -3, Policy: &events.PolicyRef{Name: "x", Revision: 7}, Mandate: &events.MandateRef{}, Approval: &events.ApprovalRef{RequestedAt: events.At(evidencetest.Start)},
-		Reasons: []events.Reason{{Evaluator: "e", WouldVerdict: "deny"}}, Counts: []events.Count{{Key: "k", WindowMS: 1, Amount: -1, Total: -1}},
-		Inputs: &events.DecisionInputs{Strict: true, Confirmation: &events.ConfirmationInput{Explicit: true}, Mandate: &events.MandateInput{Reserved: -5}}}))
-	for _, bad := range []string{`{"verdict":1}`, `{"verdict":null}`, `{"reasons":null}`, `{"policy":null}`, `{"Verdict":"allow"}`, `{"occurrence":-0}`, `{"occurrence":1.5}`, `{"decided_at":"x"}`, `{"decided_at":""}`, `[]`, `{"policy":{"revision":-1}}`} {
-		f.Add([]byte(bad))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		canonical, err := strictjson.CanonicalBytes(body)
-		if err != nil || !bytes.Equal(canonical, body) {
-			return
-		}
-		d, ok := view.ScanDecision(body)
-		if !ok {
-			return
-		}
-		full, err := events.DecodeRecord[events.Decision](body)
-		if err != nil {
-			t.Fatalf("scanned, but: %v\n%s", err, body)
-		}
-		for name, pair := range map[string][2]string{"id": {string(d.ID), full.DecisionID}, "tenant": {string(d.Tenant), full.Tenant}, "session": {string(d.Session), full.Session},
-			"verdict": {string(d.Verdict), string(full.Verdict)}, "request": {string(d.RequestDigest), full.RequestDigest}, "receipt": {string(d.ReceiptHash), full.ReceiptHash}} {
-			if pair[0] != pair[1] {
-				t.Fatalf("%s: scanned %q, decoded %q", name, pair[0], pair[1])
-			}
 		}
 	})
 }

@@ -1,4 +1,0 @@
-package canonical
-
-// ResolvePointer is what Locate is compared with.
-var ResolvePointer = resolvePointer

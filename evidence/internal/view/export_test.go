@@ -1,4 +1,0 @@
-package view
-
-// ScanDecision is the part of ReadDecision for the common form.
-var ScanDecision = scanDecision
