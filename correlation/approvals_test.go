@@ -192,8 +192,8 @@ func TestReceiptOfAnotherCall(t *testing.T) {
 	}
 }
 
-// comingBack is one way to come back after an approval.
-type comingBack struct {
+// resumption is one way to resume a call after an approval.
+type resumption struct {
 	name, policy   string
 	call           string // the id of the retry; the first call has c1, or none if this is empty
 	event          int    // the number of its event; the first has 1
@@ -203,7 +203,7 @@ type comingBack struct {
 }
 
 // lines are the log of it.
-func (r comingBack) lines() []tree {
+func (r resumption) lines() []tree {
 	block := func(status string) tree {
 		return tree{"required": true, "status": status, "workflow_id": "w1", "action_id": "a1", "resume_policy": r.policy,
 			"requested_at": "2026-11-20T12:00:00Z", "expires_at": "2026-11-20T12:10:00Z"}
@@ -258,7 +258,7 @@ func (r comingBack) lines() []tree {
 // the resume policy asks for the same event, of that (AH-C-106).
 func TestPermittedRetries(t *testing.T) {
 	const same, named = "retry_same_event", "retry_with_workflow_id"
-	for _, r := range []comingBack{
+	for _, r := range []resumption{
 		{name: "the same event", policy: same, call: "c1", event: 1},
 		{name: "the same event, asked often", policy: same, call: "c1", event: 1, asked: 4},
 		{name: "no ids", policy: same, event: 1},
@@ -283,7 +283,7 @@ func TestPermittedRetries(t *testing.T) {
 
 // TestRetryAfterTheDeadline: that the first call's end was missing is taken back.
 func TestRetryAfterTheDeadline(t *testing.T) {
-	r := comingBack{policy: "manual_retry", call: "c2", event: 2, late: true}
+	r := resumption{policy: "manual_retry", call: "c2", event: 2, late: true}
 	c := corpusCase{protocol: subject.ProtoAgentHook, lines: r.lines()}
 	rules := func(found []events.Finding) (list []string) {
 		for _, f := range found {
@@ -293,7 +293,7 @@ func TestRetryAfterTheDeadline(t *testing.T) {
 		}
 		return list
 	}
-	run := c.ledger(t).run()
+	run := c.asLog(t).run()
 	if got := rules(slices.Concat(run.findings, run.checks)); !slices.Equal(got, []string{MissingCompletion, "AH-C-079"}) {
 		t.Errorf("taken back: %v", got)
 	}
@@ -302,7 +302,7 @@ func TestRetryAfterTheDeadline(t *testing.T) {
 // TestUnansweredAsk: nothing replaces a call that waits for an approval which no other
 // call uses, and what was allowed is never replaced.
 func TestUnansweredAsk(t *testing.T) {
-	lines := comingBack{policy: "manual_retry", call: "c2", event: 2}.lines()
+	lines := resumption{policy: "manual_retry", call: "c2", event: 2}.lines()
 	for name, change := range map[string]func(tree) tree{
 		"another workflow": func(l tree) tree {
 			if d, ok := l["decision"].(tree); ok && d["verdict"] == "allow" {
@@ -363,7 +363,7 @@ func TestBinding(t *testing.T) {
 			lines = append(lines,
 				tree{"t": "tool.invoked", "tool": "pay_invoice", "tool_call_id": "call_1", "args_summary": "x", "risk_level": "low", "irreversible": tc.ask},
 				tree{"t": "tool.completed", "tool": "pay_invoice", "tool_call_id": "call_1", "status": "success", "duration_ms": 1})
-			r := corpusCase{protocol: subject.ProtoAAEP, lines: lines}.ledger(t).run()
+			r := corpusCase{protocol: subject.ProtoAAEP, lines: lines}.asLog(t).run()
 			got, calls := "", 0
 			for _, o := range r.outputs {
 				var c events.Call

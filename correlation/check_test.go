@@ -74,14 +74,14 @@ func sessionPrinted(publisher string, before, decision, after tree) []any {
 	}
 }
 
-func ledgerLine(d tree) tree { return tree{"decision": d} }
+func decisionLine(d tree) tree { return tree{"decision": d} }
 
 // TestCheckGolden: the golden pair is fine, and every change of it that
 // agenthook.md section 4 derives is found.
 func TestCheckGolden(t *testing.T) {
 	before, after := golden()
 	verdict := func(v string) tree {
-		return ledgerLine(tree{"verdict": v, "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0)})
+		return decisionLine(tree{"verdict": v, "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0)})
 	}
 	noClaims := set(set(before, "metadata.admission_verdict", nil), "metadata.approval", nil)
 	noApproval := set(after, "metadata.approval", nil)
@@ -95,16 +95,16 @@ func TestCheckGolden(t *testing.T) {
 		{"golden, ledger first", []any{verdict("ask"), before, approvedLine(), after}, nil},
 		{"105 approved by its publisher only", []any{verdict("ask"), before, after}, []string{askPending}},
 		{"allowed", []any{set(before, "metadata.admission_verdict.verdict", "allow"), noApproval}, nil},
-		{"allowed by the ledger", []any{noClaims, verdict("allow"), noApproval}, nil},
+		{"allowed by the record", []any{noClaims, verdict("allow"), noApproval}, nil},
 		{"open at the end", []any{before}, nil},
 
 		{"075 deny, then succeeded", []any{set(before, "metadata.admission_verdict.verdict", "deny"), after}, []string{despiteDeny}},
 		{"075 deny, then failed", []any{set(before, "metadata.admission_verdict.verdict", "deny"), set(after, "metadata.execution.outcome", "failed")}, []string{despiteDeny}},
-		{"075 deny by the ledger", []any{noClaims, verdict("deny"), noApproval}, []string{despiteDeny}},
+		{"075 deny by the record", []any{noClaims, verdict("deny"), noApproval}, []string{despiteDeny}},
 		{"075 deny by a reply", []any{noClaims, tree{"event_id": uuid(1), "decision": "deny", "reason": "no"}, noApproval}, []string{despiteDeny}},
 		{"deny, then denied", []any{set(before, "metadata.admission_verdict.verdict", "deny"), set(after, "metadata.execution.outcome", "denied")}, nil},
 		{"076 ask, then succeeded without approval", []any{before, noApproval}, []string{askPending}},
-		{"076 ask by the ledger, without approval", []any{noClaims, verdict("ask"), noApproval}, []string{askPending}},
+		{"076 ask by the record, without approval", []any{noClaims, verdict("ask"), noApproval}, []string{askPending}},
 		{"076 approval still pending", []any{before, set(after, "metadata.approval.status", "pending")}, []string{askPending}},
 		{"076 approval denied", []any{before, set(after, "metadata.approval.status", "denied")}, []string{askPending}},
 		{"approved by an event of its own", []any{before, resumed("approved", "wf-7"), noApproval}, nil},
@@ -114,13 +114,13 @@ func TestCheckGolden(t *testing.T) {
 		{"078 another id, linked", []any{before, set(set(after, "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c1"})}, nil},
 		{"080 changed without a reason", []any{before, set(after, "metadata.tool_input_executed.invoice", "B-1")}, []string{driftHigh}},
 		{"080 changed with a reason", []any{before, set(set(after, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, []string{driftReason}},
-		{"080 changed though a receipt was bound", []any{noClaims, ledgerLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1",
+		{"080 changed though a receipt was bound", []any{noClaims, decisionLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1",
 			"args_digest": "sha256:" + plainDigest(before), "receipt_hash": "sha256:00"}), set(noApproval, "metadata.tool_input_executed.invoice", "B-1")}, []string{driftReceipt}},
-		{"080 changed with a reason though a receipt was bound", []any{noClaims, ledgerLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1",
+		{"080 changed with a reason though a receipt was bound", []any{noClaims, decisionLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1",
 			"args_digest": "sha256:" + plainDigest(before), "receipt_hash": "sha256:00"}),
 			set(set(noApproval, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, []string{driftReason}},
 		{"082 flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{forged, askPending}},
-		{"082 no ledger entry", []any{before, after, ledgerLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{noVerdict}},
+		{"082 no ledger entry", []any{before, after, decisionLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{noVerdict}},
 		{"083 started before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{beforeIt}},
 		{"083 started before the claimed verdict", []any{set(set(before, "metadata.admission_verdict.verdict", "allow"), "metadata.admission_verdict.decided_at", stamp(1.5)), after}, []string{beforeIt}},
 		{"083 Post before Pre", []any{after, before}, nil},
@@ -137,17 +137,17 @@ func TestCheckGolden(t *testing.T) {
 		{"an invalid announcement announces nothing", []any{set(before, "spin", true), after}, []string{schema, orphan}},
 		{"an invalid completion completes nothing", []any{before, set(after, "spin", true)}, []string{schema}},
 		{"no such verdict", []any{noClaims, verdict("perhaps"), noApproval}, []string{forged, noVerdict}},
-		{"decision of the wrong shape", []any{noClaims, ledgerLine(tree{"verdict": 7}), noApproval}, []string{forged, noVerdict}},
-		{"another source's decision", []any{noClaims, ledgerLine(tree{"verdict": "allow", "source": "other", "session": "s1", "tool_call_id": "c1"}), noApproval}, []string{noVerdict}},
-		{"a publisher's decision on an event that names another source", []any{noClaims, ledgerLine(tree{"verdict": "allow", "source": "rt1", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), noApproval}, nil},
-		{"a publisher's denial of such an event", []any{noClaims, ledgerLine(tree{"verdict": "deny", "source": "rt1", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), noApproval}, []string{despiteDeny}},
+		{"decision of the wrong shape", []any{noClaims, decisionLine(tree{"verdict": 7}), noApproval}, []string{forged, noVerdict}},
+		{"another source's decision", []any{noClaims, decisionLine(tree{"verdict": "allow", "source": "other", "session": "s1", "tool_call_id": "c1"}), noApproval}, []string{noVerdict}},
+		{"a publisher's decision on an event that names another source", []any{noClaims, decisionLine(tree{"verdict": "allow", "source": "rt1", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), noApproval}, nil},
+		{"a publisher's denial of such an event", []any{noClaims, decisionLine(tree{"verdict": "deny", "source": "rt1", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), noApproval}, []string{despiteDeny}},
 		{"of a session that was printed", sessionPrinted("rt1", noClaims, tree{"verdict": "allow", "source": "rt1", "session": "s1", "tool_call_id": "c1"}, noApproval), nil},
 		{"of a session that was printed, denied", sessionPrinted("rt1", noClaims, tree{"verdict": "deny", "source": "rt1", "session": "s1", "tool_call_id": "c1"}, noApproval), []string{despiteDeny}},
 		{"of a session that was printed, another publisher's", sessionPrinted("rt2", noClaims, tree{"verdict": "allow", "source": "rt1", "session": "s1", "tool_call_id": "c1"}, noApproval), []string{noVerdict}},
-		{"another session's decision", []any{noClaims, ledgerLine(tree{"verdict": "allow", "session": "s2", "tool_call_id": "c1"}), noApproval}, []string{noVerdict}},
-		{"other arguments' decision", []any{noClaims, ledgerLine(tree{"verdict": "allow", "tool_call_id": "c1", "args_digest": "sha256:" + plainDigest(set(before, "tool_input.amount", 5))}), noApproval}, []string{noVerdict, reused}},
-		{"decision with an event id alone", []any{noClaims, ledgerLine(tree{"verdict": "deny", "event_id": uuid(1)}), noApproval}, []string{despiteDeny}},
-		{"decision with a call id alone", []any{noClaims, ledgerLine(tree{"verdict": "deny", "tool_call_id": "c1"}), noApproval}, []string{despiteDeny}},
+		{"another session's decision", []any{noClaims, decisionLine(tree{"verdict": "allow", "session": "s2", "tool_call_id": "c1"}), noApproval}, []string{noVerdict}},
+		{"other arguments' decision", []any{noClaims, decisionLine(tree{"verdict": "allow", "tool_call_id": "c1", "args_digest": "sha256:" + plainDigest(set(before, "tool_input.amount", 5))}), noApproval}, []string{noVerdict, reused}},
+		{"decision with an event id alone", []any{noClaims, decisionLine(tree{"verdict": "deny", "event_id": uuid(1)}), noApproval}, []string{despiteDeny}},
+		{"decision with a call id alone", []any{noClaims, decisionLine(tree{"verdict": "deny", "tool_call_id": "c1"}), noApproval}, []string{despiteDeny}},
 		{"decision after the fact", []any{noClaims, noApproval, verdict("allow")}, []string{afterTheFact}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestCheckGolden(t *testing.T) {
 
 // approvedLine is the decision that the golden pair was allowed by.
 func approvedLine() tree {
-	return ledgerLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0.6),
+	return decisionLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0.6),
 		"approval": tree{"workflow_id": "wf-7", "status": "approved", "decision_ref": "ref-7"}})
 }
 
@@ -197,7 +197,7 @@ func TestCheckTime(t *testing.T) {
 	}
 	wantRules(t, found)
 	// A decision without a time at the very beginning is not infinitely old.
-	wantRules(t, check(t, subject.ProtoAgentHook, ledgerLine(tree{"verdict": "ask", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), before, approvedLine(), after))
+	wantRules(t, check(t, subject.ProtoAgentHook, decisionLine(tree{"verdict": "ask", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), before, approvedLine(), after))
 }
 
 // TestCheckProtocol: what cannot be checked is said.
@@ -335,7 +335,7 @@ func TestDriftSaysWhatStood(t *testing.T) {
 	bare := set(set(before, "metadata.admission_verdict", nil), "metadata.approval", nil)
 	ran := set(set(after, "metadata.approval", nil), "metadata.tool_input_executed.invoice", "B-1")
 	ruling := func(v string) tree {
-		return ledgerLine(tree{"verdict": v, "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0)})
+		return decisionLine(tree{"verdict": v, "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0)})
 	}
 	for _, tc := range []struct {
 		name  string
@@ -384,7 +384,7 @@ func (c corpusCase) tallies(t *testing.T) (list []tallied) {
 		list = append(list, tallied{conformance.TallyRecording(c.protocol, lines, found), found})
 	}
 	if c.only != "recorded" {
-		l := c.ledger(t)
+		l := c.asLog(t)
 		tally := conformance.New()
 		for _, m := range l.msgs {
 			tally.AddMessage(space, "acme", m)

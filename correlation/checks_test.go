@@ -134,7 +134,7 @@ func TestGoldenChecks(t *testing.T) {
 	before, after := golden()
 	noApproval := set(after, "metadata.approval", nil)
 	verdict := func(v string) tree {
-		return ledgerLine(tree{"verdict": v, "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0)})
+		return decisionLine(tree{"verdict": v, "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0)})
 	}
 	for _, tc := range []struct {
 		name  string
@@ -151,7 +151,7 @@ func TestGoldenChecks(t *testing.T) {
 		{"flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{"AH-C-076/high", "AH-C-082/high", "AH-C-105/high"}},
 		{"flipped from deny to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("deny"), after}, []string{"AH-C-075/critical", "AH-C-082/high", "AH-C-105/high"}},
 		{"approved when it had begun", []any{before, set(after, "metadata.approval.decided_at", stamp(1.5))}, []string{"AH-C-076/high"}},
-		{"no entry in the ledger", []any{before, after, ledgerLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{"AH-C-082/high", "AH-C-105/high"}},
+		{"no decision on record", []any{before, after, decisionLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{"AH-C-082/high", "AH-C-105/high"}},
 		{"begun before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{"AH-C-083/medium", "AH-C-105/high"}},
 		{"Post before Pre", []any{after, before}, []string{"AH-C-054/low", "AH-C-078/low", "AH-C-083/medium", "AH-C-102/low"}},
 		{"approval for another action", []any{before, set(after, "metadata.approval.action_id", "act-8")}, []string{"AH-C-076/high", "AH-C-104/high"}},
@@ -307,9 +307,9 @@ func TestTenantsApart(t *testing.T) {
 	}
 }
 
-// TestFlood: sessions without end, and a session without end, stay within their
+// TestSessionsAreBounded: sessions without end, and a session without end, stay within their
 // bounds.
-func TestFlood(t *testing.T) {
+func TestSessionsAreBounded(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	l.opts.MaxSessions = 64
@@ -328,8 +328,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestWeight: all sessions together stay within one bound.
-func TestWeight(t *testing.T) {
+// TestStoredItemsAreBounded: all sessions together stay within one bound.
+func TestStoredItemsAreBounded(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	core := New(l.opts)
@@ -491,7 +491,7 @@ func switched(revision uint64, rules ...string) events.RulesChange {
 
 // Switches count from where the log has them, for their tenant, and a replay
 // comes to the same.
-func TestSwitches(t *testing.T) {
+func TestRuleModesOfTheLog(t *testing.T) {
 	l := newTestLog(t)
 	n := 0
 	probe := func() { // an orphan of each tenant
@@ -555,9 +555,9 @@ func bodies(r result) (list []string) {
 	return list
 }
 
-// TestOffTakesBack: what was put out is taken back although its rule was switched
+// TestRetractionsInModeOff: what was put out is taken back although its rule was switched
 // off since, and nothing is that was not put out.
-func TestOffTakesBack(t *testing.T) {
+func TestRetractionsInModeOff(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
 		first, was string
@@ -594,7 +594,7 @@ func TestOffTakesBack(t *testing.T) {
 func TestReuse(t *testing.T) {
 	logs := []*testLog{linked(t, 30)}
 	for _, c := range corpusSample(t) {
-		logs = append(logs, c.ledger(t))
+		logs = append(logs, c.asLog(t))
 	}
 	reused := 0
 	for i, l := range logs {

@@ -22,8 +22,8 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// ways are two decoders of one correlator, one of which makes a tree of every event.
-func ways(c *Correlator) (short, long *fact.Decoder) {
+// twoDecoders are two decoders of one correlator, one of which makes a tree of every event.
+func twoDecoders(c *Correlator) (short, long *fact.Decoder) {
 	short, long = c.NewDecoder(), c.NewDecoder()
 	long.AlwaysTree = true
 	return short, long
@@ -48,10 +48,10 @@ func holdTreeless(t *testing.T, short, long *fact.Decoder, m events.LogMessage) 
 func TestTreelessFacts(t *testing.T) {
 	logs := map[string]*testLog{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t), "governed": governedLog(t)}
 	for _, c := range corpusSample(t) {
-		logs[c.protocol+" "+c.name] = c.ledger(t)
+		logs[c.protocol+" "+c.name] = c.asLog(t)
 	}
 	for name, l := range logs {
-		short, long := ways(l.run().core)
+		short, long := twoDecoders(l.run().core)
 		for _, m := range l.msgs {
 			holdTreeless(t, short, long, m)
 		}
@@ -71,7 +71,7 @@ func FuzzTreelessFacts(f *testing.F) {
 			f.Add(m.Subject, m.HeaderValue(events.HeaderSignature), m.Body)
 		}
 	}
-	short, long := ways(l.run().core)
+	short, long := twoDecoders(l.run().core)
 	f.Fuzz(func(t *testing.T, subj, header string, body []byte) {
 		holdTreeless(t, short, long, events.LogMessage{Seq: 7, Subject: subj, Time: epoch, Body: body, Header: map[string][]string{
 			events.HeaderSignature: {header}, events.HeaderDecisionID: {header}, events.HeaderSession: {header},
@@ -151,7 +151,7 @@ func TestGovernedFlat(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newTestLog(t)
 			l.event(tt.e)
-			short, long := ways(l.run().core)
+			short, long := twoDecoders(l.run().core)
 			m := l.msgs[len(l.msgs)-1]
 			holdTreeless(t, short, long, m)
 			if (short.TreelessReads == 1) != tt.treeless {
@@ -166,8 +166,8 @@ var (
 	otherKey = digest.NewSession(bytes.Repeat([]byte{4}, 32))
 )
 
-// under makes a ledger whose sessions have a key.
-func under(t *testing.T, key *digest.Session) *testLog {
+// withSessionKey makes a log whose sessions have a key.
+func withSessionKey(t *testing.T, key *digest.Session) *testLog {
 	l := newTestLog(t)
 	l.opts.SessionSecret = func(tenant, session string) (*digest.Session, bool) {
 		if tenant != "acme" || session != "sess_1" {
@@ -214,7 +214,7 @@ func TestCallsAreUnderTheSessionsKey(t *testing.T) {
 		key  *digest.Session
 		form string
 	}{"with a key": {ownKey, ownKey.Form()}, "without": {nil, digest.PrefixKeyed}} {
-		l := under(t, c.key)
+		l := withSessionKey(t, c.key)
 		l.opts.RequireVerdict = false
 		e := set(set(pre(1), "session_id", "sess_1"), "metadata.tool_call_id", "c1")
 		l.event(e)
@@ -236,7 +236,7 @@ func TestCallsAreUnderTheSessionsKey(t *testing.T) {
 }
 
 // A decoder says of which sessions it needs keys: of those whose arguments it reads.
-func TestWants(t *testing.T) {
+func TestNeedsSessionKey(t *testing.T) {
 	l := newTestLog(t)
 	ready := false
 	l.opts.SessionSecret = func(string, string) (*digest.Session, bool) { return ownKey, ready }
@@ -498,9 +498,9 @@ func TestDecodeAhead(t *testing.T) {
 	}
 }
 
-// TestSealOfAnUnknownKey: that a decoder has verified a signature means nothing to
+// TestSignatureOfAnUnknownKey: that a decoder has verified a signature means nothing to
 // a correlator that does not know its key.
-func TestSealOfAnUnknownKey(t *testing.T) {
+func TestSignatureOfAnUnknownKey(t *testing.T) {
 	l := newTestLog(t)
 	l.decide(pre(1), "d1", events.Allow)
 	knows, does := l.run().core.NewDecoder(), New(l.opts)
@@ -573,7 +573,7 @@ func FuzzApply(f *testing.F) {
 // FuzzCheck: no recording stops the check.
 func FuzzCheck(f *testing.F) {
 	before, after := golden()
-	f.Add(subject.ProtoAgentHook, encode([]any{before, after, ledgerLine(tree{"verdict": "deny", "event_id": uuid(1)})}))
+	f.Add(subject.ProtoAgentHook, encode([]any{before, after, decisionLine(tree{"verdict": "deny", "event_id": uuid(1)})}))
 	f.Add(subject.ProtoAgentHook, append(encode(before), append([]byte("\n"), encode(tree{"event_id": uuid(1), "decision": "ask", "reason": ""})...)...))
 	f.Add(subject.ProtoAAEP, encode([]any{invoked(1, "call_1"), completed(2, "", "error"), wire(3, "session.completed", 1, nil)}))
 	f.Add(subject.ProtoAAEP, []byte(`{"decision":{"decided_at":"x"}}`))

@@ -80,7 +80,7 @@ func withID(m tree, id string) tree {
 	return m
 }
 
-// ledger is a log in the making.
+// testLog builds the log of a test.
 type testLog struct {
 	t    testing.TB
 	opts Options
@@ -376,7 +376,7 @@ func (c corpusCase) recorded(t *testing.T) []events.Finding {
 
 // live plays a case through the log.
 func (c corpusCase) live(t *testing.T) []events.Finding {
-	r := c.ledger(t).run()
+	r := c.asLog(t).run()
 	all := slices.Concat(r.findings, r.checks)
 	withdrawn := map[string]bool{}
 	for _, f := range all {
@@ -385,8 +385,8 @@ func (c corpusCase) live(t *testing.T) []events.Finding {
 	return slices.DeleteFunc(all, func(f events.Finding) bool { return f.Retracts != "" || withdrawn[f.FindingID] })
 }
 
-// ledger is the case as a log.
-func (c corpusCase) ledger(t testing.TB) *testLog {
+// asLog is the case as a log.
+func (c corpusCase) asLog(t testing.TB) *testLog {
 	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	for n, short := range c.lines {

@@ -18,10 +18,10 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// TestBelated: a completion that comes before its announcement is a finding, and
+// TestLateAnnouncement: a completion that comes before its announcement is a finding, and
 // the announcement begins no second call that would be missing its end. Whether
 // the announcement is late, its producer's clock says.
-func TestBelated(t *testing.T) {
+func TestLateAnnouncement(t *testing.T) {
 	claiming := func(verdict string) tree {
 		return set(pre(1), "metadata.admission_verdict", tree{"verdict": verdict})
 	}
@@ -129,10 +129,10 @@ func resumedAt(t *testing.T, l *testLog, cut int, want result) {
 	}
 }
 
-// TestBelatedEvidence: an announcement under another event id than the request's
+// TestLateEvidence: an announcement under another event id than the request's
 // that comes after the end belongs to the call nonetheless, and so does the
 // request's own event after another one announced the call.
-func TestBelatedEvidence(t *testing.T) {
+func TestLateEvidence(t *testing.T) {
 	done := set(set(post(3), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
 	for _, tc := range []struct {
 		name string
@@ -156,9 +156,9 @@ func TestBelatedEvidence(t *testing.T) {
 	}
 }
 
-// TestHeardLate: an execution is judged again when the evidence form of its
+// TestLateClaim: an execution is judged again when the evidence form of its
 // announcement, which comes late, says that it had been denied.
-func TestHeardLate(t *testing.T) {
+func TestLateClaim(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
@@ -192,9 +192,9 @@ func TestABackdatedAnnouncementExcusesNothing(t *testing.T) {
 	}
 }
 
-// TestBelatedRequest: who asks after the call was done, by its own clock, asks for
+// TestLateRequest: who asks after the call was done, by its own clock, asks for
 // that call; the verdict comes too late, and nothing is missing.
-func TestBelatedRequest(t *testing.T) {
+func TestLateRequest(t *testing.T) {
 	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
 	other := set(pre(3), "timestamp", stamp(1))
 	for _, tc := range []struct {
@@ -286,9 +286,9 @@ func TestRequestAfterStop(t *testing.T) {
 	}
 }
 
-// TestBelatedInTwoProtocols: the events of one call in two protocols are one call
+// TestLateInTwoProtocols: the events of one call in two protocols are one call
 // in every order, and end up with the same comparison.
-func TestBelatedInTwoProtocols(t *testing.T) {
+func TestLateInTwoProtocols(t *testing.T) {
 	in := func(e tree) tree { return set(set(e, "session_id", "sess_1"), "metadata.tool_call_id", "call_1") }
 	bare := set(set(post(3), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
 	steps := []tree{set(invoked(1, "call_1"), "tool", "pay_invoice"), set(completed(2, "call_1", "success"), "tool", "pay_invoice"), in(pre(1)), in(bare)}
@@ -311,8 +311,8 @@ func TestBelatedInTwoProtocols(t *testing.T) {
 	}
 }
 
-// TestBelatedInTheSameInstant: a clock that shows less than seconds tells enough.
-func TestBelatedInTheSameInstant(t *testing.T) {
+// TestLateInTheSameSecond: a clock that shows less than seconds tells enough.
+func TestLateInTheSameSecond(t *testing.T) {
 	at := func(e tree) tree { return set(e, "timestamp", stamp(2.125)) }
 	l := newTestLog(t)
 	l.event(at(set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)))
@@ -469,9 +469,9 @@ func kindsOf(steps []tree) (list []string) {
 	return list
 }
 
-// TestEarlyIsBounded: what a session remembers of calls that never come is
+// TestEarlyUpdatesAreBounded: what a session remembers of calls that never come is
 // bounded, and is forgotten from its oldest.
-func TestEarlyIsBounded(t *testing.T) {
+func TestEarlyUpdatesAreBounded(t *testing.T) {
 	l := newTestLog(t)
 	for i := range 3 * maxEarlyUpdates {
 		l.event(set(hook(100+i, "ErrorOccurred", 1), "metadata.tool_call_id", fmt.Sprint("x", i)))
@@ -497,8 +497,8 @@ func TestEarlyIsBounded(t *testing.T) {
 	}
 }
 
-// TestEarlyRecording: a recording is judged alike.
-func TestEarlyRecording(t *testing.T) {
+// TestEarlyUpdatesInRecordings: a recording is judged alike.
+func TestEarlyUpdatesInRecordings(t *testing.T) {
 	for _, steps := range orders([]any{pre(1), hook(2, "ErrorOccurred", 0)}) {
 		found, err := Check(subject.ProtoAgentHook, recording(steps...), CheckOptions{Now: epoch.Add(4000e9)})
 		if err != nil || len(rulesOf(found)) > 0 {
@@ -601,10 +601,10 @@ func TestDenialsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryOfWhatIsOver measures, and prints, what a closed call and a closed
+// TestMemoryOfClosedCalls measures, and prints, what a closed call and a closed
 // session take, their ids and indexes included. The bounds of Options are to be
 // multiplied with these.
-func TestMemoryOfWhatIsOver(t *testing.T) {
+func TestMemoryOfClosedCalls(t *testing.T) {
 	const mostCall, mostSession = 1024, 1280
 	calls := rounds(1500, 600)
 	perCall := usedFor(t, calls, 100) / calls

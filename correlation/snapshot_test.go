@@ -144,7 +144,7 @@ func TestSnapshotOfIdleSessions(t *testing.T) {
 // rule is broken.
 func TestSnapshotOfTheCorpus(t *testing.T) {
 	for i, c := range corpusSample(t) {
-		l := c.ledger(t)
+		l := c.asLog(t)
 		want := l.run().outputs
 		for at := 0; at <= len(l.msgs); at++ {
 			got, _ := goingOn(t, l, at)

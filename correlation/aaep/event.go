@@ -10,49 +10,47 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Event is what the state machine needs of one event or reply. It keeps nothing
-// of the document but its payload.
+// Event is what the session's parts need of an event or a reply. Of the document it keeps only
+// the payload.
 type Event struct {
 	ID      string
 	Type    string
-	Time    time.Time // the publisher's; zero if it says none that can be read
+	Time    time.Time // the publisher's; zero if missing or invalid
 	Number  *int64
-	Payload any // as aaep.Event has it
+	Payload any // as in events/aaep.Event
 
-	correlation string // see aaep.Event
+	correlation string // as in events/aaep.Event
 
-	questionCallID string // the call that a question is about, if it says so
-	questionTool   string // the tool that it is about, if it says so
+	questionCallID string // the call that a question names
+	questionTool   string // the tool that a question names
 	hints          hintSet
-	handshake      *handshake // of a message about a subscription
+	handshake      *handshake // set for a message about a subscription
 
-	// Seq and At are the message's place in the log and the broker's time. They
-	// are to be set before the event is applied.
+	// Seq and At are the message's sequence and the broker's time. The caller sets them before
+	// it applies the event.
 	Seq uint64
 	At  time.Time
-	// FromRecording says that it is from a recording, where there is no broker's time: At is
-	// the latest time that the events up to here say, and a reply's own is not among them.
+	// FromRecording says that the event is from a recording, which has no broker's times. At is
+	// then the latest time of the events so far; replies do not count for it.
 	FromRecording bool
-	// RecordedUntil is the time by which a recording's events had been received; zero if that is
-	// not known.
+	// RecordedUntil is when all events of a recording had been received; zero if unknown.
 	RecordedUntil time.Time
 }
 
-// ExtensionPrefix is the extension prefix under which a producer may say which call a
-// question is about: extensions.countersign.tool_call_id.
+// ExtensionPrefix is the prefix of the extension that names the call of a question:
+// extensions.countersign.tool_call_id.
 const ExtensionPrefix = "countersign"
 
-// maxText bounds the ids that are kept of an event; longer ones appear as "~h"
-// and their SHA-256.
+// maxText bounds the ids that are kept. A longer id is kept as "~h" and its SHA-256.
 const maxText = 1024
 
-// NewEvent reads an event.
+// NewEvent makes the Event of a parsed event.
 func NewEvent(e *aaep.Event) *Event {
 	return newEvent(e, func(key string) string { return stringOf(e.Tree[key]) })
 }
 
-// NewValueEvent reads an event without a tree, and the object that it is of. Such objects
-// are neither large nor wide nor deep.
+// NewValueEvent makes the Event of an event without a tree. It is used for small and flat
+// events.
 func NewValueEvent(e *aaep.Event, v strictjson.Value) *Event {
 	return newEvent(e, func(key string) string {
 		if m := v.Get(key); m.Kind() == strictjson.KindString {
@@ -81,7 +79,7 @@ func newEvent(e *aaep.Event, member func(key string) string) *Event {
 	return out
 }
 
-// Token is the reply token of a question or a reply, "" for other events.
+// Token is the reply token of a question or a reply; "" for other events.
 func (e *Event) Token() string {
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
@@ -96,7 +94,7 @@ func (e *Event) Token() string {
 	return ""
 }
 
-// Subscription is the subscription that a reply answers for, "" for other events.
+// Subscription is the subscription of a reply; "" for other events.
 func (e *Event) Subscription() string {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
@@ -110,7 +108,7 @@ func (e *Event) Subscription() string {
 // isAutomatic tells whether a program answered (AAEP 4.4.1).
 func isAutomatic(decidedBy string) bool { return strings.HasPrefix(decidedBy, "auto:") }
 
-// producerTime is the event's own time, else the broker's.
+// producerTime is the event's own time, or the broker's if it has none.
 func (e *Event) producerTime() time.Time {
 	if e.Time.IsZero() {
 		return e.At

@@ -11,17 +11,17 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// handshake is a message by which a subscriber and a producer agree on a
-// subscription (AAEP chapter 5). It has neither envelope nor id.
+// handshake is a message about a subscription between a subscriber and a producer (AAEP
+// chapter 5). It has no envelope and no id.
 type handshake struct {
 	kind         string // request, accepted, rejected, renegotiate or close
-	content      uint64 // hash of its bytes
+	content      uint64 // a hash of its bytes
 	subscription string // "" in a request and a rejection
 	version      string
 	reason       string       // code of a rejection
-	capabilities capabilities // asked for, or granted
+	capabilities capabilities // requested or granted
 
-	signed, manifestLinked bool   // an acceptance brings a signed manifest, or says where one is
+	signed, manifestLinked bool   // an acceptance has a signed manifest, or a link to one
 	manifestProblem        string // what is wrong with that, "" if nothing
 }
 
@@ -29,7 +29,7 @@ const handshakePrefix = "subscription."
 
 var handshakeKinds = []string{"request", "accepted", "rejected", "renegotiate", "close"}
 
-// newHandshake reads one, nil if the event is something else.
+// newHandshake returns the handshake in an event; nil for other events.
 func newHandshake(e *aaep.Event) *handshake {
 	kind, ok := strings.CutPrefix(e.Type, handshakePrefix)
 	if !ok || !slices.Contains(handshakeKinds, kind) || e.Tree == nil {
@@ -59,8 +59,8 @@ func (h *handshake) readManifest(e *aaep.Event) {
 	}
 }
 
-// manifestProblem says what is wrong with a signed manifest, as far as can be told
-// without its producer's key (10.4.2).
+// manifestProblem describes what is wrong with a signed manifest, as far as that can be seen
+// without the producer's key (AAEP 10.4.2).
 func manifestProblem(token, agent, version string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -82,7 +82,7 @@ func manifestProblem(token, agent, version string) string {
 	return ""
 }
 
-// decodePart is a part of a signed document, nil if it cannot be read.
+// decodePart decodes a part of a signed document; nil if it is invalid.
 func decodePart(part string) map[string]any {
 	b, err := base64.RawURLEncoding.DecodeString(part)
 	if err != nil || !json.Valid(b) {

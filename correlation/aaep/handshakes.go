@@ -7,33 +7,33 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// AAEP's handshake: a subscriber asks, a producer accepts or refuses, and terms
-// change later. Publishers need not publish it; what is published is held against
-// chapter 5 (package correlation/aaep).
+// In AAEP's handshake a subscriber asks for a subscription, a producer accepts or rejects it,
+// and the terms may change later. A publisher need not publish these messages. What it
+// publishes is checked against AAEP chapter 5.
 
-// maxNegotiations bounds the publishers with subscriptions that are followed (at most
-// about 150 KB each, usually under 1 KB); the least recently active are forgotten.
+// maxNegotiations bounds the publishers with followed subscriptions (at most about 150 KB
+// each, usually under 1 KB). The least recently active are forgotten.
 const maxNegotiations = 1024
 
-// Handshakes are the subscriptions that publishers and subscribers agree on, by publisher.
+// Handshakes holds the negotiations of each publisher.
 type Handshakes struct {
-	findings      fact.Reporter    `snapshot:"-"` // given anew, as are the next two
+	findings      fact.Reporter    `snapshot:"-"` // not part of a snapshot, as are the next two
 	time          *eventtime.Clock `snapshot:"-"`
 	fromRecording bool             `snapshot:"-"`
 	byPublisher   *tables.LRU[fact.SourceKey, *publisherNegotiations]
 }
 
-// NewHandshakes makes the part; configure it before use.
+// NewHandshakes makes the part. Configure MUST be called before its use.
 func NewHandshakes() *Handshakes {
 	return &Handshakes{byPublisher: tables.NewLRU[fact.SourceKey, *publisherNegotiations]()}
 }
 
-// Configure gives the part what is no state.
+// Configure sets what is not part of a snapshot.
 func (ng *Handshakes) Configure(r fact.Reporter, t *eventtime.Clock, fromRecording bool) {
 	ng.findings, ng.time, ng.fromRecording = r, t, fromRecording
 }
 
-// publisherNegotiations is what the subscriptions of one publisher come to.
+// publisherNegotiations are the negotiations of one publisher.
 type publisherNegotiations struct {
 	key          fact.SourceKey
 	origin       *fact.Origin
@@ -43,7 +43,7 @@ type publisherNegotiations struct {
 
 func (n *publisherNegotiations) ID() fact.SourceKey { return n.key }
 
-// negotiationKey is the key of a publisher's negotiations. A recording has one publisher.
+// negotiationKey is the key of a publisher's negotiations. All of a recording has one key.
 func (ng *Handshakes) negotiationKey(tenant, source string) fact.SourceKey {
 	if ng.fromRecording {
 		source = ""
@@ -51,12 +51,12 @@ func (ng *Handshakes) negotiationKey(tenant, source string) fact.SourceKey {
 	return fact.SourceKey{Tenant: tenant, Source: source}
 }
 
-// originSharer gives a fact's origin in memory that is shared.
+// originSharer returns a fact's origin in shared memory.
 type originSharer interface {
 	SharedOrigin(f *fact.Fact) *fact.Origin
 }
 
-// ensure finds what is known of a publisher, or begins to know it.
+// ensure returns the negotiations of a publisher, and adds them if they are missing.
 func (ng *Handshakes) ensure(key fact.SourceKey, f *fact.Fact, names originSharer) *publisherNegotiations {
 	n, known := ng.byPublisher.Get(key)
 	if !known {
@@ -69,14 +69,14 @@ func (ng *Handshakes) ensure(key fact.SourceKey, f *fact.Fact, names originShare
 	return n
 }
 
-// HandleHandshake takes a message about a subscription.
+// HandleHandshake applies a message about a subscription.
 func (ng *Handshakes) HandleHandshake(f *fact.Fact, names originSharer) {
 	ng.findings.ReportEventFindings(f)
 	n := ng.ensure(ng.negotiationKey(f.Key.Tenant, f.Key.Source), f, names)
 	n.lastActivity = ng.time.CurrentActivity()
 	EventOf(f).Seq, EventOf(f).At = f.Seq, f.At
 	ng.reportOverdueNegotiations(n)
-	// What time has proved is told apart by itself, whatever message came next.
+	// A finding of passed time does not depend on the message that came next.
 	ng.findings.ReportSessionFindings(&fact.Fact{Protocol: subject.ProtoAAEP}, *n.origin, n.state.RetractOverdue(EventOf(f)))
 	ng.findings.ReportSessionFindings(f, f.Origin, n.state.Negotiate(EventOf(f)))
 }
@@ -85,7 +85,7 @@ func (ng *Handshakes) reportOverdueNegotiations(n *publisherNegotiations) {
 	ng.findings.ReportSessionFindings(&fact.Fact{Protocol: subject.ProtoAAEP}, *n.origin, n.state.ReportOverdue(ng.time.ToBrokerTime(ng.time.Now())))
 }
 
-// ExpireNegotiations lets time pass for the publishers that negotiate no more.
+// ExpireNegotiations reports overdue requests, and forgets idle publishers.
 func (ng *Handshakes) ExpireNegotiations() {
 	for {
 		n, ok := ng.byPublisher.Oldest()
@@ -99,13 +99,12 @@ func (ng *Handshakes) ExpireNegotiations() {
 		if n.state.IsForgettable() {
 			ng.byPublisher.Remove(n.key)
 		} else if again, kept := ng.byPublisher.Get(n.key); kept {
-			again.lastActivity = ng.time.CurrentActivity() // to be looked at after another day
+			again.lastActivity = ng.time.CurrentActivity() // it is looked at again after another day
 		}
 	}
 }
 
-// checkReplySubscription holds a reply against the subscription that it came on, as the
-// publisher that had asked accepted it (AAEP-C-112).
+// checkReplySubscription compares a reply with the subscription that it came on (AAEP-C-112).
 func (ng *Handshakes) checkReplySubscription(f *fact.Fact, asked fact.Origin) {
 	n, known := ng.byPublisher.Peek(ng.negotiationKey(asked.Key.Tenant, asked.Key.Source))
 	if !known {
@@ -116,7 +115,7 @@ func (ng *Handshakes) checkReplySubscription(f *fact.Fact, asked fact.Origin) {
 	}
 }
 
-// NextNegotiationTimeout is when the next request may have waited for too long.
+// NextNegotiationTimeout lowers next to the time when a request may become overdue.
 func (ng *Handshakes) NextNegotiationTimeout(next *eventtime.Earliest) {
 	for _, n := range ng.byPublisher.All() {
 		if n.state.HasOpenRequests() {

@@ -7,13 +7,12 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// judgeInvocation holds an invocation against what the user was asked (AAEP 4.3.1, 6.1).
+// judgeInvocation compares an invocation with the questions to the user (AAEP 4.3.1, 6.1).
 //
-// A question names no call. It belongs to the one with the id that it carries (see
-// Prefix, or extra_context.tool_call_id); otherwise the latest accepted question
-// that no invocation has used yet is the one that the next grave invocation
-// uses, one each. A harmless invocation uses only what asks about something
-// harmless.
+// A question belongs to the call whose id it carries (see ExtensionPrefix, or
+// extra_context.tool_call_id). A question without an id belongs to the next grave invocation:
+// each invocation uses the latest accepted question that is unused. A harmless invocation only
+// uses a question about a harmless action.
 func (q *questions) judgeInvocation(r *reports, e *Event, i *invocation) {
 	a, explicit, candidates := q.findForUse(i)
 	if a != nil && a.coversInvocation(i) {
@@ -42,8 +41,8 @@ func (q *questions) judgeInvocation(r *reports, e *Event, i *invocation) {
 	a.outcomeNoted = true
 }
 
-// findForUse finds the question that an invocation may use, or the one that is
-// explicitly about it.
+// findForUse returns the question that an invocation may use; explicit says that it names the
+// call.
 func (q *questions) findForUse(i *invocation) (a *userQuestion, explicit bool, candidates int) {
 	for _, c := range q.list {
 		switch {
@@ -64,17 +63,16 @@ func (q *questions) findForUse(i *invocation) (a *userQuestion, explicit bool, c
 	return a, explicit, candidates
 }
 
-// coversInvocation tells whether a question stands behind an invocation: it was accepted,
-// or took its default where that is enough, and was not used yet. A user does not accept
-// something grave by a yes to something harmless, unless the question says that it
-// is about this call.
+// coversInvocation reports whether a question permits an invocation: it was accepted, or took
+// its default where that suffices, and is unused. A question about a harmless action does not
+// permit a grave invocation, unless it names the call.
 func (a *userQuestion) coversInvocation(i *invocation) bool {
 	yes := a.stage == questionAccepted || (a.stage == questionDefaultedAccept && !i.isRisky())
 	return yes && a.usedBy == (eventRef{}) && !(i.isRisky() && a.callID == "" && a.understatesRisk(i))
 }
 
-// understatesRisk tells whether a question said less than the invocation is (10.2,
-// T3). What it does not say at all is no lie.
+// understatesRisk reports whether a question names a lower risk than the invocation has (AAEP
+// 10.2, T3). A missing statement is no understatement.
 func (a *userQuestion) understatesRisk(i *invocation) bool {
 	return (i.irreversible && a.statesReversibility && !a.irreversible) || (a.statesRisk && a.risk < i.risk)
 }
@@ -86,8 +84,8 @@ func firstInvocation(a, b *invocation) *invocation {
 	return b
 }
 
-// latestUnbound is the latest question without a binding: what stands in the way of
-// an invocation that has no acceptance to use.
+// latestUnbound is the latest question without a call. It is reported if an invocation needs
+// an acceptance and has none.
 func (q *questions) latestUnbound(i *invocation) *userQuestion {
 	for k := len(q.list) - 1; k >= 0; k-- {
 		a := q.list[k]
@@ -106,9 +104,9 @@ func (a *userQuestion) namesTool(i *invocation) bool {
 	return len(i.tool) > 3 && strings.Contains(a.actionText, strings.ToLower(i.tool))
 }
 
-// standsAgainst tells whether an invocation is for what a question was about. A
-// grave one is: it needs an acceptance and has none. A harmless one is if the
-// question names it, or if it follows a rejection immediately.
+// standsAgainst reports whether an invocation ignores a question's answer. A grave invocation
+// does if it has no acceptance. A harmless one does if the question names it, or if it
+// directly follows a rejection.
 func (a *userQuestion) standsAgainst(i *invocation, explicit bool) bool {
 	switch {
 	case explicit || i.isRisky():
@@ -119,22 +117,22 @@ func (a *userQuestion) standsAgainst(i *invocation, explicit bool) bool {
 	return a.stage == questionPending && a.namesTool(i) || a.stage == questionSuperseded && a.isAbout(i)
 }
 
-// isAbout tells whether a question says itself that it is about this call or tool.
-// The wording of its text is not enough for a question that was withdrawn.
+// isAbout reports whether a question names the call or the tool. For a withdrawn question, its
+// text does not count as a name.
 func (a *userQuestion) isAbout(i *invocation) bool {
 	return a.callID != "" && a.callID == i.id || a.tool != "" && a.tool == i.tool
 }
 
-// reportAgainst reports what an invocation without an acceptance does instead. A question
-// that was withdrawn by leaving awaiting_input authorises nothing: until its time is
-// over, its action is as early as while the question is pending.
+// reportAgainst reports an invocation that ignores a question's state. A question that was
+// withdrawn by leaving awaiting_input permits nothing: until its deadline, its action is as
+// early as while the question is pending.
 func (a *userQuestion) reportAgainst(r *reports, e *Event, i *invocation) {
 	say := func(check, what string) *catalogue.Finding {
 		found := r.add(check, what, a.event, a.resolvedBy, i.event)
 		found.Call = i.id
 		return found
 	}
-	// What that breaks is said already; this is the same for a reader that looks at replies.
+	// AAEP-C-114 reports the same from the side of the replies, as a hint.
 	ignored := func(what string) { asHint(say("AAEP-C-114", what)) }
 	early := func(what string) {
 		a.actedOnEarly = true
@@ -171,14 +169,14 @@ func (a *userQuestion) reportAgainst(r *reports, e *Event, i *invocation) {
 		case a.usedBy == (eventRef{}):
 			a.usedBy, a.usedByTool = i.event, i.tool
 			a.compareWith(r, i, a.callID != "")
-		case a.callID != "" || a.usedByTool == i.tool: // another tool was not meant to use it
+		case a.callID != "" || a.usedByTool == i.tool: // the question was meant for another tool
 			r.add("AAEP-C-102", "", a.event, a.usedBy, i.event).Call = i.id
 		}
 	}
 }
 
-// reportUnasked reports a grave invocation that no acceptance stands behind. a is the
-// question that it may be about.
+// reportUnasked reports a grave invocation without an acceptance. a is the question that it
+// may be about.
 func (i *invocation) reportUnasked(r *reports, a *userQuestion) {
 	byDefault := a != nil && a.stage == questionDefaultedAccept && a.usedBy == i.event
 	if !i.irreversible {
@@ -189,7 +187,7 @@ func (i *invocation) reportUnasked(r *reports, a *userQuestion) {
 		}
 		return
 	}
-	if byDefault { // legal for what carries little risk, and no acceptance (A-04 of the digest)
+	if byDefault { // permitted for low risk, though it is no acceptance (A-04 of the digest)
 		found := r.add("AAEP-C-100", "no answer came, and the default was taken", a.event, i.event)
 		found.Case, found.Call, found.Severity = "defaulted_accept", i.id, events.SeverityLow
 		return
@@ -199,8 +197,8 @@ func (i *invocation) reportUnasked(r *reports, a *userQuestion) {
 	i.unaskedFinding = found
 }
 
-// reportIgnoredRejections: an invocation that has nothing to do with a question that was
-// rejected shows that the rejection was not taken note of.
+// reportIgnoredRejections reports that a rejection was not acknowledged, because an unrelated
+// invocation follows it.
 func (q *questions) reportIgnoredRejections(r *reports, e *Event) {
 	for _, a := range q.list {
 		if (a.stage == questionRejected || a.stage == questionDefaultedReject) && !a.outcomeNoted {
@@ -210,7 +208,8 @@ func (q *questions) reportIgnoredRejections(r *reports, e *Event) {
 	}
 }
 
-// compareWith looks for a question that was answered for something else (10.2).
+// compareWith reports that a question was answered for something else than its invocation
+// (AAEP 10.2).
 func (a *userQuestion) compareWith(r *reports, i *invocation, explicit bool) {
 	switch {
 	case a.tool != "" && i.tool != "" && a.tool != i.tool:
@@ -226,8 +225,8 @@ func (a *userQuestion) compareWith(r *reports, i *invocation, explicit bool) {
 	}
 }
 
-// linkLateQuestion: a question that comes when the call has been invoked already is
-// what upstream's own code does (A-22 of the digest), and one finding.
+// linkLateQuestion reports a question that came after its invocation, as upstream's own code
+// does (A-22 of the digest). It is one finding.
 func (t *tools) linkLateQuestion(r *reports, a *userQuestion) {
 	for k := len(t.open) - 1; k >= 0; k-- {
 		i := t.open[k]
@@ -243,7 +242,7 @@ func (t *tools) linkLateQuestion(r *reports, a *userQuestion) {
 	}
 }
 
-// judgeLateQuestion holds a success against the question that came after its
+// judgeLateQuestion compares a successful completion with the question that came after its
 // invocation.
 func (i *invocation) judgeLateQuestion(r *reports, e *Event) {
 	a := i.laterQuestion

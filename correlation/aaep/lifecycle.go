@@ -10,13 +10,13 @@ import (
 // lifecycle is the session's start and end.
 type lifecycle struct {
 	hasEvents, started, ended bool
-	restored                  bool // known from before it was forgotten: counts and tables are not complete
+	restored                  bool // from a tombstone: counts and tables are incomplete
 	startEvent, endEvent      eventRef
 	overtakenStart            *overtakenFinding
 	startTime                 time.Time
 }
 
-// checkSecondStart tells whether the event starts a session that has started already.
+// checkSecondStart reports whether the event starts a session that has started before.
 func (l *lifecycle) checkSecondStart(r *reports, e *Event) bool {
 	if _, starts := e.Payload.(*aaep.SessionStarted); !starts || !l.started {
 		return false
@@ -26,8 +26,8 @@ func (l *lifecycle) checkSecondStart(r *reports, e *Event) bool {
 	return true
 }
 
-// check tells whether the event comes in the session's life. A start does: see
-// checkSecondStart.
+// check reports whether the event lies between the session's start and its end. For a start
+// see checkSecondStart.
 func (l *lifecycle) check(r *reports, e *Event) bool {
 	_, starts := e.Payload.(*aaep.SessionStarted)
 	if !starts && !l.restored && !l.started && !l.hasEvents {
@@ -47,14 +47,14 @@ func (l *lifecycle) check(r *reports, e *Event) bool {
 	return false
 }
 
-// overtakenFinding is an event that came before another, and what was said of it for that.
+// overtakenFinding is an event that came before another one, and the finding about it.
 type overtakenFinding struct {
 	finding *catalogue.Finding
 	time    time.Time
 	number  *int64
 }
 
-// isEarlier tells whether the other was emitted before it, by its number or else its time.
+// isEarlier reports whether other was emitted before it, by their numbers or else their times.
 func (o *overtakenFinding) isEarlier(other *Event) bool {
 	if o.number != nil && other.Number != nil {
 		return *other.Number < *o.number
@@ -62,7 +62,7 @@ func (o *overtakenFinding) isEarlier(other *Event) bool {
 	return !other.Time.IsZero() && other.Time.Before(o.time)
 }
 
-// start takes the first event.
+// start applies the first event.
 func (l *lifecycle) start(r *reports, e *Event) {
 	if !l.started {
 		l.startEvent, l.startTime = e.eventRef(), e.producerTime()
@@ -74,17 +74,17 @@ func (l *lifecycle) start(r *reports, e *Event) {
 	l.started = true
 }
 
-// end takes the terminal event.
+// end applies the terminal event.
 func (l *lifecycle) end(e *Event) { l.ended, l.endEvent = true, e.eventRef() }
 
-// checkDuration compares the duration that the last event says with that seen.
+// checkDuration compares the duration in the terminal event with the observed one.
 func (l *lifecycle) checkDuration(r *reports, e *Event, p *aaep.SessionCompleted) {
 	if ms := p.DurationMS; ms != nil && durationsDiffer(*ms, e.producerTime().Sub(l.startTime).Milliseconds()) {
 		asHint(r.add("AAEP-C-071", "the duration", e.eventRef())).Case = "duration"
 	}
 }
 
-// isComplete tells whether everything since the session's start was seen.
+// isComplete reports whether all events since the session's start were seen.
 func (l *lifecycle) isComplete() bool { return l.started && !l.restored }
 
 func (l *lifecycle) hasEnded() bool { return l.ended }

@@ -9,23 +9,22 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 )
 
-// Negotiations is what the subscriptions of one publisher come to, as far as its
-// messages about them are published (AAEP chapter 5). Nothing obliges a publisher
-// to publish them; one that publishes answers is taken to publish all of its
-// answers, and what it leaves open is judged by that.
+// Negotiations are the subscriptions of one publisher, as far as its messages about them are
+// published (AAEP chapter 5). A publisher need not publish them. One that publishes an answer
+// is taken to publish all its answers, and its missing answers are findings.
 //
-// An answer does not say which request it answers. It is held against one only if
-// that was the only one that was open. The zero value has seen nothing.
+// An answer does not name its request. It is compared with a request only if that was the only
+// open one. The zero value is ready for use.
 type Negotiations struct {
-	openRequests     []*subscriptionRequest // what has no answer, the oldest first
+	openRequests     []*subscriptionRequest // without an answer, the oldest first
 	hasAnswers       bool                   // an answer was published
-	ambiguousOpen    bool                   // of those that are open, some was answered, and the log does not say which
-	unpairable       bool                   // answers and requests do not fit: nothing is paired any more
-	maybeRedelivered bool                   // among those that are open, one may have been delivered twice
-	recentContents   []uint64               // contents of the latest requests and answers
+	ambiguousOpen    bool                   // one of the open requests was answered, but the log does not say which
+	unpairable       bool                   // answers and requests do not match: none is paired any more
+	maybeRedelivered bool                   // an open request may have been delivered twice
+	recentContents   []uint64               // hashes of the latest requests and answers
 	subscriptions    []acceptedSubscription
-	overdueFinding   *catalogue.Finding // the only one that was found unanswered
-	severalOverdue   bool               // more than one was
+	overdueFinding   *catalogue.Finding // of the only overdue request
+	severalOverdue   bool               // there was more than one
 }
 
 // Bounds of one publisher's negotiations.
@@ -35,10 +34,10 @@ const (
 	maxRecent        = 32
 )
 
-// AnswerTimeout is how long a request may have no answer. AAEP sets no time.
+// AnswerTimeout is how long a request may stay without an answer. AAEP sets no time.
 const AnswerTimeout = 24 * time.Hour
 
-// subscriptionRequest is a request for a subscription, or for other terms of one.
+// subscriptionRequest is a request for a subscription, or for new terms of one.
 type subscriptionRequest struct {
 	event               eventRef
 	requestedAt         time.Time
@@ -49,8 +48,7 @@ type subscriptionRequest struct {
 	maybeRedelivered    bool // it may have been delivered twice
 }
 
-// Negotiate takes the next message about a subscription and gives the violations
-// that it proves.
+// Negotiate applies the next message about a subscription and returns its findings.
 func (n *Negotiations) Negotiate(e *Event) []*catalogue.Finding {
 	var out findingList
 	h := e.handshake
@@ -80,7 +78,7 @@ func (n *Negotiations) Negotiate(e *Event) []*catalogue.Finding {
 func (n *Negotiations) addRequest(e *Event, again bool) {
 	h := e.handshake
 	if again && slices.ContainsFunc(n.openRequests, func(o *subscriptionRequest) bool { return o.content == h.content }) {
-		return // delivered again, or asked again by a waiting subscriber
+		return // a second delivery, or a subscriber that asks again
 	}
 	if len(n.openRequests) >= maxOpenRequests {
 		n.openRequests, n.unpairable = n.openRequests[1:], true
@@ -118,10 +116,10 @@ func (n *Negotiations) handleAcceptance(e *Event, again bool, out *findingList) 
 	}
 }
 
-// versionIndependentReasons are reasons that do not depend on the version that was asked for.
+// versionIndependentReasons are rejection reasons that do not depend on the requested version.
 var versionIndependentReasons = []string{"version_unsupported", "rate_limit", "authentication_required", "authorization_denied", "transport_unavailable"}
 
-// rejectionReasons are the reasons that there are (5.5.3).
+// rejectionReasons are all rejection reasons (AAEP 5.5.3).
 var rejectionReasons = append([]string{"manifest_signature_required", "capabilities_incompatible", "unknown"}, versionIndependentReasons...)
 
 func (n *Negotiations) handleRejection(e *Event, again bool, out *findingList) {
@@ -137,7 +135,7 @@ func (n *Negotiations) handleRejection(e *Event, again bool, out *findingList) {
 	}
 }
 
-// takeRenewal takes the open request for other terms of a subscription.
+// takeRenewal removes and returns the open request for new terms of a subscription.
 func (n *Negotiations) takeRenewal(subscription string) *subscriptionRequest {
 	i := slices.IndexFunc(n.openRequests, func(o *subscriptionRequest) bool {
 		return o.renewedSubscription != "" && o.renewedSubscription == subscription
@@ -150,9 +148,8 @@ func (n *Negotiations) takeRenewal(subscription string) *subscriptionRequest {
 	return o
 }
 
-// pairRequest takes the oldest request that an answer can be to, and gives it if there
-// was no other. An answer that may have been delivered twice is held against
-// nothing.
+// pairRequest removes the oldest request that an answer fits. It returns the request only if
+// no other one fits. An answer that may be a second delivery is paired with none.
 func (n *Negotiations) pairRequest(again bool, fits func(*subscriptionRequest) bool) *subscriptionRequest {
 	first, count := -1, 0
 	for i, o := range n.openRequests {
@@ -176,8 +173,8 @@ func (n *Negotiations) pairRequest(again bool, fits func(*subscriptionRequest) b
 	return o
 }
 
-// ReportOverdue gives what had no answer for too long, once each: requests
-// (AAEP-C-150) and requests for other terms (AAEP-C-160).
+// ReportOverdue returns findings about requests without an answer (AAEP-C-150, and AAEP-C-160
+// for new terms), once for each request.
 func (n *Negotiations) ReportOverdue(now time.Time) []*catalogue.Finding {
 	var out findingList
 	for len(n.openRequests) > 0 && now.Sub(n.openRequests[0].requestedAt) >= AnswerTimeout {
@@ -188,7 +185,7 @@ func (n *Negotiations) ReportOverdue(now time.Time) []*catalogue.Finding {
 		check, what := "AAEP-C-150", ""
 		switch {
 		case o.renewedSubscription != "" && n.findSubscription(o.renewedSubscription) < 0:
-			continue // the party that answers for this subscription is not known
+			continue // it is unknown who answers for this subscription
 		case o.renewedSubscription != "":
 			check = "AAEP-C-160"
 		case n.ambiguousOpen:
@@ -205,20 +202,20 @@ func (n *Negotiations) ReportOverdue(now time.Time) []*catalogue.Finding {
 	return out
 }
 
-// HasOpenRequests tells whether there is a request without an answer.
+// HasOpenRequests reports whether a request has no answer.
 func (n *Negotiations) HasOpenRequests() bool { return len(n.openRequests) > 0 }
 
-// IsForgettable tells whether nothing is lost if nothing of the publisher is kept.
+// IsForgettable reports whether the publisher has no state that matters.
 func (n *Negotiations) IsForgettable() bool {
 	return len(n.openRequests) == 0 && n.overdueFinding == nil && len(n.subscriptions) == 0
 }
 
-// RetractOverdue takes back that a request had no answer, if this is its answer: none else
-// was open, and no other had been found unanswered.
+// RetractOverdue retracts the finding of an overdue request if the event is its answer: no
+// other request is open, and no other was overdue.
 func (n *Negotiations) RetractOverdue(e *Event) []*catalogue.Finding {
 	found := n.overdueFinding
 	answers := e.handshake.kind == "accepted" || e.handshake.kind == "rejected"
-	if found == nil || len(n.openRequests) > 0 || !answers || slices.Contains(n.recentContents, e.handshake.content) { // what came before is no answer to what came since
+	if found == nil || len(n.openRequests) > 0 || !answers || slices.Contains(n.recentContents, e.handshake.content) { // an earlier message is no answer to a later request
 		return nil
 	}
 	n.overdueFinding, n.unpairable = nil, true
@@ -235,8 +232,8 @@ var (
 	knownVersion      = regexp.MustCompile(`^(1\.[0-9]+\.[0-9]+(-[A-Za-z0-9.-]+)?|0\.1\.0-draft)$`)
 )
 
-// isUnpublishedVersion tells whether a version is none that AAEP published; those of its
-// first major version may come yet.
+// isUnpublishedVersion reports whether AAEP published no such version. A later version of the
+// same major number may still be published.
 func isUnpublishedVersion(version string) bool {
 	return wellFormedVersion.MatchString(version) && !knownVersion.MatchString(version)
 }

@@ -12,14 +12,14 @@ import (
 type numbering uint8
 
 const (
-	unnumbered numbering = iota // not known yet
+	unnumbered numbering = iota // unknown
 	withNumbers
 	withoutNumbers
 	mixedNumbers
 )
 
-// sequence is the order of the session's events: by their numbers, with at most maxGaps
-// stretches of missing ones, and by the publisher's clock.
+// sequence checks the order of the session's events: by their numbers, with at most maxGaps
+// gaps, and by the publisher's clock.
 type sequence struct {
 	numbering  numbering
 	lastNumber int64
@@ -27,13 +27,13 @@ type sequence struct {
 	lastTime   time.Time
 }
 
-// restart expects the numbers to begin again.
+// restart makes the next number the first one.
 func (s *sequence) restart() { s.numbering = unnumbered }
 
 func (s *sequence) storedItems() int { return len(s.gaps) }
 
-// checkNumber checks the sequence number. It tells whether the event stands where it
-// was emitted: one with a lower number than the last came late.
+// checkNumber checks an event's sequence number. inOrder is false for an event that came late:
+// its number is lower than the last one.
 func (s *sequence) checkNumber(r *reports, e *Event) (inOrder bool) {
 	if s.numbering == mixedNumbers || (e.Number != nil && *e.Number < 0) {
 		return true
@@ -66,7 +66,7 @@ func (s *sequence) checkNumber(r *reports, e *Event) (inOrder bool) {
 	return true
 }
 
-// noteRefused notes the number of an event that does not count.
+// noteRefused records the number of an invalid event.
 func (s *sequence) noteRefused(r *reports, e *Event) {
 	switch n := *e.Number; {
 	case s.numbering != withNumbers:
@@ -77,17 +77,17 @@ func (s *sequence) noteRefused(r *reports, e *Event) {
 	}
 }
 
-// gap are numbers that were left out and have not come since.
+// gap is a range of missing numbers.
 type gap struct {
 	from, to int64
-	finding  *catalogue.Finding // shared by the parts of one
+	finding  *catalogue.Finding // the parts of one gap share it
 }
 
-// reportGap reports that numbers are missing; they may still come.
+// reportGap reports missing numbers, which may still come.
 func (s *sequence) reportGap(r *reports, e *Event, g gap) {
 	g.finding = r.add("AAEP-C-065", "numbers are missing", e.eventRef())
 	if e.ID == "" || g.to-g.from >= maxGap {
-		return // that is never filled, or nothing tells it from another
+		return // it can never be filled, or not be told from another gap
 	}
 	if len(s.gaps) >= maxGaps {
 		s.forgetGap()
@@ -95,8 +95,8 @@ func (s *sequence) reportGap(r *reports, e *Event, g gap) {
 	s.gaps = append(s.gaps, g)
 }
 
-// fillGap takes a number that was missing, and takes back that it was once none of
-// those left out with it is missing any more.
+// fillGap applies a missing number that came late. The finding is retracted when no number of
+// it is missing any more.
 func (s *sequence) fillGap(r *reports, e *Event) {
 	n := *e.Number
 	i := slices.IndexFunc(s.gaps, func(g gap) bool { return g.from <= n && n <= g.to })
@@ -121,13 +121,13 @@ func (s *sequence) fillGap(r *reports, e *Event) {
 	}
 }
 
-// forgetGap forgets the oldest with all its parts.
+// forgetGap forgets the oldest gap with all its parts.
 func (s *sequence) forgetGap() {
 	said := s.gaps[0].finding
 	s.gaps = slices.DeleteFunc(s.gaps, func(g gap) bool { return g.finding == said })
 }
 
-// checkClock checks that time does not run backwards.
+// checkClock reports a publisher's clock that runs back.
 func (s *sequence) checkClock(r *reports, e *Event) {
 	if e.Time.IsZero() {
 		return

@@ -10,13 +10,13 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
-// Decisions.
+// The decisions of a reply.
 const (
 	decisionAccept = "accept"
 	decisionReject = "reject"
 )
 
-// questionStage is where a question stands (AAEP chapter 6, appendix A.4).
+// questionStage is the stage of a question (AAEP chapter 6, appendix A.4).
 type questionStage uint8
 
 const (
@@ -25,13 +25,13 @@ const (
 	questionRejected
 	questionDefaultedAccept
 	questionDefaultedReject
-	questionAnswered   // a clarification
-	questionDefaulted  // a clarification
-	questionSuperseded // the agent went on without an answer
-	questionClosed     // with its session
+	questionAnswered   // of a clarification
+	questionDefaulted  // of a clarification
+	questionSuperseded // the agent continued without an answer
+	questionClosed     // its session ended
 )
 
-// questions is what the user was asked in the session: at most maxQuestions.
+// questions holds the questions of a session, at most maxQuestions.
 type questions struct {
 	list []*userQuestion
 }
@@ -42,15 +42,15 @@ func (q *questions) storedItems() int { return len(q.list) }
 type userQuestion struct {
 	token               string
 	event               eventRef
-	askedAt, brokerTime time.Time // of the publisher and the broker
-	deadline            time.Time // publisher's time; zero if there is none
+	askedAt, brokerTime time.Time // by the publisher and by the broker
+	deadline            time.Time // by the publisher's clock; zero if it has none
 	timeout             time.Duration
 
 	clarification                     *clarificationOptions // nil for a confirmation
 	actionHash                        uint64                // hash of the action's text
 	actionText                        string                // the beginning of the action's text, lower case
-	callID                            string                // the call that it is about
-	tool                              string                // the tool that it is about
+	callID                            string                // the call that it names
+	tool                              string                // the tool that it names
 	irreversible, statesReversibility bool
 	risk                              riskLevel
 	statesRisk                        bool
@@ -58,32 +58,31 @@ type userQuestion struct {
 	allowedReplies                    []string
 	replies                           []replyContent
 	stage                             questionStage
-	resolvedBy                        eventRef  // the reply; zero if it was resolved otherwise
-	resolvedAt                        time.Time // the broker's time of the reply
+	resolvedBy                        eventRef  // the reply; zero if it was resolved without one
+	resolvedAt                        time.Time // by the broker
 	progressShown                     bool
-	outcomeNoted                      bool        // an event since shows that it was taken note of
-	subscription                      string      // the subscription from which an answer counts
-	usedBy                            eventRef    // the invocation that it was for
-	usedByTool                        string      // its tool
-	earlierInvocation                 *invocation // the invocation that came before it
-	harmlessInvocation                *invocation // a harmless invocation since, which may have been for it
-	actedOnEarly                      bool        // it was acted on before it was answered
-	acceptedLate                      bool        // accepted when its time was over
+	outcomeNoted                      bool        // a later event shows that the agent took note of its answer
+	subscription                      string      // the subscription whose answer counts
+	usedBy                            eventRef    // the invocation that used it
+	usedByTool                        string      // the tool of that invocation
+	earlierInvocation                 *invocation // the invocation that preceded it
+	harmlessInvocation                *invocation // a later harmless invocation, which may have used it
+	actedOnEarly                      bool        // an invocation used it before it was answered
+	acceptedLate                      bool        // accepted after its deadline
 	acceptedSecond                    bool        // accepted after another answer
 	acceptedAfterWithdrawal           bool        // accepted after it was withdrawn
 }
 
-// Message is a message of the log. The zero value is none.
+// Message identifies a message of the log. The zero value means none.
 type Message struct {
 	ID  string
 	Seq uint64
-	At  time.Time // the broker's
+	At  time.Time // broker time
 }
 
-// Confirmation gives the question that an invocation used, and the reply that
-// accepted it; there is none where the question took its default. explicit tells
-// that the question names the call. It is to be asked after the invocation was
-// applied.
+// Confirmation returns the question that an invocation used, and the reply that accepted it;
+// accepted is zero if the question took its default. explicit says that the question names the
+// call. Call it after Apply of the invocation.
 func (s *Session) Confirmation(e *Event) (asked, accepted Message, explicit bool) {
 	return s.questions.confirmation(e)
 }
@@ -97,12 +96,12 @@ func (q *questions) confirmation(e *Event) (asked, accepted Message, explicit bo
 	return Message{}, Message{}, false
 }
 
-// clarificationOptions is what may be answered to a clarification.
+// clarificationOptions are the permitted answers to a clarification.
 type clarificationOptions struct{ kinds, choices []string }
 
-const maxList = 32 // of kinds, choices, allowed replies
+const maxList = 32 // kinds, choices or allowed replies of a question
 
-// boundList keeps the beginning of a list.
+// boundList returns the first maxList elements.
 func boundList(list []string) []string {
 	var kept []string
 	for _, s := range list[:min(len(list), maxList)] {
@@ -111,7 +110,7 @@ func boundList(list []string) []string {
 	return kept
 }
 
-// replyContent is a reply, to tell it from another.
+// replyContent is the content of a reply, to recognise a second delivery.
 type replyContent struct {
 	subscription, response, kind string
 	time                         time.Time
@@ -164,7 +163,7 @@ func (q *questions) add(a *userQuestion) {
 	q.list = append(q.list, a)
 }
 
-// expire lets the questions that are out of time take their default.
+// expire lets questions take their default after their deadline.
 func (q *questions) expire(r *reports, st *states, e *Event) {
 	for _, a := range q.list {
 		if a.stage != questionPending || !a.isTimeOver(e) {
@@ -181,10 +180,9 @@ func (q *questions) expire(r *reports, st *states, e *Event) {
 	}
 }
 
-// isTimeOver tells whether a question's time is over, by the clock of the publisher that says
-// something now and by the broker's (A-20, A-26 of the digest): the broker's decides,
-// but for the time that messages may be under way. A clock that can be set at will
-// neither ends a wait early nor draws it out.
+// isTimeOver reports whether a question's deadline has passed. Both clocks count: the
+// publisher's, and the broker's with a tolerance for messages on their way (A-20, A-26 of the
+// digest). A publisher that sets its clock can neither end a wait early nor extend it.
 func (a *userQuestion) isTimeOver(e *Event) bool {
 	passed, tolerance := e.At.Sub(a.brokerTime), min(replyGrace, a.timeout/2)
 	switch {
@@ -201,7 +199,8 @@ func (a *userQuestion) isTimeOver(e *Event) bool {
 	return !e.producerTime().Before(a.deadline)
 }
 
-// supersedePending: the agent left the state of waiting without an answer (6.8).
+// supersedePending marks the pending questions when the agent leaves awaiting_input without an
+// answer (AAEP 6.8).
 func (q *questions) supersedePending() {
 	for _, a := range q.list {
 		if a.stage == questionPending {
@@ -225,14 +224,14 @@ func (a *userQuestion) resolve(r *reports, st *states, to questionStage, by even
 	}
 }
 
-// noteProgress: a countdown, as far as can be told.
+// noteProgress records progress, which may be a countdown for the pending questions.
 func (q *questions) noteProgress() {
 	for _, a := range q.list {
 		a.progressShown = a.progressShown || a.stage == questionPending
 	}
 }
 
-// noteOutcomesSeen notes what shows that an answer was taken note of (4.5.3, 6.1).
+// noteOutcomesSeen records that the agent took note of the answers so far (AAEP 4.5.3, 6.1).
 func (q *questions) noteOutcomesSeen(e *Event) {
 	switch e.Payload.(type) {
 	case *aaep.StateChanged, *aaep.ProgressUpdated, *aaep.OutputStreaming, *aaep.AwaitingConfirmation,
@@ -243,14 +242,14 @@ func (q *questions) noteOutcomesSeen(e *Event) {
 	}
 }
 
-// closeAll closes the questions when their session ends.
+// closeAll closes the questions at the end of the session.
 func (q *questions) closeAll(r *reports, e *Event, cancelled bool) {
 	for _, a := range q.list {
 		a.close(r, e, cancelled)
 	}
 }
 
-// close takes a question when its session ends.
+// close closes one question at the end of the session.
 func (a *userQuestion) close(r *reports, e *Event, cancelled bool) {
 	shown := a.outcomeNoted || a.usedBy != (eventRef{}) || a.harmlessInvocation != nil || a.earlierInvocation != nil
 	switch {
@@ -271,7 +270,7 @@ func (a *userQuestion) close(r *reports, e *Event, cancelled bool) {
 	a.earlierInvocation, a.harmlessInvocation = nil, nil
 }
 
-// reportUnusedAcceptance: the user said yes, and what was that for?
+// reportUnusedAcceptance reports an accepted question that no invocation used.
 func (a *userQuestion) reportUnusedAcceptance(r *reports, e *Event) {
 	switch {
 	case a.usedBy != (eventRef{}) || a.earlierInvocation != nil || a.actedOnEarly:

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
-// handleReply takes an answer (6.3.4). One that does not count changes nothing.
+// handleReply applies a reply (AAEP 6.3.4). A reply that does not count changes nothing.
 func (q *questions) handleReply(r *reports, st *states, e *Event, token string, c replyContent) {
 	i := len(q.list) - 1
 	for ; i >= 0 && q.list[i].token != boundID(token); i-- {
@@ -21,7 +21,7 @@ func (q *questions) handleReply(r *reports, st *states, e *Event, token string, 
 	a := q.list[i]
 	c.subscription, c.response = boundID(c.subscription), boundID(c.response)
 	if slices.Contains(a.replies, c) {
-		return // delivered again
+		return // a second delivery
 	}
 	if len(a.replies) < maxReplies {
 		a.replies = append(a.replies, c)
@@ -52,8 +52,8 @@ func (q *questions) handleReply(r *reports, st *states, e *Event, token string, 
 	a.applyReply(r, st, e, c)
 }
 
-// handleSecondReply takes an answer to a question that has one: the first valid one counts
-// (6.3.5). From another subscriber it only came second.
+// handleSecondReply judges a reply to an answered question. The first valid reply counts (AAEP
+// 6.3.5). A second one of another subscriber is only late.
 func (a *userQuestion) handleSecondReply(r *reports, e *Event, c replyContent, yes bool) {
 	found := r.add("AAEP-C-110", "it has been answered", a.event, e.eventRef())
 	found.Case = "consumed"
@@ -89,8 +89,8 @@ func (a *userQuestion) allowsDecision(decision string) bool {
 	return slices.Contains(a.allowedReplies, decision)
 }
 
-// acceptsResponse tells whether a response is of a kind that the question asks for
-// (6.5.5).
+// acceptsResponse reports whether a response is of a kind that the question permits (AAEP
+// 6.5.5).
 func (a *userQuestion) acceptsResponse(r replyContent) bool {
 	kinds := a.clarification.kinds
 	if len(kinds) == 0 && len(a.clarification.choices) == 0 {
@@ -114,15 +114,15 @@ func (a *userQuestion) acceptsResponse(r replyContent) bool {
 	})
 }
 
-// checkAutomaticReply: that a program answers for the user is allowed only where the user
-// wanted it, which is nowhere on the log.
+// checkAutomaticReply reports a program that answers for the user. The user must have
+// permitted that, and the log has no record of it.
 func (r *reports) checkAutomaticReply(e *Event, decidedBy string) {
 	if isAutomatic(decidedBy) {
 		r.add("AAEP-C-118", "", e.eventRef())
 	}
 }
 
-// UnknownReplyFinding is the finding of a reply with a token that its publisher does not know
+// UnknownReplyFinding is the finding of a reply whose token its publisher never used
 // (AAEP-C-110).
 func UnknownReplyFinding(e *Event) *catalogue.Finding {
 	found := newFinding("AAEP-C-110", "no question has this token", e.eventRef())
@@ -130,14 +130,14 @@ func UnknownReplyFinding(e *Event) *catalogue.Finding {
 	return found
 }
 
-// KeptReply is what is kept of a reply to a question that is not known yet.
+// KeptReply is what is kept of a reply until its question comes.
 type KeptReply struct {
 	token, decidedBy string
 	clarifies        bool
 	content          replyContent
 }
 
-// KeepReply gives what to keep of a reply.
+// KeepReply returns what to keep of a reply.
 func (e *Event) KeepReply() KeptReply {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
@@ -148,8 +148,7 @@ func (e *Event) KeepReply() KeptReply {
 	return KeptReply{}
 }
 
-// Event makes the reply of what was kept, which has its place in the log and the
-// broker's time.
+// Event rebuilds the reply, with its sequence and the broker's time.
 func (r KeptReply) Event(seq uint64, at time.Time) *Event {
 	e := &Event{Type: "confirmation.reply", Time: r.content.time, Seq: seq, At: at}
 	e.Payload = &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Decision: r.content.response, DecidedBy: r.decidedBy}
@@ -161,8 +160,8 @@ func (r KeptReply) Event(seq uint64, at time.Time) *Event {
 	return e
 }
 
-// ReplyFollows tells whether a reply was sent when its question had been asked, by what
-// both say of the time.
+// ReplyFollows reports whether a reply was sent after its question was asked, by the times in
+// both.
 func ReplyFollows(reply, question *Event) bool {
 	return !reply.Time.IsZero() && !question.Time.IsZero() && !reply.Time.Add(clockSkew).Before(question.Time)
 }

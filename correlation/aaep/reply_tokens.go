@@ -21,28 +21,29 @@ type (
 	}
 )
 
-// Replies are the reply tokens of questions, the answers that came before their question,
-// and the publisher that answers on each subscription. Each list is bounded; the oldest
+// Replies holds the reply tokens of questions, the replies that came before their question,
+// and the publisher that replies on each subscription. Each table is bounded; the oldest
 // entries are forgotten.
 type Replies struct {
-	findings      fact.Reporter    `snapshot:"-"` // given anew, as are the next two
+	findings      fact.Reporter    `snapshot:"-"` // not part of a snapshot, as are the next two
 	sessions      followedSessions `snapshot:"-"`
 	fromRecording bool             `snapshot:"-"`
 	negotiations  *Handshakes
 
 	replyTokens        *tables.FIFO[fact.TokenKey, tokenUse]    // by publisher
-	tokenOwners        *tables.FIFO[tenantToken, fact.TokenKey] // the publisher that used a token last
+	tokenOwners        *tables.FIFO[tenantToken, fact.TokenKey] // the last publisher that used a token
 	earlyReplies       *tables.FIFO[tenantToken, []earlyReply]
-	subscriptionOwners *tables.FIFO[tenantToken, string] // the publisher that replied on each
+	subscriptionOwners *tables.FIFO[tenantToken, string] // the publisher that replies on each subscription
 }
 
-// followedSessions are the sessions that the engine follows.
+// followedSessions are the AAEP sessions that the engine follows.
 type followedSessions interface {
-	// Touch gives a session, with its origin, and notes that it is active; nil if it is not followed.
+	// Touch returns a session and its origin, and sets its last activity; nil if it is not
+	// followed.
 	Touch(key fact.SourceSession) (*Session, fact.Origin)
 }
 
-// NewReplies makes the part; configure it before use.
+// NewReplies makes the part. Configure MUST be called before its use.
 func NewReplies(ng *Handshakes) *Replies {
 	return &Replies{
 		negotiations: ng,
@@ -52,7 +53,7 @@ func NewReplies(ng *Handshakes) *Replies {
 	}
 }
 
-// Configure gives the part what is no state.
+// Configure sets what is not part of a snapshot.
 func (rp *Replies) Configure(r fact.Reporter, sessions followedSessions, fromRecording bool) {
 	rp.findings, rp.sessions, rp.fromRecording = r, sessions, fromRecording
 }
@@ -74,9 +75,9 @@ func (rp *Replies) RecordReplyToken(w *Session, who fact.Origin, f *fact.Fact) {
 	rp.applyEarlyReplies(w, who, f, tenantToken{key.Tenant, key.Token})
 }
 
-// RouteQuestionReply takes a reply. It has no session: it belongs to the question of its
-// publisher that has its token or, where subscribers publish their replies
-// themselves, of the publisher in the same tenant that used the token last.
+// RouteQuestionReply passes a reply to its question. A reply names no session: its token finds
+// the question, first among those of its publisher. If subscribers publish their replies
+// themselves, it is a question of the last publisher in the tenant that used the token.
 func (rp *Replies) RouteQuestionReply(f *fact.Fact) {
 	rp.findings.ReportEventFindings(f)
 	EventOf(f).Seq, EventOf(f).At, EventOf(f).FromRecording = f.Seq, f.At, rp.fromRecording
@@ -103,13 +104,13 @@ func (rp *Replies) applyQuestionReply(w *Session, who fact.Origin, f *fact.Fact)
 	rp.findings.ReportSessionFindings(f, who, w.Apply(EventOf(f)))
 }
 
-// earlyReply is a reply to a question that is not on the log yet: the two publishers have
-// connections of their own, and one message may overtake the other.
+// earlyReply is a reply whose question is not on the log yet. Two publishers have separate
+// connections, so a reply may overtake its question.
 type earlyReply struct {
-	finding string // that there is no question
+	finding string // the id of the finding that there is no question
 	origin  fact.Origin
 	seq     uint64
-	at      time.Time // the broker's
+	at      time.Time // broker time
 	content fact.Sum
 	reply   KeptReply
 }
@@ -121,8 +122,8 @@ func (rp *Replies) bufferEarlyReply(f *fact.Fact, k tenantToken, finding string)
 	}
 }
 
-// applyEarlyReplies applies the replies that overtook their question, if their sender says
-// that they came after it, and retracts the finding that there was no question.
+// applyEarlyReplies applies the replies that overtook their question, if their sender's time
+// is after it, and retracts their findings.
 func (rp *Replies) applyEarlyReplies(w *Session, who fact.Origin, asked *fact.Fact, k tenantToken) {
 	replies, _ := rp.earlyReplies.Get(k)
 	if len(replies) == 0 {
@@ -140,8 +141,8 @@ func (rp *Replies) applyEarlyReplies(w *Session, who fact.Origin, asked *fact.Fa
 	}
 }
 
-// checkSubscriptionOwner: one subscription answers for one subscriber. Where two publishers
-// reply in its name, one of them may not (AAEP-C-112).
+// checkSubscriptionOwner reports a second publisher that replies on a subscription
+// (AAEP-C-112). A subscription belongs to one subscriber.
 func (rp *Replies) checkSubscriptionOwner(f *fact.Fact, asked fact.Origin) {
 	id := EventOf(f).Subscription()
 	if id == "" || rp.fromRecording {
@@ -159,9 +160,9 @@ func (k tenantToken) Hash() uint32 {
 	return fact.MixHash(fact.TextHash(k.tenant), uint64(k.token.Hash()))
 }
 
-// Bounds of what is remembered.
+// Bounds of the tables.
 const (
 	maxReplyTokens  = 65_536 // reply tokens; the oldest are forgotten
-	maxEarlyTokens  = 1024   // reply tokens under which there was no question; the oldest are forgotten
-	maxEarlyReplies = 4      // replies that are kept for each, should its question come; of up to 4 KB, usually 200 B
+	maxEarlyTokens  = 1024   // tokens of early replies
+	maxEarlyReplies = 4      // replies for each of them; up to 4 KB each, usually 200 B
 )

@@ -6,32 +6,32 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 )
 
-// reports is what the session was found to break: the findings of one event, and what was
-// said that is said once a session.
+// reports collects the findings of a session's event, and remembers findings that are made
+// once a session.
 type reports struct {
-	findingList  `snapshot:"-"` // of one event
+	findingList  `snapshot:"-"` // of the current event
 	givenHints   hintSet
 	reportedOnce onceFlags
 }
 
-// findingList collects what one message proves.
+// findingList collects the findings of one message.
 type findingList []*catalogue.Finding
 
-// add notes a violation that these events prove. The caller may complete it before the
-// next one is noted.
+// add adds a finding with these events as its proof. The caller may complete it before the
+// next call.
 func (f *findingList) add(check, what string, proof ...eventRef) *catalogue.Finding {
 	found := newFinding(check, what, proof...)
 	*f = append(*f, found)
 	return found
 }
 
-// retract takes a finding back.
+// retract adds the retraction of a finding.
 func (f *findingList) retract(found *catalogue.Finding, why string, e *Event) {
 	back := f.add(found.Check, why, e.eventRef())
 	back.Replaces, back.RetractsOnly = found, true
 }
 
-// newFinding makes the finding of a violation that these events prove.
+// newFinding makes a finding with these events as its proof.
 func newFinding(check, what string, proof ...eventRef) *catalogue.Finding {
 	found := &catalogue.Finding{Check: check, Text: what}
 	for _, p := range proof {
@@ -45,7 +45,7 @@ func newFinding(check, what string, proof ...eventRef) *catalogue.Finding {
 	return found
 }
 
-// onceFlags holds what is said once a session.
+// onceFlags are the findings that are made once a session.
 type onceFlags uint8
 
 const (
@@ -54,8 +54,8 @@ const (
 	reportedMixedOutputs
 )
 
-// addOnce notes a violation unless the session was found to break it before. It gives nil
-// then.
+// addOnce is add for a finding that is made once a session. It returns nil if it was made
+// before.
 func (r *reports) addOnce(once onceFlags, check string, proof ...eventRef) *catalogue.Finding {
 	if r.reportedOnce&once != 0 {
 		return nil
@@ -64,7 +64,7 @@ func (r *reports) addOnce(once onceFlags, check string, proof ...eventRef) *cata
 	return r.add(check, "", proof...)
 }
 
-// addHints reports the checks that an event fails by itself.
+// addHints adds the findings of checks that the event breaks by itself.
 func (r *reports) addHints(e *Event) {
 	for left := e.hints; left != 0; left &= left - 1 {
 		bit := left & -left
@@ -77,8 +77,8 @@ func (r *reports) addHints(e *Event) {
 	}
 }
 
-// checkSkew compares an event's time with that of its receipt. A recording does not say
-// when its events were received: it is known only that they were by Event.Until.
+// checkSkew compares an event's time with the broker's. In a recording, RecordedUntil takes
+// the place of the broker's time.
 func (r *reports) checkSkew(e *Event) {
 	if e.Time.IsZero() || r.reportedOnce&reportedSkew != 0 {
 		return

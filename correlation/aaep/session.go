@@ -1,11 +1,10 @@
-// Package aaep is the state machine of one AAEP session (AAEP 1.0.0,
-// chapters 4 and 6, appendix A): what may follow what, which tool is open, which user
-// was asked what, and which output is complete. It is fed a session's events in
-// the order of the log and says which checks of the catalogue they break.
+// Package aaep checks one AAEP session (AAEP 1.0.0, chapters 4 and 6, appendix A): the order
+// of its events, its invocations, its questions to the user and its outputs. Apply takes the
+// session's events in log order and returns the checks of the catalogue that they break.
 //
-// It is pure: no clock, no randomness, and nothing depends on the order of a
-// map. What a session remembers is bounded: see below, and Weight. What the
-// bounds make it forget it does not judge.
+// The package is pure: it has no clock and no randomness, and does not depend on the order of
+// a map. The bounds below limit what a session stores (see StoredItems). Forgotten state leads
+// to no finding.
 package aaep
 
 import (
@@ -17,26 +16,26 @@ import (
 
 // Bounds of one session.
 const (
-	maxOpenInvocations = 256 // invocations that are open; the oldest are forgotten
-	maxQuestions       = 64  // questions; the oldest that are resolved are forgotten first
-	maxOutputs         = 64  // outputs; the oldest that are closed are forgotten first
-	maxTools           = 256 // announced tools; of longer lists nothing is checked
-	maxGaps            = 16  // stretches of missing sequence numbers; the oldest are forgotten
-	maxGap             = 256 // numbers in one; of longer ones it is not noticed that they came late
-	maxReplies         = 8   // answers to one question that are told from repeated deliveries
+	maxOpenInvocations = 256 // open invocations; the oldest are forgotten
+	maxQuestions       = 64  // questions; the oldest resolved ones are forgotten first
+	maxOutputs         = 64  // outputs; the oldest closed ones are forgotten first
+	maxTools           = 256 // announced tools; a longer list is not checked
+	maxGaps            = 16  // gaps of sequence numbers; the oldest are forgotten
+	maxGap             = 256 // numbers in one gap; a longer gap cannot be filled
+	maxReplies         = 8   // replies to one question that are kept to recognise second deliveries
 )
 
 // Tolerances.
 const (
-	maxClockAhead  = 5 * time.Minute  // of a publisher's clock
-	maxClockBehind = 24 * time.Hour   // likewise
+	maxClockAhead  = 5 * time.Minute  // how far a publisher's clock may be ahead
+	maxClockBehind = 24 * time.Hour   // how far a publisher's clock may be behind
 	replyGrace     = 10 * time.Second // for a reply on its way, in broker time
 	clockSkew      = time.Second      // between the clocks of publisher and subscriber
 )
 
-// Session is the state of one session. The zero value is a session of which
-// nothing was seen. Each part keeps its own state: the session passes an event to the parts in
-// order, and a part that needs another is handed it and calls its methods.
+// Session is the state of one session. The zero value is a session without events. Apply
+// passes an event to the parts in order. Each part has its own state; a part that needs
+// another one gets it as an argument and calls its methods.
 type Session struct {
 	reports   reports
 	lifecycle lifecycle
@@ -47,7 +46,7 @@ type Session struct {
 	outputs   outputs
 }
 
-// eventRef is an event as evidence.
+// eventRef refers to an event that proves a finding.
 type eventRef struct {
 	id  string
 	seq uint64
@@ -55,8 +54,8 @@ type eventRef struct {
 
 func (e *Event) eventRef() eventRef { return eventRef{e.ID, e.Seq} }
 
-// Apply takes the next event of the session, or a reply to one of its
-// questions, and gives the violations that it proves, in order.
+// Apply applies the next event of the session, or a reply to one of its questions, and returns
+// the findings in order.
 func (s *Session) Apply(e *Event) []*catalogue.Finding {
 	r := &s.reports
 	r.findingList = nil
@@ -87,7 +86,7 @@ func (s *Session) Apply(e *Event) []*catalogue.Finding {
 	return r.findingList
 }
 
-// applyPayload passes an event to the parts that it concerns.
+// applyPayload passes an event to the parts for its type.
 func (s *Session) applyPayload(e *Event) {
 	r := &s.reports
 	switch p := e.Payload.(type) {
@@ -123,21 +122,21 @@ func (s *Session) applyPayload(e *Event) {
 	}
 }
 
-// checkLifecycle tells whether there is more to say about the event than that it
-// comes at the wrong time (AAEP 4.1, 4.5.1).
+// checkLifecycle reports whether the event is checked further. An event outside the session's
+// life is only reported (AAEP 4.1, 4.5.1).
 func (s *Session) checkLifecycle(e *Event) bool {
 	if s.lifecycle.checkSecondStart(&s.reports, e) {
-		if s.lifecycle.hasEnded() { // take it for the session that it says it is
+		if s.lifecycle.hasEnded() { // it begins a new session under the same id
 			*s = Session{reports: s.reports}
 		}
 		if e.Number != nil && *e.Number == 0 {
-			s.sequence.restart() // it counts from the beginning, too
+			s.sequence.restart() // it begins a new count
 		}
 	}
 	return s.lifecycle.check(&s.reports, e)
 }
 
-// endSession takes the terminal event.
+// endSession applies the terminal event.
 func (s *Session) endSession(e *Event) {
 	r := &s.reports
 	_, cancelled := e.Payload.(*aaep.SessionCancelled)
@@ -158,8 +157,8 @@ func (s *Session) endSession(e *Event) {
 	s.tools.drop()
 }
 
-// NoteRefusedNumber notes the number of an event that does not count, so that it is not taken
-// for missing, and gives the findings that it takes back.
+// NoteRefusedNumber records the number of an invalid event, so that it does not seem to be
+// missing. It returns the retractions that follow.
 func (s *Session) NoteRefusedNumber(number int64, id string, seq uint64) []*catalogue.Finding {
 	s.reports.findingList = nil
 	if !s.lifecycle.hasEnded() {
@@ -168,23 +167,23 @@ func (s *Session) NoteRefusedNumber(number int64, id string, seq uint64) []*cata
 	return s.reports.findingList
 }
 
-// NeverStarted tells whether the session has events and never started.
+// NeverStarted reports whether the session has events and no start.
 func (s *Session) NeverStarted() bool { return s.lifecycle.neverStarted() }
 
-// IsRunning tells whether the session has started and not ended.
+// IsRunning reports whether the session has started and has not ended.
 func (s *Session) IsRunning() bool { return s.lifecycle.isRunning() }
 
-// SilenceFinding gives the finding of a session that fell silent without an end
-// (AAEP-C-064), nil if it has ended or never began.
+// SilenceFinding is the finding of a session that stopped without an end (AAEP-C-064); nil if
+// it ended or never started.
 func (s *Session) SilenceFinding() *catalogue.Finding { return s.lifecycle.silenceFinding() }
 
-// StoredItems is how many things the session remembers, each of at most a few KB and
-// usually of 100 bytes.
+// StoredItems is how many items the session stores, each of at most a few KB and usually of
+// 100 bytes.
 func (s *Session) StoredItems() int {
 	return 1 + s.sequence.storedItems() + s.tools.storedItems() + s.questions.storedItems() + s.outputs.storedItems()
 }
 
-// Tombstone is what is kept of a session that is forgotten otherwise.
+// Tombstone is what is kept of a forgotten session.
 type Tombstone uint8
 
 const (
@@ -193,10 +192,10 @@ const (
 	tombstoneEnded
 )
 
-// Tombstone gives what to keep of the session.
+// Tombstone returns what to keep of the session.
 func (s *Session) Tombstone() Tombstone { return s.lifecycle.tombstone() }
 
-// Restore makes a session of what was kept of it; of zero, a new one.
+// Restore makes a session from a tombstone. The zero Tombstone makes a new session.
 func Restore(m Tombstone) *Session {
 	if m == 0 {
 		return &Session{}

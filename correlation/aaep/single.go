@@ -15,8 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// hintSet are the checks of one event that it fails and no schema makes, as bits,
-// so that an event that fails none costs nothing.
+// hintSet is a set of checks of single events that no schema makes.
 type hintSet uint16
 
 const (
@@ -37,10 +36,10 @@ const (
 	tokenText
 )
 
-// hintChecks say what a bit means, from the lowest.
+// hintChecks are the checks of a hintSet, from its lowest bit.
 var hintChecks = []struct {
 	check, what string
-	once        bool // said once a session
+	once        bool // reported once a session
 }{
 	{check: "AAEP-C-011"},
 	{check: "AAEP-C-014", once: true},
@@ -64,14 +63,14 @@ const (
 	maxBytes, maxFields, maxDepth, maxString = 64 << 10, 32, 8, 16 << 10
 )
 
-// readableFields are the fields that people read. A chunk goes on where the one before
-// it ended, so it is not among them.
+// readableFields are the fields that people read. A chunk is not among them, because it may
+// begin within a word.
 var readableFields = []string{"summary_terse", "summary_normal", "summary_detailed", "description", "args_summary", "request_text",
 	"output_summary", "error_message", "remediation_hint", "partial_result", "action", "consequence", "question", "context", "reason"}
 
 var versionSuffix = regexp.MustCompile(`[-_]v?[0-9]+\.[0-9]+`)
 
-// readHints finds the hints of an event.
+// readHints returns the hints of an event.
 func readHints(e *aaep.Event, member func(key string) string) hintSet {
 	h := sizeHints(e) | textHints(e, member)
 	id, version := e.Producer.AgentID, e.Producer.AgentVersion
@@ -114,8 +113,8 @@ func sizeHints(e *aaep.Event) hintSet {
 	return h
 }
 
-// valueExtent says how deep a value is nested, and how long its longest text is, in
-// bytes. Below most levels it does not look.
+// valueExtent returns the depth of a value and the length of its longest text, in bytes. It
+// does not look deeper than most levels.
 func valueExtent(v any, most int) (deep, long int) {
 	below := func(child any) {
 		if most > 0 {
@@ -161,15 +160,15 @@ func textHints(e *aaep.Event, member func(key string) string) hintSet {
 
 var replyToken = []byte("rpl_")
 
-// showsToken tells whether a text that people read shows a reply token, which is
-// for the replying subscriber (6.2.4).
+// showsToken reports whether a text for people shows a reply token, which only the replying
+// subscriber may know (AAEP 6.2.4).
 func showsToken(s string) bool {
 	_, rest, found := strings.Cut(s, string(replyToken))
 	r, _ := utf8.DecodeRuneInString(rest)
 	return found && r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r))
 }
 
-// holdsSecret looks for credentials in everything that an event says.
+// holdsSecret reports whether an event holds a credential.
 func holdsSecret(e *aaep.Event) bool {
 	tree := e.Tree
 	if tree == nil {
@@ -179,7 +178,7 @@ func holdsSecret(e *aaep.Event) bool {
 	return found
 }
 
-// recommendedTimeouts are the recommended times to answer, in seconds (6.4.2).
+// recommendedTimeouts are the recommended times to answer, in seconds (AAEP 6.4.2).
 var recommendedTimeouts = map[[2]bool]map[string][2]int64{
 	{true}:  {"high": {180, 600}, "medium": {60, 180}},
 	{false}: {"low": {30, 90}, "": {30, 90}},
@@ -198,8 +197,8 @@ func confirmationHints(p *aaep.AwaitingConfirmation) hintSet {
 	return h
 }
 
-// isIrreversible tells whether an action cannot be undone (A-07 of the digest: either
-// field says so).
+// isIrreversible reports whether an action cannot be undone. Either field may say so (A-07 of
+// the digest).
 func isIrreversible(p *aaep.AwaitingConfirmation) bool {
 	return isTrue(p.Irreversible) || p.Reversibility == "irreversible"
 }
@@ -210,7 +209,7 @@ func isOutside(seconds *int64, span [2]int64) bool {
 	return seconds != nil && (*seconds < span[0] || *seconds > span[1])
 }
 
-// acceptsAnswer tells whether a text is one of the answers that a question accepts.
+// acceptsAnswer reports whether a question permits a text as its answer.
 func acceptsAnswer(p *aaep.AwaitingClarification, response string) bool {
 	if len(p.AcceptedResponseKinds) == 0 && len(p.Choices) == 0 {
 		return true
@@ -226,22 +225,21 @@ func acceptsAnswer(p *aaep.AwaitingClarification, response string) bool {
 			_, err := strconv.ParseFloat(response, 64)
 			return err == nil
 		case "multiple_choice":
-			return false // it is none of the choices
+			return false // not among the choices
 		}
 		return true
 	})
 }
 
-// EventHints reports the checks that an event of no session fails by itself, but for
-// those that are said once a session.
+// EventHints returns the hints of an event without a session, except those that are reported
+// once a session.
 func EventHints(e *Event) []*catalogue.Finding {
 	r := reports{givenHints: ^hintSet(0)}
 	r.addHints(e)
 	return r.findingList
 }
 
-// EventFindings reports the checks that a message fails by itself, whatever its session or
-// its publisher's negotiations are. A reply fails none.
+// EventFindings returns the checks that a message breaks by itself. A reply breaks none.
 func EventFindings(e *Event) []*catalogue.Finding {
 	switch {
 	case e.IsHandshake():

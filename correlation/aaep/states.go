@@ -2,7 +2,7 @@ package aaep
 
 import "github.com/countersign-dev/countersign/events/aaep"
 
-// States that the machine knows; the set is open (AAEP 4.2.1).
+// States that the checks know. Others are permitted (AAEP 4.2.1).
 const (
 	stateIdle     = "idle"
 	stateCalling  = "calling_tool"
@@ -10,8 +10,7 @@ const (
 	stateAwaiting = "awaiting_input"
 )
 
-// announcedPhases holds the states that were announced, and what proves that they were
-// there.
+// announcedPhases are the phases that the session announced, or that its events prove.
 type announcedPhases uint8
 
 const (
@@ -20,17 +19,17 @@ const (
 	provedWriting
 )
 
-// states is what the session says that it does, and what its events show of that.
+// states holds the session's announced state, and what its events show of it.
 type states struct {
 	current          string   // as the last change of state said; "" if none did
-	unleftQuestion   eventRef // the question that was resolved in awaiting_input, which has not been left since; zero if none was
-	actedSinceAnswer bool     // the session acted since that question was resolved
-	explained        bool     // something happened since that explains another state
+	unleftQuestion   eventRef // the question that was resolved in awaiting_input, while that was not left; else zero
+	actedSinceAnswer bool     // the session acted after that question was resolved
+	explained        bool     // an event since explains another state
 	phases           announcedPhases
 }
 
-// checkChange checks that a change of state follows the last one. complete says that
-// everything since the session's start was seen.
+// checkChange checks that a change of state continues from the last state. complete says that
+// all events since the session's start were seen.
 func (s *states) checkChange(r *reports, e *Event, p *aaep.StateChanged, complete bool) {
 	switch {
 	case s.current == "" && complete && p.FromState != stateIdle:
@@ -40,12 +39,12 @@ func (s *states) checkChange(r *reports, e *Event, p *aaep.StateChanged, complet
 	}
 }
 
-// leavesAwaiting tells whether a change of state ends the wait for the user.
+// leavesAwaiting reports whether a change of state leaves awaiting_input.
 func (s *states) leavesAwaiting(p *aaep.StateChanged) bool {
 	return (p.FromState == stateAwaiting || s.isAwaiting()) && p.ToState != stateAwaiting
 }
 
-// enter takes the new state.
+// enter sets the state.
 func (s *states) enter(p *aaep.StateChanged) {
 	switch p.ToState {
 	case stateCalling:
@@ -61,41 +60,40 @@ func (s *states) enter(p *aaep.StateChanged) {
 
 func (s *states) isAwaiting() bool { return s.current == stateAwaiting }
 
-// noteActivity notes an event that explains another state.
+// noteActivity records an event that explains another state.
 func (s *states) noteActivity() { s.explained = true }
 
-// noteAction notes that the session acts by itself: it calls a tool or writes.
+// noteAction records an action of the session itself: a tool call or output.
 func (s *states) noteAction() { s.explained, s.actedSinceAnswer = true, true }
 
-// noteWriting notes a chunk of output.
+// noteWriting records a chunk of output.
 func (s *states) noteWriting() {
 	s.noteAction()
 	s.phases |= provedWriting
 }
 
-// noteResolved notes a question that was resolved.
+// noteResolved records that a question was resolved.
 func (s *states) noteResolved(question eventRef) {
 	if s.isAwaiting() {
 		s.unleftQuestion, s.actedSinceAnswer = question, false
 	}
 }
 
-// reportQuiet is said once: a question or its answer without its change of state, be
-// it that awaiting_input is not entered for the question, or not left by a session
-// that acts after the answer.
+// reportQuiet reports, once, a missing change of state: awaiting_input is not entered for a
+// question, or not left by a session that acts after the answer.
 func (s *states) reportQuiet(r *reports, proof ...eventRef) {
 	r.addOnce(reportedQuietState, "AAEP-C-123", proof...)
 }
 
-// checkLeft checks, at the end, that awaiting_input was left after the last answer.
+// checkLeft reports, at the end, that awaiting_input was not left after the last answer.
 func (s *states) checkLeft(r *reports, e *Event) {
 	if s.unleftQuestion != (eventRef{}) && s.actedSinceAnswer {
 		s.reportQuiet(r, s.unleftQuestion, e.eventRef())
 	}
 }
 
-// checkPhases checks, at the end, that what the session did was announced. called says
-// that it invoked a tool.
+// checkPhases reports, at the end, phases that were not announced. called says that the
+// session invoked a tool.
 func (s *states) checkPhases(r *reports, e *Event, called bool) {
 	if called && s.phases&announcedCalling == 0 {
 		r.add("AAEP-C-070", "calling a tool", e.eventRef()).Case = stateCalling

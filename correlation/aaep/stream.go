@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
-// outputs is what the session streams: at most maxOutputs outputs.
+// outputs holds the streamed outputs of a session, at most maxOutputs.
 type outputs struct {
 	list   []*streamedOutput
 	naming namingSet
@@ -20,20 +20,19 @@ type streamedOutput struct {
 	id           string
 	firstEvent   eventRef
 	lastPosition int64 // of the last chunk
-	nextPosition int64 // where the next chunk begins, in characters
+	nextPosition int64 // the start of the next chunk, in characters
 	nextUTF16    int64 // the same in UTF-16 units
 	complete     bool
-	missing      *missingRange // nil if nothing is missing, or nothing that may come late
+	missing      *missingRange // nil if nothing is missing that may come late
 }
 
-// missingRange is what is missing of an output, in characters.
+// missingRange is a missing part of an output, in characters.
 type missingRange struct {
 	from, to int64
 	overtakenFinding
 }
 
-// fillMissing takes a chunk that was under way when a later one came, and tells whether it
-// is one.
+// fillMissing applies a chunk that came late, and reports whether the chunk is one.
 func (o *streamedOutput) fillMissing(r *reports, e *Event, p *aaep.OutputStreaming) bool {
 	h := o.missing
 	if h == nil || p.Position == nil || *p.Position != h.from || !h.isEarlier(e) {
@@ -147,7 +146,7 @@ func (s *outputs) checkMixedNaming(r *reports, e *Event, named bool) {
 	}
 }
 
-// closeAll takes the outputs when their session ends, and forgets them.
+// closeAll closes and forgets the outputs at the end of the session.
 func (s *outputs) closeAll(r *reports, e *Event, succeeded bool) {
 	for _, o := range s.list {
 		o.close(r, e, succeeded)

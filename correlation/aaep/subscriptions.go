@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 )
 
-// acceptedSubscription is a subscription that was accepted.
+// acceptedSubscription is an accepted subscription.
 type acceptedSubscription struct {
 	id                     string
 	mayConfirm, mayClarify optionalFlag
@@ -43,9 +43,8 @@ func (n *Negotiations) closeSubscription(e *Event) {
 	}
 }
 
-// CheckReply gives the finding of a reply on a subscription that has none of its
-// own to give, or is closed (AAEP-C-112); nil if it may come from there as far as
-// is known.
+// CheckReply returns the finding of a reply on a subscription that is closed or permits no
+// replies (AAEP-C-112); nil if the reply may be permitted.
 func (n *Negotiations) CheckReply(e *Event) *catalogue.Finding {
 	i := n.findSubscription(boundID(e.Subscription()))
 	if e.Subscription() == "" || i < 0 {

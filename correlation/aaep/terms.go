@@ -8,10 +8,10 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
-// capabilities are the capabilities of a handshake, as far as what is granted can go
-// beyond what was asked for (AAEP 5.4.4). What is absent is not compared.
+// capabilities are the terms of a subscription that can be exceeded (AAEP 5.4.4). An absent
+// term is not compared.
 type capabilities struct {
-	eventsPerSecond int64 // events per second; 0 if it is absent
+	eventsPerSecond int64 // events per second; 0 if absent
 	languages       []string
 	boundaries      []string
 	levels          []string
@@ -32,8 +32,7 @@ const (
 
 type eventFilters struct{ include, exclude []string }
 
-// maxCapabilityBytes bounds each list of terms, in bytes; of longer ones nothing is
-// compared.
+// maxCapabilityBytes bounds each list of terms, in bytes. A longer list is not compared.
 const maxCapabilityBytes = 2048
 
 func newCapabilities(v any) capabilities {
@@ -63,7 +62,7 @@ func parseFlag(v any) optionalFlag {
 	return flagAbsent
 }
 
-// parseList reads a list of texts or numbers, nil if it is none or too long.
+// parseList parses a list of texts or numbers; nil if it is invalid or too long.
 func parseList(v any) []string {
 	items, _ := v.([]any)
 	var list []string
@@ -86,7 +85,7 @@ func parseList(v any) []string {
 	return list
 }
 
-// newFilters reads event filters, nil if there is more in them than is compared.
+// newFilters parses event filters; nil if they have parts that are not compared.
 func newFilters(m map[string]any) *eventFilters {
 	f := &eventFilters{include: []string{"aaep:agent.*"}}
 	if v, there := m["include"]; there {
@@ -104,8 +103,8 @@ func newFilters(m map[string]any) *eventFilters {
 	return f
 }
 
-// passesType tells whether events of a type pass: exclude goes before include (A-23 of
-// the digest).
+// passesType reports whether a filter passes a type of event. exclude counts before include
+// (A-23 of the digest).
 func (f *eventFilters) passesType(kind string) bool {
 	fits := func(pattern string) bool {
 		pattern = aaep.NormaliseType(pattern)
@@ -115,15 +114,14 @@ func (f *eventFilters) passesType(kind string) bool {
 	return slices.ContainsFunc(f.include, fits) && !slices.ContainsFunc(f.exclude, fits)
 }
 
-// filterableTypes are the core events that a filter may hold back: critical ones pass
-// all of them (5.5.4).
+// filterableTypes are the core events that a filter may hold back. Critical events pass every
+// filter (AAEP 5.5.4).
 var filterableTypes = []string{
 	aaep.TypeSessionStarted, aaep.TypeSessionCompleted, aaep.TypeSessionCancelled, aaep.TypeStateChanged,
 	aaep.TypeProgressUpdated, aaep.TypeToolInvoked, aaep.TypeToolCompleted, aaep.TypeOutputStreaming,
 }
 
-// excessOver says in what granted terms go beyond those that were asked for; "" if in
-// nothing.
+// excessOver describes how granted terms exceed the requested ones; "" if they do not.
 func (granted capabilities) excessOver(asked capabilities) string {
 	looser := func(kind string) bool { return granted.filters.passesType(kind) && !asked.filters.passesType(kind) }
 	switch {
@@ -155,7 +153,7 @@ func isSubset(granted, asked []string, like func(a, b string) bool) bool {
 
 func sameText(a, b string) bool { return a == b }
 
-// sameLanguage takes a language and its variants for the same.
+// sameLanguage reports whether two tags are of one language, in any variant.
 func sameLanguage(a, b string) bool {
 	a, b = strings.ToLower(a), strings.ToLower(b)
 	return a == b || strings.HasPrefix(a, b+"-") || strings.HasPrefix(b, a+"-")

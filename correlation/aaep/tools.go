@@ -10,15 +10,15 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
-// tools is what the session may call and what it has called: at most maxTools announced
-// tools and maxOpenInvocations open invocations.
+// tools holds the announced tools of a session, at most maxTools, and its open invocations, at
+// most maxOpenInvocations.
 type tools struct {
 	announced map[string]bool
 	open      []*invocation
 	count     int64 // of invocations
 }
 
-// announce keeps the tools that the session may call.
+// announce sets the announced tools.
 func (t *tools) announce(names []string) {
 	if len(names) == 0 || len(names) > maxTools {
 		return
@@ -29,26 +29,26 @@ func (t *tools) announce(names []string) {
 	}
 }
 
-// drop forgets the tools and the open invocations when the session ends.
+// drop forgets tools and open invocations at the end of the session.
 func (t *tools) drop() { t.announced, t.open = nil, nil }
 
 func (t *tools) wereInvoked() bool { return t.count > 0 }
 
 func (t *tools) storedItems() int { return len(t.announced) + len(t.open) }
 
-// invocation is a tool call that is open.
+// invocation is an open tool call.
 type invocation struct {
 	id, tool     string
 	event        eventRef
 	invokedAt    time.Time
-	expectedMS   int64 // milliseconds; 0 if it was not announced
+	expectedMS   int64 // milliseconds; 0 if not announced
 	irreversible bool  // irreversible
 	risk         riskLevel
 
 	correlation string // of an invocation without an id
 
-	unaskedFinding *catalogue.Finding // of an invocation that no user was asked about first
-	laterQuestion  *userQuestion      // the question that came after it
+	unaskedFinding *catalogue.Finding // the finding that no user was asked first
+	laterQuestion  *userQuestion      // a question that came after it
 }
 
 // riskLevel is ordered.
@@ -62,7 +62,7 @@ const (
 
 var riskLevels = map[string]riskLevel{"medium": riskMedium, "high": riskHigh}
 
-// isRisky tells whether the user must have been asked (A-05 of the digest).
+// isRisky reports whether the user must be asked (A-05 of the digest).
 func (i *invocation) isRisky() bool { return i.irreversible || i.risk == riskHigh }
 
 func (t *tools) handleInvocation(r *reports, q *questions, e *Event, p *aaep.ToolInvoked) {
@@ -88,7 +88,7 @@ func (t *tools) handleInvocation(r *reports, q *questions, e *Event, p *aaep.Too
 	t.open = append(t.open, i)
 }
 
-// findOpen gives the oldest open invocation that fits.
+// findOpen returns the oldest open invocation that fits.
 func (t *tools) findOpen(fits func(*invocation) bool) *invocation {
 	for _, i := range t.open {
 		if fits(i) {
@@ -98,9 +98,9 @@ func (t *tools) findOpen(fits func(*invocation) bool) *invocation {
 	return nil
 }
 
-// handleCompletion pairs a completion by its id, else by tool and correlation id, else by tool
-// in order; among several invocations of one id, that of its own tool comes first. That nothing was invoked,
-// or nothing completed, is found where calls are correlated.
+// handleCompletion pairs a completion with an invocation: by its id, else by tool and
+// correlation id, else by tool in order. Of several invocations under one id, the one with its
+// tool comes first. Orphans and missing completions are found by the calls, not here.
 func (t *tools) handleCompletion(r *reports, e *Event, p *aaep.ToolCompleted) {
 	id, tool := boundID(p.ToolCallID), boundID(p.Tool)
 	var i *invocation
@@ -137,29 +137,29 @@ func (i *invocation) checkDurations(r *reports, e *Event, p *aaep.ToolCompleted)
 	}
 }
 
-// checkLeftCalling checks a session that leaves calling_tool: its only open invocation has
-// not completed.
+// checkLeftCalling reports that the session left calling_tool although its only open
+// invocation is not completed.
 func (t *tools) checkLeftCalling(r *reports, e *Event, p *aaep.StateChanged) {
 	if p.FromState == stateCalling && p.ToState != stateCalling && len(t.open) == 1 {
 		r.add("AAEP-C-087", "", t.open[0].event, e.eventRef()).Call = t.open[0].id
 	}
 }
 
-// checkCount compares the number of invocations that the last event says with that seen.
+// checkCount compares the number of invocations in the terminal event with the observed one.
 func (t *tools) checkCount(r *reports, e *Event, p *aaep.SessionCompleted) {
 	if n := p.ToolInvocationsCount; n != nil && *n != t.count {
 		r.add("AAEP-C-071", "the number of invocations", e.eventRef()).Case = "count"
 	}
 }
 
-// durationsDiffer tells whether two durations in milliseconds are apart by more than a
-// second and a quarter of the longer one.
+// durationsDiffer reports whether two durations in milliseconds differ by more than a second
+// and a quarter of the longer one.
 func durationsDiffer(a, b int64) bool {
 	gap := max(a, b) - min(a, b)
 	return gap > 1000 && gap > max(a, b)/4
 }
 
-// asHint makes a finding a hint.
+// asHint lowers a finding to a hint.
 func asHint(found *catalogue.Finding) *catalogue.Finding {
 	found.Severity = events.SeverityInfo
 	return found

@@ -8,11 +8,12 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// What an AgentHook request, decision and reply say, and the checks of admission that only AgentHook has.
+// The statements of AgentHook requests, decisions and replies, and AgentHook's own checks of
+// admission.
 
-// isReportOnly reports whether a request only tells of something: types that propose
-// something never do, named ones that do not do unless they are said to wait, and
-// unknown ones if they say so.
+// isReportOnly reports whether a request proposes nothing and only reports something: a named
+// type that is not marked as waiting, or an unknown type that says so. A type that proposes
+// something is never report-only.
 func isReportOnly(e *agenthook.Event) bool {
 	switch {
 	case agenthook.AdmissionCapable(e.EventType):
@@ -23,8 +24,8 @@ func isReportOnly(e *agenthook.Event) bool {
 	return e.EvidencePhase == agenthook.PhaseObservational || e.EvidencePhase == agenthook.PhasePostHoc
 }
 
-// requestFlagsOf reads the marks of an AgentHook request. What only tells of something is
-// let in whatever it tells.
+// requestFlagsOf returns the flags of an AgentHook request. A report-only request is let in
+// whatever it says.
 func requestFlagsOf(e *agenthook.Event) (k fact.RequestFlags) {
 	if isReportOnly(e) {
 		return fact.FlagReportsOnly
@@ -52,21 +53,20 @@ func requestFlagsOf(e *agenthook.Event) (k fact.RequestFlags) {
 	return k
 }
 
-// declaredReasons are the checks that the admitter decides by what is declared of
-// publishers, which is not on the log, and records. See also fingerprintReason.
+// declaredReasons are reasons of checks that the admitter makes with the declarations of
+// publishers, which are not on the log, and their checks. See also fingerprintReason.
 var declaredReasons = map[string]string{
 	"publisher_mismatch":     "AH-C-015",
 	"event_type_not_exposed": "AH-C-127",
 }
 
-// fingerprintReason is that a manifest expects another fingerprint of a hook. It breaks
-// AH-C-129 if the hook calls itself trusted, which the request says.
+// fingerprintReason is the reason that a manifest expects another fingerprint of a hook. It
+// breaks AH-C-129 if the request calls the hook trusted.
 const fingerprintReason = "hook_fingerprint_mismatch"
 
-// decisionFindings are the checks that a recorded decision breaks, or says that its
-// request breaks, by itself: it contradicts what is declared of its publisher
-// (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
-// what it waits for (AH-C-101).
+// decisionFindings are the checks that a recorded decision breaks by itself, or shows that its
+// request breaks: a contradiction to the publisher's declaration (AH-C-015, AH-C-127), a late
+// decision (AH-C-072), or a defer that does not say what it waits for (AH-C-101).
 func decisionFindings(f *fact.Fact, d *events.Decision) []*catalogue.Finding {
 	var notes []*catalogue.Finding
 	say := func(check, what string) {
@@ -107,7 +107,7 @@ func missingApprovalField(a *events.ApprovalRef) string {
 	return ""
 }
 
-// replyFindings are the checks that a recorded reply breaks (AH-C-070, AH-C-101).
+// replyFindings are the checks that a recorded reply breaks by itself (AH-C-070, AH-C-101).
 func replyFindings(f *fact.Fact, r agenthook.Reply) []*catalogue.Finding {
 	var notes []*catalogue.Finding
 	if v := events.Verdict(r.Decision); v != events.Allow && v != events.Deny && v != events.Ask {
@@ -121,9 +121,9 @@ func replyFindings(f *fact.Fact, r agenthook.Reply) []*catalogue.Finding {
 	return notes
 }
 
-// targetOf is what an event is done to, whatever the tool and its arguments: the
-// key by which AgentHook H-09 finds attempts to get around a question. It is known
-// only where action, resource kind and resource are, as they are for the admitter.
+// targetOf identifies what an event acts on, whatever its tool and arguments. By this key
+// AgentHook H-09 finds attempts to bypass an approval. It is zero unless action, resource kind
+// and resource are known, as they are to the admitter.
 func targetOf(e *agenthook.Event) fact.Sum {
 	const nobodyKnows = "unknown"
 	if e.Action == "" || e.ResourceKind == "" || e.ResourceKind == nobodyKnows || e.Resource == "" || e.Resource == nobodyKnows {
@@ -132,10 +132,10 @@ func targetOf(e *agenthook.Event) fact.Sum {
 	return fact.SumOf("target", e.Action, e.ResourceKind, e.Resource)
 }
 
-// readAgentHookReason reads a reason of AgentHook's evaluator.
+// readAgentHookReason decodes a reason of AgentHook's evaluator.
 func readAgentHookReason(r *events.Reason) fact.ReasonsSaid {
 	return fact.ReasonsSaid{OtherFingerprint: r.Code == fingerprintReason}
 }
 
-// ownSubscriber is the name that Countersign's own verdicts bear.
+// ownSubscriber is the subscriber's name in Countersign's own verdicts.
 const ownSubscriber = "countersign"

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// approvalWorkflow is an approval as the session's events tell of it.
+// approvalWorkflow is an approval, by the events of the session.
 type approvalWorkflow struct {
 	status             string
-	event              eventRef // the event that said so
+	event              eventRef // the event with that status
 	requested, expires time.Time
 }
 
-// finalStatuses are the states that an approval does not leave.
+// finalStatuses are statuses that an approval keeps.
 var finalStatuses = map[string]bool{"approved": true, "denied": true, "expired": true, "cancelled": true}
 
-// approvalWorkflows are a session's approvals, by workflow: maxWorkflows at most.
+// approvalWorkflows are a session's approvals by workflow, at most maxWorkflows.
 type approvalWorkflows struct{ byID fifoMap[*approvalWorkflow] }
 
-// track follows an approval from event to event (SPEC 10, AHP-007).
+// track checks an approval's changes of status (SPEC 10, AHP-007).
 func (ws *approvalWorkflows) track(out *findingList, x *Event) {
 	a := x.approval
 	if a == nil || a.Status == "" || x.VoidApproval {

@@ -5,37 +5,37 @@ import (
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
-// Attestations are what publishers said of their runtimes, over all of their sessions: the
-// nonces of attestations, and the fingerprints of hooks. Each list is bounded by
-// maxTokens; the oldest entries are forgotten.
+// Attestations hold what publishers say of their runtimes in all their sessions: the nonces of
+// attestations, and the fingerprints of hooks. maxTokens bounds each table; the oldest entries
+// are forgotten.
 type Attestations struct {
-	findings         fact.Reporter `snapshot:"-"` // given anew
+	findings         fact.Reporter `snapshot:"-"` // not part of a snapshot
 	nonces           *tables.FIFO[fact.TokenKey, nonceUse]
 	hookFingerprints *tables.FIFO[fact.TokenKey, trustedHook]
 }
 
-// nonceUse is the event that used a nonce last.
+// nonceUse is the last event with a nonce.
 type nonceUse struct {
 	event string
 	seq   uint64
 }
 
-// trustedHook is the fingerprint that a hook had when it last called itself trusted.
+// trustedHook is the last fingerprint under which a hook called itself trusted.
 type trustedHook struct {
 	fingerprint fact.Sum
 	event       string
 	seq         uint64
 }
 
-// NewAttestations makes the part; configure it before use.
+// NewAttestations makes the part. Configure MUST be called before its use.
 func NewAttestations() *Attestations {
 	return &Attestations{nonces: tables.NewFIFO[fact.TokenKey, nonceUse](maxTokens), hookFingerprints: tables.NewFIFO[fact.TokenKey, trustedHook](maxTokens)}
 }
 
-// Configure gives the part what is no state.
+// Configure sets what is not part of a snapshot.
 func (as *Attestations) Configure(r fact.Reporter) { as.findings = r }
 
-// CheckNonce notes in which attestation a nonce was used (AH-C-122).
+// CheckNonce reports a nonce that another attestation used before (AH-C-122).
 func (as *Attestations) CheckNonce(who fact.Origin, f *fact.Fact) {
 	if EventOf(f).Nonce() == "" {
 		return
@@ -49,8 +49,8 @@ func (as *Attestations) CheckNonce(who fact.Origin, f *fact.Fact) {
 	as.nonces.Put(key, nonceUse{f.EventID, f.Seq})
 }
 
-// CheckHookFingerprints compares the hooks that a session calls trusted with what they were in
-// their publisher's sessions before (AH-C-129).
+// CheckHookFingerprints compares the hooks that an event calls trusted with those of the
+// publisher's earlier sessions (AH-C-129).
 func (as *Attestations) CheckHookFingerprints(who fact.Origin, f *fact.Fact) {
 	for _, h := range EventOf(f).IntroducedHooks() {
 		key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(h.Hook)}
@@ -65,5 +65,5 @@ func (as *Attestations) CheckHookFingerprints(who fact.Origin, f *fact.Fact) {
 	}
 }
 
-// maxTokens bounds the nonces and hooks that are remembered, each; the oldest are forgotten.
+// maxTokens bounds the remembered nonces, and the remembered hooks.
 const maxTokens = 65_536

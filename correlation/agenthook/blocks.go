@@ -11,10 +11,10 @@ type attestation struct {
 	issued, expires            string
 	authenticity               string
 	signed                     bool
-	claimsGate, claimsNoBypass bool // what it claims
-	failsClosed                bool // without a verdict nothing runs
-	statesFailMode             bool // it says what happens without one
-	canDeny, listsSubscribers  bool // an enforcing subscriber of PreToolUse can deny
+	claimsGate, claimsNoBypass bool // claims about the gate
+	failsClosed                bool // nothing runs without a verdict
+	statesFailMode             bool // it says what happens without a verdict
+	canDeny, listsSubscribers  bool // an enforcing subscriber of PreToolUse can deny; subscribers are listed
 }
 
 func newAttestation(b map[string]any) *attestation {
@@ -48,16 +48,16 @@ func coversPreToolUse(v any) bool {
 	return false
 }
 
-// hookTrust is one metadata.hook_trust entry (AHP-008).
+// hookTrust is one entry of metadata.hook_trust (AHP-008).
 type hookTrust struct {
 	id, runtime, hookEvent, status           string
 	fingerprint, alg, source                 string
 	expectedFingerprint, observedFingerprint string
 }
 
-const maxHooks = 32 // of one event
+const maxHooks = 32 // entries of one event
 
-// readHookTrust reads one hook_trust object or an array of them.
+// readHookTrust parses metadata.hook_trust: one object or an array of them.
 func readHookTrust(v any) []hookTrust {
 	switch v := v.(type) {
 	case map[string]any:
@@ -87,11 +87,11 @@ func (h hookTrust) isComplete() bool {
 	return named && trustStatuses[h.status] && trustSources[h.source] && (h.fingerprint == "" || h.alg == "sha256")
 }
 
-// contract is what a runtime_contract requires (AHP-009).
+// contract is a runtime_contract (AHP-009).
 type contract struct {
-	requiredHooks map[string]bool // hook events
-	failsClosed   bool            // it fails closed
-	// statesFailMode: it says how it fails.
+	requiredHooks map[string]bool // by hook event
+	failsClosed   bool            // nothing runs without a verdict
+	// statesFailMode says that the contract names a fail mode.
 	statesFailMode bool
 }
 
@@ -106,7 +106,7 @@ func newContract(m map[string]any) *contract {
 	return c
 }
 
-// distrustedStatuses are the words for hooks that are not to be relied on.
+// distrustedStatuses are the statuses of unreliable hooks.
 var distrustedStatuses = wordSet("modified", "untrusted", "disabled", "unknown")
 
 // webBlock is metadata.web (AHP-012).
@@ -114,7 +114,7 @@ type webBlock struct {
 	searchID, resultSetID, actionID, parentEventID, evidenceID, url string
 	selectedResult
 	hasResults    bool
-	results       map[string]int64 // ranks, 0 if a result has none
+	results       map[string]int64 // ranks; 0 if a result has none
 	usedEvidence  []string         // evidence ids
 	contentHashes [2][2]string     // reference and hash
 }
@@ -126,7 +126,7 @@ type selectedResult struct {
 	hasRank  bool
 }
 
-const maxResults = 64 // of one event
+const maxResults = 64 // results of one event
 
 func newWebBlock(b map[string]any) *webBlock {
 	w := &webBlock{

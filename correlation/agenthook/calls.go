@@ -5,28 +5,29 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// governedCall is a call with an event of the action-governance profile.
+// governedCall is a call under the action-governance profile.
 type governedCall struct {
 	preEvent         eventRef
 	callID           string
-	unstampedEvent   eventRef           // it lacks pre_commit or a verdict; zero if it does not, need not, or that was said
+	unstampedEvent   eventRef           // the event that lacks pre_commit or a verdict; zero if none does, or if it was reported
 	claimsPreCommit  bool               // it claims pre_commit
-	carriesVerdict   bool               // it has a verdict
-	verdictRecorded  bool               // a verdict on it is on record
+	carriesVerdict   bool               // one of its events has a verdict
+	verdictRecorded  bool               // a verdict is recorded
 	validationFailed bool               // its validation failed
-	ended            bool               // it was said how it ended
-	unstampedFinding *catalogue.Finding // AH-C-032, if that was found of it
+	ended            bool               // its end was reported
+	unstampedFinding *catalogue.Finding // the AH-C-032 finding, if it was made
 }
 
-// governedCalls are a session's calls of the action-governance profile (AHP-013): maxGoverned at most,
-// and maxFailModeFired calls that were announced after their fail mode had fired.
+// governedCalls are a session's calls under the action-governance profile (AHP-013): at most
+// maxGoverned, and at most maxFailModeFired calls whose fail mode fired before their
+// announcement.
 type governedCalls struct {
 	byCall        fifoMap[*governedCall]
-	failModeFired fifoMap[eventRef] // the event that said so, by call
+	failModeFired fifoMap[eventRef] // the event of the fail mode, by call
 }
 
-// noteFailMode notes that the fail mode fired for a call, which then needs no verdict. Events
-// overtake each other: the call may be announced later, or be over.
+// noteFailMode records that the fail mode fired for a call, which then needs no verdict. The
+// call may be announced later, or be over: events may overtake each other.
 func (cs *governedCalls) noteFailMode(out *findingList, x *Event) {
 	g := cs.byCall.get(x.CallID)
 	switch {
@@ -40,7 +41,7 @@ func (cs *governedCalls) noteFailMode(out *findingList, x *Event) {
 	}
 }
 
-// announce takes an event that announces a call.
+// announce applies the announcement of a call.
 func (cs *governedCalls) announce(out *findingList, x *Event) {
 	excused := cs.failModeFired.removeKey(x.CallID)
 	if !x.governed || x.CallID == "" {
@@ -56,9 +57,8 @@ func (cs *governedCalls) announce(out *findingList, x *Event) {
 	cs.byCall.put(x.CallID, g, maxGoverned)
 }
 
-// missingPart says what an admission-bound call lacks, "" if nothing or if it is none. It
-// is admission-bound if it claims so or if a verdict on it is on record, whatever it
-// says itself.
+// missingPart is what an admission-bound call lacks; "" if it lacks nothing, or is not
+// admission-bound. It is admission-bound if it claims so, or if a verdict on it is recorded.
 func (g *governedCall) missingPart() string {
 	switch {
 	case g.unstampedEvent == (eventRef{}) || !g.claimsPreCommit && !g.verdictRecorded:
@@ -69,15 +69,15 @@ func (g *governedCall) missingPart() string {
 	return "a verdict on it is on record, and it does not claim pre_commit"
 }
 
-// markStamped notes that a copy of the event has the verdict.
+// markStamped records that a copy of the event has the verdict.
 func (g *governedCall) markStamped() {
 	if g.carriesVerdict = true; g.claimsPreCommit {
 		g.unstampedEvent = eventRef{}
 	}
 }
 
-// reportUnstamped reports once that a call's event lacks phase or verdict (AH-C-032). x is the event
-// that shows it, zero if none does.
+// reportUnstamped reports once that a call's event lacks its phase or verdict (AH-C-032). x is
+// the event that shows it, or zero.
 func (g *governedCall) reportUnstamped(out *findingList, x eventRef) {
 	if g.missingPart() == "" {
 		return
@@ -87,15 +87,15 @@ func (g *governedCall) reportUnstamped(out *findingList, x eventRef) {
 	g.unstampedEvent = eventRef{}
 }
 
-// noteAmended takes another copy of an event of a call, which carries the verdict.
+// noteAmended applies another copy of a call's event, with the verdict.
 func (cs *governedCalls) noteAmended(x *Event) {
 	if g := cs.byCall.get(x.CallID); g != nil && x.verdict != "" {
 		g.markStamped()
 	}
 }
 
-// noteDecided notes that a verdict is on record on the call that the event pre announced. It reports a
-// missing stamp only after the call's end: until then the copy with the verdict may come.
+// noteDecided records that a verdict is recorded on the call of event pre. A missing stamp is
+// reported at the call's end only, because the copy with the verdict may come until then.
 func (cs *governedCalls) noteDecided(out *findingList, call, pre string) {
 	if g := cs.byCall.get(call); g != nil && g.preEvent.id == pre {
 		if g.verdictRecorded = true; g.ended {
@@ -104,7 +104,7 @@ func (cs *governedCalls) noteDecided(out *findingList, call, pre string) {
 	}
 }
 
-// end takes an event that says how a call ended.
+// end applies an event that ends a call.
 func (cs *governedCalls) end(out *findingList, x *Event) {
 	g := cs.byCall.get(x.CallID)
 	if g == nil {
@@ -121,7 +121,7 @@ func (cs *governedCalls) end(out *findingList, x *Event) {
 	}
 }
 
-// endSession reports the calls without a stamp at the end of the session, x.
+// endSession reports calls without a stamp at the session's end, x.
 func (cs *governedCalls) endSession(out *findingList, x *Event) {
 	for _, call := range cs.byCall.keys() {
 		cs.byCall.get(call).reportUnstamped(out, x.eventRef())
@@ -130,7 +130,7 @@ func (cs *governedCalls) endSession(out *findingList, x *Event) {
 
 func (cs *governedCalls) storedItems() int { return cs.byCall.len() + cs.failModeFired.len() }
 
-// checkEndedCall checks what a governed call must say when it is over (AHP-013).
+// checkEndedCall checks what a governed call must say at its end (AHP-013).
 func checkEndedCall(out *findingList, x *Event, pre eventRef) {
 	what := ""
 	switch {

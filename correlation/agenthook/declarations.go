@@ -9,41 +9,39 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// What is declared of publishers, as the admitter records it, and what their
-// events are against it.
+// The declarations of publishers, as the admitter records them, and the checks of events
+// against them.
 
-// Bounds of what is remembered of one declaration.
+// Bounds of one declaration.
 const (
-	maxReported  = 256 // types and publishers of which something was said
+	maxReported  = 256 // reported types and publishers
 	unknownHabit = 10  // answers of "unknown" that make a habit; AHP-013 gives no number
 )
 
-// Declarations are those of all tenants, as the last record has them: at most as
-// many as a record holds.
+// Declarations holds the declarations of all tenants, as the last record has them.
 type Declarations struct {
-	findings         fact.Reporter             `snapshot:"-"` // given anew
-	byTenant         map[string][]*declaration // by tenant, as a token
-	reportedUnusable []fact.Sum                // documents that were said to be unusable
+	findings         fact.Reporter             `snapshot:"-"` // not part of a snapshot
+	byTenant         map[string][]*declaration // by tenant token
+	reportedUnusable []fact.Sum                // unusable documents that were reported
 }
 
-// declaration is what one manifest or registration says, and what was seen of
-// those that it is about.
+// declaration is one manifest or registration, and what was seen of its publishers.
 type declaration struct {
 	digest                         string
 	publisher, family              string // publisher as a token, "" for every publisher of the family
 	notExposed                     map[string]bool
 	failsClosed, statesLimitations bool
-	actionGovernance               bool            // its publisher is registered for the action-governance profile
-	partlyExposed                  map[string]bool // types that it says it exposes in part only
-	silentOnFailMode               bool            // it is a registration, and says nothing of the fail mode
+	actionGovernance               bool            // the publisher is registered for the action-governance profile
+	partlyExposed                  map[string]bool // types that are exposed in part only, as it says
+	silentOnFailMode               bool            // a registration that names no fail mode
 	reported                       map[string]bool
 	unknownAnswers                 map[string]int // events that answer "unknown", by publisher
 }
 
-// Configure gives the part what is no state.
+// Configure sets what is not part of a snapshot.
 func (ds *Declarations) Configure(r fact.Reporter) { ds.findings = r }
 
-// Replace takes what is in force from a change on.
+// Replace applies a change of the declarations.
 func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessage) {
 	before := *ds
 	ds.byTenant, ds.reportedUnusable = nil, nil
@@ -55,14 +53,14 @@ func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessa
 		}
 	}
 	for _, d := range change.Documents {
-		if d.Declares != nil && !broken[d.Tenant] { // as the admitter has it: of such a tenant nothing is in force
+		if d.Declares != nil && !broken[d.Tenant] { // as for the admitter: a tenant with a broken document has no declarations
 			ds.add(subject.Escape(d.Tenant), before.carryOver(d))
 		}
 	}
 }
 
-// reportUnusableDocument reports a manifest or registration that cannot be used (AH-C-126),
-// once as it is.
+// reportUnusableDocument reports an unusable manifest or registration (AH-C-126), once for
+// each content.
 func (ds *Declarations) reportUnusableDocument(msg events.LogMessage, d events.PublisherDocument, before []fact.Sum) {
 	kind, _, _ := strings.Cut(d.Name, ".")
 	if kind != "manifest" && kind != "registration" {
@@ -77,7 +75,7 @@ func (ds *Declarations) reportUnusableDocument(msg events.LogMessage, d events.P
 	ds.findings.ReportCheck("AH-C-126", f, id, fact.BoundID(strings.TrimSuffix(d.Error, ".")))
 }
 
-// carryOver is a declaration, with what is known of it if it has not changed.
+// carryOver makes a declaration, and keeps what was seen under an equal one.
 func (ds *Declarations) carryOver(d events.PublisherDocument) *declaration {
 	next := &declaration{
 		digest: d.Digest, family: d.Declares.Source,
@@ -97,7 +95,7 @@ func (ds *Declarations) carryOver(d events.PublisherDocument) *declaration {
 	return next
 }
 
-// nameSet is the set of names, nil of none.
+// nameSet is a set of names, nil if there are none.
 func nameSet(names []string) map[string]bool {
 	var set map[string]bool
 	for _, name := range names {
@@ -116,8 +114,8 @@ func (ds *Declarations) add(tenant string, d *declaration) {
 	ds.byTenant[tenant] = append(ds.byTenant[tenant], d)
 }
 
-// find gives the declaration for a publisher, nil if there is none: what is
-// registered for it goes before what is declared of its family.
+// find returns the declaration for a publisher, nil if there is none. Its own registration
+// comes before its family's manifest.
 func (ds *Declarations) find(k fact.SourceSession, family string) *declaration {
 	registered := false
 	var general *declaration
@@ -137,7 +135,8 @@ func (ds *Declarations) find(k fact.SourceSession, family string) *declaration {
 	return general
 }
 
-// reportOnce reports whether something is to be said now of a publisher.
+// reportOnce reports whether something was not reported of a publisher before, and marks it as
+// reported.
 func (d *declaration) reportOnce(what, source string) bool {
 	key := what + " " + source
 	if d.reported[key] || len(d.reported) >= maxReported {
@@ -150,9 +149,9 @@ func (d *declaration) reportOnce(what, source string) bool {
 	return true
 }
 
-// CheckDeclared holds an event against what is declared of its publisher: its type
-// (AH-C-127), how often it answers "unknown" (AH-C-043), and its fail mode
-// (AH-C-072). session is the event's, nil if it has none.
+// CheckDeclared compares an event with its publisher's declaration: its type (AH-C-127), its
+// answers of "unknown" (AH-C-043), and its fail mode (AH-C-072). session is nil if the event
+// has none.
 func (ds *Declarations) CheckDeclared(w fact.Origin, f *fact.Fact, session *Session) {
 	if EventOf(f) == nil || len(ds.byTenant) == 0 {
 		return
@@ -179,8 +178,8 @@ func (ds *Declarations) CheckDeclared(w fact.Origin, f *fact.Fact, session *Sess
 	}
 }
 
-// ApplyRegistration tells an event what its publisher is registered for, before its session
-// takes it.
+// ApplyRegistration sets on an event what its publisher is registered for. It MUST be called
+// before the session applies the event.
 func (ds *Declarations) ApplyRegistration(f *fact.Fact) {
 	if len(ds.byTenant) == 0 {
 		return
@@ -190,7 +189,7 @@ func (ds *Declarations) ApplyRegistration(f *fact.Fact) {
 	}
 }
 
-// countUnknownAnswer counts an answer of "unknown", and tells when it has become a habit.
+// countUnknownAnswer counts an answer of "unknown", and reports whether there are too many.
 func (d *declaration) countUnknownAnswer(source string) bool {
 	if _, counted := d.unknownAnswers[source]; !counted && len(d.unknownAnswers) >= maxReported {
 		return false

@@ -10,58 +10,56 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// Event is what the state machine needs of one event. It keeps nothing of the
-// document but the blocks that it knows.
+// Event is what the session's parts need of an event. Of the document it keeps only the blocks
+// that it knows.
 type Event struct {
 	ID             string
 	Type           string
-	Session        string // as the event names it
+	Session        string // as in the event
 	CallID         string // tool_call_id
 	Time           time.Time
-	Family         string // the event's source, as it says itself
+	Family         string // source, as in the event
 	FailMode       bool   // the publisher's fail mode fired
 	AnswersUnknown bool   // a governed call answers "unknown" where the profile wants to know
 
 	phase          string
-	correlation    string // its correlation id, which may be an event's
+	correlation    string // the correlation id, which may be the id of an event
 	instances      []string
-	runtimeSession string // the session that managed_runtime names
+	runtimeSession string // the session in managed_runtime
 	verdict        string
 	approval       *agenthook.Approval
-	// VoidApproval says that the approval block does not follow its schema: nothing is
-	// approved by it.
+	// VoidApproval says that the approval block breaks its schema, so it approves nothing.
 	VoidApproval     bool
 	execution        *agenthook.Execution
-	hasExecuted      bool // it says what ran
+	hasExecuted      bool // it says what was executed
 	isRetry          bool
 	letCallPass      bool // it let a call pass
-	governed         bool // it has a block of AHP-013, or its publisher is registered for the profile
-	partlyExposed    bool // its publisher's manifest says that its type is exposed in part only
+	governed         bool // it has a block of AHP-013, or its publisher is registered for that profile
+	partlyExposed    bool // the manifest of its publisher says that its type is exposed in part only
 	validationFailed bool // its validation failed
 
 	webBlock    *webBlock
 	attestation *attestation
 	hooks       []hookTrust
 	contract    *contract
-	// listsHooks: it tells of its runtime's hooks, not only of the one that it came from.
+	// listsHooks says that it lists the runtime's hooks, and not only its own.
 	listsHooks      bool
 	eventFindings   []eventFinding
 	introducedHooks []IntroducedHook
 
-	// Seq and At are the message's place in the log and the broker's time. They
-	// are to be set before the event is applied.
+	// Seq and At are the message's sequence and the broker's time. The caller sets them before
+	// it applies the event.
 	Seq uint64
 	At  time.Time
 }
 
-// eventFinding is a check that an event fails by itself.
+// eventFinding is a check that an event breaks by itself.
 type eventFinding struct {
 	check, text string
 	hint        bool
 }
 
-// maxText bounds the ids that are kept of an event; longer ones appear as "~h"
-// and their SHA-256.
+// maxText bounds the ids that are kept. A longer id is kept as "~h" and its SHA-256.
 const maxText = 1024
 
 func boundID(s string) string {
@@ -71,7 +69,7 @@ func boundID(s string) string {
 	return subject.Escape(s)
 }
 
-// NewEvent reads an event.
+// NewEvent makes the Event of a parsed event.
 func NewEvent(e *agenthook.Event) *Event {
 	out := &Event{ID: boundID(e.EventID), Type: e.EventType, Session: boundID(e.SessionID), CallID: boundID(e.ToolCallID()),
 		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlation: boundID(agenthook.NormaliseID(e.CorrelationID))}
@@ -113,10 +111,9 @@ func (x *Event) readBlocks(e *agenthook.Event) {
 	}
 }
 
-// ApplyRegistration notes what is registered of the event's publisher: that it must keep
-// to the action-governance profile, and that events of this type are exposed in part
-// only, which excuses what they lack. It is to be called before the event is
-// applied.
+// ApplyRegistration sets what is registered of the event's publisher: governs, that it must
+// follow the action-governance profile; partly, that events of this type are exposed in part
+// only, which excuses missing members. It MUST be called before the event is applied.
 func (x *Event) ApplyRegistration(governs, partly bool) {
 	x.partlyExposed = partly
 	if !governs || x.governed {
@@ -127,7 +124,7 @@ func (x *Event) ApplyRegistration(governs, partly bool) {
 	x.addFindingIf(x.Type != agenthook.PreToolUse && schemas.ProfileCovers(x.Type) && x.CallID == "", "AH-C-030", "its publisher is registered for the profile, and it has no tool_call_id")
 }
 
-// AnswersUnknown tells whether a call says "unknown" where AHP-013 wants to know.
+// AnswersUnknown reports whether a call says "unknown" where AHP-013 wants an answer.
 func AnswersUnknown(e *agenthook.Event) bool {
 	const unknown = "unknown"
 	if r, ok := e.Risk(); ok && r.RiskClass == unknown {
@@ -148,7 +145,7 @@ func (x *Event) readIdentity(metadata map[string]any) {
 	}
 }
 
-// Nonce is that of the event's attestation, "" if it has none.
+// Nonce is the nonce of the event's attestation; "" if it has none.
 func (x *Event) Nonce() string {
 	if x.attestation == nil {
 		return ""
@@ -169,15 +166,15 @@ func parseInstant(s string) time.Time {
 	return t.UTC()
 }
 
-// profileFindings judges an event of a governed call by the action-governance profile,
-// but for what can only be said when the call ends. One without a tree follows
-// it.
+// profileFindings are the checks of the action-governance profile that an event breaks by
+// itself. Checks that need the call's end are not among them. An event without a tree breaks
+// none.
 func profileFindings(e *agenthook.Event) []eventFinding {
 	if !schemas.ProfileCovers(e.EventType) || e.Tree == nil {
 		return nil
 	}
 	var found []eventFinding
-	seen := map[string]bool{"AH-C-032": true, "AH-C-033": true} // decided when the call ends
+	seen := map[string]bool{"AH-C-032": true, "AH-C-033": true} // checked at the call's end
 	for _, v := range schemas.AgentHookProfile(e.Tree, schemas.FormEvidence) {
 		if seen[v.Check] {
 			continue

@@ -10,8 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// agentHookKinds are the types that mean something for a call; see also
-// agentHookKind.
+// agentHookKinds are the kinds of the types that matter for a call.
 var agentHookKinds = map[string]fact.Kind{
 	agenthook.PreToolUse:      fact.KindPre,
 	agenthook.PostToolUse:     fact.KindPost,
@@ -23,13 +22,13 @@ var agentHookKinds = map[string]fact.Kind{
 	agenthook.SessionEnd:      fact.KindSessionEnd,
 }
 
-// impliedStatus is what an approval event means where it has no approval block.
+// impliedStatus is the status of an approval event without an approval block.
 var impliedStatus = map[string]string{
 	agenthook.ToolUseResumed: fact.StatusApproved, agenthook.ApprovalGranted: fact.StatusApproved, agenthook.ApprovalDenied: "denied",
 }
 
-// agentHookFact reads an AgentHook event; request tells that it is the admitter's
-// copy of a request.
+// agentHookFact sets f to the fact of an AgentHook event. request says that it is the
+// admitter's copy of a request.
 func agentHookFact(f *fact.Fact, x hookEvent, request bool) {
 	e := x.Event
 	f.Kind, f.EventID, f.Agent = agentHookKinds[e.EventType], e.EventID, fact.BoundID(e.AgentID)
@@ -107,7 +106,7 @@ func agentHookClaims(f *fact.Fact, e *agenthook.Event) {
 func inputArguments(x hookEvent) fact.Arguments {
 	canonical := x.canonicalInput()
 	if canonical == nil {
-		canonical = []byte("{}") // no arguments are no arguments, however it is said
+		canonical = []byte("{}") // missing and empty arguments are equal
 	}
 	return fact.NewArguments(canonical, x.keys, redactedArguments(x.Event))
 }
@@ -150,8 +149,8 @@ func agentHookTimes(f *fact.Fact, e *agenthook.Event) {
 	}
 }
 
-// coreOf is the core of an event with a known frame and known arguments: what the
-// frame leaves out, beside it.
+// coreOf is the core of an event whose frame and arguments are known: their sums, and what the
+// frame leaves out.
 func coreOf(f *fact.Fact, x hookEvent) fact.Sum {
 	if !f.Args.Known {
 		return fact.Sum{}
@@ -159,8 +158,8 @@ func coreOf(f *fact.Fact, x hookEvent) fact.Sum {
 	return fact.SumOf(string(f.FrameSum[:]), string(f.Args.PlainSum[:]), string(x.coreRemainder()))
 }
 
-// withPlainIDs returns an object with each UUID that names an event as NormaliseID spells it, so
-// that the spelling of an id makes no other event.
+// withPlainIDs returns an object in which UUIDs of events are spelled as by NormaliseID, so
+// that another spelling makes no other event.
 func withPlainIDs(v strictjson.Value) strictjson.Value {
 	if hasPlainIDs(v) {
 		return v
@@ -179,7 +178,7 @@ func withPlainIDs(v strictjson.Value) strictjson.Value {
 	return strictjson.FromTree(event)
 }
 
-// hasPlainIDs reports whether withPlainIDs changes nothing.
+// hasPlainIDs reports whether withPlainIDs would change nothing.
 func hasPlainIDs(v strictjson.Value) bool {
 	parent := v.Get("metadata").Get("web").Get("parent_event_id")
 	for _, id := range []strictjson.Value{v.Get("event_id"), v.Get("correlation_id"), parent} {
@@ -213,14 +212,14 @@ func agentHookPost(f *fact.Fact, e hookEvent) {
 	f.LacksCallID = f.CallKey.Id == "" && f.RetriedKey != (fact.CallKey{})
 }
 
-// EventOf is the event of a fact, nil for requests and decisions.
+// EventOf is the Event of a fact; nil for requests and decisions.
 func EventOf(f *fact.Fact) *Event {
 	e, _ := f.Event.(*Event)
 	return e
 }
 
-// goalParent is the parent session of a goal (AHP-010), in a block of its own or
-// among the metadata.
+// goalParent is the parent session of a goal (AHP-010), from its own block or from the
+// metadata.
 func goalParent(metadata map[string]any) string {
 	if goal, is := metadata["goal"].(map[string]any); is {
 		metadata = goal

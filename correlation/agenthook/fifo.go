@@ -2,8 +2,8 @@ package agenthook
 
 import "slices"
 
-// fifoMap is a map that forgets its oldest entries. Most sessions have nothing in
-// most of theirs.
+// fifoMap is a map that forgets its oldest entries. It allocates nothing until its first
+// entry: most of a session's maps stay empty.
 type fifoMap[V any] struct{ *fifoEntries[V] }
 
 type fifoEntries[V any] struct {
@@ -23,7 +23,7 @@ func (t fifoMap[V]) get(k string) V { v, _ := t.find(k); return v }
 
 func (t fifoMap[V]) has(k string) bool { _, ok := t.find(k); return ok }
 
-// keys are those of the entries, the oldest first.
+// keys are the keys, the oldest first.
 func (t fifoMap[V]) keys() []string {
 	if t.fifoEntries == nil {
 		return nil
@@ -33,7 +33,7 @@ func (t fifoMap[V]) keys() []string {
 
 func (t fifoMap[V]) len() int { return len(t.keys()) }
 
-// hasForgotten tells whether entries have been forgotten.
+// hasForgotten reports whether entries were forgotten.
 func (t fifoMap[V]) hasForgotten() bool { return t.fifoEntries != nil && t.dropped }
 
 func (t *fifoMap[V]) put(k string, v V, most int) {
@@ -51,7 +51,7 @@ func (t *fifoMap[V]) put(k string, v V, most int) {
 	t.entries[k] = v
 }
 
-// removeKey removes an entry and tells whether it was there.
+// removeKey removes an entry, and reports whether it was there.
 func (t *fifoMap[V]) removeKey(k string) bool {
 	if !t.has(k) {
 		return false

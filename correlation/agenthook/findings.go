@@ -2,7 +2,7 @@ package agenthook
 
 import "github.com/countersign-dev/countersign/correlation/catalogue"
 
-// eventRef is an event as evidence.
+// eventRef refers to an event that proves a finding.
 type eventRef struct {
 	id  string
 	seq uint64
@@ -10,11 +10,11 @@ type eventRef struct {
 
 func (x *Event) eventRef() eventRef { return eventRef{x.ID, x.Seq} }
 
-// findingList collects what one event proves, in order.
+// findingList collects the findings of one event, in order.
 type findingList []*catalogue.Finding
 
-// add adds the finding that these events break a check. The caller may complete the finding before it
-// adds the next one.
+// add adds a finding with these events as its proof. The caller may complete it before the
+// next call.
 func (l *findingList) add(check, what string, proof ...eventRef) *catalogue.Finding {
 	found := &catalogue.Finding{Check: check, Text: what}
 	for _, p := range proof {

@@ -2,16 +2,16 @@ package agenthook
 
 import "github.com/countersign-dev/countersign/events/agenthook"
 
-// gateClaims are what a session's attestation says of the runtime's gate (SPEC 6).
+// gateClaims are the claims of a session's attestation about the runtime's gate (SPEC 6).
 type gateClaims struct {
 	incomplete       bool // earlier events of the session are forgotten
-	reportedUngated  bool // AH-C-124 was reported of a call: once a session
+	reportedUngated  bool // AH-C-124 was reported, which is done once a session
 	attestation      *attestation
 	attestationEvent eventRef
-	firstBoundary    eventRef // the first event before which the runtime should have attested
+	firstBoundary    eventRef // the first event that the attestation should have preceded
 }
 
-// checkAttestation checks the attestation of an event, and remembers it.
+// checkAttestation checks the attestation of an event, and records its claims.
 func (gc *gateClaims) checkAttestation(out *findingList, x *Event) {
 	if a := x.attestation; a != nil {
 		if gc.firstBoundary != (eventRef{}) && gc.attestation == nil && !gc.incomplete {
@@ -31,7 +31,8 @@ func (gc *gateClaims) checkAttestation(out *findingList, x *Event) {
 	}
 }
 
-// checkCall checks that an announced call waits for its verdict, where the attestation claims a gate.
+// checkCall reports an announced call that does not wait for its verdict, although the
+// attestation claims a gate.
 func (gc *gateClaims) checkCall(out *findingList, x *Event) {
 	if gc.attestation != nil && gc.attestation.claimsGate && x.phase != agenthook.PhasePreCommit && !gc.reportedUngated {
 		gc.reportedUngated = true
@@ -39,13 +40,13 @@ func (gc *gateClaims) checkCall(out *findingList, x *Event) {
 	}
 }
 
-// claimsGate reports whether the attestation claims that calls do not get around the gate.
+// claimsGate reports whether the attestation claims that calls cannot bypass the gate.
 func (gc *gateClaims) claimsGate() bool {
 	return gc.attestation != nil && (gc.attestation.claimsGate || gc.attestation.claimsNoBypass)
 }
 
-// failsClosed reports whether the attestation says that nothing runs without a verdict, and the event
-// that says so.
+// failsClosed reports whether the attestation says that nothing runs without a verdict, and in
+// which event.
 func (gc *gateClaims) failsClosed() (eventRef, bool) {
 	return gc.attestationEvent, gc.attestation != nil && gc.attestation.failsClosed
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// hookFingerprint is what a hook was when the session last told of it.
+// hookFingerprint is the last state of a hook that the session reported.
 type hookFingerprint struct {
-	fingerprint string // of its fingerprint
+	fingerprint string // the event with that fingerprint
 	trusted     bool
 }
 
-// hookClaims are what a session's events say of its hooks, and what its contract requires of them
-// (SPEC 9, AHP-008, AHP-009). The fingerprints and the unreliable hooks are maxFingerprints each.
+// hookClaims are what a session's events say of its hooks, and what its contract requires
+// (SPEC 9, AHP-008, AHP-009). Fingerprints and unreliable hooks are bounded by maxFingerprints
+// each.
 type hookClaims struct {
 	incomplete    bool // earlier events of the session are forgotten
 	listed        bool // an event listed all hooks of the runtime
@@ -24,22 +25,21 @@ type hookClaims struct {
 	fingerprints  fifoMap[hookFingerprint]
 	contract      *contract
 	contractEvent eventRef
-	unreliable    fifoMap[eventRef] // hook events with a hook that is not to be relied on
+	unreliable    fifoMap[eventRef] // unreliable hooks, by hook event
 }
 
-// IntroducedHook is a hook that calls itself trusted with a fingerprint with which it had not
-// done so in the session.
+// IntroducedHook is a hook that calls itself trusted, with a fingerprint that is new in the
+// session.
 type IntroducedHook struct {
 	Hook, Fingerprint string
-	// Unexpected says that neither its event nor the session before it tells which
-	// fingerprint it should have.
+	// Unexpected says that no event of the session named the expected fingerprint.
 	Unexpected bool
 }
 
 // IntroducedHooks are the hooks that the event introduced when it was applied.
 func (x *Event) IntroducedHooks() []IntroducedHook { return x.introducedHooks }
 
-// checkTrust compares what a hook is with what it should be (AHP-008).
+// checkTrust compares the observed fingerprint of a hook with the expected one (AHP-008).
 func (hc *hookClaims) checkTrust(out *findingList, x *Event) {
 	for _, h := range x.hooks {
 		before := hc.fingerprints.get(h.id)
@@ -59,8 +59,8 @@ func (hc *hookClaims) checkTrust(out *findingList, x *Event) {
 	}
 }
 
-// hooksIn are the hooks that metadata tells of, wherever it does so (H-32 of the
-// digest), and whether it lists those of a runtime.
+// hooksIn returns the hooks in an event's metadata, from each place where they may stand (H-32
+// of the digest), and whether they are the runtime's list.
 func hooksIn(metadata map[string]any) (list []hookTrust, whole bool) {
 	for _, block := range [...]string{"managed_runtime", "runtime_attestation"} {
 		if b, ok := metadata[block].(map[string]any); ok {
@@ -72,7 +72,7 @@ func hooksIn(metadata map[string]any) (list []hookTrust, whole bool) {
 	return append(list, readHookTrust(metadata["hook_trust"])...), whole || many
 }
 
-// TrustsAllHooks tells whether an event names hooks and calls all of them trusted.
+// TrustsAllHooks reports whether an event names hooks and calls all of them trusted.
 func TrustsAllHooks(e *agenthook.Event) bool {
 	if !e.HasMetadata() {
 		return false
@@ -86,8 +86,8 @@ func TrustsAllHooks(e *agenthook.Event) bool {
 	return len(list) > 0
 }
 
-// checkRequired reports a hook that the contract requires and that is not to be relied on, if the
-// runtime would go on without it (SPEC 9, AHP-009). The contract may come before or after the hook.
+// checkRequired reports an unreliable hook that the contract requires, if the runtime would
+// continue without it (SPEC 9, AHP-009). Contract and hook come in either order.
 func (hc *hookClaims) checkRequired(out *findingList, x *Event) {
 	if x.contract != nil {
 		hc.contract, hc.contractEvent = x.contract, x.eventRef()
@@ -109,11 +109,11 @@ func (hc *hookClaims) reportUnreliable(out *findingList, hook string, other even
 	}
 }
 
-// hookSet are hooks by the events that they send.
+// hookSet is a set of hooks, by their events.
 type hookSet uint16
 
-// hookBits are the events for which a contract can require hooks: those of SPEC 2. What
-// ends a session satisfies Stop, which is none of them (H-21 of the digest).
+// hookBits are the events for which a contract can require hooks: those of SPEC 2. The end of
+// a session satisfies Stop, which is not among them (H-21 of the digest).
 var hookBits = func() map[string]hookSet {
 	bits := map[string]hookSet{}
 	for i, name := range [...]string{
@@ -125,16 +125,16 @@ var hookBits = func() map[string]hookSet {
 	return bits
 }()
 
-// hookOccasions are what shows that a hook had something to tell of: for what it comes
-// before, the end of that.
+// hookOccasions are the events that show that a hook should have sent an event. For a hook
+// that precedes something, it is the end of that.
 var hookOccasions = map[string]string{
 	agenthook.PreToolUse: agenthook.PostToolUse, agenthook.PreLLMCall: agenthook.PostLLMCall, agenthook.SessionStart: agenthook.SessionEnd,
 }
 
-// noteRequested notes that the hook of an event asked for admission.
+// noteRequested records that an event's hook asked for admission.
 func (hc *hookClaims) noteRequested(eventType string) { hc.seen |= hookBits[eventType] }
 
-// noteSeen notes the hooks that an event is of or tells of.
+// noteSeen records the hooks that an event is from, or names.
 func (hc *hookClaims) noteSeen(x *Event) {
 	hc.seen |= hookBits[x.Type]
 	for _, h := range x.hooks {
@@ -143,9 +143,9 @@ func (hc *hookClaims) noteSeen(x *Event) {
 	hc.listed = hc.listed || x.listsHooks
 }
 
-// checkUnseen reports a hook that the contract requires and that was not there until the end of the
-// session, x (AHP-009). A hook without an event was not there if its occasion came, or if the session
-// lists its hooks without it.
+// checkUnseen reports, at the session's end x, a hook that the contract requires and that was
+// absent (AHP-009). A hook without an event was absent if its occasion came, or if the
+// session's list lacks it.
 func (hc *hookClaims) checkUnseen(out *findingList, x *Event) {
 	if hc.contract == nil || hc.incomplete {
 		return
@@ -158,8 +158,8 @@ func (hc *hookClaims) checkUnseen(out *findingList, x *Event) {
 	}
 }
 
-// failsClosed reports whether the contract says that nothing runs without a verdict, and the event that
-// says so.
+// failsClosed reports whether the contract says that nothing runs without a verdict, and in
+// which event.
 func (hc *hookClaims) failsClosed() (eventRef, bool) {
 	return hc.contractEvent, hc.contract != nil && hc.contract.failsClosed
 }

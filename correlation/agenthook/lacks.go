@@ -7,16 +7,16 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 )
 
-// A web event that follows from something that no event has told of breaks a check.
-// If that is told of later, though it was there in time by its producer's clock, it
-// was only overtaken on the way, and what was found is taken back. What was done
-// afterwards is none of that: then the finding stands.
+// A web event that follows from something that no event reported breaks a check. If an event
+// reports that later, and by its producer's clock it came in time, the finding is retracted:
+// the events only overtook each other. If it came later by that clock as well, the finding
+// stands.
 
-// maxPrerequisites bounds what a session remembers of such findings; the oldest is
-// forgotten.
+// maxPrerequisites bounds the findings of a session that may be retracted in this way. The
+// oldest is forgotten.
 const maxPrerequisites = 64
 
-// prerequisiteKind is what a web event can follow from.
+// prerequisiteKind is the kind of something that a web event follows from.
 type prerequisiteKind uint8
 
 const (
@@ -28,20 +28,20 @@ const (
 	needsOutputEvent
 )
 
-// missingPrerequisite is something that a web event needed and no event had told of.
+// missingPrerequisite is something that a web event needed and no event had reported.
 type missingPrerequisite struct {
 	kind           prerequisiteKind
-	ids            []string // all of them are needed
+	ids            []string // all are needed
 	event          eventRef
-	at             time.Time      // when the event that needed it was made
+	at             time.Time      // the time of the event that needed it
 	selectedResult selectedResult // of a result set
 	finding        *catalogue.Finding
 }
 
-// missingPrerequisites are what findings rest on, the oldest first.
+// missingPrerequisites are the prerequisites that findings rest on, the oldest first.
 type missingPrerequisites struct{ list []*missingPrerequisite }
 
-// add remembers what a finding rests on. Without ids and times of its events no event can take it back.
+// add records what a finding rests on. Without ids and times no later event can satisfy it.
 func (ms *missingPrerequisites) add(x *Event, finding *catalogue.Finding, kind prerequisiteKind, ids ...string) {
 	if x.Time.IsZero() || len(finding.Events) == 0 {
 		return
@@ -52,11 +52,11 @@ func (ms *missingPrerequisites) add(x *Event, finding *catalogue.Finding, kind p
 	ms.list = append(ms.list, &missingPrerequisite{kind, ids, x.eventRef(), x.Time, x.webBlock.selectedResult, finding})
 }
 
-// satisfy retracts the findings that rested on something that x tells of, and calls judge with each for
-// the checks that could not be made before. No event satisfies its own prerequisite.
+// satisfy retracts the findings that x satisfies, and calls judge for each, to make the checks
+// that had to wait. An event does not satisfy its own prerequisite.
 func (ms *missingPrerequisites) satisfy(out *findingList, x *Event, kind prerequisiteKind, id string, judge func(out *findingList, m *missingPrerequisite, id string)) {
 	ms.list = slices.DeleteFunc(ms.list, func(m *missingPrerequisite) bool {
-		late := x.Time.IsZero() || x.Time.After(m.at) && kind != needsOutputEvent // an output may be told of behind what it cites
+		late := x.Time.IsZero() || x.Time.After(m.at) && kind != needsOutputEvent // an output may be reported after what it cites
 		if m.kind != kind || m.event.id == x.ID || late || !slices.Contains(m.ids, id) {
 			return false
 		}

@@ -2,13 +2,13 @@ package agenthook
 
 import "github.com/countersign-dev/countersign/correlation/catalogue"
 
-// modelCalls are the model calls of a session (SPEC 5). At most maxOpenModelCalls are open, and so many
-// findings about calls without an end are kept.
+// modelCalls are the model calls of a session (SPEC 5). maxOpenModelCalls bounds the open
+// ones, and the findings about those without an end.
 type modelCalls struct {
 	incomplete      bool                 // earlier events of the session are forgotten
-	announced       bool                 // at least one of them was
+	announced       bool                 // the session announces its model calls
 	openCalls       []eventRef           // the oldest first
-	unendedFindings []*catalogue.Finding // what was found of those that were open when the session ended
+	unendedFindings []*catalogue.Finding // about the calls that were open when the session ended
 }
 
 func (m *modelCalls) announce(x *Event) {
@@ -19,15 +19,15 @@ func (m *modelCalls) announce(x *Event) {
 	m.openCalls = append(m.openCalls, x.eventRef())
 }
 
-// endReported ends the model call that an event reports on. A session that never announces its model calls
-// does not claim to pair them.
+// endReported ends the model call that an event reports. A session that announces no model
+// calls does not claim to pair them.
 func (m *modelCalls) endReported(out *findingList, x *Event) {
 	if !m.endOldest(out, x) && m.announced && !m.incomplete {
 		out.add("AH-C-057", "the runtime had not announced it", x.eventRef())
 	}
 }
 
-// endOldest ends the oldest model call that has no end yet, and reports whether there was one.
+// endOldest ends the oldest open model call, and reports whether there was one.
 func (m *modelCalls) endOldest(out *findingList, x *Event) bool {
 	switch {
 	case len(m.openCalls) > 0:
@@ -41,8 +41,8 @@ func (m *modelCalls) endOldest(out *findingList, x *Event) bool {
 	return true
 }
 
-// reportUnended reports the model calls that are open at the end of the session, x. x may have
-// overtaken the end of a call: when that comes, endOldest retracts the call's finding, and AH-C-056 stays.
+// reportUnended reports the model calls that are open at the session's end, x. If the end of
+// one comes after x, endOldest retracts the call's finding; AH-C-056 stays.
 func (m *modelCalls) reportUnended(out *findingList, x *Event) {
 	for _, open := range m.openCalls {
 		if found := out.add("AH-C-057", "it never ended", open, x.eventRef()); len(found.Events) > 0 && len(m.unendedFindings) < maxOpenModelCalls {

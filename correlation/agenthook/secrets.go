@@ -12,15 +12,15 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// contentMembers are the members of metadata that hold what a call or a model call was
-// about. What stands in them is a matter of redaction, not of the metadata's form.
+// contentMembers are the members of metadata with the contents of a call or a model call.
+// Redaction treats them; the checks of the metadata do not.
 var contentMembers = map[string]bool{"tool_input_executed": true, "reasoning_content": true, "response_content": true, "response_text": true}
 
-// trustBlocks are those of which AH-C-131 speaks.
+// trustBlocks are the blocks of AH-C-131.
 var trustBlocks = map[string]bool{"hook_trust": true, "runtime_contract": true}
 
-// checkSecrets looks for credentials of well-known forms where no credential belongs,
-// and for what the event says of itself that they contradict.
+// checkSecrets reports credentials of known forms where none belongs, and statements of the
+// event that they contradict.
 func (x *Event) checkSecrets(e *agenthook.Event) {
 	if !secrets.MayContain(e.Raw) {
 		return
@@ -51,8 +51,8 @@ func (x *Event) checkSecrets(e *agenthook.Event) {
 	}
 }
 
-// checkEmbeddedSecret: a governed call brings a secret along instead of a reference to it,
-// and its event does not deny that (AHP-013).
+// checkEmbeddedSecret reports a governed call with a secret instead of a reference to one
+// (AHP-013). If the event denies the secret, checkSecretDenied reports that instead.
 func (x *Event) checkEmbeddedSecret(tree map[string]any) {
 	if !x.governed {
 		return
@@ -69,18 +69,18 @@ func (x *Event) checkEmbeddedSecret(tree map[string]any) {
 	}
 }
 
-// maxGovernedBytes is the size of an event from which what a governed call brings along or
-// gives back counts as large. AHP-013 names none; it is the largest that AgentHook
-// recommends for anything (SPEC 3).
+// maxGovernedBytes is the size of an event from which the contents of a governed call count as
+// large. AHP-013 names no size; this is the largest that AgentHook recommends for anything
+// (SPEC 3).
 const maxGovernedBytes = 64 << 10
 
-// checkSize: a governed event is that large.
+// checkSize reports a governed event of that size.
 func (x *Event) checkSize(e *agenthook.Event) {
 	x.addFindingIf(x.governed && len(e.Raw) > maxGovernedBytes, "AH-C-045", "the event is over 64 KiB")
 }
 
-// checkSecretDenied: the event holds a secret and says that it does not, or that
-// nothing had to be redacted.
+// checkSecretDenied reports an event with a secret that says that it has none, or that nothing
+// had to be redacted.
 func (x *Event) checkSecretDenied(e *agenthook.Event, where string) (is bool) {
 	if r, ok := e.Risk(); ok && r.ContainsSecret != nil && !*r.ContainsSecret {
 		x.addFinding("AH-C-039", where)
@@ -93,8 +93,8 @@ func (x *Event) checkSecretDenied(e *agenthook.Event, where string) (is bool) {
 	return is
 }
 
-// checkRedacted: what an event lists as redacted must not be readable in it. How
-// publishers mask values is not agreed on, so it is a hint.
+// checkRedacted reports a value that is listed as redacted and readable. It is a hint, because
+// there is no agreed way to mask values.
 func (x *Event) checkRedacted(e *agenthook.Event) {
 	fields := e.RedactedFields()
 	if len(fields) == 0 {
@@ -109,9 +109,9 @@ func (x *Event) checkRedacted(e *agenthook.Event) {
 	}
 }
 
-const maxFields = 64 // of a redaction block
+const maxFields = 64 // of one redaction block
 
-// documentOf is the document that an event is of.
+// documentOf is the document of an event.
 func documentOf(e *agenthook.Event) map[string]any {
 	if e.Tree != nil {
 		return e.Tree
@@ -123,8 +123,8 @@ func documentOf(e *agenthook.Event) map[string]any {
 	return tree
 }
 
-// lookupPath follows a path as publishers write it: with dots, slashes or both, with
-// or without a beginning.
+// lookupPath returns the value at a path. Publishers write paths with dots, slashes or both,
+// with or without a root.
 func lookupPath(tree map[string]any, path string) (v any, there bool) {
 	v = tree
 	path = strings.NewReplacer("/", ".", "[", ".", "]", "").Replace(strings.TrimLeft(path, "$./"))
@@ -147,7 +147,7 @@ func lookupPath(tree map[string]any, path string) (v any, there bool) {
 	return v, true
 }
 
-// looksRedacted tells whether a value looks like what is left of a redacted one.
+// looksRedacted reports whether a value looks masked.
 func looksRedacted(v any) bool {
 	switch v := v.(type) {
 	case nil:

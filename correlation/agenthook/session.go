@@ -1,12 +1,11 @@
-// Package agenthook is the state machine of one AgentHook session (SPEC
-// sections 3 to 10, AHP-007, AHP-012, AHP-013): order, model calls, attestation,
-// approvals as events tell of them, governed calls and web evidence. It is fed a
-// session's events in the order of the log and says which checks of the
-// catalogue they break. Verdicts and executions are correlated elsewhere.
+// Package agenthook checks one AgentHook session (SPEC sections 3 to 10, AHP-007, AHP-012,
+// AHP-013): its order, model calls, attestation, approval events, governed calls and web
+// evidence. Apply takes the session's events in log order and returns the checks of the
+// catalogue that they break. Verdicts and executions are correlated elsewhere.
 //
-// It is pure: no clock, no randomness, and nothing depends on the order of a
-// map. What a session remembers is bounded: see below, and Weight. What the
-// bounds make it forget it does not judge.
+// The package is pure: it has no clock and no randomness, and does not depend on the order of
+// a map. The bounds below limit what a session stores (see StoredItems). Forgotten state leads
+// to no finding.
 package agenthook
 
 import (
@@ -26,19 +25,19 @@ const (
 	maxWebIDs         = 256 // of each kind of web id
 	maxResultSets     = 16  // result sets
 	maxOutputs        = 64  // outputs that evidence can be used in
-	maxFailModeFired  = 64  // calls with a fail mode that fired before they were announced
+	maxFailModeFired  = 64  // calls whose fail mode fired before they were announced
 )
 
 const attestSkew = 5 * time.Minute
 
-// Session is the state of one session. The zero value is a session of which
-// nothing was seen. It checks the order and the identity of its events; each other
-// subject is a part, which Apply gives the events.
+// Session is the state of one session. The zero value is a session without events. Session
+// itself checks the order and the identity of events; Apply passes each event to the parts for
+// everything else.
 type Session struct {
-	findings findingList `snapshot:"-"` // of one event
+	findings findingList `snapshot:"-"` // of the current event
 
 	hasEvents, ended       bool
-	restored               bool // known from before it was forgotten
+	restored               bool // made from a tombstone
 	startEvent, endEvent   eventRef
 	lastTime               time.Time
 	instance               string
@@ -55,16 +54,15 @@ type Session struct {
 	web       webEvidence
 }
 
-// ClaimsGate tells whether the session's attestation claims that calls do not get
-// around its gate.
+// ClaimsGate reports whether the session's attestation claims that calls cannot bypass its
+// gate.
 func (s *Session) ClaimsGate() bool { return s.gate.claimsGate() }
 
 // StatesFailMode tells whether the session's attestation or contract says what happens
 // without a verdict.
 func (s *Session) StatesFailMode() bool { return s.gate.statesFailMode() || s.hooks.statesFailMode() }
 
-// Apply takes the next event of the session and gives the violations that it
-// proves, in order.
+// Apply applies the next event of the session and returns its findings, in order.
 func (s *Session) Apply(x *Event) []*catalogue.Finding {
 	s.findings = nil
 	out := &s.findings
@@ -84,7 +82,7 @@ func (s *Session) Apply(x *Event) []*catalogue.Finding {
 	return s.findings
 }
 
-// applyType takes what an event says by its type.
+// applyType passes an event to the parts for its type.
 func (s *Session) applyType(x *Event) {
 	out := &s.findings
 	switch x.Type {
@@ -111,7 +109,8 @@ func (s *Session) applyType(x *Event) {
 	}
 }
 
-// applyError takes an error. One about no call ends a model call, too (H-13 of the digest).
+// applyError applies an error. An error without a call also ends a model call (H-13 of the
+// digest).
 func (s *Session) applyError(x *Event) {
 	if x.FailMode && x.CallID != "" {
 		s.calls.noteFailMode(&s.findings, x)
@@ -122,8 +121,8 @@ func (s *Session) applyError(x *Event) {
 	}
 }
 
-// checkFailedOpen reports that the fail mode let a call pass although the session's attestation or
-// contract says that it does not (SPEC 4, 6).
+// checkFailedOpen reports a call that the fail mode let pass, although the attestation or the
+// contract says that nothing runs without a verdict (SPEC 4, 6).
 func (s *Session) checkFailedOpen(x *Event) {
 	if !x.letCallPass {
 		return
@@ -138,37 +137,37 @@ func (s *Session) checkFailedOpen(x *Event) {
 	}
 }
 
-// ApplyAmended takes another copy of an event that was applied, which differs in what
-// it says of verdict and approval.
+// ApplyAmended applies another copy of an applied event, with another verdict or approval.
 func (s *Session) ApplyAmended(x *Event) {
 	s.calls.noteAmended(x)
 	s.web.noteAmended(x)
 }
 
-// NoteDecided notes that a verdict is on record on a call that the event pre announced,
-// and gives what that proves: nothing before the call is over, as the copy with the
-// verdict may come until then.
+// NoteDecided records that a verdict is recorded on the call of event pre, and returns the
+// findings of that. While the call is open there are none, because the copy with the verdict
+// may still come.
 func (s *Session) NoteDecided(call, pre string) []*catalogue.Finding {
 	s.findings = nil
 	s.calls.noteDecided(&s.findings, call, pre)
 	return s.findings
 }
 
-// NoteCallRequested notes that the copy of a request of a call is on the log.
+// NoteCallRequested records that the copy of a call's request is on the log.
 func (s *Session) NoteCallRequested() { s.NoteRequested(agenthook.PreToolUse) }
 
-// NoteRequested notes that the hook of an event asked for admission: the copy of its
-// request is not the event, but shows that the hook was there.
+// NoteRequested records that an event's hook asked for admission. The request copy is not the
+// event, but it shows that the hook exists.
 func (s *Session) NoteRequested(eventType string) { s.hooks.noteRequested(eventType) }
 
-// EventFindings reports what is wrong with an event of no session.
+// EventFindings are the checks that an event without a session breaks by itself.
 func EventFindings(x *Event) []*catalogue.Finding {
 	s := Session{}
 	s.reportEventFindings(x)
 	return s.findings
 }
 
-// reportEventFindings reports the checks that an event fails by itself; hints once a session.
+// reportEventFindings reports the checks that an event breaks by itself. A hint is reported
+// once a session.
 func (s *Session) reportEventFindings(x *Event) {
 	for _, f := range x.eventFindings {
 		if f.hint && s.givenHints[f.check] || x.partlyExposed && f.check == "AH-C-031" {
@@ -186,12 +185,12 @@ func (s *Session) reportEventFindings(x *Event) {
 	}
 }
 
-// checkOrder checks that a session's events lie between its start and its end, and
-// that its time does not run backwards (CONFORMANCE, Bronze).
+// checkOrder reports events outside the session's start and end, and times that run back
+// (CONFORMANCE, Bronze).
 func (s *Session) checkOrder(x *Event) {
 	switch {
 	case s.ended && x.Type == agenthook.SessionStart:
-		*s = Session{findings: s.findings, hasEvents: true, givenHints: s.givenHints} // the id is used again
+		*s = Session{findings: s.findings, hasEvents: true, givenHints: s.givenHints} // a new session under the same id
 		s.startEvent = x.eventRef()
 	case s.ended:
 		s.findings.add("AH-C-056", "it came after the end", s.endEvent, x.eventRef())
@@ -200,7 +199,7 @@ func (s *Session) checkOrder(x *Event) {
 	case !s.hasEvents:
 		s.startEvent = x.eventRef()
 	}
-	// A runtime may load its contract before it has a session to speak of.
+	// A runtime may load its contract before its session starts.
 	s.hasEvents = s.hasEvents || x.Type != agenthook.RuntimeContractLoaded
 	if x.Time.IsZero() {
 		return
@@ -227,7 +226,7 @@ func (s *Session) checkIdentity(x *Event) {
 	}
 }
 
-// endSession takes the end of the session.
+// endSession applies the end of the session.
 func (s *Session) endSession(x *Event) {
 	s.models.reportUnended(&s.findings, x)
 	s.calls.endSession(&s.findings, x)
@@ -235,13 +234,13 @@ func (s *Session) endSession(x *Event) {
 	s.ended, s.endEvent = true, x.eventRef()
 }
 
-// StoredItems is how many things the session remembers, each of at most about 1 KB
-// and usually of 100 bytes.
+// StoredItems is how many items the session stores, each of at most about 1 KB and usually of
+// 100 bytes.
 func (s *Session) StoredItems() int {
 	return 1 + s.models.storedItems() + s.workflows.byID.len() + s.calls.storedItems() + s.hooks.storedItems() + s.web.storedItems()
 }
 
-// Tombstone is what is kept of a session that is forgotten otherwise.
+// Tombstone is what is kept of a forgotten session.
 type Tombstone uint8
 
 const (
@@ -249,7 +248,7 @@ const (
 	tombstoneEnded
 )
 
-// Tombstone gives what to keep of the session.
+// Tombstone returns what to keep of the session.
 func (s *Session) Tombstone() Tombstone {
 	if s.ended {
 		return tombstoneKnown | tombstoneEnded
@@ -257,7 +256,7 @@ func (s *Session) Tombstone() Tombstone {
 	return tombstoneKnown
 }
 
-// Restore makes a session of what was kept of it; of zero, a new one.
+// Restore makes a session from a tombstone. The zero Tombstone makes a new session.
 func Restore(m Tombstone) *Session {
 	if m == 0 {
 		return &Session{}

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// Lengths above which a text is no longer cut to a record's length (SPEC 3).
+// Lengths beyond which a text was not cut to a record's length (SPEC 3).
 const (
 	maxReasoning = 64 << 10
 	maxResponse  = 16 << 10
@@ -46,7 +46,7 @@ func (x *Event) addFindingIf(is bool, check, what string) {
 	}
 }
 
-// checkEvent makes the checks of one event that no envelope schema makes.
+// checkEvent makes the checks of single events that the envelope's schema does not make.
 func (x *Event) checkEvent(e *agenthook.Event) {
 	if _, bus := e.Annotations["bus"]; bus || e.Annotations["collector"] != nil {
 		x.addHint("AH-C-014", "")
@@ -76,8 +76,8 @@ func (x *Event) checkEvent(e *agenthook.Event) {
 	x.checkTrust(e)
 }
 
-// checkVerdictPhase: a verdict on an event that does not claim to come before what it
-// announces authorises nothing (SPEC 4).
+// checkVerdictPhase reports a verdict on an event that does not claim to come before the
+// execution: such a verdict authorises nothing (SPEC 4).
 func (x *Event) checkVerdictPhase(e *agenthook.Event) {
 	switch {
 	case x.verdict == "" || !agenthook.IsPre(e.EventType) || x.phase == agenthook.PhasePreCommit:
@@ -132,7 +132,7 @@ func (x *Event) checkGovernance(e *agenthook.Event) {
 	if hasIdentity && hasTranslation {
 		x.addFindingIf(identity.Source != translation.ProviderSurface, "AH-C-035", "")
 	}
-	// The provider's name of a tool is what its events call it (AHP-011).
+	// The provider's name of a tool is the name in its events (AHP-011).
 	alias := hasIdentity && identity.ProviderName != "" && identity.ProviderName != e.ToolName && identity.CanonicalName == e.ToolName
 	x.addFindingIf(alias, "AH-C-018", "")
 	x.checkSchemaHashes(e)
@@ -160,12 +160,12 @@ func (x *Event) checkSchemaHashes(e *agenthook.Event) {
 	}
 }
 
-// plainName are names of tools that a text may hold: short, and without anything that could be read as
-// more than a name.
+// plainName matches a tool's name that may appear in a text: short, and with no characters
+// that could be taken for more than a name.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,160}$`)
 
-// toolsText names the tools that an event is about: those of its changed_tools (the gate in front of MCP
-// servers), else its own. Names that are not plain are counted only.
+// toolsText names the tools that an event is about: those in its changed_tools (the gate in
+// front of MCP servers), else its own. Names that are not plain are only counted.
 func toolsText(e *agenthook.Event) string {
 	const most = 5
 	names := []string{e.ToolName}
@@ -190,7 +190,7 @@ func toolsText(e *agenthook.Event) string {
 	return text
 }
 
-// countMember is a count, 0 if it is none.
+// countMember is a count; 0 if it is missing or invalid.
 func countMember(v any) int64 {
 	const most = 1 << 20
 	n, _ := intMember(v)
@@ -227,9 +227,9 @@ func (x *Event) checkExecutionBlock(e *agenthook.Event) {
 	x.addFindingIf(b.ResultHash != "" && !sha256Pattern.MatchString(b.ResultHash), "AH-C-041", "its hash is none")
 }
 
-// exceedsSpan tells whether a duration in milliseconds is longer than the span that holds
-// it, by more than a second and a quarter: clocks may show whole seconds. A shorter
-// duration is none of the span's business, since an execution may pause.
+// exceedsSpan reports whether a duration in milliseconds is longer than its span, by more than
+// a second and a quarter: clocks may show whole seconds. A shorter duration is permitted,
+// because an execution may pause.
 func exceedsSpan(duration, span int64) bool {
 	return duration-span > 1000 && duration-span > duration/4
 }

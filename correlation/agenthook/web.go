@@ -8,15 +8,15 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// webEvidence is what a session's events say of the web evidence that its outputs use (AHP-012): each
-// map has a bound of its own. Most sessions have no web event, so webState is nil until the first.
+// webEvidence checks the web evidence that a session's outputs use (AHP-012). Each map has its
+// own bound. webState is nil until the first web event, because most sessions have none.
 type webEvidence struct {
 	incomplete   bool              // earlier events of the session are forgotten
-	outputEvents fifoMap[struct{}] // events that tell of an output
+	outputEvents fifoMap[struct{}] // events that report an output
 	*webState
 }
 
-// webState is what a session's web events have told so far.
+// webState is what a session's web events have reported.
 type webState struct {
 	webEvents     fifoMap[struct{}]
 	searches      fifoMap[struct{}]
@@ -25,15 +25,15 @@ type webState struct {
 	actions       fifoMap[webAction]
 	contentHashes fifoMap[string]
 	missing       missingPrerequisites
-	profileEvent  eventRef // the first event of the profile's own types
+	profileEvent  eventRef // the first event of a type of the profile
 }
 
-// profileTypes are the events of the web-evidence profile.
+// profileTypes are the types of the web-evidence profile.
 var profileTypes = wordSet(agenthook.WebSearchRequested, agenthook.WebSearchResultsReturned, agenthook.WebResultSelected, agenthook.WebPageRead,
 	agenthook.WebActionRequested, agenthook.WebActionCompleted, agenthook.EvidenceUsedInOutput)
 
-// checkTypes reports a type of the publisher's own for web activity beside the types of the profile. It
-// is a hint, because AgentHook may come to name more.
+// checkTypes reports a publisher's own type for web activity beside the profile's types. It is
+// a hint, because AgentHook may add types.
 func (st *webState) checkTypes(out *findingList, x *Event) {
 	switch {
 	case profileTypes[x.Type]:
@@ -46,23 +46,23 @@ func (st *webState) checkTypes(out *findingList, x *Event) {
 	}
 }
 
-// webAction is a web action that was requested.
+// webAction is a requested web action.
 type webAction struct {
 	event   eventRef
 	gated   bool
 	verdict string
 }
 
-// AnnouncesWebAction tells whether the event announces a web action.
+// AnnouncesWebAction reports whether the event announces a web action.
 func (x *Event) AnnouncesWebAction() bool {
 	return x.Type == agenthook.WebActionRequested && x.webBlock != nil
 }
 
-// SetRecordedVerdict takes the recorded verdict on the event; it counts, whatever the event
-// says of it. It is to be set before the event is applied.
+// SetRecordedVerdict sets the recorded verdict on the event, which takes precedence over the
+// event's claim. It MUST be called before the event is applied.
 func (x *Event) SetRecordedVerdict(verdict string) { x.verdict = verdict }
 
-// handle takes an event with a web block.
+// handle applies an event with a web block.
 func (e *webEvidence) handle(out *findingList, x *Event) {
 	if e.webState == nil {
 		e.webState = &webState{}
@@ -130,7 +130,7 @@ func (e *webEvidence) handleSelection(out *findingList, x *Event, w *webBlock) {
 	}
 }
 
-// checkSelection holds what was selected against the set that it is from.
+// checkSelection compares a selected result with its result set.
 func checkSelection(out *findingList, p selectedResult, set *webBlock, by eventRef) {
 	if !set.hasResults {
 		return
@@ -154,14 +154,14 @@ func (e *webEvidence) completeWebAction(out *findingList, x *Event, w *webBlock)
 	}
 }
 
-// checkWebVerdict judges an action that was completed.
+// checkWebVerdict checks the verdict of a completed action.
 func checkWebVerdict(out *findingList, a webAction, by eventRef) {
 	if a.gated && a.verdict != "allow" {
 		out.add("AH-C-145", "", a.event, by)
 	}
 }
 
-// noteOutput notes an event that tells of an output: evidence can be used in it.
+// noteOutput records an event that reports an output, which can use evidence.
 func (e *webEvidence) noteOutput(out *findingList, x *Event) {
 	if x.ID == "" || x.Type != agenthook.ModelResponse && x.Type != agenthook.PostLLMCall {
 		return
@@ -173,8 +173,9 @@ func (e *webEvidence) noteOutput(out *findingList, x *Event) {
 	}
 }
 
-// checkOutputLink: evidence is used in an output, which the event names by the id of the
-// event that tells of it: as its parent or in its correlation id (AH-C-143).
+// checkOutputLink reports evidence that is used in an unknown output (AH-C-143). The event
+// names the output by the id of the event that reports it: as its parent, or as its
+// correlation id.
 func (e *webEvidence) checkOutputLink(out *findingList, x *Event, w *webBlock) {
 	if e.incomplete || e.outputEvents.has(w.parentEventID) || e.outputEvents.has(x.correlation) {
 		return
@@ -224,8 +225,7 @@ func (e *webEvidence) checkContentHashes(out *findingList, x *Event, w *webBlock
 	}
 }
 
-// satisfy retracts the findings that rested on something that x tells of, and makes the checks that
-// could not be made before.
+// satisfy retracts the findings that x satisfies, and makes the checks that had to wait.
 func (e *webEvidence) satisfy(out *findingList, x *Event, kind prerequisiteKind, id string) {
 	e.missing.satisfy(out, x, kind, id, e.judgeSatisfied)
 }
@@ -239,7 +239,7 @@ func (e *webEvidence) judgeSatisfied(out *findingList, m *missingPrerequisite, i
 	}
 }
 
-// noteAmended takes another copy of an event that announced a web action, which carries the verdict.
+// noteAmended applies another copy of an event that announced a web action, with the verdict.
 func (e *webEvidence) noteAmended(x *Event) {
 	if !x.AnnouncesWebAction() || x.verdict == "" || e.webState == nil {
 		return

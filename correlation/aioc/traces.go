@@ -1,4 +1,5 @@
-// Package aioc reads the events that the admitter writes beside decisions on aioc proposals.
+// Package aioc reads the trace events that the admitter writes beside decisions on aioc
+// proposals.
 package aioc
 
 import (
@@ -11,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// aioc has two protocols: proposals of a tool call and proposals of a handoff. Beside a
-// decision the admitter writes the event that RFC-0002 wants.
+// aioc has two protocols: proposals of a tool call, and proposals of a handoff. The admitter
+// writes the trace event of RFC-0002 beside each decision.
 var (
 	ToolProtocol    = fact.Protocol{Token: subject.ProtoTool, TraceType: aioc.TypeToolEvaluated}
 	HandoffProtocol = fact.Protocol{Token: subject.ProtoHandoff, TraceType: aioc.TypeHandoffEvaluated, HandsOver: true}
@@ -21,17 +22,18 @@ var (
 // IsHandoffTo reports whether the tool of a proposal hands the session to an agent.
 func IsHandoffTo(tool, agent string) bool { return aioc.IsHandoffToolName(tool, agent) }
 
-// maxTraces bounds the decisions with a trace event to be recognised; it follows its decision at once.
+// maxTraces bounds the decisions that wait for their trace event. A trace event follows its
+// decision at once.
 const maxTraces = 65_536
 
-// expectedTrace is a decision that leaves a trace event.
+// expectedTrace is a decision that will have a trace event.
 type expectedTrace struct {
 	key      fact.SourceSession
 	protocol string
 	received bool
 }
 
-// Traces are the decisions that leave a trace event, by id.
+// Traces holds the decisions with trace events, by id.
 type Traces struct {
 	expected *tables.FIFO[fact.Sum, *expectedTrace]
 }
@@ -41,7 +43,7 @@ func NewTraces() *Traces {
 	return &Traces{expected: tables.NewFIFO[fact.Sum, *expectedTrace](maxTraces)}
 }
 
-// Expect remembers a decision that leaves a trace event.
+// Expect records a decision that will have a trace event.
 func (ts *Traces) Expect(d *events.Decision) {
 	if d.Protocol != ToolProtocol.Token && d.Protocol != HandoffProtocol.Token {
 		return
@@ -54,17 +56,17 @@ func (ts *Traces) Expect(d *events.Decision) {
 
 func traceKey(tenant, decisionID string) fact.Sum { return fact.SumOf("trace", tenant, decisionID) }
 
-// What may be wrong with a trace event beside its form.
+// Defects of a trace event, besides those of its form.
 var (
-	// errTraceSubject says that it is published where it does not belong.
+	// ErrSubject is the error for a trace event on the wrong subject.
 	ErrSubject = errors.New("publisher, session or type differ")
-	// errTraceAgain says that the decision has its trace event: a second copy proves no more than the first.
+	// ErrAgain is the error for a second trace event of a decision. It proves no more than the
+	// first.
 	ErrAgain = errors.New("the decision has its trace event")
 )
 
-// Receive takes a trace event. It adds nothing to its decision, which has been there before it,
-// but must be what it says: of a decision that is recorded, and under that decision's publisher
-// and session.
+// Receive checks a trace event: it must belong to a recorded decision, and have that
+// decision's publisher and session. It returns the decision's id.
 func (ts *Traces) Receive(m events.LogMessage, p subject.Parsed, f *fact.Fact) (decisionID string, err error) {
 	e, err := aioc.DecodePolicyEvaluated(m.Body)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package aump holds AUMP evidence against what the log says of its mandate.
+// Package aump checks AUMP evidence against what the log has of its mandate.
 //
-// AUMP evidence: what runtimes record of what they did under a mandate. The log
-// names mandates by id and hash, in decisions and in changes of mandates, and
-// decisions say what was wrong with one; that is what evidence is held against.
-// Checks that need the mandate itself are in the command countersign mandate validate.
+// AUMP evidence is what runtimes record of actions under a mandate. The log names mandates by
+// id and hash, in decisions and in changes of mandates, and decisions say what was wrong with
+// a mandate. Checks that need the mandate itself are in the command countersign mandate
+// validate.
 package aump
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// Protocol is how evidence is read.
+// Protocol says how evidence is decoded.
 var Protocol = fact.Protocol{
 	Token: subject.ProtoAUMP,
 	Decode: func(d *fact.Decoder, in fact.EventMessage, r *fact.DecodedEvent) {
@@ -34,10 +34,10 @@ func readEvidenceNumber(f *fact.Fact, n *fact.NumberFields) {
 	f.Event = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
 }
 
-// Bounds of what is remembered of mandates.
+// Bounds of the tables.
 const (
-	maxMandates     = 65_536 // mandates, and sessions that were decided under some; the oldest are forgotten
-	maxMandateTexts = 8      // hashes of a mandate, and mandates of a session; of more nothing is checked
+	maxMandates     = 65_536 // mandates, and sessions with decisions under mandates; the oldest are forgotten
+	maxMandateTexts = 8      // hashes of a mandate, and mandates of a session; beyond it nothing is checked
 )
 
 type mandateKey struct {
@@ -45,45 +45,45 @@ type mandateKey struct {
 	id     fact.Sum
 }
 
-// Mandates are what the log has told of mandates, and those of the decisions of a session.
-// Both are bounded by maxMandates; the oldest are forgotten.
+// Mandates holds what the log has of each mandate, and the mandates of each session.
+// maxMandates bounds both tables; the oldest entries are forgotten.
 type Mandates struct {
-	findings  fact.Reporter `snapshot:"-"` // given anew, as is the next
-	clockSkew time.Duration `snapshot:"-"` // how far the clock of a producer may be behind
+	findings  fact.Reporter `snapshot:"-"` // not part of a snapshot, as is the next
+	clockSkew time.Duration `snapshot:"-"` // how far a producer's clock may be behind
 	byID      *tables.FIFO[mandateKey, *mandate]
 	ofSession *tables.FIFO[fact.SourceSession, []fact.Sum]
 }
 
-// NewMandates makes the part; configure it before use.
+// NewMandates makes the part. Configure MUST be called before its use.
 func NewMandates() *Mandates {
 	return &Mandates{byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[fact.SourceSession, []fact.Sum](maxMandates)}
 }
 
-// Configure gives the part what is no state.
+// Configure sets what is not part of a snapshot.
 func (ms *Mandates) Configure(r fact.Reporter, clockSkew time.Duration) {
 	ms.findings, ms.clockSkew = r, clockSkew
 }
 
-// mandate is what the log has told of one so far.
+// mandate is what the log has of a mandate.
 type mandate struct {
-	hashes     []string // that it had
+	hashes     []string // all hashes so far
 	revoked    time.Time
-	lastNumber int64  // number of its newest evidence
-	lastHash   string // of that
-	lastEvent  string // its id
-	lastSeq    uint64 // and its place
+	lastNumber int64  // the number of its newest evidence
+	lastHash   string // the hash of that evidence
+	lastEvent  string // the event id of that evidence
+	lastSeq    uint64 // the sequence of that evidence
 	states     []mandateState
 }
 
-// mandateState is what decisions said of the mandate as it was under one hash.
+// mandateState is what decisions said of a mandate under one hash.
 type mandateState struct {
 	hash      string
-	expired   time.Time // it had expired by then
-	notBegun  time.Time // it had not begun then
+	expired   time.Time // a decision found it expired at this time
+	notBegun  time.Time // a decision found that it had not begun at this time
 	unbounded bool
 }
 
-// decodeEvidence reads an evidence event.
+// decodeEvidence decodes an evidence event.
 func decodeEvidence(d *fact.Decoder, r *fact.DecodedEvent, p subject.Parsed, data []byte) {
 	e, err := aump.DecodeEvidence(data, strictjson.DefaultLimits)
 	if e == nil {
@@ -117,7 +117,7 @@ func decodeEvidence(d *fact.Decoder, r *fact.DecodedEvent, p subject.Parsed, dat
 	r.Applies = true // its session is the subject's
 }
 
-// CheckEvidence judges an evidence event by what the log says of its mandate.
+// CheckEvidence compares an evidence event with what the log has of its mandate.
 func (ms *Mandates) CheckEvidence(f *fact.Fact) {
 	e := evidenceOf(f)
 	if e == nil || e.Ref.ID == "" {
@@ -143,8 +143,8 @@ func (ms *Mandates) CheckEvidence(f *fact.Fact) {
 	ms.checkEvidenceChain(md, f, say)
 }
 
-// voidReason says why an evidence event could not say that something was allowed, as far
-// as decisions before it have shown; "" if it could.
+// voidReason says why an evidence event cannot report an allowed action, by the decisions
+// before it; "" if it can.
 func (md *mandate) voidReason(e *aump.Evidence, hash string, skew time.Duration) string {
 	i := slices.IndexFunc(md.states, func(s mandateState) bool { return s.hash == hash })
 	if i < 0 || e.Result != aump.Allowed || e.CreatedAt.IsZero() {
@@ -161,7 +161,7 @@ func (md *mandate) voidReason(e *aump.Evidence, hash string, skew time.Duration)
 	return ""
 }
 
-// recordFlags notes what a decision says of a mandate.
+// recordFlags records what a decision says of a mandate.
 func (md *mandate) recordFlags(hash string, w fact.MandateFlags, at time.Time) {
 	h, ok := aump.NormaliseHash(hash)
 	if w == 0 || !ok || at.IsZero() {
@@ -185,7 +185,7 @@ func (md *mandate) recordFlags(hash string, w fact.MandateFlags, at time.Time) {
 	}
 }
 
-// checkEvidenceChain follows the numbers and hashes of a mandate's evidence.
+// checkEvidenceChain checks the numbers and hashes of a mandate's evidence.
 func (ms *Mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check, what string)) {
 	e := evidenceOf(f)
 	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
@@ -198,7 +198,7 @@ func (ms *Mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check
 		ms.findings.ReportSessionFinding(f, f.Origin, found)
 	}
 	switch {
-	case e.Sequence < 1: // the schema says so
+	case e.Sequence < 1: // the schema reports it
 		return
 	case e.Sequence <= md.lastNumber:
 		behind("AUMP-E-011", "a number comes again or late")
@@ -213,7 +213,7 @@ func (ms *Mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check
 	md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
 }
 
-// ensureMandate finds what is known of a mandate, or begins to know it.
+// ensureMandate returns the state of a mandate, and adds it if it is missing.
 func (ms *Mandates) ensureMandate(tenant, id string) *mandate {
 	key := mandateKey{tenant, fact.SumOf(id)}
 	md, known := ms.byID.Get(key)
@@ -224,15 +224,14 @@ func (ms *Mandates) ensureMandate(tenant, id string) *mandate {
 	return md
 }
 
-// addHash notes a hash of a mandate. One more than can be remembered is a mark that
-// there are more.
+// addHash records a hash of a mandate. One hash beyond the bound marks that there are more.
 func (md *mandate) addHash(hash string) {
 	if h, ok := aump.NormaliseHash(hash); ok && len(md.hashes) <= maxMandateTexts && !slices.Contains(md.hashes, h) {
 		md.hashes = append(md.hashes, h)
 	}
 }
 
-// RecordUse notes that a session's decision was made under a mandate.
+// RecordUse records a session's decision under a mandate.
 func (ms *Mandates) RecordUse(f *fact.Fact, ref *events.MandateRef) {
 	if ref.ID == "" {
 		return
@@ -248,7 +247,7 @@ func (ms *Mandates) RecordUse(f *fact.Fact, ref *events.MandateRef) {
 	}
 }
 
-// NoteNumber notes the number of an evidence event that is refused.
+// NoteNumber records the number of an invalid evidence event.
 func (ms *Mandates) NoteNumber(f *fact.Fact) {
 	e := evidenceOf(f)
 	if e == nil || e.Ref.ID == "" {
@@ -266,7 +265,7 @@ func (ms *Mandates) ApplyChange(change events.MandateChange, at time.Time) {
 			continue
 		}
 		tenant := s.Tenant
-		if rest, escaped := strings.CutPrefix(tenant, "="); escaped { // as keys of a bucket are written
+		if rest, escaped := strings.CutPrefix(tenant, "="); escaped { // escaped as in a bucket's key
 			tenant = "~" + rest
 		}
 		md := ms.ensureMandate(tenant, s.MandateID)
@@ -281,7 +280,7 @@ func (ms *Mandates) ApplyChange(change events.MandateChange, at time.Time) {
 	}
 }
 
-// readMandateReason reads a reason of AUMP's evaluator.
+// readMandateReason decodes a reason of AUMP's evaluator.
 func readMandateReason(r *events.Reason) (x fact.ReasonsSaid) {
 	path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
 	switch {
@@ -297,7 +296,7 @@ func readMandateReason(r *events.Reason) (x fact.ReasonsSaid) {
 
 func (k mandateKey) Hash() uint32 { return fact.MixHash(fact.TextHash(k.tenant), uint64(k.id.Hash())) }
 
-// evidenceOf is what a fact says as evidence, nil if it is none.
+// evidenceOf is the evidence of a fact, nil if it has none.
 func evidenceOf(f *fact.Fact) *aump.Evidence {
 	e, _ := f.Event.(*aump.Evidence)
 	return e

@@ -47,21 +47,21 @@ import (
 // Tree is a JSON object.
 type Tree = map[string]any
 
-// Epoch is when sessions begin.
+// Epoch is when the sessions begin.
 var Epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// Case is a section.
+// Case is a section of the corpus.
 type Case struct {
 	Protocol, Name string
 	Violates       bool
-	Only           string // live, recorded, or both if it is empty
+	Only           string // "live", "recorded", or "" for both
 	Checks         []string
 	Lines          []Tree
 }
 
 var sectionLine = regexp.MustCompile(`(?m)^-- (violates|conforms)((?: (?:\d{3}|[a-z]+(?:_[a-z]+)+))*)(?: (live|recorded))?: (.*) --$`)
 
-// Read gives the cases of all files in a directory, in order.
+// Read reads the cases of all files in a directory, in order.
 func Read(dir string) (list []Case, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
 	if err != nil || len(files) == 0 {
@@ -118,7 +118,7 @@ func Read(dir string) (list []Case, err error) {
 	return list, nil
 }
 
-// Seconds is a line's time.
+// Seconds is the time of a line.
 func Seconds(short Tree, n int) float64 {
 	if at, ok := short["at"].(float64); ok {
 		return at
@@ -126,7 +126,7 @@ func Seconds(short Tree, n int) float64 {
 	return float64(n)
 }
 
-// Complete makes an event of a line.
+// Complete makes an event from a line.
 func Complete(protocol string, short Tree, n int) any {
 	if raw, ok := short["raw"].(string); ok {
 		return raw
@@ -156,13 +156,13 @@ func Complete(protocol string, short Tree, n int) any {
 	return e
 }
 
-// questionDefaults are the members of questions that a line need not have.
+// questionDefaults are the members that a line of a question need not have.
 var questionDefaults = map[string]Tree{
 	"awaiting.confirmation":  {"action": "Do it.", "consequence": "It is done.", "timeout_seconds": 60, "default_decision": "reject", "risk_level": "low", "irreversible": false},
 	"awaiting.clarification": {"question": "Which one?", "timeout_seconds": 120},
 }
 
-// CompleteAAEP does so for AAEP.
+// CompleteAAEP makes an AAEP event from a line.
 func CompleteAAEP(short Tree, n int) Tree {
 	typ, _ := short["t"].(string)
 	if strings.HasPrefix(typ, "subscription.") {
@@ -188,7 +188,7 @@ func CompleteAAEP(short Tree, n int) Tree {
 	return e
 }
 
-// CompleteAgentHook does so for AgentHook.
+// CompleteAgentHook makes an AgentHook event from a line.
 func CompleteAgentHook(short Tree, n int) Tree {
 	typ, _ := short["t"].(string)
 	e := WithMember(AgentHookEvent(100+n, typ, Seconds(short, n)), "metadata", nil)
@@ -209,9 +209,8 @@ func CompleteAgentHook(short Tree, n int) Tree {
 	return e
 }
 
-// completeGoverned completes the lines of AgentHook events that carry a block of
-// AHP-013 by what the action-governance profile wants of them. A line that has
-// "bare", or a tool_identity, is left as it is.
+// completeGoverned adds to AgentHook events with a block of AHP-013 what the action-governance
+// profile wants. A line with "bare" or a tool_identity stays as it is.
 func completeGoverned(c Case) {
 	inputs := map[string]any{}
 	for _, line := range c.Lines {
@@ -245,7 +244,7 @@ func completeGoverned(c Case) {
 	}
 }
 
-// orEmpty is arguments, none if they are not given.
+// orEmpty is the input, or an empty object if it is nil.
 func orEmpty(input any) any {
 	if input == nil {
 		return Tree{}
@@ -253,12 +252,12 @@ func orEmpty(input any) any {
 	return input
 }
 
-// hasGovernance tells whether metadata have a block of AHP-013.
+// hasGovernance reports whether metadata have a block of AHP-013.
 func hasGovernance(m Tree) bool {
 	return slices.ContainsFunc([]string{"provider_translation", "risk", "validation", "redaction", "retry", "execution"}, func(k string) bool { _, there := m[k]; return there })
 }
 
-// fillIn adds the members that a tree does not have.
+// fillIn adds the members that t lacks.
 func fillIn(t, members Tree) {
 	for k, v := range members {
 		if _, there := t[k]; !there {
@@ -267,13 +266,13 @@ func fillIn(t, members Tree) {
 	}
 }
 
-// canonicalToolName makes a tool's name fit for a canonical one.
+// canonicalToolName makes a canonical name from a tool's name.
 func canonicalToolName(tool string) string {
 	return cmp.Or(strings.Trim(strings.ToLower(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(tool, "_")), "_"), "pay_invoice")
 }
 
-// Recording is what a case is for package correlation's Check, and how far time passes
-// after it: lines are a Tree, or bytes as a text.
+// Recording returns the lines of a case for Check, and the time up to which time passes after
+// them. A line is a Tree, or bytes as a string.
 func (c Case) Recording() (lines []any, now time.Time) {
 	for n, short := range c.Lines {
 		if seconds, ok := short["now"].(float64); ok {

@@ -18,7 +18,7 @@ func cloneTree(t Tree) (c Tree) {
 	return c
 }
 
-// WithMember changes a member by its dotted path; nil removes it.
+// WithMember sets the member at a dotted path; nil removes it.
 func WithMember(t Tree, path string, v any) Tree {
 	c := cloneTree(t)
 	node := c
@@ -39,10 +39,10 @@ func WithMember(t Tree, path string, v any) Tree {
 	return c
 }
 
-// UUID is one with a number.
+// UUID is the UUID with a number.
 func UUID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
-// Stamp is a time so many seconds after Epoch.
+// Stamp is the time a number of seconds after Epoch.
 func Stamp(seconds float64) string {
 	return Epoch.Add(time.Duration(seconds * float64(time.Second))).Format("2006-01-02T15:04:05.000Z07:00")
 }

@@ -2,13 +2,13 @@ package fact
 
 import "time"
 
-// Statuses of an approval that matter here.
+// Statuses of an approval that the engine knows.
 const (
 	StatusPending  = "pending"
 	StatusApproved = "approved"
 	StatusConsumed = "consumed"
 )
 
-// RecommendedVerdictWait is how long publishers are recommended to wait for a verdict (SPEC
-// 4). Checks wait no longer for the records of an approval either.
+// RecommendedVerdictWait is how long a publisher should wait for a verdict (AgentHook SPEC 4).
+// The checks give the records of an approval the same time.
 const RecommendedVerdictWait = 5 * time.Second

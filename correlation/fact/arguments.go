@@ -10,22 +10,22 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Arguments are a call's arguments as one message gives them: canonical bytes
-// (or what is left of them), or the digest that a decision carries.
+// Arguments are a call's arguments as one message has them: their canonical form and its
+// digests, or only the digest that a decision has.
 type Arguments struct {
-	DecisionDigest string   // a decision's args_digest; then the rest is empty
+	DecisionDigest string   // a decision's args_digest; then all other fields are empty
 	Known          bool     // the message had arguments
 	PlainSum       Sum256   // SHA-256 of the canonical form
 	RecordDigest   string   // digest for records: under the session's key, or the tenant's; "" without a key
-	TenantSum      Sum256   // digest under the tenant's key, as decisions had it before; zero without a key
-	Canonical      []byte   // the canonical form; nil once it was dropped
-	RedactedPaths  []string // paths that the producer says it redacted in them
+	TenantSum      Sum256   // under the tenant's key, as older decisions have it; zero without a key
+	Canonical      []byte   // the canonical form; nil if it is not kept
+	RedactedPaths  []string // paths that the producer reports as redacted
 }
 
 type Sum256 [sha256.Size]byte
 
-// DigestKeyers make digests of arguments. Either may be missing; records have the
-// session's.
+// DigestKeyers compute digests of arguments. Either may be nil. Records have the session's
+// digest.
 type DigestKeyers struct {
 	Tenant  *digest.Keyer
 	Session *digest.SessionKeyer
@@ -50,7 +50,7 @@ func (a *Arguments) tenantDigest() string {
 	return digest.Format(digest.PrefixKeyed, a.TenantSum)
 }
 
-// DigestLike gives the digest of a in the form of like, "" if that cannot be had.
+// DigestLike returns the digest of a in the form of like; "" if it cannot be computed.
 func (a *Arguments) DigestLike(like string) string {
 	switch {
 	case !a.Known:
@@ -62,20 +62,20 @@ func (a *Arguments) DigestLike(like string) string {
 	case strings.HasPrefix(like, digest.PrefixKeyed):
 		return a.tenantDigest()
 	}
-	return "" // made under a key that the session does not have, or has no more
+	return "" // the session does not have that key
 }
 
-// Comparison is the result of holding two arguments against each other.
+// Comparison is the result of comparing two arguments.
 type Comparison int
 
 const (
-	ArgsUnknown   Comparison = iota // one is not there, or a redaction hides what matters
-	ArgsEqual                       // the same
-	ArgsDifferent                   // not the same
+	ArgsUnknown Comparison = iota // one is missing, or a redaction hides the difference
+	ArgsEqual
+	ArgsDifferent
 )
 
-// CompareArguments holds two arguments against each other. A difference counts only
-// where nothing is redacted that could explain it (AgentHook digest, H-12).
+// CompareArguments compares two arguments. A difference does not count if a redaction could
+// explain it (AgentHook digest, H-12).
 func CompareArguments(a, b *Arguments) Comparison {
 	switch {
 	case a.DecisionDigest != "" && b.DecisionDigest != "":
@@ -98,14 +98,13 @@ func compareText(a, b string, canCompare bool) Comparison {
 	switch {
 	case !canCompare:
 		return ArgsUnknown
-	case a == b: // both are on the log: there is nothing to be guessed
+	case a == b: // both digests are on the log, so an equal text reveals nothing
 		return ArgsEqual
 	}
 	return ArgsDifferent
 }
 
-// CompareToDecision holds arguments against the digest of a recorded verdict, "" if it
-// has none.
+// CompareToDecision compares arguments with the digest of a recorded verdict, which may be "".
 func CompareToDecision(a *Arguments, d string) Comparison {
 	switch {
 	case d == "":
@@ -134,12 +133,12 @@ func compareMasked(a, b *Arguments) Comparison {
 	}
 	paths := append(append([]string{}, a.RedactedPaths...), b.RedactedPaths...)
 	if maskedCanonical(a.Canonical, paths) == maskedCanonical(b.Canonical, paths) {
-		return ArgsUnknown // what differs is what was redacted
+		return ArgsUnknown // only redacted places differ
 	}
 	return ArgsDifferent
 }
 
-// maskedCanonical gives the canonical form of arguments without the redacted places.
+// maskedCanonical is the canonical form of arguments without the redacted places.
 func maskedCanonical(raw []byte, paths []string) string {
 	tree, err := strictjson.Parse(raw, strictjson.Limits{})
 	if err != nil {
@@ -148,7 +147,7 @@ func maskedCanonical(raw []byte, paths []string) string {
 	for _, p := range paths {
 		segments := argumentPath(p)
 		if len(segments) == 0 {
-			return "" // all of it is redacted
+			return "" // all arguments are redacted
 		}
 		removePath(tree, segments)
 	}
@@ -159,7 +158,7 @@ func maskedCanonical(raw []byte, paths []string) string {
 	return string(b)
 }
 
-// removePath removes the place that segments lead to; "*" leads everywhere.
+// removePath removes the value at a path; the segment "*" matches every member.
 func removePath(node any, segments []string) {
 	switch n := node.(type) {
 	case map[string]any:
@@ -201,21 +200,21 @@ func matchesIndex(segment string, i int) bool {
 	return n == i
 }
 
-// ConcernsArguments reports whether a redacted path lies in a call's arguments.
+// ConcernsArguments reports whether a redacted path lies in the arguments.
 func ConcernsArguments(path string) bool {
 	segments := splitPath(path)
 	return len(segments) > 0 && !envelopeMembers[segments[0]] &&
 		(segments[0] != "metadata" || (len(segments) > 1 && segments[1] == "tool_input_executed"))
 }
 
-// envelopeMembers are the envelope's members that a redacted path may name beside
-// the arguments; any other first segment is taken for an argument's name.
+// envelopeMembers are the members outside the arguments that a redacted path may begin with.
+// Any other first segment is the name of an argument.
 var envelopeMembers = map[string]bool{
 	"annotations": true, "resource": true, "agent_id": true, "session_id": true, "correlation_id": true, "source": true,
 }
 
-// argumentPath is a redacted path as segments below the arguments. Publishers
-// write JSON pointers, dotted paths and JSONPath.
+// argumentPath converts a redacted path to segments below the arguments. Publishers write JSON
+// pointers, dotted paths and JSONPath.
 func argumentPath(path string) []string {
 	segments := splitPath(path)
 	if len(segments) > 0 && segments[0] == "metadata" {
@@ -244,7 +243,7 @@ func splitPath(path string) []string {
 
 func (a *Arguments) SumPrefix() uint64 { return binary.BigEndian.Uint64(a.PlainSum[:]) }
 
-// UnmaskedTree is the tree of arguments without the redacted places.
+// UnmaskedTree parses the canonical form and removes the redacted places.
 func (a Arguments) UnmaskedTree(paths []string) (any, bool) {
 	tree, err := strictjson.Parse(a.Canonical, strictjson.Limits{})
 	if err != nil {

@@ -9,14 +9,13 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// DecodedDecision is what a message among the decisions says, before anything is known
-// of the log.
+// DecodedDecision is a decoded message among the decisions.
 type DecodedDecision struct {
-	Fact      Fact // what the decision says, if it counts
+	Fact      Fact // the decision's fact, if it counts
 	record    RecordedVerdict
 	Decision  events.Decision
-	Err       error // why it could not be read
-	Misplaced bool  // it is not where its fields say that it belongs
+	Err       error // decoding failed
+	Misplaced bool  // its subject contradicts its fields
 	Signature VerifiedSignature
 }
 
@@ -35,12 +34,12 @@ func (d *Decoder) decodeDecision(m events.LogMessage, p subject.Parsed, v *Decod
 	f.FirstCallSum = CallSum(f.Key, f.CallKey, 1)
 }
 
-// matchesToken reports whether the value of a subject's token is what its record says.
+// matchesToken reports whether a subject's token and a record's value are the same.
 func matchesToken(inSubject, inRecord string) bool {
 	return TokenOf(inSubject) == subject.Escape(inRecord)
 }
 
-// decodeDecisionRecord reads a decision. Its texts do not hold on to the message.
+// decodeDecisionRecord decodes a decision. Its texts do not keep the message in memory.
 func (d *Decoder) decodeDecisionRecord(body []byte) (r events.Decision, err error) {
 	r, err = events.DecodeRecord[events.Decision](body)
 	for _, again := range []*string{&r.Tenant, &r.Protocol, &r.Source, &r.Session, &r.Agent, &r.Tool, (*string)(&r.Verdict)} {
@@ -55,7 +54,8 @@ func (d *Decoder) decodeDecisionRecord(body []byte) (r events.Decision, err erro
 	return r, err
 }
 
-// UnverifiedFact is what a decision that does not count says as far as it is believed.
+// UnverifiedFact is the fact of a decision that does not count. Only its event id and source
+// are taken over.
 func (v *DecodedDecision) UnverifiedFact(m *events.LogMessage, p *subject.Parsed) *Fact {
 	f := Unread(*m, *p)
 	if f.Kind = KindDecision; v.Err == nil {
@@ -65,15 +65,14 @@ func (v *DecodedDecision) UnverifiedFact(m *events.LogMessage, p *subject.Parsed
 	return f
 }
 
-// VerifiedSignature is that a message's signature was verified, and by which key. Whether that
-// key counts is for the log to say.
+// VerifiedSignature is a verified signature and its key. The Correlator decides whether that
+// key counts.
 type VerifiedSignature struct {
 	Kid string
-	Key ed25519.PublicKey // nil if nothing was verified
+	Key ed25519.PublicKey // nil if no signature was verified
 }
 
-// verifySignature verifies the signature of a message with the keys that are known by
-// now, if one of them is its key.
+// verifySignature verifies a message's signature, if one of the keys known so far made it.
 func (d *Decoder) verifySignature(m events.LogMessage) VerifiedSignature {
 	token := m.HeaderValue(events.HeaderSignature)
 	if d.sharedKeys == nil || token == "" {
@@ -91,9 +90,9 @@ func (d *Decoder) verifySignature(m events.LogMessage) VerifiedSignature {
 	return VerifiedSignature{kid, (*keys)[kid]}
 }
 
-// ReadDecision reads a decision that counts into f; verdict becomes the fact's
-// verdict. What a handoff is decided on is more
-// than the arguments of the call that makes it, so its digest is not theirs.
+// ReadDecision sets f to the fact of a decision that counts. It fills verdict and stores it in
+// the fact. The decision on a handoff is about more than the arguments of its call, so its
+// digest is not used.
 func ReadDecision(f *Fact, verdict *RecordedVerdict, d *events.Decision, protocols Protocols) {
 	args := d.ArgsDigest
 	protocol := protocols(d.Protocol)
@@ -123,7 +122,7 @@ func ReadDecision(f *Fact, verdict *RecordedVerdict, d *events.Decision, protoco
 	f.NamesPolicies, f.DecisionExtras = d.Policy != nil, decisionExtrasOf(d, protocols)
 }
 
-// RequestFlags are what a request says that its verdict depends on.
+// RequestFlags are statements of a request that restrict its verdict.
 type RequestFlags uint8
 
 const (
@@ -131,16 +130,16 @@ const (
 	FlagRuntimeRefused                           // its runtime is revoked, denied, expired or not compliant
 	FlagDeniedElsewhere                          // another subscriber denied it
 	FlagAskedElsewhere                           // another subscriber wants it asked for
-	FlagHooksTrusted                             // it names hooks and calls all of them trusted
+	FlagHooksTrusted                             // it says that all hooks it names are trusted
 )
 
-// DecisionExtras is what few decisions say.
+// DecisionExtras are fields that few decisions need.
 type DecisionExtras struct {
-	Received, Decided time.Time // by the admitter: the request, and the verdict
+	Received, Decided time.Time // when the admitter received the request and decided on it
 	ReasonsSaid
 }
 
-// decisionExtrasOf reads it, nil if it does not matter.
+// decisionExtrasOf returns the extras of a decision, nil if they are not needed.
 func decisionExtrasOf(d *events.Decision, protocols Protocols) *DecisionExtras {
 	said := readReasons(d.Reasons, protocols)
 	if said == (ReasonsSaid{}) && d.Approval == nil {
@@ -149,8 +148,8 @@ func decisionExtrasOf(d *events.Decision, protocols Protocols) *DecisionExtras {
 	return &DecisionExtras{d.ReceivedAt.Time, d.DecidedAt.Time, said}
 }
 
-// MandateFlags is what a decision says of the mandate that it was made under, for
-// good: no evidence can say otherwise.
+// MandateFlags are final statements of a decision about its mandate. No later evidence changes
+// them.
 type MandateFlags uint8
 
 const (
@@ -159,13 +158,13 @@ const (
 	MandateUnbounded
 )
 
-// ReasonsSaid is what the reasons of a decision say that later events are held against.
+// ReasonsSaid is what the reasons of a decision say and later events are compared with.
 type ReasonsSaid struct {
 	MandateFlags     MandateFlags
-	OtherFingerprint bool // see fingerprintReason
+	OtherFingerprint bool // the fingerprint of a hook differs from the manifest's
 }
 
-// readReasons reads the reasons that evaluators of protocols gave.
+// readReasons reads the reasons of the protocols' evaluators.
 func readReasons(reasons []events.Reason, protocols Protocols) (x ReasonsSaid) {
 	for i := range reasons {
 		if read := protocols(reasons[i].Evaluator).ReadReason; read != nil {

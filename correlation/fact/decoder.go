@@ -11,9 +11,9 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Decoder reads messages of the log. What it makes of one depends on nothing but
-// the message, so that several Decoders may read at the same time, far ahead of
-// the Correlator that they are for. One Decoder belongs to one goroutine.
+// Decoder decodes messages of the log. The result depends on the message only, so several
+// Decoders may run in parallel and ahead of the Correlator. One goroutine at a time uses a
+// Decoder.
 type Decoder struct {
 	space         subject.Space
 	Protocols     Protocols
@@ -23,20 +23,20 @@ type Decoder struct {
 	Document      strictjson.Document
 	FormBuffer    FormBuffer
 	interned      map[string]string
-	AlwaysTree    bool // every event gets a tree: for tests
-	TreelessReads int  // how many events were read without a tree
-	// sharedKeys are the correlator's keys; a signature that one of them verifies need
-	// not be verified again if it still counts when the message is applied.
+	AlwaysTree    bool // for tests: build a tree of every event
+	TreelessReads int  // events decoded without a tree
+	// sharedKeys are the Correlator's keys. A signature that the Decoder verified with one of
+	// them need not be verified again, if the key still counts when the message is applied.
 	sharedKeys *atomic.Pointer[signing.KeySet]
 	records    signing.RecordVerifier
 }
 
-// DecoderOptions are what a Decoder needs.
+// DecoderOptions configure a Decoder.
 type DecoderOptions struct {
 	Space         subject.Space
-	TenantKey     func(tenant string) []byte                                     // nil: there are none
-	SessionSecret func(tenant, session string) (key *digest.Session, ready bool) // nil: there are none
-	SharedKeys    *atomic.Pointer[signing.KeySet]                                // the correlator's, see Decoder
+	TenantKey     func(tenant string) []byte                                     // nil: no tenant has a key
+	SessionSecret func(tenant, session string) (key *digest.Session, ready bool) // nil: no session has a key
+	SharedKeys    *atomic.Pointer[signing.KeySet]                                // the Correlator's keys
 	Protocols     Protocols
 }
 
@@ -46,20 +46,20 @@ func NewDecoder(o DecoderOptions) *Decoder {
 		SessionKeyers: sessionKeyers{lookupKey: o.SessionSecret}, sharedKeys: o.SharedKeys}
 }
 
-// Input is a message that was decoded: what Step takes.
+// Input is a decoded message.
 type Input struct {
 	Raw           events.LogMessage
 	ParsedSubject subject.Parsed
-	IsOwnRecord   bool // the correlator's own record: no input
-	HasBadSubject bool // its subject is none of ours
+	IsOwnRecord   bool // a record of the correlator itself, which is no input
+	HasBadSubject bool // its subject is not one of ours
 
-	needsSessionKey bool // the key of its session, without which it must not be applied
+	needsSessionKey bool // its session's key was not ready
 
-	Event    *DecodedEvent    // of an event
-	Decision *DecodedDecision // of a decision
+	Event    *DecodedEvent    // set for an event
+	Decision *DecodedDecision // set for a decision
 }
 
-// Fact is what an event or a decision says; nil of anything else.
+// Fact is the fact of an event or a decision; nil for other messages.
 func (in *Input) Fact() *Fact {
 	switch {
 	case in.Event != nil:
@@ -70,14 +70,13 @@ func (in *Input) Fact() *Fact {
 	return nil
 }
 
-// IsCursor reports whether it is a record of the correlator's position.
+// IsCursor reports whether the message is a cursor of the correlator.
 func (in Input) IsCursor() bool { return in.IsOwnRecord && in.ParsedSubject.Class == subject.Control }
 
-// Message is the message itself.
+// Message is the message that was decoded.
 func (in Input) Message() events.LogMessage { return in.Raw }
 
-// Decode reads a message. The Input refers to its Header and Body until it has
-// been applied.
+// Decode decodes a message. The Input refers to its Header and Body.
 func (d *Decoder) Decode(m events.LogMessage) Input {
 	var in Input
 	d.DecodeInto(&in, m, nil)
@@ -92,8 +91,7 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
 	var err error
 	in.ParsedSubject, err = d.space.Parse(m.Subject)
 	if in.ParsedSubject.Class == subject.Events || in.ParsedSubject.Class == subject.Decisions {
-		// Names are looked up again and again, and kept: what is the same text in memory,
-		// too, need not be read.
+		// Equal names share memory, so that comparing them need not read the text.
 		in.ParsedSubject.Tenant, in.ParsedSubject.Publisher, in.ParsedSubject.Session = d.Intern(in.ParsedSubject.Tenant), d.Intern(in.ParsedSubject.Publisher), d.Intern(in.ParsedSubject.Session)
 	}
 	switch {
@@ -145,7 +143,7 @@ type arena[T any] struct {
 	used  int
 }
 
-// next is one that is empty.
+// next returns an empty item.
 func (r *arena[T]) next() *T {
 	if r.used++; r.used > len(r.items) {
 		r.items = append(r.items, new(T))
@@ -181,8 +179,7 @@ func (d *Decoder) DigestKey(tenant string) *digest.Keyer {
 
 const maxTenantKeys = 4096
 
-// sessionKeyers are the keys of the sessions that a Decoder reads of. One goroutine
-// uses them.
+// sessionKeyers caches the keys of sessions. One goroutine at a time uses it.
 type sessionKeyers struct {
 	lookupKey  func(tenant, session string) (*digest.Session, bool)
 	Known      map[sessionName]*digest.SessionKeyer
@@ -192,10 +189,10 @@ type sessionKeyers struct {
 
 type sessionName struct{ tenant, session string }
 
-// MaxSessionKeyers bounds them; each takes some 700 bytes.
+// MaxSessionKeyers bounds the cached keys; each takes some 700 bytes.
 const MaxSessionKeyers = 4096
 
-// Keyer gives the key of a session, nil if there is none.
+// Keyer returns the key of a session, nil if there is none.
 func (s *sessionKeyers) Keyer(tenant, session string) *digest.SessionKeyer {
 	if s.lookupKey == nil || session == "" {
 		return nil
@@ -225,8 +222,8 @@ func (s *sessionKeyers) recordMissing(name sessionName) {
 	s.Missing[sessionName{strings.Clone(name.tenant), strings.Clone(name.session)}] = true
 }
 
-// isMissing reports whether an event is of a session with a key that was not ready, and still
-// is not: it need not be read before that is there.
+// isMissing reports whether an event's session has a key that is still not ready. Such an
+// event is not decoded yet.
 func (s *sessionKeyers) isMissing(p subject.Parsed, protocols Protocols) bool {
 	name := sessionName{p.Tenant, p.Session}
 	if len(s.Missing) == 0 || !protocols(p.Protocol).SessionKeyed || !s.Missing[name] {

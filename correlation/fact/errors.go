@@ -12,9 +12,9 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// DecodeErrorText says why something could not be read: a code and a place, no values. Of
-// what is no JSON it says no place: that would quote names of members in a finding
-// that an erasure of the message does not reach.
+// DecodeErrorText describes why a message could not be decoded: by a code and a place, without
+// values. A body that is not JSON has no place: the place would quote member names in a
+// finding, which the erasure of the message does not reach.
 func DecodeErrorText(err error) string {
 	var strict *strictjson.Error
 	var field *fieldError // of all protocols
@@ -47,11 +47,11 @@ var cloudEventErrors = []struct {
 	{cloudevents.ErrAmbiguous, "cloudevent_ambiguous"},
 }
 
-// CodeAtPath puts a code and a JSON pointer into words.
+// CodeAtPath describes a code and a JSON pointer in words.
 func CodeAtPath(code, path string) string { return catalogue.CodeAtPath(code, path) }
 
-// violationText puts a violation into words: the keyword and the place, and what is
-// missing by the name that the schema has for it.
+// violationText describes a violation in words: the keyword, the place, and the schema's name
+// of a missing member.
 func violationText(v schemas.Violation) string {
 	if v.Keyword == "required" {
 		return CodeAtPath(v.Message, v.Path)
@@ -59,7 +59,7 @@ func violationText(v schemas.Violation) string {
 	return CodeAtPath(v.Keyword, v.Path)
 }
 
-// ParseInstant reads RFC 3339 text; anything else is the zero time.
+// ParseInstant parses an RFC 3339 time; any other text is the zero time.
 func ParseInstant(text string) time.Time {
 	if t, ok := events.ParsePlainTime(text); ok {
 		return t
@@ -71,5 +71,5 @@ func ParseInstant(text string) time.Time {
 	return t.UTC()
 }
 
-// errNoData: a CloudEvent without data cannot be an event of a producer.
+// errNoData is the error for a CloudEvent without data, which cannot be a producer's event.
 var errNoData = errors.New("the message has no data")

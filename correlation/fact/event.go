@@ -15,8 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// TokenOf is the subject token of a value that subject.Parse gave: the hash of
-// a long value is its own token.
+// TokenOf is the subject token of a value that subject.Parse returned. The hash of a long
+// value is its own token.
 func TokenOf(value string) string {
 	if rest, ok := strings.CutPrefix(value, "~h"); ok && len(rest) == 64 {
 		if _, err := hex.DecodeString(rest); err == nil {
@@ -26,14 +26,14 @@ func TokenOf(value string) string {
 	return subject.Escape(value)
 }
 
-// setEnvelope notes what the broker knows of a message.
+// setEnvelope sets the fields that the broker vouches for.
 func (f *Fact) setEnvelope(m *events.LogMessage, p *subject.Parsed) {
 	f.Seq, f.At, f.Protocol = m.Seq, m.Time, p.Protocol
 	f.Key = SourceSession{TokenOf(p.Tenant), TokenOf(p.Publisher), TokenOf(p.Session)}
 	f.Tenant, f.Source, f.Session = p.Tenant, p.Publisher, p.Session
 }
 
-// Unread is a message of which nothing counts but what the broker knows.
+// Unread is the fact of a message of which only the envelope counts.
 func Unread(m events.LogMessage, p subject.Parsed) *Fact {
 	f := new(Fact)
 	f.setUnread(&m, &p)
@@ -45,21 +45,21 @@ func (f *Fact) setUnread(m *events.LogMessage, p *subject.Parsed) {
 	f.ContentSum = SumOfBytes(m.Body)
 }
 
-// DecodedEvent is what an event says, before anything is known of the log.
+// DecodedEvent is a decoded event.
 type DecodedEvent struct {
 	Fact           Fact
-	IsTrace        bool     // the admitter's trace event, which is read when it is applied
-	ReadError      error    // why it could not be read at all
+	IsTrace        bool     // the admitter's trace event, which is decoded when it is applied
+	ReadError      error    // decoding failed
 	Defect         string   // what is wrong with it although it could be read; "" if nothing
-	Contradictions []string // what its subject says otherwise
-	Applies        bool     // the engine takes it
+	Contradictions []string // fields that contradict the subject
+	Applies        bool     // the engine applies it
 	// SessionToken and Session are the body's form of the session. HasSession is true if the
 	// body names the session that the subject names.
 	SessionToken, Session string
 	HasSession            bool
 }
 
-// decodeEvent reads a producer's event or the admitter's copy of a request.
+// decodeEvent decodes a producer's event, or the admitter's copy of a request.
 func (d *Decoder) decodeEvent(m events.LogMessage, p subject.Parsed, r *DecodedEvent) {
 	f := &r.Fact
 	f.setEnvelope(&m, &p)
@@ -105,8 +105,7 @@ func (d *Decoder) decodeEvent(m events.LogMessage, p subject.Parsed, r *DecodedE
 	}
 }
 
-// SameSubjectType compares the type tokens of a subject with those an event should
-// have.
+// SameSubjectType compares a subject's type token with the type that an event should have.
 func SameSubjectType(have, want string) bool {
 	if have == want {
 		return true
@@ -123,9 +122,9 @@ func SameSubjectType(have, want string) bool {
 	return true
 }
 
-// SetSession gives the fact its session: the subject's. That is what the publisher was allowed
-// to publish under, and what evidence, export and erasure follow. A body that names
-// another one is a finding, and says nothing of that session's calls.
+// SetSession sets the session of the event, which is always the subject's: the publisher was
+// permitted to publish under it, and evidence, export and erasure follow it. A body with
+// another session is a finding, and does not apply to that session's calls.
 func (r *DecodedEvent) SetSession(p subject.Parsed, session string) {
 	r.Applies = true
 	if subject.Escape(session) != TokenOf(p.Session) {
@@ -136,11 +135,10 @@ func (r *DecodedEvent) SetSession(p subject.Parsed, session string) {
 	r.SessionToken, r.Session = subject.Escape(session), BoundID(session)
 }
 
-// EventDefect says what is wrong with an event that could be read nonetheless, ""
-// if nothing is. The checks that it breaks are noted with the fact for later,
-// when its session is known. An event that does not follow its protocol is marked
-// invalid: see engine.refuseEvent. The copy of a request is not, as its decision
-// answers it, valid or not.
+// EventDefect describes what is wrong with a decoded event; "" if nothing is. The checks that
+// it breaks are kept in the fact until its session is known. An event that breaks its protocol
+// is marked as invalid (see engine.refuseEvent). A request copy is never marked, because its
+// decision answers it in any case.
 func EventDefect(f *Fact, err error, vs []schemas.Violation) string {
 	f.EventFindings = schemaFindings(f, vs)
 	f.Invalid = (err != nil || schemas.HasErrors(vs)) && f.Kind != KindRequest && f.Kind != KindOtherRequest
@@ -166,7 +164,7 @@ func EventDefect(f *Fact, err error, vs []schemas.Violation) string {
 	return what
 }
 
-// precompute computes what the engine will need of a fact, as far as it needs no state.
+// precompute computes hashes and sums that need no state, in the decoder's goroutine.
 func (r *DecodedEvent) precompute() {
 	f := &r.Fact
 	key := f.Key
@@ -185,8 +183,8 @@ func (r *DecodedEvent) precompute() {
 	}
 }
 
-// NumberFields is what an event that cannot be read says of its place. It is read with
-// less care than events that count, since nothing else is taken from it.
+// NumberFields are the members that give an invalid event its number. They are decoded
+// leniently, because no other use is made of them.
 type NumberFields struct {
 	Session  string `json:"session_id"`
 	Number   *int64 `json:"sequence_number"`
@@ -200,7 +198,7 @@ type NumberFields struct {
 	} `json:"hashes"`
 }
 
-// ReadRefusedNumber reads the number of an event that cannot be read as a whole.
+// ReadRefusedNumber reads the number of an event that could not be decoded.
 func (f *Fact) ReadRefusedNumber(raw []byte, protocol *Protocol) {
 	var n NumberFields
 	if err := json.Unmarshal(raw, &n); err != nil {
@@ -211,22 +209,22 @@ func (f *Fact) ReadRefusedNumber(raw []byte, protocol *Protocol) {
 	}
 }
 
-// EventMessage is an event as it came: its message, its subject, and the event's bytes.
+// EventMessage is an event as it was received.
 type EventMessage struct {
 	Message events.LogMessage
 	Subject subject.Parsed
 	Data    []byte
-	Request bool // it is the admitter's copy of a request
+	Request bool // the admitter's copy of a request
 }
 
-// writesTrace reports whether an event is one that the admitter itself writes in the name
-// of a publisher. Those are signed like decisions; only the admitter may write them.
+// writesTrace reports whether the admitter itself writes this type of event, in the name of a
+// publisher. Such events are signed like decisions.
 func (p *Protocol) writesTrace(eventType string) bool {
 	return p.TraceType != "" && p.TraceType == eventType
 }
 
-// schemaFindings turns what the schemas say of an event into breaches: errors once
-// each check, warnings as hints.
+// schemaFindings converts the schema violations of an event to findings. An error is reported
+// once for each check; a warning is a hint.
 func schemaFindings(f *Fact, vs []schemas.Violation) []*catalogue.Finding {
 	var notes []*catalogue.Finding
 	said := map[string]bool{}
@@ -246,15 +244,14 @@ func schemaFindings(f *Fact, vs []schemas.Violation) []*catalogue.Finding {
 	return notes
 }
 
-// RecordedLine is one line: a fact, a decision that becomes one, and what is
-// wrong with it.
+// RecordedLine is a line of a recording: a fact or a decision, and what is wrong with it.
 type RecordedLine struct {
 	Fact       *Fact
-	Time       time.Time // the line's own; zero if it has none
+	Time       time.Time // zero if the line has none
 	Decision   *events.Decision
-	Defect     string // decision that cannot be read
-	Unreadable bool   // nothing could be read of the event
-	Err        error  // event that cannot be read, or a field of it
+	Defect     string // why the decision could not be decoded
+	Unreadable bool   // the event could not be decoded at all
+	Err        error  // why the event, or a field of it, could not be decoded
 	Violations []schemas.Violation
 }
 

@@ -14,11 +14,11 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Kind is what a message means for a call.
+// Kind is the kind of a message, from a call's point of view.
 type Kind int
 
 const (
-	KindOther          Kind = iota // nothing; only its event id counts
+	KindOther          Kind = iota // none of the others; only its event id counts
 	KindRequest                    // the admitter's copy of a request
 	KindDecision                   // a verdict
 	KindPre                        // the producer announces the call
@@ -28,30 +28,30 @@ const (
 	KindFailOpen                   // the publisher's fail mode let the call pass
 	KindApproval                   // the producer says that the call was approved
 	KindAdmissionReply             // a recorded reply to an admission request
-	KindSessionEnd                 // nothing of this session comes after it
+	KindSessionEnd                 // the session ends
 	KindQuestionReply              // a user's reply to a question
-	KindOtherRequest               // the admitter's copy of a request about something that is no tool call
-	KindCount                      // how many there are
+	KindOtherRequest               // the admitter's copy of a request that is not about a tool call
+	KindCount                      // the number of kinds
 )
 
-// Effect is whether a completion means that the call had effects.
+// Effect says whether a completed call had effects.
 type Effect int
 
 const (
-	NoEffect    Effect = iota // denied, blocked, cancelled, timed out before it began
+	NoEffect    Effect = iota // denied, blocked, cancelled, or timed out before it began
 	MaybeEffect               // a word that also stands for "did not run"
 	HadEffect
 )
 
-// Sum is a shortened SHA-256: an id of bounded size for texts of any size.
+// Sum is a shortened SHA-256: an id of fixed size.
 type Sum [16]byte
 
-// IsZero tells that it is no sum.
+// IsZero reports whether s is the zero value.
 func (s *Sum) IsZero() bool {
 	return binary.LittleEndian.Uint64(s[:8])|binary.LittleEndian.Uint64(s[8:]) == 0
 }
 
-// SumOf hashes parts so that no two lists of parts are hashed alike.
+// SumOf hashes a list of texts. Different lists have different sums.
 func SumOf(parts ...string) Sum {
 	var room [512]byte
 	text := room[:0]
@@ -63,7 +63,7 @@ func SumOf(parts ...string) Sum {
 	return Sum(whole[:16])
 }
 
-// SumOfBytes is sumOf of one part.
+// SumOfBytes is SumOf of one text.
 func SumOfBytes(part []byte) Sum {
 	var room [2048]byte
 	text := binary.BigEndian.AppendUint64(room[:0], uint64(len(part)))
@@ -71,13 +71,14 @@ func SumOfBytes(part []byte) Sum {
 	return Sum(whole[:16])
 }
 
-// SourceSession is a session of a publisher: subject tokens, so that what comes from a
-// body and what comes from a subject are the same text.
+// SourceSession identifies a session of a publisher. Its fields are subject tokens, so that a
+// session from a body equals the same session from a subject.
 type SourceSession struct{ Tenant, Source, Session string }
 
 func (k SourceSession) Publisher() SourceKey { return SourceKey{k.Tenant, k.Source} }
 
-// Origin is the sender of a message: keys to work with and names to show.
+// Origin is the session of a message: Key as subject tokens, the other fields as shown in
+// records.
 type Origin struct {
 	Key                     SourceSession
 	Tenant, Source, Session string
@@ -90,7 +91,7 @@ func OriginOf(tenant, source, session string) Origin {
 	}
 }
 
-// BoundID bounds an id that a producer chose.
+// BoundID returns an id, or its hashed form if it is longer than MaxIDBytes.
 func BoundID(s string) string {
 	if len(s) <= MaxIDBytes {
 		return s
@@ -98,8 +99,8 @@ func BoundID(s string) string {
 	return subject.Escape(s)
 }
 
-// CallKey is a call's identity within its session but for the occurrence. Calls
-// without an id are told apart by tool.
+// CallKey identifies the occurrences of a call within its session. A call without an id is
+// identified by its tool.
 type CallKey struct{ Id, Tool string }
 
 func CallKeyOf(callID, tool string) CallKey {
@@ -109,7 +110,7 @@ func CallKeyOf(callID, tool string) CallKey {
 	return CallKey{Id: subject.Escape(callID)}
 }
 
-// Fact is one message in the terms of the engine.
+// Fact is one message in the engine's terms.
 type Fact struct {
 	Kind     Kind
 	Seq      uint64
@@ -121,52 +122,52 @@ type Fact struct {
 	CallID        string // as shown
 	Tool          string // as shown
 	CallKey       CallKey
-	cachedKeyHash uint32       // see hashOfSlot
-	Found         any          // what the engine looked up by callKey; setCallKey clears it
+	cachedKeyHash uint32       // of CallKey; zero until CallKeyHash computes it
+	Found         any          // the engine's lookup result for CallKey; SetCallKey clears it
 	CachedHashes  OriginHashes // of its origin
-	FirstCallSum  Sum          // the sum of the first call of its group; zero if its reader has not made it
+	FirstCallSum  Sum          // CallSum of the first occurrence; zero if the decoder did not compute it
 	CanonicalTool string       // the tool's name in the action-governance profile
 	RetriedKey    CallKey      // of metadata.retry.previous_tool_call_id; zero if there is none
 	Args          Arguments
 
 	ContentSum  Sum // of the message's bytes
-	CachedIDSum Sum // of what a copy of it has as well: its event id, or its decision's
+	CachedIDSum Sum // of its event id, or its decision id; copies of the message have the same
 	CoreSum     Sum // of the event without verdict, approval and annotations (AH-C-050)
-	TargetSum   Sum // what its call is done to: see targetOf
-	FrameSum    Sum // of core without arguments, redaction and phase: what a request and its evidence form share
+	TargetSum   Sum // what its call acts on; see targetOf in package agenthook
+	FrameSum    Sum // of the core without arguments, redaction and phase: a request and its event have the same
 
-	DecisionID        string           // of a decision, or of the request it answers
-	CachedReceiptKey  Sum              // what a decision is known by: see decidingSum; zero until it is asked for
-	ReceiptDecisionID string           // the decision whose receipt a completion says that it ran on
+	DecisionID        string           // of a decision, or of the request that it answers
+	CachedReceiptKey  Sum              // the key of its decision, see ReceiptKey; zero until OwnReceiptKey computes it
+	ReceiptDecisionID string           // the decision whose receipt a completion names
 	DecisionRef       string           // the decision that the event's approval refers to (decision_ref)
-	NamedWorkflow     string           // of a request: the approval workflow that it names
-	Decision          *RecordedVerdict // kindDecision; else nil
-	VerdictClaim      VerdictClaim     // what the event says the verdict was
-	Approval          *Approval        // what the event says about an approval; nil if that is nothing
+	NamedWorkflow     string           // the approval workflow that a request names
+	Decision          *RecordedVerdict // set if Kind is KindDecision
+	VerdictClaim      VerdictClaim     // the verdict that the event claims
+	Approval          *Approval        // what the event says of an approval; nil if nothing
 	ExpectedDuration  time.Duration
-	RelatedEventIDs   []string // other ids that lead to the call: the paused event's id
+	RelatedEventIDs   []string // further event ids of the call, such as the paused event's
 
 	Effect            Effect
 	Outcome           string
 	StartedAt         time.Time
 	HasMutationReason bool   // a mutation_reason is recorded
-	LacksCallID       bool   // a Post event that has no id of its own, only that of the call it tries again (H-07)
-	Invalid           bool   // it does not follow its protocol, so it changes no state
-	RefusedNumber     *int64 // of a refused event in its session; nil if it has none
+	LacksCallID       bool   // a Post event that only names the call that it retries (H-07)
+	Invalid           bool   // it breaks its protocol, so it changes no state
+	RefusedNumber     *int64 // its number in its session; nil if it has none
 	RefusedSession    string // the session that number is of, where it is not the key's; "" else
-	PreCommit         bool   // it claims to come before what it announces
-	NeedsHuman        bool   // a person has to approve what it announces (risk.requires_human_approval)
+	PreCommit         bool   // it claims to come before the execution
+	NeedsHuman        bool   // a person must approve the call (risk.requires_human_approval)
 
-	LineageRefs   LineageRefs // where it says that it belongs
+	LineageRefs   LineageRefs // what it says of its session's parent
 	ProducerTimes ProducerTimes
 
-	Event          any                  // what the protocol's own checks make of it; nil for requests and decisions
-	Confirmation   *Confirmation        // the question and answer that an invocation rests on; nil if that is nothing
+	Event          any                  // the protocol's event; nil for requests and decisions
+	Confirmation   *Confirmation        // the user's answer that an invocation rests on; nil if there is none
 	MandateRef     *events.MandateRef   // of a decision
-	DecisionExtras *DecisionExtras      // what else it says; nil if that is nothing
-	NamesPolicies  bool                 // it names the policies that it was made by
+	DecisionExtras *DecisionExtras      // nil if not needed
+	NamesPolicies  bool                 // the decision names the policies that made it
 	RequestFlags   RequestFlags         // of a request
-	EventFindings  []*catalogue.Finding // checks that it fails by itself
+	EventFindings  []*catalogue.Finding // the checks that it breaks by itself
 }
 
 func (f *Fact) HasTool() bool {
@@ -178,7 +179,7 @@ func (f *Fact) SetCallKey(k CallKey) {
 	f.Found = nil
 }
 
-// CallKeyHash is the hash of callKey; setCallKey has made it.
+// CallKeyHash is the hash of CallKey. SetCallKey computes it.
 func (f *Fact) CallKeyHash() uint32 {
 	if f.cachedKeyHash == 0 {
 		f.cachedKeyHash = f.CallKey.Hash()
@@ -186,7 +187,7 @@ func (f *Fact) CallKeyHash() uint32 {
 	return f.cachedKeyHash
 }
 
-// RecordedVerdict is one recorded verdict.
+// RecordedVerdict is a verdict of a recorded decision.
 type RecordedVerdict struct {
 	Id          string
 	Seq         uint64
@@ -195,12 +196,12 @@ type RecordedVerdict struct {
 	Expires     time.Time
 	HasReceipt  bool
 	ArgsDigest  string    // of the arguments; "" if it has none
-	Approval    *Approval // nil if it says nothing of one
+	Approval    *Approval // nil if it names none
 	EventID     string
-	ApprovalRef string // how its approval is referred to, if that is not by the decision's id; only in recordings
+	ApprovalRef string // another name of its approval; only in recordings
 }
 
-// VerdictClaim is a verdict that an event says it had.
+// VerdictClaim is a verdict that an event claims.
 type VerdictClaim struct {
 	Verdict   events.Verdict // "" if it says nothing
 	Seq       uint64
@@ -210,11 +211,11 @@ type VerdictClaim struct {
 // Approval is what an event or a decision says about an approval workflow.
 type Approval struct {
 	Status, Workflow, Action string
-	ResumePolicy             string // how the call is to come back
+	ResumePolicy             string // how the call is to be resumed
 	DecidedAt, ExpiresAt     time.Time
 }
 
-// ValueOrZero is what is known of it, which may be nothing.
+// ValueOrZero is the approval, or the zero value of a nil pointer.
 func (a *Approval) ValueOrZero() Approval {
 	if a == nil {
 		return Approval{}
@@ -222,10 +223,10 @@ func (a *Approval) ValueOrZero() Approval {
 	return *a
 }
 
-// HasStatus reports whether it has a status.
+// HasStatus reports whether a is not nil and has the status.
 func (a *Approval) HasStatus(status string) bool { return a != nil && a.Status == status }
 
-// PointerOrNil is where a is kept, nil if it says nothing.
+// PointerOrNil returns a copy of a, nil if a is zero.
 func (a Approval) PointerOrNil() *Approval {
 	if a == (Approval{}) {
 		return nil
@@ -233,7 +234,7 @@ func (a Approval) PointerOrNil() *Approval {
 	return &a
 }
 
-// ParseClaimedVerdict reads a native verdict. Unknown words deny.
+// ParseClaimedVerdict parses a native verdict. An unknown word is deny.
 func ParseClaimedVerdict(word string) events.Verdict {
 	v := events.Verdict(strings.ToLower(word))
 	if word == "" || v.Valid() {
@@ -242,14 +243,14 @@ func ParseClaimedVerdict(word string) events.Verdict {
 	return events.Deny
 }
 
-// SetCall names the call that a fact is about.
+// SetCall sets the call that the fact is about.
 func (f *Fact) SetCall(callID, tool string) {
 	f.CallID, f.Tool = BoundID(callID), BoundID(tool)
 	f.SetCallKey(CallKeyOf(callID, tool))
 }
 
-// What a request and the evidence forms of its event may differ in (AH-C-050),
-// and what a frame leaves out beside it.
+// Members in which a request and its event may differ (AH-C-050), and those that a frame
+// leaves out as well.
 var (
 	CoreOmits          = strictjson.NamesOf(map[string]bool{"annotations": true})
 	CoreMetadataOmits  = strictjson.NamesOf(map[string]bool{"admission_verdict": true, "approval": true})
@@ -257,7 +258,7 @@ var (
 	FrameMetadataOmits = strictjson.NamesOf(map[string]bool{"admission_verdict": true, "approval": true, "redaction": true})
 )
 
-// MemberNames are names of members.
+// MemberNames is a set of member names.
 type MemberNames = strictjson.Names[bool]
 
 func TreeSum(tree map[string]any) Sum {
@@ -268,15 +269,15 @@ func TreeSum(tree map[string]any) Sum {
 	return SumOfBytes(b)
 }
 
-// ProducerTimes is what a producer says of a call's time and place in a chain.
+// ProducerTimes are times and counts that a producer claims of a call.
 type ProducerTimes struct {
-	HappenedAt  time.Time // when it happened, by the producer's own clock; zero if that is not known
+	HappenedAt  time.Time // by the producer's clock; zero if unknown
 	CompletedAt time.Time
 	DurationMS  int64
 	Attempt     int64
 }
 
-// NonNegative is a producer's number, 0 if it is none that means something here.
+// NonNegative is a producer's number; 0 if it is missing or negative.
 func NonNegative(n *int64) int64 {
 	if n == nil || *n < 0 {
 		return 0
@@ -284,13 +285,13 @@ func NonNegative(n *int64) int64 {
 	return *n
 }
 
-// SourceKey is one publisher of one tenant.
+// SourceKey identifies a publisher of a tenant.
 type SourceKey struct{ Tenant, Source string }
 
-// Holder is k as the tables know it.
+// Holder is k in the terms of package tables.
 func (k SourceKey) Holder() tables.Holder { return tables.Holder{Tenant: k.Tenant, Source: k.Source} }
 
-// IdSum is the key of the fact's id in the history. The decoder has computed it.
+// IdSum is the key of the fact's id in the history. The decoder computes it.
 func (f *Fact) IdSum() Sum {
 	if f.CachedIDSum == (Sum{}) {
 		if f.Kind == KindDecision {
@@ -302,14 +303,14 @@ func (f *Fact) IdSum() Sum {
 	return f.CachedIDSum
 }
 
-// EndsCall reports whether a remark says how a call ended or why it needed no verdict.
+// EndsCall reports whether an update says how a call ended, or why it needed no verdict.
 func (f *Fact) EndsCall() bool {
 	return f.Kind == KindStopped || f.Kind == KindError || f.Kind == KindFailOpen
 }
 
 func ReceiptKey(tenant, decisionID string) Sum { return SumOf("receipt", tenant, decisionID) }
 
-// OwnReceiptKey is the receiptKey of the fact's own decision.
+// OwnReceiptKey is the ReceiptKey of the fact's own decision.
 func (f *Fact) OwnReceiptKey() Sum {
 	if f.CachedReceiptKey == (Sum{}) {
 		f.CachedReceiptKey = ReceiptKey(f.Key.Tenant, f.DecisionID)
@@ -321,7 +322,7 @@ func CallSum(k SourceSession, s CallKey, occurrence int) Sum {
 	return SumOf("call", k.Tenant, k.Source, k.Session, s.Id, s.Tool, strconv.Itoa(occurrence))
 }
 
-// SingleEventFinding is a finding that one event proves.
+// SingleEventFinding is a finding with one event as its proof.
 func SingleEventFinding(check, what string, f *Fact) *catalogue.Finding {
 	found := &catalogue.Finding{Check: check, Text: what, Seqs: []uint64{f.Seq}, Call: f.CallID}
 	if f.EventID != "" {
@@ -330,22 +331,21 @@ func SingleEventFinding(check, what string, f *Fact) *catalogue.Finding {
 	return found
 }
 
-// ConfirmingMessage is where a question or its answer is on the log.
+// ConfirmingMessage is a question to the user, or its answer, on the log.
 type ConfirmingMessage struct {
 	Id  string
 	Seq uint64
 	At  time.Time // the broker's
 }
 
-// Confirmation is the user's question that an invocation rests on, and its
-// answer.
+// Confirmation is the question and the answer that an invocation rests on.
 type Confirmation struct {
 	Asked, Accepted ConfirmingMessage
 	Explicit        bool // the question names the call
 }
 
-// MaxIDBytes bounds ids: bytes of an id in a record; longer ids appear as "~h" and their SHA-256.
+// MaxIDBytes bounds an id in a record. A longer id appears as "~h" and its SHA-256.
 const MaxIDBytes = 1024
 
-// MaxExpectedDuration is the longest announced duration that is believed.
+// MaxExpectedDuration bounds the announced duration of a call.
 const MaxExpectedDuration = 48 * time.Hour

@@ -6,18 +6,17 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// An event is parsed once. Its schema, its canonical forms and its typed event are read from that
-// document. A tree is made of it only for the checks that look at the whole event.
+// An event is parsed once. Its schema checks, its canonical forms and the typed event use that
+// document. A tree is built only for checks that look at the whole event.
 
-// maxInterned bounds the texts that a Decoder keeps, and maxInternedText their
-// length.
+// maxInterned bounds the texts that a Decoder keeps; maxInternedText bounds their length.
 const (
 	maxInterned     = 4096
 	maxInternedText = 128
 )
 
-// Intern gives a text that comes again and again once for all, and does not hold on
-// to the message that it is of.
+// Intern returns a shared copy of a frequent text. The copy does not keep the message in
+// memory.
 func (d *Decoder) Intern(s string) string {
 	if len(s) > maxInternedText {
 		return strings.Clone(s)
@@ -33,18 +32,18 @@ func (d *Decoder) Intern(s string) string {
 	return s
 }
 
-// FormBuffer is where canonical forms are written.
+// FormBuffer is a reused buffer for canonical forms.
 type FormBuffer struct{ buf []byte }
 
-// WriteForm lends the buffer to form until the next call.
+// WriteForm returns what form appends, in the buffer. The result is valid until the next call.
 func (w *FormBuffer) WriteForm(form func(b []byte) []byte) []byte {
 	b := form(w.buf[:0])
 	w.buf = b[:0]
 	return b
 }
 
-// NeedsTree reports whether an event is of a size of which the checks of sessions look at the
-// tree.
+// NeedsTree reports whether an event is so large, or nested so deeply, that the session checks
+// need its tree.
 func (d *Decoder) NeedsTree(data []byte) bool {
 	return d.AlwaysTree || len(data) > maxTreelessBytes || d.Document.Depth() > maxTreelessDepth
 }
@@ -54,7 +53,7 @@ const (
 	maxTreelessDepth = 8
 )
 
-// InternCall makes a call's id independent of its message.
+// InternCall copies a call's id, so that it does not keep the message in memory.
 func (d *Decoder) InternCall(f *Fact) {
 	id := strings.Clone(f.CallID)
 	if f.CallKey.Id == f.CallID {
@@ -65,8 +64,8 @@ func (d *Decoder) InternCall(f *Fact) {
 	}
 }
 
-// AppendTrimmed appends the canonical form of an object without some of its members, and of those
-// of its metadata, which are left out if nothing is left of them.
+// AppendTrimmed appends the canonical form of an object without the members in omit, and its
+// metadata without those in omitMetadata. Empty metadata is left out.
 func AppendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *MemberNames) []byte {
 	var room [24]strictjson.Value
 	b = append(b, '{')

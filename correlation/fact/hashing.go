@@ -5,12 +5,12 @@ import (
 	"hash/maphash"
 )
 
-// The hash of a key depends on hashSeed, so that a publisher that chooses keys cannot choose
-// their hashes. Nothing else depends on the hashes.
+// The hash of a key depends on hashSeed, which is random, so that a publisher cannot choose
+// keys with equal hashes. Outputs do not depend on hashes.
 
 var hashSeed = maphash.MakeSeed()
 
-// hashKeys are hashSeed for what is a hash already.
+// hashKeys seed the mixing of values that are hashes already.
 var hashKeys = [2]uint64{maphash.String(hashSeed, "add"), maphash.String(hashSeed, "times") | 1}
 
 func TextHash(s string) uint64 { return maphash.String(hashSeed, s) }
@@ -23,23 +23,23 @@ func (s Sum) Hash() uint32 {
 	return MixHash(binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:]))
 }
 
-// What tenants have in common, as the sum of a token, must not lie at one place for
-// all of them.
+// The hash of a key includes its tenant: equal tokens of different tenants must not have equal
+// hashes.
 
 func (k SourceKey) Hash() uint32     { return hashesOf(SourceSession{k.Tenant, k.Source, ""}).Source }
 func (k SourceSession) Hash() uint32 { return hashesOf(k).Session }
 
-// ProtocolSessionHash is the hash of a protocolSessionKey with a known hash of the session. The protocols
-// that are followed differ in length.
+// ProtocolSessionHash is the hash of a session in a protocol. session is the hash of the
+// session. The lengths of the protocols' names differ.
 func ProtocolSessionHash(session uint32, protocol string) uint32 {
 	return MixHash(uint64(session), uint64(len(protocol)))
 }
 
-// OriginHashes are those of a message's origin: of its tenant, publisher and session.
+// OriginHashes are the hashes of a message's tenant, publisher and session.
 type OriginHashes struct {
 	Computed          bool
 	Source, Session   uint32
-	Tenant, publisher uint64 // publisher is not for tables
+	Tenant, publisher uint64 // publisher is not a key of a table
 }
 
 func hashesOf(k SourceSession) OriginHashes {
@@ -49,12 +49,12 @@ func hashesOf(k SourceSession) OriginHashes {
 	return h
 }
 
-// SessionHash is the hash of a session of the same publisher.
+// SessionHash is the hash of another session of the same publisher.
 func (h *OriginHashes) SessionHash(session string) uint32 {
 	return MixHash(h.publisher, TextHash(session))
 }
 
-// OriginHashes are the hashes of the fact's key, which does not change any more.
+// OriginHashes are the hashes of the fact's Key, which no longer changes.
 func (f *Fact) OriginHashes() *OriginHashes {
 	if !f.CachedHashes.Computed {
 		f.CachedHashes = hashesOf(f.Key)
@@ -69,13 +69,13 @@ func (f *Fact) ProtocolSessionHash() uint32 {
 
 func (k CallKey) Hash() uint32 { return MixHash(TextHash(k.Id), TextHash(k.Tool)) }
 
-// TokenKey is a token that a publisher chose.
+// TokenKey is a table key made of a token that a publisher chose.
 type TokenKey struct {
 	Tenant, Source string
 	Token          Sum
 }
 
-// Hash implements the keys of tables.
+// Hash implements the keys of package tables.
 func (k TokenKey) Hash() uint32 {
 	return MixHash(MixHash64(TextHash(k.Tenant), TextHash(k.Source)), uint64(k.Token.Hash()))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// ValidTraceparent gives text if it is a W3C traceparent of version 00 with ids that
-// are not zero, else "".
+// ValidTraceparent returns text if it is a W3C traceparent of version 00 with ids that are not
+// zero, else "".
 func ValidTraceparent(text string) string {
 	if len(text) != len(traceLayout) {
 		return ""
@@ -29,14 +29,14 @@ func ValidTraceparent(text string) string {
 	return text
 }
 
-// LineageRefs is what a message says of where it belongs.
+// LineageRefs are the references of a message to its session's parent.
 type LineageRefs struct {
 	Trace            string // W3C traceparent; "" if there is none that is valid
-	Correlation      string // as an event id would be written
-	CorrelationSum   Sum    // of the event that correlation may be
-	cachedToken      string // correlation as the token of a session, once that was asked
+	Correlation      string // correlation_id, in the form of an event id
+	CorrelationSum   Sum    // the sum of the event that Correlation may name
+	cachedToken      string // Correlation as a session token; "" until CorrelationToken computes it
 	ParentSession    string // session
-	AnnouncesHandoff bool   // it announces a handoff; the child may name it
+	AnnouncesHandoff bool   // a handoff, which a child session may name
 }
 
 func (l *LineageRefs) IsZero() bool {
@@ -49,8 +49,8 @@ func (l *LineageRefs) SetCorrelation(id string) {
 	}
 }
 
-// Thread is what a call's announcement and its end have in common if they have the
-// same correlation id, or else the same trace; zero if there is neither.
+// Thread identifies messages with the same correlation id, or the same trace if they have no
+// correlation id; zero if there is neither.
 func (l *LineageRefs) Thread() Sum {
 	switch {
 	case l.Correlation != "":
@@ -61,7 +61,7 @@ func (l *LineageRefs) Thread() Sum {
 	return Sum{}
 }
 
-// CorrelationToken is correlation as the token of a session.
+// CorrelationToken is Correlation as a session token.
 func (l *LineageRefs) CorrelationToken() string {
 	if l.cachedToken == "" {
 		l.cachedToken = subject.Escape(l.Correlation)
@@ -69,15 +69,14 @@ func (l *LineageRefs) CorrelationToken() string {
 	return l.cachedToken
 }
 
-// adoptTraceHeader takes the traceparent that a message carries beside its event, where
-// the event has none.
+// adoptTraceHeader takes the traceparent from the message's header if the event has none.
 func (f *Fact) adoptTraceHeader(m events.LogMessage, extension string) {
 	if f.LineageRefs.Trace == "" {
 		f.LineageRefs.Trace = cmp.Or(ValidTraceparent(m.HeaderValue(events.HeaderTrace)), ValidTraceparent(extension))
 	}
 }
 
-// A traceparent of version 00: where its trace id and its span id end.
+// The ends of the trace id and of the span id in a traceparent of version 00.
 const (
 	traceLayout = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh"
 	traceBegin  = len("00-")

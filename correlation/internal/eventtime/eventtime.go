@@ -1,34 +1,34 @@
-// Package eventtime is how time passes on a log.
+// Package eventtime derives the time of a log from the broker's times of its messages.
 package eventtime
 
 import (
 	"time"
 )
 
-// Clock is how time passes on the log: by the broker's clock, which may be set.
+// Clock is the event time of a log. It follows the broker's clock, which an operator may set.
 //
-// Deadlines are in log time, which never runs back. When the broker's clock is set
-// back, log time goes on from where it is, so that deadlines that were set under the
-// wrong clock fire when they should. A leap ahead by as much is the correction.
+// Event time never runs back. If the broker's clock is set back, event time continues from
+// where it is, so that deadlines set under the wrong clock fire when they should. A later leap
+// ahead by as much is the correction.
 //
-// The log does not say whether a leap ahead is hours without messages or a wrong clock.
-// Timers that it makes due fire; their findings are retracted if the clock was wrong. A
-// leap alone makes nothing idle, so that what a retraction needs is still known: a
-// session is idle for a day if a day has passed, and messages came in as many quarters
-// of a day since. (A replay of one session needs one message in each quarter, not all
-// messages: see NextIdle.)
+// The log does not show whether a leap ahead is an idle time or a wrong clock. Timers that
+// become due by a leap fire; their findings are retracted if the clock was wrong. A leap alone
+// makes no session idle, so that the state needed for a retraction is kept: a session is idle
+// for a day if a day has passed and messages came in as many quarters of a day since. (A
+// replay of one session needs one message in each quarter, not all messages: see
+// Correlator.NextIdle.)
 type Clock struct {
 	latest         time.Time
-	setBackBy      time.Duration // what the broker's clock was set back by, and did not make up for
-	activeQuarters int           // of a day, in which there were messages
+	setBackBy      time.Duration // how far event time is ahead of the broker's clock
+	activeQuarters int           // quarters of a day with messages
 }
 
 const (
-	minSetBack  = time.Minute     // clocks of servers that take turns differ by less
-	IdleQuarter = SessionIdle / 4 // of log time
+	minSetBack  = time.Minute     // the clocks of a cluster's servers differ by less
+	IdleQuarter = SessionIdle / 4 // of event time
 )
 
-// AdvanceTo takes the broker's time of a message.
+// AdvanceTo advances event time by the broker's time of a message.
 func (l *Clock) AdvanceTo(t time.Time) {
 	if l.latest.IsZero() {
 		l.latest = t
@@ -50,8 +50,8 @@ func (l *Clock) AdvanceTo(t time.Time) {
 	}
 }
 
-// AdvanceToRecorded is advanceTo for the times in the events of a recording: at an earlier
-// time than the last, time stands still, and a leap ahead counts as activity.
+// AdvanceToRecorded is AdvanceTo for the time of a recorded event. An earlier time than the
+// last does not advance event time. A leap ahead counts as activity.
 func (l *Clock) AdvanceToRecorded(t time.Time) {
 	if step := t.Sub(l.latest); step > 0 {
 		l.activeQuarters += int(t.Truncate(IdleQuarter).Sub(l.latest.Truncate(IdleQuarter)) / IdleQuarter)
@@ -59,19 +59,19 @@ func (l *Clock) AdvanceToRecorded(t time.Time) {
 	}
 }
 
-// ToBrokerTime is a point of log time by the present clock of the broker.
+// ToBrokerTime converts event time to the broker's present clock.
 func (l *Clock) ToBrokerTime(t time.Time) time.Time { return t.Add(-l.setBackBy) }
 
-// FromBrokerTime is the point of log time at which the broker's clock will show t.
+// FromBrokerTime is the event time at which the broker's clock will show t.
 func (l *Clock) FromBrokerTime(t time.Time) time.Time { return t.Add(l.setBackBy) }
 
-// Activity is when a session or publisher was last active.
+// Activity is when a session or a publisher was last active.
 type Activity struct {
 	at             time.Time
 	activeQuarters int
 }
 
-// Now is how far time has passed on the log.
+// Now is the present event time.
 func (l *Clock) Now() time.Time { return l.latest }
 
 // StartAt sets the time at which a recording begins.
@@ -89,7 +89,8 @@ func (l *Clock) CheckIdle(s Activity, patience time.Duration) (again time.Time, 
 	return until, !l.latest.Before(until)
 }
 
-// Earliest is the first of some points in time, if there is any.
+// Earliest is the earliest of the times that were passed to KeepEarlier; Any is false if there
+// were none.
 type Earliest struct {
 	At  time.Time
 	Any bool
@@ -101,5 +102,5 @@ func (s *Earliest) KeepEarlier(t time.Time) {
 	}
 }
 
-// SessionIdle is the log time after which an idle session without open calls is forgotten.
+// SessionIdle is the event time after which an idle session without open calls is forgotten.
 const SessionIdle = 24 * time.Hour

@@ -1,5 +1,5 @@
-// Package recorded reads the lines of a recording: events as they are, or records as
-// countersign session --json prints them.
+// Package recorded reads the lines of a recording: events, or records as `countersign session
+// --json` prints them.
 package recorded
 
 import (
@@ -11,15 +11,13 @@ import (
 
 // Line is one line of a recording.
 type Line struct {
-	// Event is an event, or {"decision": {…}}; nil if the line says nothing of either.
+	// Event is an event, or {"decision": {…}}; nil if the line is neither.
 	Event json.RawMessage
-	// Publisher is the event's sender, as the broker authenticated it; "" if the
-	// recording does not say so.
+	// Publisher is the authenticated sender of the event; "" if the recording does not have it.
 	Publisher string
 }
 
-// step is what a line of `countersign session --json` has; kind and body tell
-// it from an event.
+// step is a line of `countersign session --json`. Its kind and shard tell it from an event.
 type step struct {
 	Kind      string          `json:"kind"`
 	Shard     string          `json:"shard"`
@@ -28,15 +26,13 @@ type step struct {
 	Body      json.RawMessage `json:"body"`
 }
 
-// Kinds of steps that are lines of a recording. The copy of a request is none: its
-// decision is.
+// Kinds of steps that are lines of a recording. A request copy is not one; its decision is.
 const (
 	stepEvent    = "event"
 	stepDecision = "decision"
 )
 
-// Read reads a line of a recording, which may be a record as `countersign session
-// --json` prints it.
+// Read reads a line of a recording.
 func Read(protocol string, raw json.RawMessage) Line {
 	var s step
 	if !bytes.Contains(raw, []byte(`"shard"`)) || strictjson.Unmarshal(raw, &s) != nil || s.Kind == "" || s.Shard == "" {
@@ -52,7 +48,7 @@ func Read(protocol string, raw json.RawMessage) Line {
 	return Line{}
 }
 
-// unboxed gives the event of a structured CloudEvent, and other events as they are.
+// unboxed returns the data of a structured CloudEvent, and any other event unchanged.
 func unboxed(body json.RawMessage) json.RawMessage {
 	var ce struct {
 		Version string          `json:"specversion"`

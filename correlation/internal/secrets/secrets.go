@@ -1,7 +1,7 @@
-// Package secrets recognises credentials in the forms that their issuers give
-// them: access keys, tokens, private keys. It is for rules, not for redaction: it
-// says nothing that it is not sure of, and personal data it does not look for. The
-// auditor's redaction searches for more, and is what keeps secrets out of evidence.
+// Package secrets recognises credentials by the forms that their issuers use: access keys,
+// tokens, private keys. Rules use it, not redaction: it reports only what is certain, and does
+// not look for personal data. The auditor's redaction searches for more, and keeps secrets out
+// of evidence.
 package secrets
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// markers, at most 32, stand in every form below. Code that looks at a document's bytes
-// must also look for escapes of plain characters, which could hide a marker.
+// markers are texts of which every form contains one; there are at most 32. The last marker is
+// the escape of a plain character, which could hide another marker in a JSON document.
 var markers = [][]byte{
 	[]byte("AKIA"), []byte("ASIA"), []byte("ghp_"), []byte("gho_"), []byte("ghu_"), []byte("ghs_"), []byte("ghr_"), []byte("github_pat_"),
 	[]byte("sk-ant-"), []byte("sk-proj-"), []byte("sk_live_"), []byte("xoxb-"), []byte("xoxp-"), []byte("glpat-"), []byte("AIza"),
@@ -38,9 +38,9 @@ var secretForms = regexp.MustCompile(strings.Join([]string{
 	`\bBearer [A-Za-z0-9._~+/-]{20,}`,
 }, "|"))
 
-// markerPairs tell of two bytes in a row which markers have them: bit 2i is the first two of
-// marker i, bit 2i+1 its second two. Looking at every second pair of a document misses
-// none.
+// markerPairs has, for two consecutive bytes, the markers that contain them: bit 2i stands for
+// the first two bytes of marker i, bit 2i+1 for its second two. A search of every second pair
+// of a document finds every marker.
 var markerPairs = func() (pairs [2][256]uint64) {
 	for i, m := range markers {
 		for from := range 2 {
@@ -52,8 +52,8 @@ var markerPairs = func() (pairs [2][256]uint64) {
 	return pairs
 }()
 
-// MayContain tells whether a document in JSON may hold a secret. If it says no,
-// there is none of these forms in any of its texts.
+// MayContain reports whether a JSON document may hold a secret. If it returns false, no text
+// of the document has one of the forms.
 func MayContain(raw []byte) bool {
 	for i := 0; i+1 < len(raw); i += 2 {
 		for found := markerPairs[0][raw[i]] & markerPairs[1][raw[i+1]]; found != 0; found &= found - 1 {
@@ -66,11 +66,11 @@ func MayContain(raw []byte) bool {
 	return false
 }
 
-// InText tells whether a text holds a secret.
+// InText reports whether a text holds a secret.
 func InText(text string) bool { return secretForms.MatchString(text) }
 
-// Find gives the JSON pointer of the first text below v that holds a secret; of an
-// object's members those with these names are left out.
+// Find returns the JSON pointer of the first text below v that holds a secret. It skips the
+// members of v named in except.
 func Find(v any, except ...string) (pointer string, found bool) {
 	switch v := v.(type) {
 	case string:

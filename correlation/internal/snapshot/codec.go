@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// codecs are the ones that were made, by type. They depend on nothing else.
+// codecs caches the codec of each type.
 var (
 	codecs   = map[reflect.Type]*codec{}
 	codecsMu sync.Mutex
@@ -28,8 +28,8 @@ var (
 	packerType = reflect.TypeFor[Packer]()
 )
 
-// compileCodec makes the codec of a type. It is registered before it is complete, for
-// types may refer to themselves.
+// compileCodec makes the codec of a type. It registers the codec before it is complete,
+// because types may be recursive.
 func compileCodec(t reflect.Type) *codec {
 	if c := codecs[t]; c != nil {
 		return c
@@ -131,13 +131,13 @@ func arrayCodec(t reflect.Type) codec {
 	}
 }
 
-// sliceHeader is how a slice lies in memory.
+// sliceHeader is the memory layout of a slice.
 type sliceHeader struct {
 	data     unsafe.Pointer
 	len, cap int
 }
 
-// sliceCodec writes the length and one, zero being nil, and the elements.
+// sliceCodec encodes the length and the elements.
 func sliceCodec(t reflect.Type) codec {
 	elem := t.Elem()
 	if elem.Kind() == reflect.Uint8 {
@@ -179,12 +179,12 @@ func sliceCodec(t reflect.Type) codec {
 	}
 }
 
-// mapCodec writes the entries in the order of what their keys are written as.
+// mapCodec encodes the entries, ordered by their encoded keys.
 func mapCodec(t reflect.Type) codec {
 	key, elem := t.Key(), t.Elem()
 	kc, ec := compileCodec(key), compileCodec(elem)
 	type entry struct {
-		from, to int // of the key in the text of all keys
+		from, to int // the key, in the buffer of all keys
 		value    unsafe.Pointer
 	}
 	return codec{
@@ -197,7 +197,7 @@ func mapCodec(t reflect.Type) codec {
 			list := make([]entry, 0, m.Len())
 			values := reflect.MakeSlice(reflect.SliceOf(elem), m.Len(), m.Len())
 			k := reflect.New(key)
-			plain := encoder{stop: e.stop} // that remembers nothing: the order is not known yet
+			plain := encoder{stop: e.stop} // without a cache, whose state would depend on the order
 			for it := m.MapRange(); it.Next(); {
 				k.Elem().SetIterKey(it)
 				from := len(plain.b)
@@ -232,7 +232,7 @@ func mapCodec(t reflect.Type) codec {
 	}
 }
 
-// fieldsOf are the fields of a struct that are state.
+// fieldsOf are the fields of a struct that are encoded.
 func fieldsOf(t reflect.Type) (fields []reflect.StructField) {
 	for i := range t.NumField() {
 		if f := t.Field(i); f.Tag.Get("snapshot") != "-" && f.Type.Size() > 0 {
@@ -265,8 +265,8 @@ func structCodec(t reflect.Type) codec {
 	}
 }
 
-// How a pointer is written: nil, an object that follows, or from here on the
-// number of an object that came before.
+// A pointer is written as nil, as an object that follows, or as the number of an earlier
+// object.
 const (
 	pointsNowhere = iota
 	pointsNew

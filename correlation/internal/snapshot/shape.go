@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Shape describes how values of a type are written, in words: what was written
-// with one shape must not be read with another.
+// Shape describes in words how values of a type are encoded. Bytes that were encoded with one
+// shape must not be decoded with another.
 func Shape(t reflect.Type) string {
 	var b strings.Builder
 	writeShape(&b, t, map[reflect.Type]bool{})

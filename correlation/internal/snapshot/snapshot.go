@@ -1,15 +1,14 @@
-// Package snapshot writes a graph of Go values as bytes and reads it back. It
-// takes every field of every type that it meets, exported or not, so that no
-// state can be forgotten; what is no state says so with the tag `snapshot:"-"`.
-// The same graph always gives the same bytes.
+// Package snapshot encodes a graph of Go values as bytes, and decodes it. It encodes every
+// field of every type in the graph, exported or not, so that no state is forgotten. The tag
+// `snapshot:"-"` leaves out a field that is no state. The same graph always gives the same
+// bytes.
 //
-// It knows booleans, integers, texts, times (as instants, in UTC), arrays,
-// slices, maps, structs and pointers; one object that several pointers lead to
-// stays one object. Other types, interfaces above all, are refused. A type that
-// would rather be written in another form is a Packer.
+// It supports booleans, integers, strings, times (as instants, in UTC), arrays, slices, maps,
+// structs and pointers. An object that several pointers lead to stays one object. Other types,
+// such as interfaces, are refused. A Packer is encoded in a form of its own.
 //
-// The bytes hold no description of themselves: their reader must know that
-// they were written with the same Shape, and that they are unchanged.
+// The bytes do not describe themselves. The reader must know that they have the same Shape and
+// are unchanged.
 package snapshot
 
 import (
@@ -19,25 +18,24 @@ import (
 	"unsafe"
 )
 
-// ErrDamaged says that bytes are no snapshot of the type that they are read as.
+// ErrDamaged is the error for bytes that are no snapshot of the expected type.
 var ErrDamaged = errors.New("damaged snapshot")
 
-// Packer is implemented, with a pointer receiver, by a type that is written in
-// another form.
+// Packer is implemented, with a pointer receiver, by a type that is encoded in another form.
 type Packer interface {
-	// Pack gives a pointer to that form, of the same type always; of the zero value,
-	// one to read into.
+	// Pack returns a pointer to that form, always of the same type. The form of the zero value
+	// is used to decode into.
 	Pack() any
-	// Unpack takes what Pack gave.
+	// Unpack restores the value that Pack returned.
 	Unpack(form any)
 }
 
-// ErrStopped says that what was to be written was given up.
+// ErrStopped is the error when stop ended the encoding.
 var ErrStopped = errors.New("writing the snapshot was stopped")
 
-// Append appends what the pointer root leads to. objects is about how many
-// pointers lead to something new, as far as that is known. stop, which may be nil,
-// is asked now and then whether to give up: then the error is ErrStopped.
+// Append appends the encoding of what the pointer root leads to. objects is the expected
+// number of objects. stop, which may be nil, is called now and then; if it returns true, the
+// error is ErrStopped.
 func Append(b []byte, root any, objects int, stop func() bool) (_ []byte, err error) {
 	if stop == nil {
 		stop = func() bool { return false }
@@ -57,7 +55,7 @@ func Append(b []byte, root any, objects int, stop func() bool) (_ []byte, err er
 	return e.b, nil
 }
 
-// Read reads what Append wrote of the same type, and gives a pointer to it.
+// Read decodes what Append encoded from the same type.
 func Read[T any](b []byte) (root *T, err error) {
 	d := &decoder{b: b, cache: new(textCache)}
 	defer func() {
@@ -72,23 +70,23 @@ func Read[T any](b []byte) (root *T, err error) {
 	return root, nil
 }
 
-// pointedObject is something that pointers lead to: a struct and its first field have
-// one address.
+// pointedObject identifies an object by address and type: a struct and its first field have
+// the same address.
 type pointedObject struct {
 	at unsafe.Pointer
 	of *codec
 }
 
-// cacheSize is how many texts writer and reader remember to write them once.
-// Both forget the same ones.
+// cacheSize is how many strings encoder and decoder remember, to encode a repeated string
+// once. Both forget the same strings.
 const cacheSize = 1 << 13
 
 type textCache [cacheSize]string
 
-// maxCachedText is above what is worth remembering.
+// maxCachedText is the longest string that is remembered.
 const maxCachedText = 128
 
-// cacheSlot looks at the length and the last bytes, in which ids differ.
+// cacheSlot hashes the length and the last bytes, because ids differ in those.
 func cacheSlot(s string) uint32 {
 	h := uint32(len(s))
 	for i := max(0, len(s)-12); i < len(s); i++ {
@@ -100,17 +98,16 @@ func cacheSlot(s string) uint32 {
 type encoder struct {
 	b             []byte
 	objects       map[pointedObject]uint64
-	cache         *textCache // nil: nothing is remembered
+	cache         *textCache // nil: no string is remembered
 	stop          func() bool
-	nextStopCheck int // how long b is when stop is asked again
+	nextStopCheck int // the length of b at which stop is called again
 }
 
-// stopCheckBytes is how many bytes are written, which takes a few milliseconds, before
-// a caller that wants no more of them is heard.
+// stopCheckBytes is how many bytes are encoded between two calls of stop: a few milliseconds.
 const stopCheckBytes = 256 << 10
 
-// checkStop comes before each element of what can be long. It ends the writing by a
-// panic, which Append turns into an error.
+// checkStop is called before each element of a long list. It ends the encoding by a panic,
+// which Append converts to an error.
 func (e *encoder) checkStop() {
 	if len(e.b) < e.nextStopCheck {
 		return
@@ -128,7 +125,7 @@ type decoder struct {
 	depth   int
 }
 
-// codec writes and reads values of one type.
+// codec encodes and decodes values of one type.
 type codec struct {
 	enc func(e *encoder, p unsafe.Pointer)
 	dec func(d *decoder, p unsafe.Pointer)

@@ -55,7 +55,7 @@ func setUnsigned(p unsafe.Pointer, size uintptr, n uint64) {
 	}
 }
 
-// writeLength writes how many elements follow, and one; zero is nil.
+// writeLength writes the number of elements and one; 0 means nil.
 func (e *encoder) writeLength(isNil bool, n int) {
 	if isNil {
 		e.b = append(e.b, 0)
@@ -64,9 +64,9 @@ func (e *encoder) writeLength(isNil bool, n int) {
 	e.b = binary.AppendUvarint(e.b, uint64(n)+1)
 }
 
-// readLength reads how many elements follow; there is false for nil. Every element
-// of a state takes a byte at least, so that no length can ask for more memory
-// than the snapshot is long.
+// readLength reads a length; there is false for nil. Every element takes at least one byte, so
+// a length beyond the remaining bytes is refused: damaged bytes cannot allocate more memory
+// than their own size.
 func (d *decoder) readLength() (n int, there bool) {
 	u := d.uvarint()
 	if u == 0 {
@@ -78,7 +78,7 @@ func (d *decoder) readLength() (n int, there bool) {
 	return int(u - 1), true
 }
 
-// writeText writes a text, or the place in the cache where it is.
+// writeText writes a string, or its slot in the cache.
 func (e *encoder) writeText(s string) {
 	if e.cache == nil || s == "" || len(s) > maxCachedText {
 		e.b = append(e.b, 0)
@@ -141,8 +141,8 @@ func (d *decoder) uvarint() uint64 {
 	return n
 }
 
-// maxDepth bounds how deep objects lie in each other. A state is shallow: a
-// session's calls lead to each other, and there are not many of them.
+// maxDepth bounds the nesting of objects. Only the calls of a session lead to each other, and
+// a session has few.
 const maxDepth = 100_000
 
 func (d *decoder) enterObject() {

@@ -1,17 +1,16 @@
 package tables
 
-// FIFO is a map that forgets its oldest entries: when there are more than its limit, or
-// by DropOldest. Entries are numbered in the order in which they came and lie in chunks,
-// so that no entry moves when the map grows; a table of positions has the number of each
-// key. A FIFO is smaller than a map, and replaces an old entry by a new one with few
-// accesses to memory.
+// FIFO is a map that forgets its oldest entries: beyond its limit, or by DropOldest. Entries
+// are numbered in the order in which they were added, and lie in chunks, so that no entry
+// moves when the map grows. A table of positions has the number of each key. A FIFO is smaller
+// than a Go map, and replaces an old entry by a new one with few memory accesses.
 type FIFO[K hashed, V any] struct {
-	chunks     [][]Entry[K, V] // the first has the oldest entry
-	spareChunk []Entry[K, V]   // a chunk to be used next; nil if there is none
-	head       uint32          // the number of the oldest; after the highest comes 0
-	n          int             // how many there are
-	table      []uint64        // of numbers
-	limit      int             // noLimit: there is none
+	chunks     [][]Entry[K, V] // the first chunk has the oldest entry
+	spareChunk []Entry[K, V]   // an empty chunk for the next use, or nil
+	head       uint32          // the number of the oldest entry; numbers wrap around
+	n          int             // the number of entries
+	table      []uint64        // positions: see InsertPosition
+	limit      int             // NoLimit: only DropOldest removes entries
 }
 
 // Entry is a key and its value.
@@ -24,7 +23,7 @@ type Entry[K, V any] struct {
 // NoLimit is the limit of a FIFO that only DropOldest makes smaller.
 const NoLimit = 0
 
-// chunkSize is how many entries a chunk has; only the first one begins with less.
+// chunkSize is the number of entries in a chunk; the first chunk starts smaller.
 const (
 	chunkBits = 8
 	chunkSize = 1 << chunkBits
@@ -38,7 +37,7 @@ func NewFIFO[K hashed, V any](limit int) *FIFO[K, V] {
 // Len is how many entries there are.
 func (q *FIFO[K, V]) Len() int { return q.n }
 
-// chunkOf is where the chunk of an entry lies.
+// chunkOf is the index of an entry's chunk.
 func (q *FIFO[K, V]) chunkOf(number uint32) int {
 	return int((number>>chunkBits - q.head>>chunkBits) & (1<<(32-chunkBits) - 1))
 }
@@ -47,12 +46,12 @@ func (q *FIFO[K, V]) entry(number uint32) *Entry[K, V] {
 	return &q.chunks[q.chunkOf(number)][number%chunkSize]
 }
 
-// tableHash is a hash as it is in the table, where 0 means that nothing is there and a
-// number may be 0.
+// tableHash is a hash as it is in the table. Its highest bit is set, so that a position is
+// never 0, even with the number 0.
 func tableHash(hash uint32) uint32 { return hash | 1<<31 }
 
-// LookupHashed gives the value of a key with a known hash, nil if there is none. It is
-// good until the next Put or Add.
+// LookupHashed returns the value of a key, nil if there is none. hash is the hash of k. The
+// value is valid until the next Put or Add.
 func (q *FIFO[K, V]) LookupHashed(k K, hash uint32) *V {
 	if q.n == 0 {
 		return nil
@@ -69,7 +68,7 @@ func (q *FIFO[K, V]) LookupHashed(k K, hash uint32) *V {
 	return nil
 }
 
-// Lookup is LookupHashed for a key without a known hash.
+// Lookup is LookupHashed for a key whose hash is not known.
 func (q *FIFO[K, V]) Lookup(k K) *V {
 	if q.n == 0 {
 		return nil
@@ -77,7 +76,7 @@ func (q *FIFO[K, V]) Lookup(k K) *V {
 	return q.LookupHashed(k, k.Hash())
 }
 
-// Get gives the value of a key.
+// Get returns a copy of a key's value.
 func (q *FIFO[K, V]) Get(k K) (v V, ok bool) {
 	if p := q.Lookup(k); p != nil {
 		return *p, true
@@ -85,7 +84,7 @@ func (q *FIFO[K, V]) Get(k K) (v V, ok bool) {
 	return v, false
 }
 
-// Put adds or replaces an entry; replacing does not make it younger.
+// Put adds or replaces an entry. A replaced entry keeps its age.
 func (q *FIFO[K, V]) Put(k K, v V) {
 	hash := k.Hash()
 	if p := q.LookupHashed(k, hash); p != nil {
@@ -95,8 +94,8 @@ func (q *FIFO[K, V]) Put(k K, v V) {
 	*q.Add(k, hash) = v
 }
 
-// Add gives room for the value of a key that is not there. The caller fills it before the
-// next call.
+// Add adds a key that is not in the map, and returns its value, which the caller fills before
+// the next call. hash is the hash of k.
 func (q *FIFO[K, V]) Add(k K, hash uint32) *V {
 	if q.n == q.limit && q.limit != NoLimit {
 		q.DropOldest(EvictionBatch(q.limit))
@@ -112,7 +111,7 @@ func (q *FIFO[K, V]) Add(k K, hash uint32) *V {
 	return &e.Value
 }
 
-// appendEntry makes room for an entry that comes after all others.
+// appendEntry allocates the entry with the next number.
 func (q *FIFO[K, V]) appendEntry(number uint32) *Entry[K, V] {
 	at, within := q.chunkOf(number), int(number%chunkSize)
 	switch {
@@ -131,15 +130,14 @@ func (q *FIFO[K, V]) appendEntry(number uint32) *Entry[K, V] {
 	return &q.chunks[at][within]
 }
 
-// EvictionBatch is how many entries make room where so many may be. Many at once cost
-// less than one after the other, as a processor can wait for several places of a
-// large table at the same time.
+// EvictionBatch is how many entries a full map forgets at once. A batch costs less than single
+// evictions, because the processor waits for several memory accesses at the same time.
 func EvictionBatch(limit int) int { return 1 + limit/1024 }
 
-// KeyAt is the key of an entry, the oldest first.
+// KeyAt is the key of entry i, counted from the oldest.
 func (q *FIFO[K, V]) KeyAt(i int) K { return q.entry(q.head + uint32(i)).Key }
 
-// DropOldest forgets the n oldest entries. There MUST be as many.
+// DropOldest forgets the n oldest entries. n MUST NOT exceed Len.
 func (q *FIFO[K, V]) DropOldest(n int) {
 	for range n {
 		e := q.entry(q.head)
@@ -153,7 +151,7 @@ func (q *FIFO[K, V]) DropOldest(n int) {
 	}
 }
 
-// All gives the entries, the oldest first.
+// All returns the entries, the oldest first.
 func (q *FIFO[K, V]) All() []Entry[K, V] {
 	list := make([]Entry[K, V], 0, q.n)
 	for i := range q.n {
@@ -162,7 +160,7 @@ func (q *FIFO[K, V]) All() []Entry[K, V] {
 	return list
 }
 
-// grow makes the table twice as large.
+// grow doubles the table.
 func (q *FIFO[K, V]) grow() {
 	q.table = make([]uint64, max(2*len(q.table), MinTableSize))
 	for i := range q.n {

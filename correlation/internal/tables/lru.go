@@ -1,18 +1,18 @@
 package tables
 
-// LRU is a map that knows which entry was used least recently. Its order depends on
-// nothing but the calls made. The caller bounds it: see Oldest and Surplus.
+// LRU is a map ordered by the last use. The order depends on the calls only. The caller bounds
+// the map: see Oldest and Surplus.
 type LRU[K hashed, V identified[K]] struct {
-	// entries lie where there was room; each names its neighbours in the order of
-	// use. The first is none: after it comes the most, before it the least recent.
+	// entries[0] is the head of a ring in the order of use: its next is the most recent entry,
+	// its prev the least recent one.
 	entries    []lruEntry[K, V]
-	freePlaces []int32 // places in entries
+	freePlaces []int32 // free indexes of entries
 	table      []uint64
 	n          int
-	held       shares // of entries that are owned
+	held       shares // the shares of the publishers that own entries
 }
 
-// identified knows its own key.
+// identified is a value that knows its key.
 type identified[K hashed] interface{ ID() K }
 
 type lruEntry[K hashed, V any] struct {
@@ -21,8 +21,8 @@ type lruEntry[K hashed, V any] struct {
 	hash       uint32
 	prev, next int32
 
-	share        *Share // nil if the entry is not owned
-	newer, older int32  // neighbours in the order of use among those of the share
+	share        *Share // nil if the entry has no owner
+	newer, older int32  // the owner's entries in the order of use
 }
 
 // NewLRU makes an empty LRU.
@@ -30,10 +30,11 @@ func NewLRU[K hashed, V identified[K]]() *LRU[K, V] {
 	return &LRU[K, V]{entries: make([]lruEntry[K, V], 1, MinTableSize/2), table: make([]uint64, MinTableSize)}
 }
 
-// Len is how many entries there are.
+// Len is the number of entries.
 func (l *LRU[K, V]) Len() int { return l.n }
 
-// find gives the place of a key in the table; that is free if there is no entry.
+// find returns the position of a key in the table. If the key is missing, it is the position
+// to insert it.
 func (l *LRU[K, V]) find(k K, hash uint32) (at int, there bool) {
 	mask := len(l.table) - 1
 	for at = int(hash) & mask; ; at = (at + 1) & mask {
@@ -46,13 +47,13 @@ func (l *LRU[K, V]) find(k K, hash uint32) (at int, there bool) {
 	}
 }
 
-// Get finds an entry and makes it the most recent one.
+// Get returns an entry and makes it the most recent one.
 func (l *LRU[K, V]) Get(k K) (v V, ok bool) { return l.GetHashed(k, k.Hash()) }
 
 // GetHashed is Get for a key with a known hash.
 func (l *LRU[K, V]) GetHashed(k K, hash uint32) (v V, ok bool) {
 	if e := &l.entries[l.entries[0].next]; e.hash == hash && e.key == k && l.n > 0 {
-		return e.value, true // as often as not it was the last one, too
+		return e.value, true // about half of the lookups are for the last entry
 	}
 	at, ok := l.find(k, hash)
 	if !ok {
@@ -64,7 +65,7 @@ func (l *LRU[K, V]) GetHashed(k K, hash uint32) (v V, ok bool) {
 	return l.entries[i].value, true
 }
 
-// Peek finds an entry and leaves it where it is.
+// Peek returns an entry and does not change the order.
 func (l *LRU[K, V]) Peek(k K) (v V, ok bool) { return l.PeekHashed(k, k.Hash()) }
 
 // PeekHashed is Peek for a key with a known hash.
@@ -76,7 +77,7 @@ func (l *LRU[K, V]) PeekHashed(k K, hash uint32) (v V, ok bool) {
 	return v, ok
 }
 
-// Add adds an entry that is not there.
+// Add adds an entry whose key is not in the map.
 func (l *LRU[K, V]) Add(v V) {
 	if l.n++; 2*l.n > len(l.table) {
 		l.grow()
@@ -114,10 +115,10 @@ func (l *LRU[K, V]) Oldest() (v V, ok bool) {
 	return l.entries[i].value, i != 0
 }
 
-// All gives the entries, the least recent first.
+// All returns the entries, the least recently used first.
 func (l *LRU[K, V]) All() []V {
 	list := make([]V, 0, l.n)
-	if len(l.entries) == 0 { // nothing was ever made of it
+	if len(l.entries) == 0 { // the zero value
 		return list
 	}
 	for i := l.entries[0].prev; i != 0; i = l.entries[i].prev {
@@ -126,14 +127,14 @@ func (l *LRU[K, V]) All() []V {
 	return list
 }
 
-// Remove forgets an entry, if it is there.
+// Remove removes an entry, if it is there.
 func (l *LRU[K, V]) Remove(k K) {
 	if at, there := l.find(k, k.Hash()); there {
 		l.drop(int32(uint32(l.table[at])))
 	}
 }
 
-// RemoveOldest forgets the least recently used entry, if there is one.
+// RemoveOldest removes the least recently used entry, if there is one.
 func (l *LRU[K, V]) RemoveOldest() {
 	if i := l.entries[0].prev; i != 0 {
 		l.drop(i)

@@ -1,27 +1,27 @@
-// Package tables has the bounded tables of a correlator: FIFO forgets what came first, LRU
-// what was used least recently, and neither depends on anything but the calls made. Where
-// the publishers of a shard share an LRU, it knows what each of them holds, so that the one
-// that holds most makes room (LRU.Surplus). Both have a form for snapshots.
+// Package tables has the bounded tables of a correlator. FIFO forgets the oldest entries, LRU
+// the least recently used ones. Both depend only on the calls made, and both can be written in
+// a snapshot. If publishers share an LRU, it counts what each of them holds, and the one that
+// holds most makes room (LRU.Surplus).
 //
-// A table finds a key by its hash, which must not be predictable by the publishers that
-// choose keys.
+// A table finds a key by its hash. Publishers choose keys, so they must not be able to predict
+// the hashes.
 package tables
 
-// hashed is a key of a table.
+// hashed is the key of a table.
 type hashed interface {
 	comparable
 	Hash() uint32
 }
 
-// A table says where things lie: in each of its places the hash of a key, and a
-// number that is not 0; 0 where there is nothing. A key is looked for from the
-// place on that its hash names.
+// A table of positions is an open-addressing hash table. An element has a hash in its upper
+// half and a number in its lower half; 0 is a free element. The search for a key starts at the
+// element that its hash selects.
 
-// MinTableSize is the size of a table at first; it is always a power of two, and
-// half of a table at least is free.
+// MinTableSize is the initial size of a table. The size is always a power of two, and at least
+// half of the elements are free.
 const MinTableSize = 8
 
-// InsertPosition notes where something lies that is not in the table yet.
+// InsertPosition inserts a number under a hash. The number must not be in the table.
 func InsertPosition(table []uint64, hash, number uint32) {
 	mask := len(table) - 1
 	at := int(hash) & mask
@@ -31,8 +31,8 @@ func InsertPosition(table []uint64, hash, number uint32) {
 	table[at] = uint64(hash)<<32 | uint64(number)
 }
 
-// removePosition takes out of a table what is in it. What lies behind it moves up if it could
-// not be found otherwise.
+// removePosition removes a number that is in the table. Later elements move up if the search
+// would not find them otherwise.
 func removePosition(table []uint64, hash, number uint32) {
 	mask := len(table) - 1
 	hole := int(hash) & mask

@@ -1,13 +1,12 @@
 package tables
 
-// A table that the tenants of a shard have in common must not become the table of
-// the one that sends most. Where it is full, an entry goes of the tenant that holds
-// most of it, and there of the publisher that holds most of that: the one that was
-// used least recently. A tenant that holds less than an equal share loses nothing to
-// others. Among equals it is the one that wants room, then the first by name, so that
-// what goes depends on what was applied and on nothing else.
+// The tenants of a shard share a table, and none of them may take it over. A full table
+// forgets an entry of the tenant that holds most, of that tenant's publisher that holds most,
+// and there the least recently used entry. A tenant with less than an equal share loses
+// nothing to others. Among equals the one that needs room loses an entry, then the first by
+// name, so that the choice depends on the applied messages only.
 
-// Measure is what a table is full of.
+// Measure is a quantity by which shares are compared.
 type Measure int
 
 // The measures.
@@ -15,38 +14,38 @@ const (
 	ByPlaces Measure = iota // entries
 	ByCalls                 // calls of sessions
 	ByIDs                   // tool call ids of sessions
-	ByWeight                // what sessions remember that are followed in their order
+	ByWeight                // items stored by followed sessions
 	measures
 )
 
-// Holder is a publisher of a tenant, which holds entries of a table.
+// Holder identifies a publisher that holds entries of a table.
 type Holder struct{ Tenant, Source string }
 
-// owned is an entry of a table of which a publisher holds it.
+// owned is an entry that belongs to a publisher.
 type owned interface {
 	Owner() Holder
-	Holds(h *Share) // what the table counts for the publisher
+	Holds(h *Share) // called with the share of the owner
 }
 
-// Share is what a tenant, or one of its publishers, holds of a table.
+// Share is what a tenant, or a publisher of it, holds of a table.
 type Share struct {
-	key    Holder // of a tenant without a publisher
-	tenant *Share // nil of a tenant
+	key    Holder // a tenant's has no Source
+	tenant *Share // the publisher's tenant; nil for a tenant
 	has    [measures]int
-	rank   [measures]int // where it stands in the rankings
+	rank   [measures]int // the index in each ranking
 
-	publishers     [measures]ranking // of a tenant
-	newest, oldest int32             // of a publisher: its entries in the order of use; 0 if there is none
+	publishers     [measures]ranking // of a tenant: its publishers
+	newest, oldest int32             // of a publisher: its entries in the order of use; 0 if it has none
 }
 
-// shares are all shares of a table. The zero value has none.
+// shares are all shares of a table.
 type shares struct {
 	publishers map[Holder]*Share
 	tenants    map[string]*Share
-	ranked     [measures]ranking // the tenants
+	ranked     [measures]ranking // of the tenants
 }
 
-// of finds a publisher, or makes it.
+// of returns the share of a publisher, and adds it if it is missing.
 func (s *shares) of(k Holder) *Share {
 	if h := s.publishers[k]; h != nil {
 		return h
@@ -70,8 +69,7 @@ func (s *shares) of(k Holder) *Share {
 	return h
 }
 
-// count notes that a publisher holds n more, or less. One that holds no entry any
-// more is forgotten.
+// count adds n to what a publisher holds. A publisher without entries is forgotten.
 func (s *shares) count(h *Share, by Measure, n int) {
 	t := h.tenant
 	h.has[by], t.has[by] = h.has[by]+n, t.has[by]+n
@@ -93,8 +91,7 @@ func (s *shares) count(h *Share, by Measure, n int) {
 	}
 }
 
-// ranking is a heap: the one that holds most first, among equals the first by name.
-// No two are equal in both.
+// ranking is a heap: the share that holds most first, then by name. No two shares are equal.
 type ranking []*Share
 
 func (h *Share) above(by Measure, o *Share) bool {
@@ -112,7 +109,7 @@ func (r ranking) swap(by Measure, i, j int) {
 	r[i].rank[by], r[j].rank[by] = i, j
 }
 
-// settle moves one to where it belongs.
+// settle moves a share to its place.
 func (r ranking) settle(by Measure, h *Share) {
 	i := h.rank[by]
 	for i > 0 && r[i].above(by, r[(i-1)/2]) {
@@ -150,8 +147,8 @@ func (r *ranking) remove(by Measure, h *Share) {
 	}
 }
 
-// leading are the two that hold most; own comes first among equals. The second is
-// nil if there is one only.
+// leading returns the two shares that hold most; own comes first among equals. The second is
+// nil if there is only one.
 func (r ranking) leading(by Measure, own *Share) [2]*Share {
 	two := [2]*Share{r[0], nil}
 	for i := 1; i <= 2 && i < len(r); i++ {
@@ -165,9 +162,8 @@ func (r ranking) leading(by Measure, own *Share) [2]*Share {
 	return two
 }
 
-// Surplus gives the entry that makes room where a table is full by a measure, for
-// something of a publisher. The entry of the key stays, for it is worked on; ok is
-// false if there is no other.
+// Surplus returns the entry to forget when the table is full by a measure and publisher of
+// needs room. The entry with key stays is never returned; ok is false if there is no other.
 func (l *LRU[K, V]) Surplus(by Measure, of Holder, stays K) (v V, ok bool) {
 	if l.n == 0 {
 		return v, false
@@ -192,14 +188,14 @@ func (l *LRU[K, V]) Surplus(by Measure, of Holder, stays K) (v V, ok bool) {
 	return v, false
 }
 
-// Count notes how much more of something an entry's publisher has, or less.
+// Count adds n to what the owner of an entry holds.
 func (l *LRU[K, V]) Count(h *Share, by Measure, n int) {
 	if h != nil && n != 0 {
 		l.held.count(h, by, n)
 	}
 }
 
-// linkOwn and unlinkOwn keep the order of use among the entries of one publisher.
+// linkOwn and unlinkOwn keep the order of use among one publisher's entries.
 func (l *LRU[K, V]) linkOwn(i int32) {
 	e := &l.entries[i]
 	h := e.share

@@ -1,12 +1,12 @@
 package tables
 
-// keyValue is an entry of a map that has an order.
+// keyValue is an entry in a snapshot.
 type keyValue[K, V any] struct {
 	Key   K
 	Value V
 }
 
-// Pack gives the entries, the least recent first.
+// Pack returns the entries, the least recently used first.
 func (l *LRU[K, V]) Pack() any {
 	list := make([]keyValue[K, V], 0, l.n)
 	for _, v := range l.All() {
@@ -15,7 +15,7 @@ func (l *LRU[K, V]) Pack() any {
 	return &list
 }
 
-// Unpack takes what Pack gave.
+// Unpack restores what Pack returned.
 func (l *LRU[K, V]) Unpack(form any) {
 	*l = *NewLRU[K, V]()
 	for _, p := range *form.(*[]keyValue[K, V]) {
@@ -23,13 +23,13 @@ func (l *LRU[K, V]) Unpack(form any) {
 	}
 }
 
-// packedFIFO is a FIFO in a snapshot, the oldest entry first.
+// packedFIFO is the form of a FIFO in a snapshot.
 type packedFIFO[K, V any] struct {
 	Limit   int
 	Entries []keyValue[K, V]
 }
 
-// Pack gives the entries in order.
+// Pack returns the limit and the entries, the oldest first.
 func (q *FIFO[K, V]) Pack() any {
 	p := &packedFIFO[K, V]{q.limit, make([]keyValue[K, V], 0, q.n)}
 	for _, e := range q.All() {
@@ -38,7 +38,7 @@ func (q *FIFO[K, V]) Pack() any {
 	return p
 }
 
-// Unpack takes what Pack gave.
+// Unpack restores what Pack returned.
 func (q *FIFO[K, V]) Unpack(form any) {
 	p := form.(*packedFIFO[K, V])
 	*q = FIFO[K, V]{limit: p.Limit}

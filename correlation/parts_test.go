@@ -1,0 +1,197 @@
+package correlation
+
+import (
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aioc"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// newCallsPart is the part calls with the parts that it refers to, without an engine.
+func newCallsPart() *calls {
+	fs := newFindingsPart()
+	cs := newCalls(fs.timers, fs)
+	cs.opts, cs.timers.opts = fs.opts, fs.opts
+	return cs
+}
+
+// openCall announces a call of session s1 by its pre event, which it returns too.
+func openCall(cs *calls, id, agent string, seq uint64) (*call, *fact.Fact) {
+	f := &fact.Fact{Kind: fact.KindPre, Seq: seq, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "pre-" + id, Tool: "pay", Agent: agent, CallID: id}
+	f.SetCallKey(fact.CallKeyOf(id, "pay"))
+	s := cs.active(f)
+	if s == nil {
+		s = cs.addSession(&f.Origin, 0)
+	}
+	c := cs.newOccurrence(s, f)
+	c.state = events.CallOpen
+	cs.addOpen(c)
+	c.attachFact(f)
+	return c, f
+}
+
+// rulesOfOutputs are the rules of the findings that were made since the last call.
+func rulesOfOutputs(fs *findings) (rules []string) {
+	for _, o := range fs.pending() {
+		if o.Finding != nil {
+			rules = append(rules, o.Finding.Rule)
+		}
+	}
+	fs.clearOutputs()
+	return rules
+}
+
+// TestHandoffsPart: a call of an agent that handed over is a finding until another agent
+// hands back to it, and a call whose agent turns out to be another retracts its finding.
+func TestHandoffsPart(t *testing.T) {
+	cs := newCallsPart()
+	hs := newHandoffs(cs.findings)
+	handOver := func(seq uint64, from, to string) {
+		c, _ := openCall(cs, "handoff-"+to, from, seq)
+		f := &fact.Fact{Kind: fact.KindDecision, Seq: seq, Origin: *c.session.Origin, Protocol: subject.ProtoHandoff, Agent: from, Tool: aioc.HandoffToolName(to),
+			Decision: &fact.RecordedVerdict{Verdict: events.Allow}}
+		hs.trackHandoff(c.session, c, f)
+	}
+	found := func(what string, c *call, f *fact.Fact, want ...string) {
+		t.Helper()
+		hs.trackHandoff(c.session, c, f)
+		if got := rulesOfOutputs(cs.findings); len(got) != len(want) {
+			t.Errorf("%s: findings %q, want %q", what, got, want)
+		}
+	}
+	if !hs.isEmpty() {
+		t.Error("the part is not empty at first")
+	}
+	early, pre := openCall(cs, "early", "planner", 1)
+	handOver(2, "planner", "coder")
+	found("a call before the handoff", early, pre)
+	late, pre := openCall(cs, "late", "planner", 3)
+	found("a call after the handoff", late, pre, CallAfterHandoff)
+	late.agent = "coder"
+	found("the call of another agent after all", late, pre, CallAfterHandoff)
+	if late.handoffFinding != (handoffFinding{}) {
+		t.Errorf("the call still has the finding %+v", late.handoffFinding)
+	}
+	handOver(4, "coder", "planner")
+	back, pre := openCall(cs, "back", "planner", 5)
+	found("a call after the agent was handed back to", back, pre)
+	gone, pre := openCall(cs, "gone", "coder", 6)
+	found("a call of the agent that handed back", gone, pre, CallAfterHandoff)
+}
+
+// TestTrackersPart: the least recently active session makes room for another one, and a
+// session that is idle for too long is forgotten.
+func TestTrackersPart(t *testing.T) {
+	fs := newFindingsPart()
+	fs.timers.AdvanceTo(epoch)
+	ts := newTrackers(fs.timers, fs)
+	ts.opts = &engineOptions{Options: Options{MaxSessions: 2}.withDefaults()}
+	follow := func(session string) {
+		f := &fact.Fact{Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf("acme", "rt1", session)}
+		if ts.active(f) == nil {
+			ts.follow(f, &f.Origin)
+		}
+	}
+	followed := func(what string, want ...string) {
+		t.Helper()
+		if ts.count() != len(want) {
+			t.Errorf("%s: %d sessions are followed, want %q", what, ts.count(), want)
+		}
+		for _, session := range want {
+			if ts.find(fact.OriginOf("acme", "rt1", session).Key, subject.ProtoAgentHook) == nil {
+				t.Errorf("%s: session %s is not followed", what, session)
+			}
+		}
+	}
+	follow("s1")
+	follow("s2")
+	follow("s1")
+	follow("s3")
+	followed("a third session", "s1", "s3")
+	if ts.find(fact.OriginOf("acme", "rt1", "s1").Key, subject.ProtoAAEP) != nil {
+		t.Error("the session is followed in another protocol")
+	}
+	for quarter := range 4 {
+		fs.timers.AdvanceTo(epoch.Add(time.Duration(quarter+1) * eventtime.IdleQuarter))
+		if quarter == 1 {
+			follow("s3")
+		}
+	}
+	ts.expireProtocolSessions()
+	followed("a day later", "s3")
+	var next eventtime.Earliest
+	if ts.nextProtocolSessionIdle(&next); !next.Any || !next.At.After(fs.timers.Now()) {
+		t.Errorf("the next session may be idle at %v", next.At)
+	}
+}
+
+// TestTimersPart: calls come due in the order of their deadlines, each by its latest
+// deadline, and a closed call does not come due.
+func TestTimersPart(t *testing.T) {
+	cs := newCallsPart()
+	ti := cs.timers
+	ti.AdvanceTo(epoch)
+	first, f := openCall(cs, "first", "", 1)
+	second, _ := openCall(cs, "second", "", 2)
+	closed, _ := openCall(cs, "closed", "", 3)
+	for _, c := range []*call{first, second, closed} {
+		ti.extendDeadline(c, f, cs.openCount())
+	}
+	ti.AdvanceTo(epoch.Add(time.Minute))
+	ti.extendDeadline(first, f, cs.openCount())
+	cs.closeCall(closed, events.CallCompleted, closedByPost)
+	due := func(what string, want *call) {
+		t.Helper()
+		if c, _ := ti.popDueCall(); c != want {
+			t.Errorf("%s: call %+v is due", what, c)
+		}
+	}
+	due("at first", nil)
+	ti.AdvanceTo(epoch.Add(DefaultMissingAfter))
+	due("after the first deadline", second)
+	due("after the first deadline", nil)
+	if at := epoch.Add(DefaultMissingAfter + time.Minute); !ti.nextTimer.Equal(at) {
+		t.Errorf("the next timer is at %v, want %v", ti.nextTimer, at)
+	}
+	ti.AdvanceTo(epoch.Add(DefaultMissingAfter + time.Minute))
+	due("after the extended deadline", first)
+}
+
+// TestJudgePart: the judge compares what ran with what was announced, and reports a
+// difference only.
+func TestJudgePart(t *testing.T) {
+	arguments := func(text string, redacted ...string) fact.Arguments {
+		return fact.NewArguments([]byte(text), fact.DigestKeyers{}, redacted)
+	}
+	for _, c := range []struct {
+		name           string
+		admitted, ran  fact.Arguments
+		match, pointer string
+		rules          int
+	}{
+		{"equal", arguments(`{"a":1}`), arguments(`{"a":1}`), matchEqual, "", 0},
+		{"different", arguments(`{"a":1}`), arguments(`{"a":2}`), matchDrift, "/a", 1},
+		{"hidden by a redaction", arguments(`{"a":1}`), arguments(`{"a":"x"}`, "/a"), matchInconclusive, "", 0},
+		{"different beside a redaction", arguments(`{"a":1,"b":1}`), arguments(`{"a":"x","b":2}`, "/a"), matchDrift, "/b", 1},
+		{"unknown", fact.Arguments{}, fact.Arguments{}, "", "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cs := newCallsPart()
+			j := &judge{opts: cs.opts, findings: cs.findings, calls: cs}
+			o, f := openCall(cs, "c1", "", 1)
+			o.args = c.admitted
+			f.Kind, f.EventID, f.Args = fact.KindPost, "post", c.ran
+			j.compareCallInput(o, f, o.effectiveVerdict())
+			if o.match != c.match || len(o.differences) > 1 || len(o.differences) == 1 && o.differences[0].Pointer != c.pointer {
+				t.Errorf("match %q, differences %+v", o.match, o.differences)
+			}
+			if got := rulesOfOutputs(cs.findings); len(got) != c.rules {
+				t.Errorf("findings %q", got)
+			}
+		})
+	}
+}
