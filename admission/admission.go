@@ -74,7 +74,7 @@ type Inputs struct {
 	// ready is false, see Outcome.NeedsSessionSecret. Where SessionSecret is nil, Secret is the
 	// secret; where Secret is nil too, digests are made with TenantKey.
 	SessionSecret func(tenant, session string) (secret *digest.Session, ready bool)
-	Secret       *digest.Session
+	Secret        *digest.Session
 
 	// PlainDigests makes the digests plain SHA-256 of their input, from which short secrets can
 	// be guessed. It is for offline decisions only, where the reader of the digest has the
@@ -161,6 +161,6 @@ type Outcome struct {
 	ruling      call.Ruling
 	explanation string // for the caller
 
-	secret    *digest.Session // the session's secret
+	secret        *digest.Session // the session's secret
 	secretMissing bool            // Inputs.SessionSecret had it not ready
 }

@@ -176,7 +176,7 @@ func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inp
 func (out *Outcome) describeCall(c call.Call, in Inputs) {
 	d := &out.Decision
 	d.EventID, d.Agent, d.Session, d.ToolCallID, d.Tool = c.EventID, c.Agent, c.Session, c.ToolCallID, c.Tool
-	d.Action, d.ResourceKind, d.Trace, d.Mandate = c.Action, c.ResourceKind, c.Trace, c.Mandate
+	d.Action, d.ResourceKind, d.Traceparent, d.Mandate = c.Action, c.ResourceKind, c.Traceparent, c.Mandate
 	d.CanonicalTool = c.CanonicalTool
 	if in.Publishers != nil {
 		d.Publishers = in.Publishers.State(d.Tenant)

@@ -124,7 +124,7 @@ func TestDecisionRecord(t *testing.T) {
 		Reasons:    []events.Reason{{Evaluator: policy.Evaluator, Code: "ok", Policy: "p/r0"}},
 		Policy:     &events.PolicyRef{Name: "p", Revision: 3, Digest: snap.Policies.Digest()},
 		ReceivedAt: events.At(noon.Add(-time.Millisecond)), DecidedAt: events.At(noon), ExpiresAt: events.At(noon.Add(time.Minute)),
-		Durability: "fsync", Trace: trace,
+		Durability: "fsync", Traceparent: trace,
 	}
 	if diff := cmp.Diff(want, got.Decision); diff != "" {
 		t.Error(diff)

@@ -166,16 +166,16 @@ func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})
 }
 
-// Trace returns the messages that the protocol demands on the log beside the decision, in
+// AccompanyingEvents returns the messages that the protocol demands on the log beside the decision, in
 // order; none for most protocols. The service signs them like the decision, appends them right
 // after it, and replies only when they are durable too. It must be called after the last change
 // of Decision. On an error, call Fail with CodeInternal.
-func (out *Outcome) Trace() (list []call.TraceEvent, err error) {
-	traced, ok := out.protocol.(call.Tracer)
+func (out *Outcome) AccompanyingEvents() (list []call.AccompanyingEvent, err error) {
+	traced, ok := out.protocol.(call.EventWriter)
 	if !ok {
 		return nil, nil
 	}
-	if !runRecovered(func() { list, err = traced.Trace(out.call, out.Decision, out.ruling) }) {
+	if !runRecovered(func() { list, err = traced.AccompanyingEvents(out.call, out.Decision, out.ruling) }) {
 		return nil, fmt.Errorf("admission: the trace of protocol %s cannot be rendered", out.Decision.Protocol)
 	}
 	return list, err

@@ -135,8 +135,8 @@ type Call struct {
 	ToolCallID string
 	Arguments  []byte
 
-	Agent string // sent as a header, for protocols without it in the body
-	Trace string // W3C traceparent
+	Agent       string // sent as a header, for protocols without it in the body
+	Traceparent string // W3C traceparent
 
 	// Workflow names the approval workflow that the call waited for, where its resume policy
 	// demands it (Verdict.Workflow).
@@ -218,7 +218,7 @@ func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {
 	msg := nats.NewMsg(space.Admit(tenant, call.Protocol))
 	msg.Data = call.Body
 	for name, v := range map[string]string{
-		events.HeaderSession: call.Session, events.HeaderToolCallID: call.ToolCallID, events.HeaderAgent: call.Agent, events.HeaderTrace: call.Trace,
+		events.HeaderSession: call.Session, events.HeaderToolCallID: call.ToolCallID, events.HeaderAgent: call.Agent, events.HeaderTrace: call.Traceparent,
 		events.HeaderWorkflow: call.Workflow,
 	} {
 		if v != "" {

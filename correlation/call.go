@@ -464,7 +464,7 @@ func (r *callRecordBuffer) fillFrom(l *callView) {
 	r.Inferred, r.WeakScope, r.Findings = l.inferred, l.origin.Key.Session == noSession, l.rules
 	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = l.seenIn.names(), l.reason, l.differences, l.moreDifferences
 	r.Attempt, r.RetriedFrom, r.RetriedTo = int(l.retryChain.attempt), callIDOf(l.retryChain.from), callIDOf(l.retryChain.to)
-	r.Trace, r.Binding = l.trace, l.binding
+	r.Traceparent, r.Binding = l.trace, l.binding
 	r.AdmittedDigest, r.ExecutedDigest = l.admittedDigest, l.executedDigest
 	r.Verdict, r.DecisionID, r.DecisionSeq = "", "", 0
 	decided := time.Time{}

@@ -39,7 +39,7 @@ func invariants(t interface{ Fatalf(string, ...any) }, out admission.Outcome, bo
 	if (r.Decision == wire.Allow) != (d.Verdict == events.Allow) || (r.ResultMode == "") != (r.Decision == wire.Allow) {
 		t.Fatalf("%s for %s", reply, d.Verdict)
 	}
-	list, err := out.Trace()
+	list, err := out.AccompanyingEvents()
 	if err != nil || len(list) != 1 && !out.Malformed || len(list) != 0 && out.Malformed {
 		t.Fatalf("%d trace events, %v: %s", len(list), err, body)
 	}

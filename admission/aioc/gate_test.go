@@ -243,7 +243,7 @@ func BenchmarkDecide(b *testing.B) {
 				if _, err := out.Reply(); err != nil || out.Decision.Verdict != events.Allow {
 					b.Fatal(codes(out))
 				}
-				if _, err := out.Trace(); err != nil {
+				if _, err := out.AccompanyingEvents(); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -146,7 +146,7 @@ func noSecrets(t testing.TB, out admission.Outcome) {
 		t.Fatal(err)
 	}
 	logged := [][]byte{record, []byte(out.ErrorDescription)}
-	list, err := out.Trace()
+	list, err := out.AccompanyingEvents()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func (r *runtime) ask(body string) wire.PolicyResult {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	list, err := out.Trace()
+	list, err := out.AccompanyingEvents()
 	if err != nil {
 		r.t.Fatal(err)
 	}

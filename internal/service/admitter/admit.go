@@ -163,7 +163,7 @@ func (s *service) logMessages(req admission.Request, d events.Decision) ([]strea
 // traceEvents returns the events that the protocol requires on the log beside a decision. They
 // name the request's publisher as source and are signed by the admitter.
 func (s *service) traceEvents(out *admission.Outcome) ([]streams.Msg, error) {
-	list, err := out.Trace()
+	list, err := out.AccompanyingEvents()
 	if err != nil {
 		return nil, err
 	}
