@@ -135,9 +135,9 @@ type Outcome struct {
 	Decision events.Decision
 	Session  string // for subjects; "" if the request has none
 
-	// Expired reports that Inputs.Context ended before the policies were evaluated. The verdict
+	// DeadlineExceeded reports that Inputs.Context ended before the policies were evaluated. The verdict
 	// is deny, but it must not be recorded: repeated, the decision can have another verdict.
-	Expired bool
+	DeadlineExceeded bool
 
 	// Claims are ready for receipt.Issue unless NoReceipt. An observational event is answered
 	// allow without a receipt, because that answer is no permission to run anything; an unknown

@@ -137,27 +137,27 @@ func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inp
 	out.call, out.Session = c, c.Session
 	out.describeCall(c, in)
 	out.Decision.Inputs = known.decisionInputs(ask, c.Mandate)
-	tools := policy.Verdicts{Verdict: events.Allow}
+	policies := policy.Result{Verdict: events.Allow}
 	if judged {
-		tools = evaluatePolicies(snap, req, c, in)
-		if out.protocol.HasNativeEvaluator() && tools.NoRuleMatched() {
-			tools = tools.AdvisoryOnly()
+		policies = evaluatePolicies(snap, req, c, in)
+		if out.protocol.HasNativeEvaluator() && policies.NoRuleMatched() {
+			policies = policies.AdvisoryOnly()
 		}
 		if snap.observes(req.Tenant) {
-			tools, out.Decision.Would = tools.Observed()
+			policies, out.Decision.Would = policies.Observed()
 		}
-		out.Decision.Policy = policyRef(snap, tools.Policy)
-		out.Expired = tools.Expired
+		out.Decision.Policy = policyRef(snap, policies.Policy)
+		out.DeadlineExceeded = policies.DeadlineExceeded
 	}
-	out.ruling = call.Ruling{NativeOpinion: native, Policies: tools}
-	out.combineVerdicts(native, tools, in)
+	out.ruling = call.Ruling{NativeOpinion: native, Policies: policies}
+	out.combineVerdicts(native, policies, in)
 	if out.Decision.Verdict == events.Allow && !out.NoReceipt {
 		out.Reservations.Spend = c.Reservation
 	}
 	out.Reservations.Unconfirmed = c.Unconfirmed
-	out.Decision.Counts = policy.RecordCounts(tools.Counts)
+	out.Decision.Counts = policy.RecordCounts(policies.Counts)
 	if out.Decision.Verdict == events.Allow {
-		out.Reservations.Counts = tools.Counts
+		out.Reservations.Counts = policies.Counts
 		out.Reservations.Confirmation = c.Confirmed
 	}
 	switch {
@@ -187,7 +187,7 @@ func (out *Outcome) describeCall(c call.Call, in Inputs) {
 }
 
 // evaluatePolicies evaluates the tool policies.
-func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdicts {
+func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Result {
 	seen := policy.Input{
 		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: cmp.Or(c.CanonicalTool, c.Tool), Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
@@ -209,8 +209,8 @@ func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) polic
 	return snap.Policies.Evaluate(seen)
 }
 
-func policyRefusal(code string) policy.Verdicts {
-	return policy.Verdicts{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.Evaluator, Code: code}}}
+func policyRefusal(code string) policy.Result {
+	return policy.Result{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.Evaluator, Code: code}}}
 }
 
 func policyRef(snap *Snapshot, name string) *events.PolicyRef {

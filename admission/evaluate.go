@@ -43,8 +43,8 @@ type Offline struct {
 	Publishers publisher.Registry // nil: no publishers or tools are declared
 }
 
-// Verdict is for reading a line that EvaluateLine returned.
-type Verdict struct {
+// OfflineResult is for reading a line that EvaluateLine returned.
+type OfflineResult struct {
 	Verdict events.Verdict `json:"verdict"`
 	Reply   jsontext.Value `json:"reply"`
 }

@@ -50,7 +50,7 @@ func TestEvaluateLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := Offline{Protocol: c.protocol, Now: noon}
 			got := EvaluateLine([]byte(c.line), o)
-			var v Verdict
+			var v OfflineResult
 			if err := json.Unmarshal(got, &v); err != nil || bytes.ContainsAny(got, "\n") {
 				t.Fatalf("%v: %s", err, got)
 			}

@@ -419,7 +419,7 @@ func TestOfflineCatalogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var v Verdict
+	var v OfflineResult
 	line := EvaluateLine([]byte(preToolUse), Offline{Protocol: agenthook.Name, Now: noon, Publishers: set})
 	if err := json.Unmarshal(line, &v); err != nil || v.Verdict != events.Deny || !strings.Contains(string(v.Reply), "mandate_required") {
 		t.Errorf("%s %v", line, err)

@@ -44,7 +44,7 @@ func ExampleDecide_denied() {
 func ExampleEvaluateLine() {
 	offline := admission.Offline{Protocol: "agenthook", Snapshot: &admission.Snapshot{Policies: mail()}, Now: noon}
 	for _, line := range [][]byte{request("requests/pre-tool-use-external.json").Body, []byte(`{"event_id":1}`)} {
-		var answer admission.Verdict
+		var answer admission.OfflineResult
 		if err := strictjson.Unmarshal(admission.EvaluateLine(line, offline), &answer); err != nil {
 			log.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func FuzzEvaluateLine(f *testing.F) {
 	snap := EvaluatorsOnly()
 	f.Fuzz(func(t *testing.T, line []byte) {
 		got := EvaluateLine(line, Offline{Protocol: agenthook.Name, Now: noon, Snapshot: snap})
-		var v Verdict
+		var v OfflineResult
 		if err := json.Unmarshal(got, &v); err != nil || !v.Verdict.Valid() {
 			t.Fatalf("%v: %s", err, got)
 		}

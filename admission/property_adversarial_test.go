@@ -158,7 +158,7 @@ func TestOfflineAgreesWithTheService(t *testing.T) {
 		if p.header == nil {
 			line = []byte(body)
 		}
-		var offline Verdict
+		var offline OfflineResult
 		if err := json.Unmarshal(EvaluateLine(line, Offline{Protocol: p.protocol, Now: noon, Snapshot: snap, Mandates: known{m}, Tenant: "acme", Source: "rt1"}), &offline); err != nil {
 			t2.Fatal(err)
 		}

@@ -109,7 +109,7 @@ func TestRequestsAreDecidedAsDocumented(t *testing.T) {
 		}
 		o := admission.Offline{Protocol: want.protocol, Snapshot: snapshot, Now: noon, Mandates: mandates}
 		line := admission.EvaluateLine(body, o)
-		var got admission.Verdict
+		var got admission.OfflineResult
 		ok(t, json.Unmarshal(line, &got))
 		if string(got.Verdict) != want.verdict || !strings.Contains(string(got.Reply), want.reply) {
 			t.Errorf("%s: %s", name, line)

@@ -208,7 +208,7 @@ func TestEvaluateLine(t *testing.T) {
 	for protocol, body := range map[string]string{"tool": toolCall, "handoff": handoffCall} {
 		for snap, want := range map[*admission.Snapshot]string{nil: "policy_not_configured", anything(t): `"reason":"ok"`} {
 			got := admission.EvaluateLine([]byte(body), admission.Offline{Protocol: protocol, Now: noon, Snapshot: snap})
-			var v admission.Verdict
+			var v admission.OfflineResult
 			if err := json.Unmarshal(got, &v); err != nil || !strings.Contains(string(v.Reply), want) || (snap == nil) != (v.Verdict == events.Deny) {
 				t.Errorf("%v: %s", err, got)
 			}

@@ -7,9 +7,9 @@ import (
 
 // Ruling explains a verdict in more detail than the record.
 type Ruling struct {
-	NativeOpinion Opinion         // the protocol's own, merged with those of the other evaluators
-	Policies      policy.Verdicts // without reasons if they were not evaluated
-	Failed        string          // the code of a failure of the service's own, which overrides everything; else ""
+	NativeOpinion Opinion       // the protocol's own, merged with those of the other evaluators
+	Policies      policy.Result // without reasons if they were not evaluated
+	Failed        string        // the code of a failure of the service's own, which overrides everything; else ""
 }
 
 // RulingReplier is a Protocol with a reply that needs more about the policies' verdict than the

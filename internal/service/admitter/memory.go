@@ -84,13 +84,13 @@ func (m *memoryBudget) reserve(a shares.Asker, size int) (reserved int64, fits b
 // release returns what reserve took.
 func (m *memoryBudget) release(a shares.Asker, reserved int64) { m.requests.Release(a, reserved) }
 
-// errExpired reports that the policies could not be evaluated in time.
-var errExpired = errors.New("the policies could not be evaluated in time")
+// errDeadlineExceeded reports that the policies could not be evaluated in time.
+var errDeadlineExceeded = errors.New("the policies could not be evaluated in time")
 
 // runEvaluation runs f, which decides a request of a, once a gets a place.
 func (m *memoryBudget) runEvaluation(ctx context.Context, a shares.Asker, f func()) error {
 	if m.evaluating.Acquire(ctx, a) != nil {
-		return errExpired
+		return errDeadlineExceeded
 	}
 	defer m.evaluating.Leave(a)
 	f()

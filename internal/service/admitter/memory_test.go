@@ -61,7 +61,7 @@ func TestEvaluationsShareTheMemory(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := m.runEvaluation(ctx, shares.Asker{Tenant: "acme", User: "u"}, func() { t.Error("one more was evaluated") }); !errors.Is(err, errExpired) {
+	if err := m.runEvaluation(ctx, shares.Asker{Tenant: "acme", User: "u"}, func() { t.Error("one more was evaluated") }); !errors.Is(err, errDeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
 	close(leave)

@@ -100,8 +100,8 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 			p.load(req, &in)
 		}
 		err = s.memory.runEvaluation(evaluating, shares.Asker{Tenant: req.Tenant, User: req.Source}, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
-		if err == nil && out.Expired {
-			err = errExpired
+		if err == nil && out.DeadlineExceeded {
+			err = errDeadlineExceeded
 		}
 		if err != nil {
 			return out, a, err
@@ -169,7 +169,7 @@ func failureCode(err error) string {
 	switch {
 	case errors.Is(err, errNoInputs):
 		return admission.CodeInternal
-	case errors.Is(err, errExpired):
+	case errors.Is(err, errDeadlineExceeded):
 		return policy.CodePolicyDeadline
 	}
 	return admission.CodeAuditUnavailable
