@@ -16,11 +16,11 @@ import (
 // and a reason.
 func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 	out := Outcome{Decision: decisionRecord(req, in)}
-	p, known := protocols[req.Protocol]
+	p, supported := protocols[req.Protocol]
 	switch {
 	case !in.KnownTenant || req.Tenant == "":
 		return out.refuseRequest(req, in, CodeUnknownTenant)
-	case !known:
+	case !supported:
 		return out.refuseRequest(req, in, CodeUnknownProtocol)
 	case req.Source == "":
 		out.protocol = p.Protocol
@@ -110,10 +110,10 @@ func (out Outcome) refuseRequest(req Request, in Inputs, code string) Outcome {
 }
 
 func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inputs) {
-	known := &inputRecorder{stores: in}
+	recorder := &inputRecorder{stores: in}
 	ask := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
-		Limits: strictjson.DefaultLimits, Confirmations: known, Records: known.mandateRecords(), Publishers: in.Publishers, Digest: in.digest,
+		Limits: strictjson.DefaultLimits, Confirmations: recorder, Records: recorder.mandateRecords(), Publishers: in.Publishers, Digest: in.digest,
 	}
 	if snap != nil {
 		ask.Strict, ask.Profile = snap.Strict, snap.Profile
@@ -136,7 +136,7 @@ func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inp
 	out.request = req
 	out.call, out.Session = c, c.Session
 	out.describeCall(c, in)
-	out.Decision.Inputs = known.decisionInputs(ask, c.Mandate)
+	out.Decision.Inputs = recorder.decisionInputs(ask, c.Mandate)
 	policies := policy.Result{Verdict: events.Allow}
 	if judged {
 		policies = evaluatePolicies(snap, req, c, in)

@@ -44,7 +44,7 @@ var loggedHeaders = append([]string{events.HeaderSession, events.HeaderToolCallI
 
 // parseRequest builds the request from a message. known is false if the caller's account does not
 // belong to a user of the tenant in the subject.
-func (s *service) parseRequest(r micro.Request, received time.Time) (req admission.Request, known bool) {
+func (s *service) parseRequest(r micro.Request, received time.Time) (req admission.Request, ofTenant bool) {
 	p, _ := s.space.Parse(r.Subject())
 	req = admission.Request{Tenant: p.Tenant, Protocol: p.Protocol, Header: map[string][]string(r.Headers()), Body: r.Data(), ReceivedAt: received}
 	id, err := streams.RequestIdentity(req.Header)
@@ -72,7 +72,7 @@ func (s *service) spokenFor(id streams.Identity, req admission.Request) string {
 
 // drawInputs draws the inputs of a decision that are not a function of the request: id, salt and
 // nonce.
-func (s *service) drawInputs(req admission.Request, known bool) (admission.Inputs, error) {
+func (s *service) drawInputs(req admission.Request, ofTenant bool) (admission.Inputs, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return admission.Inputs{}, err
@@ -89,7 +89,7 @@ func (s *service) drawInputs(req admission.Request, known bool) (admission.Input
 		TenantKey:   s.master.Tenant(req.Tenant),
 		Occurrence:  0,
 		Durability:  s.durability.Load().(string),
-		KnownTenant: known,
+		KnownTenant: ofTenant,
 	}, nil
 }
 

@@ -70,9 +70,9 @@ func (p *mandateStore) sendReply(r micro.Request, reply aump.PrincipalReply) {
 // answerPrincipal carries out a principal's request. A mandate of another principal is answered like one that
 // does not exist.
 func (p *mandateStore) answerPrincipal(ctx context.Context, r micro.Request) aump.PrincipalReply {
-	from, known := p.s.parseRequest(r, time.Now())
+	from, ofTenant := p.s.parseRequest(r, time.Now())
 	switch {
-	case !known || from.Source == "":
+	case !ofTenant || from.Source == "":
 		return aump.PrincipalReply{Code: aump.PrincipalRefused, Message: "the sender is no user of that tenant, or is not registered as reached through this gateway"}
 	case p.s.overQuota(from.Tenant, from.Source, from.Body):
 		return aump.PrincipalReply{Code: aump.PrincipalBusy, Message: "too many requests of this user; send more slowly"}

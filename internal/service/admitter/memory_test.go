@@ -136,8 +136,8 @@ func TestMemoryOfARequestIsNotUnderestimated(t *testing.T) {
 // heldByDecision gives the memory that a decision and its request hold when it is made.
 func heldByDecision(t *testing.T, s *service, r *fake) int64 {
 	t.Helper()
-	req, known := s.parseRequest(r, time.Now())
-	in, err := s.drawInputs(req, known)
+	req, ofTenant := s.parseRequest(r, time.Now())
+	in, err := s.drawInputs(req, ofTenant)
 	servicetest.OK(t, err)
 	var before, after runtime.MemStats
 	// Twice, because the first leaves what pools keep. Those buffers are used while an evaluation

@@ -81,7 +81,7 @@ func (s *service) startStores(ctx context.Context, nc *nats.Conn, js jetstream.J
 
 // decide decides one request, reserves what the verdict uses up and records it. The outcome is
 // also set if an error is returned.
-func (s *service) decide(ctx context.Context, req admission.Request, known bool) (out admission.Outcome, a recordedAnswer, err error) {
+func (s *service) decide(ctx context.Context, req admission.Request, ofTenant bool) (out admission.Outcome, a recordedAnswer, err error) {
 	// A shutdown must not separate a record from its answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 	defer cancelEvaluating()
 	held := s.secrets.lookup()
 	for range maxAttempts {
-		in, err := s.drawInputs(req, known)
+		in, err := s.drawInputs(req, ofTenant)
 		if err != nil {
 			return out, a, fmt.Errorf("%w: %w", errNoInputs, err)
 		}

@@ -112,12 +112,12 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 		s.env.Log.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: the verdict has no address")
 		return
 	}
-	req, known := s.parseRequest(r, received)
-	if known && s.overQuota(req.Tenant, cmp.Or(req.Source, req.Gateway), req.Body) {
+	req, ofTenant := s.parseRequest(r, received)
+	if ofTenant && s.overQuota(req.Tenant, cmp.Or(req.Source, req.Gateway), req.Body) {
 		s.denyUnrecorded(r, codeQuota, nil)
 		return
 	}
-	out, reply, err := s.decide(ctx, req, known)
+	out, reply, err := s.decide(ctx, req, ofTenant)
 	if err != nil {
 		s.env.Log.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny")
 		if !errors.Is(err, streams.ErrTooLarge) && !errors.Is(err, errNoInputs) && !errors.Is(err, errDeadlineExceeded) { // the log is not at fault
