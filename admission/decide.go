@@ -111,32 +111,32 @@ func (out Outcome) refuseRequest(req Request, in Inputs, code string) Outcome {
 
 func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inputs) {
 	recorder := &inputRecorder{stores: in}
-	ask := call.Request{
+	request := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
 		Limits: strictjson.DefaultLimits, Confirmations: recorder, Records: recorder.mandateRecords(), Publishers: in.Publishers, Digest: in.digest,
 	}
 	if snap != nil {
-		ask.Strict, ask.Profile = snap.Strict, snap.Profile
+		request.Strict, request.Profile = snap.Strict, snap.Profile
 	}
-	c, native := out.protocol.Read(ask)
+	c, native := out.protocol.Read(request)
 	in, ready := in.withSession(req.Tenant, c.Session)
 	if !ready {
 		out.Session, out.secretMissing = c.Session, true
 		return
 	}
-	ask.Digest, out.secret = in.digest, in.Secret
+	request.Digest, out.secret = in.digest, in.Secret
 	out.Decision.RequestDigest = in.digest(req.Body)
 	if snap.observes(req.Tenant) {
 		out.Decision.Mode = events.ModeObserve
 	}
 	judged := !native.Malformed && !native.Observational
-	if judged && !nativeOnly(&ask, req.Protocol, p, &c) {
-		c, native = runEvaluators(ask, req.Protocol, p, c, native)
+	if judged && !nativeOnly(&request, req.Protocol, p, &c) {
+		c, native = runEvaluators(request, req.Protocol, p, c, native)
 	}
 	out.request = req
 	out.call, out.Session = c, c.Session
 	out.describeCall(c, in)
-	out.Decision.Inputs = recorder.decisionInputs(ask, c.Mandate)
+	out.Decision.Inputs = recorder.decisionInputs(request, c.Mandate)
 	policies := policy.Result{Verdict: events.Allow}
 	if judged {
 		policies = evaluatePolicies(snap, req, c, in)

@@ -32,13 +32,13 @@ func (p protocol) carrierOf(c *call.Call) map[string]any {
 
 // nativeOnly reports whether neither the catalogue nor a companion applies, so that the
 // protocol's own evaluator decides. That is so for most calls.
-func nativeOnly(ask *call.Request, token string, p protocol, c *call.Call) bool {
-	if ask.Publishers != nil {
+func nativeOnly(request *call.Request, token string, p protocol, c *call.Call) bool {
+	if request.Publishers != nil {
 		return false
 	}
 	carrier := p.carrierOf(c)
 	for i := range companions {
-		if companions[i].AppliesTo(token, ask.Header, carrier) {
+		if companions[i].AppliesTo(token, request.Header, carrier) {
 			return false
 		}
 	}
@@ -48,8 +48,8 @@ func nativeOnly(ask *call.Request, token string, p protocol, c *call.Call) bool 
 // runEvaluators runs the evaluators on a call that its protocol has read. It returns the call
 // with what they add, and the protocol's own opinion joined with theirs: the catalogue's
 // reasons come first, those of companions in the order of their table.
-func runEvaluators(ask call.Request, token string, p protocol, c call.Call, own call.Opinion) (call.Call, call.Opinion) {
-	m := &evaluation{request: ask, token: token, protocol: p, call: c}
+func runEvaluators(request call.Request, token string, p protocol, c call.Call, own call.Opinion) (call.Call, call.Opinion) {
+	m := &evaluation{request: request, token: token, protocol: p, call: c}
 	m.carrier = p.carrierOf(&c)
 	m.lookupTool()
 	if m.tool.Status != publisher.NoCatalogue {

@@ -63,10 +63,10 @@ func (w *inputRecorder) Facts(p mandate.Proposal) mandate.Facts {
 
 // decisionInputs is what the record keeps of the answers. It leaves out stores that were not
 // asked or had nothing.
-func (w *inputRecorder) decisionInputs(ask call.Request, ref *events.MandateRef) *events.DecisionInputs {
-	in := events.DecisionInputs{Strict: ask.Strict}
-	if ask.Profile == ProfileReferenceSDK {
-		in.Profile = string(ask.Profile)
+func (w *inputRecorder) decisionInputs(request call.Request, ref *events.MandateRef) *events.DecisionInputs {
+	in := events.DecisionInputs{Strict: request.Strict}
+	if request.Profile == ProfileReferenceSDK {
+		in.Profile = string(request.Profile)
 	}
 	if c := w.confirmation; c != (call.Confirmation{}) {
 		in.Confirmation = &events.ConfirmationInput{Status: string(c.Status), ID: c.ID, Explicit: c.Explicit, Understated: c.Understated,

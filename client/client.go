@@ -57,13 +57,13 @@ type Options struct {
 	Timeout   time.Duration // default DefaultTimeout
 	Space     subject.Space
 
-	// AskAgain is how long Admit waits for an answer before it sends the request again, to
+	// ResendAfter is how long Admit waits for an answer before it sends the request again, to
 	// another server if the connection knows one; default a quarter of Timeout, negative:
 	// never. Only a request that names a tool call is sent again while the first may still be
 	// answered: the second decision is a retry of the same call. A mandate's money is reserved
 	// once for both. An approval or confirmation is consumed by the first allow: if that answer
 	// is lost, the second decision asks for it again. Each allow counts in a limit.
-	AskAgain time.Duration
+	ResendAfter time.Duration
 
 	// For the verification of receipts; see guard.Options.
 	Records [][]byte
@@ -81,11 +81,11 @@ type Options struct {
 // connection to another server. It is safe for concurrent use. The caller must Close it after
 // the last request.
 type Client struct {
-	nc      *nats.Conn
-	opt     Options
-	asker   *requestSender
-	guard   *guard.Guard
-	reports *reporter
+	nc       *nats.Conn
+	opt      Options
+	resender *requestSender
+	guard    *guard.Guard
+	reports  *reporter
 }
 
 // ErrNoPublicKey reports a Client without a key to verify receipts with.
@@ -111,10 +111,10 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = DefaultTimeout
 	}
-	if opt.AskAgain == 0 {
-		opt.AskAgain = opt.Timeout / askAgainShare
+	if opt.ResendAfter == 0 {
+		opt.ResendAfter = opt.Timeout / resendShare
 	}
-	c := &Client{nc: nc, opt: opt, asker: &requestSender{nc: nc}, guard: g}
+	c := &Client{nc: nc, opt: opt, resender: &requestSender{nc: nc}, guard: g}
 	c.reports = newReporter(c.publishReport, opt.OnUnreported)
 	return c, nil
 }
@@ -161,10 +161,10 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
 	defer cancel()
 	pause := time.Duration(0)
-	if c.opt.AskAgain > 0 && isRepeatable(call) {
-		pause = c.opt.AskAgain
+	if c.opt.ResendAfter > 0 && isRepeatable(call) {
+		pause = c.opt.ResendAfter
 	}
-	reply, err := c.asker.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(c.opt.Space, c.opt.Tenant, call) }, pause)
+	reply, err := c.resender.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(c.opt.Space, c.opt.Tenant, call) }, pause)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return deny(ReasonNoResponders, err)
@@ -200,16 +200,16 @@ func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant str
 	return nc.RequestMsgWithContext(ctx, requestMsg(space, tenant, call))
 }
 
-// RequestAgain is Request with a time-out. It sends the request again as Admit does: see
+// RequestResending is Request with a time-out. It sends the request again as Admit does: see
 // Options.AskAgain.
-func RequestAgain(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
+func RequestResending(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	a := &requestSender{nc: nc}
 	defer a.close()
 	pause := time.Duration(0)
 	if isRepeatable(call) {
-		pause = timeout / askAgainShare
+		pause = timeout / resendShare
 	}
 	return a.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(space, tenant, call) }, pause)
 }

@@ -45,7 +45,7 @@ func (a *approvalStore) acceptRequest(ctx context.Context, r micro.Request) {
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request without a usable reply subject, dropped")
 		return
 	}
-	from := a.s.askerOf(r)
+	from := a.s.callerOf(r)
 	if code := a.s.workers.acquire(from); code != "" {
 		a.sendReply(r, approval.Reply{Code: approval.Code(code), Message: "the admitter has no worker for this now; try again"})
 		return

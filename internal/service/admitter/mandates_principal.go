@@ -40,7 +40,7 @@ func (p *mandateStore) acceptRequest(ctx context.Context, r micro.Request) {
 		p.s.env.Log.Warn().Str("subject", r.Subject()).Msg("a principal's request without a usable reply subject, dropped")
 		return
 	}
-	from := p.s.askerOf(r)
+	from := p.s.callerOf(r)
 	if code := p.s.workers.acquire(from); code != "" {
 		p.sendReply(r, aump.PrincipalReply{Code: aump.PrincipalUnavailable, Message: "the admitter has no worker for this now; try again"})
 		return

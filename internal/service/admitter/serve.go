@@ -63,7 +63,7 @@ const maxArrived = 65536
 // disk. If the caller's share of workers is in use, or there is no memory for a request of this
 // size, the answer is deny at once.
 func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
-	from := s.askerOf(r)
+	from := s.callerOf(r)
 	reserved, fits := s.memory.reserve(from, len(r.Data()))
 	if !fits {
 		s.denyUnrecorded(r, codeOverloaded, nil)
@@ -80,12 +80,12 @@ func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 	}
 }
 
-// askerOf is the caller to which a request's use of shared capacity is attributed. The tenant is
+// callerOf is the caller to which a request's use of shared capacity is attributed. The tenant is
 // that of the subject, which the caller's account permits. Behind a gateway each publisher has a
 // share. Requests without a valid stamp of the server count as one user's.
-func (s *service) askerOf(r micro.Request) shares.Asker {
+func (s *service) callerOf(r micro.Request) shares.Caller {
 	req, _ := s.parseRequest(r, time.Time{})
-	return shares.Asker{Tenant: req.Tenant, User: cmp.Or(req.Source, req.Gateway)}
+	return shares.Caller{Tenant: req.Tenant, User: cmp.Or(req.Source, req.Gateway)}
 }
 
 // runWorker works on jobs until ctx ends. Workers are kept because their stack has already grown
