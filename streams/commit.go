@@ -11,7 +11,7 @@ const maxBackoff = 64
 
 // commitGroup stores one group and settles its calls. It cannot be cancelled: a commit ends by
 // itself or by its timeout.
-func (c *Committer) commitGroup(l *publisher, group []*appendCall) {
+func (c *Committer) commitGroup(s *sender, group []*appendCall) {
 	var msgs []Msg
 	for _, call := range group {
 		msgs = append(msgs, call.msgs...)
@@ -25,7 +25,7 @@ func (c *Committer) commitGroup(l *publisher, group []*appendCall) {
 		return
 	}
 	if len(msgs) > c.opt.BatchAbove && !c.skipBatch() {
-		seqs, err := l.publishBatch(context.Background(), msgs, nil)
+		seqs, err := s.publishBatch(context.Background(), msgs, nil)
 		if !errors.Is(err, ErrRefused) {
 			c.settleCalls(group, func(i int) publishOutcome { return batchOutcome(seqs, err, i) })
 			return
@@ -34,7 +34,7 @@ func (c *Committer) commitGroup(l *publisher, group []*appendCall) {
 		// that occupies all batches only slows this down, and a bad message fails alone.
 		c.refusedBatch()
 	}
-	out := l.publishEach(context.Background(), msgs, nil)
+	out := s.publishEach(context.Background(), msgs, nil)
 	c.settleCalls(group, func(i int) publishOutcome { return out[i] })
 }
 
@@ -50,20 +50,20 @@ func (c *Committer) checkGuard() error {
 }
 
 func (c *Committer) signMessages(msgs []Msg) error {
-	var sealed []Msg
+	var signed []Msg
 	for _, m := range msgs {
 		if m.Sign {
-			sealed = append(sealed, m)
+			signed = append(signed, m)
 		}
 	}
-	if len(sealed) == 0 {
+	if len(signed) == 0 {
 		return nil
 	}
 	if c.opt.Sign == nil {
 		return fmt.Errorf("%w: a message asks for a seal, and the Committer has none", ErrRefused)
 	}
-	if err := c.opt.Sign(sealed); err != nil {
-		return fmt.Errorf("%w: sealing %d messages: %w", ErrRefused, len(sealed), err)
+	if err := c.opt.Sign(signed); err != nil {
+		return fmt.Errorf("%w: sealing %d messages: %w", ErrRefused, len(signed), err)
 	}
 	return nil
 }
