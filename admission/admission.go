@@ -111,9 +111,9 @@ const (
 	ProfileReferenceSDK = call.ProfileReferenceSDK
 )
 
-// Snapshot is the configuration that decides. It is immutable. The nil Snapshot denies
+// Config is the configuration that decides. It is immutable. The nil Snapshot denies
 // everything.
-type Snapshot struct {
+type Config struct {
 	Policies  *policy.Set
 	PolicyErr error   // why there is no usable set; denies everything, whatever Policies holds
 	Revision  uint64  // of the policies, as the store counts them
@@ -127,7 +127,7 @@ type Snapshot struct {
 }
 
 // observes reports whether the policies of a tenant are only observed.
-func (s *Snapshot) observes(tenant string) bool { return s != nil && s.Observed[tenant] }
+func (c *Config) observes(tenant string) bool { return c != nil && c.Observed[tenant] }
 
 // Outcome is a decision before it is sent. Before Reply the service may set
 // Decision.ReceiptHash and call Outcome's methods; it must change nothing else.

@@ -194,7 +194,7 @@ func TestAttackEveryDenialCanBeRecorded(t *testing.T) {
 	long.Header = map[string][]string{events.HeaderSession: {strings.Repeat("s", 9000)}}
 	for name, c := range map[string]struct {
 		req  Request
-		snap *Snapshot
+		snap *Config
 		in   Inputs
 	}{
 		"unknown tenant":    {request(agenthook.Name, preToolUse), allowAll(t), stranger},
@@ -202,7 +202,7 @@ func TestAttackEveryDenialCanBeRecorded(t *testing.T) {
 		"unknown protocol":  {request("telnet", preToolUse), allowAll(t), inputs()},
 		"no randomness":     {request(agenthook.Name, preToolUse), allowAll(t), without},
 		"no policy":         {request(agenthook.Name, preToolUse), nil, inputs()},
-		"broken policies":   {request(agenthook.Name, preToolUse), &Snapshot{PolicyErr: errors.New("p.yaml:1")}, inputs()},
+		"broken policies":   {request(agenthook.Name, preToolUse), &Config{PolicyErr: errors.New("p.yaml:1")}, inputs()},
 		"no rule":           {request(agenthook.Name, preToolUse), rules(t, "allow ok: false"), inputs()},
 		"a rule":            {request(agenthook.Name, preToolUse), rules(t, "deny no: true"), inputs()},
 		"not JSON":          {request(agenthook.Name, "\x00\xff"), allowAll(t), inputs()},

@@ -135,7 +135,7 @@ func (a *admitters) sync(i int) {
 
 // decide does what the service does: it decides from the view, reserves by compare-and-set, and
 // decides again if another admitter was faster.
-func (a *admitters) decide(i int, body string, snap *Snapshot, now time.Time, n int) Outcome {
+func (a *admitters) decide(i int, body string, snap *Config, now time.Time, n int) Outcome {
 	for {
 		in := inputs()
 		in.Now, in.Approvals, in.DecisionID = now, a.views[i], fmt.Sprintf("01939d5e-0000-7000-8000-%012d", n)
@@ -175,7 +175,7 @@ func TestApprovalsNeverLoosenADeny(t *testing.T) {
 				session := rapid.SampledFrom([]string{"s1", "s2"}).Draw(t2, "session")
 				call := rapid.SampledFrom([]string{"c1", "c2"}).Draw(t2, "call")
 				body := strings.NewReplacer("a@example.com", what, `"s1"`, `"`+session+`"`, `"c1"`, `"`+call+`"`).Replace(preToolUse)
-				rule := map[bool]*Snapshot{true: never, false: snap}[act == "forbidden"]
+				rule := map[bool]*Config{true: never, false: snap}[act == "forbidden"]
 				out := a.decide(admitter, body, rule, now, n)
 				if out.Decision.Verdict != events.Allow {
 					continue
@@ -192,7 +192,7 @@ func TestApprovalsNeverLoosenADeny(t *testing.T) {
 }
 
 // resolve lets a reviewer act on some workflow, and counts approvals.
-func (a *admitters) resolve(t *rapid.T, act approval.Act, snap *Snapshot, now time.Time, approved map[string]int) {
+func (a *admitters) resolve(t *rapid.T, act approval.Act, snap *Config, now time.Time, approved map[string]int) {
 	slots := slices.Sorted(maps.Keys(a.store.held))
 	if len(slots) == 0 {
 		return

@@ -26,7 +26,7 @@ func TestWhatAnApprovalLifts(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, protocol, body string
-		snap                 *Snapshot
+		snap                 *Config
 		asked, after         events.Verdict
 	}{
 		{"a policy's ask", agenthook.Name, preToolUse, asking(t), events.Ask, events.Allow},
@@ -84,7 +84,7 @@ func TestWhatAnApprovalLifts(t *testing.T) {
 // approveByForce lets a reviewer approve the only workflow. The one of a verdict
 // that no approval lifts refuses, and is made an approved one nonetheless: the
 // decision itself must hold.
-func (s *shelf) approveByForce(t testing.TB, snap *Snapshot, lifts bool) {
+func (s *shelf) approveByForce(t testing.TB, snap *Config, lifts bool) {
 	t.Helper()
 	for slot, w := range s.held {
 		command := approval.Command{Act: approval.ActApprove, Reviewer: "dana", PreviewDigest: w.PreviewDigest, At: noon.Add(time.Second),

@@ -262,14 +262,14 @@ func TestRepliesOfAnApprovedCall(t *testing.T) {
 	booking := strings.Replace(bookVan, "HASH", m.Hash, 1)
 	order := edit(t, strings.Replace(bookVan, "HASH", supervised.Hash, 1), `"book_courier"`, `"place_order"`)
 	unconfirmed := edit(t, confirmedWrite, `"confirmed"`, `"user_claimed"`)
-	gate := func(match string) *Snapshot {
+	gate := func(match string) *Config {
 		return compiled(t, "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: p}\nspec: {match: {"+match+"}, rules: [{name: r, when: 'true', verdict: ask, reason: look}]}\n")
 	}
 	for _, tc := range []struct {
 		name, protocol, body, member, asked, approved string
 		old, new                                      string
 		mandate                                       *mandate.Mandate
-		snap                                          *Snapshot
+		snap                                          *Config
 	}{
 		{"agenthook", agenthook.Name, preToolUse, "decision", "ask", "allow", "a@example.com", "b@example.com", m, asking(t)},
 		{"aaep", aaep.Name, toolInvoked, "verdict", "ask", "allow", "Transferring.", "Deleting.", m, asking(t)},

@@ -62,7 +62,7 @@ func (s *shelf) PendingCount(tenant, source string) (n int) {
 }
 
 // ask decides at a time after noon and does what the verdict takes.
-func (s *shelf) ask(t testing.TB, protocol, body string, snap *Snapshot, after time.Duration, header ...string) Outcome {
+func (s *shelf) ask(t testing.TB, protocol, body string, snap *Config, after time.Duration, header ...string) Outcome {
 	t.Helper()
 	s.n++
 	in, req := inputs(), request(protocol, body)
@@ -90,7 +90,7 @@ func (s *shelf) ask(t testing.TB, protocol, body string, snap *Snapshot, after t
 }
 
 // resolve lets a reviewer act on the only workflow that is undecided.
-func (s *shelf) resolve(t testing.TB, act approval.Act, snap *Snapshot, after time.Duration) {
+func (s *shelf) resolve(t testing.TB, act approval.Act, snap *Config, after time.Duration) {
 	t.Helper()
 	for slot, w := range s.held {
 		if w.Status != approval.Pending {
@@ -120,7 +120,7 @@ const (
 	eventID2 = "7D444840-9dc0-11d1-b245-5ffdce74fad3"
 )
 
-func asking(t testing.TB) *Snapshot { return rules(t, "ask external: true") }
+func asking(t testing.TB) *Config { return rules(t, "ask external: true") }
 
 func TestApprovalOfARetry(t *testing.T) {
 	s, snap := newShelf(), asking(t)
@@ -164,7 +164,7 @@ func TestBypassApprovalStretched(t *testing.T) {
 	later.Revision++
 	for _, tc := range []struct {
 		name, old, new, want string
-		snap                 *Snapshot
+		snap                 *Config
 		after                time.Duration
 	}{
 		{name: "other arguments", old: "a@example.com", new: "b@example.com", want: "ask external approval_for_other_call"},

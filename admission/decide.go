@@ -14,7 +14,7 @@ import (
 
 // Decide decides one request. It never panics and never returns an outcome without a verdict
 // and a reason.
-func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
+func Decide(req Request, config *Config, in Inputs) Outcome {
 	out := Outcome{Decision: decisionRecord(req, in)}
 	p, supported := protocols[req.Protocol]
 	switch {
@@ -30,7 +30,7 @@ func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 		return out.refuseRequest(req, in, CodeInternal)
 	}
 	out.protocol = p.Protocol
-	ok := runRecovered(func() { out.judgeRequest(req, p, snap, in) })
+	ok := runRecovered(func() { out.judgeRequest(req, p, config, in) })
 	switch {
 	case !ok:
 		// What a panicking evaluator has written is not to be trusted.
@@ -109,14 +109,14 @@ func (out Outcome) refuseRequest(req Request, in Inputs, code string) Outcome {
 	return out
 }
 
-func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inputs) {
+func (out *Outcome) judgeRequest(req Request, p protocol, config *Config, in Inputs) {
 	recorder := &inputRecorder{stores: in}
 	request := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
 		Limits: strictjson.DefaultLimits, Confirmations: recorder, Records: recorder.mandateRecords(), Publishers: in.Publishers, Digest: in.digest,
 	}
-	if snap != nil {
-		request.Strict, request.Profile = snap.Strict, snap.Profile
+	if config != nil {
+		request.Strict, request.Profile = config.Strict, config.Profile
 	}
 	c, native := out.protocol.Read(request)
 	in, ready := in.withSession(req.Tenant, c.Session)
@@ -126,7 +126,7 @@ func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inp
 	}
 	request.Digest, out.secret = in.digest, in.Secret
 	out.Decision.RequestDigest = in.digest(req.Body)
-	if snap.observes(req.Tenant) {
+	if config.observes(req.Tenant) {
 		out.Decision.Mode = events.ModeObserve
 	}
 	judged := !native.Malformed && !native.Observational
@@ -139,14 +139,14 @@ func (out *Outcome) judgeRequest(req Request, p protocol, snap *Snapshot, in Inp
 	out.Decision.Inputs = recorder.decisionInputs(request, c.Mandate)
 	policies := policy.Result{Verdict: events.Allow}
 	if judged {
-		policies = evaluatePolicies(snap, req, c, in)
+		policies = evaluatePolicies(config, req, c, in)
 		if out.protocol.HasNativeEvaluator() && policies.NoRuleMatched() {
 			policies = policies.AdvisoryOnly()
 		}
-		if snap.observes(req.Tenant) {
+		if config.observes(req.Tenant) {
 			policies, out.Decision.Would = policies.Observed()
 		}
-		out.Decision.Policy = policyRef(snap, policies.Policy)
+		out.Decision.Policy = policyRef(config, policies.Policy)
 		out.DeadlineExceeded = policies.DeadlineExceeded
 	}
 	out.ruling = call.Ruling{NativeOpinion: native, Policies: policies}
@@ -187,35 +187,35 @@ func (out *Outcome) describeCall(c call.Call, in Inputs) {
 }
 
 // evaluatePolicies evaluates the tool policies.
-func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Result {
+func evaluatePolicies(config *Config, req Request, c call.Call, in Inputs) policy.Result {
 	seen := policy.Input{
 		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: cmp.Or(c.CanonicalTool, c.Tool), Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
 		FromAgent: c.FromAgent, ToAgent: c.ToAgent, RawArguments: c.RawArguments,
 		Risk: c.Risk, Args: c.Args, Event: c.Event, Catalog: c.Catalogue, Now: in.Now, Counters: in.Counters, Context: in.Context,
-		Observe: snap.observes(req.Tenant),
+		Observe: config.observes(req.Tenant),
 	}
 	if in.Inspect != nil {
 		in.Inspect(seen)
 	}
 	switch {
-	case snap == nil || errors.Is(snap.PolicyErr, policy.ErrNoPolicies):
+	case config == nil || errors.Is(config.PolicyErr, policy.ErrNoPolicies):
 		return policyRefusal(policy.CodeNoPolicy)
-	case snap.PolicyErr != nil:
+	case config.PolicyErr != nil:
 		failed := policyRefusal(policy.CodePolicyError)
 		failed.Failed = true
 		return failed
 	}
-	return snap.Policies.Evaluate(seen)
+	return config.Policies.Evaluate(seen)
 }
 
 func policyRefusal(code string) policy.Result {
 	return policy.Result{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.Evaluator, Code: code}}}
 }
 
-func policyRef(snap *Snapshot, name string) *events.PolicyRef {
-	if snap == nil {
+func policyRef(config *Config, name string) *events.PolicyRef {
+	if config == nil {
 		return nil
 	}
-	return &events.PolicyRef{Name: name, Revision: snap.Revision, Digest: snap.Policies.Digest()}
+	return &events.PolicyRef{Name: name, Revision: config.Revision, Digest: config.Policies.Digest()}
 }

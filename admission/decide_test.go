@@ -24,7 +24,7 @@ func TestDecisionTable(t *testing.T) {
 	human := edit(t, preToolUse, `"metadata":{`, `"metadata":{"risk":{"risk_class":"write","requires_human_approval":true},`)
 	for name, c := range map[string]struct {
 		protocol, body string
-		snap           *Snapshot
+		snap           *Config
 		want, reason   string
 	}{
 		"allow":                   {agenthook.Name, preToolUse, allowAll(t), "allow ok", "allowed_by_policy"},
@@ -35,10 +35,10 @@ func TestDecisionTable(t *testing.T) {
 		"no match":                {agenthook.Name, preToolUse, rules(t, "allow ok: tool == 'x'"), "deny no_policy_match", "no_policy_match"},
 		"evaluation error":        {agenthook.Name, preToolUse, rules(t, "allow ok: args.nope == 1"), "deny policy_error", "denied_by_policy"},
 		"no snapshot":             {agenthook.Name, preToolUse, nil, "deny no_policy", "no_policy"},
-		"zero snapshot":           {agenthook.Name, preToolUse, &Snapshot{}, "deny no_policy", "no_policy"},
-		"empty directory":         {agenthook.Name, preToolUse, &Snapshot{PolicyErr: policy.ErrNoPolicies}, "deny no_policy", "no_policy"},
-		"broken file":             {agenthook.Name, preToolUse, &Snapshot{PolicyErr: errors.New("p.yaml:1: no")}, "deny policy_error", "policy_error"},
-		"broken file beside good": {agenthook.Name, preToolUse, &Snapshot{Policies: allowAll(t).Policies, PolicyErr: errors.New("no")}, "deny policy_error", "policy_error"},
+		"zero snapshot":           {agenthook.Name, preToolUse, &Config{}, "deny no_policy", "no_policy"},
+		"empty directory":         {agenthook.Name, preToolUse, &Config{PolicyErr: policy.ErrNoPolicies}, "deny no_policy", "no_policy"},
+		"broken file":             {agenthook.Name, preToolUse, &Config{PolicyErr: errors.New("p.yaml:1: no")}, "deny policy_error", "policy_error"},
+		"broken file beside good": {agenthook.Name, preToolUse, &Config{Policies: allowAll(t).Policies, PolicyErr: errors.New("no")}, "deny policy_error", "policy_error"},
 		"claim of a human":        {agenthook.Name, human, allowAll(t), "ask human_approval_required@/metadata/risk/requires_human_approval profile_invalid profile_invalid@/metadata ok", "human_approval_required"},
 		"deny beats the claim":    {agenthook.Name, human, rules(t, "deny no: true"), "deny human_approval_required@/metadata/risk/requires_human_approval profile_invalid profile_invalid@/metadata no", "denied_by_policy"},
 		"deceptive tool":          {agenthook.Name, edit(t, preToolUse, "send_mail", `send\u0000mail`), allowAll(t), "deny invalid_tool_name", "invalid_tool_name"},
@@ -83,7 +83,7 @@ spec:
 `)
 	for name, c := range map[string]struct {
 		protocol, body string
-		snap           *Snapshot
+		snap           *Config
 		want           string
 	}{
 		"agenthook allow":   {agenthook.Name, preToolUse, allowAll(t), `{"event_id":"7D444840-9dc0-11d1-b245-5ffdce74fad2","decision":"allow","reason":"allowed_by_policy","agent_id":"bot","metadata":{"admission_verdict":{"verdict":"allow","reason":"allowed_by_policy","subscriber":"countersign","policy_id":"p","decided_at":"2026-11-20T12:00:00.000000000Z"}}}`},

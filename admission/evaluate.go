@@ -36,7 +36,7 @@ type Offline struct {
 	Protocol string
 	Tenant   string         // OfflineTenant if empty
 	Source   string         // if empty, the source that the request claims, or OfflineSource
-	Snapshot *Snapshot      // nil: EvaluatorsOnly, compiled anew for every line
+	Config   *Config        // nil: EvaluatorsOnly, compiled anew for every line
 	Now      time.Time      // for lines without a time; must not be zero
 	Mandates mandate.Source // nil: there are none
 
@@ -62,9 +62,9 @@ func EvaluateLine(line []byte, o Offline) []byte {
 	if w.now.IsZero() {
 		w.now = o.Now
 	}
-	snap := o.Snapshot
-	if snap == nil {
-		snap = EvaluatorsOnly()
+	config := o.Config
+	if config == nil {
+		config = EvaluatorsOnly()
 	}
 	req := Request{
 		Tenant: cmp.Or(o.Tenant, OfflineTenant), Source: cmp.Or(o.Source, ClaimedSource(o.Protocol, w.request)),
@@ -72,7 +72,7 @@ func EvaluateLine(line []byte, o Offline) []byte {
 	}
 	in := offlineInputs(line, w.now)
 	in.Mandates.Mandates, in.Counters, in.Publishers = o.Mandates, policy.NoCounts{}, o.Publishers
-	out := Decide(req, snap, in)
+	out := Decide(req, config, in)
 	body, err := out.Reply()
 	if err != nil {
 		out.Fail(CodeInternal)
@@ -86,9 +86,9 @@ func offlineLine(v events.Verdict, reply []byte) []byte {
 }
 
 // EvaluatorsOnly is the snapshot under which the protocol's own evaluator decides alone.
-func EvaluatorsOnly() *Snapshot {
+func EvaluatorsOnly() *Config {
 	set, err := policy.EvaluatorsOnlySet()
-	return &Snapshot{Policies: set, PolicyErr: err}
+	return &Config{Policies: set, PolicyErr: err}
 }
 
 // ClaimedSource is the source that a recorded request claims, OfflineSource if it claims none.

@@ -94,7 +94,7 @@ func TestWhatIsCountedIsRecordedAndTaken(t *testing.T) {
 		t.Errorf("without counters: %s", codes(out))
 	}
 	// Offline there is no state, and so nothing was counted before.
-	line := EvaluateLine([]byte(preToolUse), Offline{Protocol: agenthook.Name, Now: noon, Snapshot: compiled(t, limits)})
+	line := EvaluateLine([]byte(preToolUse), Offline{Protocol: agenthook.Name, Now: noon, Config: compiled(t, limits)})
 	if !strings.HasPrefix(string(line), `{"verdict":"allow"`) {
 		t.Errorf("%s", line)
 	}

@@ -159,7 +159,7 @@ func TestOfflineAgreesWithTheService(t *testing.T) {
 			line = []byte(body)
 		}
 		var offline OfflineResult
-		if err := json.Unmarshal(EvaluateLine(line, Offline{Protocol: p.protocol, Now: noon, Snapshot: snap, Mandates: known{m}, Tenant: "acme", Source: "rt1"}), &offline); err != nil {
+		if err := json.Unmarshal(EvaluateLine(line, Offline{Protocol: p.protocol, Now: noon, Config: snap, Mandates: known{m}, Tenant: "acme", Source: "rt1"}), &offline); err != nil {
 			t2.Fatal(err)
 		}
 		out := p.decide(body, snap, m)

@@ -15,7 +15,7 @@ import (
 func TestTraceEvents(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string
-		snap *admission.Snapshot
+		snap *admission.Config
 		want string
 	}{
 		"tool deny": {toolCall, nil, `{"agent":"Finance Agent","callId":"call-1","decision":"deny","level":"warn","metadata":{"argsDigest":"ARGS","decisionId":"ID","verdict":"deny"},"reason":"policy_not_configured","resultMode":"throw","timestamp":"2026-11-20T12:00:00.000000000Z","toolName":"export_report","turn":3,"type":"tool_policy_evaluated"}`},

@@ -70,7 +70,7 @@ type service struct {
 	master     digest.Master
 	secrets    *sessionSecrets
 	committer  *streams.Committer
-	snapshot   atomic.Pointer[admission.Snapshot]
+	config     atomic.Pointer[admission.Config]
 	observed   map[string]bool // tenants in mode observe
 	durability atomic.Value    // string
 	calls      *occurrenceTracker

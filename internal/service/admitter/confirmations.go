@@ -209,8 +209,8 @@ func (c *confirmationStore) checkMissed(ctx context.Context, i call.Invocation) 
 	if !c.awaitSeq(ctx, last) {
 		return nil
 	}
-	snap := c.s.snapshot.Load()
-	if aaep.DecidesInvocation(i, c.Confirmation(i), snap != nil && snap.Strict) {
+	config := c.s.config.Load()
+	if aaep.DecidesInvocation(i, c.Confirmation(i), config != nil && config.Strict) {
 		return fmt.Errorf("%w: the user's answer has come", errConflict)
 	}
 	return nil

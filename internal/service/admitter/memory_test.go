@@ -98,7 +98,7 @@ spec:
   rules: [{name: slow, when: 'params.list.all(x, params.list.all(y, x == y)) || true', verdict: allow, reason: slow}]
 `)}})
 	servicetest.OK(t, err)
-	s.snapshot.Store(&admission.Snapshot{Policies: set})
+	s.config.Store(&admission.Config{Policies: set})
 	s.secrets.cached = nil
 	r := preToolUse(t)
 	s.admitRequest(t.Context(), r, time.Now())

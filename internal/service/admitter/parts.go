@@ -99,7 +99,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, ofTenant bo
 		for _, p := range s.stores {
 			p.load(req, &in)
 		}
-		err = s.memory.runEvaluation(evaluating, shares.Caller{Tenant: req.Tenant, User: req.Source}, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
+		err = s.memory.runEvaluation(evaluating, shares.Caller{Tenant: req.Tenant, User: req.Source}, func() { out = admission.Decide(req, s.config.Load(), in) })
 		if err == nil && out.DeadlineExceeded {
 			err = errDeadlineExceeded
 		}

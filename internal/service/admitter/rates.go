@@ -53,8 +53,8 @@ func (r *rateStore) start(ctx context.Context, _ *nats.Conn, js jetstream.JetStr
 	r.mu.Lock()
 	r.ctx, r.js = ctx, js
 	r.mu.Unlock()
-	if snap := r.s.snapshot.Load(); snap != nil {
-		err = r.awaitReady(ctx, r.ensureRead(snap.Policies))
+	if config := r.s.config.Load(); config != nil {
+		err = r.awaitReady(ctx, r.ensureRead(config.Policies))
 	}
 	return r.stopReading, err
 }
