@@ -152,8 +152,8 @@ type Outcome struct {
 	ErrorCode        string
 	ErrorDescription string
 
-	// Reservations must be made before the decision is recorded.
-	Reservations Reservations
+	// Effects must be made before the decision is recorded.
+	Effects Effects
 
 	protocol    call.Protocol // nil: Reply gives the generic refusal
 	request     Request

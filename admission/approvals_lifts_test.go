@@ -71,8 +71,8 @@ func TestWhatAnApprovalLifts(t *testing.T) {
 			if tc.after == events.Allow {
 				return
 			}
-			if !strings.HasSuffix(codes(out), approval.ReasonNotEnough) || out.Reservations.Approval != nil && out.Reservations.Approval.Consumes {
-				t.Errorf("%s: %+v", codes(out), out.Reservations.Approval)
+			if !strings.HasSuffix(codes(out), approval.ReasonNotEnough) || out.Effects.Approval != nil && out.Effects.Approval.Consumes {
+				t.Errorf("%s: %+v", codes(out), out.Effects.Approval)
 			}
 			if tc.protocol == aana.Name {
 				sameEnvelope(t, replyOf(t, asked), replyOf(t, out))

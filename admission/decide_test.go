@@ -301,17 +301,17 @@ func TestConfirmationsReachTheEvaluator(t *testing.T) {
 	snap := allowAll(t)
 	snap.Strict = true
 	out := Decide(request(aaep.Name, body), snap, in)
-	if codes(out) != "allow confirmation_accepted ok" || out.Reservations.Confirmation != "q1" || out.Reservations.Unconfirmed != nil {
-		t.Errorf("%s %+v", codes(out), out.Reservations)
+	if codes(out) != "allow confirmation_accepted ok" || out.Effects.Confirmation != "q1" || out.Effects.Unconfirmed != nil {
+		t.Errorf("%s %+v", codes(out), out.Effects)
 	}
 	// What is not allowed in the end uses nothing up.
-	if out := Decide(request(aaep.Name, body), nil, in); out.Decision.Verdict != events.Deny || out.Reservations.Confirmation != "" {
-		t.Errorf("%s %+v", codes(out), out.Reservations)
+	if out := Decide(request(aaep.Name, body), nil, in); out.Decision.Verdict != events.Deny || out.Effects.Confirmation != "" {
+		t.Errorf("%s %+v", codes(out), out.Effects)
 	}
 	in.Confirmations = nil
 	out = Decide(request(aaep.Name, body), snap, in)
-	if codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" || out.Reservations.Confirmation != "" || out.Reservations.Unconfirmed == nil {
-		t.Errorf("%s %+v", codes(out), out.Reservations)
+	if codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" || out.Effects.Confirmation != "" || out.Effects.Unconfirmed == nil {
+		t.Errorf("%s %+v", codes(out), out.Effects)
 	}
 }
 

@@ -162,7 +162,7 @@ func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 	out.Fail(CodeTooLarge)
 	in.Secret = out.secret
 	out.Decision.RequestDigest = in.digest(small)
-	out.Malformed, out.Reservations = true, Reservations{}
+	out.Malformed, out.Effects = true, Effects{}
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})
 }
 

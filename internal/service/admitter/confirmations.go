@@ -143,10 +143,10 @@ func (c *confirmationStore) load(_ admission.Request, in *admission.Inputs) { in
 // reserve implements stateStore.
 func (c *confirmationStore) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
 	switch {
-	case out.Reservations.Confirmation != "":
-		return c.markUsed(ctx, out.Reservations.Confirmation, out.Decision)
-	case out.Reservations.Unconfirmed != nil:
-		return reservation{}, c.checkMissed(ctx, *out.Reservations.Unconfirmed)
+	case out.Effects.Confirmation != "":
+		return c.markUsed(ctx, out.Effects.Confirmation, out.Decision)
+	case out.Effects.Unconfirmed != nil:
+		return reservation{}, c.checkMissed(ctx, *out.Effects.Unconfirmed)
 	}
 	return reservation{}, nil
 }
