@@ -95,13 +95,13 @@ func (b *Builder) Render(w io.Writer) error {
 func (b *Builder) markRetracted() []findingRow {
 	gone := map[string]bool{}
 	for _, f := range b.findings.rows {
-		if f.Withdraws != "" {
-			gone[f.Withdraws] = true
+		if f.Retracts != "" {
+			gone[f.Retracts] = true
 		}
 	}
 	rows := slices.Clone(b.findings.rows)
 	for i := range rows {
-		rows[i].Withdrawn = gone[rows[i].ID]
+		rows[i].Retracted = gone[rows[i].ID]
 	}
 	return rows
 }

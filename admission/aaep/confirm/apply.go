@@ -47,7 +47,7 @@ func (st *Store) Apply(m events.LogMessage) {
 		st.findSession(key, e).applyInvocation(key, payload, m.Time)
 	default:
 		if e.IsTerminal() {
-			st.findSession(key, e).withdrawAll()
+			st.findSession(key, e).withdrawAllQuestions()
 		}
 	}
 }
@@ -185,8 +185,8 @@ func (s *sessionState) applyStateChange(p *aaep.StateChanged) {
 	s.awaiting = p.ToState == stateAwaiting
 }
 
-// withdrawAll withdraws all questions of a session that ends.
-func (s *sessionState) withdrawAll() {
+// withdrawAllQuestions withdraws all questions of a session that ends.
+func (s *sessionState) withdrawAllQuestions() {
 	if s != nil {
 		s.withdrawQuestions(pending, accepted)
 	}
