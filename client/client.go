@@ -181,7 +181,7 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 		Workflow: reply.Header.Get(events.HeaderWorkflow),
 		guard:    c.guard, source: c.opt.Publisher, session: call.Session, toolCallID: call.ToolCallID, tool: call.Tool,
 	}
-	v.Reason = reasonOf(reply)
+	v.Reason = replyReason(reply)
 	if !v.Decision.Valid() {
 		return deny(ReasonBadReply, errors.New("client: the reply names no verdict"))
 	}
@@ -189,7 +189,7 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 		return v
 	}
 	if err := c.guard.Check(v.Execution(call.Arguments)); err != nil {
-		v.Decision, v.Reason, v.Err = events.Deny, reasonFor(err), err
+		v.Decision, v.Reason, v.Err = events.Deny, refusalReason(err), err
 	}
 	return v
 }
@@ -228,8 +228,8 @@ func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {
 	return msg
 }
 
-// reasonOf reads the reason from a native reply, if it has one: a text, or the first of its codes.
-func reasonOf(reply *nats.Msg) string {
+// replyReason reads the reason from a native reply, if it has one: a text, or the first of its codes.
+func replyReason(reply *nats.Msg) string {
 	var body struct {
 		Reason   string          `json:"reason"`
 		Blockers []string        `json:"hard_blockers"` // AANA
@@ -248,8 +248,8 @@ func reasonOf(reply *nats.Msg) string {
 	return cmp.Or(append(slices.Concat([]string{body.Reason}, body.Blockers, body.Codes), failure)...)
 }
 
-// reasonFor is the reason of a deny for an allow that Guard.Check refused.
-func reasonFor(err error) string {
+// refusalReason is the reason of a deny for an allow that Guard.Check refused.
+func refusalReason(err error) string {
 	switch code := guard.Code(err); code {
 	case ReasonReceiptMissing, ReasonBadArguments:
 		return code

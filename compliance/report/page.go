@@ -40,7 +40,7 @@ type pageView struct {
 	RedactionNote                         string
 	Absent                                []pair
 	Complete                              []pair
-	Bearing                               controls.Bearing
+	ControlSupport                        controls.Support
 	Keys                                  []pair
 	Signers                               []string
 }
@@ -76,7 +76,7 @@ func (b *Builder) Render(w io.Writer) error {
 		Decisions: groupRows(b.decisions.rows, b.decisions.total), Approvals: groupRows(b.approvals.rows, b.approvals.total),
 		Findings: groupRows(b.markRetracted(), b.findings.total), Calls: b.calls.groupRows(),
 		Timeline: groupRows(b.timeline.rows, b.timeline.total), Policies: b.policies.rows, PoliciesMore: b.policies.notListed,
-		Redactions: b.redacted.sortedRows(), Absent: sortedCounts(b.redacted.withoutBody), Bearing: b.controlCounts.Bearing()}
+		Redactions: b.redacted.sortedRows(), Absent: sortedCounts(b.redacted.withoutBody), ControlSupport: b.controlCounts.Support()}
 	v.Title = "Evidence of session " + v.Session
 	if b.src.Session == "" {
 		v.Title = "Evidence of tenant " + v.Tenant

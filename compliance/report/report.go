@@ -126,8 +126,8 @@ func (b *Builder) Add(r evidence.Record) {
 // InForce sets the policies and mandates that decided.
 func (b *Builder) InForce(f inforce.File) { b.inForce = &f }
 
-// Bearing says which controls the records so far bear on.
-func (b *Builder) Bearing() controls.Bearing { return b.controlCounts.Bearing() }
+// ControlSupport says which controls the records so far bear on.
+func (b *Builder) ControlSupport() controls.Support { return b.controlCounts.Support() }
 
 // rowTable holds the first rows of a list and the number of all rows.
 type rowTable[T any] struct {
