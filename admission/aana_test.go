@@ -39,7 +39,7 @@ func TestToolPoliciesTighten(t *testing.T) {
 	hooks := compiled(t, "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: p}\nspec: {match: {protocols: [agenthook]}, rules: [{name: r, when: 'true', verdict: deny, reason: no}]}\n")
 	for name, k := range map[string]struct {
 		body          string
-		snap          *Snapshot
+		snap          *Config
 		want          events.Verdict
 		route, reason string // reason: the policies' first, "" for none
 		blocker       string
@@ -57,9 +57,9 @@ func TestToolPoliciesTighten(t *testing.T) {
 		"a claim is not visible":          {confirmedWrite, rules(t, "allow ok: event.authorization_state == 'confirmed'"), events.Deny, "refuse", "policy_error", "denied_by_policy"},
 		"a deceptive name":                {edit(t, confirmedWrite, "send_mail", `send\u200bmail`), allowAll(t), events.Deny, "refuse", "invalid_tool_name", "invalid_tool_name"},
 		"no snapshot":                     {confirmedWrite, nil, events.Deny, "refuse", "no_policy", "no_policy"},
-		"no policy at all":                {confirmedWrite, &Snapshot{PolicyErr: policy.ErrNoPolicies}, events.Deny, "refuse", "no_policy", "no_policy"},
+		"no policy at all":                {confirmedWrite, &Config{PolicyErr: policy.ErrNoPolicies}, events.Deny, "refuse", "no_policy", "no_policy"},
 		"no policy for the tenant":        {confirmedWrite, other, events.Deny, "refuse", "no_policy", "no_policy"},
-		"broken policies":                 {confirmedWrite, &Snapshot{PolicyErr: errors.New("p.yaml:1: no")}, events.Deny, "refuse", "policy_error", "policy_error"},
+		"broken policies":                 {confirmedWrite, &Config{PolicyErr: errors.New("p.yaml:1: no")}, events.Deny, "refuse", "policy_error", "policy_error"},
 		"evaluators only":                 {confirmedWrite, EvaluatorsOnly(), events.Allow, "accept", "evaluators_only", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestEvaluateLineWithProfiles(t *testing.T) {
 	for p, want := range map[Profile]string{"": `{"verdict":"ask"`, ProfileHardened: `{"verdict":"ask"`, ProfileReferenceSDK: `{"verdict":"allow"`} {
 		snap := EvaluatorsOnly()
 		snap.Profile = p
-		o := Offline{Protocol: aana.Name, Now: noon, Snapshot: snap}
+		o := Offline{Protocol: aana.Name, Now: noon, Config: snap}
 		got := EvaluateLine([]byte(approved), o)
 		if !bytes.HasPrefix(got, []byte(want)) || !bytes.Equal(got, EvaluateLine([]byte(approved), o)) {
 			t.Errorf("%s: %s", p, got)

@@ -74,7 +74,7 @@ type Inputs struct {
 	// ready is false, see Outcome.NeedsSessionSecret. Where SessionSecret is nil, Secret is the
 	// secret; where Secret is nil too, digests are made with TenantKey.
 	SessionSecret func(tenant, session string) (secret *digest.Session, ready bool)
-	Secret       *digest.Session
+	Secret        *digest.Session
 
 	// PlainDigests makes the digests plain SHA-256 of their input, from which short secrets can
 	// be guessed. It is for offline decisions only, where the reader of the digest has the
@@ -111,9 +111,9 @@ const (
 	ProfileReferenceSDK = call.ProfileReferenceSDK
 )
 
-// Snapshot is the configuration that decides. It is immutable. The nil Snapshot denies
+// Config is the configuration that decides. It is immutable. The nil Snapshot denies
 // everything.
-type Snapshot struct {
+type Config struct {
 	Policies  *policy.Set
 	PolicyErr error   // why there is no usable set; denies everything, whatever Policies holds
 	Revision  uint64  // of the policies, as the store counts them
@@ -127,7 +127,7 @@ type Snapshot struct {
 }
 
 // observes reports whether the policies of a tenant are only observed.
-func (s *Snapshot) observes(tenant string) bool { return s != nil && s.Observed[tenant] }
+func (c *Config) observes(tenant string) bool { return c != nil && c.Observed[tenant] }
 
 // Outcome is a decision before it is sent. Before Reply the service may set
 // Decision.ReceiptHash and call Outcome's methods; it must change nothing else.
@@ -135,9 +135,9 @@ type Outcome struct {
 	Decision events.Decision
 	Session  string // for subjects; "" if the request has none
 
-	// Expired reports that Inputs.Context ended before the policies were evaluated. The verdict
+	// DeadlineExceeded reports that Inputs.Context ended before the policies were evaluated. The verdict
 	// is deny, but it must not be recorded: repeated, the decision can have another verdict.
-	Expired bool
+	DeadlineExceeded bool
 
 	// Claims are ready for receipt.Issue unless NoReceipt. An observational event is answered
 	// allow without a receipt, because that answer is no permission to run anything; an unknown
@@ -152,8 +152,8 @@ type Outcome struct {
 	ErrorCode        string
 	ErrorDescription string
 
-	// Reservations must be made before the decision is recorded.
-	Reservations Reservations
+	// Effects must be made before the decision is recorded.
+	Effects Effects
 
 	protocol    call.Protocol // nil: Reply gives the generic refusal
 	request     Request
@@ -161,6 +161,6 @@ type Outcome struct {
 	ruling      call.Ruling
 	explanation string // for the caller
 
-	secret    *digest.Session // the session's secret
+	secret        *digest.Session // the session's secret
 	secretMissing bool            // Inputs.SessionSecret had it not ready
 }

@@ -194,7 +194,7 @@ func TestAttackEveryDenialCanBeRecorded(t *testing.T) {
 	long.Header = map[string][]string{events.HeaderSession: {strings.Repeat("s", 9000)}}
 	for name, c := range map[string]struct {
 		req  Request
-		snap *Snapshot
+		snap *Config
 		in   Inputs
 	}{
 		"unknown tenant":    {request(agenthook.Name, preToolUse), allowAll(t), stranger},
@@ -202,7 +202,7 @@ func TestAttackEveryDenialCanBeRecorded(t *testing.T) {
 		"unknown protocol":  {request("telnet", preToolUse), allowAll(t), inputs()},
 		"no randomness":     {request(agenthook.Name, preToolUse), allowAll(t), without},
 		"no policy":         {request(agenthook.Name, preToolUse), nil, inputs()},
-		"broken policies":   {request(agenthook.Name, preToolUse), &Snapshot{PolicyErr: errors.New("p.yaml:1")}, inputs()},
+		"broken policies":   {request(agenthook.Name, preToolUse), &Config{PolicyErr: errors.New("p.yaml:1")}, inputs()},
 		"no rule":           {request(agenthook.Name, preToolUse), rules(t, "allow ok: false"), inputs()},
 		"a rule":            {request(agenthook.Name, preToolUse), rules(t, "deny no: true"), inputs()},
 		"not JSON":          {request(agenthook.Name, "\x00\xff"), allowAll(t), inputs()},
@@ -267,7 +267,7 @@ func TestAttackMandateOfAnotherTenant(t *testing.T) {
 	r, in := bookingUnder(m)
 	r.Tenant = "globex"
 	in.Mandates.Mandates = of{"acme", known{m}}
-	if out := Decide(r, EvaluatorsOnly(), in); out.Decision.Verdict != events.Deny || !strings.Contains(codes(out), "mandate_not_found") || out.Reservations.Spend != nil {
+	if out := Decide(r, EvaluatorsOnly(), in); out.Decision.Verdict != events.Deny || !strings.Contains(codes(out), "mandate_not_found") || out.Effects.Spend != nil {
 		t.Error(codes(out))
 	}
 	r.Tenant = "acme"
@@ -284,15 +284,15 @@ func TestAttackMandateOfAnotherTenant(t *testing.T) {
 func TestAttackAmountLeftOut(t *testing.T) {
 	m := courierMandate(t)
 	r, in := bookingUnder(m, `,"amount":{"currency":"EUR","total_minor":1500}`, "")
-	if out := Decide(r, EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow || out.Reservations.Spend != nil {
-		t.Errorf("%s %+v", codes(out), out.Reservations.Spend)
+	if out := Decide(r, EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow || out.Effects.Spend != nil {
+		t.Errorf("%s %+v", codes(out), out.Effects.Spend)
 	}
 	snap := rules(t, "allow ok: true", "deny amount_missing: protocol == 'aump' && !has(args.amount)")
 	if out := Decide(r, snap, in); out.Decision.Verdict != events.Deny {
 		t.Error(codes(out))
 	}
 	full, in := bookingUnder(m)
-	if out := Decide(full, snap, in); out.Decision.Verdict != events.Allow || out.Reservations.Spend == nil || out.Reservations.Spend.Amount != 1500 {
+	if out := Decide(full, snap, in); out.Decision.Verdict != events.Allow || out.Effects.Spend == nil || out.Effects.Spend.Amount != 1500 {
 		t.Error(codes(out))
 	}
 }

@@ -15,7 +15,7 @@ import (
 type approvalDecision struct {
 	out      *Outcome
 	native   call.Opinion
-	tools    policy.Verdicts
+	policies policy.Result
 	in       Inputs
 	lifetime time.Duration
 	keys     approval.Keys
@@ -32,12 +32,12 @@ type approvalDecision struct {
 // an ask while another workflow of the session is open for the same action on the same
 // resource. A deny stays a deny, whatever was approved. Without an index no state is kept, and
 // every ask opens a workflow of its own.
-func (out *Outcome) applyApprovals(native call.Opinion, tools policy.Verdicts, in Inputs, lifetime time.Duration) time.Duration {
+func (out *Outcome) applyApprovals(native call.Opinion, policies policy.Result, in Inputs, lifetime time.Duration) time.Duration {
 	if in.Approvals == nil || native.Observational || native.Malformed {
 		return lifetime
 	}
-	a := approvalDecision{out: out, native: native, tools: tools, in: in, lifetime: lifetime,
-		unapprovable: native.Unapprovable != "" || tools.Verdict.Strictness() > events.Ask.Strictness()}
+	a := approvalDecision{out: out, native: native, policies: policies, in: in, lifetime: lifetime,
+		unapprovable: native.Unapprovable != "" || policies.Verdict.Strictness() > events.Ask.Strictness()}
 	switch out.Decision.Verdict {
 	case events.Allow:
 		if a.evadesWorkflow() {
@@ -65,7 +65,7 @@ func (a *approvalDecision) addReason(code string) {
 }
 
 // approvalTerms are the terms that the policies that ask set for an approval.
-func approvalTerms(tools policy.Verdicts) approval.Terms { return tools.Approval }
+func approvalTerms(policies policy.Result) approval.Terms { return policies.Approval }
 
 // approvalAction is the proposed action as approvals identify it.
 func (out *Outcome) approvalAction() approval.Action {
@@ -152,7 +152,7 @@ func (a *approvalDecision) followWorkflow() {
 		panic(err) // cannot happen: everything in it came out of strictjson
 	}
 	a.keys, a.retry = keys, a.out.approvalRetry(a.in)
-	a.retry.Unapprovable, a.retry.Asks, a.retry.Terms = a.unapprovable, a.native.AskCodes, approvalTerms(a.tools)
+	a.retry.Unapprovable, a.retry.Asks, a.retry.Terms = a.unapprovable, a.native.AskCodes, approvalTerms(a.policies)
 	slot, w, revision := keys.CallSlot, (*approval.Workflow)(nil), uint64(0)
 	if w, revision = book.WorkflowAt(d.Tenant, slot); w.MatchRetry(a.retry) == approval.Vacant {
 		slot = keys.Slot
@@ -206,7 +206,7 @@ func (a *approvalDecision) joinWorkflow(slot string, w *approval.Workflow, revis
 	a.addReason(approval.ReasonPending)
 	a.requireUnchanged(slot, w, revision)
 	if next, joined := w.Join(a.retry); joined {
-		a.out.Reservations.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Records: []events.Approval{next.Record()}}
+		a.out.Effects.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Records: []events.Approval{next.Record()}}
 	}
 	a.linkWorkflow(w)
 }
@@ -214,7 +214,7 @@ func (a *approvalDecision) joinWorkflow(slot string, w *approval.Workflow, revis
 // requireUnchanged makes the reservation fail if the workflow has changed since it was read: a
 // caller that asks right after a reviewer's decision must not get an older answer.
 func (a *approvalDecision) requireUnchanged(slot string, w *approval.Workflow, revision uint64) {
-	a.out.Reservations.Approval = &approval.Step{Slot: slot, Revision: revision, Next: *w, Unchanged: true}
+	a.out.Effects.Approval = &approval.Step{Slot: slot, Revision: revision, Next: *w, Unchanged: true}
 }
 
 // reportNotEnough keeps the verdict and leaves the approval unused.
@@ -246,7 +246,7 @@ func (a *approvalDecision) consumeApproval(slot string, w *approval.Workflow, re
 	}
 	a.addReason(approval.ReasonGranted)
 	a.changeVerdict(events.Allow, approval.ReasonGranted,
-		max(receipt.MinLifetime, min(verdictLifetime(events.Allow, a.native, a.tools, now), w.ExpiresAt.Sub(now))))
+		max(receipt.MinLifetime, min(verdictLifetime(events.Allow, a.native, a.policies, now), w.ExpiresAt.Sub(now))))
 	out.Decision.Approval = next.Ref(now)
-	out.Reservations.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Consumes: true, Records: []events.Approval{next.Record()}}
+	out.Effects.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Consumes: true, Records: []events.Approval{next.Record()}}
 }

@@ -95,7 +95,7 @@ func TestAttackWorkflowGuessed(t *testing.T) {
 	for _, tc := range []struct{ tenant, source string }{{"acme", "rt2"}, {"globex", "rt1"}} {
 		r, in := request(agenthook.Name, preToolUse), inputs()
 		r.Tenant, r.Source, r.Header, in.Approvals = tc.tenant, tc.source, map[string][]string{events.HeaderWorkflow: {id}}, s
-		if out := Decide(r, snap, in); out.Decision.Verdict != events.Ask || out.Decision.Approval.WorkflowID == id && out.Reservations.Approval.Consumes {
+		if out := Decide(r, snap, in); out.Decision.Verdict != events.Ask || out.Decision.Approval.WorkflowID == id && out.Effects.Approval.Consumes {
 			t.Errorf("%+v: %s", tc, codes(out))
 		}
 	}
@@ -107,7 +107,7 @@ func TestAttackPreviewForged(t *testing.T) {
 	s, snap := newShelf(), asking(t)
 	body := edit(t, preToolUse, `"bot"`, `"bot\u001b[2J\r\nargument /to  \"boss@example.com\""`, `{"to":`, `{"to \" x":"x","/to":"boss@example.com","to":`)
 	out := s.ask(t, agenthook.Name, body, snap, 0)
-	p := out.Reservations.Approval.Next.Preview
+	p := out.Effects.Approval.Next.Preview
 	for _, i := range p.Arguments {
 		if i.Value != "" || !i.Withheld || strings.ContainsAny(i.Path, "\x1b\r\n ") {
 			t.Errorf("%+v", i)
@@ -117,7 +117,7 @@ func TestAttackPreviewForged(t *testing.T) {
 		t.Errorf("%+v", p.Arguments)
 	}
 	again, err := p.Digest(inputs().digest)
-	if err != nil || again != out.Reservations.Approval.Next.PreviewDigest {
+	if err != nil || again != out.Effects.Approval.Next.PreviewDigest {
 		t.Error("the digest is of something else than what is shown")
 	}
 }
@@ -135,12 +135,12 @@ func (a *admitters) sync(i int) {
 
 // decide does what the service does: it decides from the view, reserves by compare-and-set, and
 // decides again if another admitter was faster.
-func (a *admitters) decide(i int, body string, snap *Snapshot, now time.Time, n int) Outcome {
+func (a *admitters) decide(i int, body string, snap *Config, now time.Time, n int) Outcome {
 	for {
 		in := inputs()
 		in.Now, in.Approvals, in.DecisionID = now, a.views[i], fmt.Sprintf("01939d5e-0000-7000-8000-%012d", n)
 		out := Decide(request(agenthook.Name, body), snap, in)
-		step := out.Reservations.Approval
+		step := out.Effects.Approval
 		switch {
 		case step == nil:
 			return out
@@ -175,7 +175,7 @@ func TestApprovalsNeverLoosenADeny(t *testing.T) {
 				session := rapid.SampledFrom([]string{"s1", "s2"}).Draw(t2, "session")
 				call := rapid.SampledFrom([]string{"c1", "c2"}).Draw(t2, "call")
 				body := strings.NewReplacer("a@example.com", what, `"s1"`, `"`+session+`"`, `"c1"`, `"`+call+`"`).Replace(preToolUse)
-				rule := map[bool]*Snapshot{true: never, false: snap}[act == "forbidden"]
+				rule := map[bool]*Config{true: never, false: snap}[act == "forbidden"]
 				out := a.decide(admitter, body, rule, now, n)
 				if out.Decision.Verdict != events.Allow {
 					continue
@@ -192,7 +192,7 @@ func TestApprovalsNeverLoosenADeny(t *testing.T) {
 }
 
 // resolve lets a reviewer act on some workflow, and counts approvals.
-func (a *admitters) resolve(t *rapid.T, act approval.Act, snap *Snapshot, now time.Time, approved map[string]int) {
+func (a *admitters) resolve(t *rapid.T, act approval.Act, snap *Config, now time.Time, approved map[string]int) {
 	slots := slices.Sorted(maps.Keys(a.store.held))
 	if len(slots) == 0 {
 		return

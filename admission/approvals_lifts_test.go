@@ -26,7 +26,7 @@ func TestWhatAnApprovalLifts(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, protocol, body string
-		snap                 *Snapshot
+		snap                 *Config
 		asked, after         events.Verdict
 	}{
 		{"a policy's ask", agenthook.Name, preToolUse, asking(t), events.Ask, events.Allow},
@@ -71,8 +71,8 @@ func TestWhatAnApprovalLifts(t *testing.T) {
 			if tc.after == events.Allow {
 				return
 			}
-			if !strings.HasSuffix(codes(out), approval.ReasonNotEnough) || out.Reservations.Approval != nil && out.Reservations.Approval.Consumes {
-				t.Errorf("%s: %+v", codes(out), out.Reservations.Approval)
+			if !strings.HasSuffix(codes(out), approval.ReasonNotEnough) || out.Effects.Approval != nil && out.Effects.Approval.Consumes {
+				t.Errorf("%s: %+v", codes(out), out.Effects.Approval)
 			}
 			if tc.protocol == aana.Name {
 				sameEnvelope(t, replyOf(t, asked), replyOf(t, out))
@@ -84,7 +84,7 @@ func TestWhatAnApprovalLifts(t *testing.T) {
 // approveByForce lets a reviewer approve the only workflow. The one of a verdict
 // that no approval lifts refuses, and is made an approved one nonetheless: the
 // decision itself must hold.
-func (s *shelf) approveByForce(t testing.TB, snap *Snapshot, lifts bool) {
+func (s *shelf) approveByForce(t testing.TB, snap *Config, lifts bool) {
 	t.Helper()
 	for slot, w := range s.held {
 		command := approval.Command{Act: approval.ActApprove, Reviewer: "dana", PreviewDigest: w.PreviewDigest, At: noon.Add(time.Second),

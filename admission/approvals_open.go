@@ -28,7 +28,7 @@ func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, rev
 	}
 	o := approval.Opening{
 		Slot: slot, ID: d.Approval.WorkflowID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, DecisionID: d.DecisionID, Keys: a.keys,
-		ArgsDigest: d.ArgsDigest, Mandate: d.Mandate, Terms: approvalTerms(a.tools), Preview: preview, PreviewDigest: digest,
+		ArgsDigest: d.ArgsDigest, Mandate: d.Mandate, Terms: approvalTerms(a.policies), Preview: preview, PreviewDigest: digest,
 		Call: out.call.ToolCallID, Event: out.call.EventID, Now: now, ExpiresAt: d.ExpiresAt.Time,
 		Unapprovable: a.unapprovable, Asks: a.native.AskCodes,
 	}
@@ -36,7 +36,7 @@ func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, rev
 		o.Policy = *d.Policy
 	}
 	w := approval.Open(o)
-	out.Reservations.Approval = &approval.Step{Slot: slot, Revision: revision, Next: w, Records: append(closingRecords(old, superseded, now), w.Record())}
+	out.Effects.Approval = &approval.Step{Slot: slot, Revision: revision, Next: w, Records: append(closingRecords(old, superseded, now), w.Record())}
 	d.Approval = w.Ref(now)
 }
 
@@ -84,7 +84,7 @@ func (a *approvalDecision) buildPreview() (approval.Preview, string, error) {
 	p := approval.Preview{
 		Protocol: d.Protocol, Source: d.Source, Agent: d.Agent, Session: d.Session, ToolCallID: d.ToolCallID, Tool: c.Tool, Action: c.Action,
 		Kind: c.ResourceKind, Scope: c.ResourceScope, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
-		Policy: a.tools.Policy, Verdict: string(d.Verdict), Message: a.tools.Message, Reasons: []string{},
+		Policy: a.policies.Policy, Verdict: string(d.Verdict), Message: a.policies.Message, Reasons: []string{},
 	}
 	if d.Mandate != nil {
 		p.Mandate = d.Mandate.ID
@@ -92,7 +92,7 @@ func (a *approvalDecision) buildPreview() (approval.Preview, string, error) {
 	for _, r := range d.Reasons {
 		p.Reasons = append(p.Reasons, r.Code)
 	}
-	p = p.Describe(c.Resource, c.Args, approvalTerms(a.tools).Show)
+	p = p.Describe(c.Resource, c.Args, approvalTerms(a.policies).Show)
 	digest, err := p.Digest(a.in.digest)
 	return p, digest, err
 }

@@ -66,7 +66,7 @@ func TestRetryOfAnotherCallJoins(t *testing.T) {
 	s, snap := newShelf(), asking(t)
 	second := edit(t, preToolUse, `"c1"`, `"c2"`, eventID, eventID2)
 	a, b := s.ask(t, agenthook.Name, preToolUse, snap, 0), s.ask(t, agenthook.Name, second, snap, time.Second)
-	if a.Decision.Approval.WorkflowID != b.Decision.Approval.WorkflowID || b.Reservations.Approval.Unchanged {
+	if a.Decision.Approval.WorkflowID != b.Decision.Approval.WorkflowID || b.Effects.Approval.Unchanged {
 		t.Fatalf("%s %s", codes(a), codes(b))
 	}
 	s.resolve(t, approval.ActApprove, snap, time.Minute)
@@ -216,7 +216,7 @@ func TestApprovalBacklog(t *testing.T) {
 		}
 	}
 	out := s.ask(t, agenthook.Name, edit(t, preToolUse, "a@example.com", "b@example.com"), snap, time.Second)
-	if !strings.HasSuffix(codes(out), "approval_backlog_full") || out.Decision.Verdict != events.Deny || out.Reservations.Approval != nil || out.Decision.Approval != nil {
+	if !strings.HasSuffix(codes(out), "approval_backlog_full") || out.Decision.Verdict != events.Deny || out.Effects.Approval != nil || out.Decision.Approval != nil {
 		t.Error(codes(out))
 	}
 }
@@ -247,7 +247,7 @@ func TestBypassReviewerConfirmsForTheUser(t *testing.T) {
 	s, snap := newShelf(), rules(t, "allow fine: true")
 	body := edit(t, toolInvoked, `"summary_normal"`, `"irreversible":true,"summary_normal"`)
 	out := s.ask(t, aaep.Name, body, snap, 0)
-	if out.Decision.Verdict != events.Ask || out.Decision.Approval != nil || out.Reservations.Approval != nil {
+	if out.Decision.Verdict != events.Ask || out.Decision.Approval != nil || out.Effects.Approval != nil {
 		t.Errorf("%s %+v", codes(out), out.Decision.Approval)
 	}
 }
@@ -262,14 +262,14 @@ func TestRepliesOfAnApprovedCall(t *testing.T) {
 	booking := strings.Replace(bookVan, "HASH", m.Hash, 1)
 	order := edit(t, strings.Replace(bookVan, "HASH", supervised.Hash, 1), `"book_courier"`, `"place_order"`)
 	unconfirmed := edit(t, confirmedWrite, `"confirmed"`, `"user_claimed"`)
-	gate := func(match string) *Snapshot {
+	gate := func(match string) *Config {
 		return compiled(t, "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: p}\nspec: {match: {"+match+"}, rules: [{name: r, when: 'true', verdict: ask, reason: look}]}\n")
 	}
 	for _, tc := range []struct {
 		name, protocol, body, member, asked, approved string
 		old, new                                      string
 		mandate                                       *mandate.Mandate
-		snap                                          *Snapshot
+		snap                                          *Config
 	}{
 		{"agenthook", agenthook.Name, preToolUse, "decision", "ask", "allow", "a@example.com", "b@example.com", m, asking(t)},
 		{"aaep", aaep.Name, toolInvoked, "verdict", "ask", "allow", "Transferring.", "Deleting.", m, asking(t)},

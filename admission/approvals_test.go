@@ -62,7 +62,7 @@ func (s *shelf) PendingCount(tenant, source string) (n int) {
 }
 
 // ask decides at a time after noon and does what the verdict takes.
-func (s *shelf) ask(t testing.TB, protocol, body string, snap *Snapshot, after time.Duration, header ...string) Outcome {
+func (s *shelf) ask(t testing.TB, protocol, body string, snap *Config, after time.Duration, header ...string) Outcome {
 	t.Helper()
 	s.n++
 	in, req := inputs(), request(protocol, body)
@@ -78,7 +78,7 @@ func (s *shelf) ask(t testing.TB, protocol, body string, snap *Snapshot, after t
 		req.Header[header[i]] = []string{header[i+1]}
 	}
 	out := Decide(req, snap, in)
-	if step := out.Reservations.Approval; step != nil && (!step.Unchanged || step.Records != nil) {
+	if step := out.Effects.Approval; step != nil && (!step.Unchanged || step.Records != nil) {
 		if step.Revision != s.rev[step.Slot] {
 			t.Fatalf("the step is for revision %d of %d", step.Revision, s.rev[step.Slot])
 		}
@@ -90,7 +90,7 @@ func (s *shelf) ask(t testing.TB, protocol, body string, snap *Snapshot, after t
 }
 
 // resolve lets a reviewer act on the only workflow that is undecided.
-func (s *shelf) resolve(t testing.TB, act approval.Act, snap *Snapshot, after time.Duration) {
+func (s *shelf) resolve(t testing.TB, act approval.Act, snap *Config, after time.Duration) {
 	t.Helper()
 	for slot, w := range s.held {
 		if w.Status != approval.Pending {
@@ -120,7 +120,7 @@ const (
 	eventID2 = "7D444840-9dc0-11d1-b245-5ffdce74fad3"
 )
 
-func asking(t testing.TB) *Snapshot { return rules(t, "ask external: true") }
+func asking(t testing.TB) *Config { return rules(t, "ask external: true") }
 
 func TestApprovalOfARetry(t *testing.T) {
 	s, snap := newShelf(), asking(t)
@@ -164,7 +164,7 @@ func TestBypassApprovalStretched(t *testing.T) {
 	later.Revision++
 	for _, tc := range []struct {
 		name, old, new, want string
-		snap                 *Snapshot
+		snap                 *Config
 		after                time.Duration
 	}{
 		{name: "other arguments", old: "a@example.com", new: "b@example.com", want: "ask external approval_for_other_call"},
@@ -201,8 +201,8 @@ func TestBypassApprovalOfADeny(t *testing.T) {
 	s.resolve(t, approval.ActApprove, snap, time.Second)
 	body := edit(t, preToolUse, `"metadata":{`, `"metadata":{"validation":{"status":"failed"},`)
 	out := s.ask(t, agenthook.Name, body, snap, time.Minute)
-	if out.Decision.Verdict != events.Deny || out.Reservations.Approval != nil || out.Decision.Approval != nil {
-		t.Errorf("%s %+v", codes(out), out.Reservations.Approval)
+	if out.Decision.Verdict != events.Deny || out.Effects.Approval != nil || out.Decision.Approval != nil {
+		t.Errorf("%s %+v", codes(out), out.Effects.Approval)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestDeniedRetry(t *testing.T) {
 	s.resolve(t, approval.ActDeny, snap, time.Second)
 	for _, call := range []string{"c1", "c2"} { // another id does not buy another answer
 		out := s.ask(t, agenthook.Name, edit(t, preToolUse, `"c1"`, `"`+call+`"`), snap, time.Minute)
-		if codes(out) != "deny external approval_denied" || out.Decision.Approval.Status != "denied" || !out.Reservations.Approval.Unchanged || !out.Decision.ExpiresAt.IsZero() {
+		if codes(out) != "deny external approval_denied" || out.Decision.Approval.Status != "denied" || !out.Effects.Approval.Unchanged || !out.Decision.ExpiresAt.IsZero() {
 			t.Errorf("%s: %s", call, codes(out))
 		}
 		if r := replyOf(t, out); r["decision"] != "deny" || r["reason"] != "approval_denied" {

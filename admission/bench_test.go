@@ -23,7 +23,7 @@ func governed(b *testing.B) string {
 }
 
 // many makes n policies: one for the tool in question, the rest for others.
-func many(b *testing.B, n int, match string) *Snapshot {
+func many(b *testing.B, n int, match string) *Config {
 	var docs strings.Builder
 	for i := range n {
 		tool := fmt.Sprintf("tool_%d", i)
@@ -41,7 +41,7 @@ func BenchmarkDecide(b *testing.B) {
 	minimal := edit(b, preToolUse, `,"agent_id":"bot"`, "", `"evidence_phase":"pre_commit",`, "", `,"password":"hunter2-secret","n":1.0`, "")
 	for _, c := range []struct {
 		name, body string
-		snap       *Snapshot
+		snap       *Config
 		tenants    bool // digests are under the tenant's key, as of requests without a session
 	}{
 		{"minimal", minimal, many(b, 1, exact), false},

@@ -129,7 +129,7 @@ func TestBypassPublisherApprovesItself(t *testing.T) {
 func TestBypassEmptyOrMisspeltPolicyDirectory(t *testing.T) {
 	for name, files := range map[string]fstest.MapFS{"empty": {}, "misspelt": {"polices.yaml.txt": {Data: []byte("builtin: evaluators-only")}}} {
 		docs, err := policy.LoadDir(files)
-		out := Decide(request(agenthook.Name, preToolUse), &Snapshot{PolicyErr: err}, inputs())
+		out := Decide(request(agenthook.Name, preToolUse), &Config{PolicyErr: err}, inputs())
 		if docs != nil || codes(out) != "deny no_policy" {
 			t.Errorf("%s: %v %s", name, docs, codes(out))
 		}
@@ -140,7 +140,7 @@ func TestBypassAbsentEmptyOrNullOperand(t *testing.T) {
 	for _, operand := range []string{"tools: []", "tools:", "tools: null", `tools: [""]`, "tools: [null]", "tools: {}", "sources: ''"} {
 		_, err := policy.Compile([]policy.Document{{Name: "p.yaml", Data: []byte(
 			"apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: p}\nspec:\n  match:\n    " + operand + "\n  rules: [{name: r, when: 'true', verdict: allow, reason: ok}]\n")}})
-		out := Decide(request(agenthook.Name, preToolUse), &Snapshot{PolicyErr: err}, inputs())
+		out := Decide(request(agenthook.Name, preToolUse), &Config{PolicyErr: err}, inputs())
 		if err == nil || codes(out) != "deny policy_error" {
 			t.Errorf("%s: %v, %s", operand, err, codes(out))
 		}

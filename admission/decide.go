@@ -15,13 +15,13 @@ import (
 
 // Decide decides one request. It never panics and never returns an outcome without a verdict
 // and a reason.
-func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
+func Decide(req Request, config *Config, in Inputs) Outcome {
 	out := Outcome{Decision: decisionRecord(req, in)}
-	p, known := protocol.Rows[req.Protocol]
+	p, supported := protocol.Rows[req.Protocol]
 	switch {
 	case !in.KnownTenant || req.Tenant == "":
 		return out.refuseRequest(req, in, CodeUnknownTenant)
-	case !known:
+	case !supported:
 		return out.refuseRequest(req, in, CodeUnknownProtocol)
 	case req.Source == "":
 		out.protocol = p.Protocol
@@ -31,7 +31,7 @@ func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 		return out.refuseRequest(req, in, CodeInternal)
 	}
 	out.protocol = p.Protocol
-	ok := runRecovered(func() { out.judgeRequest(req, p, snap, in) })
+	ok := runRecovered(func() { out.judgeRequest(req, p, config, in) })
 	switch {
 	case !ok:
 		// What a panicking evaluator has written is not to be trusted.
@@ -110,56 +110,56 @@ func (out Outcome) refuseRequest(req Request, in Inputs, code string) Outcome {
 	return out
 }
 
-func (out *Outcome) judgeRequest(req Request, p protocol.Row, snap *Snapshot, in Inputs) {
-	known := &inputRecorder{stores: in}
-	ask := call.Request{
+func (out *Outcome) judgeRequest(req Request, p protocol.Row, config *Config, in Inputs) {
+	recorder := &inputRecorder{stores: in}
+	request := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
-		Limits: strictjson.DefaultLimits, Confirmations: known, Records: known.mandateRecords(), Publishers: in.Publishers, Digest: in.digest,
+		Limits: strictjson.DefaultLimits, Confirmations: recorder, Records: recorder.mandateRecords(), Publishers: in.Publishers, Digest: in.digest,
 	}
-	if snap != nil {
-		ask.Strict, ask.Profile = snap.Strict, snap.Profile
+	if config != nil {
+		request.Strict, request.Profile = config.Strict, config.Profile
 	}
-	c, native := out.protocol.Read(ask)
+	c, native := out.protocol.Read(request)
 	in, ready := in.withSession(req.Tenant, c.Session)
 	if !ready {
 		out.Session, out.secretMissing = c.Session, true
 		return
 	}
-	ask.Digest, out.secret = in.digest, in.Secret
+	request.Digest, out.secret = in.digest, in.Secret
 	out.Decision.RequestDigest = in.digest(req.Body)
-	if snap.observes(req.Tenant) {
+	if config.observes(req.Tenant) {
 		out.Decision.Mode = events.ModeObserve
 	}
 	judged := !native.Malformed && !native.Observational
-	if judged && !nativeOnly(&ask, req.Protocol, p, &c) {
-		c, native = runEvaluators(ask, req.Protocol, p, c, native)
+	if judged && !nativeOnly(&request, req.Protocol, p, &c) {
+		c, native = runEvaluators(request, req.Protocol, p, c, native)
 	}
 	out.request = req
 	out.call, out.Session = c, c.Session
 	out.describeCall(c, in)
-	out.Decision.Inputs = known.decisionInputs(ask, c.Mandate)
-	tools := policy.Verdicts{Verdict: events.Allow}
+	out.Decision.Inputs = recorder.decisionInputs(request, c.Mandate)
+	policies := policy.Result{Verdict: events.Allow}
 	if judged {
-		tools = evaluatePolicies(snap, req, c, in)
-		if out.protocol.HasNativeEvaluator() && tools.NoRuleMatched() {
-			tools = tools.AdvisoryOnly()
+		policies = evaluatePolicies(config, req, c, in)
+		if out.protocol.HasNativeEvaluator() && policies.NoRuleMatched() {
+			policies = policies.AdvisoryOnly()
 		}
-		if snap.observes(req.Tenant) {
-			tools, out.Decision.Would = tools.Observed()
+		if config.observes(req.Tenant) {
+			policies, out.Decision.Would = policies.Observed()
 		}
-		out.Decision.Policy = policyRef(snap, tools.Policy)
-		out.Expired = tools.Expired
+		out.Decision.Policy = policyRef(config, policies.Policy)
+		out.DeadlineExceeded = policies.DeadlineExceeded
 	}
-	out.ruling = call.Ruling{NativeOpinion: native, Policies: tools}
-	out.combineVerdicts(native, tools, in)
+	out.ruling = call.Ruling{NativeOpinion: native, Policies: policies}
+	out.combineVerdicts(native, policies, in)
 	if out.Decision.Verdict == events.Allow && !out.NoReceipt {
-		out.Reservations.Spend = c.Reservation
+		out.Effects.Spend = c.Reservation
 	}
-	out.Reservations.Unconfirmed = c.Unconfirmed
-	out.Decision.Counts = policy.RecordCounts(tools.Counts)
+	out.Effects.Unconfirmed = c.Unconfirmed
+	out.Decision.Counts = policy.RecordCounts(policies.Counts)
 	if out.Decision.Verdict == events.Allow {
-		out.Reservations.Counts = tools.Counts
-		out.Reservations.Confirmation = c.Confirmed
+		out.Effects.Counts = policies.Counts
+		out.Effects.Confirmation = c.Confirmed
 	}
 	switch {
 	case len(out.Decision.Reasons) == 0:
@@ -177,7 +177,7 @@ func (out *Outcome) judgeRequest(req Request, p protocol.Row, snap *Snapshot, in
 func (out *Outcome) describeCall(c call.Call, in Inputs) {
 	d := &out.Decision
 	d.EventID, d.Agent, d.Session, d.ToolCallID, d.Tool = c.EventID, c.Agent, c.Session, c.ToolCallID, c.Tool
-	d.Action, d.ResourceKind, d.Trace, d.Mandate = c.Action, c.ResourceKind, c.Trace, c.Mandate
+	d.Action, d.ResourceKind, d.Traceparent, d.Mandate = c.Action, c.ResourceKind, c.Traceparent, c.Mandate
 	d.CanonicalTool = c.CanonicalTool
 	if in.Publishers != nil {
 		d.Publishers = in.Publishers.State(d.Tenant)
@@ -188,35 +188,35 @@ func (out *Outcome) describeCall(c call.Call, in Inputs) {
 }
 
 // evaluatePolicies evaluates the tool policies.
-func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdicts {
+func evaluatePolicies(config *Config, req Request, c call.Call, in Inputs) policy.Result {
 	seen := policy.Input{
 		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: cmp.Or(c.CanonicalTool, c.Tool), Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
 		FromAgent: c.FromAgent, ToAgent: c.ToAgent, RawArguments: c.RawArguments,
 		Risk: c.Risk, Args: c.Args, Event: c.Event, Catalog: c.Catalogue, Now: in.Now, Counters: in.Counters, Context: in.Context,
-		Observe: snap.observes(req.Tenant),
+		Observe: config.observes(req.Tenant),
 	}
 	if in.Inspect != nil {
 		in.Inspect(seen)
 	}
 	switch {
-	case snap == nil || errors.Is(snap.PolicyErr, policy.ErrNoPolicies):
+	case config == nil || errors.Is(config.PolicyErr, policy.ErrNoPolicies):
 		return policyRefusal(policy.CodeNoPolicy)
-	case snap.PolicyErr != nil:
+	case config.PolicyErr != nil:
 		failed := policyRefusal(policy.CodePolicyError)
 		failed.Failed = true
 		return failed
 	}
-	return snap.Policies.Evaluate(seen)
+	return config.Policies.Evaluate(seen)
 }
 
-func policyRefusal(code string) policy.Verdicts {
-	return policy.Verdicts{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.Evaluator, Code: code}}}
+func policyRefusal(code string) policy.Result {
+	return policy.Result{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.Evaluator, Code: code}}}
 }
 
-func policyRef(snap *Snapshot, name string) *events.PolicyRef {
-	if snap == nil {
+func policyRef(config *Config, name string) *events.PolicyRef {
+	if config == nil {
 		return nil
 	}
-	return &events.PolicyRef{Name: name, Revision: snap.Revision, Digest: snap.Policies.Digest()}
+	return &events.PolicyRef{Name: name, Revision: config.Revision, Digest: config.Policies.Digest()}
 }

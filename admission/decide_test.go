@@ -25,7 +25,7 @@ func TestDecisionTable(t *testing.T) {
 	human := edit(t, preToolUse, `"metadata":{`, `"metadata":{"risk":{"risk_class":"write","requires_human_approval":true},`)
 	for name, c := range map[string]struct {
 		protocol, body string
-		snap           *Snapshot
+		snap           *Config
 		want, reason   string
 	}{
 		"allow":                   {agenthook.Name, preToolUse, allowAll(t), "allow ok", "allowed_by_policy"},
@@ -36,10 +36,10 @@ func TestDecisionTable(t *testing.T) {
 		"no match":                {agenthook.Name, preToolUse, rules(t, "allow ok: tool == 'x'"), "deny no_policy_match", "no_policy_match"},
 		"evaluation error":        {agenthook.Name, preToolUse, rules(t, "allow ok: args.nope == 1"), "deny policy_error", "denied_by_policy"},
 		"no snapshot":             {agenthook.Name, preToolUse, nil, "deny no_policy", "no_policy"},
-		"zero snapshot":           {agenthook.Name, preToolUse, &Snapshot{}, "deny no_policy", "no_policy"},
-		"empty directory":         {agenthook.Name, preToolUse, &Snapshot{PolicyErr: policy.ErrNoPolicies}, "deny no_policy", "no_policy"},
-		"broken file":             {agenthook.Name, preToolUse, &Snapshot{PolicyErr: errors.New("p.yaml:1: no")}, "deny policy_error", "policy_error"},
-		"broken file beside good": {agenthook.Name, preToolUse, &Snapshot{Policies: allowAll(t).Policies, PolicyErr: errors.New("no")}, "deny policy_error", "policy_error"},
+		"zero snapshot":           {agenthook.Name, preToolUse, &Config{}, "deny no_policy", "no_policy"},
+		"empty directory":         {agenthook.Name, preToolUse, &Config{PolicyErr: policy.ErrNoPolicies}, "deny no_policy", "no_policy"},
+		"broken file":             {agenthook.Name, preToolUse, &Config{PolicyErr: errors.New("p.yaml:1: no")}, "deny policy_error", "policy_error"},
+		"broken file beside good": {agenthook.Name, preToolUse, &Config{Policies: allowAll(t).Policies, PolicyErr: errors.New("no")}, "deny policy_error", "policy_error"},
 		"claim of a human":        {agenthook.Name, human, allowAll(t), "ask human_approval_required@/metadata/risk/requires_human_approval profile_invalid profile_invalid@/metadata ok", "human_approval_required"},
 		"deny beats the claim":    {agenthook.Name, human, rules(t, "deny no: true"), "deny human_approval_required@/metadata/risk/requires_human_approval profile_invalid profile_invalid@/metadata no", "denied_by_policy"},
 		"deceptive tool":          {agenthook.Name, edit(t, preToolUse, "send_mail", `send\u0000mail`), allowAll(t), "deny invalid_tool_name", "invalid_tool_name"},
@@ -84,7 +84,7 @@ spec:
 `)
 	for name, c := range map[string]struct {
 		protocol, body string
-		snap           *Snapshot
+		snap           *Config
 		want           string
 	}{
 		"agenthook allow":   {agenthook.Name, preToolUse, allowAll(t), `{"event_id":"7D444840-9dc0-11d1-b245-5ffdce74fad2","decision":"allow","reason":"allowed_by_policy","agent_id":"bot","metadata":{"admission_verdict":{"verdict":"allow","reason":"allowed_by_policy","subscriber":"countersign","policy_id":"p","decided_at":"2026-11-20T12:00:00.000000000Z"}}}`},
@@ -125,7 +125,7 @@ func TestDecisionRecord(t *testing.T) {
 		Reasons:    []events.Reason{{Evaluator: policy.Evaluator, Code: "ok", Policy: "p/r0"}},
 		Policy:     &events.PolicyRef{Name: "p", Revision: 3, Digest: snap.Policies.Digest()},
 		ReceivedAt: events.At(noon.Add(-time.Millisecond)), DecidedAt: events.At(noon), ExpiresAt: events.At(noon.Add(time.Minute)),
-		Durability: "fsync", Trace: trace,
+		Durability: "fsync", Traceparent: trace,
 	}
 	if diff := cmp.Diff(want, got.Decision); diff != "" {
 		t.Error(diff)
@@ -302,17 +302,17 @@ func TestConfirmationsReachTheEvaluator(t *testing.T) {
 	snap := allowAll(t)
 	snap.Strict = true
 	out := Decide(request(aaep.Name, body), snap, in)
-	if codes(out) != "allow confirmation_accepted ok" || out.Reservations.Confirmation != "q1" || out.Reservations.Unconfirmed != nil {
-		t.Errorf("%s %+v", codes(out), out.Reservations)
+	if codes(out) != "allow confirmation_accepted ok" || out.Effects.Confirmation != "q1" || out.Effects.Unconfirmed != nil {
+		t.Errorf("%s %+v", codes(out), out.Effects)
 	}
 	// What is not allowed in the end uses nothing up.
-	if out := Decide(request(aaep.Name, body), nil, in); out.Decision.Verdict != events.Deny || out.Reservations.Confirmation != "" {
-		t.Errorf("%s %+v", codes(out), out.Reservations)
+	if out := Decide(request(aaep.Name, body), nil, in); out.Decision.Verdict != events.Deny || out.Effects.Confirmation != "" {
+		t.Errorf("%s %+v", codes(out), out.Effects)
 	}
 	in.Confirmations = nil
 	out = Decide(request(aaep.Name, body), snap, in)
-	if codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" || out.Reservations.Confirmation != "" || out.Reservations.Unconfirmed == nil {
-		t.Errorf("%s %+v", codes(out), out.Reservations)
+	if codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" || out.Effects.Confirmation != "" || out.Effects.Unconfirmed == nil {
+		t.Errorf("%s %+v", codes(out), out.Effects)
 	}
 }
 

@@ -39,15 +39,15 @@ type Offline struct {
 	Protocol string
 	Tenant   string         // OfflineTenant if empty
 	Source   string         // if empty, the source that the request claims, or OfflineSource
-	Snapshot *Snapshot      // nil: EvaluatorsOnly, compiled anew for every line
+	Config   *Config        // nil: EvaluatorsOnly, compiled anew for every line
 	Now      time.Time      // for lines without a time; must not be zero
 	Mandates mandate.Source // nil: there are none
 
 	Publishers publisher.Registry // nil: no publishers or tools are declared
 }
 
-// Verdict is for reading a line that EvaluateLine returned.
-type Verdict struct {
+// OfflineResult is for reading a line that EvaluateLine returned.
+type OfflineResult struct {
 	Verdict events.Verdict `json:"verdict"`
 	Reply   jsontext.Value `json:"reply"`
 }
@@ -65,9 +65,9 @@ func EvaluateLine(line []byte, o Offline) []byte {
 	if w.now.IsZero() {
 		w.now = o.Now
 	}
-	snap := o.Snapshot
-	if snap == nil {
-		snap = EvaluatorsOnly()
+	config := o.Config
+	if config == nil {
+		config = EvaluatorsOnly()
 	}
 	req := Request{
 		Tenant: cmp.Or(o.Tenant, OfflineTenant), Source: cmp.Or(o.Source, ClaimedSource(o.Protocol, w.request)),
@@ -75,7 +75,7 @@ func EvaluateLine(line []byte, o Offline) []byte {
 	}
 	in := offlineInputs(line, w.now)
 	in.Mandates.Mandates, in.Counters, in.Publishers = o.Mandates, policy.NoCounts{}, o.Publishers
-	out := Decide(req, snap, in)
+	out := Decide(req, config, in)
 	body, err := out.Reply()
 	if err != nil {
 		out.Fail(CodeInternal)
@@ -89,9 +89,9 @@ func offlineLine(v events.Verdict, reply []byte) []byte {
 }
 
 // EvaluatorsOnly is the snapshot under which the protocol's own evaluator decides alone.
-func EvaluatorsOnly() *Snapshot {
+func EvaluatorsOnly() *Config {
 	set, err := policy.EvaluatorsOnlySet()
-	return &Snapshot{Policies: set, PolicyErr: err}
+	return &Config{Policies: set, PolicyErr: err}
 }
 
 // Protocols lists the protocol tokens that Decide knows, sorted.

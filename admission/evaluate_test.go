@@ -50,7 +50,7 @@ func TestEvaluateLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := Offline{Protocol: c.protocol, Now: noon}
 			got := EvaluateLine([]byte(c.line), o)
-			var v Verdict
+			var v OfflineResult
 			if err := json.Unmarshal(got, &v); err != nil || bytes.ContainsAny(got, "\n") {
 				t.Fatalf("%v: %s", err, got)
 			}
@@ -70,15 +70,15 @@ func TestEvaluateLine(t *testing.T) {
 }
 
 func TestEvaluateLineWithPolicies(t *testing.T) {
-	o := Offline{Protocol: agenthook.Name, Tenant: "t1", Source: "rt9", Now: noon, Snapshot: rules(t, `allow ok: tenant == "t1" && source == "rt9"`)}
+	o := Offline{Protocol: agenthook.Name, Tenant: "t1", Source: "rt9", Now: noon, Config: rules(t, `allow ok: tenant == "t1" && source == "rt9"`)}
 	if got := EvaluateLine([]byte(preToolUse), o); !bytes.HasPrefix(got, []byte(`{"verdict":"allow"`)) {
 		t.Errorf("%s", got)
 	}
-	o.Snapshot = &Snapshot{}
+	o.Config = &Config{}
 	if got := EvaluateLine([]byte(preToolUse), o); !bytes.Contains(got, []byte("no_policy")) {
 		t.Errorf("%s", got)
 	}
-	o.Snapshot, o.Now = nil, time.Time{}
+	o.Config, o.Now = nil, time.Time{}
 	if got := EvaluateLine([]byte(preToolUse), o); !bytes.Contains(got, []byte("internal_error")) {
 		t.Errorf("without a time: %s", got)
 	}

@@ -24,13 +24,13 @@ type evaluation struct {
 
 // nativeOnly reports whether neither the catalogue nor a companion applies, so that the
 // protocol's own evaluator decides. That is so for most calls.
-func nativeOnly(ask *call.Request, token string, p protocol.Row, c *call.Call) bool {
-	if ask.Publishers != nil {
+func nativeOnly(request *call.Request, token string, p protocol.Row, c *call.Call) bool {
+	if request.Publishers != nil {
 		return false
 	}
 	carrier := p.CarrierOf(c)
 	for i := range protocol.Companions {
-		if protocol.Companions[i].AppliesTo(token, ask.Header, carrier) {
+		if protocol.Companions[i].AppliesTo(token, request.Header, carrier) {
 			return false
 		}
 	}
@@ -40,89 +40,89 @@ func nativeOnly(ask *call.Request, token string, p protocol.Row, c *call.Call) b
 // runEvaluators runs the evaluators on a call that its protocol has read. It returns the call
 // with what they add, and the protocol's own opinion joined with theirs: the catalogue's
 // reasons come first, those of companions in the order of their table.
-func runEvaluators(ask call.Request, token string, p protocol.Row, c call.Call, own call.Opinion) (call.Call, call.Opinion) {
-	m := &evaluation{request: ask, token: token, protocol: p, call: c}
-	m.carrier = p.CarrierOf(&c)
-	m.lookupTool()
-	if m.tool.Status != publisher.NoCatalogue {
-		own.Merge(m.judgeCatalogue())
+func runEvaluators(request call.Request, token string, p protocol.Row, c call.Call, own call.Opinion) (call.Call, call.Opinion) {
+	e := &evaluation{request: request, token: token, protocol: p, call: c}
+	e.carrier = p.CarrierOf(&c)
+	e.lookupTool()
+	if e.tool.Status != publisher.NoCatalogue {
+		own.Merge(e.judgeCatalogue())
 	}
 	for i := range protocol.Companions {
-		if m.isJudgedBy(&protocol.Companions[i]) {
-			own.Merge(m.judgeBy(&protocol.Companions[i]))
+		if e.isJudgedBy(&protocol.Companions[i]) {
+			own.Merge(e.judgeBy(&protocol.Companions[i]))
 		}
 	}
-	m.hideCarried()
-	return m.call, own
+	e.hideCarried()
+	return e.call, own
 }
 
-func (m *evaluation) isJudgedBy(c *call.Companion) bool {
-	return c.AppliesTo(m.token, m.request.Header, m.carrier)
+func (e *evaluation) isJudgedBy(c *call.Companion) bool {
+	return c.AppliesTo(e.token, e.request.Header, e.carrier)
 }
 
 // lookupTool looks up the tool and copies the catalogue's facts into the call.
-func (m *evaluation) lookupTool() {
-	if m.request.Publishers == nil {
+func (e *evaluation) lookupTool() {
+	if e.request.Publishers == nil {
 		return
 	}
-	c := &m.call
+	c := &e.call
 	tool := c.Tool
-	if policy.ProposesHandoff(m.token) {
+	if policy.ProposesHandoff(e.token) {
 		tool = "" // a handoff has no tool
 	}
-	m.tool = m.request.Publishers.Lookup(m.request.Tenant, m.request.Source, tool)
-	if m.tool.Status != publisher.NoCatalogue {
-		c.Catalogue = m.tool.Facts()
+	e.tool = e.request.Publishers.Lookup(e.request.Tenant, e.request.Source, tool)
+	if e.tool.Status != publisher.NoCatalogue {
+		c.Catalogue = e.tool.Facts()
 	}
-	if e := m.tool.Entry; e != nil {
+	if e := e.tool.Entry; e != nil {
 		c.CanonicalTool, c.Risk = e.Name, e.RaiseRisk(c.Risk)
 	}
 }
 
 // hideCarried removes what was carried from the event that policies see: it is a publisher's
 // claims in its own favour.
-func (m *evaluation) hideCarried() {
+func (e *evaluation) hideCarried() {
 	var kept map[string]any
 	for i := range protocol.Companions {
 		member := protocol.Companions[i].Member
-		if _, there := m.carrier[member]; !there {
+		if _, there := e.carrier[member]; !there {
 			continue
 		}
 		if kept == nil {
-			kept = maps.Clone(m.carrier)
+			kept = maps.Clone(e.carrier)
 		}
 		delete(kept, member)
 	}
 	if kept == nil {
 		return
 	}
-	event := maps.Clone(m.call.Event)
-	event[m.protocol.Carrier] = kept
-	m.call.Event = event
+	event := maps.Clone(e.call.Event)
+	event[e.protocol.Carrier] = kept
+	e.call.Event = event
 }
 
 // judgeCatalogue compares what the request states about its tool with the catalogue.
-func (m *evaluation) judgeCatalogue() (o call.Opinion) {
+func (e *evaluation) judgeCatalogue() (o call.Opinion) {
 	o.Verdict = events.Allow
-	claim := m.call.Claim
-	claim.Name = m.call.Tool
+	claim := e.call.Claim
+	claim.Name = e.call.Tool
 	for i := range protocol.Companions {
-		if c := &protocol.Companions[i]; c.Name == m.token || m.isJudgedBy(c) {
+		if c := &protocol.Companions[i]; c.Name == e.token || e.isJudgedBy(c) {
 			claim.Evaluated = append(claim.Evaluated, c.Requirement)
 		}
 	}
-	for _, f := range publisher.Judge(m.tool, claim) {
+	for _, f := range publisher.Judge(e.tool, claim) {
 		o.AddReason(f.Verdict, publisher.Evaluator, f.Code, f.Path)
 	}
 	return o
 }
 
 // judgeBy evaluates the call by the document of a companion.
-func (m *evaluation) judgeBy(c *call.Companion) (o call.Opinion) {
-	carried := call.Carried{Request: m.request, Call: m.call, Tool: m.tool, NoArguments: m.protocol.NoArguments}
-	if document, there := m.carrier[c.Member]; there {
-		carried.Document, carried.Path = document, "/"+m.protocol.Carrier+"/"+c.Member
+func (e *evaluation) judgeBy(c *call.Companion) (o call.Opinion) {
+	carried := call.Carried{Request: e.request, Call: e.call, Tool: e.tool, NoArguments: e.protocol.NoArguments}
+	if document, there := e.carrier[c.Member]; there {
+		carried.Document, carried.Path = document, "/"+e.protocol.Carrier+"/"+c.Member
 	}
-	m.call, o = c.Judge(carried)
+	e.call, o = c.Judge(carried)
 	return o
 }

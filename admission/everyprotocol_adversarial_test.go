@@ -44,10 +44,10 @@ func proposals(m *mandate.Mandate) []proposal {
 }
 
 // anything allows whatever its protocol does not refuse.
-func anything(t testing.TB) *Snapshot { return gates(t, "verdict: allow, reason: ok") }
+func anything(t testing.TB) *Config { return gates(t, "verdict: allow, reason: ok") }
 
 // gates is a snapshot with one rule for everything.
-func gates(t testing.TB, rule string) *Snapshot {
+func gates(t testing.TB, rule string) *Config {
 	t.Helper()
 	const head = "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\n"
 	return compiled(t, head+"metadata: {name: calls}\nspec: {rules: [{name: secret-rule, when: '1 < 2', "+rule+"}]}\n---\n"+
@@ -55,7 +55,7 @@ func gates(t testing.TB, rule string) *Snapshot {
 }
 
 // decide judges a body in the place of the proposal's.
-func (p proposal) decide(body string, snap *Snapshot, m *mandate.Mandate) Outcome {
+func (p proposal) decide(body string, snap *Config, m *mandate.Mandate) Outcome {
 	r, in := request(p.protocol, body), inputs()
 	r.Header, in.Mandates.Mandates = p.header, known{m}
 	return Decide(r, snap, in)

@@ -18,7 +18,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // Decide judges one request under a snapshot of the policies. The outcome holds the
 // decision record, the claims of the receipt and the protocol's own reply.
 func ExampleDecide() {
-	out := admission.Decide(request("requests/pre-tool-use.json"), &admission.Snapshot{Policies: mail()}, inputs())
+	out := admission.Decide(request("requests/pre-tool-use.json"), &admission.Config{Policies: mail()}, inputs())
 
 	fmt.Println(out.Decision.Verdict, out.Decision.Tool, out.Session)
 	fmt.Println("receipt for:", out.Claims.Tool, out.Claims.ToolCallID)
@@ -29,7 +29,7 @@ func ExampleDecide() {
 
 // What no rule matches is denied, and the record says why.
 func ExampleDecide_denied() {
-	out := admission.Decide(request("requests/pre-tool-use-denied.json"), &admission.Snapshot{Policies: mail()}, inputs())
+	out := admission.Decide(request("requests/pre-tool-use-denied.json"), &admission.Config{Policies: mail()}, inputs())
 
 	fmt.Println(out.Decision.Verdict, out.Decision.Tool)
 	for _, reason := range out.Decision.Reasons {
@@ -42,9 +42,9 @@ func ExampleDecide_denied() {
 
 // EvaluateLine decides without a server: a request in, a line of JSON out.
 func ExampleEvaluateLine() {
-	offline := admission.Offline{Protocol: "agenthook", Snapshot: &admission.Snapshot{Policies: mail()}, Now: noon}
+	offline := admission.Offline{Protocol: "agenthook", Config: &admission.Config{Policies: mail()}, Now: noon}
 	for _, line := range [][]byte{request("requests/pre-tool-use-external.json").Body, []byte(`{"event_id":1}`)} {
-		var answer admission.Verdict
+		var answer admission.OfflineResult
 		if err := strictjson.Unmarshal(admission.EvaluateLine(line, offline), &answer); err != nil {
 			log.Fatal(err)
 		}

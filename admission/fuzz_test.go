@@ -66,8 +66,8 @@ func FuzzEvaluateLine(f *testing.F) {
 	f.Add([]byte(`{"request":`))
 	snap := EvaluatorsOnly()
 	f.Fuzz(func(t *testing.T, line []byte) {
-		got := EvaluateLine(line, Offline{Protocol: agenthook.Name, Now: noon, Snapshot: snap})
-		var v Verdict
+		got := EvaluateLine(line, Offline{Protocol: agenthook.Name, Now: noon, Config: snap})
+		var v OfflineResult
 		if err := json.Unmarshal(got, &v); err != nil || !v.Verdict.Valid() {
 			t.Fatalf("%v: %s", err, got)
 		}

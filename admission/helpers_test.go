@@ -55,7 +55,7 @@ func request(protocol, body string) Request {
 }
 
 // rules makes a snapshot of one policy; each rule is "verdict reason: condition".
-func rules(t testing.TB, list ...string) *Snapshot {
+func rules(t testing.TB, list ...string) *Config {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: p}\nspec:\n  rules:\n")
@@ -67,16 +67,16 @@ func rules(t testing.TB, list ...string) *Snapshot {
 	return compiled(t, b.String())
 }
 
-func compiled(t testing.TB, yaml string) *Snapshot {
+func compiled(t testing.TB, yaml string) *Config {
 	t.Helper()
 	set, err := policy.Compile([]policy.Document{{Name: "p.yaml", Data: []byte(yaml)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Snapshot{Policies: set, Revision: 3}
+	return &Config{Policies: set, Revision: 3}
 }
 
-func allowAll(t testing.TB) *Snapshot { return rules(t, "allow ok: true") }
+func allowAll(t testing.TB) *Config { return rules(t, "allow ok: true") }
 
 func codes(out Outcome) string {
 	list := make([]string, len(out.Decision.Reasons))

@@ -13,8 +13,8 @@ import (
 )
 
 // observing is a snapshot in mode observe for tenant acme.
-func observing(s *Snapshot) *Snapshot {
-	out := Snapshot{}
+func observing(s *Config) *Config {
+	out := Config{}
 	if s != nil {
 		out = *s
 	}
@@ -28,7 +28,7 @@ func TestObserveDecisionTable(t *testing.T) {
 	human := edit(t, preToolUse, `"metadata":{`, `"metadata":{"risk":{"risk_class":"write","requires_human_approval":true},`)
 	for name, c := range map[string]struct {
 		protocol, body string
-		snap           *Snapshot
+		snap           *Config
 		want           string // verdict, would, codes of reasons
 		reply          string // reason of the reply
 	}{
@@ -37,9 +37,9 @@ func TestObserveDecisionTable(t *testing.T) {
 		"ask":                  {agenthook.Name, preToolUse, rules(t, "ask hm: true"), "allow would ask: hm(observe ask)", "not_enforced; warning: mode observe: the policies would give ask"},
 		"defer":                {agenthook.Name, preToolUse, rules(t, "defer hm: true"), "allow would defer: hm(observe defer)", "not_enforced; warning: mode observe: the policies would give defer"},
 		"no match":             {agenthook.Name, preToolUse, rules(t, "allow ok: tool == 'x'"), "allow would deny: no_policy_match(observe deny)", "not_enforced; warning: mode observe: the policies would give deny"},
-		"no policy":            {agenthook.Name, preToolUse, &Snapshot{PolicyErr: policy.ErrNoPolicies}, "allow would deny: no_policy(observe deny)", "not_enforced; warning: mode observe: the policies would give deny"},
+		"no policy":            {agenthook.Name, preToolUse, &Config{PolicyErr: policy.ErrNoPolicies}, "allow would deny: no_policy(observe deny)", "not_enforced; warning: mode observe: the policies would give deny"},
 		"evaluation error":     {agenthook.Name, preToolUse, rules(t, "allow ok: args.nope == 1"), "allow would deny: policy_error(observe deny)", "not_enforced; warning: mode observe: the policies would give deny"},
-		"broken file":          {agenthook.Name, preToolUse, &Snapshot{PolicyErr: errors.New("p.yaml:1: no")}, "deny would : policy_error", "policy_error"},
+		"broken file":          {agenthook.Name, preToolUse, &Config{PolicyErr: errors.New("p.yaml:1: no")}, "deny would : policy_error", "policy_error"},
 		"deceptive tool":       {agenthook.Name, edit(t, preToolUse, "send_mail", `send\u0000mail`), allowAll(t), "deny would : invalid_tool_name", "invalid_tool_name"},
 		"deceptive argument":   {agenthook.Name, edit(t, preToolUse, `"to"`, `"to\u200b"`), allowAll(t), "deny would : invalid_argument_name", "invalid_argument_name"},
 		"malformed":            {agenthook.Name, "{", allowAll(t), "deny would : not_json", "not_json"},
@@ -85,7 +85,7 @@ func TestObserveInEveryProtocol(t *testing.T) {
 			t.Run(p.protocol+" "+string(verdict), func(t *testing.T) {
 				out := p.decide(p.body, observing(gates(t, "verdict: "+string(verdict)+", reason: ok")), m)
 				d := out.Decision
-				if d.Verdict != events.Allow || d.Would != verdict || d.Approval != nil || out.Reservations.Approval != nil || out.NoReceipt {
+				if d.Verdict != events.Allow || d.Would != verdict || d.Approval != nil || out.Effects.Approval != nil || out.NoReceipt {
 					t.Errorf("%s, would %s, approval %v, no receipt %v", d.Verdict, d.Would, d.Approval, out.NoReceipt)
 				}
 				if named := d.Policy.Name != ""; named != (verdict == events.Allow) {
@@ -129,7 +129,7 @@ func TestNoCallerChoosesTheMode(t *testing.T) {
 	for name, body := range bodies {
 		req := request(agenthook.Name, body)
 		req.Header = header
-		for which, snap := range map[string]*Snapshot{
+		for which, snap := range map[string]*Config{
 			"of an admitter that enforces":        never,
 			"of one that observes another tenant": {Policies: never.Policies, Observed: map[string]bool{"globex": true, "ACME": true, "": true, "*": true}},
 		} {
@@ -156,7 +156,7 @@ func TestObservedCallsCount(t *testing.T) {
 	limited := compiled(t, preamble+"p}\nspec:\n  rules:\n    - {name: b, when: 'true', limit: {max: 5, per: 1h}, verdict: deny, reason: too_many}\n")
 	in := inputs()
 	in.Counters = policy.NoCounts{}
-	if out := Decide(request(agenthook.Name, preToolUse), observing(limited), in); out.Decision.Verdict != events.Allow || len(out.Reservations.Counts) == 0 {
-		t.Errorf("%s counts %v", codes(out), out.Reservations.Counts)
+	if out := Decide(request(agenthook.Name, preToolUse), observing(limited), in); out.Decision.Verdict != events.Allow || len(out.Effects.Counts) == 0 {
+		t.Errorf("%s counts %v", codes(out), out.Effects.Counts)
 	}
 }

@@ -14,13 +14,13 @@ import (
 )
 
 // combineVerdicts sets the strictest verdict and keeps every reason.
-func (out *Outcome) combineVerdicts(native call.Opinion, tools policy.Verdicts, in Inputs) {
+func (out *Outcome) combineVerdicts(native call.Opinion, policies policy.Result, in Inputs) {
 	d := &out.Decision
-	d.Verdict = events.Strictest(native.Verdict, tools.Verdict)
+	d.Verdict = events.Strictest(native.Verdict, policies.Verdict)
 	d.NativeVerdict = out.protocol.NativeVerdict(d.Verdict)
-	d.Reasons = slices.Concat(recorded(native), tools.Reasons)
-	out.explanation = withWarnings(explainVerdict(d.Verdict, native, tools), d.Verdict, tools)
-	lifetime := verdictLifetime(d.Verdict, native, tools, in.Now)
+	d.Reasons = slices.Concat(recorded(native), policies.Reasons)
+	out.explanation = withWarnings(explainVerdict(d.Verdict, native, policies), d.Verdict, policies)
+	lifetime := verdictLifetime(d.Verdict, native, policies, in.Now)
 	switch d.Verdict {
 	case events.Allow:
 		d.ExpiresAt = events.At(in.Now.Add(lifetime))
@@ -28,7 +28,7 @@ func (out *Outcome) combineVerdicts(native call.Opinion, tools policy.Verdicts, 
 		d.ExpiresAt = events.At(in.Now.Add(lifetime))
 		d.Approval = out.newApprovalRef(in)
 	}
-	out.fillClaims(in, out.applyApprovals(native, tools, in, lifetime))
+	out.fillClaims(in, out.applyApprovals(native, policies, in, lifetime))
 }
 
 // recorded returns the protocol's reasons for the record. For a request that is not JSON the
@@ -48,14 +48,14 @@ func recorded(native call.Opinion) []events.Reason {
 // verdictLifetime is how long a verdict is valid, or stays open. A policy's lifetime takes
 // precedence over the protocol's. Neither outlives what the protocol's opinion rests on, except
 // for the minimum lifetime of a receipt.
-func verdictLifetime(v events.Verdict, native call.Opinion, tools policy.Verdicts, now time.Time) time.Duration {
+func verdictLifetime(v events.Verdict, native call.Opinion, policies policy.Result, now time.Time) time.Duration {
 	asks := v == events.Ask || v == events.Defer
 	d := receipt.DefaultLifetime
 	switch {
-	case asks && approvalTerms(tools).Lifetime > 0:
-		d = approvalTerms(tools).Lifetime
-	case tools.ExpiresAfter > 0:
-		d = tools.ExpiresAfter
+	case asks && approvalTerms(policies).Lifetime > 0:
+		d = approvalTerms(policies).Lifetime
+	case policies.ExpiresAfter > 0:
+		d = policies.ExpiresAfter
 	case asks && native.ApprovalWindow > 0:
 		d = native.ApprovalWindow
 	case asks:
@@ -115,15 +115,15 @@ func (out *Outcome) actionID(in Inputs) string {
 // explainVerdict explains the verdict without revealing a rule. It returns the code of the
 // protocol's own evaluator, a code that is the same for every policy, the policy's own message,
 // or only that a policy decided. The decision record names the rule.
-func explainVerdict(verdict events.Verdict, native call.Opinion, tools policy.Verdicts) string {
+func explainVerdict(verdict events.Verdict, native call.Opinion, policies policy.Result) string {
 	switch {
 	case native.DecidingCode != "" && native.Verdict == verdict:
 		return native.DecidingCode
-	case tools.Message != "":
-		return tools.Message
-	case len(tools.Reasons) > 0 && generalCodes[tools.Reasons[0].Code] && tools.Reasons[0].Policy == "" && tools.Reasons[0].Action == "":
-		return tools.Reasons[0].Code
-	case verdict == events.Allow && len(tools.Reasons) > 0 && tools.Reasons[0].Action == policy.ActionObserve:
+	case policies.Message != "":
+		return policies.Message
+	case len(policies.Reasons) > 0 && generalCodes[policies.Reasons[0].Code] && policies.Reasons[0].Policy == "" && policies.Reasons[0].Action == "":
+		return policies.Reasons[0].Code
+	case verdict == events.Allow && len(policies.Reasons) > 0 && policies.Reasons[0].Action == policy.ActionObserve:
 		return observedText
 	}
 	return genericTexts[verdict]
@@ -162,20 +162,20 @@ func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 	out.Fail(CodeTooLarge)
 	in.Secret = out.secret
 	out.Decision.RequestDigest = in.digest(small)
-	out.Malformed, out.Reservations = true, Reservations{}
+	out.Malformed, out.Effects = true, Effects{}
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})
 }
 
-// Trace returns the messages that the protocol demands on the log beside the decision, in
+// AccompanyingEvents returns the messages that the protocol demands on the log beside the decision, in
 // order; none for most protocols. The service signs them like the decision, appends them right
 // after it, and replies only when they are durable too. It must be called after the last change
 // of Decision. On an error, call Fail with CodeInternal.
-func (out *Outcome) Trace() (list []call.TraceEvent, err error) {
-	traced, ok := out.protocol.(call.Tracer)
+func (out *Outcome) AccompanyingEvents() (list []call.AccompanyingEvent, err error) {
+	traced, ok := out.protocol.(call.EventWriter)
 	if !ok {
 		return nil, nil
 	}
-	if !runRecovered(func() { list, err = traced.Trace(out.call, out.Decision, out.ruling) }) {
+	if !runRecovered(func() { list, err = traced.AccompanyingEvents(out.call, out.Decision, out.ruling) }) {
 		return nil, fmt.Errorf("admission: the trace of protocol %s cannot be rendered", out.Decision.Protocol)
 	}
 	return list, err

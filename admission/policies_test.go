@@ -79,8 +79,8 @@ func TestWhatIsCountedIsRecordedAndTaken(t *testing.T) {
 		if codes(out) != want || len(d.Counts) != 1 || d.Counts[0].Total != int64(total) || strings.Contains(d.Counts[0].Key, "s1") {
 			t.Errorf("%s %+v", codes(out), d.Counts)
 		}
-		if took := len(out.Reservations.Counts) == 1; took != (d.Verdict == events.Allow) {
-			t.Errorf("%s takes %+v", d.Verdict, out.Reservations.Counts)
+		if took := len(out.Effects.Counts) == 1; took != (d.Verdict == events.Allow) {
+			t.Errorf("%s takes %+v", d.Verdict, out.Effects.Counts)
 		}
 		// The record is enough to make the decision again.
 		in.Counters = policy.RecordedTotals(d.Counts)
@@ -94,7 +94,7 @@ func TestWhatIsCountedIsRecordedAndTaken(t *testing.T) {
 		t.Errorf("without counters: %s", codes(out))
 	}
 	// Offline there is no state, and so nothing was counted before.
-	line := EvaluateLine([]byte(preToolUse), Offline{Protocol: agenthook.Name, Now: noon, Snapshot: compiled(t, limits)})
+	line := EvaluateLine([]byte(preToolUse), Offline{Protocol: agenthook.Name, Now: noon, Config: compiled(t, limits)})
 	if !strings.HasPrefix(string(line), `{"verdict":"allow"`) {
 		t.Errorf("%s", line)
 	}

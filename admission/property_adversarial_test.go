@@ -158,8 +158,8 @@ func TestOfflineAgreesWithTheService(t *testing.T) {
 		if p.header == nil {
 			line = []byte(body)
 		}
-		var offline Verdict
-		if err := json.Unmarshal(EvaluateLine(line, Offline{Protocol: p.protocol, Now: noon, Snapshot: snap, Mandates: known{m}, Tenant: "acme", Source: "rt1"}), &offline); err != nil {
+		var offline OfflineResult
+		if err := json.Unmarshal(EvaluateLine(line, Offline{Protocol: p.protocol, Now: noon, Config: snap, Mandates: known{m}, Tenant: "acme", Source: "rt1"}), &offline); err != nil {
 			t2.Fatal(err)
 		}
 		out := p.decide(body, snap, m)

@@ -7,11 +7,11 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 )
 
-// Reservations are the things that a verdict consumes and that can be used only once, or only a
+// Effects are the things that a verdict consumes and that can be used only once, or only a
 // limited number of times. Decide names them; the service reserves them in its store by
 // compare-and-set before it records the decision. If another decision was faster, the service
 // decides again.
-type Reservations struct {
+type Effects struct {
 	Approval     *approval.Step       // a workflow opened, joined or consumed
 	Spend        *mandate.Reservation // money of a mandate's budget
 	Confirmation string               // the ID of the AAEP confirmation that the verdict rests on; "" for none

@@ -25,7 +25,7 @@ func TestToyProtocolDecides(t *testing.T) {
 	for name, c := range map[string]struct {
 		body   string
 		header map[string][]string
-		snap   *Snapshot
+		snap   *Config
 		want   string
 		reply  string
 	}{
@@ -85,7 +85,7 @@ func TestToyProtocolEndToEnd(t *testing.T) {
 	if got := ClaimedSource(toyName, []byte(`{"from":"rt7"}`)); got != "rt7" {
 		t.Errorf("claimed source %q", got)
 	}
-	line := EvaluateLine([]byte(toyRequest), Offline{Protocol: toyName, Snapshot: allowAll(t), Now: noon})
+	line := EvaluateLine([]byte(toyRequest), Offline{Protocol: toyName, Config: allowAll(t), Now: noon})
 	if string(line) != `{"verdict":"allow","reply":{"go":true,"why":"allowed_by_policy"}}` {
 		t.Errorf("%s", line)
 	}

@@ -13,9 +13,9 @@ func (out *Outcome) Warnings() []string { return out.ruling.Policies.Warnings }
 
 // withWarnings adds the warnings to the explanation of an allow. The explanation of a refusal
 // has no warnings.
-func withWarnings(text string, verdict events.Verdict, tools policy.Verdicts) string {
-	if verdict != events.Allow || len(tools.Warnings) == 0 {
+func withWarnings(text string, verdict events.Verdict, policies policy.Result) string {
+	if verdict != events.Allow || len(policies.Warnings) == 0 {
 		return text
 	}
-	return text + "; warning: " + strings.Join(tools.Warnings, "; ")
+	return text + "; warning: " + strings.Join(policies.Warnings, "; ")
 }

@@ -16,66 +16,66 @@ type inputRecorder struct {
 
 // mandateRecords are the mandate records with the recorder in front. Stores that are nil stay
 // nil.
-func (w *inputRecorder) mandateRecords() mandate.Records {
-	r := w.stores.Mandates
-	w.mandate.Signatures = string(r.Signatures)
+func (rec *inputRecorder) mandateRecords() mandate.Records {
+	r := rec.stores.Mandates
+	rec.mandate.Signatures = string(r.Signatures)
 	if r.Revocations != nil {
-		r.Revocations = w
+		r.Revocations = rec
 	}
 	if r.SpendLedger != nil {
-		r.SpendLedger = w
+		r.SpendLedger = rec
 	}
 	if r.Approvals != nil {
-		r.Approvals = w
+		r.Approvals = rec
 	}
 	return r
 }
 
 // Confirmation implements call.Confirmations.
-func (w *inputRecorder) Confirmation(i call.Invocation) call.Confirmation {
-	if w.stores.Confirmations == nil {
+func (rec *inputRecorder) Confirmation(i call.Invocation) call.Confirmation {
+	if rec.stores.Confirmations == nil {
 		return call.Confirmation{}
 	}
-	w.confirmation = w.stores.Confirmations.Confirmation(i)
-	return w.confirmation
+	rec.confirmation = rec.stores.Confirmations.Confirmation(i)
+	return rec.confirmation
 }
 
 // Revoked implements mandate.Revocations.
-func (w *inputRecorder) Revoked(tenant, id, hash string) bool {
-	w.mandate.Revoked = w.stores.Mandates.Revocations.Revoked(tenant, id, hash)
-	return w.mandate.Revoked
+func (rec *inputRecorder) Revoked(tenant, id, hash string) bool {
+	rec.mandate.Revoked = rec.stores.Mandates.Revocations.Revoked(tenant, id, hash)
+	return rec.mandate.Revoked
 }
 
 // Spend implements mandate.SpendLedger.
-func (w *inputRecorder) Spend(p mandate.Proposal) mandate.Spend {
-	s := w.stores.Mandates.SpendLedger.Spend(p)
-	m := &w.mandate
+func (rec *inputRecorder) Spend(p mandate.Proposal) mandate.Spend {
+	s := rec.stores.Mandates.SpendLedger.Spend(p)
+	m := &rec.mandate
 	m.Reserved, m.Settled, m.Full, m.Unknown = max(0, s.Reserved), max(0, s.Settled), s.Full, s.Unknown
 	return s
 }
 
 // Facts implements mandate.Approvals.
-func (w *inputRecorder) Facts(p mandate.Proposal) mandate.Facts {
-	f := w.stores.Mandates.Approvals.Facts(p)
-	w.mandate.TrustedUI, w.mandate.Approved = f.TrustedUI, f.Approved
+func (rec *inputRecorder) Facts(p mandate.Proposal) mandate.Facts {
+	f := rec.stores.Mandates.Approvals.Facts(p)
+	rec.mandate.TrustedUI, rec.mandate.Approved = f.TrustedUI, f.Approved
 	return f
 }
 
 // decisionInputs is what the record keeps of the answers. It leaves out stores that were not
 // asked or had nothing.
-func (w *inputRecorder) decisionInputs(ask call.Request, ref *events.MandateRef) *events.DecisionInputs {
-	in := events.DecisionInputs{Strict: ask.Strict}
-	if ask.Profile == ProfileReferenceSDK {
-		in.Profile = string(ask.Profile)
+func (rec *inputRecorder) decisionInputs(request call.Request, ref *events.MandateRef) *events.DecisionInputs {
+	in := events.DecisionInputs{Strict: request.Strict}
+	if request.Profile == ProfileReferenceSDK {
+		in.Profile = string(request.Profile)
 	}
-	if c := w.confirmation; c != (call.Confirmation{}) {
+	if c := rec.confirmation; c != (call.Confirmation{}) {
 		in.Confirmation = &events.ConfirmationInput{Status: string(c.Status), ID: c.ID, Explicit: c.Explicit, Understated: c.Understated,
 			AcceptsByDefault: c.AcceptsByDefault}
 		if !c.Until.IsZero() {
 			in.Confirmation.Until = events.At(c.Until)
 		}
 	}
-	if m := w.mandate; ref != nil && m != (events.MandateInput{}) {
+	if m := rec.mandate; ref != nil && m != (events.MandateInput{}) {
 		in.Mandate = &m
 	}
 	if in == (events.DecisionInputs{}) {

@@ -141,14 +141,14 @@ func TestAdmitSendsWhatTheBodyHasNoFieldFor(t *testing.T) {
 	got := make(chan *nats.Msg, 1)
 	ok(t, w.answer(func(m *nats.Msg) *nats.Msg { got <- m; return w.allow(nil) }))
 	call := theCall
-	call.Agent, call.Trace = "agent-7", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	call.Agent, call.Traceparent = "agent-7", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	w.client(t, testTimeout).Admit(t.Context(), call)
 	m := <-got
 	if m.Subject != "gov.admit.acme.agenthook" || string(m.Data) != string(theCall.Body) {
 		t.Errorf("%s %s", m.Subject, m.Data)
 	}
 	for name, want := range map[string]string{
-		events.HeaderSession: "s1", events.HeaderToolCallID: "c1", events.HeaderAgent: "agent-7", events.HeaderTrace: call.Trace,
+		events.HeaderSession: "s1", events.HeaderToolCallID: "c1", events.HeaderAgent: "agent-7", events.HeaderTrace: call.Traceparent,
 	} {
 		if got := m.Header.Get(name); got != want {
 			t.Errorf("%s: %q", name, got)

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// askAgainShare sets how long the client waits before it sends the request again: a quarter
+	// resendShare sets how long the client waits before it sends the request again: a quarter
 	// of the time-out.
-	askAgainShare = 4
-	// maxAsks is the maximum number of times that one request is sent.
-	maxAsks = 4
+	resendShare = 4
+	// maxSends is the maximum number of times that one request is sent.
+	maxSends = 4
 	// secondaryTimeout is the time-out for a connection to one other server.
 	secondaryTimeout = 2 * time.Second
 	// secondaryRetryPause is the pause after a failed connection to the other servers.
@@ -48,16 +48,16 @@ type serverAnswer struct {
 // sendUntilAnswered returns the first answer, or the last error. pause is the wait before the
 // request is sent again. With zero it is sent again only if no admitter can have acted on it:
 // there was none, the request was not sent, or the admitter was stopping.
-func (a *requestSender) sendUntilAnswered(ctx context.Context, request func() *nats.Msg, pause time.Duration) (*nats.Msg, error) {
+func (s *requestSender) sendUntilAnswered(ctx context.Context, request func() *nats.Msg, pause time.Duration) (*nats.Msg, error) {
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make(chan serverAnswer, maxAsks)
+	answers := make(chan serverAnswer, maxSends)
 	sent, waiting := 0, 0
 	send := func() {
 		n := sent
 		sent, waiting = sent+1, waiting+1
 		go func() {
-			reply, err := a.connectionFor(n).RequestMsgWithContext(sending, request())
+			reply, err := s.connectionFor(n).RequestMsgWithContext(sending, request())
 			answers <- serverAnswer{reply, err}
 		}()
 	}
@@ -77,18 +77,18 @@ func (a *requestSender) sendUntilAnswered(ctx context.Context, request func() *n
 		case r := <-answers:
 			waiting--
 			switch {
-			case r.err == nil && !a.maySucceed(r.reply, pause > 0):
+			case r.err == nil && !s.maySucceed(r.reply, pause > 0):
 				return r.reply, nil
 			case r.err == nil:
 				refusal = r.reply
 			case ctx.Err() != nil:
 				return refusalOrError(refusal, r.err)
 			}
-			switch other := a.hasOtherServers(); {
-			case sent < maxAsks && sent == 1 && (r.err == nil || other && isUnsent(r.err)):
+			switch other := s.hasOtherServers(); {
+			case sent < maxSends && sent == 1 && (r.err == nil || other && isUnsent(r.err)):
 				send() // immediately
 			case waiting > 0:
-			case !other || sent == maxAsks || !isUnsent(r.err) && r.err != nil:
+			case !other || sent == maxSends || !isUnsent(r.err) && r.err != nil:
 				return refusalOrError(refusal, r.err)
 			case again == nil:
 				t := time.NewTicker(wait)
@@ -96,7 +96,7 @@ func (a *requestSender) sendUntilAnswered(ctx context.Context, request func() *n
 				again = t.C
 			}
 		case <-again:
-			if sent < maxAsks {
+			if sent < maxSends {
 				send()
 			}
 		case <-ctx.Done():
@@ -121,23 +121,23 @@ func isUnsent(err error) bool {
 // maySucceed reports whether another admitter may decide what this one refused: it had not
 // started on the request; or it could not record its decision, the request may be decided
 // twice, and there is another server.
-func (a *requestSender) maySucceed(reply *nats.Msg, twice bool) bool {
+func (s *requestSender) maySucceed(reply *nats.Msg, twice bool) bool {
 	switch reply.Header.Get("Nats-Service-Error") {
 	case codeStopping:
 		return true
 	case codeUnavailable:
-		return twice && a.hasOtherServers()
+		return twice && s.hasOtherServers()
 	}
 	return false
 }
 
 // hasOtherServers reports whether the connection knows another server than its own.
-func (a *requestSender) hasOtherServers() bool { return len(a.otherServers()) > 0 }
+func (s *requestSender) hasOtherServers() bool { return len(s.otherServers()) > 0 }
 
 // otherServers lists the servers that the connection knows, without its own.
-func (a *requestSender) otherServers() (list []string) {
-	own := hostOf(a.nc.ConnectedUrl())
-	for _, s := range append(append([]string{}, a.nc.Opts.Servers...), a.nc.DiscoveredServers()...) {
+func (s *requestSender) otherServers() (list []string) {
+	own := hostOf(s.nc.ConnectedUrl())
+	for _, s := range append(append([]string{}, s.nc.Opts.Servers...), s.nc.DiscoveredServers()...) {
 		if h := hostOf(s); h != "" && h != own {
 			list = append(list, strings.TrimSpace(s))
 		}
@@ -164,31 +164,31 @@ func hostOf(server string) string {
 }
 
 // connectionFor returns the connection for the n-th attempt, from zero.
-func (a *requestSender) connectionFor(n int) *nats.Conn {
+func (s *requestSender) connectionFor(n int) *nats.Conn {
 	if n%2 == 0 {
-		return a.nc
+		return s.nc
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.secondary != nil && a.secondary.IsConnected() && hostOf(a.secondary.ConnectedUrl()) != hostOf(a.nc.ConnectedUrl()) {
-		return a.secondary
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.secondary != nil && s.secondary.IsConnected() && hostOf(s.secondary.ConnectedUrl()) != hostOf(s.nc.ConnectedUrl()) {
+		return s.secondary
 	}
-	if a.closed || time.Since(a.secondaryFailedAt) < secondaryRetryPause {
-		return a.nc
+	if s.closed || time.Since(s.secondaryFailedAt) < secondaryRetryPause {
+		return s.nc
 	}
-	servers := a.otherServers()
+	servers := s.otherServers()
 	if len(servers) == 0 {
-		return a.nc
+		return s.nc
 	}
-	next, err := connectLike(a.nc, servers)
+	next, err := connectLike(s.nc, servers)
 	if err != nil {
-		a.secondaryFailedAt = time.Now()
-		return a.nc
+		s.secondaryFailedAt = time.Now()
+		return s.nc
 	}
-	if a.secondary != nil {
-		a.secondary.Close()
+	if s.secondary != nil {
+		s.secondary.Close()
 	}
-	a.secondary = next
+	s.secondary = next
 	return next
 }
 
@@ -205,12 +205,12 @@ func connectLike(nc *nats.Conn, servers []string) (*nats.Conn, error) {
 }
 
 // close closes the connection to another server.
-func (a *requestSender) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.closed = true
-	if a.secondary != nil {
-		a.secondary.Close()
+func (s *requestSender) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.secondary != nil {
+		s.secondary.Close()
 	}
 }
 

@@ -68,7 +68,7 @@ func TestAdmitAsksAgain(t *testing.T) {
 			if tt.reason == "" {
 				timeout = testTimeout
 			}
-			v := w.asking(t, client.Options{Timeout: timeout, AskAgain: tt.again}).Admit(t.Context(), tt.call)
+			v := w.asking(t, client.Options{Timeout: timeout, ResendAfter: tt.again}).Admit(t.Context(), tt.call)
 			if v.Allowed() != (tt.reason == "") || tt.reason != "" && v.Reason != tt.reason || asked.Load() != tt.want {
 				t.Errorf("%s %s %v, asked %d times, want %d", v.Decision, v.Reason, v.Err, asked.Load(), tt.want)
 			}
@@ -90,7 +90,7 @@ func TestAdmitAsksAnotherAdmitterThanTheOneThatStops(t *testing.T) {
 		return w.allow(nil)
 	}))
 	unnamed := theCall
-	if v := w.asking(t, client.Options{Timeout: testTimeout, AskAgain: -1}).Admit(t.Context(), unnamed); !v.Allowed() || asked.Load() != 2 {
+	if v := w.asking(t, client.Options{Timeout: testTimeout, ResendAfter: -1}).Admit(t.Context(), unnamed); !v.Allowed() || asked.Load() != 2 {
 		t.Errorf("%s %s %v, asked %d times", v.Decision, v.Reason, v.Err, asked.Load())
 	}
 }
@@ -125,7 +125,7 @@ func TestAdmitAsksOnAnotherServer(t *testing.T) {
 				ok(t, err)
 			}
 			defer nc.Close()
-			c := askingBy(t, good, nc, client.Options{Timeout: testTimeout, AskAgain: 100 * time.Millisecond})
+			c := askingBy(t, good, nc, client.Options{Timeout: testTimeout, ResendAfter: 100 * time.Millisecond})
 			for range 3 {
 				if v := c.Admit(t.Context(), theCall); !v.Allowed() {
 					t.Errorf("%s %s %v", v.Decision, v.Reason, v.Err)

@@ -57,13 +57,13 @@ type Options struct {
 	Timeout   time.Duration // default DefaultTimeout
 	Space     subject.Space
 
-	// AskAgain is how long Admit waits for an answer before it sends the request again, to
+	// ResendAfter is how long Admit waits for an answer before it sends the request again, to
 	// another server if the connection knows one; default a quarter of Timeout, negative:
 	// never. Only a request that names a tool call is sent again while the first may still be
 	// answered: the second decision is a retry of the same call. A mandate's money is reserved
 	// once for both. An approval or confirmation is consumed by the first allow: if that answer
 	// is lost, the second decision asks for it again. Each allow counts in a limit.
-	AskAgain time.Duration
+	ResendAfter time.Duration
 
 	// For the verification of receipts; see guard.Options.
 	Records [][]byte
@@ -81,11 +81,11 @@ type Options struct {
 // connection to another server. It is safe for concurrent use. The caller must Close it after
 // the last request.
 type Client struct {
-	nc      *nats.Conn
-	opt     Options
-	asker   *requestSender
-	guard   *guard.Guard
-	reports *reporter
+	nc       *nats.Conn
+	opt      Options
+	resender *requestSender
+	guard    *guard.Guard
+	reports  *reporter
 }
 
 // ErrNoPublicKey reports a Client without a key to verify receipts with.
@@ -111,10 +111,10 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = DefaultTimeout
 	}
-	if opt.AskAgain == 0 {
-		opt.AskAgain = opt.Timeout / askAgainShare
+	if opt.ResendAfter == 0 {
+		opt.ResendAfter = opt.Timeout / resendShare
 	}
-	c := &Client{nc: nc, opt: opt, asker: &requestSender{nc: nc}, guard: g}
+	c := &Client{nc: nc, opt: opt, resender: &requestSender{nc: nc}, guard: g}
 	c.reports = newReporter(c.publishReport, opt.OnUnreported)
 	return c, nil
 }
@@ -135,8 +135,8 @@ type Call struct {
 	ToolCallID string
 	Arguments  []byte
 
-	Agent string // sent as a header, for protocols without it in the body
-	Trace string // W3C traceparent
+	Agent       string // sent as a header, for protocols without it in the body
+	Traceparent string // W3C traceparent
 
 	// Workflow names the approval workflow that the call waited for, where its resume policy
 	// demands it (Verdict.Workflow).
@@ -161,10 +161,10 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
 	defer cancel()
 	pause := time.Duration(0)
-	if c.opt.AskAgain > 0 && isRepeatable(call) {
-		pause = c.opt.AskAgain
+	if c.opt.ResendAfter > 0 && isRepeatable(call) {
+		pause = c.opt.ResendAfter
 	}
-	reply, err := c.asker.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(c.opt.Space, c.opt.Tenant, call) }, pause)
+	reply, err := c.resender.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(c.opt.Space, c.opt.Tenant, call) }, pause)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return deny(ReasonNoResponders, err)
@@ -181,7 +181,7 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 		Workflow: reply.Header.Get(events.HeaderWorkflow),
 		guard:    c.guard, source: c.opt.Publisher, session: call.Session, toolCallID: call.ToolCallID, tool: call.Tool,
 	}
-	v.Reason = reasonOf(reply)
+	v.Reason = replyReason(reply)
 	if !v.Decision.Valid() {
 		return deny(ReasonBadReply, errors.New("client: the reply names no verdict"))
 	}
@@ -189,7 +189,7 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 		return v
 	}
 	if err := c.guard.Check(v.Execution(call.Arguments)); err != nil {
-		v.Decision, v.Reason, v.Err = events.Deny, reasonFor(err), err
+		v.Decision, v.Reason, v.Err = events.Deny, refusalReason(err), err
 	}
 	return v
 }
@@ -200,16 +200,16 @@ func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant str
 	return nc.RequestMsgWithContext(ctx, requestMsg(space, tenant, call))
 }
 
-// RequestAgain is Request with a time-out. It sends the request again as Admit does: see
+// RequestResending is Request with a time-out. It sends the request again as Admit does: see
 // Options.AskAgain.
-func RequestAgain(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
+func RequestResending(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	a := &requestSender{nc: nc}
 	defer a.close()
 	pause := time.Duration(0)
 	if isRepeatable(call) {
-		pause = timeout / askAgainShare
+		pause = timeout / resendShare
 	}
 	return a.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(space, tenant, call) }, pause)
 }
@@ -218,7 +218,7 @@ func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {
 	msg := nats.NewMsg(space.Admit(tenant, call.Protocol))
 	msg.Data = call.Body
 	for name, v := range map[string]string{
-		events.HeaderSession: call.Session, events.HeaderToolCallID: call.ToolCallID, events.HeaderAgent: call.Agent, events.HeaderTrace: call.Trace,
+		events.HeaderSession: call.Session, events.HeaderToolCallID: call.ToolCallID, events.HeaderAgent: call.Agent, events.HeaderTrace: call.Traceparent,
 		events.HeaderWorkflow: call.Workflow,
 	} {
 		if v != "" {
@@ -228,8 +228,8 @@ func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {
 	return msg
 }
 
-// reasonOf reads the reason from a native reply, if it has one: a text, or the first of its codes.
-func reasonOf(reply *nats.Msg) string {
+// replyReason reads the reason from a native reply, if it has one: a text, or the first of its codes.
+func replyReason(reply *nats.Msg) string {
 	var body struct {
 		Reason   string          `json:"reason"`
 		Blockers []string        `json:"hard_blockers"` // AANA
@@ -248,8 +248,8 @@ func reasonOf(reply *nats.Msg) string {
 	return cmp.Or(append(slices.Concat([]string{body.Reason}, body.Blockers, body.Codes), failure)...)
 }
 
-// reasonFor is the reason of a deny for an allow that Guard.Check refused.
-func reasonFor(err error) string {
+// refusalReason is the reason of a deny for an allow that Guard.Check refused.
+func refusalReason(err error) string {
 	switch code := guard.Code(err); code {
 	case ReasonReceiptMissing, ReasonBadArguments:
 		return code

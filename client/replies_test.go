@@ -112,7 +112,7 @@ spec:
 // admitting is an admitter without a service: real decisions, with keys, ids and times that are always the same.
 type admitting struct {
 	tb        testing.TB
-	snapshot  *admission.Snapshot
+	config    *admission.Config
 	mandates  mandate.Source
 	key       signing.PrivateKey
 	record    string // of the key
@@ -129,7 +129,7 @@ func newAdmitting(tb testing.TB) *admitting {
 	}
 	set, err := policy.Compile(docs)
 	ok(tb, err)
-	a.snapshot = &admission.Snapshot{Policies: set, Revision: 1}
+	a.config = &admission.Config{Policies: set, Revision: 1}
 	dir, err := fs.Sub(examples.FS, "mandates")
 	ok(tb, err)
 	a.mandates, err = mandate.Load(dir)
@@ -168,7 +168,7 @@ func (a *admitting) answer(protocol string, header map[string][]string, body str
 	a.decided++
 	id := fmt.Sprintf("019aa0f6-0000-7000-8000-%012d", a.decided)
 	out := admission.Decide(
-		admission.Request{Tenant: "acme", Source: "rt1", Protocol: protocol, Header: header, Body: []byte(body), ReceivedAt: noon}, a.snapshot,
+		admission.Request{Tenant: "acme", Source: "rt1", Protocol: protocol, Header: header, Body: []byte(body), ReceivedAt: noon}, a.config,
 		admission.Inputs{Now: noon, DecisionID: id, Salt: bytes.Repeat([]byte{7}, receipt.SaltSize), Nonce: "nonce-" + strconv.Itoa(a.decided),
 			TenantKey: bytes.Repeat([]byte{3}, 32), Durability: "fsync", KnownTenant: true, Mandates: mandate.Records{Mandates: a.mandates}})
 	token, hash, err := receipt.Issue(a.key, out.Claims)

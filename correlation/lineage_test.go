@@ -119,7 +119,7 @@ func TestParents(t *testing.T) {
 				case "child", "sess_child":
 					got = c.Parent
 				case "s1":
-					if call = c.CallID; c.Parent != nil || c.Tenant == "acme" && c.Source == "rt1" && c.Trace != oneTrace && tc.name != "a correlation id that others have, too" {
+					if call = c.CallID; c.Parent != nil || c.Tenant == "acme" && c.Source == "rt1" && c.Traceparent != oneTrace && tc.name != "a correlation id that others have, too" {
 						t.Errorf("the parent is %+v", c)
 					}
 				}
@@ -153,21 +153,21 @@ func TestTraceSources(t *testing.T) {
 				"type": "hook", "traceparent": oneTrace, "data": pre(1)}))
 		},
 		"decision": func(l *testLog) {
-			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Trace = oneTrace })
+			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Traceparent = oneTrace })
 		},
 		"request": func(l *testLog) {
 			l.put(space.Request("acme", "rt1", subject.ProtoAgentHook, "s1"), map[string][]string{events.HeaderDecisionID: {"d1"}, events.HeaderTrace: {oneTrace}}, encode(pre(1)))
 		},
 		"first one counts": func(l *testLog) {
-			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Trace = oneTrace })
+			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Traceparent = oneTrace })
 			l.event(set(pre(1), "metadata.traceparent", otherTrace))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLog(t)
 			play(l)
-			if c := l.run().only(t); c.Trace != oneTrace {
-				t.Errorf("trace %q", c.Trace)
+			if c := l.run().only(t); c.Traceparent != oneTrace {
+				t.Errorf("trace %q", c.Traceparent)
 			}
 		})
 	}

@@ -69,10 +69,10 @@ type Call struct {
 	RetriedFrom string `json:"retried_from,omitempty"` // call_id of the previous attempt
 	RetriedTo   string `json:"retried_to,omitempty"`   // call_id of the last following attempt
 
-	Trace     string         `json:"trace,omitempty"`     // W3C traceparent; a claim
-	Parent    *CallParent    `json:"parent,omitempty"`    // the parent of the call's session
-	Durations *CallDurations `json:"durations,omitempty"` // by the broker's clock
-	Claimed   *CallClaim     `json:"claimed,omitempty"`   // the producer's claims about the call
+	Traceparent string         `json:"trace,omitempty"`     // W3C traceparent; a claim
+	Parent      *CallParent    `json:"parent,omitempty"`    // the parent of the call's session
+	Durations   *CallDurations `json:"durations,omitempty"` // by the broker's clock
+	Claimed     *CallClaim     `json:"claimed,omitempty"`   // the producer's claims about the call
 
 	// Binding states how the user's confirmation was linked to the call: explicit or
 	// inferred. Empty: the call rests on no confirmation.

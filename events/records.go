@@ -133,7 +133,7 @@ type Decision struct {
 	ExpiresAt     Time         `json:"expires_at,omitzero"`      // of the allow, or of the workflow
 	ReceiptHash   string       `json:"receipt_hash,omitempty"`   // sha256 of the compact receipt
 	Durability    string       `json:"durability,omitempty"`     // of the acknowledgement: fsync outlives any power failure, replicated none of all servers; interval and memory less
-	Trace         string       `json:"trace,omitempty"`          // W3C traceparent
+	Traceparent   string       `json:"trace,omitempty"`          // W3C traceparent
 	CanonicalTool string       `json:"canonical_tool,omitempty"` // the tool catalogue's name for Tool, if any
 	Publishers    *SnapshotRef `json:"publishers,omitempty"`     // the tenant's manifests and tool catalogue, if any
 	Counts        []Count      `json:"counts,omitempty"`         // counters that rate and budget conditions read

@@ -97,7 +97,7 @@ func TestRequestsAreDecidedAsDocumented(t *testing.T) {
 	ok(t, err)
 	mandates, err := mandate.Load(sub)
 	ok(t, err)
-	snapshot := &admission.Snapshot{Policies: policies(t, "policies/assistant", "gates")}
+	config := &admission.Config{Policies: policies(t, "policies/assistant", "gates")}
 	for name, want := range table {
 		body := read(t, "requests/"+name)
 		tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)
@@ -107,9 +107,9 @@ func TestRequestsAreDecidedAsDocumented(t *testing.T) {
 				t.Errorf("%s: %+v", name, v)
 			}
 		}
-		o := admission.Offline{Protocol: want.protocol, Snapshot: snapshot, Now: noon, Mandates: mandates}
+		o := admission.Offline{Protocol: want.protocol, Config: config, Now: noon, Mandates: mandates}
 		line := admission.EvaluateLine(body, o)
-		var got admission.Verdict
+		var got admission.OfflineResult
 		ok(t, json.Unmarshal(line, &got))
 		if string(got.Verdict) != want.verdict || !strings.Contains(string(got.Reply), want.reply) {
 			t.Errorf("%s: %s", name, line)

@@ -244,7 +244,7 @@ func TestOwnRecords(t *testing.T) {
 			RequestDigest: plain, Verdict: events.Defer, NativeVerdict: "ask", Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "needs_approval", Path: "/a", Policy: "p/r", Action: "warn", WouldVerdict: events.Ask}},
 			Policy: &events.PolicyRef{Name: "p", Revision: 3, Digest: plain}, Mandate: &events.MandateRef{ID: "m", Hash: "h"},
 			Approval:   &events.ApprovalRef{WorkflowID: "w", Status: "pending", ActionID: "c", RequestedAt: at, ExpiresAt: at, ResumePolicy: "publisher_waits"},
-			ReceivedAt: at, DecidedAt: at, ExpiresAt: at, ReceiptHash: plain, Durability: "fsync", Trace: "00-x",
+			ReceivedAt: at, DecidedAt: at, ExpiresAt: at, ReceiptHash: plain, Durability: "fsync", Traceparent: "00-x",
 			CanonicalTool: "a.b", Publishers: &events.SnapshotRef{Revision: 4, Digest: plain},
 			Counts: []events.Count{{Key: "k", WindowMS: 1000, Amount: 2, Total: -1}},
 			Inputs: &events.DecisionInputs{Strict: true, Profile: "reference-sdk",

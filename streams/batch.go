@@ -15,8 +15,8 @@ import (
 
 // publishBatch publishes one atomic batch and returns the sequences of its messages. ErrRefused
 // means that nothing of the batch is stored.
-func (l *publisher) publishBatch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint64, error) {
-	b, end := l.beginBatch(), len(msgs)-1
+func (s *sender) publishBatch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint64, error) {
+	b, end := s.beginBatch(), len(msgs)-1
 	for _, m := range msgs[:end] {
 		if err := b.stageMessage(m); err != nil {
 			return nil, err
@@ -28,9 +28,9 @@ func (l *publisher) publishBatch(ctx context.Context, msgs []Msg, last nats.Head
 // openBatch is an atomic batch that is not committed. The server keeps staged messages apart
 // from the stream, and drops them 10 s after the last one.
 type openBatch struct {
-	publisher *publisher
-	id        []string // one header value, shared by all messages
-	staged    int
+	sender *sender
+	id     []string // one header value, shared by all messages
+	staged int
 
 	// The message being sent. It is reused: the client has written it when PublishMsg returns.
 	out nats.Msg
@@ -39,11 +39,11 @@ type openBatch struct {
 
 // beginBatch begins a batch and a new round of the publisher. The batch id is random, because a
 // client that could guess it could add messages to the batch.
-func (l *publisher) beginBatch() *openBatch {
-	l.startRound()
+func (s *sender) beginBatch() *openBatch {
+	s.startRound()
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // never fails
-	return &openBatch{publisher: l, id: []string{hex.EncodeToString(raw[:])}, out: nats.Msg{Header: nats.Header{}}}
+	return &openBatch{sender: s, id: []string{hex.EncodeToString(raw[:])}, out: nats.Msg{Header: nats.Header{}}}
 }
 
 // nextMessage returns the next message to send. It is valid until the next call.
@@ -62,10 +62,10 @@ func (b *openBatch) nextMessage(m Msg) *nats.Msg {
 func (b *openBatch) stageMessage(m Msg) error {
 	out := b.nextMessage(m)
 	if b.staged == 0 { // the server sends a refusal of the batch to this subject
-		out.Reply = b.publisher.replySubject(0)
+		out.Reply = b.sender.replySubject(0)
 	}
 	b.staged++
-	if err := sendError(b.publisher.nc.PublishMsg(out)); err != nil {
+	if err := sendError(b.sender.nc.PublishMsg(out)); err != nil {
 		return fmt.Errorf("%w: batch abandoned: %v", ErrRefused, err) //nolint:errorlint // the cause is text: it must not count as another outcome
 	}
 	return nil
@@ -74,31 +74,31 @@ func (b *openBatch) stageMessage(m Msg) error {
 // commit sends the last message, with further headers, and waits for the acknowledgement of the
 // whole batch.
 func (b *openBatch) commit(ctx context.Context, m Msg, more nats.Header) ([]uint64, error) {
-	if len(b.publisher.down) > 0 { // staged messages may be lost; the commit has not been sent
-		return nil, fmt.Errorf("%w: batch abandoned: the connection was lost (%v)", ErrRefused, <-b.publisher.down)
+	if len(b.sender.down) > 0 { // staged messages may be lost; the commit has not been sent
+		return nil, fmt.Errorf("%w: batch abandoned: the connection was lost (%v)", ErrRefused, <-b.sender.down)
 	}
 	out := b.nextMessage(m)
-	out.Reply = b.publisher.replySubject(b.staged)
+	out.Reply = b.sender.replySubject(b.staged)
 	out.Header[headerBatchCommit] = []string{"1"}
 	maps.Copy(out.Header, more)
-	timer := time.NewTimer(b.publisher.timeout)
+	timer := time.NewTimer(b.sender.timeout)
 	defer timer.Stop()
-	if err := sendError(b.publisher.nc.PublishMsg(out)); err != nil {
+	if err := sendError(b.sender.nc.PublishMsg(out)); err != nil {
 		return nil, err
 	}
-	return b.publisher.batchAck(ctx, timer, b.id[0], b.staged+1)
+	return b.sender.batchAck(ctx, timer, b.id[0], b.staged+1)
 }
 
-func (l *publisher) batchAck(ctx context.Context, timer *time.Timer, id string, n int) ([]uint64, error) {
+func (s *sender) batchAck(ctx context.Context, timer *time.Timer, id string, n int) ([]uint64, error) {
 	var refused error
 	for {
-		i, msg, err := l.nextReply(ctx, timer)
+		i, msg, err := s.nextReply(ctx, timer)
 		if err != nil {
 			return nil, err
 		}
 		if i == 0 && n > 1 {
 			if len(msg.Data) > 0 || len(msg.Header) > 0 { // an empty reply says that the batch has begun
-				if _, err := readAck(msg, l.stream); errors.Is(err, ErrRefused) {
+				if _, err := readAck(msg, s.stream); errors.Is(err, ErrRefused) {
 					refused = err
 				}
 			}
@@ -107,7 +107,7 @@ func (l *publisher) batchAck(ctx context.Context, timer *time.Timer, id string, 
 		if i != n-1 {
 			continue
 		}
-		a, err := readAck(msg, l.stream)
+		a, err := readAck(msg, s.stream)
 		switch {
 		case errors.Is(err, ErrRefused) && refused != nil:
 			return nil, refused // the cause; the commit only says "incomplete"

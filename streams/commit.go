@@ -12,7 +12,7 @@ const maxBackoff = 64
 
 // commitGroup stores one group, settles its calls, and reports whether the group was stored as a
 // batch. It cannot be cancelled: a commit ends by itself or by its timeout.
-func (c *Committer) commitGroup(l *publisher, group []*appendCall) (batched bool) {
+func (c *Committer) commitGroup(s *sender, group []*appendCall) (batched bool) {
 	var msgs []Msg
 	for _, call := range group {
 		msgs = append(msgs, call.msgs...)
@@ -27,7 +27,7 @@ func (c *Committer) commitGroup(l *publisher, group []*appendCall) (batched bool
 	}
 	began := time.Now()
 	if c.prefersBatch(len(msgs)) && !c.skipBatch() {
-		seqs, err := l.publishBatch(context.Background(), msgs, nil)
+		seqs, err := s.publishBatch(context.Background(), msgs, nil)
 		if !errors.Is(err, ErrRefused) {
 			c.recordBatch(time.Since(began))
 			c.settleCalls(group, func(i int) publishOutcome { return batchOutcome(seqs, err, i) })
@@ -38,7 +38,7 @@ func (c *Committer) commitGroup(l *publisher, group []*appendCall) (batched bool
 		c.refusedBatch()
 	}
 	began = time.Now()
-	out := l.publishEach(context.Background(), msgs, nil)
+	out := s.publishEach(context.Background(), msgs, nil)
 	c.recordSingles(len(msgs), time.Since(began))
 	c.settleCalls(group, func(i int) publishOutcome { return out[i] })
 	return false
@@ -56,20 +56,20 @@ func (c *Committer) checkGuard() error {
 }
 
 func (c *Committer) signMessages(msgs []Msg) error {
-	var sealed []Msg
+	var signed []Msg
 	for _, m := range msgs {
 		if m.Sign {
-			sealed = append(sealed, m)
+			signed = append(signed, m)
 		}
 	}
-	if len(sealed) == 0 {
+	if len(signed) == 0 {
 		return nil
 	}
 	if c.opt.Sign == nil {
 		return fmt.Errorf("%w: a message asks for a seal, and the Committer has none", ErrRefused)
 	}
-	if err := c.opt.Sign(sealed); err != nil {
-		return fmt.Errorf("%w: sealing %d messages: %w", ErrRefused, len(sealed), err)
+	if err := c.opt.Sign(signed); err != nil {
+		return fmt.Errorf("%w: sealing %d messages: %w", ErrRefused, len(signed), err)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 
 // Defaults of CommitterOptions.
 const (
-	DefaultPublishers    = 1
+	DefaultSenders       = 1
 	DefaultMaxPending    = 8192
 	DefaultCommitTimeout = 5 * time.Second
 )
@@ -33,10 +33,10 @@ type CommitterOptions struct {
 	BatchAbove int
 	// MaxBatch is the greatest size of a group, in messages (at most 1000).
 	MaxBatch int
-	// Publishers is how many groups may be in flight at the same time. The server stores one
+	// Senders is how many groups may be in flight at the same time. The server stores one
 	// after the other, and fewer, larger groups cost it less. More than one helps if the
 	// server is far away.
-	Publishers int
+	Senders int
 	// MaxPending is how many messages may be queued or in flight; Append blocks beyond it.
 	MaxPending int
 	// Sign adds headers to the messages of one group that have Msg.Sign set. It may be nil if
@@ -53,10 +53,10 @@ type CommitterOptions struct {
 // commit is in flight are committed together. Every publisher has a goroutine that owns it;
 // Close ends these goroutines.
 type Committer struct {
-	nc         *nats.Conn
-	opt        CommitterOptions
-	slots      *semaphore.Weighted
-	publishers sync.WaitGroup
+	nc      *nats.Conn
+	opt     CommitterOptions
+	slots   *semaphore.Weighted
+	senders sync.WaitGroup
 
 	mu       sync.Mutex
 	changed  *sync.Cond // queue, inflight or closed
@@ -97,20 +97,20 @@ func NewCommitter(nc *nats.Conn, opt CommitterOptions) (*Committer, error) {
 	}
 	orInt(&opt.MaxBatch, MaxBatch)
 	orInt(&opt.MaxPending, DefaultMaxPending)
-	orInt(&opt.Publishers, DefaultPublishers)
+	orInt(&opt.Senders, DefaultSenders)
 	opt.MaxBatch = min(opt.MaxBatch, MaxBatch, opt.MaxPending)
 	if opt.Timeout <= 0 {
 		opt.Timeout = DefaultCommitTimeout
 	}
 	c := &Committer{nc: nc, opt: opt, slots: semaphore.NewWeighted(int64(opt.MaxPending))}
 	c.changed = sync.NewCond(&c.mu)
-	for range opt.Publishers {
-		l, err := newPublisher(nc, opt.Stream, opt.Timeout)
+	for range opt.Senders {
+		s, err := newSender(nc, opt.Stream, opt.Timeout)
 		if err != nil {
 			c.Close()
 			return nil, err
 		}
-		c.publishers.Go(func() { c.run(l) })
+		c.senders.Go(func() { c.run(s) })
 	}
 	return c, nil
 }
@@ -189,20 +189,20 @@ func (c *Committer) Close() {
 	c.closed = true
 	c.mu.Unlock()
 	c.changed.Broadcast()
-	c.publishers.Wait()
+	c.senders.Wait()
 	c.refuseQueued()
 }
 
 // run is the goroutine that owns a publisher.
-func (c *Committer) run(l *publisher) {
-	defer l.close()
+func (c *Committer) run(s *sender) {
+	defer s.close()
 	for {
 		group, n := c.nextGroup()
 		if group == nil {
 			return
 		}
 		began := time.Now()
-		if batched := c.commitGroup(l, group); batched {
+		if batched := c.commitGroup(s, group); batched {
 			c.waitForMore(n, time.Since(began)/waitPart)
 		}
 		c.mu.Lock()

@@ -145,7 +145,7 @@ func TestCommitterNoStream(t *testing.T) {
 func TestCommitterDeniedSubjectIsDoubt(t *testing.T) {
 	f := start(t)
 	c := newCommitter(t, f, CommitterOptions{})
-	l, err := newPublisher(c.nc, DefaultShard, 100*time.Millisecond)
+	l, err := newSender(c.nc, DefaultShard, 100*time.Millisecond)
 	ok(t, err)
 	defer l.close()
 	commit := func(m Msg) error {
@@ -313,7 +313,7 @@ func TestCommitterServerRestart(t *testing.T) {
 // Replies to a round that was given up settle nothing in the next.
 func TestLaneIgnoresLateReplies(t *testing.T) {
 	f := start(t)
-	l, err := newPublisher(f.conn("admitter"), DefaultShard, guard)
+	l, err := newSender(f.conn("admitter"), DefaultShard, guard)
 	ok(t, err)
 	defer l.close()
 	late := &nats.Msg{Data: []byte(`{"stream":"GOV","seq":999}`)}
@@ -477,7 +477,7 @@ func FuzzReadAck(f *testing.F) {
 
 // What asks for a seal gets it once, together with all of its group; what does
 // not is left alone.
-func TestCommitterSeals(t *testing.T) {
+func TestCommitterSigns(t *testing.T) {
 	f := start(t)
 	var groups atomic.Int64
 	var most atomic.Int64
@@ -495,9 +495,9 @@ func TestCommitterSeals(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
-			plain, sealed := decision(i), decision(i)
-			plain.Header, sealed.Header, sealed.Sign = map[string][]string{}, map[string][]string{}, true
-			_, err := c.Append(ctx(t), plain, sealed)
+			plain, signed := decision(i), decision(i)
+			plain.Header, signed.Header, signed.Sign = map[string][]string{}, map[string][]string{}, true
+			_, err := c.Append(ctx(t), plain, signed)
 			ok(t, err)
 		})
 	}
@@ -516,12 +516,12 @@ func TestCommitterSeals(t *testing.T) {
 }
 
 // A message that cannot be sealed is refused, and nothing of its group is sent.
-func TestCommitterSealRefuses(t *testing.T) {
+func TestCommitterCannotSign(t *testing.T) {
 	f := start(t)
 	m := decision(1)
 	m.Sign = true
-	for name, seal := range map[string]func([]Msg) error{"none": nil, "failing": func([]Msg) error { return errors.New("no key") }} {
-		c := newCommitter(t, f, CommitterOptions{Sign: seal})
+	for name, sign := range map[string]func([]Msg) error{"none": nil, "failing": func([]Msg) error { return errors.New("no key") }} {
+		c := newCommitter(t, f, CommitterOptions{Sign: sign})
 		if _, err := c.Append(ctx(t), m); !errors.Is(err, ErrRefused) || errors.Is(err, ErrAmbiguous) {
 			t.Errorf("%s: %v", name, err)
 		}

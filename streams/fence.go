@@ -47,11 +47,11 @@ type FencedBatch struct {
 	stream string
 	fence  string // subject
 
-	publisher *publisher // nil until Stage or Commit
-	batch     *openBatch // nil until messages are staged
-	staged    int        // number of staged messages
-	bytes     int
-	err       error // the reason why Commit will fail
+	sender *sender    // nil until Stage or Commit
+	batch  *openBatch // nil until messages are staged
+	staged int        // number of staged messages
+	bytes  int
+	err    error // the reason why Commit will fail
 }
 
 // NewFencedBatch makes a batch. It sends nothing before Stage or Commit.
@@ -91,9 +91,9 @@ func (b *FencedBatch) Commit(ctx context.Context, last Msg, expectedLastSeq uint
 
 // Close abandons what was not committed.
 func (b *FencedBatch) Close() {
-	if b.publisher != nil {
-		b.publisher.close()
-		b.publisher = nil
+	if b.sender != nil {
+		b.sender.close()
+		b.sender = nil
 	}
 }
 
@@ -111,13 +111,13 @@ func (b *FencedBatch) stageMessages(msgs []Msg) error {
 
 // beginBatch makes the publisher and, if messages are to be staged, begins the batch.
 func (b *FencedBatch) beginBatch(staged int) (err error) {
-	if b.publisher == nil {
-		if b.publisher, err = newPublisherFor(b.nc, b.stream, DefaultCommitTimeout, batchReplies); err != nil {
+	if b.sender == nil {
+		if b.sender, err = newSenderFor(b.nc, b.stream, DefaultCommitTimeout, batchReplies); err != nil {
 			return err
 		}
 	}
 	if b.batch == nil && staged > 0 {
-		b.batch = b.publisher.beginBatch()
+		b.batch = b.sender.beginBatch()
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (b *FencedBatch) commitBatch(ctx context.Context, last Msg, expectedLastSeq
 		return b.batch.commit(ctx, last, h)
 	}
 	// A single message has the same guarantee without a batch, at a tenth of the cost.
-	out := b.publisher.publishEach(ctx, []Msg{last}, h)[0]
+	out := b.sender.publishEach(ctx, []Msg{last}, h)[0]
 	if out.err != nil {
 		return nil, out.err
 	}

@@ -16,16 +16,16 @@ const (
 	// MaxBatch is the greatest number of messages in one atomic batch of the server.
 	MaxBatch = 1000
 
-	// publisherWindow is the greatest number of single publishes in flight.
-	publisherWindow = 1024
+	// senderWindow is the greatest number of single publishes in flight.
+	senderWindow = 1024
 	// maxRoundBytes bounds the bytes in flight in one round.
 	maxRoundBytes = 32 << 20
 )
 
-// publisher publishes rounds of messages and collects their acknowledgements. It belongs to one
+// sender publishes rounds of messages and collects their acknowledgements. It belongs to one
 // goroutine. The reply subjects of a round contain its number, so that late replies of an
 // earlier round can be dropped.
-type publisher struct {
+type sender struct {
 	nc      *nats.Conn
 	sub     *nats.Subscription
 	acks    chan *nats.Msg
@@ -42,55 +42,55 @@ type publishOutcome struct {
 	err error
 }
 
-func newPublisher(nc *nats.Conn, stream string, timeout time.Duration) (*publisher, error) {
+func newSender(nc *nats.Conn, stream string, timeout time.Duration) (*sender, error) {
 	// Late replies of an abandoned round may wait together with those of the next one.
-	return newPublisherFor(nc, stream, timeout, 2*publisherWindow+MaxBatch)
+	return newSenderFor(nc, stream, timeout, 2*senderWindow+MaxBatch)
 }
 
-// newPublisherFor makes a publisher with a buffer for the given number of replies.
-func newPublisherFor(nc *nats.Conn, stream string, timeout time.Duration, replies int) (*publisher, error) {
-	l := &publisher{nc: nc, inbox: nc.NewInbox(), stream: stream, timeout: timeout, acks: make(chan *nats.Msg, replies)}
-	sub, err := nc.ChanSubscribe(l.inbox+".*.*", l.acks)
+// newSenderFor makes a publisher with a buffer for the given number of replies.
+func newSenderFor(nc *nats.Conn, stream string, timeout time.Duration, replies int) (*sender, error) {
+	s := &sender{nc: nc, inbox: nc.NewInbox(), stream: stream, timeout: timeout, acks: make(chan *nats.Msg, replies)}
+	sub, err := nc.ChanSubscribe(s.inbox+".*.*", s.acks)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	l.sub = sub
-	l.down = nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
-	return l, nil
+	s.sub = sub
+	s.down = nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	return s, nil
 }
 
-func (l *publisher) close() {
-	_ = l.sub.Unsubscribe()
-	l.nc.RemoveStatusListener(l.down)
+func (s *sender) close() {
+	_ = s.sub.Unsubscribe()
+	s.nc.RemoveStatusListener(s.down)
 }
 
 // startRound starts a round and drops status changes from before it.
-func (l *publisher) startRound() {
-	l.round++
-	for len(l.down) > 0 {
-		<-l.down
+func (s *sender) startRound() {
+	s.round++
+	for len(s.down) > 0 {
+		<-s.down
 	}
 }
 
-func (l *publisher) replySubject(i int) string {
-	return l.inbox + "." + strconv.FormatUint(l.round, 36) + "." + strconv.Itoa(i)
+func (s *sender) replySubject(i int) string {
+	return s.inbox + "." + strconv.FormatUint(s.round, 36) + "." + strconv.Itoa(i)
 }
 
 // nextReply waits for a reply of this round and returns its index and the message.
-func (l *publisher) nextReply(ctx context.Context, timer *time.Timer) (int, *nats.Msg, error) {
-	prefix := l.inbox + "." + strconv.FormatUint(l.round, 36) + "."
+func (s *sender) nextReply(ctx context.Context, timer *time.Timer) (int, *nats.Msg, error) {
+	prefix := s.inbox + "." + strconv.FormatUint(s.round, 36) + "."
 	for {
 		select {
-		case msg := <-l.acks:
+		case msg := <-s.acks:
 			if rest, ours := strings.CutPrefix(msg.Subject, prefix); ours {
 				if i, err := strconv.Atoi(rest); err == nil {
 					return i, msg, nil
 				}
 			}
-		case s := <-l.down:
+		case s := <-s.down:
 			return 0, nil, fmt.Errorf("%w: the connection was lost before the acknowledgement (%v)", ErrAmbiguous, s)
 		case <-timer.C:
-			return 0, nil, fmt.Errorf("%w: no acknowledgement within %v", ErrAmbiguous, l.timeout)
+			return 0, nil, fmt.Errorf("%w: no acknowledgement within %v", ErrAmbiguous, s.timeout)
 		case <-ctx.Done():
 			return 0, nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
 		}
@@ -99,10 +99,10 @@ func (l *publisher) nextReply(ctx context.Context, timer *time.Timer) (int, *nat
 
 // publishEach publishes every message singly, pipelined, in order. The last one gets the headers
 // in last.
-func (l *publisher) publishEach(ctx context.Context, msgs []Msg, last nats.Header) []publishOutcome {
+func (s *sender) publishEach(ctx context.Context, msgs []Msg, last nats.Header) []publishOutcome {
 	out := make([]publishOutcome, len(msgs))
-	l.startRound()
-	timer := time.NewTimer(l.timeout)
+	s.startRound()
+	timer := time.NewTimer(s.timeout)
 	defer timer.Stop()
 	settled := make([]bool, len(msgs))
 	fail := func(from int, err error) []publishOutcome {
@@ -119,12 +119,12 @@ func (l *publisher) publishEach(ctx context.Context, msgs []Msg, last nats.Heade
 	}
 	sent, done := 0, 0
 	for done < len(msgs) {
-		for sent < len(msgs) && sent-done < publisherWindow {
+		for sent < len(msgs) && sent-done < senderWindow {
 			h := msgs[sent].Header
 			if sent == len(msgs)-1 && last != nil {
 				h = mergeHeaders(h, last)
 			}
-			err := l.nc.PublishMsg(&nats.Msg{Subject: msgs[sent].Subject, Reply: l.replySubject(sent), Header: h, Data: msgs[sent].Body})
+			err := s.nc.PublishMsg(&nats.Msg{Subject: msgs[sent].Subject, Reply: s.replySubject(sent), Header: h, Data: msgs[sent].Body})
 			if err = sendError(err); errors.Is(err, ErrRefused) {
 				return fail(sent, err)
 			} else if err != nil {
@@ -132,14 +132,14 @@ func (l *publisher) publishEach(ctx context.Context, msgs []Msg, last nats.Heade
 			}
 			sent++
 		}
-		i, msg, err := l.nextReply(ctx, timer)
+		i, msg, err := s.nextReply(ctx, timer)
 		if err != nil {
 			return fail(sent, err)
 		}
 		if i < 0 || i >= sent || settled[i] {
 			continue
 		}
-		a, err := readAck(msg, l.stream)
+		a, err := readAck(msg, s.stream)
 		out[i], settled[i] = publishOutcome{a.Seq, err}, true
 		done++
 	}

@@ -17,20 +17,20 @@ const publishTimeout = 10 * time.Second
 // that are not certainly stored, each with ErrRefused or ErrAmbiguous. After such an error it
 // sends no further round.
 func PublishEvents(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
-	return sendAll(ctx, nc, msgs, maxEventBytes, (*publisher).publishEvents)
+	return sendAll(ctx, nc, msgs, maxEventBytes, (*sender).publishEvents)
 }
 
 // StoreAll is PublishEvents for the services, which have access to JetStream: up to a dozen
 // messages are published singly and pipelined, more are sent in atomic batches of up to MaxBatch.
 func StoreAll(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
-	return sendAll(ctx, nc, msgs, maxRoundBytes, (*publisher).storeRound)
+	return sendAll(ctx, nc, msgs, maxRoundBytes, (*sender).storeRound)
 }
 
 // maxEventBytes bounds the bytes that one publisher has in flight, because all publishers share
 // maxPending.
 const maxEventBytes = 4 << 20
 
-func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send func(*publisher, context.Context, []Msg, int) map[int]error) error {
+func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send func(*sender, context.Context, []Msg, int) map[int]error) error {
 	failed := map[int]error{}
 	for i, m := range msgs {
 		if _, err := m.check(nc.MaxPayload()); err != nil {
@@ -45,14 +45,14 @@ func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send fun
 		}
 		return &PublishError{failed}
 	}
-	l, err := newPublisher(nc, "", publishTimeout)
+	s, err := newSender(nc, "", publishTimeout)
 	if err != nil {
 		return err
 	}
-	defer l.close()
+	defer s.close()
 	for start := 0; start < len(msgs); {
 		end := roundEnd(msgs, start, bytes)
-		if failed := send(l, ctx, msgs[start:end], start); len(failed) > 0 {
+		if failed := send(s, ctx, msgs[start:end], start); len(failed) > 0 {
 			for i := end; i < len(msgs); i++ {
 				failed[i] = fmt.Errorf("%w: not sent, an earlier message failed", ErrRefused)
 			}
@@ -75,16 +75,16 @@ func roundEnd(msgs []Msg, start, limit int) int {
 	return end
 }
 
-func (l *publisher) storeRound(ctx context.Context, msgs []Msg, offset int) map[int]error {
+func (s *sender) storeRound(ctx context.Context, msgs []Msg, offset int) map[int]error {
 	if len(msgs) <= singlesPerBatch {
-		return l.publishEvents(ctx, msgs, offset)
+		return s.publishEvents(ctx, msgs, offset)
 	}
-	_, err := l.publishBatch(ctx, msgs, nil)
+	_, err := s.publishBatch(ctx, msgs, nil)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrRefused):
-		return l.publishEvents(ctx, msgs, offset)
+		return s.publishEvents(ctx, msgs, offset)
 	}
 	failed := map[int]error{}
 	for i := range msgs {
@@ -93,9 +93,9 @@ func (l *publisher) storeRound(ctx context.Context, msgs []Msg, offset int) map[
 	return failed
 }
 
-func (l *publisher) publishEvents(ctx context.Context, msgs []Msg, offset int) map[int]error {
+func (s *sender) publishEvents(ctx context.Context, msgs []Msg, offset int) map[int]error {
 	failed := map[int]error{}
-	for i, o := range l.publishEach(ctx, msgs, nil) {
+	for i, o := range s.publishEach(ctx, msgs, nil) {
 		if o.err != nil {
 			failed[offset+i] = o.err
 		}

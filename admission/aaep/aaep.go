@@ -90,7 +90,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		EventType: e.Type,
 		Session:   o.BodyOrHeader(Name, r, events.HeaderSession, e.SessionID),
 		Agent:     o.BodyOrHeader(Name, r, events.HeaderAgent, e.Producer.AgentID),
-		Event:     e.Tree, Trace: call.FirstTraceparent(r, e.CorrelationID), Risk: map[string]any{},
+		Event:     e.Tree, Traceparent: call.FirstTraceparent(r, e.CorrelationID), Risk: map[string]any{},
 	}
 	if eventID.MatchString(e.EventID) {
 		c.EventID, c.EventIDAsSent = e.EventID, e.EventID

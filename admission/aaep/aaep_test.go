@@ -115,7 +115,7 @@ func TestCall(t *testing.T) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	r := request(event(t, "tool.invoked", set{"correlation_id": trace, "irreversible": true}))
 	c, _ := Evaluator{}.Read(r)
-	if c.Tool != "pay" || c.ToolCallID != "call_1" || c.Session != "sess_1" || c.Agent != "bot" || c.EventID != "evt_1" || c.Trace != trace {
+	if c.Tool != "pay" || c.ToolCallID != "call_1" || c.Session != "sess_1" || c.Agent != "bot" || c.EventID != "evt_1" || c.Traceparent != trace {
 		t.Errorf("%+v", c)
 	}
 	if c.Risk["level"] != "low" || c.Risk["irreversible"] != true || c.Args != nil || c.ArgsCanonical != nil {

@@ -18,7 +18,7 @@ const (
 	CodeUnderstated = "confirmation_understated" // the user was told of less risk (AAEP-C-119)
 )
 
-var standingCodes = map[call.ConfirmationStatus]string{
+var statusCodes = map[call.ConfirmationStatus]string{
 	call.ConfirmationPending: CodePending, call.ConfirmationExpired: CodeExpired, call.ConfirmationUsed: CodeUsed,
 	call.ConfirmationWithdrawn: CodeWithdrawn, call.ConfirmationAmbiguous: CodeAmbiguous,
 }
@@ -27,23 +27,23 @@ var standingCodes = map[call.ConfirmationStatus]string{
 // declined question that names the call is a deny, whatever the risk. Anything but an
 // acceptance of exactly this invocation is an ask: the user may still be asked.
 func checkConfirmation(i call.Invocation, r call.Request, c *call.Call, o *call.Opinion) {
-	known := r.Confirmations.Confirmation(i)
-	code := rejectionCode(known, r.Strict)
-	switch decides := DecidesInvocation(i, known, r.Strict); {
-	case decides && known.Status == call.ConfirmationDeclined:
+	confirmation := r.Confirmations.Confirmation(i)
+	code := rejectionCode(confirmation, r.Strict)
+	switch decides := DecidesInvocation(i, confirmation, r.Strict); {
+	case decides && confirmation.Status == call.ConfirmationDeclined:
 		o.AddReason(events.Deny, Name, CodeDeclined, "")
 	case decides:
 		if !i.NeedsConfirmation() {
 			return // not needed, so not used up
 		}
-		c.Confirmed, o.NotAfter = known.ID, known.Until
+		c.Confirmed, o.NotAfter = confirmation.ID, confirmation.Until
 		o.AddReason(events.Allow, Name, CodeAccepted, "")
-		if !known.Explicit {
+		if !confirmation.Explicit {
 			o.AddReason(events.Allow, Name, CodeInferred, "")
 		}
 	case i.NeedsConfirmation():
 		askConfirmation(i, code, r, c, o)
-	case known.Explicit && code != "" && !acceptedByDefault(known):
+	case confirmation.Explicit && code != "" && !acceptedByDefault(confirmation):
 		c.Unconfirmed = &i
 		o.AddReason(events.Ask, Name, code, "")
 	}
@@ -51,13 +51,13 @@ func checkConfirmation(i call.Invocation, r call.Request, c *call.Call, o *call.
 
 // rejectionCode returns the reason why known is not an acceptance, "" if it is one or if
 // nothing is known.
-func rejectionCode(known call.Confirmation, strict bool) string {
+func rejectionCode(confirmation call.Confirmation, strict bool) string {
 	switch {
-	case known.Status != call.ConfirmationAccepted:
-		return standingCodes[known.Status]
-	case known.Understated:
+	case confirmation.Status != call.ConfirmationAccepted:
+		return statusCodes[confirmation.Status]
+	case confirmation.Understated:
 		return CodeUnderstated
-	case strict && !known.Explicit:
+	case strict && !confirmation.Explicit:
 		return CodeInferred
 	}
 	return ""
@@ -65,8 +65,8 @@ func rejectionCode(known call.Confirmation, strict bool) string {
 
 // acceptedByDefault reports whether the question expired and accepts by default (section 6.4).
 // That is enough for actions that are not grave, never for AAEP-C-100, which demands an answer.
-func acceptedByDefault(known call.Confirmation) bool {
-	return known.Status == call.ConfirmationExpired && known.AcceptsByDefault
+func acceptedByDefault(confirmation call.Confirmation) bool {
+	return confirmation.Status == call.ConfirmationExpired && confirmation.AcceptsByDefault
 }
 
 // askConfirmation asks for the confirmation of a grave invocation.
@@ -90,9 +90,9 @@ func askConfirmation(i call.Invocation, code string, r call.Request, c *call.Cal
 
 // DecidesInvocation reports whether the known confirmation decides the invocation, so that the
 // user need not be asked.
-func DecidesInvocation(i call.Invocation, known call.Confirmation, strict bool) bool {
-	if known.Status == call.ConfirmationDeclined {
-		return known.Explicit || i.NeedsConfirmation()
+func DecidesInvocation(i call.Invocation, confirmation call.Confirmation, strict bool) bool {
+	if confirmation.Status == call.ConfirmationDeclined {
+		return confirmation.Explicit || i.NeedsConfirmation()
 	}
-	return known.Status == call.ConfirmationAccepted && rejectionCode(known, strict) == ""
+	return confirmation.Status == call.ConfirmationAccepted && rejectionCode(confirmation, strict) == ""
 }

@@ -130,9 +130,9 @@ var violationCodes = map[string]string{"const": call.CodeUnknownVersion}
 func readCall(e *wire.Event, r call.Request, p *profile, o *call.Opinion) call.Call {
 	c := call.Call{
 		EventID: e.RequestID, EventIDAsSent: e.RequestID, Tool: e.ToolName, Args: e.Arguments, Event: withoutClaims(e.Sent),
-		Session: o.BodyOrHeader(p.evaluator, r, events.HeaderSession, ""),
-		Agent:   o.BodyOrHeader(p.evaluator, r, events.HeaderAgent, e.AgentID),
-		Trace:   call.FirstTraceparent(r), Risk: map[string]any{},
+		Session:     o.BodyOrHeader(p.evaluator, r, events.HeaderSession, ""),
+		Agent:       o.BodyOrHeader(p.evaluator, r, events.HeaderAgent, e.AgentID),
+		Traceparent: call.FirstTraceparent(r), Risk: map[string]any{},
 	}
 	if c.Tool != "" {
 		c.ToolCallID = o.BodyOrHeader(p.evaluator, r, events.HeaderToolCallID, "")

@@ -180,7 +180,7 @@ func TestCall(t *testing.T) {
 	r := request(t, hard, in)
 	r.Header = map[string][]string{events.HeaderSession: {"s1"}, events.HeaderToolCallID: {"c1"}, events.HeaderAgent: {"bot"}, events.HeaderTrace: {trace}}
 	c, o := Evaluator{}.Read(r)
-	if c.EventID != "req-1" || c.EventIDAsSent != "req-1" || c.Agent != "bot" || c.Session != "s1" || c.ToolCallID != "c1" || c.Tool != "move_parcel" || c.Trace != trace {
+	if c.EventID != "req-1" || c.EventIDAsSent != "req-1" || c.Agent != "bot" || c.Session != "s1" || c.ToolCallID != "c1" || c.Tool != "move_parcel" || c.Traceparent != trace {
 		t.Errorf("%+v", c)
 	}
 	if string(c.ArgsCanonical) != `{"a":{"y":null,"z":1},"b":1.5}` || o.Verdict != events.Allow {

@@ -131,7 +131,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		EventType: e.EventType, Session: o.BodyOrHeader(Name, r, events.HeaderSession, e.SessionID),
 		Agent: o.BodyOrHeader(Name, r, events.HeaderAgent, e.AgentID), Tool: e.ToolName,
 		Action: e.Action, ResourceKind: e.ResourceKind, ResourceScope: e.ResourceScope, Resource: e.Tree["resource"],
-		Risk: riskOf(e), Args: e.ToolInput, Event: withoutClaims(e.Tree), Trace: call.FirstTraceparent(r, e.Trace()),
+		Risk: riskOf(e), Args: e.ToolInput, Event: withoutClaims(e.Tree), Traceparent: call.FirstTraceparent(r, e.Trace()),
 	}
 	if wire.NormaliseID(e.EventID) == e.EventID && validID(e.EventID) {
 		c.EventID = e.EventID

@@ -179,7 +179,7 @@ func TestCall(t *testing.T) {
 	if c.EventID != "7d444840-9dc0-11d1-b245-5ffdce74fad2" || c.EventIDAsSent != "7D444840-9DC0-11D1-B245-5FFDCE74FAD2" {
 		t.Errorf("event id %s, as sent %s", c.EventID, c.EventIDAsSent)
 	}
-	if string(c.ArgsCanonical) != `{"a":"x","b":1}` || c.Trace != trace || c.Agent != "bot" || c.ToolCallID != "c1" {
+	if string(c.ArgsCanonical) != `{"a":"x","b":1}` || c.Traceparent != trace || c.Agent != "bot" || c.ToolCallID != "c1" {
 		t.Errorf("%+v", c)
 	}
 	if diff := cmp.Diff(map[string]any{"box": "in"}, c.Resource); diff != "" {
@@ -210,7 +210,7 @@ func TestHeadersFillInAndNeverContradict(t *testing.T) {
 	bare := event(t, set{"session_id": nil, "metadata.tool_call_id": nil})
 	header := map[string][]string{events.HeaderSession: {"hs"}, events.HeaderToolCallID: {"hc"}, events.HeaderAgent: {"ha"}, events.HeaderTrace: {"junk"}}
 	c, o := ask(bare, header)
-	if said(o) != "allow" || c.Session != "hs" || c.ToolCallID != "hc" || c.Agent != "ha" || c.Trace != "" {
+	if said(o) != "allow" || c.Session != "hs" || c.ToolCallID != "hc" || c.Agent != "ha" || c.Traceparent != "" {
 		t.Errorf("%s %+v", said(o), c)
 	}
 	if _, o := ask(event(t, nil), map[string][]string{events.HeaderSession: {"s1"}, events.HeaderToolCallID: {"c1"}}); said(o) != "allow" {

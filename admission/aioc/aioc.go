@@ -55,9 +55,9 @@ type Handoff struct{}
 // Both implement more than call.Protocol.
 var (
 	_ call.RulingReplier = Tool{}
-	_ call.Tracer        = Tool{}
+	_ call.EventWriter   = Tool{}
 	_ call.RulingReplier = Handoff{}
-	_ call.Tracer        = Handoff{}
+	_ call.EventWriter   = Handoff{}
 )
 
 // proposal is what Reply and Trace need in addition to the call.

@@ -39,7 +39,7 @@ func invariants(t interface{ Fatalf(string, ...any) }, out admission.Outcome, bo
 	if (r.Decision == wire.Allow) != (d.Verdict == events.Allow) || (r.ResultMode == "") != (r.Decision == wire.Allow) {
 		t.Fatalf("%s for %s", reply, d.Verdict)
 	}
-	list, err := out.Trace()
+	list, err := out.AccompanyingEvents()
 	if err != nil || len(list) != 1 && !out.Malformed || len(list) != 0 && out.Malformed {
 		t.Fatalf("%d trace events, %v: %s", len(list), err, body)
 	}
@@ -171,7 +171,7 @@ func TestBypassPublisherApprovesItself(t *testing.T) {
 func TestBypassEmptyOrMisspeltPolicyDirectory(t *testing.T) {
 	for _, files := range []fstest.MapFS{{}, {"polices.yaml.txt": {Data: []byte("builtin: evaluators-only")}}} {
 		_, err := policy.LoadDir(files)
-		if got := says(t, decide(toolCall, &admission.Snapshot{PolicyErr: err})); got != "deny policy_not_configured throw" {
+		if got := says(t, decide(toolCall, &admission.Config{PolicyErr: err})); got != "deny policy_not_configured throw" {
 			t.Error(got)
 		}
 	}
@@ -181,7 +181,7 @@ func TestBypassPrototypeNames(t *testing.T) {
 	names := []string{"__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__", "__proto__", "constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"}
 	exact := snapshot(t, pol("t", "{tools: ["+strings.Join(names, ", ")+"]}", "allow ok: true"), pol("h", "{toAgents: ["+strings.Join(names, ", ")+"]}", "allow ok: true"))
 	for _, name := range names {
-		for _, snap := range []*admission.Snapshot{anything(t), exact} {
+		for _, snap := range []*admission.Config{anything(t), exact} {
 			if got := says(t, decide(edit(t, toolCall, "export_report", name), snap)); got != "deny deny_unconfigured_tool_"+name+" throw" {
 				t.Error(got)
 			}
@@ -245,7 +245,7 @@ func TestGateProperties(t *testing.T) {
 		for i := range rapid.IntRange(1, 4).Draw(rt, "policies") {
 			docs = append(docs, pol(fmt.Sprintf("p%d", i), pick(matches, "match"), pick(rules, "rule")))
 		}
-		ask := func(snap *admission.Snapshot) admission.Outcome {
+		ask := func(snap *admission.Config) admission.Outcome {
 			out := admission.Decide(request(protocol, body), snap, inputs())
 			invariants(rt, out, body)
 			return out

@@ -25,15 +25,15 @@ func TestDecisionTable(t *testing.T) {
 	long := `{"l":[` + strings.Repeat("0,", 1999) + `0]}`
 	for name, c := range map[string]struct {
 		body          string
-		snap          *admission.Snapshot
+		snap          *admission.Config
 		reply, record string
 	}{
 		"tool, no snapshot":          {toolCall, nil, "deny policy_not_configured throw", "deny no_policy"},
-		"tool, empty directory":      {toolCall, &admission.Snapshot{PolicyErr: policy.ErrNoPolicies}, "deny policy_not_configured throw", "deny no_policy"},
+		"tool, empty directory":      {toolCall, &admission.Config{PolicyErr: policy.ErrNoPolicies}, "deny policy_not_configured throw", "deny no_policy"},
 		"tool, evaluators only":      {toolCall, admission.EvaluatorsOnly(), "deny policy_not_configured throw", "deny no_policy"},
 		"tool, only handoffs":        {toolCall, snapshot(t, pol("h", "{toAgents: ['*']}", "allow ok: true")), "deny policy_not_configured throw", "deny no_policy"},
 		"tool, only another tenant":  {toolCall, snapshot(t, pol("p", "{tenants: [evil]}", "allow ok: true")), "deny policy_not_configured throw", "deny no_policy"},
-		"tool, broken set":           {toolCall, &admission.Snapshot{Policies: anything(t).Policies, PolicyErr: errors.New("p.yaml:1: " + secret)}, "deny policy_error throw", "deny policy_error"},
+		"tool, broken set":           {toolCall, &admission.Config{Policies: anything(t).Policies, PolicyErr: errors.New("p.yaml:1: " + secret)}, "deny policy_error throw", "deny policy_error"},
 		"tool, condition fails":      {toolCall, snapshot(t, pol("p", "", "allow ok: args.nope == 1")), "deny policy_error throw", "deny policy_error"},
 		"tool, one of several fails": {toolCall, snapshot(t, pol("p", "", "deny no: true", "allow ok: args.nope == 1")), "deny policy_error throw", "deny no policy_error"},
 		"tool, too costly":           {edit(t, toolCall, `{"reportId":"hunter2-secret","n":1.0}`, long, `"{\"reportId\":\"hunter2-secret\",\"n\":1.0}"`, `"`+strings.ReplaceAll(long, `"`, `\"`)+`"`), snapshot(t, pol("p", "", "allow ok: "+loop)), "deny policy_error throw", "deny policy_error"},
@@ -53,7 +53,7 @@ func TestDecisionTable(t *testing.T) {
 		"handoff, no snapshot":        {handoffCall, nil, "deny policy_not_configured throw", "deny no_policy"},
 		"handoff, evaluators only":    {handoffCall, admission.EvaluatorsOnly(), "deny policy_not_configured throw", "deny no_policy"},
 		"handoff, only tools":         {handoffCall, snapshot(t, pol("p", "", "allow ok: true")), "deny policy_not_configured throw", "deny no_policy"},
-		"handoff, broken set":         {handoffCall, &admission.Snapshot{PolicyErr: errors.New("x")}, "deny policy_error throw", "deny policy_error"},
+		"handoff, broken set":         {handoffCall, &admission.Config{PolicyErr: errors.New("x")}, "deny policy_error throw", "deny policy_error"},
 		"handoff, condition fails":    {handoffCall, snapshot(t, pol("p", "{protocols: [handoff]}", "allow ok: args.nope == 1")), "deny policy_error throw", "deny policy_error"},
 		"handoff, no match":           {handoffCall, snapshot(t, pol("p", "{toAgents: [HR]}", "allow ok: true")), "deny deny_unconfigured_handoff_Finance Agent throw", "deny no_policy_match"},
 		"handoff, other case":         {edit(t, handoffCall, "Finance Agent", "finance agent"), snapshot(t, pol("p", "{toAgents: [Finance Agent]}", "deny no: true")), "deny deny_unconfigured_handoff_finance agent throw", "deny agent_name_case"},
@@ -89,7 +89,7 @@ func TestMetadataOfFailures(t *testing.T) {
 	}{
 		"condition": {decide(toolCall, snapshot(t, pol("p", "", "allow ok: args.nope == 1"))), "Error"},
 		"cost":      {decide(`{"agentName":"a","toolName":"t","rawArguments":"{\"l\":[`+strings.Repeat("0,", 1999)+`0]}","turn":1}`, snapshot(t, pol("p", "", "allow ok: args.l.all(x, args.l.all(y, x == y || x + y < 9))"))), "DeadlineExceeded"},
-		"set":       {decide(toolCall, &admission.Snapshot{PolicyErr: errors.New("x")}), "Error"},
+		"set":       {decide(toolCall, &admission.Config{PolicyErr: errors.New("x")}), "Error"},
 		"deny":      {decide(toolCall, snapshot(t, pol("p", "", "deny no: true"))), nil},
 	} {
 		if got := resultOf(t, c.out).Metadata["errorName"]; got != c.want {
@@ -114,7 +114,7 @@ func TestMetadataOfFailures(t *testing.T) {
 func TestGoldenReplies(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string
-		snap *admission.Snapshot
+		snap *admission.Config
 		want string
 	}{
 		"tool allow": {`{"agentName":"Finance Agent","toolName":"export_report","rawArguments":"{\"reportId\":\"rpt-1\"}","parsedArguments":{"reportId":"rpt-1"},"runContext":{},"turn":1}`,
@@ -206,9 +206,9 @@ func TestSessionAndCallOfTheBody(t *testing.T) {
 
 func TestEvaluateLine(t *testing.T) {
 	for protocol, body := range map[string]string{"tool": toolCall, "handoff": handoffCall} {
-		for snap, want := range map[*admission.Snapshot]string{nil: "policy_not_configured", anything(t): `"reason":"ok"`} {
-			got := admission.EvaluateLine([]byte(body), admission.Offline{Protocol: protocol, Now: noon, Snapshot: snap})
-			var v admission.Verdict
+		for snap, want := range map[*admission.Config]string{nil: "policy_not_configured", anything(t): `"reason":"ok"`} {
+			got := admission.EvaluateLine([]byte(body), admission.Offline{Protocol: protocol, Now: noon, Config: snap})
+			var v admission.OfflineResult
 			if err := json.Unmarshal(got, &v); err != nil || !strings.Contains(string(v.Reply), want) || (snap == nil) != (v.Verdict == events.Deny) {
 				t.Errorf("%v: %s", err, got)
 			}
@@ -243,7 +243,7 @@ func BenchmarkDecide(b *testing.B) {
 				if _, err := out.Reply(); err != nil || out.Decision.Verdict != events.Allow {
 					b.Fatal(codes(out))
 				}
-				if _, err := out.Trace(); err != nil {
+				if _, err := out.AccompanyingEvents(); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -58,7 +58,7 @@ func protocolOf(body string) string {
 	return "tool"
 }
 
-func decide(body string, snap *admission.Snapshot) admission.Outcome {
+func decide(body string, snap *admission.Config) admission.Outcome {
 	return admission.Decide(request(protocolOf(body), body), snap, inputs())
 }
 
@@ -87,17 +87,17 @@ func pol(name, match string, list ...string) string {
 	return b.String()
 }
 
-func snapshot(t testing.TB, docs ...string) *admission.Snapshot {
+func snapshot(t testing.TB, docs ...string) *admission.Config {
 	t.Helper()
 	set, err := policy.Compile([]policy.Document{{Name: "p.yaml", Data: []byte(strings.TrimPrefix(strings.Join(docs, ""), "---\n"))}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &admission.Snapshot{Policies: set, Revision: 3}
+	return &admission.Config{Policies: set, Revision: 3}
 }
 
 // anything allows every tool and every handoff.
-func anything(t testing.TB) *admission.Snapshot {
+func anything(t testing.TB) *admission.Config {
 	return snapshot(t, pol("tools", "{tools: ['*']}", "allow ok: true"), pol("handoffs", "{toAgents: ['*']}", "allow ok: true"))
 }
 
@@ -146,7 +146,7 @@ func noSecrets(t testing.TB, out admission.Outcome) {
 		t.Fatal(err)
 	}
 	logged := [][]byte{record, []byte(out.ErrorDescription)}
-	list, err := out.Trace()
+	list, err := out.AccompanyingEvents()
 	if err != nil {
 		t.Fatal(err)
 	}

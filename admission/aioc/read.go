@@ -31,7 +31,7 @@ func (b *reader) commonCall(agent string) call.Call {
 	}
 	return call.Call{
 		EventType: b.name, Session: session, Agent: b.o.BodyOrHeader(b.name, b.r, events.HeaderAgent, agent),
-		Risk: map[string]any{}, Event: event, Trace: call.FirstTraceparent(b.r),
+		Risk: map[string]any{}, Event: event, Traceparent: call.FirstTraceparent(b.r),
 	}
 }
 

@@ -98,7 +98,7 @@ func findReason(c call.Call, d events.Decision, r call.Ruling) replyReason {
 			return s
 		}
 	}
-	s := replyReason{reason: r.Policies.Code, public: r.Policies.Message, toolResultMode: r.Policies.Mode == policy.ModeToolResult}
+	s := replyReason{reason: r.Policies.Code, public: r.Policies.Message, toolResultMode: r.Policies.ResultMode == policy.ModeToolResult}
 	if s.reason == "" { // a deny of the policies that no rule gave
 		s.reason = ReasonInvalid
 		if len(r.Policies.Reasons) > 0 {

@@ -27,7 +27,7 @@ func TestReplyWithoutRuling(t *testing.T) {
 
 // The matrix has the last word on what goes out.
 func TestReplyGoesThroughTheMatrix(t *testing.T) {
-	ok := call.Ruling{Policies: policy.Verdicts{Verdict: events.Allow, Code: "ok"}}
+	ok := call.Ruling{Policies: policy.Result{Verdict: events.Allow, Code: "ok"}}
 	blank := ok
 	blank.Policies.Code = "\u00a0"
 	for want, c := range map[string]struct {

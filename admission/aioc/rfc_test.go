@@ -19,7 +19,7 @@ import (
 // only then.
 type runtime struct {
 	t     *testing.T
-	snap  *admission.Snapshot
+	snap  *admission.Config
 	agent string
 	ran   int
 	trace []wire.PolicyEvaluated
@@ -32,7 +32,7 @@ func (r *runtime) ask(body string) wire.PolicyResult {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	list, err := out.Trace()
+	list, err := out.AccompanyingEvents()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestMinimalTestMatrix(t *testing.T) {
 	toHandoffs := "{toAgents: ['*']}"
 	for name, c := range map[string]struct {
 		body    string
-		snap    *admission.Snapshot
+		snap    *admission.Config
 		status  string // of the envelope
 		refused string // the typed error
 		ran     int
@@ -162,7 +162,7 @@ func TestComposition(t *testing.T) {
 	handoff := func(name string) string { return edit(t, handoffCall, "Finance Agent", name) }
 	for name, c := range map[string]struct {
 		body string
-		snap *admission.Snapshot
+		snap *admission.Config
 		want string
 	}{
 		"tool, exact":           {tool("get_report"), tools, "allow allow_get_report"},

@@ -8,15 +8,15 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aioc"
 )
 
-// Trace implements call.Tracer: tool_policy_evaluated.
-func (Tool) Trace(c call.Call, d events.Decision, r call.Ruling) ([]call.TraceEvent, error) {
+// AccompanyingEvents implements call.Tracer: tool_policy_evaluated.
+func (Tool) AccompanyingEvents(c call.Call, d events.Decision, r call.Ruling) ([]call.AccompanyingEvent, error) {
 	return newTrace(c, d, r, func(e *wire.PolicyEvaluated, _ *proposal) {
 		e.Type, e.ToolName = wire.TypeToolEvaluated, c.Tool
 	})
 }
 
-// Trace implements call.Tracer: handoff_policy_evaluated.
-func (Handoff) Trace(c call.Call, d events.Decision, r call.Ruling) ([]call.TraceEvent, error) {
+// AccompanyingEvents implements call.Tracer: handoff_policy_evaluated.
+func (Handoff) AccompanyingEvents(c call.Call, d events.Decision, r call.Ruling) ([]call.AccompanyingEvent, error) {
 	return newTrace(c, d, r, func(e *wire.PolicyEvaluated, p *proposal) {
 		e.Type, e.HandoffName, e.ToAgent = wire.TypeHandoffEvaluated, p.handoffName, c.ToAgent
 	})
@@ -25,7 +25,7 @@ func (Handoff) Trace(c call.Call, d events.Decision, r call.Ruling) ([]call.Trac
 // newTrace makes the one trace event of a proposal (RFC-0002, Trace Requirements). A request
 // without a proposal has none; its decision record explains it. The event has the arguments as
 // the tenant's keyed digest only.
-func newTrace(c call.Call, d events.Decision, r call.Ruling, name func(*wire.PolicyEvaluated, *proposal)) ([]call.TraceEvent, error) {
+func newTrace(c call.Call, d events.Decision, r call.Ruling, name func(*wire.PolicyEvaluated, *proposal)) ([]call.AccompanyingEvent, error) {
 	p, ok := c.ProtocolState.(*proposal)
 	if !ok || r.NativeOpinion.Malformed {
 		return nil, nil
@@ -55,5 +55,5 @@ func newTrace(c call.Call, d events.Decision, r call.Ruling, name func(*wire.Pol
 	if err != nil {
 		return nil, fmt.Errorf("aioc: rendering the trace event: %w", err)
 	}
-	return []call.TraceEvent{{ID: d.DecisionID + "-" + e.Type, Type: e.Type, EventType: wire.CloudEventType, Body: body}}, nil
+	return []call.AccompanyingEvent{{ID: d.DecisionID + "-" + e.Type, Type: e.Type, EventType: wire.CloudEventType, Body: body}}, nil
 }

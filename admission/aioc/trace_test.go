@@ -15,7 +15,7 @@ import (
 func TestTraceEvents(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string
-		snap *admission.Snapshot
+		snap *admission.Config
 		want string
 	}{
 		"tool deny": {toolCall, nil, `{"agent":"Finance Agent","callId":"call-1","decision":"deny","level":"warn","metadata":{"argsDigest":"ARGS","decisionId":"ID","verdict":"deny"},"reason":"policy_not_configured","resultMode":"throw","timestamp":"2026-11-20T12:00:00.000000000Z","toolName":"export_report","turn":3,"type":"tool_policy_evaluated"}`},
@@ -28,7 +28,7 @@ func TestTraceEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := decide(c.body, c.snap)
-			list, err := out.Trace()
+			list, err := out.AccompanyingEvents()
 			if err != nil || len(list) != 1 {
 				t.Fatalf("%v %v", list, err)
 			}
@@ -62,7 +62,7 @@ func TestTraceEvents(t *testing.T) {
 func TestTraceFollowsTheAnswer(t *testing.T) {
 	out := decide(toolCall, anything(t))
 	out.Fail(admission.CodeAuditUnavailable)
-	list, err := out.Trace()
+	list, err := out.AccompanyingEvents()
 	if err != nil || len(list) != 1 {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestTraceFollowsTheAnswer(t *testing.T) {
 		"unknown tenant": admission.Decide(request("tool", toolCall), anything(t), admission.Inputs{Now: noon}),
 		"other protocol": admission.Decide(request("aaep", toolCall), anything(t), inputs()),
 	} {
-		if list, err := out.Trace(); err != nil || list != nil {
+		if list, err := out.AccompanyingEvents(); err != nil || list != nil {
 			t.Errorf("%s: %v %v", name, list, err)
 		}
 	}

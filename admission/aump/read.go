@@ -78,7 +78,7 @@ func readCall(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
 		EventType: req.Type,
 		Session:   o.BodyOrHeader(Name, r, events.HeaderSession, ""), Agent: o.BodyOrHeader(Name, r, events.HeaderAgent, ""),
 		ToolCallID: o.BodyOrHeader(Name, r, events.HeaderToolCallID, ""), Tool: a.Type,
-		Risk: map[string]any{"commitment": commitsPrincipal(a)}, Args: a.Tree, Event: withoutClaims(req.Tree), Trace: call.FirstTraceparent(r),
+		Risk: map[string]any{"commitment": commitsPrincipal(a)}, Args: a.Tree, Event: withoutClaims(req.Tree), Traceparent: call.FirstTraceparent(r),
 	}
 	if commitsPrincipal(a) {
 		c.Action = ActionCommit

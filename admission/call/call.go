@@ -69,7 +69,7 @@ type Call struct {
 	Args           map[string]any // nil if there are none
 	ArgsCanonical  []byte         // RFC 8785 form of Args; nil if there are none
 	Event          map[string]any // the document, without the publisher's claims in its own favour
-	Trace          string         // W3C traceparent
+	Traceparent    string         // W3C traceparent
 
 	FromAgent, ToAgent string // of a handoff: the proposing agent and the target
 	RawArguments       bool   // Args holds only the text of arguments that are not JSON

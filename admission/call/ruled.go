@@ -7,9 +7,9 @@ import (
 
 // Ruling explains a verdict in more detail than the record.
 type Ruling struct {
-	NativeOpinion Opinion         // the protocol's own, merged with those of the other evaluators
-	Policies      policy.Verdicts // without reasons if they were not evaluated
-	Failed        string          // the code of a failure of the service's own, which overrides everything; else ""
+	NativeOpinion Opinion       // the protocol's own, merged with those of the other evaluators
+	Policies      policy.Result // without reasons if they were not evaluated
+	Failed        string        // the code of a failure of the service's own, which overrides everything; else ""
 }
 
 // RulingReplier is a Protocol with a reply that needs more about the policies' verdict than the
@@ -20,18 +20,18 @@ type RulingReplier interface {
 	ReplyWithRuling(c Call, d events.Decision, r Ruling) ([]byte, error)
 }
 
-// TraceEvent is a message that the service appends to the log after a decision, as an event
+// AccompanyingEvent is a message that the service appends to the log after a decision, as an event
 // Type of the request's publisher, protocol and session.
-type TraceEvent struct {
+type AccompanyingEvent struct {
 	ID        string // of the CloudEvent; unique and the same in every replay
 	Type      string // the last token of the subject
 	EventType string // of the CloudEvent
 	Body      []byte // RFC 8785
 }
 
-// Tracer is a Protocol that demands trace events beside the decision. The record is final when
+// EventWriter is a Protocol that demands trace events beside the decision. The record is final when
 // Trace is called.
-type Tracer interface {
+type EventWriter interface {
 	Protocol
-	Trace(c Call, d events.Decision, r Ruling) ([]TraceEvent, error)
+	AccompanyingEvents(c Call, d events.Decision, r Ruling) ([]AccompanyingEvent, error)
 }

@@ -81,7 +81,7 @@ func TestMemoryOfOneCallIsBounded(t *testing.T) {
 			set := compileDocs(t, doc("p", "", "allow ok: "+when))
 			in := call("x")
 			in.Args = growingArgs()
-			var got Verdicts
+			var got Result
 			begun := time.Now()
 			allocated := allocatedBy(func() { got = set.Evaluate(in) })
 			t.Logf("%s, %d MiB, %s", codes(got), allocated>>20, time.Since(begun))
@@ -133,7 +133,7 @@ func TestDeadlineEndsAnEvaluation(t *testing.T) {
 	in.Context = ended
 	got := set.Evaluate(in)
 	expect(t, got, "deny policy_deadline")
-	if !got.Expired {
+	if !got.DeadlineExceeded {
 		t.Error("it does not say that the deadline ended it")
 	}
 	in.Context = context.Background()

@@ -63,23 +63,23 @@ var riskOperands = [...]string{"operation_risk", "risk_class", "level"}
 // riskIrreversible is the word for a request with irreversible true in its Risk.
 const riskIrreversible = "irreversible"
 
-// Verdicts is the result of a set: the strictest verdict and every reason.
-type Verdicts struct {
+// Result is the result of a set: the strictest verdict and every reason.
+type Result struct {
 	Verdict      events.Verdict
 	Reasons      []events.Reason // never empty; those of policies that do not decide (Reason.Action) come last
 	Policy       string          // the policy of the rule that gave the verdict; "" if none did
 	Code         string          // that rule's reason; "" if no rule gave the verdict
 	Message      string          // that rule's message, for people; may be empty
-	Mode         string          // ModeToolResult if every rule with this verdict has it, else ModeThrow
+	ResultMode   string          // ModeToolResult if every rule with this verdict has it, else ModeThrow
 	Fault        Fault           // the first failure to evaluate a condition; "" if there was none
 	ExpiresAfter time.Duration   // the shortest lifetime that a matching policy sets; 0 if none does
 	Approval     approval.Terms  // with ask and defer: terms that satisfy every rule that asks
 	Counts       []Count         // the counters that were read, and that the call adds to if it is allowed
 	Warnings     []string        // for the caller, from policies that only warn
 
-	// Expired reports that Input.Context ended first. The verdict is then no function of the
+	// DeadlineExceeded reports that Input.Context ended first. The verdict is then no function of the
 	// input, and a record cannot be checked against it.
-	Expired bool
+	DeadlineExceeded bool
 
 	// Failed reports that the deny is no verdict of a policy: the input is bad, or state of the
 	// service is not known. Observed does not lift it.
@@ -107,18 +107,18 @@ const DefaultWarning = "policy_warning"
 
 // NoRuleMatched reports whether the tenant has policies and none of their rules matched. The
 // verdict is then deny, although no rule decided it.
-func (v Verdicts) NoRuleMatched() bool {
-	return len(v.Reasons) > 0 && v.Reasons[0].Code == CodeNoMatch && v.Reasons[0].Policy == "" &&
-		(len(v.Reasons) == 1 || v.Reasons[1].Action != "")
+func (res Result) NoRuleMatched() bool {
+	return len(res.Reasons) > 0 && res.Reasons[0].Code == CodeNoMatch && res.Reasons[0].Policy == "" &&
+		(len(res.Reasons) == 1 || res.Reasons[1].Action != "")
 }
 
 // AdvisoryOnly is the result without a match when another evaluator decides: an allow without a
 // reason, with the reasons of policies that do not decide.
-func (v Verdicts) AdvisoryOnly() Verdicts {
-	aside := slices.IndexFunc(v.Reasons, func(r events.Reason) bool { return r.Action != "" })
-	out := Verdicts{Verdict: events.Allow, Counts: v.Counts, Warnings: v.Warnings}
+func (res Result) AdvisoryOnly() Result {
+	aside := slices.IndexFunc(res.Reasons, func(r events.Reason) bool { return r.Action != "" })
+	out := Result{Verdict: events.Allow, Counts: res.Counts, Warnings: res.Warnings}
 	if aside >= 0 {
-		out.Reasons = v.Reasons[aside:]
+		out.Reasons = res.Reasons[aside:]
 	}
 	return out
 }
@@ -126,33 +126,33 @@ func (v Verdicts) AdvisoryOnly() Verdicts {
 // Observed is the result in mode observe (docs/adr/0030), and the verdict that the policies gave.
 // Every reason stays, with what it would have decided, and nothing is refused for it. A failed
 // result stays as it is, and so does an allow; would is "" for the former.
-func (v Verdicts) Observed() (observed Verdicts, would events.Verdict) {
-	reasons := slices.Clone(v.Reasons)
+func (res Result) Observed() (observed Result, would events.Verdict) {
+	reasons := slices.Clone(res.Reasons)
 	for i := range reasons {
 		switch r := &reasons[i]; {
 		case r.Action != "": // of a policy that decides in no mode
-		case v.Failed || v.Verdict == events.Allow:
+		case res.Failed || res.Verdict == events.Allow:
 			r.WouldVerdict = ""
 		default:
 			r.Action, r.WouldVerdict = ActionObserve, cmp.Or(r.WouldVerdict, events.Deny)
 		}
 	}
-	if v.Reasons = reasons; v.Failed {
-		return v, ""
+	if res.Reasons = reasons; res.Failed {
+		return res, ""
 	}
-	if v.Verdict == events.Allow {
-		return v, events.Allow
+	if res.Verdict == events.Allow {
+		return res, events.Allow
 	}
-	observed = Verdicts{Verdict: events.Allow, Reasons: reasons, ExpiresAfter: v.ExpiresAfter, Counts: v.Counts, Warnings: v.Warnings, Expired: v.Expired}
-	observed.Warnings = append(slices.Clip(v.Warnings), "mode observe: the policies would give "+string(v.Verdict))
-	return observed, v.Verdict
+	observed = Result{Verdict: events.Allow, Reasons: reasons, ExpiresAfter: res.ExpiresAfter, Counts: res.Counts, Warnings: res.Warnings, DeadlineExceeded: res.DeadlineExceeded}
+	observed.Warnings = append(slices.Clip(res.Warnings), "mode observe: the policies would give "+string(res.Verdict))
+	return observed, res.Verdict
 }
 
 // Evaluate evaluates every policy that matches the call.
-func (s *Set) Evaluate(in Input) Verdicts {
+func (s *Set) Evaluate(in Input) Result {
 	switch {
 	case s == nil || !s.anyCoverage.covers(&in):
-		return Verdicts{Verdict: events.Deny, Mode: ModeThrow, Reasons: []events.Reason{{Evaluator: Evaluator, Code: CodeNoPolicy}}}
+		return Result{Verdict: events.Deny, ResultMode: ModeThrow, Reasons: []events.Reason{{Evaluator: Evaluator, Code: CodeNoPolicy}}}
 	case in.isHandoff():
 		in.Tool = ""
 		if !names.ValidTool(in.FromAgent) || !names.ValidTool(in.ToAgent) {
@@ -175,8 +175,8 @@ func (s *Set) Evaluate(in Input) Verdicts {
 func isUncleanText(v string) bool { return !names.IsClean(v) }
 
 // refuseInput denies an input that no policy is to see.
-func refuseInput(code string) Verdicts {
-	return Verdicts{Verdict: events.Deny, Mode: ModeThrow, Failed: true, Reasons: []events.Reason{{Evaluator: Evaluator, Code: code}}}
+func refuseInput(code string) Result {
+	return Result{Verdict: events.Deny, ResultMode: ModeThrow, Failed: true, Reasons: []events.Reason{{Evaluator: Evaluator, Code: code}}}
 }
 
 func riskWords(words []string, risk map[string]any) []string {
@@ -198,7 +198,7 @@ func riskWords(words []string, risk map[string]any) []string {
 type judgement struct {
 	in            *Input
 	query         indexQuery
-	out           Verdicts
+	out           Result
 	advisory      []events.Reason   // of policies that do not decide
 	approvalTerms []*approval.Terms // of the rules that ask
 	tenantSpoke   bool              // a policy of the tenant's own has a matching rule
@@ -206,8 +206,8 @@ type judgement struct {
 	enforced, trial budget // of policies that decide, and of those that do not
 }
 
-func (s *Set) judgeInput(in *Input, words []string) Verdicts {
-	j := judgement{in: in, out: Verdicts{Verdict: events.Allow}, enforced: budget{ctx: in.Context}, trial: budget{ctx: in.Context}, query: indexQuery{handoff: in.isHandoff(),
+func (s *Set) judgeInput(in *Input, words []string) Result {
+	j := judgement{in: in, out: Result{Verdict: events.Allow}, enforced: budget{ctx: in.Context}, trial: budget{ctx: in.Context}, query: indexQuery{handoff: in.isHandoff(),
 		indexKey: indexKey{tenant: in.Tenant, name: casefold.String(in.indexName()), action: in.Action, event: in.EventType}}}
 	var room [64]int
 	candidates := s.index.find(room[:0], j.query)
@@ -234,7 +234,7 @@ func (s *Set) judgeInput(in *Input, words []string) Verdicts {
 		out.Approval = combineTerms(j.approvalTerms)
 	}
 	out.Reasons = append(out.Reasons, j.advisory...)
-	out.Expired = j.enforced.fault == FaultDeadline || j.trial.fault == FaultDeadline
+	out.DeadlineExceeded = j.enforced.fault == FaultDeadline || j.trial.fault == FaultDeadline
 	return *out
 }
 

@@ -168,8 +168,8 @@ func TestRawArgumentsNeedAPolicyThatAcceptsThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := compileDocs(t, c.docs...).Evaluate(raw)
 			expect(t, got, c.want)
-			if strings.Contains(c.want, "invalid_arguments") && got.Mode != ModeThrow {
-				t.Error(got.Mode)
+			if strings.Contains(c.want, "invalid_arguments") && got.ResultMode != ModeThrow {
+				t.Error(got.ResultMode)
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func TestResultModeIsSoftOnlyIfAllSaySo(t *testing.T) {
 		"nothing matches":         {[]string{soft("a", "deny a: false")}, ModeThrow},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := compileDocs(t, c.docs...).Evaluate(toolCall("x")); got.Mode != c.want {
+			if got := compileDocs(t, c.docs...).Evaluate(toolCall("x")); got.ResultMode != c.want {
 				t.Errorf("%+v", got)
 			}
 		})

@@ -51,7 +51,7 @@ func call(tool string) Input {
 	return Input{Tenant: "acme", Source: "rt1", Protocol: "agenthook", Tool: tool, Now: noon}
 }
 
-func codes(v Verdicts) string {
+func codes(v Result) string {
 	list := make([]string, len(v.Reasons))
 	for i, r := range v.Reasons {
 		list[i] = r.Code
@@ -59,7 +59,7 @@ func codes(v Verdicts) string {
 	return string(v.Verdict) + " " + strings.Join(list, ",")
 }
 
-func expect(t *testing.T, got Verdicts, want string) {
+func expect(t *testing.T, got Result, want string) {
 	t.Helper()
 	if codes(got) != want {
 		t.Errorf("got %q, want %q", codes(got), want)

@@ -39,24 +39,24 @@ var noRule rule
 // addVerdict adds the reason and, if the verdict is stricter than the current one, replaces it.
 // Among equal verdicts the message is that of the first rule that has one, and one rule that is
 // not soft makes the verdict hard. r is the rule that matched, or nil.
-func (v *Verdicts) addVerdict(verdict events.Verdict, reason events.Reason, policy string, r *rule) {
+func (res *Result) addVerdict(verdict events.Verdict, reason events.Reason, policy string, r *rule) {
 	if r == nil {
 		r = &noRule
 	}
-	first := len(v.Reasons) == 0
-	v.Reasons = append(v.Reasons, reason)
-	switch stricter := verdict.Strictness() - v.Verdict.Strictness(); {
+	first := len(res.Reasons) == 0
+	res.Reasons = append(res.Reasons, reason)
+	switch stricter := verdict.Strictness() - res.Verdict.Strictness(); {
 	case first || stricter > 0:
-		v.Verdict, v.Policy, v.Code, v.Message, v.Mode = verdict, policy, r.reason, r.message, ModeThrow
+		res.Verdict, res.Policy, res.Code, res.Message, res.ResultMode = verdict, policy, r.reason, r.message, ModeThrow
 		if r.toolResultMode {
-			v.Mode = ModeToolResult
+			res.ResultMode = ModeToolResult
 		}
 	case stricter == 0:
-		if v.Message == "" && r.message != "" {
-			v.Policy, v.Code, v.Message = policy, r.reason, r.message
+		if res.Message == "" && r.message != "" {
+			res.Policy, res.Code, res.Message = policy, r.reason, r.message
 		}
 		if !r.toolResultMode {
-			v.Mode = ModeThrow
+			res.ResultMode = ModeThrow
 		}
 	}
 }

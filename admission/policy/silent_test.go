@@ -33,7 +33,7 @@ func TestSilent(t *testing.T) {
 			t.Errorf("%s: %v (%v)", name, v.NoRuleMatched(), v.Reasons)
 		}
 	}
-	if (Verdicts{}).NoRuleMatched() {
+	if (Result{}).NoRuleMatched() {
 		t.Error("the zero verdict is silence")
 	}
 }

@@ -64,13 +64,13 @@ type Result struct {
 
 // Decide replays a decision with policies that may differ from the original ones. It leaves out
 // the effect of human approvals: see Compare and CandidateOutcome.
-func Decide(r Record, snap *admission.Snapshot, k KnownState) Result {
-	low := r.replayDecision(snap, k, 0)
+func Decide(r Record, config *admission.Config, k KnownState) Result {
+	low := r.replayDecision(config, k, 0)
 	if !low.openCounters {
 		return low.result()
 	}
 	// Unknown counters matter only if they would change the outcome.
-	high := r.replayDecision(snap, k, math.MaxInt64)
+	high := r.replayDecision(config, k, math.MaxInt64)
 	out := low.result()
 	if !sameOutcome(low.decision, high.decision) {
 		out.Unknown = append(out.Unknown, "a limit counts something that was not counted then")
@@ -103,18 +103,18 @@ func PolicyInput(r Record, k KnownState) (in policy.Input, seen bool, missing []
 	return in, seen, a.missing
 }
 
-func (r Record) replayDecision(snap *admission.Snapshot, k KnownState, unknownTotal int64) *replayRun {
-	return r.replayWith(snap, k, unknownTotal, nil)
+func (r Record) replayDecision(config *admission.Config, k KnownState, unknownTotal int64) *replayRun {
+	return r.replayWith(config, k, unknownTotal, nil)
 }
 
-func (r Record) replayWith(snap *admission.Snapshot, k KnownState, unknownTotal int64, inspect func(policy.Input)) *replayRun {
+func (r Record) replayWith(config *admission.Config, k KnownState, unknownTotal int64, inspect func(policy.Input)) *replayRun {
 	a := &replayRun{r: r, k: k, totals: policy.RecordedTotals(r.Decision.Counts), unknownTotal: unknownTotal}
 	d := r.Decision
 	in := d.Inputs
 	if in == nil {
 		in = &events.DecisionInputs{}
 	}
-	s := *snap
+	s := *config
 	s.Strict, s.Profile = in.Strict, admission.Profile(in.Profile)
 	s.Observed = map[string]bool{d.Tenant: d.Mode == events.ModeObserve}
 	inputs := admission.Inputs{

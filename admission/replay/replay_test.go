@@ -46,14 +46,14 @@ spec:
 `
 
 // snapshot compiles rules after edits.
-func snapshot(t testing.TB, edits ...string) *admission.Snapshot {
+func snapshot(t testing.TB, edits ...string) *admission.Config {
 	t.Helper()
 	text := strings.NewReplacer(append(edits, "MAX", "10")...).Replace(rules)
 	set, err := policy.Compile([]policy.Document{{Name: "p.yaml", Data: []byte(text)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &admission.Snapshot{Policies: set, Revision: 7}
+	return &admission.Config{Policies: set, Revision: 7}
 }
 
 // total answers every counter.
@@ -66,7 +66,7 @@ type said call.Confirmation
 func (s said) Confirmation(call.Invocation) call.Confirmation { return call.Confirmation(s) }
 
 // record decides and gives what the log would hold of it.
-func record(t testing.TB, protocol, body string, snap *admission.Snapshot, set func(*admission.Inputs)) Record {
+func record(t testing.TB, protocol, body string, snap *admission.Config, set func(*admission.Inputs)) Record {
 	t.Helper()
 	in := admission.Inputs{Now: now, DecisionID: "01a1f875-4fa9-7406-990a-133a994cbdf3", Salt: make([]byte, 16), Nonce: "n", TenantKey: []byte("0123456789abcdef0123456789abcdef"),
 		Durability: "fsync", KnownTenant: true, Counters: total(0)}
@@ -236,7 +236,7 @@ func TestModeIsOfTheRecord(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	for _, r := range []Record{denied, allowed} {
-		for name, snap := range map[string]*admission.Snapshot{"enforcing": enforcing, "observing": &observing} {
+		for name, snap := range map[string]*admission.Config{"enforcing": enforcing, "observing": &observing} {
 			base := Decide(r, snap, KnownState{})
 			if diff := Compare(r.Decision, base.Decision); len(diff) > 0 {
 				t.Errorf("%s: %v", name, diff)

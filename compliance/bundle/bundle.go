@@ -129,7 +129,7 @@ func Write(w io.Writer, in Input) error {
 	if err != nil {
 		return err
 	}
-	made, err := in.made(&held)
+	made, err := in.readerMembers(&held)
 	if err != nil {
 		return err
 	}

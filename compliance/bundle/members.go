@@ -33,9 +33,9 @@ func newListedMember(name string, data []byte) listed {
 	return listed{member{name, data}, Member{Name: name, Size: len(data), SHA256: hexSum(data)}}
 }
 
-// made makes the table, the list of policies and mandates, the report and the controls of a session,
+// readerMembers makes the table, the list of policies and mandates, the report and the controls of a session,
 // and sets c.InForce.
-func (in Input) made(c *contents) ([]listed, error) {
+func (in Input) readerMembers(c *contents) ([]listed, error) {
 	var rows bytes.Buffer
 	if err := writeTable(*c, &rows); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func pages(c contents) (page, index []byte, wrong []string, err error) {
 	if err := b.Render(&out); err != nil {
 		return nil, nil, nil, fmt.Errorf("making the report: %w", err)
 	}
-	index, err = b.Bearing().Encode()
+	index, err = b.ControlSupport().Encode()
 	return out.Bytes(), index, wrong, err
 }
 

@@ -36,9 +36,9 @@ func (rw *rangeWriter) contents() contents {
 	return c
 }
 
-// made makes the table, which is a streamed member, the list of policies and mandates, the report and
+// readerMembers makes the table, which is a streamed member, the list of policies and mandates, the report and
 // the controls.
-func (rw *rangeWriter) made(c *contents) ([]listed, error) {
+func (rw *rangeWriter) readerMembers(c *contents) ([]listed, error) {
 	s := rw.streams[MemberTable]
 	if err := writeTable(*c, s); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (rw *rangeWriter) packBundle(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	attached, err := rw.made(&held)
+	attached, err := rw.readerMembers(&held)
 	if err != nil {
 		return err
 	}

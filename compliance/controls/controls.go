@@ -1,6 +1,6 @@
 // Package controls is an index from common control frameworks to the records and checks of
 // Countersign. Each entry says what the evidence shows about a control and what it does not show.
-// Package report counts records with Counts and shows the result (Bearing), which a bundle also
+// Package report counts records with Counts and shows the result (Support), which a bundle also
 // holds as controls.json; the export command prints entries (All, Find). The package never claims
 // compliance, because a log is not enough to decide that. Begin with Entry; index.json holds the
 // entries.

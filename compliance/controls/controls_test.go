@@ -141,7 +141,7 @@ func record(kind, subject, body string) evidence.Record {
 
 func TestBearing(t *testing.T) {
 	s := NewCounts()
-	empty := s.Bearing()
+	empty := s.Support()
 	if len(empty.Entries) != 0 || len(empty.Without)+len(empty.NotCovered) != len(All().Entries) {
 		t.Errorf("without records: %d entries", len(empty.Entries))
 	}
@@ -154,7 +154,7 @@ func TestBearing(t *testing.T) {
 	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", finding("made_up", "")))
 	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", "{"))
 	s.Add(record(evidence.KindControl, "gov.control.GOV.key_retired", "{}"))
-	b := s.Bearing()
+	b := s.Support()
 	at := slices.IndexFunc(b.Entries, func(e SupportedEntry) bool { return e.ID == "soc2:CC6.1" })
 	if at < 0 || b.Entries[at].Records["decision"] != 1 || b.Entries[at].Records["finding"] != 4 || b.Entries[at].Findings["executed_despite_deny"] != 1 || len(b.Entries[at].Findings) != 1 {
 		t.Errorf("%+v", b.Entries)
@@ -163,7 +163,7 @@ func TestBearing(t *testing.T) {
 		t.Error("entries are lost, or stand where they do not belong")
 	}
 	one, err := b.Encode()
-	two, _ := s.Bearing().Encode()
+	two, _ := s.Support().Encode()
 	if err != nil || string(one) != string(two) || !json.Valid(one) {
 		t.Error("the same evidence gives other bytes")
 	}

@@ -133,8 +133,8 @@ func (m *Mapper) contextOf(c callKey, traceparent string) (x Context, given bool
 
 func (m *Mapper) mapDecision(r evidence.Record, d events.Decision) Log {
 	name := callKey{d.Tenant, d.Source, d.Session, d.ToolCallID, d.DecisionID}
-	m.rememberTrace(name, d.Trace)
-	x, _ := m.contextOf(name, d.Trace)
+	m.rememberTrace(name, d.Traceparent)
+	x, _ := m.contextOf(name, d.Traceparent)
 	l := Log{Context: x, Event: EventDecision, At: d.DecidedAt.Time, Observed: r.BrokerTime.Time, Severity: severityOf(verdictSeverities, d.Verdict)}
 	l.Body = safeText(cmp.Or(d.Tool, d.Action, "request")) + ": " + safeText(string(d.Verdict))
 	var codes []string
@@ -168,11 +168,11 @@ const maxCodes = 32
 // mapCall maps a finished call; over is false for an open one.
 func (m *Mapper) mapCall(r evidence.Record, c events.Call) (s Span, over bool) {
 	name := callKey{c.Tenant, c.Source, c.Session, c.ToolCallID, cmp.Or(c.DecisionID, c.CallID)}
-	m.rememberTrace(name, c.Trace)
+	m.rememberTrace(name, c.Traceparent)
 	if c.State == events.CallOpen {
 		return s, false
 	}
-	x, given := m.contextOf(name, c.Trace)
+	x, given := m.contextOf(name, c.Traceparent)
 	if given {
 		s.Parent = x.Span
 	}

@@ -65,7 +65,7 @@ func at(n int) events.Time { return events.At(begin.Add(time.Duration(n) * time.
 
 func decision(call, trace string, v events.Verdict) events.Decision {
 	return events.Decision{DecisionID: "d-" + call, Tenant: tenant, Protocol: "agenthook", Source: "r", Session: "s", ToolCallID: call, Tool: "send_email", Agent: "bot", Verdict: v,
-		Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "matched"}, {Evaluator: "tool_policy", Code: "watched", Action: "audit"}}, DecidedAt: at(1), Trace: trace, RequestDigest: "x"}
+		Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "matched"}, {Evaluator: "tool_policy", Code: "watched", Action: "audit"}}, DecidedAt: at(1), Traceparent: trace, RequestDigest: "x"}
 }
 
 func call(id, callID string, state events.CallState) events.Call {

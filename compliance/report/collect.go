@@ -44,11 +44,11 @@ type approvalRow struct {
 
 type findingRow struct {
 	Seq                              uint64
-	ID, Withdraws                    string
+	ID, Retracts                     string
 	Rule, Severity, Explanation, Fix string
 	Meaning                          string // of the rule, from the catalogue
 	Seqs                             string
-	Enforced, Withdrawn              bool
+	Enforced, Retracted              bool
 }
 
 // readRecord adds a record to the page's tables and returns its row of the timeline.
@@ -177,7 +177,7 @@ func (b *Builder) addFinding(r evidence.Record, row *timelineRow) {
 		row.What = "does not read as a finding"
 		return
 	}
-	out := findingRow{Seq: r.Seq, ID: f.FindingID, Withdraws: f.Retracts, Rule: shortVisible(f.Rule), Severity: shortVisible(string(f.Severity)), Explanation: longVisible(f.Explanation),
+	out := findingRow{Seq: r.Seq, ID: f.FindingID, Retracts: f.Retracts, Rule: shortVisible(f.Rule), Severity: shortVisible(string(f.Severity)), Explanation: longVisible(f.Explanation),
 		Fix: longVisible(f.Remedy), Enforced: f.Enforced}
 	meaning, fix := ruleText(f.Rule)
 	out.Meaning, out.Fix = meaning, cmp.Or(out.Fix, fix)
@@ -193,7 +193,7 @@ func (b *Builder) addFinding(r evidence.Record, row *timelineRow) {
 	b.summaryCounts.addFinding(f)
 	row.What, row.Label, row.Detail = shortVisible(f.Rule), out.Severity, Visible(f.Explanation, 160)
 	if f.Retracts != "" {
-		row.What = "finding withdrawn: " + row.What
+		row.What = "finding retracted: " + row.What
 	}
 }
 

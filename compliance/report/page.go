@@ -41,7 +41,7 @@ type pageView struct {
 	RedactionNote                         string
 	Absent                                []pair
 	Complete                              []pair
-	Bearing                               controls.Bearing
+	ControlSupport                        controls.Support
 	Keys                                  []pair
 	Signers                               []string
 }
@@ -77,7 +77,7 @@ func (b *Builder) Render(w io.Writer) error {
 		Decisions: groupRows(b.decisions.rows, b.decisions.total), Approvals: groupRows(b.approvals.rows, b.approvals.total),
 		Findings: groupRows(b.markRetracted(), b.findings.total), Calls: b.calls.groupRows(),
 		Timeline: groupRows(b.timeline.rows, b.timeline.total), Policies: b.policies.rows, PoliciesMore: b.policies.notListed,
-		Redactions: b.redacted.sortedRows(), Absent: sortedCounts(b.redacted.withoutBody), Bearing: b.controlCounts.Bearing()}
+		Redactions: b.redacted.sortedRows(), Absent: sortedCounts(b.redacted.withoutBody), ControlSupport: b.controlCounts.Support()}
 	v.Title = "Evidence of session " + v.Session
 	if b.src.Session == "" {
 		v.Title = "Evidence of tenant " + v.Tenant
@@ -96,13 +96,13 @@ func (b *Builder) Render(w io.Writer) error {
 func (b *Builder) markRetracted() []findingRow {
 	gone := map[string]bool{}
 	for _, f := range b.findings.rows {
-		if f.Withdraws != "" {
-			gone[f.Withdraws] = true
+		if f.Retracts != "" {
+			gone[f.Retracts] = true
 		}
 	}
 	rows := slices.Clone(b.findings.rows)
 	for i := range rows {
-		rows[i].Withdrawn = gone[rows[i].ID]
+		rows[i].Retracted = gone[rows[i].ID]
 	}
 	return rows
 }

@@ -25,7 +25,7 @@ import (
 )
 
 // Format is the format of the page; see Edition.
-const Format = "countersign/report/v2"
+const Format = "countersign/report/v3"
 
 // Edition identifies exactly how this package renders records: Format, and a digest of the texts that a
 // page takes from elsewhere (template, style, rules, controls). Every page contains it, so that a
@@ -126,8 +126,8 @@ func (b *Builder) Add(r evidence.Record) {
 // InForce sets the policies and mandates that decided.
 func (b *Builder) InForce(f inforce.File) { b.inForce = &f }
 
-// Bearing says which controls the records so far bear on.
-func (b *Builder) Bearing() controls.Bearing { return b.controlCounts.Bearing() }
+// ControlSupport says which controls the records so far bear on.
+func (b *Builder) ControlSupport() controls.Support { return b.controlCounts.Support() }
 
 // rowTable holds the first rows of a list and the number of all rows.
 type rowTable[T any] struct {

@@ -25,7 +25,7 @@ func TestPageSaysWhatTheEvidenceSays(t *testing.T) {
 		"finance, revision 7", "finance/no-deletes", "approval_required", "would be deny", "mandate-4",
 		"dana@reviewers", "supplier is known", "hmac-sha256:99e6353abb805d89…",
 		"other arguments than were admitted", "yes: 413 before 417", "executed_despite_deny input_drift",
-		"Stop the runtime and find out", "withdrawn later", "takes an earlier finding back", "sequences 428 431",
+		"Stop the runtime and find out", "retracted later", "takes an earlier finding back", "sequences 428 431",
 		"Personal data: an e-mail address.", "/body/tool_input/to/* (2 times)", "duplicate_key", "3 redactions in 1 record.",
 		"411 to 433, 20 records", "500 records, root", "yes: SessionEnd at sequence 433, reported by runtime-1", "unbroken",
 		"countersign verify --bundle BUNDLE.zip --key CHECKPOINT.pub", "687e9a9d2118142b", "witness.example/w1",
@@ -56,7 +56,7 @@ func TestFormatNamesWhatThePageLooksLike(t *testing.T) {
 		page = regexp.MustCompile(foreign).ReplaceAllString(page, "")
 	}
 	sum := sha256.Sum256([]byte(page))
-	const want = "countersign/report/v2 d96f79f5b219d4ac"
+	const want = "countersign/report/v3 06661eb6e09fa22b"
 	if got := Format + " " + hex.EncodeToString(sum[:8]); got != want {
 		t.Errorf("the page is %s, it was %s", got, want)
 	}

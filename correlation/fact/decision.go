@@ -45,7 +45,7 @@ func (d *Decoder) decodeDecisionRecord(body []byte) (r events.Decision, err erro
 	for _, again := range []*string{&r.Tenant, &r.Protocol, &r.Source, &r.Session, &r.Agent, &r.Tool, (*string)(&r.Verdict)} {
 		*again = d.Intern(*again)
 	}
-	for _, once := range []*string{&r.DecisionID, &r.EventID, &r.ToolCallID, &r.ArgsDigest, &r.Trace} {
+	for _, once := range []*string{&r.DecisionID, &r.EventID, &r.ToolCallID, &r.ArgsDigest, &r.Traceparent} {
 		*once = strings.Clone(*once)
 	}
 	if a := r.Approval; a != nil {
@@ -102,7 +102,7 @@ func ReadDecision(f *Fact, verdict *RecordedVerdict, d *events.Decision, protoco
 	f.Kind, f.Protocol, f.EventID, f.Agent = KindDecision, d.Protocol, d.EventID, BoundID(d.Agent)
 	f.Origin = OriginOf(d.Tenant, d.Source, d.Session)
 	f.SetCall(d.ToolCallID, d.Tool)
-	f.LineageRefs.Trace = ValidTraceparent(d.Trace)
+	f.LineageRefs.Trace = ValidTraceparent(d.Traceparent)
 	f.DecisionID, f.Args = d.DecisionID, Arguments{DecisionDigest: args}
 	f.CoreSum = f.ContentSum
 	f.Decision = verdict

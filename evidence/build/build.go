@@ -180,7 +180,7 @@ type recordBody struct {
 
 // parseBody parses the body of m, and sets a reason if the record can hold no body.
 func (b *Builder) parseBody(sc recordScope, m events.LogMessage) recordBody {
-	if sc.Class == "" {
+	if sc.SubjectClass == "" {
 		return recordBody{kind: evidence.KindUnparseable, reason: ReasonForeignSubject}
 	}
 	tree, err := strictjson.Parse(m.Body, strictjson.DefaultLimits)
@@ -188,7 +188,7 @@ func (b *Builder) parseBody(sc recordScope, m events.LogMessage) recordBody {
 	if errors.As(err, &bad) {
 		return recordBody{kind: evidence.KindUnparseable, reason: string(bad.Code)}
 	}
-	if sc.Class == subject.Events && isStructuredCloudEvent(m.Header) && !validCloudEvent(tree) {
+	if sc.SubjectClass == subject.Events && isStructuredCloudEvent(m.Header) && !validCloudEvent(tree) {
 		return recordBody{kind: evidence.KindUnparseable, reason: ReasonInvalidCloudEvent}
 	}
 	return recordBody{kind: sc.Kind, tree: tree}
@@ -247,7 +247,7 @@ func isServiceRecordBody(sc recordScope, raw []byte) bool {
 }
 
 func serviceRecordType(sc recordScope) any {
-	switch sc.Kind + "/" + sc.Member {
+	switch sc.Kind + "/" + sc.ControlKind {
 	case evidence.KindDecision + "/":
 		return &events.Decision{}
 	case evidence.KindCall + "/":

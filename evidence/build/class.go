@@ -49,7 +49,7 @@ func classDetector(c retention.Class) string {
 
 // loadRetentionClass looks up the record's retention class.
 func (r *recordRedactor) loadRetentionClass() {
-	if r.builder.classes == nil || r.scope.Class != subject.Events {
+	if r.builder.classes == nil || r.scope.SubjectClass != subject.Events {
 		return
 	}
 	class, by := r.builder.classes(r.logSession.Tenant, r.logSession.Session)

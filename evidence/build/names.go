@@ -21,7 +21,7 @@ func (b *Builder) maskScope(c *redact.CleanChecker, sc recordScope, subj string,
 	if len(key) < digest.KeySize {
 		return sc, fmt.Errorf("%w: the digest key of tenant %.64q", evidence.ErrKeys, sc.Key.Tenant)
 	}
-	if sc.Class == "" {
+	if sc.SubjectClass == "" {
 		head, rest := "", subj
 		if below := strings.TrimSuffix(b.space.All(subject.Events), ">"); strings.HasPrefix(subj, below) {
 			if tenant, more, ok := strings.Cut(subj[len(below):], "."); ok && !names.HoldsSecret(c, tenant) {

@@ -57,7 +57,7 @@ func plantNames(f *evidencetest.Fixture) *planted {
 	f.Log(s.Decision("acme", "allow", session), map[string][]string{events.HeaderSignature: {signed[0]}}, raw)
 	f.Log(s.Event("acme", "rt", "agenthook", session, p.token()), nil, body)
 	f.Log(s.Call("acme", "completed", session), nil, f.Encode(events.Call{CallID: "acme/rt/" + session + "/" + call + "/1", Tenant: "acme", Source: "rt", Protocol: "agenthook",
-		Agent: agent, Session: session, ToolCallID: call, Occurrence: 1, Tool: tool, State: events.CallCompleted, Outcome: p.token(), Trace: p.token(),
+		Agent: agent, Session: session, ToolCallID: call, Occurrence: 1, Tool: tool, State: events.CallCompleted, Outcome: p.token(), Traceparent: p.token(),
 		Timeline:    []events.TimelineEntry{{Step: "requested", Seq: request.Record.Seq, At: events.At(evidencetest.Start), EventID: event}},
 		Differences: []events.Difference{{Pointer: "/" + p.token(), Kind: events.DifferenceChanged}}, Parent: &events.CallParent{Source: "rt", Session: p.token(), By: events.LinkGoal}}))
 	f.Log(s.Finding("acme", "high", session), nil, f.Encode(events.Finding{FindingID: "f-1", Rule: "input_drift", Severity: events.SeverityHigh, Tenant: "acme", Session: session,

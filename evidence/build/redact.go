@@ -70,7 +70,7 @@ type recordRedactor struct {
 // choosePolicy looks up the policy for the record. Only events hold a tenant's own content;
 // messages on other subjects are redacted by the built-in rules.
 func (r *recordRedactor) choosePolicy() {
-	if r.builder.policies == nil || r.scope.Class != subject.Events {
+	if r.builder.policies == nil || r.scope.SubjectClass != subject.Events {
 		return
 	}
 	p, err := r.builder.policies(r.sessionID.Tenant)
@@ -89,7 +89,7 @@ func (r *recordRedactor) collectFindings(c recordBody, hits []redact.Hit) (list 
 			list = append(list, FindingHeadersWithheld)
 		}
 	}
-	if r.scope.Class == subject.Events && r.isSecretInSubject() {
+	if r.scope.SubjectClass == subject.Events && r.isSecretInSubject() {
 		list = append(list, FindingSecretInSubject)
 	}
 	return list
@@ -173,7 +173,7 @@ func (r *recordRedactor) redactBody(c *recordBody) {
 
 // redactContent redacts an event, or the content of another subject that is no service record.
 func (r *recordRedactor) redactContent(c *recordBody) (err error) {
-	if r.scope.Class == subject.Events && isStructuredCloudEvent(r.message.Header) {
+	if r.scope.SubjectClass == subject.Events && isStructuredCloudEvent(r.message.Header) {
 		return r.redactCloudEvent(c)
 	}
 	c.tree, c.hits, err = r.redactDocument(c.tree, "/body", redact.DeclaredFields(c.tree), r.redactConfig("", false))
@@ -250,7 +250,7 @@ func (r *recordRedactor) keyedDigest(t redact.Treatment, detector, value string)
 // isServiceRecord reports whether the message is a record that Countersign itself wrote.
 func (r *recordRedactor) isServiceRecord() bool {
 	if !r.serviceChecked {
-		r.serviceChecked, r.serviceRecord = true, r.scope.Class != subject.Events && isServiceRecordBody(r.scope, r.message.Body)
+		r.serviceChecked, r.serviceRecord = true, r.scope.SubjectClass != subject.Events && isServiceRecordBody(r.scope, r.message.Body)
 	}
 	return r.serviceRecord
 }

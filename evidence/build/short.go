@@ -47,7 +47,7 @@ func (w *workspace) scopeOf(space subject.Space, subj string) recordScope {
 		clear(w.scopes)
 	}
 	sc := recordScope{Scope: scope.Of(space, subj)}
-	switch sc.Class {
+	switch sc.SubjectClass {
 	case "":
 		sc.hasSecret = utf8.ValidString(subj) && names.HoldsSecret(&w.checker, subj)
 	case subject.Control:
@@ -75,7 +75,7 @@ var serviceRecordShapes = map[string]*canonical.Shape{
 // isCanonicalServiceRecord reports whether a text is the canonical form of a service record of
 // the subject's kind, and look accepts its untrusted strings.
 func isCanonicalServiceRecord(sc scope.Scope, raw []byte, look func([]byte) bool) bool {
-	sh := serviceRecordShapes[sc.Kind+"/"+sc.Member]
+	sh := serviceRecordShapes[sc.Kind+"/"+sc.ControlKind]
 	if sh == nil || len(raw) > strictjson.DefaultLimits.MaxBytes || !utf8.Valid(raw) {
 		return false
 	}
@@ -99,7 +99,7 @@ func (r *recordRedactor) tryFastPath() (c recordBody, ok bool) {
 	if r.builder.document != nil {
 		return recordBody{}, false
 	}
-	if r.scope.Class != subject.Events {
+	if r.scope.SubjectClass != subject.Events {
 		return recordBody{kind: r.scope.Kind, text: raw}, isCanonicalServiceRecord(r.scope.Scope, raw, r.workspace.isTextClean)
 	}
 	if !r.usesDefaultRules() || isStructuredCloudEvent(r.message.Header) || len(raw) > maxFastPathBytes {

@@ -89,7 +89,7 @@ func TestOwnRecordsTakeTheShortWay(t *testing.T) {
 	f.Session()
 	for _, m := range f.Messages {
 		sc := scope.Of(subject.Space{}, m.Subject)
-		if _, ours := build.ServiceRecordShapes[sc.Kind+"/"+sc.Member]; ours && !build.IsCanonicalServiceRecord(sc, m.Body, nil) {
+		if _, ours := build.ServiceRecordShapes[sc.Kind+"/"+sc.ControlKind]; ours && !build.IsCanonicalServiceRecord(sc, m.Body, nil) {
 			t.Errorf("%s goes the long way:\n%s", m.Subject, m.Body)
 		}
 	}

@@ -38,7 +38,7 @@ func (x ExpiryRecord) Expiry(shard string, space subject.Space, known note.Verif
 	if err != nil || rec.Seq != x.Row.Seq || rec.Shard != shard || rec.Kind != evidence.KindControl {
 		return none, false
 	}
-	if sc := scope.Of(space, rec.Subject); sc.Kind != evidence.KindControl || sc.Member != events.ControlExpiry {
+	if sc := scope.Of(space, rec.Subject); sc.Kind != evidence.KindControl || sc.ControlKind != events.ControlExpiry {
 		return none, false
 	}
 	e, err := events.DecodeRecord[events.Expiry](rec.Body)

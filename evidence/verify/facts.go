@@ -70,9 +70,9 @@ func (e *Examiner) collectFacts(v *view.Record, sc scope.Scope) {
 		e.checkApproval(v, sc)
 	case sc.Kind == evidence.KindApproval:
 		e.addFinding(CodeApprovalRecord, "kind", "what stands on a subject of approvals could not be parsed")
-	case kind == evidence.KindControl && sc.Member == events.ControlKey:
+	case kind == evidence.KindControl && sc.ControlKind == events.ControlKey:
 		f.kind, f.body = factKey, bytes.Clone(v.Body)
-	case kind == evidence.KindControl && sc.Member == events.ControlKeyRetired:
+	case kind == evidence.KindControl && sc.ControlKind == events.ControlKeyRetired:
 		f.kind, f.body = factRetired, bytes.Clone(v.Body)
 	}
 }

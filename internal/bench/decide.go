@@ -67,7 +67,7 @@ func (b *loadBench) decide(what, body string, policies int) (latencyResult, erro
 	if err != nil {
 		return latencyResult{}, err
 	}
-	snap := &admission.Snapshot{Policies: set, Revision: 1}
+	config := &admission.Config{Policies: set, Revision: 1}
 	now := time.Now()
 	req := admission.Request{Tenant: "acme", Source: "bench", Protocol: subject.ProtoAgentHook, Body: []byte(body), ReceivedAt: now}
 	in := admission.Inputs{Now: now, DecisionID: uuid.NewString(), Salt: make([]byte, receipt.SaltSize),
@@ -78,7 +78,7 @@ func (b *loadBench) decide(what, body string, policies int) (latencyResult, erro
 	for begun := time.Now(); time.Since(begun) < b.duration; {
 		start := time.Now()
 		for range decisionsPerSample {
-			out := admission.Decide(req, snap, in)
+			out := admission.Decide(req, config, in)
 			if _, err := out.Reply(); err != nil || out.Decision.Verdict != events.Allow {
 				return latencyResult{}, fmt.Errorf("%s: %s: %w", what, out.Decision.Verdict, errors.Join(err, errNotAllowed))
 			}

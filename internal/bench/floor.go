@@ -83,7 +83,7 @@ func newAnswerer(p *pipeline.Pipeline, request []byte) (*answerer, error) {
 	tenant := p.Ready().Tenant
 	out := admission.Decide(
 		admission.Request{Tenant: tenant, Source: "bench", Protocol: subject.ProtoAgentHook, Body: request, ReceivedAt: now},
-		&admission.Snapshot{Policies: set, Revision: 1},
+		&admission.Config{Policies: set, Revision: 1},
 		admission.Inputs{Now: now, DecisionID: uuid.NewString(), Salt: make([]byte, receipt.SaltSize),
 			Nonce: base64.RawURLEncoding.EncodeToString(make([]byte, nonceSize)), TenantKey: make([]byte, 32), KnownTenant: true})
 	record, err := events.Encode(out.Decision)

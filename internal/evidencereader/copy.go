@@ -65,17 +65,17 @@ func (c *rowCopier) flush(ctx context.Context) error {
 // newest checkpoint covers into the caller's own database, with that checkpoint. Queries there
 // then use exactly the bytes that were proved. ErrUnproved means that the evidence is not valid;
 // the copy must not be used then.
-func (l Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFilter, shard string, o VerifyOptions) (whole []verify.Report, err error) {
+func (rd Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFilter, shard string, o VerifyOptions) (whole []verify.Report, err error) {
 	shards := []string{shard}
 	if shard == "" {
-		if shards, err = l.shardsToProve(ctx, o); err != nil {
+		if shards, err = rd.shardsToProve(ctx, o); err != nil {
 			return nil, err
 		}
 	}
 	c := &rowCopier{CopyFilter: want, db: into}
 	o.sink = c
 	for _, s := range shards {
-		rep, err := l.Verify(ctx, s, o)
+		rep, err := rd.Verify(ctx, s, o)
 		if err == nil {
 			whole = append(whole, rep)
 			err = CheckProved(whole)
@@ -84,7 +84,7 @@ func (l Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFil
 			err = c.flush(ctx)
 		}
 		if err == nil {
-			err = l.copyCheckpoint(ctx, into, s, rep, o)
+			err = rd.copyCheckpoint(ctx, into, s, rep, o)
 		}
 		if err != nil {
 			return nil, err
@@ -94,8 +94,8 @@ func (l Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFil
 }
 
 // copyCheckpoint inserts the checkpoint under which the copied rows were proved.
-func (l Reader) copyCheckpoint(ctx context.Context, into *write.Writer, shard string, rep verify.Report, o VerifyOptions) error {
-	list, _, err := l.gatherCheckpoints(ctx, shard, o)
+func (rd Reader) copyCheckpoint(ctx context.Context, into *write.Writer, shard string, rep verify.Report, o VerifyOptions) error {
+	list, _, err := rd.gatherCheckpoints(ctx, shard, o)
 	if err != nil {
 		return err
 	}

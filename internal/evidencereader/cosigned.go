@@ -9,12 +9,12 @@ import (
 // CosignedCheckpoint returns the newest checkpoint of a shard that a witness signed and that
 // covers a record, with all its stored signatures; "" without one. The signatures are not checked
 // here.
-func (l Reader) CosignedCheckpoint(ctx context.Context, shard string, last uint64) (string, error) {
-	newest, err := l.DB.CosignedCheckpoints(ctx, shard, max(last, 1), 1)
+func (rd Reader) CosignedCheckpoint(ctx context.Context, shard string, last uint64) (string, error) {
+	newest, err := rd.DB.CosignedCheckpoints(ctx, shard, max(last, 1), 1)
 	if err != nil || len(newest) == 0 {
 		return "", err
 	}
-	same, err := l.DB.CheckpointsAt(ctx, shard, newest[0].Size)
+	same, err := rd.DB.CheckpointsAt(ctx, shard, newest[0].Size)
 	if err != nil {
 		return "", err
 	}

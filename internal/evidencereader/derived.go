@@ -27,12 +27,12 @@ const (
 
 // compareDerived compares the derived tables with the records of a range of a shard, a window at
 // a time. If to is storage.AllSequences, it also searches for rows behind the last window.
-func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []verify.Finding, err error) {
-	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, derivedWindow))
+func (rd Reader) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []verify.Finding, err error) {
+	ranges, err := rd.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, derivedWindow))
 	if err != nil {
 		return nil, err
 	}
-	unfinished, err := l.unfinishedExpiries(ctx, shard)
+	unfinished, err := rd.unfinishedExpiries(ctx, shard)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint6
 	}
 	ranges[len(ranges)-1].To = to
 	for _, r := range ranges {
-		found, err := l.lastingDerived(ctx, shard, from, r.To, unfinished, cmp.Or(o.pause, derivedPause))
+		found, err := rd.lastingDerived(ctx, shard, from, r.To, unfinished, cmp.Or(o.pause, derivedPause))
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint6
 
 // lastingDerived lists the differences in a window that remain after inserts under way have
 // ended.
-func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiringSpans, pause time.Duration) (found []schema.DerivedRow, err error) {
+func (rd Reader) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiringSpans, pause time.Duration) (found []schema.DerivedRow, err error) {
 	type place struct {
 		table string
 		seq   uint64
@@ -64,7 +64,7 @@ func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint6
 	var tables []string // all at first, then those with differences
 	for attempt := range derivedAttempts {
 		found = nil
-		err = schema.Compare(ctx, l.DB.Pool(), shard, from, to, tables, func(d schema.DerivedRow) error {
+		err = schema.Compare(ctx, rd.DB.Pool(), shard, from, to, tables, func(d schema.DerivedRow) error {
 			lasts := before == nil || before[place{d.Table, d.Seq}]
 			if lasts && !(d.NoText && d.Lacks == 0 && unfinished.containsSeq(d.Seq)) {
 				found = append(found, d)
@@ -119,9 +119,9 @@ func (e expiringSpans) containsSeq(seq uint64) bool {
 // unfinishedExpiries lists the spans of expiries that have begun and are not recorded as done:
 // derived rows may exist a moment longer than texts. The verification of the shard proves the
 // expiry records.
-func (l Reader) unfinishedExpiries(ctx context.Context, shard string) (list expiringSpans, err error) {
+func (rd Reader) unfinishedExpiries(ctx context.Context, shard string) (list expiringSpans, err error) {
 	begun := map[string]expiringSpans{}
-	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
+	err = rd.DB.ScanSubject(ctx, shard, rd.expirySubject(), func(r storage.EvidenceRow) error {
 		e, ok := evidence.ExpiryIn(rowOf(r))
 		switch {
 		case !ok:
@@ -144,8 +144,8 @@ func (l Reader) unfinishedExpiries(ctx context.Context, shard string) (list expi
 }
 
 // StrayDerived reports derived rows of shards without evidence.
-func (l Reader) StrayDerived(ctx context.Context) (list []verify.Finding, err error) {
-	stray, err := schema.Stray(ctx, l.DB.Pool())
+func (rd Reader) StrayDerived(ctx context.Context) (list []verify.Finding, err error) {
+	stray, err := schema.Stray(ctx, rd.DB.Pool())
 	for _, d := range stray {
 		list = append(list, verify.Finding{Code: verify.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,
 			Detail: fmt.Sprintf("there are %d rows of shard %.80q, from this sequence on, and there is no evidence of it", d.Extra, d.Shard)})

@@ -12,8 +12,8 @@ import (
 
 // expiryRecords reads the wanted records of expiries that have begun in a shard. They are
 // unchecked and have no proofs yet.
-func (l Reader) expiryRecords(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []verify.ExpiryRecord, err error) {
-	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
+func (rd Reader) expiryRecords(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []verify.ExpiryRecord, err error) {
+	err = rd.DB.ScanSubject(ctx, shard, rd.expirySubject(), func(r storage.EvidenceRow) error {
 		if e, ok := evidence.ExpiryIn(rowOf(r)); ok && e.State == events.ErasureBegun && wanted(e) {
 			list = append(list, verify.ExpiryRecord{Row: rowOf(r)})
 		}
@@ -27,7 +27,7 @@ func (l Reader) expiryRecords(ctx context.Context, shard string, wanted func(eve
 
 // ProveExpiries adds the proofs that expiry records are in the tree of a size. Records that are
 // not in it, or for which stored hashes are missing, get none; verification reports them.
-func (l Reader) ProveExpiries(ctx context.Context, shard string, size int64, list []verify.ExpiryRecord) error {
+func (rd Reader) ProveExpiries(ctx context.Context, shard string, size int64, list []verify.ExpiryRecord) error {
 	var seqs []uint64
 	var which []int
 	for i, x := range list {
@@ -39,7 +39,7 @@ func (l Reader) ProveExpiries(ctx context.Context, shard string, size int64, lis
 	if len(seqs) == 0 {
 		return nil
 	}
-	proofs, err := l.InclusionProofs(ctx, shard, size, seqs)
+	proofs, err := rd.InclusionProofs(ctx, shard, size, seqs)
 	if err != nil && !IsDamaged(err) {
 		return err
 	}
@@ -59,7 +59,7 @@ func NewestSeq(seq uint64, list []verify.ExpiryRecord) uint64 {
 }
 
 // expirySubject is the subject of the expiry records.
-func (l Reader) expirySubject() string { return l.Space.Control(l.Stream, events.ControlExpiry) }
+func (rd Reader) expirySubject() string { return rd.Space.Control(rd.Stream, events.ControlExpiry) }
 
 // ExpiryReasons describes why records have no text. One goroutine owns it.
 type ExpiryReasons struct {
@@ -73,8 +73,8 @@ type expiryKey struct {
 }
 
 // NewExpiryReasons returns the reasons from the stored expiry records.
-func (l Reader) NewExpiryReasons() *ExpiryReasons {
-	return &ExpiryReasons{l.DB.Scan, map[expiryKey]string{}}
+func (rd Reader) NewExpiryReasons() *ExpiryReasons {
+	return &ExpiryReasons{rd.DB.Scan, map[expiryKey]string{}}
 }
 
 // reasonsIn returns the reasons from the expiry records in rows only.

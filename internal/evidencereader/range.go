@@ -23,42 +23,42 @@ type Range struct {
 
 // TenantRange finds a tenant's records between two times. The caller adds to the bundle input:
 // Spool, Decided and SignKey.
-func (l Reader) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, progress func(done, total uint64)) (Range, error) {
-	n, err := l.DB.CountTenant(ctx, shard, tenant, from, to)
+func (rd Reader) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, progress func(done, total uint64)) (Range, error) {
+	n, err := rd.DB.CountTenant(ctx, shard, tenant, from, to)
 	if err != nil {
 		return Range{}, fmt.Errorf("looking for the range: %w", err)
 	}
 	if n == 0 {
 		return Range{}, fmt.Errorf("%w: tenant %q, %s to %s, shard %s", ErrEmptyRange, tenant, from.Format(time.RFC3339), to.Format(time.RFC3339), shard)
 	}
-	cp, err := l.DB.LatestCheckpoint(ctx, shard)
+	cp, err := rd.DB.LatestCheckpoint(ctx, shard)
 	if errors.Is(err, storage.ErrNotFound) {
 		return Range{}, errors.New("no checkpoint covers the range yet: try again in a moment")
 	}
 	if err != nil {
 		return Range{}, fmt.Errorf("reading the checkpoint: %w", err)
 	}
-	r := Range{Count: n, Input: bundle.RangeInput{Shard: shard, Tenant: tenant, Space: l.Space, From: from, To: to, Checkpoint: cp.Note}}
-	if r.Input.Keys, _, err = l.keyHistory(ctx, shard); err != nil {
+	r := Range{Count: n, Input: bundle.RangeInput{Shard: shard, Tenant: tenant, Space: rd.Space, From: from, To: to, Checkpoint: cp.Note}}
+	if r.Input.Keys, _, err = rd.keyHistory(ctx, shard); err != nil {
 		return Range{}, err
 	}
-	gone, err := l.DB.CountExpired(ctx, tenant, "")
+	gone, err := rd.DB.CountExpired(ctx, tenant, "")
 	if err != nil {
 		return Range{}, fmt.Errorf("looking for what expired: %w", err)
 	}
 	if gone.Records > 0 {
-		if r.Input.Expiries, err = l.expiryRecords(ctx, shard, func(e events.Expiry) bool { return e.Tenant == tenant }); err == nil {
-			err = l.ProveExpiries(ctx, shard, int64(cp.Size), r.Input.Expiries)
+		if r.Input.Expiries, err = rd.expiryRecords(ctx, shard, func(e events.Expiry) bool { return e.Tenant == tenant }); err == nil {
+			err = rd.ProveExpiries(ctx, shard, int64(cp.Size), r.Input.Expiries)
 		}
 		if err != nil {
 			return Range{}, err
 		}
 	}
-	r.Input.Nodes = func(indexes []int64) ([]tlog.Hash, error) { return l.readHashes(ctx, shard, indexes) }
+	r.Input.Nodes = func(indexes []int64) ([]tlog.Hash, error) { return rd.readHashes(ctx, shard, indexes) }
 	r.Input.Rows = func(yield func(evidence.Row) error) error {
 		var done uint64
 		scan := func(fn func(storage.EvidenceRow) error) error {
-			return l.DB.ScanTenant(ctx, shard, tenant, from, to, fn)
+			return rd.DB.ScanTenant(ctx, shard, tenant, from, to, fn)
 		}
 		return scanResuming(ctx, scan, func(row storage.EvidenceRow) error {
 			if done++; progress != nil {

@@ -39,14 +39,14 @@ type Reader struct {
 }
 
 // Shards lists the log's incarnations with evidence, oldest first.
-func (l Reader) Shards(ctx context.Context) ([]string, error) {
-	all, err := l.DB.Shards(ctx)
+func (rd Reader) Shards(ctx context.Context) ([]string, error) {
+	all, err := rd.DB.Shards(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, l.Stream+"@") })
+	all = slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, rd.Stream+"@") })
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%w of stream %s", ErrNoEvidence, l.Stream)
+		return nil, fmt.Errorf("%w of stream %s", ErrNoEvidence, rd.Stream)
 	}
 	slices.Sort(all) // the name ends in the time of creation
 	return all, nil
@@ -64,9 +64,9 @@ type Session struct {
 }
 
 // Session reads a session's records, which may be in several shards.
-func (l Reader) Session(ctx context.Context, tenant, session string) ([]Session, error) {
+func (rd Reader) Session(ctx context.Context, tenant, session string) ([]Session, error) {
 	var list []Session
-	err := l.DB.Chain(ctx, tenant, session, func(r storage.EvidenceRow) error {
+	err := rd.DB.Chain(ctx, tenant, session, func(r storage.EvidenceRow) error {
 		if n := len(list); n == 0 || list[n-1].Shard != r.Shard {
 			list = append(list, Session{Shard: r.Shard, Tenant: tenant, Session: session})
 		}
@@ -87,8 +87,8 @@ func (l Reader) Session(ctx context.Context, tenant, session string) ([]Session,
 // proofs, the receipt keys and their retirements. On an error for which IsDamaged is true,
 // records have no proof if it cannot be made from the stored tree, and everything else is
 // there.
-func (l Reader) AddProofs(ctx context.Context, s *Session) error {
-	cp, err := l.DB.LatestCheckpoint(ctx, s.Shard)
+func (rd Reader) AddProofs(ctx context.Context, s *Session) error {
+	cp, err := rd.DB.LatestCheckpoint(ctx, s.Shard)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("reading the checkpoint: %w", err)
 	}
@@ -102,15 +102,15 @@ func (l Reader) AddProofs(ctx context.Context, s *Session) error {
 		seqs[i] = r.Seq
 	}
 	var lacking error
-	if s.Proofs, lacking = l.InclusionProofs(ctx, s.Shard, int64(cp.Size), seqs); lacking != nil {
+	if s.Proofs, lacking = rd.InclusionProofs(ctx, s.Shard, int64(cp.Size), seqs); lacking != nil {
 		if !IsDamaged(lacking) {
 			return lacking
 		}
-		if s.Proofs, err = l.proveSingly(ctx, s.Shard, int64(cp.Size), seqs); err != nil {
+		if s.Proofs, err = rd.proveSingly(ctx, s.Shard, int64(cp.Size), seqs); err != nil {
 			return err
 		}
 	}
-	if err := l.proveRest(ctx, s, int64(cp.Size)); err != nil {
+	if err := rd.proveRest(ctx, s, int64(cp.Size)); err != nil {
 		return err
 	}
 	return lacking
@@ -118,10 +118,10 @@ func (l Reader) AddProofs(ctx context.Context, s *Session) error {
 
 // proveSingly proves each record separately. Records with missing or damaged stored hashes
 // get no proof.
-func (l Reader) proveSingly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+func (rd Reader) proveSingly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))
 	for i, seq := range seqs {
-		p, err := tree.InclusionProof(l.hashReader(ctx, shard), size, seq)
+		p, err := tree.InclusionProof(rd.hashReader(ctx, shard), size, seq)
 		if err != nil && !IsDamaged(err) {
 			return nil, fmt.Errorf("proving record %d: %w", seq, err)
 		}
@@ -132,20 +132,20 @@ func (l Reader) proveSingly(ctx context.Context, shard string, size int64, seqs 
 	return proofs, nil
 }
 
-func (l Reader) proveRest(ctx context.Context, s *Session, size int64) (err error) {
-	if s.Keys, s.Retired, err = l.keyHistory(ctx, s.Shard); err != nil || !slices.ContainsFunc(s.Rows, evidence.Row.Expired) {
+func (rd Reader) proveRest(ctx context.Context, s *Session, size int64) (err error) {
+	if s.Keys, s.Retired, err = rd.keyHistory(ctx, s.Shard); err != nil || !slices.ContainsFunc(s.Rows, evidence.Row.Expired) {
 		return err
 	}
-	if s.Expiries, err = l.expiryRecords(ctx, s.Shard, func(e events.Expiry) bool {
+	if s.Expiries, err = rd.expiryRecords(ctx, s.Shard, func(e events.Expiry) bool {
 		return e.Tenant == s.Tenant && slices.ContainsFunc(e.Sessions, func(x events.ExpiredSession) bool { return x.Session == s.Session })
 	}); err != nil {
 		return err
 	}
-	return l.ProveExpiries(ctx, s.Shard, size, s.Expiries)
+	return rd.ProveExpiries(ctx, s.Shard, size, s.Expiries)
 }
 
 // InclusionProofs proves records to be in the tree of a size. It reads all hashes with one query.
-func (l Reader) InclusionProofs(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+func (rd Reader) InclusionProofs(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))
 	prove := func(r tlog.HashReader) (err error) {
 		for i, seq := range seqs {
@@ -165,7 +165,7 @@ func (l Reader) InclusionProofs(ctx context.Context, shard string, size int64, s
 		return nil, err
 	}
 	list := slices.Sorted(maps.Keys(wanted))
-	hashes, err := l.readHashes(ctx, shard, list)
+	hashes, err := rd.readHashes(ctx, shard, list)
 	if err != nil {
 		return nil, fmt.Errorf("reading the tree: %w", err)
 	}
@@ -183,16 +183,16 @@ func (l Reader) InclusionProofs(ctx context.Context, shard string, size int64, s
 }
 
 // hashReader reads the stored hashes of a shard's tree.
-func (l Reader) hashReader(ctx context.Context, shard string) tlog.HashReader {
-	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return l.readHashes(ctx, shard, indexes) })
+func (rd Reader) hashReader(ctx context.Context, shard string) tlog.HashReader {
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return rd.readHashes(ctx, shard, indexes) })
 }
 
-func (l Reader) readHashes(ctx context.Context, shard string, indexes []int64) ([]tlog.Hash, error) {
+func (rd Reader) readHashes(ctx context.Context, shard string, indexes []int64) ([]tlog.Hash, error) {
 	ask := make([]uint64, len(indexes))
 	for i, n := range indexes {
 		ask[i] = uint64(n)
 	}
-	nodes, err := cmp.Or(l.Tree, l.DB).TreeNodes(ctx, shard, ask)
+	nodes, err := cmp.Or(rd.Tree, rd.DB).TreeNodes(ctx, shard, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -210,9 +210,9 @@ func rowOf(r storage.EvidenceRow) evidence.Row {
 
 // keyHistory reads the admitters' keys and their retirements from a shard's key records. They are
 // unchecked.
-func (l Reader) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []verify.Retired, err error) {
+func (rd Reader) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []verify.Retired, err error) {
 	read := func(kind string, take func(seq uint64, body []byte)) error {
-		return l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, kind), func(r storage.EvidenceRow) error {
+		return rd.DB.ScanSubject(ctx, shard, rd.Space.Control(rd.Stream, kind), func(r storage.EvidenceRow) error {
 			if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verification reports invalid records
 				take(r.Seq, rec.Body)
 			}

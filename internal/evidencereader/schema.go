@@ -10,8 +10,8 @@ import (
 
 // SchemaFindings reports tables, views and columns that differ from the migrations, and row
 // policies that hide rows. policies is false if the user may not read the row policies.
-func (l Reader) SchemaFindings(ctx context.Context) (list []verify.Finding, policies bool, err error) {
-	differing, policies, err := schema.Differences(ctx, l.DB.Pool())
+func (rd Reader) SchemaFindings(ctx context.Context) (list []verify.Finding, policies bool, err error) {
+	differing, policies, err := schema.Differences(ctx, rd.DB.Pool())
 	if err != nil {
 		return nil, false, fmt.Errorf("comparing the schema: %w", err)
 	}

@@ -43,8 +43,8 @@ func (p *sessionPicker) addRow(_ context.Context, r *evidence.Row, x *verify.Exa
 
 // shardsToProve lists the incarnations of the log that have evidence or that a published
 // checkpoint names.
-func (l Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, error) {
-	shards, err := l.Shards(ctx)
+func (rd Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, error) {
+	shards, err := rd.Shards(ctx)
 	if err != nil && !errors.Is(err, ErrNoEvidence) {
 		return nil, err
 	}
@@ -73,15 +73,15 @@ type ProvedSession struct {
 // them. There is one part for every shard with such records; whole has the verification of every
 // shard. o must have the keys. ErrNoSession means that no shard has a signed record of the
 // session; whole then shows whether that is proved.
-func (l Reader) ReadProvedSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []verify.Report, err error) {
-	shards, err := l.shardsToProve(ctx, o)
+func (rd Reader) ReadProvedSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []verify.Report, err error) {
+	shards, err := rd.shardsToProve(ctx, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, shard := range shards {
-		p := &sessionPicker{key: events.SessionID{Tenant: tenant, Session: session}, expiry: l.expirySubject()}
+		p := &sessionPicker{key: events.SessionID{Tenant: tenant, Session: session}, expiry: rd.expirySubject()}
 		o.sink = p
-		rep, err := l.Verify(ctx, shard, o)
+		rep, err := rd.Verify(ctx, shard, o)
 		if err != nil {
 			return nil, nil, err
 		}

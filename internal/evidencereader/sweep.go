@@ -47,16 +47,16 @@ type rowSink interface {
 // verifyRange reads the rows of a shard in ranges, several concurrently, and passes the results
 // to v in the order of the sequences. It holds only a few ranges in memory, however many rows
 // claim one sequence.
-func (l Reader) verifyRange(ctx context.Context, v *verify.Verifier, shard string, from, to uint64, o VerifyOptions) error {
+func (rd Reader) verifyRange(ctx context.Context, v *verify.Verifier, shard string, from, to uint64, o VerifyOptions) error {
 	size := stretchSize
 	if o.sink != nil {
 		size = sinkStretchSize
 	}
-	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, size))
+	ranges, err := rd.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, size))
 	if err != nil || len(ranges) == 0 {
 		return err
 	}
-	compare, err := l.newLogComparison(ctx, v, shard, o)
+	compare, err := rd.newLogComparison(ctx, v, shard, o)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (l Reader) verifyRange(ctx context.Context, v *verify.Verifier, shard strin
 		e := v.Examiner()
 		g.Go(func() error {
 			for s := range work {
-				if err := l.examineRange(ctx, e, shard, s, compare); err != nil {
+				if err := rd.examineRange(ctx, e, shard, s, compare); err != nil {
 					return err
 				}
 			}
@@ -100,7 +100,7 @@ func distributeRanges(ctx context.Context, ranges []read.Range, work, queue chan
 }
 
 // examineRange reads and examines one range.
-func (l Reader) examineRange(ctx context.Context, e *verify.Examiner, shard string, s seqRange, compare logComparison) error {
+func (rd Reader) examineRange(ctx context.Context, e *verify.Examiner, shard string, s seqRange, compare logComparison) error {
 	defer close(s.found)
 	list := make([]examinedRow, 0, chunkSize)
 	flush := func() error {
@@ -112,7 +112,7 @@ func (l Reader) examineRange(ctx context.Context, e *verify.Examiner, shard stri
 			return ctx.Err()
 		}
 	}
-	err := l.DB.ScanReusingRow(ctx, shard, s.From, s.To, func(r *storage.EvidenceRow) error {
+	err := rd.DB.ScanReusingRow(ctx, shard, s.From, s.To, func(r *storage.EvidenceRow) error {
 		row := rowOf(*r)
 		list = list[:len(list)+1]
 		x := &list[len(list)-1]
@@ -184,7 +184,7 @@ type logComparison struct {
 }
 
 // newLogComparison determines from which sequence on decisions and approvals are compared.
-func (l Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard string, o VerifyOptions) (logComparison, error) {
+func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard string, o VerifyOptions) (logComparison, error) {
 	c := logComparison{o, math.MaxUint64, 0}
 	if newest, signed := v.Newest(); signed {
 		c.signed = uint64(newest.Size)
@@ -197,7 +197,7 @@ func (l Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard 
 	case o.Compare < 0:
 		c.from = 0
 	default:
-		from, err := l.DB.NewestSequences(ctx, shard, []string{evidence.KindDecision, evidence.KindApproval}, o.Compare)
+		from, err := rd.DB.NewestSequences(ctx, shard, []string{evidence.KindDecision, evidence.KindApproval}, o.Compare)
 		if err != nil {
 			return c, err
 		}

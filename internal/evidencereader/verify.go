@@ -62,53 +62,53 @@ var ErrEmptyRange = errors.New("no record in this time range")
 
 // Verify recomputes one shard, or the part of it between two times, from its rows and
 // checkpoints. It reads checkpoints before rows: the rows that they sign must exist by then.
-func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (verify.Report, error) {
-	options := verify.Options{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords}
+func (rd Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (verify.Report, error) {
+	options := verify.Options{Shard: shard, Space: rd.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords}
 	var err error
 	var lost []verify.Finding
-	if options.Checkpoints, lost, err = l.gatherCheckpoints(ctx, shard, o); err != nil {
+	if options.Checkpoints, lost, err = rd.gatherCheckpoints(ctx, shard, o); err != nil {
 		return verify.Report{}, err
 	}
-	keys, retired, err := l.keyHistory(ctx, shard)
+	keys, retired, err := rd.keyHistory(ctx, shard)
 	if err != nil {
 		return verify.Report{}, err
 	}
 	options.KeyHints = keys
-	if options.Expiries, err = l.expiryRecords(ctx, shard, func(events.Expiry) bool { return true }); err != nil {
+	if options.Expiries, err = rd.expiryRecords(ctx, shard, func(events.Expiry) bool { return true }); err != nil {
 		return verify.Report{}, err
 	}
 	from, to := uint64(0), storage.AllSequences
 	if !o.Since.IsZero() || !o.Until.IsZero() {
-		if from, to, options.Part, err = l.findPart(ctx, shard, o); err != nil {
+		if from, to, options.Part, err = rd.findPart(ctx, shard, o); err != nil {
 			return verify.Report{}, err
 		}
 		options.ReceiptKeys, options.Retired = keys, retired
 	}
 	v := verify.NewVerifier(options)
 	if newest, signed := v.Newest(); signed && options.Part != nil { // the rows of a part do not include them
-		if err := l.ProveExpiries(ctx, shard, newest.Size, options.Expiries); err != nil {
+		if err := rd.ProveExpiries(ctx, shard, newest.Size, options.Expiries); err != nil {
 			return verify.Report{}, err
 		}
 		v.ProveExpiries(options.Expiries)
 	}
-	if err := l.verifyRange(ctx, v, shard, from, to, o); err != nil {
+	if err := rd.verifyRange(ctx, v, shard, from, to, o); err != nil {
 		return verify.Report{}, fmt.Errorf("reading the evidence: %w", err)
 	}
 	if options.Part == nil {
-		return l.finishReport(ctx, v.Finish(), shard, from, to, lost, o)
+		return rd.finishReport(ctx, v.Finish(), shard, from, to, lost, o)
 	}
 	var proof tlog.TreeProof
 	if newest, signed := v.Newest(); signed && v.Size() > 0 && v.Size() <= newest.Size {
 		// The report lists missing or damaged hashes.
-		if proof, err = l.ConsistencyProof(ctx, shard, v.Size(), newest.Size); err != nil && !IsDamaged(err) {
+		if proof, err = rd.ConsistencyProof(ctx, shard, v.Size(), newest.Size); err != nil && !IsDamaged(err) {
 			return verify.Report{}, err
 		}
 	}
-	return l.finishReport(ctx, v.FinishPart(proof), shard, options.Part.First, to, lost, o)
+	return rd.finishReport(ctx, v.FinishPart(proof), shard, options.Part.First, to, lost, o)
 }
 
 // finishReport compares the derived tables and sets what the report rests on.
-func (l Reader) finishReport(ctx context.Context, rep verify.Report, shard string, from, to uint64, lost []verify.Finding, o VerifyOptions) (verify.Report, error) {
+func (rd Reader) finishReport(ctx context.Context, rep verify.Report, shard string, from, to uint64, lost []verify.Finding, o VerifyOptions) (verify.Report, error) {
 	rep.AddFindings(lost...)
 	_, hidden := rep.FirstIncompleteness()
 	rep.Proved = !hidden && rep.From == 0
@@ -123,7 +123,7 @@ func (l Reader) finishReport(ctx context.Context, rep verify.Report, shard strin
 		rep.RestsOn += "; the derived tables were not compared"
 		return rep, nil
 	}
-	differing, err := l.compareDerived(ctx, shard, from, to, o)
+	differing, err := rd.compareDerived(ctx, shard, from, to, o)
 	if err != nil {
 		return verify.Report{}, err
 	}
@@ -152,8 +152,8 @@ func IsDamaged(err error) bool {
 
 // gatherCheckpoints lists the stored checkpoints of a shard, and those from other sources that
 // may be of it. Published ones that are not stored are returned as findings (lost).
-func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOptions) (list []verify.Published, lost []verify.Finding, err error) {
-	stored, err := l.DB.Checkpoints(ctx, shard)
+func (rd Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOptions) (list []verify.Published, lost []verify.Finding, err error) {
+	stored, err := rd.DB.Checkpoints(ctx, shard)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the checkpoints: %w", err)
 	}
@@ -182,8 +182,8 @@ func (l Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOpt
 }
 
 // findPart finds the sequences of a time range, and the tree's right edge before it.
-func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *verify.Part, err error) {
-	first, to, err := l.DB.SequencesBetween(ctx, shard, o.Since, o.Until)
+func (rd Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *verify.Part, err error) {
+	first, to, err := rd.DB.SequencesBetween(ctx, shard, o.Since, o.Until)
 	if err != nil {
 		return 0, 0, nil, fmt.Errorf("looking for the time range: %w", err)
 	}
@@ -192,7 +192,7 @@ func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (fr
 	}
 	before := cmp.Or(o.leadSize, leadRecords)
 	p = &verify.Part{First: max(first, before+1) - before, RequestsFrom: first}
-	p.Frontier, err = l.readHashes(ctx, shard, tree.FrontierIndexes(int64(p.First)-1))
+	p.Frontier, err = rd.readHashes(ctx, shard, tree.FrontierIndexes(int64(p.First)-1))
 	if err != nil && !IsDamaged(err) {
 		return 0, 0, nil, fmt.Errorf("reading the tree before the time range: %w", err)
 	}
@@ -201,13 +201,13 @@ func (l Reader) findPart(ctx context.Context, shard string, o VerifyOptions) (fr
 
 // Extension returns a kept checkpoint with the proof that a shard's newest one, of size newest,
 // extends it; without a proof if the stored hashes do not give one.
-func (l Reader) Extension(ctx context.Context, shard string, p verify.Published, newest int64) (verify.Extension, error) {
+func (rd Reader) Extension(ctx context.Context, shard string, p verify.Published, newest int64) (verify.Extension, error) {
 	e := verify.Extension{Published: p}
 	c, err := tree.PeekCheckpoint(p.Text)
 	if err != nil || c.Shard != shard || c.Size < 1 || c.Size > newest {
 		return e, nil // verification reports what is wrong with it
 	}
-	if e.Proof, err = l.ConsistencyProof(ctx, shard, c.Size, newest); err != nil && !IsDamaged(err) {
+	if e.Proof, err = rd.ConsistencyProof(ctx, shard, c.Size, newest); err != nil && !IsDamaged(err) {
 		return e, err
 	}
 	return e, nil
@@ -222,11 +222,11 @@ func workerCount(n int) int {
 
 // ProofOf makes the proof that a record is in the newest signed tree (verify.FormatProof). It
 // returns storage.ErrNotFound if there is no such record or nothing is signed yet.
-func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
+func (rd Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
 	record, gone := "", ""
-	if err := l.DB.Scan(ctx, shard, seq, seq, func(r storage.EvidenceRow) (err error) {
+	if err := rd.DB.Scan(ctx, shard, seq, seq, func(r storage.EvidenceRow) (err error) {
 		record = r.Record
-		gone, err = l.NewExpiryReasons().ReasonFor(ctx, rowOf(r))
+		gone, err = rd.NewExpiryReasons().ReasonFor(ctx, rowOf(r))
 		return err
 	}); err != nil {
 		return "", err
@@ -237,14 +237,14 @@ func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, 
 	case record == "":
 		return "", storage.ErrNotFound
 	}
-	cp, err := l.DB.LatestCheckpoint(ctx, shard)
+	cp, err := rd.DB.LatestCheckpoint(ctx, shard)
 	if err != nil {
 		return "", err
 	}
 	if cp.Size < seq {
 		return "", fmt.Errorf("record %d is not covered by a checkpoint yet: try again in a moment", seq)
 	}
-	proofs, err := l.InclusionProofs(ctx, shard, int64(cp.Size), []uint64{seq})
+	proofs, err := rd.InclusionProofs(ctx, shard, int64(cp.Size), []uint64{seq})
 	if err != nil {
 		return "", err
 	}
@@ -253,8 +253,8 @@ func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, 
 
 // ConsistencyProof makes, from the stored hashes, the proof that the tree of size newer extends
 // that of size older. The proof is not checked here.
-func (l Reader) ConsistencyProof(ctx context.Context, shard string, older, newer int64) (tlog.TreeProof, error) {
-	proof, err := tree.ConsistencyProof(l.hashReader(ctx, shard), older, newer)
+func (rd Reader) ConsistencyProof(ctx context.Context, shard string, older, newer int64) (tlog.TreeProof, error) {
+	proof, err := tree.ConsistencyProof(rd.hashReader(ctx, shard), older, newer)
 	if err != nil {
 		return nil, fmt.Errorf("proving that size %d extends size %d: %w", newer, older, err)
 	}

@@ -198,7 +198,7 @@ func (s *server) postStateless(w http.ResponseWriter, r *http.Request, t *seat, 
 		return
 	}
 	answered := false
-	defer func() { s.giveBack(t, c, answered) }()
+	defer func() { s.releaseConn(t, c, answered) }()
 	answered = s.exchange(w, r, c, m, line, true)
 }
 

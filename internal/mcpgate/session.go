@@ -273,8 +273,8 @@ func (s *server) borrow(t *seat) (*conn, error) {
 	return c, err
 }
 
-// giveBack keeps a server that has answered for the next request, and ends any other.
-func (s *server) giveBack(t *seat, c *conn, answered bool) {
+// releaseConn keeps a server that has answered for the next request, and ends any other.
+func (s *server) releaseConn(t *seat, c *conn, answered bool) {
 	s.mu.Lock()
 	keep := answered && t.upstream.URL == "" && !s.stopping && len(t.idle) < maxIdle && len(s.conns) <= maxSessions && !c.isOver()
 	if keep {

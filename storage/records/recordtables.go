@@ -81,7 +81,7 @@ func (r decisionRow) toDecision() events.Decision {
 		ResourceKind: r.ResourceKind, ArgsDigest: r.ArgsDigest, RequestDigest: r.RequestDigest,
 		Verdict: events.Verdict(r.Verdict), NativeVerdict: r.NativeVerdict,
 		ReceivedAt: eventTime(r.ReceivedAt), DecidedAt: eventTime(r.DecidedAt), ExpiresAt: eventTime(r.ExpiresAt),
-		ReceiptHash: r.ReceiptHash, Durability: r.Durability, Trace: r.Trace, CanonicalTool: r.CanonicalTool,
+		ReceiptHash: r.ReceiptHash, Durability: r.Durability, Traceparent: r.Trace, CanonicalTool: r.CanonicalTool,
 		Mode: r.Mode, Would: events.Verdict(r.Would),
 	}
 	for i, code := range r.ReasonCodes {

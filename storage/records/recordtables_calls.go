@@ -75,7 +75,7 @@ func (r callRow) toCall() events.Call {
 		Verdict: events.Verdict(r.Verdict), DecisionID: r.DecisionID, DecisionSeq: r.DecisionSeq, ExecutionSeq: r.ExecutionSeq,
 		AdmittedDigest: r.AdmittedDigest, ExecutedDigest: r.ExecutedDigest, Match: r.Match, Inferred: r.Inferred, WeakScope: r.WeakScope,
 		Findings: r.Findings, Protocols: r.Protocols, MatchReason: r.MatchReason, MoreDifferences: int(r.MoreDifferences),
-		Attempt: int(r.Attempt), RetriedFrom: r.RetriedFrom, RetriedTo: r.RetriedTo, Trace: r.Trace, Binding: r.Binding,
+		Attempt: int(r.Attempt), RetriedFrom: r.RetriedFrom, RetriedTo: r.RetriedTo, Traceparent: r.Trace, Binding: r.Binding,
 	}
 	for i, step := range r.TimelineSteps {
 		c.Timeline = append(c.Timeline, events.TimelineEntry{

@@ -23,11 +23,11 @@ const autoDecider = "auto:"
 // Apply applies the next message of the log. The caller must give messages in the order of the
 // log; messages outside Options.Subjects may be left out and change nothing. An invalid event,
 // or one under a contradicting subject, does not count.
-func (l *Store) Apply(m events.LogMessage) {
-	if m.Time.After(l.now) {
-		l.now = m.Time
+func (st *Store) Apply(m events.LogMessage) {
+	if m.Time.After(st.now) {
+		st.now = m.Time
 	}
-	p, err := l.opts.Space.Parse(m.Subject)
+	p, err := st.opts.Space.Parse(m.Subject)
 	if err != nil || p.Class != subject.Events || p.Protocol != subject.ProtoAAEP || !slices.Contains(handledTypes, p.Type) {
 		return
 	}
@@ -38,16 +38,16 @@ func (l *Store) Apply(m events.LogMessage) {
 	key := sourceKey{p.Tenant, p.Publisher}
 	switch payload := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
-		l.addQuestion(key, e, payload, m.Time)
+		st.addQuestion(key, e, payload, m.Time)
 	case *aaep.ConfirmationReply:
-		l.applyReply(key, payload, m.Time)
+		st.applyReply(key, payload, m.Time)
 	case *aaep.StateChanged:
-		l.findSession(key, e).applyStateChange(payload)
+		st.findSession(key, e).applyStateChange(payload)
 	case *aaep.ToolInvoked:
-		l.findSession(key, e).applyInvocation(key, payload, m.Time)
+		st.findSession(key, e).applyInvocation(key, payload, m.Time)
 	default:
 		if e.IsTerminal() {
-			l.findSession(key, e).withdrawAll()
+			st.findSession(key, e).withdrawAllQuestions()
 		}
 	}
 }
@@ -77,8 +77,8 @@ func inSession(e *aaep.Event, p subject.Parsed) bool {
 }
 
 // findSession returns the session of an event, nil if it has no questions.
-func (l *Store) findSession(k sourceKey, e *aaep.Event) *sessionState {
-	if src := l.sources[k]; src != nil {
+func (st *Store) findSession(k sourceKey, e *aaep.Event) *sessionState {
+	if src := st.sources[k]; src != nil {
 		return src.sessions[e.SessionID]
 	}
 	return nil
@@ -87,14 +87,14 @@ func (l *Store) findSession(k sourceKey, e *aaep.Event) *sessionState {
 // addQuestion adds a question. A question that reuses a token is void, and so is the earlier
 // question if it is still pending: an answer could be for either. A second delivery of the same
 // question changes nothing.
-func (l *Store) addQuestion(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) {
+func (st *Store) addQuestion(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) {
 	if p.TimeoutSeconds == nil || e.Time.IsZero() {
 		return
 	}
 	id := questionID(k, p.ReplyToken)
 	q := newQuestion(e, p, at)
 	q.id = id
-	if old := l.byID[id]; old != nil {
+	if old := st.byID[id]; old != nil {
 		if old.content == q.content {
 			return
 		}
@@ -103,14 +103,14 @@ func (l *Store) addQuestion(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirma
 			old.stage = void
 		}
 	}
-	src := l.sources[k]
+	src := st.sources[k]
 	if src == nil {
 		src = &publisherState{key: k, sessions: map[string]*sessionState{}}
-		l.sources[k] = src
+		st.sources[k] = src
 	}
-	l.evictQuestions(src)
+	st.evictQuestions(src)
 	if q.stage != void {
-		l.byID[id] = q
+		st.byID[id] = q
 	}
 	src.order = append(src.order, q)
 	s := src.sessions[q.session]
@@ -122,12 +122,12 @@ func (l *Store) addQuestion(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirma
 }
 
 // evictQuestions drops expired questions, and the oldest if there are too many.
-func (l *Store) evictQuestions(src *publisherState) {
-	for len(src.order) > 0 && (len(src.order) >= MaxQuestions || l.now.After(src.order[0].expiresAt())) {
+func (st *Store) evictQuestions(src *publisherState) {
+	for len(src.order) > 0 && (len(src.order) >= MaxQuestions || st.now.After(src.order[0].expiresAt())) {
 		q := src.order[0]
 		src.order = src.order[1:]
-		if l.byID[q.id] == q {
-			delete(l.byID, q.id)
+		if st.byID[q.id] == q {
+			delete(st.byID, q.id)
 		}
 		s := src.sessions[q.session]
 		if s.questions = slices.DeleteFunc(s.questions, func(o *question) bool { return o == q }); len(s.questions) == 0 {
@@ -137,8 +137,8 @@ func (l *Store) evictQuestions(src *publisherState) {
 }
 
 // applyReply applies a reply: the first valid one counts (section 6.3.5).
-func (l *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time) {
-	q := l.pendingQuestion(k, r.ReplyToken)
+func (st *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time) {
+	q := st.pendingQuestion(k, r.ReplyToken)
 	switch {
 	case q == nil || q.stage != pending:
 	case r.Time.IsZero() || !r.Time.Before(q.publisherDeadline) || !at.Before(q.brokerDeadline):
@@ -151,17 +151,17 @@ func (l *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time)
 }
 
 // pendingQuestion finds the question that a publisher's answer is for.
-func (l *Store) pendingQuestion(k sourceKey, token string) *question {
-	repliers := l.opts.repliersOf(k.tenant)
+func (st *Store) pendingQuestion(k sourceKey, token string) *question {
+	repliers := st.opts.repliersOf(k.tenant)
 	if len(repliers) == 0 {
-		return l.byID[questionID(k, token)]
+		return st.byID[questionID(k, token)]
 	}
 	if !slices.Contains(repliers, k.source) {
 		return nil
 	}
 	var found *question
-	for other := range l.sources {
-		q := l.byID[questionID(other, token)]
+	for other := range st.sources {
+		q := st.byID[questionID(other, token)]
 		switch {
 		case other.tenant != k.tenant || q == nil:
 		case found != nil:
@@ -185,8 +185,8 @@ func (s *sessionState) applyStateChange(p *aaep.StateChanged) {
 	s.awaiting = p.ToState == stateAwaiting
 }
 
-// withdrawAll withdraws all questions of a session that ends.
-func (s *sessionState) withdrawAll() {
+// withdrawAllQuestions withdraws all questions of a session that ends.
+func (s *sessionState) withdrawAllQuestions() {
 	if s != nil {
 		s.withdrawQuestions(pending, accepted)
 	}

@@ -140,8 +140,8 @@ func New(o Options) *Store {
 }
 
 // Confirmation implements call.Confirmations.
-func (l *Store) Confirmation(i call.Invocation) call.Confirmation {
-	src := l.sources[sourceKey{i.Tenant, i.Source}]
+func (st *Store) Confirmation(i call.Invocation) call.Confirmation {
+	src := st.sources[sourceKey{i.Tenant, i.Source}]
 	if src == nil || i.Session == "" {
 		return call.Confirmation{}
 	}
@@ -149,7 +149,7 @@ func (l *Store) Confirmation(i call.Invocation) call.Confirmation {
 	if s == nil {
 		return call.Confirmation{}
 	}
-	s = l.withoutStrangers(src.key, s)
+	s = st.withoutStrangers(src.key, s)
 	if q := s.questionFor(i.ToolCallID); q != nil {
 		return q.toConfirmation(i)
 	}
@@ -161,8 +161,8 @@ func (l *Store) Confirmation(i call.Invocation) call.Confirmation {
 
 // withoutStrangers is a session in which an acceptance counts only if its publisher may answer still: who may was
 // perhaps another one when the answer came.
-func (l *Store) withoutStrangers(k sourceKey, s *sessionState) *sessionState {
-	strange := func(q *question) bool { return q.stage == accepted && !l.opts.mayAnswer(k, q.answeredBy) }
+func (st *Store) withoutStrangers(k sourceKey, s *sessionState) *sessionState {
+	strange := func(q *question) bool { return q.stage == accepted && !st.opts.mayAnswer(k, q.answeredBy) }
 	if !slices.ContainsFunc(s.questions, strange) {
 		return s
 	}
@@ -214,8 +214,8 @@ func (s *sessionState) inferConfirmation(i call.Invocation) call.Confirmation {
 
 // Use marks an acceptance as used by the call with an id; callID is "" if the call is not
 // known.
-func (l *Store) Use(id, callID string) {
-	if q := l.byID[id]; q != nil {
+func (st *Store) Use(id, callID string) {
+	if q := st.byID[id]; q != nil {
 		q.used = true
 		if q.call == "" {
 			q.call = callID
@@ -224,8 +224,8 @@ func (l *Store) Use(id, callID string) {
 }
 
 // Release undoes Use.
-func (l *Store) Release(id string) {
-	if q := l.byID[id]; q != nil {
+func (st *Store) Release(id string) {
+	if q := st.byID[id]; q != nil {
 		q.used = false
 	}
 }

@@ -84,8 +84,8 @@ func (c Case) decide(o Options) (events.Decision, error) {
 		Tenant: cmp.Or(c.Tenant, admission.OfflineTenant), Source: cmp.Or(c.Source, admission.ClaimedSource(c.Protocol, body)),
 		Protocol: c.Protocol, Header: c.Headers, Body: body, ReceivedAt: in.Now,
 	}
-	snap := &admission.Snapshot{Policies: o.Policies, Strict: c.Strict, Profile: admission.Profile(c.Profile)}
-	return admission.Decide(req, snap, in).Decision, nil
+	config := &admission.Config{Policies: o.Policies, Strict: c.Strict, Profile: admission.Profile(c.Profile)}
+	return admission.Decide(req, config, in).Decision, nil
 }
 
 // decisionInputs are the same in every run: a table must not pass by chance.

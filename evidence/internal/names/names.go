@@ -53,11 +53,11 @@ func Mask(name string, tenantKey []byte) string {
 	return out
 }
 
-// enumMembers are the members of service records with values that no producer chooses.
+// notProducerChosen are the members of service records with values that no producer chooses.
 // Values found elsewhere in the record are not searched for in them; otherwise a producer
 // could have a verdict or a digest removed from its own decision. The session is in the
 // list because it must agree with the subject.
-var enumMembers = map[string]bool{
+var notProducerChosen = map[string]bool{
 	"tenant": true, "source": true, "session": true, "protocol": true, "protocols": true, "verdict": true, "native_verdict": true, "mode": true, "durability": true, "state": true,
 	"step": true, "rule": true, "severity": true, "status": true, "act": true, "match": true, "match_reason": true, "by": true, "kind": true,
 	"evaluator": true, "code": true, "policy": true, "name": true, "would": true, "key": true, "digest": true, "hash": true, "findings": true,
@@ -116,7 +116,7 @@ func (s ServiceRecord) Redact(tree any) (any, []redact.Hit) {
 // memberConfig is the redaction of the texts in one member.
 func (s ServiceRecord) memberConfig(member string) redact.Config {
 	c := redact.Config{Treat: nameTreatment, Digest: s.Digest}
-	if !enumMembers[member] {
+	if !notProducerChosen[member] {
 		c.Echoes = s.Echoes
 	}
 	if s.Kind == evidence.KindFinding && (member == "explanation" || member == "remedy") {

@@ -12,10 +12,10 @@ import (
 
 // Scope is what a subject says about a message.
 type Scope struct {
-	Class  subject.Class // empty when the subject is foreign
-	Kind   string        // the kind of the record if its body can be parsed
-	Key    events.SessionID
-	Member string // of control records: their kind
+	SubjectClass subject.Class // empty when the subject is foreign
+	Kind         string        // the kind of the record if its body can be parsed
+	Key          events.SessionID
+	ControlKind  string // of control records: their kind
 
 	Protocol string // of events
 	State    string // of decisions: the verdict; of approvals: the status
@@ -45,7 +45,7 @@ func Of(space subject.Space, subj string) Scope {
 	if p.Class == subject.Events && p.Type == subject.TypeRequest {
 		kind = evidence.KindRequest
 	}
-	return Scope{Class: p.Class, Kind: kind, Member: p.Kind, Protocol: p.Protocol, State: cmp.Or(p.Verdict, p.State), Workflow: PrintableName(p.Workflow),
+	return Scope{SubjectClass: p.Class, Kind: kind, ControlKind: p.Kind, Protocol: p.Protocol, State: cmp.Or(p.Verdict, p.State), Workflow: PrintableName(p.Workflow),
 		Key: events.SessionID{Tenant: PrintableName(p.Tenant), Session: PrintableName(p.Session)}}
 }
 

@@ -17,11 +17,11 @@ var statusColour = map[approval.Status]string{
 // printWorkflowLine prints one line of a list.
 func printWorkflowLine(p *ui.Printer, v approval.View, now time.Time) {
 	p.Printf("%s  %s  %s %s %s\n", ui.Clean(v.WorkflowID, 48), p.Paint(statusColour[v.Status], ui.Pad(string(v.Status), 9)),
-		ui.Pad(cmp.Or(v.Tool, "-"), 24), ui.Pad(v.Source, 16), ui.Clean(standing(v, now), 100))
+		ui.Pad(cmp.Or(v.Tool, "-"), 24), ui.Pad(v.Source, 16), ui.Clean(describeStatus(v, now), 100))
 }
 
-// standing describes what a workflow waits for, or how it ended.
-func standing(v approval.View, now time.Time) string {
+// describeStatus describes what a workflow waits for, or how it ended.
+func describeStatus(v approval.View, now time.Time) string {
 	switch {
 	case v.Status == approval.Pending && v.Unapprovable:
 		return fmt.Sprintf("can be denied only, %s left: %s", v.ExpiresAt.Sub(now).Round(time.Second), strings.Join(v.Reasons, ", "))

@@ -63,10 +63,10 @@ var (
 	argumentField = []string{"match", "admitted_digest", "executed_digest", "match_reason", "differences", "more_differences"}
 )
 
-// kinField is the member of calls that depends on other sessions. ofOthers are the rules that may
+// parentField is the member of calls that depends on other sessions. ofOthers are the rules that may
 // depend on them: on the origin of a receipt, on what is reported once per publisher, and on
 // state kept of a publisher or its tenant over all sessions.
-const kinField = "parent"
+const parentField = "parent"
 
 var ofOthers = []string{
 	correlation.ReceiptReused, "AAEP-C-051", "AAEP-C-053", "AAEP-C-054", "AAEP-C-112", "AH-C-043", "AH-C-071", "AH-C-122", "AH-C-127", "AH-C-129", "AH-C-165",
@@ -219,7 +219,7 @@ func (c *comparison) differs(recorded, replayed outputView) {
 		}
 	}
 	var other []string
-	kin := false
+	parentDiffers := false
 	for _, name := range names {
 		a, b := recorded.members[name], replayed.members[name]
 		if bytes.Equal(a, b) {
@@ -227,8 +227,8 @@ func (c *comparison) differs(recorded, replayed outputView) {
 		}
 		m.Fields = append(m.Fields, fieldMismatch{name, a, b})
 		switch {
-		case c.blind.alone && (name == kinField || name == "findings" && onlyOf(ofOthers, recorded.findings, replayed.findings)):
-			kin = true
+		case c.blind.alone && (name == parentField || name == "findings" && onlyOf(ofOthers, recorded.findings, replayed.findings)):
+			parentDiffers = true
 		case slices.Contains(argumentField, name):
 		case name == "findings" && onlyOf(ofArguments, recorded.findings, replayed.findings):
 		default:
@@ -236,7 +236,7 @@ func (c *comparison) differs(recorded, replayed outputView) {
 		}
 	}
 	why := c.doubt(recorded, true, other)
-	if why == "" && kin && len(m.Fields) == 1 {
+	if why == "" && parentDiffers && len(m.Fields) == 1 {
 		why = restsOnOthers
 	}
 	c.note(m, why)

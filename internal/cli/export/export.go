@@ -125,7 +125,7 @@ func (c *Cmd) pick(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t 
 // WriteSession writes the bundle of a proved session, whole or not at all, with a statement if
 // there is a key to sign it with.
 func WriteSession(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session, path string, key ed25519.PrivateKey) error {
-	decided := newTexts(ctx, l, t, s.Shard)
+	decided := newPolicySource(ctx, l, t, s.Shard)
 	defer decided.close()
 	in := bundle.Input{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,
 		Checkpoint: s.Checkpoint, Keys: s.Keys, Expiries: s.Expiries, Decided: decided, SignKey: key}
@@ -140,8 +140,8 @@ func WriteSession(ctx context.Context, l evidencereader.Reader, t *target.Target
 	return nil
 }
 
-// taken returns an error if a file exists that must not be overwritten.
-func (c *Cmd) taken(path string) error {
+// refuseOverwrite returns an error if a file exists that must not be overwritten.
+func (c *Cmd) refuseOverwrite(path string) error {
 	if path == "" || c.Force {
 		return nil
 	}

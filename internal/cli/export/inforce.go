@@ -18,9 +18,9 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// texts finds the documents that decisions used: policies in the evidence of the log; mandates,
+// policySource finds the documents that decisions used: policies in the evidence of the log; mandates,
 // and policies that are too large for a record, in the buckets. It implements inforce.Source.
-type texts struct {
+type policySource struct {
 	ctx    context.Context
 	l      evidencereader.Reader
 	t      *target.Target
@@ -30,20 +30,20 @@ type texts struct {
 	absent string // why there are no buckets
 }
 
-func newTexts(ctx context.Context, l evidencereader.Reader, t *target.Target, shard string) *texts {
-	return &texts{ctx: ctx, l: l, t: t, shard: shard}
+func newPolicySource(ctx context.Context, l evidencereader.Reader, t *target.Target, shard string) *policySource {
+	return &policySource{ctx: ctx, l: l, t: t, shard: shard}
 }
 
-func (x *texts) close() {
-	if x.nc != nil {
-		x.nc.Close()
+func (src *policySource) close() {
+	if src.nc != nil {
+		src.nc.Close()
 	}
 }
 
 // Changes reads the control records of the shard. Other records are skipped; verification of the
 // log reports them.
-func (x *texts) Changes(last uint64, yield func(inforce.Change) error) error {
-	return x.l.DB.ScanSubject(x.ctx, x.shard, x.l.Space.Control(x.l.Stream, events.ControlPolicy), func(r storage.EvidenceRow) error {
+func (src *policySource) Changes(last uint64, yield func(inforce.Change) error) error {
+	return src.l.DB.ScanSubject(src.ctx, src.shard, src.l.Space.Control(src.l.Stream, events.ControlPolicy), func(r storage.EvidenceRow) error {
 		rec, err := evidence.ParseRecord([]byte(r.Record))
 		if err != nil || r.Seq > last {
 			return nil
@@ -57,29 +57,29 @@ func (x *texts) Changes(last uint64, yield func(inforce.Change) error) error {
 }
 
 // open connects, once, to the server that has the buckets.
-func (x *texts) open() error {
-	if x.js != nil || x.absent != "" {
+func (src *policySource) open() error {
+	if src.js != nil || src.absent != "" {
 		return nil
 	}
 	var err error
-	x.nc, err = x.t.Connect(x.ctx, target.Operator)
+	src.nc, err = src.t.Connect(src.ctx, target.Operator)
 	if errors.Is(err, target.ErrNoServer) {
-		x.absent = "the export was made without the server that has the text"
+		src.absent = "the export was made without the server that has the text"
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	x.js, err = jetstream.New(x.nc)
+	src.js, err = jetstream.New(src.nc)
 	return err
 }
 
 // Policies reads a set that was too large for the log's record.
-func (x *texts) Policies(revision uint64) ([]events.PolicyDocument, string, error) {
-	if err := x.open(); err != nil || x.absent != "" {
-		return nil, x.absent, err
+func (src *policySource) Policies(revision uint64) ([]events.PolicyDocument, string, error) {
+	if err := src.open(); err != nil || src.absent != "" {
+		return nil, src.absent, err
 	}
-	m, err := streams.MessageAt(x.ctx, x.js, "KV_"+streams.BucketPolicies, revision)
+	m, err := streams.MessageAt(src.ctx, src.js, "KV_"+streams.BucketPolicies, revision)
 	if err != nil {
 		return nil, "", fmt.Errorf("reading revision %d of the policies: %w", revision, err)
 	}
@@ -94,14 +94,14 @@ func (x *texts) Policies(revision uint64) ([]events.PolicyDocument, string, erro
 }
 
 // Mandate reads every document that the bucket still has under an id.
-func (x *texts) Mandate(id string) ([]string, string, error) {
+func (src *policySource) Mandate(id string) ([]string, string, error) {
 	if !mandate.ValidID(id) {
 		return nil, "this is not the id of a mandate", nil
 	}
-	if err := x.open(); err != nil || x.absent != "" {
-		return nil, x.absent, err
+	if err := src.open(); err != nil || src.absent != "" {
+		return nil, src.absent, err
 	}
-	list, err := streams.KVHistory(x.ctx, x.js, streams.BucketMandates, mandate.Key(x.t.Tenant, id))
+	list, err := streams.KVHistory(src.ctx, src.js, streams.BucketMandates, mandate.Key(src.t.Tenant, id))
 	if err != nil {
 		return nil, "", fmt.Errorf("reading mandate %s: %w", id, err)
 	}

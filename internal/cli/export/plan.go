@@ -24,7 +24,7 @@ func (p exportPlan) keyID() string { return signing.KeyID(p.key.Public().(ed2551
 
 func (c *Cmd) plan() (p exportPlan, err error) {
 	for _, file := range []string{c.Out, c.PDF} {
-		if err := c.taken(file); err != nil {
+		if err := c.refuseOverwrite(file); err != nil {
 			return p, err
 		}
 	}

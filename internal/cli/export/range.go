@@ -53,7 +53,7 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 			return err
 		}
 	}
-	decided := newTexts(ctx, own, t, shard)
+	decided := newPolicySource(ctx, own, t, shard)
 	defer decided.close()
 	r.Input.Decided, r.Input.SignKey = decided, plan.key
 	again, told := uint64(0), ui.CountProgress(io, "making list, table and report")

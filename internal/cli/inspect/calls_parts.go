@@ -69,8 +69,8 @@ func linksOf(c events.Call) (lines []string) {
 	if words := bindingWords[c.Binding]; words != "" {
 		lines = append(lines, words)
 	}
-	if c.Trace != "" {
-		lines = append(lines, "trace "+c.Trace)
+	if c.Traceparent != "" {
+		lines = append(lines, "trace "+c.Traceparent)
 	}
 	return lines
 }

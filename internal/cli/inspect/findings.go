@@ -25,7 +25,7 @@ type FindingsCmd struct {
 	Session   string `help:"Only this session." type:"session"`
 	Since     string `help:"Only findings since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
 	Limit     int    `help:"The newest so many; 0 for all." default:"100"`
-	Withdrawn bool   `help:"Those that were taken back, too, and what took them back."`
+	Retracted bool   `name:"withdrawn" help:"Those that were taken back, too, and what took them back."`
 	JSON      bool   `name:"json" help:"Print JSON Lines: each finding and its place in the log."`
 }
 
@@ -34,7 +34,7 @@ type findingView struct {
 	Shard     string          `json:"shard"`
 	Seq       uint64          `json:"seq"`
 	At        events.Time     `json:"at"` // broker time of the record
-	Withdrawn bool            `json:"withdrawn"`
+	Retracted bool            `json:"withdrawn"`
 	Finding   json.RawMessage `json:"finding"`
 	Proved    bool            `json:"proved"` // the list is proved complete and unchanged
 }
@@ -58,7 +58,7 @@ func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	defer done()
 	rows, err := records.New(own.DB.Pool()).LatestFindings(ctx, t.Tenant, records.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
-		Enforced: c.Enforced, Retracted: c.Withdrawn, Limit: ui.LimitAndOne(c.Limit)})
+		Enforced: c.Enforced, Retracted: c.Retracted, Limit: ui.LimitAndOne(c.Limit)})
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r records.StoredFinding)
 		p.Printf("%s  %s\n", place(r.EvidenceRow), p.Paint(ui.Red, "not a finding: run countersign verify"))
 		return nil
 	case c.JSON:
-		return ui.WriteJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Retracted, Finding: body, Proved: c.Proved})
+		return ui.WriteJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Retracted: r.Retracted, Finding: body, Proved: c.Proved})
 	}
 	head := p.Paint(ui.SeverityColour[f.Severity], ui.Pad(string(f.Severity), 8)) + "  " + p.Paint(ui.Bold, ui.Clean(f.Rule, 60)) + "  " +
 		p.Paint(ui.Faint, "session "+ui.Clean(cmp.Or(r.Session, "-"), 60)+where(f))

@@ -86,7 +86,7 @@ func TestTimelinesAreClean(t *testing.T) {
 	var out bytes.Buffer
 	p := ui.NewPrinter(&out)
 	for _, st := range steps {
-		printStep(p, st, withdrawals(steps))
+		printStep(p, st, retractedFindings(steps))
 	}
 	for _, forbidden := range []string{"\x1b", "\x07", "\r", "\x00", "\u202e", "\u0085"} {
 		if strings.Contains(out.String(), forbidden) {

@@ -54,9 +54,9 @@ func (c *SessionCmd) Run(ctx context.Context, io ui.Stdio) error {
 		if c.JSON {
 			err = printSteps(io, steps)
 		} else {
-			var kin *family
-			if kin, err = familyOf(ctx, own.DB, t.Tenant, part); err == nil {
-				printSession(p, part, steps, kin)
+			var tree *sessionTree
+			if tree, err = findSessionTree(ctx, own.DB, t.Tenant, part); err == nil {
+				printSession(p, part, steps, tree)
 			}
 		}
 		if err != nil {

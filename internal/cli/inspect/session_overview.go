@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// withdrawals are the findings that a later one retracts.
-func withdrawals(steps []step) map[string]bool {
+// retractedFindings are the findings that a later one retracts.
+func retractedFindings(steps []step) map[string]bool {
 	list := map[string]bool{}
 	for _, st := range steps {
 		var f events.Finding
@@ -22,13 +22,13 @@ func withdrawals(steps []step) map[string]bool {
 
 // overview counts decisions, calls and findings.
 func overview(steps []step) string {
-	withdrawn := withdrawals(steps)
+	retracted := retractedFindings(steps)
 	calls, findings, decisions := map[string]bool{}, 0, 0
 	for _, st := range steps {
 		var r struct {
 			CallID    string `json:"call_id"`
 			FindingID string `json:"finding_id"`
-			Withdraws string `json:"withdraws"`
+			Retracts  string `json:"withdraws"`
 		}
 		_ = json.Unmarshal(st.Body, &r)
 		switch st.Kind {
@@ -37,7 +37,7 @@ func overview(steps []step) string {
 		case evidence.KindCall:
 			calls[r.CallID] = true
 		case evidence.KindFinding:
-			if r.Withdraws == "" && !withdrawn[r.FindingID] {
+			if r.Retracts == "" && !retracted[r.FindingID] {
 				findings++
 			}
 		}

@@ -21,16 +21,16 @@ const (
 )
 
 // printSession prints a session for display.
-func printSession(p *ui.Printer, s evidencereader.Session, steps []step, kin *family) {
+func printSession(p *ui.Printer, s evidencereader.Session, steps []step, tree *sessionTree) {
 	first, last := steps[0].At, steps[len(steps)-1].At
 	p.Printf("%s\n", p.Paint(ui.Bold, fmt.Sprintf("session %s of tenant %s", ui.Clean(s.Session, 80), ui.Clean(s.Tenant, 40))))
 	p.Printf("  shard %s: %s, %s\n", ui.Clean(s.Shard, 80), ui.Plural(len(steps), "record"), overview(steps))
 	p.Printf("  %s to %s UTC (%s)\n\n", first.UTC().Format("2006-01-02 15:04:05.000"), last.UTC().Format("2006-01-02 15:04:05.000"), ui.ShortDuration(last.Sub(first.Time)))
-	if kin != nil {
-		kin.print(p, s.Session)
+	if tree != nil {
+		tree.print(p, s.Session)
 	}
 	p.Printf("%s\n", p.Paint(ui.Faint, fmt.Sprintf("%8s %6s  %-12s  %-9s", "seq", "others", "time (UTC)", "kind")))
-	withdrawn := withdrawals(steps)
+	retracted := retractedFindings(steps)
 	day := ""
 	for _, st := range steps {
 		if d := st.At.UTC().Format("2006-01-02"); d != day {
@@ -39,12 +39,12 @@ func printSession(p *ui.Printer, s evidencereader.Session, steps []step, kin *fa
 			}
 			day = d
 		}
-		printStep(p, st, withdrawn)
+		printStep(p, st, retracted)
 	}
 	p.Printf("\n")
 }
 
-func printStep(p *ui.Printer, st step, withdrawn map[string]bool) {
+func printStep(p *ui.Printer, st step, retracted map[string]bool) {
 	if st.Missing > 0 {
 		p.Printf("%16s  %s\n", "", p.Paint(ui.Red, fmt.Sprintf("%s of this session missing here: run countersign verify", ui.Plural(int(st.Missing), "record"))))
 	}
@@ -66,7 +66,7 @@ func printStep(p *ui.Printer, st step, withdrawn map[string]bool) {
 	case !known:
 		p.Printf("\n")
 	default:
-		tell(p, st, withdrawn)
+		tell(p, st, retracted)
 	}
 	if len(st.Redactions) > 0 {
 		p.Wrapped(stepIndent, "", "redacted: "+redacted(st.Redactions), ui.Yellow)
@@ -205,14 +205,14 @@ func order(decision, execution uint64) string {
 	return fmt.Sprintf("decided at %d, AFTER it was said to have run at %d", decision, execution)
 }
 
-func tellFinding(p *ui.Printer, st step, withdrawn map[string]bool) {
+func tellFinding(p *ui.Printer, st step, retracted map[string]bool) {
 	f, ok := decodeBody[events.Finding](p, st)
 	if !ok {
 		return
 	}
 	note := ""
 	switch {
-	case withdrawn[f.FindingID]:
+	case retracted[f.FindingID]:
 		note = "  " + p.Paint(ui.Yellow, "(taken back later)")
 	case f.Retracts != "":
 		note = "  " + p.Paint(ui.Yellow, "(takes an earlier one back)")

@@ -16,33 +16,33 @@ import (
 // Bounds of the search for related sessions: steps up, messages of the shard behind the first
 // record, sessions shown.
 const (
-	kinSteps    = 16
-	kinMessages = 1_000_000
-	kinShown    = 100
+	treeSteps    = 16
+	treeMessages = 1_000_000
+	treeShown    = 100
 )
 
-// family is a session with its parent and child sessions.
-type family struct {
+// sessionTree is a session with its parent and child sessions.
+type sessionTree struct {
 	top      string
 	children map[string][]records.SessionParent
 	more     bool // there are more than were read
 }
 
-// familyOf finds the sessions linked to a session; nil without any. The links are in the call
+// findSessionTree finds the sessions linked to a session; nil without any. The links are in the call
 // records of the child session.
-func familyOf(ctx context.Context, db *read.Reader, tenant string, s evidencereader.Session) (*family, error) {
-	f := family{top: s.Session, children: map[string][]records.SessionParent{}}
+func findSessionTree(ctx context.Context, db *read.Reader, tenant string, s evidencereader.Session) (*sessionTree, error) {
+	tree := sessionTree{top: s.Session, children: map[string][]records.SessionParent{}}
 	from := s.Rows[0].Seq
-	for known := map[string]bool{f.top: true}; len(known) < kinSteps; known[f.top] = true {
-		parent, first, err := parentOf(ctx, db, tenant, s.Shard, f.top)
+	for known := map[string]bool{tree.top: true}; len(known) < treeSteps; known[tree.top] = true {
+		parent, first, err := parentOf(ctx, db, tenant, s.Shard, tree.top)
 		if err != nil {
 			return nil, err
 		}
 		if parent == nil || known[parent.Session] {
 			break
 		}
-		f.top = parent.Session
-		if _, begun, err := parentOf(ctx, db, tenant, s.Shard, f.top); err != nil {
+		tree.top = parent.Session
+		if _, begun, err := parentOf(ctx, db, tenant, s.Shard, tree.top); err != nil {
 			return nil, err
 		} else if begun > 0 {
 			first = begun
@@ -51,25 +51,25 @@ func familyOf(ctx context.Context, db *read.Reader, tenant string, s evidencerea
 			from = min(from, first)
 		}
 	}
-	list, err := records.New(db.Pool()).SessionParents(ctx, s.Shard, tenant, from, max(from+kinMessages, s.Rows[len(s.Rows)-1].Seq), kinShown+1)
+	list, err := records.New(db.Pool()).SessionParents(ctx, s.Shard, tenant, from, max(from+treeMessages, s.Rows[len(s.Rows)-1].Seq), treeShown+1)
 	if err != nil {
 		return nil, err
 	}
-	list, f.more = newestOf(list)
+	list, tree.more = newestOf(list)
 	for _, k := range list {
-		if k.Session != f.top {
-			f.children[k.Parent.Session] = append(f.children[k.Parent.Session], k)
+		if k.Session != tree.top {
+			tree.children[k.Parent.Session] = append(tree.children[k.Parent.Session], k)
 		}
 	}
-	if len(f.children[f.top]) == 0 {
+	if len(tree.children[tree.top]) == 0 {
 		return nil, nil
 	}
-	return &f, nil
+	return &tree, nil
 }
 
 func newestOf(list []records.SessionParent) ([]records.SessionParent, bool) {
-	if len(list) > kinShown {
-		return list[:kinShown], true
+	if len(list) > treeShown {
+		return list[:treeShown], true
 	}
 	return list, false
 }
@@ -95,17 +95,17 @@ func parentOf(ctx context.Context, db *read.Reader, tenant, shard, session strin
 }
 
 // print prints the tree of sessions below the topmost one.
-func (f *family) print(p *ui.Printer, this string) {
+func (t *sessionTree) print(p *ui.Printer, this string) {
 	p.Printf("  %s\n", p.Paint(ui.Faint, "sessions that belong together, as the sub-agents themselves say:"))
-	f.branch(p, this, f.top, "", 1, map[string]bool{})
-	if f.more {
+	t.printBranch(p, this, t.top, "", 1, map[string]bool{})
+	if t.more {
 		p.Printf("    %s\n", p.Paint(ui.Faint, "and more"))
 	}
 	p.Printf("\n")
 }
 
-func (f *family) branch(p *ui.Printer, this, session, by string, depth int, shown map[string]bool) {
-	if shown[session] || depth > kinSteps {
+func (t *sessionTree) printBranch(p *ui.Printer, this, session, by string, depth int, shown map[string]bool) {
+	if shown[session] || depth > treeSteps {
 		return
 	}
 	shown[session] = true
@@ -114,11 +114,11 @@ func (f *family) branch(p *ui.Printer, this, session, by string, depth int, show
 		colour, mark = ui.Bold, "  <- this one"
 	}
 	p.Printf("    %s%s%s%s\n", strings.Repeat("  ", depth-1), p.Paint(colour, ui.Clean(session, 80)), p.Paint(ui.Faint, by), mark)
-	for _, k := range f.children[session] {
+	for _, k := range t.children[session] {
 		by := "  by " + cmp.Or(parentWords[k.Parent.By], k.Parent.By)
 		if k.Parent.CallID != "" {
 			by += ", " + k.Parent.CallID
 		}
-		f.branch(p, this, k.Session, ui.Clean(by, 120), depth+1, shown)
+		t.printBranch(p, this, k.Session, ui.Clean(by, 120), depth+1, shown)
 	}
 }

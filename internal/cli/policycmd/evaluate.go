@@ -35,15 +35,15 @@ func (c *EvaluateCmd) Run(_ context.Context, io ui.Stdio) error {
 	if err != nil {
 		return ui.UsageError{Err: err}
 	}
-	snap := admission.EvaluatorsOnly()
+	config := admission.EvaluatorsOnly()
 	if c.Policy != "" {
 		_, set, err := LoadPolicies(c.Policy)
 		if err != nil {
 			return ui.UsageError{Err: err}
 		}
-		snap = &admission.Snapshot{Policies: set}
+		config = &admission.Config{Policies: set}
 	}
-	snap.Strict, snap.Profile = c.Strict, admission.Profile(c.Profile)
+	config.Strict, config.Profile = c.Strict, admission.Profile(c.Profile)
 	mandates, err := loadMandates(c.Mandates)
 	if err != nil {
 		return ui.UsageError{Err: err}
@@ -56,7 +56,7 @@ func (c *EvaluateCmd) Run(_ context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	o := admission.Offline{Protocol: c.Protocol, Tenant: c.Tenant, Source: c.Source, Snapshot: snap, Now: now, Mandates: mandates, Publishers: publishers}
+	o := admission.Offline{Protocol: c.Protocol, Tenant: c.Tenant, Source: c.Source, Config: config, Now: now, Mandates: mandates, Publishers: publishers}
 	for _, line := range requests(input) {
 		if _, err := fmt.Fprintf(io.Out, "%s\n", admission.EvaluateLine(line, o)); err != nil {
 			return err

@@ -215,7 +215,7 @@ func (x *explanation) replay(ctx context.Context, c *ExplainCmd, l recorded.Log,
 		r.Digests = "recomputed"
 	}
 	stores := newPastStores(ctx, l.JS)
-	again := replay.Decide(recordOf(e), snapshotOf(in), stores.known(k))
+	again := replay.Decide(recordOf(e), configOf(in), stores.known(k))
 	r.Verdict, r.Cannot = again.Decision.Verdict, again.Unknown
 	if stores.failed != nil {
 		r.Cannot = append(r.Cannot, stores.failed.Error())

@@ -110,9 +110,9 @@ func (s *pastStores) declared(tenant string, ref events.SnapshotRef) publisher.R
 	return s.publishers[name]
 }
 
-// snapshotOf converts the policies in force to the form of package admission.
-func snapshotOf(in *recorded.PolicyInForce) *admission.Snapshot {
-	return &admission.Snapshot{Policies: in.Set, PolicyErr: in.Err, Revision: in.Change.Revision}
+// configOf converts the policies in force to the form of package admission.
+func configOf(in *recorded.PolicyInForce) *admission.Config {
+	return &admission.Config{Policies: in.Set, PolicyErr: in.Err, Revision: in.Change.Revision}
 }
 
 // recordOf converts a log entry to the form of package replay.

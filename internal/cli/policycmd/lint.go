@@ -21,18 +21,18 @@ func (c *policyLintCmd) Run(io ui.Stdio) error {
 		return err
 	}
 	set, err := policy.Compile(docs)
-	problems := policy.Lint(docs)
+	findings := policy.Lint(docs)
 	if c.JSON {
-		return c.asJSON(io, problems, err)
+		return c.asJSON(io, findings, err)
 	}
 	if err != nil {
 		return fmt.Errorf("policies in %s do not compile: %w", c.Dir, err)
 	}
 	p := ui.NewPrinter(io.Out)
 	bad := 0
-	for _, problem := range problems {
-		printProblem(p, problem)
-		if problem.Severity == policy.SeverityError {
+	for _, finding := range findings {
+		printFinding(p, finding)
+		if finding.Severity == policy.SeverityError {
 			bad++
 		}
 	}
@@ -43,20 +43,20 @@ func (c *policyLintCmd) Run(io ui.Stdio) error {
 	return nil
 }
 
-func (c *policyLintCmd) asJSON(io ui.Stdio, problems []policy.Finding, compile error) error {
-	if problems == nil {
-		problems = []policy.Finding{}
+func (c *policyLintCmd) asJSON(io ui.Stdio, findings []policy.Finding, compile error) error {
+	if findings == nil {
+		findings = []policy.Finding{}
 	}
 	enc := json.NewEncoder(io.Out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(problems); err != nil {
+	if err := enc.Encode(findings); err != nil {
 		return err
 	}
 	if compile != nil {
 		return ui.ExitCode(ui.ExitFailed)
 	}
-	for _, p := range problems {
+	for _, p := range findings {
 		if p.Severity == policy.SeverityError {
 			return ui.ExitCode(ui.ExitFailed)
 		}
@@ -64,18 +64,18 @@ func (c *policyLintCmd) asJSON(io ui.Stdio, problems []policy.Finding, compile e
 	return nil
 }
 
-func printProblem(p *ui.Printer, problem policy.Finding) {
+func printFinding(p *ui.Printer, finding policy.Finding) {
 	colour := ui.Yellow
-	if problem.Severity == policy.SeverityError {
+	if finding.Severity == policy.SeverityError {
 		colour = ui.Red
 	}
-	where := ui.Clean(fmt.Sprintf("%s:%d", problem.Document, problem.Line), 120)
-	if problem.Rule != "" {
-		where += " " + ui.Clean(problem.Rule, 130)
+	where := ui.Clean(fmt.Sprintf("%s:%d", finding.Document, finding.Line), 120)
+	if finding.Rule != "" {
+		where += " " + ui.Clean(finding.Rule, 130)
 	}
-	p.Printf("%s  %s  %s (%s)\n", p.Paint(colour, fmt.Sprintf("%-7s", problem.Severity)), where, ui.Clean(problem.Message, 600), ui.Clean(problem.Code, 40))
-	if problem.Remedy != "" {
-		p.Printf("         %s\n", p.Paint(ui.Faint, ui.Clean(problem.Remedy, 600)))
+	p.Printf("%s  %s  %s (%s)\n", p.Paint(colour, fmt.Sprintf("%-7s", finding.Severity)), where, ui.Clean(finding.Message, 600), ui.Clean(finding.Code, 40))
+	if finding.Remedy != "" {
+		p.Printf("         %s\n", p.Paint(ui.Faint, ui.Clean(finding.Remedy, 600)))
 	}
 }
 

@@ -58,16 +58,16 @@ func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *PolicyBucket, held
 	if _, err := change.Encode(); err != nil {
 		return err
 	}
-	problems := policy.Lint(policybucket.DecodeDocuments(change.Documents))
+	findings := policy.Lint(policybucket.DecodeDocuments(change.Documents))
 	if !c.JSON {
-		for _, problem := range problems { // shown before the question
-			printProblem(ui.NewPrinter(io.Err), problem)
+		for _, finding := range findings { // shown before the question
+			printFinding(ui.NewPrinter(io.Err), finding)
 		}
 		// The current set may be broken: then everything is shown as replaced.
 		have, _ := held.Documents()
 		printDifference(ui.NewPrinter(io.Err), compareDocuments(have, policybucket.DecodeDocuments(change.Documents)), c.DryRun)
 	}
-	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo, Problems: problems}
+	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo, Problems: findings}
 	if c.DryRun {
 		return c.report(io, r)
 	}

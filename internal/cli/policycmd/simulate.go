@@ -47,7 +47,7 @@ func (c *policySimulateCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.AllTenants {
 		tenant = ""
 	}
-	s := &simulation{cmd: c, io: io, p: ui.NewPrinter(io.Out), candidate: &admission.Snapshot{Policies: set}, counts: map[[2]events.Verdict]int{}}
+	s := &simulation{cmd: c, io: io, p: ui.NewPrinter(io.Out), candidate: &admission.Config{Policies: set}, counts: map[[2]events.Verdict]int{}}
 	if err := s.run(ctx, l, tenant, since, until); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ type simulation struct {
 	cmd       *policySimulateCmd
 	io        ui.Stdio
 	p         *ui.Printer
-	candidate *admission.Snapshot
+	candidate *admission.Config
 	quiet     bool // only count
 	policies  *recorded.Policies
 	stores    *pastStores
@@ -153,7 +153,7 @@ func (s *simulation) shift(ctx context.Context, e recorded.Entry) (replay.Outcom
 		return replay.Outcome{Unknown: []string{in.GoneErr.Error()}}, nil
 	}
 	r, k := recordOf(e), s.stores.known(digest.Keys{})
-	return replay.CandidateOutcome(e.Decision, replay.Decide(r, snapshotOf(in), k), replay.Decide(r.Enforced(), s.candidate, k)), nil
+	return replay.CandidateOutcome(e.Decision, replay.Decide(r, configOf(in), k), replay.Decide(r.Enforced(), s.candidate, k)), nil
 }
 
 func (s *simulation) list(c change, listed *int) error {

@@ -199,7 +199,7 @@ func (s *suggesting) entry(e recorded.Entry) error {
 
 // changes simulates the proposal over the same time.
 func (s *suggesting) changes(ctx context.Context, p suggest.Proposal, from, until time.Time) (simulationSummary, error) {
-	sim := &simulation{cmd: &policySimulateCmd{}, quiet: true, io: s.io, candidate: &admission.Snapshot{Policies: p.Set}, counts: map[[2]events.Verdict]int{}}
+	sim := &simulation{cmd: &policySimulateCmd{}, quiet: true, io: s.io, candidate: &admission.Config{Policies: p.Set}, counts: map[[2]events.Verdict]int{}}
 	if err := sim.run(ctx, s.log, s.tenant, from, until); err != nil {
 		return simulationSummary{}, err
 	}

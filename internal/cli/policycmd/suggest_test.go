@@ -30,7 +30,7 @@ func decided(t *testing.T, protocol, body string) replay.Record {
 	t.Helper()
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	req := admission.Request{Tenant: "acme", Source: "rt1", Protocol: protocol, Body: []byte(body), ReceivedAt: noon}
-	snap := &admission.Snapshot{PolicyErr: policy.ErrNoPolicies, Observed: map[string]bool{"acme": true}}
+	snap := &admission.Config{PolicyErr: policy.ErrNoPolicies, Observed: map[string]bool{"acme": true}}
 	out := admission.Decide(req, snap, admission.Inputs{Now: noon, DecisionID: "01939d5e-0000-7000-8000-000000000001", Salt: make([]byte, receipt.SaltSize), Nonce: "n",
 		PlainDigests: true, KnownTenant: true})
 	if out.Decision.Verdict != events.Allow {
@@ -74,10 +74,10 @@ func TestSuggestedPoliciesPermitWhatRan(t *testing.T) {
 	if err != nil || len(p.LeftOut) > 0 || p.Calls != len(ran) {
 		t.Fatalf("%v, left out %v, %d of %d calls", err, p.LeftOut, p.Calls, len(ran))
 	}
-	then := &admission.Snapshot{PolicyErr: policy.ErrNoPolicies}
+	then := &admission.Config{PolicyErr: policy.ErrNoPolicies}
 	for _, r := range ran {
 		base := replay.Decide(r, then, replay.KnownState{})
-		out := replay.CandidateOutcome(r.Decision, base, replay.Decide(r.Enforced(), &admission.Snapshot{Policies: p.Set}, replay.KnownState{}))
+		out := replay.CandidateOutcome(r.Decision, base, replay.Decide(r.Enforced(), &admission.Config{Policies: p.Set}, replay.KnownState{}))
 		if out.Verdict != events.Allow || !out.Changed(r.Decision) {
 			t.Errorf("simulated %s: %+v\n%s", r.Body, out, p.Text)
 		}
@@ -88,7 +88,7 @@ func TestSuggestedPoliciesPermitWhatRan(t *testing.T) {
 		other := strings.Replace(suggestRequests[protocol][0], edits[0], edits[1], 1)
 		other = strings.ReplaceAll(other, "%d", "9")
 		r := decided(t, protocol, other)
-		if d := replay.Decide(r.Enforced(), &admission.Snapshot{Policies: p.Set}, replay.KnownState{}).Decision; d.Verdict != events.Deny {
+		if d := replay.Decide(r.Enforced(), &admission.Config{Policies: p.Set}, replay.KnownState{}).Decision; d.Verdict != events.Deny {
 			t.Errorf("%s gets %s\n%s", other, d.Verdict, p.Text)
 		}
 	}

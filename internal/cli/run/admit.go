@@ -78,7 +78,7 @@ func (c *AdmitCmd) ask(ctx context.Context, t *target.Target, body []byte) (*nat
 	defer nc.Close()
 	ctx, heeded := system.WithRefusals(ctx, nc)
 	defer heeded()
-	reply, err := client.RequestAgain(ctx, nc, subject.Space{Prefix: c.Prefix}, t.Tenant,
+	reply, err := client.RequestResending(ctx, nc, subject.Space{Prefix: c.Prefix}, t.Tenant,
 		client.Call{Protocol: c.Protocol, Body: body, Session: c.Session, ToolCallID: c.ToolCallID}, c.Timeout)
 	switch no := system.Refusal(ctx); {
 	case err == nil:

@@ -44,7 +44,7 @@ var loggedHeaders = append([]string{events.HeaderSession, events.HeaderToolCallI
 
 // parseRequest builds the request from a message. known is false if the caller's account does not
 // belong to a user of the tenant in the subject.
-func (s *service) parseRequest(r micro.Request, received time.Time) (req admission.Request, known bool) {
+func (s *service) parseRequest(r micro.Request, received time.Time) (req admission.Request, ofTenant bool) {
 	p, _ := s.space.Parse(r.Subject())
 	req = admission.Request{Tenant: p.Tenant, Protocol: p.Protocol, Header: map[string][]string(r.Headers()), Body: r.Data(), ReceivedAt: received}
 	id, err := streams.RequestIdentity(req.Header)
@@ -72,7 +72,7 @@ func (s *service) spokenFor(id streams.Identity, req admission.Request) string {
 
 // drawInputs draws the inputs of a decision that are not a function of the request: id, salt and
 // nonce.
-func (s *service) drawInputs(req admission.Request, known bool) (admission.Inputs, error) {
+func (s *service) drawInputs(req admission.Request, ofTenant bool) (admission.Inputs, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return admission.Inputs{}, err
@@ -89,7 +89,7 @@ func (s *service) drawInputs(req admission.Request, known bool) (admission.Input
 		TenantKey:   s.master.Tenant(req.Tenant),
 		Occurrence:  0,
 		Durability:  s.durability.Load().(string),
-		KnownTenant: known,
+		KnownTenant: ofTenant,
 	}, nil
 }
 
@@ -163,7 +163,7 @@ func (s *service) logMessages(req admission.Request, d events.Decision) ([]strea
 // traceEvents returns the events that the protocol requires on the log beside a decision. They
 // name the request's publisher as source and are signed by the admitter.
 func (s *service) traceEvents(out *admission.Outcome) ([]streams.Msg, error) {
-	list, err := out.Trace()
+	list, err := out.AccompanyingEvents()
 	if err != nil {
 		return nil, err
 	}

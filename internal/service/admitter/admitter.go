@@ -63,26 +63,26 @@ func Main(args []string) int {
 
 // service answers requests until its context ends.
 type service struct {
-	flags      Flags
-	env        daemon.Env
-	space      subject.Space
-	keys       *receiptKeys
-	master     digest.Master
-	secrets    *sessionSecrets
-	committer  *streams.Committer
-	snapshot   atomic.Pointer[admission.Snapshot]
-	observed   map[string]bool // tenants in mode observe
-	durability atomic.Value    // string
-	calls      *occurrenceTracker
-	metrics    *metrics.Admitter
-	stores     []stateStore
-	rates      *rateStore      // also in stores
-	publishers *publisherStore // also in stores
-	admissions *ingest.Meter
-	memory     *memoryBudget
-	progress   *changeProgress
-	workers    *workerPool
-	serving    atomic.Bool
+	flags          Flags
+	env            daemon.Env
+	space          subject.Space
+	keys           *receiptKeys
+	master         digest.Master
+	secrets        *sessionSecrets
+	committer      *streams.Committer
+	config         atomic.Pointer[admission.Config]
+	observed       map[string]bool // tenants in mode observe
+	durability     atomic.Value    // string
+	calls          *occurrenceTracker
+	metrics        *metrics.Admitter
+	stores         []stateStore
+	rates          *rateStore      // also in stores
+	publishers     *publisherStore // also in stores
+	admissionQuota *ingest.Meter
+	memory         *memoryBudget
+	progress       *changeProgress
+	workers        *workerPool
+	serving        atomic.Bool
 }
 
 // newService makes a service that is not connected yet.
@@ -109,7 +109,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	env.Health.SetObserved(len(s.observed))
 	s.rates = newRateStore(s)
 	s.publishers = newPublisherStore(s)
-	s.admissions = ingest.NewMeter(f.admissionQuotas())
+	s.admissionQuota = ingest.NewMeter(f.admissionQuotas())
 	s.master, err = keys.Master(f.Keys)
 	s.secrets = &sessionSecrets{master: s.master, space: s.space, stream: f.Stream}
 	return s, err
@@ -156,7 +156,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer stop()
-	stopIngest, err := s.takeEvents(ctx)
+	stopIngest, err := s.startIngest(ctx)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (a *approvalStore) acceptRequest(ctx context.Context, r micro.Request) {
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request without a usable reply subject, dropped")
 		return
 	}
-	from := a.s.askerOf(r)
+	from := a.s.callerOf(r)
 	if code := a.s.workers.acquire(from); code != "" {
 		a.sendReply(r, approval.Reply{Code: approval.Code(code), Message: "the admitter has no worker for this now; try again"})
 		return
@@ -135,10 +135,10 @@ func (a *approvalStore) newCommand(who reviewRequest, req approval.Request) appr
 		Act: approval.Acts[req.Action], Reviewer: who.user, Reason: req.Reason, PreviewDigest: req.PreviewDigest, At: who.at,
 		IsMember: func(string, string) bool { return false },
 	}
-	if snap := a.s.snapshot.Load(); snap != nil && snap.PolicyErr == nil {
-		c.CurrentPolicy = events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}
+	if config := a.s.config.Load(); config != nil && config.PolicyErr == nil {
+		c.CurrentPolicy = events.PolicyRef{Revision: config.Revision, Digest: config.Policies.Digest()}
 		c.IsMember = func(group, user string) bool {
-			return slices.Contains(snap.Policies.Members(who.tenant, group), user)
+			return slices.Contains(config.Policies.Members(who.tenant, group), user)
 		}
 	}
 	return c

@@ -35,7 +35,7 @@ func TestWatchThatStandsStillIsNoticed(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); f.followChanges(ctx, make(chan nats.Status)) }()
 	revision := put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
-	servicetest.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })
+	servicetest.Eventually(t, "the new policy decides", func() bool { return s.config.Load().Revision == revision })
 	cancel()
 	<-done
 	_ = f.watcher.Stop()
@@ -79,7 +79,7 @@ func TestAnOlderStateIsNotApplied(t *testing.T) {
 		if stale := f.reopenWatch(t.Context()); !stale || s.env.Health.Report().Problems["policies_watch"] == "" {
 			t.Error("an older state counts as complete")
 		}
-		if got := s.snapshot.Load(); got.Revision != revision || got.PolicyErr != nil {
+		if got := s.config.Load(); got.Revision != revision || got.PolicyErr != nil {
 			t.Errorf("revision %d decides, %v", got.Revision, got.PolicyErr)
 		}
 	}

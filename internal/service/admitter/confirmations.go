@@ -39,7 +39,7 @@ type confirmationStore struct {
 	kv       jetstream.KeyValue
 
 	mu        sync.RWMutex
-	ledger    *confirm.Store
+	store     *confirm.Store
 	watermark watermark // the log sequence up to which ledger is complete
 }
 
@@ -53,7 +53,7 @@ func newConfirmationStore(s *service) *confirmationStore {
 func (c *confirmationStore) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ledger = confirm.New(c.opts)
+	c.store = confirm.New(c.opts)
 	c.watermark.set(0)
 }
 
@@ -125,7 +125,7 @@ func (c *confirmationStore) applyMessages(batch []events.LogMessage, head uint64
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range batch {
-		c.ledger.Apply(m)
+		c.store.Apply(m)
 	}
 	c.watermark.raise(head)
 }
@@ -134,7 +134,7 @@ func (c *confirmationStore) applyMessages(batch []events.LogMessage, head uint64
 func (c *confirmationStore) Confirmation(i call.Invocation) call.Confirmation {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.ledger.Confirmation(i)
+	return c.store.Confirmation(i)
 }
 
 // load implements stateStore.
@@ -143,10 +143,10 @@ func (c *confirmationStore) load(_ admission.Request, in *admission.Inputs) { in
 // reserve implements stateStore.
 func (c *confirmationStore) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
 	switch {
-	case out.Reservations.Confirmation != "":
-		return c.markUsed(ctx, out.Reservations.Confirmation, out.Decision)
-	case out.Reservations.Unconfirmed != nil:
-		return reservation{}, c.checkMissed(ctx, *out.Reservations.Unconfirmed)
+	case out.Effects.Confirmation != "":
+		return c.markUsed(ctx, out.Effects.Confirmation, out.Decision)
+	case out.Effects.Unconfirmed != nil:
+		return reservation{}, c.checkMissed(ctx, *out.Effects.Unconfirmed)
 	}
 	return reservation{}, nil
 }
@@ -169,25 +169,25 @@ func (c *confirmationStore) markUsed(ctx context.Context, id string, d events.De
 	revision, err := c.kv.Create(ctx, id, body)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyExists):
-		c.updateLedger(func(l *confirm.Store) { l.Use(id, "") })
+		c.updateStore(func(l *confirm.Store) { l.Use(id, "") })
 		return reservation{}, fmt.Errorf("%w: the user's confirmation", errConflict)
 	case err != nil:
 		return reservation{}, fmt.Errorf("using a confirmation: %w", err)
 	}
-	c.updateLedger(func(l *confirm.Store) { l.Use(id, d.ToolCallID) })
+	c.updateStore(func(l *confirm.Store) { l.Use(id, d.ToolCallID) })
 	return reservation{release: func(ctx context.Context) {
 		if err := c.kv.Delete(ctx, id, jetstream.LastRevision(revision)); err != nil {
 			c.s.env.Log.Warn().Err(err).Msg("a confirmation that was not used cannot be given back; the user must be asked again")
 			return
 		}
-		c.updateLedger(func(l *confirm.Store) { l.Release(id) })
+		c.updateStore(func(l *confirm.Store) { l.Release(id) })
 	}}, nil
 }
 
-func (c *confirmationStore) updateLedger(f func(*confirm.Store)) {
+func (c *confirmationStore) updateStore(f func(*confirm.Store)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f(c.ledger)
+	f(c.store)
 }
 
 // checkMissed checks whether the log holds an answer that had not been read when the decision was
@@ -209,8 +209,8 @@ func (c *confirmationStore) checkMissed(ctx context.Context, i call.Invocation) 
 	if !c.awaitSeq(ctx, last) {
 		return nil
 	}
-	snap := c.s.snapshot.Load()
-	if aaep.DecidesInvocation(i, c.Confirmation(i), snap != nil && snap.Strict) {
+	config := c.s.config.Load()
+	if aaep.DecidesInvocation(i, c.Confirmation(i), config != nil && config.Strict) {
 		return fmt.Errorf("%w: the user's answer has come", errConflict)
 	}
 	return nil

@@ -54,10 +54,10 @@ func (f IngestFlags) admissionQuotas() ingest.Quotas {
 	}
 }
 
-// takeEvents stores publishers' events while this instance holds the ingest lease. It returns
+// startIngest stores publishers' events while this instance holds the ingest lease. It returns
 // once the instance is active or on standby. Events use connections and a group commit of their
 // own, so that they do not delay verdicts. stop finishes the events that were accepted.
-func (s *service) takeEvents(ctx context.Context) (stop func(), err error) {
+func (s *service) startIngest(ctx context.Context) (stop func(), err error) {
 	log, releaseLog, err := s.flags.Connect(ctx, ServiceName+" event log", s.env, nil)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *service) takeEvents(ctx context.Context) (stop func(), err error) {
 
 // overQuota counts an admission and reports whether it exceeds a quota.
 func (s *service) overQuota(tenant, publisher string, body []byte) bool {
-	e, ok := s.admissions.Take(time.Now(), tenant, publisher, ingest.Cost(body))
+	e, ok := s.admissionQuota.Take(time.Now(), tenant, publisher, ingest.Cost(body))
 	if !ok && e.First {
 		s.reportExcess(tenant, publisher, "admissions", e)
 	}

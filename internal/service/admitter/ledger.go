@@ -102,7 +102,7 @@ func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 // reserve reserves the amount that the outcome spends, and puts the allowance into the receipt's
 // claims: an executor uses one receipt of an allowance.
 func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
-	r := out.Reservations.Spend
+	r := out.Effects.Spend
 	if r == nil {
 		return reservation{}, nil
 	}
@@ -111,7 +111,7 @@ func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *adm
 		return reservation{}, err
 	}
 	key := l.s.master.Tenant(r.Tenant)
-	t := mandate.ReserveRequest{
+	request := mandate.ReserveRequest{
 		Reservation: *r, Key: r.Key(key), Call: mandate.CallKey(key, r.Tenant, r.Source, r.Session, r.ToolCallID), Session: subject.Escape(r.Session),
 		Caller:   mandate.CallerKey(key, r.Tenant, r.Source),
 		Decision: out.Decision.DecisionID, After: after, Now: time.Now().UnixMilli(), Expires: out.Claims.ExpiresAt.UnixMilli(),
@@ -119,7 +119,7 @@ func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *adm
 	a := l.accountFor(mandate.AccountKey(r.Tenant, r.MandateID, r.Currency))
 	var allowance mandate.Allowance
 	err = a.changeState(ctx, func(acc mandate.Account) (next mandate.Account, changed bool, err error) {
-		next, allowance, err = acc.Reserve(t)
+		next, allowance, err = acc.Reserve(request)
 		return next, true, err
 	})
 	switch {
@@ -131,17 +131,17 @@ func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *adm
 	if allowance.ID != "" {
 		out.ShareNonce(mandate.Nonce(key, allowance.ID), time.UnixMilli(allowance.Until))
 	}
-	return reservation{release: func(ctx context.Context) { l.releaseTicket(ctx, a, t) }}, nil
+	return reservation{release: func(ctx context.Context) { l.undoReservation(ctx, a, request) }}, nil
 }
 
-// releaseTicket releases a reservation if its decision was certainly not recorded. If that fails,
+// undoReservation releases a reservation if its decision was certainly not recorded. If that fails,
 // the money stays reserved until a sweep releases it.
-func (l *spendLedger) releaseTicket(ctx context.Context, a *spendAccount, t mandate.ReserveRequest) {
+func (l *spendLedger) undoReservation(ctx context.Context, a *spendAccount, request mandate.ReserveRequest) {
 	ctx, cancel := context.WithTimeout(ctx, l.s.flags.Timeout)
 	defer cancel()
-	err := a.changeState(ctx, func(acc mandate.Account) (mandate.Account, bool, error) { return acc.UndoReserve(t), true, nil })
+	err := a.changeState(ctx, func(acc mandate.Account) (mandate.Account, bool, error) { return acc.UndoReserve(request), true, nil })
 	if err != nil {
-		l.s.env.Log.Warn().Err(err).Str("mandate", t.MandateID).Str("decision_id", t.Decision).Msg("money of a decision that was not recorded stays reserved for now")
+		l.s.env.Log.Warn().Err(err).Str("mandate", request.MandateID).Str("decision_id", request.Decision).Msg("money of a decision that was not recorded stays reserved for now")
 	}
 }
 

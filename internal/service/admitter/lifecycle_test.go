@@ -206,7 +206,7 @@ func TestPolicyChangeThatCannotBeRecordedIsRecordedLater(t *testing.T) {
 	if len(p.changes.pending) != 1 || s.env.Health.Report().Problems["policy_log"] == "" {
 		t.Fatalf("%d changes wait; health %+v", len(p.changes.pending), s.env.Health.Report())
 	}
-	if s.snapshot.Load() == nil {
+	if s.config.Load() == nil {
 		t.Error("the change has no effect")
 	}
 	n.Restart()
@@ -267,7 +267,7 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	go func() { defer close(done); f.followChanges(ctx, back) }()
 	revision := put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	back <- nats.CONNECTED
-	servicetest.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })
+	servicetest.Eventually(t, "the new policy decides", func() bool { return s.config.Load().Revision == revision })
 	cancel()
 	<-done
 	_ = f.watcher.Stop() // it has ended with its context

@@ -30,48 +30,48 @@ func newMandateStore(s *service) stateStore {
 	return &mandateStore{s: s, changes: changeLog{s: s, kind: events.ControlMandate}}
 }
 
-func (p *mandateStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	p.js = js
-	f := &bucketFollower{s: p.s, bucket: streams.BucketMandates, settleDelay: policySettleDelay, apply: p.applyChanges}
+func (ms *mandateStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	ms.js = js
+	f := &bucketFollower{s: ms.s, bucket: streams.BucketMandates, settleDelay: policySettleDelay, apply: ms.applyChanges}
 	return f.start(ctx, nc, js)
 }
 
-func (p *mandateStore) load(req admission.Request, in *admission.Inputs) {
-	store := p.store.Load()
+func (ms *mandateStore) load(req admission.Request, in *admission.Inputs) {
+	store := ms.store.Load()
 	in.Mandates.Mandates, in.Mandates.Revocations, in.Mandates.Signatures = store, store, store.Signatures(req.Tenant)
 }
 
 // reserve implements stateStore: a mandate is not used up by naming it.
-func (p *mandateStore) reserve(context.Context, admission.Request, *admission.Outcome) (reservation, error) {
+func (ms *mandateStore) reserve(context.Context, admission.Request, *admission.Outcome) (reservation, error) {
 	return reservation{}, nil
 }
 
 // applyChanges compiles the changes, records them and puts them in force, in this order. A change
 // that cannot be recorded takes effect all the same, and no decision is recorded until the log
 // has the change.
-func (p *mandateStore) applyChanges(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
+func (ms *mandateStore) applyChanges(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
 	values := make(map[string][]byte, len(changed))
 	for key, e := range changed {
 		values[key] = e.value
 	}
-	if next, changes := p.store.Load().WithChanges(values); len(changes) > 0 || !p.opened {
-		for _, r := range p.changeRecords(next, changes, revision) {
-			p.changes.addChange(revision, r)
+	if next, changes := ms.store.Load().WithChanges(values); len(changes) > 0 || !ms.opened {
+		for _, r := range ms.changeRecords(next, changes, revision) {
+			ms.changes.addChange(revision, r)
 		}
-		p.changes.recordPending(ctx)
-		p.store.Store(next)
-		p.reportState(next, changes)
-		p.opened = true
+		ms.changes.recordPending(ctx)
+		ms.store.Store(next)
+		ms.reportState(next, changes)
+		ms.opened = true
 		return
 	}
-	p.changes.recordPending(ctx)
+	ms.changes.recordPending(ctx)
 }
 
 // changeRecords returns the log's records of a change. The state at the start is one record
 // without a list.
-func (p *mandateStore) changeRecords(next *mandate.Store, changes []mandate.Change, revision uint64) (list []events.MandateChange) {
+func (ms *mandateStore) changeRecords(next *mandate.Store, changes []mandate.Change, revision uint64) (list []events.MandateChange) {
 	base := events.MandateChange{Writer: writerName(), Revision: revision, Digest: next.Digest(), Mandates: next.Len()}
-	if !p.opened {
+	if !ms.opened {
 		changes = nil
 	}
 	for first := true; first || len(changes) > 0; first = false {
@@ -88,11 +88,11 @@ func (p *mandateStore) changeRecords(next *mandate.Store, changes []mandate.Chan
 	return list
 }
 
-func (p *mandateStore) reportState(next *mandate.Store, changes []mandate.Change) {
-	p.s.env.Log.Info().Int("mandates", next.Len()).Int("changes", len(changes)).Msg("mandates loaded")
+func (ms *mandateStore) reportState(next *mandate.Store, changes []mandate.Change) {
+	ms.s.env.Log.Info().Int("mandates", next.Len()).Int("changes", len(changes)).Msg("mandates loaded")
 	for _, c := range changes {
 		if c.Unreadable {
-			p.s.env.Log.Error().Str("tenant", c.Tenant).Str("mandate", c.ID).Str("change", c.Kind).
+			ms.s.env.Log.Error().Str("tenant", c.Tenant).Str("mandate", c.ID).Str("change", c.Kind).
 				Msg("what was put into the mandates bucket cannot be used; requests that need it are denied")
 		}
 	}

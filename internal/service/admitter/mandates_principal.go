@@ -35,53 +35,53 @@ func (s *service) serveMandates(ctx context.Context, svc micro.Service) error {
 }
 
 // acceptRequest hands a principal's request to a worker, like an admission.
-func (p *mandateStore) acceptRequest(ctx context.Context, r micro.Request) {
+func (ms *mandateStore) acceptRequest(ctx context.Context, r micro.Request) {
 	if !streams.IsAnswerable(r.Reply()) {
-		p.s.env.Log.Warn().Str("subject", r.Subject()).Msg("a principal's request without a usable reply subject, dropped")
+		ms.s.env.Log.Warn().Str("subject", r.Subject()).Msg("a principal's request without a usable reply subject, dropped")
 		return
 	}
-	from := p.s.askerOf(r)
-	if code := p.s.workers.acquire(from); code != "" {
-		p.sendReply(r, aump.PrincipalReply{Code: aump.PrincipalUnavailable, Message: "the admitter has no worker for this now; try again"})
+	from := ms.s.callerOf(r)
+	if code := ms.s.workers.acquire(from); code != "" {
+		ms.sendReply(r, aump.PrincipalReply{Code: aump.PrincipalUnavailable, Message: "the admitter has no worker for this now; try again"})
 		return
 	}
 	go func() {
-		defer p.s.workers.release(from)
+		defer ms.s.workers.release(from)
 		defer func() {
 			if recover() != nil {
-				p.s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a principal's request made the admitter panic")
-				p.sendReply(r, aump.PrincipalReply{Code: aump.PrincipalUnavailable, Message: "an internal error; nothing was changed for certain, ask again"})
+				ms.s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a principal's request made the admitter panic")
+				ms.sendReply(r, aump.PrincipalReply{Code: aump.PrincipalUnavailable, Message: "an internal error; nothing was changed for certain, ask again"})
 			}
 		}()
-		p.sendReply(r, p.answerPrincipal(ctx, r))
+		ms.sendReply(r, ms.answerPrincipal(ctx, r))
 	}()
 }
 
-func (p *mandateStore) sendReply(r micro.Request, reply aump.PrincipalReply) {
+func (ms *mandateStore) sendReply(r micro.Request, reply aump.PrincipalReply) {
 	body, err := json.Marshal(reply)
 	if err == nil {
 		err = r.Respond(body)
 	}
 	if err != nil {
-		p.s.env.Log.Warn().Err(err).Msg("the answer to a principal could not be sent")
+		ms.s.env.Log.Warn().Err(err).Msg("the answer to a principal could not be sent")
 	}
 }
 
 // answerPrincipal carries out a principal's request. A mandate of another principal is answered like one that
 // does not exist.
-func (p *mandateStore) answerPrincipal(ctx context.Context, r micro.Request) aump.PrincipalReply {
-	from, known := p.s.parseRequest(r, time.Now())
+func (ms *mandateStore) answerPrincipal(ctx context.Context, r micro.Request) aump.PrincipalReply {
+	from, ofTenant := ms.s.parseRequest(r, time.Now())
 	switch {
-	case !known || from.Source == "":
+	case !ofTenant || from.Source == "":
 		return aump.PrincipalReply{Code: aump.PrincipalRefused, Message: "the sender is no user of that tenant, or is not registered as reached through this gateway"}
-	case p.s.overQuota(from.Tenant, from.Source, from.Body):
+	case ms.s.overQuota(from.Tenant, from.Source, from.Body):
 		return aump.PrincipalReply{Code: aump.PrincipalBusy, Message: "too many requests of this user; send more slowly"}
 	}
 	req, err := aump.DecodePrincipalRequest(from.Body)
 	if err != nil {
 		return aump.PrincipalReply{Code: aump.PrincipalInvalid, Message: err.Error()}
 	}
-	store := p.store.Load()
+	store := ms.store.Load()
 	m := store.Mandate(from.Tenant, req.Ref.ID, "")
 	switch {
 	case m == nil || m.Principal.Subject != from.Source:
@@ -92,11 +92,11 @@ func (p *mandateStore) answerPrincipal(ctx context.Context, r micro.Request) aum
 		return aump.PrincipalReply{Code: aump.PrincipalDone, Mandate: m.Present(m.Hash, store.Revoked(from.Tenant, m.ID, m.Hash), time.Now())}
 	}
 	// A shutdown must not separate a change from its record.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.s.flags.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ms.s.flags.Timeout)
 	defer cancel()
-	done, err := p.revoke(ctx, from, m, req.Reason)
+	done, err := ms.revoke(ctx, from, m, req.Reason)
 	if err != nil {
-		p.s.env.Log.Error().Err(err).Str("tenant", from.Tenant).Str("mandate", m.ID).Msg("a principal's revocation")
+		ms.s.env.Log.Error().Err(err).Str("tenant", from.Tenant).Str("mandate", m.ID).Msg("a principal's revocation")
 		return aump.PrincipalReply{Code: aump.PrincipalUnavailable, Message: "the revocation is not in force for certain; ask again"}
 	}
 	return aump.PrincipalReply{Code: aump.PrincipalDone, Revocation: done}
@@ -104,7 +104,7 @@ func (p *mandateStore) answerPrincipal(ctx context.Context, r micro.Request) aum
 
 // revoke writes what `countersign mandate revoke` writes, under a key that no operator can write, and returns once
 // this admitter has it on the log and decides by it. The first revocation of a mandate stands.
-func (p *mandateStore) revoke(ctx context.Context, from admission.Request, m *mandate.Mandate, reason string) (*aump.Revoked, error) {
+func (ms *mandateStore) revoke(ctx context.Context, from admission.Request, m *mandate.Mandate, reason string) (*aump.Revoked, error) {
 	author := "principal " + from.Source
 	if from.Gateway != "" {
 		author += " through " + from.Gateway
@@ -115,17 +115,17 @@ func (p *mandateStore) revoke(ctx context.Context, from admission.Request, m *ma
 		return nil, err
 	}
 	key := mandate.PrincipalRevocationKey(from.Tenant, m.ID, m.Hash)
-	kv, err := streams.OpenBucket(ctx, p.js, streams.BucketMandates)
+	kv, err := streams.OpenBucket(ctx, ms.js, streams.BucketMandates)
 	if err != nil {
 		return nil, err
 	}
-	held, err := streams.KVLast(ctx, p.js, streams.BucketMandates, mandate.RevocationKey(from.Tenant, m.ID, m.Hash))
+	held, err := streams.KVLast(ctx, ms.js, streams.BucketMandates, mandate.RevocationKey(from.Tenant, m.ID, m.Hash))
 	if err != nil {
 		return nil, err
 	}
 	if held == nil || held.Deleted {
 		if _, err = kv.Create(ctx, key, body); errors.Is(err, jetstream.ErrKeyExists) {
-			held, err = streams.KVLast(ctx, p.js, streams.BucketMandates, key)
+			held, err = streams.KVLast(ctx, ms.js, streams.BucketMandates, key)
 		}
 	}
 	if err == nil && held != nil && !held.Deleted {
@@ -133,7 +133,7 @@ func (p *mandateStore) revoke(ctx context.Context, from admission.Request, m *ma
 		r, _ = events.DecodeRecord[mandate.Revocation](held.Value)
 		r.ID, r.Hash = cmp.Or(r.ID, m.ID), cmp.Or(r.Hash, m.Hash)
 	}
-	for err == nil && !p.store.Load().Revoked(from.Tenant, m.ID, m.Hash) {
+	for err == nil && !ms.store.Load().Revoked(from.Tenant, m.ID, m.Hash) {
 		err = retry.Sleep(ctx, inForceRetry)
 	}
 	return &aump.Revoked{ID: r.ID, Hash: r.Hash, Reason: r.Reason, Author: r.Author, RevokedAt: r.RevokedAt}, err

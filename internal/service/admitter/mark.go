@@ -14,35 +14,35 @@ type watermark struct {
 }
 
 // set moves the watermark, backwards too: the followed stream may have been recreated.
-func (m *watermark) set(at uint64) { m.update(func(uint64) uint64 { return at }) }
+func (w *watermark) set(at uint64) { w.update(func(uint64) uint64 { return at }) }
 
 // raise moves the watermark forward; a lower position changes nothing.
-func (m *watermark) raise(at uint64) { m.update(func(now uint64) uint64 { return max(now, at) }) }
+func (w *watermark) raise(at uint64) { w.update(func(now uint64) uint64 { return max(now, at) }) }
 
-func (m *watermark) update(to func(now uint64) uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.position = to(m.position)
-	if m.moved != nil {
-		close(m.moved)
-		m.moved = nil
+func (w *watermark) update(to func(now uint64) uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.position = to(w.position)
+	if w.moved != nil {
+		close(w.moved)
+		w.moved = nil
 	}
 }
 
 // current returns the position and a channel that is closed at the next change.
-func (m *watermark) current() (at uint64, moved <-chan struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.moved == nil {
-		m.moved = make(chan struct{})
+func (w *watermark) current() (at uint64, moved <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.moved == nil {
+		w.moved = make(chan struct{})
 	}
-	return m.position, m.moved
+	return w.position, w.moved
 }
 
 // await returns nil once the watermark has reached at, or the error of ctx.
-func (m *watermark) await(ctx context.Context, at uint64) error {
+func (w *watermark) await(ctx context.Context, at uint64) error {
 	for {
-		now, moved := m.current()
+		now, moved := w.current()
 		if now >= at {
 			return nil
 		}

@@ -22,7 +22,7 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 	servicetest.OK(t, err)
 	taken, callers := int64(0), 0
 	for ; ; callers++ {
-		n, fits := m.reserve(shares.Asker{Tenant: fmt.Sprint(callers), User: "u"}, 100_000)
+		n, fits := m.reserve(shares.Caller{Tenant: fmt.Sprint(callers), User: "u"}, 100_000)
 		if !fits {
 			break
 		}
@@ -34,9 +34,9 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 		t.Errorf("only %d bytes could be reserved", taken)
 	}
 	for i := range callers {
-		m.release(shares.Asker{Tenant: fmt.Sprint(i), User: "u"}, taken/int64(callers))
+		m.release(shares.Caller{Tenant: fmt.Sprint(i), User: "u"}, taken/int64(callers))
 	}
-	if _, fits := m.reserve(shares.Asker{Tenant: "acme", User: "u"}, 100_000); !fits || m.requests.Held() != requestBase+requestMemory*100_000 {
+	if _, fits := m.reserve(shares.Caller{Tenant: "acme", User: "u"}, 100_000); !fits || m.requests.Held() != requestBase+requestMemory*100_000 {
 		t.Error("what was released cannot be reserved again")
 	}
 	for _, bad := range []int64{0, -1, 255, 1 << 60} {
@@ -55,13 +55,13 @@ func TestEvaluationsShareTheMemory(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	for i := range m.evaluating.Capacity() {
 		go func() {
-			_ = m.runEvaluation(context.Background(), shares.Asker{Tenant: fmt.Sprint(i), User: "u"}, func() { inside <- struct{}{}; <-leave })
+			_ = m.runEvaluation(context.Background(), shares.Caller{Tenant: fmt.Sprint(i), User: "u"}, func() { inside <- struct{}{}; <-leave })
 		}()
 		<-inside
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := m.runEvaluation(ctx, shares.Asker{Tenant: "acme", User: "u"}, func() { t.Error("one more was evaluated") }); !errors.Is(err, errExpired) {
+	if err := m.runEvaluation(ctx, shares.Caller{Tenant: "acme", User: "u"}, func() { t.Error("one more was evaluated") }); !errors.Is(err, errDeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
 	close(leave)
@@ -73,7 +73,7 @@ func TestRefusesBeforeTheMemoryIsUsedUp(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
 	full := s.memory.limit/2 - 1
-	s.memory.requests.Take(shares.Asker{Tenant: "globex", User: "u"}, full)
+	s.memory.requests.Take(shares.Caller{Tenant: "globex", User: "u"}, full)
 	r := preToolUse(t)
 	s.acceptRequest(t.Context(), r)
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != codeOverloaded {
@@ -98,7 +98,7 @@ spec:
   rules: [{name: slow, when: 'params.list.all(x, params.list.all(y, x == y)) || true', verdict: allow, reason: slow}]
 `)}})
 	servicetest.OK(t, err)
-	s.snapshot.Store(&admission.Snapshot{Policies: set})
+	s.config.Store(&admission.Config{Policies: set})
 	s.secrets.cached = nil
 	r := preToolUse(t)
 	s.admitRequest(t.Context(), r, time.Now())
@@ -136,8 +136,8 @@ func TestMemoryOfARequestIsNotUnderestimated(t *testing.T) {
 // heldByDecision gives the memory that a decision and its request hold when it is made.
 func heldByDecision(t *testing.T, s *service, r *fake) int64 {
 	t.Helper()
-	req, known := s.parseRequest(r, time.Now())
-	in, err := s.drawInputs(req, known)
+	req, ofTenant := s.parseRequest(r, time.Now())
+	in, err := s.drawInputs(req, ofTenant)
 	servicetest.OK(t, err)
 	var before, after runtime.MemStats
 	// Twice, because the first leaves what pools keep. Those buffers are used while an evaluation

@@ -67,21 +67,21 @@ func (s *service) startStores(ctx context.Context, nc *nats.Conn, js jetstream.J
 			f()
 		}
 	}
-	for _, p := range s.newStores() {
-		f, err := p.start(ctx, nc, js)
+	for _, store := range s.newStores() {
+		f, err := store.start(ctx, nc, js)
 		if err != nil {
 			stop()
 			return nil, err
 		}
 		stops = append(stops, f)
-		s.stores = append(s.stores, p)
+		s.stores = append(s.stores, store)
 	}
 	return stop, nil
 }
 
 // decide decides one request, reserves what the verdict uses up and records it. The outcome is
 // also set if an error is returned.
-func (s *service) decide(ctx context.Context, req admission.Request, known bool) (out admission.Outcome, a recordedAnswer, err error) {
+func (s *service) decide(ctx context.Context, req admission.Request, ofTenant bool) (out admission.Outcome, a recordedAnswer, err error) {
 	// A shutdown must not separate a record from its answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
 	defer cancel()
@@ -91,17 +91,17 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 	defer cancelEvaluating()
 	held := s.secrets.lookup()
 	for range maxAttempts {
-		in, err := s.drawInputs(req, known)
+		in, err := s.drawInputs(req, ofTenant)
 		if err != nil {
 			return out, a, fmt.Errorf("%w: %w", errNoInputs, err)
 		}
 		in.SessionSecret, in.Context = held, evaluating
-		for _, p := range s.stores {
-			p.load(req, &in)
+		for _, store := range s.stores {
+			store.load(req, &in)
 		}
-		err = s.memory.runEvaluation(evaluating, shares.Asker{Tenant: req.Tenant, User: req.Source}, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
-		if err == nil && out.Expired {
-			err = errExpired
+		err = s.memory.runEvaluation(evaluating, shares.Caller{Tenant: req.Tenant, User: req.Source}, func() { out = admission.Decide(req, s.config.Load(), in) })
+		if err == nil && out.DeadlineExceeded {
+			err = errDeadlineExceeded
 		}
 		if err != nil {
 			return out, a, err
@@ -149,15 +149,15 @@ func (s *service) reserveAll(ctx context.Context, req admission.Request, out *ad
 		}
 		undo = nil
 	}
-	for _, p := range s.stores {
-		t, err := p.reserve(ctx, req, out)
+	for _, store := range s.stores {
+		reserved, err := store.reserve(ctx, req, out)
 		if err != nil {
 			release(context.WithoutCancel(ctx))
 			return nil, release, err
 		}
-		msgs = append(msgs, t.msgs...)
-		if t.release != nil {
-			undo = append(undo, t.release)
+		msgs = append(msgs, reserved.msgs...)
+		if reserved.release != nil {
+			undo = append(undo, reserved.release)
 		}
 	}
 	return msgs, release, nil
@@ -169,7 +169,7 @@ func failureCode(err error) string {
 	switch {
 	case errors.Is(err, errNoInputs):
 		return admission.CodeInternal
-	case errors.Is(err, errExpired):
+	case errors.Is(err, errDeadlineExceeded):
 		return policy.CodePolicyDeadline
 	}
 	return admission.CodeAuditUnavailable

@@ -79,7 +79,7 @@ func (p *policyStore) loadSet(ctx context.Context) {
 	p.changes.addChange(p.held.Revision, p.policyChange(list, set, err))
 	p.changes.recordPending(ctx)
 	p.s.rates.prepareSet(ctx, set)
-	p.s.snapshot.Store(&admission.Snapshot{Policies: set, PolicyErr: err, Revision: p.held.Revision, Observed: p.s.observed})
+	p.s.config.Store(&admission.Config{Policies: set, PolicyErr: err, Revision: p.held.Revision, Observed: p.s.observed})
 	p.s.metrics.Policies(p.held.Revision, err == nil)
 	p.s.rates.finishPrepare(set)
 	p.reportState(set, err)

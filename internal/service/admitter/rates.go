@@ -53,8 +53,8 @@ func (r *rateStore) start(ctx context.Context, _ *nats.Conn, js jetstream.JetStr
 	r.mu.Lock()
 	r.ctx, r.js = ctx, js
 	r.mu.Unlock()
-	if snap := r.s.snapshot.Load(); snap != nil {
-		err = r.awaitReady(ctx, r.ensureRead(snap.Policies))
+	if config := r.s.config.Load(); config != nil {
+		err = r.awaitReady(ctx, r.ensureRead(config.Policies))
 	}
 	return r.stopReading, err
 }
@@ -81,12 +81,12 @@ func (r *rateStore) load(_ admission.Request, in *admission.Inputs) {
 // reserve implements stateStore. If other decisions have used up a limit meanwhile, it returns
 // errConflict.
 func (r *rateStore) reserve(_ context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
-	if len(out.Reservations.Counts) == 0 {
+	if len(out.Effects.Counts) == 0 {
 		return reservation{}, nil
 	}
 	id := out.Decision.DecisionID
 	l := r.current.Load()
-	if l == nil || !l.Reserve(id, out.Reservations.Counts, out.Decision.DecidedAt.Time) {
+	if l == nil || !l.Reserve(id, out.Effects.Counts, out.Decision.DecidedAt.Time) {
 		return reservation{}, errConflict
 	}
 	return reservation{release: func(context.Context) {

@@ -63,7 +63,7 @@ const maxArrived = 65536
 // disk. If the caller's share of workers is in use, or there is no memory for a request of this
 // size, the answer is deny at once.
 func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
-	from := s.askerOf(r)
+	from := s.callerOf(r)
 	reserved, fits := s.memory.reserve(from, len(r.Data()))
 	if !fits {
 		s.denyUnrecorded(r, codeOverloaded, nil)
@@ -80,12 +80,12 @@ func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 	}
 }
 
-// askerOf is the caller to which a request's use of shared capacity is attributed. The tenant is
+// callerOf is the caller to which a request's use of shared capacity is attributed. The tenant is
 // that of the subject, which the caller's account permits. Behind a gateway each publisher has a
 // share. Requests without a valid stamp of the server count as one user's.
-func (s *service) askerOf(r micro.Request) shares.Asker {
+func (s *service) callerOf(r micro.Request) shares.Caller {
 	req, _ := s.parseRequest(r, time.Time{})
-	return shares.Asker{Tenant: req.Tenant, User: cmp.Or(req.Source, req.Gateway)}
+	return shares.Caller{Tenant: req.Tenant, User: cmp.Or(req.Source, req.Gateway)}
 }
 
 // runWorker works on jobs until ctx ends. Workers are kept because their stack has already grown
@@ -112,15 +112,15 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 		s.env.Log.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: the verdict has no address")
 		return
 	}
-	req, known := s.parseRequest(r, received)
-	if known && s.overQuota(req.Tenant, cmp.Or(req.Source, req.Gateway), req.Body) {
+	req, ofTenant := s.parseRequest(r, received)
+	if ofTenant && s.overQuota(req.Tenant, cmp.Or(req.Source, req.Gateway), req.Body) {
 		s.denyUnrecorded(r, codeQuota, nil)
 		return
 	}
-	out, reply, err := s.decide(ctx, req, known)
+	out, reply, err := s.decide(ctx, req, ofTenant)
 	if err != nil {
 		s.env.Log.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny")
-		if !errors.Is(err, streams.ErrTooLarge) && !errors.Is(err, errNoInputs) && !errors.Is(err, errExpired) { // the log is not at fault
+		if !errors.Is(err, streams.ErrTooLarge) && !errors.Is(err, errNoInputs) && !errors.Is(err, errDeadlineExceeded) { // the log is not at fault
 			s.env.Health.Set("log", "decisions cannot be recorded")
 		}
 		s.denyUnrecorded(r, failureCode(err), denialBody(&out, failureCode(err)))

@@ -13,7 +13,7 @@ import (
 // job is a request for a worker.
 type job struct {
 	request  micro.Request
-	from     shares.Asker
+	from     shares.Caller
 	received time.Time
 	reserved int64 // bytes reserved in the memory budget
 }
@@ -34,7 +34,7 @@ func newWorkerPool(places int) *workerPool {
 
 // acquire reserves a worker for a caller, or returns the reason code of the refusal. release
 // gives it back.
-func (p *workerPool) acquire(from shares.Asker) (code string) {
+func (p *workerPool) acquire(from shares.Caller) (code string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopping {
@@ -47,7 +47,7 @@ func (p *workerPool) acquire(from shares.Asker) (code string) {
 	return ""
 }
 
-func (p *workerPool) release(from shares.Asker) {
+func (p *workerPool) release(from shares.Caller) {
 	p.slots.Release(from, 1)
 	p.inflight.Done()
 }

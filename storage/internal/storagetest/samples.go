@@ -21,7 +21,7 @@ var (
 		},
 		Policy: &events.PolicyRef{Name: "p", Revision: 1<<53 - 1, Digest: "sha256:cc"}, Mandate: &events.MandateRef{ID: "m", Hash: "sha256:dd"},
 		Approval:   &events.ApprovalRef{WorkflowID: "w", Status: "pending", ActionID: "a", RequestedAt: Moment(1), ExpiresAt: Moment(2), ResumePolicy: "retry_same_event"},
-		ReceivedAt: Moment(3), DecidedAt: Moment(4), ExpiresAt: Moment(5), ReceiptHash: "sha256:ee", Durability: "fsync", Trace: "00-aa-bb-01",
+		ReceivedAt: Moment(3), DecidedAt: Moment(4), ExpiresAt: Moment(5), ReceiptHash: "sha256:ee", Durability: "fsync", Traceparent: "00-aa-bb-01",
 		CanonicalTool: "shell.run", Publishers: &events.SnapshotRef{Revision: 7, Digest: "sha256:ff"},
 		Counts: []events.Count{{Key: "k1", WindowMS: 60_000, Amount: 2, Total: 5}, {Key: "k2", WindowMS: 1, Amount: -1, Total: -1}},
 		Inputs: &events.DecisionInputs{Strict: true, Mandate: &events.MandateInput{Reserved: 1 << 52, Signatures: "required"}},
@@ -35,7 +35,7 @@ var (
 		Timeline: []events.TimelineEntry{{Step: "requested", Seq: 3, At: Moment(1), EventID: "e1"}, {Step: "decided", Seq: 4, At: Moment(2), Protocol: "aaep"}},
 
 		Protocols: []string{"aaep", "agenthook"}, MatchReason: "no_digest", Differences: []events.Difference{{Pointer: "/to", Kind: "changed"}, {Kind: "added"}}, MoreDifferences: 7,
-		Attempt: 3, RetriedFrom: "c0", RetriedTo: "c9", Trace: "00-aa-bb-01", Parent: &events.CallParent{CallID: "p", Source: "rt0", Session: "s0", By: events.LinkSpan},
+		Attempt: 3, RetriedFrom: "c0", RetriedTo: "c9", Traceparent: "00-aa-bb-01", Parent: &events.CallParent{CallID: "p", Source: "rt0", Session: "s0", By: events.LinkSpan},
 		Durations: &events.CallDurations{Decided: new(int64), Ran: pointer(int64(1 << 40))}, Claimed: &events.CallClaim{StartedAt: Moment(5), DurationMS: 12, Attempt: 2},
 	}
 	FullFinding = events.Finding{

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Asker is the tenant and the user of a request.
-type Asker struct{ Tenant, User string }
+// Caller is the tenant and the user of a request.
+type Caller struct{ Tenant, User string }
 
 // Shares divide a capacity among callers so that none can take all of it. A tenant can hold all
 // but a fifth of what the other tenants leave; each of its users all but a fifth of that. The
@@ -19,49 +19,49 @@ type Shares struct {
 	capacity int64
 	used     int64
 	tenants  map[string]int64
-	askers   map[Asker]int64
+	callers  map[Caller]int64
 }
 
 // New divides a capacity.
 func New(capacity int64) *Shares {
-	return &Shares{capacity: capacity, tenants: map[string]int64{}, askers: map[Asker]int64{}}
+	return &Shares{capacity: capacity, tenants: map[string]int64{}, callers: map[Caller]int64{}}
 }
 
 // shareOf is how much of a capacity one holder may have.
 func shareOf(capacity int64) int64 { return capacity - max(1, capacity/5) }
 
 // Take takes n for a and reports whether that was possible.
-func (s *Shares) Take(a Asker, n int64) bool {
+func (s *Shares) Take(a Caller, n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.takeLocked(a, n)
 }
 
-func (s *Shares) takeLocked(a Asker, n int64) bool {
-	tenant, own := s.tenants[a.Tenant], s.askers[a]
+func (s *Shares) takeLocked(a Caller, n int64) bool {
+	tenant, own := s.tenants[a.Tenant], s.callers[a]
 	forTenant := shareOf(s.capacity - (s.used - tenant))
-	forAsker := shareOf(forTenant - (tenant - own))
-	if s.used+n > s.capacity || tenant > 0 && tenant+n > forTenant || own > 0 && own+n > forAsker {
+	forCaller := shareOf(forTenant - (tenant - own))
+	if s.used+n > s.capacity || tenant > 0 && tenant+n > forTenant || own > 0 && own+n > forCaller {
 		return false
 	}
-	s.used, s.tenants[a.Tenant], s.askers[a] = s.used+n, tenant+n, own+n
+	s.used, s.tenants[a.Tenant], s.callers[a] = s.used+n, tenant+n, own+n
 	return true
 }
 
 // Release returns n.
-func (s *Shares) Release(a Asker, n int64) {
+func (s *Shares) Release(a Caller, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.releaseLocked(a, n)
 }
 
-func (s *Shares) releaseLocked(a Asker, n int64) {
+func (s *Shares) releaseLocked(a Caller, n int64) {
 	s.used -= n
 	if s.tenants[a.Tenant] -= n; s.tenants[a.Tenant] <= 0 {
 		delete(s.tenants, a.Tenant)
 	}
-	if s.askers[a] -= n; s.askers[a] <= 0 {
-		delete(s.askers, a)
+	if s.callers[a] -= n; s.callers[a] <= 0 {
+		delete(s.callers, a)
 	}
 }
 
@@ -80,17 +80,17 @@ func (s *Shares) Held() int64 {
 // served least recently.
 type Places struct {
 	*Shares
-	waiting map[Asker][]chan struct{} // in order of arrival; closed when the place is given
-	turn    []Asker                   // the keys of waiting, the one served last at the end
+	waiting map[Caller][]chan struct{} // in order of arrival; closed when the place is given
+	turn    []Caller                   // the keys of waiting, the one served last at the end
 }
 
 // NewPlaces is n places.
 func NewPlaces(n int64) *Places {
-	return &Places{Shares: New(n), waiting: map[Asker][]chan struct{}{}}
+	return &Places{Shares: New(n), waiting: map[Caller][]chan struct{}{}}
 }
 
 // Acquire waits for a place until ctx ends. The caller returns it with Leave.
-func (p *Places) Acquire(ctx context.Context, a Asker) error {
+func (p *Places) Acquire(ctx context.Context, a Caller) error {
 	p.mu.Lock()
 	if len(p.waiting[a]) == 0 && p.takeLocked(a, 1) {
 		p.mu.Unlock()
@@ -116,13 +116,13 @@ func (p *Places) Acquire(ctx context.Context, a Asker) error {
 }
 
 // Leave returns a place and serves the next asker.
-func (p *Places) Leave(a Asker) {
+func (p *Places) Leave(a Caller) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leaveLocked(a)
 }
 
-func (p *Places) leaveLocked(a Asker) {
+func (p *Places) leaveLocked(a Caller) {
 	p.releaseLocked(a, 1)
 	for p.serveNext() {
 	}
@@ -150,22 +150,22 @@ func (p *Places) serveNext() bool {
 }
 
 // behind reports whether a holds less than b.
-func (p *Places) behind(a, b Asker) bool {
+func (p *Places) behind(a, b Caller) bool {
 	if ta, tb := p.tenants[a.Tenant], p.tenants[b.Tenant]; ta != tb {
 		return ta < tb
 	}
-	return p.askers[a] < p.askers[b]
+	return p.callers[a] < p.callers[b]
 }
 
 // forget removes a waiting request of a, and moves a's other requests to the end of the
 // turn. It reports whether the request was waiting.
-func (p *Places) forget(a Asker, ready chan struct{}) bool {
+func (p *Places) forget(a Caller, ready chan struct{}) bool {
 	list := p.waiting[a]
 	at := slices.Index(list, ready)
 	if at < 0 {
 		return false
 	}
-	p.turn = slices.DeleteFunc(p.turn, func(b Asker) bool { return a == b })
+	p.turn = slices.DeleteFunc(p.turn, func(b Caller) bool { return a == b })
 	if p.waiting[a] = slices.Delete(list, at, at+1); len(p.waiting[a]) == 0 {
 		delete(p.waiting, a)
 		return true

@@ -9,7 +9,7 @@ import (
 )
 
 // fill takes as much as it can get, one at a time.
-func fill(s *Shares, a Asker) (n int64) {
+func fill(s *Shares, a Caller) (n int64) {
 	for s.Take(a, 1) {
 		n++
 	}
@@ -22,7 +22,7 @@ func TestSharesLeaveSomethingForOthers(t *testing.T) {
 	for _, capacity := range []int64{3, 8, 64, 2048} {
 		s := New(capacity)
 		total := int64(0)
-		for _, a := range []Asker{{"globex", "mallory"}, {"globex", "gus"}, {"acme", "rt1"}} {
+		for _, a := range []Caller{{"globex", "mallory"}, {"globex", "gus"}, {"acme", "rt1"}} {
 			n := fill(s, a)
 			if n == 0 {
 				t.Errorf("of %d: %v gets nothing while %d are taken", capacity, a, total)
@@ -33,25 +33,25 @@ func TestSharesLeaveSomethingForOthers(t *testing.T) {
 		}
 	}
 	s := New(2048)
-	if n := fill(s, Asker{"globex", "mallory"}); n < 2048/2 {
+	if n := fill(s, Caller{"globex", "mallory"}); n < 2048/2 {
 		t.Errorf("a user that is alone gets %d of 2048", n)
 	}
 	for i := range 100 { // many users of one tenant
-		fill(s, Asker{"globex", fmt.Sprint(i)})
+		fill(s, Caller{"globex", fmt.Sprint(i)})
 	}
-	if n := fill(s, Asker{"acme", "rt1"}); n < 2048/10 {
+	if n := fill(s, Caller{"acme", "rt1"}); n < 2048/10 {
 		t.Errorf("another tenant gets %d of 2048", n)
 	}
 }
 
 func TestSharesThatAreReleasedAreForgotten(t *testing.T) {
-	s, a := New(100), Asker{"acme", "rt1"}
-	if !s.Take(a, 100) || s.Take(Asker{"globex", "mallory"}, 1) {
+	s, a := New(100), Caller{"acme", "rt1"}
+	if !s.Take(a, 100) || s.Take(Caller{"globex", "mallory"}, 1) {
 		t.Error("one that holds nothing may take all that fits, and no more")
 	}
 	s.Release(a, 100)
-	if s.Held() != 0 || len(s.tenants) != 0 || len(s.askers) != 0 {
-		t.Errorf("%d held, %v, %v", s.Held(), s.tenants, s.askers)
+	if s.Held() != 0 || len(s.tenants) != 0 || len(s.callers) != 0 {
+		t.Errorf("%d held, %v, %v", s.Held(), s.tenants, s.callers)
 	}
 }
 
@@ -59,12 +59,12 @@ func TestSharesThatAreReleasedAreForgotten(t *testing.T) {
 // first, and in turn to its users. One is left for a tenant that holds none.
 func TestPlacesAreGivenInTurn(t *testing.T) {
 	p := NewPlaces(2)
-	none := Asker{}
-	attacker, sibling, other, early := Asker{"globex", "mallory"}, Asker{"globex", "gus"}, Asker{"acme", "rt1"}, Asker{"initech", "x"}
+	none := Caller{}
+	attacker, sibling, other, early := Caller{"globex", "mallory"}, Caller{"globex", "gus"}, Caller{"acme", "rt1"}, Caller{"initech", "x"}
 	servicetest.OK(t, p.Acquire(t.Context(), attacker))
 	servicetest.OK(t, p.Acquire(t.Context(), early))
-	got := make(chan Asker)
-	for _, a := range []Asker{attacker, attacker, attacker, sibling, other} {
+	got := make(chan Caller)
+	for _, a := range []Caller{attacker, attacker, attacker, sibling, other} {
 		before := p.waits(a)
 		go func() {
 			if p.Acquire(context.Background(), a) == nil {
@@ -73,7 +73,7 @@ func TestPlacesAreGivenInTurn(t *testing.T) {
 		}()
 		servicetest.Eventually(t, "it waits", func() bool { return p.waits(a) > before })
 	}
-	for _, c := range []struct{ leaves, next Asker }{
+	for _, c := range []struct{ leaves, next Caller }{
 		{early, other}, {other, none}, {attacker, attacker}, {attacker, sibling}, {sibling, attacker}, {attacker, attacker},
 	} {
 		held := p.Held()
@@ -94,7 +94,7 @@ func TestPlacesAreGivenInTurn(t *testing.T) {
 }
 
 func TestPlaceThatIsNotWaitedForAnyMore(t *testing.T) {
-	p, a := NewPlaces(1), Asker{"acme", "rt1"}
+	p, a := NewPlaces(1), Caller{"acme", "rt1"}
 	servicetest.OK(t, p.Acquire(t.Context(), a))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -102,11 +102,11 @@ func TestPlaceThatIsNotWaitedForAnyMore(t *testing.T) {
 		t.Errorf("error %v, %d wait, the turn is %v", err, p.waits(a), p.turn)
 	}
 	p.Leave(a)
-	servicetest.OK(t, p.Acquire(t.Context(), Asker{"globex", "mallory"}))
+	servicetest.OK(t, p.Acquire(t.Context(), Caller{"globex", "mallory"}))
 }
 
 // waits is how many requests of a wait.
-func (p *Places) waits(a Asker) int {
+func (p *Places) waits(a Caller) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.waiting[a])

@@ -45,8 +45,8 @@ func (s *Counts) Add(r evidence.Record) {
 	}
 }
 
-// Bearing says which entries of the index some evidence bears on.
-type Bearing struct {
+// Support says which entries of the index some evidence bears on.
+type Support struct {
 	Format     string `json:"format"`
 	Edition    string `json:"edition"`
 	Disclaimer string `json:"disclaimer"`
@@ -71,10 +71,10 @@ type Missing struct {
 	Title string `json:"title"`
 }
 
-// Bearing compares the counts with the index.
-func (s *Counts) Bearing() Bearing {
+// Support compares the counts with the index.
+func (s *Counts) Support() Support {
 	all := parseIndex()
-	out := Bearing{Format: Format, Edition: all.Edition, Disclaimer: all.Disclaimer, Entries: []SupportedEntry{}, Without: []Missing{}, NotCovered: []Missing{}}
+	out := Support{Format: Format, Edition: all.Edition, Disclaimer: all.Disclaimer, Entries: []SupportedEntry{}, Without: []Missing{}, NotCovered: []Missing{}}
 	for _, e := range all.Entries {
 		b := SupportedEntry{Entry: e, Records: map[string]int{}, Findings: map[string]int{}}
 		copyCounts(b.Records, e.From.Kinds, s.kinds)
@@ -102,7 +102,7 @@ func copyCounts(into map[string]int, wanted []string, counts map[string]int) {
 }
 
 // Encode encodes the member controls.json: the same bytes for the same bearing.
-func (b Bearing) Encode() ([]byte, error) {
+func (b Support) Encode() ([]byte, error) {
 	out, err := json.MarshalIndent(b, "", "  ") // sorts the keys of maps
 	if err != nil {
 		return nil, err
