@@ -145,7 +145,7 @@ func (r *callRecordBuffer) fillFrom(view *callView) {
 	r.Inferred, r.WeakScope, r.Findings = view.inferred, view.origin.Key.Session == noSession, view.rules
 	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = view.seenIn.names(), view.reason, view.differences, view.moreDifferences
 	r.Attempt, r.RetriedFrom, r.RetriedTo = int(view.retryChain.attempt), callIDOf(view.retryChain.from), callIDOf(view.retryChain.to)
-	r.Trace, r.Binding = view.trace, view.binding
+	r.Traceparent, r.Binding = view.trace, view.binding
 	r.AdmittedDigest, r.ExecutedDigest = view.admittedDigest, view.executedDigest
 	r.Verdict, r.DecisionID, r.DecisionSeq = "", "", 0
 	decided := time.Time{}
