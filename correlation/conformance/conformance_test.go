@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -46,7 +46,7 @@ func named(t *testing.T, name string) Profile {
 func TestTables(t *testing.T) {
 	own := []string{"executed_without_verdict", "executed_before_verdict"}
 	known := map[string]bool{}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		known[c.ID] = true
 	}
 	for _, p := range Profiles() {
