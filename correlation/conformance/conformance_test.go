@@ -337,3 +337,17 @@ func TestLacking(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordingWithoutPublishers: answers alone count for no publisher; the producer that accepts
+// a subscription is one.
+func TestRecordingWithoutPublishers(t *testing.T) {
+	for _, tc := range []struct{ protocol, line, want string }{
+		{subject.ProtoAgentHook, `{"decision":{"verdict":"deny","event_id":"e1","tool_call_id":"c1"}}`, ""},
+		{subject.ProtoAAEP, `{"decision":{"verdict":"deny","event_id":"e1","tool_call_id":"c1"}}`, ""},
+		{subject.ProtoAAEP, `{"type":"subscription.accepted","subscription_id":"sub_1","producer":{"agent_id":"courier"}}`, "courier"},
+	} {
+		if got := TallyRecording(tc.protocol, []json.RawMessage{[]byte(tc.line)}, nil).Publishers(tc.protocol); len(got) != 1 || got[0].Source != tc.want {
+			t.Errorf("%s %s: %+v", tc.protocol, tc.line, got)
+		}
+	}
+}
