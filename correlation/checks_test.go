@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -51,7 +52,7 @@ func wantChecks(t testing.TB, got []events.Finding, want ...string) {
 // TestCatalogueIsComplete: every check of the digests is in it.
 func TestCatalogueIsComplete(t *testing.T) {
 	have := map[string]bool{}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		have[c.ID] = true
 	}
 	row := regexp.MustCompile(`(?m)^\| ((?:AAEP|AH)-C-\d{3}) \|`)
@@ -93,7 +94,7 @@ func TestRuleEntries(t *testing.T) {
 // TestCatalogueEntries: every entry says what it must.
 func TestCatalogueEntries(t *testing.T) {
 	last, implemented := "", 0
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		if c.ID[:4] == last[:min(4, len(last))] && c.ID <= last {
 			t.Errorf("%s comes after %s", c.ID, last)
 		}

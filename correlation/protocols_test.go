@@ -372,7 +372,7 @@ func TestDurationsPairByCorrelation(t *testing.T) {
 var ofProtocols = regexp.MustCompile(`^protocols\.go$`)
 
 // genericFolders are the folders of code that is of no protocol.
-var genericFolders = []string{".", "fact", "internal/eventtime", "internal/snapshot", "internal/tables"}
+var genericFolders = []string{".", "catalogue", "fact", "internal/eventtime", "internal/snapshot", "internal/tables"}
 
 // TestGenericCodeNamesNoProtocol: no import and no identifier of generic code names a
 // protocol, or a part of the engine that is one protocol's. Generic code asks the row.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -261,7 +262,7 @@ var ruleList = []*Rule{
 // checkRules are the implemented checks of the protocols, as rules.
 var checkRules = func() map[string]*Rule {
 	m := map[string]*Rule{}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		if c.Status == catalogue.Implemented {
 			m[c.ID] = &Rule{Name: c.ID, Severity: c.Severity, Refs: []string{c.Ref}, Explanation: c.Explanation, Remedy: c.Remedy, isCheck: true}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence"
@@ -28,13 +29,13 @@ var (
 // Whatever an entry names exists: kinds of records, control records, rules,
 // checks that are decided, problems that verification reports.
 func TestEntriesNameWhatExists(t *testing.T) {
-	var rules, checks []string
+	var rules, decided []string
 	for _, r := range correlation.Rules() {
 		rules = append(rules, r.Name)
 	}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		if c.Status == catalogue.Implemented {
-			checks = append(checks, c.ID)
+			decided = append(decided, c.ID)
 		}
 	}
 	var codes []string
@@ -46,7 +47,7 @@ func TestEntriesNameWhatExists(t *testing.T) {
 			what         string
 			names, known []string
 		}{
-			{"kind", e.From.Kinds, kinds}, {"control record", e.From.Control, controlKinds}, {"rule", e.From.Rules, rules}, {"check", e.From.Checks, checks}, {"problem", e.From.Problems, codes},
+			{"kind", e.From.Kinds, kinds}, {"control record", e.From.Control, controlKinds}, {"rule", e.From.Rules, rules}, {"check", e.From.Checks, decided}, {"problem", e.From.Problems, codes},
 		} {
 			for _, n := range named.names {
 				if !slices.Contains(named.known, n) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/compliance/internal/protocol"
 	"github.com/countersign-dev/countersign/correlation"
-	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -204,7 +204,7 @@ func ruleText(rule string) (meaning, fix string) {
 			return "", r.Remedy // its findings explain themselves
 		}
 	}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		if c.ID == rule {
 			return c.Explanation, c.Remedy
 		}

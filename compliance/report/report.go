@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/compliance/controls"
 	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/correlation"
-	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -39,7 +39,7 @@ var Edition = sync.OnceValue(func() string {
 	for _, r := range correlation.Rules() {
 		fmt.Fprintf(h, "%q %q\n", r.Name, r.Remedy)
 	}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		fmt.Fprintf(h, "%q %q %q\n", c.ID, c.Explanation, c.Remedy)
 	}
 	return Format + " " + hex.EncodeToString(h.Sum(nil)[:6]) + " " + controls.All().Edition

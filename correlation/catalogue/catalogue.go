@@ -1,17 +1,13 @@
-// Package catalogue lists every check that AAEP 1.0.0, AgentHook 0.2 and the
-// evidence events of AUMP 0.1 give rise to, those that no log can decide included, each under a stable
-// identifier. It is data: what decides the checks is in package correlation and
-// the packages beside this one.
+// Package catalogue says what an entry of the catalogue of checks is, and what a finding of one is.
+// The entries are in the folders of their protocols; package correlation/checks lists them all.
 package catalogue
 
 import (
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Level says how much the specification insists.
@@ -79,13 +75,6 @@ type Finding struct {
 	RetractsOnly bool
 }
 
-// All gives the catalogue in order of the identifiers, AAEP first and AUMP last. The caller
-// may change the result.
-func All() []Check {
-	return slices.Concat(aaepEvents, aaepSessions, aaepConfirmations, aaepTransport,
-		agentHookEvents, agentHookSessions, agentHookTrust, agentHookDeployments, aumpEvidence)
-}
-
 // CodeAtPath puts a code and a JSON pointer into words: bounded, and without anything
 // that a terminal could take for a command.
 func CodeAtPath(code, path string) string {
@@ -99,24 +88,25 @@ func CodeAtPath(code, path string) string {
 	return code + " at " + strings.Trim(strconv.QuoteToGraphic(path), `"`)
 }
 
-// grades of findings, short for the tables.
-const (
-	info     = events.SeverityInfo
-	low      = events.SeverityLow
-	medium   = events.SeverityMedium
-	high     = events.SeverityHigh
-	critical = events.SeverityCritical
-)
-
-// aaepCheck and hook make entries that are implemented, by their number.
-func aaepCheck(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
-	return Check{ID: "AAEP-C-" + n, Protocol: subject.ProtoAAEP, Level: l, Severity: s, Scope: scope, Inputs: inputs,
-		Ref: citeReferences("AAEP", "AAEP", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
+// Specification is the document that the checks of a protocol are of.
+type Specification struct {
+	Protocol string
+	Prefix   string // of identifiers
+	Name     string // cited for what is in none of its sections
+	Sections string // cited for a section
 }
 
-func agentHookCheck(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
-	return Check{ID: "AH-C-" + n, Protocol: subject.ProtoAgentHook, Level: l, Severity: s, Scope: scope, Inputs: inputs,
-		Ref: citeReferences("AgentHook", "AgentHook SPEC", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
+// Check makes an entry that is implemented, by its number.
+func (sp Specification) Check(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
+	return Check{ID: sp.Prefix + n, Protocol: sp.Protocol, Level: l, Severity: s, Scope: scope, Inputs: inputs,
+		Ref: citeReferences(sp.Name, sp.Sections, ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
+}
+
+// Undecidable makes an entry that the log does not decide.
+func (sp Specification) Undecidable(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
+	c := sp.Check(n, ref, l, events.SeverityInfo, scope, inputs, explanation, "")
+	c.Status, c.Reason = Undecidable, reason
+	return c
 }
 
 // citeReferences names the documents of references: sections, which have a digit or stand in
@@ -145,40 +135,11 @@ var (
 	namedDocument  = regexp.MustCompile(`^(AHP-|RFC |docs/)`)
 )
 
-// aaepUndecidable and hookNot make entries that the log does not decide.
-func aaepUndecidable(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
-	c := aaepCheck(n, ref, l, info, scope, inputs, explanation, "")
-	c.Status, c.Reason = Undecidable, reason
-	return c
-}
-
-func agentHookUndecidable(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
-	c := agentHookCheck(n, ref, l, info, scope, inputs, explanation, "")
-	c.Status, c.Reason = Undecidable, reason
-	return c
-}
-
-// Remedies that many entries share.
+// Remedies that several protocols share.
 const (
-	fixEnvelope   = "Have the publisher validate its events before it sends them; the bytes are in the log."
-	fixText       = "Have the publisher complete this event; nothing else is wrong with it."
-	fixIDs        = "Make the publisher give every event, session, call and token an id of its own."
-	fixOrder      = "Make the publisher emit a session's events in one order: started first, one terminal event last, numbers and clock rising."
-	fixStates     = "Make the publisher announce every change of state when it happens."
-	fixTools      = "Make the publisher close every invocation once, under the same tool and id, before it ends the session."
-	fixConfirm    = "Make the agent ask first, wait for the answer and act on that answer once; have what it did reviewed."
-	fixDeclared   = "Register the publisher as what it is, with a manifest that says what it sends (countersign publisher put), or have it send what is declared."
-	fixAdmitter   = "This is about the admitter itself: keep the log, see whether another process signs with its key, and report it."
-	fixHandshake  = "Compare what was asked for with what was answered, and have the publisher answer every request, within what it asks for."
-	fixReply      = "Check which subscriber answered and when; an answer that does not count must not be acted on."
-	fixStream     = "Make the publisher count positions in characters and close every output exactly once."
-	fixGovernance = "Have the publisher complete the action-governance blocks, writing \"unknown\" where it does not know."
-	fixSecret     = "Revoke the credential, and have the publisher redact before it publishes; the bytes are in the log."
-	fixGate       = "Find out why the call did not wait at its gate; treat what it did as unauthorised until that is known."
-	fixArguments  = "Compare the admitted with the executed arguments; make the runtime check the receipt against what it is about to run, or say in mutation_reason why it changed them."
-	fixClaim      = "Compare the event with the decision on record and find out where the publisher has its verdict from; what ran on it was not admitted."
-	fixApproval   = "Have the approval looked into, and make the runtime wait for one that is for this very action."
-	fixAttest     = "Have the runtime attest what its gate really does, at the beginning of each session."
-	fixWeb        = "Make the publisher record every step from the search to the evidence it uses, with the ids that link them."
-	fixLLM        = "Make the publisher pair its model calls and report their figures as they were."
+	FixEnvelope = "Have the publisher validate its events before it sends them; the bytes are in the log."
+	FixIDs      = "Make the publisher give every event, session, call and token an id of its own."
+	FixOrder    = "Make the publisher emit a session's events in one order: started first, one terminal event last, numbers and clock rising."
+	FixTools    = "Make the publisher close every invocation once, under the same tool and id, before it ends the session."
+	FixSecret   = "Revoke the credential, and have the publisher redact before it publishes; the bytes are in the log."
 )

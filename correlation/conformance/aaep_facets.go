@@ -169,6 +169,14 @@ func hasReadableText(tree map[string]any) bool {
 	return slices.ContainsFunc(readableFields, func(key string) bool { s, _ := tree[key].(string); return s != "" })
 }
 
+// acceptingProducer is the producer that accepts a subscription; a request does not say to whom it goes.
+func acceptingProducer(line []byte) (producer string, named bool) {
+	if e, _ := aaep.Decode(line, strictjson.DefaultLimits); e != nil && e.Type == handshakePrefix+"accepted" {
+		return e.Producer.AgentID, true
+	}
+	return "", false
+}
+
 // isHandshake tells messages about subscriptions from events.
 func isHandshake(line []byte) bool {
 	var shape struct {

@@ -16,6 +16,7 @@ package conformance
 
 import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 )
 
 // Outcome is what came of one requirement, or of a profile.
@@ -99,7 +100,7 @@ func FindProfile(name string) (Profile, bool) {
 // not in it.
 var undecidableReasons = func() map[string]string {
 	m := map[string]string{}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		if c.Status == catalogue.Undecidable {
 			m[c.ID] = c.Reason
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -46,7 +46,7 @@ func named(t *testing.T, name string) Profile {
 func TestTables(t *testing.T) {
 	own := []string{"executed_without_verdict", "executed_before_verdict"}
 	known := map[string]bool{}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		known[c.ID] = true
 	}
 	for _, p := range Profiles() {
@@ -334,6 +334,20 @@ func TestLacking(t *testing.T) {
 		}
 		if tc.want == Broken && r.Outcome != NotMet {
 			t.Errorf("%s: the profile is %s", tc.name, r.Outcome)
+		}
+	}
+}
+
+// TestRecordingWithoutPublishers: answers alone count for no publisher; the producer that accepts
+// a subscription is one.
+func TestRecordingWithoutPublishers(t *testing.T) {
+	for _, tc := range []struct{ protocol, line, want string }{
+		{subject.ProtoAgentHook, `{"decision":{"verdict":"deny","event_id":"e1","tool_call_id":"c1"}}`, ""},
+		{subject.ProtoAAEP, `{"decision":{"verdict":"deny","event_id":"e1","tool_call_id":"c1"}}`, ""},
+		{subject.ProtoAAEP, `{"type":"subscription.accepted","subscription_id":"sub_1","producer":{"agent_id":"courier"}}`, "courier"},
+	} {
+		if got := TallyRecording(tc.protocol, []json.RawMessage{[]byte(tc.line)}, nil).Publishers(tc.protocol); len(got) != 1 || got[0].Source != tc.want {
+			t.Errorf("%s %s: %+v", tc.protocol, tc.line, got)
 		}
 	}
 }

@@ -10,12 +10,18 @@ type Facet string
 // TypeOf is that a type of event was seen.
 func TypeOf(eventType string) Facet { return Facet(eventType + " events") }
 
-// The facets of both protocols.
+// The facets of all protocols, those of verdicts among them.
 const (
 	Event           Facet = "events"
 	FollowingEvents Facet = "events behind another of their session"
 	RepeatedEvents  Facet = "events that came more than once"
 	CallID          Facet = "announcements with a tool call id"
+
+	RecordedVerdicts Facet = "recorded verdicts"
+	Refusal          Facet = "denials"
+	WaitingVerdicts  Facet = "verdicts that wait for an approval"
+	DenialsAndWaits  Facet = "denials and verdicts that wait"
+	RecordedWaits    Facet = "recorded verdicts that wait for an approval"
 
 	OpenCalls Facet = "open: calls were announced and have not ended yet"
 )

@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	reading "github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -74,7 +73,7 @@ func TallyRecording(protocol string, lines []json.RawMessage, found []events.Fin
 			row.index(x, line, one.Publisher)
 		}
 	}
-	producer := t.handshakeProducer(protocol, later)
+	producer := t.lateProducer(protocol, later)
 	for _, line := range later {
 		if isAnswer(line) {
 			t.addAnswer(protocol, x, line)
@@ -111,18 +110,22 @@ func isAnswer(line []byte) bool {
 	return err == nil && shape.Decision != nil && shape.EventType == nil && shape.Type == nil
 }
 
-// handshakeProducer is the producer of a recording's handshakes, as a request does not say to
-// whom it goes: the only publisher of events or, without any, the one that accepts.
-func (t *Tally) handshakeProducer(protocol string, handshakes []json.RawMessage) string {
+// lateProducer is the producer that a recording's late messages are about, as not all of them name
+// it: the only publisher of events or, without any, the one that a late message names.
+func (t *Tally) lateProducer(protocol string, late []json.RawMessage) string {
 	if list := t.Publishers(protocol); len(list) > 0 {
 		if len(list) == 1 {
 			return list[0].Source
 		}
 		return ""
 	}
-	for _, line := range handshakes {
-		if e, _ := aaep.Decode(line, strictjson.DefaultLimits); e != nil && e.Type == handshakePrefix+"accepted" {
-			return e.Producer.AgentID
+	row := protocols[protocol]
+	if row.lateProducer == nil {
+		return ""
+	}
+	for _, line := range late {
+		if producer, named := row.lateProducer(line); named {
+			return producer
 		}
 	}
 	return ""
@@ -138,7 +141,7 @@ func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 	if err := strictjson.Unmarshal(line, &box); err == nil {
 		d := box.Decision
 		d.Protocol = cmp.Or(d.Protocol, protocol)
-		at := x.lookup(agenthook.NormaliseID(d.EventID), d.Session, d.ToolCallID)
+		at := x.lookup(fact.NormaliseEventID(d.EventID), d.Session, d.ToolCallID)
 		d.Source, d.Session = cmp.Or(d.Source, at.source), cmp.Or(d.Session, at.session)
 		t.AddDecision(d)
 		return

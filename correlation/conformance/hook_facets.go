@@ -27,11 +27,6 @@ const (
 	CallsWithoutVerdict   Facet = "calls that carry no verdict and report no fail mode"
 	CallsWithoutPreCommit Facet = "announcements that claim no pre_commit"
 	CallsWithoutID        Facet = "announcements without a tool call id"
-	RecordedVerdicts      Facet = "recorded verdicts"
-	Refusal               Facet = "denials"
-	WaitingVerdicts       Facet = "verdicts that wait for an approval"
-	DenialsAndWaits       Facet = "denials and verdicts that wait"
-	RecordedWaits         Facet = "recorded verdicts that wait for an approval"
 	ToolExecutions        Facet = "executions"
 	AnnouncedArguments    Facet = "announced arguments"
 	ExecutedArguments     Facet = "executed arguments"
@@ -149,6 +144,13 @@ func (f *facetList) addIdentity(e *agenthook.Event, pre bool) {
 		count(v.SchemaHash)
 	}
 	f.addIf(hashes > 1, SchemaHashes)
+}
+
+// completeHookView: a publisher that has no call that waits has no gate, whatever else its calls claim.
+func completeHookView(counts map[Facet]uint64) {
+	if counts[PreCommit] == 0 {
+		counts[CallsWithoutPreCommit] = counts[TypeOf(agenthook.PreToolUse)]
+	}
 }
 
 // addHookEvent takes an event, and tells whether it can be read.

@@ -16,6 +16,10 @@ type protocolRow struct {
 	index func(x recordingIndex, line []byte, publisher string)
 	// readReply reads a recorded reply that is no decision; nil if the protocol has none.
 	readReply func(line []byte) (event string, f facetList, ok bool)
+	// lateProducer reads the producer that a late message names; nil if none does.
+	lateProducer func(line []byte) (producer string, named bool)
+	// completeView adds to all that was seen of a subject what only the whole shows; nil if nothing.
+	completeView func(counts map[Facet]uint64)
 	// borrowed are the facets that the traffic of the same session in another protocol shows.
 	borrowed []borrowedFacet
 }
@@ -31,16 +35,18 @@ var protocolOrder = []string{subject.ProtoAgentHook, subject.ProtoAAEP}
 
 var protocols = map[string]protocolRow{
 	subject.ProtoAgentHook: {
-		profiles:    agentHookProfiles,
-		addEvent:    addHookEvent,
-		readRequest: readHookRequest,
-		index:       indexHookEvent,
-		readReply:   readHookReply,
+		profiles:     agentHookProfiles,
+		addEvent:     addHookEvent,
+		readRequest:  readHookRequest,
+		index:        indexHookEvent,
+		readReply:    readHookReply,
+		completeView: completeHookView,
 	},
 	subject.ProtoAAEP: {
-		profiles: aaepLevels,
-		addEvent: addAAEPEvent,
-		isLate:   isHandshake,
-		borrowed: []borrowedFacet{{subject.ProtoAgentHook, TimedExecutions, AgentHookExecutions}},
+		profiles:     aaepLevels,
+		addEvent:     addAAEPEvent,
+		isLate:       isHandshake,
+		lateProducer: acceptingProducer,
+		borrowed:     []borrowedFacet{{subject.ProtoAgentHook, TimedExecutions, AgentHookExecutions}},
 	},
 }

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
 // Score counts the requirements of a profile by their outcome.
@@ -99,8 +97,8 @@ func (t *Tally) viewOf(protocol string, s Subject) subjectView {
 		v.partial = v.partial || o.partial
 		o.addOpenCounts(v.counts)
 	}
-	if v.counts[PreCommit] == 0 { // it has no call that waits: whatever else they claim is no gate
-		v.counts[CallsWithoutPreCommit] = v.counts[TypeOf(agenthook.PreToolUse)]
+	if complete := protocols[protocol].completeView; complete != nil {
+		complete(v.counts)
 	}
 	for p, at := range t.findingsBySession {
 		if !s.coversSession(p) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -258,7 +259,7 @@ type RecordedLine struct {
 // implementedChecks are the ids of the checks that are implemented.
 var implementedChecks = func() map[string]bool {
 	m := map[string]bool{}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		if c.Status == catalogue.Implemented {
 			m[c.ID] = true
 		}

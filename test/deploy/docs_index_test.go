@@ -84,6 +84,34 @@ func TestWalksInDocs(t *testing.T) {
 	}
 }
 
+// contributedFile is a file or a folder that an example of CONTRIBUTING names.
+var contributedFile = regexp.MustCompile("`([a-z]+/[\\w./<>]+)`")
+
+// TestContributingNamesFiles: what the worked examples of CONTRIBUTING name is there, for a protocol
+// that is in every stage.
+func TestContributingNamesFiles(t *testing.T) {
+	_, text, found := strings.Cut(read(t, "CONTRIBUTING.md"), "## Three worked examples\n")
+	text, _, end := strings.Cut(text, "\n## ")
+	if !found || !end {
+		t.Fatal("CONTRIBUTING.md has no worked examples")
+	}
+	examples := strings.Split(text, "\n### ")[1:]
+	if len(examples) < 3 {
+		t.Errorf("%d examples", len(examples))
+	}
+	for _, example := range examples {
+		named := contributedFile.FindAllStringSubmatch(example, -1)
+		if len(named) < 3 {
+			t.Errorf("the example %.20q names %d files", example, len(named))
+		}
+		for _, m := range named {
+			if _, err := os.Stat(path(strings.ReplaceAll(m[1], "<name>", "agenthook"))); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // TestReadersOfPages: every page begins with whom it is for, and the index gives each of its
 // readers at most five pages.
 func TestReadersOfPages(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/correlation/corpus"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -60,7 +60,7 @@ func TestCheckPrintsTheCorpus(t *testing.T) {
 		t.Fatal(err)
 	}
 	isCheck := map[string]bool{}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		isCheck[c.ID] = true
 	}
 	played := map[string]int{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -71,7 +72,7 @@ func AllRules() []Rule {
 			Explanation: r.Explanation, Remedy: r.Remedy, Status: catalogue.Implemented, auditors: true,
 		})
 	}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		list = append(list, Rule{
 			ID: c.ID, Protocol: c.Protocol, Level: c.Level, Severity: c.Severity, Scope: c.Scope, Inputs: c.Inputs, Refs: c.Ref,
 			Explanation: c.Explanation, Remedy: c.Remedy, Status: c.Status, Reason: c.Reason,

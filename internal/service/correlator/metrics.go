@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
@@ -37,7 +38,7 @@ func ruleSeverities() map[string]events.Severity {
 	for _, r := range correlation.Rules() {
 		list[r.Name] = r.Severity
 	}
-	for _, c := range catalogue.All() {
+	for _, c := range checks.All() {
 		if c.Status != catalogue.Undecidable {
 			list[c.ID] = c.Severity
 		}

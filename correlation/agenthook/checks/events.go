@@ -1,0 +1,46 @@
+package checks
+
+import (
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// eventChecks are the checks of one event: 2.A and 2.B.
+var eventChecks = []catalogue.Check{
+	specification.Check("001", "1", catalogue.Derived, events.SeverityMedium, catalogue.ScopeEvent, "bytes", "A message is not one JSON object that all readers read alike.", catalogue.FixEnvelope),
+	specification.Check("002", "1", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The envelope has a key that AgentHook does not know.", "Move custom fields below metadata."),
+	specification.Check("003", "1", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "An envelope field that every event must have is missing.", catalogue.FixEnvelope),
+	specification.Check("004", "1", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The event id is no UUID.", catalogue.FixEnvelope),
+	specification.Check("005", "2", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The event type is not in PascalCase.", catalogue.FixEnvelope),
+	specification.Check("006", "1", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event; a zone other than UTC is a hint", "The time stamp is none, or not in UTC.", catalogue.FixEnvelope),
+	specification.Check("007", "1", catalogue.Derived, events.SeverityMedium, catalogue.ScopeEvent, "event; a name with odd characters is a hint", "The source is empty or no stable name.", catalogue.FixEnvelope),
+	specification.Check("008", "8", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The schema version is none that is known.", catalogue.FixEnvelope),
+	specification.Check("009", "1", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "A tool event does not name its tool.", catalogue.FixEnvelope),
+	specification.Check("010", "1", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "A part of the event is not of the kind that AgentHook gives it.", catalogue.FixEnvelope),
+	specification.Check("011", "1", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The evidence phase is a word that does not exist.", catalogue.FixEnvelope),
+	specification.Check("012", "1, 4", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "What reports something past claims to come before it.", catalogue.FixEnvelope),
+	specification.Check("013", "4", catalogue.Must, events.SeverityLow, catalogue.ScopeEvent, "event; a phase that is not given is a hint", "An event carries a verdict and does not claim to come before what it announces: it authorises nothing.", "Stamp pre_commit on events that waited for their verdict, and no verdict on others."),
+	specification.Check("014", "1, AHP-006", catalogue.Derived, events.SeverityInfo, catalogue.ScopeEvent, "event", "A publisher wrote annotations that only a bus or collector may write; they prove nothing.", "Let the publisher keep to metadata."),
+	specification.Check("015", "1", catalogue.Should, events.SeverityLow, catalogue.ScopeEvent, "recorded decisions: a request of a publisher that is registered as another source than the event names; which agent a credential belongs to is declared nowhere", "The agent that the event names is not the one that the credential belongs to.", fixDeclared),
+	specification.Check("016", "1, 3, 7, AHP-005 to AHP-013", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "metadata; credentials in the forms of their issuers, personal data is not looked for", "A secret stands where identities and evidence belong.", catalogue.FixSecret),
+	specification.Check("017", "3", catalogue.Should, events.SeverityLow, catalogue.ScopeEvent, "event; from 64 KiB of reasoning or 16 KiB of a response", "Reasoning or a response was not cut to a length fit for a record.", "Cut long texts and keep their length or a reference."),
+	specification.Check("018", "1, AHP-011", catalogue.Should, events.SeverityLow, catalogue.ScopeEvent, "tool_identity and tool_name; whether a resource could be described is not looked at", "A tool is called by its canonical name instead of the name that its provider gave it.", "Write the provider's name into tool_name and the canonical one into tool_identity."),
+	specification.Undecidable("019", "1", catalogue.Should, catalogue.ScopeEndpoint, "own pipeline", "What was added on the way is not marked as added.", "Countersign adds nothing to events; what it derives is in records of its own."),
+
+	specification.Check("030", "AHP-013", catalogue.Should, events.SeverityLow, catalogue.ScopeEvent, "events with a block of AHP-013, or of a publisher that is registered for the profile", "The event does not follow the schema of the action-governance profile.", fixGovernance),
+	specification.Check("031", "AHP-013", catalogue.Must, events.SeverityLow, catalogue.ScopeEvent, "PreToolUse with a block of AHP-013, or of a publisher that is registered for the profile and whose manifest does not call the type partial", "A governed call does not say all that the profile wants to know before it.", fixGovernance),
+	specification.Check("032", "AHP-013", catalogue.Must, events.SeverityMedium, catalogue.ScopeSession, "governed PreToolUse that claims pre_commit or on which a verdict is recorded; excused by its fail mode", "A governed call that waits for admission does not carry pre_commit and its verdict.", "Stamp the verdict onto the event that goes onto the log."),
+	specification.Check("033", "AHP-013", catalogue.Must, events.SeverityMedium, catalogue.ScopeSession, "PostToolUse that is governed or of a governed call; what did not run needs no executed input", "A governed call does not say all that the profile wants to know after it.", fixGovernance),
+	specification.Check("034", "AHP-013", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "A tool's identity has not the form that the profile gives it.", fixGovernance),
+	specification.Check("035", "AHP-013", catalogue.Should, events.SeverityLow, catalogue.ScopeEvent, "event", "A tool's identity and its translation name different surfaces.", fixGovernance),
+	specification.Check("036", "AHP-013", catalogue.Derived, events.SeverityHigh, catalogue.ScopeEvent, "event", "The blocks of an event name different schemas for one tool.", fixGovernance),
+	specification.Check("037", "AHP-013", catalogue.Derived, events.SeverityLow, catalogue.ScopeSession, "events of a call", "A call was allowed or succeeded although its validation had failed.", "Make a failed validation stop the call."),
+	specification.Check("038", "AHP-013", catalogue.Derived, events.SeverityLow, catalogue.ScopeEvent, "event; credentials in the forms of their issuers; a listed field that seems readable is a hint", "A field that is listed as redacted is still readable, or a secret stands in an event that says that nothing was redacted.", catalogue.FixSecret),
+	specification.Check("039", "AHP-013", catalogue.Derived, events.SeverityMedium, catalogue.ScopeEvent, "event; credentials in the forms of their issuers", "A call has a secret although it claims to have none.", catalogue.FixSecret),
+	specification.Check("040", "AHP-013", catalogue.Derived, events.SeverityLow, catalogue.ScopeEvent, "event", "A second attempt does not name the first.", "Write the id of the call that is tried again."),
+	specification.Check("041", "AHP-013", catalogue.Derived, events.SeverityLow, catalogue.ScopeEvent, "event; a duration is wrong if it is more than 1.25 s longer than the time between start and end", "An execution ends before it begins, gives two durations or one that its own times do not hold, or a hash that is none.", fixGovernance),
+	specification.Check("042", "AHP-013", catalogue.Derived, events.SeverityLow, catalogue.ScopeSession, "calls whose request or announcement wants a person's approval: what ran on a recorded allow, against the recorded verdicts on it and the approvals on record; without a recorded allow, and in recordings, the verdict and approval that its announcement claims", "A call that needs a person's approval was allowed without one.", fixApproval),
+	specification.Check("043", "AHP-013", catalogue.Should, events.SeverityLow, catalogue.ScopeSession, "governed calls of a publisher, counted to ten, as AHP-013 gives no number, and the manifest in force as the log records it, where that states no limitation at all; what a limitation that is stated covers is in words", "A publisher keeps answering \"unknown\" without having said that it must.", fixDeclared),
+	specification.Check("044", "AHP-013", catalogue.Should, events.SeverityLow, catalogue.ScopeEvent, "event", "A step between call and execution claims the wrong evidence phase.", fixGovernance),
+	specification.Check("045", "AHP-013", catalogue.Should, events.SeverityLow, catalogue.ScopeEvent, "events with a tool_identity: credentials in the forms of their issuers in what was called with or came of it, where the event does not deny that (AH-C-038, AH-C-039), or more than 64 KiB altogether; what else is sensitive is not looked for", "Large or sensitive values are in the event instead of a reference and a hash.", fixGovernance),
+}
