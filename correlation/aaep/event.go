@@ -51,9 +51,9 @@ func NewEvent(e *aaep.Event) *Event {
 	return newEvent(e, func(key string) string { return stringOf(e.Tree[key]) })
 }
 
-// NewValueEvent reads an event without a tree, and the object that it is of. Such objects
+// newValueEvent reads an event without a tree, and the object that it is of. Such objects
 // are neither large nor wide nor deep.
-func NewValueEvent(e *aaep.Event, v strictjson.Value) *Event {
+func newValueEvent(e *aaep.Event, v strictjson.Value) *Event {
 	return newEvent(e, func(key string) string {
 		if m := v.Get(key); m.Kind() == strictjson.KindString {
 			return m.Text()

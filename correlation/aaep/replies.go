@@ -122,35 +122,35 @@ func (r *reports) checkAutomaticReply(e *Event, decidedBy string) {
 	}
 }
 
-// UnknownReplyFinding is the finding of a reply with a token that its publisher does not know
+// unknownReplyFinding is the finding of a reply with a token that its publisher does not know
 // (AAEP-C-110).
-func UnknownReplyFinding(e *Event) *catalogue.Finding {
+func unknownReplyFinding(e *Event) *catalogue.Finding {
 	b := newFinding("AAEP-C-110", "no question has this token", e.eventRef())
 	b.Case = "unknown"
 	return b
 }
 
-// KeptReply is what is kept of a reply to a question that is not known yet.
-type KeptReply struct {
+// keptReply is what is kept of a reply to a question that is not known yet.
+type keptReply struct {
 	token, decidedBy string
 	clarifies        bool
 	content          replyContent
 }
 
 // KeepReply gives what to keep of a reply.
-func (e *Event) KeepReply() KeptReply {
+func (e *Event) KeepReply() keptReply {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
-		return KeptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), false, replyContent{boundID(p.SubscriptionID), boundID(p.Decision), "", e.Time}}
+		return keptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), false, replyContent{boundID(p.SubscriptionID), boundID(p.Decision), "", e.Time}}
 	case *aaep.ClarificationReply:
-		return KeptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), true, replyContent{boundID(p.SubscriptionID), boundID(p.Response), p.ResponseKind, e.Time}}
+		return keptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), true, replyContent{boundID(p.SubscriptionID), boundID(p.Response), p.ResponseKind, e.Time}}
 	}
-	return KeptReply{}
+	return keptReply{}
 }
 
 // Event makes the reply of what was kept, which has its place in the log and the
 // broker's time.
-func (r KeptReply) Event(seq uint64, at time.Time) *Event {
+func (r keptReply) Event(seq uint64, at time.Time) *Event {
 	e := &Event{Type: "confirmation.reply", Time: r.content.time, Seq: seq, At: at}
 	e.Payload = &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Decision: r.content.response, DecidedBy: r.decidedBy}
 	if r.clarifies {
@@ -161,8 +161,8 @@ func (r KeptReply) Event(seq uint64, at time.Time) *Event {
 	return e
 }
 
-// ReplyFollows tells whether a reply was sent when its question had been asked, by what
+// replyFollows tells whether a reply was sent when its question had been asked, by what
 // both say of the time.
-func ReplyFollows(reply, question *Event) bool {
+func replyFollows(reply, question *Event) bool {
 	return !reply.Time.IsZero() && !question.Time.IsZero() && !reply.Time.Add(clockSkew).Before(question.Time)
 }

@@ -79,8 +79,8 @@ func (w waiting) awaiting(r gateclient.Reply, now time.Time) waiting {
 	return w
 }
 
-// NewGate returns the gate of a new session with a server. Close ends it.
-func NewGate(peer func() (gateclient.Peer, error), server string, hold time.Duration, log io.Writer) *Gate {
+// newGate returns the gate of a new session with a server. Close ends it.
+func newGate(peer func() (gateclient.Peer, error), server string, hold time.Duration, log io.Writer) *Gate {
 	g := &Gate{
 		peer: peer, hold: hold, session: "mcp-" + uuid.NewString(), log: &logger{w: log}, now: time.Now,
 		begun: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1), waiting: map[string]waiting{},
