@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cloudevents/sdk-go/v2/binding"
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -135,15 +134,8 @@ func TestPublishCloudEvents(t *testing.T) {
 	}
 	ours, err := cloudevents.Decode(log[0].Header, log[0].Body)
 	ok(t, err)
-	if ours.Mode != cloudevents.ModeBinary || ours.ID != "e 1" || ours.Extra["traceparent"] == "" || !bytes.Equal(ours.Data, body) {
+	if ours.Mode != cloudevents.ModeBinary || ours.ID != "e 1" || ours.Source != e.Source() || ours.Extra["traceparent"] != e.Extensions()["traceparent"] || !bytes.Equal(ours.Data, body) {
 		t.Errorf("%+v", ours)
-	}
-	message, err := cloudevents.NewMessage(log[0].Header, log[0].Body)
-	ok(t, err)
-	back, err := binding.ToEvent(t.Context(), message)
-	ok(t, err)
-	if !bytes.Equal(back.Data(), body) || back.ID() != e.ID() || back.Source() != e.Source() || back.Extensions()["traceparent"] != e.Extensions()["traceparent"] {
-		t.Errorf("%s", back)
 	}
 
 	e.SetID("")

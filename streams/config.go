@@ -90,8 +90,6 @@ type ServerConfig struct {
 	Host string
 	// Port 0 (or -1) picks a free port.
 	Port int
-	// MonitorPort 0 means no monitoring, -1 a free port. Monitoring has no access control.
-	MonitorPort int
 	// StoreDir holds the streams; required.
 	StoreDir string
 	// SyncInterval is "always" (fsync before every acknowledgement) or a Go duration, e.g.
@@ -161,7 +159,6 @@ func (c ServerConfig) validate() error {
 	check(plainToken.MatchString(c.Name), "Name %q must be [A-Za-z0-9_-]+", c.Name)
 	check(hostForm.MatchString(c.Host), "Host %q is not a host name or address", c.Host)
 	check(c.Port >= -1 && c.Port < 1<<16, "Port %d is out of range", c.Port)
-	check(c.MonitorPort >= -1 && c.MonitorPort < 1<<16, "MonitorPort %d is out of range", c.MonitorPort)
 	check(c.StoreDir != "" && !strings.ContainsAny(c.StoreDir, "\"\\\n\r"), "StoreDir %q must be a directory without quotes or backslashes", c.StoreDir)
 	check(validSync(c.SyncInterval), "SyncInterval %q must be \"always\" or a duration such as 2m", c.SyncInterval)
 	check(c.MaxPayload >= 1024 && c.MaxPayload <= 64<<20, "MaxPayload %d must be between 1 KiB and 64 MiB", c.MaxPayload)

@@ -312,15 +312,6 @@ func TestServerDoesNotStart(t *testing.T) {
 	if _, err := startServer(t, cfg); err == nil {
 		t.Error("a file for a store directory")
 	}
-	cfg = testConfig(t)
-	cfg.MonitorPort = -1
-	s, err := startServer(t, cfg)
-	ok(t, err)
-	if s.MonitorURL() == "" || f.srv.MonitorURL() != "" {
-		t.Errorf("%q %q", s.MonitorURL(), f.srv.MonitorURL())
-	}
-	s.Shutdown()
-	s.WaitForShutdown()
 }
 
 func TestRequestIdentity(t *testing.T) {

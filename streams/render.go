@@ -33,9 +33,6 @@ func (c ServerConfig) renderServer(w *confWriter) {
 	w.writeLine("server_name: %q", c.Name)
 	w.writeLine("host: %q", c.Host)
 	w.writeLine("port: %d", c.Port)
-	if c.MonitorPort != 0 {
-		w.writeLine("http: \"%s:%d\"", c.Host, c.MonitorPort)
-	}
 	w.writeLine("max_payload: %d", c.MaxPayload)
 	w.writeLine("max_pending: %d", maxPending)
 	w.writeBlock("jetstream", func() {

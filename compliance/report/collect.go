@@ -191,7 +191,7 @@ func (b *Builder) addFinding(r evidence.Record, row *timelineRow) {
 	out.Seqs = strings.TrimSpace(out.Seqs)
 	b.findings.add(out)
 	b.summaryCounts.addFinding(f)
-	row.What, row.Label, row.Detail = shortVisible(f.Rule), out.Severity, Visible(f.Explanation, 160)
+	row.What, row.Label, row.Detail = shortVisible(f.Rule), out.Severity, visible(f.Explanation, 160)
 	if f.Retracts != "" {
 		row.What = "finding retracted: " + row.What
 	}

@@ -106,7 +106,7 @@ func linesOf(text string, room *int) (lines []string) {
 		if *room -= len(line) + 1; *room < 0 || len(lines) >= maxLines {
 			return append(lines, "… the rest is in in_force.json")
 		}
-		lines = append(lines, strings.ReplaceAll(Visible(line, maxLine), "⟨U+0009⟩", "    "))
+		lines = append(lines, strings.ReplaceAll(visible(line, maxLine), "⟨U+0009⟩", "    "))
 	}
 	return lines
 }

@@ -192,7 +192,7 @@ func TestVisible(t *testing.T) {
 		"plain text": "plain text", "a\tb\n": "a⟨U+0009⟩b⟨U+000A⟩", "\u202Ex": "⟨U+202E⟩x", "é": "é", "e\u0301\u0301\u0301": "e\u0301\u0301⟨U+0301⟩",
 		"0123456789abc": "0123456789…", "日本語": "日本語", "\u00a0": "⟨U+00A0⟩", "a\xffb": "a\uFFFDb", "": "",
 	} {
-		if got := Visible(in, 10); got != want {
+		if got := visible(in, 10); got != want {
 			t.Errorf("%q is shown as %q, not %q", in, got, want)
 		}
 	}
@@ -202,7 +202,7 @@ func FuzzVisible(f *testing.F) {
 	f.Add("deny\u202E\x00", 5)
 	f.Fuzz(func(t *testing.T, s string, most int) {
 		most = min(max(most, 0), 1000)
-		got := Visible(s, most)
+		got := visible(s, most)
 		for _, r := range got {
 			if r != ' ' && !unicode.IsPrint(r) {
 				t.Fatalf("%q gives U+%04X", s, r)

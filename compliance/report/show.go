@@ -12,10 +12,10 @@ import (
 // maxMarks is how many combining marks may be on one letter; more would cover the neighbouring lines.
 const maxMarks = 2
 
-// Visible makes a text from a record safe to read. It keeps at most most characters, and replaces every
+// visible makes a text from a record safe to read. It keeps at most most characters, and replaces every
 // character that would not be seen as itself (controls, line breaks, directional overrides,
 // zero-width characters, too many marks on a letter) by its number, as in ⟨U+202E⟩.
-func Visible(s string, most int) string {
+func visible(s string, most int) string {
 	var b strings.Builder
 	n, marks := 0, 0
 	for _, r := range s {
@@ -44,8 +44,8 @@ const (
 	longText  = 600
 )
 
-func shortVisible(s string) string { return Visible(s, shortText) }
-func longVisible(s string) string  { return Visible(s, longText) }
+func shortVisible(s string) string { return visible(s, shortText) }
+func longVisible(s string) string  { return visible(s, longText) }
 
 // formatTime formats a time in UTC, to the millisecond; "" for the zero time.
 func formatTime(t time.Time) string {
@@ -67,7 +67,7 @@ func shortDigest(s string) string {
 	if !found || len(hex) <= 16 {
 		return shortVisible(s)
 	}
-	return Visible(form, 20) + ":" + Visible(hex[:16], 16) + "…"
+	return visible(form, 20) + ":" + visible(hex[:16], 16) + "…"
 }
 
 // countWord is a number with its noun: 1 record, 2 records.

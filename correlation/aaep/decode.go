@@ -40,7 +40,7 @@ func decodeAAEP(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.
 	core := fact.SumOfBytes(d.FormBuffer.WriteForm(v.AppendCanonical))
 	aaepFact(&r.Fact, e, core, func() *Event {
 		if e.Tree == nil {
-			return NewValueEvent(e, v)
+			return newValueEvent(e, v)
 		}
 		return NewEvent(e)
 	}, request)

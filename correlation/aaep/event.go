@@ -49,9 +49,9 @@ func NewEvent(e *aaep.Event) *Event {
 	return newEvent(e, func(key string) string { return stringOf(e.Tree[key]) })
 }
 
-// NewValueEvent makes the Event of an event without a tree. It is used for small and flat
+// newValueEvent makes the Event of an event without a tree. It is used for small and flat
 // events.
-func NewValueEvent(e *aaep.Event, v strictjson.Value) *Event {
+func newValueEvent(e *aaep.Event, v strictjson.Value) *Event {
 	return newEvent(e, func(key string) string {
 		if m := v.Get(key); m.Kind() == strictjson.KindString {
 			return m.Text()

@@ -122,34 +122,34 @@ func (r *reports) checkAutomaticReply(e *Event, decidedBy string) {
 	}
 }
 
-// UnknownReplyFinding is the finding of a reply whose token its publisher never used
+// unknownReplyFinding is the finding of a reply whose token its publisher never used
 // (AAEP-C-110).
-func UnknownReplyFinding(e *Event) *catalogue.Finding {
+func unknownReplyFinding(e *Event) *catalogue.Finding {
 	found := newFinding("AAEP-C-110", "no question has this token", e.eventRef())
 	found.Case = "unknown"
 	return found
 }
 
-// KeptReply is what is kept of a reply until its question comes.
-type KeptReply struct {
+// keptReply is what is kept of a reply until its question comes.
+type keptReply struct {
 	token, decidedBy string
 	clarifies        bool
 	content          replyContent
 }
 
 // KeepReply returns what to keep of a reply.
-func (e *Event) KeepReply() KeptReply {
+func (e *Event) KeepReply() keptReply {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
-		return KeptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), false, replyContent{boundID(p.SubscriptionID), boundID(p.Decision), "", e.Time}}
+		return keptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), false, replyContent{boundID(p.SubscriptionID), boundID(p.Decision), "", e.Time}}
 	case *aaep.ClarificationReply:
-		return KeptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), true, replyContent{boundID(p.SubscriptionID), boundID(p.Response), p.ResponseKind, e.Time}}
+		return keptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), true, replyContent{boundID(p.SubscriptionID), boundID(p.Response), p.ResponseKind, e.Time}}
 	}
-	return KeptReply{}
+	return keptReply{}
 }
 
 // Event rebuilds the reply, with its sequence and the broker's time.
-func (r KeptReply) Event(seq uint64, at time.Time) *Event {
+func (r keptReply) Event(seq uint64, at time.Time) *Event {
 	e := &Event{Type: "confirmation.reply", Time: r.content.time, Seq: seq, At: at}
 	e.Payload = &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Decision: r.content.response, DecidedBy: r.decidedBy}
 	if r.clarifies {
@@ -160,8 +160,8 @@ func (r KeptReply) Event(seq uint64, at time.Time) *Event {
 	return e
 }
 
-// ReplyFollows reports whether a reply was sent after its question was asked, by the times in
+// replyFollows reports whether a reply was sent after its question was asked, by the times in
 // both.
-func ReplyFollows(reply, question *Event) bool {
+func replyFollows(reply, question *Event) bool {
 	return !reply.Time.IsZero() && !question.Time.IsZero() && !reply.Time.Add(clockSkew).Before(question.Time)
 }

@@ -89,7 +89,7 @@ func (rp *Replies) RouteQuestionReply(f *fact.Fact) {
 		}
 	}
 	if !known {
-		id := rp.findings.ReportSessionFinding(f, f.Origin, UnknownReplyFinding(EventOf(f)))
+		id := rp.findings.ReportSessionFinding(f, f.Origin, unknownReplyFinding(EventOf(f)))
 		rp.bufferEarlyReply(f, tenantToken{f.Key.Tenant, token}, id)
 		return
 	}
@@ -112,7 +112,7 @@ type earlyReply struct {
 	seq     uint64
 	at      time.Time // broker time
 	content fact.Sum
-	reply   KeptReply
+	reply   keptReply
 }
 
 func (rp *Replies) bufferEarlyReply(f *fact.Fact, k tenantToken, finding string) {
@@ -132,7 +132,7 @@ func (rp *Replies) applyEarlyReplies(w *Session, who fact.Origin, asked *fact.Fa
 	rp.earlyReplies.Put(k, nil)
 	for _, r := range replies {
 		e := r.reply.Event(r.seq, r.at)
-		if !ReplyFollows(e, EventOf(asked)) {
+		if !replyFollows(e, EventOf(asked)) {
 			continue
 		}
 		f := &fact.Fact{Kind: fact.KindQuestionReply, Origin: r.origin, Protocol: subject.ProtoAAEP, Seq: r.seq, At: r.at, ContentSum: r.content, Event: e}

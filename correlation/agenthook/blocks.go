@@ -2,6 +2,7 @@ package agenthook
 
 import (
 	"cmp"
+
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 

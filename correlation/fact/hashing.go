@@ -15,9 +15,9 @@ var hashKeys = [2]uint64{maphash.String(hashSeed, "add"), maphash.String(hashSee
 
 func TextHash(s string) uint64 { return maphash.String(hashSeed, s) }
 
-func MixHash64(a, b uint64) uint64 { return ((a ^ hashKeys[0]) * hashKeys[1]) ^ b }
+func mixHash64(a, b uint64) uint64 { return ((a ^ hashKeys[0]) * hashKeys[1]) ^ b }
 
-func MixHash(a, b uint64) uint32 { return uint32(MixHash64(a, b) * hashKeys[1] >> 32) }
+func MixHash(a, b uint64) uint32 { return uint32(mixHash64(a, b) * hashKeys[1] >> 32) }
 
 func (s Sum) Hash() uint32 {
 	return MixHash(binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:]))
@@ -44,7 +44,7 @@ type OriginHashes struct {
 
 func hashesOf(k SourceSession) OriginHashes {
 	tenant, source := TextHash(k.Tenant), TextHash(k.Source)
-	h := OriginHashes{Computed: true, Source: MixHash(tenant, source), Tenant: tenant, publisher: MixHash64(tenant, source)}
+	h := OriginHashes{Computed: true, Source: MixHash(tenant, source), Tenant: tenant, publisher: mixHash64(tenant, source)}
 	h.Session = h.SessionHash(k.Session)
 	return h
 }
@@ -77,5 +77,5 @@ type TokenKey struct {
 
 // Hash implements the keys of package tables.
 func (k TokenKey) Hash() uint32 {
-	return MixHash(MixHash64(TextHash(k.Tenant), TextHash(k.Source)), uint64(k.Token.Hash()))
+	return MixHash(mixHash64(TextHash(k.Tenant), TextHash(k.Source)), uint64(k.Token.Hash()))
 }

@@ -18,9 +18,6 @@ import (
 // It never holds the field's value.
 type FieldError = field.Error
 
-// CoreContext is the context URI that every event names first.
-const CoreContext = "https://aaep-protocol.org/context/v1"
-
 // Event is one AAEP event: the envelope of chapter 3, case-sensitive, and a payload. Fields
 // that the document lacks are zero. In a reply, which has no envelope, every envelope field but
 // Type and TypeAsSent is zero. An Event and everything it points to must not be changed.

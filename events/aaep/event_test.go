@@ -64,7 +64,7 @@ func TestEnvelope(t *testing.T) {
 	if d := cmp.Diff(whole, any(e.Tree)); d != "" {
 		t.Errorf("the tree is not the document:\n%s", d)
 	}
-	if e := decode(t, `{"@context":"https://aaep-protocol.org/context/v1"}`); len(e.Context) != 1 || e.Context[0] != aaep.CoreContext {
+	if e := decode(t, `{"@context":"https://aaep-protocol.org/context/v1"}`); len(e.Context) != 1 || e.Context[0] != "https://aaep-protocol.org/context/v1" {
 		t.Errorf("a plain @context: %v", e.Context)
 	}
 }

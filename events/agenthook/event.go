@@ -54,7 +54,6 @@ type Event struct {
 // metadata holds the plain members of metadata in the model.
 type metadata struct {
 	toolCallID, traceparent string
-	executed                map[string]any
 	hasExecuted             bool
 	durationMS, exitCode    *int64
 }
@@ -166,9 +165,7 @@ func (e *Event) readFields(o field.Object) {
 		durationMS:  meta.Int("duration_ms"),
 		exitCode:    meta.Int("exit_code"),
 	}
-	var executed field.Object
-	executed, e.meta.hasExecuted = meta.Child("tool_input_executed")
-	e.meta.executed = executed.Members
+	_, e.meta.hasExecuted = meta.Child("tool_input_executed")
 	e.blocks = readBlocks(meta)
 }
 
@@ -233,19 +230,6 @@ func (e *Event) ExitCode() *int64 {
 // the event has no tool_input.
 func (e *Event) InputCanonical() (canonical []byte, ok bool, err error) {
 	return canonicalObject(e.ToolInput)
-}
-
-// ExecutedCanonical returns the RFC 8785 form of the arguments that ran:
-// metadata.tool_input_executed, or tool_input if the Post event does not state what ran; ok
-// reports whether the event stated it. The form is nil without either.
-func (e *Event) ExecutedCanonical() (canonical []byte, ok bool, err error) {
-	if e.meta.executed != nil {
-		return canonicalObject(e.meta.executed)
-	}
-	if IsPost(e.EventType) {
-		canonical, _, err = canonicalObject(e.ToolInput)
-	}
-	return canonical, false, err
 }
 
 func canonicalObject(m map[string]any) ([]byte, bool, error) {

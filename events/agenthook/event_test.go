@@ -209,23 +209,3 @@ func TestInputCanonical(t *testing.T) {
 		}
 	}
 }
-
-func TestExecutedCanonical(t *testing.T) {
-	tests := []struct {
-		name, doc, want string
-		explicit        bool
-	}{
-		{"said", `{"event_type":"PostToolUse","tool_input":{"a":1},"metadata":{"tool_input_executed":{"a":2.0}}}`, `{"a":2}`, true},
-		{"said, and empty", `{"event_type":"PostToolUse","tool_input":{"a":1},"metadata":{"tool_input_executed":{}}}`, `{}`, true},
-		{"said by another type", `{"event_type":"ToolUseResumed","metadata":{"tool_input_executed":{"a":2}}}`, `{"a":2}`, true},
-		{"a Post that does not say", `{"event_type":"PostToolUse","tool_input":{"a":1}}`, `{"a":1}`, false},
-		{"a Pre never ran", `{"event_type":"PreToolUse","tool_input":{"a":1}}`, ``, false},
-		{"nothing", `{"event_type":"PostToolUse"}`, ``, false},
-	}
-	for _, tt := range tests {
-		got, explicit, err := decode(t, tt.doc).ExecutedCanonical()
-		if string(got) != tt.want || explicit != tt.explicit || err != nil {
-			t.Errorf("%s: %s, %v, %v", tt.name, got, explicit, err)
-		}
-	}
-}

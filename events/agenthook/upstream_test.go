@@ -1,7 +1,6 @@
 package agenthook_test
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -45,10 +44,5 @@ func TestUpstreamIsRead(t *testing.T) {
 	pre, post := events["pre-tool-use-action-governance-email-send.json"], events["post-tool-use-action-governance-email-send.json"]
 	if pre == nil || post == nil || pre.ToolCallID() == "" || pre.ToolCallID() != post.ToolCallID() {
 		t.Fatal("the golden pair is not one")
-	}
-	asked, _, err1 := pre.InputCanonical()
-	ran, explicit, err2 := post.ExecutedCanonical()
-	if err1 != nil || err2 != nil || !explicit || !bytes.Equal(asked, ran) {
-		t.Errorf("asked %s, %v; ran %s, %v", asked, err1, ran, err2)
 	}
 }

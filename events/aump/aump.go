@@ -22,7 +22,6 @@ const (
 	TypeProfile  = "profile"
 	TypeRequest  = "action_evaluation_request"
 	TypeResponse = "action_evaluation_response"
-	TypeEvidence = "evidence_event"
 )
 
 // Decisions of an evaluation, in order of strictness.

@@ -2,12 +2,8 @@ package cloudevents_test
 
 import (
 	"bytes"
-	"context"
 	"strings"
 	"testing"
-
-	"github.com/cloudevents/sdk-go/v2/binding"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events/cloudevents"
 )
@@ -57,34 +53,6 @@ func FuzzDecode(f *testing.F) {
 		default:
 			t.Fatalf("mode %q", e.Mode)
 		}
-		m, err := cloudevents.NewMessage(header, body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		header2, body2, err := cloudevents.Write(context.Background(), m)
-		if err != nil {
-			return // the SDK wants URIs in places where we let any text pass
-		}
-		again, err := cloudevents.Decode(header2, body2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, x := range []*cloudevents.Event{&e, &again} { // attributes without text are not written
-			for name, value := range x.Extra {
-				if value == "" {
-					delete(x.Extra, name)
-				}
-			}
-			if len(x.Extra) == 0 {
-				x.Extra = nil
-			}
-			x.Time = x.Time.UTC()
-			x.Data = append([]byte{}, x.Data...)
-		}
-		if d := cmp.Diff(e, again); d != "" {
-			t.Fatal(d)
-		}
-		_, _ = binding.ToEvent(context.Background(), m)
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/signing"
 )
 
 // Cosignature says that a witness signed a checkpoint of a size. At is the time by the
@@ -77,15 +76,6 @@ func DistinctKeys(keys []note.Verifier) []note.Verifier {
 		}
 	}
 	return out
-}
-
-// HasCosignature reports whether a checkpoint has a signature line under another name than
-// the log's. It verifies no signature.
-func HasCosignature(signed string) bool {
-	_, lines, ok := strings.Cut(signed, "\n\n")
-	return ok && slices.ContainsFunc(slices.Collect(strings.Lines(lines)), func(line string) bool {
-		return !strings.HasPrefix(line, "— "+signing.CheckpointKeyName+" ")
-	})
 }
 
 // MergeSignatures joins the signatures of notes that have the same text. Each signature

@@ -17,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/bench/callplan"
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // callLoad makes calls as an agent runtime makes them, and approves as a reviewer.
@@ -102,18 +103,10 @@ func (l *callLoad) run(ctx context.Context, texts callplan.Texts, s callplan.Sch
 
 // sleepUntil returns at once if t is over.
 func sleepUntil(ctx context.Context, t time.Time) error {
-	wait := time.Until(t)
-	if wait <= 0 {
-		return ctx.Err()
+	if wait := time.Until(t); wait > 0 {
+		return retry.Sleep(ctx, wait)
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return ctx.Err()
 }
 
 // call makes call i.

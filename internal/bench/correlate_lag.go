@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/bench/traffic"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -96,10 +97,8 @@ func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls i
 			return n, 0, err
 		}
 		n += sent
-		select {
-		case <-ctx.Done():
-			return n, 0, ctx.Err()
-		case <-time.After(time.Until(begun.Add(time.Duration(turn) * every))):
+		if err := retry.Sleep(ctx, time.Until(begun.Add(time.Duration(turn)*every))); err != nil {
+			return n, 0, err
 		}
 	}
 	return n, time.Since(begun), nil

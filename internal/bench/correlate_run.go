@@ -17,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/pipeline"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/streams"
@@ -146,10 +147,8 @@ func (b *correlateBench) await(ctx context.Context, seq uint64) error {
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
+		if err := retry.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/verify"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/read"
 	"github.com/countersign-dev/countersign/storage/schema"
@@ -80,10 +81,8 @@ func (rd Reader) lastingDerived(ctx context.Context, shard string, from, to uint
 				tables = append(tables, d.Table)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
+		if err := retry.Sleep(ctx, pause); err != nil {
+			return nil, err
 		}
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/countersign-dev/countersign/client/guard"
@@ -34,6 +35,22 @@ type Reply struct {
 
 // Waits reports whether the call waits for a person.
 func (r Reply) Waits() bool { return r.Verdict == events.Ask && r.Workflow != "" }
+
+// KeepCalls is how long a call is remembered. No approval stays open longer.
+const KeepCalls = 48 * time.Hour
+
+// WaitsUntil is when the wait for a person ends.
+func (r Reply) WaitsUntil(now time.Time) time.Time {
+	if t, err := time.Parse(time.RFC3339Nano, r.Expires); err == nil {
+		return t
+	}
+	return now.Add(KeepCalls)
+}
+
+// Refusal is what a client and its model are told of a refused call.
+func Refusal(code string, err error) string {
+	return fmt.Sprintf("Countersign refused this call: %s (%s)", Clean(err.Error()), code)
+}
 
 // Asker sends events to the gateway and checks receipts. It is safe for concurrent use. A receipt
 // counts once for each Asker.
@@ -61,23 +78,31 @@ func (a *Asker) Post(ctx context.Context, event []byte, workflow string) (http.H
 	if workflow != "" {
 		header[events.HeaderWorkflow] = workflow
 	}
-	return a.post(ctx, "/event", event, header)
+	return a.send(ctx, http.MethodPost, "/event", event, header)
 }
 
 // Ask posts to an endpoint other than the one of events and returns the answer's body. The answer is no
 // permission, because no receipt is checked.
 func (a *Asker) Ask(ctx context.Context, path string, body []byte, header map[string]string) ([]byte, error) {
-	_, answer, err := a.post(ctx, path, body, header)
+	_, answer, err := a.send(ctx, http.MethodPost, path, body, header)
 	return answer, err
 }
 
-func (a *Asker) post(ctx context.Context, path string, body []byte, header map[string]string) (http.Header, []byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.peer.gateway+path, bytes.NewReader(body))
+// get reads what the gateway answers.
+func (a *Asker) get(ctx context.Context, path string) ([]byte, error) {
+	_, answer, err := a.send(ctx, http.MethodGet, path, nil, nil)
+	return answer, err
+}
+
+func (a *Asker) send(ctx context.Context, method, path string, body []byte, header map[string]string) (http.Header, []byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, a.peer.gateway+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, errors.New("the gateway's address is no URL")
 	}
 	r.Header.Set("Authorization", "Bearer "+a.peer.token)
-	r.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	for name, value := range header {
 		r.Header.Set(name, value)
 	}
@@ -161,28 +186,6 @@ func (a *Asker) Identify(ctx context.Context) (Peer, error) {
 		return Peer{}, ErrCaller
 	}
 	return a.peer.As(a.peer.token, who.User), nil
-}
-
-// get reads what the gateway answers with status 200.
-func (a *Asker) get(ctx context.Context, path string) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.peer.gateway+path, http.NoBody)
-	if err != nil {
-		return nil, errors.New("the gateway's address is no URL")
-	}
-	r.Header.Set("Authorization", "Bearer "+a.peer.token)
-	answer, err := a.client.Do(r)
-	if err != nil {
-		return nil, unreachable(ctx, err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, MaxReply))
-	if err != nil {
-		return nil, unreachable(ctx, err)
-	}
-	if answer.StatusCode != http.StatusOK {
-		return nil, refusedError{answer.StatusCode, problem(answer.StatusCode, text)}
-	}
-	return text, nil
 }
 
 // Propose asks once whether a call may run. workflow is the one that the call waits for, if it does; an

@@ -113,14 +113,6 @@ func (p Peer) As(token, publisher string) Peer {
 // User is the user of the gateway for which the peer asks.
 func (p Peer) User() string { return p.publisher }
 
-// CheckURL reports an address to which a token would travel in clear.
-func CheckURL(text string) error {
-	if checkURL(text) != nil {
-		return errors.New("the address must begin with https://, or with http:// and name this machine")
-	}
-	return nil
-}
-
 // readyFile is what a gate needs of the file that `countersign up` writes.
 type readyFile struct {
 	Tenant     string       `json:"tenant"`
@@ -148,7 +140,10 @@ func (c Config) Peer() (p Peer, err error) {
 	if p.gateway == "" || p.token == "" || p.publicKey == "" || p.tenant == "" || p.publisher == "" {
 		return Peer{}, errors.New("gateway, token, public key, tenant and publisher must all be known: run countersign hook install")
 	}
-	return p, checkURL(p.gateway)
+	if err := CheckURL(p.gateway); err != nil {
+		return p, fmt.Errorf("the gateway: %w", err)
+	}
+	return p, nil
 }
 
 func peerOfReadyFile(path string) (Peer, error) {
@@ -190,18 +185,16 @@ func readSecret(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// checkURL refuses to send a token in clear over a network.
-func checkURL(text string) error {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" {
-		return errors.New("the gateway's address is no URL")
+// CheckURL reports an address to which a token would travel in clear.
+func CheckURL(text string) error {
+	if u, err := url.Parse(text); err == nil && u.Host != "" {
+		ip := net.ParseIP(u.Hostname())
+		local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+		if u.Scheme == "https" || u.Scheme == "http" && local {
+			return nil
+		}
 	}
-	ip := net.ParseIP(u.Hostname())
-	local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
-	if u.Scheme == "https" || u.Scheme == "http" && local {
-		return nil
-	}
-	return errors.New("the gateway's address must begin with https://, or name this machine")
+	return errors.New("the address must begin with https://, or with http:// and name this machine")
 }
 
 // Check reports what is wrong with a configuration: a file that cannot be read, a missing member, an

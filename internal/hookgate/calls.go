@@ -14,11 +14,9 @@ import (
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/gateclient"
 	"github.com/countersign-dev/countersign/internal/owner"
 )
-
-// keepCalls is how long a call is remembered after its last event. No approval stays open longer.
-const keepCalls = 48 * time.Hour
 
 // calls remembers, across the processes of a gate, the calls that cannot be told apart by what the
 // agent gives: those without an id, and those that wait for a person and are repeated. One file per
@@ -140,7 +138,7 @@ func (c calls) forgetOld(now time.Time) {
 		return // nothing is remembered
 	}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > keepCalls {
+		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > gateclient.KeepCalls {
 			_ = os.Remove(filepath.Join(c.dir, e.Name()))
 		}
 	}

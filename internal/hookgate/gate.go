@@ -133,11 +133,6 @@ func isNull(w io.Writer) bool {
 	return err == nil && nullErr == nil && os.SameFile(is, null)
 }
 
-// refusal is what the agent and its model are told.
-func refusal(code string, err error) string {
-	return fmt.Sprintf("Countersign refused this call: %s (%s)", gateclient.Clean(err.Error()), code)
-}
-
 // gate is one call of the hook.
 type gate struct {
 	agent     hook.Agent
@@ -155,7 +150,7 @@ func (g *gate) fail(code string, err error) hook.Output {
 	if g.reports.Load() {
 		return notOnRecord(err)
 	}
-	return g.agent.Refuse(refusal(code, err))
+	return g.agent.Refuse(gateclient.Refusal(code, err))
 }
 
 // configure reads the configuration and returns the budget. What is wrong is reported by answer, in
@@ -183,7 +178,7 @@ func (g *gate) answer(ctx context.Context, in io.Reader) hook.Output {
 		e, err = g.agent.Read(g.event, input)
 	}
 	if err != nil {
-		return g.agent.Refuse(refusal("bad_input", err))
+		return g.agent.Refuse(gateclient.Refusal("bad_input", err))
 	}
 	g.reports.Store(e.Kind != hook.Before)
 	if e.Version == "" {
@@ -210,7 +205,7 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	}
 	key, err := sameCallKey(g.agent.Name, e)
 	if err != nil {
-		return g.agent.Refuse(refusal("bad_arguments", err))
+		return g.agent.Refuse(gateclient.Refusal("bad_arguments", err))
 	}
 	call, err := g.proposal(key, e)
 	if err != nil {
@@ -225,17 +220,17 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	}
 	switch {
 	case err != nil:
-		return g.agent.Refuse(refusal("no_verdict", err))
+		return g.agent.Refuse(gateclient.Refusal("no_verdict", err))
 	case r.Waits():
 		return g.pending(e, r, forgotten)
 	case r.Verdict != events.Allow:
 		g.forget(key, call)
 		g.reportBlocked(ctx, a, e, call.CallID)
-		return g.agent.Refuse(refusal(string(r.Verdict), errors.New(r.Reason)))
+		return g.agent.Refuse(gateclient.Refusal(string(r.Verdict), errors.New(r.Reason)))
 	}
 	err = a.CheckReceipt(ctx, r, guard.Execution{Session: e.Session, ToolCallID: call.CallID, Tool: e.Tool, Arguments: e.Input})
 	if err != nil {
-		return g.agent.Refuse(refusal("bad_receipt", err))
+		return g.agent.Refuse(gateclient.Refusal("bad_receipt", err))
 	}
 	if err := g.opened(key, e, call, r.DecisionRef); err != nil {
 		return g.refuseLocal("memory_of_calls", errMemory, err)
@@ -252,7 +247,7 @@ var (
 // refuseLocal refuses a call in which something on this machine is wrong. Standard error, which agents show to
 // people alone, says what.
 func (g *gate) refuseLocal(code string, told, err error) hook.Output {
-	out := g.agent.Refuse(refusal(code, told))
+	out := g.agent.Refuse(gateclient.Refusal(code, told))
 	out.Stderr += "countersign: " + gateclient.Clean(err.Error()) + "\n"
 	return out
 }
@@ -338,10 +333,7 @@ func (g *gate) wire(e hook.Event, callID string, approval hook.Approval) ([]byte
 
 // remember keeps a call that waits for a person, for its repetition by another process.
 func (g *gate) remember(key string, call waiting, r gateclient.Reply) (waiting, error) {
-	call.Workflow, call.Until, call.By = r.Workflow, g.now().Add(keepCalls), owner.ThisProcess()
-	if t, err := time.Parse(time.RFC3339Nano, r.Expires); err == nil {
-		call.Until = t
-	}
+	call.Workflow, call.Until, call.By = r.Workflow, r.WaitsUntil(g.now()), owner.ThisProcess()
 	return call, g.calls.change(key, g.now(), func(s *sameCall) { s.Waiting = &call })
 }
 

@@ -25,7 +25,7 @@ const MaxOutcomes = 10 * time.Minute
 // agentGateway answers agentgateway: unary calls of gRPC, which are HTTP/2 with a message and a status
 // behind it. Every refusal and every failure is a result with an error. A status that is not 0 is left to
 // what is no question: agentgateway may pass a request on if it gets one.
-func (d *Decider) agentGateway(w http.ResponseWriter, r *http.Request) {
+func (d *decider) agentGateway(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") || len(r.Header.Values("Origin")) > 0 {
 		http.Error(w, "there is gRPC only", http.StatusUnsupportedMediaType)
 		return
@@ -48,7 +48,7 @@ func (d *Decider) agentGateway(w http.ResponseWriter, r *http.Request) {
 }
 
 // checkRequest decides about a request.
-func (d *Decider) checkRequest(r *http.Request) (result []byte) {
+func (d *decider) checkRequest(r *http.Request) (result []byte) {
 	defer func() {
 		if recover() != nil { // no answer at all may be a permission
 			result = extRefuses(refuse("internal_error", errors.New("the decision point failed")), false)
@@ -96,7 +96,7 @@ func (q extQuestion) caller() (string, error) {
 
 // checkResponse takes the result of a call, if the gateway's metadata says of which. It passes whatever
 // comes: the call has run, and nothing is judged by what it gave.
-func (d *Decider) checkResponse(r *http.Request) []byte {
+func (d *decider) checkResponse(r *http.Request) []byte {
 	message, err := readFrame(r.Body, mcp.MaxMessage)
 	var q extQuestion
 	if err == nil {
@@ -116,7 +116,7 @@ func (d *Decider) checkResponse(r *http.Request) []byte {
 
 // awaitOutcome returns the id under which the outcome of a call will come, for a bounded time; "" if it is
 // not waited for.
-func (d *Decider) awaitOutcome(r *admittedRun) string {
+func (d *decider) awaitOutcome(r *admittedRun) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	size := runningSize + len(r.admitted.call.Arguments)
@@ -132,7 +132,7 @@ func (d *Decider) awaitOutcome(r *admittedRun) string {
 }
 
 // settle reports how a call ended.
-func (d *Decider) settle(id, outcome string) {
+func (d *decider) settle(id, outcome string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r := d.running[id]; r != nil {

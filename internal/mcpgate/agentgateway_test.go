@@ -360,7 +360,7 @@ func TestAgentGatewayApprovals(t *testing.T) {
 
 // What cannot be read is refused by a result, because a gateway may pass a request on that has none.
 func TestAgentGatewayReadsOneMessage(t *testing.T) {
-	d := newDecider(t, answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies))
+	d := startDecider(t, answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies))
 	whole, err := proto.Marshal(question(t, "tools/list", "", nil, "files"))
 	if err != nil {
 		t.Fatal(err)
@@ -435,7 +435,7 @@ func TestAgentGatewayOutcomes(t *testing.T) {
 		}
 		answer(200, nil, `{}`)(w, r)
 	})
-	d := newDecider(t, gateway)
+	d := startDecider(t, gateway)
 	run := func(tool string, wait time.Duration) string {
 		g, err := d.gateOf("files")
 		if err != nil {

@@ -158,7 +158,7 @@ func TestRefusalsNameNoFile(t *testing.T) {
 	if log := r.log.take(); !strings.Contains(client, "(bad_listing)") || strings.Contains(client, dir) || !strings.Contains(log, closed) {
 		t.Errorf("pins that cannot be read: %s, the log: %s", client, log)
 	}
-	gate := NewGate(gateclient.Config{ReadyFile: filepath.Join(dir, "ready.json")}.Peer, "kit", time.Second, &r.log)
+	gate := newGate(gateclient.Config{ReadyFile: filepath.Join(dir, "ready.json")}.Peer, "kit", time.Second, &r.log)
 	defer gate.Close("kit")
 	_, refusal := gate.Admit(t.Context(), mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, nil, nil)
 	if log := r.log.take(); refusal == nil || refusal.Code != "bad_configuration" || strings.Contains(refusal.Text, dir) || !strings.Contains(log, dir) {
@@ -209,7 +209,7 @@ func TestReportsAreTriedAgain(t *testing.T) {
 	old, renewed := peer.As("old", "runtime"), peer.As("new", "runtime")
 	current.Store(&old)
 	log := &buffer{}
-	gate := NewGate(func() (gateclient.Peer, error) { return *current.Swap(&renewed), nil }, "kit", time.Second, log)
+	gate := newGate(func() (gateclient.Peer, error) { return *current.Swap(&renewed), nil }, "kit", time.Second, log)
 	<-gate.begun
 	current.Store(&old)
 	gate.Report(Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, id: "mcp-1"}, time.Now(), mcp.Succeeded)

@@ -22,7 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/mcp"
 )
 
-// DecideOptions are those of Decider.
+// DecideOptions are those of decider.
 type DecideOptions struct {
 	Peer      func() (gateclient.Peer, error)
 	Hold      time.Duration // default DefaultDecideHold
@@ -57,9 +57,9 @@ const (
 	maxSeen    = 1 << 17         // signatures that could be sent again: more than 200 a second
 )
 
-// Decider decides calls for MCP gateways that ask before they pass one on. It sees no definitions of
+// decider decides calls for MCP gateways that ask before they pass one on. It sees no definitions of
 // tools, and of most gateways not how a call ends: it is reported with the outcome unknown. Close ends it.
-type Decider struct {
+type decider struct {
 	o   DecideOptions
 	log *logger
 	now func() time.Time
@@ -76,16 +76,16 @@ type Decider struct {
 	swept      time.Time
 }
 
-// NewDecider returns a decider.
-func NewDecider(o DecideOptions) *Decider {
+// newDecider returns a decider.
+func newDecider(o DecideOptions) *decider {
 	if o.Hold == 0 {
 		o.Hold = DefaultDecideHold
 	}
-	return &Decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*Gate{}, running: map[string]*admittedRun{}, seen: map[[sha256.Size]byte]time.Time{}}
+	return &decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*Gate{}, running: map[string]*admittedRun{}, seen: map[[sha256.Size]byte]time.Time{}}
 }
 
 // Close reports the ends of the sessions.
-func (d *Decider) Close() {
+func (d *decider) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
@@ -125,7 +125,7 @@ type askedAt struct {
 }
 
 // open listens where the options say.
-func (d *Decider) open() ([]askedAt, error) {
+func (d *decider) open() ([]askedAt, error) {
 	type place struct {
 		address, clientCA, protocol string
 		server                      *http.Server
@@ -162,7 +162,7 @@ func Decide(ctx context.Context, o DecideOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	d := NewDecider(o)
+	d := newDecider(o)
 	addresses, err := d.open()
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func Decide(ctx context.Context, o DecideOptions) error {
 
 // ServeHTTP answers one gateway's question. Everything that is no question has status 422, too: a gateway
 // may take another one for a permission.
-func (d *Decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	switch {
 	case len(r.Header.Values("Origin")) > 0: // a web page
@@ -221,7 +221,7 @@ func (r *admittedRun) report(outcome string) { r.gate.Report(r.admitted, r.began
 
 // decide asks for the admission of a request, for a gateway that does not show how it ends. nil means that
 // it may pass.
-func (d *Decider) decide(ctx context.Context, server, caller string, method string, params json.RawMessage) *mcp.Refusal {
+func (d *decider) decide(ctx context.Context, server, caller string, method string, params json.RawMessage) *mcp.Refusal {
 	run, refusal := d.admit(ctx, server, caller, method, params)
 	if run != nil {
 		run.report(mcp.Unknown)
@@ -231,7 +231,7 @@ func (d *Decider) decide(ctx context.Context, server, caller string, method stri
 
 // admit asks for the admission of a request. Without a refusal it may pass; run is nil if that needed no
 // admission.
-func (d *Decider) admit(ctx context.Context, server, caller string, method string, params json.RawMessage) (run *admittedRun, refusal *mcp.Refusal) {
+func (d *decider) admit(ctx context.Context, server, caller string, method string, params json.RawMessage) (run *admittedRun, refusal *mcp.Refusal) {
 	switch {
 	case mcp.GivesInput(method):
 		return nil, refuse("bad_call", errInput)
@@ -261,7 +261,7 @@ func (d *Decider) admit(ctx context.Context, server, caller string, method strin
 }
 
 // gateOf returns the session of a server.
-func (d *Decider) gateOf(server string) (*Gate, error) {
+func (d *decider) gateOf(server string) (*Gate, error) {
 	if err := mcp.CheckServerName(server); err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (d *Decider) gateOf(server string) (*Gate, error) {
 		if len(d.gates) >= maxServers {
 			return nil, errors.New("too many servers")
 		}
-		g = NewGate(d.o.Peer, server, d.o.Hold, d.o.Err)
+		g = newGate(d.o.Peer, server, d.o.Hold, d.o.Err)
 		g.page = d.o.Page
 		d.gates[server] = g
 	}
@@ -294,7 +294,7 @@ const toolHiveVersion = "v0.1.0"
 
 // toolHive answers ToolHive. Everything that is no decision is answered with status 422, which ToolHive
 // takes for a denial under either failure policy.
-func (d *Decider) toolHive(w http.ResponseWriter, r *http.Request) {
+func (d *decider) toolHive(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if recover() != nil { // no answer at all may be a permission
 			http.Error(w, "Countersign refused: internal_error", http.StatusUnprocessableEntity)
@@ -328,7 +328,7 @@ func (d *Decider) toolHive(w http.ResponseWriter, r *http.Request) {
 }
 
 // decideMessage decides about the message in ToolHive's request. The error is what is wrong with it.
-func (d *Decider) decideMessage(ctx context.Context, q toolHiveRequest) (*mcp.Refusal, error) {
+func (d *decider) decideMessage(ctx context.Context, q toolHiveRequest) (*mcp.Refusal, error) {
 	var line bytes.Buffer
 	if err := json.Compact(&line, q.Request); err != nil {
 		return nil, errors.New("mcp_request is no JSON")
@@ -348,7 +348,7 @@ func (d *Decider) decideMessage(ctx context.Context, q toolHiveRequest) (*mcp.Re
 }
 
 // checkSignature holds the signature over time and body against the secrets.
-func (d *Decider) checkSignature(h http.Header, body []byte) error {
+func (d *decider) checkSignature(h http.Header, body []byte) error {
 	stamp, given := h.Get("X-Toolhive-Timestamp"), strings.TrimPrefix(h.Get("X-Toolhive-Signature"), "sha256=")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil || d.now().Sub(time.Unix(seconds, 0)).Abs() > maxSkew {
@@ -370,7 +370,7 @@ func (d *Decider) checkSignature(h http.Header, body []byte) error {
 }
 
 // useSignature refuses a signature that was used before. until is when its time is too old by itself.
-func (d *Decider) useSignature(signature [sha256.Size]byte, until time.Time) error {
+func (d *decider) useSignature(signature [sha256.Size]byte, until time.Time) error {
 	d.signatures.Lock()
 	defer d.signatures.Unlock()
 	now := d.now()
@@ -390,7 +390,7 @@ func (d *Decider) useSignature(signature [sha256.Size]byte, until time.Time) err
 
 // docker answers Docker's MCP gateway, which passes a call on if the answer is empty, whatever its status,
 // and returns the answer to the client if it is not. So every refusal has a body.
-func (d *Decider) docker(w http.ResponseWriter, r *http.Request) {
+func (d *decider) docker(w http.ResponseWriter, r *http.Request) {
 	refusal := d.decideDocker(w, r)
 	if refusal == nil {
 		w.WriteHeader(http.StatusOK)
@@ -399,7 +399,7 @@ func (d *Decider) docker(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, refusal.Result())
 }
 
-func (d *Decider) decideDocker(w http.ResponseWriter, r *http.Request) (refusal *mcp.Refusal) {
+func (d *decider) decideDocker(w http.ResponseWriter, r *http.Request) (refusal *mcp.Refusal) {
 	if d.o.Docker == "" {
 		return refuse("bad_configuration", errors.New("start the decision point with --docker NAME"))
 	}

@@ -17,18 +17,18 @@ import (
 
 const toolHiveSecret = "0123456789abcdef0123"
 
-// newDecider is a decider before a gateway.
-func newDecider(t *testing.T, gateway http.Handler) *Decider {
+// startDecider is a decider before a gateway.
+func startDecider(t *testing.T, gateway http.Handler) *decider {
 	t.Helper()
 	s := httptest.NewServer(gateway)
 	t.Cleanup(s.Close)
 	peer := peerAt(t, s.URL)
-	d := NewDecider(DecideOptions{Peer: func() (gateclient.Peer, error) { return peer, nil }, Hold: time.Second, Secrets: []string{"another-secret-0000", toolHiveSecret}, Docker: "docker", Err: &buffer{}})
+	d := newDecider(DecideOptions{Peer: func() (gateclient.Peer, error) { return peer, nil }, Hold: time.Second, Secrets: []string{"another-secret-0000", toolHiveSecret}, Docker: "docker", Err: &buffer{}})
 	t.Cleanup(d.Close)
 	return d
 }
 
-func (d *Decider) ask(path, body string, header map[string]string) *httptest.ResponseRecorder {
+func (d *decider) ask(path, body string, header map[string]string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	for name, value := range header {
 		r.Header.Set(name, value)
@@ -55,7 +55,7 @@ const denies = `{"event_id":"x","decision":"deny","reason":"too risky"}`
 // ToolHive is answered as its webhooks are; whatever is no decision has status 422, which is a denial
 // under every failure policy.
 func TestToolHive(t *testing.T) {
-	d := newDecider(t, answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies))
+	d := startDecider(t, answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies))
 	now := time.Now()
 	d.now = func() time.Time { return now }
 	governed := toolHiveBody("files", call)
@@ -100,7 +100,7 @@ func TestToolHive(t *testing.T) {
 			t.Errorf("%s: the answer is not to the request: %s", name, text)
 		}
 	}
-	down := newDecider(t, answer(503, nil, `{}`))
+	down := startDecider(t, answer(503, nil, `{}`))
 	if w := down.ask(ToolHivePath, governed, signed(toolHiveSecret, governed, time.Now())); w.Code != 422 {
 		t.Errorf("without a gateway: %d %s", w.Code, w.Body)
 	}
@@ -109,7 +109,7 @@ func TestToolHive(t *testing.T) {
 // Docker's gateway goes on if an answer is empty, whatever its status: every refusal and every failure has
 // a body.
 func TestDocker(t *testing.T) {
-	d := newDecider(t, answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies))
+	d := startDecider(t, answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies))
 	for name, c := range map[string]struct{ body, want string }{
 		"a denied call":        {`{"method":"tools/call","params":{"name":"t","arguments":{}}}`, "too risky"},
 		"no body":              {``, "bad_call"},
@@ -130,7 +130,7 @@ func TestDocker(t *testing.T) {
 	}
 	governed := `{"method":"tools/call","params":{"name":"t","arguments":{}}}`
 	d.o.Docker = ""
-	down := newDecider(t, answer(503, nil, `{}`))
+	down := startDecider(t, answer(503, nil, `{}`))
 	for name, w := range map[string]*httptest.ResponseRecorder{
 		"without --docker": d.ask(DockerPath, governed, nil), "without a gateway": down.ask(DockerPath, governed, nil),
 		"from a web page": d.ask(DockerPath, governed, map[string]string{"Origin": "http://localhost"}), "elsewhere": d.ask("/", governed, nil),
@@ -157,7 +157,7 @@ func asks(workflows *[]string) http.HandlerFunc {
 }
 
 // hive asks as ToolHive does for a principal, under an id of its own.
-func (d *Decider) hive(t *testing.T, uid, principal, message string) string {
+func (d *decider) hive(t *testing.T, uid, principal, message string) string {
 	t.Helper()
 	body := strings.NewReplacer("u-1", uid, `{"subject":"dana"}`, principal).Replace(toolHiveBody("files", message))
 	w := d.ask(ToolHivePath, body, signed(toolHiveSecret, body, d.now()))
@@ -171,7 +171,7 @@ func (d *Decider) hive(t *testing.T, uid, principal, message string) string {
 // caller's next token.
 func TestCallersOfGateways(t *testing.T) {
 	var workflows []string
-	d := newDecider(t, asks(&workflows))
+	d := startDecider(t, asks(&workflows))
 	// ToolHive calls the subject sub (0.47.0).
 	const hive, hiveLater = `{"sub":"dana","name":"Dana","claims":{"iss":"a","exp":1,"scope":"x"}}`, `{"sub":"dana","name":"D.","claims":{"iss":"a","exp":2,"scope":"y"}}`
 	const dana, later, eve, elsewhere = `{"subject":"dana","claims":{"iss":"a","exp":1,"jti":"x"}}`, `{"claims":{"uti":"z","jti":"y","iss":"a","exp":2},"subject":"dana"}`,
@@ -190,7 +190,7 @@ func TestCallersOfGateways(t *testing.T) {
 
 // A request that was signed once counts once, also if it is signed with the older secret.
 func TestSignedRequestsAreNotReplayed(t *testing.T) {
-	d := newDecider(t, answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies))
+	d := startDecider(t, answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies))
 	now := time.Now()
 	d.now = func() time.Time { return now }
 	body := toolHiveBody("files", call)
@@ -218,7 +218,7 @@ func TestSignedRequestsAreNotReplayed(t *testing.T) {
 // The waiting calls of one principal take no room from those of another.
 func TestWaitingCallsOfPrincipals(t *testing.T) {
 	var workflows []string
-	d := newDecider(t, asks(&workflows))
+	d := startDecider(t, asks(&workflows))
 	g, err := d.gateOf("files")
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestWaitingCallsOfPrincipals(t *testing.T) {
 // What is no question is answered as a denial, too, and Docker's gateway on this machine only: it shows no
 // secret.
 func TestDecideRefusesWhatItDoesNotKnow(t *testing.T) {
-	d := newDecider(t, answer(503, nil, `{}`))
+	d := startDecider(t, answer(503, nil, `{}`))
 	for name, c := range map[string]struct{ path, origin string }{"another path": {ToolHivePath + "/", ""}, "a web page": {ToolHivePath, "https://evil.example"}} {
 		header := signed(toolHiveSecret, "{}", time.Now())
 		if c.origin != "" {

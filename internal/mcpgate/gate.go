@@ -33,7 +33,6 @@ const (
 	reportTime = 10 * time.Second // for a report to be stored
 	retryTime  = time.Minute      // until a report of a call that ran is not tried again
 	endTime    = 5 * time.Second  // for the last reports of a session
-	keepCalls  = 48 * time.Hour   // no approval stays open longer
 )
 
 // Bounds of the calls that wait for a person.
@@ -76,15 +75,12 @@ type waiting struct {
 
 // awaiting is w once it waits for a person.
 func (w waiting) awaiting(r gateclient.Reply, now time.Time) waiting {
-	w.workflow, w.until = r.Workflow, now.Add(keepCalls)
-	if t, err := time.Parse(time.RFC3339Nano, r.Expires); err == nil {
-		w.until = t
-	}
+	w.workflow, w.until = r.Workflow, r.WaitsUntil(now)
 	return w
 }
 
-// NewGate returns the gate of a new session with a server. Close ends it.
-func NewGate(peer func() (gateclient.Peer, error), server string, hold time.Duration, log io.Writer) *Gate {
+// newGate returns the gate of a new session with a server. Close ends it.
+func newGate(peer func() (gateclient.Peer, error), server string, hold time.Duration, log io.Writer) *Gate {
 	g := &Gate{
 		peer: peer, hold: hold, session: "mcp-" + uuid.NewString(), log: &logger{w: log}, now: time.Now,
 		begun: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1), waiting: map[string]waiting{},
@@ -346,7 +342,7 @@ func noVerdict(err error) *mcp.Refusal {
 
 // refuse is what the client and its model are told.
 func refuse(code string, err error) *mcp.Refusal {
-	return &mcp.Refusal{Code: code, Text: fmt.Sprintf("Countersign refused this call: %s (%s)", gateclient.Clean(err.Error()), code)}
+	return &mcp.Refusal{Code: code, Text: gateclient.Refusal(code, err)}
 }
 
 // Report reports, in the background, how an admitted call ended that had reached the server. A report that

@@ -69,7 +69,7 @@ func newRig(t *testing.T, gateway http.HandlerFunc) *rig {
 	t.Cleanup(s.Close)
 	peer := peerAt(t, s.URL)
 	r := &rig{pins: filepath.Join(t.TempDir(), "pins")}
-	gate := NewGate(func() (gateclient.Peer, error) { return peer, nil }, "kit", patience, &r.log)
+	gate := newGate(func() (gateclient.Peer, error) { return peer, nil }, "kit", patience, &r.log)
 	r.relay = newRelay(gate, newCatalogue("kit", PinFile{path: r.pins, own: true}, gate), false, &r.toClient, &r.toServer)
 	r.catalogue.listed = true // the server of these tests answers only when it is told to
 	t.Cleanup(func() { gate.Close("kit") })

@@ -164,7 +164,7 @@ func (s *server) seatOf(p gateclient.Peer, u Upstream) (*seat, error) {
 		}
 		t = &seat{upstream: u, user: p.User()}
 		t.peer.Store(&p)
-		t.gate = NewGate(func() (gateclient.Peer, error) { return *t.peer.Load(), nil }, u.Name, s.o.Hold, s.o.Err)
+		t.gate = newGate(func() (gateclient.Peer, error) { return *t.peer.Load(), nil }, u.Name, s.o.Hold, s.o.Err)
 		t.gate.page = s.o.Page
 		t.catalogue = newCatalogue(u.Name, pins, t.gate)
 		s.seats[key] = t

@@ -44,7 +44,7 @@ func Wrap(ctx context.Context, o WrapOptions) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	gate := NewGate(o.Peer, o.Server, o.Hold, o.Err)
+	gate := newGate(o.Peer, o.Server, o.Hold, o.Err)
 	gate.page = o.Page
 	r := newRelay(gate, newCatalogue(o.Server, o.Pins, gate), o.Reads, o.Out, p.stdin)
 	code, err = r.run(ctx, o.In, p.out, p.end, p.ended)

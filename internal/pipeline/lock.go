@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // ErrInUse reports that another process runs a pipeline on the data directory.
@@ -29,10 +31,8 @@ func lockStore(ctx context.Context, dir string) (*os.File, error) {
 		if !errors.Is(err, ErrInUse) {
 			return f, err
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, storePoll) != nil {
 			return nil, err
-		case <-time.After(storePoll):
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // lockRetry is the interval at which lockFile tries a held lock again.
@@ -34,11 +36,9 @@ func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error
 		if first {
 			waiting()
 		}
-		select {
-		case <-ctx.Done():
+		if err := retry.Sleep(ctx, lockRetry); err != nil {
 			f.Close()
-			return nil, fmt.Errorf("waiting for the lock on %s: %w", path, ctx.Err())
-		case <-time.After(lockRetry):
+			return nil, fmt.Errorf("waiting for the lock on %s: %w", path, err)
 		}
 	}
 }

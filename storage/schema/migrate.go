@@ -19,6 +19,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/storage/conn"
 )
 
@@ -48,10 +49,8 @@ func Migrate(ctx context.Context, p *conn.Pool) error {
 		if errors.Is(err, ErrEarlierBuild) {
 			break
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("migrating %s: %w", p.ServerName(), ctx.Err())
-		case <-time.After(migratePause):
+		if err := retry.Sleep(ctx, migratePause); err != nil {
+			return fmt.Errorf("migrating %s: %w", p.ServerName(), err)
 		}
 	}
 	return fmt.Errorf("migrating %s: %w", p.ServerName(), err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/storage/internal/rows"
@@ -134,7 +135,7 @@ func (w *Writer) CommitEvidence(ctx context.Context, rows []storage.EvidenceRow)
 		if errors.As(err, &conflict) {
 			return err
 		}
-		if attempt == commitAttempts || !sleepContext(ctx, commitPause*time.Duration(attempt)) {
+		if attempt == commitAttempts || retry.Sleep(ctx, commitPause*time.Duration(attempt)) != nil {
 			return err
 		}
 	}
@@ -190,16 +191,6 @@ func ambiguousError(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
-}
-
-// sleepContext waits for d. It reports false if ctx ended first.
-func sleepContext(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // endInserts ends the evidence inserts of a shard that are still running and waits until they

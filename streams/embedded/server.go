@@ -89,14 +89,6 @@ func (s *Server) Reload(config []byte) error {
 // ClientURL is the URL for clients.
 func (s *Server) ClientURL() string { return s.ns.ClientURL() }
 
-// MonitorURL is the monitoring address, or "" if there is none.
-func (s *Server) MonitorURL() string {
-	if a := s.ns.MonitorAddr(); a != nil {
-		return "http://" + a.String()
-	}
-	return ""
-}
-
 // Broken delivers the first failure to write to the store, for example because the disk is full.
 // After it the server refuses every message for that stream, even when there is space again. An
 // atomic batch that it was storing is completed only if the server process ends soon, without

@@ -17,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -174,10 +175,8 @@ func (c *retentionEraseCmd) await(ctx context.Context, io ui.Stdio, b *Retention
 		case time.Now().After(end):
 			return fmt.Errorf("%s is %s and goes on by itself; is the auditor running, with a custodian's credentials, and the correlator? See countersign doctor", id, o.Status)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(erasePoll):
+		if err := retry.Sleep(ctx, erasePoll); err != nil {
+			return err
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (c *OtelCmd) session(ctx context.Context, io ui.Stdio, t *target.Target, s 
 	defer func() { _ = l.DB.Close() }()
 	found, mapper, batch, n := false, otlp.NewMapper(), otlp.Signals{}, 0
 	flush := func() error {
-		err := s.send(ctx, batch)
+		err := s.deliver(ctx, &batch)
 		batch, n = otlp.Signals{}, 0
 		return err
 	}

@@ -67,12 +67,8 @@ func (s *otelSender) close() {
 	_ = errors.Join(s.traces.Stop(ctx), s.logs.Shutdown(ctx), s.provider.Shutdown(ctx))
 }
 
-// send sends signals, spans first, and returns once the collector has accepted them.
-func (s *otelSender) send(ctx context.Context, b otlp.Signals) error {
-	return s.deliver(ctx, &b)
-}
-
-// deliver sends b and removes from it what was sent.
+// deliver sends signals, spans first, and returns once the collector has accepted them. It removes from b
+// what was sent.
 func (s *otelSender) deliver(ctx context.Context, b *otlp.Signals) error {
 	if len(b.Spans) > 0 {
 		if err := s.settle(s.traces.UploadTraces(ctx, otlp.ResourceSpans(b.Spans, s.resource.SchemaURL(), s.resource.Attributes(), buildinfo.Version()))); err != nil {

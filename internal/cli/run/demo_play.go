@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/examples"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -165,10 +166,8 @@ func (d *demo) settle(ctx context.Context, t *target.Target) error {
 		if cp.Size == last && time.Since(since) > quiet {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, 50*time.Millisecond) != nil {
 			return fmt.Errorf("the log has %d messages and the evidence is signed up to %d: %w", last, cp.Size, context.Cause(ctx))
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/rollout"
 	"github.com/countersign-dev/countersign/streams"
@@ -76,10 +77,8 @@ func (o Operator) ConfirmRetired(ctx context.Context, w WaitFlag, kid string) er
 				return known(s) && !slices.Contains(s.SigningKeys, kid)
 			})
 		}
-		select {
-		case <-waiting.Done():
+		if retry.Sleep(waiting, 50*time.Millisecond) != nil {
 			return fmt.Errorf("the retirement of %s is written, but within %s no admitter has put it into the log: does one that runs read this directory?", kid, w.Wait)
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

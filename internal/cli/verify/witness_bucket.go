@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -140,10 +141,8 @@ func takenIn(ctx context.Context, l evidencereader.Reader, j witnessbucket.Check
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("it is handed in, and after %s the auditor has not stored it: is the auditor running? Its log says what it makes of it", takenInWait)
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

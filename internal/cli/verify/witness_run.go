@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -63,10 +64,8 @@ func (c *witnessRunCmd) Run(ctx context.Context, io ui.Stdio) error {
 		if c.Once {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, c.Every) != nil {
 			return nil
-		case <-time.After(c.Every):
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/aaep/confirm"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -93,10 +94,8 @@ func (c *confirmationStore) followLog(ctx context.Context, ready chan<- struct{}
 		c.reset()
 		c.s.env.Log.Error().Err(err).Msg("the confirmations are read anew")
 		c.s.env.Health.Set("confirmations", "no confirmation counts until the log can be read: "+err.Error())
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(rereadAfter):
+		if err := retry.Sleep(ctx, rereadAfter); err != nil {
+			return err
 		}
 	}
 }

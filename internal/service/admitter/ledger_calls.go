@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -50,10 +51,7 @@ func (l *spendLedger) followCalls(ctx context.Context) {
 		}
 		l.s.env.Log.Error().Err(err).Msg("the ends of calls cannot be followed; money stays reserved")
 		l.s.env.Health.Set("spend_calls", "the ends of calls cannot be followed, money stays reserved: "+err.Error())
-		select {
-		case <-time.After(recordRetry):
-		case <-ctx.Done():
-		}
+		_ = retry.Sleep(ctx, recordRetry)
 	}
 }
 

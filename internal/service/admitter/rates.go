@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/admitter/tally"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -194,10 +195,8 @@ func (r *rateStore) readDecisions(ctx context.Context, longest time.Duration, ca
 		r.current.CompareAndSwap(l, nil)
 		r.s.env.Log.Error().Err(err).Msg("what the limits of policies count is not known; they deny until it is")
 		r.s.env.Health.Set("rates", "what the limits of policies count is not known, they deny: "+err.Error())
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, rereadRetry) != nil {
 			return
-		case <-time.After(rereadRetry):
 		}
 	}
 }

@@ -50,10 +50,7 @@ func (c *cosignatures) run(ctx context.Context) {
 			c.env.Log.Warn().Err(err).Msg("signatures of witnesses are not taken in; it will be tried again")
 		}
 		c.env.Health.Set("witnesses", problem)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry.UntilTick(cosignEvery)):
-		}
+		_ = retry.Sleep(ctx, retry.UntilTick(cosignEvery))
 	}
 }
 

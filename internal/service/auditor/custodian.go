@@ -79,10 +79,7 @@ func (r *custodianRunner) run(ctx context.Context) {
 			r.env.Log.Warn().Err(err).Msg("retention is held up; it will be tried again")
 		}
 		r.env.Health.Set("retention", problem)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry.UntilTick(custodianEvery)):
-		}
+		_ = retry.Sleep(ctx, retry.UntilTick(custodianEvery))
 	}
 	if c != nil {
 		c.nc.Close()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // Bounds of the messages that wait while a batch is being stored: maxBatchBytes for the bodies of
@@ -85,9 +86,6 @@ func (a *auditor) waitForBatch(ctx context.Context) error {
 	if wait <= 0 {
 		return nil
 	}
-	select {
-	case <-time.After(wait):
-	case <-ctx.Done():
-	}
+	_ = retry.Sleep(ctx, wait)
 	return nil
 }

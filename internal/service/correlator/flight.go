@@ -192,11 +192,3 @@ func (d *batchDraft) storeWithCursor(ctx context.Context, b outgoing) writeResul
 	l.seq, l.err = d.log.storeBatch(ctx, d.sent, batch, body, b.fence)
 	return l
 }
-
-// writeBatch stores outputs and the position in one atomic batch.
-func (g *shardLog) writeBatch(ctx context.Context, b outgoing) writeResult {
-	d := g.newDraft()
-	defer d.sent.Close()
-	d.addOutputs(b.outputs)
-	return d.storeWithCursor(ctx, b)
-}

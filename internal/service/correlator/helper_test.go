@@ -230,3 +230,11 @@ func cut(tb testing.TB, w *worker, at uint64, every int) {
 		tb.Fatal(err)
 	}
 }
+
+// writeBatch stores outputs and the position in one atomic batch.
+func (g *shardLog) writeBatch(ctx context.Context, b outgoing) writeResult {
+	d := g.newDraft()
+	defer d.sent.Close()
+	d.addOutputs(b.outputs)
+	return d.storeWithCursor(ctx, b)
+}

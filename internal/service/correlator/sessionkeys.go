@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 )
@@ -58,10 +59,8 @@ func (s sessionSecrets) fetchSecrets(ctx context.Context, names []events.Session
 		}
 		s.log.Warn().Err(err).Int("keys", len(names)).Msg("waiting for session keys")
 		s.health.Set("session_keys", "nothing is correlated until the session keys can be read: "+err.Error())
-		select {
-		case <-time.After(keysAgain):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := retry.Sleep(ctx, keysAgain); err != nil {
+			return err
 		}
 	}
 }

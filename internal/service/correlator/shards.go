@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
@@ -80,10 +81,8 @@ func keepRunning(ctx context.Context, f Flags, env daemon.Env) {
 		if time.Since(begun) > againMax {
 			wait = againMin
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, wait) != nil {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -154,10 +155,8 @@ func (g *shardLog) storeBatch(ctx context.Context, sent *streams.FencedBatch, ba
 		}
 		g.env.Log.Warn().Err(err).Dur("retry_in", wait).Msg("outputs could not be written")
 		g.env.Health.Set("log", "outputs cannot be written: "+err.Error())
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(wait):
+		if err := retry.Sleep(ctx, wait); err != nil {
+			return 0, err
 		}
 	}
 }

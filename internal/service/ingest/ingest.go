@@ -24,6 +24,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/streams"
@@ -89,10 +90,7 @@ func Run(ctx context.Context, o Options) error {
 		l.Release()
 		if err != nil && ctx.Err() == nil {
 			o.Logger.Error().Err(err).Msg("taking events in")
-			select {
-			case <-ctx.Done():
-			case <-time.After(retryAfter):
-			}
+			_ = retry.Sleep(ctx, retryAfter)
 		}
 	}
 	return nil

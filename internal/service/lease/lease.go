@@ -16,6 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // Defaults of Options. A standby takes over one TTL after the last renewal that it saw; its own
@@ -88,10 +90,8 @@ func Hold(ctx context.Context, kv jetstream.KeyValue, opt Options, standby func(
 			standby(have.Holder)
 			standby = nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(opt.TTL / renewals):
+		if err := retry.Sleep(ctx, opt.TTL/renewals); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -154,10 +155,8 @@ func awaitOne(ctx context.Context, nc *nats.Conn, i Instance, done func(State) b
 		if gone || err == nil && done(s) {
 			return true
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, askEvery) != nil {
 			return false
-		case <-time.After(askEvery):
 		}
 	}
 }
