@@ -4,13 +4,11 @@ package build
 type DocumentFunc = documentFunc
 
 var (
-	IsRecordSignature        = isRecordSignature
-	IsIdentifierValue        = isIdentifierValue
-	IsCanonicalServiceRecord = isCanonicalServiceRecord
-	ServiceRecordShapes      = serviceRecordShapes
+	IsRecordSignature = isRecordSignature
+	IsIdentifierValue = isIdentifierValue
 )
 
-// SetDocument replaces the redaction of documents. The builder then takes no fast path.
+// SetDocument replaces the redaction of documents. The builder then redacts every body.
 func (b *Builder) SetDocument(f DocumentFunc) { b.document = f }
 
 // Staged counts the heads that are not committed.

@@ -1,4 +1,4 @@
-// Package canonical writes the RFC 8785 form of JSON values, and proves that a text has it.
+// Package canonical writes the RFC 8785 form of JSON values.
 package canonical
 
 import (
