@@ -80,8 +80,13 @@ func TestCanonicalAgreesWithOthers(t *testing.T) {
 			}
 		}
 	}
-	if _, err := canonical.Append(nil, struct{}{}); err == nil {
-		t.Error("a struct passed")
+	for _, tree := range []any{struct{}{}, "\xff", []any{"\xff"}, map[string]any{"\xff": "x"}, map[string]any{"x": []any{1}}} {
+		if text, err := canonical.Append(nil, tree); err == nil {
+			t.Errorf("%#v became %s", tree, text)
+		}
+	}
+	if text, err := canonical.AppendString(nil, "a\xffb"); err == nil {
+		t.Errorf("a text that is not UTF-8 became %s", text)
 	}
 }
 
