@@ -23,7 +23,7 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 }
 
 // TestToyProtocolInEvidence: one row is enough for records of a protocol to be built, redacted
-// and verified, by the fast path as by the full one.
+// and verified, with and without anything to redact.
 func TestToyProtocolInEvidence(t *testing.T) {
 	const toySubject = "gov.events.acme.rt1.toy.s1.start"
 	const clean, private = `{"id":"e1","toy":"start","words":"a short summary"}`, `{"id":"e2","toy":"start","words":"a short summary","diary":"swordfish","tool":"dig deep"}`

@@ -148,10 +148,7 @@ func (b *Builder) buildRecord(w *workspace, sc recordScope, m events.LogMessage,
 	r := recordRedactor{builder: b, workspace: w, scope: sc, message: m, sessionID: sc.Key, logSession: sc.logSession, keys: keys}
 	r.choosePolicy()
 	r.loadRetentionClass()
-	body, short := r.tryFastPath()
-	if !short {
-		body = b.parseBody(sc, m)
-	}
+	body := r.readBody()
 	headers, hits := r.redactAll(&body)
 	rec := evidence.Record{V: evidence.Version, Shard: b.shard, Seq: m.Seq, Tenant: r.sessionID.Tenant, Session: r.sessionID.Session, Kind: body.kind,
 		Subject: sc.subject, Headers: headers, BrokerTime: events.At(m.Time), Reason: body.reason}
@@ -172,26 +169,31 @@ func (b *Builder) buildRecord(w *workspace, sc recordScope, m events.LogMessage,
 // recordBody is the body of a record that is being built.
 type recordBody struct {
 	kind   string
-	text   []byte // the canonical form, if the fast path made it; then tree is nil
+	text   []byte // the canonical form, if there is nothing to redact; then tree is nil
 	tree   any
 	hits   []redact.Hit
 	reason string // why there is no body in the record
 }
 
-// parseBody parses the body of m, and sets a reason if the record can hold no body.
-func (b *Builder) parseBody(sc recordScope, m events.LogMessage) recordBody {
-	if sc.SubjectClass == "" {
+// readBody reads the body of the message, and sets a reason if the record can hold no body.
+func (r *recordRedactor) readBody() recordBody {
+	if r.scope.SubjectClass == "" {
 		return recordBody{kind: evidence.KindUnparseable, reason: ReasonForeignSubject}
 	}
-	tree, err := strictjson.Parse(m.Body, strictjson.DefaultLimits)
+	root, err := r.workspace.document.Parse(r.message.Body, strictjson.DefaultLimits)
 	var bad *strictjson.Error
 	if errors.As(err, &bad) {
 		return recordBody{kind: evidence.KindUnparseable, reason: string(bad.Code)}
 	}
-	if sc.SubjectClass == subject.Events && isStructuredCloudEvent(m.Header) && !validCloudEvent(tree) {
+	if r.isClean(root) {
+		r.workspace.text = root.AppendCanonical(r.workspace.text[:0])
+		return recordBody{kind: r.scope.Kind, text: r.workspace.text}
+	}
+	tree := root.Tree()
+	if r.scope.SubjectClass == subject.Events && isStructuredCloudEvent(r.message.Header) && !validCloudEvent(tree) {
 		return recordBody{kind: evidence.KindUnparseable, reason: ReasonInvalidCloudEvent}
 	}
-	return recordBody{kind: sc.Kind, tree: tree}
+	return recordBody{kind: r.scope.Kind, tree: tree}
 }
 
 func (c *recordBody) withhold(reason string, raw []byte) {
@@ -242,33 +244,28 @@ func (r *recordRedactor) bodyDigest(rec *evidence.Record) (string, error) {
 // itself writes on a subject of sc's class. Anything else on such a subject is
 // redacted like a producer's event.
 func isServiceRecordBody(sc recordScope, raw []byte) bool {
-	into := serviceRecordType(sc)
-	return into != nil && strictjson.Unmarshal(raw, into, strictjson.RejectUnknown) == nil
+	decode := serviceRecords[sc.Kind+"/"+sc.ControlKind]
+	if decode == nil && sc.Kind == evidence.KindControl {
+		decode = decodeAs[map[string]json.RawMessage]
+	}
+	return decode != nil && decode(raw) == nil
 }
 
-func serviceRecordType(sc recordScope) any {
-	switch sc.Kind + "/" + sc.ControlKind {
-	case evidence.KindDecision + "/":
-		return &events.Decision{}
-	case evidence.KindCall + "/":
-		return &events.Call{}
-	case evidence.KindFinding + "/":
-		return &events.Finding{}
-	case evidence.KindApproval + "/":
-		return &events.Approval{}
-	case evidence.KindControl + "/" + events.ControlTick:
-		return &events.Tick{}
-	case evidence.KindControl + "/" + events.ControlCursor:
-		return &events.Cursor{}
-	case evidence.KindControl + "/" + events.ControlPolicy:
-		return &events.PolicyChange{}
-	case evidence.KindControl + "/" + events.ControlKey:
-		return &events.KeyRecord{}
-	}
-	if sc.Kind == evidence.KindControl {
-		return &map[string]json.RawMessage{}
-	}
-	return nil
+// serviceRecords are the types of service records, by kind and member of their subjects.
+var serviceRecords = map[string]func(raw []byte) error{
+	evidence.KindDecision + "/":                       decodeAs[events.Decision],
+	evidence.KindCall + "/":                           decodeAs[events.Call],
+	evidence.KindFinding + "/":                        decodeAs[events.Finding],
+	evidence.KindApproval + "/":                       decodeAs[events.Approval],
+	evidence.KindControl + "/" + events.ControlTick:   decodeAs[events.Tick],
+	evidence.KindControl + "/" + events.ControlCursor: decodeAs[events.Cursor],
+	evidence.KindControl + "/" + events.ControlPolicy: decodeAs[events.PolicyChange],
+	evidence.KindControl + "/" + events.ControlKey:    decodeAs[events.KeyRecord],
+}
+
+func decodeAs[T any](raw []byte) error {
+	_, err := events.DecodeRecord[T](raw)
+	return err
 }
 
 // isStructuredCloudEvent reports whether the headers say that the body is a whole

@@ -64,7 +64,7 @@ func (r *recordRedactor) loadRetentionClass() {
 // may have, the whole body is withheld as under the class none.
 func (r *recordRedactor) applyRetentionClass(c *recordBody) {
 	if r.echoes == nil {
-		whole := r.builder.parseBody(r.scope, r.message)
+		whole := r.readBody()
 		if err := r.redactContent(&whole); err != nil {
 			r.scanFailed = true
 		}

@@ -21,7 +21,7 @@ func (r *recordRedactor) withholdHeaders(config func(string) redact.Config) (map
 			rest[raw] = values
 		}
 	}
-	out, hits := redactHeaders(r.scope.Kind, keep, config)
+	out, hits := r.redactHeaders(keep, config)
 	if len(out) == 0 && len(hits) > 0 {
 		return withheldHeaders(r.message.Header, redact.TooMany)
 	}

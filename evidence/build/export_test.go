@@ -1,17 +1,25 @@
 package build
 
+import "github.com/countersign-dev/countersign/events"
+
 // What the tests of the package see beside its API.
 type DocumentFunc = documentFunc
 
 var (
-	IsRecordSignature        = isRecordSignature
-	IsIdentifierValue        = isIdentifierValue
-	IsCanonicalServiceRecord = isCanonicalServiceRecord
-	ServiceRecordShapes      = serviceRecordShapes
+	IsRecordSignature = isRecordSignature
+	IsIdentifierValue = isIdentifierValue
 )
 
-// SetDocument replaces the redaction of documents. The builder then takes no fast path.
+// SetDocument replaces the redaction of documents. The builder then redacts every body.
 func (b *Builder) SetDocument(f DocumentFunc) { b.document = f }
+
+// IsClean reports whether the body of a message is found clean.
+func (b *Builder) IsClean(m events.LogMessage) bool {
+	w := b.getWorkspace()
+	defer b.workspaces.Put(w)
+	r := recordRedactor{builder: b, workspace: w, scope: w.scopeOf(b.space, m.Subject), message: m}
+	return r.readBody().text != nil
+}
 
 // Staged counts the heads that are not committed.
 func (c *Chain) Staged() int { return len(c.staged) }

@@ -66,18 +66,18 @@ func isSignatureHeader(kind, name string, values []string) bool {
 	return (kind == evidence.KindDecision || kind == evidence.KindApproval) && name == events.HeaderSignature && len(values) == 1 && isRecordSignature(values[0])
 }
 
-// redactHeaders returns redacted copies of the headers that a record keeps. kind is the kind
-// of the message's subject; config returns the redaction of one header. If there are more
-// findings than a record may carry, it withholds all headers with one redaction.
-func redactHeaders(kind string, in map[string][]string, config func(header string) redact.Config) (map[string][]string, []redact.Hit) {
+// redactHeaders returns those of the headers that a record keeps, redacted. config returns the redaction of
+// one header. If there are more findings than a record may carry, it withholds all headers with
+// one redaction.
+func (r *recordRedactor) redactHeaders(in map[string][]string, config func(header string) redact.Config) (map[string][]string, []redact.Hit) {
 	out := make(map[string][]string, len(in))
 	var hits []redact.Hit
 	for _, raw := range slices.Sorted(maps.Keys(in)) {
-		if transportHeaders[raw] {
+		switch {
+		case transportHeaders[raw]:
 			continue
-		}
-		if isSignatureHeader(kind, raw, in[raw]) {
-			out[raw] = slices.Clone(in[raw])
+		case isSignatureHeader(r.scope.Kind, raw, in[raw]), r.isCleanHeader(raw, in[raw]):
+			out[raw] = slices.Clip(in[raw])
 			continue
 		}
 		c := config(raw)

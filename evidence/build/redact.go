@@ -106,7 +106,7 @@ func (r *recordRedactor) redactAll(c *recordBody) (headers map[string][]string, 
 		return headers, hits
 	}
 	if again.reason == "" {
-		again = r.builder.parseBody(r.scope, r.message)
+		again = r.readBody()
 	}
 	*c = again
 	if headers, hits = r.redactOnce(c); r.hasEcho(c, headers) {
@@ -130,14 +130,11 @@ func (r *recordRedactor) redactOnce(c *recordBody) (headers map[string][]string,
 	if r.policyUnusable {
 		return withheldHeaders(r.message.Header, redact.Withheld)
 	}
-	if short, ok := r.tryFastHeaders(); ok {
-		return short, nil
-	}
 	config := func(name string) redact.Config { return r.redactConfig(name, false) }
 	if r.withheldBy != "" {
 		return r.withholdHeaders(config)
 	}
-	return redactHeaders(r.scope.Kind, r.message.Header, config)
+	return r.redactHeaders(r.message.Header, config)
 }
 
 // redactBody redacts a parsed body.

@@ -1,95 +1,65 @@
-// Package canonical writes the RFC 8785 form of JSON values, and proves that a text has it.
+// Package canonical writes the RFC 8785 form of JSON values.
 package canonical
 
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf16"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Append appends the RFC 8785 form of a tree that strictjson.Parse
-// made. It is strictjson.Canonical without the detour through a JSON text.
-func Append(dst []byte, v any) ([]byte, error) {
-	switch v := v.(type) {
-	case nil:
-		return append(dst, "null"...), nil
-	case bool:
-		if v {
-			return append(dst, "true"...), nil
-		}
-		return append(dst, "false"...), nil
+// Append appends the RFC 8785 form of a tree that strictjson.Parse made. It refuses other Go types,
+// and texts that are not UTF-8: strictjson would write U+FFFD.
+func Append(dst []byte, tree any) ([]byte, error) {
+	if err := checkTree(tree); err != nil {
+		return nil, err
+	}
+	return strictjson.FromTree(tree).AppendCanonical(dst), nil
+}
+
+func checkTree(tree any) (err error) {
+	switch v := tree.(type) {
+	case nil, bool, json.Number:
 	case string:
-		return AppendString(dst, v)
-	case json.Number:
-		return appendNumber(dst, string(v))
+		return checkText(v)
 	case []any:
-		return appendArray(dst, v)
+		for _, item := range v {
+			if err = checkTree(item); err != nil {
+				return err
+			}
+		}
 	case map[string]any:
-		return appendObject(dst, v)
+		for key, member := range v {
+			if err = cmp.Or(checkText(key), checkTree(member)); err != nil {
+				return err
+			}
+		}
 	default:
-		return nil, fmt.Errorf("canonical form: a %T is no JSON value", v)
+		return fmt.Errorf("canonical form: a %T is no JSON value", v)
 	}
+	return nil
 }
 
+var errText = errors.New("canonical form: a text is not UTF-8")
+
+func checkText(s string) error {
+	if !utf8.ValidString(s) {
+		return errText
+	}
+	return nil
+}
+
+// AppendString appends the RFC 8785 form of a text. It refuses what is not UTF-8.
 func AppendString(dst []byte, s string) ([]byte, error) {
-	out, err := jsontext.AppendQuote(dst, s)
-	if err != nil {
-		return nil, fmt.Errorf("canonical form: %w", err)
+	if err := checkText(s); err != nil {
+		return nil, err
 	}
-	return out, nil
-}
-
-// appendNumber copies integers: strictjson accepts only integers that a float64 holds, and
-// JSON has one spelling for each of them except -0.
-func appendNumber(dst []byte, lit string) ([]byte, error) {
-	if !strings.ContainsAny(lit, ".eE") && lit != "-0" {
-		return append(dst, lit...), nil
-	}
-	b, err := strictjson.CanonicalBytes([]byte(lit))
-	return append(dst, b...), err
-}
-
-func appendArray(dst []byte, list []any) (_ []byte, err error) {
-	dst = append(dst, '[')
-	for i, v := range list {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if dst, err = Append(dst, v); err != nil {
-			return nil, err
-		}
-	}
-	return append(dst, ']'), nil
-}
-
-func appendObject(dst []byte, m map[string]any) (_ []byte, err error) {
-	var buf [24]string
-	keys := buf[:0]
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, CompareKeys)
-	dst = append(dst, '{')
-	for i, k := range keys {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if dst, err = AppendString(dst, k); err != nil {
-			return nil, err
-		}
-		dst = append(dst, ':')
-		if dst, err = Append(dst, m[k]); err != nil {
-			return nil, err
-		}
-	}
-	return append(dst, '}'), nil
+	return strictjson.AppendString(dst, s), nil
 }
 
 // CompareKeys orders keys as RFC 8785 does: by UTF-16 code units. That differs

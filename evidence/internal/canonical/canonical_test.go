@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gowebpki/jcs"
 
@@ -16,25 +15,6 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/canonical"
 	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
 )
-
-// What the scanner takes is canonical, and what it ought to know it takes.
-func TestScannerValues(t *testing.T) {
-	for _, text := range evidencetest.SampleTexts {
-		whole := `[` + text + `]` // numbers need something behind them
-		s := &canonical.Scanner{Text: []byte(whole)}
-		_, took := s.ScanValue()
-		got := utf8.ValidString(text) && took && s.AtEnd()
-		canonical, err := strictjson.CanonicalBytes([]byte(whole))
-		want := err == nil && string(canonical) == whole
-		if got && !want {
-			t.Errorf("%q is taken, and is not canonical", text)
-		}
-		long := strings.ContainsAny(text, "eEדּ") || strings.HasPrefix(text, `{"\n"`) || len(text) > 150 || strings.HasPrefix(text, "9007") || strings.HasPrefix(text, "1000000")
-		if want && !got && !long {
-			t.Errorf("%q is left to the long way", text)
-		}
-	}
-}
 
 func TestFixedTime(t *testing.T) {
 	from := time.Date(1969, 12, 30, 0, 0, 0, 0, time.UTC).Unix()
@@ -100,7 +80,20 @@ func TestCanonicalAgreesWithOthers(t *testing.T) {
 			}
 		}
 	}
-	if _, err := canonical.Append(nil, struct{}{}); err == nil {
-		t.Error("a struct passed")
+	for _, tree := range []any{struct{}{}, "\xff", []any{"\xff"}, map[string]any{"\xff": "x"}, map[string]any{"x": []any{1}}} {
+		if text, err := canonical.Append(nil, tree); err == nil {
+			t.Errorf("%#v became %s", tree, text)
+		}
+	}
+	if text, err := canonical.AppendString(nil, "a\xffb"); err == nil {
+		t.Errorf("a text that is not UTF-8 became %s", text)
+	}
+}
+
+func TestFirstDifference(t *testing.T) {
+	for pair, want := range map[[2]string]int{{"", ""}: 0, {"a", "a"}: 1, {"ab", "ac"}: 1, {"a", "ab"}: 1, {"x", "y"}: 0} {
+		if got := canonical.FirstDifference([]byte(pair[0]), []byte(pair[1])); got != want {
+			t.Errorf("%q: %d", pair, got)
+		}
 	}
 }

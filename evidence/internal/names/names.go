@@ -69,9 +69,9 @@ var notProducerChosen = map[string]bool{
 	"started_at": true, "completed_at": true, "until": true, "user": true,
 }
 
-// TrustedMembers are the members of service records that no producer can influence. They are
+// trustedMembers are the members of service records that no producer can influence. They are
 // not scanned at all: scanning their random digits would take most of the time.
-var TrustedMembers = map[string]bool{
+var trustedMembers = map[string]bool{
 	"args_digest": true, "request_digest": true, "receipt_hash": true, "admitted_digest": true, "executed_digest": true, "action_digest": true,
 	"preview_digest": true, "digest": true, "decision_id": true, "finding_id": true, "withdraws": true, "verdict": true, "state": true, "severity": true,
 	"durability": true, "protocol": true, "tenant": true, "step": true, "evaluator": true, "status": true, "shard": true, "writer": true,
@@ -91,7 +91,7 @@ func (s ServiceRecord) Redact(tree any) (any, []redact.Hit) {
 	walk = func(v any, path, member string) any {
 		switch v := v.(type) {
 		case string:
-			if TrustedMembers[member] {
+			if trustedMembers[member] {
 				return v
 			}
 			out, found := redact.OneText(v, path, s.memberConfig(member))
@@ -111,6 +111,24 @@ func (s ServiceRecord) Redact(tree any) (any, []redact.Hit) {
 	tree = walk(tree, "/body", "")
 	redact.SortHits(hits)
 	return tree, hits
+}
+
+// IsClean reports whether no detector finds anything in the texts of a service record that Redact
+// searches. member is the name of the value.
+func IsClean(c *redact.CleanChecker, v strictjson.Value, member string) bool {
+	if v.Kind() == strictjson.KindString {
+		return trustedMembers[member] || len(c.Scan(v.Text())) == 0
+	}
+	for child := range v.All() {
+		name := member // the items of a list are values of its member
+		if v.Kind() == strictjson.KindObject {
+			name = child.Key()
+		}
+		if !IsClean(c, child, name) {
+			return false
+		}
+	}
+	return true
 }
 
 // memberConfig is the redaction of the texts in one member.

@@ -1,43 +1,32 @@
 package redact
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence/internal/protocol"
 )
 
-// CleanChecker is the fast path for documents without anything to redact, which are most: it
-// walks over a JSON text once, checks every key and value as Document does, and writes the
-// RFC 8785 form as it goes, without making a tree.
+// CleanChecker finds the documents without anything to redact, which are most. It checks every
+// key and value of a parsed document as Document does, without a tree.
 //
-// If it accepts a text, the full path (strictjson.Parse, Document, canonical form) accepts it
-// too, finds nothing and gives the same bytes (FuzzCleaner). If it rejects a text, the full
-// path has to decide. It is not safe for concurrent use.
+// If it accepts a document, Document finds nothing in it (FuzzCleaner). If it rejects one,
+// Document has to decide. It is not safe for concurrent use.
 type CleanChecker struct {
-	s          string
-	at         int
-	work       int
-	limit      int // of work
-	budget     workBudget
-	scanCache  ScanCache
-	rows       map[string]protocol.Rule
-	out        []byte
-	sortBuffer []byte // buffer for sorting members
-	members    []cleanMember
-	keys       map[string]keyFacts
-}
-
-// cleanMember is a member of the object being written: its key, and its position in the output.
-type cleanMember struct {
-	key      string
-	from, to int
+	work      int
+	limit     int // of work
+	budget    workBudget
+	scanCache ScanCache
+	rows      map[string]protocol.Rule
+	keys      map[string]keyFacts
 }
 
 // keyFacts is what a key says about its value.
 type keyFacts struct {
 	plainKey    bool // no detector finds anything in it, and it is ASCII
-	hasUpper    bool // it has upper-case letters, so another key may differ from it only in case
 	work        int
 	credential  nameRule                // the rule for the key
 	replyToken  bool                    // an AAEP reply token is allowed
@@ -49,34 +38,20 @@ type keyFacts struct {
 	isPassword  bool                    // see isUserPasswordKey
 }
 
-const (
-	cleanDepth   = 60 // a little less than the parser allows
-	cleanKeys    = 2048
-	cleanMembers = 256 // of one object
-	cleanFolded  = 48  // in one object with upper-case letters in its keys
-)
+// cleanKeys is the greatest number of keys with cached facts.
+const cleanKeys = 2048
 
-// CheckDocument returns the canonical form of a text if there is nothing to redact in it.
-// The token of the protocol and size are as in Config. It does not know the fields that a policy names or the
-// Echoes; a caller that has those must not use it. The result is valid until the next call.
-func (c *CleanChecker) CheckDocument(raw []byte, token string, size int) (canonical []byte, ok bool) {
+// CheckDocument reports whether there is nothing to redact in a document. The token of the
+// protocol and size are as in Config. It does not know the fields that a policy names or the
+// Echoes; a caller that has those must not use it.
+func (c *CleanChecker) CheckDocument(root strictjson.Value, token string, size int) bool {
 	row := protocol.Of(token)
-	if !row.OneParse() || !utf8.Valid(raw) {
-		return nil, false
-	}
-	c.s, c.at, c.work, c.rows = string(raw), 0, 0, row.NeverStore
-	c.limit = workPerRecord + workPerByte*len(raw)
 	c.scanCache.clear()
-	c.out, c.members = c.out[:0], c.members[:0]
-	c.skipBlank()
-	if !c.checkValue(keyFacts{plainKey: true}, 0) {
-		return nil, false
+	if !row.OneParse() {
+		return false
 	}
-	c.skipBlank()
-	if c.at != len(c.s) || size > 0 && c.work > workPerRecord+workPerByte*size {
-		return nil, false
-	}
-	return c.out, true
+	c.work, c.limit, c.rows = 0, workPerRecord+workPerByte*size, row.NeverStore
+	return c.checkValue(root, keyFacts{plainKey: true}) && c.work <= c.limit
 }
 
 // Scan is the function Scan with the checker's buffers.
@@ -92,16 +67,8 @@ func (c *CleanChecker) ScanCache() *ScanCache { return &c.scanCache }
 // name.
 func (c *CleanChecker) CheckTexts(name string, list []string) bool {
 	k := c.factsFor(name)
-	if !k.plainKey {
-		return false
-	}
-	c.limit = 0
-	for _, s := range list {
-		if !utf8.ValidString(s) || !c.checkText(s, k) {
-			return false
-		}
-	}
-	return true
+	c.work, c.limit = 0, math.MaxInt // the limit for each text is enough
+	return k.plainKey && !slices.ContainsFunc(list, func(s string) bool { return !utf8.ValidString(s) || !c.checkText(s, k) })
 }
 
 // factsFor returns the facts of a key. It caches them.
@@ -112,7 +79,6 @@ func (c *CleanChecker) factsFor(name string) keyFacts {
 	k := keyFacts{plainKey: name != "" && len(name) <= 4*maxIdent}
 	for i := range len(name) {
 		k.plainKey = k.plainKey && name[i] < 0x80
-		k.hasUpper = k.hasUpper || byteClass[name[i]]&upper != 0
 	}
 	if !k.plainKey {
 		return k
@@ -136,6 +102,21 @@ func (c *CleanChecker) factsFor(name string) keyFacts {
 	return k
 }
 
+// checkValue reports whether there is nothing to redact in the value of a key.
+func (c *CleanChecker) checkValue(v strictjson.Value, k keyFacts) bool {
+	switch v.Kind() {
+	case strictjson.KindString:
+		return c.checkText(v.Text(), k)
+	case strictjson.KindNumber:
+		return c.checkDigits(v.Text(), k)
+	case strictjson.KindObject:
+		return v.Len() == 0 || k.credential.strength != strongName && k.detector != Address && c.checkObject(v)
+	case strictjson.KindArray:
+		return v.Len() == 0 || k.credential.strength != strongName && !k.list && c.checkArray(v)
+	}
+	return true
+}
+
 // checkText reports whether no detector finds anything in a value.
 func (c *CleanChecker) checkText(s string, k keyFacts) bool {
 	switch {
@@ -151,5 +132,55 @@ func (c *CleanChecker) checkText(s string, k keyFacts) bool {
 	spans, work := c.budget.scanText(s)
 	c.scanCache.store(s, spans, work)
 	c.work += work
-	return len(spans) == 0 && (c.work <= c.limit || c.limit == 0)
+	return len(spans) == 0 && c.work <= c.limit
+}
+
+// checkDigits reports whether no detector finds anything in a number.
+func (c *CleanChecker) checkDigits(lit string, k keyFacts) bool {
+	if k.credential.strength == strongName || k.detector != "" && k.check(lit) {
+		return false
+	}
+	if len(lit) < 13 {
+		return true
+	}
+	spans, work := c.budget.scanText(lit)
+	c.work += work
+	return len(spans) == 0
+}
+
+func (c *CleanChecker) checkArray(list strictjson.Value) bool {
+	announced, first := false, true
+	for v := range list.All() {
+		if !c.checkValue(v, keyFacts{plainKey: true}) {
+			return false
+		}
+		isText := v.Kind() == strictjson.KindString
+		if isText && (announced || first && programs[programName(v.Text())]) {
+			return false
+		}
+		announced = isText && len(v.Text()) <= maxIdent && lookupName(v.Text()).strength == strongName
+		first = false
+	}
+	return true
+}
+
+// checkObject rejects every object in which one member may say what another holds.
+func (c *CleanChecker) checkObject(object strictjson.Value) bool {
+	said, holds := false, false
+	for v := range object.All() {
+		k := c.factsFor(v.Key())
+		if _, listed := c.rows[v.Key()]; listed || !k.plainKey || k.isPassword || v.Key() == "redaction" {
+			return false
+		}
+		c.work += k.work
+		if !c.checkValue(v, k) {
+			return false
+		}
+		holds = holds || k.isPairValue
+		said = said || k.isPairName && v.Text() != "" && len(v.Text()) <= maxIdent && CredentialName(v.Text())
+		if said && holds {
+			return false
+		}
+	}
+	return true
 }

@@ -1,6 +1,6 @@
 // Package redact finds secrets and personal data in text and in decoded JSON, and replaces them
 // in the evidence copy of an event. Package evidence calls it: Document redacts a body, Strings and
-// OneText redact headers and names, and CleanChecker is the fast path for clean documents. The
+// OneText redact headers and names, and CleanChecker finds the documents without anything to redact. The
 // caller's Config, not this package, decides how a finding is treated.
 //
 // There are three kinds of findings: a value with a key that marks it as a credential, a part of

@@ -31,36 +31,36 @@ func ScanRecord(text []byte) (v Record, ok bool) {
 	if !utf8.Valid(text) {
 		return v, false
 	}
-	s := &canonical.Scanner{Text: text}
-	return v, v.scanText(s) && s.AtEnd()
+	s := &scanner{text: text}
+	return v, v.scanText(s) && s.atEnd()
 }
 
-func (v *Record) scanText(s *canonical.Scanner) bool {
-	return s.Literal(`{"body":`) && v.scanBody(s) &&
-		s.ScanMember(`,"body_digest":`, &v.BodyDigest) &&
+func (v *Record) scanText(s *scanner) bool {
+	return s.matchLiteral(`{"body":`) && v.scanBody(s) &&
+		s.scanMember(`,"body_digest":`, &v.BodyDigest) &&
 		v.scanTime(s) &&
-		s.Literal(`,"headers":`) && v.scanHeaders(s) &&
-		s.ScanMember(`,"kind":`, &v.Kind) &&
-		s.ScanOptionalMember(`,"reason":`, &v.Reason) &&
-		s.ScanOptionalMember(`,"redaction_policy":`, nil) &&
-		s.Literal(`,"redactions":`) && v.scanRedactions(s) &&
-		s.Literal(`,"seq":`) && s.ScanCount(&v.Seq) &&
-		s.ScanMember(`,"session":`, &v.Session) &&
+		s.matchLiteral(`,"headers":`) && v.scanHeaders(s) &&
+		s.scanMember(`,"kind":`, &v.Kind) &&
+		s.scanOptionalMember(`,"reason":`, &v.Reason) &&
+		s.scanOptionalMember(`,"redaction_policy":`, nil) &&
+		s.matchLiteral(`,"redactions":`) && v.scanRedactions(s) &&
+		s.matchLiteral(`,"seq":`) && s.scanCount(&v.Seq) &&
+		s.scanMember(`,"session":`, &v.Session) &&
 		v.scanPosition(s) &&
-		s.ScanMember(`,"shard":`, &v.Shard) &&
-		s.ScanMember(`,"subject":`, &v.Subject) &&
-		s.ScanMember(`,"tenant":`, &v.Tenant) &&
-		s.Literal(`,"v":1}`)
+		s.scanMember(`,"shard":`, &v.Shard) &&
+		s.scanMember(`,"subject":`, &v.Subject) &&
+		s.scanMember(`,"tenant":`, &v.Tenant) &&
+		s.matchLiteral(`,"v":1}`)
 }
 
-func (v *Record) scanBody(s *canonical.Scanner) (ok bool) {
-	v.Body, ok = s.ScanValue()
+func (v *Record) scanBody(s *scanner) (ok bool) {
+	v.Body, ok = s.scanValue()
 	return ok
 }
 
-func (v *Record) scanTime(s *canonical.Scanner) bool {
+func (v *Record) scanTime(s *scanner) bool {
 	var text []byte
-	ok := s.ScanMember(`,"broker_time":`, &text)
+	ok := s.scanMember(`,"broker_time":`, &text)
 	if ok {
 		v.BrokerTime, ok = canonical.FixedTime(text)
 	}
@@ -68,30 +68,30 @@ func (v *Record) scanTime(s *canonical.Scanner) bool {
 }
 
 // scanPosition consumes session_index and session_prev.
-func (v *Record) scanPosition(s *canonical.Scanner) bool {
-	if !s.Literal(`,"session_index":`) {
+func (v *Record) scanPosition(s *scanner) bool {
+	if !s.matchLiteral(`,"session_index":`) {
 		return false
 	}
-	if !s.Literal("null") {
-		if v.Indexed = true; !s.ScanCount(&v.Index) {
+	if !s.matchLiteral("null") {
+		if v.Indexed = true; !s.scanCount(&v.Index) {
 			return false
 		}
 	}
-	if s.Literal(`,"session_prev":null`) {
+	if s.matchLiteral(`,"session_prev":null`) {
 		return true
 	}
-	return s.ScanMember(`,"session_prev":`, &v.Prev)
+	return s.scanMember(`,"session_prev":`, &v.Prev)
 }
 
 // scanHeaders consumes the headers and keeps those that the checks of decisions need.
-func (v *Record) scanHeaders(s *canonical.Scanner) bool {
+func (v *Record) scanHeaders(s *scanner) bool {
 	v.NoHeaders = true
-	return s.ScanObject(func(key []byte) bool {
+	return s.scanObject(func(key []byte) bool {
 		v.NoHeaders = false
 		var only []byte
 		n, fine := 0, true
-		ok := s.ScanElements(func() bool {
-			inner, plain, ok := s.ScanString()
+		ok := s.scanElements(func() bool {
+			inner, plain, ok := s.scanString()
 			only, fine = inner, fine && plain
 			n++
 			return ok
@@ -112,14 +112,14 @@ func (v *Record) scanHeaders(s *canonical.Scanner) bool {
 	})
 }
 
-func (v *Record) scanRedactions(s *canonical.Scanner) bool {
-	return s.ScanElements(func() bool {
+func (v *Record) scanRedactions(s *scanner) bool {
+	return s.scanElements(func() bool {
 		var action, commitment, detector, path, policy []byte
-		if !s.Literal("{") || !s.ScanOptionalMember(`"action":`, &action) || action != nil && !s.Literal(",") {
+		if !s.matchLiteral("{") || !s.scanOptionalMember(`"action":`, &action) || action != nil && !s.matchLiteral(",") {
 			return false
 		}
-		ok := s.ScanMember(`"commitment":`, &commitment) && s.ScanMember(`,"detector":`, &detector) && s.ScanMember(`,"path":`, &path) &&
-			s.ScanOptionalMember(`,"policy":`, &policy) && s.Literal("}")
+		ok := s.scanMember(`"commitment":`, &commitment) && s.scanMember(`,"detector":`, &detector) && s.scanMember(`,"path":`, &path) &&
+			s.scanOptionalMember(`,"policy":`, &policy) && s.matchLiteral("}")
 		v.Redactions = append(v.Redactions, evidence.Redaction{Action: string(action), Commitment: string(commitment), Detector: string(detector), Path: string(path), Policy: string(policy)})
 		return ok
 	})

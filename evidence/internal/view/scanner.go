@@ -1,4 +1,4 @@
-package canonical
+package view
 
 import (
 	"bytes"
@@ -7,40 +7,39 @@ import (
 	"strconv"
 )
 
-// Scanner walks over a text and proves that it is RFC 8785: the same bytes that a
-// canonical writer would produce for its value. It knows only the common forms. A negative
-// answer is not final; ParseRecord then decides.
+// scanner walks over a text and proves that it is RFC 8785: the same bytes that a canonical writer
+// would produce for its value. It knows only the common forms. A negative answer is not final;
+// ParseRecord then decides.
 //
 // The text must be UTF-8. Nothing is copied; the results are parts of the text.
-type Scanner struct {
-	Text        []byte
-	IsTextClean func(text []byte) bool // called by ScanShape for untrusted strings; nil accepts all
-	pos         int
+type scanner struct {
+	text []byte
+	pos  int
 }
 
 // maxScanDepth bounds recursion; the scanner does not accept deeper texts.
 const maxScanDepth = 80
 
-func (s *Scanner) peek() byte {
-	if s.pos < len(s.Text) {
-		return s.Text[s.pos]
+func (s *scanner) peek() byte {
+	if s.pos < len(s.text) {
+		return s.text[s.pos]
 	}
 	return 0
 }
 
-// AtEnd reports whether the whole text is consumed.
-func (s *Scanner) AtEnd() bool { return s.pos == len(s.Text) }
+// atEnd reports whether the whole text is consumed.
+func (s *scanner) atEnd() bool { return s.pos == len(s.text) }
 
-// ScanValue consumes one JSON value and returns its text.
-func (s *Scanner) ScanValue() (raw []byte, ok bool) {
+// scanValue consumes one JSON value and returns its text.
+func (s *scanner) scanValue() (raw []byte, ok bool) {
 	start := s.pos
 	ok = s.value(0)
-	return s.Text[start:s.pos], ok
+	return s.text[start:s.pos], ok
 }
 
-// Literal consumes exactly these bytes.
-func (s *Scanner) Literal(want string) bool {
-	if len(s.Text)-s.pos < len(want) || string(s.Text[s.pos:s.pos+len(want)]) != want {
+// matchLiteral consumes exactly these bytes.
+func (s *scanner) matchLiteral(want string) bool {
+	if len(s.text)-s.pos < len(want) || string(s.text[s.pos:s.pos+len(want)]) != want {
 		return false
 	}
 	s.pos += len(want)
@@ -48,24 +47,24 @@ func (s *Scanner) Literal(want string) bool {
 }
 
 // value consumes one JSON value.
-func (s *Scanner) value(depth int) bool {
+func (s *scanner) value(depth int) bool {
 	if depth > maxScanDepth {
 		return false
 	}
 	switch s.peek() {
 	case '"':
-		_, _, ok := s.ScanString()
+		_, _, ok := s.scanString()
 		return ok
 	case '{':
 		return s.object(depth+1, nil)
 	case '[':
 		return s.array(depth + 1)
 	case 't':
-		return s.Literal("true")
+		return s.matchLiteral("true")
 	case 'f':
-		return s.Literal("false")
+		return s.matchLiteral("false")
 	case 'n':
-		return s.Literal("null")
+		return s.matchLiteral("null")
 	}
 	_, ok := s.number()
 	return ok
@@ -73,17 +72,17 @@ func (s *Scanner) value(depth int) bool {
 
 // object consumes an object with its keys in canonical order. member consumes the value of a
 // key; a nil member accepts any value.
-func (s *Scanner) object(depth int, member func(key []byte) bool) bool {
-	if !s.Literal("{") {
+func (s *scanner) object(depth int, member func(key []byte) bool) bool {
+	if !s.matchLiteral("{") {
 		return false
 	}
-	if s.Literal("}") {
+	if s.matchLiteral("}") {
 		return true
 	}
 	var last []byte
 	for first := true; ; first = false {
-		key, plain, ok := s.ScanString()
-		if !ok || !plain || !byteOrdered(key) || !first && bytes.Compare(last, key) >= 0 || !s.Literal(":") {
+		key, plain, ok := s.scanString()
+		if !ok || !plain || !byteOrdered(key) || !first && bytes.Compare(last, key) >= 0 || !s.matchLiteral(":") {
 			return false
 		}
 		if member != nil {
@@ -94,10 +93,10 @@ func (s *Scanner) object(depth int, member func(key []byte) bool) bool {
 		if !ok {
 			return false
 		}
-		if s.Literal("}") {
+		if s.matchLiteral("}") {
 			return true
 		}
-		if !s.Literal(",") {
+		if !s.matchLiteral(",") {
 			return false
 		}
 		last = key
@@ -115,51 +114,51 @@ func byteOrdered(key []byte) bool {
 	return true
 }
 
-// ScanObject consumes an object; member consumes the value of a key.
-func (s *Scanner) ScanObject(member func(key []byte) bool) bool { return s.object(1, member) }
+// scanObject consumes an object; member consumes the value of a key.
+func (s *scanner) scanObject(member func(key []byte) bool) bool { return s.object(1, member) }
 
-func (s *Scanner) array(depth int) bool {
-	return s.ScanElements(func() bool { return s.value(depth) })
+func (s *scanner) array(depth int) bool {
+	return s.scanElements(func() bool { return s.value(depth) })
 }
 
-// ScanElements consumes an array; take consumes one element.
-func (s *Scanner) ScanElements(take func() bool) bool {
-	if !s.Literal("[") {
+// scanElements consumes an array; take consumes one element.
+func (s *scanner) scanElements(take func() bool) bool {
+	if !s.matchLiteral("[") {
 		return false
 	}
-	if s.Literal("]") {
+	if s.matchLiteral("]") {
 		return true
 	}
 	for take() {
-		if s.Literal("]") {
+		if s.matchLiteral("]") {
 			return true
 		}
-		if !s.Literal(",") {
+		if !s.matchLiteral(",") {
 			return false
 		}
 	}
 	return false
 }
 
-// ScanString consumes a string and returns the bytes between its quotes. If plain is true,
+// scanString consumes a string and returns the bytes between its quotes. If plain is true,
 // there are no escapes and the bytes are the value.
-func (s *Scanner) ScanString() (inner []byte, plain, ok bool) {
+func (s *scanner) scanString() (inner []byte, plain, ok bool) {
 	if s.peek() != '"' {
 		return nil, false, false
 	}
 	start, i := s.pos+1, s.pos+1
 	plain = true
 	for {
-		i += plainPrefixLen(s.Text[i:])
-		if i >= len(s.Text) {
+		i += plainPrefixLen(s.text[i:])
+		if i >= len(s.text) {
 			return nil, false, false
 		}
-		switch s.Text[i] {
+		switch s.text[i] {
 		case '"':
 			s.pos = i + 1
-			return s.Text[start:i], plain, true
+			return s.text[start:i], plain, true
 		case '\\':
-			n := escapeLen(s.Text[i:])
+			n := escapeLen(s.text[i:])
 			if n == 0 {
 				return nil, false, false
 			}
@@ -220,12 +219,12 @@ func escapeLen(b []byte) int {
 
 // number consumes a number: an integer of at most 15 digits, or a fraction that is the
 // shortest decimal and needs no exponent.
-func (s *Scanner) number() (lit []byte, ok bool) {
+func (s *scanner) number() (lit []byte, ok bool) {
 	start := s.pos
-	for s.pos < len(s.Text) {
-		switch s.Text[s.pos] {
+	for s.pos < len(s.text) {
+		switch s.text[s.pos] {
 		case ',', '}', ']':
-			lit = s.Text[start:s.pos]
+			lit = s.text[start:s.pos]
 			return lit, plainInteger(lit) || plainFraction(lit)
 		}
 		s.pos++
@@ -272,39 +271,39 @@ func plainFraction(lit []byte) bool {
 }
 
 // integer consumes a non-negative integer of at most 15 digits.
-func (s *Scanner) integer() (n uint64, ok bool) {
+func (s *scanner) integer() (n uint64, ok bool) {
 	start := s.pos
-	for s.pos < len(s.Text) && s.Text[s.pos] >= '0' && s.Text[s.pos] <= '9' {
-		n = n*10 + uint64(s.Text[s.pos]-'0')
+	for s.pos < len(s.text) && s.text[s.pos] >= '0' && s.text[s.pos] <= '9' {
+		n = n*10 + uint64(s.text[s.pos]-'0')
 		s.pos++
 	}
-	return n, plainInteger(s.Text[start:s.pos])
+	return n, plainInteger(s.text[start:s.pos])
 }
 
-// ScanMember consumes a member that is a string without escapes.
-func (s *Scanner) ScanMember(name string, into *[]byte) bool {
-	if !s.Literal(name) {
+// scanMember consumes a member that is a string without escapes.
+func (s *scanner) scanMember(name string, into *[]byte) bool {
+	if !s.matchLiteral(name) {
 		return false
 	}
-	inner, plain, ok := s.ScanString()
+	inner, plain, ok := s.scanString()
 	*into = inner
 	return ok && plain
 }
 
-// ScanOptionalMember consumes a member that is omitted when it is empty.
-func (s *Scanner) ScanOptionalMember(name string, into *[]byte) bool {
-	if s.pos+len(name) > len(s.Text) || string(s.Text[s.pos:s.pos+len(name)]) != name {
+// scanOptionalMember consumes a member that is omitted when it is empty.
+func (s *scanner) scanOptionalMember(name string, into *[]byte) bool {
+	if s.pos+len(name) > len(s.text) || string(s.text[s.pos:s.pos+len(name)]) != name {
 		return true
 	}
 	var value []byte
-	ok := s.ScanMember(name, &value) && len(value) > 0
+	ok := s.scanMember(name, &value) && len(value) > 0
 	if into != nil {
 		*into = value
 	}
 	return ok
 }
 
-func (s *Scanner) ScanCount(into *uint64) (ok bool) {
+func (s *scanner) scanCount(into *uint64) (ok bool) {
 	*into, ok = s.integer()
 	return ok
 }

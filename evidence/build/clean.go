@@ -1,0 +1,87 @@
+package build
+
+import (
+	"sync"
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/internal/names"
+	"github.com/countersign-dev/countersign/evidence/internal/protocol"
+	"github.com/countersign-dev/countersign/evidence/internal/redact"
+	"github.com/countersign-dev/countersign/evidence/internal/scope"
+)
+
+// maxCheckedBytes is the longest event that isClean checks. For longer events nearly all of the
+// cost is the scan, which redaction would repeat.
+const maxCheckedBytes = 8 << 10
+
+// workspace holds the reusable buffers of one goroutine that makes records.
+type workspace struct {
+	document strictjson.Document
+	text     []byte // the canonical form of a body
+	checker  redact.CleanChecker
+	scopes   map[string]recordScope // scopes of recent subjects
+}
+
+func newWorkspacePool() *sync.Pool {
+	return &sync.Pool{New: func() any { return &workspace{scopes: map[string]recordScope{}} }}
+}
+
+func (b *Builder) getWorkspace() *workspace { return b.workspaces.Get().(*workspace) }
+
+// scopeOf caches its results, because the records of a session share few subjects.
+func (w *workspace) scopeOf(space subject.Space, subj string) recordScope {
+	if sc, known := w.scopes[subj]; known {
+		return sc
+	}
+	if len(w.scopes) >= scope.MaxCached {
+		clear(w.scopes)
+	}
+	sc := recordScope{Scope: scope.Of(space, subj)}
+	switch sc.SubjectClass {
+	case "":
+		sc.hasSecret = utf8.ValidString(subj) && names.HoldsSecret(&w.checker, subj)
+	case subject.Control:
+	default:
+		space.Rename(subj, func(name string) string {
+			sc.hasSecret = sc.hasSecret || names.HoldsSecret(&w.checker, name)
+			return name
+		})
+	}
+	sc.logSession, sc.subject = sc.Key, scope.PrintableName(subj)
+	w.scopes[subj] = sc
+	return sc
+}
+
+// isClean reports whether there is nothing to redact in a body, which is true for most messages:
+// the record then holds the body's canonical form, and no tree is made. If it is false, redaction
+// decides (TestCleanBodyMakesTheSameRecord, FuzzCleanBody). A panic counts as false.
+func (r *recordRedactor) isClean(root strictjson.Value) (clean bool) {
+	defer func() {
+		if recover() != nil {
+			clean = false
+		}
+	}()
+	checker := &r.workspace.checker
+	switch {
+	case r.builder.document != nil || !r.usesDefaultRules():
+		return false
+	case r.isServiceRecord():
+		return !isRedactedKind(r.scope.Kind) || names.IsClean(checker, root, "")
+	case isStructuredCloudEvent(r.message.Header) || len(r.message.Body) > maxCheckedBytes:
+		return false
+	}
+	return checker.CheckDocument(root, r.scope.Protocol, len(r.message.Body))
+}
+
+// usesDefaultRules reports whether redaction removes only what detectors find.
+func (r *recordRedactor) usesDefaultRules() bool {
+	return !r.policyUnusable && r.withheldBy == "" && r.echoes == nil && (r.policy == nil || !r.policy.RemovesFields())
+}
+
+// isCleanHeader reports whether there is nothing to redact in a header.
+func (r *recordRedactor) isCleanHeader(name string, values []string) bool {
+	return r.builder.document == nil && r.usesDefaultRules() && !protocol.Of(r.scope.Protocol).AccountIDs &&
+		headerName(name) == name && r.workspace.checker.CheckTexts(name, values)
+}
