@@ -22,6 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/streams"
 	"github.com/countersign-dev/countersign/streams/embedded"
 )
@@ -148,12 +149,7 @@ func start(t *testing.T, shard streams.Shard) *world {
 	return w
 }
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 // client is a client of the runtime rt1.
 func (w *world) client(t testing.TB, timeout time.Duration) *client.Client {

@@ -7,9 +7,32 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
+
+// LogMessage is one message of a shard's log, as the broker stored it. Seq and Time are the
+// broker's; nothing else in it is trusted. The receiver must not change Header or Body.
+type LogMessage struct {
+	Seq     uint64
+	Subject string
+	Time    time.Time
+	Header  map[string][]string
+	Body    []byte
+}
+
+// HeaderValue returns the first value of a header by its exact name.
+func (m LogMessage) HeaderValue(name string) string {
+	if v := m.Header[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// SessionID names one session: a tenant has many, and two tenants may use one name. A message
+// or a record with an empty Session belongs to no session.
+type SessionID struct{ Tenant, Session string }
 
 // DecodeRecord reads a record written by Encode, strictly: unknown fields are errors, and so is
 // everything that strictjson refuses. The texts of a small record share one copy of b.
@@ -231,3 +254,12 @@ func structSetter(t reflect.Type, outer []reflect.Type) valueSetter {
 		return nil
 	}
 }
+
+// FieldError reports a member of another JSON type than the protocol's. It never holds the
+// member's value.
+type FieldError struct {
+	Path string // JSON pointer (RFC 6901) of the member
+	Want string // the type it must have
+}
+
+func (e *FieldError) Error() string { return fmt.Sprintf("%s must be %s", e.Path, e.Want) }

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
@@ -129,12 +130,7 @@ func (f *fixture) state() State {
 }
 
 // ok fails the test on an error.
-func ok(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 func ctx(tb testing.TB) context.Context {
 	c, cancel := context.WithTimeout(context.Background(), 60*time.Second)

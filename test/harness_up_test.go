@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // readyFile is the ready file of `countersign up` (docs/operating.md).
@@ -359,12 +361,7 @@ func (r result) oneLine(t testing.TB, texts ...string) {
 
 func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 // eventually waits until check returns nil; a failure shows its last error. The pauses between
 // two checks grow, because many checks are queries or commands.

@@ -18,6 +18,7 @@ import (
 	"cel.dev/cel-go/interpreter"
 
 	"github.com/countersign-dev/countersign/admission/policy/functions"
+	"github.com/countersign-dev/countersign/admission/policy/internal/expr"
 )
 
 // newEnv declares the variables and functions of conditions.
@@ -121,7 +122,7 @@ func (sc *policyEnv) compileCondition(when string) (condition, error) {
 		return condition{}, err
 	}
 	c := condition{}
-	c.variable, c.values = requiredValues(conjuncts(ast.NativeRep().Expr())[0])
+	c.variable, c.values = expr.RequiredValues(expr.Conjuncts(ast.NativeRep().Expr())[0])
 	c.program, err = sc.planProgram("when", ast)
 	return c, err
 }
@@ -183,7 +184,7 @@ const interruptEvery = 64
 
 // hasLoop reports whether an expression has a comprehension.
 func hasLoop(e celast.Expr) bool {
-	return e.Kind() == celast.ComprehensionKind || slices.ContainsFunc(childExprs(e), hasLoop)
+	return e.Kind() == celast.ComprehensionKind || slices.ContainsFunc(expr.Children(e), hasLoop)
 }
 
 func celIssues(what string, issues *cel.Issues) error {

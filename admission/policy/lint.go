@@ -200,29 +200,3 @@ func (p *lintedPolicy) placeAt(line int) place { return place{p.file, line} }
 func (p *lintedPolicy) warn(line int, rule, code, message string) {
 	p.add(p.placeAt(line), rule, code, SeverityWarning, message)
 }
-
-// childExprs returns the operands of an expression, those of comprehensions included.
-func childExprs(e celast.Expr) []celast.Expr {
-	switch e.Kind() {
-	case celast.CallKind:
-		c := e.AsCall()
-		if c.IsMemberFunction() {
-			return append([]celast.Expr{c.Target()}, c.Args()...)
-		}
-		return c.Args()
-	case celast.SelectKind:
-		return []celast.Expr{e.AsSelect().Operand()}
-	case celast.ListKind:
-		return e.AsList().Elements()
-	case celast.MapKind:
-		var list []celast.Expr
-		for _, entry := range e.AsMap().Entries() {
-			list = append(list, entry.AsMapEntry().Key(), entry.AsMapEntry().Value())
-		}
-		return list
-	case celast.ComprehensionKind:
-		c := e.AsComprehension()
-		return []celast.Expr{c.IterRange(), c.AccuInit(), c.LoopCondition(), c.LoopStep(), c.Result()}
-	}
-	return nil
-}

@@ -6,6 +6,7 @@ import (
 	celast "cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 
+	"github.com/countersign-dev/countersign/admission/policy/internal/expr"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -65,7 +66,7 @@ func (p *lintedPolicy) restsOnFacts(e celast.Expr) bool {
 	if v, known := p.variableOf(e); known {
 		return p.restsOnFacts(v)
 	}
-	switch function, args := callOf(e); function {
+	switch function, args := expr.Call(e); function {
 	case operators.LogicalAnd:
 		return slices.ContainsFunc(args, p.restsOnFacts)
 	case operators.LogicalOr:
@@ -88,7 +89,7 @@ func (p *lintedPolicy) containsExpr(e celast.Expr, is func(celast.Expr) bool) bo
 	if v, known := p.variableOf(e); known {
 		return p.containsExpr(v, is)
 	}
-	return is(e) || slices.ContainsFunc(childExprs(e), func(c celast.Expr) bool { return p.containsExpr(c, is) })
+	return is(e) || slices.ContainsFunc(expr.Children(e), func(c celast.Expr) bool { return p.containsExpr(c, is) })
 }
 
 func isFact(e celast.Expr) bool {

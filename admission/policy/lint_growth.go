@@ -9,6 +9,7 @@ import (
 	"cel.dev/cel-go/common/types"
 
 	"github.com/countersign-dev/countersign/admission/policy/functions"
+	"github.com/countersign-dev/countersign/admission/policy/internal/expr"
 )
 
 // checkGrowth warns of conditions that can create far more than the request holds: a loop that
@@ -47,12 +48,12 @@ func (p *lintedPolicy) walkGrowth(in expression, e celast.Expr, loops []string, 
 		p.walkGrowth(in, c.Result(), loops, tell)
 		return
 	case celast.ListKind, celast.MapKind:
-		if len(loops) > 0 && slices.ContainsFunc(childExprs(e), func(c celast.Expr) bool { return p.isWholeInput(in, c) }) {
+		if len(loops) > 0 && slices.ContainsFunc(expr.Children(e), func(c celast.Expr) bool { return p.isWholeInput(in, c) }) {
 			tell("a loop makes a list or map that holds something of the request in every round")
 		}
 	case celast.CallKind:
 		c := e.AsCall()
-		args := childExprs(e)
+		args := expr.Children(e)
 		switch name := c.FunctionName(); {
 		case len(loops) > 0 && (slices.Contains(allocatingFuncs, name) || functions.Grows(name)) && p.hasSize(in, e) && slices.ContainsFunc(args, func(a celast.Expr) bool { return p.isWholeInput(in, a) }):
 			tell(fmt.Sprintf("a loop makes a new value with %s out of something of the request in every round", nameOfCall(name)))
@@ -60,7 +61,7 @@ func (p *lintedPolicy) walkGrowth(in expression, e celast.Expr, loops []string, 
 			tell(fmt.Sprintf("%s multiplies the size of one part of the request by another", name))
 		}
 	}
-	for _, c := range childExprs(e) {
+	for _, c := range expr.Children(e) {
 		p.walkGrowth(in, c, loops, tell)
 	}
 }
@@ -117,7 +118,7 @@ func (p *lintedPolicy) readsRequest(e celast.Expr) bool {
 	case celast.CallKind:
 		name := e.AsCall().FunctionName()
 		made := name == operators.Index || name == operators.Conditional || slices.Contains(allocatingFuncs, name) || functions.Grows(name)
-		return made && slices.ContainsFunc(childExprs(e), p.readsRequest)
+		return made && slices.ContainsFunc(expr.Children(e), p.readsRequest)
 	}
 	return false
 }

@@ -6,6 +6,8 @@ import (
 
 	celast "cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
+
+	"github.com/countersign-dev/countersign/admission/policy/internal/expr"
 )
 
 // optionalVariables are the variables of which a request may omit any member.
@@ -66,7 +68,7 @@ func pathOf(e celast.Expr) string {
 		return joinPath(pathOf(e.AsSelect().Operand()), e.AsSelect().FieldName())
 	case celast.CallKind:
 		if c := e.AsCall(); c.FunctionName() == operators.Index {
-			return joinPath(pathOf(c.Args()[0]), literalText(c.Args()[1]))
+			return joinPath(pathOf(c.Args()[0]), expr.LiteralText(c.Args()[1]))
 		}
 	}
 	return ""
@@ -83,7 +85,7 @@ func joinPath(path, member string) string {
 // ignores an error in an operand of && where another operand is false, and of || where another
 // is true, in any order.
 func (p *lintedPolicy) walkReads(e celast.Expr, there pathSet, missing func(string)) {
-	switch function, args := callOf(e); function {
+	switch function, args := expr.Call(e); function {
 	case operators.LogicalAnd, operators.LogicalOr:
 		for i, arg := range args {
 			known := there
@@ -105,7 +107,7 @@ func (p *lintedPolicy) walkReads(e celast.Expr, there pathSet, missing func(stri
 	if path := pathOf(e); path != "" && !tests && !slices.Contains(optionalVariables, path) && !there[path] && !slices.Contains(presentMembers, path) {
 		missing(path)
 	}
-	for _, c := range childExprs(e) {
+	for _, c := range expr.Children(e) {
 		p.walkReads(c, there, missing)
 	}
 }
@@ -123,12 +125,12 @@ func (p *lintedPolicy) knownPresent(e celast.Expr, value bool) pathSet {
 			return p.knownPresent(v, value)
 		}
 	}
-	switch function, args := callOf(e); function {
+	switch function, args := expr.Call(e); function {
 	case operators.LogicalNot:
 		return p.knownPresent(args[0], !value)
 	case operators.In:
 		if value {
-			return withParents(joinPath(pathOf(args[1]), literalText(args[0])))
+			return withParents(joinPath(pathOf(args[1]), expr.LiteralText(args[0])))
 		}
 	case operators.LogicalAnd, operators.LogicalOr:
 		all := (function == operators.LogicalAnd) == value // every operand has the value

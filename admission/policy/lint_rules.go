@@ -11,6 +11,7 @@ import (
 	celast "cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
 
+	"github.com/countersign-dev/countersign/admission/policy/internal/expr"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -36,7 +37,7 @@ func isConstant(e celast.Expr) bool {
 		_, input := inputVariables[e.AsIdent()]
 		return !input && !strings.HasPrefix(e.AsIdent(), variablesPrefix)
 	}
-	return !slices.ContainsFunc(childExprs(e), func(c celast.Expr) bool { return !isConstant(c) })
+	return !slices.ContainsFunc(expr.Children(e), func(c celast.Expr) bool { return !isConstant(c) })
 }
 
 // conditionTruth returns the constant value of a rule's condition, if it has one.
@@ -45,7 +46,7 @@ func (p *lintedPolicy) conditionTruth(i int) (value, known bool) {
 	if value, known := p.evalConstant(e); known {
 		return value, true
 	}
-	for _, c := range conjuncts(e.root()) {
+	for _, c := range expr.Conjuncts(e.root()) {
 		if c.Kind() == celast.LiteralKind && c.AsLiteral() == types.False {
 			return false, true
 		}
@@ -71,8 +72,8 @@ func (p *lintedPolicy) checkDeadRules() {
 				p.warn(r.line, rule, LintDeadRule, fmt.Sprintf("match.%s of the rule and of its policy have nothing in common", o.name))
 			}
 		}
-		for _, c := range conjuncts(p.when[i].root()) {
-			if variable, values := requiredValues(c); len(values) > 0 && p.neverMatches(variable, values, m) {
+		for _, c := range expr.Conjuncts(p.when[i].root()) {
+			if variable, values := expr.RequiredValues(c); len(values) > 0 && p.neverMatches(variable, values, m) {
 				p.warn(r.whenLine, rule, LintDeadRule, fmt.Sprintf("the condition wants another %s than match lets through", variable))
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -34,12 +35,7 @@ type issuer struct {
 
 var arguments = []byte(`{"to":"dana@acme.example","amount":10}`)
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 func newIssuer(t testing.TB, seed byte) issuer {
 	t.Helper()

@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 const shard = "GOV@20261120T064150.123456789Z"
@@ -66,12 +67,7 @@ func newWorld(t testing.TB) *world {
 		receipt: receipt, signer: signer, vkey: vkey}
 }
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 func (w *world) log(subj string, header map[string][]string, body []byte) {
 	w.t.Helper()

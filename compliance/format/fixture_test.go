@@ -22,6 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 const (
@@ -64,12 +65,7 @@ func newWorld(t testing.TB) *world {
 	return &world{t: t, builder: b, chain: build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)}
 }
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 func (w *world) log(subj string, header map[string][]string, body []byte) {
 	w.t.Helper()

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 const (
@@ -29,12 +30,7 @@ type keys struct{}
 func (keys) TenantKey(string) []byte                      { return make([]byte, 32) }
 func (keys) SessionSecret(string, string) ([]byte, error) { return make([]byte, 32), nil }
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 // signals maps outputs as `countersign otel --follow` does.
 func signals(t testing.TB, outputs ...any) (out otlp.Signals) {

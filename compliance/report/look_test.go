@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/countersign-dev/countersign/compliance/browser"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 func program(t *testing.T) string {
@@ -117,12 +118,7 @@ func keep(t *testing.T, b context.Context, id string) {
 	ok(t, os.WriteFile(filepath.Join(dir, id+".png"), png, 0o600))
 }
 
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 func TestPDF(t *testing.T) {
 	pdf, err := browser.PDF(t.Context(), program(t), write(t, renderWith(t, source(), sample(t), whatDecided(""))))

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 var (
@@ -16,12 +18,7 @@ var (
 	public = key.Public().(ed25519.PublicKey)
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testkit.OK
 
 func sample(t testing.TB) []byte {
 	t.Helper()

@@ -1,11 +1,33 @@
+// Package tree holds the Merkle tree over the records of a shard (RFC 6962), the proofs of
+// inclusion and consistency, the checkpoints that sign the root of the tree, the intents that
+// announce a checkpoint, and the cosignatures of witnesses.
+//
+// It knows a record as a hash and its sequence alone. Leaf seq-1 is the record of log
+// sequence seq. The package is pure: it reads no clock, no randomness and no files.
 package tree
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Errors that callers decide on.
+var (
+	// ErrCheckpoint says that a note is not a checkpoint of this log, or not
+	// signed by a known key.
+	ErrCheckpoint = errors.New("evidence: not a valid checkpoint")
+	// ErrTree says that stored tree hashes do not fit the size of the tree.
+	ErrTree = errors.New("evidence: the tree hashes do not fit the tree size")
+	// ErrWitnessKey says that a text is not a witness's key.
+	ErrWitnessKey = errors.New("evidence: not a witness key (name+hash+key with type byte 4)")
+	// ErrRollback says that the witness has already signed a larger tree of the log.
+	ErrRollback = errors.New("evidence: the log has become shorter")
+	// ErrFork says that a checkpoint does not extend the one that the witness signed before.
+	ErrFork = errors.New("evidence: the log has another history than the one that was signed")
 )
 
 // MaxSeq is the greatest log sequence of a record: 2^53, the greatest integer that every

@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // A publisher may invent requests; they must not fill the memory, nor push a
@@ -55,9 +56,4 @@ func TestClaimUnderAnotherKeyOfTheSameID(t *testing.T) {
 	}
 }
 
-func require(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var require = testkit.OK

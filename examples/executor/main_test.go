@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // world is an admitter's key with the checkpoint key's word for it.
@@ -41,12 +42,7 @@ func newWorld(t *testing.T) world {
 	return world{t, key, string(record), file}
 }
 
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 // call is what a runtime hands over after an allow.
 func (w world) call(id, arguments string) handedOver {

@@ -23,6 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/evidence/verify"
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/engine"
 	"github.com/countersign-dev/countersign/storage/read"
@@ -78,12 +79,7 @@ func database(t testing.TB) *read.Reader {
 	return shared.db
 }
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 // keys are fixed test keys; none is secret.
 type keys struct{}

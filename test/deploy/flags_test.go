@@ -29,6 +29,7 @@ var flagPackages = map[string]string{
 	"admin": "internal/cli/admin", "correlate": "internal/cli/correlate", "policycmd": "internal/cli/policycmd", "mandatecmd": "internal/cli/mandatecmd", "publishercmd": "internal/cli/publishercmd", "approvalscmd": "internal/cli/approvalscmd", "export": "internal/cli/export",
 	"hookcmd": "internal/cli/hookcmd", "mcpcmd": "internal/cli/mcpcmd", "mcptools": "internal/cli/mcptools", "inspect": "internal/cli/inspect", "proof": "internal/cli/proof", "run": "internal/cli/run", "system": "internal/cli/system",
 	"verify": "internal/cli/verify", "bench": "internal/bench",
+	"admit": "internal/bench/admit", "calls": "internal/bench/calls", "correlatebench": "internal/bench/correlate", "audit": "internal/bench/audit", "gates": "internal/bench/gates", "measure": "internal/bench/measure",
 	"admitter": "internal/service/admitter", "correlator": "internal/service/correlator", "auditor": "internal/service/auditor", "gateway": "internal/service/gateway",
 }
 

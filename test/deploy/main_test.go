@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/storage/engine"
 )
 
@@ -34,12 +35,7 @@ func read(t testing.TB, parts ...string) string {
 	return string(b)
 }
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 // files lists the files of a folder that end in suffix, as paths from the root.
 func files(t testing.TB, dir, suffix string) (list []string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // signer is a key pair with the algorithm it signs with.
@@ -43,12 +44,7 @@ func signers(t *testing.T) (list []signer) {
 	return list
 }
 
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 // sign gives a mandate with a detached signature on it.
 func (s signer) sign(t *testing.T, raw []byte) []byte {

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/evidence/verify"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 const Shard = "GOV@20261120T064150.123456789Z"
@@ -87,12 +88,7 @@ func New(t testing.TB) *Fixture {
 		Receipt: receipt, Signer: signer, Verifier: verifier, VKey: vkey}
 }
 
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var Must = testkit.OK
 
 // Log appends a message and builds its record.
 func (f *Fixture) Log(subj string, header map[string][]string, body []byte) build.Built {

@@ -13,14 +13,10 @@ import (
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var ok = testkit.OK
 
 // sampleCalls are one of every protocol, as far as they carry a call.
 var sampleCalls = map[string]string{

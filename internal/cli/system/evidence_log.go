@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -97,4 +98,21 @@ func (l *EvidenceLog) IsOf(shard string) bool { return l != nil && l.Shard == sh
 // Message reads one message, nil if there is none with that sequence.
 func (l *EvidenceLog) Message(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 	return streams.MessageAt(ctx, l.js, l.stream, seq)
+}
+
+// mostGaps bounds the listed gaps of a log.
+const mostGaps = 100
+
+// Erasures returns a reader of the erasure records that a checkpoint key signed.
+func Erasures(js jetstream.JetStream, stream, prefix string, known []note.Verifier) *erasures.Log {
+	return &erasures.Log{JS: js, Stream: stream, Space: subject.Space{Prefix: prefix}, Known: note.VerifierList(known...)}
+}
+
+// AddGaps adds the missing messages of a shard's log to its report.
+func (l *EvidenceLog) AddGaps(ctx context.Context, prefix string, known []note.Verifier, r *verify.Report) error {
+	erased, unexplained, err := Erasures(l.js, l.stream, prefix, known).Missing(ctx, mostGaps)
+	if err == nil {
+		r.AddLogGaps(erased, unexplained)
+	}
+	return err
 }

@@ -6,6 +6,7 @@ package system
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/user"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/recorded"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -102,4 +104,38 @@ func AuthorName(given string) string {
 		return u.Username
 	}
 	return ""
+}
+
+// OpenLog connects to the log as operator. The caller calls the returned function to close it.
+func OpenLog(ctx context.Context, f target.Flags) (recorded.Log, func(), string, error) {
+	t, err := f.Resolve()
+	if err != nil {
+		return recorded.Log{}, nil, "", err
+	}
+	o, err := Connect(ctx, t)
+	if err != nil {
+		return recorded.Log{}, nil, "", err
+	}
+	return recorded.Log{JS: o.JS, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, o.Conn.Close, t.Tenant, nil
+}
+
+// WithRefusals returns a context that ends as soon as the server refuses a subject to nc. The
+// server reports a refusal asynchronously: without this a caller would wait for an answer until
+// its timeout.
+func WithRefusals(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			cancel(err)
+		}
+	})
+	return ctx, func() { cancel(nil) }
+}
+
+// Refusal returns the server's refusal that ended ctx, nil if there was none.
+func Refusal(ctx context.Context) error {
+	if err := context.Cause(ctx); errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	return nil
 }

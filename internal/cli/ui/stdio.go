@@ -4,8 +4,14 @@
 package ui
 
 import (
+	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
+	"os"
+	"strings"
+
+	"github.com/mattn/go-isatty"
 )
 
 // Stdio holds the standard streams of a command.
@@ -31,4 +37,16 @@ func WriteJSONLines[T any](w io.Writer, list []T) error {
 		}
 	}
 	return nil
+}
+
+// Confirmed asks on a terminal. Elsewhere the command itself is the confirmation.
+func Confirmed(io Stdio, question string) bool {
+	in, isFile := io.In.(*os.File)
+	if !isFile || !isatty.IsTerminal(in.Fd()) {
+		return true
+	}
+	fmt.Fprintf(io.Err, "%s [y/N] ", question)
+	line, err := bufio.NewReader(in).ReadString('\n')
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return err == nil && (answer == "y" || answer == "yes")
 }

@@ -22,12 +22,13 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/lease"
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/streams"
 	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
 // Guard bounds every wait. A passing test never reaches it, even on a busy machine.
-const Guard = 90 * time.Second
+const Guard = testkit.Guard
 
 // Names used by tests. Every user's password is "pw-" and its name.
 const (
@@ -37,12 +38,7 @@ const (
 )
 
 // OK fails the test on an error.
-func OK(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var OK = testkit.OK
 
 // SkipShort skips a test under -short, which starts no server.
 func SkipShort(tb testing.TB) {
@@ -53,14 +49,7 @@ func SkipShort(tb testing.TB) {
 }
 
 // Eventually polls a condition until it holds.
-func Eventually(tb testing.TB, what string, cond func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(Guard); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("did not come about: %s", what)
-		}
-	}
-}
+var Eventually = testkit.Eventually
 
 // NATS is a provisioned server.
 type NATS struct {

@@ -1,0 +1,156 @@
+// Package admit measures admission and ingest over NATS and over the gateway, beside round trips and durable
+// publishes alone. A loadBench makes the load for all of them.
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"time"
+
+	"github.com/countersign-dev/countersign/examples"
+	"github.com/countersign-dev/countersign/internal/bench/measure"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/pipeline"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+type Cmd struct {
+	Clients      []int         `help:"Numbers of concurrent clients." default:"1,64,256"`
+	Duration     time.Duration `help:"How long each measurement takes." default:"4s"`
+	SyncInterval string        `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
+	Policies     int           `help:"How many policies are loaded." default:"100"`
+	Rules        []int         `help:"Numbers of policies to compare the latency of one client under; none if empty." default:"10,1000"`
+	Beside       int           `help:"Events a second that a publisher sends in one more measurement; 0 leaves it out." default:"2000"`
+	Services     string        `help:"Which services run: all, or the admitter alone." enum:"all,admitter" default:"all"`
+	CacheDir     string        `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
+	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
+
+	floor map[int]float64 // answers per second, by number of clients
+}
+
+func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
+	setup := measure.Setup{SyncInterval: c.SyncInterval, Policies: c.Policies, CacheDir: c.CacheDir}
+	if c.Services != "all" {
+		setup.Services = []string{c.Services}
+	}
+	request, err := fs.ReadFile(examples.FS, "requests/pre-tool-use.json")
+	if err != nil {
+		return err
+	}
+	c.heading(io, request)
+	c.floor = map[int]float64{}
+	bare := setup
+	bare.Services = []string{}
+	if err := bare.Run(ctx, io, func(p *pipeline.Pipeline) error { return c.floors(ctx, io, p, request) }); err != nil {
+		return err
+	}
+	return setup.Run(ctx, io, func(p *pipeline.Pipeline) error { return c.measure(ctx, io, p, request) })
+}
+
+// measure measures the floors first and then admission under each load, on the same servers.
+func (c *Cmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
+	ready := p.Ready()
+	b := &loadBench{t: target.FromReady(ready), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
+	floor := 0.0
+	for _, step := range append(c.alone(ctx, b, &floor), c.loads(ctx, b, ready, &floor)...) {
+		r, err := step()
+		if err == nil {
+			err = c.print(io, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alone returns the steps without admission: the decision by itself, and the cost of server and
+// disk for every request, which is floor.
+func (c *Cmd) alone(ctx context.Context, b *loadBench, floor *float64) []func() (measure.Latency, error) {
+	return []func() (measure.Latency, error){
+		func() (measure.Latency, error) {
+			return b.decide("decision alone, minimal", minimalRequest, c.Policies)
+		},
+		func() (measure.Latency, error) {
+			return b.decide("decision alone, 1.8 KB governed", governedRequest(), c.Policies)
+		},
+		func() (measure.Latency, error) {
+			r, err := b.measureClients(ctx, "raw NATS round trip", 1, b.ping)
+			*floor = r.P50
+			return r, err
+		},
+		func() (measure.Latency, error) {
+			r, err := b.measureClients(ctx, "raw durable publish", 1, b.publish)
+			*floor += 2 * r.P50
+			return r, err
+		},
+		func() (measure.Latency, error) {
+			return measure.Latency{What: "floor: round trip + 2 publishes", Clients: 1, P50: *floor}, nil
+		},
+	}
+}
+
+// loads returns the steps that measure admission.
+func (c *Cmd) loads(ctx context.Context, b *loadBench, ready target.Ready, floor *float64) (steps []func() (measure.Latency, error)) {
+	admission := func(what string, clients int) (measure.Latency, error) {
+		r, err := b.measureClients(ctx, what, clients, b.admit)
+		if clients == 1 && err == nil {
+			r.Ratio = r.P50 / *floor
+		}
+		if many := c.floor[clients]; many > 0 {
+			r.RateRatio = r.PerSecond / many
+		}
+		return r, err
+	}
+	for _, n := range c.Clients {
+		steps = append(steps, func() (measure.Latency, error) { return admission("admission", n) })
+	}
+	if c.Beside > 0 {
+		steps = append(steps, func() (measure.Latency, error) {
+			stop := b.publishBeside(ctx, c.Beside)
+			r, err := admission(fmt.Sprintf("admission beside %d events/s", c.Beside), 1)
+			return r, errors.Join(err, stop())
+		})
+	}
+	for _, n := range c.Rules {
+		steps = append(steps, func() (measure.Latency, error) {
+			if err := b.replacePolicies(ctx, ready, n); err != nil {
+				return measure.Latency{}, err
+			}
+			return admission(fmt.Sprintf("admission under %d policies", n), 1)
+		})
+	}
+	return steps
+}
+
+func (c *Cmd) heading(io ui.Stdio, request []byte) {
+	if !c.JSON {
+		fmt.Fprintf(io.Out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
+			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Services, c.Duration, "", "clients", "count", "per second", "p50", "p99")
+	}
+}
+
+func (c Cmd) print(io ui.Stdio, r measure.Latency) error {
+	if c.JSON {
+		return ui.WriteJSON(io, r)
+	}
+	if r.Count == 0 {
+		_, err := fmt.Fprintf(io.Out, "%-34s %8d %10s %12s %8.0fus\n", r.What, r.Clients, "", "", r.P50)
+		return err
+	}
+	note := ""
+	switch {
+	case r.Ratio > 0:
+		note = fmt.Sprintf("   %.2fx the floor", r.Ratio)
+	case r.RateRatio > 0:
+		note = fmt.Sprintf("   %.2fx the floor's rate", r.RateRatio)
+	case r.Allocs > 0:
+		note = fmt.Sprintf("   %.0f allocs, %.0f B", r.Allocs, r.Bytes)
+	}
+	_, err := fmt.Fprintf(io.Out, "%-34s %8d %10d %12.0f %8.0fus %8.0fus%s\n", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
+	return err
+}

@@ -1,0 +1,160 @@
+// Package audit measures what is done with evidence: the auditor, the look-ups of auditors, verification and
+// export, beside plain reading and plain inserting. They are one package because they share their samples.
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/bench/measure"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/pipeline"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+)
+
+type Cmd struct {
+	Messages int    `help:"Messages of the log that is audited." default:"100000"`
+	Runs     int    `help:"How often each rate is taken; the best counts." default:"2"`
+	Rows     int    `help:"Rows of evidence among which sessions, proofs and the auditors' questions are looked up; 0 leaves that out." default:"0"`
+	Keep     string `help:"Work in this directory and keep it for later runs. Ten million rows take some 3 GB." type:"path" placeholder:"DIR"`
+	CacheDir string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
+	Profile  string `help:"Write a processor profile of the auditor's path to this file." placeholder:"FILE"`
+	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`
+}
+
+// auditResult is one line of the benchmark.
+type auditResult struct {
+	What      string  `json:"what"`
+	Count     int     `json:"count,omitempty"`
+	PerSecond float64 `json:"per_second,omitempty"`
+	Ratio     float64 `json:"to_insert_floor,omitempty"`
+	P50       float64 `json:"p50_us,omitempty"`
+	P99       float64 `json:"p99_us,omitempty"`
+	Allocs    float64 `json:"allocs_per_record,omitempty"`
+	Bytes     float64 `json:"bytes_per_record,omitempty"`
+	CPU       float64 `json:"cpu_us_per_record,omitempty"`         // of this process
+	Servers   float64 `json:"servers_cpu_us_per_record,omitempty"` // of NATS and ClickHouse
+	Engine    float64 `json:"engine_cpu_us,omitempty"`             // of ClickHouse, for one look-up
+	Peak      float64 `json:"peak_mb,omitempty"`                   // resident
+}
+
+func (c *Cmd) Run(ctx context.Context, io ui.Stdio) (err error) {
+	dir, logFile, remove, err := keptDir(c.Keep)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	pipe, err := pipeline.Start(ctx, pipeline.Options{
+		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, SyncInterval: "2m", LogLevel: "warn", Services: []string{},
+		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: ui.ShowProgress(io),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
+		defer cancel()
+		err = errors.Join(err, pipe.Stop(stop))
+	}()
+	b, err := openAuditBench(ctx, target.FromReady(pipe.Ready()), dir, pipe.KeysDir(), c.Profile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	return c.measure(ctx, io, b)
+}
+
+// measure measures the floors and the auditor's path over the same messages, and then look-ups in
+// the resulting evidence. In a directory of an earlier run it only measures look-ups.
+func (c *Cmd) measure(ctx context.Context, io ui.Stdio, b *auditBench) error {
+	kept, err := b.kept(ctx)
+	if err == nil && kept == 0 {
+		err = c.first(ctx, io, b)
+	}
+	if err != nil {
+		return err
+	}
+	if kept > 0 && !c.JSON {
+		fmt.Fprintf(io.Out, "%d CPUs, %s, load %s; the evidence of %d messages was there\n", runtime.NumCPU(), runtime.Version(), measure.LoadAverage(), kept)
+	}
+	if c.Rows > 0 {
+		if err := c.scale(ctx, io, b); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"clickhouse", "nats"} {
+		if err := c.print(io, auditResult{What: "memory at most: " + name, Peak: float64(spending.PeakMemory(b.t.ReadyInfo().PIDs[name])) / 1e6}); err != nil {
+			return err
+		}
+	}
+	return c.print(io, auditResult{What: "memory at most: this process, the auditor and all messages in it", Peak: float64(spending.PeakMemory(os.Getpid())) / 1e6})
+}
+
+// first fills the log and measures the auditor from its start.
+func (c *Cmd) first(ctx context.Context, io ui.Stdio, b *auditBench) error {
+	begun := time.Now()
+	n, err := b.log.fill(ctx, c.Messages)
+	if err != nil {
+		return err
+	}
+	if !c.JSON {
+		fmt.Fprintf(io.Out, "%d CPUs, %s, load %s, a log of %d messages (%s to write)\n\n%-58s %9s %12s\n", runtime.NumCPU(), runtime.Version(), measure.LoadAverage(), n, time.Since(begun).Round(time.Second), "", "count", "per second")
+	}
+	b.messages = n
+	steps := []func(context.Context) (auditResult, error){
+		b.best(c.Runs, b.consume), b.best(c.Runs, b.audit), b.best(c.Runs, b.insertFloor), b.best(c.Runs, b.insertDerived), b.size, b.chains, b.proofs,
+	}
+	var audited, floor auditResult
+	for i, step := range steps {
+		r, err := step(ctx)
+		if err != nil {
+			return err
+		}
+		switch i {
+		case 1:
+			audited = r
+			continue // printed with its ratio
+		case 2:
+			floor = r
+			audited.Ratio = audited.PerSecond / floor.PerSecond
+			err = errors.Join(c.print(io, r), c.print(io, audited))
+		default:
+			err = c.print(io, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	b.rows = nil // they are in the table now
+	return b.keep(ctx)
+}
+
+func (c *Cmd) print(io ui.Stdio, r auditResult) error {
+	if c.JSON {
+		return ui.WriteJSON(io, r)
+	}
+	line := fmt.Sprintf("%-58s", r.What)
+	if r.Count > 0 {
+		line += fmt.Sprintf(" %9d", r.Count)
+	}
+	for _, f := range []struct {
+		value  float64
+		format string
+	}{
+		{r.PerSecond, " %10.0f/s"}, {r.P50, "  p50 %.0f us"}, {r.P99, "  p99 %.0f us"}, {r.Ratio, "  %.2fx the insert floor"},
+		{r.CPU, "  %.1f us of processor"}, {r.Servers, "  %.1f of the servers'"}, {r.Allocs, "  %.0f allocs"}, {r.Bytes, "  %.1f B a record"},
+		{r.Engine, "  %.0f us of the engine's processor time"}, {r.Peak, "  %.0f MB"},
+	} {
+		if f.value > 0 {
+			line += fmt.Sprintf(f.format, f.value)
+		}
+	}
+	_, err := fmt.Fprintln(io.Out, line)
+	return err
+}

@@ -1,0 +1,97 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/bench/measure"
+	"github.com/countersign-dev/countersign/internal/bench/spending"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// size measures the evidence tables on disk, derived ones and proofs included.
+func (b *auditBench) size(ctx context.Context) (auditResult, error) {
+	var disk, records uint64
+	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sumIf(rows, table = 'evidence') FROM system.parts
+		WHERE active AND database = currentDatabase() AND table NOT LIKE 'bench%' AND table != 'schema_version'`).Scan(&disk, &records)
+	return auditResult{What: "on disk, derived tables and proofs included", Count: int(records), Bytes: float64(disk) / float64(max(1, records))}, err
+}
+
+// lookups is how many times a look-up is measured.
+const lookups = 300
+
+// chains reads the evidence of one session.
+func (b *auditBench) chains(ctx context.Context) (auditResult, error) {
+	sessions := b.messages / messagesPerCall / callsPerSession
+	return b.timed(lookups, "evidence of one session", func() error {
+		n := 0
+		err := b.db.Chain(ctx, b.t.Tenant, sampleSession(rand.IntN(sessions)), func(storage.EvidenceRow) error { n++; return nil })
+		if err == nil && n == 0 {
+			err = errors.New("a session has no evidence")
+		}
+		return err
+	})
+}
+
+// proofs makes inclusion proofs.
+func (b *auditBench) proofs(ctx context.Context) (auditResult, error) {
+	shards, err := b.db.Shards(ctx)
+	if err != nil {
+		return auditResult{}, err
+	}
+	shard := shards[len(shards)-1]
+	cp, err := b.db.LatestCheckpoint(ctx, shard)
+	if err != nil {
+		return auditResult{}, err
+	}
+	read := b.hashes(ctx, shard)
+	return b.timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", cp.Size), func() error {
+		_, err := tree.InclusionProof(read, int64(cp.Size), 1+rand.Uint64N(cp.Size))
+		return err
+	})
+}
+
+// hashes returns a reader of a shard's tree.
+func (b *auditBench) hashes(ctx context.Context, shard string) tlog.HashReader {
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		ask := make([]uint64, len(indexes))
+		for i, n := range indexes {
+			ask[i] = uint64(n)
+		}
+		nodes, err := b.db.TreeNodes(ctx, shard, ask)
+		out := make([]tlog.Hash, len(nodes))
+		for i, h := range nodes {
+			out[i] = h
+		}
+		return out, err
+	})
+}
+
+// timed runs f n times after a warm-up of n/10 runs.
+func (b *auditBench) timed(n int, what string, f func() error) (auditResult, error) {
+	var took []time.Duration
+	engine := b.t.ReadyInfo().PIDs["clickhouse"]
+	var before time.Duration
+	for i := range n + n/10 {
+		if i == n/10 {
+			before = spending.ProcessorTime(engine)
+		}
+		start := time.Now()
+		if err := f(); err != nil {
+			return auditResult{}, fmt.Errorf("%s: %w", what, err)
+		}
+		if i >= n/10 {
+			took = append(took, time.Since(start))
+		}
+	}
+	used := spending.ProcessorTime(engine) - before
+	slices.Sort(took)
+	return auditResult{What: what, Count: n, P50: measure.Micros(took[n/2]), P99: measure.Micros(took[n*99/100]), Engine: measure.Micros(used) / float64(n)}, nil
+}

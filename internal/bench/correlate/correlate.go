@@ -1,0 +1,137 @@
+// Package correlate measures the correlator: its core, its service and its lag, beside a consumer that decodes
+// nothing.
+package correlate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/bench/measure"
+	"github.com/countersign-dev/countersign/internal/bench/traffic"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+)
+
+type Cmd struct {
+	Messages     int           `help:"How many messages the log has." default:"300000"`
+	OpenCalls    []int         `help:"Numbers of open calls to compare the cost of a message under; none if empty." default:"1000,100000,1000000"`
+	Duration     time.Duration `help:"How long messages are published each time to measure the lag; 0 leaves it out." default:"10s"`
+	Rate         float64       `help:"Messages a second to publish meanwhile; 0 is as many as can be, and then half of that."`
+	SyncInterval string        `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
+	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
+}
+
+// correlateResult is one line of the benchmark.
+type correlateResult struct {
+	What      string  `json:"what"`
+	OpenCalls int     `json:"open_calls,omitempty"`
+	Count     int     `json:"count"` // messages; of a snapshot, bytes
+	PerSecond float64 `json:"per_second,omitempty"`
+	Asked     float64 `json:"asked_per_second,omitempty"` // the requested PerSecond, if any; PerSecond is less if publishers had to wait
+	Each      float64 `json:"us_per_message,omitempty"`
+	// Undisturbed is PerSecond in the turns in which the processor was undisturbed according to the
+	// probes before and after them, and Share the proportion of these turns. For the whole
+	// correlator it is PerSecond in the time in which neither processor nor disk was disturbed, and
+	// Share the proportion of that time. UndisturbedP99 is P99 of the outputs during which the disk
+	// did not stall, and Share their proportion.
+	Undisturbed    float64 `json:"undisturbed_per_second,omitempty"`
+	UndisturbedP99 float64 `json:"undisturbed_p99_ms,omitempty"`
+	Share          float64 `json:"undisturbed_share,omitempty"`
+	Stalls         int     `json:"disk_stalls,omitempty"` // number of syncs of 4 KB that took 20 ms or more
+	Processor      float64 `json:"processor,omitempty"`   // median speed of the processor, relative to its best
+	Probe          float64 `json:"probe_us,omitempty"`    // the shortest probe, which counts as the best; compare it between runs
+	P50            float64 `json:"p50_ms,omitempty"`
+	P99            float64 `json:"p99_ms,omitempty"`
+	Writes         int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
+	Took           float64 `json:"took_ms,omitempty"`
+	Ratio          float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
+	CPU            float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
+	ServerCPU      float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server during the measurement
+	Allocs         float64 `json:"allocs_per_message,omitempty"`
+	Bytes          float64 `json:"bytes_per_message,omitempty"`
+}
+
+func (c *Cmd) Run(ctx context.Context, io ui.Stdio) (err error) {
+	if c.Messages < traffic.Group*traffic.Messages {
+		return fmt.Errorf("--messages must be at least %d", traffic.Group*traffic.Messages)
+	}
+	dir, logFile, remove, err := measure.WorkDir()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	c.title(io)
+	b := &correlateBench{dir: dir, childLog: logFile, log: daemon.Logger(logFile, "warn"), messages: c.Messages, print: func(r correlateResult) error { return c.print(io, r) }}
+	if err := b.cores(); err != nil {
+		return err
+	}
+	for _, n := range c.OpenCalls {
+		if err := b.open(n); err != nil {
+			return err
+		}
+	}
+	if err := b.start(ctx, c.SyncInterval); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.stop(ctx)) }()
+	return b.service(ctx, c.Duration, c.Rate)
+}
+
+func (c *Cmd) title(io ui.Stdio) {
+	if !c.JSON {
+		fmt.Fprintf(io.Out, "%d CPUs, %s, log synced: %s; AgentHook calls (request, decision, pre, post) and AAEP calls mixed\n\n%-44s %9s %10s %11s %9s\n",
+			runtime.NumCPU(), runtime.Version(), c.SyncInterval, "", "open", "messages", "per second", "each")
+	}
+}
+
+func (c *Cmd) print(io ui.Stdio, r correlateResult) error {
+	if c.JSON {
+		return ui.WriteJSON(io, r)
+	}
+	note := ""
+	switch {
+	case r.Took > 0:
+		_, err := fmt.Fprintf(io.Out, "%-44s %9d %10s %11s %8.0fms   %d bytes\n", r.What, r.OpenCalls, "", "", r.Took, r.Count)
+		return err
+	case r.Each == 0 && r.Bytes > 0:
+		_, err := fmt.Fprintf(io.Out, "%-44s %9d %10s %11s %10s   %.0f B\n", r.What, r.OpenCalls, "", "", "", r.Bytes)
+		return err
+	case r.P99 > 0:
+		_, err := fmt.Fprintf(io.Out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s; %s, p99 of the %.1f%% of outputs that it did not hold up %.1f ms\n",
+			r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.asked(), r.disk(), 100*r.Share, r.UndisturbedP99)
+		return err
+	case r.Ratio > 0:
+		note = fmt.Sprintf("   %.2fx", r.Ratio)
+	}
+	switch {
+	case r.Processor > 0:
+		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's; the processor gave %.0f%% of its best (a probe took %.2f us), %s",
+			r.CPU, r.ServerCPU, 100*r.Processor, r.Probe, r.disk())
+		if r.Undisturbed > 0 {
+			note += fmt.Sprintf("; %.0f/s in the %.0f%% of its time in which neither was disturbed", r.Undisturbed, 100*r.Share)
+		}
+	case r.Undisturbed > 0:
+		note += fmt.Sprintf("   %.0f/s in the %.0f%% of its turns in which the processor was undisturbed (a probe took %.2f us)", r.Undisturbed, 100*r.Share, r.Probe)
+	}
+	if r.Allocs > 0 {
+		note += fmt.Sprintf("   %.1f allocs, %.0f B", r.Allocs, r.Bytes)
+	}
+	_, err := fmt.Fprintf(io.Out, "%-44s %9d %10d %11.0f %8.2fus%s\n", r.What, r.OpenCalls, r.Count, r.PerSecond, r.Each, note)
+	return err
+}
+
+// disk describes the stalls of the disk.
+func (r correlateResult) disk() string {
+	return fmt.Sprintf("the disk stood still %d times (%s and more for 4 KB)", r.Stalls, measure.Stalled)
+}
+
+// asked describes the requested rate.
+func (r correlateResult) asked() string {
+	if r.Asked == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %.0f/s were asked for", r.Asked)
+}
