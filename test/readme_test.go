@@ -89,15 +89,8 @@ func (h hooked) prints(t *testing.T, part, workflow string) {
 		}
 		args = append(args, strings.Trim(word, "'"))
 	}
-	out := h.run(t, args...).want(t, 0).out
-	rest := strings.Split(out, "\n")
-	for _, line := range lines[1:] {
-		for len(rest) > 0 && shape(rest[0]) != shape(line) {
-			rest = rest[1:]
-		}
-		if len(rest) == 0 {
-			t.Errorf("%s prints no line, or none in this place, like\n%s\nbut\n%s", lines[0], line, out)
-		}
+	if err := showsLines(h.run(t, args...).want(t, 0).out, lines[1:]); err != nil {
+		t.Errorf("%s: %v", lines[0], err)
 	}
 }
 
