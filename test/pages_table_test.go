@@ -1,6 +1,9 @@
 package e2e_test
 
-import "strings"
+import (
+	"iter"
+	"strings"
+)
 
 // pageGroup is a list of pages that are typed one after the other in one folder.
 type pageGroup struct {
@@ -24,14 +27,25 @@ func (p page) has(b block) bool {
 	if _, elsewhere := typedElsewhere[b.place()]; elsewhere || p.place != b.page {
 		return false
 	}
-	for _, s := range pageGroups {
-		for _, other := range s.pages {
-			if other.place == b.place() {
-				return false
-			}
+	for other := range allPages() {
+		if other.place == b.place() {
+			return false
 		}
 	}
 	return true
+}
+
+// allPages are the pages of all groups.
+func allPages() iter.Seq[page] {
+	return func(yield func(page) bool) {
+		for _, g := range pageGroups {
+			for _, p := range g.pages {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // typedElsewhere are sections that another test types.
@@ -68,6 +82,15 @@ var followers = map[string]follower{
 
 // printed are parts of lines, and what such a line prints.
 var printed = map[string]string{
+	"--protocol aaep examples/requests/aaep-tool-invoked.json": `"verdict":"allow"`,
+	"--protocol aaep examples/requests/aaep-irreversible.json": "confirmation_required",
+	"--protocol aana examples/requests/aana-public-read.json":  `"execution_allowed":true`,
+	"--protocol aana examples/requests/aana-write.json":        "write_missing_explicit_confirmation",
+	"--protocol aana examples/requests/aana-refused.json":      "runtime_refusal",
+	"examples/requests/aump-action.json":                       `"decision":"allowed"`,
+	"bin/countersign mandate list":                             "EUR 0 spent, 3000 reserved",
+	"--protocol tool examples/requests/tool-call.json":         "finance_export",
+	"--protocol handoff examples/requests/handoff.json":        "invoice_question",
 	"gov.mandates.acme":     `"code":"ok"`,
 	"examples/agents/agent": "sent to press@newspaper.example",
 	"/pre-tool-check":       `"route":"refuse"`,
@@ -87,15 +110,15 @@ const waiting = `$(countersign approvals list --json | jq -r '[.workflows[] | se
 const sampleEvents = `head -1 examples/sessions/agenthook-rogue.jsonl | bin/countersign admit --protocol agenthook -
 bin/countersign admit --protocol agenthook examples/requests/pre-tool-use.json
 bin/countersign publish --protocol agenthook examples/sessions/agenthook-rogue.jsonl
-bin/countersign publish --protocol agenthook examples/sessions/agenthook-mail.jsonl
-until bin/countersign session sess-mail-1 && bin/countersign export --session sess-rogue-1 --out samples.zip; do sleep 0.1; done`
+bin/countersign publish --protocol agenthook examples/sessions/agenthook-mail.jsonl`
 
 var pageGroups = []pageGroup{
 	{name: "first", pages: []page{{place: "docs/start.md"}}},
 	{name: "agents", pages: []page{
 		{place: "README.md"},
 		{place: "docs/hooks.md"},
-		{place: "docs/mcp.md", before: "printf sixteen-characters > hmac.txt"},
+		{place: "docs/mcp.md", before: "printf sixteen-characters > hmac.txt", words: map[string]string{
+			"mcp serve ": "mcp serve --listen 127.0.0.1:0 ", "mcp decide ": "mcp decide --listen 127.0.0.1:0 ", "127.0.0.1:8469": "127.0.0.1:0"}},
 	}},
 	{name: "producer", pages: []page{{place: "docs/runtimes/aaep.md#A reference producer"}}},
 	{name: "system", ready: true, pages: []page{
@@ -121,7 +144,7 @@ var pageGroups = []pageGroup{
 		{place: "docs/sdk.md", before: approver},
 		{place: "docs/mandates.md", before: `jq '.id = "aump_mnd_own" | .principal.subject = "acme-runtime"' examples/mandates/courier.json > own.json
 bin/countersign mandate put own.json`, words: map[string]string{`"id": "aump_mnd_parcels_1"`: `"id": "aump_mnd_own"`}},
-		{place: "docs/publishers.md", before: jsonOfPage("docs/publishers.md", "tools.json")},
+		{place: "docs/publishers.md", before: documentOf("docs/publishers.md", "json", "tools.json")},
 		{place: "docs/policies.md"},
 		{place: "docs/changing-policies.md"},
 		{place: "docs/subscribers.md"},
@@ -129,10 +152,10 @@ bin/countersign mandate put own.json`, words: map[string]string{`"id": "aump_mnd
   jq ".session_id = \"s-waits-$n\"" examples/requests/pre-tool-use-external.json | bin/countersign admit --protocol agenthook -
 done; [ $? = 3 ]`, words: map[string]string{
 			"WORKFLOW": waiting + ".workflow_id')", "DIGEST": "$(countersign approvals show " + waiting + ".workflow_id') --json | jq -r .workflow.preview_digest)"}},
-		{place: "docs/redaction.md", before: "cp examples/requests/pre-tool-use-external.json event.json; " + yamlOfPage("docs/redaction.md", "acme.yaml")},
+		{place: "docs/redaction.md", before: "cp examples/requests/pre-tool-use-external.json event.json; " + documentOf("docs/redaction.md", "yaml", "acme.yaml")},
 		{place: "docs/security.md", before: "cp data/keys/checkpoint.pub . && old=$(jq -r .kid data/keys/receipt.json)", words: map[string]string{
 			"DIR": "data/keys", "KID": "$old"}},
-		{place: "docs/retention.md", before: yamlOfPage("docs/retention.md", "acme.yaml"), words: map[string]string{
+		{place: "docs/retention.md", before: documentOf("docs/retention.md", "yaml", "acme.yaml"), words: map[string]string{
 			"--reason request-17": "--reason request-17 --quiet 1s",
 			"HOLD":                "$(countersign retention show --json | jq -r '.holds[0].id')"}},
 	}},
@@ -141,13 +164,8 @@ done; [ $? = 3 ]`, words: map[string]string{
 // monthOfToday: the samples were not recorded in the page's month.
 var monthOfToday = map[string]string{"2026-11-01": "$(date -u -d yesterday +%F)", "2026-12-01": "$(date -u +%FT%TZ)"}
 
-// jsonOfPage writes the first JSON document of a page to a file.
-func jsonOfPage(page, file string) string { return documentOf("json", page, file) }
-
-// yamlOfPage writes the first YAML document of a page to a file.
-func yamlOfPage(page, file string) string { return documentOf("yaml", page, file) }
-
-func documentOf(language, page, file string) string {
-	return strings.NewReplacer("LANGUAGE", language, "PAGE", page, "FILE", file).Replace(
+// documentOf writes the first JSON or YAML document of a page to a file.
+func documentOf(page, language, file string) string {
+	return strings.NewReplacer("PAGE", page, "LANGUAGE", language, "FILE", file).Replace(
 		"sed -n '/^```LANGUAGE$/,/^```$/p' PAGE | sed '1d;/^```$/,$d' > FILE")
 }

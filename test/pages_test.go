@@ -88,64 +88,48 @@ func pagesWithBlocks(t *testing.T) (list []block) {
 	return list
 }
 
-// Each shell block of each page is typed, and the tables speak of lines that the pages have.
+// Each shell block of each page is typed in one place, and the tables speak of lines that the pages have.
 func TestPagesAreTyped(t *testing.T) {
 	t.Parallel()
 	all := pagesWithBlocks(t)
-	used := map[string]bool{}
 	for _, b := range all {
 		places := 0
-		for _, s := range pageGroups {
-			places += len(slices.DeleteFunc(slices.Clone(s.pages), func(p page) bool { return !p.has(b) }))
-		}
 		if _, elsewhere := typedElsewhere[b.place()]; elsewhere {
-			used[b.place()] = true
 			places++
 		}
-		if places != 1 {
-			t.Errorf("%s is typed in %d groups", b.place(), places)
+		for p := range allPages() {
+			if p.has(b) {
+				places++
+			}
 		}
-		for _, l := range b.lines {
-			for begin := range notTyped {
-				used[begin] = used[begin] || strings.HasPrefix(l.text, begin)
-			}
-			for begin := range followers {
-				used[begin] = used[begin] || strings.HasPrefix(l.text, begin)
-			}
-			for part := range printed {
-				used[part] = used[part] || strings.Contains(l.text, part)
-			}
-			for _, s := range pageGroups {
-				for _, p := range s.pages {
-					for word := range p.words {
-						used[p.place+" "+word] = used[p.place+" "+word] || p.has(b) && strings.Contains(l.text, word)
-					}
-				}
-			}
+		if places != 1 {
+			t.Errorf("a block of %s is typed in %d places", b.place(), places)
 		}
 	}
-	missing := func(what string) {
-		if !used[what] {
-			t.Errorf("no page has a line for %q any more", what)
+	some := func(what string, is func(b block, line string) bool) {
+		for _, b := range all {
+			if slices.ContainsFunc(b.lines, func(l pageLine) bool { return is(b, l.text) }) {
+				return
+			}
 		}
+		t.Errorf("no page has a line for %q any more", what)
 	}
 	for begin := range notTyped {
-		missing(begin)
+		some(begin, func(_ block, line string) bool { return strings.HasPrefix(line, begin) })
 	}
 	for begin := range followers {
-		missing(begin)
+		some(begin, func(_ block, line string) bool { return strings.HasPrefix(line, begin) })
 	}
 	for part := range printed {
-		missing(part)
+		some(part, func(_ block, line string) bool { return strings.Contains(line, part) })
 	}
 	for place := range typedElsewhere {
-		missing(place)
+		some(place, func(b block, _ string) bool { return b.place() == place })
 	}
-	for _, s := range pageGroups {
-		for _, p := range s.pages {
-			for word := range p.words {
-				missing(p.place + " " + word)
-			}
+	for p := range allPages() {
+		some(p.place, func(b block, _ string) bool { return p.has(b) })
+		for word := range p.words {
+			some(p.place+" "+word, func(b block, line string) bool { return p.has(b) && strings.Contains(line, word) })
 		}
 	}
 }
@@ -200,12 +184,12 @@ func (st *stage) typePage(t *testing.T, p page) {
 	sh := shellIn(t, st.dir, st.env...)
 	sh.code(t, natsFunction)
 	if p.before != "" {
-		if out, code := sh.code(t, p.before); code != 0 {
+		if out, code := st.typeLine(t, sh, p.before); code != 0 {
 			t.Fatalf("%s: %s: exit %d\n%s", p.place, p.before, code, out)
 		}
 	}
 	file, _, _ := strings.Cut(p.place, "#")
-	following := map[string]string{} // the file of what a line prints, and what it must print yet
+	var following []followed
 	for _, b := range readBlocks(t, file) {
 		if !p.has(b) {
 			continue
@@ -217,10 +201,12 @@ func (st *stage) typePage(t *testing.T, p page) {
 			}
 			line := replaceWords(l.text, p.words)
 			if begin := matching(followers, l.text); begin != "" {
-				st.follow(t, sh, line, followers[begin], following)
+				if f := st.follow(t, sh, line, followers[begin]); f.line != st.started { // a page may stop the system
+					following = append(following, f)
+				}
 				continue
 			}
-			out, code := sh.code(t, line)
+			out, code := st.typeLine(t, sh, line)
 			if code != l.code {
 				t.Errorf("%s: %s\nexit %d, want %d:\n%s", b.place(), line, code, l.code, out)
 			}
@@ -229,19 +215,29 @@ func (st *stage) typePage(t *testing.T, p page) {
 					t.Errorf("%s: %s prints\n%s\nwant %s", b.place(), line, out, want)
 				}
 			}
-			if strings.Contains(line, "countersign publish ") {
-				st.settle(t)
-			}
 			all += out
 		}
 		if err := showsLines(all, b.shows); err != nil {
 			t.Errorf("%s: %v", b.place(), err)
 		}
 	}
-	st.hear(t, following)
+	for _, f := range following {
+		st.hear(t, sh, f)
+	}
 	if st.shell != sh {
 		sh.end(t)
 	}
+}
+
+// typeLine types a line. Readers look for what they have published a few seconds later, when it is found and signed.
+func (st *stage) typeLine(t *testing.T, sh *shell, line string) (out string, code int) {
+	t.Helper()
+	out, code = sh.code(t, line)
+	if strings.Contains(line, "countersign publish ") {
+		st.settle(t)
+		signed(t, st.system)
+	}
+	return out, code
 }
 
 // typed says whether a line is to be typed here.
@@ -267,31 +263,34 @@ func replaceWords(line string, words map[string]string) string {
 	return line
 }
 
+// followed is a line that does not end: its process, the file with what it prints, and what it must print yet.
+type followed struct{ line, pid, file, prints string }
+
 // follow types a line that does not end, and waits until it says that it has begun.
-func (st *stage) follow(t *testing.T, sh *shell, line string, f follower, following map[string]string) {
+func (st *stage) follow(t *testing.T, sh *shell, line string, f follower) followed {
 	t.Helper()
 	line = strings.TrimSuffix(line, " &")
-	file := filepath.Join(st.dir, fmt.Sprintf("follow-%d-%d", len(following), sh.lines))
-	sh.code(t, line+" > "+file+" 2>&1 &")
+	file := filepath.Join(st.dir, fmt.Sprintf("prints-%p-%d", sh, sh.lines))
+	pid, _ := sh.code(t, line+" > "+file+" 2>&1 & echo $!")
 	eventually(t, line, func() error { return holds(file, f.begins) })
 	if strings.Contains(line, "countersign up ") {
 		st.started, st.shell = line, sh
-		return
 	}
-	following[file] = f.prints
+	return followed{line, strings.TrimSpace(pid), file, f.prints}
 }
 
-// hear makes news until every line that follows them has printed some.
-func (st *stage) hear(t *testing.T, following map[string]string) {
+// hear makes news until a line that follows them has printed some. The line must not have ended.
+func (st *stage) hear(t *testing.T, sh *shell, f followed) {
 	t.Helper()
-	for file, want := range following {
-		eventually(t, file, func() error {
-			if err := holds(file, want); err == nil {
-				return nil
-			}
+	eventually(t, f.line, func() error {
+		if holds(f.file, f.prints) != nil {
 			st.makeNews(t)
-			return holds(file, want)
-		})
+		}
+		return holds(f.file, f.prints)
+	})
+	if _, code := sh.code(t, "kill -0 "+f.pid); code != 0 {
+		text, _ := os.ReadFile(f.file)
+		t.Errorf("%s has ended, and prints:\n%s", f.line, text)
 	}
 }
 
