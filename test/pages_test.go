@@ -45,7 +45,7 @@ func readBlocks(t *testing.T, page string) (list []block) {
 			section = text[at[6]:at[7]]
 			continue
 		}
-		language, body, near := text[at[2]:at[3]], text[at[4]:at[5]], strings.TrimSpace(text[end:at[0]]) == ""
+		language, body, near := text[at[2]:at[3]], text[at[4]:at[5]], end > 0 && strings.TrimSpace(text[end:at[0]]) == ""
 		switch {
 		case language == "sh":
 			list, end = append(list, block{page: page, section: section, lines: readLines(body)}), at[1]
@@ -282,16 +282,17 @@ func (st *stage) follow(t *testing.T, sh *shell, line string, f follower) follow
 // hear makes news until a line that follows them has printed some. The line must not have ended.
 func (st *stage) hear(t *testing.T, sh *shell, f followed) {
 	t.Helper()
+	if _, code := sh.code(t, "kill -0 "+f.pid); code != 0 {
+		text, _ := os.ReadFile(f.file)
+		t.Errorf("%s has ended, and prints:\n%s", f.line, text)
+		return
+	}
 	eventually(t, f.line, func() error {
 		if holds(f.file, f.prints) != nil {
 			st.makeNews(t)
 		}
 		return holds(f.file, f.prints)
 	})
-	if _, code := sh.code(t, "kill -0 "+f.pid); code != 0 {
-		text, _ := os.ReadFile(f.file)
-		t.Errorf("%s has ended, and prints:\n%s", f.line, text)
-	}
 }
 
 // makeNews has a call of the session s-1 denied and run anyway, and one of a new session wait for a person.

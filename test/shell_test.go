@@ -19,7 +19,7 @@ import (
 
 // shell is a shell that gets its lines one by one, as a reader of a page types them.
 type shell struct {
-	in    io.Writer
+	in    io.WriteCloser
 	dir   string
 	lines int
 	mu    sync.Mutex
@@ -99,8 +99,8 @@ func shellIn(t *testing.T, dir string, env ...string) *shell {
 	t.Cleanup(func() {
 		sh.end(t)
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		<-sh.ended
 	})
+	sh.code(t, "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT") // also when this process dies: the shell reads no more lines
 	return sh
 }
 
@@ -129,10 +129,15 @@ func (s *shell) code(t *testing.T, line string) (out string, code int) {
 	}
 }
 
-// end ends what the lines have started and left running.
+// end ends the shell and what its lines have left running.
 func (s *shell) end(t *testing.T) {
 	t.Helper()
-	s.code(t, "kill $(jobs -p) 2>/dev/null; wait")
+	_ = s.in.Close()
+	select {
+	case <-s.ended:
+	case <-time.After(patience):
+		t.Errorf("the shell does not end, and has printed:\n%s", s.text())
+	}
 }
 
 // run types a line, which must print a text.
