@@ -328,3 +328,17 @@ func showsLines(out string, lines []string) error {
 	}
 	return nil
 }
+
+// What differs from run to run: ids of workflows and sessions, hashes, times and durations, and how many messages of
+// others lie between two.
+var (
+	messagesBetween = regexp.MustCompile(` \+[0-9]+ `)
+	changingID      = regexp.MustCompile(`(^| )(wf-)?[0-9a-f]{8}(-[0-9a-f…-]*)?( |$)`)
+	changingNumber  = regexp.MustCompile(`(^| )[0-9][0-9.:msh-]*( (ms|s|µs)\b)?`)
+)
+
+// shape is a line without what differs from run to run, with single spaces.
+func shape(line string) string {
+	line = messagesBetween.ReplaceAllString(strings.Join(strings.Fields(line), " "), " ")
+	return changingNumber.ReplaceAllString(changingID.ReplaceAllString(line, "${1}${2}ID$4"), "${1}N")
+}

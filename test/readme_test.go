@@ -93,15 +93,3 @@ func (h hooked) prints(t *testing.T, part, workflow string) {
 		t.Errorf("%s: %v", lines[0], err)
 	}
 }
-
-// What differs from run to run: ids of workflows and sessions, hashes, times and durations.
-var (
-	changingID     = regexp.MustCompile(`(^| )(wf-)?[0-9a-f]{8}(-[0-9a-f…-]*)?( |$)`)
-	changingNumber = regexp.MustCompile(`(^| )[0-9][0-9.:msh-]*( (ms|s|µs)\b)?`)
-)
-
-// shape is a line without what differs from run to run, with single spaces.
-func shape(line string) string {
-	line = strings.Join(strings.Fields(line), " ")
-	return changingNumber.ReplaceAllString(changingID.ReplaceAllString(line, "${1}${2}ID$4"), "${1}N")
-}
