@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,18 +14,18 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// pageLine is a line of a page, and what it prints.
-type pageLine struct{ begins, prints string }
+// answeredLine is a line of a page, and what it prints.
+type answeredLine struct{ begins, prints string }
 
 // removalLines are those of the second block of "Two reviewers in five minutes".
-var removalLines = []pageLine{
+var removalLines = []answeredLine{
 	{"bin/countersign user remove web2", "user web2 of tenant acme is removed"},
 	{"bin/countersign tenant remove globex", "user globex-gateway of tenant globex is removed"},
 	{"curl", `"error":"unauthorized"`},
 }
 
 // additionLines are those of the first block, in order.
-var additionLines = []pageLine{
+var additionLines = []answeredLine{
 	{"bin/countersign policy push", "in force"},
 	{"bin/countersign user add dana", "reviewer dana of tenant acme is there"},
 	{"bin/countersign user add erin", "erin.json"},
@@ -49,7 +50,7 @@ func TestUsersAndTenantsAreAdded(t *testing.T) {
 	needProgram(t, "jq")
 	s := start(t, "--policy", "../examples/policies/assistant")
 	sh := newShell(t, s)
-	typePage(t, sh, 0, additionLines)
+	typeBlock(t, sh, 0, additionLines)
 	globex, web2 := addedGateway(t, sh, "globex.json"), addedGateway(t, sh, "web2.json")
 	for _, c := range []struct {
 		at     gatewayReady
@@ -75,7 +76,7 @@ func TestUsersAndTenantsAreAdded(t *testing.T) {
 	for _, name := range []string{"web2.json", "globex.json"} {
 		leaving[name] = connectAdded(t, sh, name, "runtime")
 	}
-	typePage(t, sh, 1, removalLines)
+	typeBlock(t, sh, 1, removalLines)
 	for name, nc := range leaving {
 		eventually(t, name, func() error {
 			if !nc.IsClosed() {
@@ -142,27 +143,26 @@ func removeInterrupted(t *testing.T, s *system, sh *shell) {
 	sh.run(t, "curl -s -H \"Authorization: Bearer $(jq -r .roles.reviewer.token erin.json)\" $(jq -r .gateway_url ready.json)/v1/caller", "unauthorized")
 }
 
-// typePage types the lines of a block of the section "Two reviewers in five minutes".
-func typePage(t *testing.T, sh *shell, block int, wanted []pageLine) {
+// typeBlock types the lines of a block of the section "Two reviewers in five minutes".
+func typeBlock(t *testing.T, sh *shell, n int, wanted []answeredLine) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/approvals.md"))
-	ok(t, err)
-	_, section, _ := strings.Cut(string(text), "## Two reviewers in five minutes\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	blocks := strings.Split(section, "```sh\n")[1:]
-	body, _, _ := strings.Cut(blocks[block], "```")
-	lines := strings.Split(strings.TrimSpace(body), "\n")
+	blocks := slices.DeleteFunc(readBlocks(t, "docs/approvals.md"), func(b block) bool { return b.section != "Two reviewers in five minutes" })
+	lines := blocks[n].lines
 	if len(lines) != len(wanted) {
 		t.Fatalf("the page has %d lines, want %d", len(lines), len(wanted))
 	}
 	for i, want := range wanted {
-		if !strings.HasPrefix(lines[i], want.begins) {
-			t.Fatalf("line %d is %s", i+1, lines[i])
+		line := lines[i].text
+		if !strings.HasPrefix(line, want.begins) {
+			t.Fatalf("line %d is %s", i+1, line)
 		}
 		if want.begins == "workflow=" {
-			lines[i] += "; echo $workflow"
+			line += "; echo $workflow"
 		}
-		sh.run(t, lines[i], want.prints)
+		out, code := sh.code(t, line)
+		if code != lines[i].code || !strings.Contains(out, want.prints) {
+			t.Fatalf("%s\nexit %d, want %d; it prints:\n%s\nwant %s", line, code, lines[i].code, out, want.prints)
+		}
 	}
 }
 

@@ -75,7 +75,8 @@ func codes(text string) (list []string) {
 	return list
 }
 
-// TestCommandsInDocs parses every command line of ours that a page shows.
+// TestCommandsInDocs parses every command line of ours that a page shows, in its text, too. TestPages runs the lines of
+// shell blocks.
 func TestCommandsInDocs(t *testing.T) {
 	pages := append([]string{"README.md", "deploy/compose.yaml", "deploy/nats/cluster.conf", "deploy/make-secrets.sh"}, ours...)
 	inline := regexp.MustCompile("`((?:bin/)?countersign(?:-bench)? [a-z][^`]*)`")
@@ -113,7 +114,10 @@ func TestCommandsInDocs(t *testing.T) {
 	}
 }
 
-var assignment = regexp.MustCompile(`^[A-Z_]+=\S*$`)
+var (
+	assignment = regexp.MustCompile(`^[A-Z_]+=\S*$`)
+	word       = regexp.MustCompile(`'[^']*'|\S+`)
+)
 
 // commandOf gives the program and the arguments of a command line of countersign or
 // countersign-bench, nil if the line holds none.
@@ -122,7 +126,8 @@ func commandOf(line string) (program string, argv []string) {
 	if _, after, piped := strings.Cut(line, " | "); piped {
 		line = after
 	}
-	words := strings.Fields(strings.TrimSuffix(strings.TrimSpace(line), "&"))
+	line, _, _ = strings.Cut(line, " < ")
+	words := word.FindAllString(strings.TrimSuffix(strings.TrimSpace(line), "&"), -1)
 	for len(words) > 0 && assignment.MatchString(words[0]) {
 		words = words[1:]
 	}
