@@ -42,9 +42,9 @@ func checkToySchemas(t *testing.T, log []events.LogMessage) {
 		if schema == "" || p.Type == subject.TypeRequest {
 			continue
 		}
-		tree, err := strictjson.ParseObject(m.Body, strictjson.DefaultLimits)
+		doc, err := strictjson.ReadObject(m.Body, strictjson.DefaultLimits)
 		servicetest.OK(t, err)
-		if violations := registry.Validate(schema, tree); violations != nil {
+		if violations := registry.Validate(schema, doc); violations != nil {
 			t.Errorf("%s: %v", m.Subject, violations)
 		}
 		validated[schema]++

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -47,21 +46,6 @@ const maxText = 1024
 
 // NewEvent reads an event.
 func NewEvent(e *aaep.Event) *Event {
-	return newEvent(e, func(key string) string { return stringOf(e.Tree[key]) })
-}
-
-// NewValueEvent reads an event without a tree, and the object that it is of. Such objects
-// are neither large nor wide nor deep.
-func NewValueEvent(e *aaep.Event, v strictjson.Value) *Event {
-	return newEvent(e, func(key string) string {
-		if m := v.Get(key); m.Kind() == strictjson.KindString {
-			return m.Text()
-		}
-		return ""
-	})
-}
-
-func newEvent(e *aaep.Event, member func(key string) string) *Event {
 	out := &Event{ID: boundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: boundID(e.CorrelationID)}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
@@ -73,9 +57,8 @@ func newEvent(e *aaep.Event, member func(key string) string) *Event {
 	case *aaep.ClarificationReply:
 		out.Time = p.Time.UTC()
 	}
-	switch out.handshake = newHandshake(e); {
-	case out.handshake == nil && !e.IsReply():
-		out.hints = readHints(e, member)
+	if out.handshake = newHandshake(e); out.handshake == nil && !e.IsReply() {
+		out.hints = readHints(e)
 	}
 	return out
 }

@@ -72,8 +72,8 @@ var readableFields = []string{"summary_terse", "summary_normal", "summary_detail
 var versionSuffix = regexp.MustCompile(`[-_]v?[0-9]+\.[0-9]+`)
 
 // readHints finds the hints of an event.
-func readHints(e *aaep.Event, member func(key string) string) hintSet {
-	h := sizeHints(e) | textHints(e, member)
+func readHints(e *aaep.Event) hintSet {
+	h := sizeHints(e) | textHints(e)
 	id, version := e.Producer.AgentID, e.Producer.AgentVersion
 	h.addIf(versionInID, (version != "" && strings.Contains(id, version)) || strings.Contains(id, ".") && versionSuffix.MatchString(id))
 	switch p := e.Payload.(type) {
@@ -105,8 +105,8 @@ func (h *hintSet) addIf(bit hintSet, is bool) {
 func sizeHints(e *aaep.Event) hintSet {
 	var h hintSet
 	h.addIf(tooLarge, len(e.Raw) > maxBytes)
-	h.addIf(tooWide, len(e.Tree) > maxFields)
-	for _, v := range e.Tree {
+	h.addIf(tooWide, e.Doc.Len() > maxFields)
+	for v := range e.Doc.All() {
 		deep, long := valueExtent(v, maxDepth+1)
 		h.addIf(tooDeep, deep > maxDepth)
 		h.addIf(longText, long > maxString)
@@ -116,36 +116,29 @@ func sizeHints(e *aaep.Event) hintSet {
 
 // valueExtent says how deep a value is nested, and how long its longest text is, in
 // bytes. Below most levels it does not look.
-func valueExtent(v any, most int) (deep, long int) {
-	below := func(child any) {
-		if most > 0 {
+func valueExtent(v strictjson.Value, most int) (deep, long int) {
+	switch v.Kind() {
+	case strictjson.KindString:
+		return 0, len(v.Text())
+	case strictjson.KindObject, strictjson.KindArray:
+	default:
+		return 0, 0
+	}
+	if most > 0 {
+		for child := range v.All() {
 			d, l := valueExtent(child, most-1)
 			deep, long = max(deep, d), max(long, l)
 		}
 	}
-	switch v := v.(type) {
-	case string:
-		return 0, len(v)
-	case map[string]any:
-		for _, child := range v {
-			below(child)
-		}
-		return deep + 1, long
-	case []any:
-		for _, child := range v {
-			below(child)
-		}
-		return deep + 1, long
-	}
-	return 0, 0
+	return deep + 1, long
 }
 
-func textHints(e *aaep.Event, member func(key string) string) hintSet {
+func textHints(e *aaep.Event) hintSet {
 	var h hintSet
 	spoken := false
 	tokens := bytes.Contains(e.Raw, replyToken)
 	for _, key := range readableFields {
-		s := member(key)
+		s := e.Doc.MemberText(key)
 		if s == "" {
 			continue
 		}
@@ -171,11 +164,7 @@ func showsToken(s string) bool {
 
 // holdsSecret looks for credentials in everything that an event says.
 func holdsSecret(e *aaep.Event) bool {
-	tree := e.Tree
-	if tree == nil {
-		tree, _ = strictjson.ParseObject(e.Raw, strictjson.DefaultLimits)
-	}
-	_, found := secrets.Find(tree)
+	_, found := secrets.Find(e.Tree())
 	return found
 }
 

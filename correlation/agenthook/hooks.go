@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // hookFingerprint is what a hook was when the session last told of it.
@@ -60,15 +61,12 @@ func (hc *hookClaims) checkTrust(out *findingList, x *Event) {
 
 // hooksIn are the hooks that metadata tells of, wherever it does so (H-32 of the
 // digest), and whether it lists those of a runtime.
-func hooksIn(metadata map[string]any) (list []hookTrust, whole bool) {
+func hooksIn(metadata strictjson.Value) (list []hookTrust, whole bool) {
 	for _, block := range [...]string{"managed_runtime", "runtime_attestation"} {
-		if b, ok := metadata[block].(map[string]any); ok {
-			list = append(list, readHookTrust(b["hooks"])...)
-		}
+		list = append(list, readHookTrust(metadata.Get(block).Get("hooks"))...)
 	}
-	whole = len(list) > 0
-	_, many := metadata["hook_trust"].([]any)
-	return append(list, readHookTrust(metadata["hook_trust"])...), whole || many
+	trust := metadata.Get("hook_trust")
+	return append(list, readHookTrust(trust)...), len(list) > 0 || trust.Kind() == strictjson.KindArray
 }
 
 // TrustsAllHooks tells whether an event names hooks and calls all of them trusted.

@@ -23,8 +23,6 @@ type Decoder struct {
 	Document      strictjson.Document
 	FormBuffer    FormBuffer
 	interned      map[string]string
-	AlwaysTree    bool // every event gets a tree: for tests
-	TreelessReads int  // how many events were read without a tree
 	// sharedKeys are the correlator's keys; a signature that one of them verifies need
 	// not be verified again if it still counts when the message is applied.
 	sharedKeys *atomic.Pointer[signing.KeySet]

@@ -260,14 +260,6 @@ var (
 // MemberNames are names of members.
 type MemberNames = strictjson.Names[bool]
 
-func TreeSum(tree map[string]any) Sum {
-	b, err := strictjson.Canonical(tree)
-	if err != nil {
-		return Sum{}
-	}
-	return SumOfBytes(b)
-}
-
 // ProducerTimes is what a producer says of a call's time and place in a chain.
 type ProducerTimes struct {
 	HappenedAt  time.Time // when it happened, by the producer's own clock; zero if that is not known

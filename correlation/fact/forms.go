@@ -7,7 +7,7 @@ import (
 )
 
 // An event is parsed once. Its schema, its canonical forms and its typed event are read from that
-// document. A tree is made of it only for the checks that look at the whole event.
+// document. A tree is made of it only to look for secrets and for what was redacted.
 
 // maxInterned bounds the texts that a Decoder keeps, and maxInternedText their
 // length.
@@ -42,17 +42,6 @@ func (w *FormBuffer) WriteForm(form func(b []byte) []byte) []byte {
 	w.buf = b[:0]
 	return b
 }
-
-// NeedsTree reports whether an event is of a size of which the checks of sessions look at the
-// tree.
-func (d *Decoder) NeedsTree(data []byte) bool {
-	return d.AlwaysTree || len(data) > maxTreelessBytes || d.Document.Depth() > maxTreelessDepth
-}
-
-const (
-	maxTreelessBytes = 8 << 10
-	maxTreelessDepth = 8
-)
 
 // InternCall makes a call's id independent of its message.
 func (d *Decoder) InternCall(f *Fact) {

@@ -46,9 +46,9 @@ func TestUpstreamIsRead(t *testing.T) {
 	if pre == nil || post == nil || pre.ToolCallID() == "" || pre.ToolCallID() != post.ToolCallID() {
 		t.Fatal("the golden pair is not one")
 	}
-	asked, _, err1 := pre.InputCanonical()
-	ran, explicit, err2 := post.ExecutedCanonical()
-	if err1 != nil || err2 != nil || !explicit || !bytes.Equal(asked, ran) {
-		t.Errorf("asked %s, %v; ran %s, %v", asked, err1, ran, err2)
+	asked := pre.InputCanonical()
+	ran, explicit := post.ExecutedCanonical()
+	if asked == nil || !explicit || !bytes.Equal(asked, ran) {
+		t.Errorf("asked %s; ran %s, stated %v", asked, ran, explicit)
 	}
 }

@@ -58,6 +58,14 @@ func ParseObject(raw []byte, lim Limits) (map[string]any, error) {
 	return v.Tree().(map[string]any), nil
 }
 
+// ReadObject is ParseObject for a Value that stays valid.
+func ReadObject(raw []byte, lim Limits) (Value, error) {
+	d := documents.Get().(*Document)
+	defer documents.Put(d)
+	v, err := d.ParseObject(raw, lim)
+	return v.Clone(), err
+}
+
 // Option changes how Unmarshal treats a document.
 type Option = json.Options
 
