@@ -95,13 +95,9 @@ func CanonicalBytes(raw []byte) ([]byte, error) {
 // Canonical returns the RFC 8785 form of a tree that Parse made, or of any value that marshals
 // to JSON.
 func Canonical(v any) ([]byte, error) {
-	if b, ok := appendTree(make([]byte, 0, 256), v); ok {
-		return b, nil
+	if isPlainTree(v) {
+		return FromTree(v).AppendCanonical(make([]byte, 0, 256)), nil
 	}
-	return canonicalAny(v)
-}
-
-func canonicalAny(v any) ([]byte, error) {
 	b, err := jsonv1.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("canonical form: %w", err)

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -281,37 +279,11 @@ func (v Value) AppendSorted(list []Value) []Value {
 func (n *node) compareKey(other *node) int {
 	switch {
 	case n.keyForm&other.keyForm&wideKey != 0:
-		return compareUTF16(n.key, other.key)
+		return CompareKeys(n.key, other.key)
 	case n.keyPrefix != other.keyPrefix:
 		return cmp.Compare(n.keyPrefix, other.keyPrefix)
 	}
 	return strings.Compare(n.key, other.key)
-}
-
-// compareUTF16 orders keys as RFC 8785 does: by UTF-16 code units. That differs from the order
-// of bytes only where a rune beyond U+FFFF meets one from U+E000 on.
-func compareUTF16(a, b string) int {
-	for a != "" && b != "" {
-		r, n := utf8.DecodeRuneInString(a)
-		s, m := utf8.DecodeRuneInString(b)
-		if r != s {
-			if wideR, wideS := r > 0xFFFF, s > 0xFFFF; wideR != wideS {
-				return cmp.Compare(firstUnit(r), firstUnit(s))
-			}
-			return cmp.Compare(r, s)
-		}
-		a, b = a[n:], b[m:]
-	}
-	return cmp.Compare(len(a), len(b))
-}
-
-// firstUnit is the first UTF-16 code unit of a rune.
-func firstUnit(r rune) rune {
-	if r > 0xFFFF {
-		high, _ := utf16.EncodeRune(r)
-		return high
-	}
-	return r
 }
 
 // IsText reports whether the value is a certain string.
