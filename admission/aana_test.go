@@ -209,14 +209,14 @@ func validRecord(t *testing.T, out Outcome) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, err := strictjson.ParseObject(b, strictjson.DefaultLimits)
+	doc, err := strictjson.ReadObject(b, strictjson.DefaultLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out.Decision.Source == "" {
 		return // the request has no authenticated identity
 	}
-	if vs := schemas.Default().Validate("countersign/decision", tree); vs != nil {
+	if vs := schemas.Default().Validate("countersign/decision", doc); vs != nil {
 		t.Errorf("%v in %s", vs, b)
 	}
 }

@@ -142,9 +142,9 @@ func checkReport(t *testing.T, m events.LogMessage, reason string) {
 	if !e.Metadata.Triggered || len(e.EventID) != 36 || e.EventID == e.CorrelationID {
 		t.Errorf("%s", m.Body)
 	}
-	tree, err := strictjson.ParseObject(m.Body, strictjson.DefaultLimits)
+	doc, err := strictjson.ReadObject(m.Body, strictjson.DefaultLimits)
 	ok(t, err)
-	if vs := schemas.StrictAgentHook(tree); len(vs) > 0 {
+	if vs := schemas.StrictAgentHook(doc); len(vs) > 0 {
 		t.Errorf("not a valid event: %v", vs)
 	}
 }

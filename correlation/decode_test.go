@@ -22,60 +22,59 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// twoDecoders are two decoders of one correlator, one of which makes a tree of every event.
-func twoDecoders(c *Correlator) (short, long *fact.Decoder) {
-	short, long = c.NewDecoder(), c.NewDecoder()
-	long.AlwaysTree = true
-	return short, long
-}
-
 var everything = cmp.Exporter(func(reflect.Type) bool { return true })
 
-// holdTreeless fails if a message is read otherwise without a tree.
-func holdTreeless(t *testing.T, short, long *fact.Decoder, m events.LogMessage) {
+// holdDecoded fails if a message that was decoded long ago is not what a new decoder makes of it.
+func holdDecoded(t *testing.T, got fact.Input, fresh *fact.Decoder, m events.LogMessage) {
 	t.Helper()
-	got, want := short.Decode(m), long.Decode(m)
+	want := fresh.Decode(m)
 	if reflect.DeepEqual(got, want) {
 		return
 	}
 	if d := cmp.Diff(want, got, everything); d != "" {
-		t.Errorf("%s %s\nlong - short +\n%s", m.Subject, m.Body, d)
+		t.Errorf("%s %s\nnew - old +\n%s", m.Subject, m.Body, d)
 	}
 }
 
-// TestTreelessFacts: what is read without a tree is read the same with one,
-// and most of what breaks no rule is.
-func TestTreelessFacts(t *testing.T) {
+// TestDecodedAhead: a decoder uses its document again for the next message, and what it made of earlier ones
+// stays as it was.
+func TestDecodedAhead(t *testing.T) {
 	logs := map[string]*testLog{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t), "governed": governedLog(t)}
 	for _, c := range corpusSample(t) {
 		logs[c.protocol+" "+c.name] = c.asLog(t)
 	}
-	for name, l := range logs {
-		short, long := twoDecoders(l.run().core)
+	for _, l := range logs {
+		core := l.run().core
+		ahead, fresh := core.NewDecoder(), core.NewDecoder()
+		var inputs []fact.Input
 		for _, m := range l.msgs {
-			holdTreeless(t, short, long, m)
+			inputs = append(inputs, ahead.Decode(m))
 		}
-		if (name == "aaep" || name == "agenthook" || name == "governed") && short.TreelessReads < len(l.msgs)*3/4-1 {
-			t.Errorf("%s: %d of %d messages are read without a tree", name, short.TreelessReads, len(l.msgs))
+		for i, m := range l.msgs {
+			holdDecoded(t, inputs[i], fresh, m)
 		}
 	}
 }
 
-func FuzzTreelessFacts(f *testing.F) {
+// FuzzDecodedAhead is TestDecodedAhead for any message.
+func FuzzDecodedAhead(f *testing.F) {
 	l := scenario(f, 8)
-	for _, m := range l.msgs {
-		f.Add(m.Subject, m.HeaderValue(events.HeaderSignature), m.Body)
-	}
-	for _, log := range []*testLog{aaepLog(f), hookLog(f), governedLog(f)} {
-		for _, m := range log.msgs[:20] {
+	for _, log := range []*testLog{l, aaepLog(f), hookLog(f), governedLog(f)} {
+		for _, m := range log.msgs[:min(len(log.msgs), 20)] {
 			f.Add(m.Subject, m.HeaderValue(events.HeaderSignature), m.Body)
 		}
 	}
-	short, long := twoDecoders(l.run().core)
+	core := l.run().core
 	f.Fuzz(func(t *testing.T, subj, header string, body []byte) {
-		holdTreeless(t, short, long, events.LogMessage{Seq: 7, Subject: subj, Time: epoch, Body: body, Header: map[string][]string{
+		m := events.LogMessage{Seq: 7, Subject: subj, Time: epoch, Body: body, Header: map[string][]string{
 			events.HeaderSignature: {header}, events.HeaderDecisionID: {header}, events.HeaderSession: {header},
-		}})
+		}}
+		ahead := core.NewDecoder()
+		in := ahead.Decode(m)
+		for _, other := range l.msgs[:8] {
+			ahead.Decode(other)
+		}
+		holdDecoded(t, in, core.NewDecoder(), m)
 	})
 }
 
@@ -119,46 +118,6 @@ func governedLog(t testing.TB) *testLog {
 		l.event(set(governedPost(2*i+1, "c"+strconv.Itoa(i)), "session_id", session))
 	}
 	return l
-}
-
-// What governs a call does not send its events the long way, whatever it says;
-// that a profile is broken does.
-func TestGovernedFlat(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		e        tree
-		treeless bool
-	}{
-		{"pre", governedPre(0, "c0"), true},
-		{"post", governedPost(1, "c0"), true},
-		{"without a verdict", set(governedPre(0, "c0"), "metadata.admission_verdict", nil), false},
-		{"identity without a name", set(governedPre(0, "c0"), "metadata.tool_identity.canonical_name", nil), false},
-		{"alias", set(governedPre(0, "c0"), "tool_name", "billing.pay"), true},
-		{"two schema hashes", set(governedPre(0, "c0"), "metadata.validation.schema_hash", "sha256:aa"), false},
-		{"approval without a status", set(governedPre(0, "c0"), "metadata.approval.status", nil), true},
-		{"approval of itself", set(governedPre(0, "c0"), "metadata.approval.reviewer_ref", "runtime-1"), true},
-		{"a collector's", set(governedPre(0, "c0"), "annotations.bus", "b"), true},
-		{"two durations", set(governedPost(1, "c0"), "metadata.execution.duration_ms", 7), true},
-		{"fail mode", set(set(set(hook(3, "ErrorOccurred", 1), "metadata.error_type", "admission_fail_mode"), "metadata.fail_mode_triggered", true), "metadata.outcome", "allow"), true},
-		{"attested", set(hook(4, "SessionStart", 0), "metadata.runtime_attestation", tree{"nonce": "n", "hooks": []any{tree{"name": "x"}}}), true},
-		{"managed", set(hook(5, "SessionStart", 0), "metadata.managed_runtime", tree{"instance_id": "i", "session_id": "other"}), true},
-		{"page", set(hook(6, "WebPageRead", 0), "metadata.web", tree{"action_id": "a", "url": "https://example.org"}), true},
-		{"goal", set(hook(7, "GoalSet", 0), "metadata.goal", tree{"parent_session_id": "s0"}), true},
-		{"model", set(hook(8, "PostLLMCall", 0), "metadata", tree{"model": "m", "tokens_input": 1, "tokens_output": 2, "total_tokens": 4}), true},
-		{"secret", set(governedPre(0, "c0"), "metadata.note", "AKIA"+"ABCDEFGHIJKLMNOP"), true},
-		{"contract", set(hook(9, "RuntimeContractLoaded", 0), "metadata.runtime_contract", tree{"contract_hash": "sha256:1"}), true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			l := newTestLog(t)
-			l.event(tt.e)
-			short, long := twoDecoders(l.run().core)
-			m := l.msgs[len(l.msgs)-1]
-			holdTreeless(t, short, long, m)
-			if (short.TreelessReads == 1) != tt.treeless {
-				t.Errorf("read without a tree: %v: %s", !tt.treeless, m.Body)
-			}
-		})
-	}
 }
 
 var (
@@ -277,14 +236,18 @@ func TestMissingKey(t *testing.T) {
 	}
 	l.event(set(pre(9), "session_id", "s2"))
 	d := New(l.opts).NewDecoder()
+	read := 0
 	for _, m := range l.msgs[1:] {
 		in := d.Decode(m)
+		if in.Event != nil {
+			read++
+		}
 		if _, session, wants := in.NeedsSessionKey(); wants != (session == "s1") {
 			t.Errorf("%s: wants %v", session, wants)
 		}
 	}
-	if d.TreelessReads != 2 {
-		t.Errorf("%d events were read, want one of each session", d.TreelessReads)
+	if read != 2 {
+		t.Errorf("%d events were read, want one of each session", read)
 	}
 	ready = true
 	for _, m := range l.msgs[1:] {
@@ -292,8 +255,8 @@ func TestMissingKey(t *testing.T) {
 			t.Errorf("sequence %d still wants its key", m.Seq)
 		}
 	}
-	if d.TreelessReads != 7 || len(d.SessionKeyers.Missing) > 0 {
-		t.Errorf("%d events were read, %d sessions are missing", d.TreelessReads, len(d.SessionKeyers.Missing))
+	if len(d.SessionKeyers.Missing) > 0 {
+		t.Errorf("%d sessions are missing", len(d.SessionKeyers.Missing))
 	}
 }
 

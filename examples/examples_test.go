@@ -96,10 +96,10 @@ func TestRequestsAreDecidedAsDocumented(t *testing.T) {
 	config := &admission.Config{Policies: policies(t, "policies/assistant", "gates")}
 	for name, want := range table {
 		body := read(t, "requests/"+name)
-		tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)
+		doc, err := strictjson.ReadObject(body, strictjson.DefaultLimits)
 		ok(t, err)
 		if want.protocol == "agenthook" {
-			for _, v := range schemas.StrictAgentHook(tree) {
+			for _, v := range schemas.StrictAgentHook(doc) {
 				t.Errorf("%s: %+v", name, v)
 			}
 		}
@@ -116,7 +116,7 @@ func TestRequestsAreDecidedAsDocumented(t *testing.T) {
 func TestSessionsAreFoundOutAsDocumented(t *testing.T) {
 	table := map[string]struct {
 		protocol string
-		strict   func(map[string]any) []schemas.Violation
+		strict   func(strictjson.Value) []schemas.Violation
 		asked    string   // a tool whose denial is on record
 		rules    []string // what is found
 	}{
@@ -128,14 +128,14 @@ func TestSessionsAreFoundOutAsDocumented(t *testing.T) {
 	for name, want := range table {
 		var recording []json.RawMessage
 		for _, line := range bytes.Split(bytes.TrimSpace(read(t, "sessions/"+name)), []byte("\n")) {
-			tree, err := strictjson.ParseObject(line, strictjson.DefaultLimits)
+			doc, err := strictjson.ReadObject(line, strictjson.DefaultLimits)
 			ok(t, err)
-			for _, v := range want.strict(tree) {
+			for _, v := range want.strict(doc) {
 				t.Errorf("%s: %+v", name, v)
 			}
 			recording = append(recording, line)
-			if pre := tree["event_type"] == "PreToolUse"; pre && want.asked != "" {
-				recording = append(recording, decided(t, line, tree["tool_name"] == want.asked))
+			if pre := doc.MemberText("event_type") == "PreToolUse"; pre && want.asked != "" {
+				recording = append(recording, decided(t, line, doc.MemberText("tool_name") == want.asked))
 			}
 		}
 		findings, err := correlation.Check(want.protocol, recording, correlation.CheckOptions{})

@@ -176,9 +176,9 @@ func TestAgentHookEvents(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}
-		v := schemas.StrictAgentHook(got.Tree)
+		v := schemas.StrictAgentHook(got.Doc)
 		if schemas.ProfileCovers(got.EventType) {
-			v = append(v, schemas.AgentHookProfile(got.Tree, schemas.FormRequest)...)
+			v = append(v, schemas.AgentHookProfile(got.Doc, schemas.FormRequest)...)
 		}
 		if len(v) > 0 {
 			t.Errorf("%s: %v", raw, v)

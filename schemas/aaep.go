@@ -37,13 +37,9 @@ func NormalAAEPType(t string) string {
 // foreign vocabulary by the envelope alone. A type in the closed aaep: namespace that is none
 // of the twelve is a violation, and so is a type without a vocabulary. The producer manifest
 // (5.10) is a document and no event; it must not be validated here.
-func AAEP(tree map[string]any) []Violation {
-	return validateAAEP(strictjson.FromTree(tree))
-}
-
-func validateAAEP(v strictjson.Value) []Violation {
+func AAEP(v strictjson.Value) []Violation {
 	if v.Get("type").Kind() != strictjson.KindString {
-		return tagAAEP(Default().ValidateValue(aaepEnvelope, v), nil)
+		return tagAAEP(Default().Validate(aaepEnvelope, v), nil)
 	}
 	t := v.Get("type").Text()
 	normal := NormalAAEPType(t)
@@ -51,29 +47,24 @@ func validateAAEP(v strictjson.Value) []Violation {
 	switch {
 	case schema != "":
 		if normal != t {
-			v = v.WithText("type", normal)
+			v = v.WithText(normal, "type")
 		}
-		return tagAAEP(Default().ValidateValue(schema, v), nil)
+		return tagAAEP(Default().Validate(schema, v), nil)
 	case strings.HasPrefix(normal, aaepPrefix):
-		return tagAAEP(Default().ValidateValue(aaepEnvelope, v), &unknownCoreType)
+		return tagAAEP(Default().Validate(aaepEnvelope, v), &unknownCoreType)
 	case isAAEPMessage(t):
-		return tagRules(Default().ValidateValue(aaepFolder+t, v), func(Violation) string { return "AAEP-C-024" })
+		return tagRules(Default().Validate(aaepFolder+t, v), func(Violation) string { return "AAEP-C-024" })
 	case !typeShape.MatchString(t):
-		return tagAAEP(Default().ValidateValue(aaepEnvelope, v), &noVocabulary)
+		return tagAAEP(Default().Validate(aaepEnvelope, v), &noVocabulary)
 	default:
-		return tagAAEP(Default().ValidateValue(aaepEnvelope, v), nil)
+		return tagAAEP(Default().Validate(aaepEnvelope, v), nil)
 	}
 }
 
 // StrictAAEP is AAEP and AAEPChecks together. A reply or subscription message is validated by
 // its schema alone.
-func StrictAAEP(tree map[string]any) []Violation {
-	return StrictAAEPValue(strictjson.FromTree(tree))
-}
-
-// StrictAAEPValue is StrictAAEP for an object of a strictjson.Document.
-func StrictAAEPValue(v strictjson.Value) []Violation {
-	return mergeViolations(validateAAEP(v), checkAAEP(v))
+func StrictAAEP(v strictjson.Value) []Violation {
+	return mergeViolations(AAEP(v), AAEPChecks(v))
 }
 
 var unknownCoreType = Violation{Path: "/type", Keyword: "closed_namespace", Check: "AAEP-C-005", Level: LevelError,

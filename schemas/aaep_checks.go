@@ -12,11 +12,7 @@ import (
 // AAEPChecks makes the single-event checks of AAEP that its schemas do not. It expects an event
 // that AAEP has validated and repeats nothing that AAEP reports; AAEP reports values of the
 // wrong type. Replies and subscription messages pass. The identifiers are AAEP-C-…
-func AAEPChecks(tree map[string]any) []Violation {
-	return checkAAEP(strictjson.FromTree(tree))
-}
-
-func checkAAEP(v strictjson.Value) []Violation {
+func AAEPChecks(v strictjson.Value) []Violation {
 	t := ""
 	if v.Get("type").Kind() == strictjson.KindString {
 		t = v.Get("type").Text()

@@ -1,5 +1,7 @@
 package schemas
 
+import "github.com/countersign-dev/countersign/events/strictjson"
+
 const (
 	aanaEvent    = "aana/event"
 	aanaContract = "aana/contract"
@@ -8,9 +10,7 @@ const (
 // AANA validates the shape of an event of the AANA Agent Action Contract v1 with normalised
 // evidence references. It leaves out what the contract forbids between fields; AANAContract
 // includes that.
-func AANA(tree map[string]any) []Violation { return Default().Validate(aanaEvent, tree) }
+func AANA(v strictjson.Value) []Violation { return Default().Validate(aanaEvent, v) }
 
 // AANAContract validates an event as the published schema does.
-func AANAContract(tree map[string]any) []Violation {
-	return Default().Validate(aanaContract, tree)
-}
+func AANAContract(v strictjson.Value) []Violation { return Default().Validate(aanaContract, v) }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // publishedAANA is the published schema of the contract, and its examples.
@@ -77,10 +79,10 @@ func TestAANAContractIsThePublishedOne(t *testing.T) {
 		m.each(doc, func(what func() string) {
 			compared++
 			want := theirs.Validate(doc) == nil
-			if got := Default().Validate(aanaContract, doc) == nil; got != want {
+			if got := Default().Validate(aanaContract, strictjson.FromTree(doc)) == nil; got != want {
 				t.Errorf("%s, %s: we say %v, the published schema %v", name, what(), got, want)
 			}
-			if shape := Default().Validate(aanaEvent, doc) == nil; shape != want {
+			if shape := Default().Validate(aanaEvent, strictjson.FromTree(doc)) == nil; shape != want {
 				coerced++
 				if !shape || !forbiddenAccept(doc) {
 					t.Errorf("%s, %s: the event schema says %v, the published one %v", name, what(), shape, want)
@@ -118,11 +120,11 @@ func TestAANAMethods(t *testing.T) {
 		}
 		switch s.schema {
 		case aanaEvent:
-			if got := AANA(doc) == nil; got != (s.keyword == "") {
+			if got := AANA(strictjson.FromTree(doc)) == nil; got != (s.keyword == "") {
 				t.Errorf("%s: %v", s.file, got)
 			}
 		case aanaContract:
-			if got := AANAContract(doc) == nil; got != (s.keyword == "") {
+			if got := AANAContract(strictjson.FromTree(doc)) == nil; got != (s.keyword == "") {
 				t.Errorf("%s: %v", s.file, got)
 			}
 		}

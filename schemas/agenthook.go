@@ -24,28 +24,24 @@ const (
 
 // AgentHook validates an event by the AgentHook envelope. An event of the action-governance
 // profile must pass AgentHookProfile as well.
-func AgentHook(tree map[string]any) []Violation {
-	return validateAgentHook(strictjson.FromTree(tree))
-}
-
-func validateAgentHook(v strictjson.Value) []Violation {
-	return tagRules(Default().ValidateValue(agentHookEnvelope, v), agentHookCheck)
+func AgentHook(v strictjson.Value) []Violation {
+	return tagRules(Default().Validate(agentHookEnvelope, v), agentHookCheck)
 }
 
 // AgentHookProfile validates an event of the action-governance profile (AHP-013) in one of its
 // forms; any other form is taken as evidence, the stricter one. Call it after AgentHook for
 // events of publishers that claim the profile, if ProfileCovers reports true.
-func AgentHookProfile(tree map[string]any, form Form) []Violation {
-	return AgentHookProfileValue(strictjson.FromTree(tree), form)
-}
-
-// FollowsAgentHookProfile reports whether AgentHookProfile finds nothing in an event on the log, or
-// does not cover it: it is of another type or has no block of AHP-013.
-func FollowsAgentHookProfile(v strictjson.Value) bool {
-	if !ProfileCovers(v.Get("event_type").Text()) || !hasGovernanceBlock(v.Get("metadata")) {
-		return true
+func AgentHookProfile(v strictjson.Value, form Form) []Violation {
+	schema := agentHookProfile + string(FormEvidence)
+	if form == FormRequest {
+		schema = agentHookProfile + string(FormRequest)
 	}
-	return len(AgentHookProfileValue(v, FormEvidence)) == 0
+	violations := Default().Validate(schema, v)
+	if violations == nil {
+		return nil
+	}
+	t := v.Get("event_type").Text()
+	return tagRules(violations, func(found Violation) string { return profileCheck(t, found) })
 }
 
 // hasGovernanceBlock reports whether metadata has a block of AHP-013.
@@ -59,35 +55,15 @@ func hasGovernanceBlock(metadata strictjson.Value) bool {
 	return false
 }
 
-// AgentHookProfileValue is AgentHookProfile for an object of a strictjson.Document.
-func AgentHookProfileValue(v strictjson.Value, form Form) []Violation {
-	schema := agentHookProfile + string(FormEvidence)
-	if form == FormRequest {
-		schema = agentHookProfile + string(FormRequest)
-	}
-	violations := Default().ValidateValue(schema, v)
-	if violations == nil {
-		return nil
-	}
-	t := v.Get("event_type").Text()
-	return tagRules(violations, func(found Violation) string { return profileCheck(t, found) })
-}
-
 // StrictAgentHook is AgentHook and AgentHookChecks together.
-func StrictAgentHook(tree map[string]any) []Violation {
-	return StrictAgentHookValue(strictjson.FromTree(tree))
-}
-
-// StrictAgentHookValue is StrictAgentHook for an object of a strictjson.Document.
-func StrictAgentHookValue(v strictjson.Value) []Violation {
-	return mergeViolations(validateAgentHook(v), checkAgentHook(v))
+func StrictAgentHook(v strictjson.Value) []Violation {
+	return mergeViolations(AgentHook(v), AgentHookChecks(v))
 }
 
 // judgeAgentHook is StrictAgentHook, and for an event that uses the action-governance profile
 // AgentHookProfile: as evidence if the event has a verdict, as a request otherwise.
-func judgeAgentHook(tree map[string]any) []Violation {
-	found := StrictAgentHook(tree)
-	v := strictjson.FromTree(tree)
+func judgeAgentHook(v strictjson.Value) []Violation {
+	found := StrictAgentHook(v)
 	metadata := v.Get("metadata")
 	if !ProfileCovers(v.Get("event_type").Text()) || !hasGovernanceBlock(metadata) {
 		return found
@@ -96,7 +72,7 @@ func judgeAgentHook(tree map[string]any) []Violation {
 	if metadata.Get("admission_verdict").Exists() {
 		form = FormEvidence
 	}
-	return mergeViolations(found, AgentHookProfile(tree, form))
+	return mergeViolations(found, AgentHookProfile(v, form))
 }
 
 var profileTypes = []string{"PreToolUse", "PostToolUse", "ToolCallValidated", "ToolCallRedacted", "ToolCallRetried"}

@@ -11,11 +11,7 @@ import (
 // AgentHookChecks makes the single-event checks of AgentHook that its envelope schema does not.
 // It expects an event that AgentHook has validated and repeats nothing that AgentHook reports;
 // AgentHook reports values of the wrong type. The identifiers are AH-C-…
-func AgentHookChecks(tree map[string]any) []Violation {
-	return checkAgentHook(strictjson.FromTree(tree))
-}
-
-func checkAgentHook(v strictjson.Value) []Violation {
+func AgentHookChecks(v strictjson.Value) []Violation {
 	e := newEvent(v)
 	e.kind = e.text("event_type")
 	return runRules(agentHookRules, e)

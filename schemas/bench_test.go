@@ -42,32 +42,22 @@ func BenchmarkValidate(b *testing.B) {
 		{"agenthook", "agenthook/envelope", benchProfile},
 		{"profile", "agenthook/action-governance.evidence", benchProfile},
 	} {
-		tree := parse(b, bm.text)
 		var doc strictjson.Document
 		value, err := doc.Parse([]byte(bm.text), strictjson.DefaultLimits)
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.Run(bm.label+"/value", func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(len(bm.text)))
-			for b.Loop() {
-				if vs := Default().ValidateValue(bm.schema, value); vs != nil {
-					b.Fatal(vs)
-				}
-			}
-		})
 		b.Run(bm.label, func(b *testing.B) {
 			r := Default()
 			b.ReportAllocs()
 			b.SetBytes(int64(len(bm.text)))
 			for b.Loop() {
-				if vs := r.Validate(bm.schema, tree); vs != nil {
+				if vs := r.Validate(bm.schema, value); vs != nil {
 					b.Fatal(vs)
 				}
 			}
 		})
-		library := compiled[bm.schema]
+		library, tree := compiled[bm.schema], value.Tree()
 		b.Run(bm.label+"/library", func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(bm.text)))
@@ -104,7 +94,7 @@ func BenchmarkStrict(b *testing.B) {
 	for _, bm := range []struct {
 		label, text string
 		validate    func(strictjson.Value) []Violation
-	}{{"aaep", benchAAEP, StrictAAEPValue}, {"agenthook", benchProfile, StrictAgentHookValue}} {
+	}{{"aaep", benchAAEP, StrictAAEP}, {"agenthook", benchProfile, StrictAgentHook}} {
 		var doc strictjson.Document
 		value, err := doc.Parse([]byte(bm.text), strictjson.DefaultLimits)
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 const (
@@ -129,7 +131,7 @@ func TestStrict(t *testing.T) {
 				judge = StrictAgentHook
 			}
 			var lines []string
-			for _, v := range judge(doc) {
+			for _, v := range judge(strictjson.FromTree(doc)) {
 				lines = append(lines, fmt.Sprintf("%s %s %s", v.Check, v.Level, v.Path))
 			}
 			if got := strings.Join(lines, "\n"); got != tc.want {
@@ -160,7 +162,7 @@ func TestProfileRules(t *testing.T) {
 	} {
 		doc := sampleDocument(t, "agenthook/action-governance."+tc.file+".json").(map[string]any)
 		got := ""
-		for _, v := range AgentHookProfile(doc, tc.form) {
+		for _, v := range AgentHookProfile(strictjson.FromTree(doc), tc.form) {
 			got += v.Check
 		}
 		if got != tc.want {
@@ -193,7 +195,7 @@ func TestWarningsHideNoError(t *testing.T) {
 		doc[fmt.Sprintf("summary_normal_aa_%d", i)] = "x"
 	}
 	doc["zz_custom"] = 1
-	vs := StrictAAEP(doc)
+	vs := StrictAAEP(strictjson.FromTree(doc))
 	if len(vs) != MaxViolations {
 		t.Errorf("%d violations, want the limit of %d", len(vs), MaxViolations)
 	}

@@ -64,7 +64,7 @@ func TestCorpus(t *testing.T) {
 	valid, invalid := map[string]int{}, map[string]int{}
 	for _, s := range corpus(t) {
 		t.Run(s.file, func(t *testing.T) {
-			vs := Default().Validate(s.schema, s.document)
+			vs := Default().Validate(s.schema, strictjson.FromTree(s.document))
 			if s.keyword == "" {
 				valid[s.schema]++
 				if len(vs) > 0 {
@@ -98,7 +98,7 @@ func TestLibraryAgrees(t *testing.T) {
 		mutators[s.schema].each(s.document, func(what func() string) {
 			seen++
 			want := compiled[s.schema].Validate(s.document) == nil
-			if got := Default().Validate(s.schema, s.document) == nil; got != want {
+			if got := Default().Validate(s.schema, strictjson.FromTree(s.document)) == nil; got != want {
 				t.Fatalf("%s, %s: we say %v, the library %v", s.file, what(), got, want)
 			}
 		})

@@ -13,11 +13,11 @@ import (
 func ExampleStrictAgentHook() {
 	event := `{"schema_version":1,"event_id":"0199a000-0000-7000-8000-000000000001","event_type":"PreToolUse",
 		"timestamp":"yesterday","source":"rt1","session_id":"s1","tool_name":"send_email","tool_input":{}}`
-	tree, err := strictjson.ParseObject([]byte(event), strictjson.DefaultLimits)
+	doc, err := strictjson.ReadObject([]byte(event), strictjson.DefaultLimits)
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, v := range schemas.StrictAgentHook(tree) {
+	for _, v := range schemas.StrictAgentHook(doc) {
 		fmt.Println(v.Level, v.Path, v.Keyword)
 	}
 	// Output: error /timestamp format
@@ -25,11 +25,11 @@ func ExampleStrictAgentHook() {
 
 // Validate judges any document by the name of a schema.
 func ExampleRegistry_Validate() {
-	tree, err := strictjson.Parse([]byte(`{"type":"confirmation.reply"}`), strictjson.DefaultLimits)
+	doc, err := strictjson.ReadObject([]byte(`{"type":"confirmation.reply"}`), strictjson.DefaultLimits)
 	if err != nil {
 		log.Fatal(err)
 	}
-	violations := schemas.Default().Validate("aaep/confirmation.reply", tree)
+	violations := schemas.Default().Validate("aaep/confirmation.reply", doc)
 	fmt.Println(schemas.HasErrors(violations))
 	for _, v := range violations {
 		fmt.Println(v)

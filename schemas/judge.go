@@ -14,11 +14,12 @@ func Judge(protocol string, document []byte) ([]Violation, error) {
 	if judge == nil {
 		return nil, fmt.Errorf("there is no such protocol; known are %v", Tokens())
 	}
-	tree, err := strictjson.ParseObject(document, strictjson.DefaultLimits)
+	var d strictjson.Document
+	v, err := d.ParseObject(document, strictjson.DefaultLimits)
 	if err != nil {
 		return nil, err
 	}
-	return judge(tree), nil
+	return judge(v), nil
 }
 
 // Tokens lists the tokens of the protocols.
@@ -30,11 +31,11 @@ func Tokens() (list []string) {
 }
 
 // bySchema judges documents by one schema if they have a member, and by another one if not.
-func bySchema(member, with, without string) func(map[string]any) []Violation {
-	return func(tree map[string]any) []Violation {
-		if _, has := tree[member]; has {
-			return Default().Validate(with, tree)
+func bySchema(member, with, without string) func(strictjson.Value) []Violation {
+	return func(v strictjson.Value) []Violation {
+		if v.Get(member).Exists() {
+			return Default().Validate(with, v)
 		}
-		return Default().Validate(without, tree)
+		return Default().Validate(without, v)
 	}
 }

@@ -22,7 +22,7 @@ func TestValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(Default().ValidateValue(s.schema, v), Default().Validate(s.schema, s.document)); d != "" {
+		if d := cmp.Diff(Default().Validate(s.schema, v), Default().Validate(s.schema, strictjson.FromTree(s.document))); d != "" {
 			t.Errorf("%s: %s", s.file, d)
 		}
 	}
@@ -36,9 +36,9 @@ func TestValidateAllocatesNothing(t *testing.T) {
 		validate func(strictjson.Value) []Violation
 		most     float64
 	}{
-		{benchAAEP, StrictAAEPValue, 0},
-		{benchProfile, StrictAgentHookValue, 0},
-		{benchProfile, func(v strictjson.Value) []Violation { return AgentHookProfileValue(v, FormEvidence) }, 0},
+		{benchAAEP, StrictAAEP, 0},
+		{benchProfile, StrictAgentHook, 0},
+		{benchProfile, func(v strictjson.Value) []Violation { return AgentHookProfile(v, FormEvidence) }, 0},
 	} {
 		v, err := doc.Parse([]byte(tc.text), strictjson.DefaultLimits)
 		if err != nil {

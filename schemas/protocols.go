@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -43,8 +44,8 @@ var protocols = []Protocol{
 
 // judges has, by token, what judges one event or request of a protocol by its schemas and its checks on
 // one document. It is no part of the table, because the functions need the registry that is made of it.
-func judges() map[string]func(tree map[string]any) []Violation {
-	return map[string]func(map[string]any) []Violation{
+func judges() map[string]func(strictjson.Value) []Violation {
+	return map[string]func(strictjson.Value) []Violation{
 		subject.ProtoAAEP:      StrictAAEP,
 		subject.ProtoAgentHook: judgeAgentHook,
 		subject.ProtoAANA:      AANAContract,

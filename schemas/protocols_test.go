@@ -67,7 +67,7 @@ func TestToyProtocolHasSchemas(t *testing.T) {
 		{"record without a row", Default(), "countersign/decision", named, "/protocol", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			violations := tc.registry.ValidateValue(tc.schema, strictjson.FromTree(tc.document))
+			violations := tc.registry.Validate(tc.schema, strictjson.FromTree(tc.document))
 			got := slices.ContainsFunc(violations, func(v Violation) bool { return v.Path == tc.path })
 			if got != tc.want {
 				t.Errorf("%v", violations)

@@ -80,15 +80,10 @@ func (r *Registry) hasSchema(name string) bool {
 }
 
 // Validate validates a document by one schema and returns its violations in order of Path, at
-// most MaxViolations, nil if there are none. The document must come from strictjson.Parse; a
-// value of any other Go type satisfies no schema that names a type. A name that is not in Names
+// most MaxViolations, nil if there are none. A value of a Go type that strictjson.Parse does not
+// make (see strictjson.FromTree) satisfies no schema that names a type. A name that is not in Names
 // is a violation too: nothing unknown passes.
-func (r *Registry) Validate(name string, tree any) []Violation {
-	return r.ValidateValue(name, strictjson.FromTree(tree))
-}
-
-// ValidateValue is Validate for a value of a strictjson.Document.
-func (r *Registry) ValidateValue(name string, v strictjson.Value) []Violation {
+func (r *Registry) Validate(name string, v strictjson.Value) []Violation {
 	e, ok := r.entries[name]
 	if !ok {
 		return []Violation{{Keyword: "$ref", Message: "there is no schema of this name", Level: LevelError}}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // pair is one of our schemas beside the published one that it answers to.
@@ -157,7 +159,7 @@ func TestUpstreamVerdicts(t *testing.T) {
 			check := func(what func() string) {
 				compared++
 				theirs := p.theirs.Validate(doc) == nil
-				ours := Default().Validate(p.ours, doc) == nil
+				ours := Default().Validate(p.ours, strictjson.FromTree(doc)) == nil
 				if ours == theirs {
 					return
 				}
@@ -167,7 +169,7 @@ func TestUpstreamVerdicts(t *testing.T) {
 						return
 					}
 				}
-				t.Errorf("%s, %s: %s says %v, the published schema %v: %v", name, what(), p.ours, ours, theirs, Default().Validate(p.ours, doc))
+				t.Errorf("%s, %s: %s says %v, the published schema %v: %v", name, what(), p.ours, ours, theirs, Default().Validate(p.ours, strictjson.FromTree(doc)))
 			}
 			if p.theirs.Validate(doc) != nil || broad(p.ours) {
 				check(func() string { return "as it is" })
@@ -223,13 +225,13 @@ func TestUpstreamFixtures(t *testing.T) {
 				judge = StrictAgentHook
 			}
 			var got []string
-			for _, v := range judge(doc) {
+			for _, v := range judge(strictjson.FromTree(doc)) {
 				if v.Level == LevelError && !slices.Contains(got, v.Check) {
 					got = append(got, v.Check)
 				}
 			}
 			if !slices.Equal(got, tc.checks) {
-				t.Errorf("errors of %v, want %v: %v", got, tc.checks, judge(doc))
+				t.Errorf("errors of %v, want %v: %v", got, tc.checks, judge(strictjson.FromTree(doc)))
 			}
 		})
 	}
@@ -246,7 +248,7 @@ func TestUpstreamProfileExamples(t *testing.T) {
 		"pre-tool-use-normalized-resource.json":           false,
 	} {
 		doc := parseFile(t, root, "agenthook/examples/"+file).(map[string]any)
-		if vs := AgentHookProfile(doc, FormEvidence); (len(vs) == 0) != want {
+		if vs := AgentHookProfile(strictjson.FromTree(doc), FormEvidence); (len(vs) == 0) != want {
 			t.Errorf("%s: %v", file, vs)
 		}
 	}

@@ -61,7 +61,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		o.Refuse(Name, CodeNotARequest, "/type")
 		return c, o
 	}
-	o.RefuseViolations(Name, schemas.StrictAAEP(e.Tree), violationCodes)
+	o.RefuseViolations(Name, schemas.StrictAAEP(e.Doc), violationCodes)
 	if err != nil && !o.Malformed {
 		o.RefuseUndecodable(Name, err)
 	}
@@ -90,7 +90,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		EventType: e.Type,
 		Session:   o.BodyOrHeader(Name, r, events.HeaderSession, e.SessionID),
 		Agent:     o.BodyOrHeader(Name, r, events.HeaderAgent, e.Producer.AgentID),
-		Event:     e.Tree, Traceparent: call.FirstTraceparent(r, e.CorrelationID), Risk: map[string]any{},
+		Event:     e.Tree(), Traceparent: call.FirstTraceparent(r, e.CorrelationID), Risk: map[string]any{},
 	}
 	if eventID.MatchString(e.EventID) {
 		c.EventID, c.EventIDAsSent = e.EventID, e.EventID

@@ -34,7 +34,7 @@ var hardenedProfile = &profile{
 	evaluator: Name, unreadable: CodeSchemaFailed,
 	read: func(r call.Request) (*wire.Event, error) { return wire.Decode(r.Body, r.Limits) },
 	validate: func(e *wire.Event) []schemas.Violation {
-		return schemas.AANA(e.Tree)
+		return schemas.AANA(e.Doc)
 	},
 	foldText: foldNFKC, supportRules: hardenedSupports, coercesRoute: true,
 	isIdentityBound: identityByWords, isRiskyName: riskyByWords, evidenceText: wholeText,
@@ -45,7 +45,7 @@ var referenceProfile = &profile{
 	evaluator: NameReference, unreadable: CodeNormalizationFailed,
 	read: readSDK,
 	validate: func(e *wire.Event) []schemas.Violation {
-		return schemas.AANAContract(e.Tree)
+		return schemas.AANAContract(e.Doc)
 	},
 	foldText: foldPlain, supportRules: referenceSupports, liftsState: true,
 	isIdentityBound: identityByText, isRiskyName: riskyBySubstring, evidenceText: scannedText, declaredView: true,

@@ -77,7 +77,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	}
 	c := readCall(e, r, &o)
 	if isObservational(e) {
-		o.RefuseViolations(Name, schemas.AgentHook(e.Tree), violationCodes)
+		o.RefuseViolations(Name, schemas.AgentHook(e.Doc), violationCodes)
 		if !o.Malformed {
 			o.Observational, o.DecidingCode = true, CodeObservational
 			o.AddReason(events.Allow, Name, CodeObservational, "")
@@ -87,7 +87,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
 		return c, o
 	}
-	o.RefuseViolations(Name, schemas.StrictAgentHook(e.Tree), violationCodes)
+	o.RefuseViolations(Name, schemas.StrictAgentHook(e.Doc), violationCodes)
 	if err != nil && !o.Malformed {
 		o.RefuseUndecodable(Name, err)
 	}
@@ -127,15 +127,16 @@ func claimOf(event map[string]any) publisher.Claim {
 }
 
 func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
+	tree := e.Tree()
 	c := call.Call{
 		EventType: e.EventType, Session: o.BodyOrHeader(Name, r, events.HeaderSession, e.SessionID),
 		Agent: o.BodyOrHeader(Name, r, events.HeaderAgent, e.AgentID), Tool: e.ToolName,
-		Action: e.Action, ResourceKind: e.ResourceKind, ResourceScope: e.ResourceScope, Resource: e.Tree["resource"],
-		Risk: riskOf(e), Args: e.ToolInput, Event: withoutClaims(e.Tree), Traceparent: call.FirstTraceparent(r, e.Trace()),
+		Action: e.Action, ResourceKind: e.ResourceKind, ResourceScope: e.ResourceScope, Resource: tree["resource"],
+		Risk: riskOf(e), Args: asObject(tree["tool_input"]), Event: withoutClaims(tree), Traceparent: call.FirstTraceparent(r, e.Trace()),
 	}
 	if wire.NormaliseID(e.EventID) == e.EventID && validID(e.EventID) {
 		c.EventID = e.EventID
-		c.EventIDAsSent, _ = e.Tree["event_id"].(string)
+		c.EventIDAsSent = e.Doc.MemberText("event_id")
 	}
 	if c.Tool != "" {
 		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, e.ToolCallID())
@@ -149,11 +150,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 	if r.Publishers != nil {
 		c.Claim = claimOf(c.Event)
 	}
-	canonical, _, err := e.InputCanonical()
-	if err != nil {
-		o.Refuse(Name, call.CodeSchemaInvalid, "/tool_input")
-	}
-	c.ArgsCanonical = canonical
+	c.ArgsCanonical = e.InputCanonical()
 	o.RefuseLongFields(Name, map[string]*string{
 		"/session_id": &c.Session, "/agent_id": &c.Agent, "/tool_name": &c.Tool, "/metadata/tool_call_id": &c.ToolCallID,
 		"/action": &c.Action, "/resource_kind": &c.ResourceKind, "/resource_scope": &c.ResourceScope,

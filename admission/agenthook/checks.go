@@ -40,7 +40,7 @@ var checks = []check{
 	{CodeHookUntrusted, "/metadata/hook_trust", events.Deny, hookUntrusted}, // AH-C-130
 	{CodeRuntime, "/metadata/managed_runtime", events.Deny, runtimeRefused}, // AH-C-134
 	{CodeContract, "/metadata/runtime_contract/signature_status", events.Deny, func(e *wire.Event, _ call.Call) bool {
-		return textMember(asObject(e.Metadata["runtime_contract"]), "signature_status") == "invalid" // AH-C-132
+		return e.Metadata.Get("runtime_contract").MemberText("signature_status") == "invalid" // AH-C-132
 	}},
 	{CodeHumanApproval, "/metadata/risk/requires_human_approval", events.Ask, func(e *wire.Event, _ call.Call) bool {
 		r, ok := e.Risk()
@@ -104,7 +104,7 @@ func checkProfile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 		return
 	}
 	bound = bound && d.Support(e.EventType) != publisher.Partial
-	vs := schemas.AgentHookProfile(e.Tree, eventForm(e)) // in order of Path
+	vs := schemas.AgentHookProfile(e.Doc, eventForm(e)) // in order of Path
 	for i := 0; i < len(vs); {
 		path, verdict := vs[i].Path, events.Allow
 		for ; i < len(vs) && vs[i].Path == path; i++ {
@@ -165,8 +165,8 @@ var claimMembers = map[string]bool{
 
 // claimsTrust reports claims other than the two that have their own code.
 func claimsTrust(e *wire.Event, _ call.Call) bool {
-	for k := range e.Metadata {
-		if claimMembers[k] && k != "admission_verdict" && k != "approval" {
+	for m := range e.Metadata.All() {
+		if k := m.Key(); claimMembers[k] && k != "admission_verdict" && k != "approval" {
 			return true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // declarationOf returns the operator's declaration about the publisher of an event.
@@ -35,7 +36,7 @@ func checkDeclaration(e *wire.Event, c call.Call, d publisher.Declared, o *call.
 		o.AddReason(events.Deny, Name, call.CodeNoToolCallID, "/metadata/tool_call_id") // AH-C-087
 	}
 	for _, h := range hooksOf(e) {
-		if want, is := d.Fingerprint(textMember(h, "hook_id")), observedFingerprint(h); want != "" && is != "" && is != want {
+		if want, is := d.Fingerprint(h.MemberText("hook_id")), observedFingerprint(h); want != "" && is != "" && is != want {
 			o.AddReason(events.Deny, Name, CodeFingerprint, "/metadata/hook_trust") // AH-C-129
 			break
 		}
@@ -60,17 +61,17 @@ func recordFailMode(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 
 // hooksOf returns the hooks that an event describes, in any of its places (H-32). Values other
 // than objects are ignored.
-func hooksOf(e *wire.Event) (list []map[string]any) {
-	for _, v := range []any{
-		e.Metadata["hook_trust"], asObject(e.Metadata["runtime_attestation"])["hooks"], asObject(e.Metadata["managed_runtime"])["hooks"],
-	} {
-		many, _ := v.([]any)
-		if one := asObject(v); one != nil {
-			many = []any{one}
-		}
-		for _, h := range many {
-			if one := asObject(h); one != nil {
-				list = append(list, one)
+func hooksOf(e *wire.Event) (list []strictjson.Value) {
+	m := e.Metadata
+	for _, v := range []strictjson.Value{m.Get("hook_trust"), m.Get("runtime_attestation").Get("hooks"), m.Get("managed_runtime").Get("hooks")} {
+		switch v.Kind() {
+		case strictjson.KindObject:
+			list = append(list, v)
+		case strictjson.KindArray:
+			for h := range v.All() {
+				if h.Kind() == strictjson.KindObject {
+					list = append(list, h)
+				}
 			}
 		}
 	}
@@ -83,40 +84,32 @@ var distrustedStates = map[string]bool{"modified": true, "untrusted": true, "dis
 // hookUntrusted reports whether an event states that one of its hooks was changed. The state
 // trusted does not override the fingerprint (AH-C-129).
 func hookUntrusted(e *wire.Event, _ call.Call) bool {
-	if e.Metadata == nil {
-		return false
-	}
 	for _, h := range hooksOf(e) {
-		expected := strings.ToLower(textMember(h, "expected_fingerprint"))
-		if distrustedStates[textMember(h, "trust_status")] || expected != "" && observedFingerprint(h) != "" && observedFingerprint(h) != expected {
+		expected := strings.ToLower(h.MemberText("expected_fingerprint"))
+		if distrustedStates[h.MemberText("trust_status")] || expected != "" && observedFingerprint(h) != "" && observedFingerprint(h) != expected {
 			return true
 		}
 	}
 	return false
 }
 
-func observedFingerprint(hook map[string]any) string {
-	if f := textMember(hook, "observed_fingerprint"); f != "" {
+func observedFingerprint(hook strictjson.Value) string {
+	if f := hook.MemberText("observed_fingerprint"); f != "" {
 		return strings.ToLower(f)
 	}
-	return strings.ToLower(textMember(hook, "fingerprint"))
+	return strings.ToLower(hook.MemberText("fingerprint"))
 }
 
 // runtimeRefused reports whether an event states that its own runtime has lost its registration
 // or approval.
 func runtimeRefused(e *wire.Event, _ call.Call) bool {
-	m := asObject(e.Metadata["managed_runtime"])
-	approval := textMember(m, "approval_status")
-	return textMember(m, "registration_status") == "revoked" || approval == "denied" || approval == "expired" ||
-		textMember(asObject(m["device_registry"]), "posture") == "non_compliant"
+	m := e.Metadata.Get("managed_runtime")
+	approval := m.MemberText("approval_status")
+	return m.MemberText("registration_status") == "revoked" || approval == "denied" || approval == "expired" ||
+		m.Get("device_registry").MemberText("posture") == "non_compliant"
 }
 
 func asObject(v any) map[string]any {
 	m, _ := v.(map[string]any)
 	return m
-}
-
-func textMember(m map[string]any, key string) string {
-	s, _ := m[key].(string)
-	return s
 }

@@ -143,11 +143,11 @@ func TestGoldenReplies(t *testing.T) {
 			if diff := cmp.Diff(want, string(got)); diff != "" {
 				t.Error(diff)
 			}
-			tree, err := strictjson.ParseObject(got, strictjson.DefaultLimits)
+			doc, err := strictjson.ReadObject(got, strictjson.DefaultLimits)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if vs := schemas.Default().Validate("aioc/policy-result", tree); vs != nil {
+			if vs := schemas.Default().Validate("aioc/policy-result", doc); vs != nil {
 				t.Error(vs)
 			}
 		})
@@ -171,11 +171,11 @@ func TestDecisionRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tree, err := strictjson.ParseObject(b, strictjson.DefaultLimits)
+		doc, err := strictjson.ReadObject(b, strictjson.DefaultLimits)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if vs := schemas.Default().Validate("countersign/decision", tree); vs != nil {
+		if vs := schemas.Default().Validate("countersign/decision", doc); vs != nil {
 			t.Error(vs)
 		}
 	}

@@ -125,11 +125,11 @@ func check(t fataler, raw []byte) {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	tree, err := strictjson.ParseObject(b, strictjson.DefaultLimits)
+	doc, err := strictjson.ReadObject(b, strictjson.DefaultLimits)
 	if err != nil {
 		t.Fatalf("%v: %s", err, b)
 	}
-	if vs := schemas.Default().Validate("aioc/policy-result", tree); vs != nil && strings.TrimFunc(got.Reason, isBlank) == "" {
+	if vs := schemas.Default().Validate("aioc/policy-result", doc); vs != nil && strings.TrimFunc(got.Reason, isBlank) == "" {
 		t.Fatalf("%v: %s", vs, b)
 	}
 	if got.Decision == wire.Allow {

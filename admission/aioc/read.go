@@ -43,7 +43,7 @@ func (b *reader) boundFields(c *call.Call, names map[string]*string) {
 
 // isValid validates the document by its schema; err is the decoding error.
 func (b *reader) isValid(err error) bool {
-	b.o.RefuseViolations(b.name, schemas.Default().Validate(b.schema, b.in.Tree), nil)
+	b.o.RefuseViolations(b.name, schemas.Default().Validate(b.schema, b.in.Doc), nil)
 	if err != nil && !b.o.Malformed {
 		b.o.RefuseUndecodable(b.name, err)
 	}

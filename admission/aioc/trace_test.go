@@ -47,7 +47,7 @@ func TestTraceEvents(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if vs := schemas.Default().Validate("aioc/"+e.Type, tree); vs != nil {
+			if vs := schemas.Default().Validate("aioc/"+e.Type, strictjson.FromTree(tree)); vs != nil {
 				t.Error(vs)
 			}
 			if _, err := wire.DecodePolicyEvaluated(e.Body); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	wire "github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
 )
 
@@ -83,8 +84,8 @@ func quotesPrivately(m *mandate.Mandate, e *wire.Evidence) bool {
 }
 
 // documentViolations validates a document by a schema and adds its decoding error.
-func documentViolations(schema string, tree map[string]any, version string, err error) []schemas.Violation {
-	vs := schemas.Default().Validate(schema, tree)
+func documentViolations(schema string, doc strictjson.Value, version string, err error) []schemas.Violation {
+	vs := schemas.Default().Validate(schema, doc)
 	if len(vs) > 0 {
 		return vs
 	}

@@ -174,7 +174,7 @@ func reply(t testing.TB, c call.Call, o call.Opinion, v events.Verdict, because 
 		t.Fatal(err)
 	}
 	a.reply = tree
-	if vs := schemas.Default().Validate("aump/action-evaluation.response", tree); vs != nil {
+	if vs := schemas.Default().Validate("aump/action-evaluation.response", strictjson.FromTree(tree)); vs != nil {
 		t.Errorf("the reply breaks its schema: %v in %s", vs, raw)
 	}
 	for k := range maps.Keys(tree["mandate_ref"].(map[string]any)) {

@@ -31,7 +31,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		return call.Call{ProtocolState: refusedState("$", wire.Ref{})}, o
 	}
 	c := readCall(req, r, &o)
-	o.RefuseViolations(Name, schemas.Default().Validate(RequestSchema, req.Tree), nil)
+	o.RefuseViolations(Name, schemas.Default().Validate(RequestSchema, req.Doc), nil)
 	if err != nil && !o.Malformed {
 		o.RefuseUndecodable(Name, err)
 	}
@@ -78,7 +78,7 @@ func readCall(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
 		EventType: req.Type,
 		Session:   o.BodyOrHeader(Name, r, events.HeaderSession, ""), Agent: o.BodyOrHeader(Name, r, events.HeaderAgent, ""),
 		ToolCallID: o.BodyOrHeader(Name, r, events.HeaderToolCallID, ""), Tool: a.Type,
-		Risk: map[string]any{"commitment": commitsPrincipal(a)}, Args: a.Tree, Event: withoutClaims(req.Tree), Traceparent: call.FirstTraceparent(r),
+		Risk: map[string]any{"commitment": commitsPrincipal(a)}, Args: a.Tree, Event: withoutClaims(req.Tree()), Traceparent: call.FirstTraceparent(r),
 	}
 	if commitsPrincipal(a) {
 		c.Action = ActionCommit

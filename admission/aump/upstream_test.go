@@ -166,7 +166,7 @@ func TestUpstreamVectors(t *testing.T) {
 	if a := ask(t, r); a.String() != denied {
 		t.Error(a)
 	}
-	published, err := strictjson.ParseObject(upstream(t, "test-vectors/evaluate-action-denied-response.json"), strictjson.DefaultLimits)
+	published, err := strictjson.ReadObject(upstream(t, "test-vectors/evaluate-action-denied-response.json"), strictjson.DefaultLimits)
 	if err != nil || schemas.Default().Validate("aump/action-evaluation.response", published) != nil {
 		t.Error("the published response breaks our schema")
 	}

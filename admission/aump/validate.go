@@ -130,7 +130,7 @@ func validateMandate(r *Report, d validationInput) {
 
 func validateProfile(r *Report, d validationInput) {
 	p, err := wire.DecodeProfile(d.raw, strictjson.DefaultLimits)
-	vs := documentViolations(ProfileSchema, d.tree, p.Version, err)
+	vs := documentViolations(ProfileSchema, p.Doc, p.Version, err)
 	if vs == nil && (wire.KeySet{}).Add(p) != nil {
 		vs = []schemas.Violation{{Path: "/signing_keys", Message: "must not have two keys with one kid"}}
 	}
@@ -139,7 +139,7 @@ func validateProfile(r *Report, d validationInput) {
 
 func validateEvidence(r *Report, d validationInput) {
 	e, err := wire.DecodeEvidence(d.raw, strictjson.DefaultLimits)
-	vs := documentViolations(EvidenceSchema, d.tree, e.Version, err)
+	vs := documentViolations(EvidenceSchema, e.Doc, e.Version, err)
 	if vs == nil {
 		vs = unreadableTime("/created_at", e.CreatedAt)
 	}

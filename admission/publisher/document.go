@@ -61,16 +61,15 @@ var documentKinds = map[string]struct {
 // Parse reads one document and validates it by its schema. The error quotes no value of the
 // document. Compile checks for conflicts between documents.
 func Parse(data []byte) (Parsed, error) {
-	tree, err := strictjson.ParseObject(data, strictjson.DefaultLimits)
+	v, err := strictjson.ReadObject(data, strictjson.DefaultLimits)
 	if err != nil {
 		return Parsed{}, err
 	}
-	name, _ := tree["schema"].(string)
-	kind, known := documentKinds[name]
+	kind, known := documentKinds[v.MemberText("schema")]
 	if !known {
 		return Parsed{}, ErrKind
 	}
-	if vs := schemas.Default().Validate(kind.schema, tree); len(vs) > 0 {
+	if vs := schemas.Default().Validate(kind.schema, v); len(vs) > 0 {
 		return Parsed{}, fmt.Errorf("publisher: %s", violationList(vs))
 	}
 	return kind.read(data)

@@ -51,7 +51,7 @@ func (e *agentHookEncoder) add(i Item) error {
 
 // writeStamped writes one event, if it is a valid one.
 func (e *agentHookEncoder) writeStamped(d events.Decision, req request) error {
-	valid := req.body != nil && len(schemas.AgentHook(req.body)) == 0 && agenthook.AdmissionCapable(textAt(req.body, "event_type"))
+	valid := req.body != nil && len(schemas.AgentHook(strictjson.FromTree(req.body))) == 0 && agenthook.AdmissionCapable(textAt(req.body, "event_type"))
 	if !valid {
 		e.out.countSkipped(SkippedInvalid)
 		return nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/compliance/format"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
 )
 
@@ -57,14 +58,14 @@ func judge(t *testing.T, name string, line []byte) {
 	}
 	switch name {
 	case format.AUMPEvidence:
-		if vs := schemas.Default().Validate("aump/evidence-event", bodyObject(t, line)); len(vs) > 0 {
+		if vs := schemas.Default().Validate("aump/evidence-event", strictjson.FromTree(bodyObject(t, line))); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
 	case format.AgentHookEvidence:
-		if vs := schemas.StrictAgentHook(bodyObject(t, line)); len(vs) > 0 {
+		if vs := schemas.StrictAgentHook(strictjson.FromTree(bodyObject(t, line))); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
-		if vs := schemas.AgentHookProfile(bodyObject(t, line), schemas.FormEvidence); len(vs) > 0 {
+		if vs := schemas.AgentHookProfile(strictjson.FromTree(bodyObject(t, line)), schemas.FormEvidence); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
 	}

@@ -35,36 +35,29 @@ func decodeAAEP(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.
 		r.Fact.ReadRefusedNumber(data, d.Protocols(p.Protocol))
 		return
 	}
-	violations := schemas.StrictAAEPValue(v)
-	e, err := readAAEPEvent(d, v, data, violations)
-	core := fact.SumOfBytes(d.FormBuffer.WriteForm(v.AppendCanonical))
-	aaepFact(&r.Fact, e, core, func() *Event {
-		if e.Tree == nil {
-			return newValueEvent(e, v)
-		}
-		return NewEvent(e)
-	}, request)
+	violations := schemas.StrictAAEP(v)
+	e, err := readAAEPEvent(d, v, data)
+	aaepFact(&r.Fact, e, &d.FormBuffer, request)
 	checkAAEPSubject(d, m, p, r, e, request)
 	d.InternCall(&r.Fact)
 	r.Defect = fact.EventDefect(&r.Fact, err, violations)
 }
 
-// readAAEPEvent reads the typed event. Only an event of which a check must see the whole gets a tree:
-// one that breaks a rule, is large, or is of a type that sessions read whole.
-func readAAEPEvent(d *fact.Decoder, v strictjson.Value, data []byte, violations []schemas.Violation) (*aaep.Event, error) {
-	if len(violations) == 0 && treelessTypes[v.Get("type").Text()] && !d.NeedsTree(data) {
-		if e, ok := aaep.FromValue(v, data); ok {
-			e.EventID, e.Producer.AgentID, e.CorrelationID = strings.Clone(e.EventID), d.Intern(e.Producer.AgentID), strings.Clone(e.CorrelationID)
-			internPayload(d, e)
-			d.TreelessReads++
-			return e, nil
-		}
+// readAAEPEvent reads the typed event. The texts that sessions remember are made independent of their
+// message: of most events single ones, of questions and replies all.
+func readAAEPEvent(d *fact.Decoder, v strictjson.Value, data []byte) (*aaep.Event, error) {
+	if !forgottenPayloads[v.Get("type").Text()] {
+		return aaep.FromValue(v.Clone(), data)
 	}
-	return aaep.FromTree(v.Tree().(map[string]any), data)
+	e, err := aaep.FromValue(v, data)
+	e.EventID, e.Producer.AgentID, e.CorrelationID = strings.Clone(e.EventID), d.Intern(e.Producer.AgentID), strings.Clone(e.CorrelationID)
+	internPayload(d, e)
+	return e, err
 }
 
-// treelessTypes are the events of which sessions need no tree.
-var treelessTypes = map[string]bool{
+// forgottenPayloads are the events of which sessions remember no more of the payload than internPayload
+// knows.
+var forgottenPayloads = map[string]bool{
 	"aaep:agent.output.streaming": true, "aaep:agent.session.cancelled": true, "aaep:agent.session.completed": true, "aaep:agent.session.started": true,
 	"aaep:agent.state.changed": true, "aaep:agent.tool.completed": true, "aaep:agent.tool.invoked": true,
 }
@@ -84,16 +77,16 @@ func internPayload(d *fact.Decoder, e *aaep.Event) {
 	}
 }
 
-// aaepFact reads an AAEP event. core is the sum of its document, and inSession
-// makes of it what its session wants to know.
-func aaepFact(f *fact.Fact, e *aaep.Event, core fact.Sum, inSession func() *Event, request bool) {
+// aaepFact reads an AAEP event; request tells that it is the admitter's copy of a request.
+func aaepFact(f *fact.Fact, e *aaep.Event, forms *fact.FormBuffer, request bool) {
 	f.EventID, f.Agent = e.EventID, fact.BoundID(e.Producer.AgentID)
 	f.SetCall(e.ToolCallID(), e.Tool())
 	if !request {
-		f.Event = inSession()
+		f.Event = NewEvent(e)
 	}
 	aaepLineage(f, e)
-	f.CoreSum, f.FrameSum, f.ProducerTimes.HappenedAt = core, core, e.Time
+	f.CoreSum = fact.SumOfBytes(forms.WriteForm(e.Doc.AppendCanonical))
+	f.FrameSum, f.ProducerTimes.HappenedAt = f.CoreSum, e.Time
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
 		f.Kind = fact.KindPre
@@ -150,8 +143,8 @@ func readAAEP(f *fact.Fact, raw []byte) fact.RecordedLine {
 	}
 	f.Origin = fact.OriginOf("", "", e.SessionID)
 	f.Source = fact.BoundID(e.Producer.AgentID)
-	aaepFact(f, e, fact.TreeSum(e.Tree), func() *Event { return NewEvent(e) }, false)
-	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.StrictAAEP(e.Tree)}
+	aaepFact(f, e, new(fact.FormBuffer), false)
+	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.StrictAAEP(e.Doc)}
 }
 
 // unreadableChecks are the checks that an event breaks that strict decoding

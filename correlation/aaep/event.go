@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -46,21 +45,6 @@ const maxText = 1024
 
 // NewEvent makes the Event of a parsed event.
 func NewEvent(e *aaep.Event) *Event {
-	return newEvent(e, func(key string) string { return stringOf(e.Tree[key]) })
-}
-
-// newValueEvent makes the Event of an event without a tree. It is used for small and flat
-// events.
-func newValueEvent(e *aaep.Event, v strictjson.Value) *Event {
-	return newEvent(e, func(key string) string {
-		if m := v.Get(key); m.Kind() == strictjson.KindString {
-			return m.Text()
-		}
-		return ""
-	})
-}
-
-func newEvent(e *aaep.Event, member func(key string) string) *Event {
 	out := &Event{ID: boundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: boundID(e.CorrelationID)}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
@@ -72,9 +56,8 @@ func newEvent(e *aaep.Event, member func(key string) string) *Event {
 	case *aaep.ClarificationReply:
 		out.Time = p.Time.UTC()
 	}
-	switch out.handshake = newHandshake(e); {
-	case out.handshake == nil && !e.IsReply():
-		out.hints = readHints(e, member)
+	if out.handshake = newHandshake(e); out.handshake == nil && !e.IsReply() {
+		out.hints = readHints(e)
 	}
 	return out
 }

@@ -32,30 +32,30 @@ var handshakeKinds = []string{"request", "accepted", "rejected", "renegotiate", 
 // newHandshake returns the handshake in an event; nil for other events.
 func newHandshake(e *aaep.Event) *handshake {
 	kind, ok := strings.CutPrefix(e.Type, handshakePrefix)
-	if !ok || !slices.Contains(handshakeKinds, kind) || e.Tree == nil {
+	if !ok || !slices.Contains(handshakeKinds, kind) {
 		return nil
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write(e.Raw)
-	h := &handshake{kind: kind, content: sum.Sum64(), subscription: boundID(stringOf(e.Tree["subscription_id"])),
-		version: stringOf(e.Tree["aaep_version"]), reason: boundID(stringOf(e.Tree["reason_code"]))}
+	h := &handshake{kind: kind, content: sum.Sum64(), subscription: boundID(e.Doc.MemberText("subscription_id")),
+		version: e.Doc.MemberText("aaep_version"), reason: boundID(e.Doc.MemberText("reason_code"))}
 	switch kind {
 	case "request", "renegotiate":
-		h.capabilities = newCapabilities(e.Tree["capabilities"])
+		h.capabilities = newCapabilities(e.Doc.Get("capabilities"))
 	case "accepted":
-		h.capabilities = newCapabilities(e.Tree["honored_capabilities"])
+		h.capabilities = newCapabilities(e.Doc.Get("honored_capabilities"))
 		h.readManifest(e)
 	}
 	return h
 }
 
 func (h *handshake) readManifest(e *aaep.Event) {
-	producer, _ := e.Tree["producer"].(map[string]any)
-	token := stringOf(e.Tree["signed_manifest"])
+	producer := e.Doc.Get("producer")
+	token := e.Doc.MemberText("signed_manifest")
 	h.signed = token != ""
-	h.manifestLinked = stringOf(e.Tree["manifest_uri"]) != "" || stringOf(producer["manifest_uri"]) != ""
+	h.manifestLinked = e.Doc.MemberText("manifest_uri") != "" || producer.MemberText("manifest_uri") != ""
 	if h.signed {
-		h.manifestProblem = manifestProblem(token, stringOf(producer["agent_id"]), h.version)
+		h.manifestProblem = manifestProblem(token, producer.MemberText("agent_id"), h.version)
 	}
 }
 

@@ -70,9 +70,9 @@ var readableFields = []string{"summary_terse", "summary_normal", "summary_detail
 
 var versionSuffix = regexp.MustCompile(`[-_]v?[0-9]+\.[0-9]+`)
 
-// readHints returns the hints of an event.
-func readHints(e *aaep.Event, member func(key string) string) hintSet {
-	h := sizeHints(e) | textHints(e, member)
+// readHints finds the hints of an event.
+func readHints(e *aaep.Event) hintSet {
+	h := sizeHints(e) | textHints(e)
 	id, version := e.Producer.AgentID, e.Producer.AgentVersion
 	h.addIf(versionInID, (version != "" && strings.Contains(id, version)) || strings.Contains(id, ".") && versionSuffix.MatchString(id))
 	switch p := e.Payload.(type) {
@@ -104,8 +104,8 @@ func (h *hintSet) addIf(bit hintSet, is bool) {
 func sizeHints(e *aaep.Event) hintSet {
 	var h hintSet
 	h.addIf(tooLarge, len(e.Raw) > maxBytes)
-	h.addIf(tooWide, len(e.Tree) > maxFields)
-	for _, v := range e.Tree {
+	h.addIf(tooWide, e.Doc.Len() > maxFields)
+	for v := range e.Doc.All() {
 		deep, long := valueExtent(v, maxDepth+1)
 		h.addIf(tooDeep, deep > maxDepth)
 		h.addIf(longText, long > maxString)
@@ -113,38 +113,31 @@ func sizeHints(e *aaep.Event) hintSet {
 	return h
 }
 
-// valueExtent returns the depth of a value and the length of its longest text, in bytes. It
-// does not look deeper than most levels.
-func valueExtent(v any, most int) (deep, long int) {
-	below := func(child any) {
-		if most > 0 {
+// valueExtent says how deep a value is nested, and how long its longest text is, in
+// bytes. Below most levels it does not look.
+func valueExtent(v strictjson.Value, most int) (deep, long int) {
+	switch v.Kind() {
+	case strictjson.KindString:
+		return 0, len(v.Text())
+	case strictjson.KindObject, strictjson.KindArray:
+	default:
+		return 0, 0
+	}
+	if most > 0 {
+		for child := range v.All() {
 			d, l := valueExtent(child, most-1)
 			deep, long = max(deep, d), max(long, l)
 		}
 	}
-	switch v := v.(type) {
-	case string:
-		return 0, len(v)
-	case map[string]any:
-		for _, child := range v {
-			below(child)
-		}
-		return deep + 1, long
-	case []any:
-		for _, child := range v {
-			below(child)
-		}
-		return deep + 1, long
-	}
-	return 0, 0
+	return deep + 1, long
 }
 
-func textHints(e *aaep.Event, member func(key string) string) hintSet {
+func textHints(e *aaep.Event) hintSet {
 	var h hintSet
 	spoken := false
 	tokens := bytes.Contains(e.Raw, replyToken)
 	for _, key := range readableFields {
-		s := member(key)
+		s := e.Doc.MemberText(key)
 		if s == "" {
 			continue
 		}
@@ -170,11 +163,7 @@ func showsToken(s string) bool {
 
 // holdsSecret reports whether an event holds a credential.
 func holdsSecret(e *aaep.Event) bool {
-	tree := e.Tree
-	if tree == nil {
-		tree, _ = strictjson.ParseObject(e.Raw, strictjson.DefaultLimits)
-	}
-	_, found := secrets.Find(tree)
+	_, found := secrets.Find(e.Tree())
 	return found
 }
 

@@ -1,11 +1,12 @@
 package aaep
 
 import (
-	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // capabilities are the terms of a subscription that can be exceeded (AAEP 5.4.4). An absent
@@ -35,69 +36,62 @@ type eventFilters struct{ include, exclude []string }
 // maxCapabilityBytes bounds each list of terms, in bytes. A longer list is not compared.
 const maxCapabilityBytes = 2048
 
-func newCapabilities(v any) capabilities {
-	m, _ := v.(map[string]any)
+func newCapabilities(m strictjson.Value) capabilities {
 	t := capabilities{
-		languages: parseList(m["languages"]), boundaries: parseList(m["coalesce_boundaries"]),
-		levels: parseList(m["supported_conformance_levels"]), extensions: parseList(m["supported_extensions"]),
-		mayConfirm: parseFlag(m["supports_confirmation_reply"]), mayClarify: parseFlag(m["supports_clarification_reply"]),
-		signedOnly: parseFlag(m["accept_signed_manifests_only"]),
+		languages: parseList(m.Get("languages")), boundaries: parseList(m.Get("coalesce_boundaries")),
+		levels: parseList(m.Get("supported_conformance_levels")), extensions: parseList(m.Get("supported_extensions")),
+		mayConfirm: parseFlag(m.Get("supports_confirmation_reply")), mayClarify: parseFlag(m.Get("supports_clarification_reply")),
+		signedOnly: parseFlag(m.Get("accept_signed_manifests_only")),
 	}
-	if n, ok := m["max_events_per_second"].(json.Number); ok {
-		t.eventsPerSecond, _ = n.Int64()
+	if n := m.Get("max_events_per_second"); n.Kind() == strictjson.KindNumber {
+		t.eventsPerSecond, _ = strconv.ParseInt(n.Text(), 10, 64)
 	}
-	if f, ok := m["event_filters"].(map[string]any); ok {
+	if f := m.Get("event_filters"); f.Kind() == strictjson.KindObject {
 		t.filters = newFilters(f)
 	}
 	return t
 }
 
-func parseFlag(v any) optionalFlag {
-	switch v {
-	case true:
+func parseFlag(v strictjson.Value) optionalFlag {
+	switch v.Kind() {
+	case strictjson.KindTrue:
 		return flagTrue
-	case false:
+	case strictjson.KindFalse:
 		return flagFalse
 	}
 	return flagAbsent
 }
 
-// parseList parses a list of texts or numbers; nil if it is invalid or too long.
-func parseList(v any) []string {
-	items, _ := v.([]any)
+// parseList reads a list of texts or numbers, nil if it is none or too long.
+func parseList(v strictjson.Value) []string {
+	if v.Kind() != strictjson.KindArray {
+		return nil
+	}
 	var list []string
 	size := 0
-	for _, item := range items {
-		s := ""
-		switch item := item.(type) {
-		case string:
-			s = item
-		case json.Number:
-			s = item.String()
-		default:
+	for item := range v.All() {
+		if item.Kind() != strictjson.KindString && item.Kind() != strictjson.KindNumber {
 			return nil
 		}
-		if size += len(s) + 16; size > maxCapabilityBytes {
+		if size += len(item.Text()) + 16; size > maxCapabilityBytes {
 			return nil
 		}
-		list = append(list, strings.Clone(s))
+		list = append(list, strings.Clone(item.Text()))
 	}
 	return list
 }
 
-// newFilters parses event filters; nil if they have parts that are not compared.
-func newFilters(m map[string]any) *eventFilters {
+// newFilters reads event filters, nil if there is more in them than is compared.
+func newFilters(m strictjson.Value) *eventFilters {
 	f := &eventFilters{include: []string{"aaep:agent.*"}}
-	if v, there := m["include"]; there {
+	if v := m.Get("include"); v.Exists() {
 		if f.include = parseList(v); f.include == nil {
 			return nil
 		}
 	}
-	if v, there := m["exclude"]; there {
-		if f.exclude = parseList(v); f.exclude == nil {
-			if items, ok := v.([]any); !ok || len(items) > 0 {
-				return nil
-			}
+	if v := m.Get("exclude"); v.Exists() {
+		if f.exclude = parseList(v); f.exclude == nil && (v.Kind() != strictjson.KindArray || v.Len() > 0) {
+			return nil
 		}
 	}
 	return f

@@ -41,13 +41,10 @@ func requestFlagsOf(e *agenthook.Event) (k fact.RequestFlags) {
 	if TrustsAllHooks(e) {
 		k |= fact.FlagHooksTrusted
 	}
-	runtime, _ := e.Metadata["managed_runtime"].(map[string]any)
-	if runtime == nil {
-		return k
-	}
-	registry, _ := runtime["device_registry"].(map[string]any)
-	if runtime["registration_status"] == "revoked" || runtime["approval_status"] == "denied" || runtime["approval_status"] == "expired" ||
-		registry["posture"] == "non_compliant" {
+	runtime := e.Metadata.Get("managed_runtime")
+	approval := runtime.MemberText("approval_status")
+	if runtime.MemberText("registration_status") == "revoked" || approval == "denied" || approval == "expired" ||
+		runtime.Get("device_registry").MemberText("posture") == "non_compliant" {
 		k |= fact.FlagRuntimeRefused
 	}
 	return k

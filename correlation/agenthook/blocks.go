@@ -2,8 +2,10 @@ package agenthook
 
 import (
 	"cmp"
+	"iter"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // attestation is what a runtime says of its gate (SPEC 6).
@@ -18,31 +20,37 @@ type attestation struct {
 	canDeny, listsSubscribers  bool // an enforcing subscriber of PreToolUse can deny; subscribers are listed
 }
 
-func newAttestation(b map[string]any) *attestation {
+func newAttestation(b strictjson.Value) *attestation {
 	a := &attestation{
 		session: boundID(stringMember(b, "session_id")), nonce: boundID(stringMember(b, "nonce")),
 		issued: stringMember(b, "issued_at"), expires: stringMember(b, "expires_at"),
 		authenticity: stringMember(b, "authenticity"), signed: stringMember(b, "signature") != "", failsClosed: stringMember(b, "fail_mode") == "fail_closed", statesFailMode: stringMember(b, "fail_mode") != "",
 	}
-	claims, _ := b["claims"].(map[string]any)
-	a.claimsGate, _ = claims["tool_calls_are_runtime_gated"].(bool)
-	a.claimsNoBypass, _ = claims["do_not_bypass_gate"].(bool)
-	list, ok := b["active_subscribers"].([]any)
-	a.listsSubscribers = ok
-	for _, s := range list {
-		sub, _ := s.(map[string]any)
-		deny, _ := sub["can_deny"].(bool)
-		if deny && stringMember(sub, "mode") == "enforce" && coversPreToolUse(sub["events"]) {
+	claims := b.Get("claims")
+	a.claimsGate = claims.Get("tool_calls_are_runtime_gated").Kind() == strictjson.KindTrue
+	a.claimsNoBypass = claims.Get("do_not_bypass_gate").Kind() == strictjson.KindTrue
+	list := b.Get("active_subscribers")
+	a.listsSubscribers = list.Kind() == strictjson.KindArray
+	for sub := range itemsOf(list) {
+		deny := sub.Get("can_deny").Kind() == strictjson.KindTrue
+		if deny && sub.MemberText("mode") == "enforce" && coversPreToolUse(sub.Get("events")) {
 			a.canDeny = true
 		}
 	}
 	return a
 }
 
-func coversPreToolUse(v any) bool {
-	events, _ := v.([]any)
-	for _, e := range events {
-		if e == "PreToolUse" || e == "*" {
+// itemsOf are the items of an array; none of any other value.
+func itemsOf(v strictjson.Value) iter.Seq[strictjson.Value] {
+	if v.Kind() != strictjson.KindArray {
+		v = strictjson.Value{}
+	}
+	return v.All()
+}
+
+func coversPreToolUse(events strictjson.Value) bool {
+	for e := range itemsOf(events) {
+		if e.IsText("PreToolUse") || e.IsText("*") {
 			return true
 		}
 	}
@@ -58,24 +66,33 @@ type hookTrust struct {
 
 const maxHooks = 32 // entries of one event
 
-// readHookTrust parses metadata.hook_trust: one object or an array of them.
-func readHookTrust(v any) []hookTrust {
-	switch v := v.(type) {
-	case map[string]any:
+// readHookTrust reads one hook_trust object or an array of them.
+func readHookTrust(v strictjson.Value) (list []hookTrust) {
+	if v.Kind() == strictjson.KindObject {
 		return []hookTrust{newHookTrust(v)}
-	case []any:
-		var list []hookTrust
-		for _, item := range v[:min(len(v), maxHooks)] {
-			if m, ok := item.(map[string]any); ok {
-				list = append(list, newHookTrust(m))
-			}
-		}
-		return list
 	}
-	return nil
+	for item := range firstItems(v, maxHooks) {
+		if item.Kind() == strictjson.KindObject {
+			list = append(list, newHookTrust(item))
+		}
+	}
+	return list
 }
 
-func newHookTrust(m map[string]any) hookTrust {
+// firstItems are the items of an array, but for those after the first most.
+func firstItems(v strictjson.Value, most int) iter.Seq[strictjson.Value] {
+	return func(yield func(strictjson.Value) bool) {
+		left := most
+		for item := range itemsOf(v) {
+			if left == 0 || !yield(item) {
+				return
+			}
+			left--
+		}
+	}
+}
+
+func newHookTrust(m strictjson.Value) hookTrust {
 	return hookTrust{
 		id: boundID(stringMember(m, "hook_id")), runtime: stringMember(m, "runtime"), hookEvent: stringMember(m, "hook_event"), status: stringMember(m, "trust_status"),
 		fingerprint: boundID(stringMember(m, "fingerprint")), alg: stringMember(m, "fingerprint_alg"), source: stringMember(m, "source"),
@@ -96,12 +113,11 @@ type contract struct {
 	statesFailMode bool
 }
 
-func newContract(m map[string]any) *contract {
+func newContract(m strictjson.Value) *contract {
 	c := &contract{requiredHooks: map[string]bool{}, failsClosed: stringMember(m, "fail_mode") == "fail_closed", statesFailMode: stringMember(m, "fail_mode") != ""}
-	list, _ := m["required_hooks"].([]any)
-	for _, h := range list[:min(len(list), maxHooks)] {
-		if name, ok := h.(string); ok {
-			c.requiredHooks[boundID(name)] = true
+	for h := range firstItems(m.Get("required_hooks"), maxHooks) {
+		if h.Kind() == strictjson.KindString {
+			c.requiredHooks[boundID(h.OwnText())] = true
 		}
 	}
 	return c
@@ -129,7 +145,7 @@ type selectedResult struct {
 
 const maxResults = 64 // results of one event
 
-func newWebBlock(b map[string]any) *webBlock {
+func newWebBlock(b strictjson.Value) *webBlock {
 	w := &webBlock{
 		searchID: boundID(stringMember(b, "search_id")), resultSetID: boundID(stringMember(b, "result_set_id")),
 		actionID: boundID(stringMember(b, "action_id")), parentEventID: boundID(agenthook.NormaliseID(stringMember(b, "parent_event_id"))), evidenceID: boundID(stringMember(b, "evidence_id")),
@@ -140,19 +156,17 @@ func newWebBlock(b map[string]any) *webBlock {
 		},
 	}
 	w.resultID = boundID(stringMember(b, "selected_result_id"))
-	w.rank, w.hasRank = intMember(b["selected_rank"])
-	if list, ok := b["results"].([]any); ok {
-		w.hasResults, w.results = true, map[string]int64{}
-		for _, r := range list[:min(len(list), maxResults)] {
-			m, _ := r.(map[string]any)
-			w.results[boundID(stringMember(m, "result_id"))], _ = intMember(m["rank"])
+	w.rank, w.hasRank = intMember(b.Get("selected_rank"))
+	if list := b.Get("results"); list.Kind() == strictjson.KindArray {
+		w.results = map[string]int64{}
+		for r := range firstItems(list, maxResults) {
+			w.results[boundID(stringMember(r, "result_id"))], _ = intMember(r.Get("rank"))
 		}
-		w.hasResults = len(list) <= maxResults
+		w.hasResults = list.Len() <= maxResults
 	}
-	ids, _ := b["evidence_ids"].([]any)
-	for _, id := range ids[:min(len(ids), maxResults)] {
-		if s, ok := id.(string); ok {
-			w.usedEvidence = append(w.usedEvidence, boundID(s))
+	for id := range firstItems(b.Get("evidence_ids"), maxResults) {
+		if id.Kind() == strictjson.KindString {
+			w.usedEvidence = append(w.usedEvidence, boundID(id.OwnText()))
 		}
 	}
 	return w

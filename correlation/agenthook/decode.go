@@ -39,8 +39,8 @@ func decodeAgentHook(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *
 		r.ReadError = err
 		return
 	}
-	violations := schemas.StrictAgentHookValue(v)
-	e, err := readAgentHookEvent(d, v, data, violations, request)
+	violations := schemas.StrictAgentHook(v)
+	e, err := readAgentHookEvent(d, v, data)
 	f := &r.Fact
 	agentHookFact(f, hookEvent{e, withPlainIDs(v), argumentKeyers(d, p, e.EventType), &d.FormBuffer}, request)
 	checkAgentHookSubject(d, m, p, r, e, request)
@@ -49,18 +49,13 @@ func decodeAgentHook(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *
 	r.Defect = fact.EventDefect(f, err, violations)
 }
 
-// readAgentHookEvent reads the typed event. Only an event of which a check must see the whole gets a
-// tree: one that breaks a rule, is large, or has no id of its call.
-func readAgentHookEvent(d *fact.Decoder, v strictjson.Value, data []byte, violations []schemas.Violation, request bool) (*agenthook.Event, error) {
-	if len(violations) == 0 && !d.NeedsTree(data) && (request || schemas.FollowsAgentHookProfile(v)) {
-		if e, ok := agenthook.FromValue(v, data); ok {
-			e.CloneTexts(d.Intern, strings.Clone)
-			e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.Intern(e.AgentID), d.Intern(e.ToolName)
-			d.TreelessReads++
-			return e, nil
-		}
-	}
-	return agenthook.FromTree(v.Tree().(map[string]any), data)
+// readAgentHookEvent reads the typed event. The texts that sessions remember are made independent of
+// their message.
+func readAgentHookEvent(d *fact.Decoder, v strictjson.Value, data []byte) (*agenthook.Event, error) {
+	e, err := agenthook.FromValue(v, data)
+	e.CloneTexts(d.Intern, strings.Clone)
+	e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.Intern(e.AgentID), d.Intern(e.ToolName)
+	return e, err
 }
 
 // trimmedSum is the sum of the event's canonical form without some of its members, and of those
@@ -159,20 +154,19 @@ func readAgentHook(f *fact.Fact, raw []byte) fact.RecordedLine {
 		return fact.RecordedLine{Fact: f, Err: err, Unreadable: true}
 	}
 	f.Origin = fact.OriginOf("", e.Source, e.SessionID)
-	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(strictjson.FromTree(e.Tree)), formBuffer: new(fact.FormBuffer)}, false)
-	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.StrictAgentHook(e.Tree)}
+	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(e.Doc), formBuffer: new(fact.FormBuffer)}, false)
+	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.StrictAgentHook(e.Doc)}
 }
 
 // approvalDefect says where the approval block of a reply does not follow its schema;
 // "" if it does, or is not there.
 func approvalDefect(raw []byte) string {
-	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
+	v, err := strictjson.ReadObject(raw, strictjson.DefaultLimits)
 	if err != nil {
 		return ""
 	}
-	meta, _ := tree["metadata"].(map[string]any)
-	block, there := meta["approval"]
-	if !there {
+	block := v.Get("metadata").Get("approval")
+	if !block.Exists() {
 		return ""
 	}
 	wrong := schemas.Default().Validate("agenthook/approval", block)

@@ -6,6 +6,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
 )
@@ -99,14 +100,14 @@ func (x *Event) readBlocks(e *agenthook.Event) {
 		x.validationFailed = v.Status == "failed"
 	}
 	x.readIdentity(e.Metadata)
-	if block, ok := e.Metadata["web"].(map[string]any); ok {
+	if block := objectMember(e.Metadata, "web"); block.Exists() {
 		x.webBlock = newWebBlock(block)
 	}
-	if block, ok := e.Metadata["runtime_attestation"].(map[string]any); ok {
+	if block := objectMember(e.Metadata, "runtime_attestation"); block.Exists() {
 		x.attestation = newAttestation(block)
 	}
 	x.hooks, x.listsHooks = hooksIn(e.Metadata)
-	if block, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
+	if block := objectMember(e.Metadata, "runtime_contract"); block.Exists() {
 		x.contract = newContract(block)
 	}
 }
@@ -133,11 +134,11 @@ func AnswersUnknown(e *agenthook.Event) bool {
 	return e.Action == unknown || e.ResourceKind == unknown || e.ResourceScope == unknown || e.OperationRisk == unknown || e.Resource == unknown
 }
 
-func (x *Event) readIdentity(metadata map[string]any) {
+func (x *Event) readIdentity(metadata strictjson.Value) {
 	if id := stringMember(metadata, "instance_id"); id != "" {
 		x.instances = append(x.instances, boundID(id))
 	}
-	if m, ok := metadata["managed_runtime"].(map[string]any); ok {
+	if m := objectMember(metadata, "managed_runtime"); m.Exists() {
 		if id := stringMember(m, "instance_id"); id != "" {
 			x.instances = append(x.instances, boundID(id))
 		}
@@ -153,7 +154,21 @@ func (x *Event) Nonce() string {
 	return x.attestation.nonce
 }
 
-func stringMember(m map[string]any, key string) string { s, _ := m[key].(string); return s }
+// stringMember is the text of a member, which may be kept; "" if it is no text.
+func stringMember(v strictjson.Value, key string) string {
+	if m := v.Get(key); m.Kind() == strictjson.KindString {
+		return m.OwnText()
+	}
+	return ""
+}
+
+// objectMember is a member that is an object; no value if there is none.
+func objectMember(v strictjson.Value, key string) strictjson.Value {
+	if m := v.Get(key); m.Kind() == strictjson.KindObject {
+		return m
+	}
+	return strictjson.Value{}
+}
 
 func parseInstant(s string) time.Time {
 	if t, ok := events.ParsePlainTime(s); ok {
@@ -166,16 +181,19 @@ func parseInstant(s string) time.Time {
 	return t.UTC()
 }
 
-// profileFindings are the checks of the action-governance profile that an event breaks by
-// itself. Checks that need the call's end are not among them. An event without a tree breaks
-// none.
+// profileFindings judges an event of a governed call by the action-governance profile,
+// but for what can only be said when the call ends.
 func profileFindings(e *agenthook.Event) []eventFinding {
-	if !schemas.ProfileCovers(e.EventType) || e.Tree == nil {
+	if !schemas.ProfileCovers(e.EventType) {
+		return nil
+	}
+	violations := schemas.AgentHookProfile(e.Doc, schemas.FormEvidence)
+	if len(violations) == 0 {
 		return nil
 	}
 	var found []eventFinding
-	seen := map[string]bool{"AH-C-032": true, "AH-C-033": true} // checked at the call's end
-	for _, v := range schemas.AgentHookProfile(e.Tree, schemas.FormEvidence) {
+	seen := map[string]bool{"AH-C-032": true, "AH-C-033": true} // decided when the call ends
+	for _, v := range violations {
 		if seen[v.Check] {
 			continue
 		}

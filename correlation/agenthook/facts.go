@@ -161,33 +161,20 @@ func coreOf(f *fact.Fact, x hookEvent) fact.Sum {
 // withPlainIDs returns an object in which UUIDs of events are spelled as by NormaliseID, so
 // that another spelling makes no other event.
 func withPlainIDs(v strictjson.Value) strictjson.Value {
-	if hasPlainIDs(v) {
-		return v
-	}
-	event := v.Tree().(map[string]any)
-	for _, name := range []string{"event_id", "correlation_id"} {
-		if id, ok := event[name].(string); ok {
-			event[name] = agenthook.NormaliseID(id)
+	for _, keys := range eventIDs {
+		id := v
+		for _, key := range keys {
+			id = id.Get(key)
+		}
+		if plain := agenthook.NormaliseID(id.Text()); plain != id.Text() {
+			v = v.WithText(plain, keys...)
 		}
 	}
-	meta, _ := event["metadata"].(map[string]any)
-	web, _ := meta["web"].(map[string]any)
-	if parent, ok := web["parent_event_id"].(string); ok {
-		web["parent_event_id"] = agenthook.NormaliseID(parent)
-	}
-	return strictjson.FromTree(event)
+	return v
 }
 
-// hasPlainIDs reports whether withPlainIDs would change nothing.
-func hasPlainIDs(v strictjson.Value) bool {
-	parent := v.Get("metadata").Get("web").Get("parent_event_id")
-	for _, id := range []strictjson.Value{v.Get("event_id"), v.Get("correlation_id"), parent} {
-		if id.Kind() == strictjson.KindString && agenthook.NormaliseID(id.Text()) != id.Text() {
-			return false
-		}
-	}
-	return true
-}
+// eventIDs are where an event names events.
+var eventIDs = [][]string{{"event_id"}, {"correlation_id"}, {"metadata", "web", "parent_event_id"}}
 
 func agentHookLineage(f *fact.Fact, e *agenthook.Event) {
 	l := &f.LineageRefs
@@ -218,12 +205,11 @@ func EventOf(f *fact.Fact) *Event {
 	return e
 }
 
-// goalParent is the parent session of a goal (AHP-010), from its own block or from the
-// metadata.
-func goalParent(metadata map[string]any) string {
-	if goal, is := metadata["goal"].(map[string]any); is {
+// goalParent is the parent session of a goal (AHP-010), in a block of its own or
+// among the metadata.
+func goalParent(metadata strictjson.Value) string {
+	if goal := objectMember(metadata, "goal"); goal.Exists() {
 		metadata = goal
 	}
-	parent, _ := metadata["parent_session_id"].(string)
-	return parent
+	return stringMember(metadata, "parent_session_id")
 }

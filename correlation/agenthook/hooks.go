@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // hookFingerprint is the last state of a hook that the session reported.
@@ -59,17 +60,14 @@ func (hc *hookClaims) checkTrust(out *findingList, x *Event) {
 	}
 }
 
-// hooksIn returns the hooks in an event's metadata, from each place where they may stand (H-32
-// of the digest), and whether they are the runtime's list.
-func hooksIn(metadata map[string]any) (list []hookTrust, whole bool) {
+// hooksIn are the hooks that metadata tells of, wherever it does so (H-32 of the
+// digest), and whether it lists those of a runtime.
+func hooksIn(metadata strictjson.Value) (list []hookTrust, whole bool) {
 	for _, block := range [...]string{"managed_runtime", "runtime_attestation"} {
-		if b, ok := metadata[block].(map[string]any); ok {
-			list = append(list, readHookTrust(b["hooks"])...)
-		}
+		list = append(list, readHookTrust(metadata.Get(block).Get("hooks"))...)
 	}
-	whole = len(list) > 0
-	_, many := metadata["hook_trust"].([]any)
-	return append(list, readHookTrust(metadata["hook_trust"])...), whole || many
+	trust := metadata.Get("hook_trust")
+	return append(list, readHookTrust(trust)...), len(list) > 0 || trust.Kind() == strictjson.KindArray
 }
 
 // TrustsAllHooks reports whether an event names hooks and calls all of them trusted.

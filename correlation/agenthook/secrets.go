@@ -9,7 +9,6 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/internal/secrets"
 	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // contentMembers are the members of metadata with the contents of a call or a model call.
@@ -25,7 +24,7 @@ func (x *Event) checkSecrets(e *agenthook.Event) {
 	if !secrets.MayContain(e.Raw) {
 		return
 	}
-	tree := documentOf(e)
+	tree := e.Tree()
 	meta, _ := tree["metadata"].(map[string]any)
 	said := false
 	for _, key := range slices.Sorted(maps.Keys(meta)) {
@@ -100,7 +99,7 @@ func (x *Event) checkRedacted(e *agenthook.Event) {
 	if len(fields) == 0 {
 		return
 	}
-	tree := documentOf(e)
+	tree := e.Tree()
 	for _, field := range fields[:min(len(fields), maxFields)] {
 		if v, there := lookupPath(tree, field); there && !looksRedacted(v) {
 			x.addHint("AH-C-038", "a field that is listed as redacted seems to be readable")
@@ -111,20 +110,8 @@ func (x *Event) checkRedacted(e *agenthook.Event) {
 
 const maxFields = 64 // of one redaction block
 
-// documentOf is the document of an event.
-func documentOf(e *agenthook.Event) map[string]any {
-	if e.Tree != nil {
-		return e.Tree
-	}
-	tree, err := strictjson.ParseObject(e.Raw, strictjson.DefaultLimits)
-	if err != nil {
-		return nil
-	}
-	return tree
-}
-
-// lookupPath returns the value at a path. Publishers write paths with dots, slashes or both,
-// with or without a root.
+// lookupPath follows a path as publishers write it: with dots, slashes or both, with
+// or without a beginning.
 func lookupPath(tree map[string]any, path string) (v any, there bool) {
 	v = tree
 	path = strings.NewReplacer("/", ".", "[", ".", "]", "").Replace(strings.TrimLeft(path, "$./"))

@@ -2,15 +2,16 @@ package agenthook
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
 )
 
@@ -48,7 +49,8 @@ func (x *Event) addFindingIf(is bool, check, what string) {
 
 // checkEvent makes the checks of single events that the envelope's schema does not make.
 func (x *Event) checkEvent(e *agenthook.Event) {
-	if _, bus := e.Annotations["bus"]; bus || e.Annotations["collector"] != nil {
+	collector := e.Annotations.Get("collector")
+	if e.Annotations.Get("bus").Exists() || collector.Exists() && collector.Kind() != strictjson.KindNull {
 		x.addHint("AH-C-014", "")
 	}
 	switch e.EventType {
@@ -94,31 +96,31 @@ func (x *Event) checkCorrelated(what string) {
 	}
 }
 
-func (x *Event) checkModelCall(m map[string]any) {
-	reasoning, response := stringMember(m, "reasoning_content"), stringMember(m, "response_content")
+func (x *Event) checkModelCall(m strictjson.Value) {
+	reasoning, response := m.MemberText("reasoning_content"), m.MemberText("response_content")
 	x.addFindingIf(len(reasoning) > maxReasoning, "AH-C-017", "the reasoning")
 	x.addFindingIf(len(response) > maxResponse, "AH-C-017", "the response")
 	for _, key := range []string{"model", "provider", "tokens_input", "tokens_output", "response_content"} {
-		if _, there := m[key]; !there {
+		if !m.Get(key).Exists() {
 			x.addHint("AH-C-058", key+" is missing")
 			break
 		}
 	}
-	in, okIn := intMember(m["tokens_input"])
-	out, okOut := intMember(m["tokens_output"])
-	total, okTotal := intMember(m["total_tokens"])
+	in, okIn := intMember(m.Get("tokens_input"))
+	out, okOut := intMember(m.Get("tokens_output"))
+	total, okTotal := intMember(m.Get("total_tokens"))
 	x.addFindingIf(okIn && okOut && okTotal && in+out != total, "AH-C-058", "the tokens do not add up")
-	if chars, ok := intMember(m["reasoning_chars"]); ok {
+	if chars, ok := intMember(m.Get("reasoning_chars")); ok {
 		x.addFindingIf(chars < int64(utf8.RuneCountInString(reasoning)), "AH-C-059", "")
 	}
 }
 
-func intMember(v any) (int64, bool) {
-	n, ok := v.(json.Number)
-	if !ok {
+// intMember is the integer that a member is.
+func intMember(v strictjson.Value) (int64, bool) {
+	if v.Kind() != strictjson.KindNumber {
 		return 0, false
 	}
-	i, err := n.Int64()
+	i, err := strconv.ParseInt(v.Text(), 10, 64)
 	return i, err == nil
 }
 
@@ -169,15 +171,13 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,160}$`)
 func toolsText(e *agenthook.Event) string {
 	const most = 5
 	names := []string{e.ToolName}
-	if list, ok := e.Metadata["changed_tools"].([]any); ok && len(list) > 0 {
+	if list := e.Metadata.Get("changed_tools"); list.Kind() == strictjson.KindArray && list.Len() > 0 {
 		names = nil
-		for _, entry := range list {
-			o, _ := entry.(map[string]any)
-			name, _ := o["tool_name"].(string)
-			names = append(names, name)
+		for entry := range list.All() {
+			names = append(names, entry.MemberText("tool_name"))
 		}
 	}
-	total := max(len(names), int(countMember(e.Metadata["changed_tools_total"])))
+	total := max(len(names), int(countMember(e.Metadata.Get("changed_tools_total"))))
 	names = slices.DeleteFunc(names, func(name string) bool { return !plainName.MatchString(name) })
 	names = names[:min(len(names), most)]
 	if len(names) == 0 {
@@ -190,8 +190,8 @@ func toolsText(e *agenthook.Event) string {
 	return text
 }
 
-// countMember is a count; 0 if it is missing or invalid.
-func countMember(v any) int64 {
+// countMember is a count, 0 if it is none.
+func countMember(v strictjson.Value) int64 {
 	const most = 1 << 20
 	n, _ := intMember(v)
 	return min(max(n, 0), most)
@@ -218,7 +218,7 @@ func (x *Event) checkExecutionBlock(e *agenthook.Event) {
 	}
 	began, ended := parseInstant(b.StartedAt), parseInstant(b.CompletedAt)
 	x.addFindingIf(!began.IsZero() && !ended.IsZero() && ended.Before(began), "AH-C-041", "it ends before it begins")
-	if outer, ok := intMember(e.Metadata["duration_ms"]); ok && b.DurationMS != nil {
+	if outer, ok := intMember(e.Metadata.Get("duration_ms")); ok && b.DurationMS != nil {
 		x.addFindingIf(outer != *b.DurationMS, "AH-C-041", "it gives two durations")
 	}
 	if lasted := e.DurationMS(); lasted != nil && !began.IsZero() && !ended.Before(began) {
@@ -235,8 +235,8 @@ func exceedsSpan(duration, span int64) bool {
 }
 
 func (x *Event) checkApproval(e *agenthook.Event) {
-	block, there := e.Metadata["approval"].(map[string]any)
-	if !there {
+	block := objectMember(e.Metadata, "approval")
+	if !block.Exists() {
 		return
 	}
 	if wrong := schemas.Default().Validate("agenthook/approval", block); len(wrong) > 0 {
@@ -247,7 +247,7 @@ func (x *Event) checkApproval(e *agenthook.Event) {
 		x.addHint("AH-C-107", "")
 	}
 	if who := x.approval.ReviewerRef; who != "" {
-		self := who == e.AgentID || who == stringMember(e.Metadata, "user_id") || who == stringMember(e.Metadata, "instance_id")
+		self := who == e.AgentID || who == e.Metadata.MemberText("user_id") || who == e.Metadata.MemberText("instance_id")
 		x.addFindingIf(self, "AH-C-110", "")
 	}
 }
@@ -255,7 +255,7 @@ func (x *Event) checkApproval(e *agenthook.Event) {
 // checkTrust makes the checks of attestations, hooks and contracts (SPEC 6, 9).
 func (x *Event) checkTrust(e *agenthook.Event) {
 	if x.attestation != nil {
-		block := e.Metadata["runtime_attestation"]
+		block := e.Metadata.Get("runtime_attestation")
 		if wrong := schemas.Default().Validate("agenthook/runtime-attestation", block); len(wrong) > 0 {
 			x.addFinding("AH-C-120", catalogue.CodeAtPath(wrong[0].Keyword, "/metadata/runtime_attestation"+wrong[0].Path))
 		}
@@ -265,8 +265,6 @@ func (x *Event) checkTrust(e *agenthook.Event) {
 		x.addFindingIf(!h.isComplete(), "AH-C-128", "")
 		x.addFindingIf(h.fingerprint != "" && !sha256Pattern.MatchString(h.fingerprint), "AH-C-133", "of a hook")
 	}
-	if c, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
-		hash := stringMember(c, "contract_hash")
-		x.addFindingIf(hash != "" && !sha256Pattern.MatchString(hash), "AH-C-133", "of a contract")
-	}
+	hash := e.Metadata.Get("runtime_contract").MemberText("contract_hash")
+	x.addFindingIf(hash != "" && !sha256Pattern.MatchString(hash), "AH-C-133", "of a contract")
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // A finding about schemas names the tools, and nothing that is no plain name.
@@ -13,7 +14,7 @@ func TestToolsText(t *testing.T) {
 	entry := func(name string) any { return map[string]any{"tool_name": name} }
 	for _, c := range []struct {
 		name     string
-		metadata map[string]any
+		metadata any
 		want     string
 	}{
 		{"mcp__kit__touch", nil, "mcp__kit__touch"},
@@ -23,7 +24,7 @@ func TestToolsText(t *testing.T) {
 		{"t", map[string]any{"changed_tools": "x", "changed_tools_total": json.Number("1e99")}, "t"},
 		{"t", map[string]any{"changed_tools": []any{}}, "t"},
 	} {
-		if got := toolsText(&agenthook.Event{ToolName: c.name, Metadata: c.metadata}); got != c.want {
+		if got := toolsText(&agenthook.Event{ToolName: c.name, Metadata: strictjson.FromTree(c.metadata)}); got != c.want {
 			t.Errorf("%q, %v: %q, want %q", c.name, c.metadata, got, c.want)
 		}
 	}

@@ -92,9 +92,9 @@ func decodeEvidence(d *fact.Decoder, r *fact.DecodedEvent, p subject.Parsed, dat
 		return
 	}
 	f := &r.Fact
-	f.EventID, f.CoreSum, f.Event = fact.BoundID(e.ID), fact.TreeSum(e.Tree), e
+	f.EventID, f.CoreSum, f.Event = fact.BoundID(e.ID), fact.SumOfBytes(d.FormBuffer.WriteForm(e.Doc.AppendCanonical)), e
 	what := ""
-	switch vs := schemas.Default().Validate("aump/evidence-event", e.Tree); {
+	switch vs := schemas.Default().Validate("aump/evidence-event", e.Doc); {
 	case len(vs) > 0:
 		what = fact.CodeAtPath(vs[0].Keyword, vs[0].Path)
 	case err != nil:

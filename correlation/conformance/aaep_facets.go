@@ -129,19 +129,18 @@ func aaepFacets(e *aaep.Event) facetList {
 		f.addIf(true, Reply)
 	}
 	f.addIf(slices.Contains(announcedTypes, e.Type), SpokenEvents)
-	f.addIf(!e.IsReply() && hasReadableText(e.Tree), Texts)
+	f.addIf(!e.IsReply() && hasReadableText(e.Doc), Texts)
 	return f
 }
 
 // handshakeFacets are those of a message about a subscription.
 func handshakeFacets(e *aaep.Event) facetList {
 	var f facetList
-	capabilities, _ := e.Tree["capabilities"].(map[string]any)
-	_, signed := e.Tree["signed_manifest"]
+	capabilities, signed := e.Doc.Get("capabilities"), e.Doc.Get("signed_manifest").Exists()
 	switch strings.TrimPrefix(e.Type, handshakePrefix) {
 	case "request":
 		f.addIf(true, SubscriptionRequests)
-		f.addIf(capabilities["accept_signed_manifests_only"] == true, SignedOnly)
+		f.addIf(capabilities.Get("accept_signed_manifests_only").Kind() == strictjson.KindTrue, SignedOnly)
 	case "accepted":
 		f.addIf(true, SubscriptionAnswers, AcceptedSubscriptions)
 		f.addIf(signed, SignedManifests)
@@ -165,8 +164,8 @@ var announcedTypes = []string{aaep.TypeToolCompleted, aaep.TypeAwaitingConfirmat
 var readableFields = []string{"summary_terse", "summary_normal", "summary_detailed", "description", "args_summary", "request_text",
 	"output_summary", "error_message", "action", "consequence", "question", "context", "reason"}
 
-func hasReadableText(tree map[string]any) bool {
-	return slices.ContainsFunc(readableFields, func(key string) bool { s, _ := tree[key].(string); return s != "" })
+func hasReadableText(event strictjson.Value) bool {
+	return slices.ContainsFunc(readableFields, func(key string) bool { return event.MemberText(key) != "" })
 }
 
 // acceptingProducer is the producer that accepts a subscription; a request does not say to whom it goes.

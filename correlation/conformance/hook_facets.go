@@ -73,28 +73,28 @@ func agentHookFacets(e *agenthook.Event) facetList {
 	f.addIf(pre && !e.HasGovernanceBlock(), UngovernedPre)
 	f.addIf(post && !e.HasGovernanceBlock(), UngovernedPost)
 	f.addIf(pre && e.EvidencePhase == agenthook.PhasePreCommit, PreCommit)
-	f.addIf(pre && e.ToolInput != nil, AnnouncedArguments)
+	f.addIf(pre && e.ToolInput.Exists(), AnnouncedArguments)
 	f.addIf(is(agenthook.ToolCallValidated, agenthook.ToolCallRedacted, agenthook.ToolCallRetried), IntermediateSteps)
-	if len(e.Metadata) > 0 {
+	if e.HasMetadata() {
 		f.addBlocks(e, pre, post)
 	}
 	if post {
 		x, said := e.Execution()
-		executed, _ := e.Metadata["tool_input_executed"].(map[string]any)
-		f.addIf(!said || !x.DidNotRun(len(executed) > 0), ToolExecutions)
+		executed := e.Metadata.Get("tool_input_executed")
+		f.addIf(!said || !x.DidNotRun(executed.Kind() == strictjson.KindObject && executed.Len() > 0), ToolExecutions)
 		f.addIf(said && x.StartedAt != "", TimedExecutions)
 	}
 	return f
 }
 
 func (f *facetList) addBlocks(e *agenthook.Event, pre, post bool) {
-	has := func(key string) bool { _, ok := e.Metadata[key]; return ok }
+	has := func(key string) bool { return e.Metadata.Get(key).Exists() }
 	f.addIf(has("instance_id") || has("managed_runtime"), Instance)
 	f.addIf(has("reasoning_chars"), Reasoning)
 	f.addIf(has("runtime_attestation"), Attested)
 	f.addIf(has("redaction"), Redaction)
 	f.addIf(has("execution"), ExecutionBlocks)
-	f.addIf(post && (has("tool_input_executed") || e.ToolInput != nil), ExecutedArguments)
+	f.addIf(post && (has("tool_input_executed") || e.ToolInput.Exists()), ExecutedArguments)
 	if v, ok := e.AdmissionVerdict(); ok {
 		f.addIf(pre, CallsWithVerdict)
 		f.addVerdict(events.Verdict(v.Verdict))
@@ -114,12 +114,15 @@ func (f *facetList) addBlocks(e *agenthook.Event, pre, post bool) {
 		f.addIf(pre && r.RequiresHumanApproval != nil && *r.RequiresHumanApproval, NeedsHuman)
 	}
 	f.addIdentity(e, pre)
-	if w, ok := e.Metadata["web"].(map[string]any); ok {
+	if w := e.Metadata.Get("web"); w.Kind() == strictjson.KindObject {
 		f.addIf(true, WebEvents)
-		f.addIf(w["content_hash"] != nil || w["screenshot_hash"] != nil, WebHash)
+		f.addIf(isSet(w.Get("content_hash")) || isSet(w.Get("screenshot_hash")), WebHash)
 		f.addIf(e.EventType == agenthook.WebActionRequested && e.EvidencePhase == agenthook.PhasePreCommit, WebGate)
 	}
 }
+
+// isSet reports whether a member is there and not null.
+func isSet(v strictjson.Value) bool { return v.Exists() && v.Kind() != strictjson.KindNull }
 
 func (f *facetList) addIdentity(e *agenthook.Event, pre bool) {
 	hashes := 0
@@ -200,7 +203,7 @@ func readHookRequest(raw []byte) (session string, f facetList, ok bool) {
 	if e == nil {
 		return "", nil, false
 	}
-	f.addIf(e.ToolInput != nil, AnnouncedArguments)
+	f.addIf(e.ToolInput.Exists(), AnnouncedArguments)
 	return e.SessionID, f, true
 }
 

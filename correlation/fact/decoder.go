@@ -23,10 +23,8 @@ type Decoder struct {
 	Document      strictjson.Document
 	FormBuffer    FormBuffer
 	interned      map[string]string
-	AlwaysTree    bool // for tests: build a tree of every event
-	TreelessReads int  // events decoded without a tree
-	// sharedKeys are the Correlator's keys. A signature that the Decoder verified with one of
-	// them need not be verified again, if the key still counts when the message is applied.
+	// sharedKeys are the correlator's keys; a signature that one of them verifies need
+	// not be verified again if it still counts when the message is applied.
 	sharedKeys *atomic.Pointer[signing.KeySet]
 	records    signing.RecordVerifier
 }

@@ -261,15 +261,7 @@ var (
 // MemberNames is a set of member names.
 type MemberNames = strictjson.Names[bool]
 
-func TreeSum(tree map[string]any) Sum {
-	b, err := strictjson.Canonical(tree)
-	if err != nil {
-		return Sum{}
-	}
-	return SumOfBytes(b)
-}
-
-// ProducerTimes are times and counts that a producer claims of a call.
+// ProducerTimes is what a producer says of a call's time and place in a chain.
 type ProducerTimes struct {
 	HappenedAt  time.Time // by the producer's clock; zero if unknown
 	CompletedAt time.Time

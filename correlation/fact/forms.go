@@ -6,8 +6,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// An event is parsed once. Its schema checks, its canonical forms and the typed event use that
-// document. A tree is built only for checks that look at the whole event.
+// An event is parsed once. Its schema, its canonical forms and its typed event are read from that
+// document. A tree is made of it only to look for secrets and for what was redacted.
 
 // maxInterned bounds the texts that a Decoder keeps; maxInternedText bounds their length.
 const (
@@ -42,18 +42,7 @@ func (w *FormBuffer) WriteForm(form func(b []byte) []byte) []byte {
 	return b
 }
 
-// NeedsTree reports whether an event is so large, or nested so deeply, that the session checks
-// need its tree.
-func (d *Decoder) NeedsTree(data []byte) bool {
-	return d.AlwaysTree || len(data) > maxTreelessBytes || d.Document.Depth() > maxTreelessDepth
-}
-
-const (
-	maxTreelessBytes = 8 << 10
-	maxTreelessDepth = 8
-)
-
-// InternCall copies a call's id, so that it does not keep the message in memory.
+// InternCall makes a call's id independent of its message.
 func (d *Decoder) InternCall(f *Fact) {
 	id := strings.Clone(f.CallID)
 	if f.CallKey.Id == f.CallID {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events/internal/field"
-	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // AwaitingConfirmation asks the user to accept or reject an action (section
@@ -137,9 +136,7 @@ func readResponse(o field.Object) (response, kind string) {
 	case field.KindString:
 		return o.Text("response"), kind
 	case field.KindBool, field.KindNumber:
-		if b, err := strictjson.Canonical(o.Any("response")); err == nil {
-			return string(b), kind
-		}
+		return string(o.Get("response").AppendCanonical(nil)), kind
 	case "":
 		return "", ""
 	}

@@ -2,8 +2,8 @@
 // and does not judge: package schemas validates events, and the admission packages decide on
 // them. Begin reading with Decode.
 //
-// An event is kept completely: Tree holds the whole document and Raw its bytes. The model is a
-// typed view of both.
+// An event is kept completely: Doc is the whole document and Raw its bytes. The model is a typed
+// view of both.
 package aaep
 
 import (
@@ -42,8 +42,8 @@ type Event struct {
 	// so on; nil for types outside AAEP.
 	Payload any
 
-	Tree map[string]any // the whole document, as strictjson.Parse gives it; nil if FromValue read it
-	Raw  []byte         // the bytes that Decode was given, not a copy
+	Doc strictjson.Value // the whole document
+	Raw []byte           // the bytes that Decode was given, not a copy
 }
 
 // Producer is the claimed producer of an event. The identity is the authenticated publisher.
@@ -71,32 +71,26 @@ type LocalizationHints struct {
 // can name it). Missing fields, unknown types, unknown members and values outside a vocabulary
 // are no errors here.
 func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
-	tree, err := strictjson.ParseObject(raw, lim)
+	v, err := strictjson.ReadObject(raw, lim)
 	if err != nil {
 		return nil, err
 	}
-	return FromTree(tree, raw)
+	return FromValue(v, raw)
 }
 
-// FromTree is Decode for a document that strictjson has parsed.
-func FromTree(tree map[string]any, raw []byte) (*Event, error) {
-	e := &Event{Tree: tree, Raw: raw}
+// FromValue is Decode for an object that strictjson has parsed. The event is valid as long as the
+// Value, and its texts may be parts of the document's.
+func FromValue(v strictjson.Value, raw []byte) (*Event, error) {
+	e := &Event{Doc: v, Raw: raw}
 	var first *FieldError
-	e.readFields(field.Root(tree, &first))
-	if first != nil {
+	if e.readFields(field.Root(v, &first)); first != nil {
 		return e, first
 	}
 	return e, nil
 }
 
-// FromValue reads from an object of a document what Decode reads without an error. The event has no
-// Tree.
-func FromValue(v strictjson.Value, raw []byte) (*Event, bool) {
-	e := &Event{Raw: raw}
-	var first *FieldError
-	e.readFields(field.FromValue(v, &first))
-	return e, first == nil
-}
+// Tree is the whole document, as strictjson.Parse gives it. Each call makes it anew.
+func (e *Event) Tree() map[string]any { return e.Doc.ObjectTree() }
 
 func (e *Event) readFields(o field.Object) {
 	e.TypeAsSent = o.Text("type")

@@ -33,7 +33,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil && (!errors.As(err, &fe) || fe.Path == "") {
 			t.Fatalf("an error of another kind: %v", err)
 		}
-		canonical, cerr := strictjson.Canonical(e.Tree)
+		canonical, cerr := strictjson.Canonical(e.Tree())
 		want, werr := strictjson.CanonicalBytes(doc)
 		if cerr != nil || werr != nil || !bytes.Equal(canonical, want) || !bytes.Equal(e.Raw, doc) {
 			t.Fatalf("the document did not survive: %s, %v\n%s, %v", canonical, cerr, want, werr)

@@ -32,9 +32,10 @@ type Event struct {
 	UserIntent    string
 	Subject       *Subject // nil if absent
 
-	// Tree is the document with its evidence references normalised, which the schema validates.
-	// Sent is the document as sent. They share what they can.
+	// Tree is the document with its evidence references normalised. Sent is the document as sent.
+	// They share what they can.
 	Tree, Sent map[string]any
+	Doc        strictjson.Value // of Tree, for the schema
 }
 
 // Subject is the party of the checked authorization.
@@ -81,9 +82,9 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 // Read is the typed view of a normalised document; see Decode for the error. Neither tree is
 // changed.
 func Read(normalised, sent map[string]any) (*Event, error) {
-	e := &Event{Tree: normalised, Sent: sent}
+	e := &Event{Tree: normalised, Sent: sent, Doc: strictjson.FromTree(normalised)}
 	var first *FieldError
-	e.readFields(field.Root(normalised, &first))
+	e.readFields(field.Root(e.Doc, &first))
 	if first != nil {
 		return e, first
 	}

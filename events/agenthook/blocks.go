@@ -242,8 +242,7 @@ func readExecution(o field.Object) Execution {
 // readFailMode reads the block only if metadata states that the fail mode fired: its member
 // "outcome" has other meanings elsewhere.
 func readFailMode(meta field.Object) *FailMode {
-	kind, _ := meta.Any("error_type").(string)
-	if kind != errorFailMode && meta.Kind("fail_mode_triggered") == "" {
+	if !meta.Get("error_type").IsText(errorFailMode) && meta.Kind("fail_mode_triggered") == "" {
 		return nil
 	}
 	triggered := meta.Bool("fail_mode_triggered")

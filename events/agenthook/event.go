@@ -2,8 +2,8 @@
 // and does not judge: package schemas validates events, and the admission packages decide on
 // them. Begin reading with Decode.
 //
-// An event is kept completely: Tree holds the whole document and Raw its bytes. The model is a
-// typed view of both.
+// An event is kept completely: Doc is the whole document and Raw its bytes. The model is a typed
+// view of both.
 package agenthook
 
 import (
@@ -34,27 +34,26 @@ type Event struct {
 	CorrelationID string
 	EvidencePhase string
 	ToolName      string
-	ToolInput     map[string]any // nil if absent; an empty object is not nil
+	ToolInput     strictjson.Value // an object, if it exists
 	Action        string
 	ResourceKind  string
 	ResourceScope string
 	OperationRisk string
-	Resource      string         // the text, or the RFC 8785 form of the object
-	Metadata      map[string]any // nil if absent
-	Annotations   map[string]any // nil if absent
+	Resource      string           // the text, or the RFC 8785 form of the object
+	Metadata      strictjson.Value // an object, if it exists
+	Annotations   strictjson.Value // an object, if it exists
 
-	Tree map[string]any // the whole document, as strictjson.Parse gives it
-	Raw  []byte         // the bytes that Decode was given, not a copy
+	Doc strictjson.Value // the whole document
+	Raw []byte           // the bytes that Decode was given, not a copy
 
-	blocks      blocks
-	meta        metadata
-	hasMetadata bool // and they are not empty
+	blocks blocks
+	meta   metadata
 }
 
 // metadata holds the plain members of metadata in the model.
 type metadata struct {
 	toolCallID, traceparent string
-	hasExecuted             bool
+	executed                strictjson.Value // an object, if it exists
 	durationMS, exitCode    *int64
 }
 
@@ -64,54 +63,29 @@ type metadata struct {
 // fields, unknown event types, unknown members and values outside a vocabulary are no errors
 // here.
 //
-// EventID is in lower case if it is a UUID, so that it can be a key (AH-C-004); the tree has it
-// as sent.
+// EventID is in lower case if it is a UUID, so that it can be a key (AH-C-004); Doc has it as
+// sent.
 func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
-	tree, err := strictjson.ParseObject(raw, lim)
+	v, err := strictjson.ReadObject(raw, lim)
 	if err != nil {
 		return nil, err
 	}
-	return FromTree(tree, raw)
+	return FromValue(v, raw)
 }
 
-// FromTree is Decode for a document that strictjson has parsed.
-func FromTree(tree map[string]any, raw []byte) (*Event, error) {
-	e := &Event{Tree: tree, Raw: raw}
+// FromValue is Decode for an object that strictjson has parsed. The event is valid as long as the
+// Value. Its texts may be parts of the document's (see CloneTexts).
+func FromValue(v strictjson.Value, raw []byte) (*Event, error) {
+	e := &Event{Doc: v, Raw: raw}
 	var first *FieldError
-	if e.readFields(field.Root(e.Tree, &first)); first != nil {
+	if e.readFields(field.Root(v, &first)); first != nil {
 		return e, first
 	}
 	return e, nil
 }
 
-// FromValue reads from an object of a document what Decode reads without an error. The event has no Tree
-// and no ToolInput, and Metadata holds only what the model lacks; canonical forms must be taken
-// from the document. The event's texts are parts of the document's (see CloneTexts), those of
-// the maps are not.
-func FromValue(v strictjson.Value, raw []byte) (*Event, bool) {
-	e := &Event{Raw: raw}
-	var first *FieldError
-	e.readFields(field.FromValue(v, &first))
-	if first != nil {
-		return nil, false
-	}
-	if meta := v.Get("metadata"); meta.Exists() {
-		for m := range meta.All() {
-			if !modelledMembers[m.Key()] {
-				if e.Metadata == nil {
-					e.Metadata = map[string]any{}
-				}
-				e.Metadata[strings.Clone(m.Key())] = m.Tree()
-			}
-		}
-	}
-	return e, true
-}
-
-// modelledMembers are the members of metadata that the model covers completely.
-var modelledMembers = map[string]bool{"tool_call_id": true, "traceparent": true, "tool_input_executed": true,
-	"execution": true, "exit_code": true, "retry": true, "redaction": true, "admission_verdict": true,
-	"tool_identity": true, "provider_translation": true, "risk": true, "validation": true}
+// Tree is the whole document, as strictjson.Parse gives it. Each call makes it anew.
+func (e *Event) Tree() map[string]any { return e.Doc.ObjectTree() }
 
 // CloneTexts makes the texts of blocks that outlive their document independent of it: word
 // copies those of small vocabularies, id all others.
@@ -145,45 +119,40 @@ func (e *Event) readFields(o field.Object) {
 	e.CorrelationID = o.Text("correlation_id")
 	e.EvidencePhase = o.Text("evidence_phase")
 	e.ToolName = o.Text("tool_name")
-	input, _ := o.Child("tool_input")
-	e.ToolInput = input.Members
+	e.ToolInput = o.Object("tool_input")
 	e.Action = o.Text("action")
 	e.ResourceKind = o.Text("resource_kind")
 	e.ResourceScope = o.Text("resource_scope")
 	e.OperationRisk = o.Text("operation_risk")
 	e.Resource = readResource(o)
-	e.Annotations = o.Map("annotations")
+	e.Annotations = o.Object("annotations")
 	meta, ok := o.Child("metadata")
 	if !ok {
 		return
 	}
-	e.Metadata = meta.Members
-	e.hasMetadata = meta.Len() > 0
+	e.Metadata = meta.Value()
 	e.meta = metadata{
 		toolCallID:  meta.Text("tool_call_id"),
 		traceparent: meta.Text("traceparent"),
 		durationMS:  meta.Int("duration_ms"),
 		exitCode:    meta.Int("exit_code"),
+		executed:    meta.Object("tool_input_executed"),
 	}
-	_, e.meta.hasExecuted = meta.Child("tool_input_executed")
 	e.blocks = readBlocks(meta)
 }
 
-// HasMetadata reports whether the event has non-empty metadata, also if it has no tree.
-func (e *Event) HasMetadata() bool { return e.hasMetadata }
+// HasMetadata reports whether the event has metadata that are not empty.
+func (e *Event) HasMetadata() bool { return e.Metadata.Len() > 0 }
 
-// HasExecuted reports whether metadata states what ran, also if the event has no tree.
-func (e *Event) HasExecuted() bool { return e.meta.hasExecuted }
+// HasExecuted reports whether metadata state what ran.
+func (e *Event) HasExecuted() bool { return e.meta.executed.Exists() }
 
 func readResource(o field.Object) string {
 	switch o.Kind("resource") {
 	case field.KindString:
 		return o.Text("resource")
 	case field.KindObject:
-		if b, err := strictjson.Canonical(o.Any("resource")); err == nil {
-			return string(b)
-		}
-		o.Fail("resource", "an object with an RFC 8785 form")
+		return string(o.Get("resource").AppendCanonical(nil))
 	case "":
 	default:
 		o.Fail("resource", "a string or an object")
@@ -226,16 +195,19 @@ func (e *Event) ExitCode() *int64 {
 	return e.meta.exitCode
 }
 
-// InputCanonical returns the RFC 8785 form of tool_input, for argument digests. ok is false if
-// the event has no tool_input.
-func (e *Event) InputCanonical() (canonical []byte, ok bool, err error) {
-	return canonicalObject(e.ToolInput)
-}
+// InputCanonical returns the RFC 8785 form of tool_input, for argument digests; nil if the event
+// has no tool_input.
+func (e *Event) InputCanonical() []byte { return e.ToolInput.AppendCanonical(nil) }
 
-func canonicalObject(m map[string]any) ([]byte, bool, error) {
-	if m == nil {
-		return nil, false, nil
+// ExecutedCanonical returns the RFC 8785 form of the arguments that ran:
+// metadata.tool_input_executed, or tool_input if the Post event does not state what ran; stated
+// reports whether the event stated it. The form is nil without either.
+func (e *Event) ExecutedCanonical() (canonical []byte, stated bool) {
+	if e.meta.executed.Exists() {
+		return e.meta.executed.AppendCanonical(nil), true
 	}
-	b, err := strictjson.Canonical(m)
-	return b, err == nil, err
+	if IsPost(e.EventType) {
+		return e.InputCanonical(), false
+	}
+	return nil, false
 }

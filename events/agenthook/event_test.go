@@ -75,7 +75,7 @@ func TestDecodeReadsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(whole, any(e.Tree)); d != "" {
+	if d := cmp.Diff(whole, any(e.Tree())); d != "" {
 		t.Errorf("the tree is not the document:\n%s", d)
 	}
 }
@@ -89,8 +89,8 @@ func TestEventID(t *testing.T) {
 		"0G9E7A60-0B1C-4C5E-9D55-0D8A3C7BE001":          "0G9E7A60-0B1C-4C5E-9D55-0D8A3C7BE001",
 	} {
 		e := decode(t, `{"event_id":"`+in+`"}`)
-		if e.EventID != want || e.Tree["event_id"] != in {
-			t.Errorf("%s: %s, in the tree %v", in, e.EventID, e.Tree["event_id"])
+		if e.EventID != want || e.Tree()["event_id"] != in {
+			t.Errorf("%s: %s, in the tree %v", in, e.EventID, e.Tree()["event_id"])
 		}
 	}
 }
@@ -104,7 +104,7 @@ func TestDecodeIsCaseExact(t *testing.T) {
 
 func TestUnknownTypesAndFieldsSurvive(t *testing.T) {
 	e := decode(t, `{"event_type":"QuantumLeapObserved","brand_new":{"a":[1,null]},"metadata":{"web":{"url":"https://x"},"tool_call_id":"c"}}`)
-	if e.EventType != "QuantumLeapObserved" || e.ToolCallID() != "c" || e.Tree["brand_new"] == nil || e.Metadata["web"] == nil {
+	if e.EventType != "QuantumLeapObserved" || e.ToolCallID() != "c" || !e.Doc.Get("brand_new").Exists() || !e.Metadata.Get("web").Exists() {
 		t.Errorf("%+v", e)
 	}
 }
@@ -161,7 +161,7 @@ func TestWrongTypes(t *testing.T) {
 		if !errors.As(err, &fe) || fe.Path != tt.path || fe.Want == "" {
 			t.Errorf("%s: %v, want %s", tt.doc, err, tt.path)
 		}
-		if e == nil || e.Tree == nil || string(e.Raw) != tt.doc {
+		if e == nil || !e.Doc.Exists() || string(e.Raw) != tt.doc {
 			t.Errorf("%s: the event is lost", tt.doc)
 		}
 	}
@@ -196,16 +196,35 @@ func TestNotJSON(t *testing.T) {
 func TestInputCanonical(t *testing.T) {
 	tests := []struct {
 		name, doc, want string
-		ok              bool
 	}{
-		{"sorted and normalised", `{"tool_input":{"b":1.0,"a":"\u0041"}}`, `{"a":"A","b":1}`, true},
-		{"empty", `{"tool_input":{}}`, `{}`, true},
-		{"absent", `{}`, ``, false},
+		{"sorted and normalised", `{"tool_input":{"b":1.0,"a":"\u0041"}}`, `{"a":"A","b":1}`},
+		{"empty", `{"tool_input":{}}`, `{}`},
+		{"absent", `{}`, ``},
 	}
 	for _, tt := range tests {
-		got, ok, err := decode(t, tt.doc).InputCanonical()
-		if string(got) != tt.want || ok != tt.ok || err != nil {
-			t.Errorf("%s: %s, %v, %v", tt.name, got, ok, err)
+		got := decode(t, tt.doc).InputCanonical()
+		if string(got) != tt.want || (got == nil) != (tt.want == "") {
+			t.Errorf("%s: %s", tt.name, got)
+		}
+	}
+}
+
+func TestExecutedCanonical(t *testing.T) {
+	tests := []struct {
+		name, doc, want string
+		explicit        bool
+	}{
+		{"said", `{"event_type":"PostToolUse","tool_input":{"a":1},"metadata":{"tool_input_executed":{"a":2.0}}}`, `{"a":2}`, true},
+		{"said, and empty", `{"event_type":"PostToolUse","tool_input":{"a":1},"metadata":{"tool_input_executed":{}}}`, `{}`, true},
+		{"said by another type", `{"event_type":"ToolUseResumed","metadata":{"tool_input_executed":{"a":2}}}`, `{"a":2}`, true},
+		{"a Post that does not say", `{"event_type":"PostToolUse","tool_input":{"a":1}}`, `{"a":1}`, false},
+		{"a Pre never ran", `{"event_type":"PreToolUse","tool_input":{"a":1}}`, ``, false},
+		{"nothing", `{"event_type":"PostToolUse"}`, ``, false},
+	}
+	for _, tt := range tests {
+		got, explicit := decode(t, tt.doc).ExecutedCanonical()
+		if string(got) != tt.want || explicit != tt.explicit {
+			t.Errorf("%s: %s, %v", tt.name, got, explicit)
 		}
 	}
 }

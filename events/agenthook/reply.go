@@ -30,12 +30,12 @@ type ReplyMetadata struct {
 // known field of the wrong type. Unknown members are skipped. Errors are those of Decode; the
 // reply is zero with either. The caller must treat any decision other than the three as deny.
 func ParseReply(raw []byte) (Reply, error) {
-	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
+	v, err := strictjson.ReadObject(raw, strictjson.DefaultLimits)
 	if err != nil {
 		return Reply{}, err
 	}
 	var first *FieldError
-	o := field.Root(tree, &first)
+	o := field.Root(v, &first)
 	r := Reply{
 		EventID:  NormaliseID(o.Text("event_id")),
 		Decision: o.Text("decision"),

@@ -1,6 +1,7 @@
 package agenthook_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -44,5 +45,10 @@ func TestUpstreamIsRead(t *testing.T) {
 	pre, post := events["pre-tool-use-action-governance-email-send.json"], events["post-tool-use-action-governance-email-send.json"]
 	if pre == nil || post == nil || pre.ToolCallID() == "" || pre.ToolCallID() != post.ToolCallID() {
 		t.Fatal("the golden pair is not one")
+	}
+	asked := pre.InputCanonical()
+	ran, explicit := post.ExecutedCanonical()
+	if asked == nil || !explicit || !bytes.Equal(asked, ran) {
+		t.Errorf("asked %s; ran %s, stated %v", asked, ran, explicit)
 	}
 }

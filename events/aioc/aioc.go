@@ -27,8 +27,9 @@ type Input struct {
 	CallID string
 	RunID  string
 
-	Tree map[string]any // the whole document, as strictjson.Parse gives it
-	Raw  []byte         // the bytes that were given, not a copy
+	Doc  strictjson.Value // the whole document
+	Tree map[string]any   // the same, as strictjson.Parse gives it
+	Raw  []byte           // the bytes that were given, not a copy
 }
 
 // ToolPolicyInput proposes a tool call.
@@ -58,39 +59,41 @@ type HandoffPolicyInput struct {
 // null included; the input is returned all the same, with that field empty). Missing and
 // unknown members are no errors here.
 func DecodeTool(raw []byte, lim strictjson.Limits) (*ToolPolicyInput, error) {
-	tree, err := strictjson.ParseObject(raw, lim)
+	v, err := strictjson.ReadObject(raw, lim)
 	if err != nil {
 		return nil, err
 	}
 	var first *FieldError
-	o := field.Root(tree, &first)
+	o := field.Root(v, &first)
 	in := &ToolPolicyInput{Input: readInput(o, raw, "argsCanonicalJson"), AgentName: o.Text("agentName"), ToolName: o.Text("toolName")}
 	in.RawArguments = o.Text("rawArguments")
-	_, in.HasRaw = tree["rawArguments"].(string)
-	in.ParsedArguments, in.HasParsed = tree["parsedArguments"]
+	in.HasRaw = o.Kind("rawArguments") == field.KindString
+	in.ParsedArguments, in.HasParsed = in.Tree["parsedArguments"]
 	return in, orNil(first)
 }
 
 // DecodeHandoff reads a handoff proposal; errors are those of DecodeTool.
 func DecodeHandoff(raw []byte, lim strictjson.Limits) (*HandoffPolicyInput, error) {
-	tree, err := strictjson.ParseObject(raw, lim)
+	v, err := strictjson.ReadObject(raw, lim)
 	if err != nil {
 		return nil, err
 	}
 	var first *FieldError
-	o := field.Root(tree, &first)
+	o := field.Root(v, &first)
 	in := &HandoffPolicyInput{
 		Input: readInput(o, raw, "payloadCanonicalJson"), FromAgentName: o.Text("fromAgentName"), ToAgentName: o.Text("toAgentName"),
-		HandoffPayload: tree["handoffPayload"], HandoffName: o.Text("handoffName"),
+		HandoffName: o.Text("handoffName"),
 	}
+	in.HandoffPayload = in.Tree["handoffPayload"]
 	return in, orNil(first)
 }
 
 func readInput(o field.Object, raw []byte, canonical string) Input {
-	in := Input{
-		ProposalHash: o.Text("proposalHash"), CanonicalJSON: o.Text(canonical), RunContext: o.Map("runContext"),
-		CallID: o.Text("callId"), RunID: o.Text("runId"), Tree: o.Members, Raw: raw,
+	in := Input{Doc: o.Value(), Tree: o.Value().ObjectTree(), Raw: raw, ProposalHash: o.Text("proposalHash"), CanonicalJSON: o.Text(canonical)}
+	if o.Object("runContext").Exists() {
+		in.RunContext, _ = in.Tree["runContext"].(map[string]any)
 	}
+	in.CallID, in.RunID = o.Text("callId"), o.Text("runId")
 	if turn := o.Int("turn"); turn != nil {
 		in.Turn = *turn
 	}

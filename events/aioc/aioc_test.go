@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
@@ -24,7 +25,7 @@ func TestDecodeTool(t *testing.T) {
 		Input:     Input{Turn: 2, ProposalHash: "aa", CanonicalJSON: "{}", RunContext: map[string]any{"context": map[string]any{}}, CallID: "c1", RunID: "r1", Tree: in.Tree, Raw: []byte(toolText)},
 		AgentName: "Stock keeper", ToolName: "reorder", RawArguments: `{"sku":"K-7"}`, ParsedArguments: map[string]any{"sku": "K-7"}, HasRaw: true, HasParsed: true,
 	}
-	if diff := cmp.Diff(want, in); diff != "" {
+	if diff := cmp.Diff(want, in, cmpopts.IgnoreTypes(strictjson.Value{})); diff != "" {
 		t.Error(diff)
 	}
 	in, err = DecodeTool([]byte(`{"parsedArguments":null}`), strictjson.DefaultLimits)
@@ -42,7 +43,7 @@ func TestDecodeHandoff(t *testing.T) {
 		Input:         Input{Turn: 1, CanonicalJSON: "{}", Tree: in.Tree, Raw: []byte(handoffText)},
 		FromAgentName: "Greeter", ToAgentName: "Returns desk", HandoffPayload: map[string]any{"order": "O-19"}, HandoffName: "handoff_to_returns_desk",
 	}
-	if diff := cmp.Diff(want, in); diff != "" {
+	if diff := cmp.Diff(want, in, cmpopts.IgnoreTypes(strictjson.Value{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -187,7 +188,7 @@ func TestPolicyEvaluatedRoundTrip(t *testing.T) {
 	if err != nil || string(b) != `{"agent":"a","callId":"","decision":"deny","level":"warn","reason":"policy_not_configured","resultMode":"throw","timestamp":"2026-11-20T12:00:00.000000000Z","toolName":"t","turn":1,"type":"tool_policy_evaluated"}` {
 		t.Fatalf("%v %s", err, b)
 	}
-	if vs := schemas.Default().Validate("aioc/tool_policy_evaluated", tree(t, string(b))); vs != nil {
+	if vs := schemas.Default().Validate("aioc/tool_policy_evaluated", strictjson.FromTree(tree(t, string(b)))); vs != nil {
 		t.Error(vs)
 	}
 	got, err := DecodePolicyEvaluated(b)

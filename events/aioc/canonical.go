@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"unicode/utf16"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -70,7 +69,7 @@ func orderedKeys(m map[string]any) []string {
 		case isX && isY, isY:
 			return 1
 		}
-		return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
+		return strictjson.CompareKeys(a, b)
 	})
 	return names
 }

@@ -4,8 +4,8 @@
 // judge: package schemas validates documents, and package admission/aump evaluates actions.
 // Begin reading with DecodeMandate.
 //
-// A document is kept completely: Tree holds the whole document and Raw its bytes. The models
-// are typed views of both.
+// A document is kept completely: Doc is the whole document and Raw its bytes. The models are typed
+// views of both.
 package aump
 
 import (
@@ -83,22 +83,22 @@ func TypeOf(tree map[string]any) string {
 type envelope struct{ version, kind string }
 
 // decodeDocument reads the document and fills a model from it. The error is a *strictjson.Error
-// (not acceptable JSON; tree is nil) or a *FieldError (a known field has the wrong JSON type,
+// (not acceptable JSON; the document does not exist) or a *FieldError (a known field has the wrong JSON type,
 // null included).
-func decodeDocument(raw []byte, lim strictjson.Limits, fill func(field.Object)) (map[string]any, envelope, error) {
-	tree, err := strictjson.ParseObject(raw, lim)
+func decodeDocument(raw []byte, lim strictjson.Limits, fill func(field.Object)) (strictjson.Value, envelope, error) {
+	v, err := strictjson.ReadObject(raw, lim)
 	if err != nil {
-		return nil, envelope{}, err
+		return strictjson.Value{}, envelope{}, err
 	}
 	var first *FieldError
-	o := field.Root(tree, &first)
+	o := field.Root(v, &first)
 	header, _ := o.Child("aump")
 	env := envelope{version: header.Text("version"), kind: header.Text("type")}
 	fill(o)
 	if first != nil {
-		return tree, env, first
+		return v, env, first
 	}
-	return tree, env, nil
+	return v, env, nil
 }
 
 // readChild reads an object below o, which may be absent.

@@ -15,8 +15,8 @@ type Request struct {
 	Action  Action
 	Context Context
 
-	Tree map[string]any
-	Raw  []byte // the bytes that DecodeRequest was given, not a copy
+	Doc strictjson.Value // the whole document
+	Raw []byte           // the bytes that DecodeRequest was given, not a copy
 }
 
 // Action is an agent's proposed action.
@@ -55,13 +55,16 @@ type Context struct {
 // DecodeRequest reads one request. Its errors are those of DecodeMandate.
 func DecodeRequest(raw []byte, lim strictjson.Limits) (*Request, error) {
 	r := &Request{Raw: raw}
-	tree, env, err := decodeDocument(raw, lim, r.readFields)
-	if tree == nil {
+	doc, env, err := decodeDocument(raw, lim, r.readFields)
+	if !doc.Exists() {
 		return nil, err
 	}
-	r.Tree, r.Version, r.Type = tree, env.version, env.kind
+	r.Doc, r.Version, r.Type = doc, env.version, env.kind
 	return r, err
 }
+
+// Tree is the whole document, as strictjson.Parse gives it. Each call makes it anew.
+func (r *Request) Tree() map[string]any { return r.Doc.ObjectTree() }
 
 func (r *Request) readFields(o field.Object) {
 	r.Ref = readChild(o, "mandate_ref", readRef)
@@ -78,7 +81,7 @@ func readAction(o field.Object) Action {
 		Commitment:     isTrue(o.Bool("commitment")),
 		Attributes:     o.Map("attributes"), Terms: o.Map("terms"),
 		DecisionFactors: o.Texts("decision_factors"),
-		Tree:            o.Members,
+		Tree:            o.Value().ObjectTree(),
 	}
 }
 
@@ -93,7 +96,7 @@ func readDisclosed(o field.Object) DisclosedField {
 func readContext(o field.Object) Context {
 	return Context{
 		Conditions: o.Texts("conditions"), Confidence: o.Number("confidence"),
-		TrustedUIApproved: isTrue(o.Bool("trusted_ui_approved")), Approval: o.Members["approval"],
+		TrustedUIApproved: isTrue(o.Bool("trusted_ui_approved")), Approval: o.Get("approval").Tree(),
 	}
 }
 

@@ -27,8 +27,8 @@ type Evidence struct {
 	Hashes         Hashes
 	Metadata       map[string]any
 
-	Tree map[string]any
-	Raw  []byte // the bytes that DecodeEvidence was given, not a copy
+	Doc strictjson.Value // the whole document
+	Raw []byte           // the bytes that DecodeEvidence was given, not a copy
 }
 
 // Actor is the party that an event is about.
@@ -52,13 +52,16 @@ type Hashes struct{ Event, PreviousEvent, Transcript string }
 // DecodeMandate.
 func DecodeEvidence(raw []byte, lim strictjson.Limits) (*Evidence, error) {
 	e := &Evidence{Raw: raw}
-	tree, env, err := decodeDocument(raw, lim, e.readFields)
-	if tree == nil {
+	doc, env, err := decodeDocument(raw, lim, e.readFields)
+	if !doc.Exists() {
 		return nil, err
 	}
-	e.Tree, e.Version, e.Type = tree, env.version, env.kind
+	e.Doc, e.Version, e.Type = doc, env.version, env.kind
 	return e, err
 }
+
+// Tree is the whole document, as strictjson.Parse gives it. Each call makes it anew.
+func (e *Evidence) Tree() map[string]any { return e.Doc.ObjectTree() }
 
 func (e *Evidence) readFields(o field.Object) {
 	e.ID, e.EventType, e.Summary, e.Result = o.Text("id"), o.Text("event_type"), o.Text("summary"), o.Text("result")
@@ -91,7 +94,7 @@ func (e *Evidence) HashMatches() bool {
 		return true
 	}
 	sent, ok := NormaliseHash(e.Hashes.Event)
-	want, err := EventHash(e.Tree)
+	want, err := EventHash(e.Tree())
 	return ok && err == nil && sent == want
 }
 

@@ -41,8 +41,8 @@ type Mandate struct {
 	Signatures  []Signature
 	Links       []Link
 
-	Tree map[string]any // the whole document
-	Raw  []byte         // the bytes that DecodeMandate was given, not a copy
+	Doc strictjson.Value // the whole document
+	Raw []byte           // the bytes that DecodeMandate was given, not a copy
 }
 
 // Principal is the represented party.
@@ -155,13 +155,16 @@ type Link struct{ Type, URL, Title string }
 // and values outside a vocabulary are no errors here.
 func DecodeMandate(raw []byte, lim strictjson.Limits) (*Mandate, error) {
 	m := &Mandate{Raw: raw}
-	tree, env, err := decodeDocument(raw, lim, m.readFields)
-	if tree == nil {
+	doc, env, err := decodeDocument(raw, lim, m.readFields)
+	if !doc.Exists() {
 		return nil, err
 	}
-	m.Tree, m.Version, m.Type = tree, env.version, env.kind
+	m.Doc, m.Version, m.Type = doc, env.version, env.kind
 	return m, err
 }
+
+// Tree is the whole document, as strictjson.Parse gives it. Each call makes it anew.
+func (m *Mandate) Tree() map[string]any { return m.Doc.ObjectTree() }
 
 func (m *Mandate) readFields(o field.Object) {
 	m.ID, m.Status, m.Supersedes = o.Text("id"), o.Text("status"), o.Text("supersedes")

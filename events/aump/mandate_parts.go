@@ -56,7 +56,7 @@ func readPreferences(o field.Object) Preferences {
 func readRule(o field.Object) Rule {
 	return Rule{
 		ID: o.Text("id"), Description: o.Text("description"), Weight: o.Number("weight"), Protected: isTrue(o.Bool("protected")),
-		Field: o.Text("field"), Op: o.Text("op"), Value: o.Members["value"],
+		Field: o.Text("field"), Op: o.Text("op"), Value: o.Get("value").Tree(),
 	}
 }
 

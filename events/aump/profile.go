@@ -15,8 +15,8 @@ type Profile struct {
 	Revocation        Revocation
 	SigningKeys       []map[string]any // JSON Web Keys as in the tree
 
-	Tree map[string]any
-	Raw  []byte // the bytes that DecodeProfile was given, not a copy
+	Doc strictjson.Value // the whole document
+	Raw []byte           // the bytes that DecodeProfile was given, not a copy
 }
 
 // Issuer is the issuer of a profile.
@@ -38,13 +38,16 @@ type Revocation struct {
 // DecodeProfile reads one profile. Its errors are those of DecodeMandate.
 func DecodeProfile(raw []byte, lim strictjson.Limits) (*Profile, error) {
 	p := &Profile{Raw: raw}
-	tree, env, err := decodeDocument(raw, lim, p.readFields)
-	if tree == nil {
+	doc, env, err := decodeDocument(raw, lim, p.readFields)
+	if !doc.Exists() {
 		return nil, err
 	}
-	p.Tree, p.Version, p.Type = tree, env.version, env.kind
+	p.Doc, p.Version, p.Type = doc, env.version, env.kind
 	return p, err
 }
+
+// Tree is the whole document, as strictjson.Parse gives it. Each call makes it anew.
+func (p *Profile) Tree() map[string]any { return p.Doc.ObjectTree() }
 
 func (p *Profile) readFields(o field.Object) {
 	p.Issuer = readChild(o, "issuer", func(i field.Object) Issuer {
@@ -62,7 +65,7 @@ func (p *Profile) readFields(o field.Object) {
 	p.Revocation = readChild(o, "revocation", func(r field.Object) Revocation {
 		return Revocation{Endpoint: r.Text("endpoint"), SupportsStatusList: isTrue(r.Bool("supports_status_list"))}
 	})
-	p.SigningKeys = readEach(o, "signing_keys", func(k field.Object) map[string]any { return k.Members })
+	p.SigningKeys = readEach(o, "signing_keys", func(k field.Object) map[string]any { return k.Value().ObjectTree() })
 }
 
 func readBinding(o field.Object) Binding {

@@ -108,7 +108,7 @@ func (ks KeySet) Verify(m *Mandate) SignatureState {
 	if len(m.Signatures) == 0 {
 		return SignatureNone
 	}
-	payload, err := UnsignedForm(m.Tree)
+	payload, err := UnsignedForm(m.Tree())
 	if err != nil || len(m.Signatures) > maxSignatures {
 		return SignatureInvalid
 	}

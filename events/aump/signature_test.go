@@ -90,7 +90,7 @@ func signed(t testing.TB, signatures ...Signature) *Mandate {
 }
 
 func TestSignatures(t *testing.T) {
-	payload, err := UnsignedForm(signed(t).Tree)
+	payload, err := UnsignedForm(signed(t).Tree())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,8 +144,8 @@ func TestSignatures(t *testing.T) {
 // mandate loses its signature.
 func TestSignatureIsOverTheContent(t *testing.T) {
 	m := signed(t)
-	payload, _ := UnsignedForm(m.Tree)
-	before, _ := MandateHash(m.Tree)
+	payload, _ := UnsignedForm(m.Tree())
+	before, _ := MandateHash(m.Tree())
 	ed := edKey('a')
 	token := sign(t, jose.EdDSA, ed, "ed", payload, true)
 	text := string(m.Raw)
@@ -160,7 +160,7 @@ func TestSignatureIsOverTheContent(t *testing.T) {
 	}
 	ks := keys(t, jwk(t, "ed", ed.Public()))
 	s := withSignature(text)
-	if after, _ := MandateHash(s.Tree); after != before || ks.Verify(s) != SignatureVerified {
+	if after, _ := MandateHash(s.Tree()); after != before || ks.Verify(s) != SignatureVerified {
 		t.Errorf("%s, %s, %s", before, after, ks.Verify(s))
 	}
 	if s := withSignature(strings.Replace(text, "20000", "20001", 1)); ks.Verify(s) != SignatureInvalid {

@@ -1,11 +1,12 @@
 package strictjson
 
 import (
+	"cmp"
 	"encoding/json"
 	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -63,69 +64,55 @@ func plainBytes(s string) (n int) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendTree appends the RFC 8785 form of a tree of the types that Parse makes. It reports
-// false for content that only canonicalAny can write: another type, a number that is no plain
-// integer, a key that is not ASCII and so sorts by its UTF-16 form.
-func appendTree(b []byte, v any) ([]byte, bool) {
-	switch v := v.(type) {
-	case nil:
-		return append(b, "null"...), true
-	case bool:
-		return strconv.AppendBool(b, v), true
-	case string:
-		return AppendString(b, v), true
+// isPlainTree reports whether FromTree takes a tree for what json.Marshal writes of it, and its
+// numbers are in their canonical form already: it has no value of another type, no nil map or slice,
+// and no key that is not UTF-8.
+func isPlainTree(tree any) bool {
+	switch tree := tree.(type) {
+	case nil, bool, string:
+		return true
 	case json.Number:
-		return append(b, v...), plainNumber(string(v))
+		return plainNumber(string(tree))
 	case []any:
-		return appendList(b, v)
+		return tree != nil && !slices.ContainsFunc(tree, func(item any) bool { return !isPlainTree(item) })
 	case map[string]any:
-		return appendObject(b, v)
+		for key, member := range tree {
+			if !utf8.ValidString(key) || !isPlainTree(member) {
+				return false
+			}
+		}
+		return tree != nil
 	}
-	return b, false
+	return false
 }
 
-func appendList(b []byte, list []any) ([]byte, bool) {
-	if list == nil {
-		return b, false
+// CompareKeys orders the keys of an object as RFC 8785 does: by UTF-16 code units. That differs from
+// the order of bytes only where a rune beyond U+FFFF meets one from U+E000 on.
+func CompareKeys(a, b string) int {
+	if isASCII(a) || isASCII(b) {
+		return strings.Compare(a, b)
 	}
-	b = append(b, '[')
-	var ok bool
-	for i, e := range list {
-		if i > 0 {
-			b = append(b, ',')
+	for a != "" && b != "" {
+		r, n := utf8.DecodeRuneInString(a)
+		s, m := utf8.DecodeRuneInString(b)
+		if r != s {
+			if wideR, wideS := r > 0xFFFF, s > 0xFFFF; wideR != wideS {
+				return cmp.Compare(firstUnit(r), firstUnit(s))
+			}
+			return cmp.Compare(r, s)
 		}
-		if b, ok = appendTree(b, e); !ok {
-			return b, false
-		}
+		a, b = a[n:], b[m:]
 	}
-	return append(b, ']'), true
+	return cmp.Compare(len(a), len(b))
 }
 
-func appendObject(b []byte, object map[string]any) ([]byte, bool) {
-	if object == nil {
-		return b, false
+// firstUnit is the first UTF-16 code unit of a rune.
+func firstUnit(r rune) rune {
+	if r > 0xFFFF {
+		high, _ := utf16.EncodeRune(r)
+		return high
 	}
-	var room [16]string
-	keys := room[:0]
-	for k := range object {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	b = append(b, '{')
-	var ok bool
-	for i, k := range keys {
-		if strings.ContainsFunc(k, func(r rune) bool { return r >= utf8.RuneSelf }) {
-			return b, false
-		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(AppendString(b, k), ':')
-		if b, ok = appendTree(b, object[k]); !ok {
-			return b, false
-		}
-	}
-	return append(b, '}'), true
+	return r
 }
 
 // plainInteger reports whether a number's text is certainly its canonical form: an integer of

@@ -58,6 +58,14 @@ func ParseObject(raw []byte, lim Limits) (map[string]any, error) {
 	return v.Tree().(map[string]any), nil
 }
 
+// ReadObject is ParseObject for a Value that stays valid.
+func ReadObject(raw []byte, lim Limits) (Value, error) {
+	d := documents.Get().(*Document)
+	defer documents.Put(d)
+	v, err := d.ParseObject(raw, lim)
+	return v.Clone(), err
+}
+
 // Option changes how Unmarshal treats a document.
 type Option = json.Options
 
@@ -87,13 +95,9 @@ func CanonicalBytes(raw []byte) ([]byte, error) {
 // Canonical returns the RFC 8785 form of a tree that Parse made, or of any value that marshals
 // to JSON.
 func Canonical(v any) ([]byte, error) {
-	if b, ok := appendTree(make([]byte, 0, 256), v); ok {
-		return b, nil
+	if isPlainTree(v) {
+		return FromTree(v).AppendCanonical(make([]byte, 0, 256)), nil
 	}
-	return canonicalAny(v)
-}
-
-func canonicalAny(v any) ([]byte, error) {
 	b, err := jsonv1.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("canonical form: %w", err)

@@ -5,9 +5,8 @@ import (
 	"encoding/json"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -54,6 +53,14 @@ func (v Value) Text() string {
 	return v.nodes[0].text
 }
 
+// OwnText is Text without a reference to the document, for texts that are kept.
+func (v Value) OwnText() string {
+	if len(v.nodes) == 0 {
+		return ""
+	}
+	return v.nodes[0].own(v.nodes[0].text)
+}
+
 // Escaped reports whether a string is written with escapes.
 func (v Value) Escaped() bool { return len(v.nodes) > 0 && v.nodes[0].escaped }
 
@@ -80,6 +87,14 @@ func (v Value) Get(key string) Value {
 		i = end
 	}
 	return Value{}
+}
+
+// MemberText is the text of a member of an object; "" if that is absent or no string.
+func (v Value) MemberText(key string) string {
+	if m := v.Get(key); m.Kind() == KindString {
+		return m.Text()
+	}
+	return ""
 }
 
 // All iterates over the members of an object, or the items of an array, in order.
@@ -118,6 +133,50 @@ func (v Value) Tree() any {
 		return v.Kind() == KindTrue
 	}
 	return nil
+}
+
+// ObjectTree is Tree for an object; nil for any other value.
+func (v Value) ObjectTree() map[string]any {
+	tree, _ := v.Tree().(map[string]any)
+	return tree
+}
+
+// Clone returns a copy that stays valid and refers to nothing of the document.
+func (v Value) Clone() Value {
+	nodes := slices.Clone(v.nodes)
+	for i := range nodes {
+		n := &nodes[i]
+		n.key, n.text, n.shared = n.own(n.key), n.own(n.text), false
+	}
+	return Value{nodes}
+}
+
+// PathIn returns the JSON pointer of a value that was reached from root; "" for any other value.
+func (v Value) PathIn(root Value) string {
+	path, _ := v.appendPath(nil, root)
+	return string(path)
+}
+
+// appendPath appends the pointer of v below another value and reports whether v lies there.
+func (v Value) appendPath(path []byte, below Value) ([]byte, bool) {
+	if len(v.nodes) == 0 || len(below.nodes) == 0 {
+		return path, false
+	}
+	if &v.nodes[0] == &below.nodes[0] {
+		return path, true
+	}
+	i := 0
+	for child := range below.All() {
+		step := child.Key()
+		if below.Kind() == KindArray {
+			step = strconv.Itoa(i)
+		}
+		if deeper, found := v.appendPath(append(append(path, '/'), pointerEscapes.Replace(step)...), child); found {
+			return deeper, true
+		}
+		i++
+	}
+	return path, false
 }
 
 // own returns the key or text without a reference to the document.
@@ -220,52 +279,30 @@ func (v Value) AppendSorted(list []Value) []Value {
 func (n *node) compareKey(other *node) int {
 	switch {
 	case n.keyForm&other.keyForm&wideKey != 0:
-		return compareUTF16(n.key, other.key)
+		return CompareKeys(n.key, other.key)
 	case n.keyPrefix != other.keyPrefix:
 		return cmp.Compare(n.keyPrefix, other.keyPrefix)
 	}
 	return strings.Compare(n.key, other.key)
 }
 
-// compareUTF16 orders keys as RFC 8785 does: by UTF-16 code units. That differs from the order
-// of bytes only where a rune beyond U+FFFF meets one from U+E000 on.
-func compareUTF16(a, b string) int {
-	for a != "" && b != "" {
-		r, n := utf8.DecodeRuneInString(a)
-		s, m := utf8.DecodeRuneInString(b)
-		if r != s {
-			if wideR, wideS := r > 0xFFFF, s > 0xFFFF; wideR != wideS {
-				return cmp.Compare(firstUnit(r), firstUnit(s))
-			}
-			return cmp.Compare(r, s)
-		}
-		a, b = a[n:], b[m:]
-	}
-	return cmp.Compare(len(a), len(b))
-}
-
-// firstUnit is the first UTF-16 code unit of a rune.
-func firstUnit(r rune) rune {
-	if r > 0xFFFF {
-		high, _ := utf16.EncodeRune(r)
-		return high
-	}
-	return r
-}
-
 // IsText reports whether the value is a certain string.
 func (v Value) IsText(s string) bool { return v.Kind() == KindString && v.Text() == s }
 
-// WithText returns a copy of an object in which a string member has another text. An object
-// without such a member is returned as it is.
-func (v Value) WithText(key, text string) Value {
-	if v.Get(key).Kind() != KindString {
+// WithText returns a copy of an object in which the string that the keys lead to has another text.
+// An object without such a string is returned as it is.
+func (v Value) WithText(text string, keys ...string) Value {
+	at := v
+	for _, key := range keys {
+		at = at.Get(key)
+	}
+	if at.Kind() != KindString {
 		return v
 	}
 	nodes := slices.Clone(v.nodes)
-	for i := 1; i < len(nodes); i += int(nodes[i].size) {
-		if n := &nodes[i]; n.key == key {
-			n.text, n.escaped = text, plainBytes(text) < len(text)
+	for i := range nodes {
+		if &v.nodes[i] == &at.nodes[0] {
+			nodes[i].text, nodes[i].escaped = text, plainBytes(text) < len(text)
 		}
 	}
 	return Value{nodes}

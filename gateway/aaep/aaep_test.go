@@ -46,11 +46,11 @@ func follows(t testing.TB, message any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, err := strictjson.ParseObject(b, strictjson.DefaultLimits)
+	doc, err := strictjson.ReadObject(b, strictjson.DefaultLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := schemas.StrictAAEP(tree); len(v) > 0 {
+	if v := schemas.StrictAAEP(doc); len(v) > 0 {
 		t.Errorf("%s: %v", b, v)
 	}
 }

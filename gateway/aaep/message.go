@@ -52,16 +52,16 @@ func Decode(raw []byte) (Message, error) {
 	if len(raw) > MaxMessage {
 		return Message{}, ErrMessage
 	}
-	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
+	v, err := strictjson.ReadObject(raw, strictjson.DefaultLimits)
 	if err != nil {
 		return Message{}, ErrMessage
 	}
-	typ, _ := tree["type"].(string)
+	typ := v.MemberText("type")
 	if !slices.Contains(messageTypes, typ) {
 		return Message{}, ErrMessage
 	}
-	for _, v := range schemas.StrictAAEP(tree) {
-		if v.Level != schemas.LevelWarning {
+	for _, found := range schemas.StrictAAEP(v) {
+		if found.Level != schemas.LevelWarning {
 			return Message{}, ErrMessage
 		}
 	}

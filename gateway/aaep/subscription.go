@@ -98,7 +98,7 @@ func ReadEvent(raw []byte) (e Event, ok bool) {
 	if err != nil || read.IsReply() || read.EventID == "" || read.SessionID == "" {
 		return Event{}, false
 	}
-	for _, v := range schemas.StrictAAEP(read.Tree) {
+	for _, v := range schemas.StrictAAEP(read.Doc) {
 		if v.Level != schemas.LevelWarning {
 			return Event{}, false
 		}

@@ -184,7 +184,7 @@ func checkSchemas(t *testing.T, log []events.LogMessage) {
 		if schema == "" || p.Type == subject.TypeRequest {
 			continue
 		}
-		document, err := strictjson.ParseObject(m.Body, strictjson.DefaultLimits)
+		document, err := strictjson.ReadObject(m.Body, strictjson.DefaultLimits)
 		servicetest.OK(t, err)
 		if violations := registry.Validate(schema, document); violations != nil {
 			t.Errorf("%s: %v", m.Subject, violations)

@@ -62,7 +62,7 @@ func decodeEvent(m events.LogMessage) *aaep.Event {
 	if err != nil {
 		return nil
 	}
-	for _, v := range schemas.StrictAAEP(e.Tree) {
+	for _, v := range schemas.StrictAAEP(e.Doc) {
 		if v.Level != schemas.LevelWarning {
 			return nil
 		}

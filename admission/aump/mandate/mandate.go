@@ -60,7 +60,7 @@ func Compile(raw []byte, keys aump.KeySet) (*Mandate, error) {
 		return nil, ErrNoID
 	}
 	m := &Mandate{Mandate: doc, Violations: ValidateDocument(doc, err)}
-	if m.Hash, err = aump.MandateHash(doc.Tree); err != nil {
+	if m.Hash, err = aump.MandateHash(doc.Tree()); err != nil {
 		return nil, err
 	}
 	switch {
@@ -75,7 +75,7 @@ func Compile(raw []byte, keys aump.KeySet) (*Mandate, error) {
 // ValidateDocument returns the reasons why a document that DecodeMandate read, with the error
 // it returned, is no valid mandate of a known version.
 func ValidateDocument(doc *aump.Mandate, err error) []schemas.Violation {
-	vs := schemas.Default().Validate(Schema, doc.Tree)
+	vs := schemas.Default().Validate(Schema, doc.Doc)
 	if len(vs) > 0 {
 		return vs
 	}

@@ -69,7 +69,7 @@ func stored(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	doc, err := aump.DecodeMandate(raw, strictjson.DefaultLimits)
 	ok(t, err)
-	hash, err := aump.MandateHash(doc.Tree)
+	hash, err := aump.MandateHash(doc.Tree())
 	ok(t, err)
 	b, err := events.Encode(StoredMandate{V: StoredVersion, ID: doc.ID, Hash: hash, Mandate: string(raw), Author: "ada"})
 	ok(t, err)

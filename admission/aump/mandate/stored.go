@@ -89,7 +89,7 @@ func DecodeStored(b []byte) (StoredMandate, error) {
 	if doc == nil {
 		return s, err
 	}
-	if hash, err := aump.MandateHash(doc.Tree); err != nil || hash != s.Hash || doc.ID != s.ID {
+	if hash, err := aump.MandateHash(doc.Tree()); err != nil || hash != s.Hash || doc.ID != s.ID {
 		return s, errors.New("mandate: stored under another id or hash than it has")
 	}
 	return s, nil

@@ -8,10 +8,10 @@ import (
 // aumpMandateHash is the hash of an AUMP mandate's text, or "" if the text is no mandate.
 func aumpMandateHash(text string) string {
 	m, err := aump.DecodeMandate([]byte(text), strictjson.DefaultLimits)
-	if m == nil || err != nil && m.Tree == nil {
+	if m == nil || err != nil && !m.Doc.Exists() {
 		return ""
 	}
-	hash, err := aump.MandateHash(m.Tree)
+	hash, err := aump.MandateHash(m.Tree())
 	if err != nil {
 		return ""
 	}

@@ -1,10 +1,9 @@
-// Package field reads typed members from the trees of strictjson, for the protocols' typed
+// Package field reads typed members from the objects of strictjson, for the protocols' typed
 // models. An absent member leaves the zero value; a member of the wrong JSON type (null
 // included) is recorded as an Error and leaves the zero value too. Begin reading with Root.
 package field
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -29,97 +28,78 @@ const (
 
 // Object reads the members of one JSON object. The zero Object has no members.
 type Object struct {
-	Members map[string]any // shared with the tree; nil if the object is absent or read from a document
-	value   strictjson.Value
-	path    string // not kept for an object of a document
-	first   **Error
+	value, root strictjson.Value
+	first       **Error
 }
 
 // Root is the outermost object of a document. first receives the first error found while
-// reading it and the objects below it.
-func Root(tree map[string]any, first **Error) Object { return Object{Members: tree, first: first} }
+// reading it and the objects below it. Texts and values that are read refer to the document.
+func Root(v strictjson.Value, first **Error) Object { return Object{v, v, first} }
+
+// Value is the object itself.
+func (o Object) Value() strictjson.Value { return o.value }
+
+// Get returns a member of any JSON type.
+func (o Object) Get(key string) strictjson.Value { return o.value.Get(key) }
 
 // Fail records that a member has the wrong type.
 func (o Object) Fail(key, want string) {
 	if o.first != nil && *o.first == nil {
-		*o.first = &Error{Path: o.pointerTo(key), Want: want}
+		*o.first = &Error{Path: o.value.PathIn(o.root) + "/" + strictjson.EscapePointer(key), Want: want}
 	}
 }
 
-func (o Object) failSelf(want string) {
+// failValue records that a value below the object has the wrong type.
+func (o Object) failValue(v strictjson.Value, want string) {
 	if o.first != nil && *o.first == nil {
-		*o.first = &Error{Path: o.path, Want: want}
+		*o.first = &Error{Path: v.PathIn(o.root), Want: want}
 	}
 }
 
-func (o Object) elementAt(key string, i int) Object {
-	return Object{path: o.pointerTo(key) + "/" + strconv.Itoa(i), first: o.first}
-}
-
-func (o Object) pointerTo(key string) string { return o.path + "/" + strictjson.EscapePointer(key) }
-
-// readMember is the only function that distinguishes absence and wrong type.
-func readMember[T any](o Object, key, want string) (v T, ok bool) {
-	m, there := o.Members[key]
-	if !there {
-		return v, false
-	}
-	if v, ok = m.(T); !ok {
+// member is the only function that distinguishes absence and wrong type.
+func (o Object) member(key, kind, want string) (v strictjson.Value, ok bool) {
+	v = o.value.Get(key)
+	if v.Exists() && kinds[v.Kind()] != kind {
 		o.Fail(key, want)
+		return strictjson.Value{}, false
 	}
-	return v, ok
+	return v, v.Exists()
 }
 
 // Text reads a string.
 func (o Object) Text(key string) string {
-	if o.hasValue() {
-		if v, ok := o.memberValue(key, KindString, WantString); ok {
-			return v.Text()
-		}
-		return ""
-	}
-	s, _ := readMember[string](o, key, WantString)
-	return s
+	v, _ := o.member(key, KindString, WantString)
+	return v.Text()
 }
 
 // TextPtr reads a string; nil if it is absent.
 func (o Object) TextPtr(key string) *string {
-	if o.hasValue() {
-		if v, ok := o.memberValue(key, KindString, WantString); ok {
-			s := v.Text()
-			return &s
-		}
+	v, ok := o.member(key, KindString, WantString)
+	if !ok {
 		return nil
 	}
-	if s, ok := readMember[string](o, key, WantString); ok {
-		return &s
-	}
-	return nil
+	s := v.Text()
+	return &s
 }
 
 // Bool reads a boolean; nil if it is absent.
 func (o Object) Bool(key string) *bool {
-	if o.hasValue() {
-		if v, ok := o.memberValue(key, KindBool, WantBool); ok {
-			b := v.Kind() == strictjson.KindTrue
-			return &b
-		}
+	v, ok := o.member(key, KindBool, WantBool)
+	if !ok {
 		return nil
 	}
-	if b, ok := readMember[bool](o, key, WantBool); ok {
-		return &b
-	}
-	return nil
+	b := v.Kind() == strictjson.KindTrue
+	return &b
 }
 
 // Int reads a number without a fraction (1, 1.0 and 1e0 are the same integer);
 // nil if it is absent.
 func (o Object) Int(key string) *int64 {
-	n, ok := o.numberLiteral(key, WantInteger)
+	v, ok := o.member(key, KindNumber, WantInteger)
 	if !ok {
 		return nil
 	}
-	i, ok := parseInteger(string(n))
+	i, ok := parseInteger(v.Text())
 	if !ok {
 		o.Fail(key, WantInteger)
 		return nil
@@ -127,20 +107,12 @@ func (o Object) Int(key string) *int64 {
 	return &i
 }
 
-func (o Object) numberLiteral(key, want string) (json.Number, bool) {
-	if o.hasValue() {
-		v, ok := o.memberValue(key, KindNumber, want)
-		return json.Number(v.Text()), ok
-	}
-	return readMember[json.Number](o, key, want)
-}
-
 func parseInteger(lit string) (int64, bool) {
 	if i, err := strconv.ParseInt(lit, 10, 64); err == nil {
 		return i, true
 	}
 	f, err := strconv.ParseFloat(lit, 64)
-	// strictjson refuses integers beyond 2^53; another source of trees may not.
+	// strictjson.Parse refuses integers beyond 2^53; FromTree does not.
 	if err != nil || f < -(1<<53) || f > 1<<53 || f != float64(int64(f)) {
 		return 0, false
 	}
@@ -149,11 +121,11 @@ func parseInteger(lit string) (int64, bool) {
 
 // Number reads a number; nil if it is absent.
 func (o Object) Number(key string) *float64 {
-	n, ok := o.numberLiteral(key, WantNumber)
+	v, ok := o.member(key, KindNumber, WantNumber)
 	if !ok {
 		return nil
 	}
-	f, err := n.Float64()
+	f, err := strconv.ParseFloat(v.Text(), 64)
 	if err != nil {
 		o.Fail(key, WantNumber)
 		return nil
@@ -161,93 +133,69 @@ func (o Object) Number(key string) *float64 {
 	return &f
 }
 
-// Map reads an object as it is in the tree; nil if it is absent.
-func (o Object) Map(key string) map[string]any {
-	if o.hasValue() {
-		v, ok := o.memberValue(key, KindObject, WantObject)
-		if !ok {
-			return nil
-		}
-		return v.Tree().(map[string]any)
-	}
-	m, _ := readMember[map[string]any](o, key, WantObject)
-	return m
+// Object reads an object as a value, which does not exist if it is absent.
+func (o Object) Object(key string) strictjson.Value {
+	v, _ := o.member(key, KindObject, WantObject)
+	return v
 }
+
+// Map reads an object as a Go tree; nil if it is absent.
+func (o Object) Map(key string) map[string]any { return o.Object(key).ObjectTree() }
 
 // Child opens an object below this one. ok is false if it is absent or no object.
 func (o Object) Child(key string) (child Object, ok bool) {
-	if o.hasValue() {
-		child.first = o.first
-		if v, there := o.memberValue(key, KindObject, WantObject); there {
-			child.value, ok = v, true
-		}
-		return child, ok
-	}
-	m, ok := readMember[map[string]any](o, key, WantObject)
-	return Object{Members: m, path: o.pointerTo(key), first: o.first}, ok
+	v, ok := o.member(key, KindObject, WantObject)
+	return Object{v, o.root, o.first}, ok
 }
 
 // Texts reads an array of strings; nil if it is absent.
 func (o Object) Texts(key string) []string {
-	list, ok := o.arrayMember(key, WantStrings)
+	list, ok := o.member(key, KindArray, WantStrings)
 	if !ok {
 		return nil
 	}
-	texts := make([]string, 0, len(list))
-	for i, e := range list {
-		s, ok := e.(string)
-		if !ok {
-			o.elementAt(key, i).failSelf(WantString)
+	texts := make([]string, 0, list.Len())
+	for v := range list.All() {
+		if v.Kind() != strictjson.KindString {
+			o.failValue(v, WantString)
 			return nil
 		}
-		texts = append(texts, s)
+		texts = append(texts, v.Text())
 	}
 	return texts
 }
 
-func (o Object) arrayMember(key, want string) ([]any, bool) {
-	if o.hasValue() {
-		v, ok := o.memberValue(key, KindArray, want)
-		if !ok {
-			return nil, false
-		}
-		return v.Tree().([]any), true
-	}
-	return readMember[[]any](o, key, want)
-}
-
 // Objects opens the objects of an array; nil if it is absent.
 func (o Object) Objects(key string) []Object {
-	list, ok := o.arrayMember(key, WantObjects)
+	list, ok := o.member(key, KindArray, WantObjects)
 	if !ok {
 		return nil
 	}
-	objects := make([]Object, 0, len(list))
-	for i, e := range list {
-		el := o.elementAt(key, i)
-		if el.Members, ok = e.(map[string]any); !ok {
-			el.failSelf(WantObject)
+	objects := make([]Object, 0, list.Len())
+	for v := range list.All() {
+		if v.Kind() != strictjson.KindObject {
+			o.failValue(v, WantObject)
 			return nil
 		}
-		objects = append(objects, el)
+		objects = append(objects, Object{v, o.root, o.first})
 	}
 	return objects
 }
 
-// MapOfMaps reads an object of objects; nil if it is absent.
+// MapOfMaps reads an object of objects as Go trees; nil if it is absent. Its error names no member.
 func (o Object) MapOfMaps(key string) map[string]map[string]any {
-	members := o.Map(key)
-	if members == nil {
+	v, ok := o.member(key, KindObject, WantObject)
+	if !ok {
 		return nil
 	}
-	maps := make(map[string]map[string]any, len(members))
-	for name, v := range members {
-		m, ok := v.(map[string]any)
+	maps := make(map[string]map[string]any, v.Len())
+	for name, m := range v.ObjectTree() {
+		object, ok := m.(map[string]any)
 		if !ok {
-			o.Fail(key, WantObjectsMap) // the error names no member, because the order of members is random
+			o.Fail(key, WantObjectsMap)
 			return nil
 		}
-		maps[name] = m
+		maps[name] = object
 	}
 	return maps
 }
@@ -271,22 +219,8 @@ const (
 	KindNull   = "null"
 )
 
-// Kind names the JSON type of a value of a tree; "" for anything else.
-func Kind(v any) string {
-	switch v.(type) {
-	case nil:
-		return KindNull
-	case string:
-		return KindString
-	case json.Number:
-		return KindNumber
-	case bool:
-		return KindBool
-	case map[string]any:
-		return KindObject
-	case []any:
-		return KindArray
-	default:
-		return ""
-	}
-}
+// Kind names the JSON type of a member, "" if it is absent.
+func (o Object) Kind(key string) string { return kinds[o.value.Get(key).Kind()] }
+
+var kinds = [256]string{strictjson.KindObject: KindObject, strictjson.KindArray: KindArray, strictjson.KindString: KindString,
+	strictjson.KindNumber: KindNumber, strictjson.KindTrue: KindBool, strictjson.KindFalse: KindBool, strictjson.KindNull: KindNull}

@@ -33,11 +33,11 @@ func (c *ConformanceCmd) excused() (map[string]bool, error) {
 	if err != nil {
 		return nil, ui.UsageError{Err: fmt.Errorf("reading the manifest: %w", err)}
 	}
-	tree, err := strictjson.ParseObject(b, strictjson.DefaultLimits)
+	manifest, err := strictjson.ReadObject(b, strictjson.DefaultLimits)
 	if err != nil {
 		return nil, ui.UsageError{Err: fmt.Errorf("%s: %w", c.Manifest, err)}
 	}
-	if wrong := schemas.Default().Validate("agenthook/publisher-manifest", tree); len(wrong) > 0 {
+	if wrong := schemas.Default().Validate("agenthook/publisher-manifest", manifest); len(wrong) > 0 {
 		return nil, ui.UsageError{Err: fmt.Errorf("%s is no publisher manifest: %s %s", c.Manifest, wrong[0].Path, wrong[0].Message)}
 	}
 	var doc manifestEvents

@@ -34,7 +34,7 @@ func courier(tb testing.TB, replace ...string) (raw []byte, hash string) {
 		"2026-11-21T08:00:00Z", now.Add(time.Hour).Format(time.RFC3339), "20000", "1000")...).Replace(string(b))
 	doc, err := wire.DecodeMandate([]byte(text), strictjson.DefaultLimits)
 	servicetest.OK(tb, err)
-	hash, err = wire.MandateHash(doc.Tree)
+	hash, err = wire.MandateHash(doc.Tree())
 	servicetest.OK(tb, err)
 	return []byte(text), hash
 }

@@ -290,7 +290,7 @@ func TestDescription(t *testing.T) {
 		t.Errorf("%d references, headers %v", refs, res.Header)
 	}
 	_, profile := r.do("GET", "/.well-known/aump", "", nil)
-	document, err := strictjson.ParseObject(profile, strictjson.DefaultLimits)
+	document, err := strictjson.ReadObject(profile, strictjson.DefaultLimits)
 	servicetest.OK(t, err)
 	if found := schemas.Default().Validate("aump/profile", document); len(found) > 0 {
 		t.Errorf("AUMP's profile: %v", found)
