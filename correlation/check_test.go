@@ -91,8 +91,8 @@ func TestCheckGolden(t *testing.T) {
 		want  []string
 	}{
 		{"golden", []any{before, after}, nil},
-		{"golden with its ledger", []any{noClaims, verdict("ask"), before, approvedLine(), after}, nil},
-		{"golden, ledger first", []any{verdict("ask"), before, approvedLine(), after}, nil},
+		{"golden with its decisions", []any{noClaims, verdict("ask"), before, approvedLine(), after}, nil},
+		{"golden, decision first", []any{verdict("ask"), before, approvedLine(), after}, nil},
 		{"105 approved by its publisher only", []any{verdict("ask"), before, after}, []string{askPending}},
 		{"allowed", []any{set(before, "metadata.admission_verdict.verdict", "allow"), noApproval}, nil},
 		{"allowed by the record", []any{noClaims, verdict("allow"), noApproval}, nil},
@@ -120,7 +120,7 @@ func TestCheckGolden(t *testing.T) {
 			"args_digest": "sha256:" + plainDigest(before), "receipt_hash": "sha256:00"}),
 			set(set(noApproval, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, []string{driftReason}},
 		{"082 flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{forged, askPending}},
-		{"082 no ledger entry", []any{before, after, decisionLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{noVerdict}},
+		{"082 no decision on record", []any{before, after, decisionLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{noVerdict}},
 		{"083 started before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{beforeIt}},
 		{"083 started before the claimed verdict", []any{set(set(before, "metadata.admission_verdict.verdict", "allow"), "metadata.admission_verdict.decided_at", stamp(1.5)), after}, []string{beforeIt}},
 		{"083 Post before Pre", []any{after, before}, nil},

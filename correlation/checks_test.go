@@ -347,7 +347,7 @@ func TestStoredItemsAreBounded(t *testing.T) {
 		core.engine.trackers.sessions.Remove(w.ID())
 	}
 	if core.engine.trackers.storedItems > 500 || sum != core.engine.trackers.storedItems {
-		t.Errorf("the weight is %d, and the sum %d", core.engine.trackers.storedItems, sum)
+		t.Errorf("%d items are counted, and the sum is %d", core.engine.trackers.storedItems, sum)
 	}
 }
 

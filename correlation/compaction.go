@@ -115,11 +115,11 @@ func (c *call) compactedDecisionIDs() []string {
 	if c.details != nil {
 		return c.decisionIDs
 	}
-	var joins []string
+	var ids []string
 	var p detailsCodec
 	p.startReading(c.compacted)
-	p.codeStrings(&joins)
-	return joins
+	p.codeStrings(&ids)
+	return ids
 }
 
 // codedWords are frequent texts; the code of a word is its index and one. The first codes are

@@ -345,7 +345,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestDeadlineOrder: what is due at once fires in the order it was armed.
+// TestDeadlineOrder: calls that come due together are abandoned in the order in which they were opened.
 func TestDeadlineOrder(t *testing.T) {
 	l := newTestLog(t)
 	var want []string

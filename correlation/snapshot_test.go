@@ -420,9 +420,9 @@ func recompacted(d *details) *details {
 	var p detailsCodec
 	p.startWriting()
 	p.codeDetails(d)
-	packed := string(p.finishWriting())
+	compacted := string(p.finishWriting())
 	got := new(details)
-	p.startReading(packed)
+	p.startReading(compacted)
 	p.codeDetails(got)
 	if p.input != "" {
 		panic("something is left")

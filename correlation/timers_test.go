@@ -18,7 +18,7 @@ const week = 7 * 24 * time.Hour
 
 // standing are the findings that nothing has withdrawn, by id, in alphabetical
 // order: what somebody who reads them at the end knows.
-func (r result) standing() (list []string) {
+func (r result) standingFindings() (list []string) {
 	withdrawn := map[string]bool{}
 	for _, f := range r.findings {
 		withdrawn[f.Retracts] = true
@@ -81,7 +81,7 @@ func TestAWeekOldLog(t *testing.T) {
 		t.Fatalf("%d ticks: time hardly passed", len(live.msgs)-len(l.msgs))
 	}
 	want := live.run()
-	if diff := cmp.Diff(want.standing(), l.run().standing()); diff != "" {
+	if diff := cmp.Diff(want.standingFindings(), l.run().standingFindings()); diff != "" {
 		t.Errorf("a week later (+) and live (-): %s", diff)
 	}
 	if diff := cmp.Diff(printed(want.outputs), printed(live.run().outputs)); diff != "" {
@@ -97,7 +97,7 @@ func TestTimestampsThatLie(t *testing.T) {
 	for _, by := range []time.Duration{-week, week} {
 		got := scenarioDated(t, 60, by).live().run()
 		// The id of a conflict is of what the two events hold, their dates among it.
-		if diff := cmp.Diff(nameless(want.standing()), nameless(got.standing())); diff != "" {
+		if diff := cmp.Diff(nameless(want.standingFindings()), nameless(got.standingFindings())); diff != "" {
 			t.Errorf("dated %v otherwise (+): %s", by, diff)
 		}
 		if diff := cmp.Diff(deadlinesOf(want), deadlinesOf(got)); diff != "" || len(deadlinesOf(want)) == 0 {
@@ -131,13 +131,13 @@ var compared = []string{"executed_before_verdict ", "AH-C-083 ", "executed_after
 // everything is what stands of all findings, what clocks are compared for apart.
 func (r result) everything() []string {
 	all := result{findings: slices.Concat(r.findings, r.checks)}
-	return slices.DeleteFunc(all.standing(), func(f string) bool {
+	return slices.DeleteFunc(all.standingFindings(), func(f string) bool {
 		return slices.ContainsFunc(compared, func(rule string) bool { return strings.HasPrefix(f, rule) })
 	})
 }
 
 // The broker's clock goes wrong for a while, anywhere in the log, and is set right
-// again. Log time never runs back; what was reported too early is withdrawn when the
+// again. Event time never runs back; what was reported too early is withdrawn when the
 // calls do end; and what stands in the end is what would stand anyway.
 func TestAClockThatJumps(t *testing.T) {
 	l := scenario(t, 60).without(events.ControlTick)
@@ -200,7 +200,7 @@ func TestDeadlinesAfterAJump(t *testing.T) {
 		}
 		r := l.run()
 		var list []string
-		for _, f := range r.standing() {
+		for _, f := range r.standingFindings() {
 			list = append(list, strings.Join(strings.Fields(f)[:3], " "))
 		}
 		if diff := cmp.Diff([]string{"missing_completion medium s2"}, list); diff != "" {
