@@ -242,11 +242,10 @@ func TestParseRecording(t *testing.T) {
 	}
 }
 
-// TestReferenceProducer: a session as AAEP's reference producer emits it pairs
-// cleanly. What is wrong with it is that it invokes what cannot be undone and
-// asks the user afterwards (AAEP-C-100), goes on without the answer, and ends
-// with the question open; that nobody admitted the call shows as soon as
-// admission is there to be held against.
+// TestReferenceProducer: a session as AAEP's reference producer emits it pairs cleanly. Its
+// defects are that it invokes an irreversible action and asks the user afterwards
+// (AAEP-C-100), continues without the answer, and ends with the question open. That no verdict
+// is recorded is a finding once the recording has a decision.
 func TestReferenceProducer(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(shared(), "upstream", "aaep", "session-from-reference-producer.json"))
 	if err != nil {
@@ -404,10 +403,9 @@ func reports(tally *conformance.Tally, p conformance.Profile) (list []conformanc
 	return list
 }
 
-// TestConformanceOverCorpus: what breaks a check breaks every requirement that
-// takes it, no check that is kept breaks one of them, and each requirement that a log
-// decides is held by some case and broken by some: it has something to judge
-// where there is something, and only there.
+// TestConformanceOverCorpus: a broken check breaks every requirement that uses it, a kept
+// check breaks none, and each requirement that a log can decide is held by one case and broken
+// by another.
 func TestConformanceOverCorpus(t *testing.T) {
 	held, broken := map[string]bool{}, map[string]bool{}
 	for _, c := range corpusCases(t) {

@@ -31,7 +31,7 @@ func twoDecoders(c *Correlator) (short, long *fact.Decoder) {
 
 var everything = cmp.Exporter(func(reflect.Type) bool { return true })
 
-// holdTreeless fails if a message is read otherwise without a tree.
+// holdTreeless fails if a message is decoded differently without a tree.
 func holdTreeless(t *testing.T, short, long *fact.Decoder, m events.LogMessage) {
 	t.Helper()
 	got, want := short.Decode(m), long.Decode(m)
@@ -43,8 +43,8 @@ func holdTreeless(t *testing.T, short, long *fact.Decoder, m events.LogMessage) 
 	}
 }
 
-// TestTreelessFacts: what is read without a tree is read the same with one,
-// and most of what breaks no rule is.
+// TestTreelessFacts: a message gives the same fact with and without a tree, and most messages
+// that break no rule need none.
 func TestTreelessFacts(t *testing.T) {
 	logs := map[string]*testLog{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t), "governed": governedLog(t)}
 	for _, c := range corpusSample(t) {
@@ -121,8 +121,7 @@ func governedLog(t testing.TB) *testLog {
 	return l
 }
 
-// What governs a call does not send its events the long way, whatever it says;
-// that a profile is broken does.
+// A governed call needs no tree, unless it breaks its profile.
 func TestGovernedFlat(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -178,9 +177,8 @@ func withSessionKey(t *testing.T, key *digest.Session) *testLog {
 	return l
 }
 
-// What a decision admitted is held against what ran by digests under the session's
-// key, and by those under the tenant's, which decisions had before. Of a key that
-// the session does not have any more nobody can tell.
+// An admitted digest is compared under the session's key, or under the tenant's, which older
+// decisions used. A digest under a key that the session no longer has is inconclusive.
 func TestSessionDigests(t *testing.T) {
 	input := []byte(`{"a":1}`)
 	for name, c := range map[string]struct {
@@ -207,8 +205,8 @@ func TestSessionDigests(t *testing.T) {
 	}
 }
 
-// Records name arguments by the session's digests; the tenant's stand where there
-// is no session, or nobody has its key.
+// Records have the session's digests. They have the tenant's where there is no session, or
+// where the session has no key.
 func TestCallsAreUnderTheSessionsKey(t *testing.T) {
 	for name, c := range map[string]struct {
 		key  *digest.Session
@@ -235,7 +233,7 @@ func TestCallsAreUnderTheSessionsKey(t *testing.T) {
 	}
 }
 
-// A decoder says of which sessions it needs keys: of those whose arguments it reads.
+// A decoder reports the sessions whose keys it needs: those of messages with arguments.
 func TestNeedsSessionKey(t *testing.T) {
 	l := newTestLog(t)
 	ready := false
@@ -266,7 +264,7 @@ func TestNeedsSessionKey(t *testing.T) {
 	}
 }
 
-// Of a session whose key is not ready one event is read in vain, not all of them.
+// Of a session whose key is not ready, one event is decoded in vain, not all of them.
 func TestMissingKey(t *testing.T) {
 	l := newTestLog(t)
 	ready := false
@@ -460,8 +458,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// TestDecodeAhead: however far ahead and by whichever decoder messages are read,
-// the outputs are those of Apply, before and after keys change.
+// TestDecodeAhead: the outputs are those of Apply, however far ahead and by whichever decoder
+// the messages are decoded, before and after keys change.
 func TestDecodeAhead(t *testing.T) {
 	l := scenario(t, rounds(40, 15))
 	l.key(stranger, "ok")
@@ -498,8 +496,8 @@ func TestDecodeAhead(t *testing.T) {
 	}
 }
 
-// TestSignatureOfAnUnknownKey: that a decoder has verified a signature means nothing to
-// a correlator that does not know its key.
+// TestSignatureOfAnUnknownKey: a signature that a decoder verified does not count if the
+// correlator does not know its key.
 func TestSignatureOfAnUnknownKey(t *testing.T) {
 	l := newTestLog(t)
 	l.decide(pre(1), "d1", events.Allow)
@@ -514,8 +512,8 @@ func TestSignatureOfAnUnknownKey(t *testing.T) {
 	}
 }
 
-// FuzzApply: whatever stands in the log, the correlator goes on, puts out
-// records in order, and says the same again.
+// FuzzApply: for every log, the correlator applies it, emits records in order, and emits the
+// same again.
 func FuzzApply(f *testing.F) {
 	l := scenario(f, 8)
 	for _, m := range l.msgs {

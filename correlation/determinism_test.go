@@ -89,8 +89,8 @@ func linked(t testing.TB, sessions int) *testLog {
 	return l
 }
 
-// TestReplay: the same log gives the same outputs, byte for byte, however often
-// and in whatever portions it is read.
+// TestReplay: the same log gives the same outputs, byte for byte, however often and in
+// whatever parts it is read.
 func TestReplay(t *testing.T) {
 	l := linked(t, 60)
 	want := l.run()
@@ -111,8 +111,8 @@ func TestReplay(t *testing.T) {
 	if diff := cmp.Diff(printed(want.outputs), printed(l.run().outputs)); diff != "" {
 		t.Error(diff)
 	}
-	// A shell that starts again replays from the beginning and drops what it had
-	// put out: what remains must be what was still to come.
+	// A shell that starts again replays from the beginning and drops what it had written. The
+	// rest must be what was still to come.
 	for cut := 0; cut <= len(l.msgs); cut += rounds(17, 170) {
 		core, done := New(l.opts), 0
 		for _, m := range l.msgs[:cut] {
