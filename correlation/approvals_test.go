@@ -48,8 +48,8 @@ func waiting(workflow, status string) func(*events.Decision) {
 	}
 }
 
-// TestApprovalSteps: a call's timeline says when somebody was asked, and what the
-// answer was.
+// TestApprovalSteps: a call's timeline says when a reviewer was asked, and what the answer
+// was.
 func TestApprovalSteps(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -153,9 +153,8 @@ func TestTimeProves(t *testing.T) {
 	wantRules(t, r.findings, "missing_completion/medium")
 }
 
-// TestReceiptOfAnotherCall: what an execution says that it ran on must have been
-// made for it, in its own session and by its own publisher. Another tenant's
-// decision is nobody's business.
+// TestReceiptOfAnotherCall: an execution must name a decision on its own call, of its own
+// session and publisher. A decision of another tenant counts as unknown.
 func TestReceiptOfAnotherCall(t *testing.T) {
 	for _, tc := range []struct {
 		name             string
@@ -254,8 +253,8 @@ func (r resumption) lines() []tree {
 	return lines
 }
 
-// TestPermittedRetries: a retry that docs/approvals.md permits is no finding but, where
-// the resume policy asks for the same event, of that (AH-C-106).
+// TestPermittedRetries: a retry that docs/approvals.md permits is no finding, except AH-C-106
+// where the resume policy asks for the same event.
 func TestPermittedRetries(t *testing.T) {
 	const same, named = "retry_same_event", "retry_with_workflow_id"
 	for _, r := range []resumption{
@@ -281,7 +280,7 @@ func TestPermittedRetries(t *testing.T) {
 	}
 }
 
-// TestRetryAfterTheDeadline: that the first call's end was missing is taken back.
+// TestRetryAfterTheDeadline: a retry retracts the missing completion of the first call.
 func TestRetryAfterTheDeadline(t *testing.T) {
 	r := resumption{policy: "manual_retry", call: "c2", event: 2, late: true}
 	c := corpusCase{protocol: subject.ProtoAgentHook, lines: r.lines()}
@@ -299,8 +298,8 @@ func TestRetryAfterTheDeadline(t *testing.T) {
 	}
 }
 
-// TestUnansweredAsk: nothing replaces a call that waits for an approval which no other
-// call uses, and what was allowed is never replaced.
+// TestUnansweredAsk: a call that waits for an approval is replaced only by a call that uses
+// it, and an allowed call is never replaced.
 func TestUnansweredAsk(t *testing.T) {
 	lines := resumption{policy: "manual_retry", call: "c2", event: 2}.lines()
 	for name, change := range map[string]func(tree) tree{
@@ -378,8 +377,8 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-// TestAskedAboutNoCall: what is no tool call can be asked about, too. The
-// admitter's copy is not the event: that is news when it comes.
+// TestAskedAboutNoCall: a request may be about something that is not a tool call. The
+// admitter's copy is not its event, which counts as new when it comes.
 func TestAskedAboutNoCall(t *testing.T) {
 	action := set(hook(1, "WebActionRequested", 0), "evidence_phase", "pre_commit")
 	action = set(action, "metadata.web", tree{"action_id": "act_1", "url": "https://example.org"})
@@ -576,8 +575,8 @@ func (l *testLog) trace(subj, id string, body []byte, k *signing.PrivateKey) uin
 
 const traceSubject = "gov.events.acme.rt1.tool.s1.tool_policy_evaluated"
 
-// The admitter's own trace event is no finding and a step of its call; anybody
-// else's is forged.
+// The admitter's own trace event is no finding and a step of its call; a trace event of any
+// other publisher is forged.
 func TestTraceEvents(t *testing.T) {
 	for _, tt := range []struct {
 		name string

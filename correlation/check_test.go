@@ -91,8 +91,8 @@ func TestCheckGolden(t *testing.T) {
 		want  []string
 	}{
 		{"golden", []any{before, after}, nil},
-		{"golden with its ledger", []any{noClaims, verdict("ask"), before, approvedLine(), after}, nil},
-		{"golden, ledger first", []any{verdict("ask"), before, approvedLine(), after}, nil},
+		{"golden with its decisions", []any{noClaims, verdict("ask"), before, approvedLine(), after}, nil},
+		{"golden, decision first", []any{verdict("ask"), before, approvedLine(), after}, nil},
 		{"105 approved by its publisher only", []any{verdict("ask"), before, after}, []string{askPending}},
 		{"allowed", []any{set(before, "metadata.admission_verdict.verdict", "allow"), noApproval}, nil},
 		{"allowed by the record", []any{noClaims, verdict("allow"), noApproval}, nil},
@@ -120,7 +120,7 @@ func TestCheckGolden(t *testing.T) {
 			"args_digest": "sha256:" + plainDigest(before), "receipt_hash": "sha256:00"}),
 			set(set(noApproval, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, []string{driftReason}},
 		{"082 flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{forged, askPending}},
-		{"082 no ledger entry", []any{before, after, decisionLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{noVerdict}},
+		{"082 no decision on record", []any{before, after, decisionLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{noVerdict}},
 		{"083 started before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{beforeIt}},
 		{"083 started before the claimed verdict", []any{set(set(before, "metadata.admission_verdict.verdict", "allow"), "metadata.admission_verdict.decided_at", stamp(1.5)), after}, []string{beforeIt}},
 		{"083 Post before Pre", []any{after, before}, nil},
@@ -242,11 +242,10 @@ func TestParseRecording(t *testing.T) {
 	}
 }
 
-// TestReferenceProducer: a session as AAEP's reference producer emits it pairs
-// cleanly. What is wrong with it is that it invokes what cannot be undone and
-// asks the user afterwards (AAEP-C-100), goes on without the answer, and ends
-// with the question open; that nobody admitted the call shows as soon as
-// admission is there to be held against.
+// TestReferenceProducer: a session as AAEP's reference producer emits it pairs cleanly. Its
+// defects are that it invokes an irreversible action and asks the user afterwards
+// (AAEP-C-100), continues without the answer, and ends with the question open. That no verdict
+// is recorded is a finding once the recording has a decision.
 func TestReferenceProducer(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(shared(), "upstream", "aaep", "session-from-reference-producer.json"))
 	if err != nil {
@@ -404,10 +403,9 @@ func reports(tally *conformance.Tally, p conformance.Profile) (list []conformanc
 	return list
 }
 
-// TestConformanceOverCorpus: what breaks a check breaks every requirement that
-// takes it, no check that is kept breaks one of them, and each requirement that a log
-// decides is held by some case and broken by some: it has something to judge
-// where there is something, and only there.
+// TestConformanceOverCorpus: a broken check breaks every requirement that uses it, a kept
+// check breaks none, and each requirement that a log can decide is held by one case and broken
+// by another.
 func TestConformanceOverCorpus(t *testing.T) {
 	held, broken := map[string]bool{}, map[string]bool{}
 	for _, c := range corpusCases(t) {

@@ -196,8 +196,8 @@ func TestEverythingTwice(t *testing.T) {
 	}
 }
 
-// TestLateConfirmation: the finding that a call was invoked unasked is taken
-// back for the one that says more, by a record of its own.
+// TestLateConfirmation: a more exact finding replaces the finding that a call was invoked
+// unasked, which a record of its own retracts.
 func TestLateConfirmation(t *testing.T) {
 	l := newTestLog(t)
 	s := confirmed("accept")
@@ -216,8 +216,8 @@ func TestLateConfirmation(t *testing.T) {
 	}
 }
 
-// TestSilence: a session that goes on after all has not fallen silent; and what
-// is known of it after it was forgotten is enough to see an event after its end.
+// TestSilence: a session that continues retracts the finding of its silence; its tombstone is
+// enough to find an event after its end.
 func TestSilence(t *testing.T) {
 	l := newTestLog(t)
 	l.event(wire(0, "session.started", 0, nil))
@@ -348,7 +348,7 @@ func TestStoredItemsAreBounded(t *testing.T) {
 		core.engine.trackers.sessions.Remove(w.ID())
 	}
 	if core.engine.trackers.storedItems > 500 || sum != core.engine.trackers.storedItems {
-		t.Errorf("the weight is %d, and the sum %d", core.engine.trackers.storedItems, sum)
+		t.Errorf("%d items are counted, and the sum is %d", core.engine.trackers.storedItems, sum)
 	}
 }
 
@@ -556,8 +556,8 @@ func bodies(r result) (list []string) {
 	return list
 }
 
-// TestRetractionsInModeOff: what was put out is taken back although its rule was switched
-// off since, and nothing is that was not put out.
+// TestRetractionsInModeOff: an emitted finding is retracted although its rule is off by now; a
+// finding that was not emitted is not.
 func TestRetractionsInModeOff(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -590,8 +590,8 @@ func TestRetractionsInModeOff(t *testing.T) {
 	}
 }
 
-// TestReuse: outputs that are encoded later, while the log goes on, and whose
-// memory is used again are those that are encoded at once.
+// TestReuse: outputs that are encoded later, in memory that is used again, are those that are
+// encoded at once.
 func TestReuse(t *testing.T) {
 	logs := []*testLog{linked(t, 30)}
 	for _, c := range corpusSample(t) {

@@ -70,15 +70,18 @@ func (c *call) directlyDenied() bool {
 
 // expand makes a call's details readable, at least until the current message is applied.
 func (c *call) expand() *call {
-	if c == nil || c.details != nil {
-		return c
+	if c != nil && c.details == nil {
+		c.session.calls.expandCall(c)
 	}
-	cs := c.session.calls
+	return c
+}
+
+// expandCall expands a compacted call. compactCalls will compact it again.
+func (cs *calls) expandCall(c *call) {
 	c.details = new(details)
 	cs.codec.startReading(c.compacted)
 	cs.codec.codeDetails(c.details)
 	cs.dirtyCalls = append(cs.dirtyCalls, c)
-	return c
 }
 
 // compactBatch is how many calls are compacted at a time. A batch is faster than single calls,
@@ -115,11 +118,11 @@ func (c *call) compactedDecisionIDs() []string {
 	if c.details != nil {
 		return c.decisionIDs
 	}
-	var joins []string
+	var ids []string
 	var p detailsCodec
 	p.startReading(c.compacted)
-	p.codeStrings(&joins)
-	return joins
+	p.codeStrings(&ids)
+	return ids
 }
 
 // codedWords are frequent texts; the code of a word is its index and one. The first codes are

@@ -118,8 +118,7 @@ func permutations(s string) []string {
 	return list
 }
 
-// TestRedelivery: what comes again to the letter changes nothing, whether the
-// same message or the same event in a new one.
+// TestRedelivery: an equal message or event that comes again changes nothing.
 func TestRedelivery(t *testing.T) {
 	l := newTestLog(t)
 	l.admit(pre(1), "d1", events.Deny)
@@ -345,7 +344,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestDeadlineOrder: what is due at once fires in the order it was armed.
+// TestDeadlineOrder: calls that come due together are abandoned in the order in which they were opened.
 func TestDeadlineOrder(t *testing.T) {
 	l := newTestLog(t)
 	var want []string
@@ -388,7 +387,7 @@ func TestLateCompletion(t *testing.T) {
 	}
 }
 
-// TestRanAndDeniedLater: that what ran was denied in the end is told.
+// TestRanAndDeniedLater: a call that ran before it was denied is a finding.
 func TestRanAndDeniedLater(t *testing.T) {
 	for v, want := range map[events.Verdict]string{events.Deny: "afterwards it was denied.", events.Allow: "afterwards a verdict was recorded."} {
 		l := newTestLog(t)
@@ -408,7 +407,7 @@ func TestRanAndDeniedLater(t *testing.T) {
 	}
 }
 
-// TestLateDenial: so does a denial.
+// TestLateDenial: a denial may come after the deadline of its call.
 func TestLateDenial(t *testing.T) {
 	l := newTestLog(t)
 	l.request(pre(1), "d1")
@@ -423,8 +422,8 @@ func TestLateDenial(t *testing.T) {
 	}
 }
 
-// TestFailModeIsInfo: a call that was asked for, got no verdict, and that a fail
-// mode let pass is told, and no violation.
+// TestFailModeIsInfo: a request without a verdict, which a fail mode let pass, is a finding of
+// severity info.
 func TestFailModeIsInfo(t *testing.T) {
 	l := newTestLog(t)
 	l.request(pre(1), "d1")
@@ -440,7 +439,7 @@ func TestFailModeIsInfo(t *testing.T) {
 	}
 }
 
-// TestBounds: nothing grows without limit, and what is let go is said.
+// TestBounds: nothing grows without a limit, and what is forgotten is reported.
 func TestBounds(t *testing.T) {
 	open := func(i int) tree { return set(pre(1000+i), "metadata.tool_call_id", fmt.Sprint("c", i)) }
 	t.Run("open calls of a session", func(t *testing.T) {
@@ -630,7 +629,7 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// TestOtherMessages: what else stands in a log.
+// TestOtherMessages: the other messages of a log.
 func TestOtherMessages(t *testing.T) {
 	approval := events.Approval{WorkflowID: "w", Tenant: "acme", Status: "approved", ActionDigest: "x", RequestedAt: events.At(epoch)}
 	encoded, err := events.Encode(approval)
@@ -666,8 +665,8 @@ func TestOtherMessages(t *testing.T) {
 	}
 }
 
-// TestForeignDecision: verdicts in protocols whose events nobody reads here arm
-// calls, and are held against nothing.
+// TestForeignDecision: decisions in protocols without decoded events open calls, and are
+// compared with nothing.
 func TestForeignDecision(t *testing.T) {
 	l := newTestLog(t)
 	l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Protocol = subject.ProtoAANA })

@@ -137,9 +137,8 @@ func withSessionKey(t *testing.T, key *digest.Session) *testLog {
 	return l
 }
 
-// What a decision admitted is held against what ran by digests under the session's
-// key, and by those under the tenant's, which decisions had before. Of a key that
-// the session does not have any more nobody can tell.
+// An admitted digest is compared under the session's key, or under the tenant's, which older
+// decisions used. A digest under a key that the session no longer has is inconclusive.
 func TestSessionDigests(t *testing.T) {
 	input := []byte(`{"a":1}`)
 	for name, c := range map[string]struct {
@@ -166,8 +165,8 @@ func TestSessionDigests(t *testing.T) {
 	}
 }
 
-// Records name arguments by the session's digests; the tenant's stand where there
-// is no session, or nobody has its key.
+// Records have the session's digests. They have the tenant's where there is no session, or
+// where the session has no key.
 func TestCallsAreUnderTheSessionsKey(t *testing.T) {
 	for name, c := range map[string]struct {
 		key  *digest.Session
@@ -194,7 +193,7 @@ func TestCallsAreUnderTheSessionsKey(t *testing.T) {
 	}
 }
 
-// A decoder says of which sessions it needs keys: of those whose arguments it reads.
+// A decoder reports the sessions whose keys it needs: those of messages with arguments.
 func TestNeedsSessionKey(t *testing.T) {
 	l := newTestLog(t)
 	ready := false
@@ -225,7 +224,7 @@ func TestNeedsSessionKey(t *testing.T) {
 	}
 }
 
-// Of a session whose key is not ready one event is read in vain, not all of them.
+// Of a session whose key is not ready, one event is decoded in vain, not all of them.
 func TestMissingKey(t *testing.T) {
 	l := newTestLog(t)
 	ready := false
@@ -423,8 +422,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// TestDecodeAhead: however far ahead and by whichever decoder messages are read,
-// the outputs are those of Apply, before and after keys change.
+// TestDecodeAhead: the outputs are those of Apply, however far ahead and by whichever decoder
+// the messages are decoded, before and after keys change.
 func TestDecodeAhead(t *testing.T) {
 	l := scenario(t, rounds(40, 15))
 	l.key(stranger, "ok")
@@ -461,8 +460,8 @@ func TestDecodeAhead(t *testing.T) {
 	}
 }
 
-// TestSignatureOfAnUnknownKey: that a decoder has verified a signature means nothing to
-// a correlator that does not know its key.
+// TestSignatureOfAnUnknownKey: a signature that a decoder verified does not count if the
+// correlator does not know its key.
 func TestSignatureOfAnUnknownKey(t *testing.T) {
 	l := newTestLog(t)
 	l.decide(pre(1), "d1", events.Allow)
@@ -477,8 +476,8 @@ func TestSignatureOfAnUnknownKey(t *testing.T) {
 	}
 }
 
-// FuzzApply: whatever stands in the log, the correlator goes on, puts out
-// records in order, and says the same again.
+// FuzzApply: for every log, the correlator applies it, emits records in order, and emits the
+// same again.
 func FuzzApply(f *testing.F) {
 	l := scenario(f, 8)
 	for _, m := range l.msgs {

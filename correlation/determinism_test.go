@@ -89,8 +89,8 @@ func linked(t testing.TB, sessions int) *testLog {
 	return l
 }
 
-// TestReplay: the same log gives the same outputs, byte for byte, however often
-// and in whatever portions it is read.
+// TestReplay: the same log gives the same outputs, byte for byte, however often and in
+// whatever parts it is read.
 func TestReplay(t *testing.T) {
 	l := linked(t, 60)
 	want := l.run()
@@ -111,8 +111,8 @@ func TestReplay(t *testing.T) {
 	if diff := cmp.Diff(printed(want.outputs), printed(l.run().outputs)); diff != "" {
 		t.Error(diff)
 	}
-	// A shell that starts again replays from the beginning and drops what it had
-	// put out: what remains must be what was still to come.
+	// A shell that starts again replays from the beginning and drops what it had written. The
+	// rest must be what was still to come.
 	for cut := 0; cut <= len(l.msgs); cut += rounds(17, 170) {
 		core, done := New(l.opts), 0
 		for _, m := range l.msgs[:cut] {
@@ -176,7 +176,7 @@ type modelCall struct {
 	match      string
 	places     int // where the arguments differ; -1 if that is not known
 
-	armed     int // by which action
+	openedAt  int // by which action
 	agent     int // 0 if nobody said
 	agentRank int
 	tooLate   int // the agent that had handed over
@@ -185,12 +185,12 @@ type modelCall struct {
 
 func agentName(n int) string { return fmt.Sprint("Agent ", n) }
 
-func (c *modelCall) standing() events.Verdict {
+func (c *modelCall) effectiveVerdict() events.Verdict {
 	if n := len(c.verdicts); n > 0 {
 		return c.verdicts[n-1]
 	}
 	if c.previous != nil {
-		return c.previous.standing()
+		return c.previous.effectiveVerdict()
 	}
 	return ""
 }
@@ -221,14 +221,14 @@ func (m *model) said(c *modelCall, agent, rank int) {
 		}
 		return
 	}
-	if at, gone := m.left[c.agent]; gone && c.armed > at {
+	if at, gone := m.left[c.agent]; gone && c.openedAt > at {
 		c.tooLate = c.agent
 		m.findings[afterHandoff]++
 	}
 }
 
 func (m *model) handoff(a action) {
-	c := &modelCall{id: -1, handoff: true, armed: m.now, open: a.verdict != events.Deny}
+	c := &modelCall{id: -1, handoff: true, openedAt: m.now, open: a.verdict != events.Deny}
 	m.calls = append(m.calls, c)
 	m.said(c, a.agent, 1)
 	if a.verdict == events.Allow {
@@ -264,11 +264,11 @@ func (m *model) announce(a action, event int, now float64) {
 	if c == nil && a.late {
 		if c, _ = m.of(a.id, func(c *modelCall) bool { return c.orphan }); c != nil {
 			_, before := m.of(a.id, func(o *modelCall) bool { return !o.open && !o.orphan && o.amount == a.amount })
-			if before != nil && slices.Index(m.calls, before) < slices.Index(m.calls, c) && before.standing() != "" && before.standing() != events.Allow {
+			if before != nil && slices.Index(m.calls, before) < slices.Index(m.calls, c) && before.effectiveVerdict() != "" && before.effectiveVerdict() != events.Allow {
 				c.previous = before
 			}
 			c.orphan, c.match, c.places = false, matchEqual, 0
-			switch c.standing() {
+			switch c.effectiveVerdict() {
 			case "":
 				m.findings[noVerdict]++
 			case events.Deny:
@@ -277,7 +277,7 @@ func (m *model) announce(a action, event int, now float64) {
 			default:
 				m.findings[askPending]++
 			}
-			if c.amount != a.amount && c.standing() != events.Deny {
+			if c.amount != a.amount && c.effectiveVerdict() != events.Deny {
 				m.findings[driftHigh]++
 				c.match, c.places = matchDrift, -1
 			}
@@ -290,8 +290,8 @@ func (m *model) announce(a action, event int, now float64) {
 			m.findings[reused]++
 		}
 		_, before := m.of(a.id, func(c *modelCall) bool { return !c.open && !c.orphan && c.amount == a.amount })
-		c = &modelCall{id: a.id, amount: a.amount, open: true, armed: m.now}
-		if before != nil && before.standing() != "" && before.standing() != events.Allow {
+		c = &modelCall{id: a.id, amount: a.amount, open: true, openedAt: m.now}
+		if before != nil && before.effectiveVerdict() != "" && before.effectiveVerdict() != events.Allow {
 			c.previous = before
 		}
 		m.calls = append(m.calls, c)
@@ -327,14 +327,14 @@ func (m *model) post(a action, now float64) {
 		_, c = m.of(a.id, func(c *modelCall) bool { return !c.orphan && !c.post })
 	}
 	if c == nil {
-		_, c = m.of(a.id, func(c *modelCall) bool { return c.standing() == events.Deny })
+		_, c = m.of(a.id, func(c *modelCall) bool { return c.effectiveVerdict() == events.Deny })
 	}
 	if c == nil {
 		m.findings[orphan]++
-		m.calls = append(m.calls, &modelCall{id: a.id, amount: a.amount, orphan: true, post: true, armed: m.now})
+		m.calls = append(m.calls, &modelCall{id: a.id, amount: a.amount, orphan: true, post: true, openedAt: m.now})
 		return
 	}
-	switch v := c.standing(); {
+	switch v := c.effectiveVerdict(); {
 	case v == "":
 		m.findings[noVerdict]++
 	case v == events.Deny:
@@ -344,7 +344,7 @@ func (m *model) post(a action, now float64) {
 	case now > c.validUntil():
 		m.findings[afterExpiry]++
 	}
-	if c.standing() != events.Deny {
+	if c.effectiveVerdict() != events.Deny {
 		c.match, c.places = matchEqual, 0
 		if c.amount != a.amount {
 			m.findings[driftHigh]++

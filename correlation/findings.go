@@ -509,6 +509,7 @@ func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
 	}
 }
 
+// ReportSessionFindings emits findings of a session.
 func (fs *findings) ReportSessionFindings(f *fact.Fact, who fact.Origin, found []*catalogue.Finding) {
 	for _, one := range found {
 		fs.ReportSessionFinding(f, who, one)

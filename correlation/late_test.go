@@ -156,8 +156,8 @@ func TestLateEvidence(t *testing.T) {
 	}
 }
 
-// TestLateClaim: an execution is judged again when the evidence form of its
-// announcement, which comes late, says that it had been denied.
+// TestLateClaim: an execution is judged again when its announcement comes late and says that
+// it was denied.
 func TestLateClaim(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.RequireVerdict = false
@@ -171,8 +171,8 @@ func TestLateClaim(t *testing.T) {
 	}
 }
 
-// An announcement that comes afterwards, whatever its date, makes no verdict of
-// itself: that the call was an orphan is withdrawn, and that nobody admitted it is not.
+// A late announcement, whatever its date, is no verdict: the orphan finding is retracted, the
+// missing verdict is not.
 func TestABackdatedAnnouncementExcusesNothing(t *testing.T) {
 	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
 	l := newTestLog(t)
@@ -192,8 +192,8 @@ func TestABackdatedAnnouncementExcusesNothing(t *testing.T) {
 	}
 }
 
-// TestLateRequest: who asks after the call was done, by its own clock, asks for
-// that call; the verdict comes too late, and nothing is missing.
+// TestLateRequest: a request that came after its call was done, though it is earlier by the
+// producer's clock, belongs to that call. Its verdict comes too late, and nothing is missing.
 func TestLateRequest(t *testing.T) {
 	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
 	other := set(pre(3), "timestamp", stamp(1))
@@ -414,7 +414,7 @@ func TestNoFailModeExcusesAClaim(t *testing.T) {
 	}
 }
 
-// standingRules are the rules above info that were broken and not taken back.
+// standingRules are the rules above info of the findings that are not retracted.
 func standingRules(r result) []string {
 	standing, withdrawn := map[string]string{}, map[string]bool{}
 	for _, f := range slices.Concat(r.findings, r.checks) {
@@ -469,8 +469,8 @@ func kindsOf(steps []tree) (list []string) {
 	return list
 }
 
-// TestEarlyUpdatesAreBounded: what a session remembers of calls that never come is
-// bounded, and is forgotten from its oldest.
+// TestEarlyUpdatesAreBounded: the buffered updates of a session are bounded; the oldest are
+// forgotten.
 func TestEarlyUpdatesAreBounded(t *testing.T) {
 	l := newTestLog(t)
 	for i := range 3 * maxEarlyUpdates {
@@ -601,9 +601,8 @@ func TestDenialsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryOfClosedCalls measures, and prints, what a closed call and a closed
-// session take, their ids and indexes included. The bounds of Options are to be
-// multiplied with these.
+// TestMemoryOfClosedCalls measures and prints what a closed call and a closed session take,
+// with their ids and indexes. Multiply the bounds of Options with these.
 func TestMemoryOfClosedCalls(t *testing.T) {
 	const mostCall, mostSession = 1024, 1280
 	calls := rounds(1500, 600)
@@ -662,8 +661,8 @@ func heapInUse() int {
 	return int(m.HeapAlloc)
 }
 
-// TestCallsCountWhatTheyHold: whatever is opened, closed and forgotten, what the part counts
-// is what its sessions hold, and nothing is left of nothing.
+// TestCallsCountWhatTheyHold: the counts of the part are what its sessions hold, whatever is
+// opened, closed and forgotten.
 func TestCallsCountWhatTheyHold(t *testing.T) {
 	cs := newEngine(Options{MaxClosedPerSession: 2}).calls
 	held := func(what string, sessions, open, calls, ids, bytes int) {

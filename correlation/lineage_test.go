@@ -205,8 +205,8 @@ func TestNoCircles(t *testing.T) {
 	}
 }
 
-// TestKinIsBounded: sessions and marks without end.
-func TestKinIsBounded(t *testing.T) {
+// TestLineageIsBounded: the tables of lineage stay within their bounds.
+func TestLineageIsBounded(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
@@ -223,9 +223,9 @@ func TestKinIsBounded(t *testing.T) {
 	}
 }
 
-// TestParentKnownLate: when it becomes known what a session belongs to, its calls
-// that are over are put out again, so many and no more, once for each better way of
-// knowing it; open ones say it when they end.
+// TestParentKnownLate: when a session's parent link improves, its closed calls are emitted
+// again, at most maxReemittedCalls and once for each rank; open calls have the link in their
+// last record.
 func TestParentKnownLate(t *testing.T) {
 	const calls = maxReemittedCalls + 6
 	l := newTestLog(t)
@@ -468,7 +468,7 @@ func TestCallAfterHandoff(t *testing.T) {
 	}
 }
 
-// TestHandoffWithdrawn: a later message that knows better takes the finding back.
+// TestHandoffWithdrawn: a later message with another agent retracts the finding.
 func TestHandoffWithdrawn(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.RequireVerdict = false
@@ -488,8 +488,7 @@ func TestHandoffWithdrawn(t *testing.T) {
 	wantRules(t, r.findings, afterHandoff) // nothing is edited: the first record stays
 }
 
-// TestHandoffsAreBounded: a session that hands over for ever is not remembered for
-// ever.
+// TestHandoffsAreBounded: the agents that handed over in one session are bounded.
 func TestHandoffsAreBounded(t *testing.T) {
 	l := newTestLog(t)
 	for i := range 3 * maxHandedOver {
@@ -716,8 +715,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestDifferencesAreBounded: what calls are remembered to differ in is counted
-// with the arguments, and given back when they are forgotten.
+// TestDifferencesAreBounded: differences count against the same bound as arguments, until
+// their call is forgotten.
 func TestDifferencesAreBounded(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.MaxArgsBytes, l.opts.MaxClosedPerSession = 20_000, 8

@@ -34,17 +34,6 @@ func openCall(cs *calls, id, agent string, seq uint64) (*call, *fact.Fact) {
 	return c, f
 }
 
-// rulesOfOutputs are the rules of the findings that were made since the last call.
-func rulesOfOutputs(fs *findings) (rules []string) {
-	for _, o := range fs.pending() {
-		if o.Finding != nil {
-			rules = append(rules, o.Finding.Rule)
-		}
-	}
-	fs.clearOutputs()
-	return rules
-}
-
 // TestHandoffsPart: a call of an agent that handed over is a finding until another agent
 // hands back to it, and a call whose agent turns out to be another retracts its finding.
 func TestHandoffsPart(t *testing.T) {
@@ -59,7 +48,7 @@ func TestHandoffsPart(t *testing.T) {
 	found := func(what string, c *call, f *fact.Fact, want ...string) {
 		t.Helper()
 		hs.trackHandoff(c.session, c, f)
-		if got := rulesOfOutputs(cs.findings); len(got) != len(want) {
+		if got := takeRules(cs.findings); len(got) != len(want) {
 			t.Errorf("%s: findings %q, want %q", what, got, want)
 		}
 	}
@@ -129,38 +118,6 @@ func TestTrackersPart(t *testing.T) {
 	}
 }
 
-// TestTimersPart: calls come due in the order of their deadlines, each by its latest
-// deadline, and a closed call does not come due.
-func TestTimersPart(t *testing.T) {
-	cs := newCallsPart()
-	ti := cs.timers
-	ti.AdvanceTo(epoch)
-	first, f := openCall(cs, "first", "", 1)
-	second, _ := openCall(cs, "second", "", 2)
-	closed, _ := openCall(cs, "closed", "", 3)
-	for _, c := range []*call{first, second, closed} {
-		ti.extendDeadline(c, f, cs.openCount())
-	}
-	ti.AdvanceTo(epoch.Add(time.Minute))
-	ti.extendDeadline(first, f, cs.openCount())
-	cs.closeCall(closed, events.CallCompleted, closedByPost)
-	due := func(what string, want *call) {
-		t.Helper()
-		if c, _ := ti.popDueCall(); c != want {
-			t.Errorf("%s: call %+v is due", what, c)
-		}
-	}
-	due("at first", nil)
-	ti.AdvanceTo(epoch.Add(DefaultMissingAfter))
-	due("after the first deadline", second)
-	due("after the first deadline", nil)
-	if at := epoch.Add(DefaultMissingAfter + time.Minute); !ti.nextTimer.Equal(at) {
-		t.Errorf("the next timer is at %v, want %v", ti.nextTimer, at)
-	}
-	ti.AdvanceTo(epoch.Add(DefaultMissingAfter + time.Minute))
-	due("after the extended deadline", first)
-}
-
 // TestJudgePart: the judge compares what ran with what was announced, and reports a
 // difference only.
 func TestJudgePart(t *testing.T) {
@@ -189,7 +146,7 @@ func TestJudgePart(t *testing.T) {
 			if o.match != c.match || len(o.differences) > 1 || len(o.differences) == 1 && o.differences[0].Pointer != c.pointer {
 				t.Errorf("match %q, differences %+v", o.match, o.differences)
 			}
-			if got := rulesOfOutputs(cs.findings); len(got) != c.rules {
+			if got := takeRules(cs.findings); len(got) != c.rules {
 				t.Errorf("findings %q", got)
 			}
 		})

@@ -43,9 +43,8 @@ func interleavings(a, b []tree) [][]tree {
 	return list
 }
 
-// TestBothProtocols: a publisher that tells of a call as AgentHook and as AAEP
-// tells of one call, whatever comes first, and nothing is found twice or hidden by
-// it.
+// TestBothProtocols: a call that its publisher reports in AgentHook and in AAEP is one call,
+// in every order of the events, and no finding is made twice or lost.
 func TestBothProtocols(t *testing.T) {
 	drifting := set(post(2), "metadata.tool_input_executed.amount", 7)
 	for _, tc := range []struct {
@@ -95,8 +94,8 @@ func TestBothProtocols(t *testing.T) {
 	}
 }
 
-// TestNotBothProtocols: what looks like another protocol's view of a call and is
-// not.
+// TestNotBothProtocols: two reports that look like one call in two protocols, and are two
+// calls.
 func TestNotBothProtocols(t *testing.T) {
 	for name, play := range map[string]func(l *testLog, hook, wire tree){
 		"another tenant":              func(l *testLog, _, wire tree) { l.eventFrom("globex", "rt1", wire) },
@@ -271,8 +270,8 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// TestPairedByCorrelation: of calls without an id, the one ends that the correlation
-// id of the end names, whatever the order.
+// TestPairedByCorrelation: a completion without an id ends the call that its correlation id
+// names, in every order.
 func TestPairedByCorrelation(t *testing.T) {
 	const parent, other = "0190c0de-0000-7000-8000-00000000aaaa", "0190c0de-0000-7000-8000-00000000bbbb"
 	traceparent := func(n int) string { return fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319c-%016x-01", n) }
@@ -514,7 +513,7 @@ func partFields() map[string][]string {
 }
 
 // TestPartsOwnTheirState: only a part's own methods touch its fields, and no type has more
-// methods than can be learnt.
+// than maxMethods methods.
 func TestPartsOwnTheirState(t *testing.T) {
 	parts := partFields()
 	if len(parts) < 10 {

@@ -114,8 +114,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestClaimLooserThanLedger: an event cannot talk a recorded ask away.
-func TestClaimLooserThanLedger(t *testing.T) {
+// TestClaimLooserThanRecord: an event cannot loosen a recorded ask.
+func TestClaimLooserThanRecord(t *testing.T) {
 	l := newTestLog(t)
 	l.admit(pre(1), "d1", events.Ask)
 	l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
@@ -153,7 +153,7 @@ func TestRedactedDrift(t *testing.T) {
 	}
 }
 
-// TestSchemaInvalid: what a message does wrong is said, its values are not.
+// TestSchemaInvalid: a finding says what is wrong with a message, without its values.
 func TestSchemaInvalid(t *testing.T) {
 	const secret = "hunter2hunter2"
 	subj := space.Event("acme", "rt1", subject.ProtoAgentHook, "s1", "PreToolUse")
@@ -271,8 +271,7 @@ func TestNamesTooLongForTheDecision(t *testing.T) {
 	}
 }
 
-// TestReceiptOfNothing: an execution whose header names a decision must name one that
-// was made.
+// TestReceiptOfNothing: an execution whose header names a decision must name a recorded one.
 func TestReceiptOfNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name, header string
@@ -448,9 +447,8 @@ var (
 	denied    = set(post(2), "metadata.execution.outcome", "denied")
 )
 
-// ruleCases are our rules, each broken and, beside it, what is close to breaking
-// it. They are to our rules what the corpus is to the checks: TestCoverage reads
-// of them which rules are covered.
+// ruleCases are cases that break one of our rules, and cases that nearly do. They are for our
+// rules what the corpus is for the checks: TestCoverage reads them.
 var ruleCases = []ruleCase{
 	{"allowed and run", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)

@@ -60,8 +60,8 @@ func repack(part any, field string) {
 	table.Unpack(table.Pack())
 }
 
-// sameState compares everything that two correlators know. Windows that have
-// come round may lie otherwise in memory; they are compared as they are written.
+// sameState compares the whole state of two correlators. Tables may differ in their layout in
+// memory, so they are compared in their snapshot form.
 func sameState(t testing.TB, a, b *Correlator) {
 	t.Helper()
 	if l := a.engine.opts.MaxEventsPerSource; l < 1000 {
@@ -105,9 +105,8 @@ func sameOutputs(t testing.TB, what string, got, want []Output) {
 	}
 }
 
-// TestSnapshot: who goes on from a snapshot puts out what an undisturbed
-// correlator does, wherever the snapshot was taken, and a snapshot of the restored
-// state is the same one.
+// TestSnapshot: a correlator that is restored from a snapshot, taken anywhere, emits what an
+// undisturbed one does, and its own snapshot has the same bytes.
 func TestSnapshot(t *testing.T) {
 	l := linked(t, 40)
 	want := l.run().outputs
@@ -120,8 +119,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfIdleSessions does so where sessions are forgotten: when that happens
-// must not depend on when somebody looked.
+// TestSnapshotOfIdleSessions does the same where sessions are forgotten: the time of that must
+// not depend on when messages came.
 func TestSnapshotOfIdleSessions(t *testing.T) {
 	const hour = 3600
 	l := newTestLog(t)
@@ -153,8 +152,8 @@ func TestSnapshotOfTheCorpus(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfRandomLogs is about logs that nobody thought of: messages of the
-// scenario in any order, repeated, left out, with time standing still or leaping.
+// TestSnapshotOfRandomLogs takes the messages of the scenario in random order, repeated and
+// left out, with time that stands still or leaps.
 func TestSnapshotOfRandomLogs(t *testing.T) {
 	base := linked(t, 30)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -177,7 +176,7 @@ func TestSnapshotOfRandomLogs(t *testing.T) {
 	})
 }
 
-// TestSnapshotRefusals: what was made otherwise is not taken for a state.
+// TestSnapshotRefusals: a snapshot of another configuration or form is refused.
 func TestSnapshotRefusals(t *testing.T) {
 	l := scenario(t, 5)
 	good := l.run().core.Snapshot()
@@ -200,8 +199,7 @@ func TestSnapshotRefusals(t *testing.T) {
 	}
 }
 
-// notState are the fields that a snapshot leaves out, each for a reason that
-// stands beside it.
+// notState are the fields that a snapshot leaves out. The comment on each field says why.
 var notState = []string{
 	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.codec", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
 	"correlation.trackers.opts", "agenthook.Attestations.findings", "agenthook.Declarations.findings", "aaep.Handshakes.findings", "aaep.Handshakes.time", "aaep.Handshakes.fromRecording", "aaep.Replies.findings", "aaep.Replies.sessions", "aaep.Replies.fromRecording", "correlation.timers.nextTimer",
@@ -210,8 +208,8 @@ var notState = []string{
 	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
 }
 
-// TestEveryFieldIsState: whoever leaves a field out of the snapshot must say so
-// here, too, and what a Correlator holds beside its state is listed.
+// TestEveryFieldIsState: notState lists every field that a snapshot leaves out, and the fields
+// of Correlator beside its state are listed as well.
 func TestEveryFieldIsState(t *testing.T) {
 	left := map[string]bool{}
 	seen := map[reflect.Type]bool{}
@@ -319,8 +317,8 @@ func openCalls(t testing.TB, n int) *Correlator {
 	return core
 }
 
-// A snapshot fits into the room that is made for it: copying what is written of a
-// large one takes as long as a third of the rest.
+// A snapshot fits into the buffer that is made for it: copying a large one takes a third of
+// the whole time.
 func TestSnapshotHasRoom(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -396,7 +394,7 @@ func filled(v reflect.Value, random *rand.Rand) {
 	}
 }
 
-// emptied sets about every other field to nothing.
+// emptied clears about every other field.
 func emptied(v reflect.Value, random *rand.Rand) {
 	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
 	_, isTime := v.Interface().(time.Time)
@@ -420,9 +418,9 @@ func recompacted(d *details) *details {
 	var p detailsCodec
 	p.startWriting()
 	p.codeDetails(d)
-	packed := string(p.finishWriting())
+	compacted := string(p.finishWriting())
 	got := new(details)
-	p.startReading(packed)
+	p.startReading(compacted)
 	p.codeDetails(got)
 	if p.input != "" {
 		panic("something is left")
@@ -497,9 +495,9 @@ type ordinal int
 
 func (n ordinal) Hash() uint32 { return uint32(n) * 0x9e3779b9 >> 4 & 0x3fff }
 
-// TestWindow: against a map and a list. Where there is room for many, several
-// make room at once.
-func TestWindow(t *testing.T) {
+// TestFIFO compares a FIFO with a map and a list. A large FIFO forgets several entries at
+// once.
+func TestFIFO(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		limit := 1 + random.IntN(40)
@@ -534,7 +532,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestWordCode: every usual word has the code of its place, and nothing else has one.
+// TestWordCode: every coded word has the code of its place, and no other text has one.
 func TestWordCode(t *testing.T) {
 	for i, w := range codedWords {
 		if code := wordCode(w); int(code) != i+1 {
@@ -551,8 +549,8 @@ func key(n uint64) (s fact.Sum) {
 	return s
 }
 
-// flooded is a log in which calls of one tenant are open and denied while another
-// publisher sends events of sessions that it invents, until they run.
+// flooded is a log in which calls of one tenant are open and denied, while another publisher
+// floods the log with new sessions, until those calls run.
 func flooded(t *testing.T, tenant, source string, inFlood func(i int) []tree) *testLog {
 	l := newTestLog(t)
 	of := func(e tree, i int) tree {
@@ -582,8 +580,8 @@ func inventing(i int) []tree {
 	return []tree{set(pre(5000+i), "session_id", fmt.Sprint("invented-", i))}
 }
 
-// TestSharedFairly: what one publisher sends pushes nothing out of what others,
-// of its tenant or another, have in the tables that all share.
+// TestSharedFairly: a publisher that floods shared tables evicts nothing of other publishers,
+// of its own tenant or others.
 func TestSharedFairly(t *testing.T) {
 	manyCalls := func(i int) []tree {
 		return []tree{set(set(pre(5000+i), "session_id", fmt.Sprint("invented-", i/20)), "metadata.tool_call_id", fmt.Sprint("x", i))}
@@ -623,7 +621,7 @@ func TestSharedFairly(t *testing.T) {
 	}
 }
 
-// TestFloodKeepsOrder: sessions whose order is followed share their table likewise.
+// TestFloodKeepsOrder: the table of followed sessions is shared in the same way.
 func TestFloodKeepsOrder(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.RequireVerdict, l.opts.MaxSessions = false, 16

@@ -16,9 +16,8 @@ import (
 
 const week = 7 * 24 * time.Hour
 
-// standing are the findings that nothing has withdrawn, by id, in alphabetical
-// order: what somebody who reads them at the end knows.
-func (r result) standing() (list []string) {
+// standingFindings are the findings that are not retracted, by id.
+func (r result) standingFindings() (list []string) {
 	withdrawn := map[string]bool{}
 	for _, f := range r.findings {
 		withdrawn[f.Retracts] = true
@@ -32,8 +31,7 @@ func (r result) standing() (list []string) {
 	return list
 }
 
-// without gives the log without what the correlator wrote into it to let time
-// pass.
+// without is the log without the ticks that the correlator wrote.
 func (l *testLog) without(kind string) *testLog {
 	c := *l
 	c.msgs = nil
@@ -46,8 +44,8 @@ func (l *testLog) without(kind string) *testLog {
 	return &c
 }
 
-// live is the log of a shard with a correlator beside it, which writes a tick
-// whenever a deadline has come and nothing else happens.
+// live is the log of a shard with a running correlator, which writes a tick whenever a
+// deadline has come on an idle log.
 func (l *testLog) live() *testLog {
 	c := *l
 	c.msgs = nil
@@ -70,8 +68,8 @@ func (l *testLog) live() *testLog {
 	return &c
 }
 
-// A correlator that was there all the time and one that reads the log a week later
-// come to the same findings: time is what the log says.
+// A correlator that follows the log and one that reads it a week later make the same findings:
+// time is the log's.
 func TestAWeekOldLog(t *testing.T) {
 	l := scenario(t, 60).without(events.ControlTick)
 	l.now = l.now.Add(week)
@@ -81,7 +79,7 @@ func TestAWeekOldLog(t *testing.T) {
 		t.Fatalf("%d ticks: time hardly passed", len(live.msgs)-len(l.msgs))
 	}
 	want := live.run()
-	if diff := cmp.Diff(want.standing(), l.run().standing()); diff != "" {
+	if diff := cmp.Diff(want.standingFindings(), l.run().standingFindings()); diff != "" {
 		t.Errorf("a week later (+) and live (-): %s", diff)
 	}
 	if diff := cmp.Diff(printed(want.outputs), printed(live.run().outputs)); diff != "" {
@@ -89,15 +87,14 @@ func TestAWeekOldLog(t *testing.T) {
 	}
 }
 
-// What producers say of the time moves nothing: a log whose events are all dated
-// a week back or ahead gives the same findings, and each deadline fires at the
-// same message.
+// Producers' times move nothing: a log whose events are dated a week back or ahead gives the
+// same findings, and each deadline fires at the same message.
 func TestTimestampsThatLie(t *testing.T) {
 	want := scenario(t, 60).live().run()
 	for _, by := range []time.Duration{-week, week} {
 		got := scenarioDated(t, 60, by).live().run()
 		// The id of a conflict is of what the two events hold, their dates among it.
-		if diff := cmp.Diff(nameless(want.standing()), nameless(got.standing())); diff != "" {
+		if diff := cmp.Diff(nameless(want.standingFindings()), nameless(got.standingFindings())); diff != "" {
 			t.Errorf("dated %v otherwise (+): %s", by, diff)
 		}
 		if diff := cmp.Diff(deadlinesOf(want), deadlinesOf(got)); diff != "" || len(deadlinesOf(want)) == 0 {
@@ -114,7 +111,7 @@ func nameless(list []string) (out []string) {
 	return out
 }
 
-// deadlinesOf are the findings that time alone brought about, and when.
+// deadlinesOf are the findings that time alone caused, and their times.
 func deadlinesOf(r result) (list []string) {
 	for _, f := range r.findings {
 		if f.Rule == "missing_completion" {
@@ -131,14 +128,14 @@ var compared = []string{"executed_before_verdict ", "AH-C-083 ", "executed_after
 // everything is what stands of all findings, what clocks are compared for apart.
 func (r result) everything() []string {
 	all := result{findings: slices.Concat(r.findings, r.checks)}
-	return slices.DeleteFunc(all.standing(), func(f string) bool {
+	return slices.DeleteFunc(all.standingFindings(), func(f string) bool {
 		return slices.ContainsFunc(compared, func(rule string) bool { return strings.HasPrefix(f, rule) })
 	})
 }
 
-// The broker's clock goes wrong for a while, anywhere in the log, and is set right
-// again. Log time never runs back; what was reported too early is withdrawn when the
-// calls do end; and what stands in the end is what would stand anyway.
+// The broker's clock goes wrong for a while, anywhere in the log, and is set right. Event time
+// never runs back, findings that came too early are retracted when the calls end, and the
+// standing findings are the same as without the jump.
 func TestAClockThatJumps(t *testing.T) {
 	l := scenario(t, 60).without(events.ControlTick)
 	l.msgs = l.msgs[:len(l.msgs):len(l.msgs)]
@@ -180,8 +177,8 @@ func TestAClockThatJumps(t *testing.T) {
 	}
 }
 
-// A clock that was wrong for one message does not put off what is due, and is
-// nothing that an honest publisher has to answer for.
+// A clock that was wrong for one message postpones no deadline, and causes no finding about an
+// honest publisher.
 func TestDeadlinesAfterAJump(t *testing.T) {
 	for _, by := range []time.Duration{week, -week} {
 		l := newTestLog(t)
@@ -200,7 +197,7 @@ func TestDeadlinesAfterAJump(t *testing.T) {
 		}
 		r := l.run()
 		var list []string
-		for _, f := range r.standing() {
+		for _, f := range r.standingFindings() {
 			list = append(list, strings.Join(strings.Fields(f)[:3], " "))
 		}
 		if diff := cmp.Diff([]string{"missing_completion medium s2"}, list); diff != "" {
@@ -214,8 +211,8 @@ func TestDeadlinesAfterAJump(t *testing.T) {
 	}
 }
 
-// However long it was, and whenever a session was last seen: a leap of the clock
-// forgets none that could go on.
+// A leap of the clock, however long, forgets no session that could continue, whenever it was
+// last active.
 func TestNothingIsForgottenOverALeap(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.RequireVerdict = false
@@ -231,9 +228,9 @@ func TestNothingIsForgottenOverALeap(t *testing.T) {
 	}
 }
 
-// TestOneSessionAlone: a session on its own, with ticks where NextDeadline and
-// NextIdle ask for them, comes to what it comes to among others: nobody keeps it from
-// being forgotten, and it is not forgotten over its own deadline.
+// TestOneSessionAlone: a session replayed alone, with ticks where NextDeadline and NextIdle
+// ask for them, has the same findings as among others. It is forgotten, but not before its own
+// deadline.
 func TestOneSessionAlone(t *testing.T) {
 	of := func(e tree) tree { return set(e, "session_id", "s2") }
 	waiting := func(l *testLog, d time.Duration) func(*events.Decision) {
@@ -320,8 +317,8 @@ func (l *testLog) alone(t *testing.T, session string) result {
 	return r
 }
 
-// TestADeadlineIsNotInThePast: whatever was looked at in between, the next deadline
-// is one that time has not reached, and so a tick for it is written.
+// TestADeadlineIsNotInThePast: the next deadline is one that event time has not reached,
+// whatever was applied before, so that a tick for it is written.
 func TestADeadlineIsNotInThePast(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.RequireVerdict = false
@@ -410,7 +407,7 @@ func TestStaleDeadlinesAreBounded(t *testing.T) {
 	}
 }
 
-// What late events prove wrong is withdrawn; what was out of order stays said.
+// Late events retract the findings that they disprove; findings about a wrong order stay.
 func TestLateEventsOfASession(t *testing.T) {
 	at := func(n int, typ string, number any, members tree) tree {
 		e := wire(n, typ, float64(n), members)
@@ -486,8 +483,8 @@ func TestLateEventsOfASession(t *testing.T) {
 	}
 }
 
-// TestLateRedelivery: what a publisher sends once more is no news, also when
-// thousands of its events came in between.
+// TestLateRedelivery: an event that is delivered again is a duplicate, even after thousands of
+// others of its publisher.
 func TestLateRedelivery(t *testing.T) {
 	l := newTestLog(t)
 	var early []tree
@@ -510,8 +507,8 @@ func TestLateRedelivery(t *testing.T) {
 	}
 }
 
-// TestEventIDsAreBounded: publishers share what is remembered of events. Who
-// floods takes nothing from what every other may have.
+// TestEventIDsAreBounded: publishers share the table of event ids. A publisher that floods it
+// takes no ids that others are granted.
 func TestEventIDsAreBounded(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 10, 100
@@ -544,8 +541,7 @@ func TestEventIDsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFullKeepsItsIDs: a publisher that has as many ids as may be remembered takes no
-// more room for the next ones.
+// TestFullKeepsItsIDs: a publisher at its bound takes no more room for further ids.
 func TestFullKeepsItsIDs(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 8, 64
@@ -560,7 +556,7 @@ func TestFullKeepsItsIDs(t *testing.T) {
 	}
 }
 
-// TestConflictsAreForgotten: with an event id goes what else came under it.
+// TestConflictsAreForgotten: the variants of an event id are forgotten with the id.
 func TestConflictsAreForgotten(t *testing.T) {
 	l := newTestLog(t)
 	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 8, 64
@@ -672,8 +668,8 @@ func TestApprovalStatuses(t *testing.T) {
 	}
 }
 
-// TestNamedDecisions: a decision that an event named before it was on record was known too
-// early; one that is on record is not.
+// TestNamedDecisions: a decision that an event named before it was recorded was known too
+// early; a recorded one was not.
 func TestNamedDecisions(t *testing.T) {
 	fs := newFindingsPart()
 	ad := newAdmissions(fs, fs.history)

@@ -96,7 +96,7 @@ func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool)
 // recount rebuilds the shares of the publishers after a restore.
 func (ts *trackers) recount() {
 	for _, w := range ts.sessions.All() {
-		ts.sessions.Count(w.share, tables.ByWeight, w.storedItems)
+		ts.sessions.Count(w.share, tables.ByStoredItems, w.storedItems)
 	}
 }
 
@@ -144,9 +144,9 @@ func (ts *trackers) accountStoredItems(w *protocolSession) {
 	before := w.storedItems
 	w.storedItems = rowOf(w.protocol).sessions.storedItems(w)
 	ts.storedItems += w.storedItems - before
-	ts.sessions.Count(w.share, tables.ByWeight, w.storedItems-before)
+	ts.sessions.Count(w.share, tables.ByStoredItems, w.storedItems-before)
 	for ts.storedItems > ts.storedItemLimit {
-		old, found := ts.sessions.Surplus(tables.ByWeight, w.Owner(), w.ID())
+		old, found := ts.sessions.Surplus(tables.ByStoredItems, w.Owner(), w.ID())
 		if !found {
 			return
 		}
@@ -188,7 +188,7 @@ func (ts *trackers) nextProtocolSessionIdle(next *eventtime.Earliest) {
 func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
 	rowOf(w.protocol).sessions.tombstone(ts, w, &d)
 	ts.storedItems -= w.storedItems
-	ts.sessions.Count(w.share, tables.ByWeight, -w.storedItems)
+	ts.sessions.Count(w.share, tables.ByStoredItems, -w.storedItems)
 	ts.tombstones.Put(w.ID(), d)
 	ts.sessions.Remove(w.ID())
 }

@@ -98,9 +98,9 @@ func (ap *approvals) describeWorkflow(c *call, f *fact.Fact) {
 }
 
 // addWaiting records that a call waits for the workflow.
-func (w *workflow) addWaiting(slot fact.Sum) {
-	if len(w.waitingCalls) < maxWaitingCalls && !slices.Contains(w.waitingCalls, slot) {
-		w.waitingCalls = append(w.waitingCalls, slot)
+func (w *workflow) addWaiting(callKey fact.Sum) {
+	if len(w.waitingCalls) < maxWaitingCalls && !slices.Contains(w.waitingCalls, callKey) {
+		w.waitingCalls = append(w.waitingCalls, callKey)
 	}
 }
 

@@ -259,6 +259,7 @@ func (ms *Mandates) NoteNumber(f *fact.Fact) {
 	}
 }
 
+// ApplyChange records a change of a mandate from the log.
 func (ms *Mandates) ApplyChange(change events.MandateChange, at time.Time) {
 	for _, s := range change.Changes {
 		if s.MandateID == "" {

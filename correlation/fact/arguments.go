@@ -22,6 +22,7 @@ type Arguments struct {
 	RedactedPaths  []string // paths that the producer reports as redacted
 }
 
+// Sum256 is a SHA-256.
 type Sum256 [sha256.Size]byte
 
 // DigestKeyers compute digests of arguments. Either may be nil. Records have the session's
@@ -31,6 +32,8 @@ type DigestKeyers struct {
 	Session *digest.SessionKeyer
 }
 
+// NewArguments makes arguments from their canonical form. redacted are the paths that the
+// producer redacted.
 func NewArguments(canonical []byte, keys DigestKeyers, redacted []string) Arguments {
 	a := Arguments{Known: true, PlainSum: sha256.Sum256(canonical), Canonical: canonical, RedactedPaths: redacted}
 	if keys.Tenant != nil {
@@ -241,6 +244,7 @@ func splitPath(path string) []string {
 	return strings.Split(strings.NewReplacer("[", ".", "]", "", "'", "", `"`, "").Replace(path), ".")
 }
 
+// SumPrefix is the first 8 bytes of PlainSum.
 func (a *Arguments) SumPrefix() uint64 { return binary.BigEndian.Uint64(a.PlainSum[:]) }
 
 // UnmaskedTree parses the canonical form and removes the redacted places.

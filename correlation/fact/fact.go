@@ -1,3 +1,7 @@
+// Package fact turns messages of the log into facts: one message in the engine's own terms.
+// A Decoder needs no state, so several may decode in parallel and ahead of the engine. The
+// package also has the keys, sums and hashes by which the engine finds publishers, sessions,
+// calls and events.
 package fact
 
 import (
@@ -75,6 +79,7 @@ func SumOfBytes(part []byte) Sum {
 // session from a body equals the same session from a subject.
 type SourceSession struct{ Tenant, Source, Session string }
 
+// Publisher is the publisher of the session.
 func (k SourceSession) Publisher() SourceKey { return SourceKey{k.Tenant, k.Source} }
 
 // Origin is the session of a message: Key as subject tokens, the other fields as shown in
@@ -84,6 +89,7 @@ type Origin struct {
 	Tenant, Source, Session string
 }
 
+// OriginOf is the origin with these names.
 func OriginOf(tenant, source, session string) Origin {
 	return Origin{
 		Key:    SourceSession{subject.Escape(tenant), subject.Escape(source), subject.Escape(session)},
@@ -103,6 +109,7 @@ func BoundID(s string) string {
 // identified by its tool.
 type CallKey struct{ Id, Tool string }
 
+// CallKeyOf is the key of a call with an id; without one, of its tool.
 func CallKeyOf(callID, tool string) CallKey {
 	if callID == "" {
 		return CallKey{Tool: subject.Escape(tool)}
@@ -122,7 +129,7 @@ type Fact struct {
 	CallID        string // as shown
 	Tool          string // as shown
 	CallKey       CallKey
-	cachedKeyHash uint32       // of CallKey; zero until CallKeyHash computes it
+	cachedKeyHash uint32       // of CallKey; see CallKeyHash
 	Found         any          // the engine's lookup result for CallKey; SetCallKey clears it
 	CachedHashes  OriginHashes // of its origin
 	FirstCallSum  Sum          // CallSum of the first occurrence; zero if the decoder did not compute it
@@ -170,16 +177,18 @@ type Fact struct {
 	EventFindings  []*catalogue.Finding // the checks that it breaks by itself
 }
 
+// HasTool reports whether the fact names a call by id or tool.
 func (f *Fact) HasTool() bool {
 	return f.CallKey != CallKey{Tool: subject.NoSession} && f.CallKey != CallKey{}
 }
 
+// SetCallKey sets CallKey and its hash, and clears what depended on the old key.
 func (f *Fact) SetCallKey(k CallKey) {
 	f.CallKey, f.cachedKeyHash, f.FirstCallSum = k, k.Hash(), Sum{}
 	f.Found = nil
 }
 
-// CallKeyHash is the hash of CallKey. SetCallKey computes it.
+// CallKeyHash is the hash of CallKey, which is computed once.
 func (f *Fact) CallKeyHash() uint32 {
 	if f.cachedKeyHash == 0 {
 		f.cachedKeyHash = f.CallKey.Hash()
@@ -261,7 +270,7 @@ var (
 // MemberNames is a set of member names.
 type MemberNames = strictjson.Names[bool]
 
-// ProducerTimes is what a producer says of a call's time and place in a chain.
+// ProducerTimes are times and counts that a producer claims of a call.
 type ProducerTimes struct {
 	HappenedAt  time.Time // by the producer's clock; zero if unknown
 	CompletedAt time.Time
@@ -300,6 +309,7 @@ func (f *Fact) EndsCall() bool {
 	return f.Kind == KindStopped || f.Kind == KindError || f.Kind == KindFailOpen
 }
 
+// ReceiptKey identifies a decision of a tenant, and its receipt.
 func ReceiptKey(tenant, decisionID string) Sum { return SumOf("receipt", tenant, decisionID) }
 
 // OwnReceiptKey is the ReceiptKey of the fact's own decision.
@@ -310,6 +320,7 @@ func (f *Fact) OwnReceiptKey() Sum {
 	return f.CachedReceiptKey
 }
 
+// CallSum is the sum that a call_id is made of.
 func CallSum(k SourceSession, s CallKey, occurrence int) Sum {
 	return SumOf("call", k.Tenant, k.Source, k.Session, s.Id, s.Tool, strconv.Itoa(occurrence))
 }

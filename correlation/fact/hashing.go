@@ -13,10 +13,13 @@ var hashSeed = maphash.MakeSeed()
 // hashKeys seed the mixing of values that are hashes already.
 var hashKeys = [2]uint64{maphash.String(hashSeed, "add"), maphash.String(hashSeed, "times") | 1}
 
+// TextHash is the hash of a text.
 func TextHash(s string) uint64 { return maphash.String(hashSeed, s) }
 
+// mixHash64 combines two hashes.
 func mixHash64(a, b uint64) uint64 { return ((a ^ hashKeys[0]) * hashKeys[1]) ^ b }
 
+// MixHash combines two hashes to the hash of a table key.
 func MixHash(a, b uint64) uint32 { return uint32(mixHash64(a, b) * hashKeys[1] >> 32) }
 
 func (s Sum) Hash() uint32 {

@@ -39,10 +39,12 @@ type LineageRefs struct {
 	AnnouncesHandoff bool   // a handoff, which a child session may name
 }
 
+// IsZero reports whether the message has no references.
 func (l *LineageRefs) IsZero() bool {
 	return l.Trace == "" && l.Correlation == "" && l.ParentSession == ""
 }
 
+// SetCorrelation sets the correlation id.
 func (l *LineageRefs) SetCorrelation(id string) {
 	if id != "" {
 		l.Correlation, l.CorrelationSum = id, SumOf("event", id)

@@ -77,6 +77,7 @@ func (l *Clock) Now() time.Time { return l.latest }
 // StartAt sets the time at which a recording begins.
 func (l *Clock) StartAt(t time.Time) { l.latest = t }
 
+// CurrentActivity is the activity of a session that is active now.
 func (l *Clock) CurrentActivity() Activity { return Activity{l.latest, l.activeQuarters} }
 
 // CheckIdle reports whether a session or publisher has been idle for the duration. If
@@ -96,6 +97,7 @@ type Earliest struct {
 	Any bool
 }
 
+// KeepEarlier keeps t if it is earlier than At.
 func (s *Earliest) KeepEarlier(t time.Time) {
 	if !s.Any || t.Before(s.At) {
 		s.At, s.Any = t, true

@@ -11,10 +11,10 @@ type Measure int
 
 // The measures.
 const (
-	ByPlaces Measure = iota // entries
-	ByCalls                 // calls of sessions
-	ByIDs                   // tool call ids of sessions
-	ByWeight                // items stored by followed sessions
+	ByPlaces      Measure = iota // entries
+	ByCalls                      // calls of sessions
+	ByIDs                        // tool call ids of sessions
+	ByStoredItems                // items stored by followed sessions
 	measures
 )
 
