@@ -89,7 +89,7 @@ type Inputs struct {
 	Mandates mandate.Records
 
 	// Context is the request's deadline for the policies' conditions; nil for none.
-	// See Outcome.Expired.
+	// See Outcome.DeadlineExceeded.
 	Context context.Context
 
 	// Inspect, unless nil, is given what the policies see of a call before they are evaluated. It
@@ -111,7 +111,7 @@ const (
 	ProfileReferenceSDK = call.ProfileReferenceSDK
 )
 
-// Config is the configuration that decides. It is immutable. The nil Snapshot denies
+// Config is the configuration that decides. It is immutable. The nil Config denies
 // everything.
 type Config struct {
 	Policies  *policy.Set

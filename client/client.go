@@ -201,7 +201,7 @@ func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant str
 }
 
 // RequestResending is Request with a time-out. It sends the request again as Admit does: see
-// Options.AskAgain.
+// Options.ResendAfter.
 func RequestResending(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

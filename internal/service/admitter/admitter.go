@@ -195,7 +195,7 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 		select {
 		case <-ctx.Done():
 			return e.stop()
-		case err := <-s.keys.ended():
+		case err := <-s.keys.fatalError():
 			return errors.Join(err, e.stop())
 		case away = <-down:
 		case <-again.C:

@@ -53,8 +53,8 @@ func (k *receiptKeys) useCommitter(c *streams.Committer) { k.committer = c }
 // current returns the key that signs; nil before publishKey.
 func (k *receiptKeys) current() *signer { return k.signer.Load() }
 
-// ended receives the reason why this admitter must stop.
-func (k *receiptKeys) ended() <-chan error { return k.fatal }
+// fatalError receives the reason why this admitter must stop.
+func (k *receiptKeys) fatalError() <-chan error { return k.fatal }
 
 // errRetired reports that this admitter's key was retired. Its signatures no longer count, so the
 // admitter must not decide.
