@@ -1,5 +1,5 @@
 // Package admission decides whether a proposed tool call may run. It is the pure core of the
-// admitter and of "countersign evaluate". Inputs are a request, a snapshot of the policies and
+// admitter and of "countersign evaluate". Inputs are a request, the configuration with its policies and
 // the inputs of one decision; outputs are a decision record, the claims of its receipt and the
 // native reply. The package has no clock, no randomness, no I/O and no state: the same inputs
 // give the same bytes.
@@ -89,7 +89,7 @@ type Inputs struct {
 	Mandates mandate.Records
 
 	// Context is the request's deadline for the policies' conditions; nil for none.
-	// See Outcome.Expired.
+	// See Outcome.DeadlineExceeded.
 	Context context.Context
 
 	// Inspect, unless nil, is given what the policies see of a call before they are evaluated. It
@@ -111,7 +111,7 @@ const (
 	ProfileReferenceSDK = call.ProfileReferenceSDK
 )
 
-// Config is the configuration that decides. It is immutable. The nil Snapshot denies
+// Config is the configuration that decides. It is immutable. The nil Config denies
 // everything.
 type Config struct {
 	Policies  *policy.Set
@@ -152,7 +152,7 @@ type Outcome struct {
 	ErrorCode        string
 	ErrorDescription string
 
-	// Effects must be made before the decision is recorded.
+	// Effects must be had before the decision is recorded.
 	Effects Effects
 
 	protocol    call.Protocol // nil: Reply gives the generic refusal

@@ -46,7 +46,7 @@ func proposals(m *mandate.Mandate) []proposal {
 // anything allows whatever its protocol does not refuse.
 func anything(t testing.TB) *Config { return gates(t, "verdict: allow, reason: ok") }
 
-// gates is a snapshot with one rule for everything.
+// gates is a configuration with one rule for everything.
 func gates(t testing.TB, rule string) *Config {
 	t.Helper()
 	const head = "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\n"

@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// Decide judges one request under a snapshot of the policies. The outcome holds the
+// Decide judges one request under a configuration. The outcome holds the
 // decision record, the claims of the receipt and the protocol's own reply.
 func ExampleDecide() {
 	out := admission.Decide(request("requests/pre-tool-use.json"), &admission.Config{Policies: mail()}, inputs())

@@ -54,7 +54,7 @@ func request(protocol, body string) Request {
 	return Request{Tenant: "acme", Source: "rt1", Protocol: protocol, Body: []byte(body), ReceivedAt: noon.Add(-time.Millisecond)}
 }
 
-// rules makes a snapshot of one policy; each rule is "verdict reason: condition".
+// rules makes a configuration of one policy; each rule is "verdict reason: condition".
 func rules(t testing.TB, list ...string) *Config {
 	t.Helper()
 	var b strings.Builder

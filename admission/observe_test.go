@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// observing is a snapshot in mode observe for tenant acme.
+// observing is a configuration in mode observe for tenant acme.
 func observing(s *Config) *Config {
 	out := Config{}
 	if s != nil {

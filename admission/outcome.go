@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/approval"
@@ -129,6 +130,19 @@ func explainVerdict(verdict events.Verdict, native call.Opinion, policies policy
 	return genericTexts[verdict]
 }
 
+// Warnings are the messages of policies that only warn, for the caller. They do not affect the
+// verdict. None of them contains control characters.
+func (out *Outcome) Warnings() []string { return out.ruling.Policies.Warnings }
+
+// withWarnings adds the warnings to the explanation of an allow. The explanation of a refusal
+// has no warnings.
+func withWarnings(text string, verdict events.Verdict, policies policy.Result) string {
+	if verdict != events.Allow || len(policies.Warnings) == 0 {
+		return text
+	}
+	return text + "; warning: " + strings.Join(policies.Warnings, "; ")
+}
+
 // generalCodes are the codes of verdicts that no rule gives.
 var generalCodes = map[string]bool{
 	policy.CodeNoPolicy: true, policy.CodeNoMatch: true, policy.CodePolicyError: true, policy.CodePolicyMemory: true, policy.CodePolicyDeadline: true,
@@ -176,7 +190,7 @@ func (out *Outcome) AccompanyingEvents() (list []call.AccompanyingEvent, err err
 		return nil, nil
 	}
 	if !runRecovered(func() { list, err = traced.AccompanyingEvents(out.call, out.Decision, out.ruling) }) {
-		return nil, fmt.Errorf("admission: the trace of protocol %s cannot be rendered", out.Decision.Protocol)
+		return nil, fmt.Errorf("admission: the accompanying events of protocol %s cannot be rendered", out.Decision.Protocol)
 	}
 	return list, err
 }

@@ -201,17 +201,17 @@ func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant str
 }
 
 // RequestResending is Request with a time-out. It sends the request again as Admit does: see
-// Options.AskAgain.
+// Options.ResendAfter.
 func RequestResending(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	a := &requestSender{nc: nc}
-	defer a.close()
+	s := &requestSender{nc: nc}
+	defer s.close()
 	pause := time.Duration(0)
 	if isRepeatable(call) {
 		pause = timeout / resendShare
 	}
-	return a.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(space, tenant, call) }, pause)
+	return s.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(space, tenant, call) }, pause)
 }
 
 func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {

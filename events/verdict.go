@@ -1,8 +1,7 @@
 package events
 
 // Verdict is the result of admission for one proposed call. The four values form one lattice,
-// allow < ask < defer < deny; of several evaluators' verdicts the strictest counts
-// (architecture section 5).
+// allow < ask < defer < deny; of several evaluators' verdicts the strictest counts.
 type Verdict string
 
 // The verdicts, from the least to the most strict.

@@ -37,7 +37,7 @@ type openBatch struct {
 	seq [1]string
 }
 
-// beginBatch begins a batch and a new round of the publisher. The batch id is random, because a
+// beginBatch begins a batch and a new round of the sender. The batch id is random, because a
 // client that could guess it could add messages to the batch.
 func (s *sender) beginBatch() *openBatch {
 	s.startRound()

@@ -66,10 +66,10 @@ func (c *Committer) signMessages(msgs []Msg) error {
 		return nil
 	}
 	if c.opt.Sign == nil {
-		return fmt.Errorf("%w: a message asks for a seal, and the Committer has none", ErrRefused)
+		return fmt.Errorf("%w: a message is to be signed, and the Committer has no Sign", ErrRefused)
 	}
 	if err := c.opt.Sign(signed); err != nil {
-		return fmt.Errorf("%w: sealing %d messages: %w", ErrRefused, len(signed), err)
+		return fmt.Errorf("%w: signing %d messages: %w", ErrRefused, len(signed), err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ type CommitterOptions struct {
 }
 
 // Committer appends messages to the log for many goroutines. Messages that are queued while a
-// commit is in flight are committed together. Every publisher has a goroutine that owns it;
+// commit is in flight are committed together. Every sender has a goroutine that owns it;
 // Close ends these goroutines.
 type Committer struct {
 	nc      *nats.Conn
@@ -62,7 +62,7 @@ type Committer struct {
 	changed  *sync.Cond // queue, inflight or closed
 	queue    []*appendCall
 	queued   int // messages in queue
-	inflight int // messages that publishers are committing
+	inflight int // messages that senders are committing
 	closed   bool
 
 	times commitTimes
@@ -76,7 +76,7 @@ type Committer struct {
 type appendCall struct {
 	msgs  []Msg
 	bytes int
-	// claimed is set by the publisher before it sends the call, or by a caller that gives up
+	// claimed is set by the sender before it sends the call, or by a caller that gives up
 	// before that.
 	claimed atomic.Bool
 	done    chan struct{}
@@ -145,7 +145,7 @@ func (c *Committer) Append(ctx context.Context, msgs ...Msg) ([]uint64, error) {
 		return call.seqs, call.err
 	case <-ctx.Done():
 		if call.claimed.CompareAndSwap(false, true) {
-			return nil, ctx.Err() // the publisher drops the call and frees its slots
+			return nil, ctx.Err() // the sender drops the call and frees its slots
 		}
 		return nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
 	}
@@ -154,7 +154,7 @@ func (c *Committer) Append(ctx context.Context, msgs ...Msg) ([]uint64, error) {
 // AppendAsync queues one message and never blocks. Messages of successive calls are stored in
 // the order of the calls. If it returns nil, settled is called once with the message's
 // sequence or with an error as Append returns it. settled must not block, because the
-// publisher's goroutine calls it. An error is ErrRefused: nothing is stored, and settled is
+// sender's goroutine calls it. An error is ErrRefused: nothing is stored, and settled is
 // not called. ErrBusy says that MaxPending messages are waiting already.
 func (c *Committer) AppendAsync(m Msg, settled func(seq uint64, err error)) error {
 	bytes, err := m.check(c.nc.MaxPayload())
@@ -183,7 +183,7 @@ func (c *Committer) enqueue(call *appendCall) bool {
 }
 
 // Close waits for the commits in flight, refuses all queued and later calls, and returns when
-// the publishers' goroutines have ended. The connection stays open.
+// the senders' goroutines have ended. The connection stays open.
 func (c *Committer) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -193,7 +193,7 @@ func (c *Committer) Close() {
 	c.refuseQueued()
 }
 
-// run is the goroutine that owns a publisher.
+// run is the goroutine that owns a sender.
 func (c *Committer) run(s *sender) {
 	defer s.close()
 	for {

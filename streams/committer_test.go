@@ -475,7 +475,7 @@ func FuzzReadAck(f *testing.F) {
 	})
 }
 
-// What asks for a seal gets it once, together with all of its group; what does
+// What is to be signed is signed once, together with all of its group; what does
 // not is left alone.
 func TestCommitterSigns(t *testing.T) {
 	f := start(t)
@@ -484,10 +484,10 @@ func TestCommitterSigns(t *testing.T) {
 	c := newCommitter(t, f, CommitterOptions{Sign: func(msgs []Msg) error {
 		groups.Add(1)
 		for _, m := range msgs {
-			if !m.Sign || m.Header["X-Seal"] != nil {
-				return errors.New("sealed twice, or not asked for")
+			if !m.Sign || m.Header["X-Signature"] != nil {
+				return errors.New("signed twice, or not asked for")
 			}
-			m.Header["X-Seal"] = []string{strings.Repeat("s", SignatureRoom-20)}
+			m.Header["X-Signature"] = []string{strings.Repeat("s", SignatureRoom-20)}
 		}
 		most.Store(max(most.Load(), int64(len(msgs))))
 		return nil
@@ -506,16 +506,16 @@ func TestCommitterSigns(t *testing.T) {
 	for seq := uint64(1); seq <= 400; seq++ {
 		m, err := MessageAt(ctx(t), js, DefaultShard, seq)
 		ok(t, err)
-		if got := m.Header["X-Seal"] != nil; got != (seq%2 == 0) {
-			t.Fatalf("message %d sealed: %v", seq, got)
+		if got := m.Header["X-Signature"] != nil; got != (seq%2 == 0) {
+			t.Fatalf("message %d signed: %v", seq, got)
 		}
 	}
 	if groups.Load() == 200 || most.Load() < 2 {
-		t.Errorf("%d groups, the largest of %d: nothing was sealed together", groups.Load(), most.Load())
+		t.Errorf("%d groups, the largest of %d: nothing was signed together", groups.Load(), most.Load())
 	}
 }
 
-// A message that cannot be sealed is refused, and nothing of its group is sent.
+// A message that cannot be signed is refused, and nothing of its group is sent.
 func TestCommitterCannotSign(t *testing.T) {
 	f := start(t)
 	m := decision(1)

@@ -109,7 +109,7 @@ func (b *FencedBatch) stageMessages(msgs []Msg) error {
 	return nil
 }
 
-// beginBatch makes the publisher and, if messages are to be staged, begins the batch.
+// beginBatch makes the sender and, if messages are to be staged, begins the batch.
 func (b *FencedBatch) beginBatch(staged int) (err error) {
 	if b.sender == nil {
 		if b.sender, err = newSenderFor(b.nc, b.stream, DefaultCommitTimeout, batchReplies); err != nil {

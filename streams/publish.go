@@ -26,7 +26,7 @@ func StoreAll(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
 	return sendAll(ctx, nc, msgs, maxRoundBytes, (*sender).storeRound)
 }
 
-// maxEventBytes bounds the bytes that one publisher has in flight, because all publishers share
+// maxEventBytes bounds the bytes that one sender has in flight, because all senders share
 // maxPending.
 const maxEventBytes = 4 << 20
 

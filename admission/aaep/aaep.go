@@ -10,7 +10,7 @@
 // An irreversible invocation needs an accepted confirmation (AAEP-C-100), and so does a
 // high-risk one (AAEP-C-101, section 2.3.5). The specification's chapters differ on the latter:
 // the digest that this package otherwise follows makes it a warning. Profile reference-sdk does
-// that too, unless the snapshot is strict.
+// that too, unless the configuration is strict.
 package aaep
 
 import (

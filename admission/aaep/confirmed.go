@@ -49,7 +49,7 @@ func checkConfirmation(i call.Invocation, r call.Request, c *call.Call, o *call.
 	}
 }
 
-// rejectionCode returns the reason why known is not an acceptance, "" if it is one or if
+// rejectionCode returns the reason why the confirmation is not an acceptance, "" if it is one or if
 // nothing is known.
 func rejectionCode(confirmation call.Confirmation, strict bool) string {
 	switch {

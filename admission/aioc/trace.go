@@ -8,14 +8,14 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aioc"
 )
 
-// AccompanyingEvents implements call.Tracer: tool_policy_evaluated.
+// AccompanyingEvents implements call.EventWriter: tool_policy_evaluated.
 func (Tool) AccompanyingEvents(c call.Call, d events.Decision, r call.Ruling) ([]call.AccompanyingEvent, error) {
 	return newTrace(c, d, r, func(e *wire.PolicyEvaluated, _ *proposal) {
 		e.Type, e.ToolName = wire.TypeToolEvaluated, c.Tool
 	})
 }
 
-// AccompanyingEvents implements call.Tracer: handoff_policy_evaluated.
+// AccompanyingEvents implements call.EventWriter: handoff_policy_evaluated.
 func (Handoff) AccompanyingEvents(c call.Call, d events.Decision, r call.Ruling) ([]call.AccompanyingEvent, error) {
 	return newTrace(c, d, r, func(e *wire.PolicyEvaluated, p *proposal) {
 		e.Type, e.HandoffName, e.ToAgent = wire.TypeHandoffEvaluated, p.handoffName, c.ToAgent

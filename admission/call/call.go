@@ -28,8 +28,8 @@ type Request struct {
 	Now            time.Time
 	Limits         strictjson.Limits
 	Confirmations  Confirmations // never nil
-	Strict         bool          // see admission.Snapshot
-	Profile        Profile       // see admission.Snapshot
+	Strict         bool          // see admission.Config
+	Profile        Profile       // see admission.Config
 
 	// Records are Countersign's own records about mandates.
 	Records mandate.Records

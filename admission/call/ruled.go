@@ -29,8 +29,8 @@ type AccompanyingEvent struct {
 	Body      []byte // RFC 8785
 }
 
-// EventWriter is a Protocol that demands trace events beside the decision. The record is final when
-// Trace is called.
+// EventWriter is a Protocol that demands events on the log beside the decision. The record is final
+// when AccompanyingEvents is called.
 type EventWriter interface {
 	Protocol
 	AccompanyingEvents(c Call, d events.Decision, r Ruling) ([]AccompanyingEvent, error)

@@ -49,8 +49,8 @@ func (b *budget) spend(n int64) {
 	}
 }
 
-// left returns how many bytes may still be created.
-func (b *budget) left() int64 { return MaxCallBytes - b.bytes }
+// bytesLeft returns how many bytes may still be created.
+func (b *budget) bytesLeft() int64 { return MaxCallBytes - b.bytes }
 
 // checkDeadline records the fault of a request after its deadline.
 func (b *budget) checkDeadline() {
@@ -142,7 +142,7 @@ type meteredConstructor struct {
 func (m *meteredConstructor) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	out := m.InterpretableConstructor.Exec(frame)
 	b := budgetOf(frame)
-	b.spend(sizeWithin(out, b.left()))
+	b.spend(sizeWithin(out, b.bytesLeft()))
 	return out
 }
 
@@ -159,7 +159,7 @@ func (m *meteredCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	switch out.(type) {
 	case types.String, types.Bytes, traits.Lister, traits.Mapper, traits.FieldTester:
 		b := budgetOf(frame)
-		b.spend(sizeWithin(out, b.left()))
+		b.spend(sizeWithin(out, b.bytesLeft()))
 	}
 	return out
 }
@@ -238,7 +238,7 @@ func (m *meteredSum) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 		}
 	case traits.Lister:
 		b := budgetOf(frame)
-		b.spend(sizeWithin(right, b.left()))
+		b.spend(sizeWithin(right, b.bytesLeft()))
 	}
 	var out ref.Val
 	if adder, ok := left.(traits.Adder); ok {

@@ -46,17 +46,17 @@
 // strictest, so that no policy can loosen a global one.
 //
 // spec.validationActions: [audit] or [warn] keeps a policy from deciding: its reasons are
-// recorded with Reason.Action, after all others, and affect only Verdicts.Warnings.
+// recorded with Reason.Action, after all others, and affect only Result.Warnings.
 //
 // # Approvals and limits
 //
-// approval on a policy or rule says how an ask is approved (Verdicts.Approval).
+// approval on a policy or rule says how an ask is approved (Result.Approval).
 // Its reviewers are documents of kind ReviewerGroup (Set.Members). Where several
 // rules ask, all are satisfied: see combine.
 //
 // A rule with a limit matches only if the call takes a counter beyond its max. Earlier counts
 // are an input (Input.Counters); what the call adds if it is allowed is an output
-// (Verdicts.Counts). An unknown count denies (counter_unavailable).
+// (Result.Counts). An unknown count denies (counter_unavailable).
 //
 // # Built-in
 //

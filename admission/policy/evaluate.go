@@ -34,7 +34,7 @@ type Input struct {
 	Now                         time.Time
 
 	// Context carries the request's deadline; nil for none. If it ends before all conditions
-	// are evaluated, the verdict is deny and Verdicts.Expired is true.
+	// are evaluated, the verdict is deny and Result.DeadlineExceeded is true.
 	Context context.Context
 
 	// Counters returns earlier counts to rules with a limit. With nil those rules deny;
@@ -42,7 +42,7 @@ type Input struct {
 	Counters Counters
 
 	// Observe makes the reasons say in WouldVerdict what each of them decides, for
-	// Verdicts.Observed. It changes no verdict.
+	// Result.Observed. It changes no verdict.
 	Observe bool
 
 	agentTool *agenttool.Tool // of Tool; nil until a condition asks

@@ -57,7 +57,7 @@ const groupSeparator = "&"
 
 // Members lists the users of a tenant that are in a reviewer group, sorted. The list is empty
 // if the group is unknown or not for the tenant. The name may be a combined one from
-// Verdicts.Approval: then the members are those that are in all of its groups.
+// Result.Approval: then the members are those that are in all of its groups.
 func (s *Set) Members(tenant, name string) []string {
 	if s == nil {
 		return nil

@@ -1,4 +1,4 @@
-// Package subject is the grammar of Countersign's NATS subjects (architecture section 3): typed
+// Package subject is the grammar of Countersign's NATS subjects (docs/reference/subjects.md): typed
 // builders, one parser, and the escaping of tokens that NATS cannot carry. It uses no server;
 // package streams does. Begin reading with Space and Parse.
 package subject

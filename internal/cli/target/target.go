@@ -37,8 +37,8 @@ const (
 	Operator   = "operator"
 )
 
-// Ready is the file that `up` writes once all services answer (architecture section 7). It holds
-// passwords and only its owner may read it.
+// Ready is the ready file, which `up` writes once all services answer. It holds passwords, and
+// only its owner may read it.
 type Ready struct {
 	NATSURL               string          `json:"nats_url"`
 	Roles                 map[string]Role `json:"roles"`

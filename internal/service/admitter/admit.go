@@ -122,15 +122,15 @@ func (s *service) recordDecision(ctx context.Context, req admission.Request, out
 	if err != nil {
 		return recordedAnswer{}, err
 	}
-	traces, err := s.traceEvents(out)
+	accompanying, err := s.accompanyingEvents(out)
 	if err != nil {
 		return recordedAnswer{}, err
 	}
-	seqs, err := s.committer.Append(ctx, slices.Concat(msgs, traces, beside)...)
+	seqs, err := s.committer.Append(ctx, slices.Concat(msgs, accompanying, beside)...)
 	if err != nil {
 		return recordedAnswer{}, err
 	}
-	if len(seqs) != len(msgs)+len(traces)+len(beside) || seqs[0] >= seqs[1] {
+	if len(seqs) != len(msgs)+len(accompanying)+len(beside) || seqs[0] >= seqs[1] {
 		return recordedAnswer{}, errors.New("the log did not keep request and decision in order")
 	}
 	return recordedAnswer{body: body, receipt: token, key: by.record, seq: seqs[1]}, nil
@@ -160,9 +160,9 @@ func (s *service) logMessages(req admission.Request, d events.Decision) ([]strea
 	}, nil
 }
 
-// traceEvents returns the events that the protocol requires on the log beside a decision. They
+// accompanyingEvents returns the events that the protocol requires on the log beside a decision. They
 // name the request's publisher as source and are signed by the admitter.
-func (s *service) traceEvents(out *admission.Outcome) ([]streams.Msg, error) {
+func (s *service) accompanyingEvents(out *admission.Outcome) ([]streams.Msg, error) {
 	list, err := out.AccompanyingEvents()
 	if err != nil {
 		return nil, err

@@ -4,7 +4,7 @@
 //
 // The package owns connections, goroutines, keys, views of the buckets (policies, mandates,
 // spend, approvals, confirmations, publishers) and limits on memory and rates. It does not
-// decide: admission does. Begin with Run, then acceptRequest (serve.go) and decide (parts.go); a
+// decide: admission does. Begin with Run, then acceptRequest (serve.go) and decide (decide.go); a
 // stateStore is one kind of state that decisions depend on.
 package admitter
 
@@ -195,7 +195,7 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 		select {
 		case <-ctx.Done():
 			return e.stop()
-		case err := <-s.keys.ended():
+		case err := <-s.keys.fatalError():
 			return errors.Join(err, e.stop())
 		case away = <-down:
 		case <-again.C:

@@ -65,7 +65,7 @@ func (a *approvalStore) start(ctx context.Context, nc *nats.Conn, js jetstream.J
 	connected := nc.StatusChanged(nats.CONNECTED)
 	var running sync.WaitGroup
 	running.Go(func() { a.followBucket(ctx, connected) })
-	running.Go(func() { a.maintain(ctx) })
+	running.Go(func() { a.maintainWorkflows(ctx) })
 	return func() {
 		cancel()
 		running.Wait()

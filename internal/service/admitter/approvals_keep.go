@@ -29,9 +29,9 @@ const (
 	maxCachedApprovals = 20_000
 )
 
-// maintain expires workflows, writes records that a crash left out, and removes workflows that
+// maintainWorkflows expires workflows, writes records that a crash left out, and removes workflows that
 // ended long ago. All admitters do so; compare-and-set ensures that each task is done once.
-func (a *approvalStore) maintain(ctx context.Context) {
+func (a *approvalStore) maintainWorkflows(ctx context.Context) {
 	tick := time.NewTicker(maintainEvery)
 	defer tick.Stop()
 	for {

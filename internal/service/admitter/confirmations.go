@@ -41,7 +41,7 @@ type confirmationStore struct {
 
 	mu        sync.RWMutex
 	store     *confirm.Store
-	watermark watermark // the log sequence up to which ledger is complete
+	watermark watermark // the log sequence up to which store is complete
 }
 
 func newConfirmationStore(s *service) *confirmationStore {
@@ -168,18 +168,18 @@ func (c *confirmationStore) markUsed(ctx context.Context, id string, d events.De
 	revision, err := c.kv.Create(ctx, id, body)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyExists):
-		c.updateStore(func(l *confirm.Store) { l.Use(id, "") })
+		c.updateStore(func(st *confirm.Store) { st.Use(id, "") })
 		return reservation{}, fmt.Errorf("%w: the user's confirmation", errConflict)
 	case err != nil:
 		return reservation{}, fmt.Errorf("using a confirmation: %w", err)
 	}
-	c.updateStore(func(l *confirm.Store) { l.Use(id, d.ToolCallID) })
+	c.updateStore(func(st *confirm.Store) { st.Use(id, d.ToolCallID) })
 	return reservation{release: func(ctx context.Context) {
 		if err := c.kv.Delete(ctx, id, jetstream.LastRevision(revision)); err != nil {
-			c.s.env.Log.Warn().Err(err).Msg("a confirmation that was not used cannot be given back; the user must be asked again")
+			c.s.env.Log.Warn().Err(err).Msg("a confirmation that was not used cannot be released; the user must be asked again")
 			return
 		}
-		c.updateStore(func(l *confirm.Store) { l.Release(id) })
+		c.updateStore(func(st *confirm.Store) { st.Release(id) })
 	}}, nil
 }
 

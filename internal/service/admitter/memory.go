@@ -50,9 +50,9 @@ func newMemoryBudget(mebibytes int64) (*memoryBudget, error) {
 	return &memoryBudget{limit: limit, requests: shares.New(limit / 2), evaluating: shares.NewPlaces(n)}, nil
 }
 
-// arrived is how many bytes of requests may wait for acceptRequest, which handles them at once.
+// pendingLimit is how many bytes of requests may wait for acceptRequest, which handles them at once.
 // Beyond it requests of all callers are lost.
-func (m *memoryBudget) arrived() int { return int(max(m.limit/8, minArrived)) }
+func (m *memoryBudget) pendingLimit() int { return int(max(m.limit/8, minArrived)) }
 
 const minArrived = 64 << 20
 

@@ -18,7 +18,7 @@ const maxTrackedCalls = 100_000
 // occurrenceTracker remembers which occurrence is open for call ids that are used more than once.
 // It follows the correlator's call records. When it is full it forgets the half that was updated
 // least recently. Its result is a convenience for readers of decisions; the call record is
-// authoritative (architecture section 4).
+// authoritative (docs/architecture.md, Identity of a call).
 type occurrenceTracker struct {
 	mu               sync.Mutex
 	limit            int

@@ -67,7 +67,7 @@ func (p *policyStore) applyChanges(ctx context.Context, changed map[string]bucke
 	p.loadSet(ctx)
 }
 
-// loadSet compiles the documents, records the change and swaps the snapshot, in this order: a set
+// loadSet compiles the documents, records the change and swaps the configuration, in this order: a set
 // is in the log before its first decision. A change that cannot be recorded takes effect all the
 // same, and no decision is recorded until the log has the change.
 func (p *policyStore) loadSet(ctx context.Context) {

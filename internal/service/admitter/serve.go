@@ -40,7 +40,7 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 		return nil, fmt.Errorf("registering the micro service: %w", err)
 	}
 	err = svc.AddEndpoint("admit", micro.HandlerFunc(func(r micro.Request) { s.acceptRequest(ctx, r) }),
-		micro.WithEndpointSubject(s.space.All(subject.Admit)), micro.WithEndpointPendingLimits(maxArrived, s.memory.arrived()))
+		micro.WithEndpointSubject(s.space.All(subject.Admit)), micro.WithEndpointPendingLimits(maxArrived, s.memory.pendingLimit()))
 	if err == nil {
 		err = s.serveResolve(ctx, svc)
 	}

@@ -109,7 +109,7 @@ func (p *Places) Acquire(ctx context.Context, a Caller) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.forget(a, ready) { // the place was given at the same time
+	if !p.dropWaiting(a, ready) { // the place was given at the same time
 		p.leaveLocked(a)
 	}
 	return ctx.Err()
@@ -132,7 +132,7 @@ func (p *Places) leaveLocked(a Caller) {
 func (p *Places) serveNext() bool {
 	next := -1
 	for i, a := range p.turn {
-		if next < 0 || p.behind(a, p.turn[next]) {
+		if next < 0 || p.holdsLess(a, p.turn[next]) {
 			next = i
 		}
 	}
@@ -145,21 +145,21 @@ func (p *Places) serveNext() bool {
 	}
 	ready := p.waiting[a][0]
 	close(ready)
-	p.forget(a, ready)
+	p.dropWaiting(a, ready)
 	return true
 }
 
-// behind reports whether a holds less than b.
-func (p *Places) behind(a, b Caller) bool {
+// holdsLess reports whether a holds less than b.
+func (p *Places) holdsLess(a, b Caller) bool {
 	if ta, tb := p.tenants[a.Tenant], p.tenants[b.Tenant]; ta != tb {
 		return ta < tb
 	}
 	return p.callers[a] < p.callers[b]
 }
 
-// forget removes a waiting request of a, and moves a's other requests to the end of the
+// dropWaiting removes a waiting request of a, and moves a's other requests to the end of the
 // turn. It reports whether the request was waiting.
-func (p *Places) forget(a Caller, ready chan struct{}) bool {
+func (p *Places) dropWaiting(a Caller, ready chan struct{}) bool {
 	list := p.waiting[a]
 	at := slices.Index(list, ready)
 	if at < 0 {

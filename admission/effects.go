@@ -7,8 +7,8 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 )
 
-// Effects are the things that a verdict consumes and that can be used only once, or only a
-// limited number of times. Decide names them; the service reserves them in its store by
+// Effects are what a verdict consumes: things that can be used only once, or only a limited
+// number of times. Decide names them; the service reserves them in its stores by
 // compare-and-set before it records the decision. If another decision was faster, the service
 // decides again.
 type Effects struct {

@@ -47,7 +47,7 @@ func newSender(nc *nats.Conn, stream string, timeout time.Duration) (*sender, er
 	return newSenderFor(nc, stream, timeout, 2*senderWindow+MaxBatch)
 }
 
-// newSenderFor makes a publisher with a buffer for the given number of replies.
+// newSenderFor makes a sender with a buffer for the given number of replies.
 func newSenderFor(nc *nats.Conn, stream string, timeout time.Duration, replies int) (*sender, error) {
 	s := &sender{nc: nc, inbox: nc.NewInbox(), stream: stream, timeout: timeout, acks: make(chan *nats.Msg, replies)}
 	sub, err := nc.ChanSubscribe(s.inbox+".*.*", s.acks)

@@ -88,7 +88,7 @@ func offlineLine(v events.Verdict, reply []byte) []byte {
 	return fmt.Appendf(nil, `{"verdict":"%s","reply":%s}`, v, reply)
 }
 
-// EvaluatorsOnly is the snapshot under which the protocol's own evaluator decides alone.
+// EvaluatorsOnly is the configuration under which the protocol's own evaluator decides alone.
 func EvaluatorsOnly() *Config {
 	set, err := policy.EvaluatorsOnlySet()
 	return &Config{Policies: set, PolicyErr: err}
