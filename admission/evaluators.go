@@ -4,7 +4,6 @@ import (
 	"maps"
 
 	"github.com/countersign-dev/countersign/admission/call"
-	"github.com/countersign-dev/countersign/admission/internal/protocol"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
@@ -15,22 +14,31 @@ import (
 // make the verdict stricter.
 type evaluation struct {
 	request  call.Request
-	token    string       // of the protocol
-	protocol protocol.Row // its row
+	token    string   // of the protocol
+	protocol protocol // its row
 	call     call.Call
 	tool     publisher.Tool
 	carrier  map[string]any // may hold documents of companions; nil if the protocol has no place for them
 }
 
+// carrierOf is the object of a request in which it may carry documents of companions.
+func (p protocol) carrierOf(c *call.Call) map[string]any {
+	if p.carrier == "" {
+		return nil
+	}
+	carrier, _ := c.Event[p.carrier].(map[string]any)
+	return carrier
+}
+
 // nativeOnly reports whether neither the catalogue nor a companion applies, so that the
 // protocol's own evaluator decides. That is so for most calls.
-func nativeOnly(ask *call.Request, token string, p protocol.Row, c *call.Call) bool {
+func nativeOnly(ask *call.Request, token string, p protocol, c *call.Call) bool {
 	if ask.Publishers != nil {
 		return false
 	}
-	carrier := p.CarrierOf(c)
-	for i := range protocol.Companions {
-		if protocol.Companions[i].AppliesTo(token, ask.Header, carrier) {
+	carrier := p.carrierOf(c)
+	for i := range companions {
+		if companions[i].AppliesTo(token, ask.Header, carrier) {
 			return false
 		}
 	}
@@ -40,16 +48,16 @@ func nativeOnly(ask *call.Request, token string, p protocol.Row, c *call.Call) b
 // runEvaluators runs the evaluators on a call that its protocol has read. It returns the call
 // with what they add, and the protocol's own opinion joined with theirs: the catalogue's
 // reasons come first, those of companions in the order of their table.
-func runEvaluators(ask call.Request, token string, p protocol.Row, c call.Call, own call.Opinion) (call.Call, call.Opinion) {
+func runEvaluators(ask call.Request, token string, p protocol, c call.Call, own call.Opinion) (call.Call, call.Opinion) {
 	m := &evaluation{request: ask, token: token, protocol: p, call: c}
-	m.carrier = p.CarrierOf(&c)
+	m.carrier = p.carrierOf(&c)
 	m.lookupTool()
 	if m.tool.Status != publisher.NoCatalogue {
 		own.Merge(m.judgeCatalogue())
 	}
-	for i := range protocol.Companions {
-		if m.isJudgedBy(&protocol.Companions[i]) {
-			own.Merge(m.judgeBy(&protocol.Companions[i]))
+	for i := range companions {
+		if m.isJudgedBy(&companions[i]) {
+			own.Merge(m.judgeBy(&companions[i]))
 		}
 	}
 	m.hideCarried()
@@ -83,8 +91,8 @@ func (m *evaluation) lookupTool() {
 // claims in its own favour.
 func (m *evaluation) hideCarried() {
 	var kept map[string]any
-	for i := range protocol.Companions {
-		member := protocol.Companions[i].Member
+	for i := range companions {
+		member := companions[i].Member
 		if _, there := m.carrier[member]; !there {
 			continue
 		}
@@ -97,7 +105,7 @@ func (m *evaluation) hideCarried() {
 		return
 	}
 	event := maps.Clone(m.call.Event)
-	event[m.protocol.Carrier] = kept
+	event[m.protocol.carrier] = kept
 	m.call.Event = event
 }
 
@@ -106,8 +114,8 @@ func (m *evaluation) judgeCatalogue() (o call.Opinion) {
 	o.Verdict = events.Allow
 	claim := m.call.Claim
 	claim.Name = m.call.Tool
-	for i := range protocol.Companions {
-		if c := &protocol.Companions[i]; c.Name == m.token || m.isJudgedBy(c) {
+	for i := range companions {
+		if c := &companions[i]; c.Name == m.token || m.isJudgedBy(c) {
 			claim.Evaluated = append(claim.Evaluated, c.Requirement)
 		}
 	}
@@ -119,9 +127,9 @@ func (m *evaluation) judgeCatalogue() (o call.Opinion) {
 
 // judgeBy evaluates the call by the document of a companion.
 func (m *evaluation) judgeBy(c *call.Companion) (o call.Opinion) {
-	carried := call.Carried{Request: m.request, Call: m.call, Tool: m.tool, NoArguments: m.protocol.NoArguments}
+	carried := call.Carried{Request: m.request, Call: m.call, Tool: m.tool, NoArguments: m.protocol.noArguments}
 	if document, there := m.carrier[c.Member]; there {
-		carried.Document, carried.Path = document, "/"+m.protocol.Carrier+"/"+c.Member
+		carried.Document, carried.Path = document, "/"+m.protocol.carrier+"/"+c.Member
 	}
 	m.call, o = c.Judge(carried)
 	return o
