@@ -11,7 +11,6 @@ import (
 	"github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/call"
-	"github.com/countersign-dev/countersign/admission/internal/protocol"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
@@ -114,8 +113,8 @@ func (reticent) NativeVerdict(events.Verdict) string                      { retu
 func (reticent) Reply(call.Call, events.Decision, string) ([]byte, error) { return []byte("{}"), nil }
 
 func TestNoVerdictWithoutAReason(t *testing.T) {
-	protocol.Rows["reticent"] = protocol.Row{Protocol: reticent{}}
-	defer delete(protocol.Rows, "reticent")
+	protocols["reticent"] = protocol{Protocol: reticent{}}
+	defer delete(protocols, "reticent")
 	if out := Decide(request("reticent", "{}"), rules(t, "deny no: tool == 'x'"), inputs()); codes(out) != "deny internal_error" {
 		t.Error(codes(out))
 	}

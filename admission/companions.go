@@ -4,7 +4,6 @@ import (
 	"maps"
 
 	"github.com/countersign-dev/countersign/admission/call"
-	"github.com/countersign-dev/countersign/admission/internal/protocol"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
@@ -15,22 +14,31 @@ import (
 // make the verdict stricter.
 type evaluation struct {
 	request  call.Request
-	token    string       // of the protocol
-	protocol protocol.Row // its row
+	token    string   // of the protocol
+	protocol protocol // its row
 	call     call.Call
 	tool     publisher.Tool
 	carrier  map[string]any // may hold documents of companions; nil if the protocol has no place for them
 }
 
+// carrierOf is the object of a request in which it may carry documents of companions.
+func (p protocol) carrierOf(c *call.Call) map[string]any {
+	if p.carrier == "" {
+		return nil
+	}
+	carrier, _ := c.Event[p.carrier].(map[string]any)
+	return carrier
+}
+
 // nativeOnly reports whether neither the catalogue nor a companion applies, so that the
 // protocol's own evaluator decides. That is so for most calls.
-func nativeOnly(request *call.Request, token string, p protocol.Row, c *call.Call) bool {
+func nativeOnly(request *call.Request, token string, p protocol, c *call.Call) bool {
 	if request.Publishers != nil {
 		return false
 	}
-	carrier := p.CarrierOf(c)
-	for i := range protocol.Companions {
-		if protocol.Companions[i].AppliesTo(token, request.Header, carrier) {
+	carrier := p.carrierOf(c)
+	for i := range companions {
+		if companions[i].AppliesTo(token, request.Header, carrier) {
 			return false
 		}
 	}
@@ -40,16 +48,16 @@ func nativeOnly(request *call.Request, token string, p protocol.Row, c *call.Cal
 // runEvaluators runs the evaluators on a call that its protocol has read. It returns the call
 // with what they add, and the protocol's own opinion joined with theirs: the catalogue's
 // reasons come first, those of companions in the order of their table.
-func runEvaluators(request call.Request, token string, p protocol.Row, c call.Call, own call.Opinion) (call.Call, call.Opinion) {
+func runEvaluators(request call.Request, token string, p protocol, c call.Call, own call.Opinion) (call.Call, call.Opinion) {
 	e := &evaluation{request: request, token: token, protocol: p, call: c}
-	e.carrier = p.CarrierOf(&c)
+	e.carrier = p.carrierOf(&c)
 	e.lookupTool()
 	if e.tool.Status != publisher.NoCatalogue {
 		own.Merge(e.judgeCatalogue())
 	}
-	for i := range protocol.Companions {
-		if e.isJudgedBy(&protocol.Companions[i]) {
-			own.Merge(e.judgeBy(&protocol.Companions[i]))
+	for i := range companions {
+		if e.isJudgedBy(&companions[i]) {
+			own.Merge(e.judgeBy(&companions[i]))
 		}
 	}
 	e.hideCarried()
@@ -83,8 +91,8 @@ func (e *evaluation) lookupTool() {
 // claims in its own favour.
 func (e *evaluation) hideCarried() {
 	var kept map[string]any
-	for i := range protocol.Companions {
-		member := protocol.Companions[i].Member
+	for i := range companions {
+		member := companions[i].Member
 		if _, there := e.carrier[member]; !there {
 			continue
 		}
@@ -97,7 +105,7 @@ func (e *evaluation) hideCarried() {
 		return
 	}
 	event := maps.Clone(e.call.Event)
-	event[e.protocol.Carrier] = kept
+	event[e.protocol.carrier] = kept
 	e.call.Event = event
 }
 
@@ -106,8 +114,8 @@ func (e *evaluation) judgeCatalogue() (o call.Opinion) {
 	o.Verdict = events.Allow
 	claim := e.call.Claim
 	claim.Name = e.call.Tool
-	for i := range protocol.Companions {
-		if c := &protocol.Companions[i]; c.Name == e.token || e.isJudgedBy(c) {
+	for i := range companions {
+		if c := &companions[i]; c.Name == e.token || e.isJudgedBy(c) {
 			claim.Evaluated = append(claim.Evaluated, c.Requirement)
 		}
 	}
@@ -119,9 +127,9 @@ func (e *evaluation) judgeCatalogue() (o call.Opinion) {
 
 // judgeBy evaluates the call by the document of a companion.
 func (e *evaluation) judgeBy(c *call.Companion) (o call.Opinion) {
-	carried := call.Carried{Request: e.request, Call: e.call, Tool: e.tool, NoArguments: e.protocol.NoArguments}
+	carried := call.Carried{Request: e.request, Call: e.call, Tool: e.tool, NoArguments: e.protocol.noArguments}
 	if document, there := e.carrier[c.Member]; there {
-		carried.Document, carried.Path = document, "/"+e.protocol.Carrier+"/"+c.Member
+		carried.Document, carried.Path = document, "/"+e.protocol.carrier+"/"+c.Member
 	}
 	e.call, o = c.Judge(carried)
 	return o

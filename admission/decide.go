@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/countersign-dev/countersign/admission/call"
-	"github.com/countersign-dev/countersign/admission/internal/protocol"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
@@ -17,7 +16,7 @@ import (
 // and a reason.
 func Decide(req Request, config *Config, in Inputs) Outcome {
 	out := Outcome{Decision: decisionRecord(req, in)}
-	p, supported := protocol.Rows[req.Protocol]
+	p, supported := protocols[req.Protocol]
 	switch {
 	case !in.KnownTenant || req.Tenant == "":
 		return out.refuseRequest(req, in, CodeUnknownTenant)
@@ -110,7 +109,7 @@ func (out Outcome) refuseRequest(req Request, in Inputs, code string) Outcome {
 	return out
 }
 
-func (out *Outcome) judgeRequest(req Request, p protocol.Row, config *Config, in Inputs) {
+func (out *Outcome) judgeRequest(req Request, p protocol, config *Config, in Inputs) {
 	recorder := &inputRecorder{stores: in}
 	request := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,

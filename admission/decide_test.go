@@ -14,7 +14,6 @@ import (
 	"github.com/countersign-dev/countersign/admission/aaep"
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/call"
-	"github.com/countersign-dev/countersign/admission/internal/protocol"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -261,8 +260,8 @@ func (panicking) Reply(call.Call, events.Decision, string) ([]byte, error) {
 }
 
 func TestPanicsAreDenied(t *testing.T) {
-	protocol.Rows["panicking"] = protocol.Row{Protocol: panicking{}}
-	defer delete(protocol.Rows, "panicking")
+	protocols["panicking"] = protocol{Protocol: panicking{}}
+	defer delete(protocols, "panicking")
 	out := Decide(request("panicking", secret), allowAll(t), inputs())
 	if codes(out) != "deny internal_error" || !out.NoReceipt || out.ErrorCode != "500" {
 		t.Errorf("%+v", out)
@@ -323,11 +322,11 @@ func (yes) Confirmation(call.Invocation) call.Confirmation {
 }
 
 func TestProtocolsHaveAnEvaluator(t *testing.T) {
-	if len(Protocols()) != len(protocol.Rows) {
+	if len(Protocols()) != len(protocols) {
 		t.Error("the list and the table differ")
 	}
 	for _, p := range Protocols() {
-		if protocol.Rows[p].Protocol == nil {
+		if protocols[p].Protocol == nil {
 			t.Errorf("%s has none", p)
 		}
 	}

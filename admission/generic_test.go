@@ -17,7 +17,7 @@ import (
 
 // tableFiles are the files of generic code that may name protocols, and why.
 var tableFiles = map[string]string{
-	"admission/internal/protocol/rows.go":        "admission's table",
+	"admission/protocols.go":                     "admission's table",
 	"admission/policy/protocols.go":              "the policies' table",
 	"internal/service/admitter/confirmations.go": "the store of AAEP's confirmations",
 

@@ -8,8 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/call"
-	"github.com/countersign-dev/countersign/admission/internal/protocol"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/admission/receipt"
@@ -94,17 +91,14 @@ func EvaluatorsOnly() *Config {
 	return &Config{Policies: set, PolicyErr: err}
 }
 
-// Protocols lists the protocol tokens that Decide knows, sorted.
-func Protocols() []string { return slices.Sorted(maps.Keys(protocol.Rows)) }
-
 // ClaimedSource is the source that a recorded request claims, OfflineSource if it claims none.
 // It is no authority; only offline decisions use it.
-func ClaimedSource(token string, body []byte) string {
+func ClaimedSource(protocol string, body []byte) string {
 	tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)
 	if err != nil {
 		return OfflineSource
 	}
-	return cmp.Or(call.TextAt(tree, protocol.Rows[token].Source), OfflineSource)
+	return cmp.Or(call.TextAt(tree, protocols[protocol].source), OfflineSource)
 }
 
 // offlineInputs derives the inputs of an offline decision from the line and the time.

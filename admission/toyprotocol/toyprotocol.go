@@ -31,10 +31,9 @@ spec:
   rules: [{name: all, when: 'event_type == "do"', verdict: allow, reason: toy_only}]
 `
 
-// AddRow adds the row until the test ends.
+// AddRow adds the row until the test ends. The test program must link package admission.
 func AddRow(t testing.TB) {
-	protocol.Rows[Token] = protocol.Row{Protocol: evaluator{}, Carrier: "extra", Source: "/from"}
-	t.Cleanup(func() { delete(protocol.Rows, Token) })
+	t.Cleanup(protocol.Add(Token, protocol.Row{Protocol: evaluator{}, Carrier: "extra", Source: "/from"}))
 }
 
 // evaluator reads requests {"do": tool, "with": arguments, "run": session, "no": tool call id}

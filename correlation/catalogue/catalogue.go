@@ -44,7 +44,7 @@ const (
 // Check is one entry. Texts are sentences that hold no value of any event.
 type Check struct {
 	ID       string          `json:"id"`
-	Protocol string          `json:"protocol"` // aaep, agenthook or aump
+	Protocol string          `json:"protocol"` // its token
 	Level    Level           `json:"level"`
 	Severity events.Severity `json:"severity"` // of its findings, unless a case is graded lower; findings of info are hints
 	Scope    Scope           `json:"scope"`
