@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Event is what the state machine needs of one event or reply. It keeps nothing
@@ -42,8 +42,7 @@ type Event struct {
 // question is about: extensions.countersign.tool_call_id.
 const ExtensionPrefix = "countersign"
 
-// maxText bounds the ids that are kept of an event; longer ones appear as "~h"
-// and their SHA-256.
+// maxText bounds the text that is kept of an action.
 const maxText = 1024
 
 // NewEvent reads an event.
@@ -63,7 +62,7 @@ func newValueEvent(e *aaep.Event, v strictjson.Value) *Event {
 }
 
 func newEvent(e *aaep.Event, member func(key string) string) *Event {
-	out := &Event{ID: boundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: boundID(e.CorrelationID)}
+	out := &Event{ID: fact.BoundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: fact.BoundID(e.CorrelationID)}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
 		ours := e.Extensions[ExtensionPrefix]
@@ -127,10 +126,3 @@ func (e *Event) isTerminal() bool {
 }
 
 func stringOf(v any) string { s, _ := v.(string); return s }
-
-func boundID(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return subject.Escape(s)
-}

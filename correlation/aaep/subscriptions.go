@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 )
 
 // acceptedSubscription is a subscription that was accepted.
@@ -47,7 +48,7 @@ func (n *Negotiations) closeSubscription(e *Event) {
 // own to give, or is closed (AAEP-C-112); nil if it may come from there as far as
 // is known.
 func (n *Negotiations) CheckReply(e *Event) *catalogue.Finding {
-	i := n.findSubscription(boundID(e.Subscription()))
+	i := n.findSubscription(fact.BoundID(e.Subscription()))
 	if e.Subscription() == "" || i < 0 {
 		return nil
 	}

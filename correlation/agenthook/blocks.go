@@ -3,6 +3,7 @@ package agenthook
 import (
 	"cmp"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
@@ -20,7 +21,7 @@ type attestation struct {
 
 func newAttestation(b map[string]any) *attestation {
 	a := &attestation{
-		session: boundID(stringMember(b, "session_id")), nonce: boundID(stringMember(b, "nonce")),
+		session: fact.BoundID(stringMember(b, "session_id")), nonce: fact.BoundID(stringMember(b, "nonce")),
 		issued: stringMember(b, "issued_at"), expires: stringMember(b, "expires_at"),
 		authenticity: stringMember(b, "authenticity"), signed: stringMember(b, "signature") != "", failsClosed: stringMember(b, "fail_mode") == "fail_closed", statesFailMode: stringMember(b, "fail_mode") != "",
 	}
@@ -77,9 +78,9 @@ func readHookTrust(v any) []hookTrust {
 
 func newHookTrust(m map[string]any) hookTrust {
 	return hookTrust{
-		id: boundID(stringMember(m, "hook_id")), runtime: stringMember(m, "runtime"), hookEvent: stringMember(m, "hook_event"), status: stringMember(m, "trust_status"),
-		fingerprint: boundID(stringMember(m, "fingerprint")), alg: stringMember(m, "fingerprint_alg"), source: stringMember(m, "source"),
-		expectedFingerprint: boundID(stringMember(m, "expected_fingerprint")), observedFingerprint: boundID(stringMember(m, "observed_fingerprint")),
+		id: fact.BoundID(stringMember(m, "hook_id")), runtime: stringMember(m, "runtime"), hookEvent: stringMember(m, "hook_event"), status: stringMember(m, "trust_status"),
+		fingerprint: fact.BoundID(stringMember(m, "fingerprint")), alg: stringMember(m, "fingerprint_alg"), source: stringMember(m, "source"),
+		expectedFingerprint: fact.BoundID(stringMember(m, "expected_fingerprint")), observedFingerprint: fact.BoundID(stringMember(m, "observed_fingerprint")),
 	}
 }
 
@@ -101,7 +102,7 @@ func newContract(m map[string]any) *contract {
 	list, _ := m["required_hooks"].([]any)
 	for _, h := range list[:min(len(list), maxHooks)] {
 		if name, ok := h.(string); ok {
-			c.requiredHooks[boundID(name)] = true
+			c.requiredHooks[fact.BoundID(name)] = true
 		}
 	}
 	return c
@@ -131,28 +132,28 @@ const maxResults = 64 // of one event
 
 func newWebBlock(b map[string]any) *webBlock {
 	w := &webBlock{
-		searchID: boundID(stringMember(b, "search_id")), resultSetID: boundID(stringMember(b, "result_set_id")),
-		actionID: boundID(stringMember(b, "action_id")), parentEventID: boundID(agenthook.NormaliseID(stringMember(b, "parent_event_id"))), evidenceID: boundID(stringMember(b, "evidence_id")),
+		searchID: fact.BoundID(stringMember(b, "search_id")), resultSetID: fact.BoundID(stringMember(b, "result_set_id")),
+		actionID: fact.BoundID(stringMember(b, "action_id")), parentEventID: fact.BoundID(agenthook.NormaliseID(stringMember(b, "parent_event_id"))), evidenceID: fact.BoundID(stringMember(b, "evidence_id")),
 		url: cmp.Or(stringMember(b, "url"), stringMember(b, "final_url")),
 		contentHashes: [2][2]string{
-			{boundID(stringMember(b, "content_ref")), boundID(stringMember(b, "content_hash"))},
-			{boundID(stringMember(b, "screenshot_ref")), boundID(stringMember(b, "screenshot_hash"))},
+			{fact.BoundID(stringMember(b, "content_ref")), fact.BoundID(stringMember(b, "content_hash"))},
+			{fact.BoundID(stringMember(b, "screenshot_ref")), fact.BoundID(stringMember(b, "screenshot_hash"))},
 		},
 	}
-	w.resultID = boundID(stringMember(b, "selected_result_id"))
+	w.resultID = fact.BoundID(stringMember(b, "selected_result_id"))
 	w.rank, w.hasRank = intMember(b["selected_rank"])
 	if list, ok := b["results"].([]any); ok {
 		w.hasResults, w.results = true, map[string]int64{}
 		for _, r := range list[:min(len(list), maxResults)] {
 			m, _ := r.(map[string]any)
-			w.results[boundID(stringMember(m, "result_id"))], _ = intMember(m["rank"])
+			w.results[fact.BoundID(stringMember(m, "result_id"))], _ = intMember(m["rank"])
 		}
 		w.hasResults = len(list) <= maxResults
 	}
 	ids, _ := b["evidence_ids"].([]any)
 	for _, id := range ids[:min(len(ids), maxResults)] {
 		if s, ok := id.(string); ok {
-			w.usedEvidence = append(w.usedEvidence, boundID(s))
+			w.usedEvidence = append(w.usedEvidence, fact.BoundID(s))
 		}
 	}
 	return w

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	reading "github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
@@ -149,7 +150,7 @@ func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 	}
 	if event, f, ok := row.readReply(line); ok {
 		at := x.lookup(event, "", "")
-		t.sessionTally(protocol, sessionKey{boundID(at.source), boundID(at.session)}).addFacets(f)
+		t.sessionTally(protocol, sessionKey{fact.BoundID(at.source), fact.BoundID(at.session)}).addFacets(f)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/events/casefold"
 )
 
 // Value is a value of a Document, valid until the Document parses the next text; its texts stay
@@ -339,7 +341,7 @@ func keyNode(key string) node {
 	if plainBytes(key) < len(key) {
 		n.keyForm |= escapedKey
 	}
-	if !isASCII(key) {
+	if !casefold.IsASCII(key) {
 		n.keyForm |= wideKey
 	}
 	return n
