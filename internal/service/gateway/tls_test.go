@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 )
 
