@@ -74,9 +74,13 @@ race: engine ## cores, streams and services under the race detector (needs a C c
 # CORES are pure: functions of their inputs, to be covered by their own tests.
 CORES := ./admission/... ./correlation/... ./evidence/... ./events/... ./compliance/...
 
-cover: ## coverage of the pure cores by their own short tests, a line a package (PKGS=./events/... for a few)
-	@set -o pipefail; go test -short -cover -timeout 20m $(or $(PKGS),$(CORES)) | awk '{where = ""} \
+# COVERED prints the coverage of each package that go test reports.
+COVERED := awk '{where = ""} \
 	  /coverage: [0-9.]+%/ && !/^FAIL/ {match($$0, /[0-9.]+%/); where = $$1 == "ok" ? $$2 : $$1; printf "%7s  %s\n", substr($$0, RSTART, RLENGTH), where; next} {print}'
+
+cover: ## coverage of the pure cores by their own short tests, a line a package, then of the rest (PKGS=./events/... for a few)
+	@set -o pipefail; go test -short -cover -timeout 20m $(or $(PKGS),$(CORES)) | $(COVERED)
+	@[ -n "$(PKGS)" ] || { set -o pipefail; echo "the rest:"; go test -short -cover -timeout 20m $$(go list ./... | grep -vxF "$$(go list $(CORES))") | $(COVERED); }
 
 check: build lint test-short ## what needs no server: build, lint, unit tests
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Event is what the session's parts need of an event or a reply. Of the document it keeps only
@@ -45,7 +45,7 @@ const maxText = 1024
 
 // NewEvent makes the Event of a parsed event.
 func NewEvent(e *aaep.Event) *Event {
-	out := &Event{ID: boundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: boundID(e.CorrelationID)}
+	out := &Event{ID: fact.BoundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: fact.BoundID(e.CorrelationID)}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
 		ours := e.Extensions[ExtensionPrefix]
@@ -108,10 +108,3 @@ func (e *Event) isTerminal() bool {
 }
 
 func stringOf(v any) string { s, _ := v.(string); return s }
-
-func boundID(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return subject.Escape(s)
-}

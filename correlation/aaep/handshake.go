@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -37,8 +38,8 @@ func newHandshake(e *aaep.Event) *handshake {
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write(e.Raw)
-	h := &handshake{kind: kind, content: sum.Sum64(), subscription: boundID(e.Doc.MemberText("subscription_id")),
-		version: e.Doc.MemberText("aaep_version"), reason: boundID(e.Doc.MemberText("reason_code"))}
+	h := &handshake{kind: kind, content: sum.Sum64(), subscription: fact.BoundID(e.Doc.MemberText("subscription_id")),
+		version: e.Doc.MemberText("aaep_version"), reason: fact.BoundID(e.Doc.MemberText("reason_code"))}
 	switch kind {
 	case "request", "renegotiate":
 		h.capabilities = newCapabilities(e.Doc.Get("capabilities"))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
@@ -105,7 +106,7 @@ const maxList = 32 // kinds, choices or allowed replies of a question
 func boundList(list []string) []string {
 	var kept []string
 	for _, s := range list[:min(len(list), maxList)] {
-		kept = append(kept, boundID(s))
+		kept = append(kept, fact.BoundID(s))
 	}
 	return kept
 }
@@ -125,7 +126,7 @@ func (q *questions) askConfirmation(r *reports, t *tools, e *Event, p *aaep.Awai
 	h := fnv.New64a()
 	h.Write([]byte(p.Action))
 	a.actionHash, a.actionText = h.Sum64(), strings.ToLower(p.Action[:min(len(p.Action), maxText)])
-	a.callID, a.tool, a.irreversible, a.risk = boundID(e.questionCallID), boundID(e.questionTool), isIrreversible(p), riskLevels[p.RiskLevel]
+	a.callID, a.tool, a.irreversible, a.risk = fact.BoundID(e.questionCallID), fact.BoundID(e.questionTool), isIrreversible(p), riskLevels[p.RiskLevel]
 	a.statesReversibility, a.statesRisk = p.Irreversible != nil || p.Reversibility != "", p.RiskLevel != ""
 	a.acceptsByDefault, a.allowedReplies = p.DefaultDecision == decisionAccept, boundList(p.AllowedReplies)
 	for _, other := range q.list {
@@ -141,13 +142,13 @@ func (q *questions) askClarification(e *Event, p *aaep.AwaitingClarification) {
 	a := newQuestion(e, p.ReplyToken, p.TimeoutSeconds)
 	a.clarification = &clarificationOptions{kinds: boundList(p.AcceptedResponseKinds)}
 	for _, c := range p.Choices[:min(len(p.Choices), maxList)] {
-		a.clarification.choices = append(a.clarification.choices, boundID(c.Value))
+		a.clarification.choices = append(a.clarification.choices, fact.BoundID(c.Value))
 	}
 	q.add(a)
 }
 
 func newQuestion(e *Event, token string, seconds *int64) *userQuestion {
-	a := &userQuestion{token: boundID(token), event: e.eventRef(), askedAt: e.producerTime(), brokerTime: e.At}
+	a := &userQuestion{token: fact.BoundID(token), event: e.eventRef(), askedAt: e.producerTime(), brokerTime: e.At}
 	if seconds != nil && *seconds > 0 && *seconds <= 7*86400 {
 		a.timeout = time.Duration(*seconds) * time.Second
 		a.deadline = a.askedAt.Add(a.timeout)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 )
@@ -13,13 +14,13 @@ import (
 // handleReply applies a reply (AAEP 6.3.4). A reply that does not count changes nothing.
 func (q *questions) handleReply(r *reports, st *states, e *Event, token string, c replyContent) {
 	i := len(q.list) - 1
-	for ; i >= 0 && q.list[i].token != boundID(token); i-- {
+	for ; i >= 0 && q.list[i].token != fact.BoundID(token); i-- {
 	}
 	if i < 0 {
 		return
 	}
 	a := q.list[i]
-	c.subscription, c.response = boundID(c.subscription), boundID(c.response)
+	c.subscription, c.response = fact.BoundID(c.subscription), fact.BoundID(c.response)
 	if slices.Contains(a.replies, c) {
 		return // a second delivery
 	}
@@ -141,9 +142,9 @@ type keptReply struct {
 func (e *Event) KeepReply() keptReply {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
-		return keptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), false, replyContent{boundID(p.SubscriptionID), boundID(p.Decision), "", e.Time}}
+		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), false, replyContent{fact.BoundID(p.SubscriptionID), fact.BoundID(p.Decision), "", e.Time}}
 	case *aaep.ClarificationReply:
-		return keptReply{boundID(p.ReplyToken), boundID(p.DecidedBy), true, replyContent{boundID(p.SubscriptionID), boundID(p.Response), p.ResponseKind, e.Time}}
+		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), true, replyContent{fact.BoundID(p.SubscriptionID), fact.BoundID(p.Response), p.ResponseKind, e.Time}}
 	}
 	return keptReply{}
 }

@@ -1,6 +1,9 @@
 package aaep
 
-import "github.com/countersign-dev/countersign/events/aaep"
+import (
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/events/aaep"
+)
 
 // States that the checks know. Others are permitted (AAEP 4.2.1).
 const (
@@ -55,7 +58,7 @@ func (s *states) enter(p *aaep.StateChanged) {
 	if p.ToState != stateAwaiting {
 		s.unleftQuestion = eventRef{}
 	}
-	s.current, s.explained = boundID(p.ToState), false
+	s.current, s.explained = fact.BoundID(p.ToState), false
 }
 
 func (s *states) isAwaiting() bool { return s.current == stateAwaiting }

@@ -4,6 +4,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
@@ -59,10 +60,10 @@ const (
 
 func (s *outputs) handleChunk(r *reports, e *Event, p *aaep.OutputStreaming) {
 	s.checkMixedNaming(r, e, p.OutputID != "")
-	o := s.find(boundID(p.OutputID))
+	o := s.find(fact.BoundID(p.OutputID))
 	done := isTrue(p.Complete)
 	if o == nil {
-		o = &streamedOutput{id: boundID(p.OutputID), firstEvent: e.eventRef()}
+		o = &streamedOutput{id: fact.BoundID(p.OutputID), firstEvent: e.eventRef()}
 		s.add(o)
 		if p.Position != nil {
 			o.advancePast(p)

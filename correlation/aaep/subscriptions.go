@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 )
 
 // acceptedSubscription is an accepted subscription.
@@ -46,7 +47,7 @@ func (n *Negotiations) closeSubscription(e *Event) {
 // CheckReply returns the finding of a reply on a subscription that is closed or permits no
 // replies (AAEP-C-112); nil if the reply may be permitted.
 func (n *Negotiations) CheckReply(e *Event) *catalogue.Finding {
-	i := n.findSubscription(boundID(e.Subscription()))
+	i := n.findSubscription(fact.BoundID(e.Subscription()))
 	if e.Subscription() == "" || i < 0 {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 )
@@ -25,7 +26,7 @@ func (t *tools) announce(names []string) {
 	}
 	t.announced = make(map[string]bool, len(names))
 	for _, name := range names {
-		t.announced[boundID(name)] = true
+		t.announced[fact.BoundID(name)] = true
 	}
 }
 
@@ -66,7 +67,7 @@ var riskLevels = map[string]riskLevel{"medium": riskMedium, "high": riskHigh}
 func (i *invocation) isRisky() bool { return i.irreversible || i.risk == riskHigh }
 
 func (t *tools) handleInvocation(r *reports, q *questions, e *Event, p *aaep.ToolInvoked) {
-	i := &invocation{id: boundID(p.ToolCallID), tool: boundID(p.Tool), event: e.eventRef(), invokedAt: e.producerTime(),
+	i := &invocation{id: fact.BoundID(p.ToolCallID), tool: fact.BoundID(p.Tool), event: e.eventRef(), invokedAt: e.producerTime(),
 		irreversible: isTrue(p.Irreversible), risk: riskLevels[p.RiskLevel]}
 	if p.ExpectedDurationMS != nil {
 		i.expectedMS = *p.ExpectedDurationMS
@@ -102,7 +103,7 @@ func (t *tools) findOpen(fits func(*invocation) bool) *invocation {
 // correlation id, else by tool in order. Of several invocations under one id, the one with its
 // tool comes first. Orphans and missing completions are found by the calls, not here.
 func (t *tools) handleCompletion(r *reports, e *Event, p *aaep.ToolCompleted) {
-	id, tool := boundID(p.ToolCallID), boundID(p.Tool)
+	id, tool := fact.BoundID(p.ToolCallID), fact.BoundID(p.Tool)
 	var i *invocation
 	if id == "" && e.correlation != "" {
 		i = t.findOpen(func(o *invocation) bool { return o.id == "" && o.tool == tool && o.correlation == e.correlation })

@@ -3,6 +3,8 @@ package agenthook
 import (
 	"cmp"
 	"time"
+
+	"github.com/countersign-dev/countersign/correlation/fact"
 )
 
 // approvalWorkflow is an approval, by the events of the session.
@@ -24,7 +26,7 @@ func (ws *approvalWorkflows) track(out *findingList, x *Event) {
 	if a == nil || a.Status == "" || x.VoidApproval {
 		return
 	}
-	key := boundID(cmp.Or(a.WorkflowID, x.CallID))
+	key := fact.BoundID(cmp.Or(a.WorkflowID, x.CallID))
 	w := ws.byID.get(key)
 	if w == nil || key == "" {
 		w = &approvalWorkflow{}
@@ -44,7 +46,7 @@ func (ws *approvalWorkflows) track(out *findingList, x *Event) {
 	if !decided.IsZero() && (early || late) {
 		out.add("AH-C-109", "", w.event, x.eventRef()).Call = x.CallID
 	}
-	w.status, w.event = boundID(a.Status), x.eventRef()
+	w.status, w.event = fact.BoundID(a.Status), x.eventRef()
 	if key != "" {
 		ws.byID.put(key, w, maxWorkflows)
 	}

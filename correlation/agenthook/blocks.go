@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -22,7 +23,7 @@ type attestation struct {
 
 func newAttestation(b strictjson.Value) *attestation {
 	a := &attestation{
-		session: boundID(stringMember(b, "session_id")), nonce: boundID(stringMember(b, "nonce")),
+		session: fact.BoundID(stringMember(b, "session_id")), nonce: fact.BoundID(stringMember(b, "nonce")),
 		issued: stringMember(b, "issued_at"), expires: stringMember(b, "expires_at"),
 		authenticity: stringMember(b, "authenticity"), signed: stringMember(b, "signature") != "", failsClosed: stringMember(b, "fail_mode") == "fail_closed", statesFailMode: stringMember(b, "fail_mode") != "",
 	}
@@ -94,9 +95,9 @@ func firstItems(v strictjson.Value, most int) iter.Seq[strictjson.Value] {
 
 func newHookTrust(m strictjson.Value) hookTrust {
 	return hookTrust{
-		id: boundID(stringMember(m, "hook_id")), runtime: stringMember(m, "runtime"), hookEvent: stringMember(m, "hook_event"), status: stringMember(m, "trust_status"),
-		fingerprint: boundID(stringMember(m, "fingerprint")), alg: stringMember(m, "fingerprint_alg"), source: stringMember(m, "source"),
-		expectedFingerprint: boundID(stringMember(m, "expected_fingerprint")), observedFingerprint: boundID(stringMember(m, "observed_fingerprint")),
+		id: fact.BoundID(stringMember(m, "hook_id")), runtime: stringMember(m, "runtime"), hookEvent: stringMember(m, "hook_event"), status: stringMember(m, "trust_status"),
+		fingerprint: fact.BoundID(stringMember(m, "fingerprint")), alg: stringMember(m, "fingerprint_alg"), source: stringMember(m, "source"),
+		expectedFingerprint: fact.BoundID(stringMember(m, "expected_fingerprint")), observedFingerprint: fact.BoundID(stringMember(m, "observed_fingerprint")),
 	}
 }
 
@@ -117,7 +118,7 @@ func newContract(m strictjson.Value) *contract {
 	c := &contract{requiredHooks: map[string]bool{}, failsClosed: stringMember(m, "fail_mode") == "fail_closed", statesFailMode: stringMember(m, "fail_mode") != ""}
 	for h := range firstItems(m.Get("required_hooks"), maxHooks) {
 		if h.Kind() == strictjson.KindString {
-			c.requiredHooks[boundID(h.OwnText())] = true
+			c.requiredHooks[fact.BoundID(h.OwnText())] = true
 		}
 	}
 	return c
@@ -147,26 +148,26 @@ const maxResults = 64 // results of one event
 
 func newWebBlock(b strictjson.Value) *webBlock {
 	w := &webBlock{
-		searchID: boundID(stringMember(b, "search_id")), resultSetID: boundID(stringMember(b, "result_set_id")),
-		actionID: boundID(stringMember(b, "action_id")), parentEventID: boundID(agenthook.NormaliseID(stringMember(b, "parent_event_id"))), evidenceID: boundID(stringMember(b, "evidence_id")),
+		searchID: fact.BoundID(stringMember(b, "search_id")), resultSetID: fact.BoundID(stringMember(b, "result_set_id")),
+		actionID: fact.BoundID(stringMember(b, "action_id")), parentEventID: fact.BoundID(agenthook.NormaliseID(stringMember(b, "parent_event_id"))), evidenceID: fact.BoundID(stringMember(b, "evidence_id")),
 		url: cmp.Or(stringMember(b, "url"), stringMember(b, "final_url")),
 		contentHashes: [2][2]string{
-			{boundID(stringMember(b, "content_ref")), boundID(stringMember(b, "content_hash"))},
-			{boundID(stringMember(b, "screenshot_ref")), boundID(stringMember(b, "screenshot_hash"))},
+			{fact.BoundID(stringMember(b, "content_ref")), fact.BoundID(stringMember(b, "content_hash"))},
+			{fact.BoundID(stringMember(b, "screenshot_ref")), fact.BoundID(stringMember(b, "screenshot_hash"))},
 		},
 	}
-	w.resultID = boundID(stringMember(b, "selected_result_id"))
+	w.resultID = fact.BoundID(stringMember(b, "selected_result_id"))
 	w.rank, w.hasRank = intMember(b.Get("selected_rank"))
 	if list := b.Get("results"); list.Kind() == strictjson.KindArray {
 		w.results = map[string]int64{}
 		for r := range firstItems(list, maxResults) {
-			w.results[boundID(stringMember(r, "result_id"))], _ = intMember(r.Get("rank"))
+			w.results[fact.BoundID(stringMember(r, "result_id"))], _ = intMember(r.Get("rank"))
 		}
 		w.hasResults = list.Len() <= maxResults
 	}
 	for id := range firstItems(b.Get("evidence_ids"), maxResults) {
 		if id.Kind() == strictjson.KindString {
-			w.usedEvidence = append(w.usedEvidence, boundID(id.OwnText()))
+			w.usedEvidence = append(w.usedEvidence, fact.BoundID(id.OwnText()))
 		}
 	}
 	return w

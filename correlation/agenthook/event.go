@@ -4,10 +4,10 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
 )
 
@@ -60,20 +60,10 @@ type eventFinding struct {
 	hint        bool
 }
 
-// maxText bounds the ids that are kept. A longer id is kept as "~h" and its SHA-256.
-const maxText = 1024
-
-func boundID(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return subject.Escape(s)
-}
-
 // NewEvent makes the Event of a parsed event.
 func NewEvent(e *agenthook.Event) *Event {
-	out := &Event{ID: boundID(e.EventID), Type: e.EventType, Session: boundID(e.SessionID), CallID: boundID(e.ToolCallID()),
-		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlation: boundID(agenthook.NormaliseID(e.CorrelationID))}
+	out := &Event{ID: fact.BoundID(e.EventID), Type: e.EventType, Session: fact.BoundID(e.SessionID), CallID: fact.BoundID(e.ToolCallID()),
+		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlation: fact.BoundID(agenthook.NormaliseID(e.CorrelationID))}
 	if e.HasMetadata() {
 		out.readBlocks(e)
 	}
@@ -136,13 +126,13 @@ func AnswersUnknown(e *agenthook.Event) bool {
 
 func (x *Event) readIdentity(metadata strictjson.Value) {
 	if id := stringMember(metadata, "instance_id"); id != "" {
-		x.instances = append(x.instances, boundID(id))
+		x.instances = append(x.instances, fact.BoundID(id))
 	}
 	if m := objectMember(metadata, "managed_runtime"); m.Exists() {
 		if id := stringMember(m, "instance_id"); id != "" {
-			x.instances = append(x.instances, boundID(id))
+			x.instances = append(x.instances, fact.BoundID(id))
 		}
-		x.runtimeSession = boundID(stringMember(m, "session_id"))
+		x.runtimeSession = fact.BoundID(stringMember(m, "session_id"))
 	}
 }
 

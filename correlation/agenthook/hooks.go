@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -95,8 +96,8 @@ func (hc *hookClaims) checkRequired(out *findingList, x *Event) {
 	}
 	for _, h := range x.hooks {
 		if distrustedStatuses[h.status] && h.hookEvent != "" {
-			hc.unreliable.put(boundID(h.hookEvent), x.eventRef(), maxFingerprints)
-			hc.reportUnreliable(out, boundID(h.hookEvent), hc.contractEvent, x)
+			hc.unreliable.put(fact.BoundID(h.hookEvent), x.eventRef(), maxFingerprints)
+			hc.reportUnreliable(out, fact.BoundID(h.hookEvent), hc.contractEvent, x)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -43,7 +44,7 @@ const (
 func addAAEPEvent(t *Tally, source string, raw []byte) bool {
 	e, _ := aaep.Decode(raw, strictjson.DefaultLimits)
 	if e != nil {
-		t.addAAEP(e, sessionKey{boundID(cmp.Or(source, e.Producer.AgentID)), boundID(e.SessionID)}, raw)
+		t.addAAEP(e, sessionKey{fact.BoundID(cmp.Or(source, e.Producer.AgentID)), fact.BoundID(e.SessionID)}, raw)
 	}
 	return e != nil
 }

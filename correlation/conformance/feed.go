@@ -152,7 +152,7 @@ func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 	}
 	if event, f, ok := row.readReply(line); ok {
 		at := x.lookup(event, "", "")
-		t.sessionTally(protocol, sessionKey{boundID(at.source), boundID(at.session)}).addFacets(f)
+		t.sessionTally(protocol, sessionKey{fact.BoundID(at.source), fact.BoundID(at.session)}).addFacets(f)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	hooksession "github.com/countersign-dev/countersign/correlation/agenthook"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -160,7 +161,7 @@ func completeHookView(counts map[Facet]uint64) {
 func addHookEvent(t *Tally, source string, raw []byte) bool {
 	e, _ := agenthook.Decode(raw, strictjson.DefaultLimits)
 	if e != nil {
-		t.addAgentHook(e, sessionKey{boundID(cmp.Or(source, e.Source)), boundID(e.SessionID)})
+		t.addAgentHook(e, sessionKey{fact.BoundID(cmp.Or(source, e.Source)), fact.BoundID(e.SessionID)})
 	}
 	return e != nil
 }

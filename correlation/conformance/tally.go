@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Bounds of what is remembered of one session. What they make it forget is
@@ -44,15 +44,6 @@ func New() *Tally {
 	return &Tally{sessions: map[string]map[sessionKey]*sessionTally{}, findingsBySession: map[sessionKey]*sessionFindings{}, rulesOff: map[string]bool{}, questionSessions: map[string]sessionKey{}}
 }
 
-// boundID bounds an id as findings do.
-func boundID(s string) string {
-	const longest = 1024
-	if len(s) <= longest {
-		return s
-	}
-	return subject.Escape(s)
-}
-
 func (t *Tally) sessionTally(protocol string, p sessionKey) *sessionTally {
 	sessions := t.sessions[protocol]
 	if sessions == nil {
@@ -75,7 +66,7 @@ func (t *Tally) AddEvent(protocol, source, session string, raw []byte) {
 	if !known || row.addEvent(t, source, raw) {
 		return
 	}
-	t.sessionTally(protocol, sessionKey{boundID(source), boundID(session)}).addEvent("", facetList{Event})
+	t.sessionTally(protocol, sessionKey{fact.BoundID(source), fact.BoundID(session)}).addEvent("", facetList{Event})
 }
 
 // AddRequest takes the admitter's copy of a request: it says what was asked for, and
@@ -86,14 +77,14 @@ func (t *Tally) AddRequest(protocol, source, session string, raw []byte) {
 		return
 	}
 	if named, f, ok := row.readRequest(raw); ok {
-		t.sessionTally(protocol, sessionKey{boundID(source), boundID(cmp.Or(named, session))}).addFacets(f)
+		t.sessionTally(protocol, sessionKey{fact.BoundID(source), fact.BoundID(cmp.Or(named, session))}).addFacets(f)
 	}
 }
 
 // AddDecision takes a recorded decision.
 func (t *Tally) AddDecision(d events.Decision) {
 	if _, known := protocols[d.Protocol]; known {
-		o := t.sessionTally(d.Protocol, sessionKey{boundID(d.Source), boundID(d.Session)})
+		o := t.sessionTally(d.Protocol, sessionKey{fact.BoundID(d.Source), fact.BoundID(d.Session)})
 		o.addFacets(decisionFacets(d.Verdict))
 		if d.Verdict == events.Deny && d.ToolCallID != "" {
 			o.addCall(d.ToolCallID, callState{ended: true})

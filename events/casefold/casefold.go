@@ -10,7 +10,7 @@ import (
 
 // String maps texts that differ only in case to one text, by Unicode's simple case folding.
 func String(s string) string {
-	if isASCII(s) {
+	if IsASCII(s) {
 		// U+017F and U+212A fold to the ASCII letters s and k, so the other branch must give
 		// lower case too.
 		return strings.ToLower(s)
@@ -24,7 +24,8 @@ func String(s string) string {
 	}, s)
 }
 
-func isASCII(s string) bool {
+// IsASCII reports whether a text has no character beyond ASCII.
+func IsASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
 			return false

@@ -128,31 +128,6 @@ func (a *Attributes) set(name, value string) error {
 	return nil
 }
 
-// toMap returns the attributes that are set, by name.
-func (a Attributes) toMap() map[string]string {
-	m := map[string]string{
-		"specversion":     SpecVersion,
-		"id":              a.ID,
-		"source":          a.Source,
-		"type":            a.Type,
-		"subject":         a.Subject,
-		"datacontenttype": a.DataContentType,
-		"dataschema":      a.DataSchema,
-	}
-	if !a.Time.IsZero() {
-		m["time"] = events.Time{Time: a.Time}.String()
-	}
-	for name, value := range a.Extra {
-		m[name] = value
-	}
-	for name, value := range m {
-		if value == "" {
-			delete(m, name)
-		}
-	}
-	return m
-}
-
 // checkRequired checks that the required attributes are set.
 func (a Attributes) checkRequired() error {
 	switch "" {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events/casefold"
 )
 
 // AppendString appends a string in RFC 8785 form: only what must be escaped is escaped. Bytes
@@ -89,7 +91,7 @@ func isPlainTree(tree any) bool {
 // CompareKeys orders the keys of an object as RFC 8785 does: by UTF-16 code units. That differs from
 // the order of bytes only where a rune beyond U+FFFF meets one from U+E000 on.
 func CompareKeys(a, b string) int {
-	if isASCII(a) || isASCII(b) {
+	if casefold.IsASCII(a) || casefold.IsASCII(b) {
 		return strings.Compare(a, b)
 	}
 	for a != "" && b != "" {

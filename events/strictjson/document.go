@@ -288,7 +288,7 @@ func (d *Document) parseKey(at int) (n node, end int, ok bool) {
 		if end-at != len(n.key)+2 {
 			n.keyForm |= escapedKey
 		}
-		if !isASCII(n.key) {
+		if !casefold.IsASCII(n.key) {
 			n.keyForm |= wideKey
 		}
 	}
@@ -302,15 +302,6 @@ func (d *Document) ownText(s string) string {
 		return s
 	}
 	return strings.Clone(s)
-}
-
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
 }
 
 // keyPrefixOf returns the first eight bytes of a name as a number, which orders names as far as

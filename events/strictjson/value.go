@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/events/casefold"
 )
 
 // Value is a value of a Document, valid until the Document parses the next text; its texts stay
@@ -376,7 +378,7 @@ func keyNode(key string) node {
 	if plainBytes(key) < len(key) {
 		n.keyForm |= escapedKey
 	}
-	if !isASCII(key) {
+	if !casefold.IsASCII(key) {
 		n.keyForm |= wideKey
 	}
 	return n

@@ -1,5 +1,7 @@
 package subject
 
+import "unicode/utf8"
+
 // Token returns the token of a text that Unescape or Parse returned: a hash token stays the
 // same. It is for names from records and from their readers; raw names are escaped with Escape.
 func Token(value string) string {
@@ -13,5 +15,13 @@ func Token(value string) string {
 // the hash token if it is too long.
 func TokenValue(text string) string {
 	value, _ := Unescape(Token(text))
+	return value
+}
+
+// PrintableName is a value of a subject in the form of records: text that is not UTF-8 stays escaped.
+func PrintableName(value string) string {
+	if !utf8.ValidString(value) {
+		return Escape(value)
+	}
 	return value
 }

@@ -49,7 +49,7 @@ func (w *workspace) scopeOf(space subject.Space, subj string) recordScope {
 			return name
 		})
 	}
-	sc.logSession, sc.subject = sc.Key, scope.PrintableName(subj)
+	sc.logSession, sc.subject = sc.Key, subject.PrintableName(subj)
 	w.scopes[subj] = sc
 	return sc
 }

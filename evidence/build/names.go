@@ -37,7 +37,7 @@ func (b *Builder) maskScope(c *redact.CleanChecker, sc recordScope, subj string,
 		}
 		return names.Mask(name, key)
 	})
-	return recordScope{Scope: scope.Of(b.space, renamed), hasSecret: true, logSession: sc.Key, subject: scope.PrintableName(renamed)}, nil
+	return recordScope{Scope: scope.Of(b.space, renamed), hasSecret: true, logSession: sc.Key, subject: subject.PrintableName(renamed)}, nil
 }
 
 // maskedSession is the session of an approval, which its body names, in its masked form.

@@ -640,3 +640,39 @@ func FuzzExtQuestion(f *testing.F) {
 		}
 	})
 }
+
+// A certificate that was renewed is shown without a restart.
+func TestRenewedCertificateIsShown(t *testing.T) {
+	a := newAuthority(t)
+	first := a.issue(t, "gate", &x509.Certificate{DNSNames: []string{"localhost"}})
+	l, err := listen("127.0.0.1:0", a.file("gate.pem"), a.file("gate.key"), "", "http/1.1", &logger{w: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newHTTPServer(http.NotFoundHandler())
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	shown := func() *big.Int {
+		t.Helper()
+		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // G402: the certificate is compared by its number
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].SerialNumber
+	}
+	if n := shown(); n.Cmp(first.SerialNumber) != 0 {
+		t.Fatalf("certificate %s, want %s", n, first.SerialNumber)
+	}
+	second := a.issue(t, "gate", &x509.Certificate{DNSNames: []string{"localhost"}})
+	later := time.Now().Add(time.Minute) // two writes in one tick of the clock differ
+	if err := os.Chtimes(a.file("gate.pem"), later, later); err != nil {
+		t.Fatal(err)
+	}
+	for late := time.Now().Add(patience); shown().Cmp(second.SerialNumber) != 0; {
+		if time.Now().After(late) {
+			t.Fatal("the renewed certificate is not shown")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -144,7 +144,7 @@ func (d *decider) open() ([]askedAt, error) {
 	scheme := map[bool]string{true: "https", false: "http"}[d.o.Cert != ""]
 	var all []askedAt
 	for _, p := range places {
-		l, err := listen(p.address, d.o.Cert, d.o.Key, p.clientCA, p.protocol)
+		l, err := listen(p.address, d.o.Cert, d.o.Key, p.clientCA, p.protocol, d.log)
 		if err != nil {
 			for _, at := range all {
 				_ = at.Close() // nothing has come yet

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/httpserve"
 )
 
 // ServeOptions are those of Serve.
@@ -162,8 +163,7 @@ func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
 
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+	return err == nil && httpserve.IsLoopback(host)
 }
 
 // Check reports what is wrong with the options.
@@ -198,12 +198,12 @@ func (o ServeOptions) listen() (net.Listener, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	return listen(o.Listen, o.Cert, o.Key, "", "http/1.1")
+	return listen(o.Listen, o.Cert, o.Key, "", "http/1.1", &logger{w: o.Err})
 }
 
 // listen listens on an address, with TLS and a protocol of HTTP if there is a certificate. With clientCA, a
 // file, a client needs a certificate, too.
-func listen(address, cert, key, clientCA, protocol string) (net.Listener, error) {
+func listen(address, cert, key, clientCA, protocol string, log *logger) (net.Listener, error) {
 	inner, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
@@ -212,7 +212,7 @@ func listen(address, cert, key, clientCA, protocol string) (net.Listener, error)
 	if cert == "" {
 		return l, nil
 	}
-	c, err := tlsConfig(cert, key, clientCA, protocol)
+	c, err := tlsConfig(cert, key, clientCA, protocol, log)
 	if err != nil {
 		l.Close()
 		return nil, err
@@ -220,12 +220,14 @@ func listen(address, cert, key, clientCA, protocol string) (net.Listener, error)
 	return tls.NewListener(l, c), nil
 }
 
-func tlsConfig(cert, key, clientCA, protocol string) (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(cert, key)
+func tlsConfig(cert, key, clientCA, protocol string, log *logger) (*tls.Config, error) {
+	certificates, err := httpserve.NewCertificates(cert, key, func(err error) {
+		log.print("the certificate cannot be read again, the earlier one stays in use: " + err.Error())
+	})
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
 	}
-	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}}
+	c := &tls.Config{GetCertificate: certificates.Current, MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}}
 	if clientCA == "" {
 		return c, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
 )
@@ -168,8 +169,7 @@ func digestText(b []byte) string {
 	if b == nil {
 		return ""
 	}
-	s := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(s[:])
+	return digest.Plain(b)
 }
 
 // tenantByName finds a tenant by its name.

@@ -45,22 +45,15 @@ func Of(space subject.Space, subj string) Scope {
 	if p.Class == subject.Events && p.Type == subject.TypeRequest {
 		kind = evidence.KindRequest
 	}
-	return Scope{SubjectClass: p.Class, Kind: kind, ControlKind: p.Kind, Protocol: p.Protocol, State: cmp.Or(p.Verdict, p.State), Workflow: PrintableName(p.Workflow),
-		Key: events.SessionID{Tenant: PrintableName(p.Tenant), Session: PrintableName(p.Session)}}
-}
-
-func PrintableName(value string) string {
-	if !utf8.ValidString(value) {
-		return subject.Escape(value)
-	}
-	return value
+	return Scope{SubjectClass: p.Class, Kind: kind, ControlKind: p.Kind, Protocol: p.Protocol, State: cmp.Or(p.Verdict, p.State), Workflow: subject.PrintableName(p.Workflow),
+		Key: events.SessionID{Tenant: subject.PrintableName(p.Tenant), Session: subject.PrintableName(p.Session)}}
 }
 
 // TokenValue converts a tenant or session name from a body to the form that subjects have:
 // hashed if the token would be too long.
 func TokenValue(name string) string {
 	value, _ := subject.Unescape(subject.Escape(name))
-	return PrintableName(value)
+	return subject.PrintableName(value)
 }
 
 // MaxCached bounds how many scopes a cache of them holds.

@@ -17,7 +17,7 @@ type decideCmd struct {
 	Gateway
 	Hold         time.Duration `help:"How long a call may wait for its verdict, and for a person: less than the gateway's time-out." default:"8s" placeholder:"DURATION"`
 	Listen       string        `help:"Address of the decision point. Beyond loopback it needs a certificate, and answers no --docker. It keeps at most 1024 connections open, and 256 of any other machine." default:"127.0.0.1:8468" placeholder:"ADDR"`
-	TLSCert      string        `name:"tls-cert" help:"Certificate in PEM." placeholder:"FILE" and:"tls"`
+	TLSCert      string        `name:"tls-cert" help:"Certificate in PEM; read again when it changes." placeholder:"FILE" and:"tls"`
 	TLSKey       string        `name:"tls-key" help:"Its key in PEM." placeholder:"FILE" and:"tls"`
 	ToolHive     []string      `name:"toolhive-secret" help:"File with the secret of ToolHive's signatures. Two of them, while it changes." sep:"none" placeholder:"FILE"`
 	Docker       string        `help:"Answer Docker's MCP gateway; its tools are judged as mcp__NAME__TOOL. Any program of this machine may ask." placeholder:"NAME"`

@@ -15,7 +15,7 @@ type serveCmd struct {
 	Gateway
 	holding
 	Listen        string   `help:"Address of the gate. Beyond loopback it needs a certificate and --public-url. It keeps at most 1024 connections open, and 256 of any other machine." default:"127.0.0.1:8467" placeholder:"ADDR"`
-	TLSCert       string   `name:"tls-cert" help:"Certificate in PEM." placeholder:"FILE"`
+	TLSCert       string   `name:"tls-cert" help:"Certificate in PEM; read again when it changes." placeholder:"FILE"`
 	TLSKey        string   `name:"tls-key" help:"Its key in PEM." placeholder:"FILE"`
 	PublicURL     string   `name:"public-url" help:"Address under which clients reach the gate." placeholder:"URL"`
 	Upstream      []string `help:"A server to serve under /NAME: NAME=URL, or NAME=COMMAND, whose words are separated by spaces. May be repeated." sep:"none" placeholder:"NAME=URL|COMMAND"`

@@ -245,28 +245,19 @@ func (v *evidenceView) show(m events.LogMessage, in policy.Input) (shown map[str
 	}
 	quoted := map[string]bool{}
 	for _, value := range suggest.Quoted(in) {
-		if form := canonicalForm(value); !slices.Contains([]string{`""`, "{}", "null"}, form) {
+		if form := suggest.CanonicalForm(value); !slices.Contains([]string{`""`, "{}", "null"}, form) {
 			quoted[form] = true
 		}
 	}
 	if hidden = hides(before, after, quoted); len(in.Args) == 0 {
 		return map[string]any{}, hidden, nil
 	}
-	return counterpart(before, after, canonicalForm(in.Args)), hidden, nil
-}
-
-// canonicalForm is the RFC 8785 form of a value, "" if it has none.
-func canonicalForm(v any) string {
-	b, err := strictjson.Canonical(v)
-	if err != nil {
-		return ""
-	}
-	return string(b)
+	return counterpart(before, after, suggest.CanonicalForm(in.Args)), hidden, nil
 }
 
 // hides reports whether one of several values, by canonical form, is another in after than in before.
 func hides(before, after any, values map[string]bool) bool {
-	if form := canonicalForm(before); values[form] && canonicalForm(after) != form {
+	if form := suggest.CanonicalForm(before); values[form] && suggest.CanonicalForm(after) != form {
 		return true
 	}
 	switch b := before.(type) {
@@ -294,7 +285,7 @@ func counterpart(before, after any, want string) map[string]any {
 	switch b := before.(type) {
 	case map[string]any:
 		a, _ := after.(map[string]any)
-		if canonicalForm(b) == want {
+		if suggest.CanonicalForm(b) == want {
 			return a
 		}
 		for name, v := range b {

@@ -47,7 +47,7 @@ func (a *argument) add(v any) {
 		a.longest = max(a.longest, utf8.RuneCountInString(text))
 		return
 	}
-	if key := canonical(v); len(a.values) < maxValues {
+	if key := CanonicalForm(v); len(a.values) < maxValues {
 		a.values[key] = v
 	} else if _, there := a.values[key]; !there {
 		a.tooMany = true

@@ -57,7 +57,7 @@ func (s *shape) combinationOf(in policy.Input) (name string, values []any) {
 	for _, name := range sortedKeys(s.arguments) {
 		values = append(values, in.Args[name])
 	}
-	return canonical(values), values
+	return CanonicalForm(values), values
 }
 
 // fields are the expressions of the values of a combination.
@@ -117,7 +117,7 @@ func (s *shape) varyingFields() (list []int) {
 	first := s.anyCombination()
 	for i := range first.values {
 		for _, c := range s.combinations {
-			if canonical(c.values[i]) != canonical(first.values[i]) {
+			if CanonicalForm(c.values[i]) != CanonicalForm(first.values[i]) {
 				list = append(list, i)
 				break
 			}

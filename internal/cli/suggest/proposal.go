@@ -232,7 +232,7 @@ func (w *policyWriter) addShape(s *shape) (problem string) {
 func (s *shape) sayValues(field int) string {
 	values := map[string]bool{}
 	for _, c := range s.combinations {
-		values[canonical(c.values[field])] = true
+		values[CanonicalForm(c.values[field])] = true
 	}
 	if len(values) == 1 {
 		return "1 value"

@@ -122,13 +122,13 @@ func unproposable(call Call) string {
 		return "it names no tool; write rules for handoffs by hand"
 	case strings.ContainsAny(in.Tool, "*?"):
 		return "the tool's name holds a character that stands for others in a policy"
-	case in.RawArguments, canonical(orEmpty(in.Args)) == "", canonical(orEmpty(in.Risk)) == "":
+	case in.RawArguments, CanonicalForm(orEmpty(in.Args)) == "", CanonicalForm(orEmpty(in.Risk)) == "":
 		return "its arguments are not JSON"
 	case call.Hidden, hidden(in):
 		return "its tool, action, risk or publisher holds what evidence hides"
 	}
 	for name, value := range in.Args {
-		if shown, there := call.Shown[name]; !there || canonical(shown) != canonical(value) {
+		if shown, there := call.Shown[name]; !there || CanonicalForm(shown) != CanonicalForm(value) {
 			return "an argument holds what evidence hides"
 		}
 	}
@@ -145,7 +145,7 @@ func hidden(in policy.Input) bool {
 		if text, is := v.(string); is {
 			quoted = append(quoted, text)
 		} else {
-			quoted = append(quoted, canonical(v))
+			quoted = append(quoted, CanonicalForm(v))
 		}
 	}
 	for name := range in.Args {
@@ -157,8 +157,8 @@ func hidden(in policy.Input) bool {
 	})
 }
 
-// canonical is the RFC 8785 form of a value, for comparison; "" if it has none.
-func canonical(v any) string {
+// CanonicalForm is the RFC 8785 form of a value, for comparison; "" if it has none.
+func CanonicalForm(v any) string {
 	b, err := strictjson.Canonical(v)
 	if err != nil {
 		return ""
@@ -172,7 +172,7 @@ func shapeName(in *policy.Input) string {
 	for name, v := range in.Args {
 		types[name] = typeOf(v)
 	}
-	return canonical([]any{in.EventType, in.Action, in.ResourceKind, orEmpty(in.Risk), types, typeOf(in.Resource)})
+	return CanonicalForm([]any{in.EventType, in.Action, in.ResourceKind, orEmpty(in.Risk), types, typeOf(in.Resource)})
 }
 
 func orEmpty(m map[string]any) map[string]any {
@@ -228,7 +228,7 @@ func (s *shape) add(call Call) {
 	if call.At.After(s.last) {
 		s.last = call.At
 	}
-	sample := canonical(orEmpty(call.Shown))
+	sample := CanonicalForm(orEmpty(call.Shown))
 	if len(sample) <= maxSample && len(s.samples) < maxSamples && !slices.Contains(s.samples, sample) {
 		s.samples = append(s.samples, sample)
 	}

@@ -384,7 +384,7 @@ func TestProposalPermitsExactlyTheShapes(t *testing.T) {
 
 // fieldsOfPolicies are the values of a call that a proposal must not widen.
 func fieldsOfPolicies(in policy.Input) string {
-	return canonical([]any{in.Tenant, in.Source, in.Protocol, in.EventType, in.Tool, in.Action, in.ResourceKind, in.ResourceScope, in.Resource, in.Agent, orEmpty(in.Risk), in.Args, orEmpty(in.Event)})
+	return CanonicalForm([]any{in.Tenant, in.Source, in.Protocol, in.EventType, in.Tool, in.Action, in.ResourceKind, in.ResourceScope, in.Resource, in.Agent, orEmpty(in.Risk), in.Args, orEmpty(in.Event)})
 }
 
 // Every request that a proposal permits equals one that was seen, in all that policies read. The domains are

@@ -4,8 +4,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -29,11 +29,11 @@ func (p *Printer) Width() int {
 
 // terminalWidth is 0 if f is not a terminal.
 func terminalWidth(f *os.File) int {
-	var size struct{ rows, columns, x, y uint16 }
-	if _, _, failed := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size))); failed != 0 {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
 		return 0
 	}
-	return int(size.columns)
+	return int(size.Col)
 }
 
 // Wrapped prints text from a producer below a heading: indented, with a label before its first

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/admission"
@@ -139,26 +140,28 @@ func TestAdmittersThatDoNotAnswerAreNamed(t *testing.T) {
 
 // A decision under way keeps a change from being confirmed until it is answered.
 func TestDecisionsUnderWayHoldAConfirmationBack(t *testing.T) {
-	p := newProgress()
-	end := p.beginDecision()
-	p.noteChange("policies", 7)
-	p.noteSigner("", "old")
-	p.noteSigner("old", "new")
-	after := p.beginDecision() // by the new state: it holds nothing back
-	defer after()
-	time.Sleep(10 * time.Millisecond)
-	if s := p.rolloutState(); s.Revisions["policies"] != 0 || len(s.SigningKeys) != 2 {
-		t.Errorf("%+v before the decision has ended", s)
-	}
-	end()
-	servicetest.Eventually(t, "the change is confirmed", func() bool {
-		s := p.rolloutState()
-		return s.Revisions["policies"] == 7 && len(s.SigningKeys) == 1 && s.SigningKeys[0] == "new"
+	synctest.Test(t, func(t *testing.T) {
+		p := newProgress()
+		end := p.beginDecision()
+		p.noteChange("policies", 7)
+		p.noteSigner("", "old")
+		p.noteSigner("old", "new")
+		after := p.beginDecision() // by the new state: it holds nothing back
+		defer after()
+		synctest.Wait()
+		if s := p.rolloutState(); s.Revisions["policies"] != 0 || len(s.SigningKeys) != 2 {
+			t.Errorf("%+v before the decision has ended", s)
+		}
+		end()
+		synctest.Wait()
+		if s := p.rolloutState(); s.Revisions["policies"] != 7 || len(s.SigningKeys) != 1 || s.SigningKeys[0] != "new" {
+			t.Errorf("%+v after the decision has ended", s)
+		}
+		p.unrecorded.Add(1)
+		if s := p.rolloutState(); len(s.Revisions) != 0 {
+			t.Errorf("%+v while a change is not in the log", s)
+		}
 	})
-	p.unrecorded.Add(1)
-	if s := p.rolloutState(); len(s.Revisions) != 0 {
-		t.Errorf("%+v while a change is not in the log", s)
-	}
 }
 
 // While the record of a change is not in the log nothing is decided: neither by

@@ -23,6 +23,7 @@ import (
 
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/internal/httpserve"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
@@ -78,7 +79,7 @@ func (f Flags) check() error {
 		return fmt.Errorf("--listen %q is not host:port", f.Listen)
 	case (f.TLSCert == "") != (f.TLSKey == ""):
 		return errors.New("--tls-cert and --tls-key belong together")
-	case f.TLSCert == "" && !isLoopback(host):
+	case f.TLSCert == "" && !httpserve.IsLoopback(host):
 		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert and --tls-key, tokens must not travel in plain text", f.Listen)
 	case f.ClientCA != "" && f.TLSCert == "":
 		return errors.New("--client-ca needs --tls-cert and --tls-key")
@@ -92,11 +93,6 @@ func (f Flags) check() error {
 		return errors.New("the time-outs and the limits must be above zero, --max-header at least 1024")
 	}
 	return nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // server serves the endpoints.
@@ -209,11 +205,13 @@ func (s *server) listen(ctx context.Context) error {
 	}
 	listener, scheme := netutil.LimitListener(inner, s.flags.MaxConns), "http"
 	if s.flags.TLSCert != "" {
-		certificates, err := newCertificates(s.flags.TLSCert, s.flags.TLSKey, s.env.Log)
+		certificates, err := httpserve.NewCertificates(s.flags.TLSCert, s.flags.TLSKey, func(err error) {
+			s.env.Log.Error().Err(err).Msg("the gateway's certificate cannot be read again; the earlier one stays in use")
+		})
 		if err != nil {
 			return errors.Join(err, inner.Close())
 		}
-		config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.current, NextProtos: []string{"http/1.1"}}
+		config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.Current, NextProtos: []string{"http/1.1"}}
 		if err := s.flags.askForCertificates(config); err != nil {
 			return errors.Join(err, inner.Close())
 		}

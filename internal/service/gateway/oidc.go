@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/httpserve"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
@@ -137,5 +138,5 @@ func (t *issuerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // isSafeURL reports whether a URL is https, or http on loopback.
 func isSafeURL(text string) bool {
 	u, err := url.Parse(text)
-	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" && isLoopback(u.Hostname()))
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" && httpserve.IsLoopback(u.Hostname()))
 }

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 )
 
@@ -72,23 +70,4 @@ func TestCertificateIsReadAgain(t *testing.T) {
 		n, err := serialAt(addr, trusting)
 		return err == nil && n == 2
 	})
-}
-
-// A certificate that cannot be read leaves the earlier one in use; at the start it is an error.
-func TestBrokenCertificate(t *testing.T) {
-	dir := t.TempDir()
-	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	writeCertificate(t, certFile, keyFile, 1)
-	c, err := newCertificates(certFile, keyFile, zerolog.Nop())
-	servicetest.OK(t, err)
-	servicetest.OK(t, os.WriteFile(certFile, []byte("broken"), 0o600))
-	later := time.Now().Add(time.Hour)
-	servicetest.OK(t, os.Chtimes(certFile, later, later))
-	c.checked = time.Time{}
-	if held, err := c.current(nil); err != nil || held == nil || held.Leaf.SerialNumber.Int64() != 1 {
-		t.Errorf("%v, %v", held, err)
-	}
-	if _, err := newCertificates(certFile, keyFile, zerolog.Nop()); err == nil {
-		t.Error("a broken certificate starts")
-	}
 }

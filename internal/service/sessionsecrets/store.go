@@ -53,7 +53,7 @@ func SessionOfName(tenant, session string) events.SessionID {
 // SessionOfSubject identifies a session as records and buckets do, from the tokens of a message's
 // subject.
 func SessionOfSubject(tenant, session string) events.SessionID {
-	return events.SessionID{Tenant: printableName(tenant), Session: printableName(session)}
+	return events.SessionID{Tenant: subject.PrintableName(tenant), Session: subject.PrintableName(session)}
 }
 
 // nameToken is a name as it is read back from a subject: hashed if it is too long. Nearly all
@@ -63,17 +63,10 @@ func nameToken(name string) string {
 		return name
 	}
 	value, _ := subject.Unescape(subject.Escape(name))
-	return printableName(value)
+	return subject.PrintableName(value)
 }
 
 const maxPlain = 32 // bytes that fit into a token in any encoding
-
-func printableName(value string) string {
-	if !utf8.ValidString(value) {
-		return subject.Escape(value)
-	}
-	return value
-}
 
 // Store provides keys. It is safe for concurrent use.
 type Store struct {
