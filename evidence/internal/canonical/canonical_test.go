@@ -48,7 +48,7 @@ func TestLocate(t *testing.T) {
 			t.Errorf("%q: %v %q %v", c.pointer, value, last, ok)
 		}
 	}
-	for _, pointer := range []string{"", "/", "a", "/a/b~1c/3", "/a/b~1c/-1", "/a/b~1c/x", "/n/x", "/s/x", "/x/0/0", "/x/1/a", "/zz", "/a/zz", "/a/b~1c/00"} {
+	for _, pointer := range []string{"", "/", "a", "/a/b~1c/3", "/a/b~1c/-1", "/a/b~1c/x", "/n/x", "/s/x", "/s/0", "/n/0", "/x/0/0", "/x/1/a", "/zz", "/a/zz", "/a/b~1c/00"} {
 		if value, last, ok := canonical.Locate(text, pointer); ok {
 			t.Errorf("%q: %v %q", pointer, value, last)
 		}
