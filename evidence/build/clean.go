@@ -56,7 +56,8 @@ func (w *workspace) scopeOf(space subject.Space, subj string) recordScope {
 
 // isClean reports whether there is nothing to redact in a body, which is true for most messages:
 // the record then holds the body's canonical form, and no tree is made. If it is false, redaction
-// decides (TestCleanBodyMakesTheSameRecord, FuzzCleanBody). A panic counts as false.
+// decides (TestCleanBodyMakesTheSameRecord, FuzzCleanBody). A panic counts as false. ADR 14 has what
+// the check saves.
 func (r *recordRedactor) isClean(root strictjson.Value) (clean bool) {
 	defer func() {
 		if recover() != nil {

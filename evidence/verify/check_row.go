@@ -2,7 +2,6 @@ package verify
 
 import (
 	"cmp"
-	"encoding/json"
 	"strconv"
 
 	"github.com/countersign-dev/countersign/events/digest"
@@ -14,25 +13,18 @@ import (
 
 // checkRedactions checks that every redaction left a placeholder at its path.
 func (e *Examiner) checkRedactions(text []byte, v *view.Record) {
-	if len(v.Redactions) == 0 {
-		return
-	}
-	var tree any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		tree = nil // no path leads anywhere
-	}
 	for i, red := range v.Redactions {
 		if !hexDigest(red.Commitment, digest.PrefixKeyed) {
 			e.addFinding(CodeRedaction, "redactions/"+strconv.Itoa(i), "the commitment is not of the form %s<64 hex digits>", digest.PrefixKeyed)
 		}
-		if !hasPlaceholder(tree, red, len(v.Reason) > 0, v.NoHeaders) {
+		if !hasPlaceholder(text, red, len(v.Reason) > 0, v.NoHeaders) {
 			e.addFinding(CodeRedaction, "redactions/"+strconv.Itoa(i), "nothing at %.120q was replaced by %s", red.Path, redact.Placeholder(red.Detector))
 		}
 	}
 }
 
-// hasPlaceholder reports whether a redaction left its placeholder in the tree of its record.
-func hasPlaceholder(tree any, red evidence.Redaction, reasoned, headless bool) bool {
+// hasPlaceholder reports whether a redaction left its placeholder in the text of its record.
+func hasPlaceholder(text []byte, red evidence.Redaction, reasoned, headless bool) bool {
 	action, known := redact.ParseAction(cmp.Or(red.Action, redact.Mask.String()))
 	switch {
 	case !known || action == redact.Allow:
@@ -42,7 +34,7 @@ func hasPlaceholder(tree any, red evidence.Redaction, reasoned, headless bool) b
 	case red.Path == "/headers" && (red.Detector == redact.TooMany || red.Detector == redact.Withheld):
 		return headless
 	}
-	value, last, ok := canonical.Locate(tree, red.Path)
+	value, last, ok := canonical.Locate(text, red.Path)
 	if action == redact.Drop {
 		return !ok || value == nil || value == "" || redact.HasPlaceholder(last, red.Detector, redact.Mask)
 	}

@@ -2,7 +2,6 @@ package canonical_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -37,23 +36,25 @@ func TestFixedTime(t *testing.T) {
 }
 
 func TestLocate(t *testing.T) {
-	var tree any
-	evidencetest.Must(t, json.Unmarshal([]byte(`{"a":{"":1,"b/c":["x",null,{"d":"\"q\"\n"}],"~":"y","é":"z"},"n":null,"s":"","x":[[],{}]}`), &tree))
+	text := []byte(`{"a":{"":1,"b/c":["x",null,{"d":"\"q\"\n"}],"~":"y","é":"z"},"n":null,"s":"","x":[[],{}]}`)
 	for _, c := range []struct {
 		pointer string
 		value   any
 		last    string
 	}{
-		{"/a/", 1.0, ""}, {"/a/b~1c/0", "x", "0"}, {"/a/b~1c/1", nil, "1"}, {"/a/b~1c/2/d", "\"q\"\n", "d"}, {"/a/~0", "y", "~"}, {"/a/é", "z", "é"}, {"/n", nil, "n"}, {"/s", "", "s"},
+		{"/a/", false, ""}, {"/a/b~1c/0", "x", "0"}, {"/a/b~1c/1", nil, "1"}, {"/a/b~1c/2/d", "\"q\"\n", "d"}, {"/a/~0", "y", "~"}, {"/a/é", "z", "é"}, {"/n", nil, "n"}, {"/s", "", "s"},
 	} {
-		if value, last, ok := canonical.Locate(tree, c.pointer); !ok || value != c.value || last != c.last {
+		if value, last, ok := canonical.Locate(text, c.pointer); !ok || value != c.value || last != c.last {
 			t.Errorf("%q: %v %q %v", c.pointer, value, last, ok)
 		}
 	}
-	for _, pointer := range []string{"", "/", "a", "/a/b~1c/3", "/a/b~1c/-1", "/a/b~1c/x", "/n/x", "/s/x", "/x/0/0", "/x/1/a", "/zz", "/a/zz"} {
-		if value, last, ok := canonical.Locate(tree, pointer); ok {
+	for _, pointer := range []string{"", "/", "a", "/a/b~1c/3", "/a/b~1c/-1", "/a/b~1c/x", "/n/x", "/s/x", "/s/0", "/n/0", "/x/0/0", "/x/1/a", "/zz", "/a/zz", "/a/b~1c/00"} {
+		if value, last, ok := canonical.Locate(text, pointer); ok {
 			t.Errorf("%q: %v %q", pointer, value, last)
 		}
+	}
+	if value, _, ok := canonical.Locate([]byte(`{"a":`), "/a/b"); ok {
+		t.Errorf("a text that ends too early has %v", value)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // scanner walks over a text and proves that it is RFC 8785: the same bytes that a canonical writer
 // would produce for its value. It knows only the common forms. A negative answer is not final;
-// ParseRecord then decides.
+// ParseRecord then decides. ADR 14 has what the scanner saves.
 //
 // The text must be UTF-8. Nothing is copied; the results are parts of the text.
 type scanner struct {
