@@ -9,7 +9,6 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // A publisher may invent requests; they must not fill the memory, nor push a
@@ -56,4 +55,9 @@ func TestClaimUnderAnotherKeyOfTheSameID(t *testing.T) {
 	}
 }
 
-var require = testkit.OK
+func require(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

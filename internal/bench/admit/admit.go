@@ -59,7 +59,7 @@ func (c *Cmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, re
 	for _, step := range append(c.alone(ctx, b, &floor), c.loads(ctx, b, ready, &floor)...) {
 		r, err := step()
 		if err == nil {
-			err = c.print(io, r)
+			err = measure.Print(io, c.JSON, r)
 		}
 		if err != nil {
 			return err
@@ -132,25 +132,4 @@ func (c *Cmd) heading(io ui.Stdio, request []byte) {
 		fmt.Fprintf(io.Out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
 			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Services, c.Duration, "", "clients", "count", "per second", "p50", "p99")
 	}
-}
-
-func (c Cmd) print(io ui.Stdio, r measure.Latency) error {
-	if c.JSON {
-		return ui.WriteJSON(io, r)
-	}
-	if r.Count == 0 {
-		_, err := fmt.Fprintf(io.Out, "%-34s %8d %10s %12s %8.0fus\n", r.What, r.Clients, "", "", r.P50)
-		return err
-	}
-	note := ""
-	switch {
-	case r.Ratio > 0:
-		note = fmt.Sprintf("   %.2fx the floor", r.Ratio)
-	case r.RateRatio > 0:
-		note = fmt.Sprintf("   %.2fx the floor's rate", r.RateRatio)
-	case r.Allocs > 0:
-		note = fmt.Sprintf("   %.0f allocs, %.0f B", r.Allocs, r.Bytes)
-	}
-	_, err := fmt.Fprintf(io.Out, "%-34s %8d %10d %12.0f %8.0fus %8.0fus%s\n", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
-	return err
 }

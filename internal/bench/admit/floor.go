@@ -47,7 +47,7 @@ func (c *Cmd) floors(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, req
 		r, err := b.measureClients(ctx, floorMany, n, b.ask)
 		if err == nil {
 			c.floor[n] = r.PerSecond
-			err = c.print(io, r)
+			err = measure.Print(io, c.JSON, r)
 		}
 		if err != nil {
 			return err

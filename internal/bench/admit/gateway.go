@@ -84,7 +84,7 @@ func (c *GatewayCmd) admissions(ctx context.Context, io ui.Stdio, b *loadBench, 
 			r.RateNATS = through.PerSecond / over.PerSecond
 		}
 		for _, line := range []gatewayResult{{Latency: over}, r} {
-			if err := c.print(io, line); err != nil {
+			if err := measure.Print(io, c.JSON, line); err != nil {
 				return err
 			}
 		}
@@ -109,7 +109,7 @@ func (c *GatewayCmd) streams(ctx context.Context, io ui.Stdio, b *loadBench, p *
 		}
 		r, err := step.measure()
 		if err == nil {
-			err = c.print(io, r)
+			err = measure.Print(io, c.JSON, r)
 		}
 		if err != nil {
 			return err
@@ -118,20 +118,15 @@ func (c *GatewayCmd) streams(ctx context.Context, io ui.Stdio, b *loadBench, p *
 	return nil
 }
 
-func (c *GatewayCmd) print(io ui.Stdio, r gatewayResult) error {
-	if c.JSON {
-		return ui.WriteJSON(io, r)
-	}
+func (r gatewayResult) String() string {
 	note := ""
 	switch {
 	case r.Resident > 0:
-		_, err := fmt.Fprintf(io.Out, "%-34s %8d %10s %d MB resident, %.1f KB a stream\n", r.What, r.Clients, "", r.Resident, r.PerItem)
-		return err
+		return fmt.Sprintf("%-34s %8d %10s %d MB resident, %.1f KB a stream", r.What, r.Clients, "", r.Resident, r.PerItem)
 	case r.ToNATS > 0:
 		note = fmt.Sprintf("   %.2fx NATS", r.ToNATS)
 	case r.RateNATS > 0:
 		note = fmt.Sprintf("   %.2fx the rate of NATS", r.RateNATS)
 	}
-	_, err := fmt.Fprintf(io.Out, "%-34s %8d %10d %12.0f %8.0fus %8.0fus%s\n", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
-	return err
+	return fmt.Sprintf("%-34s %8d %10d %12.0f %8.0fus %8.0fus%s", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
 }

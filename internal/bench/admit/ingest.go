@@ -61,9 +61,8 @@ func (c *IngestCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeli
 			} else {
 				r.RateRatio = r.PerSecond / raw.PerSecond
 			}
-			printLine := Cmd{JSON: c.JSON}.print
 			for _, line := range []measure.Latency{raw, r} {
-				if err := printLine(io, line); err != nil {
+				if err := measure.Print(io, c.JSON, line); err != nil {
 					return err
 				}
 			}

@@ -89,11 +89,11 @@ func (c *Cmd) measure(ctx context.Context, io ui.Stdio, b *auditBench) error {
 		}
 	}
 	for _, name := range []string{"clickhouse", "nats"} {
-		if err := c.print(io, auditResult{What: "memory at most: " + name, Peak: float64(spending.PeakMemory(b.t.ReadyInfo().PIDs[name])) / 1e6}); err != nil {
+		if err := measure.Print(io, c.JSON, auditResult{What: "memory at most: " + name, Peak: float64(spending.PeakMemory(b.t.ReadyInfo().PIDs[name])) / 1e6}); err != nil {
 			return err
 		}
 	}
-	return c.print(io, auditResult{What: "memory at most: this process, the auditor and all messages in it", Peak: float64(spending.PeakMemory(os.Getpid())) / 1e6})
+	return measure.Print(io, c.JSON, auditResult{What: "memory at most: this process, the auditor and all messages in it", Peak: float64(spending.PeakMemory(os.Getpid())) / 1e6})
 }
 
 // first fills the log and measures the auditor from its start.
@@ -123,9 +123,9 @@ func (c *Cmd) first(ctx context.Context, io ui.Stdio, b *auditBench) error {
 		case 2:
 			floor = r
 			audited.Ratio = audited.PerSecond / floor.PerSecond
-			err = errors.Join(c.print(io, r), c.print(io, audited))
+			err = errors.Join(measure.Print(io, c.JSON, r), measure.Print(io, c.JSON, audited))
 		default:
-			err = c.print(io, r)
+			err = measure.Print(io, c.JSON, r)
 		}
 		if err != nil {
 			return err
@@ -135,10 +135,7 @@ func (c *Cmd) first(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	return b.keep(ctx)
 }
 
-func (c *Cmd) print(io ui.Stdio, r auditResult) error {
-	if c.JSON {
-		return ui.WriteJSON(io, r)
-	}
+func (r auditResult) String() string {
 	line := fmt.Sprintf("%-58s", r.What)
 	if r.Count > 0 {
 		line += fmt.Sprintf(" %9d", r.Count)
@@ -155,6 +152,5 @@ func (c *Cmd) print(io ui.Stdio, r auditResult) error {
 			line += fmt.Sprintf(f.format, f.value)
 		}
 	}
-	_, err := fmt.Fprintln(io.Out, line)
-	return err
+	return line
 }

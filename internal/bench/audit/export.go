@@ -105,7 +105,7 @@ func (c *ExportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, ds
 		}
 		r.What, r.Records, r.Bytes = step.what, n, info.Size()
 		r.PerSecond, r.CPU = float64(n)/r.Seconds, r.CPU/float64(n)
-		if err := c.print(io, r); err != nil {
+		if err := measure.Print(io, c.JSON, r); err != nil {
 			return err
 		}
 	}
@@ -141,12 +141,8 @@ func measured(ctx context.Context, io ui.Stdio, args []string) (r exportResult, 
 	}
 }
 
-func (c *ExportCmd) print(io ui.Stdio, r exportResult) error {
-	if c.JSON {
-		return ui.WriteJSON(io, r)
-	}
-	_, err := fmt.Fprintf(io.Out, "%-28s %9d %10d %9.1f %10.0f %9.1f %10d\n", r.What, r.Records, r.Bytes>>20, r.Seconds, r.PerSecond, r.CPU, r.PeakRSS>>20)
-	return err
+func (r exportResult) String() string {
+	return fmt.Sprintf("%-28s %9d %10d %9.1f %10.0f %9.1f %10d", r.What, r.Records, r.Bytes>>20, r.Seconds, r.PerSecond, r.CPU, r.PeakRSS>>20)
 }
 
 // samplePublicKey is the public half of the key that signs the checkpoints of fillShard.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/bench/measure"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
@@ -54,7 +55,7 @@ func (c *Cmd) scale(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	for _, step := range steps {
 		r, err := step(ctx)
 		if err == nil {
-			err = c.print(io, r)
+			err = measure.Print(io, c.JSON, r)
 		}
 		if err != nil {
 			return err

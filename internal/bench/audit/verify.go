@@ -119,7 +119,7 @@ func (c *VerifyCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard) er
 		} else {
 			r.ToFloor = r.PerSecond / floor
 		}
-		if err := c.print(io, r); err != nil {
+		if err := measure.Print(io, c.JSON, r); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (c *VerifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l e
 		slices.Sort(took)
 		r := verifyResult{What: step.what, Count: len(took), PerSecond: float64(len(took)) / sum.Seconds(), P50: measure.Micros(took[len(took)/2]), P99: measure.Micros(took[len(took)*99/100]),
 			Engine: measure.Micros(engine) / float64(len(took))}
-		if err := c.print(io, r); err != nil {
+		if err := measure.Print(io, c.JSON, r); err != nil {
 			return err
 		}
 	}
@@ -205,19 +205,15 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func (c *VerifyCmd) print(io ui.Stdio, r verifyResult) error {
-	if c.JSON {
-		return ui.WriteJSON(io, r)
-	}
+func (r verifyResult) String() string {
 	cell := func(v float64, format string) string {
 		if v == 0 {
 			return ""
 		}
 		return fmt.Sprintf(format, v)
 	}
-	_, err := fmt.Fprintf(io.Out, "%-44s %9d %10.0f %8s %8s %8s %9s %9s %9s %7s\n", r.What, r.Count, r.PerSecond, cell(r.ToFloor, "%.2fx"), cell(r.CPU, "%.2f"), cell(r.Allocs, "%.1f"),
+	return fmt.Sprintf("%-44s %9d %10.0f %8s %8s %8s %9s %9s %9s %7s", r.What, r.Count, r.PerSecond, cell(r.ToFloor, "%.2fx"), cell(r.CPU, "%.2f"), cell(r.Allocs, "%.1f"),
 		cell(r.P50, "%.0fus"), cell(r.P99, "%.0fus"), cell(r.Engine, "%.0fus"), cell(r.Peak, "%.0fMB"))
-	return err
 }
 
 // floor reads the same rows in the same order and hashes their texts.

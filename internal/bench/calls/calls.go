@@ -146,17 +146,14 @@ func (c *Cmd) measureVariant(ctx context.Context, io ui.Stdio, v callplan.Varian
 		}
 	}
 	for _, r := range results {
-		if err := c.print(io, r); err != nil {
+		if err := measure.Print(io, c.JSON, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Cmd) print(io ui.Stdio, r callsResult) error {
-	if c.JSON {
-		return ui.WriteJSON(io, r)
-	}
+func (r callsResult) String() string {
 	sum := "processor time"
 	if len(r.CPUWithout) > 0 {
 		sum += " without " + strings.Join(r.CPUWithout, ", ")
@@ -177,8 +174,7 @@ func (c *Cmd) print(io ui.Stdio, r callsResult) error {
 	for _, f := range r.Floors {
 		lines = append(lines, fmt.Sprintf("  floor: %-48s %8.0f calls/s, %.3f ms of processor time a call, %.3f of it the server's", f.What, f.PerSecond, f.CPU, f.Server))
 	}
-	_, err := fmt.Fprintln(io.Out, strings.Join(lines, "\n")+"\n")
-	return err
+	return strings.Join(lines, "\n") + "\n"
 }
 
 func sustainedText(r callsResult) string {

@@ -64,7 +64,7 @@ func (c *Cmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	}
 	defer remove()
 	c.title(io)
-	b := &correlateBench{dir: dir, childLog: logFile, log: daemon.Logger(logFile, "warn"), messages: c.Messages, print: func(r correlateResult) error { return c.print(io, r) }}
+	b := &correlateBench{dir: dir, childLog: logFile, log: daemon.Logger(logFile, "warn"), messages: c.Messages, print: func(r correlateResult) error { return measure.Print(io, c.JSON, r) }}
 	if err := b.cores(); err != nil {
 		return err
 	}
@@ -87,22 +87,16 @@ func (c *Cmd) title(io ui.Stdio) {
 	}
 }
 
-func (c *Cmd) print(io ui.Stdio, r correlateResult) error {
-	if c.JSON {
-		return ui.WriteJSON(io, r)
-	}
+func (r correlateResult) String() string {
 	note := ""
 	switch {
 	case r.Took > 0:
-		_, err := fmt.Fprintf(io.Out, "%-44s %9d %10s %11s %8.0fms   %d bytes\n", r.What, r.OpenCalls, "", "", r.Took, r.Count)
-		return err
+		return fmt.Sprintf("%-44s %9d %10s %11s %8.0fms   %d bytes", r.What, r.OpenCalls, "", "", r.Took, r.Count)
 	case r.Each == 0 && r.Bytes > 0:
-		_, err := fmt.Fprintf(io.Out, "%-44s %9d %10s %11s %10s   %.0f B\n", r.What, r.OpenCalls, "", "", "", r.Bytes)
-		return err
+		return fmt.Sprintf("%-44s %9d %10s %11s %10s   %.0f B", r.What, r.OpenCalls, "", "", "", r.Bytes)
 	case r.P99 > 0:
-		_, err := fmt.Fprintf(io.Out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s; %s, p99 of the %.1f%% of outputs that it did not hold up %.1f ms\n",
+		return fmt.Sprintf("%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s; %s, p99 of the %.1f%% of outputs that it did not hold up %.1f ms",
 			r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.asked(), r.disk(), 100*r.Share, r.UndisturbedP99)
-		return err
 	case r.Ratio > 0:
 		note = fmt.Sprintf("   %.2fx", r.Ratio)
 	}
@@ -119,8 +113,7 @@ func (c *Cmd) print(io ui.Stdio, r correlateResult) error {
 	if r.Allocs > 0 {
 		note += fmt.Sprintf("   %.1f allocs, %.0f B", r.Allocs, r.Bytes)
 	}
-	_, err := fmt.Fprintf(io.Out, "%-44s %9d %10d %11.0f %8.2fus%s\n", r.What, r.OpenCalls, r.Count, r.PerSecond, r.Each, note)
-	return err
+	return fmt.Sprintf("%-44s %9d %10d %11.0f %8.2fus%s", r.What, r.OpenCalls, r.Count, r.PerSecond, r.Each, note)
 }
 
 // disk describes the stalls of the disk.

@@ -15,7 +15,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/admission/policy"
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/bench/measure"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -128,11 +127,7 @@ func admitHook(ctx context.Context, asker *gateclient.Asker, input []byte) error
 	if err != nil {
 		return err
 	}
-	r, err := asker.Propose(ctx, event, "")
-	if err == nil && r.Verdict != events.Allow {
-		err = fmt.Errorf("verdict %s: %w", r.Verdict, measure.ErrNotAllowed)
-	}
-	return err
+	return propose(ctx, asker, event)
 }
 
 // throughHook runs the gate as Claude Code does. Silence is an allow.

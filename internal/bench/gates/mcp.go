@@ -42,6 +42,14 @@ type gateResult struct {
 	P99Over float64 `json:"p99_over_admission_us,omitempty"`
 }
 
+func (r gateResult) String() string {
+	note := ""
+	if r.P50Over != 0 || r.P99Over != 0 {
+		note = fmt.Sprintf("   %+.0fus %+.0fus", r.P50Over, r.P99Over)
+	}
+	return fmt.Sprintf("%-34s %10d %8.0fus %8.0fus%s", r.What, r.Count, r.P50, r.P99, note)
+}
+
 // gatePath is one of the kinds of calls that take turns.
 type gatePath struct {
 	what string
@@ -120,18 +128,11 @@ func printTurns(io ui.Stdio, asJSON bool, setup string, paths []*gatePath) error
 	}
 	admission := paths[0].result()
 	for _, p := range paths {
-		r, note := gateResult{Latency: p.result()}, ""
+		r := gateResult{Latency: p.result()}
 		if p.gate {
 			r.P50Over, r.P99Over = r.P50-admission.P50, r.P99-admission.P99
-			note = fmt.Sprintf("   %+.0fus %+.0fus", r.P50Over, r.P99Over)
 		}
-		var err error
-		if asJSON {
-			err = ui.WriteJSON(io, r)
-		} else {
-			_, err = fmt.Fprintf(io.Out, "%-34s %10d %8.0fus %8.0fus%s\n", r.What, r.Count, r.P50, r.P99, note)
-		}
-		if err != nil {
+		if err := measure.Print(io, asJSON, r); err != nil {
 			return err
 		}
 	}
@@ -152,10 +153,15 @@ func admissionOf(readyFile string) (func(context.Context) error, error) {
 		if err != nil {
 			return err
 		}
-		r, err := asker.Propose(ctx, event, "")
-		if err == nil && r.Verdict != events.Allow {
-			err = fmt.Errorf("verdict %s: %w", r.Verdict, measure.ErrNotAllowed)
-		}
-		return err
+		return propose(ctx, asker, event)
 	}, nil
+}
+
+// propose asks the gateway about an event that must be allowed.
+func propose(ctx context.Context, asker *gateclient.Asker, event []byte) error {
+	r, err := asker.Propose(ctx, event, "")
+	if err == nil && r.Verdict != events.Allow {
+		err = fmt.Errorf("verdict %s: %w", r.Verdict, measure.ErrNotAllowed)
+	}
+	return err
 }

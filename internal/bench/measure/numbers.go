@@ -2,9 +2,12 @@ package measure
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
 // Latency is one line of a benchmark.
@@ -19,6 +22,32 @@ type Latency struct {
 	RateRatio float64 `json:"rate_to_floor,omitempty"` // only for many clients
 	Allocs    float64 `json:"allocs_per_op,omitempty"` // of this process; only for measurements inside it
 	Bytes     float64 `json:"bytes_per_op,omitempty"`
+}
+
+// String is the line of a result.
+func (r Latency) String() string {
+	if r.Count == 0 {
+		return fmt.Sprintf("%-34s %8d %10s %12s %8.0fus", r.What, r.Clients, "", "", r.P50)
+	}
+	note := ""
+	switch {
+	case r.Ratio > 0:
+		note = fmt.Sprintf("   %.2fx the floor", r.Ratio)
+	case r.RateRatio > 0:
+		note = fmt.Sprintf("   %.2fx the floor's rate", r.RateRatio)
+	case r.Allocs > 0:
+		note = fmt.Sprintf("   %.0f allocs, %.0f B", r.Allocs, r.Bytes)
+	}
+	return fmt.Sprintf("%-34s %8d %10d %12.0f %8.0fus %8.0fus%s", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
+}
+
+// Print writes a result, as a line of JSON or as its own text.
+func Print(io ui.Stdio, asJSON bool, result fmt.Stringer) error {
+	if asJSON {
+		return ui.WriteJSON(io, result)
+	}
+	_, err := fmt.Fprintln(io.Out, result)
+	return err
 }
 
 // WarmUp is the divisor for the part of a measurement's start that does not count.

@@ -1,0 +1,25 @@
+package events
+
+import "time"
+
+// LogMessage is one message of a shard's log, as the broker stored it. Seq and Time are the
+// broker's; nothing else in it is trusted. The receiver must not change Header or Body.
+type LogMessage struct {
+	Seq     uint64
+	Subject string
+	Time    time.Time
+	Header  map[string][]string
+	Body    []byte
+}
+
+// HeaderValue returns the first value of a header by its exact name.
+func (m LogMessage) HeaderValue(name string) string {
+	if v := m.Header[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// SessionID names one session: a tenant has many, and two tenants may use one name. A message
+// or a record with an empty Session belongs to no session.
+type SessionID struct{ Tenant, Session string }
