@@ -44,7 +44,7 @@ func TestDecodedAhead(t *testing.T) {
 		logs[c.protocol+" "+c.name] = c.asLog(t)
 	}
 	for _, l := range logs {
-		core := l.run().core
+		core := New(l.opts)
 		ahead, fresh := core.NewDecoder(), core.NewDecoder()
 		var inputs []fact.Input
 		for _, m := range l.msgs {
