@@ -228,15 +228,15 @@ func (x recordingIndex) locateReply(f *fact.Fact) {
 // dropRetracted removes retracted findings and their retractions.
 func dropRetracted(outputs []Output) []events.Finding {
 	var list []events.Finding
-	withdrawn := map[string]bool{}
+	retracted := map[string]bool{}
 	for _, o := range outputs {
 		if f := o.Finding; f != nil {
 			list = append(list, *f)
-			withdrawn[f.Retracts] = true
+			retracted[f.Retracts] = true
 		}
 	}
-	delete(withdrawn, "")
-	return slices.DeleteFunc(list, func(f events.Finding) bool { return f.Retracts != "" || withdrawn[f.FindingID] })
+	delete(retracted, "")
+	return slices.DeleteFunc(list, func(f events.Finding) bool { return f.Retracts != "" || retracted[f.FindingID] })
 }
 
 // MaxRecording bounds the events of a recording.

@@ -1,5 +1,5 @@
 // Package correlation compares what was admitted with what ran, over the log of one shard. It
-// implements architecture section 4 and the checks of package catalogue.
+// implements docs/architecture.md, Identity of a call, and the checks of package catalogue.
 //
 // The core is pure and deterministic: the same log gives the same outputs, byte for byte. It
 // has no clock, goroutine, I/O or randomness, and does not depend on the order of a map. Its

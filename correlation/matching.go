@@ -6,7 +6,7 @@ import (
 )
 
 // matchAnnouncement returns the call that a request, a decision or a pre event belongs to
-// (architecture section 4). nil means that the fact opens a new occurrence.
+// (docs/architecture.md, Identity of a call). nil means that the fact opens a new occurrence.
 func (s *session) matchAnnouncement(f *fact.Fact) *call {
 	if c := s.callOfDecision(f.DecisionID); c != nil && c.group.key == f.CallKey && c.compareFact(f) != fact.ArgsDifferent {
 		return c

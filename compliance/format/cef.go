@@ -133,7 +133,7 @@ func (c cefWriter) writeApproval(i Item, a events.Approval) error {
 func (c cefWriter) writeFinding(i Item, f events.Finding) error {
 	name := "Finding: " + f.Rule
 	if f.Retracts != "" {
-		name = "Finding withdrawn: " + f.Rule
+		name = "Finding retracted: " + f.Rule
 	}
 	e := cefEvent{"finding." + f.Rule, name, gradeOf(findingGrades, f.Severity).cef, []string{
 		"cat", string(f.Severity), "externalId", f.FindingID, "msg", f.Explanation, "shost", f.Source,
