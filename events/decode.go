@@ -18,13 +18,19 @@ import (
 // A type with other fields (a map of objects, a type with a form of its own) is decoded by
 // strictjson.Unmarshal, which takes twice as long. The type alone decides which.
 func DecodeRecord[T any](b []byte) (T, error) {
-	var r T
 	d := documents.Get().(*strictjson.Document)
 	defer documents.Put(d)
 	v, err := d.ParseObject(b, strictjson.DefaultLimits)
 	if err != nil {
-		return r, err
+		var none T
+		return none, err
 	}
+	return DecodeValue[T](v, b)
+}
+
+// DecodeValue is DecodeRecord for a record that is parsed: v is the object that b holds. The texts
+// of the result are those of v's document.
+func DecodeValue[T any](v strictjson.Value, b []byte) (r T, err error) {
 	into := reflect.ValueOf(&r).Elem()
 	if set := setterOf(into.Type()); set == nil {
 		err = strictjson.Unmarshal(b, &r, strictjson.RejectUnknown)

@@ -181,6 +181,7 @@ func (r *recordRedactor) readBody() recordBody {
 		return recordBody{kind: evidence.KindUnparseable, reason: ReasonForeignSubject}
 	}
 	root, err := r.workspace.document.Parse(r.message.Body, strictjson.DefaultLimits)
+	r.root = root
 	var bad *strictjson.Error
 	if errors.As(err, &bad) {
 		return recordBody{kind: evidence.KindUnparseable, reason: string(bad.Code)}
@@ -240,19 +241,19 @@ func (r *recordRedactor) bodyDigest(rec *evidence.Record) (string, error) {
 	return digest.Keyed(key, r.message.Body), r.secretErr
 }
 
-// isServiceRecordBody reports whether raw, already parsed, is a record that Countersign
+// isServiceRecordBody reports whether a body, parsed and raw, is a record that Countersign
 // itself writes on a subject of sc's class. Anything else on such a subject is
 // redacted like a producer's event.
-func isServiceRecordBody(sc recordScope, raw []byte) bool {
+func isServiceRecordBody(sc recordScope, root strictjson.Value, raw []byte) bool {
 	decode := serviceRecords[sc.Kind+"/"+sc.ControlKind]
 	if decode == nil && sc.Kind == evidence.KindControl {
 		decode = decodeAs[map[string]json.RawMessage]
 	}
-	return decode != nil && decode(raw) == nil
+	return decode != nil && root.Kind() == strictjson.KindObject && decode(root, raw) == nil
 }
 
 // serviceRecords are the types of service records, by kind and member of their subjects.
-var serviceRecords = map[string]func(raw []byte) error{
+var serviceRecords = map[string]func(root strictjson.Value, raw []byte) error{
 	evidence.KindDecision + "/":                       decodeAs[events.Decision],
 	evidence.KindCall + "/":                           decodeAs[events.Call],
 	evidence.KindFinding + "/":                        decodeAs[events.Finding],
@@ -263,8 +264,8 @@ var serviceRecords = map[string]func(raw []byte) error{
 	evidence.KindControl + "/" + events.ControlKey:    decodeAs[events.KeyRecord],
 }
 
-func decodeAs[T any](raw []byte) error {
-	_, err := events.DecodeRecord[T](raw)
+func decodeAs[T any](root strictjson.Value, raw []byte) error {
+	_, err := events.DecodeValue[T](root, raw)
 	return err
 }
 

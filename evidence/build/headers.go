@@ -72,14 +72,18 @@ func isSignatureHeader(kind, name string, values []string) bool {
 func (r *recordRedactor) redactHeaders(in map[string][]string, config func(header string) redact.Config) (map[string][]string, []redact.Hit) {
 	out := make(map[string][]string, len(in))
 	var hits []redact.Hit
-	for _, raw := range slices.Sorted(maps.Keys(in)) {
+	var unclean []string
+	for raw, values := range in {
 		switch {
 		case transportHeaders[raw]:
-			continue
-		case isSignatureHeader(r.scope.Kind, raw, in[raw]), r.isCleanHeader(raw, in[raw]):
-			out[raw] = slices.Clip(in[raw])
-			continue
+		case isSignatureHeader(r.scope.Kind, raw, values), r.isCleanHeader(raw, values):
+			out[raw] = slices.Clip(values)
+		default:
+			unclean = append(unclean, raw)
 		}
+	}
+	slices.Sort(unclean)
+	for _, raw := range unclean {
 		c := config(raw)
 		name := headerName(raw)
 		path := "/headers/" + strictjson.EscapePointer(name)

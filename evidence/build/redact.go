@@ -9,6 +9,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/internal/canonical"
@@ -55,7 +56,8 @@ type recordRedactor struct {
 	policyUnusable bool             // the tenant has a policy that cannot be used
 	echoes         *redact.Echoes
 
-	serviceChecked, serviceRecord bool // see isServiceRecord
+	root                          strictjson.Value // of the body, in the workspace's document
+	serviceChecked, serviceRecord bool             // see isServiceRecord
 
 	class      retention.Class
 	classBy    string       // the id of the retention policy that sets the class
@@ -247,7 +249,7 @@ func (r *recordRedactor) keyedDigest(t redact.Treatment, detector, value string)
 // isServiceRecord reports whether the message is a record that Countersign itself wrote.
 func (r *recordRedactor) isServiceRecord() bool {
 	if !r.serviceChecked {
-		r.serviceChecked, r.serviceRecord = true, r.scope.SubjectClass != subject.Events && isServiceRecordBody(r.scope, r.message.Body)
+		r.serviceChecked, r.serviceRecord = true, r.scope.SubjectClass != subject.Events && isServiceRecordBody(r.scope, r.root, r.message.Body)
 	}
 	return r.serviceRecord
 }
