@@ -7,7 +7,7 @@ import "time"
 const fewMessages = 8
 
 // commitTimes estimates how long the server takes to store messages singly and in a batch. Which
-// way is shorter depends on its disk: a batch costs as much as 12 to 50 single publishes.
+// way is shorter depends on its disk (ADR 15).
 type commitTimes struct {
 	single time.Duration // one of several messages that are published singly
 	batch  time.Duration // one batch

@@ -37,6 +37,10 @@ func TestCommitTimes(t *testing.T) {
 func TestSlowBatchIsTriedAgain(t *testing.T) {
 	var c commitTimes
 	c.recordBatch(time.Second)
+	c.recordSingles(20, 20*time.Millisecond)
+	if c.prefersBatch(20) {
+		t.Fatal("a batch of a second is preferred to 20 messages in 20 ms")
+	}
 	for groups := 1; !c.prefersBatch(20); groups++ {
 		if groups > 1000 {
 			t.Fatalf("no batch of 20 messages is tried in %d groups", groups)
