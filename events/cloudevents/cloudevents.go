@@ -1,6 +1,6 @@
 // Package cloudevents is the CloudEvents 1.0 binding on NATS (the CloudEvents NATS protocol
 // binding, 1.0.3). Binary builds the headers of the records that Countersign emits, Decode
-// reads producers' messages, and NewMessage and Write implement the SDK's binding interfaces
+// reads producers' messages, and Write implements the SDK's binding interface
 // for callers with SDK events.
 //
 // The reader is strict where two readers could see different events in one message:
