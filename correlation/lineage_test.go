@@ -50,7 +50,7 @@ func TestParents(t *testing.T) {
 		}, &events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "event"}},
 		{"the parent's session", func(l *testLog) { l.all(child(with("correlation_id", "s1"))) },
 			&events.CallParent{Source: "rt1", Session: "s1", By: "session"}},
-		{"a session that nobody knows", func(l *testLog) { l.all(child(with("correlation_id", "s7"))) }, nil},
+		{"an unknown session", func(l *testLog) { l.all(child(with("correlation_id", "s7"))) }, nil},
 		{"the parent call's span", func(l *testLog) { l.all(child(with("metadata.traceparent", oneTrace))) },
 			&events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "span"}},
 		{"its trace", func(l *testLog) { l.all(child(with("metadata.traceparent", sameTrace))) },
@@ -680,11 +680,11 @@ func TestMatch(t *testing.T) {
 			l.decide(pre(1), "d1", events.Allow)
 			l.event(post(2))
 		}, matchInconclusive, events.MatchDigestForm, nil, 0},
-		{"nobody says what ran", func(l *testLog) {
+		{"what ran is not stated", func(l *testLog) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.event(set(post(2), "metadata.tool_input_executed", nil))
 		}, matchInconclusive, events.MatchNotReported, nil, 0},
-		{"nobody said what was admitted", func(l *testLog) {
+		{"what was admitted is not stated", func(l *testLog) {
 			l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.ArgsDigest = "" })
 			l.event(post(2))
 		}, matchInconclusive, events.MatchNotReported, nil, 0},

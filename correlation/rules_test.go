@@ -74,7 +74,7 @@ func TestForged(t *testing.T) {
 	for name, play := range map[string]func(l *testLog){
 		"no signature": func(l *testLog) { l.put(space.Decision("acme", "allow", "s1"), nil, body(l)) },
 		"a stranger's": func(l *testLog) { l.signed(d(l), stranger) },
-		"a key that nobody vouches for": func(l *testLog) {
+		"a key without a voucher": func(l *testLog) {
 			l.key(stranger, "no")
 			l.signed(d(l), stranger)
 		},
@@ -92,10 +92,10 @@ func TestForged(t *testing.T) {
 			l.signed(d(l), signer)
 			l.msgs[len(l.msgs)-1].Subject = space.Decision("acme", "deny", "s1")
 		},
-		"no record":         func(l *testLog) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"verdict":"allow"`)) },
-		"unknown fields":    func(l *testLog) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"allow":true}`)) },
-		"no such verdict":   func(l *testLog) { bad := d(l); bad.Verdict = "maybe"; l.signed(bad, signer) },
-		"nobody is trusted": func(l *testLog) { l.opts.KeyVoucher = nil; l.signed(d(l), signer) },
+		"no record":            func(l *testLog) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"verdict":"allow"`)) },
+		"unknown fields":       func(l *testLog) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"allow":true}`)) },
+		"no such verdict":      func(l *testLog) { bad := d(l); bad.Verdict = "maybe"; l.signed(bad, signer) },
+		"no trusted publisher": func(l *testLog) { l.opts.KeyVoucher = nil; l.signed(d(l), signer) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLog(t)

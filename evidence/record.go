@@ -160,7 +160,7 @@ func (w *recordWriter) writeHeaders(h map[string][]string) {
 	sep := "{"
 	var room [16]string
 	names := slices.AppendSeq(room[:0], maps.Keys(h))
-	slices.SortFunc(names, canonical.CompareKeys)
+	slices.SortFunc(names, strictjson.CompareKeys)
 	for _, name := range names {
 		w.writeText(sep, name)
 		w.writeRaw(":[", "")

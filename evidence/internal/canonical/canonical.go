@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -62,30 +60,8 @@ func AppendString(dst []byte, s string) ([]byte, error) {
 	return strictjson.AppendString(dst, s), nil
 }
 
-// CompareKeys orders keys as RFC 8785 does: by UTF-16 code units. That differs
-// from byte order only where a rune beyond U+FFFF meets one above U+D7FF.
-func CompareKeys(a, b string) int {
-	i := 0
-	for i < len(a) && i < len(b) && a[i] == b[i] {
-		i++
-	}
-	if i == len(a) || i == len(b) || a[i] < 0xEE && b[i] < 0xEE { // U+E000 and above begin with 0xEE and more
-		return strings.Compare(a[i:], b[i:])
-	}
-	if !strings.ContainsFunc(a, beyondSurrogates) && !strings.ContainsFunc(b, beyondSurrogates) {
-		return strings.Compare(a, b)
-	}
-	x, y := utf16.Encode([]rune(a)), utf16.Encode([]rune(b))
-	for i := range min(len(x), len(y)) {
-		if c := cmp.Compare(x[i], y[i]); c != 0 {
-			return c
-		}
-	}
-	return cmp.Compare(len(x), len(y))
-}
-
-func beyondSurrogates(r rune) bool { return r > 0xD7FF }
-
+// FirstDifference returns the index of the first byte in which a and b differ, or the length of the
+// shorter one.
 func FirstDifference(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
