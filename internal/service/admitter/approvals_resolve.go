@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/countersign-dev/countersign/admission"
@@ -22,11 +23,10 @@ import (
 )
 
 // serveResolve adds the reviewers' endpoint to the micro service.
-func (s *service) serveResolve(ctx context.Context, svc micro.Service) error {
+func (s *service) serveResolve(ctx context.Context, svc micro.Service, nc *nats.Conn) error {
 	for _, p := range s.stores {
 		if a, is := p.(*approvalStore); is {
-			return svc.AddEndpoint("resolve", micro.HandlerFunc(func(r micro.Request) { a.acceptRequest(ctx, r) }),
-				micro.WithEndpointSubject(s.space.All(subject.Resolve)))
+			return s.addEndpoint(svc, nc, "resolve", subject.Resolve, func(r micro.Request) { a.acceptRequest(ctx, r) })
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
@@ -24,11 +25,10 @@ import (
 const inForceRetry = 10 * time.Millisecond
 
 // serveMandates adds the endpoint of mandates' principals to the micro service.
-func (s *service) serveMandates(ctx context.Context, svc micro.Service) error {
+func (s *service) serveMandates(ctx context.Context, svc micro.Service, nc *nats.Conn) error {
 	for _, p := range s.stores {
 		if m, is := p.(*mandateStore); is {
-			return svc.AddEndpoint("mandates", micro.HandlerFunc(func(r micro.Request) { m.acceptRequest(ctx, r) }),
-				micro.WithEndpointSubject(s.space.All(subject.Mandates)))
+			return s.addEndpoint(svc, nc, "mandates", subject.Mandates, func(r micro.Request) { m.acceptRequest(ctx, r) })
 		}
 	}
 	return nil

@@ -39,13 +39,13 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 	if err != nil {
 		return nil, fmt.Errorf("registering the micro service: %w", err)
 	}
-	err = svc.AddEndpoint("admit", micro.HandlerFunc(func(r micro.Request) { s.acceptRequest(ctx, r) }),
-		micro.WithEndpointSubject(s.space.All(subject.Admit)), micro.WithEndpointPendingLimits(maxArrived, s.memory.pendingLimit()))
+	err = s.addEndpoint(svc, nc, "admit", subject.Admit, func(r micro.Request) { s.acceptRequest(ctx, r) },
+		micro.WithEndpointPendingLimits(maxArrived, s.memory.pendingLimit()))
 	if err == nil {
-		err = s.serveResolve(ctx, svc)
+		err = s.serveResolve(ctx, svc, nc)
 	}
 	if err == nil {
-		err = s.serveMandates(ctx, svc)
+		err = s.serveMandates(ctx, svc, nc)
 	}
 	if err == nil { // the server must know the subscription before this service is announced as answering
 		err = nc.FlushTimeout(flushTimeout)
@@ -54,6 +54,39 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 		return nil, errors.Join(err, svc.Stop())
 	}
 	return svc, nil
+}
+
+// addEndpoint adds an endpoint of one class of subjects, for every tenant and protocol, to the micro service.
+func (s *service) addEndpoint(svc micro.Service, nc *nats.Conn, name string, class subject.Class, handle func(micro.Request), options ...micro.EndpointOpt) error {
+	options = append(options, micro.WithEndpointSubject(s.space.All(class)))
+	return svc.AddEndpoint(name, micro.HandlerFunc(func(r micro.Request) { handle(laterRequest{r, nc}) }), options...)
+}
+
+// laterRequest is a request that may be answered by another goroutine, after its handler has
+// returned. The library's request stores in itself what became of an answer, and the library reads
+// that when the handler returns, without a lock; so the answers here do not go through it. The
+// numbers of errors in the statistics of micro stay 0; the service's own metrics count refusals.
+type laterRequest struct {
+	micro.Request
+	nc *nats.Conn
+}
+
+// Respond sends the answer to a request.
+func (r laterRequest) Respond(body []byte, options ...micro.RespondOpt) error {
+	return r.send(&nats.Msg{Data: body}, options)
+}
+
+// Error sends an answer with the headers of an error of a micro service.
+func (r laterRequest) Error(code, description string, body []byte, options ...micro.RespondOpt) error {
+	return r.send(&nats.Msg{Header: nats.Header{micro.ErrorHeader: {description}, micro.ErrorCodeHeader: {code}}, Data: body}, options)
+}
+
+func (r laterRequest) send(m *nats.Msg, options []micro.RespondOpt) error {
+	m.Subject = r.Reply()
+	for _, set := range options {
+		set(m)
+	}
+	return r.nc.PublishMsg(m)
 }
 
 // maxArrived is how many requests may wait for acceptRequest.
