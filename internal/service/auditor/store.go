@@ -108,10 +108,11 @@ func (s *batchStore) checkFence(ctx context.Context, left uint64) error {
 // whatever the size of a batch, because each insert analyses the query of every derived table, and
 // every part that it writes is merged later. So the interval grows with the cost: on a slow or
 // busy machine fewer and larger batches are stored. The lower bound is for machines that store
-// quickly, the upper bound keeps the evidence within three seconds of the log.
+// quickly. The upper bound is for high rates, at which the rows cost more than the insert does:
+// larger batches save nothing then, and the evidence is later.
 const (
 	minBatchInterval    = 500 * time.Millisecond
-	maxBatchInterval    = 2 * time.Second
+	maxBatchInterval    = time.Second
 	batchIntervalFactor = 4
 )
 
