@@ -299,8 +299,7 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 		return nil, err
 	}
 	stops = append(stops, s.keys.followKey(ctx, js))
-	retired := &bucketFollower{s: s, bucket: streams.BucketKeys, apply: s.keys.applyRetired(js)}
-	stopRetired, err := retired.start(ctx, nc, js)
+	stopRetired, err := newTrackedFollower(s, streams.BucketKeys, 0, s.keys.applyRetired(js)).start(ctx, nc, js)
 	if err != nil {
 		return nil, err
 	}
