@@ -83,6 +83,7 @@ type service struct {
 	progress       *changeProgress
 	workers        *workerPool
 	serving        atomic.Bool
+	requests       atomic.Pointer[nats.Conn] // of the present or last membership in the queue group
 }
 
 // newService makes a service that is not connected yet.
@@ -239,10 +240,12 @@ func (s *service) joinQueue(ctx context.Context) (e queueMember, err error) {
 		e.release()
 		return queueMember{}, err
 	}
+	s.requests.Store(e.conn)
 	return e, nil
 }
 
-// stop leaves the queue group. Requests that have arrived are still answered.
+// stop leaves the queue group. Requests that have arrived are still answered, after conn is closed
+// over the next membership's connection (laterRequest).
 func (e *queueMember) stop() error {
 	if e.service == nil {
 		return nil
