@@ -162,15 +162,13 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer stopIngest()
-	watching, stopWatching := context.WithCancel(ctx)
-	defer stopWatching()
 	down := make(chan bool, 1)
-	go f.WatchJetStream(watching, nc, env, func(now bool) {
+	defer f.WatchJetStream(ctx, nc, env, func(watching context.Context, now bool) {
 		select {
 		case down <- now:
 		case <-watching.Done():
 		}
-	})
+	})()
 	return s.serveRequests(ctx, down)
 }
 
