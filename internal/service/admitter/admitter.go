@@ -82,7 +82,7 @@ type service struct {
 	memory         *memoryBudget
 	progress       *changeProgress
 	workers        *workerPool
-	serving        atomic.Bool
+	rechecking     atomic.Bool               // handleReconnect checks the server
 	requests       atomic.Pointer[nats.Conn] // of the present or last membership in the queue group
 }
 
@@ -152,11 +152,15 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer release()
+	reconnects := nc.Stats().Reconnects
 	stop, err := s.startDependencies(ctx, nc)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	if err := s.beginRechecks(ctx, nc, reconnects); err != nil {
+		return err
+	}
 	stopIngest, err := s.startIngest(ctx)
 	if err != nil {
 		return err
@@ -184,7 +188,6 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 		s.drainRequests(e.conn)
 		e.release()
 	}()
-	s.serving.Store(true)
 	if err := s.env.Ready(); err != nil {
 		return errors.Join(err, e.stop())
 	}
@@ -332,14 +335,24 @@ func (s *service) prefersSingles() bool {
 	return class == string(streams.ClassInterval) || class == string(streams.ClassMemory)
 }
 
+// beginRechecks makes handleReconnect check the server from now on. If the connection was lost since
+// it had a number of reconnects, during the start, the server is checked here
+// (TestALogReplacedDuringTheStartGetsTheKey).
+func (s *service) beginRechecks(ctx context.Context, nc *nats.Conn, reconnects uint64) error {
+	s.rechecking.Store(true)
+	if nc.Stats().Reconnects == reconnects {
+		return nil
+	}
+	return s.recheckServer(ctx, nc)
+}
+
 // handleReconnect checks again what a restarted or replaced server may have changed. It retries
 // until that succeeds: a server that lost everything accepts connections before its buckets exist
 // again (TestAReplacedLogGetsTheKeyAgain).
 func (s *service) handleReconnect(ctx context.Context, nc *nats.Conn) {
-	if !s.serving.Load() {
-		return // Run checks itself
+	if !s.rechecking.Load() {
+		return // beginRechecks notices
 	}
-	s.secrets.forgetAll() // notices of erasures may have been missed while disconnected
 	pauses := retry.New(recheckMin, recheckMax)
 	for {
 		err := s.recheckServer(ctx, nc)
@@ -362,6 +375,7 @@ const (
 )
 
 func (s *service) recheckServer(ctx context.Context, nc *nats.Conn) error {
+	s.secrets.forgetAll() // notices of erasures may have been missed while disconnected
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err

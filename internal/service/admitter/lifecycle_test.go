@@ -169,6 +169,25 @@ func TestAReplacedLogGetsTheKeyAgain(t *testing.T) {
 	servicetest.Eventually(t, "the key is published", func() bool { return len(of(n.Log(), keySubject)) > 0 })
 }
 
+// TestALogReplacedDuringTheStartGetsTheKey: the server was replaced after the start had published the
+// key, and before reconnects were looked at.
+func TestALogReplacedDuringTheStartGetsTheKey(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	nc := n.Conn("admitter")
+	before := nc.Stats().Reconnects
+	stop, err := s.startDependencies(t.Context(), nc)
+	servicetest.OK(t, err)
+	defer stop()
+	n.Stop()
+	n.Recreate()
+	servicetest.Eventually(t, "the admitter is connected again", func() bool { return nc.Stats().Reconnects != before && nc.IsConnected() })
+	servicetest.OK(t, s.beginRechecks(t.Context(), nc, before))
+	if keys := of(n.Log(), keySubject); len(keys) != 1 {
+		t.Errorf("%d keys in the log", len(keys))
+	}
+}
+
 func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := serve(t, n)
