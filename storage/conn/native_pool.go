@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/ClickHouse/ch-go/proto"
@@ -68,16 +69,17 @@ var lookupSettings = []proto.Setting{{Key: "max_threads", Value: "1"}, {Key: "en
 func (p *Pool) QueryNative(ctx context.Context, query string, into proto.Results, fn func(rows int) error) error {
 	if !p.noSettings.Load() {
 		err := p.queryNativeWith(ctx, query, lookupSettings, into, fn)
-		if refused := (*clickhouse.Exception)(nil); !errors.As(err, &refused) {
+		if refused := (*clickhouse.Exception)(nil); !errors.As(err, &refused) || !slices.Contains(settingsRefused, refused.Code) {
 			return err
 		}
-	}
-	err := p.queryNativeWith(ctx, query, nil, into, fn)
-	if err == nil {
 		p.noSettings.Store(true)
 	}
-	return err
+	return p.queryNativeWith(ctx, query, nil, into, fn)
 }
+
+// settingsRefused are the server's codes for lookupSettings that it does not take: UNKNOWN_SETTING,
+// READONLY, SETTING_CONSTRAINT_VIOLATION. Any other error concerns one query.
+var settingsRefused = []int32{115, 164, 452}
 
 func (p *Pool) queryNativeWith(ctx context.Context, query string, settings []proto.Setting, into proto.Results, fn func(rows int) error) error {
 	for {

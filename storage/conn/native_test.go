@@ -109,3 +109,25 @@ func TestKeptConnections(t *testing.T) {
 		t.Errorf("closing: %v, %d kept", err, conn.Idle(db))
 	}
 }
+
+// TestLookupSettings: a query that fails for a reason of its own takes the settings from no look-up after
+// it. Those of a user that may set nothing go without.
+func TestLookupSettings(t *testing.T) {
+	lookUp := func(pool *conn.Pool, failsIf string) error {
+		return pool.QueryNative(t.Context(), "SELECT throwIf("+failsIf+") AS one", proto.Results{{Name: "one", Data: new(proto.ColUInt8)}}, func(int) error { return nil })
+	}
+	const set, unset = "getSetting('enable_analyzer') = false", "getSetting('enable_analyzer') = true"
+	db := enginetest.Open(t, enginetest.Engine(t).DSN())
+	if err := lookUp(db, set); err == nil {
+		t.Error("a failing look-up was sent without the settings")
+	}
+	if err := lookUp(db, unset); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+	reader := enginetest.Open(t, enginetest.Engine(t).ReadonlyDSN())
+	for range 2 {
+		if err := lookUp(reader, set); err != nil {
+			t.Errorf("a user that may set nothing: %v", err)
+		}
+	}
+}

@@ -19,12 +19,12 @@ import (
 // daemon.Components, and none besides.
 func TestHealthTable(t *testing.T) {
 	want := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?:[hH]ealth|\bh)\.Set\("([a-z_]+)"`).FindAllStringSubmatch(sourceOf(t, "internal"), -1) {
+	for _, m := range regexp.MustCompile(`(?:[hH]ealth|\bh)\.[sS]et\("([a-z_]+)"`).FindAllStringSubmatch(sourceOf(t, "internal"), -1) {
 		want[m[1]] = true
 	}
 	source := sourceOf(t, "internal/service/admitter", "internal/service/gateway", "internal/pipeline", "streams", "events")
 	for name, part := range map[string]string{
-		"policies_watch": `BucketPolicies `, "mandates_watch": `BucketMandates `, "publishers_watch": `BucketPublishers `, "spend_watch": `BucketSpend `,
+		"policies_watch": `BucketPolicies, p`, "mandates_watch": `BucketMandates, p`, "publishers_watch": `BucketPublishers, p`, "spend_watch": `BucketSpend, 0`, "approvals_watch": `BucketApprovals,`, "keys_watch": `BucketKeys, 0`,
 		"policy_log": `ControlPolicy `, "mandate_log": `ControlMandate `, "publisher_log": `ControlPublisher `, "process": `"process"`, "outputs": `env, "outputs"`, "tokens": `name: "tokens"`, "keys": `name: "keys"`, "events": `env, "events"`,
 	} {
 		if !strings.Contains(source, part) {

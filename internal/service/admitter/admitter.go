@@ -82,7 +82,8 @@ type service struct {
 	memory         *memoryBudget
 	progress       *changeProgress
 	workers        *workerPool
-	serving        atomic.Bool
+	rechecking     atomic.Bool               // handleReconnect checks the server
+	requests       atomic.Pointer[nats.Conn] // of the present or last membership in the queue group
 }
 
 // newService makes a service that is not connected yet.
@@ -151,25 +152,27 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer release()
+	reconnects := nc.Stats().Reconnects
 	stop, err := s.startDependencies(ctx, nc)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	if err := s.beginRechecks(ctx, nc, reconnects); err != nil {
+		return err
+	}
 	stopIngest, err := s.startIngest(ctx)
 	if err != nil {
 		return err
 	}
 	defer stopIngest()
-	watching, stopWatching := context.WithCancel(ctx)
-	defer stopWatching()
 	down := make(chan bool, 1)
-	go f.WatchJetStream(watching, nc, env, func(now bool) {
+	defer f.WatchJetStream(ctx, nc, env, func(watching context.Context, now bool) {
 		select {
 		case down <- now:
 		case <-watching.Done():
 		}
-	})
+	})()
 	return s.serveRequests(ctx, down)
 }
 
@@ -185,7 +188,6 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 		s.drainRequests(e.conn)
 		e.release()
 	}()
-	s.serving.Store(true)
 	if err := s.env.Ready(); err != nil {
 		return errors.Join(err, e.stop())
 	}
@@ -239,10 +241,12 @@ func (s *service) joinQueue(ctx context.Context) (e queueMember, err error) {
 		e.release()
 		return queueMember{}, err
 	}
+	s.requests.Store(e.conn)
 	return e, nil
 }
 
-// stop leaves the queue group. Requests that have arrived are still answered.
+// stop leaves the queue group. Requests that have arrived are still answered, after conn is closed
+// over the next membership's connection (laterRequest).
 func (e *queueMember) stop() error {
 	if e.service == nil {
 		return nil
@@ -299,8 +303,7 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 		return nil, err
 	}
 	stops = append(stops, s.keys.followKey(ctx, js))
-	retired := &bucketFollower{s: s, bucket: streams.BucketKeys, apply: s.keys.applyRetired(js)}
-	stopRetired, err := retired.start(ctx, nc, js)
+	stopRetired, err := newTrackedFollower(s, streams.BucketKeys, 0, s.keys.applyRetired(js)).start(ctx, nc, js)
 	if err != nil {
 		return nil, err
 	}
@@ -332,14 +335,24 @@ func (s *service) prefersSingles() bool {
 	return class == string(streams.ClassInterval) || class == string(streams.ClassMemory)
 }
 
+// beginRechecks makes handleReconnect check the server from now on. If the connection was lost since
+// it had a number of reconnects, during the start, the server is checked here
+// (TestALogReplacedDuringTheStartGetsTheKey).
+func (s *service) beginRechecks(ctx context.Context, nc *nats.Conn, reconnects uint64) error {
+	s.rechecking.Store(true)
+	if nc.Stats().Reconnects == reconnects {
+		return nil
+	}
+	return s.recheckServer(ctx, nc)
+}
+
 // handleReconnect checks again what a restarted or replaced server may have changed. It retries
 // until that succeeds: a server that lost everything accepts connections before its buckets exist
 // again (TestAReplacedLogGetsTheKeyAgain).
 func (s *service) handleReconnect(ctx context.Context, nc *nats.Conn) {
-	if !s.serving.Load() {
-		return // Run checks itself
+	if !s.rechecking.Load() {
+		return // beginRechecks notices
 	}
-	s.secrets.forgetAll() // notices of erasures may have been missed while disconnected
 	pauses := retry.New(recheckMin, recheckMax)
 	for {
 		err := s.recheckServer(ctx, nc)
@@ -362,6 +375,7 @@ const (
 )
 
 func (s *service) recheckServer(ctx context.Context, nc *nats.Conn) error {
+	s.secrets.forgetAll() // notices of erasures may have been missed while disconnected
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err

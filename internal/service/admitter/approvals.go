@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,7 +15,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/redaction"
-	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -25,14 +23,10 @@ import (
 // change of it is a compare-and-set; the view in memory only says what to try. The records in the
 // log follow the bucket: maintain writes the records that a crash between the two left out.
 type approvalStore struct {
-	s     *service
-	js    jetstream.JetStream
-	kv    jetstream.KeyValue
-	lag   *leaderLag
-	index *approvalIndex
-
-	watcher jetstream.KeyWatcher // of followBucket
-	erased  chan *nats.Msg       // records of erasures in the log; an erasure leaves no trace in the bucket
+	s        *service
+	js       jetstream.JetStream
+	follower *bucketFollower
+	index    *approvalIndex
 }
 
 // maxErasures is how many erasure notices may wait. Workflows of notices beyond that stay in
@@ -40,36 +34,34 @@ type approvalStore struct {
 const maxErasures = 4096
 
 func newApprovalStore(s *service) *approvalStore {
-	return &approvalStore{s: s, index: newApprovalIndex()}
+	a := &approvalStore{s: s, index: newApprovalIndex()}
+	a.follower = &bucketFollower{s: s, bucket: streams.BucketApprovals, view: a, checkNotice: a.recheckErased}
+	return a
 }
 
 // start implements stateStore.
 func (a *approvalStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	a.js, a.lag = js, newLeaderLag(js, streams.BucketApprovals)
-	if a.kv, err = streams.OpenBucket(ctx, js, streams.BucketApprovals); err != nil {
-		return nil, err
-	}
-	a.erased = make(chan *nats.Msg, maxErasures)
-	erasures, err := nc.ChanSubscribe(a.s.space.Control(a.s.flags.Stream, events.ControlErasure), a.erased)
+	a.js = js
+	erased := make(chan *nats.Msg, maxErasures) // an erasure leaves no trace in the bucket
+	erasures, err := nc.ChanSubscribe(a.s.space.Control(a.s.flags.Stream, events.ControlErasure), erased)
 	if err == nil {
 		err = nc.FlushTimeout(flushTimeout)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listening to erasures: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	if err := a.openWatch(ctx); err != nil {
-		cancel()
+	a.follower.notices = erased
+	stopFollower, err := a.follower.start(ctx, nc, js)
+	if err != nil {
 		return nil, errors.Join(err, erasures.Unsubscribe())
 	}
-	connected := nc.StatusChanged(nats.CONNECTED)
+	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { a.followBucket(ctx, connected) })
 	running.Go(func() { a.maintainWorkflows(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
-		nc.RemoveStatusListener(connected)
+		stopFollower()
 		_ = erasures.Unsubscribe()
 	}, nil
 }
@@ -134,9 +126,9 @@ func (a *approvalStore) writeWorkflow(ctx context.Context, key string, w approva
 	}
 	written := uint64(0)
 	if revision == 0 {
-		written, err = a.kv.Create(ctx, key, value)
+		written, err = a.follower.kv.Create(ctx, key, value)
 	} else {
-		written, err = a.kv.Update(ctx, key, value, revision)
+		written, err = a.follower.kv.Update(ctx, key, value, revision)
 	}
 	switch {
 	case err == nil:
@@ -200,7 +192,7 @@ func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.
 	var err error
 	if old != nil {
 		_, err = a.writeWorkflow(ctx, key, *old, revision)
-	} else if err = a.kv.Delete(ctx, key, jetstream.LastRevision(revision)); err == nil {
+	} else if err = a.follower.kv.Delete(ctx, key, jetstream.LastRevision(revision)); err == nil {
 		a.index.removeKey(key)
 	}
 	if err != nil && !errors.Is(err, errConflict) {
@@ -208,104 +200,25 @@ func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.
 	}
 }
 
-// openWatch reads the whole bucket into a new view and keeps the watch. It returns
-// streams.ErrBehind, and drops the view, if the watch delivered an older state than the bucket's
-// leader has.
-func (a *approvalStore) openWatch(ctx context.Context) error {
-	floor, err := a.lag.minRevision(ctx)
-	if err != nil {
-		return err
-	}
-	watcher, err := a.kv.WatchAll(ctx)
-	if err != nil {
-		return fmt.Errorf("watching the approvals: %w", err)
-	}
-	timeout := time.After(openTimeout)
+// replaceAll implements bucketView.
+func (a *approvalStore) replaceAll(_ context.Context, read bucketRead) {
 	fresh := newApprovalIndex()
-	for {
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), watcher.Stop())
-		case <-timeout:
-			return errors.Join(fmt.Errorf("reading the approvals: the bucket does not answer: %w", context.DeadlineExceeded), watcher.Stop())
-		case e, open := <-watcher.Updates():
-			switch {
-			case !open:
-				return errors.New("reading the approvals: the watch ended")
-			case e != nil:
-				a.applyEntry(fresh, e)
-				continue
-			}
-			at, _ := fresh.watermark.current()
-			if err := a.lag.checkComplete(at, floor); err != nil {
-				return errors.Join(err, watcher.Stop())
-			}
-			if a.watcher != nil {
-				_ = a.watcher.Stop()
-			}
-			a.watcher = watcher
-			a.index.replaceWith(fresh)
-			return nil
-		}
-	}
+	a.putEntries(fresh, read.entries)
+	a.index.replaceWith(fresh)
 }
 
-// applyEntry applies a change of the bucket to a view.
-func (a *approvalStore) applyEntry(v *approvalIndex, e jetstream.KeyValueEntry) {
-	defer v.watermark.raise(e.Revision())
-	if e.Operation() == jetstream.KeyValuePut {
-		v.put(e.Key(), a.decodeWorkflow(e.Key(), e.Value()), e.Revision())
-		return
-	}
-	v.removeAt(e.Key(), e.Revision())
+// applyChanges implements bucketView.
+func (a *approvalStore) applyChanges(_ context.Context, changed map[string]bucketEntry, _ uint64) {
+	a.putEntries(a.index, changed)
 }
 
-// followBucket applies changes until ctx ends, and reads the whole bucket again after a lost
-// connection.
-func (a *approvalStore) followBucket(ctx context.Context, connected <-chan nats.Status) {
-	defer func() { _ = a.watcher.Stop() }()
-	again := time.NewTimer(retry.UntilTick(recordRetry))
-	defer again.Stop()
-	updates, stale := a.watcher.Updates(), false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e, open := <-updates:
-			switch {
-			case !open:
-				updates, stale = nil, true
-			case e != nil:
-				a.applyEntry(a.index, e)
-			}
+func (a *approvalStore) putEntries(v *approvalIndex, entries map[string]bucketEntry) {
+	for key, e := range entries {
+		if e.value == nil {
+			v.removeAt(key, e.revision)
 			continue
-		case m := <-a.erased:
-			if err := a.recheckErased(ctx, m.Data); err != nil {
-				a.reportRetry(ctx, "approval_watch", err)
-				stale = true
-			}
-		case <-connected:
-			stale = true
-		case <-again.C:
-			again.Reset(retry.UntilTick(recordRetry))
-			newest, _ := a.index.watermark.current()
-			a.lag.askLeader(ctx, newest)
-		case l := <-a.lag.answers:
-			newest, _ := a.index.watermark.current()
-			if err := a.lag.checkAnswer(l, newest); err != nil {
-				a.s.env.Log.Warn().Err(err).Msg("the bucket is read again")
-				a.s.env.Metrics.ReaderStalled()
-				stale = true
-			}
 		}
-		if stale {
-			if err := a.openWatch(ctx); err != nil {
-				a.reportRetry(ctx, "approval_watch", fmt.Errorf("the approvals may be out of date: %w", err))
-				continue
-			}
-			updates, stale = a.watcher.Updates(), false
-			a.s.env.Health.Set("approval_watch", "")
-		}
+		v.put(key, a.decodeWorkflow(key, e.value), e.revision)
 	}
 }
 

@@ -137,7 +137,7 @@ func (a *approvalStore) repairRecord(ctx context.Context, key string, h cachedAp
 }
 
 func (a *approvalStore) deleteWorkflow(ctx context.Context, key string, h cachedApproval, _ time.Time) error {
-	err := a.kv.Delete(ctx, key, jetstream.LastRevision(h.revision))
+	err := a.follower.kv.Delete(ctx, key, jetstream.LastRevision(h.revision))
 	if err == nil {
 		a.index.removeKey(key)
 	}

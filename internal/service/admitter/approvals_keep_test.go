@@ -18,12 +18,10 @@ func keeper(t *testing.T, n *servicetest.NATS) *approvalStore {
 	t.Helper()
 	s := unstarted(t, n)
 	a := newApprovalStore(s)
-	a.js, a.lag = n.JS("admitter"), newLeaderLag(n.JS("admitter"), streams.BucketApprovals)
-	var err error
-	a.kv, err = a.js.KeyValue(t.Context(), streams.BucketApprovals)
-	servicetest.OK(t, err)
-	servicetest.OK(t, a.openWatch(t.Context()))
-	t.Cleanup(func() { _ = a.watcher.Stop() })
+	a.js = n.JS("admitter")
+	servicetest.OK(t, a.follower.openBucket(t.Context(), n.Conn("admitter"), a.js))
+	servicetest.OK(t, a.follower.openWatch(t.Context()))
+	t.Cleanup(func() { _ = a.follower.watcher.Stop() })
 	return a
 }
 
@@ -33,6 +31,27 @@ func pendingStep(a *approvalStore, expires time.Time) (*admission.Outcome, strin
 	out := &admission.Outcome{}
 	out.Effects.Approval = &approval.Step{Slot: w.Slot, Next: w, Records: []events.Approval{w.Record()}}
 	return out, approval.StoreKey(w.Tenant, w.Slot)
+}
+
+// A complete read drops a workflow that the bucket holds no trace of, even one that the watch never
+// delivered, and keeps what this process knows of the others.
+func TestApprovalsAreReadAgain(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	a := keeper(t, n)
+	out, key := pendingStep(a, time.Now().Add(time.Hour))
+	_, err := a.reserve(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	held := a.index.lookup(key)
+	a.index.markLogged(key, held.revision)
+	lost := *held.workflow
+	lost.Slot, lost.ID = strings.Repeat("b", 64), "wf-2"
+	a.index.put(approval.StoreKey(lost.Tenant, lost.Slot), &lost, held.revision+1)
+	if a.follower.reopenWatch(t.Context()) {
+		t.Fatal("the bucket was not read")
+	}
+	if again := a.index.lookup(key); !again.logged || again.since != held.since || a.index.Find("acme", "wf-2") != nil || a.index.PendingCount("acme", "rt1") != 1 {
+		t.Errorf("%+v, %d pending", again, a.index.PendingCount("acme", "rt1"))
+	}
 }
 
 // What a decision reserved is released if the decision was certainly not recorded. A step that

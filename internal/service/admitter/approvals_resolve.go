@@ -78,7 +78,8 @@ func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) app
 	if err != nil {
 		return a.recordAttempt(ctx, who, req, approval.CodeInvalid)
 	}
-	if err := a.catchUp(ctx); err != nil {
+	// A reviewer may name a workflow that another admitter opened a moment ago.
+	if err := a.follower.caughtUp(ctx); err != nil {
 		return a.unavailableReply(ctx, err)
 	}
 	switch req.Action {
@@ -88,16 +89,6 @@ func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) app
 		return a.showWorkflow(ctx, who, req)
 	}
 	return a.resolveWorkflow(ctx, who, req)
-}
-
-// catchUp waits until the view has everything that the bucket holds now: a reviewer may name a
-// workflow that another admitter opened a moment ago.
-func (a *approvalStore) catchUp(ctx context.Context) error {
-	st, err := a.js.Stream(ctx, "KV_"+streams.BucketApprovals)
-	if err != nil {
-		return fmt.Errorf("asking for the state of the approvals: %w", err)
-	}
-	return a.index.watermark.await(ctx, st.CachedInfo().State.LastSeq)
 }
 
 // codeUnknownReviewer is the code of an answer that no workflow gives.

@@ -15,8 +15,6 @@ type approvalIndex struct {
 	byID     map[[2]string]string                            // tenant, id -> key
 	sessions map[approvalScope]map[string]*approval.Workflow // workflows that are not final, by key
 	pending  map[approvalScope]int                           // by source (no session)
-
-	watermark watermark // newest revision that the watch has delivered
 }
 
 type approvalScope struct{ tenant, source, session string }
@@ -47,8 +45,6 @@ func (v *approvalIndex) replaceWith(o *approvalIndex) {
 		}
 	}
 	v.byKey, v.byID, v.sessions, v.pending = o.byKey, o.byID, o.sessions, o.pending
-	at, _ := o.watermark.current()
-	v.watermark.set(at)
 }
 
 // put stores the value that a key has at a revision, unless a newer revision is known.

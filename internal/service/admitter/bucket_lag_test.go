@@ -16,10 +16,9 @@ import (
 // unstartedFollower is a follower of the policies that reads nothing yet.
 func unstartedFollower(t *testing.T, n *servicetest.NATS, s *service, p *policyStore) *bucketFollower {
 	t.Helper()
-	js := n.JS("admitter")
-	kv, err := streams.OpenBucket(t.Context(), js, streams.BucketPolicies)
-	servicetest.OK(t, err)
-	return &bucketFollower{s: s, nc: n.Conn("admitter"), bucket: streams.BucketPolicies, js: js, kv: kv, lag: newLeaderLag(js, streams.BucketPolicies), apply: p.applyChanges, known: map[string]knownEntry{}}
+	f := newTrackedFollower(s, streams.BucketPolicies, 0, p.applyChanges)
+	servicetest.OK(t, f.openBucket(t.Context(), n.Conn("admitter"), n.JS("admitter")))
+	return f
 }
 
 // TestWatchThatStandsStillIsNoticed: the watch delivers nothing more, without an
@@ -88,13 +87,11 @@ func TestAnOlderStateIsNotApplied(t *testing.T) {
 	}
 	_ = f.watcher.Stop()
 
-	a := newApprovalStore(s)
-	a.js, a.lag = n.JS("admitter"), newLeaderLag(n.JS("admitter"), streams.BucketApprovals)
-	kv, err := streams.OpenBucket(t.Context(), a.js, streams.BucketApprovals)
+	a := newApprovalStore(s).follower
+	servicetest.OK(t, a.openBucket(t.Context(), n.Conn("admitter"), n.JS("admitter")))
+	_, err := a.kv.Put(t.Context(), "k", []byte("{}"))
 	servicetest.OK(t, err)
-	_, err = kv.Put(t.Context(), "k", []byte("{}"))
-	servicetest.OK(t, err)
-	replica = &staleBucket{KeyValue: kv}
+	replica = &staleBucket{KeyValue: a.kv}
 	a.kv = replica
 	replica.left.Store(1)
 	if err := a.openWatch(t.Context()); !errors.Is(err, streams.ErrBehind) {

@@ -16,31 +16,45 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// bucketFollower passes the content of a KV bucket, and then every change, to one function. It
-// reads the bucket again after a lost connection, because the watch would notice only much later
-// what it missed, and when the watch stalls while the bucket's leader holds more.
+// bucketFollower keeps a view of a KV bucket up to date: it passes on the content of the bucket, and
+// then every change. It reads the bucket again after a lost connection, because the watch would notice
+// only much later what it missed, and when the watch stalls while the bucket's leader holds more.
 type bucketFollower struct {
 	s      *service
 	bucket string
 	// settleDelay is how long a burst of changes is collected; 0 applies each change at once.
 	settleDelay time.Duration
-	// apply gets the changed keys (value nil for deleted ones) and the bucket's revision. Calls
-	// never overlap.
-	apply func(ctx context.Context, changed map[string]bucketEntry, revision uint64)
+	view        bucketView
+	// notices tell of changes that the watch does not report; nil if there are none. checkNotice reads
+	// what one may concern; after an error the bucket is read again.
+	notices     <-chan *nats.Msg
+	checkNotice func(ctx context.Context, notice []byte) error
 
-	nc          *nats.Conn
-	js          jetstream.JetStream
-	kv          jetstream.KeyValue
-	lag         *leaderLag
-	watcher     jetstream.KeyWatcher
-	updates     <-chan jetstream.KeyValueEntry // of watcher; nil once it has ended
-	known       map[string]knownEntry          // what has been applied
-	pending     map[string]bucketEntry         // collected during a burst
-	newest      uint64                         // the newest revision seen
-	watermark   watermark
-	reported    uint64 // the revision reported to progress
-	hasReported bool
-	view        atomic.Uint64 // number of reconnects before the view was read
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	kv        jetstream.KeyValue
+	lag       *leaderLag
+	watcher   jetstream.KeyWatcher
+	updates   <-chan jetstream.KeyValueEntry // of watcher; nil once it has ended
+	pending   map[string]bucketEntry         // collected during a burst
+	newest    uint64                         // the newest revision seen
+	watermark watermark
+}
+
+// bucketView is what a bucketFollower keeps up to date. Calls never overlap.
+type bucketView interface {
+	// replaceAll makes a complete read of the bucket the view.
+	replaceAll(ctx context.Context, read bucketRead)
+	// applyChanges applies changed keys; revision is the newest of the bucket. Now and then it is called
+	// without any change, to try again what failed before.
+	applyChanges(ctx context.Context, changed map[string]bucketEntry, revision uint64)
+}
+
+// bucketRead is a complete read of a bucket. The view may keep and change the map.
+type bucketRead struct {
+	entries    map[string]bucketEntry
+	revision   uint64 // the bucket's newest
+	reconnects uint64 // of the connection, before the read
 }
 
 // bucketEntry is one key's value as a bucket holds it.
@@ -49,23 +63,11 @@ type bucketEntry struct {
 	revision uint64 // 0: the bucket holds no trace of the key
 }
 
-// knownEntry identifies an entry. The hash is needed because a recreated bucket counts its
-// revisions from one again.
-type knownEntry struct {
-	revision uint64
-	value    [sha256.Size]byte
-}
-
-func (e bucketEntry) identity() knownEntry { return knownEntry{e.revision, sha256.Sum256(e.value)} }
-
 // start reads the bucket before it returns, and follows it until ctx ends.
 func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f.js, f.known, f.lag = js, map[string]knownEntry{}, newLeaderLag(js, f.bucket)
-	if f.kv, err = streams.OpenBucket(ctx, js, f.bucket); err != nil {
+	if err := f.openBucket(ctx, nc, js); err != nil {
 		return nil, err
 	}
-	f.nc = nc
-	f.s.progress.trackView(&f.view)
 	ctx, cancel := context.WithCancel(ctx)
 	back := nc.StatusChanged(nats.CONNECTED)
 	if err := f.openWatch(ctx); err != nil {
@@ -83,6 +85,12 @@ func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.
 	return func() { cancel(); <-done }, nil
 }
 
+func (f *bucketFollower) openBucket(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (err error) {
+	f.nc, f.js, f.lag, f.pending = nc, js, newLeaderLag(js, f.bucket), map[string]bucketEntry{}
+	f.kv, err = streams.OpenBucket(ctx, js, f.bucket)
+	return err
+}
+
 // openWatch applies the content of the bucket and keeps the watch. It returns streams.ErrBehind,
 // and applies nothing, if the watch delivered an older state than the bucket's leader has.
 func (f *bucketFollower) openWatch(ctx context.Context) error {
@@ -90,12 +98,11 @@ func (f *bucketFollower) openWatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	over := f.nc.Stats().Reconnects
+	read := bucketRead{entries: map[string]bucketEntry{}, reconnects: f.nc.Stats().Reconnects}
 	watcher, err := f.kv.WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("watching the bucket %s: %w", f.bucket, err)
 	}
-	held, revision := map[string]bucketEntry{}, uint64(0)
 	timeout := time.After(openTimeout)
 	for {
 		select {
@@ -108,33 +115,23 @@ func (f *bucketFollower) openWatch(ctx context.Context) error {
 			case !open:
 				return fmt.Errorf("reading the bucket %s: the watch ended", f.bucket)
 			case e != nil:
-				revision = max(revision, e.Revision())
-				held[e.Key()] = readEntry(e)
+				read.revision = max(read.revision, e.Revision())
+				read.entries[e.Key()] = readEntry(e)
 				continue
 			}
-			if err := f.lag.checkComplete(revision, floor); err != nil {
+			if err := f.lag.checkComplete(read.revision, floor); err != nil {
 				return errors.Join(err, watcher.Stop())
 			}
 			if f.watcher != nil {
 				_ = f.watcher.Stop()
 			}
 			f.watcher, f.updates = watcher, watcher.Updates()
-			f.applySnapshot(ctx, held, revision)
-			f.view.Store(over)
+			f.pending, f.newest = map[string]bucketEntry{}, read.revision // lower than before if the bucket was recreated
+			f.view.replaceAll(ctx, read)
+			f.watermark.set(f.newest)
 			return nil
 		}
 	}
-}
-
-// applySnapshot makes a complete read the view: known keys that it lacks are deleted.
-func (f *bucketFollower) applySnapshot(ctx context.Context, held map[string]bucketEntry, revision uint64) {
-	for key := range f.known {
-		if _, there := held[key]; !there {
-			held[key] = bucketEntry{}
-		}
-	}
-	f.pending, f.newest = held, revision // lower than before if the bucket was recreated
-	f.applyPending(ctx)
 }
 
 func readEntry(e jetstream.KeyValueEntry) bucketEntry {
@@ -170,6 +167,11 @@ func (f *bucketFollower) followChanges(ctx context.Context, back <-chan nats.Sta
 		case <-burst:
 			burst = nil
 			f.applyPending(ctx)
+		case m := <-f.notices:
+			if err := f.checkNotice(ctx, m.Data); err != nil {
+				f.reportStale(ctx, err)
+				stale = f.reopenWatch(ctx)
+			}
 		case <-back:
 			stale = f.reopenWatch(ctx)
 		case <-again.C:
@@ -191,38 +193,25 @@ func (f *bucketFollower) followChanges(ctx context.Context, back <-chan nats.Sta
 
 // reopenWatch reads the bucket again and reports whether the view may still be out of date.
 func (f *bucketFollower) reopenWatch(ctx context.Context) (stale bool) {
-	err := f.openWatch(ctx)
-	switch {
-	case err == nil:
-		f.s.env.Health.Set(f.bucket+"_watch", "")
-		return false
-	case ctx.Err() == nil:
+	if err := f.openWatch(ctx); err != nil {
+		f.reportStale(ctx, err)
+		return true
+	}
+	f.s.env.Health.Set(f.bucket+"_watch", "")
+	return false
+}
+
+func (f *bucketFollower) reportStale(ctx context.Context, err error) {
+	if ctx.Err() == nil {
 		f.s.env.Log.Error().Err(err).Str("bucket", f.bucket).Msg("the bucket could not be read again yet")
 		f.s.env.Health.Set(f.bucket+"_watch", "what is known of the bucket may be out of date: "+err.Error())
 	}
-	return true
 }
 
-// applyPending applies the collected changes. It calls apply without any change, too, so that
-// apply can retry what failed before.
 func (f *bucketFollower) applyPending(ctx context.Context) {
-	for key, e := range f.pending {
-		now := e.identity()
-		if old, there := f.known[key]; there && old == now {
-			delete(f.pending, key)
-			continue
-		}
-		if f.known[key] = now; e.revision == 0 {
-			delete(f.known, key)
-		}
-	}
-	f.apply(ctx, f.pending, f.newest)
+	f.view.applyChanges(ctx, f.pending, f.newest)
 	f.pending = map[string]bucketEntry{}
 	f.watermark.set(f.newest)
-	if !f.hasReported || f.reported != f.newest {
-		f.reported, f.hasReported = f.newest, true
-		f.s.progress.noteChange(f.bucket, f.newest)
-	}
 }
 
 // caughtUp waits until everything is applied that the bucket held at the call.
@@ -235,6 +224,68 @@ func (f *bucketFollower) caughtUp(ctx context.Context) error {
 		return fmt.Errorf("following the bucket %s: %w", f.bucket, err)
 	}
 	return nil
+}
+
+// trackedView is the view of a bucket that decisions rest on. It leaves out what has not changed, and
+// tells the service's progress what new decisions use.
+type trackedView struct {
+	progress *changeProgress
+	bucket   string
+	// apply gets the changed keys (value nil for deleted ones) and the bucket's revision; without any
+	// change it tries again what failed before.
+	apply func(ctx context.Context, changed map[string]bucketEntry, revision uint64)
+
+	known       map[string]knownEntry // what has been applied
+	reported    uint64                // the revision reported to progress
+	hasReported bool
+	reconnects  atomic.Uint64 // number of reconnects before the view was read
+}
+
+// knownEntry identifies an entry. The hash is needed because a recreated bucket counts its
+// revisions from one again.
+type knownEntry struct {
+	revision uint64
+	value    [sha256.Size]byte
+}
+
+func (e bucketEntry) identity() knownEntry { return knownEntry{e.revision, sha256.Sum256(e.value)} }
+
+// newTrackedFollower is a follower of a bucket that decisions rest on. They are recorded only while its
+// view was read over the current connection.
+func newTrackedFollower(s *service, bucket string, settleDelay time.Duration, apply func(ctx context.Context, changed map[string]bucketEntry, revision uint64)) *bucketFollower {
+	v := &trackedView{progress: s.progress, bucket: bucket, apply: apply, known: map[string]knownEntry{}}
+	s.progress.trackView(&v.reconnects)
+	return &bucketFollower{s: s, bucket: bucket, settleDelay: settleDelay, view: v}
+}
+
+// replaceAll implements bucketView: known keys that the read lacks are deleted.
+func (v *trackedView) replaceAll(ctx context.Context, read bucketRead) {
+	for key := range v.known {
+		if _, there := read.entries[key]; !there {
+			read.entries[key] = bucketEntry{}
+		}
+	}
+	v.applyChanges(ctx, read.entries, read.revision)
+	v.reconnects.Store(read.reconnects)
+}
+
+// applyChanges implements bucketView.
+func (v *trackedView) applyChanges(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
+	for key, e := range changed {
+		now := e.identity()
+		if old, there := v.known[key]; there && old == now {
+			delete(changed, key)
+			continue
+		}
+		if v.known[key] = now; e.revision == 0 {
+			delete(v.known, key)
+		}
+	}
+	v.apply(ctx, changed, revision)
+	if !v.hasReported || v.reported != revision {
+		v.reported, v.hasReported = revision, true
+		v.progress.noteChange(v.bucket, revision)
+	}
 }
 
 // watermark is the position that a view has reached; goroutines can wait for a position. The view

@@ -66,7 +66,7 @@ func newSpendLedger(s *service) stateStore {
 
 func (l *spendLedger) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	l.js = js
-	l.follower = &bucketFollower{s: l.s, bucket: streams.BucketSpend, apply: l.applyChanges}
+	l.follower = newTrackedFollower(l.s, streams.BucketSpend, 0, l.applyChanges)
 	stopFollower, err := l.follower.start(ctx, nc, js)
 	if err != nil {
 		return nil, err

@@ -169,6 +169,25 @@ func TestAReplacedLogGetsTheKeyAgain(t *testing.T) {
 	servicetest.Eventually(t, "the key is published", func() bool { return len(of(n.Log(), keySubject)) > 0 })
 }
 
+// TestALogReplacedDuringTheStartGetsTheKey: the server was replaced after the start had published the
+// key, and before reconnects were looked at.
+func TestALogReplacedDuringTheStartGetsTheKey(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	nc := n.Conn("admitter")
+	before := nc.Stats().Reconnects
+	stop, err := s.startDependencies(t.Context(), nc)
+	servicetest.OK(t, err)
+	defer stop()
+	n.Stop()
+	n.Recreate()
+	servicetest.Eventually(t, "the admitter is connected again", func() bool { return nc.Stats().Reconnects != before && nc.IsConnected() })
+	servicetest.OK(t, s.beginRechecks(t.Context(), nc, before))
+	if keys := of(n.Log(), keySubject); len(keys) != 1 {
+		t.Errorf("%d keys in the log", len(keys))
+	}
+}
+
 func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := serve(t, n)
@@ -300,4 +319,44 @@ func TestTheSameRequestTwiceIsARetry(t *testing.T) {
 			t.Errorf("occurrence %d", d.Occurrence)
 		}
 	}
+}
+
+// TestADecisionOutlivesItsMembership: JetStream was away, and the admitter left the queue group and
+// joined it again while a decision was being recorded. The caller gets what the log says.
+func TestADecisionOutlivesItsMembership(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	s.env.Ready = func() error { return nil }
+	recording, goOn := make(chan struct{}), make(chan struct{})
+	var err error
+	s.committer, err = streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: s.flags.Stream, Sign: func(m []streams.Msg) error {
+		close(recording)
+		<-goOn
+		return s.keys.signBatch(m)
+	}})
+	servicetest.OK(t, err)
+	defer s.committer.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	down, done := make(chan bool), make(chan error, 1)
+	go func() { done <- s.serveRequests(ctx, down) }()
+	servicetest.Eventually(t, "it takes requests", func() bool { return s.requests.Load() != nil })
+	first := s.requests.Load()
+
+	nc := n.Conn(servicetest.Runtime)
+	answer := nc.NewInbox()
+	inbox, err := nc.SubscribeSync(answer)
+	servicetest.OK(t, err)
+	servicetest.OK(t, nc.PublishRequest("gov.admit.acme.agenthook", answer, file(t, "requests/pre-tool-use.json")))
+	<-recording
+	down <- true
+	down <- false
+	servicetest.Eventually(t, "the connection of the first membership is closed", first.IsClosed)
+	close(goOn)
+	m, err := inbox.NextMsg(servicetest.Guard)
+	servicetest.OK(t, err)
+	if decisions := of(n.Log(), "gov.decisions."); len(decisions) != 1 || m.Header.Get(events.HeaderDecisionSeq) != fmt.Sprint(decisions[0].Seq) {
+		t.Errorf("answer %v for %d decisions on the log", m.Header, len(decisions))
+	}
+	cancel()
+	servicetest.OK(t, <-done)
 }

@@ -32,8 +32,7 @@ func newMandateStore(s *service) stateStore {
 
 func (ms *mandateStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	ms.js = js
-	f := &bucketFollower{s: ms.s, bucket: streams.BucketMandates, settleDelay: policySettleDelay, apply: ms.applyChanges}
-	return f.start(ctx, nc, js)
+	return newTrackedFollower(ms.s, streams.BucketMandates, policySettleDelay, ms.applyChanges).start(ctx, nc, js)
 }
 
 func (ms *mandateStore) load(req admission.Request, in *admission.Inputs) {

@@ -194,28 +194,28 @@ func TestMandatesAfterAnOutage(t *testing.T) {
 	s.Running()
 }
 
-func TestBucketFollowerSeesWhatVanished(t *testing.T) {
+func TestTrackedViewSeesWhatVanished(t *testing.T) {
 	got := map[string]bucketEntry{}
-	f := &bucketFollower{s: &service{progress: newProgress()}, known: map[string]knownEntry{}, pending: map[string]bucketEntry{}}
-	f.apply = func(_ context.Context, changed map[string]bucketEntry, _ uint64) {
+	v := &trackedView{progress: newProgress(), known: map[string]knownEntry{}}
+	v.apply = func(_ context.Context, changed map[string]bucketEntry, _ uint64) {
 		for k, e := range changed {
 			got[k] = e
 		}
 	}
-	f.applySnapshot(t.Context(), map[string]bucketEntry{"a": {[]byte("1"), 1}, "b": {[]byte("2"), 2}}, 2)
+	v.replaceAll(t.Context(), bucketRead{entries: map[string]bucketEntry{"a": {[]byte("1"), 1}, "b": {[]byte("2"), 2}}, revision: 2})
 	clear(got)
-	f.applySnapshot(t.Context(), map[string]bucketEntry{"b": {[]byte("2"), 2}, "c": {[]byte("3"), 3}}, 3)
+	v.replaceAll(t.Context(), bucketRead{entries: map[string]bucketEntry{"b": {[]byte("2"), 2}, "c": {[]byte("3"), 3}}, revision: 3})
 	keys := []string{}
 	for k, e := range got {
 		keys = append(keys, k+string(e.value))
 	}
-	if slices.Sort(keys); !slices.Equal(keys, []string{"a", "c3"}) || f.watermark.position != 3 {
-		t.Error(keys, f.watermark.position)
+	if slices.Sort(keys); !slices.Equal(keys, []string{"a", "c3"}) || v.reported != 3 {
+		t.Error(keys, v.reported)
 	}
 	// A bucket that was made anew counts from one again.
 	clear(got)
-	f.applySnapshot(t.Context(), map[string]bucketEntry{"b": {[]byte("other"), 2}}, 2)
-	if string(got["b"].value) != "other" || got["c"].value != nil || f.watermark.position != 2 {
-		t.Error(got, f.watermark.position)
+	v.replaceAll(t.Context(), bucketRead{entries: map[string]bucketEntry{"b": {[]byte("other"), 2}}, revision: 2})
+	if string(got["b"].value) != "other" || got["c"].value != nil || v.reported != 2 {
+		t.Error(got, v.reported)
 	}
 }

@@ -42,8 +42,7 @@ func newPolicyStore(s *service) *policyStore {
 // change. A set that does not compile denies everything until it is fixed: the previous set may
 // have rules that were just withdrawn.
 func (p *policyStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f := &bucketFollower{s: p.s, bucket: streams.BucketPolicies, settleDelay: policySettleDelay, apply: p.applyChanges}
-	return f.start(ctx, nc, js)
+	return newTrackedFollower(p.s, streams.BucketPolicies, policySettleDelay, p.applyChanges).start(ctx, nc, js)
 }
 
 func (p *policyStore) applyChanges(ctx context.Context, changed map[string]bucketEntry, _ uint64) {

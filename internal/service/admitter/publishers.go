@@ -33,8 +33,7 @@ func newPublisherStore(s *service) *publisherStore {
 }
 
 func (p *publisherStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f := &bucketFollower{s: p.s, bucket: streams.BucketPublishers, settleDelay: policySettleDelay, apply: p.applyChanges}
-	return f.start(ctx, nc, js)
+	return newTrackedFollower(p.s, streams.BucketPublishers, policySettleDelay, p.applyChanges).start(ctx, nc, js)
 }
 
 // reachedThrough reports whether a publisher of a tenant is registered as reached through a gateway.

@@ -39,6 +39,9 @@ type rateStore struct {
 	s       *service
 	current atomic.Pointer[tally.Tally] // a complete tally; nil while there is none
 
+	exchange sync.Mutex                  // held while current and reserved change
+	reserved atomic.Pointer[tally.Tally] // while current is nil: what the last one had reserved; may be nil
+
 	mu       sync.Mutex // guards the fields below
 	ctx      context.Context
 	js       jetstream.JetStream
@@ -91,10 +94,43 @@ func (r *rateStore) reserve(_ context.Context, _ admission.Request, out *admissi
 		return reservation{}, errConflict
 	}
 	return reservation{release: func(context.Context) {
-		if l := r.current.Load(); l != nil { // may be a newer tally that inherited the reservation
+		if l := r.latest(); l != nil { // may be a newer tally that inherited the reservation
 			l.Release(id)
 		}
 	}}, nil
+}
+
+// latest is the tally with the reservations of decisions under way; nil if there are none.
+func (r *rateStore) latest() *tally.Tally {
+	if l := r.current.Load(); l != nil {
+		return l
+	}
+	return r.reserved.Load()
+}
+
+// install makes a complete tally the current one.
+func (r *rateStore) install(l *tally.Tally) {
+	r.exchange.Lock()
+	defer r.exchange.Unlock()
+	if old := r.latest(); old != nil {
+		l.InheritPending(old)
+	}
+	r.current.Store(l)
+	r.reserved.Store(nil)
+}
+
+// forget ends the use of a tally, unless another one has taken over. What it has reserved stays, for
+// the next one.
+func (r *rateStore) forget(l *tally.Tally) {
+	r.exchange.Lock()
+	defer r.exchange.Unlock()
+	if l == nil || r.current.Load() != l {
+		return
+	}
+	rest := tally.New()
+	rest.InheritPending(l)
+	r.reserved.Store(rest)
+	r.current.Store(nil)
 }
 
 // prepareSet reads what a set's limits count before the set is in force, so that the set need not
@@ -150,7 +186,7 @@ func (r *rateStore) ensureRead(set *policy.Set) <-chan struct{} {
 	return ready
 }
 
-// stopReading ends the reading and forgets all counts.
+// stopReading ends the reading and forgets all counts of the log.
 func (r *rateStore) stopReading() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +194,7 @@ func (r *rateStore) stopReading() {
 		r.stopRead()
 	}
 	r.stopRead, r.longest, r.ready = nil, 0, nil
-	r.current.Store(nil)
+	r.forget(r.current.Load())
 }
 
 // readDecisions follows the log until ctx ends, and starts over after an error. It calls caughtUp
@@ -174,10 +210,7 @@ func (r *rateStore) readDecisions(ctx context.Context, longest time.Duration, ca
 					return nil
 				}
 				complete = true
-				if old := r.current.Load(); old != nil {
-					l.InheritPending(old)
-				}
-				r.current.Store(l)
+				r.install(l)
 				r.s.env.Health.Set("rates", "")
 				if caughtUp != nil {
 					caughtUp()
@@ -186,13 +219,13 @@ func (r *rateStore) readDecisions(ctx context.Context, longest time.Duration, ca
 				return nil
 			},
 		}, func(batch []events.LogMessage) error {
-			observeAll(l, batch)
+			observeAll(l, r.reserved.Load(), batch)
 			return nil
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		r.current.CompareAndSwap(l, nil)
+		r.forget(l)
 		r.s.env.Log.Error().Err(err).Msg("what the limits of policies count is not known; they deny until it is")
 		r.s.env.Health.Set("rates", "what the limits of policies count is not known, they deny: "+err.Error())
 		if retry.Sleep(ctx, rereadRetry) != nil {
@@ -209,7 +242,8 @@ func (r *rateStore) allowSubjects() string {
 // countsMarker occurs in every record that has counts.
 var countsMarker = []byte(`"counts":[`)
 
-func observeAll(l *tally.Tally, batch []events.LogMessage) {
+// observeAll counts the decisions of a batch. reserved, which may be nil, need not pass them on then.
+func observeAll(l, reserved *tally.Tally, batch []events.LogMessage) {
 	for _, m := range batch {
 		if !bytes.Contains(m.Body, countsMarker) {
 			continue
@@ -217,6 +251,9 @@ func observeAll(l *tally.Tally, batch []events.LogMessage) {
 		d, err := events.DecodeRecord[events.Decision](m.Body)
 		if err == nil && d.Verdict == events.Allow {
 			l.Observe(d, m.Time, time.Now())
+			if reserved != nil {
+				reserved.Settle(d.DecisionID)
+			}
 		}
 	}
 }

@@ -215,6 +215,39 @@ func TestWhatIsNotRecordedIsGivenBack(t *testing.T) {
 	expectTotal(t, l, "a", 0)
 }
 
+// TestReservationsOutliveTheirTally: the log could not be read any more while decisions were under way.
+// Those that the log did not show meanwhile count in the next tally; the others count once.
+func TestReservationsOutliveTheirTally(t *testing.T) {
+	r, now, one := newRateStore(nil), time.Now(), counted("a", 1, 5)
+	take := func(id string) reservation {
+		t.Helper()
+		out := &admission.Outcome{Effects: admission.Effects{Counts: one}}
+		out.Decision.DecisionID, out.Decision.DecidedAt = id, events.At(now)
+		took, err := r.reserve(t.Context(), admission.Request{}, out)
+		servicetest.OK(t, err)
+		return took
+	}
+	first := tally.New()
+	r.install(first)
+	take("under way")
+	take("stored")
+	undone := take("undone")
+	r.forget(first)
+	if first.Reserve("late", one, now) {
+		t.Error("a tally that is not used any more takes reservations")
+	}
+	undone.release(t.Context())
+	body, err := events.Encode(events.Decision{DecisionID: "stored", Verdict: events.Allow, DecidedAt: events.At(now), Counts: policy.RecordCounts(one)})
+	servicetest.OK(t, err)
+	second := tally.New()
+	observeAll(second, r.reserved.Load(), []events.LogMessage{{Body: body, Time: now}})
+	r.forget(first) // by a reader that ends later
+	r.install(second)
+	if total, known := second.Total(one[0].Key, time.Minute, now); total != 2 || !known {
+		t.Errorf("%d, known %v, want 2", total, known)
+	}
+}
+
 var countedAt = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // counterKey has the part of a key that a tenant has.

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,7 +60,7 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 // addEndpoint adds an endpoint of one class of subjects, for every tenant and protocol, to the micro service.
 func (s *service) addEndpoint(svc micro.Service, nc *nats.Conn, name string, class subject.Class, handle func(micro.Request), options ...micro.EndpointOpt) error {
 	options = append(options, micro.WithEndpointSubject(s.space.All(class)))
-	return svc.AddEndpoint(name, micro.HandlerFunc(func(r micro.Request) { handle(laterRequest{r, nc}) }), options...)
+	return svc.AddEndpoint(name, micro.HandlerFunc(func(r micro.Request) { handle(laterRequest{r, nc, &s.requests}) }), options...)
 }
 
 // laterRequest is a request that may be answered by another goroutine, after its handler has
@@ -68,7 +69,8 @@ func (s *service) addEndpoint(svc micro.Service, nc *nats.Conn, name string, cla
 // numbers of errors in the statistics of micro stay 0; the service's own metrics count refusals.
 type laterRequest struct {
 	micro.Request
-	nc *nats.Conn
+	nc       *nats.Conn                 // the request came over it
+	requests *atomic.Pointer[nats.Conn] // service.requests
 }
 
 // Respond sends the answer to a request.
@@ -86,7 +88,16 @@ func (r laterRequest) send(m *nats.Msg, options []micro.RespondOpt) error {
 	for _, set := range options {
 		set(m)
 	}
-	return r.nc.PublishMsg(m)
+	// The admitter may have left the queue group and joined it again since the request came: its
+	// connection is closed then. The server takes an answer over any connection of the admitter.
+	for nc := r.nc; ; {
+		err := nc.PublishMsg(m)
+		now := r.requests.Load()
+		if err == nil || now == nc {
+			return err
+		}
+		nc = now
+	}
 }
 
 // maxArrived is how many requests may wait for acceptRequest.

@@ -97,9 +97,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer a.close()
-	watching, stopWatching := context.WithCancel(ctx)
-	defer stopWatching()
-	go f.WatchJetStream(watching, a.nc, env, nil)
+	defer f.WatchJetStream(ctx, a.nc, env, nil)()
 	l, err := f.HoldLease(ctx, a.js, "auditor", env, a.reportStandby)
 	if err != nil {
 		return err

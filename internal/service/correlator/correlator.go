@@ -110,9 +110,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	watching, stopWatching := context.WithCancel(ctx)
-	defer stopWatching()
-	go f.WatchJetStream(watching, nc, env, nil)
+	defer f.WatchJetStream(ctx, nc, env, nil)()
 	stopOutputs, err := pages.Serve(ctx, js, f.Stream, f.Space(), env.Log)
 	if err != nil {
 		return err

@@ -67,6 +67,7 @@ func keepRunning(ctx context.Context, f Flags, env daemon.Env) {
 	for wait := againMin; ; wait = min(2*wait, againMax) {
 		begun := time.Now()
 		err := runShard(ctx, f, env)
+		env.Health.BeginAgain()
 		switch {
 		case ctx.Err() != nil:
 			return

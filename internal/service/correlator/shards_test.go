@@ -140,3 +140,19 @@ func TestSeveralShards(t *testing.T) {
 		}
 	}
 }
+
+// TestAShardBeginsAgainWithoutProblems: what an ended run reported is no problem of the next one,
+// which would not clear it.
+func TestAShardBeginsAgainWithoutProblems(t *testing.T) {
+	env := daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}
+	env.Health.Set("session_keys", "the bucket does not answer")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); keepRunning(ctx, Flags{Flags: daemon.Flags{Keys: t.TempDir()}}, env) }() // without keys each run ends at once
+	servicetest.Eventually(t, "the run has ended", func() bool { return env.Health.Report().Problems["shard"] != "" })
+	if problems := env.Health.Report().Problems; len(problems) != 1 {
+		t.Errorf("problems %v", problems)
+	}
+	cancel()
+	<-done
+}

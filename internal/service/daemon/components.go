@@ -11,7 +11,7 @@ type Component struct {
 // docs writes it into docs/reference/health.md.
 func Components() []Component {
 	return []Component{
-		{"nats", "all", "the connection is lost"},
+		{"nats", "all", "a connection is lost"},
 		{"jetstream", "all", "the log's leader did not answer twice; an admitter takes no requests"},
 		{"jetstream_start", "all", "JetStream has no leader yet"},
 		{"policies", "admitter", "no policy, or the set does not compile; everything is denied"},
@@ -19,7 +19,8 @@ func Components() []Component {
 		{"mandates_watch", "admitter", "likewise"},
 		{"publishers_watch", "admitter", "likewise"},
 		{"spend_watch", "admitter", "likewise"},
-		{"approval_watch", "admitter", "likewise"},
+		{"approvals_watch", "admitter", "likewise"},
+		{"keys_watch", "admitter", "likewise"},
 		{"policy_log", "admitter", "a change is not recorded yet; it decides only then"},
 		{"mandate_log", "admitter", "likewise"},
 		{"publisher_log", "admitter", "likewise"},

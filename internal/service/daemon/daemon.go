@@ -70,23 +70,17 @@ func (f Flags) Connect(ctx context.Context, name string, env Env, back func(*nat
 	go func() {
 		defer close(watched)
 		for s := range status {
-			if s != nats.CONNECTED {
-				env.Health.Set("nats", "the connection is lost, reconnecting")
-				continue
-			}
-			env.Health.Set("nats", "")
-			if back != nil {
+			env.Health.setLost(nc, s != nats.CONNECTED)
+			if s == nats.CONNECTED && back != nil {
 				back(nc)
 			}
 		}
 	}()
 	return nc, func() {
 		nc.RemoveStatusListener(status)
-		if !nc.IsConnected() {
-			env.Health.Set("nats", "") // no longer a problem: the service has released it
-		}
 		nc.Close()
 		<-watched
+		env.Health.setLost(nc, false) // the service has released it
 	}, nil
 }
 

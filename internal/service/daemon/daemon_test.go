@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"syscall"
 	"testing"
+
+	"github.com/nats-io/nats.go"
 )
 
 type testFlags struct {
@@ -74,6 +76,24 @@ func TestHealthOverHTTP(t *testing.T) {
 	check(503, StatusUnhealthy, "away")
 	h.Set("nats", "")
 	check(200, StatusOK, "")
+}
+
+// TestHealthOfConnections: a service is unhealthy while one of its connections is lost.
+func TestHealthOfConnections(t *testing.T) {
+	h, log, requests := NewHealth(), new(nats.Conn), new(nats.Conn)
+	h.SetReady()
+	for i, step := range []struct {
+		of   *nats.Conn
+		lost bool
+		want string
+	}{
+		{log, true, StatusUnhealthy}, {log, true, StatusUnhealthy}, {requests, true, StatusUnhealthy},
+		{requests, false, StatusUnhealthy}, {log, false, StatusOK}, {log, false, StatusOK},
+	} {
+		if h.setLost(step.of, step.lost); h.Report().Status != step.want {
+			t.Errorf("step %d: %+v", i, h.Report())
+		}
+	}
 }
 
 // TestHealthOfParts: a service of several shards is as well as they are, and

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
 
@@ -42,6 +44,7 @@ type Health struct {
 	role     string
 	observed int
 	problems map[string]string
+	lost     map[*nats.Conn]bool // connections that are lost
 	parts    map[string]*Health
 }
 
@@ -60,7 +63,9 @@ func (h *Health) Part(name string) *Health {
 }
 
 // NewHealth returns a Health with status starting.
-func NewHealth() *Health { return &Health{problems: map[string]string{}} }
+func NewHealth() *Health {
+	return &Health{problems: map[string]string{}, lost: map[*nats.Conn]bool{}}
+}
 
 // SetReady reports that the service answers.
 func (h *Health) SetReady() {
@@ -87,11 +92,40 @@ func (h *Health) SetObserved(tenants int) {
 func (h *Health) Set(component, problem string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.set(component, problem)
+}
+
+func (h *Health) set(component, problem string) {
 	if problem == "" {
 		delete(h.problems, component)
 		return
 	}
 	h.problems[component] = problem
+}
+
+// BeginAgain forgets the problems of a run that has ended. The next run in this process begins
+// without, as a new process does: it would not know that it has to clear them.
+func (h *Health) BeginAgain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.problems)
+}
+
+// setLost records whether a connection is lost. The service has the problem nats while one of its
+// connections is.
+func (h *Health) setLost(nc *nats.Conn, lost bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if lost {
+		h.lost[nc] = true
+	} else {
+		delete(h.lost, nc)
+	}
+	problem := ""
+	if len(h.lost) > 0 {
+		problem = "the connection is lost, reconnecting"
+	}
+	h.set("nats", problem)
 }
 
 // Report returns the health report.

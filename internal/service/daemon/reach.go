@@ -35,15 +35,25 @@ func (r *reachability) addAnswer(answered bool) (down, move bool) {
 }
 
 // WatchJetStream requests the state of the shard's stream, which its leader answers, once a
-// second until ctx ends. It calls changed, which may be nil, when JetStream becomes unreachable
-// over the connection and when it is reachable again. While it is unreachable the connection
-// moves to another server, if it knows one: a server that is cut off from the others keeps its
-// clients.
-func (f Flags) WatchJetStream(ctx context.Context, nc *nats.Conn, env Env, changed func(down bool)) {
+// second until stop is called. It calls changed, which may be nil, when JetStream becomes
+// unreachable over the connection and when it is reachable again; the context of a call ends with
+// the watch. While it is unreachable the connection moves to another server, if it knows one: a
+// server that is cut off from the others keeps its clients.
+func (f Flags) WatchJetStream(ctx context.Context, nc *nats.Conn, env Env, changed func(ctx context.Context, down bool)) (stop func()) {
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return
+		return func() {}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.watchLeader(ctx, js, nc, env, changed)
+	}()
+	return func() { cancel(); <-done }
+}
+
+func (f Flags) watchLeader(ctx context.Context, js jetstream.JetStream, nc *nats.Conn, env Env, changed func(ctx context.Context, down bool)) {
 	var r reachability
 	was := false
 	for retry.Sleep(ctx, retry.UntilTick(reachEvery)) == nil {
@@ -56,7 +66,7 @@ func (f Flags) WatchJetStream(ctx context.Context, nc *nats.Conn, env Env, chang
 			was = down
 			f.reportReach(env, nc, down, err)
 			if changed != nil {
-				changed(down)
+				changed(ctx, down)
 			}
 		}
 		if move && nc.IsConnected() && len(nc.Servers()) > 1 {

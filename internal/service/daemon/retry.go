@@ -42,6 +42,7 @@ func RunAgain(ctx context.Context, env Env, run func(context.Context, Env) error
 		wait := pauses.Next()
 		waited = true
 		env.Log.Warn().Err(err).Dur("retry_in", wait).Msg("waiting for JetStream")
+		env.Health.BeginAgain()
 		env.Health.Set("jetstream_start", "waiting for JetStream: "+err.Error())
 		if err := retry.Sleep(ctx, wait); err != nil {
 			return err

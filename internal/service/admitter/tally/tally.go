@@ -34,6 +34,7 @@ type Tally struct {
 	tenants map[string]*tenantCounters
 	size    int                        // counters of all tenants
 	pending map[string]pendingDecision // own decisions, by id
+	closed  bool                       // another tally took over: nothing is reserved any more
 	swept   time.Time
 }
 
@@ -139,10 +140,13 @@ func (l *Tally) addCount(key string, window time.Duration, amount int64, at time
 }
 
 // Reserve counts an own decision before it is recorded. It counts nothing and returns false if a
-// limit would be exceeded or there is no room.
+// limit would be exceeded, there is no room, or another tally has taken over.
 func (l *Tally) Reserve(id string, counts []policy.Count, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
 	l.dropIdle(now)
 	for _, c := range counts {
 		total, known := l.totalOf(c.Key, now)
@@ -210,13 +214,21 @@ func (l *Tally) Observe(d events.Decision, stored, now time.Time) {
 	}
 }
 
-// InheritPending takes over the own decisions that another tally has not seen in the log. Some
-// may then be counted twice, none is missed.
+// Settle forgets an own decision that another tally has seen in the log and counts.
+func (l *Tally) Settle(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.pending, id)
+}
+
+// InheritPending takes over the own decisions that another tally has not seen in the log, and closes
+// that one. Some may then be counted twice, none is missed.
 func (l *Tally) InheritPending(o *Tally) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	o.closed = true
 	for id, u := range o.pending {
 		for _, c := range u.counts {
 			l.addCount(c.Key, c.Window, c.Amount, u.at)

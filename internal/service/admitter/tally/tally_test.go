@@ -143,6 +143,9 @@ func TestTallyInherits(t *testing.T) {
 	l.Observe(storedDecision("d2", tallyStart, counted("a", time.Minute, 4, 0)...), tallyStart, tallyStart)
 	l.InheritPending(old)
 	l.expect(t, "a", time.Minute, tallyStart, "7 true")
+	if old.Reserve("d3", counted("a", time.Minute, 1, 9), tallyStart) {
+		t.Error("reserved in a tally that nothing inherits from any more")
+	}
 	l.Observe(storedDecision("d1", tallyStart, counted("a", time.Minute, 3, 0)...), tallyStart, tallyStart)
 	l.expect(t, "a", time.Minute, tallyStart, "7 true")
 }
