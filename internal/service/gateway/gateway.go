@@ -26,6 +26,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/httpserve"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 )
 
 // ServiceName is the service's name in logs and metrics.
@@ -102,7 +103,7 @@ type server struct {
 	nc       *nats.Conn
 	tokens   *tokenStore
 	issuer   *issuer // nil if no JWTs are accepted
-	rates    *rates
+	rates    *quota.Meter
 	inflight chan struct{}
 	guard    *guard.Guard // nil: no receipt can be checked
 	count    *metrics.Gateway
@@ -163,7 +164,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	followers.Go(func() { s.streams.outputs.follow(following) })
 	followers.Go(func() { s.streams.events.follow(following) })
 	defer func() {
-		if !s.stopping.Swap(true) { // serving failed
+		if !s.stopping.Swap(true) { // it never served
 			close(s.stopped)
 		}
 		s.taken.Wait()
@@ -221,25 +222,14 @@ func (s *server) listen(ctx context.Context) error {
 		Handler: s.routes(), ReadTimeout: s.flags.ReadTimeout, WriteTimeout: s.flags.Timeout + s.flags.ReadTimeout + writeTimeout, IdleTimeout: s.flags.IdleTimeout,
 		MaxHeaderBytes: s.flags.MaxHeader, ErrorLog: quietLog(),
 	}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(listener) }()
 	if s.env.Listening != nil {
 		s.env.Listening(scheme + "://" + inner.Addr().String())
 	}
 	if err := s.env.Ready(); err != nil {
-		return errors.Join(err, srv.Close())
+		return errors.Join(err, listener.Close())
 	}
-	select {
-	case err := <-done:
-		return fmt.Errorf("serving: %w", err)
-	case <-ctx.Done():
-	}
-	s.stopping.Store(true)
-	close(s.stopped)
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := srv.Shutdown(within); err != nil {
-		_ = srv.Close()
-	}
-	return nil
+	return httpserve.Serve(ctx, stopTimeout, func() {
+		s.stopping.Store(true)
+		close(s.stopped)
+	}, httpserve.Bound{Listener: listener, Server: srv})
 }
