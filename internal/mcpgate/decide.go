@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/httpserve"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
@@ -119,9 +119,8 @@ func (o DecideOptions) check() error {
 
 // askedAt is an address where gateways ask.
 type askedAt struct {
-	net.Listener
-	server *http.Server
-	url    string
+	httpserve.Bound
+	url string
 }
 
 // open listens where the options say.
@@ -147,12 +146,12 @@ func (d *decider) open() ([]askedAt, error) {
 		l, err := listen(p.address, d.o.Cert, d.o.Key, p.clientCA, p.protocol, d.log)
 		if err != nil {
 			for _, at := range all {
-				_ = at.Close() // nothing has come yet
+				_ = at.Listener.Close() // nothing has come yet
 			}
 			return nil, err
 		}
 		p.server.ReadTimeout = arrivalTime + d.o.Hold // a question and its answer are short
-		all = append(all, askedAt{l, p.server, scheme + "://" + l.Addr().String()})
+		all = append(all, askedAt{httpserve.Bound{Listener: l, Server: p.server}, scheme + "://" + l.Addr().String()})
 	}
 	return all, nil
 }
@@ -167,30 +166,16 @@ func Decide(ctx context.Context, o DecideOptions) error {
 	if err != nil {
 		return err
 	}
-	served := make(chan error, len(addresses))
-	for _, at := range addresses {
-		go func() { served <- at.server.Serve(at) }()
+	servers := make([]httpserve.Bound, len(addresses))
+	for i, at := range addresses {
+		servers[i] = at.Bound
 		if o.Ready != nil {
 			o.Ready(at.url)
 		}
 	}
-	select {
-	case err = <-served:
-	case <-ctx.Done():
-	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime+d.o.Hold)
-	defer cancel()
-	var stopped sync.WaitGroup
-	for _, at := range addresses {
-		stopped.Go(func() {
-			if at.server.Shutdown(last) != nil {
-				_ = at.server.Close() // what is asked then has no answer
-			}
-		})
-	}
-	stopped.Wait()
-	d.Close()
-	return err
+	defer d.Close()
+	// What waits for a person is still answered.
+	return httpserve.Serve(ctx, stopTime+d.o.Hold, func() {}, servers...)
 }
 
 // ServeHTTP answers one gateway's question. Everything that is no question has status 422, too: a gateway

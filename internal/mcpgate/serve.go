@@ -102,33 +102,37 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	defer listener.Close()
 	s, stop := newServer(o, listener.Addr())
 	defer stop()
-	h := newHTTPServer(s)
-	served := make(chan error, 1)
-	go func() { served <- h.Serve(listener) }()
 	if o.Ready != nil {
 		o.Ready(s.base)
 	}
-	ticker := time.NewTicker(sweepInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case err := <-served:
-			s.stop()
-			return fmt.Errorf("serving HTTP: %w", err)
-		case now := <-ticker.C:
-			s.sweep(now)
-			continue
-		case <-ctx.Done():
+	endSweeps := s.startSweeps()
+	stopping := func() {
+		endSweeps()
+		s.stop() // what waits for a verdict is refused, and its answers still leave
+	}
+	return httpserve.Serve(ctx, stopTime, stopping, httpserve.Bound{Listener: listener, Server: newHTTPServer(s)})
+}
+
+// startSweeps sweeps until end is called; no sweep runs after its return.
+func (s *server) startSweeps() (end func()) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() {
+		ticker := time.NewTicker(sweepInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case now := <-ticker.C:
+				s.sweep(now)
+			case <-ctx.Done():
+				return
+			}
 		}
-		break
+	})
+	return func() {
+		cancel()
+		sweeping.Wait()
 	}
-	s.stop() // what waits for a verdict is refused, and its answers still leave
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-	defer cancel()
-	if h.Shutdown(last) != nil {
-		_ = h.Close() // clients that do not read
-	}
-	return nil
 }
 
 func newHTTPServer(h http.Handler) *http.Server {

@@ -27,9 +27,9 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
-	"github.com/countersign-dev/countersign/internal/service/ingest"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 	"github.com/countersign-dev/countersign/internal/service/rollout"
 	"github.com/countersign-dev/countersign/internal/service/tokenview"
 	"github.com/countersign-dev/countersign/streams"
@@ -78,7 +78,7 @@ type service struct {
 	stores         []stateStore
 	rates          *rateStore      // also in stores
 	publishers     *publisherStore // also in stores
-	admissionQuota *ingest.Meter
+	admissionQuota *quota.Meter
 	memory         *memoryBudget
 	progress       *changeProgress
 	workers        *workerPool
@@ -110,7 +110,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	env.Health.SetObserved(len(s.observed))
 	s.rates = newRateStore(s)
 	s.publishers = newPublisherStore(s)
-	s.admissionQuota = ingest.NewMeter(f.admissionQuotas())
+	s.admissionQuota = quota.NewMeter(f.admissionQuotas())
 	s.master, err = keys.Master(f.Keys)
 	s.secrets = &sessionSecrets{master: s.master, space: s.space, stream: f.Stream}
 	return s, err

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/internal/service/ingest"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 )
 
 // IngestFlags limit what publishers put on the log. The defaults are far above what a runtime
@@ -35,17 +36,17 @@ func (f IngestFlags) checkLimits() error {
 	return nil
 }
 
-func (f IngestFlags) eventQuotas() ingest.Quotas {
-	return ingest.Quotas{
-		Publisher: ingest.Rate{Messages: f.PublisherEvents, Bytes: f.PublisherBytes},
-		Tenant:    ingest.Rate{Messages: f.TenantEvents, Bytes: f.TenantBytes}, Burst: f.QuotaBurst,
+func (f IngestFlags) eventQuotas() quota.Quotas {
+	return quota.Quotas{
+		Publisher: quota.Rate{Messages: f.PublisherEvents, Bytes: f.PublisherBytes},
+		Tenant:    quota.Rate{Messages: f.TenantEvents, Bytes: f.TenantBytes}, Burst: f.QuotaBurst,
 	}
 }
 
-func (f IngestFlags) admissionQuotas() ingest.Quotas {
-	return ingest.Quotas{
-		Publisher: ingest.Rate{Messages: f.PublisherAdmissions, Bytes: f.PublisherBytes},
-		Tenant:    ingest.Rate{Messages: f.TenantAdmissions, Bytes: f.TenantBytes}, Burst: f.QuotaBurst,
+func (f IngestFlags) admissionQuotas() quota.Quotas {
+	return quota.Quotas{
+		Publisher: quota.Rate{Messages: f.PublisherAdmissions, Bytes: f.PublisherBytes},
+		Tenant:    quota.Rate{Messages: f.TenantAdmissions, Bytes: f.TenantBytes}, Burst: f.QuotaBurst,
 	}
 }
 
@@ -66,7 +67,7 @@ func (s *service) startIngest(ctx context.Context) (stop func(), err error) {
 				return s.flags.Connect(ctx, ServiceName+" events", s.env, nil)
 			},
 			Lease:  s.flags.LeaseOptions(ingest.ServiceName, s.env),
-			Single: s.prefersSingles(), Meter: ingest.NewMeter(s.flags.eventQuotas()), Reached: s.publishers.reachedThrough, Exceeded: func(tenant, publisher string, e ingest.Excess) { s.reportExcess(tenant, publisher, "events", e) },
+			Single: s.prefersSingles(), Meter: quota.NewMeter(s.flags.eventQuotas()), Reached: s.publishers.reachedThrough, Exceeded: func(tenant, publisher string, e quota.Excess) { s.reportExcess(tenant, publisher, "events", e) },
 			Metrics: s.env.Metrics.Ingest(), Logger: s.env.Log, Settled: func() { close(settled) },
 		})
 	})
@@ -88,7 +89,7 @@ func (s *service) startIngest(ctx context.Context) (stop func(), err error) {
 
 // overQuota counts an admission and reports whether it exceeds a quota.
 func (s *service) overQuota(tenant, publisher string, body []byte) bool {
-	e, ok := s.admissionQuota.Take(time.Now(), tenant, publisher, ingest.Cost(body))
+	e, ok := s.admissionQuota.Take(time.Now(), tenant, publisher, quota.Cost(body))
 	if !ok && e.First {
 		s.reportExcess(tenant, publisher, "admissions", e)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
-	"github.com/countersign-dev/countersign/internal/service/ingest"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -35,7 +35,7 @@ func Rules() []Rule { return []Rule{quotaRule} }
 
 // reportExcess writes one finding about a publisher in the background: it must not delay other
 // callers' requests.
-func (s *service) reportExcess(tenant, publisher, of string, e ingest.Excess) {
+func (s *service) reportExcess(tenant, publisher, of string, e quota.Excess) {
 	s.env.Log.Warn().Str("tenant", tenant).Str("publisher", publisher).Str("of", of).Str("limit", e.String()).Msg("quota exceeded")
 	now := time.Now()
 	id, err := uuid.NewV7()

@@ -505,9 +505,7 @@ func (r *rig) sayLong(n int) {
 // Streams and WebSockets whose clients read nothing delay no other: one of each kind gets all events while the others
 // stand still, and callers are answered. Those that stood still lose nothing when they go on.
 func TestStalledReadersDelayNobody(t *testing.T) {
-	usual := writeTimeout
-	t.Cleanup(func() { writeTimeout = usual }) // once the gateway has stopped
-	writeTimeout = servicetest.Guard
+	setUntilEnd(t, &writeTimeout, servicetest.Guard)
 	r := startAAEP(t, func(f *Flags) { f.MaxStreams, f.UserStreams = 64, 64 })
 	const stalled, n = 2, 360 // 11.5 MB: more than Linux buffers for one connection (4 MiB at the sender, 6 MiB at the reader)
 	stream := func(path string) func() string {

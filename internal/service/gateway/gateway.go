@@ -26,6 +26,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/httpserve"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 )
 
 // ServiceName is the service's name in logs and metrics.
@@ -47,11 +48,8 @@ type Flags struct {
 	CheckpointKey string        `help:"Public checkpoint key, with which the gateway checks receipts for callers that cannot (default: it checks none)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"KEY"`
 	Timeout       time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
 	ReadTimeout   time.Duration `help:"How long a caller may take to send a request." env:"COUNTERSIGN_GATEWAY_READ_TIMEOUT" default:"15s"`
-	IdleTimeout   time.Duration `help:"How long a connection without a request stays open." env:"COUNTERSIGN_GATEWAY_IDLE_TIMEOUT" default:"2m"`
 	MaxBody       int64         `help:"Bytes of the largest body." env:"COUNTERSIGN_GATEWAY_MAX_BODY" default:"1048576"`
-	MaxHeader     int           `help:"Bytes of the largest header." env:"COUNTERSIGN_GATEWAY_MAX_HEADER" default:"32768"`
 	MaxInflight   int           `help:"Requests worked on at the same time; more are answered 503." env:"COUNTERSIGN_GATEWAY_MAX_INFLIGHT" default:"1024"`
-	MaxConns      int           `help:"Connections that are open at the same time; more wait." env:"COUNTERSIGN_GATEWAY_MAX_CONNECTIONS" default:"16384"`
 	MaxStreams    int           `help:"Streams that are open at the same time; more are answered 429." env:"COUNTERSIGN_GATEWAY_MAX_STREAMS" default:"10000"`
 	UserStreams   int           `help:"Streams of one token that are open at the same time." env:"COUNTERSIGN_GATEWAY_TOKEN_STREAMS" default:"64"`
 	ManifestKey   string        `help:"Key file (a line of 64 hex digits) that signs the AAEP producer manifest; a key of the gateway's own. Without it the manifest is not signed." env:"COUNTERSIGN_GATEWAY_MANIFEST_KEY" placeholder:"FILE"`
@@ -69,8 +67,15 @@ func Main(args []string) int {
 // stopTimeout is for the requests under way when the gateway stops.
 const stopTimeout = 15 * time.Second
 
-// writeTimeout is how long a response may take, and one write of a stream.
-var writeTimeout = 15 * time.Second
+// maxHeader is the size of the largest header, in bytes.
+const maxHeader = 32 << 10
+
+// Variables, for tests.
+var (
+	writeTimeout = 15 * time.Second // for a response, and for one write of a stream
+	idleTimeout  = 2 * time.Minute  // for which a connection without a request stays open
+	spareConns   = 6384             // connections beside those of streams; more wait
+)
 
 func (f Flags) check() error {
 	host, _, err := net.SplitHostPort(f.Listen)
@@ -89,8 +94,8 @@ func (f Flags) check() error {
 		return errors.New("--oidc-issuer must be an https URL; http only on loopback")
 	case f.MaxBody < 1 || f.MaxBody > 1<<20:
 		return errors.New("--max-body must be 1 to 1048576: the pipeline takes no larger document")
-	case f.Timeout <= 0 || f.ReadTimeout <= 0 || f.IdleTimeout <= 0 || f.MaxHeader < 1024 || f.MaxInflight < 1 || f.MaxConns < 1 || f.MaxStreams < 1 || f.UserStreams < 1 || f.Rate < 0:
-		return errors.New("the time-outs and the limits must be above zero, --max-header at least 1024")
+	case f.Timeout <= 0 || f.ReadTimeout <= 0 || f.MaxInflight < 1 || f.MaxStreams < 1 || f.UserStreams < 1 || f.Rate < 0:
+		return errors.New("the time-outs and the limits must be above zero")
 	}
 	return nil
 }
@@ -102,7 +107,7 @@ type server struct {
 	nc       *nats.Conn
 	tokens   *tokenStore
 	issuer   *issuer // nil if no JWTs are accepted
-	rates    *rates
+	rates    *quota.Meter
 	inflight chan struct{}
 	guard    *guard.Guard // nil: no receipt can be checked
 	count    *metrics.Gateway
@@ -163,7 +168,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	followers.Go(func() { s.streams.outputs.follow(following) })
 	followers.Go(func() { s.streams.events.follow(following) })
 	defer func() {
-		if !s.stopping.Swap(true) { // serving failed
+		if !s.stopping.Swap(true) { // it never served
 			close(s.stopped)
 		}
 		s.taken.Wait()
@@ -203,7 +208,7 @@ func (s *server) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the gateway's address: %w", err)
 	}
-	listener, scheme := netutil.LimitListener(inner, s.flags.MaxConns), "http"
+	listener, scheme := netutil.LimitListener(inner, s.flags.MaxStreams+spareConns), "http"
 	if s.flags.TLSCert != "" {
 		certificates, err := httpserve.NewCertificates(s.flags.TLSCert, s.flags.TLSKey, func(err error) {
 			s.env.Log.Error().Err(err).Msg("the gateway's certificate cannot be read again; the earlier one stays in use")
@@ -218,28 +223,17 @@ func (s *server) listen(ctx context.Context) error {
 		listener, scheme = tls.NewListener(listener, config), "https"
 	}
 	srv := &http.Server{
-		Handler: s.routes(), ReadTimeout: s.flags.ReadTimeout, WriteTimeout: s.flags.Timeout + s.flags.ReadTimeout + writeTimeout, IdleTimeout: s.flags.IdleTimeout,
-		MaxHeaderBytes: s.flags.MaxHeader, ErrorLog: quietLog(),
+		Handler: s.routes(), ReadTimeout: s.flags.ReadTimeout, WriteTimeout: s.flags.Timeout + s.flags.ReadTimeout + writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ErrorLog: quietLog(),
 	}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(listener) }()
 	if s.env.Listening != nil {
 		s.env.Listening(scheme + "://" + inner.Addr().String())
 	}
 	if err := s.env.Ready(); err != nil {
-		return errors.Join(err, srv.Close())
+		return errors.Join(err, listener.Close())
 	}
-	select {
-	case err := <-done:
-		return fmt.Errorf("serving: %w", err)
-	case <-ctx.Done():
-	}
-	s.stopping.Store(true)
-	close(s.stopped)
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := srv.Shutdown(within); err != nil {
-		_ = srv.Close()
-	}
-	return nil
+	return httpserve.Serve(ctx, stopTimeout, func() {
+		s.stopping.Store(true)
+		close(s.stopped)
+	}, httpserve.Bound{Listener: listener, Server: srv})
 }

@@ -172,8 +172,8 @@ func TestAANAStatus(t *testing.T) {
 
 func (r *rig) serve(change ...func(*Flags)) {
 	r.tb.Helper()
-	f := Flags{Flags: r.nats.Flags(servicetest.Gateway), Tenant: servicetest.Tenant, Listen: "127.0.0.1:0", Timeout: servicetest.Guard, ReadTimeout: servicetest.Guard, IdleTimeout: servicetest.Guard,
-		MaxBody: 1 << 20, MaxHeader: 32 << 10, MaxInflight: 64, MaxConns: 256, MaxStreams: 8, UserStreams: 2}
+	f := Flags{Flags: r.nats.Flags(servicetest.Gateway), Tenant: servicetest.Tenant, Listen: "127.0.0.1:0", Timeout: servicetest.Guard, ReadTimeout: servicetest.Guard,
+		MaxBody: 1 << 20, MaxInflight: 64, MaxStreams: 8, UserStreams: 2}
 	for _, c := range change {
 		c(&f)
 	}
@@ -400,13 +400,13 @@ const slowConns = 1000
 // Clients that send half of a header or of a body, and stop, keep no other caller from its answers: they take no place
 // among the requests that are worked on. All of them are answered when they go on: none had been given up.
 func TestSlowClientsKeepNobodyOut(t *testing.T) {
-	moreConns := func(f *Flags) { f.MaxConns, f.ReadTimeout = slowConns+100, servicetest.Guard } // MaxInflight stays far below
-	t.Run("plain", func(t *testing.T) { slowClients(t, start(t, moreConns)) })
+	patient := func(f *Flags) { f.ReadTimeout = servicetest.Guard } // MaxInflight stays far below their number
+	t.Run("plain", func(t *testing.T) { slowClients(t, start(t, patient)) })
 	t.Run("TLS", func(t *testing.T) {
 		dir := t.TempDir()
 		cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 		writeCertificate(t, cert, key, 1)
-		slowClients(t, start(t, moreConns, func(f *Flags) { f.TLSCert, f.TLSKey = cert, key }))
+		slowClients(t, start(t, patient, func(f *Flags) { f.TLSCert, f.TLSKey = cert, key }))
 	})
 }
 

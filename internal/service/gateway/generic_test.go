@@ -17,5 +17,5 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 		"describe.go": "serves the profile of AUMP",
 		"forward.go":  "the answer of AUMP to a principal",
 		"serve.go":    "serves the status pages of AANA",
-	}, 8)
+	}, 7)
 }

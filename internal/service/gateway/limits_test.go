@@ -99,8 +99,18 @@ func (r *rig) refusals(f gateway.Failure) float64 {
 	return r.metric("countersign_gateway_refused_total", fmt.Sprintf("code=%q", f))
 }
 
+// setUntilEnd sets a variable; the test calls it before it starts the gateway, which then has stopped before
+// the variable is set back.
+func setUntilEnd[T any](t *testing.T, variable *T, value T) {
+	t.Helper()
+	usual := *variable
+	t.Cleanup(func() { *variable = usual })
+	*variable = value
+}
+
 // A caller who begins a request and does not end it, and one who has nothing more to ask, lose their connections.
 func TestReadAndIdleTimeouts(t *testing.T) {
+	setUntilEnd(t, &idleTimeout, servicetest.Guard)
 	r := start(t, func(f *Flags) { f.ReadTimeout = 100 * time.Millisecond })
 	r.connect("GET /v1/caller HTTP/1.1\r\nHost: x\r\nX-Half: y\r\n").closedByGateway("half of a header")
 	half := r.connect(r.head("POST /event", "runtime") + "Content-Length: 1000\r\n\r\n{")
@@ -112,7 +122,8 @@ func TestReadAndIdleTimeouts(t *testing.T) {
 		t.Errorf("%v refusals are counted", got)
 	}
 	servicetest.OK(t, r.service.Stop())
-	r.serve(func(f *Flags) { f.IdleTimeout = 50 * time.Millisecond })
+	idleTimeout = 50 * time.Millisecond
+	r.serve()
 	idle := r.connect(r.head("GET /v1/caller", "runtime") + "\r\n")
 	if status, _, body := idle.answer(); status != http.StatusOK {
 		t.Errorf("a whole request: %d %s", status, body)
@@ -123,7 +134,7 @@ func TestReadAndIdleTimeouts(t *testing.T) {
 // The largest body is taken and one byte more is not, whether its length was told or not. So is a header.
 func TestSizeLimits(t *testing.T) {
 	const most = 4000
-	r := start(t, func(f *Flags) { f.MaxBody, f.MaxHeader = most, 1024 })
+	r := start(t, func(f *Flags) { f.MaxBody = most })
 	for size, want := range map[int]int{most: http.StatusOK, most + 1: http.StatusRequestEntityTooLarge} {
 		body := bytes.Repeat([]byte(" "), size)
 		copy(body, `{}`)
@@ -138,7 +149,7 @@ func TestSizeLimits(t *testing.T) {
 	if got := r.refusals(gateway.BodyTooLarge); got != 2 {
 		t.Errorf("%v refusals are counted", got)
 	}
-	large := "X-Large: " + strings.Repeat("y", 8<<10) + "\r\n\r\n" // net/http reads 4 KiB more than it is told
+	large := "X-Large: " + strings.Repeat("y", maxHeader+8<<10) + "\r\n\r\n" // net/http reads 4 KiB more than it is told
 	if got := r.firstLine(r.head("GET /v1/caller", "runtime") + large); got != "HTTP/1.1 431 Request Header Fields Too Large" {
 		t.Errorf("a header that is too large: %s", got)
 	}
@@ -203,7 +214,8 @@ func TestMaxInflight(t *testing.T) {
 
 // A connection too many waits until another one is closed.
 func TestMaxConnections(t *testing.T) {
-	r := start(t, func(f *Flags) { f.MaxConns = 1 })
+	setUntilEnd(t, &spareConns, 0)
+	r := start(t, func(f *Flags) { f.MaxStreams = 1 })
 	first, get := r.connect(""), r.head("GET /v1/caller", "runtime")+"\r\n"
 	first.send(get)
 	if status, _, body := first.answer(); status != http.StatusOK {

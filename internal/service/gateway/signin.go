@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 )
 
 // signIn returns the caller by its bearer token, its JWT or its client certificate. All refusals are alike: one
@@ -42,6 +43,19 @@ func (s *server) signIn(r *http.Request) (token.Record, string, *endpoint.Proble
 	return token.Record{}, "", gateway.ProblemOf(gateway.BadToken)
 }
 
+// rateBurst bounds a burst: the requests of so much time may come at once.
+const rateBurst = 2 * time.Second
+
+func newRates(limit int) *quota.Meter {
+	return quota.NewMeter(quota.Quotas{Publisher: quota.Rate{Messages: limit}, Burst: rateBurst})
+}
+
+// takesRequest counts a caller's request if it is within the rate. There is an entry for each user with a valid token.
+func (s *server) takesRequest(who token.Record) bool {
+	_, ok := s.rates.Take(time.Now(), "", who.Role+" "+who.User, 0)
+	return ok
+}
+
 // admitCaller signs a caller in and holds it to its role, its rate and a running gateway.
 func (s *server) admitCaller(r *http.Request, may func(token.Record) bool) (who token.Record, id string, p *endpoint.Problem) {
 	if s.stopping.Load() {
@@ -54,7 +68,7 @@ func (s *server) admitCaller(r *http.Request, may func(token.Record) bool) (who 
 	case !may(who):
 		p = gateway.ProblemOf(gateway.WrongRole)
 		p.Role = who.Role
-	case !s.rates.take(who.Role+" "+who.User, time.Now()):
+	case !s.takesRequest(who):
 		p = gateway.ProblemOf(gateway.RateLimited)
 		p.Limit = int64(s.flags.Rate)
 	}

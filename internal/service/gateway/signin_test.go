@@ -180,7 +180,7 @@ func TestCertificateExpiresOnOpenConnection(t *testing.T) {
 
 // Flags that would accept less than they seem to, or send secrets in the open, do not start.
 func TestIdentityFlags(t *testing.T) {
-	good := Flags{Listen: "127.0.0.1:0", MaxBody: 1, Timeout: time.Second, ReadTimeout: time.Second, IdleTimeout: time.Second, MaxHeader: 1024, MaxInflight: 1, MaxConns: 1, MaxStreams: 1, UserStreams: 1}
+	good := Flags{Listen: "127.0.0.1:0", MaxBody: 1, Timeout: time.Second, ReadTimeout: time.Second, MaxInflight: 1, MaxStreams: 1, UserStreams: 1}
 	servicetest.OK(t, good.check())
 	for name, change := range map[string]func(*Flags){
 		"--client-ca needs":      func(f *Flags) { f.ClientCA = "ca.pem" },

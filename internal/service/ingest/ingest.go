@@ -27,6 +27,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -53,12 +54,12 @@ type Options struct {
 	// Single means that acknowledgements do not wait for the disk, so that a batch would only be
 	// slower.
 	Single bool
-	Meter  *Meter
+	Meter  *quota.Meter
 	// Reached decides for which publishers a gateway may speak; nil: for none.
 	Reached GatewayCheck
 	// Exceeded is called for the first refusal of a publisher in a window. It must not block. It
 	// may be nil.
-	Exceeded func(tenant, publisher string, e Excess)
+	Exceeded func(tenant, publisher string, e quota.Excess)
 	Metrics  *metrics.Ingest // nil counts nothing
 	Logger   zerolog.Logger
 	// Settled is called once, when the service is active or on standby.
@@ -235,7 +236,7 @@ func (t *leaseTerm) checkLease() error {
 func (t *leaseTerm) acceptEvent(m *nats.Msg) {
 	msg, at, no := logMessage(t.Space, t.Stream, m, t.Reached)
 	if no == nil {
-		no = t.checkQuota(at, Cost(m.Data))
+		no = t.checkQuota(at, quota.Cost(m.Data))
 	}
 	if no == nil {
 		no = t.appendEvent(m, msg)
@@ -330,9 +331,4 @@ func (t *leaseTerm) sendReply(m *nats.Msg, body []byte) {
 	if err := t.requests.Publish(m.Reply, body); err != nil {
 		t.Logger.Warn().Err(err).Msg("an acknowledgement could not be sent")
 	}
-}
-
-// String describes the limit to the publisher.
-func (e Excess) String() string {
-	return fmt.Sprintf("the %s's quota of %d %s per second is exceeded; send more slowly, or ask the operator for more", e.Of, e.Limit, e.What)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/ingest"
 	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -34,7 +35,7 @@ type instance struct {
 	stop    context.CancelFunc
 	settled chan struct{}
 	done    chan error
-	told    chan ingest.Excess
+	told    chan quota.Excess
 }
 
 // leaseTTL is longer than a busy machine keeps an instance from its renewal. An instance that stands by
@@ -45,12 +46,12 @@ const leaseTTL = 6 * time.Second
 func serve(t testing.TB, n *servicetest.NATS, change ...func(*ingest.Options)) *instance {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	i := &instance{cancel, make(chan struct{}), make(chan error, 1), make(chan ingest.Excess, 64)}
+	i := &instance{cancel, make(chan struct{}), make(chan error, 1), make(chan quota.Excess, 64)}
 	o := ingest.Options{
 		Stream: streams.DefaultShard, Log: n.Conn("admitter"), Connect: func(context.Context) (*nats.Conn, func(), error) { nc := n.Conn("admitter"); return nc, nc.Close, nil },
 		Lease:    lease.Options{Key: "ingest.GOV", Holder: fmt.Sprintf("%p", i), TTL: leaseTTL, Log: zerolog.Nop()},
-		Meter:    ingest.NewMeter(ingest.Quotas{}),
-		Exceeded: func(_, _ string, e ingest.Excess) { i.told <- e },
+		Meter:    quota.NewMeter(quota.Quotas{}),
+		Exceeded: func(_, _ string, e quota.Excess) { i.told <- e },
 		Logger:   zerolog.Nop(), Settled: func() { close(i.settled) },
 	}
 	for _, f := range change {
@@ -378,7 +379,7 @@ func TestGuardByTheLease(t *testing.T) {
 func TestQuotas(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	i := serve(t, n, func(o *ingest.Options) {
-		o.Meter = ingest.NewMeter(ingest.Quotas{Publisher: ingest.Rate{Messages: 1}, Tenant: ingest.Rate{Messages: 100, Bytes: 100_000}, Burst: 10 * time.Second})
+		o.Meter = quota.NewMeter(quota.Quotas{Publisher: quota.Rate{Messages: 1}, Tenant: quota.Rate{Messages: 100, Bytes: 100_000}, Burst: 10 * time.Second})
 		o.Metrics = metrics.New("x").Ingest()
 	})
 	nc, other, foreign := n.Conn(servicetest.Runtime), n.Conn("rt2"), n.Conn("mallory")
@@ -440,27 +441,6 @@ func TestNoFalseAcknowledgement(t *testing.T) {
 		if m.Subject != where {
 			t.Errorf("%s", m.Subject)
 		}
-	}
-}
-
-// TestWideDocumentsCostMore: an event of many small values takes more of a quota of
-// bytes than one of the same size that holds one text.
-func TestWideDocumentsCostMore(t *testing.T) {
-	const size = 800_000
-	wide := []byte("[" + strings.Repeat("1,", size/2-1) + "1]")
-	text := []byte(`["` + strings.Repeat("x", size-4) + `"]`)
-	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
-	taken := func(body []byte) (n int) {
-		m := ingest.NewMeter(ingest.Quotas{Publisher: ingest.Rate{Bytes: 32 << 20}, Burst: 10 * time.Second})
-		for {
-			if _, ok := m.Take(now, "acme", "rt1", ingest.Cost(body)); !ok {
-				return n
-			}
-			n++
-		}
-	}
-	if w, x := taken(wide), taken(text); w > 7 || x < 400 {
-		t.Errorf("%d wide events at once, %d of the same size with one text", w, x)
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
-	"golang.org/x/time/rate"
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -29,7 +29,7 @@ const (
 
 	// A tenant's gateways have so many requests, so that none keeps those of other tenants waiting. A page of many
 	// tokens is one.
-	perSecond, burst = 100, 500
+	perSecond, burst = 100, 5 * time.Second
 )
 
 // server answers one request at a time: what it holds needs no lock.
@@ -38,12 +38,12 @@ type server struct {
 	space subject.Space
 	log   zerolog.Logger
 
-	looked   time.Time                // when the last look at the bucket began
-	created  time.Time                // of the bucket
-	revision uint64                   // up to which the bucket was read
-	tenants  map[string]*held         // by the prefix of their keys
-	prefixes map[string]string        // by the tenant's token in subjects
-	rates    map[string]*rate.Limiter // by the same
+	looked   time.Time         // when the last look at the bucket began
+	created  time.Time         // of the bucket
+	revision uint64            // up to which the bucket was read
+	tenants  map[string]*held  // by the prefix of their keys
+	prefixes map[string]string // by the tenant's token in subjects
+	rates    *quota.Meter      // of the tenants, by the same
 }
 
 // held are the records of a tenant, by id.
@@ -55,7 +55,7 @@ type held struct {
 // Serve answers until stop is called, and from its return on. Several instances share the requests.
 func Serve(ctx context.Context, js jetstream.JetStream, space subject.Space, log zerolog.Logger) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &server{js: js, space: space, log: log, tenants: map[string]*held{}, prefixes: map[string]string{}, rates: map[string]*rate.Limiter{}}
+	s := &server{js: js, space: space, log: log, tenants: map[string]*held{}, prefixes: map[string]string{}, rates: quota.NewMeter(quota.Quotas{Tenant: quota.Rate{Messages: perSecond}, Burst: burst})}
 	sub, err := js.Conn().QueueSubscribe(space.All(subject.Tokens), queueGroup, func(m *nats.Msg) { s.answer(ctx, m) })
 	if err == nil {
 		err = sub.SetPendingLimits(maxWaiting, waitingMax)
@@ -111,12 +111,8 @@ func (s *server) reply(ctx context.Context, m *nats.Msg) token.ViewReply {
 
 // take reports whether a tenant, of which a gateway asks, may have another answer now.
 func (s *server) take(of string) bool {
-	l := s.rates[of]
-	if l == nil {
-		l = rate.NewLimiter(perSecond, burst)
-		s.rates[of] = l
-	}
-	return l.Allow()
+	_, ok := s.rates.Take(time.Now(), of, "", 0)
+	return ok
 }
 
 // look reads what has changed in the bucket, from its leader.

@@ -1,7 +1,9 @@
-package ingest
+// Package quota bounds what each caller and each tenant sends in a second.
+package quota
 
 import (
 	"bytes"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -126,4 +128,9 @@ func (m *Meter) exceeds(b tokenBucket, now time.Time, rate, n int) bool {
 func (u *quotaUsage) add(now time.Time, r Rate, cost int) {
 	u.messages = tokenBucket{u.messages.levelAfter(now, r.Messages, 1), now}
 	u.bytes = tokenBucket{u.bytes.levelAfter(now, r.Bytes, cost), now}
+}
+
+// String describes the limit to the publisher.
+func (e Excess) String() string {
+	return fmt.Sprintf("the %s's quota of %d %s per second is exceeded; send more slowly, or ask the operator for more", e.Of, e.Limit, e.What)
 }
