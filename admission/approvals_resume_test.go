@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
+	protocolevents "github.com/countersign-dev/countersign/events/protocol"
 )
 
 func TestResumePolicies(t *testing.T) {
@@ -293,15 +294,20 @@ func TestRepliesOfAnApprovedCall(t *testing.T) {
 				word, _ := replyOf(t, out)[tc.member].(string)
 				return out, word
 			}
-			if out, word := say(tc.body, 0); word != tc.asked || out.Decision.Approval.Status != "pending" {
+			out, word := say(tc.body, 0)
+			if word != tc.asked || out.Decision.Approval.Status != "pending" {
 				t.Fatalf("asked: %s, %s", word, codes(out))
+			}
+			reply, _ := out.Reply()
+			if expiry, stated := protocolevents.ReplyExpiry(tc.protocol, reply); !stated || !expiry.Equal(out.Decision.Approval.ExpiresAt.Time) {
+				t.Errorf("the expiry %v is not %v: %s", expiry, out.Decision.Approval.ExpiresAt, reply)
 			}
 			s.resolve(t, approval.ActApprove, tc.snap, time.Second)
 			changed := strings.ReplaceAll(tc.body, tc.old, tc.new)
 			if out, word := say(changed, time.Minute); changed == tc.body || word != tc.asked || out.Decision.Verdict == events.Allow {
 				t.Errorf("changed: %s, %s", word, codes(out))
 			}
-			out, word := say(tc.body, time.Minute)
+			out, word = say(tc.body, time.Minute)
 			if word != tc.approved || out.Decision.Verdict != events.Allow || out.Decision.Approval.Status != "consumed" {
 				b, _ := out.Reply()
 				t.Errorf("approved: %s, %s\n%s", word, codes(out), b)

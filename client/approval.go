@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/retry"
 )
@@ -53,7 +54,7 @@ func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Ver
 	pauses := retry.New(orDuration(w.FirstPause, DefaultFirstWait), orDuration(w.MaxPause, DefaultMaxWait))
 	for v.isPending() {
 		// A later request would only open another workflow.
-		latest := v.pendingUntil().Add(-expiryMargin)
+		latest := pendingUntil(call.Protocol, v.Reply).Add(-expiryMargin)
 		next := time.Now().Add(pauses.Next())
 		last := !next.Before(latest)
 		if last {
@@ -94,23 +95,11 @@ func orDuration(d, fallback time.Duration) time.Duration {
 // a defer.
 func (v Verdict) isPending() bool { return v.Decision == events.Ask && v.Workflow != "" }
 
-// pendingUntil is the expiry of the workflow by the protocol's reply, or the longest possible
+// pendingUntil is the expiry of the workflow by the reply of a protocol, or the longest possible
 // time if the reply does not state it.
-func (v Verdict) pendingUntil() time.Time {
-	type pending struct {
-		ExpiresAt events.Time `json:"expires_at"`
-	}
-	var body struct {
-		Approval pending                    `json:"approval"`            // AAEP, AANA
-		Metadata struct{ Approval pending } `json:"metadata"`            // AgentHook
-		Required pending                    `json:"required_escalation"` // AUMP
-		AIOC     events.Time                `json:"expiresAt"`
-	}
-	_ = json.Unmarshal(v.Reply, &body) // an unreadable reply states no expiry
-	for _, t := range []events.Time{body.Approval.ExpiresAt, body.Metadata.Approval.ExpiresAt, body.Required.ExpiresAt, body.AIOC} {
-		if !t.IsZero() {
-			return t.Time
-		}
+func pendingUntil(token string, reply []byte) time.Time {
+	if t, stated := protocol.ReplyExpiry(token, reply); stated {
+		return t
 	}
 	return time.Now().Add(24 * time.Hour)
 }

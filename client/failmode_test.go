@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/schemas"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -144,7 +144,7 @@ func checkReport(t *testing.T, m events.LogMessage, reason string) {
 	}
 	doc, err := strictjson.ReadObject(m.Body, strictjson.DefaultLimits)
 	ok(t, err)
-	if vs := schemas.StrictAgentHook(doc); len(vs) > 0 {
+	if vs := hookschema.Strict(doc); len(vs) > 0 {
 		t.Errorf("not a valid event: %v", vs)
 	}
 }

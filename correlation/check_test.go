@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	hookconformance "github.com/countersign-dev/countersign/correlation/agenthook/conformance"
 	"github.com/countersign-dev/countersign/correlation/conformance"
+	"github.com/countersign-dev/countersign/correlation/conformance/profile"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -396,7 +398,7 @@ func (c corpusCase) tallies(t *testing.T) (list []tallied) {
 	return list
 }
 
-func reports(tally *conformance.Tally, p conformance.Profile) (list []conformance.Report) {
+func reports(tally *conformance.Tally, p profile.Profile) (list []conformance.Report) {
 	for _, s := range tally.Publishers(p.Protocol) {
 		list = append(list, tally.Report(p, s, nil))
 	}
@@ -439,7 +441,7 @@ func TestConformanceOverCorpus(t *testing.T) {
 	}
 }
 
-func decided(q conformance.Requirement) bool {
+func decided(q profile.Requirement) bool {
 	if q.Reason != "" {
 		return false
 	}
@@ -498,7 +500,7 @@ var bronzeHeld = map[string]string{
 // TestBronzeScenarios: the twenty-one scenarios of AgentHook's Bronze tier, each
 // through the tier's score.
 func TestBronzeScenarios(t *testing.T) {
-	profile, _ := conformance.FindProfile(conformance.Bronze)
+	profile, _ := conformance.FindProfile(hookconformance.Bronze)
 	n := 0
 	for _, c := range corpusCases(t) {
 		number, _, _ := strings.Cut(strings.TrimPrefix(c.name, "conforms "), " ")

@@ -13,7 +13,7 @@ import (
 
 // protocolTables are the files that may name protocols, and why.
 var protocolTables = map[string]string{
-	"internal/protocol/rows.go": "the table", "internal/protocol/aana.go": "a row's functions", "internal/protocol/aump.go": "a row's functions",
+	"internal/protocol/protocol.go":       "the table",
 	"internal/evidencetest/examplelog.go": "events of tests", "internal/evidencetest/fixture.go": "events of tests",
 }
 

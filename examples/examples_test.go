@@ -18,6 +18,8 @@ import (
 	"github.com/countersign-dev/countersign/examples"
 	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/schemas"
+	aaepschema "github.com/countersign-dev/countersign/schemas/aaep"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -99,7 +101,7 @@ func TestRequestsAreDecidedAsDocumented(t *testing.T) {
 		doc, err := strictjson.ReadObject(body, strictjson.DefaultLimits)
 		ok(t, err)
 		if want.protocol == "agenthook" {
-			for _, v := range schemas.StrictAgentHook(doc) {
+			for _, v := range hookschema.Strict(doc) {
 				t.Errorf("%s: %+v", name, v)
 			}
 		}
@@ -120,9 +122,9 @@ func TestSessionsAreFoundOutAsDocumented(t *testing.T) {
 		asked    string   // a tool whose denial is on record
 		rules    []string // what is found
 	}{
-		"aaep-flight.jsonl":     {"aaep", schemas.StrictAAEP, "", nil},
-		"agenthook-mail.jsonl":  {"agenthook", schemas.StrictAgentHook, "", nil},
-		"agenthook-rogue.jsonl": {"agenthook", schemas.StrictAgentHook, "delete_database", []string{"AH-C-075", "AH-C-080", "executed_despite_deny", "input_drift"}},
+		"aaep-flight.jsonl":     {"aaep", aaepschema.Strict, "", nil},
+		"agenthook-mail.jsonl":  {"agenthook", hookschema.Strict, "", nil},
+		"agenthook-rogue.jsonl": {"agenthook", hookschema.Strict, "delete_database", []string{"AH-C-075", "AH-C-080", "executed_despite_deny", "input_drift"}},
 	}
 	covered(t, "sessions", table)
 	for name, want := range table {

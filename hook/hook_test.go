@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/agenttool"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/schemas"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
 // inputs are inputs as agents write them, with what they mean. Members that no agent needs are left
@@ -176,9 +176,9 @@ func TestAgentHookEvents(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}
-		v := schemas.StrictAgentHook(got.Doc)
-		if schemas.ProfileCovers(got.EventType) {
-			v = append(v, schemas.AgentHookProfile(got.Doc, schemas.FormRequest)...)
+		v := hookschema.Strict(got.Doc)
+		if hookschema.ProfileCovers(got.EventType) {
+			v = append(v, hookschema.ValidateProfile(got.Doc, hookschema.FormRequest)...)
 		}
 		if len(v) > 0 {
 			t.Errorf("%s: %v", raw, v)

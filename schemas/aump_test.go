@@ -14,6 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas/internal/schematest"
 )
 
 // aumpPairs are our AUMP schemas beside the published ones; a published schema
@@ -91,19 +92,18 @@ func beyond(v any) bool {
 // document of the suite and of our own corpus, each judged by every schema, and
 // on systematic mutations of those that a schema accepts.
 func TestUpstreamAUMP(t *testing.T) {
-	root := upstream(t)
+	root := schematest.Upstream(t)
 	docs := aumpDocuments(t, root)
 	compiler := aumpPublished(t, root)
 	used, compared := map[string]int{}, 0
 	for _, ours := range slices.Sorted(maps.Keys(aumpPairs)) {
 		file, fragment, _ := strings.Cut(aumpPairs[ours], "#")
-		published := parseFile(t, root, "aump/schemas/"+file).(map[string]any)
+		published := schematest.ParseFile(t, root, "aump/schemas/"+file).(map[string]any)
 		theirs, err := compiler.Compile(published["$id"].(string) + "#" + fragment)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := newMutator(append(schemaTrees(t, Default(), ours), published)...)
-		m.share = min(m.share, upstreamShare)
+		m := schematest.NewMutator(append(schematest.SchemaTrees(t, Default().Source, ours), published)...).Within(upstreamShare)
 		for _, name := range slices.Sorted(maps.Keys(docs)) {
 			doc := docs[name]
 			check := func(what func() string) {
@@ -121,7 +121,7 @@ func TestUpstreamAUMP(t *testing.T) {
 				check(func() string { return "as it is" })
 				continue
 			}
-			m.each(doc, check)
+			m.Each(doc, check)
 		}
 	}
 	t.Logf("%d documents, %d verdicts compared", len(docs), compared)
@@ -147,7 +147,7 @@ func aumpPublished(t *testing.T, root fs.FS) *jsonschema.Compiler {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.AddResource(parseFile(t, root, file).(map[string]any)["$id"].(string), strings.NewReader(string(text))); err != nil {
+		if err := c.AddResource(schematest.ParseFile(t, root, file).(map[string]any)["$id"].(string), strings.NewReader(string(text))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,7 +166,7 @@ func aumpDocuments(t *testing.T, root fs.FS) map[string]any {
 			if path.Base(path.Dir(file)) == "schemas" {
 				continue
 			}
-			tree := parseFile(t, root, file)
+			tree := schematest.ParseFile(t, root, file)
 			docs[file] = tree
 			if payload, ok := tree.(map[string]any)["payload"]; ok { // a test vector
 				docs[file+"/payload"] = payload
@@ -176,9 +176,9 @@ func aumpDocuments(t *testing.T, root fs.FS) map[string]any {
 	if len(docs) < 30 {
 		t.Fatalf("only %d documents", len(docs))
 	}
-	for _, s := range corpus(t) {
-		if strings.HasPrefix(s.schema, "aump/") {
-			docs[s.file] = s.document
+	for _, s := range schematest.Corpus(t) {
+		if strings.HasPrefix(s.Schema, "aump/") {
+			docs[s.File] = s.Document
 		}
 	}
 	return docs

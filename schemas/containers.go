@@ -24,14 +24,12 @@ func (k required) validate(v strictjson.Value, c *collector) bool {
 		if v.Get(name).Exists() {
 			continue
 		}
-		if ok = c.fail("required", missingProperty(name)); c.shouldStop() {
+		if ok = c.fail("required", missingProperty+name); c.shouldStop() {
 			return false
 		}
 	}
 	return ok
 }
-
-func missingProperty(name string) string { return "missing property " + name }
 
 // properties validates the members of an object: known ones by their schemas, others by
 // additional, or not at all, or by refusing them.

@@ -1,80 +1,28 @@
 package schemas
 
 import (
-	"io/fs"
-	"os"
-	"path"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas/internal/schematest"
 )
-
-// sample is one document of our own corpus, testdata/corpus/<schema>/valid or
-// invalid. An invalid file holds the document and the violation it must cause.
-type sample struct {
-	file     string
-	schema   string
-	document any
-	path     string // of the expected violation
-	keyword  string // "" for a valid document
-}
-
-func corpus(tb testing.TB) []sample {
-	tb.Helper()
-	root := os.DirFS("testdata/corpus")
-	var samples []sample
-	err := fs.WalkDir(root, ".", func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		tree := parseFile(tb, root, file)
-		s := sample{file: file, document: tree}
-		dir := path.Dir(file)
-		s.schema = path.Dir(dir)
-		if path.Base(dir) == "invalid" {
-			wrapped := tree.(map[string]any)
-			expect := wrapped["expect"].(map[string]any)
-			s.document, s.path, s.keyword = wrapped["document"], expect["path"].(string), expect["keyword"].(string)
-		}
-		samples = append(samples, s)
-		return nil
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return samples
-}
-
-func parseFile(tb testing.TB, root fs.FS, file string) any {
-	tb.Helper()
-	b, err := fs.ReadFile(root, file)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tree, err := strictjson.Parse(b, strictjson.DefaultLimits)
-	if err != nil {
-		tb.Fatalf("%s: %v", file, err)
-	}
-	return tree
-}
 
 func TestCorpus(t *testing.T) {
 	valid, invalid := map[string]int{}, map[string]int{}
-	for _, s := range corpus(t) {
-		t.Run(s.file, func(t *testing.T) {
-			vs := Default().Validate(s.schema, strictjson.FromTree(s.document))
-			if s.keyword == "" {
-				valid[s.schema]++
+	for _, s := range schematest.Corpus(t) {
+		t.Run(s.File, func(t *testing.T) {
+			vs := Default().Validate(s.Schema, strictjson.FromTree(s.Document))
+			if s.Keyword == "" {
+				valid[s.Schema]++
 				if len(vs) > 0 {
 					t.Fatalf("a valid document is refused: %v", vs)
 				}
 				return
 			}
-			invalid[s.schema]++
-			if len(vs) != 1 || vs[0].Path != s.path || vs[0].Keyword != s.keyword || vs[0].Level != LevelError {
-				t.Fatalf("want one violation, %s at %q; got %+v", s.keyword, s.path, vs)
+			invalid[s.Schema]++
+			if len(vs) != 1 || vs[0].Path != s.Path || vs[0].Keyword != s.Keyword || vs[0].Level != LevelError {
+				t.Fatalf("want one violation, %s at %q; got %+v", s.Keyword, s.Path, vs)
 			}
 		})
 	}
@@ -89,32 +37,19 @@ func TestCorpus(t *testing.T) {
 // document of the corpus and on everything that the mutator makes of it.
 func TestLibraryAgrees(t *testing.T) {
 	compiled := libraries(t)
-	mutators := map[string]mutator{}
+	mutators := map[string]schematest.Mutator{}
 	seen := 0
-	for _, s := range corpus(t) {
-		if _, there := mutators[s.schema]; !there {
-			mutators[s.schema] = newMutator(schemaTrees(t, Default(), s.schema)...)
+	for _, s := range schematest.Corpus(t) {
+		if _, there := mutators[s.Schema]; !there {
+			mutators[s.Schema] = schematest.NewMutator(schematest.SchemaTrees(t, Default().Source, s.Schema)...)
 		}
-		mutators[s.schema].each(s.document, func(what func() string) {
+		mutators[s.Schema].Each(s.Document, func(what func() string) {
 			seen++
-			want := compiled[s.schema].Validate(s.document) == nil
-			if got := Default().Validate(s.schema, strictjson.FromTree(s.document)) == nil; got != want {
-				t.Fatalf("%s, %s: we say %v, the library %v", s.file, what(), got, want)
+			want := compiled[s.Schema].Validate(s.Document) == nil
+			if got := Default().Validate(s.Schema, strictjson.FromTree(s.Document)) == nil; got != want {
+				t.Fatalf("%s, %s: we say %v, the library %v", s.File, what(), got, want)
 			}
 		})
 	}
 	t.Logf("%d documents", seen)
-}
-
-// schemaTrees are the parsed texts of a schema and of the vocabulary beside it.
-func schemaTrees(tb testing.TB, r *Registry, name string) []any {
-	tb.Helper()
-	folder := path.Dir(name)
-	var trees []any
-	for _, n := range slices.Compact([]string{name, folder + "/envelope", folder + "/vocabulary"}) {
-		if src, ok := r.Source(n); ok {
-			trees = append(trees, parse(tb, string(src)))
-		}
-	}
-	return trees
 }

@@ -14,6 +14,9 @@ var formats = map[string]struct {
 	"json-pointer": {jsonschema.Formats["json-pointer"], nil, "a JSON pointer"},
 }
 
+// IsDateTime reports whether s is a time of the format date-time.
+func IsDateTime(s string) bool { return plainTime(s) || isDateTime(s) }
+
 // isDateTime is the library's test with one gap closed: the library reads the fields of the
 // time with a function that accepts a sign, so 2026-01-01T+1:-0:+3Z would pass.
 func isDateTime(v any) bool {

@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas/internal/schematest"
 )
 
 // TestValues: a value of a document has the violations of its tree.
 func TestValues(t *testing.T) {
 	var doc strictjson.Document
-	for _, s := range corpus(t) {
-		raw, err := strictjson.Canonical(s.document)
+	for _, s := range schematest.Corpus(t) {
+		raw, err := strictjson.Canonical(s.Document)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -22,33 +23,8 @@ func TestValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(Default().Validate(s.schema, v), Default().Validate(s.schema, strictjson.FromTree(s.document))); d != "" {
-			t.Errorf("%s: %s", s.file, d)
-		}
-	}
-}
-
-// TestValidateAllocatesNothing: the correlator validates every message.
-func TestValidateAllocatesNothing(t *testing.T) {
-	var doc strictjson.Document
-	for _, tc := range []struct {
-		text     string
-		validate func(strictjson.Value) []Violation
-		most     float64
-	}{
-		{benchAAEP, StrictAAEP, 0},
-		{benchProfile, StrictAgentHook, 0},
-		{benchProfile, func(v strictjson.Value) []Violation { return AgentHookProfile(v, FormEvidence) }, 0},
-	} {
-		v, err := doc.Parse([]byte(tc.text), strictjson.DefaultLimits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if vs := tc.validate(v); vs != nil {
-			t.Errorf("%v of %.60s", vs, tc.text)
-		}
-		if got := testing.AllocsPerRun(100, func() { tc.validate(v) }); got >= tc.most+1 {
-			t.Errorf("%v allocations for %.60s", got, tc.text)
+		if d := cmp.Diff(Default().Validate(s.Schema, v), Default().Validate(s.Schema, strictjson.FromTree(s.Document))); d != "" {
+			t.Errorf("%s: %s", s.File, d)
 		}
 	}
 }
@@ -58,7 +34,7 @@ func TestValidateAllocatesNothing(t *testing.T) {
 func TestMatchers(t *testing.T) {
 	have, all := 0, 0
 	texts := []string{"", "\n"}
-	for _, v := range plainValues() {
+	for _, v := range schematest.PlainValues() {
 		if s, ok := v.(string); ok {
 			texts = append(texts, s, s+"\n", s+strings.Repeat("a", 63), s+strings.Repeat("a", 64))
 		}
@@ -100,7 +76,7 @@ func TestMatchers(t *testing.T) {
 func TestPlainFormats(t *testing.T) {
 	for _, s := range []string{"2026-11-20T10:00:00Z", "2026-11-20T10:00:00.1Z", "2026-02-28T23:59:59.123456789Z", "2026-02-29T10:00:00Z", "2026-13-01T10:00:00Z",
 		"2026-00-10T10:00:00Z", "2026-01-00T10:00:00Z", "2026-01-10T24:00:00Z", "2026-01-10T10:60:00Z", "2026-01-10T10:00:60Z", "2026-01-10T10:00:00.Z",
-		"2026-01-10T10:00:00,1Z", "2026-01-10T10:00:00.1234567890Z", "2026-01-10T10:00:00.12345678901Z", "0d9f8b7a-1c2d-4e3f-8a9b-0c1d2e3f4a5b", "0d9f8b7a-1c2d-4e3f-8a9b-0c1d2e3f4a5g", "0d9f8b7a01c2d-4e3f-8a9b-0c1d2e3f4a5b", signedTime} {
+		"2026-01-10T10:00:00,1Z", "2026-01-10T10:00:00.1234567890Z", "2026-01-10T10:00:00.12345678901Z", "0d9f8b7a-1c2d-4e3f-8a9b-0c1d2e3f4a5b", "0d9f8b7a-1c2d-4e3f-8a9b-0c1d2e3f4a5g", "0d9f8b7a01c2d-4e3f-8a9b-0c1d2e3f4a5b", schematest.SignedTime} {
 		for name, f := range formats {
 			if f.plain != nil && f.plain(s) && !f.test(s) {
 				t.Errorf("%s: %s", name, s)

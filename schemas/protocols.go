@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -42,17 +41,12 @@ var protocols = []Protocol{
 	{subject.ProtoHandoff, aiocSchemas},
 }
 
-// judges has, by token, what judges one event or request of a protocol by its schemas and its checks on
-// one document. It is no part of the table, because the functions need the registry that is made of it.
-func judges() map[string]func(strictjson.Value) []Violation {
-	return map[string]func(strictjson.Value) []Violation{
-		subject.ProtoAAEP:      StrictAAEP,
-		subject.ProtoAgentHook: judgeAgentHook,
-		subject.ProtoAANA:      AANAContract,
-		subject.ProtoAUMP:      bySchema("event_type", "aump/evidence-event", "aump/action-evaluation.request"),
-		subject.ProtoTool:      bySchema("type", "aioc/tool_policy_evaluated", "aioc/tool-policy-input"),
-		subject.ProtoHandoff:   bySchema("type", "aioc/handoff_policy_evaluated", "aioc/handoff-policy-input"),
+// Tokens lists the tokens of the protocols.
+func Tokens() (list []string) {
+	for _, p := range protocols {
+		list = append(list, p.Token)
 	}
+	return list
 }
 
 // Protocols returns the table. The caller may change it.

@@ -9,17 +9,14 @@ import (
 	"github.com/countersign-dev/countersign/events/protocol/protocoltest"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/schemas/internal/schematest"
 )
 
 // Generic code of schemas asks the row of a protocol and never its name (docs/adr/0023).
 func TestGenericCodeNamesNoProtocol(t *testing.T) {
 	protocoltest.GenericCode(t, ".", map[string]string{
-		"protocols.go":        "the table",
-		"aaep.go":             "the messages of one protocol",
-		"aaep_checks.go":      "the messages of one protocol",
-		"aana.go":             "the messages of one protocol",
-		"agenthook.go":        "the messages of one protocol",
-		"agenthook_checks.go": "the messages of one protocol",
+		"protocols.go":       "the table",
+		"judge/protocols.go": "the table of what judges messages",
 	}, 8)
 }
 
@@ -37,7 +34,7 @@ func TestProtocolsOfRecords(t *testing.T) {
 		t.Errorf("the table has %v, package subject %v", tokens, want)
 	}
 	src, _ := Default().Source(ownVocabulary)
-	defs := parse(t, string(src))["$defs"].(map[string]any)
+	defs := schematest.Parse(t, string(src))["$defs"].(map[string]any)
 	if enum := defs["protocol"].(map[string]any)["enum"].([]any); !slices.Equal(enum, want) {
 		t.Errorf("the vocabulary lists %v, want %v", enum, want)
 	}

@@ -1,11 +1,10 @@
 // Package schemas holds Countersign's own JSON Schemas (2020-12) for the messages of agent
-// runtimes (AAEP 1.0.0, AANA v1, AgentHook 0.2 and others) and for the records that Countersign
-// writes, and validates parsed documents by them. Begin reading with Default and
-// Registry.Validate.
+// runtimes, a folder for each protocol, and for the records that Countersign writes, and
+// validates parsed documents by them. Begin reading with Default and Registry.Validate.
 //
 // A schema has the same content as the protocol's published schema. A demand that only the
-// protocol's text makes is a named check (AAEPChecks, AgentHookChecks), so that both can be
-// compared with their source.
+// protocol's text makes is a named check in the folder of the protocol, so that both can be
+// compared with their source. Package judge judges a message by both.
 //
 // The schemas are compiled by github.com/santhosh-tekuri/jsonschema with formats asserted and
 // no way to load anything. This package evaluates the compiled form itself, on the values of a
@@ -48,9 +47,7 @@ type Registry struct {
 type entry struct {
 	source []byte
 	root   *node
-	// fields are the top-level keys that the schema defines, those of the schemas it builds on
-	// included.
-	fields *strictjson.Names[bool]
+	fields *strictjson.Names[bool] // see Fields
 }
 
 // Default is the registry of the embedded schemas, compiled at the first call. It panics if
@@ -74,10 +71,15 @@ func (r *Registry) Source(name string) ([]byte, bool) {
 	return slices.Clone(e.source), ok
 }
 
-func (r *Registry) hasSchema(name string) bool {
+// Has reports whether there is a schema of this name.
+func (r *Registry) Has(name string) bool {
 	_, ok := r.entries[name]
 	return ok
 }
+
+// Fields are the top-level keys that a schema defines, those of the schemas it builds on
+// included; nil if there is no schema of this name.
+func (r *Registry) Fields(name string) *strictjson.Names[bool] { return r.entries[name].fields }
 
 // Validate validates a document by one schema and returns its violations in order of Path, at
 // most MaxViolations, nil if there are none. A value of a Go type that strictjson.Parse does not

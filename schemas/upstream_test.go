@@ -5,9 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas/internal/schematest"
 )
 
 // pair is one of our schemas beside the published one that it answers to.
@@ -24,20 +23,6 @@ type pair struct {
 	file     string // of the published schema, below the upstream folder
 	examples []any
 	theirs   *librarySchema
-}
-
-// upstream is the folder with the published schemas and examples.
-func upstream(t *testing.T) fs.FS {
-	t.Helper()
-	shared := os.Getenv("COUNTERSIGN_SHARED")
-	if shared == "" {
-		shared = filepath.Join("..", "..", "shared")
-	}
-	dir := filepath.Join(shared, "upstream")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("the published schemas are not here (%v); set COUNTERSIGN_SHARED to the folder that holds upstream/", err)
-	}
-	return os.DirFS(dir)
 }
 
 // upstreamPairs compiles every published schema with formats asserted.
@@ -54,7 +39,7 @@ func upstreamPairs(t *testing.T, root fs.FS) []pair {
 			t.Fatal(err)
 		}
 		for _, file := range matches {
-			doc := parseFile(t, root, file).(map[string]any)
+			doc := schematest.ParseFile(t, root, file).(map[string]any)
 			text, _ := fs.ReadFile(root, file)
 			ids[file] = doc["$id"].(string)
 			if err := c.AddResource(ids[file], strings.NewReader(string(text))); err != nil {
@@ -101,10 +86,10 @@ func upstreamDocuments(t *testing.T, root fs.FS) map[string]any {
 		if err != nil || d.IsDir() || !wantedDocument(file) {
 			return err
 		}
-		tree := parseFile(t, root, file)
+		tree := schematest.ParseFile(t, root, file)
 		if list, ok := tree.([]any); ok { // a recorded session
 			for i, item := range list {
-				docs[file+jsonPointer(item.(map[string]any)["event_id"].(string))] = list[i]
+				docs[file+Pointer(item.(map[string]any)["event_id"].(string))] = list[i]
 			}
 			return nil
 		}
@@ -112,7 +97,7 @@ func upstreamDocuments(t *testing.T, root fs.FS) map[string]any {
 		if meta, ok := tree.(map[string]any)["metadata"].(map[string]any); ok {
 			for _, part := range []string{"approval", "runtime_attestation"} {
 				if v, ok := meta[part]; ok {
-					docs[file+jsonPointer("metadata", part)] = v
+					docs[file+Pointer("metadata", part)] = v
 				}
 			}
 		}
@@ -134,23 +119,22 @@ func wantedDocument(file string) bool {
 // judged by every schema of its protocol, and on systematic mutations of those,
 // judged by the schemas that accept the original.
 func TestUpstreamVerdicts(t *testing.T) {
-	root := upstream(t)
+	root := schematest.Upstream(t)
 	pairs := upstreamPairs(t, root)
 	docs := upstreamDocuments(t, root)
 	for _, p := range pairs {
 		for i, e := range p.examples {
-			docs[p.file+jsonPointer("examples", strconv.Itoa(i))] = e
+			docs[p.file+Pointer("examples", strconv.Itoa(i))] = e
 		}
 	}
-	for _, s := range corpus(t) {
-		docs[s.file] = s.document
+	for _, s := range schematest.Corpus(t) {
+		docs[s.File] = s.Document
 	}
 	used := map[string]int{}
 	compared := 0
 	for _, p := range pairs {
-		m := newMutator(append(schemaTrees(t, Default(), p.ours), parseFile(t, root, p.file))...)
+		m := schematest.NewMutator(append(schematest.SchemaTrees(t, Default().Source, p.ours), schematest.ParseFile(t, root, p.file))...).Within(upstreamShare)
 		folder, _, _ := strings.Cut(p.file, "/")
-		m.share = min(m.share, upstreamShare)
 		for _, name := range slices.Sorted(maps.Keys(docs)) {
 			doc := docs[name]
 			if !strings.HasPrefix(name, folder) {
@@ -175,7 +159,7 @@ func TestUpstreamVerdicts(t *testing.T) {
 				check(func() string { return "as it is" })
 				continue
 			}
-			m.each(doc, check)
+			m.Each(doc, check)
 		}
 	}
 	t.Logf("%d pairs of schemas, %d documents, %d verdicts compared", len(pairs), len(docs), compared)
@@ -193,63 +177,3 @@ const upstreamShare = 149
 // broad schemas accept events of every type; the schemas of the types mutate
 // those.
 func broad(ours string) bool { return ours == "aaep/envelope" }
-
-// TestUpstreamFixtures expects the rule that each published fixture breaks.
-func TestUpstreamFixtures(t *testing.T) {
-	root := upstream(t)
-	for _, tc := range []struct {
-		file   string
-		checks []string // of the errors, in order, repeats left out
-	}{
-		{"aaep/fixtures/valid/agent.session.started.json", nil},
-		{"aaep/fixtures/valid/agent.awaiting.confirmation.json", nil},
-		{"aaep/fixtures/valid/agent.tool.invoked.high-risk.json", nil},
-		{"aaep/fixtures/valid/agent.output.streaming.yoruba.json", nil},
-		{"aaep/fixtures/valid/subscription.request.multilingual.json", nil},
-		{"aaep/fixtures/invalid/missing-required-fields.json", []string{"AAEP-C-002", "AAEP-C-030"}},
-		{"aaep/fixtures/invalid/malformed-event-id.json", []string{"AAEP-C-007"}},
-		{"aaep/fixtures/invalid/no-critical-urgency-on-errored.json", []string{"AAEP-C-031"}},
-		{"aaep/fixtures/invalid/wrong-default-decision.json", []string{"AAEP-C-032"}},
-		{"aaep/fixtures/invalid/duplicate-completion-streaming.json", nil}, // wrong only beside another event
-		{"agenthook/sample-event.json", nil},
-		{"agenthook/examples/pre-tool-use-action-governance-email-send.json", nil},
-		{"agenthook/examples/post-tool-use-action-governance-email-send.json", nil},
-		{"agenthook/examples/tool-use-resumed-after-approval.json", nil},
-		{"agenthook/examples/web-search-results-returned.json", nil},
-		{"agenthook/examples/approval-lifecycle-ask.json", []string{"AH-C-003", "AH-C-002"}}, // a response, no event
-	} {
-		t.Run(path.Base(tc.file), func(t *testing.T) {
-			doc := parseFile(t, root, tc.file).(map[string]any)
-			judge := StrictAAEP
-			if strings.HasPrefix(tc.file, "agenthook") {
-				judge = StrictAgentHook
-			}
-			var got []string
-			for _, v := range judge(strictjson.FromTree(doc)) {
-				if v.Level == LevelError && !slices.Contains(got, v.Check) {
-					got = append(got, v.Check)
-				}
-			}
-			if !slices.Equal(got, tc.checks) {
-				t.Errorf("errors of %v, want %v: %v", got, tc.checks, judge(strictjson.FromTree(doc)))
-			}
-		})
-	}
-}
-
-// TestUpstreamProfileExamples: the governed examples fit the profile in the
-// evidence form, and the one without a verdict does not.
-func TestUpstreamProfileExamples(t *testing.T) {
-	root := upstream(t)
-	for file, want := range map[string]bool{
-		"pre-tool-use-action-governance-email-send.json":  true,
-		"post-tool-use-action-governance-email-send.json": true,
-		"pre-tool-use-action-governance-mcp-call.json":    true,
-		"pre-tool-use-normalized-resource.json":           false,
-	} {
-		doc := parseFile(t, root, "agenthook/examples/"+file).(map[string]any)
-		if vs := AgentHookProfile(strictjson.FromTree(doc), FormEvidence); (len(vs) == 0) != want {
-			t.Errorf("%s: %v", file, vs)
-		}
-	}
-}

@@ -37,7 +37,7 @@ type Violation struct {
 	Keyword string `json:"keyword"`
 	// Message states what the schema demands.
 	Message string `json:"message"`
-	// Check is the identifier of the violated rule, such as "AAEP-C-007", if there is one.
+	// Check is the identifier of the violated rule, if there is one.
 	Check string `json:"check,omitempty"`
 	Level Level  `json:"level"`
 }
@@ -51,6 +51,18 @@ func (v Violation) String() string {
 	return at + ": " + v.Message
 }
 
+// MissingProperty returns the name of the property that a document lacks, "" if v is another
+// violation.
+func (v Violation) MissingProperty() string {
+	if name, ok := strings.CutPrefix(v.Message, missingProperty); ok && v.Keyword == "required" {
+		return name
+	}
+	return ""
+}
+
+// missingProperty is how the message about a property begins that a document lacks.
+const missingProperty = "missing property "
+
 // HasErrors reports whether a violation is more than a warning.
 func HasErrors(vs []Violation) bool {
 	return slices.ContainsFunc(vs, func(v Violation) bool { return v.Level != LevelWarning })
@@ -63,9 +75,9 @@ func sortViolations(vs []Violation) {
 	})
 }
 
-// mergeViolations merges two results for one document. If there are too many, errors are kept
+// Merge merges two results for one document. If there are too many, errors are kept
 // before warnings: no number of warnings may hide an error.
-func mergeViolations(a, b []Violation) []Violation {
+func Merge(a, b []Violation) []Violation {
 	if len(a) == 0 && len(b) == 0 {
 		return nil
 	}
@@ -88,7 +100,7 @@ type collector struct {
 // fail records a violation at the current place and returns false.
 func (c *collector) fail(keyword, message string) bool {
 	if c != nil && !c.isFull() {
-		c.found = append(c.found, Violation{Path: jsonPointer(c.path...), Keyword: keyword, Message: message, Level: LevelError})
+		c.found = append(c.found, Violation{Path: Pointer(c.path...), Keyword: keyword, Message: message, Level: LevelError})
 	}
 	return false
 }
@@ -116,8 +128,8 @@ func (c *collector) leave() {
 	}
 }
 
-// jsonPointer writes a JSON pointer. Long keys are replaced by "…".
-func jsonPointer(keys ...string) string {
+// Pointer writes a JSON pointer, the Path of a violation. Long keys are replaced by "…".
+func Pointer(keys ...string) string {
 	var b strings.Builder
 	for _, k := range keys {
 		b.WriteByte('/')

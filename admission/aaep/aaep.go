@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/aaep"
-	"github.com/countersign-dev/countersign/schemas"
+	aaepschema "github.com/countersign-dev/countersign/schemas/aaep"
 )
 
 // Name of the protocol and of its evaluator.
@@ -61,7 +61,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		o.Refuse(Name, CodeNotARequest, "/type")
 		return c, o
 	}
-	o.RefuseViolations(Name, schemas.StrictAAEP(e.Doc), violationCodes)
+	o.RefuseViolations(Name, aaepschema.Strict(e.Doc), violationCodes)
 	if err != nil && !o.Malformed {
 		o.RefuseUndecodable(Name, err)
 	}

@@ -7,6 +7,7 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aana"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
+	aanaschema "github.com/countersign-dev/countersign/schemas/aana"
 )
 
 // profile holds all differences between the two profiles as data.
@@ -34,7 +35,7 @@ var hardenedProfile = &profile{
 	evaluator: Name, unreadable: CodeSchemaFailed,
 	read: func(r call.Request) (*wire.Event, error) { return wire.Decode(r.Body, r.Limits) },
 	validate: func(e *wire.Event) []schemas.Violation {
-		return schemas.AANA(e.Doc)
+		return aanaschema.ValidateEvent(e.Doc)
 	},
 	foldText: foldNFKC, supportRules: hardenedSupports, coercesRoute: true,
 	isIdentityBound: identityByWords, isRiskyName: riskyByWords, evidenceText: wholeText,
@@ -45,7 +46,7 @@ var referenceProfile = &profile{
 	evaluator: NameReference, unreadable: CodeNormalizationFailed,
 	read: readSDK,
 	validate: func(e *wire.Event) []schemas.Violation {
-		return schemas.AANAContract(e.Doc)
+		return aanaschema.ValidateContract(e.Doc)
 	},
 	foldText: foldPlain, supportRules: referenceSupports, liftsState: true,
 	isIdentityBound: identityByText, isRiskyName: riskyBySubstring, evidenceText: scannedText, declaredView: true,

@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/schemas"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
 // Name of the protocol and of its evaluator.
@@ -77,7 +77,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	}
 	c := readCall(e, r, &o)
 	if isObservational(e) {
-		o.RefuseViolations(Name, schemas.AgentHook(e.Doc), violationCodes)
+		o.RefuseViolations(Name, hookschema.Validate(e.Doc), violationCodes)
 		if !o.Malformed {
 			o.Observational, o.DecidingCode = true, CodeObservational
 			o.AddReason(events.Allow, Name, CodeObservational, "")
@@ -87,7 +87,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
 		return c, o
 	}
-	o.RefuseViolations(Name, schemas.StrictAgentHook(e.Doc), violationCodes)
+	o.RefuseViolations(Name, hookschema.Strict(e.Doc), violationCodes)
 	if err != nil && !o.Malformed {
 		o.RefuseUndecodable(Name, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/schemas"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
 func validID(id string) bool {
@@ -84,11 +84,11 @@ func hasReason(o *call.Opinion, code, path string) bool {
 }
 
 // eventForm is the form of an event: with a verdict on it, it is evidence.
-func eventForm(e *wire.Event) schemas.Form {
+func eventForm(e *wire.Event) hookschema.Form {
 	if _, stamped := e.AdmissionVerdict(); stamped {
-		return schemas.FormEvidence
+		return hookschema.FormEvidence
 	}
-	return schemas.FormRequest
+	return hookschema.FormRequest
 }
 
 // checkProfile records where an event that uses members of the action-governance profile
@@ -100,11 +100,11 @@ func checkProfile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 	_, identified := e.ToolIdentity()
 	_, rated := e.Risk()
 	bound := d.Declaration != nil && d.ActionGovernance
-	if !identified && !rated && !bound || !schemas.ProfileCovers(e.EventType) {
+	if !identified && !rated && !bound || !hookschema.ProfileCovers(e.EventType) {
 		return
 	}
 	bound = bound && d.Support(e.EventType) != publisher.Partial
-	vs := schemas.AgentHookProfile(e.Doc, eventForm(e)) // in order of Path
+	vs := hookschema.ValidateProfile(e.Doc, eventForm(e)) // in order of Path
 	for i := 0; i < len(vs); {
 		path, verdict := vs[i].Path, events.Allow
 		for ; i < len(vs) && vs[i].Path == path; i++ {

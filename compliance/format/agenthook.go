@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/schemas"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
 // agentHookEncoder writes the events that asked for admission in their evidence form (agenthook.md,
@@ -51,7 +51,7 @@ func (e *agentHookEncoder) add(i Item) error {
 
 // writeStamped writes one event, if it is a valid one.
 func (e *agentHookEncoder) writeStamped(d events.Decision, req request) error {
-	valid := req.body != nil && len(schemas.AgentHook(strictjson.FromTree(req.body))) == 0 && agenthook.AdmissionCapable(textAt(req.body, "event_type"))
+	valid := req.body != nil && len(hookschema.Validate(strictjson.FromTree(req.body))) == 0 && agenthook.AdmissionCapable(textAt(req.body, "event_type"))
 	if !valid {
 		e.out.countSkipped(SkippedInvalid)
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/compliance/format"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
 // howMany lines everything makes.
@@ -62,10 +63,10 @@ func judge(t *testing.T, name string, line []byte) {
 			t.Errorf("%s: %v", line, vs)
 		}
 	case format.AgentHookEvidence:
-		if vs := schemas.StrictAgentHook(strictjson.FromTree(bodyObject(t, line))); len(vs) > 0 {
+		if vs := hookschema.Strict(strictjson.FromTree(bodyObject(t, line))); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
-		if vs := schemas.AgentHookProfile(strictjson.FromTree(bodyObject(t, line)), schemas.FormEvidence); len(vs) > 0 {
+		if vs := hookschema.ValidateProfile(strictjson.FromTree(bodyObject(t, line)), hookschema.FormEvidence); len(vs) > 0 {
 			t.Errorf("%s: %v", line, vs)
 		}
 	}

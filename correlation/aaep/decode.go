@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/schemas"
+	aaepschema "github.com/countersign-dev/countersign/schemas/aaep"
 )
 
 // Protocol is how AAEP's messages are read.
@@ -35,7 +35,7 @@ func decodeAAEP(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.
 		r.Fact.ReadRefusedNumber(data, d.Protocols(p.Protocol))
 		return
 	}
-	violations := schemas.StrictAAEP(v)
+	violations := aaepschema.Strict(v)
 	e, err := readAAEPEvent(d, v, data)
 	aaepFact(&r.Fact, e, &d.FormBuffer, request)
 	checkAAEPSubject(d, m, p, r, e, request)
@@ -144,7 +144,7 @@ func readAAEP(f *fact.Fact, raw []byte) fact.RecordedLine {
 	f.Origin = fact.OriginOf("", "", e.SessionID)
 	f.Source = fact.BoundID(e.Producer.AgentID)
 	aaepFact(f, e, new(fact.FormBuffer), false)
-	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.StrictAAEP(e.Doc)}
+	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: aaepschema.Strict(e.Doc)}
 }
 
 // unreadableChecks are the checks that an event breaks that strict decoding

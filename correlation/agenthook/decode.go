@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
 // Protocol is how AgentHook's messages are read.
@@ -39,7 +40,7 @@ func decodeAgentHook(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *
 		r.ReadError = err
 		return
 	}
-	violations := schemas.StrictAgentHook(v)
+	violations := hookschema.Strict(v)
 	e, err := readAgentHookEvent(d, v, data)
 	f := &r.Fact
 	agentHookFact(f, hookEvent{e, withPlainIDs(v), argumentKeyers(d, p, e.EventType), &d.FormBuffer}, request)
@@ -155,7 +156,7 @@ func readAgentHook(f *fact.Fact, raw []byte) fact.RecordedLine {
 	}
 	f.Origin = fact.OriginOf("", e.Source, e.SessionID)
 	agentHookFact(f, hookEvent{Event: e, doc: withPlainIDs(e.Doc), formBuffer: new(fact.FormBuffer)}, false)
-	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: schemas.StrictAgentHook(e.Doc)}
+	return fact.RecordedLine{Fact: f, Err: err, Time: e.Time, Violations: hookschema.Strict(e.Doc)}
 }
 
 // approvalDefect says where the approval block of a reply does not follow its schema;

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/schemas"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
 // Event is what the session's parts need of an event. Of the document it keeps only the blocks
@@ -112,7 +112,7 @@ func (x *Event) ApplyRegistration(governs, partly bool) {
 	}
 	x.governed = true
 	x.addFindingIf(x.Type == agenthook.PreToolUse, "AH-C-031", "its publisher is registered for the profile, and it has none of its blocks")
-	x.addFindingIf(x.Type != agenthook.PreToolUse && schemas.ProfileCovers(x.Type) && x.CallID == "", "AH-C-030", "its publisher is registered for the profile, and it has no tool_call_id")
+	x.addFindingIf(x.Type != agenthook.PreToolUse && hookschema.ProfileCovers(x.Type) && x.CallID == "", "AH-C-030", "its publisher is registered for the profile, and it has no tool_call_id")
 }
 
 // AnswersUnknown reports whether a call says "unknown" where AHP-013 wants an answer.
@@ -174,10 +174,10 @@ func parseInstant(s string) time.Time {
 // profileFindings judges an event of a governed call by the action-governance profile,
 // but for what can only be said when the call ends.
 func profileFindings(e *agenthook.Event) []eventFinding {
-	if !schemas.ProfileCovers(e.EventType) {
+	if !hookschema.ProfileCovers(e.EventType) {
 		return nil
 	}
-	violations := schemas.AgentHookProfile(e.Doc, schemas.FormEvidence)
+	violations := hookschema.ValidateProfile(e.Doc, hookschema.FormEvidence)
 	if len(violations) == 0 {
 		return nil
 	}

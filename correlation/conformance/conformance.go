@@ -1,8 +1,7 @@
 // Package conformance holds a publisher's traffic against the conformance levels
-// and profiles of its protocol: AgentHook's Bronze, Silver and Gold and its
-// admission-bound, action-governance and web-evidence profiles, and AAEP's levels
-// 1 to 3. It says what the traffic was checked against and what came of it. It
-// certifies nothing: neither protocol lets others than its own bodies do that.
+// and profiles of its protocol, which stand in the folders correlation/<name>/conformance.
+// It says what the traffic was checked against and what came of it. It
+// certifies nothing: no protocol lets others than its own bodies do that.
 //
 // It is a fold over two things that are on the log anyway: the events of a
 // publisher, which say what there was to judge, and the findings of package
@@ -17,6 +16,7 @@ package conformance
 import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/checks"
+	"github.com/countersign-dev/countersign/correlation/conformance/profile"
 )
 
 // Outcome is what came of one requirement, or of a profile.
@@ -38,62 +38,24 @@ const (
 	NotShown Outcome = "not_shown" // nothing speaks against it, and too little was exercised or can be decided
 )
 
-// Requirement is one thing that a profile demands.
-type Requirement struct {
-	ID   string // unique within its profile
-	Text string // what is demanded, one sentence
-	// Checks are the rules of which a standing finding breaks it.
-	Checks []string
-	// Hints: findings of level info break it as well. They are violations of
-	// no publisher that does not claim this profile.
-	Hints bool
-	// Needs is what the traffic must have held, all of it, for the requirement to be
-	// exercised. The last one is what is counted.
-	Needs []Facet
-	// BrokenBy is what breaks it when the traffic held it, beside findings.
-	BrokenBy Facet
-	// NotWhile is what, as long as the traffic holds it, leaves open whether it held.
-	NotWhile Facet
-	// Hard: if it is broken, or not shown, so is the profile, whatever the score.
-	Hard bool
-	// EventType is the event type that a publisher may declare absent.
-	EventType string
-	// Reason says why no log decides it; then the rest is empty.
-	Reason string
-}
-
-// Profile is a level or profile of a protocol.
-type Profile struct {
-	Name     string // as the command line takes it
-	Protocol string
-	Title    string // what the traffic is checked against
-	Includes string // the profile that must be met as well; "" if none
-	// ClaimSigns are what a publisher that claims the profile shows; without any of them
-	// it does not claim it, as far as can be seen. Empty: everybody is asked.
-	ClaimSigns []Facet
-	// Percent of the requirements that are not excused must hold.
-	Percent      int
-	Requirements []Requirement
-}
-
 // Profiles gives every profile, in the order in which reports list them. The
 // caller may change the result.
-func Profiles() []Profile {
-	var list []Profile
+func Profiles() []profile.Profile {
+	var list []profile.Profile
 	for _, name := range protocolOrder {
-		list = append(list, protocols[name].profiles...)
+		list = append(list, protocols[name].Profiles...)
 	}
 	return list
 }
 
 // FindProfile finds a profile.
-func FindProfile(name string) (Profile, bool) {
+func FindProfile(name string) (profile.Profile, bool) {
 	for _, p := range Profiles() {
 		if p.Name == name {
 			return p, true
 		}
 	}
-	return Profile{}, false
+	return profile.Profile{}, false
 }
 
 // undecidableReasons are why no log decides a check, by its id; those that are decided are
@@ -109,7 +71,7 @@ var undecidableReasons = func() map[string]string {
 }()
 
 // undecidableReason says why no log decides a requirement, "" if it is decided.
-func (r Requirement) undecidableReason() string {
+func undecidableReason(r profile.Requirement) string {
 	if r.Reason != "" || len(r.Checks) == 0 {
 		return r.Reason
 	}
@@ -120,27 +82,3 @@ func (r Requirement) undecidableReason() string {
 	}
 	return undecidableReasons[r.Checks[0]]
 }
-
-// checkRequirement makes the requirement that one check is about.
-func checkRequirement(id, text, check string, needs ...Facet) Requirement {
-	return Requirement{ID: id, Text: text, Checks: []string{check}, Needs: needs}
-}
-
-// hardRequirement makes one of every event, that no score outweighs.
-func hardRequirement(id, text string, checks ...string) Requirement {
-	return Requirement{ID: id, Text: text, Checks: checks, Needs: []Facet{Event}, Hard: true}
-}
-
-// typeRequirement makes the requirement that a type of event appears.
-func typeRequirement(id, text, exposes string, need Facet) Requirement {
-	return Requirement{ID: id, Text: text, Needs: []Facet{need}, EventType: exposes}
-}
-
-// notWhileOpen makes a requirement one that is not held as long as something is open.
-func notWhileOpen(open Facet, r Requirement) Requirement { r.NotWhile = open; return r }
-
-// brokenBy makes a requirement one that is broken by what lacks what it is about.
-func brokenBy(what Facet, r Requirement) Requirement { r.BrokenBy = what; return r }
-
-// withHints makes a requirement that hints break, too.
-func withHints(r Requirement) Requirement { r.Hints = true; return r }

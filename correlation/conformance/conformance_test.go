@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	aaep "github.com/countersign-dev/countersign/correlation/aaep/conformance"
+	agenthook "github.com/countersign-dev/countersign/correlation/agenthook/conformance"
 	"github.com/countersign-dev/countersign/correlation/checks"
+	"github.com/countersign-dev/countersign/correlation/conformance/profile"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -32,7 +35,7 @@ func line(r Report, id string) RequirementResult {
 	return r.Results[i]
 }
 
-func named(t *testing.T, name string) Profile {
+func named(t *testing.T, name string) profile.Profile {
 	t.Helper()
 	p, ok := FindProfile(name)
 	if !ok {
@@ -61,7 +64,7 @@ func TestTables(t *testing.T) {
 					t.Errorf("%s/%s: there is no check %s", p.Name, q.ID, c)
 				}
 			}
-			if q.undecidableReason() == "" && len(q.Needs) == 0 {
+			if undecidableReason(q) == "" && len(q.Needs) == 0 {
 				t.Errorf("%s/%s: nothing says when it is exercised", p.Name, q.ID)
 			}
 		}
@@ -90,7 +93,7 @@ func TestDeclared(t *testing.T) {
 		hookEvent(4, "PostToolUse", `,"tool_name":"t","evidence_phase":"post_hoc","metadata":{"tool_call_id":"c1"}`),
 		hookEvent(5, "ModelResponse", ""), hookEvent(6, "ErrorOccurred", ""), hookEvent(7, "SessionEnd", ""), hookEvent(7, "SessionEnd", ""),
 	}
-	p, who := named(t, Bronze), Subject{Source: "courier"}
+	p, who := named(t, agenthook.Bronze), Subject{Source: "courier"}
 	tally := taken(lines...)
 	if r := tally.Report(p, who, nil); r.Outcome != Met || r.Score != (Score{Held: 20, NotExercised: 3, Undecidable: 1, Total: 24}) {
 		t.Errorf("%+v, %s", r.Score, r.Outcome)
@@ -107,7 +110,7 @@ func TestDeclared(t *testing.T) {
 // TestStillOpen: what is open has not ended well, nor badly.
 func TestStillOpen(t *testing.T) {
 	pre := hookEvent(1, "PreToolUse", `,"tool_name":"t","metadata":{"tool_call_id":"c1"}`)
-	p, who := named(t, Bronze), Subject{Source: "courier"}
+	p, who := named(t, agenthook.Bronze), Subject{Source: "courier"}
 	if l := line(taken(pre).Report(p, who, nil), "closed"); l.Outcome != NotExercised || !strings.Contains(l.Reason, "still open") {
 		t.Errorf("%+v", l)
 	}
@@ -128,7 +131,7 @@ func TestStillOpen(t *testing.T) {
 // again is not another one.
 func TestOpenModelCalls(t *testing.T) {
 	pre, post := hookEvent(1, "PreLLMCall", ""), hookEvent(2, "PostLLMCall", "")
-	p, who := named(t, Silver), Subject{Source: "courier"}
+	p, who := named(t, agenthook.Silver), Subject{Source: "courier"}
 	for _, c := range []struct {
 		lines []string
 		want  Outcome
@@ -152,7 +155,7 @@ func TestUnanswered(t *testing.T) {
 		yes    = `{"type":"subscription.accepted","subscription_id":"sub_1","protocol_version":"1.0.0","capabilities":{}}`
 		renews = `{"type":"subscription.renegotiate","subscription_id":"sub_1","capabilities":{"languages":["de"]}}`
 	)
-	p, who := named(t, Level3), Subject{Source: "courier"}
+	p, who := named(t, aaep.Level3), Subject{Source: "courier"}
 	for _, c := range []struct {
 		lines                  []string
 		answered, renegotiated Outcome
@@ -185,7 +188,7 @@ func TestStamped(t *testing.T) {
 		{[]string{pre}, Broken}, {[]string{stamped}, Held}, {[]string{pre, stamped}, Held}, {[]string{stamped, pre}, Held},
 		{[]string{pre, failed}, Held}, {[]string{failed, pre}, Held}, {[]string{failed}, NotExercised},
 	} {
-		r := taken(tc.lines...).Report(named(t, AdmissionBound), Subject{Source: "courier"}, nil)
+		r := taken(tc.lines...).Report(named(t, agenthook.AdmissionBound), Subject{Source: "courier"}, nil)
 		if l := line(r, "recorded"); l.Outcome != tc.want {
 			t.Errorf("%s: %s, want %s", tc.lines, l.Outcome, tc.want)
 		}
@@ -195,7 +198,7 @@ func TestStamped(t *testing.T) {
 // TestFindings: what stands breaks, what was taken back does not, hints break
 // only what asks for them, and a rule that was off leaves it undecided.
 func TestFindings(t *testing.T) {
-	p, who := named(t, Silver), Subject{Source: "courier"}
+	p, who := named(t, agenthook.Silver), Subject{Source: "courier"}
 	post := hookEvent(1, "PostLLMCall", "")
 	find := func(tally *Tally, f events.Finding) *Tally {
 		f.Source, f.Session = "courier", "s1"
@@ -220,7 +223,7 @@ func TestFindings(t *testing.T) {
 		t.Errorf("taken back: %+v", line(*r.Includes, "uuid"))
 	}
 	tally.MarkRuleOff("AH-C-004")
-	if l := line(tally.Report(named(t, Bronze), who, nil), "uuid"); l.Outcome != Undecidable || l.Reason == "" {
+	if l := line(tally.Report(named(t, agenthook.Bronze), who, nil), "uuid"); l.Outcome != Undecidable || l.Reason == "" {
 		t.Errorf("switched off: %+v", l)
 	}
 }
@@ -232,7 +235,7 @@ func TestOwnRules(t *testing.T) {
 	tally.AddEvent(subject.ProtoAAEP, "courier", "", []byte(`{"type":"aaep:agent.tool.invoked","session_id":"sess_1"}`))
 	f := events.Finding{FindingID: "f1", Rule: "executed_without_verdict", Severity: events.SeverityHigh, Source: "courier", Session: "sess_1"}
 	tally.AddFinding(f)
-	p, who := named(t, AdmissionBound), Subject{Source: "courier"}
+	p, who := named(t, agenthook.AdmissionBound), Subject{Source: "courier"}
 	if l := line(tally.Report(p, who, nil), "waits"); l.Outcome == Broken {
 		t.Errorf("an AAEP call breaks it: %+v", l)
 	}
@@ -247,14 +250,10 @@ func TestOwnRules(t *testing.T) {
 // not enough.
 func TestBounded(t *testing.T) {
 	tally := New()
-	for i := range 2 * maxCalls {
+	for i := range 2 * profile.MaxCalls {
 		tally.AddEvent(subject.ProtoAgentHook, "", "", []byte(hookEvent(i, "PreToolUse", fmt.Sprintf(`,"tool_name":"t","evidence_phase":"pre_commit","metadata":{"tool_call_id":"c%d"}`, i))))
 	}
-	o := tally.sessionTally(subject.ProtoAgentHook, sessionKey{"courier", "s1"})
-	if len(o.calls) != maxCalls || len(o.ids) != maxIDs {
-		t.Errorf("%d calls, %d ids", len(o.calls), len(o.ids))
-	}
-	if r := tally.Report(named(t, Bronze), Subject{Source: "courier"}, nil); !r.Results[0].Partial {
+	if r := tally.Report(named(t, agenthook.Bronze), Subject{Source: "courier"}, nil); !r.Results[0].Partial {
 		t.Error("the report does not say so")
 	}
 }
@@ -316,17 +315,17 @@ func TestLacking(t *testing.T) {
 		lines             []string
 		want              Outcome
 	}{
-		{"no phase", AdmissionBound, "phase", plain, Broken},
-		{"no verdict", AdmissionBound, "recorded", plain, Broken},
-		{"no id", AdmissionBound, "call-id", plain, Broken},
-		{"no block before", ActionGovernance, "before", plain, Broken},
-		{"no block after", ActionGovernance, "after", plain, Broken},
-		{"only observed", AdmissionBound, "phase", observed, Broken},
-		{"observed beside what waits", AdmissionBound, "phase", append([]string{gated}, observed...), Held},
-		{"waits, and carries its verdict", AdmissionBound, "recorded", []string{gated}, Held},
-		{"a risk, and no identity", ActionGovernance, "before", []string{hookEvent(1, "PreToolUse", tool+`,"metadata":{"tool_call_id":"c1","risk":{"risk_class":"write"}}`)}, Held}, // the finding says the rest
-		{"an execution block", ActionGovernance, "after", []string{hookEvent(2, "PostToolUse", tool+`,"metadata":{"tool_call_id":"c1","execution":{"outcome":"succeeded"}}`)}, Held},
-		{"no tool calls", ActionGovernance, "before", []string{hookEvent(1, "UserPromptSubmit", "")}, NotExercised},
+		{"no phase", agenthook.AdmissionBound, "phase", plain, Broken},
+		{"no verdict", agenthook.AdmissionBound, "recorded", plain, Broken},
+		{"no id", agenthook.AdmissionBound, "call-id", plain, Broken},
+		{"no block before", agenthook.ActionGovernance, "before", plain, Broken},
+		{"no block after", agenthook.ActionGovernance, "after", plain, Broken},
+		{"only observed", agenthook.AdmissionBound, "phase", observed, Broken},
+		{"observed beside what waits", agenthook.AdmissionBound, "phase", append([]string{gated}, observed...), Held},
+		{"waits, and carries its verdict", agenthook.AdmissionBound, "recorded", []string{gated}, Held},
+		{"a risk, and no identity", agenthook.ActionGovernance, "before", []string{hookEvent(1, "PreToolUse", tool+`,"metadata":{"tool_call_id":"c1","risk":{"risk_class":"write"}}`)}, Held}, // the finding says the rest
+		{"an execution block", agenthook.ActionGovernance, "after", []string{hookEvent(2, "PostToolUse", tool+`,"metadata":{"tool_call_id":"c1","execution":{"outcome":"succeeded"}}`)}, Held},
+		{"no tool calls", agenthook.ActionGovernance, "before", []string{hookEvent(1, "UserPromptSubmit", "")}, NotExercised},
 	} {
 		r := taken(tc.lines...).Report(named(t, tc.profile), Subject{Source: "courier"}, nil)
 		if l := line(r, tc.id); l.Outcome != tc.want {

@@ -6,6 +6,7 @@ import (
 	"log"
 
 	"github.com/countersign-dev/countersign/correlation"
+	agenthook "github.com/countersign-dev/countersign/correlation/agenthook/conformance"
 	"github.com/countersign-dev/countersign/correlation/conformance"
 	"github.com/countersign-dev/countersign/examples"
 )
@@ -27,7 +28,7 @@ func ExampleTallyRecording() {
 	}
 
 	tally := conformance.TallyRecording("agenthook", lines, findings)
-	bronze, _ := conformance.FindProfile(conformance.Bronze)
+	bronze, _ := conformance.FindProfile(agenthook.Bronze)
 	for _, publisher := range tally.Publishers("agenthook") {
 		report := tally.Report(bronze, publisher, nil)
 		fmt.Println(report.Source, report.Outcome)

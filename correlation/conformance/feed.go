@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 
+	"github.com/countersign-dev/countersign/correlation/conformance/profile"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	reading "github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
@@ -55,7 +56,7 @@ func (t *Tally) applyRulesChange(c events.RulesChange) {
 // and what correlation.Check found in it.
 func TallyRecording(protocol string, lines []json.RawMessage, found []events.Finding) *Tally {
 	t := New()
-	x := recordingIndex{byEvent: map[string]sessionKey{}, byCall: map[string]sessionKey{}, bySession: map[string]sessionKey{}}
+	x := recordingIndex{byEvent: map[string]profile.Key{}, byCall: map[string]profile.Key{}, bySession: map[string]profile.Key{}}
 	var later []json.RawMessage
 	row := protocols[protocol]
 	for _, raw := range lines {
@@ -64,13 +65,16 @@ func TallyRecording(protocol string, lines []json.RawMessage, found []events.Fin
 		if line == nil {
 			continue
 		}
-		if isAnswer(line) || row.isLate != nil && row.isLate(line) {
+		if isAnswer(line) || row.IsLate != nil && row.IsLate(line) {
 			later = append(later, line)
 			continue
 		}
 		t.AddEvent(protocol, one.Publisher, "", line)
-		if row.index != nil {
-			row.index(x, line, one.Publisher)
+		if row.Identify == nil {
+			continue
+		}
+		if id, ok := row.Identify(line); ok {
+			x.add(id, one.Publisher)
 		}
 	}
 	producer := t.lateProducer(protocol, later)
@@ -93,7 +97,7 @@ func (t *Tally) addRecordedFindings(protocol string, found []events.Finding) {
 		if f.Source == "" && len(publishers) == 1 {
 			f.Source = publishers[0].Source
 		} else if f.Source == "" {
-			t.sessionTally(protocol, sessionKey{session: f.Session})
+			t.sessionsOf(protocol).Of(profile.Key{Session: f.Session})
 		}
 		t.AddFinding(f)
 	}
@@ -120,11 +124,11 @@ func (t *Tally) lateProducer(protocol string, late []json.RawMessage) string {
 		return ""
 	}
 	row := protocols[protocol]
-	if row.lateProducer == nil {
+	if row.LateProducer == nil {
 		return ""
 	}
 	for _, line := range late {
-		if producer, named := row.lateProducer(line); named {
+		if producer, named := row.LateProducer(line); named {
 			return producer
 		}
 	}
@@ -132,7 +136,7 @@ func (t *Tally) lateProducer(protocol string, late []json.RawMessage) string {
 }
 
 // recordingIndex finds the events that answers are about.
-type recordingIndex struct{ byEvent, byCall, bySession map[string]sessionKey }
+type recordingIndex struct{ byEvent, byCall, bySession map[string]profile.Key }
 
 func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 	var box struct {
@@ -142,28 +146,41 @@ func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 		d := box.Decision
 		d.Protocol = cmp.Or(d.Protocol, protocol)
 		at := x.lookup(fact.NormaliseEventID(d.EventID), d.Session, d.ToolCallID)
-		d.Source, d.Session = cmp.Or(d.Source, at.source), cmp.Or(d.Session, at.session)
+		d.Source, d.Session = cmp.Or(d.Source, at.Source), cmp.Or(d.Session, at.Session)
 		t.AddDecision(d)
 		return
 	}
 	row := protocols[protocol]
-	if row.readReply == nil {
+	if row.ReadReply == nil {
 		return
 	}
-	if event, f, ok := row.readReply(line); ok {
+	if event, f, ok := row.ReadReply(line); ok {
 		at := x.lookup(event, "", "")
-		t.sessionTally(protocol, sessionKey{fact.BoundID(at.source), fact.BoundID(at.session)}).addFacets(f)
+		t.sessionsOf(protocol).Of(profile.KeyOf(at.Source, at.Session)).AddFacets(f)
 	}
 }
 
-func (x recordingIndex) lookup(event, session, call string) sessionKey {
+// add notes an event that later answers may be about.
+func (x recordingIndex) add(id profile.Identity, publisher string) {
+	at := profile.Key{Source: cmp.Or(publisher, id.Source), Session: id.Session}
+	for _, note := range []struct {
+		in  map[string]profile.Key
+		key string
+	}{{x.byEvent, id.Event}, {x.byCall, id.Call}, {x.bySession, id.Session}} {
+		if _, there := note.in[note.key]; !there && note.key != "" {
+			note.in[note.key] = at
+		}
+	}
+}
+
+func (x recordingIndex) lookup(event, session, call string) profile.Key {
 	for _, look := range []struct {
-		in  map[string]sessionKey
+		in  map[string]profile.Key
 		key string
 	}{{x.byEvent, event}, {x.bySession, session}, {x.byCall, call}} {
 		if at, there := look.in[look.key]; there && look.key != "" {
 			return at
 		}
 	}
-	return sessionKey{session: session}
+	return profile.Key{Session: session}
 }

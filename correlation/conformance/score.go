@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/countersign-dev/countersign/correlation/conformance/profile"
 )
 
 // Score counts the requirements of a profile by their outcome.
@@ -50,7 +52,7 @@ const maxSeqs = 8
 // Report judges a subject by a profile. notExposed are the event types that the
 // publisher declares its runtime not to expose; what appeared nonetheless is not
 // excused.
-func (t *Tally) Report(p Profile, s Subject, notExposed map[string]bool) Report {
+func (t *Tally) Report(p profile.Profile, s Subject, notExposed map[string]bool) Report {
 	view := t.viewOf(p.Protocol, s)
 	r := Report{Subject: s, Profile: p.Name, CheckedAgainst: p.Title, Percent: p.Percent}
 	for _, q := range p.Requirements {
@@ -68,36 +70,37 @@ func (t *Tally) Report(p Profile, s Subject, notExposed map[string]bool) Report 
 }
 
 // Claims tells whether a subject shows a sign of claiming a profile.
-func (t *Tally) Claims(p Profile, s Subject) bool {
+func (t *Tally) Claims(p profile.Profile, s Subject) bool {
 	v := t.viewOf(p.Protocol, s)
-	return len(p.ClaimSigns) == 0 || slices.ContainsFunc(p.ClaimSigns, func(f Facet) bool { return v.counts[f] > 0 })
+	return len(p.ClaimSigns) == 0 || slices.ContainsFunc(p.ClaimSigns, func(f profile.Facet) bool { return v.counts[f] > 0 })
 }
 
 // subjectView is all that was seen of a subject.
 type subjectView struct {
-	counts           map[Facet]uint64
+	counts           map[profile.Facet]uint64
 	standingFindings map[string][]standingFinding
 	partial          bool
 }
 
 func (t *Tally) viewOf(protocol string, s Subject) subjectView {
-	v := subjectView{counts: map[Facet]uint64{}, standingFindings: map[string][]standingFinding{}}
-	for p, o := range t.sessions[protocol] {
+	v := subjectView{counts: map[profile.Facet]uint64{}, standingFindings: map[string][]standingFinding{}}
+	sessions := t.sessionsOf(protocol)
+	for p, o := range sessions.All() {
 		if !s.coversSession(p) {
 			continue
 		}
-		for f, n := range o.counts {
+		for f, n := range o.Counts {
 			v.counts[f] += n
 		}
 		for _, b := range protocols[protocol].borrowed {
-			if other := t.sessions[b.protocol][p]; other != nil {
-				v.counts[b.as] += other.counts[b.facet]
+			if other := t.sessionsOf(b.protocol).Find(p); other != nil {
+				v.counts[b.as] += other.Counts[b.facet]
 			}
 		}
-		v.partial = v.partial || o.partial
-		o.addOpenCounts(v.counts)
+		v.partial = v.partial || o.IsPartial()
+		o.AddOpenCounts(v.counts)
 	}
-	if complete := protocols[protocol].completeView; complete != nil {
+	if complete := protocols[protocol].CompleteView; complete != nil {
 		complete(v.counts)
 	}
 	for p, at := range t.findingsBySession {
@@ -105,7 +108,7 @@ func (t *Tally) viewOf(protocol string, s Subject) subjectView {
 			continue
 		}
 		for rule, list := range at.standing {
-			if isOwnRule(rule) && t.sessions[protocol][p] == nil {
+			if isOwnRule(rule) && sessions.Find(p) == nil {
 				continue // it is about the other protocol's calls
 			}
 			for _, id := range slices.Sorted(maps.Keys(list)) {
@@ -121,7 +124,7 @@ func (t *Tally) viewOf(protocol string, s Subject) subjectView {
 // isOwnRule tells rules that hold in every protocol from a protocol's checks.
 func isOwnRule(rule string) bool { return strings.ToLower(rule) == rule }
 
-func (t *Tally) judgeRequirement(q Requirement, v subjectView, notExposed map[string]bool) RequirementResult {
+func (t *Tally) judgeRequirement(q profile.Requirement, v subjectView, notExposed map[string]bool) RequirementResult {
 	l := RequirementResult{ID: q.ID, Text: q.Text, Checks: q.Checks, Hard: q.Hard, Partial: v.partial}
 	exercised := len(q.Needs) > 0
 	for _, need := range q.Needs {
@@ -144,8 +147,8 @@ func (t *Tally) judgeRequirement(q Requirement, v subjectView, notExposed map[st
 	switch {
 	case l.Count > 0:
 		l.Outcome = Broken
-	case q.undecidableReason() != "":
-		l.Outcome, l.Reason = Undecidable, q.undecidableReason()
+	case undecidableReason(q) != "":
+		l.Outcome, l.Reason = Undecidable, undecidableReason(q)
 	case off:
 		l.Outcome, l.Reason = Undecidable, "A rule that it takes is, or was, switched off for this tenant."
 	case exercised && v.counts[q.NotWhile] > 0:

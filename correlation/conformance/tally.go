@@ -5,27 +5,15 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/correlation/conformance/profile"
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Bounds of what is remembered of one session. What they make it forget is
-// judged in favour of no publisher: a session that reaches them is marked as partial.
-const (
-	maxIDs    = 4096 // event ids, to tell what came again
-	maxCalls  = 4096 // calls, to tell what they claim and whether they ended
-	maxTokens = 65_536
-)
-
-// sessionKey is a session of a publisher.
-type sessionKey struct{ source, session string }
-
 // Tally folds the traffic of one tenant. It is not safe for concurrent use.
 type Tally struct {
-	sessions          map[string]map[sessionKey]*sessionTally // by protocol
-	findingsBySession map[sessionKey]*sessionFindings
+	sessions          map[string]*profile.Sessions // by protocol
+	findingsBySession map[profile.Key]*sessionFindings
 	rulesOff          map[string]bool
-	questionSessions  map[string]sessionKey // the session of a question, by reply token
 }
 
 // sessionFindings are a session's findings, by rule.
@@ -41,21 +29,17 @@ type standingFinding struct {
 
 // New makes a Tally that has seen nothing.
 func New() *Tally {
-	return &Tally{sessions: map[string]map[sessionKey]*sessionTally{}, findingsBySession: map[sessionKey]*sessionFindings{}, rulesOff: map[string]bool{}, questionSessions: map[string]sessionKey{}}
+	return &Tally{sessions: map[string]*profile.Sessions{}, findingsBySession: map[profile.Key]*sessionFindings{}, rulesOff: map[string]bool{}}
 }
 
-func (t *Tally) sessionTally(protocol string, p sessionKey) *sessionTally {
-	sessions := t.sessions[protocol]
-	if sessions == nil {
-		sessions = map[sessionKey]*sessionTally{}
-		t.sessions[protocol] = sessions
+// sessionsOf are the sessions of a protocol.
+func (t *Tally) sessionsOf(protocol string) *profile.Sessions {
+	s := t.sessions[protocol]
+	if s == nil {
+		s = profile.NewSessions()
+		t.sessions[protocol] = s
 	}
-	o := sessions[p]
-	if o == nil {
-		o = &sessionTally{counts: map[Facet]uint64{}, ids: map[uint64]bool{}, calls: map[string]callState{}}
-		sessions[p] = o
-	}
-	return o
+	return s
 }
 
 // AddEvent takes a publisher's event as its bytes. source and session are what the
@@ -63,38 +47,38 @@ func (t *Tally) sessionTally(protocol string, p sessionKey) *sessionTally {
 // cannot be read counts, and shows nothing else; the finding says the rest.
 func (t *Tally) AddEvent(protocol, source, session string, raw []byte) {
 	row, known := protocols[protocol]
-	if !known || row.addEvent(t, source, raw) {
+	if !known || row.AddEvent(t.sessionsOf(protocol), source, raw) {
 		return
 	}
-	t.sessionTally(protocol, sessionKey{fact.BoundID(source), fact.BoundID(session)}).addEvent("", facetList{Event})
+	t.sessionsOf(protocol).Of(profile.KeyOf(source, session)).AddEvent("", profile.Facets{profile.Event})
 }
 
 // AddRequest takes the admitter's copy of a request: it says what was asked for, and
 // nothing of how its publisher reports.
 func (t *Tally) AddRequest(protocol, source, session string, raw []byte) {
 	row := protocols[protocol]
-	if row.readRequest == nil {
+	if row.ReadRequest == nil {
 		return
 	}
-	if named, f, ok := row.readRequest(raw); ok {
-		t.sessionTally(protocol, sessionKey{fact.BoundID(source), fact.BoundID(cmp.Or(named, session))}).addFacets(f)
+	if named, f, ok := row.ReadRequest(raw); ok {
+		t.sessionsOf(protocol).Of(profile.KeyOf(source, cmp.Or(named, session))).AddFacets(f)
 	}
 }
 
 // AddDecision takes a recorded decision.
 func (t *Tally) AddDecision(d events.Decision) {
 	if _, known := protocols[d.Protocol]; known {
-		o := t.sessionTally(d.Protocol, sessionKey{fact.BoundID(d.Source), fact.BoundID(d.Session)})
-		o.addFacets(decisionFacets(d.Verdict))
+		o := t.sessionsOf(d.Protocol).Of(profile.KeyOf(d.Source, d.Session))
+		o.AddFacets(profile.OfDecision(d.Verdict))
 		if d.Verdict == events.Deny && d.ToolCallID != "" {
-			o.addCall(d.ToolCallID, callState{ended: true})
+			o.AddCall(d.ToolCallID, profile.Call{Ended: true})
 		}
 	}
 }
 
 // AddFinding takes a finding, or what takes one back.
 func (t *Tally) AddFinding(f events.Finding) {
-	p := sessionKey{f.Source, f.Session}
+	p := profile.Key{Source: f.Source, Session: f.Session}
 	at := t.findingsBySession[p]
 	if at == nil {
 		at = &sessionFindings{standing: map[string]map[string]standingFinding{}, retracted: map[string]bool{}}
@@ -125,8 +109,8 @@ type Subject struct {
 // Publishers lists the publishers of events in a protocol, in order.
 func (t *Tally) Publishers(protocol string) []Subject {
 	seen := map[string]bool{}
-	for p := range t.sessions[protocol] {
-		seen[p.source] = true
+	for p := range t.sessionsOf(protocol).All() {
+		seen[p.Source] = true
 	}
 	var list []Subject
 	for _, s := range slices.Sorted(maps.Keys(seen)) {
@@ -138,15 +122,15 @@ func (t *Tally) Publishers(protocol string) []Subject {
 // Sessions lists a publisher's sessions in a protocol, in order.
 func (t *Tally) Sessions(protocol, source string) []Subject {
 	var list []Subject
-	for p := range t.sessions[protocol] {
-		if p.source == source {
-			list = append(list, Subject{p.source, p.session, p.session == ""})
+	for p := range t.sessionsOf(protocol).All() {
+		if p.Source == source {
+			list = append(list, Subject{p.Source, p.Session, p.Session == ""})
 		}
 	}
 	slices.SortFunc(list, func(a, b Subject) int { return cmp.Compare(a.Session, b.Session) })
 	return list
 }
 
-func (s Subject) coversSession(p sessionKey) bool {
-	return p.source == s.Source && (s.Session == p.session || (s.Session == "" && !s.Sessionless))
+func (s Subject) coversSession(p profile.Key) bool {
+	return p.Source == s.Source && (s.Session == p.Session || (s.Session == "" && !s.Sessionless))
 }

@@ -4,6 +4,7 @@
 package protocol
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -40,6 +41,10 @@ type Row struct {
 	// values; "" if only the message's headers hold it.
 	ReplyMember string
 	ReplyWords  map[events.Verdict]string
+
+	// ReplyExpiry is the path of the member of a reply that says when the workflow expires that
+	// the call waits for; nil if replies do not say it.
+	ReplyExpiry []string
 }
 
 // Aside is a type of event. A reply answers a question of the session; the others say who may.
@@ -60,22 +65,36 @@ type FailMode struct {
 // Rows is the table, by subject token. Only tests change it.
 var Rows = map[string]Row{
 	subject.ProtoAgentHook: {
-		Route: routeAgentHook, FailModeEvent: agentHookFailMode, ReplyMember: "decision",
+		Route: routeAgentHook, FailModeEvent: agentHookFailMode, ReplyMember: "decision", ReplyExpiry: []string{"metadata", "approval", "expires_at"},
 		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "ask", events.Deny: "deny"},
 	},
 	subject.ProtoAAEP: {
-		Route: routeAAEP, ReplyMember: "verdict", Asides: aaepAsides,
+		Route: routeAAEP, ReplyMember: "verdict", Asides: aaepAsides, ReplyExpiry: []string{"approval", "expires_at"},
 		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "defer", events.Deny: "deny"},
 	},
-	subject.ProtoAUMP:    {Route: routeAUMP, NamesNoSession: true, Headers: aump.Headers},
-	subject.ProtoAANA:    {},
-	subject.ProtoTool:    {},
-	subject.ProtoHandoff: {},
+	subject.ProtoAUMP:    {Route: routeAUMP, NamesNoSession: true, Headers: aump.Headers, ReplyExpiry: []string{"required_escalation", "expires_at"}},
+	subject.ProtoAANA:    {ReplyExpiry: []string{"approval", "expires_at"}},
+	subject.ProtoTool:    {ReplyExpiry: []string{"expiresAt"}},
+	subject.ProtoHandoff: {ReplyExpiry: []string{"expiresAt"}},
 }
 
 var aaepAsides = []Aside{
 	{Type: "subscription.request"}, {Type: "subscription.accepted"}, {Type: "subscription.rejected"}, {Type: "subscription.renegotiate"}, {Type: "subscription.close"},
 	{aaep.TypeConfirmationReply, true}, {aaep.TypeClarificationReply, true},
+}
+
+// ReplyExpiry reads from a reply of a protocol when the workflow expires that the call waits for.
+func ReplyExpiry(token string, reply []byte) (expiry time.Time, stated bool) {
+	for _, member := range Rows[token].ReplyExpiry {
+		var object map[string]json.RawMessage
+		_ = json.Unmarshal(reply, &object) // an unreadable reply states no expiry
+		reply = object[member]
+	}
+	var t events.Time
+	if json.Unmarshal(reply, &t) != nil || t.IsZero() {
+		return time.Time{}, false
+	}
+	return t.Time, true
 }
 
 // Published lists the protocols in which clients publish events, sorted.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/internal/protocol"
+	"github.com/countersign-dev/countersign/evidence/internal/protocol/storable"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 	"github.com/countersign-dev/countersign/evidence/retention"
 )
@@ -90,7 +91,7 @@ func (r *recordRedactor) withholdMembers(c *recordBody, root map[string]any) boo
 		}
 	}
 	if table == nil {
-		table = &protocol.MemberRule{}
+		table = &storable.MemberRule{}
 	}
 	w := memberWithholder{redactor: r}
 	w.withholdObject(root, table, nil)
@@ -134,7 +135,7 @@ func (t withheldMember) toHit(r *recordRedactor) redact.Hit {
 
 // withholdObject removes from m what the table does not name. Members with names that may
 // be content themselves are removed together, as one object.
-func (w *memberWithholder) withholdObject(m map[string]any, table *protocol.MemberRule, path []string) {
+func (w *memberWithholder) withholdObject(m map[string]any, table *storable.MemberRule, path []string) {
 	odd := map[string]any{}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		v, row := m[k], table.Members[k]
@@ -148,7 +149,7 @@ func (w *memberWithholder) withholdObject(m map[string]any, table *protocol.Memb
 			w.withholdObject(inner, row, at)
 		case row != nil && w.isAllowed(row.Rule, v):
 		default:
-			w.guardListLost = w.guardListLost || row != nil && row.Rule == protocol.KeepGuardList
+			w.guardListLost = w.guardListLost || row != nil && row.Rule == storable.KeepGuardList
 			w.withheld = append(w.withheld, withheldMember{at, v})
 			delete(m, k)
 		}
@@ -159,14 +160,14 @@ func (w *memberWithholder) withholdObject(m map[string]any, table *protocol.Memb
 }
 
 // isAllowed reports whether a value has the form that the rule allows.
-func (w *memberWithholder) isAllowed(keep protocol.KeepRule, v any) bool {
+func (w *memberWithholder) isAllowed(keep storable.KeepRule, v any) bool {
 	switch keep {
-	case protocol.KeepIdentifier:
+	case storable.KeepIdentifier:
 		return isIdentifierValue(v)
-	case protocol.KeepIdentifiers, protocol.KeepGuardList:
+	case storable.KeepIdentifiers, storable.KeepGuardList:
 		list, isList := v.([]any)
 		return isList && len(list) <= maxSummary/4 && !slices.ContainsFunc(list, func(v any) bool { return !isIdentifierValue(v) })
-	case protocol.KeepSummary:
+	case storable.KeepSummary:
 		s, isText := v.(string)
 		return isText && w.redactor.class == retention.SummaryOnly && len(s) <= maxSummary
 	}

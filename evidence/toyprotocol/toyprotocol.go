@@ -6,19 +6,20 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/evidence/internal/protocol"
+	"github.com/countersign-dev/countersign/evidence/internal/protocol/storable"
 )
 
 // AddRow adds the row until the test ends. Of an event it keeps {"toy","id","was","run","do","no"}
 // and the summary "words"; the diary is never stored.
 func AddRow(t testing.TB) {
-	keep := map[string]*protocol.MemberRule{"words": {Rule: protocol.KeepSummary}}
+	keep := map[string]*storable.MemberRule{"words": {Rule: storable.KeepSummary}}
 	for _, member := range []string{"toy", "id", "was", "run", "do", "no"} {
-		keep[member] = &protocol.MemberRule{Rule: protocol.KeepIdentifier}
+		keep[member] = &storable.MemberRule{Rule: storable.KeepIdentifier}
 	}
-	protocol.Rows["toy"] = &protocol.Row{
-		Keep:        &protocol.MemberRule{Members: keep},
+	protocol.Rows["toy"] = &storable.Row{
+		Keep:        &storable.MemberRule{Members: keep},
 		KeepHeaders: map[string]bool{"toy-id": true},
-		NeverStore:  map[string]protocol.Rule{"diary": {Detector: protocol.NeverStore}},
+		NeverStore:  map[string]storable.Rule{"diary": {Detector: storable.NeverStore}},
 	}
 	t.Cleanup(func() { delete(protocol.Rows, "toy") })
 }

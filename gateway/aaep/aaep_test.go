@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/schemas"
+	aaepschema "github.com/countersign-dev/countersign/schemas/aaep"
 )
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -50,7 +50,7 @@ func follows(t testing.TB, message any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := schemas.StrictAAEP(doc); len(v) > 0 {
+	if v := aaepschema.Strict(doc); len(v) > 0 {
 		t.Errorf("%s: %v", b, v)
 	}
 }

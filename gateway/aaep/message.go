@@ -12,6 +12,7 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
+	aaepschema "github.com/countersign-dev/countersign/schemas/aaep"
 )
 
 // Types of the messages of a subscription.
@@ -60,7 +61,7 @@ func Decode(raw []byte) (Message, error) {
 	if !slices.Contains(messageTypes, typ) {
 		return Message{}, ErrMessage
 	}
-	for _, found := range schemas.StrictAAEP(v) {
+	for _, found := range aaepschema.Strict(v) {
 		if found.Level != schemas.LevelWarning {
 			return Message{}, ErrMessage
 		}

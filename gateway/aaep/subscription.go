@@ -10,6 +10,7 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
+	aaepschema "github.com/countersign-dev/countersign/schemas/aaep"
 )
 
 // Subscription is an accepted subscription. It belongs to one goroutine at a time.
@@ -98,7 +99,7 @@ func ReadEvent(raw []byte) (e Event, ok bool) {
 	if err != nil || read.IsReply() || read.EventID == "" || read.SessionID == "" {
 		return Event{}, false
 	}
-	for _, v := range schemas.StrictAAEP(read.Doc) {
+	for _, v := range aaepschema.Strict(read.Doc) {
 		if v.Level != schemas.LevelWarning {
 			return Event{}, false
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
-	"github.com/countersign-dev/countersign/schemas"
+	"github.com/countersign-dev/countersign/schemas/judge"
 )
 
 // Rows are the endpoints. The query is not read: shadow_mode would let a caller choose that nothing is
@@ -63,7 +63,7 @@ func problem(p *endpoint.Problem) endpoint.Response {
 // validate judges an event by its schema. Nothing is recorded.
 func validate(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	errs := []string{}
-	found, err := schemas.Judge(subject.ProtoAANA, r.Body)
+	found, err := judge.Judge(subject.ProtoAANA, r.Body)
 	if err != nil {
 		errs = append(errs, err.Error())
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
+	aaepschema "github.com/countersign-dev/countersign/schemas/aaep"
 )
 
 // stateAwaiting is the state of an agent that waits for its user.
@@ -62,7 +63,7 @@ func decodeEvent(m events.LogMessage) *aaep.Event {
 	if err != nil {
 		return nil
 	}
-	for _, v := range schemas.StrictAAEP(e.Doc) {
+	for _, v := range aaepschema.Strict(e.Doc) {
 		if v.Level != schemas.LevelWarning {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/evidence/internal/protocol"
+	"github.com/countersign-dev/countersign/evidence/internal/protocol/storable"
 )
 
 // CleanChecker finds the documents without anything to redact, which are most. It checks every
@@ -20,7 +21,7 @@ type CleanChecker struct {
 	limit     int // of work
 	budget    workBudget
 	scanCache ScanCache
-	rows      map[string]protocol.Rule
+	rows      map[string]storable.Rule
 	keys      map[string]keyFacts
 }
 

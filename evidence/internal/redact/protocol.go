@@ -4,24 +4,24 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/evidence/internal/protocol"
+	"github.com/countersign-dev/countersign/evidence/internal/protocol/storable"
 )
 
 // Detectors of the rows of protocols.
 const (
-	NeverStore = protocol.NeverStore
-	Protected  = protocol.Protected
+	NeverStore = storable.NeverStore
+	Protected  = storable.Protected
 )
 
 // neverStoreRules are the rules for one event.
 type neverStoreRules struct {
 	enabled bool
-	rows    map[string]protocol.Rule
-	extra   protocol.ExtraRules
+	rows    map[string]storable.Rule
+	extra   storable.ExtraRules
 }
 
 // neverStoreFor makes the rules for an event.
-func neverStoreFor(row *protocol.Row, root any) neverStoreRules {
+func neverStoreFor(row *storable.Row, root any) neverStoreRules {
 	n := neverStoreRules{rows: row.NeverStore}
 	if row.Inspect != nil {
 		n.extra = row.Inspect(root)
@@ -31,12 +31,12 @@ func neverStoreFor(row *protocol.Row, root any) neverStoreRules {
 }
 
 // findRule returns the rule for a key; path is the path of the value.
-func (n *neverStoreRules) findRule(key string, path []byte) (protocol.Rule, bool) {
+func (n *neverStoreRules) findRule(key string, path []byte) (storable.Rule, bool) {
 	if row, listed := n.rows[key]; listed && row.AppliesAt(path) {
 		return row, true
 	}
 	if n.extra == nil {
-		return protocol.Rule{}, false
+		return storable.Rule{}, false
 	}
 	return n.extra(key, path)
 }

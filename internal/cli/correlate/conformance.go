@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/conformance"
+	"github.com/countersign-dev/countersign/correlation/conformance/profile"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -66,7 +67,7 @@ func (c *ConformanceCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.report(io, tally, profiles, excused)
 }
 
-func (c *ConformanceCmd) profiles() ([]conformance.Profile, error) {
+func (c *ConformanceCmd) profiles() ([]profile.Profile, error) {
 	if c.File != "" && c.Declared {
 		return nil, ui.UsageError{Err: errors.New("--declared is about a running system: give a recording's manifest with --manifest FILE")}
 	}
@@ -78,7 +79,7 @@ func (c *ConformanceCmd) profiles() ([]conformance.Profile, error) {
 	}
 	list := conformance.Profiles()
 	if c.Protocol != "" {
-		list = slices.DeleteFunc(list, func(p conformance.Profile) bool { return p.Protocol != c.Protocol })
+		list = slices.DeleteFunc(list, func(p profile.Profile) bool { return p.Protocol != c.Protocol })
 	}
 	if c.Profile == "" {
 		return list, nil
@@ -86,7 +87,7 @@ func (c *ConformanceCmd) profiles() ([]conformance.Profile, error) {
 	var names []string
 	for _, p := range list {
 		if p.Name == c.Profile {
-			return []conformance.Profile{p}, nil
+			return []profile.Profile{p}, nil
 		}
 		names = append(names, p.Name)
 	}

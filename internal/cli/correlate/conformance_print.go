@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/correlation/conformance"
+	"github.com/countersign-dev/countersign/correlation/conformance/profile"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -55,7 +56,7 @@ func (c *ConformanceCmd) excused() (map[string]bool, error) {
 // errNobody reports that there is nothing to judge, which is not the same as no finding.
 var errNobody = errors.New("nothing was published that could be judged: no events of this publisher, session or protocol are on record")
 
-func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles []conformance.Profile, excused excuses) error {
+func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles []profile.Profile, excused excuses) error {
 	p := ui.NewPrinter(io.Out)
 	failed, printed := false, false
 	for _, profile := range profiles {

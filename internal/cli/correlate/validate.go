@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/schemas"
+	"github.com/countersign-dev/countersign/schemas/judge"
 )
 
 // ValidateCmd is `countersign validate`.
@@ -56,7 +57,7 @@ func (c *ValidateCmd) Run(_ context.Context, io ui.Stdio) error {
 }
 
 func (c *ValidateCmd) judge(number int, document []byte) validated {
-	found, err := schemas.Judge(c.Protocol, document)
+	found, err := judge.Judge(c.Protocol, document)
 	if err != nil {
 		return validated{Document: number, Error: err.Error(), Violations: []schemas.Violation{}}
 	}

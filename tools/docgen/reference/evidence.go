@@ -21,7 +21,7 @@ import (
 func detectors(root string, p *text) error {
 	byName := map[string]string{}
 	var found []constant
-	for _, dir := range []string{"evidence/internal/redact", "evidence/internal/protocol"} {
+	for _, dir := range []string{"evidence/internal/redact", "evidence/internal/protocol/storable"} {
 		list, err := readConstants(filepath.Join(root, dir))
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package conformance
+package profile
 
 import (
 	"github.com/countersign-dev/countersign/events"
@@ -23,28 +23,30 @@ const (
 	DenialsAndWaits  Facet = "denials and verdicts that wait"
 	RecordedWaits    Facet = "recorded verdicts that wait for an approval"
 
-	OpenCalls Facet = "open: calls were announced and have not ended yet"
+	OpenCalls           Facet = "open: calls were announced and have not ended yet"
+	CallsWithoutVerdict Facet = "calls that carry no verdict and report no fail mode"
 )
 
-// facetList collects what an event shows.
-type facetList []Facet
+// Facets collects what an event shows.
+type Facets []Facet
 
-func (f *facetList) addIf(is bool, list ...Facet) {
+// AddIf adds facets if the event shows them.
+func (f *Facets) AddIf(is bool, list ...Facet) {
 	if is {
 		*f = append(*f, list...)
 	}
 }
 
-// addVerdict: what a verdict gives to judge, of whichever evaluator.
-func (f *facetList) addVerdict(v events.Verdict) {
-	f.addIf(v == events.Deny, Refusal, DenialsAndWaits)
-	f.addIf(v == events.Ask || v == events.Defer, WaitingVerdicts, DenialsAndWaits)
+// AddVerdict adds what a verdict gives to judge, of whichever evaluator.
+func (f *Facets) AddVerdict(v events.Verdict) {
+	f.AddIf(v == events.Deny, Refusal, DenialsAndWaits)
+	f.AddIf(v == events.Ask || v == events.Defer, WaitingVerdicts, DenialsAndWaits)
 }
 
-// decisionFacets are those of a recorded decision.
-func decisionFacets(v events.Verdict) facetList {
-	f := facetList{RecordedVerdicts}
-	f.addVerdict(v)
-	f.addIf(v == events.Ask || v == events.Defer, RecordedWaits)
+// OfDecision are the facets of a recorded decision.
+func OfDecision(v events.Verdict) Facets {
+	f := Facets{RecordedVerdicts}
+	f.AddVerdict(v)
+	f.AddIf(v == events.Ask || v == events.Defer, RecordedWaits)
 	return f
 }

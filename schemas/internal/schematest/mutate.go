@@ -1,4 +1,4 @@
-package schemas
+package schematest
 
 import (
 	"encoding/json"
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// mutator makes wrong, and sometimes still right, documents of a document, in
+// Mutator makes wrong, and sometimes still right, documents of a document, in
 // the places and with the values that a set of schemas speaks of: each member
 // dropped, each value replaced by every value of interest, every known and one
 // unknown member added, arrays shortened, doubled and filled.
@@ -17,7 +17,7 @@ import (
 // All of it is some millions of documents and takes many minutes. By default
 // every member is dropped and an even share of the rest is visited, another
 // share for each document; COUNTERSIGN_EXHAUSTIVE=1 visits everything.
-type mutator struct {
+type Mutator struct {
 	keys   []string
 	values []any
 	share  int // one in so many is visited
@@ -26,18 +26,18 @@ type mutator struct {
 
 const usualShare = 997
 
-// newMutator learns property names, enumerated values, lengths and bounds from
+// NewMutator learns property names, enumerated values, lengths and bounds from
 // schema texts.
-func newMutator(schemas ...any) mutator {
+func NewMutator(schemas ...any) Mutator {
 	keys, values := map[string]bool{"x_extra": true}, map[string]any{}
 	add := func(v any) { b, _ := json.Marshal(v); values[string(b)] = v }
-	for _, v := range plainValues() {
+	for _, v := range PlainValues() {
 		add(v)
 	}
 	for _, s := range schemas {
 		learn(s, keys, add)
 	}
-	m := mutator{keys: slices.Sorted(maps.Keys(keys)), share: usualShare, turn: new(int)}
+	m := Mutator{keys: slices.Sorted(maps.Keys(keys)), share: usualShare, turn: new(int)}
 	if os.Getenv("COUNTERSIGN_EXHAUSTIVE") != "" {
 		m.share = 1
 	}
@@ -47,7 +47,21 @@ func newMutator(schemas ...any) mutator {
 	return m
 }
 
-func plainValues() []any {
+// Within returns a mutator that visits at least one in share of what m would visit one in
+// another share of.
+func (m Mutator) Within(share int) Mutator {
+	m.share = min(m.share, share)
+	return m
+}
+
+// Replacing returns a mutator that puts each of values in the place of every value of a document,
+// and visits everything.
+func Replacing(values ...any) Mutator {
+	return Mutator{values: values, share: 1, turn: new(int)}
+}
+
+// PlainValues are the values of interest for every schema.
+func PlainValues() []any {
 	vs := []any{nil, true, false, "", " ", "x", []any{}, []any{"x"}, []any{"x", "x"}, []any{json.Number("1"), json.Number("1.0")},
 		map[string]any{}, map[string]any{"x": "y"}, map[string]any{"x": map[string]any{}}}
 	for _, n := range []string{"0", "-0", "-1", "1", "1.0", "1e0", "1.5", "0.5", "1e-3", "9007199254740991"} {
@@ -56,7 +70,7 @@ func plainValues() []any {
 	for _, s := range []string{"evt_a", "evt_", "evt_a\n", "EVT_a", "sess_a", "call_a", "call_a-b", "rpl_a", "sub_a", "out_a", "é", "a.b", "A.b", "Ab", "ab", "A_B",
 		"en", "en-GB", "en_GB", "Latn", "latn", "1.0.0", "1.0", "1.0.0-draft", "text/plain", "a/", "urn:a:b", "https://a.example/b", "a b", "%",
 		"2026-11-20T10:00:00Z", "2026-11-20T10:00:00.1+01:00", "2026-11-20t10:00:00z", "2026-11-20T23:59:60Z", "2026-11-20T24:00:00Z", "2026-11-31T10:00:00Z",
-		"2026-11-20 10:00:00Z", "2026-11-20T10:00:00", "2026-11-20", signedTime, "2026-11-20T10:00:00.123456789Z",
+		"2026-11-20 10:00:00Z", "2026-11-20T10:00:00", "2026-11-20", SignedTime, "2026-11-20T10:00:00.123456789Z",
 		"0d9f8b7a-1c2d-4e3f-8a9b-0c1d2e3f4a5b", "0D9F8B7A-1C2D-4E3F-8A9B-0C1D2E3F4A5B", "urn:uuid:0d9f8b7a-1c2d-4e3f-8a9b-0c1d2e3f4a5b",
 		"sha256:" + strings.Repeat("aB", 32), "sha256:" + strings.Repeat("a", 63), "a.b.c", "a..c", "2026-1-1"} {
 		vs = append(vs, s)
@@ -64,8 +78,8 @@ func plainValues() []any {
 	return vs
 }
 
-// signedTime is what the library takes for a time and we do not.
-const signedTime = "2026-11-20T+1:-0:+3Z"
+// SignedTime is what the library takes for a time and we do not.
+const SignedTime = "2026-11-20T+1:-0:+3Z"
 
 func learn(schema any, keys map[string]bool, add func(any)) {
 	switch s := schema.(type) {
@@ -115,14 +129,14 @@ func learnKeyword(keyword string, v any, keys map[string]bool, add func(any)) {
 	}
 }
 
-// each shows doc as it is and after every single mutation. doc is changed in
+// Each shows doc as it is and after every single mutation. doc is changed in
 // place and put back; what names the mutation.
-func (m mutator) each(doc any, visit func(what func() string)) {
+func (m Mutator) Each(doc any, visit func(what func() string)) {
 	visit(func() string { return "as it is" })
 	m.inside("", doc, visit)
 }
 
-func (m mutator) inside(at string, v any, visit func(func() string)) {
+func (m Mutator) inside(at string, v any, visit func(func() string)) {
 	switch v := v.(type) {
 	case map[string]any:
 		m.object(at, v, visit)
@@ -131,7 +145,7 @@ func (m mutator) inside(at string, v any, visit func(func() string)) {
 	}
 }
 
-func (m mutator) object(at string, o map[string]any, visit func(func() string)) {
+func (m Mutator) object(at string, o map[string]any, visit func(func() string)) {
 	present := slices.Sorted(maps.Keys(o))
 	for _, key := range present {
 		old := o[key]
@@ -151,7 +165,7 @@ func (m mutator) object(at string, o map[string]any, visit func(func() string)) 
 }
 
 // put tries every value of interest in one place, and arrays made of old.
-func (m mutator) put(at string, set func(any), old any, visit func(func() string)) {
+func (m Mutator) put(at string, set func(any), old any, visit func(func() string)) {
 	try := func(v any) {
 		if *m.turn++; *m.turn%m.share != 0 {
 			return
@@ -177,7 +191,7 @@ func (m mutator) put(at string, set func(any), old any, visit func(func() string
 	}
 }
 
-func (m mutator) array(at string, list []any, visit func(func() string)) {
+func (m Mutator) array(at string, list []any, visit func(func() string)) {
 	for i, old := range list {
 		here := at + "/" + strconv.Itoa(i)
 		m.put(here, func(v any) { list[i] = v }, old, visit)

@@ -1,10 +1,14 @@
-package schemas
+// Package agenthook judges the events of AgentHook 0.2 by its schemas, which package schemas
+// compiles, and by what only its text demands.
+package agenthook
 
 import (
 	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+	"github.com/countersign-dev/countersign/schemas/internal/check"
 )
 
 // Form is one of the two shapes of an action-governance event.
@@ -18,30 +22,30 @@ const (
 )
 
 const (
-	agentHookEnvelope = "agenthook/envelope"
-	agentHookProfile  = "agenthook/action-governance."
+	envelope     = "agenthook/envelope"
+	profileForms = "agenthook/action-governance."
 )
 
-// AgentHook validates an event by the AgentHook envelope. An event of the action-governance
-// profile must pass AgentHookProfile as well.
-func AgentHook(v strictjson.Value) []Violation {
-	return tagRules(Default().Validate(agentHookEnvelope, v), agentHookCheck)
+// Validate validates an event by the AgentHook envelope. An event of the action-governance
+// profile must pass ValidateProfile as well.
+func Validate(v strictjson.Value) []schemas.Violation {
+	return check.Tag(schemas.Default().Validate(envelope, v), envelopeRule)
 }
 
-// AgentHookProfile validates an event of the action-governance profile (AHP-013) in one of its
-// forms; any other form is taken as evidence, the stricter one. Call it after AgentHook for
+// ValidateProfile validates an event of the action-governance profile (AHP-013) in one of its
+// forms; any other form is taken as evidence, the stricter one. Call it after Validate for
 // events of publishers that claim the profile, if ProfileCovers reports true.
-func AgentHookProfile(v strictjson.Value, form Form) []Violation {
-	schema := agentHookProfile + string(FormEvidence)
+func ValidateProfile(v strictjson.Value, form Form) []schemas.Violation {
+	schema := profileForms + string(FormEvidence)
 	if form == FormRequest {
-		schema = agentHookProfile + string(FormRequest)
+		schema = profileForms + string(FormRequest)
 	}
-	violations := Default().Validate(schema, v)
+	violations := schemas.Default().Validate(schema, v)
 	if violations == nil {
 		return nil
 	}
 	t := v.Get("event_type").Text()
-	return tagRules(violations, func(found Violation) string { return profileCheck(t, found) })
+	return check.Tag(violations, func(found schemas.Violation) string { return profileRule(t, found) })
 }
 
 // hasGovernanceBlock reports whether metadata has a block of AHP-013.
@@ -55,15 +59,15 @@ func hasGovernanceBlock(metadata strictjson.Value) bool {
 	return false
 }
 
-// StrictAgentHook is AgentHook and AgentHookChecks together.
-func StrictAgentHook(v strictjson.Value) []Violation {
-	return mergeViolations(AgentHook(v), AgentHookChecks(v))
+// Strict judges an event by the AgentHook envelope and by the checks of single events.
+func Strict(v strictjson.Value) []schemas.Violation {
+	return schemas.Merge(Validate(v), runChecks(v))
 }
 
-// judgeAgentHook is StrictAgentHook, and for an event that uses the action-governance profile
-// AgentHookProfile: as evidence if the event has a verdict, as a request otherwise.
-func judgeAgentHook(v strictjson.Value) []Violation {
-	found := StrictAgentHook(v)
+// Judge is Strict, and for an event that uses the action-governance profile ValidateProfile: as
+// evidence if the event has a verdict, as a request otherwise.
+func Judge(v strictjson.Value) []schemas.Violation {
+	found := Strict(v)
 	metadata := v.Get("metadata")
 	if !ProfileCovers(v.Get("event_type").Text()) || !hasGovernanceBlock(metadata) {
 		return found
@@ -72,7 +76,7 @@ func judgeAgentHook(v strictjson.Value) []Violation {
 	if metadata.Get("admission_verdict").Exists() {
 		form = FormEvidence
 	}
-	return mergeViolations(found, AgentHookProfile(v, form))
+	return schemas.Merge(found, ValidateProfile(v, form))
 }
 
 var profileTypes = []string{"PreToolUse", "PostToolUse", "ToolCallValidated", "ToolCallRedacted", "ToolCallRetried"}
@@ -81,31 +85,31 @@ var profileTypes = []string{"PreToolUse", "PostToolUse", "ToolCallValidated", "T
 // others would fail it without being wrong.
 func ProfileCovers(eventType string) bool { return slices.Contains(profileTypes, eventType) }
 
-// agentHookKeys maps top-level keys to the rules that the envelope schema enforces there.
-var agentHookKeys = map[string]string{
+// rulesOfKeys maps top-level keys to the rules that the envelope schema enforces there.
+var rulesOfKeys = map[string]string{
 	"event_id": "AH-C-004", "event_type": "AH-C-005", "timestamp": "AH-C-006", "source": "AH-C-007", "schema_version": "AH-C-008",
 	"tool_name": "AH-C-009", "tool_input": "AH-C-010", "metadata": "AH-C-010", "annotations": "AH-C-010", "resource": "AH-C-010",
 	"evidence_phase": "AH-C-011",
 }
 
-// agentHookCheck gives no rule for wrong types of the remaining open strings: the catalogue has
+// envelopeRule gives no rule for wrong types of the remaining open strings: the catalogue has
 // none.
-func agentHookCheck(v Violation) string {
+func envelopeRule(v schemas.Violation) string {
 	switch v.Keyword {
 	case "required":
 		return "AH-C-003"
 	case "additionalProperties":
 		return "AH-C-002"
 	}
-	return agentHookKeys[topKey(v.Path)]
+	return rulesOfKeys[check.TopKey(v.Path)]
 }
 
-// profileCheck returns the rule of a violation: the requirements of a PreToolUse, its verdict
+// profileRule returns the rule of a violation: the requirements of a PreToolUse, its verdict
 // and a PostToolUse are separate rules.
-func profileCheck(eventType string, v Violation) string {
+func profileRule(eventType string, v schemas.Violation) string {
 	top := v.Path == "" || v.Path == "/metadata"
 	switch {
-	case v.Message == missingProperty("admission_verdict"):
+	case v.MissingProperty() == "admission_verdict":
 		return "AH-C-032"
 	case v.Keyword == "required" && top && eventType == "PreToolUse":
 		return "AH-C-031"

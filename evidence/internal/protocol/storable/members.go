@@ -1,4 +1,4 @@
-package protocol
+package storable
 
 import (
 	"maps"
@@ -24,7 +24,7 @@ type MemberRule struct {
 
 // envelopeMembers are the members that a class keeps beside data in a structured CloudEvent
 // (CloudEvents 1.0, section 3; traceparent is of the extension for tracing).
-var envelopeMembers = members(map[KeepRule]string{KeepIdentifier: "specversion id source type time datacontenttype traceparent"})
+var envelopeMembers = Members(map[KeepRule]string{KeepIdentifier: "specversion id source type time datacontenttype traceparent"})
 
 // KeepInData is Keep for structured CloudEvents; nil if Keep is.
 func (r *Row) KeepInData() *MemberRule {
@@ -36,8 +36,10 @@ func (r *Row) KeepInData() *MemberRule {
 	return &MemberRule{Members: all}
 }
 
-// members makes a table from dotted names.
-func members(names map[KeepRule]string) *MemberRule {
+// Members makes a table from dotted names. It holds what identifies an event and says what
+// happened, but no content. Plain hashes of arguments, payloads and prompts are not in it, because a
+// short value can be guessed and tested against its hash.
+func Members(names map[KeepRule]string) *MemberRule {
 	root := &MemberRule{Members: map[string]*MemberRule{}}
 	for keep, list := range names {
 		for name := range strings.FieldsSeq(list) {

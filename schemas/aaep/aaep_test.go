@@ -1,14 +1,19 @@
-package schemas
+package aaep
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+	"github.com/countersign-dev/countersign/schemas/internal/schematest"
 )
 
 const (
@@ -22,26 +27,7 @@ const (
 		"accepted_response_kinds":["multiple_choice"],"choices":[{"value":"a","label":"A"},{"value":"b","label":"B"}]}`
 	progressing = `{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.progress.updated","event_id":"evt_1","session_id":"sess_1",
 		"timestamp":"2026-11-20T10:00:00.000Z","producer":{"agent_id":"a"},"progress":{"step":2,"total_steps":3}}`
-	preToolUse = `{"event_id":"0d9f8b7a-1c2d-4e3f-8a9b-0c1d2e3f4a5b","event_type":"PreToolUse","timestamp":"2026-11-20T10:00:00Z","source":"runtime","tool_name":"t"}`
 )
-
-// edit lays a JSON object over a document; null takes a member away and
-// "\u0000null" stands for null itself.
-func edit(t *testing.T, base, over string) map[string]any {
-	t.Helper()
-	doc := parse(t, base)
-	for k, v := range parse(t, over) {
-		switch v {
-		case nil:
-			delete(doc, k)
-		case "\x00null":
-			doc[k] = nil
-		default:
-			doc[k] = v
-		}
-	}
-	return doc
-}
 
 func TestStrict(t *testing.T) {
 	for _, tc := range []struct {
@@ -102,36 +88,12 @@ func TestStrict(t *testing.T) {
 		{"last step", progressing, `{"progress":{"step":3,"total_steps":3}}`, ""},
 		{"bad reply", `{"type":"confirmation.reply","reply_token":"rpl_1","decision":"accept","subscription_id":"sub_1","timestamp":"2026-11-20T10:00:00Z"}`,
 			`{"decision":"maybe","x":1}`, "AAEP-C-024 error /decision\nAAEP-C-024 error /x"},
-
-		{"agenthook as it is", preToolUse, `{}`, ""},
-		{"offset", preToolUse, `{"timestamp":"2026-11-20T11:00:00+01:00"}`, "AH-C-006 warning /timestamp"},
-		{"offset zero", preToolUse, `{"timestamp":"2026-11-20T11:00:00+00:00"}`, ""},
-		{"no source", preToolUse, `{"source":null}`, "AH-C-003 error "},
-		{"empty source", preToolUse, `{"source":""}`, "AH-C-007 error /source"},
-		{"source with a space", preToolUse, `{"source":"my runtime"}`, "AH-C-007 warning /source"},
-		{"version 2", preToolUse, `{"schema_version":2}`, "AH-C-008 error /schema_version"},
-		{"version 0", preToolUse, `{"schema_version":0}`, "AH-C-008 error /schema_version"},
-		{"version 1.0", preToolUse, `{"schema_version":1.0}`, ""},
-		{"version as text", preToolUse, `{"schema_version":"1"}`, "AH-C-008 error /schema_version"},
-		{"no tool", preToolUse, `{"tool_name":null}`, "AH-C-009 error "},
-		{"empty tool", preToolUse, `{"tool_name":"","event_type":"PostToolUse"}`, "AH-C-009 error /tool_name"},
-		{"null tool", preToolUse, `{"tool_name":"\u0000null"}`, "AH-C-009 error /tool_name"},
-		{"another event needs no tool", preToolUse, `{"tool_name":null,"event_type":"SessionStart"}`, ""},
-		{"unknown event type", preToolUse, `{"event_type":"ParcelMoved"}`, ""},
-		{"post before commit", preToolUse, `{"event_type":"PostToolUse","evidence_phase":"pre_commit"}`, "AH-C-012 error /evidence_phase"},
-		{"post after the fact", preToolUse, `{"event_type":"PostToolUse","evidence_phase":"post_hoc"}`, ""},
-		{"bad everything", preToolUse, `{"event_id":"x","event_type":"bad_event","metadata":[],"resource":1,"evidence_phase":"now","traceparent":"x"}`,
-			"AH-C-004 error /event_id\nAH-C-005 error /event_type\nAH-C-011 error /evidence_phase\nAH-C-010 error /metadata\nAH-C-010 error /resource\nAH-C-002 error /traceparent"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			doc := edit(t, tc.base, tc.over)
+			doc := schematest.Edit(t, tc.base, tc.over)
 			before := maps.Clone(doc)
-			judge := StrictAAEP
-			if tc.base == preToolUse {
-				judge = StrictAgentHook
-			}
 			var lines []string
-			for _, v := range judge(strictjson.FromTree(doc)) {
+			for _, v := range Strict(strictjson.FromTree(doc)) {
 				lines = append(lines, fmt.Sprintf("%s %s %s", v.Check, v.Level, v.Path))
 			}
 			if got := strings.Join(lines, "\n"); got != tc.want {
@@ -144,71 +106,135 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-func TestProfileRules(t *testing.T) {
-	for _, tc := range []struct {
-		file string // of the corpus
-		form Form
-		want string // the check of the only violation, "" for none
-	}{
-		{"request/valid/minimal", FormRequest, ""},
-		{"request/invalid/no-risk", FormRequest, "AH-C-031"},
-		{"request/invalid/no-scope", FormRequest, "AH-C-031"},
-		{"request/invalid/bare-canonical-name", FormRequest, "AH-C-034"},
-		{"request/invalid/short-hash", FormRequest, "AH-C-030"},
-		{"request/invalid/post-without-input", FormRequest, "AH-C-033"},
-		{"evidence/invalid/verdict-missing", FormEvidence, "AH-C-032"},
-		{"evidence/invalid/verdict-missing", FormRequest, ""},
-		{"evidence/invalid/verdict-missing", Form("misspelt"), "AH-C-032"},
-	} {
-		doc := sampleDocument(t, "agenthook/action-governance."+tc.file+".json").(map[string]any)
-		got := ""
-		for _, v := range AgentHookProfile(strictjson.FromTree(doc), tc.form) {
-			got += v.Check
-		}
-		if got != tc.want {
-			t.Errorf("%s as %s: %q, want %q", tc.file, tc.form, got, tc.want)
-		}
-	}
-	for name, want := range map[string]bool{"PreToolUse": true, "ToolCallRetried": true, "SessionStart": false, "": false} {
-		if ProfileCovers(name) != want {
-			t.Errorf("ProfileCovers(%q) = %v", name, !want)
-		}
-	}
-}
-
-func sampleDocument(t *testing.T, file string) any {
-	t.Helper()
-	for _, s := range corpus(t) {
-		if s.file == file {
-			return s.document
-		}
-	}
-	t.Fatalf("%s is not in the corpus", file)
-	return nil
-}
-
 // TestWarningsHideNoError: a producer that fills its event with what only
 // deserves a warning must not push the error out of the answer.
 func TestWarningsHideNoError(t *testing.T) {
-	doc := edit(t, stateChanged, `{"to_state":null}`)
-	for i := range 20 * MaxViolations {
+	doc := schematest.Edit(t, stateChanged, `{"to_state":null}`)
+	for i := range 20 * schemas.MaxViolations {
 		doc[fmt.Sprintf("summary_normal_aa_%d", i)] = "x"
 	}
 	doc["zz_custom"] = 1
-	vs := StrictAAEP(strictjson.FromTree(doc))
-	if len(vs) != MaxViolations {
-		t.Errorf("%d violations, want the limit of %d", len(vs), MaxViolations)
+	vs := Strict(strictjson.FromTree(doc))
+	if len(vs) != schemas.MaxViolations {
+		t.Errorf("%d violations, want the limit of %d", len(vs), schemas.MaxViolations)
 	}
 	errors := 0
 	for _, v := range vs {
-		if v.Level == LevelError {
+		if v.Level == schemas.LevelError {
 			errors++
 		}
 	}
-	if !HasErrors(vs) || errors != 2 {
+	if !schemas.HasErrors(vs) || errors != 2 {
 		t.Errorf("%d errors survive, want 2", errors)
 	}
-	if HasErrors([]Violation{{Level: LevelWarning}}) || HasErrors(nil) {
+	if schemas.HasErrors([]schemas.Violation{{Level: schemas.LevelWarning}}) || schemas.HasErrors(nil) {
 		t.Error("a warning is no error")
+	}
+}
+
+// TestHostileDocuments: none of these may panic, take long or get a long
+// answer. The first one makes the library panic.
+func TestHostileDocuments(t *testing.T) {
+	many := make([]any, 200_000)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	wide := map[string]any{}
+	for i := range 50_000 {
+		wide[fmt.Sprintf("key%d/%s", i, strings.Repeat("~", 100))] = "x"
+	}
+	for name, over := range map[string]map[string]any{
+		"huge exponent":     schematest.Parse(t, `{"sequence_number":0e99999999999999999999}`),
+		"not a number":      {"sequence_number": json.Number("1e999")},
+		"not even a number": {"sequence_number": json.Number("x")},
+		"foreign Go type":   {"sequence_number": 7, "producer": struct{}{}},
+		"many items":        {"tools_available": many, "localization_hints": map[string]any{"available_languages": many}},
+		"wide":              {"producer": wide, "extensions": wide, "localization_hints": wide},
+	} {
+		t.Run(name, func(t *testing.T) {
+			doc := schematest.Edit(t, stateChanged, `{"type":"aaep:agent.session.started","summary_normal":"x"}`)
+			for k, v := range over {
+				doc[k] = v
+			}
+			first := Strict(strictjson.FromTree(doc))
+			if len(first) > schemas.MaxViolations {
+				t.Errorf("%d violations", len(first))
+			}
+			for _, v := range first {
+				if len(v.Path) > 3*64 {
+					t.Errorf("a path of %d bytes", len(v.Path))
+				}
+			}
+			if d := cmp.Diff(first, Strict(strictjson.FromTree(doc))); d != "" {
+				t.Errorf("the answer changes: %s", d)
+			}
+			if huge := name == "huge exponent"; huge == schemas.HasErrors(validate(strictjson.FromTree(doc))) {
+				t.Errorf("verdict of the schema: %v", first)
+			}
+		})
+	}
+}
+
+// TestUpstreamFixtures expects the rule that each published fixture breaks.
+func TestUpstreamFixtures(t *testing.T) {
+	root := schematest.Upstream(t)
+	for _, tc := range []struct {
+		file   string
+		checks []string // of the errors, in order, repeats left out
+	}{
+		{"aaep/fixtures/valid/agent.session.started.json", nil},
+		{"aaep/fixtures/valid/agent.awaiting.confirmation.json", nil},
+		{"aaep/fixtures/valid/agent.tool.invoked.high-risk.json", nil},
+		{"aaep/fixtures/valid/agent.output.streaming.yoruba.json", nil},
+		{"aaep/fixtures/valid/subscription.request.multilingual.json", nil},
+		{"aaep/fixtures/invalid/missing-required-fields.json", []string{"AAEP-C-002", "AAEP-C-030"}},
+		{"aaep/fixtures/invalid/malformed-event-id.json", []string{"AAEP-C-007"}},
+		{"aaep/fixtures/invalid/no-critical-urgency-on-errored.json", []string{"AAEP-C-031"}},
+		{"aaep/fixtures/invalid/wrong-default-decision.json", []string{"AAEP-C-032"}},
+		{"aaep/fixtures/invalid/duplicate-completion-streaming.json", nil}, // wrong only beside another event
+	} {
+		t.Run(path.Base(tc.file), func(t *testing.T) {
+			doc := schematest.ParseFile(t, root, tc.file).(map[string]any)
+			var got []string
+			for _, v := range Strict(strictjson.FromTree(doc)) {
+				if v.Level == schemas.LevelError && !slices.Contains(got, v.Check) {
+					got = append(got, v.Check)
+				}
+			}
+			if !slices.Equal(got, tc.checks) {
+				t.Errorf("errors of %v, want %v: %v", got, tc.checks, Strict(strictjson.FromTree(doc)))
+			}
+		})
+	}
+}
+
+// TestValidCostsNothing: the correlator judges every message.
+func TestValidCostsNothing(t *testing.T) {
+	message := schematest.Message(t, "aaep")
+	if vs := Strict(message); vs != nil {
+		t.Error(vs)
+	}
+	if n := testing.AllocsPerRun(100, func() { Strict(message) }); n >= 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestCoreEvents(t *testing.T) {
+	if n := len(coreSchemas()); n != 12 {
+		t.Errorf("%d core events, want 12: %v", n, coreSchemas())
+	}
+}
+
+func TestNoValueIsQuoted(t *testing.T) {
+	schematest.NoValueIsQuoted(t, folder, func(_ string, document strictjson.Value) string { return fmt.Sprintf("%+v", Strict(document)) })
+}
+
+func BenchmarkStrict(b *testing.B) {
+	message := schematest.Message(b, "aaep")
+	b.ReportAllocs()
+	for b.Loop() {
+		if vs := Strict(message); vs != nil {
+			b.Fatal(vs)
+		}
 	}
 }

@@ -1,8 +1,14 @@
-package schemas
+package judge
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/schemas"
+	"github.com/countersign-dev/countersign/schemas/internal/schematest"
 )
 
 // Every protocol judges its events and its requests, each by the schema of its kind.
@@ -19,7 +25,7 @@ func TestJudge(t *testing.T) {
 		{"handoff", `{"type":"handoff_policy_evaluated"}`, "toAgent"},
 	} {
 		found, err := Judge(c.protocol, []byte(c.document))
-		if err != nil || !HasErrors(found) {
+		if err != nil || !schemas.HasErrors(found) {
 			t.Errorf("%s %s: %v %v", c.protocol, c.document, found, err)
 			continue
 		}
@@ -31,7 +37,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s %s:\n%s, want %s", c.protocol, c.document, text.String(), c.want)
 		}
 	}
-	for _, p := range protocols { // each of which has a judge
+	for _, p := range schemas.Protocols() { // each of which has a judge
 		for _, bad := range []string{``, `[]`, `null`, `{"a":1,"a":2}`, `{`, "{\"a\":\"\xff\"}", `{} {}`} {
 			if _, err := Judge(p.Token, []byte(bad)); err == nil {
 				t.Errorf("%s: %q can be read", p.Token, bad)
@@ -62,4 +68,23 @@ func TestJudgeProfile(t *testing.T) {
 	if profile("") == 0 || profile(`,"admission_verdict":{}`) == 0 {
 		t.Error("the profile is not looked at")
 	}
+}
+
+// FuzzJudge: no document makes a protocol's checks panic or answer differently the second time.
+func FuzzJudge(f *testing.F) {
+	for _, s := range schematest.Corpus(f) {
+		b, err := json.Marshal(s.Document)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, protocol := range schemas.Tokens() {
+			first, err := Judge(protocol, raw)
+			if again, _ := Judge(protocol, raw); err == nil && !cmp.Equal(first, again) {
+				t.Errorf("%s: the answer changes: %s", protocol, cmp.Diff(first, again))
+			}
+		}
+	})
 }

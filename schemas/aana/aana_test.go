@@ -1,4 +1,4 @@
-package schemas
+package aana
 
 import (
 	"io/fs"
@@ -9,12 +9,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+	"github.com/countersign-dev/countersign/schemas/internal/schematest"
 )
 
-// publishedAANA is the published schema of the contract, and its examples.
-func publishedAANA(t *testing.T) (text []byte, theirs *librarySchema, docs map[string]any) {
+// published is the published schema of the contract, and its examples.
+func publishedValidateEvent(t *testing.T) (text []byte, theirs *jsonschema.Schema, docs map[string]any) {
 	t.Helper()
-	root := upstream(t)
+	root := schematest.Upstream(t)
 	text, err := fs.ReadFile(root, "aana/schemas/agent_tool_precheck.schema.json")
 	if err != nil {
 		t.Skipf("the published schema is not here: %v", err)
@@ -33,7 +35,7 @@ func publishedAANA(t *testing.T) (text []byte, theirs *librarySchema, docs map[s
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			collectEvents(file, parseFile(t, root, file), docs)
+			collectEvents(file, schematest.ParseFile(t, root, file), docs)
 		}
 	}
 	return text, theirs, docs
@@ -45,7 +47,7 @@ func collectEvents(at string, v any, docs map[string]any) {
 	switch v := v.(type) {
 	case []any:
 		for i, item := range v {
-			collectEvents(at+jsonPointer(string(rune('0'+i))), item, docs)
+			collectEvents(at+schemas.Pointer(string(rune('0'+i))), item, docs)
 		}
 	case map[string]any:
 		if _, is := v["tool_category"]; is {
@@ -53,36 +55,35 @@ func collectEvents(at string, v any, docs map[string]any) {
 			return
 		}
 		for _, key := range []string{"cases", "examples", "event"} {
-			collectEvents(at+jsonPointer(key), v[key], docs)
+			collectEvents(at+schemas.Pointer(key), v[key], docs)
 		}
 	}
 }
 
-// TestAANAContractIsThePublishedOne: on every example, on our corpus and on
+// TestContractIsThePublishedOne: on every example, on our corpus and on
 // systematic mutations of both, aana/contract says what the published schema
 // says; aana/event says the same where no condition between fields is broken.
-func TestAANAContractIsThePublishedOne(t *testing.T) {
-	text, theirs, docs := publishedAANA(t)
+func TestContractIsThePublishedOne(t *testing.T) {
+	text, theirs, docs := publishedValidateEvent(t)
 	if len(docs) < 12 {
 		t.Errorf("only %d published examples", len(docs))
 	}
-	for _, s := range corpus(t) {
-		if strings.HasPrefix(s.schema, "aana/") {
-			docs[s.file] = s.document
+	for _, s := range schematest.Corpus(t) {
+		if strings.HasPrefix(s.Schema, "aana/") {
+			docs[s.File] = s.Document
 		}
 	}
-	trees := append(schemaTrees(t, Default(), aanaEvent), parse(t, string(text)))
-	m := newMutator(trees...)
-	m.share = min(m.share, upstreamShare)
+	trees := append(schematest.SchemaTrees(t, schemas.Default().Source, event), schematest.Parse(t, string(text)))
+	m := schematest.NewMutator(trees...).Within(149)
 	compared, coerced := 0, 0
 	for name, doc := range docs {
-		m.each(doc, func(what func() string) {
+		m.Each(doc, func(what func() string) {
 			compared++
 			want := theirs.Validate(doc) == nil
-			if got := Default().Validate(aanaContract, strictjson.FromTree(doc)) == nil; got != want {
+			if got := schemas.Default().Validate(contract, strictjson.FromTree(doc)) == nil; got != want {
 				t.Errorf("%s, %s: we say %v, the published schema %v", name, what(), got, want)
 			}
-			if shape := Default().Validate(aanaEvent, strictjson.FromTree(doc)) == nil; shape != want {
+			if shape := schemas.Default().Validate(event, strictjson.FromTree(doc)) == nil; shape != want {
 				coerced++
 				if !shape || !forbiddenAccept(doc) {
 					t.Errorf("%s, %s: the event schema says %v, the published one %v", name, what(), shape, want)
@@ -112,20 +113,20 @@ func forbiddenAccept(v any) bool {
 	return doc["tool_category"] == "unknown"
 }
 
-func TestAANAMethods(t *testing.T) {
-	for _, s := range corpus(t) {
-		doc, ok := s.document.(map[string]any)
+func TestCorpus(t *testing.T) {
+	for _, s := range schematest.Corpus(t) {
+		doc, ok := s.Document.(map[string]any)
 		if !ok {
 			continue
 		}
-		switch s.schema {
-		case aanaEvent:
-			if got := AANA(strictjson.FromTree(doc)) == nil; got != (s.keyword == "") {
-				t.Errorf("%s: %v", s.file, got)
+		switch s.Schema {
+		case event:
+			if got := ValidateEvent(strictjson.FromTree(doc)) == nil; got != (s.Keyword == "") {
+				t.Errorf("%s: %v", s.File, got)
 			}
-		case aanaContract:
-			if got := AANAContract(strictjson.FromTree(doc)) == nil; got != (s.keyword == "") {
-				t.Errorf("%s: %v", s.file, got)
+		case contract:
+			if got := ValidateContract(strictjson.FromTree(doc)) == nil; got != (s.Keyword == "") {
+				t.Errorf("%s: %v", s.File, got)
 			}
 		}
 	}
