@@ -28,7 +28,7 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string) (jet
 	}
 	s, ok := status.(*jetstream.KeyValueBucketStatus)
 	if !ok || s.StreamInfo().Config.AllowDirect {
-		return nil, fmt.Errorf("%w: %s (run `countersign provision --streams`, which switches it off)", ErrDirectGet, bucket)
+		return nil, fmt.Errorf("%w: %s (make it with `countersign provision --streams`)", ErrDirectGet, bucket)
 	}
 	return kv, nil
 }

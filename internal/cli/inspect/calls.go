@@ -161,19 +161,6 @@ func callName(c events.Call) string {
 	return name
 }
 
-func between(steps []events.TimelineEntry, from, to string) time.Duration {
-	var begun events.Time
-	for _, s := range steps {
-		switch {
-		case s.Step == from && begun.IsZero():
-			begun = s.At
-		case s.Step == to && !begun.IsZero():
-			return s.At.Sub(begun.Time)
-		}
-	}
-	return -1
-}
-
 func inSeconds(d time.Duration) *float64 {
 	if d < 0 {
 		return nil

@@ -183,7 +183,7 @@ func (d doctor) settings(ctx context.Context) []examined {
 		for _, diff := range list {
 			text = append(text, diff.String())
 		}
-		return one(check, levelUnsafe, "%s: run countersign provision --streams, which creates what is missing, switches direct get off and names the rest", strings.Join(text, "; "))
+		return one(check, levelUnsafe, "%s: run countersign provision --streams, which creates what is missing and names the rest", strings.Join(text, "; "))
 	}
 	return one(check, levelOK, "every stream and bucket has the settings that it was provisioned with")
 }
