@@ -117,8 +117,13 @@ type Config struct {
 	Policies  *policy.Set
 	PolicyErr error   // why there is no usable set; denies everything, whatever Policies holds
 	Revision  uint64  // of the policies, as the store counts them
-	Strict    bool    // AAEP: high-risk invocations need a confirmation too (AAEP-C-101)
-	Profile   Profile // AANA, AUMP: whether the references' known holes are closed; the zero Profile closes them
+
+	// Strict and Profile are zero in the service; policy tables, `policy evaluate` and replays set
+	// them. Strict, AAEP: a confirmation must name the call; under ProfileReferenceSDK, high-risk
+	// invocations need one as well (AAEP-C-101). Profile, AAEP, AANA and AUMP: whether the
+	// references' known holes are closed; the zero Profile closes them.
+	Strict  bool
+	Profile Profile
 
 	// Observed are the tenants in mode observe: verdicts of their policies are recorded and not
 	// enforced. What protocols, mandates, catalogues and approvals decide is enforced, and so is

@@ -1,5 +1,5 @@
 // Package correlation compares what was admitted with what ran, over the log of one shard. It
-// implements docs/architecture.md, Identity of a call, and the checks of package catalogue.
+// implements docs/architecture.md, Identity of a call, and the checks of package checks. Begin reading with Correlator.Step.
 //
 // The core is pure and deterministic: the same log gives the same outputs, byte for byte. It
 // has no clock, goroutine, I/O or randomness, and does not depend on the order of a map. Its
@@ -268,8 +268,7 @@ type Options struct {
 	Space subject.Space
 
 	// TenantKey returns the key of a tenant's digests (digest.Master.Tenant): digests of
-	// messages without a session, and of decisions made before there were session keys. Several
-	// Decoders call it at once. If it is nil or returns nothing, those digests cannot be
+	// messages without a session. Several Decoders call it at once. If it is nil or returns nothing, those digests cannot be
 	// compared, and executed arguments are compared with the announced ones only.
 	TenantKey func(tenant string) []byte
 
@@ -288,7 +287,7 @@ type Options struct {
 	// RetireVoucher is nil, no key is retired.
 	RetireVoucher func(events.KeyRetirement) bool
 
-	// Rules returns the mode of a rule (Rules and package catalogue have the names) for a
+	// Rules returns the mode of a rule (Rules and package checks have the names) for a
 	// tenant. It MUST return the same mode whenever the log is replayed. If Rules is nil, the
 	// log's control records of kind rules set the modes, and a rule that they do not name is in
 	// ModeWarn.

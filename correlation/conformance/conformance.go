@@ -1,4 +1,4 @@
-// Package conformance holds a publisher's traffic against the conformance levels
+// Package conformance compares a publisher's traffic with the conformance levels
 // and profiles of its protocol: AgentHook's Bronze, Silver and Gold and its
 // admission-bound, action-governance and web-evidence profiles, and AAEP's levels
 // 1 to 3. It says what the traffic was checked against and what came of it. It
@@ -11,7 +11,8 @@
 // exercised, and what no log can decide, is reported as such and never counts as
 // held.
 //
-// It is pure: no clock, no I/O, and nothing depends on the order of a map.
+// It is pure: no clock, no I/O, and nothing depends on the order of a map. Begin
+// reading with Tally and Profiles.
 package conformance
 
 import (
@@ -50,11 +51,11 @@ type Requirement struct {
 	// Needs is what the traffic must have held, all of it, for the requirement to be
 	// exercised. The last one is what is counted.
 	Needs []Facet
-	// BrokenBy is what breaks it when the traffic held it, beside findings.
+	// BrokenBy is a facet that breaks it, beside findings.
 	BrokenBy Facet
-	// NotWhile is what, as long as the traffic holds it, leaves open whether it held.
+	// NotWhile: while the traffic shows this facet, the requirement is not decided.
 	NotWhile Facet
-	// Hard: if it is broken, or not shown, so is the profile, whatever the score.
+	// Hard: the profile fails without it, whatever the score.
 	Hard bool
 	// EventType is the event type that a publisher may declare absent.
 	EventType string
@@ -69,7 +70,7 @@ type Profile struct {
 	Title    string // what the traffic is checked against
 	Includes string // the profile that must be met as well; "" if none
 	// ClaimSigns are what a publisher that claims the profile shows; without any of them
-	// it does not claim it, as far as can be seen. Empty: everybody is asked.
+	// it does not claim it, as far as can be seen. Empty: every publisher is judged.
 	ClaimSigns []Facet
 	// Percent of the requirements that are not excused must hold.
 	Percent      int

@@ -25,7 +25,8 @@ type Row struct {
 	// NamesNoSession says that events have no field for the session: their sender names it.
 	NamesNoSession bool
 
-	// Asides are the events that are about a session whatever session their subject names.
+	// Asides are types whose subject need not name the session that they concern: replies to
+	// questions, and subscription messages, which say which publisher may reply.
 	Asides []Aside
 
 	// Headers are the message headers that readers of the protocol's documents read, beside
@@ -42,7 +43,7 @@ type Row struct {
 	ReplyWords  map[events.Verdict]string
 }
 
-// Aside is a type of event. A reply answers a question of the session; the others say who may.
+// Aside is a type of event: a reply to a question, or a subscription message.
 type Aside struct {
 	Type    string
 	IsReply bool

@@ -82,7 +82,7 @@ type Entry struct {
 	Proposal string     `json:"proposal"` // Proposal.Key
 	Call     string     `json:"call"`     // CallKey
 	Session  string     `json:"session"`  // its subject token
-	Caller   string     `json:"caller"`   // CallerKey; "" in older entries
+	Caller   string     `json:"caller"`   // CallerKey
 	Amount   int64      `json:"amount"`
 	Attempts []Attempt  `json:"attempts"` // oldest first
 	State    EntryState `json:"state"`
@@ -172,7 +172,7 @@ type Account struct {
 }
 
 // AccountVersion is the version of the document.
-const AccountVersion = 2
+const AccountVersion = 1
 
 // ReserveRequest is one admission that reserves money.
 type ReserveRequest struct {

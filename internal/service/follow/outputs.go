@@ -1,5 +1,5 @@
 // Package follow serves the outputs of a tenant's log to subscribers: pages of decisions, calls,
-// findings and approvals in the log's order, from any position on. A request waits if there is no
+// findings and approvals, and of the events of aaep and aioc, in the log's order, from any position on. A request waits if there is no
 // output yet. Begin with Serve.
 //
 // A plain subscription to gov.decisions.<tenant>.> gets a record when it is sent; a page has it
