@@ -227,8 +227,8 @@ const (
 	// Beyond it the oldest ids are forgotten, and new ids start above the highest forgotten
 	// count, so that no two calls share a call_id.
 	DefaultMaxIDsPerSession = 8192
-	// DefaultMaxSources bounds the publishers with remembered event ids.
-	DefaultMaxSources = 1024
+	// DefaultMaxPublishers bounds the publishers with remembered event ids.
+	DefaultMaxPublishers = 1024
 	// DefaultMaxEventsPerSource is how many event ids of each publisher are remembered at
 	// least, to find duplicates and conflicts. Twice as many findings about a publisher are
 	// remembered, so that none is emitted twice (together about 300 B).
@@ -307,7 +307,7 @@ type Options struct {
 	MaxOpenPerSession   int
 	MaxClosedPerSession int
 	MaxIDsPerSession    int
-	MaxSources          int
+	MaxPublishers       int
 	MaxEventsPerSource  int
 	MaxEvents           int
 	MaxArgsBytes        int
@@ -325,7 +325,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxIDsPerSession, DefaultMaxIDsPerSession)
 	// A remembered call's id must not be forgotten.
 	o.MaxIDsPerSession = max(o.MaxIDsPerSession, o.MaxOpenPerSession+o.MaxClosedPerSession+1)
-	setDefault(&o.MaxSources, DefaultMaxSources)
+	setDefault(&o.MaxPublishers, DefaultMaxPublishers)
 	setDefault(&o.MaxEventsPerSource, DefaultMaxEventsPerSource)
 	setDefault(&o.MaxEvents, DefaultMaxEvents)
 	setDefault(&o.MaxArgsBytes, DefaultMaxArgsBytes)

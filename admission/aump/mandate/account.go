@@ -16,12 +16,12 @@ const (
 	// MaxDecisions is the maximum number of decisions in the entries of an account. Each
 	// repeated request adds one; beyond the bound it is denied.
 	MaxDecisions = 4096
-	// MaxOpenOfCaller and MaxOpenOfSession bound the open reservations of one publisher and of
-	// one of its sessions; MaxDecisionsOfCaller bounds its decisions. Unfinished calls of one
+	// MaxOpenOfPublisher and MaxOpenOfSession bound the open reservations of one publisher and of
+	// one of its sessions; MaxDecisionsOfPublisher bounds its decisions. Unfinished calls of one
 	// publisher must not block the others under the mandate.
-	MaxOpenOfCaller      = MaxOpen / 2
-	MaxOpenOfSession     = MaxOpen / 4
-	MaxDecisionsOfCaller = MaxDecisions / 2
+	MaxOpenOfPublisher      = MaxOpen / 2
+	MaxOpenOfSession        = MaxOpen / 4
+	MaxDecisionsOfPublisher = MaxDecisions / 2
 	// maxClosed is the number of closed entries kept for later records of their calls.
 	maxClosed = 256
 	// maxRuns is the number of executions that an entry distinguishes; more only add to the
@@ -78,20 +78,20 @@ type Run struct {
 // All receipts of an entry have the same nonce, so that executors use one of them (see
 // receipt.Claims.UseUntil).
 type Entry struct {
-	ID       string     `json:"id"`       // the decision that opened it
-	Proposal string     `json:"proposal"` // Proposal.Key
-	Call     string     `json:"call"`     // CallKey
-	Session  string     `json:"session"`  // its subject token
-	Caller   string     `json:"caller"`   // CallerKey
-	Amount   int64      `json:"amount"`
-	Attempts []Attempt  `json:"attempts"` // oldest first
-	State    EntryState `json:"state"`
-	After    uint64     `json:"after"`          // its decisions are after this sequence of the log
-	At       int64      `json:"at"`             // Unix milliseconds: last reservation or change of state
-	Until    int64      `json:"until"`          // Unix milliseconds: no receipt of it expires later
-	Expires  int64      `json:"expires"`        // Unix milliseconds: expiry of the last receipt so far
-	Seen     uint64     `json:"seen,omitempty"` // the newest call record that changed it
-	Runs     []Run      `json:"runs,omitempty"`
+	ID        string     `json:"id"`       // the decision that opened it
+	Proposal  string     `json:"proposal"` // Proposal.Key
+	Call      string     `json:"call"`     // CallKey
+	Session   string     `json:"session"`  // its subject token
+	Publisher string     `json:"caller"`   // PublisherKey
+	Amount    int64      `json:"amount"`
+	Attempts  []Attempt  `json:"attempts"` // oldest first
+	State     EntryState `json:"state"`
+	After     uint64     `json:"after"`          // its decisions are after this sequence of the log
+	At        int64      `json:"at"`             // Unix milliseconds: last reservation or change of state
+	Until     int64      `json:"until"`          // Unix milliseconds: no receipt of it expires later
+	Expires   int64      `json:"expires"`        // Unix milliseconds: expiry of the last receipt so far
+	Seen      uint64     `json:"seen,omitempty"` // the newest call record that changed it
+	Runs      []Run      `json:"runs,omitempty"`
 }
 
 // awaitsOutcome reports whether the outcome of one of its decisions is open.
@@ -178,7 +178,7 @@ const AccountVersion = 1
 type ReserveRequest struct {
 	Reservation
 	Key, Call, Session string // Proposal.Key, CallKey, subject token of the session
-	Caller             string // CallerKey
+	Publisher          string // PublisherKey
 	Decision           string // the decision's id
 	After              uint64 // a sequence of the log that is certainly before the decision
 	Now, Expires       int64  // Unix milliseconds
@@ -216,7 +216,7 @@ func (a Account) Spend(proposal string, now int64) Spend {
 func (a Account) FullFor(proposal, caller, session string, now int64) bool {
 	open, ofSession, decisions, shared := 0, 0, 0, false
 	for _, e := range a.Entries {
-		if e.Caller != caller {
+		if e.Publisher != caller {
 			continue
 		}
 		decisions += len(e.Attempts)
@@ -230,8 +230,8 @@ func (a Account) FullFor(proposal, caller, session string, now int64) bool {
 			open++
 		}
 	}
-	many := open >= MaxOpenOfCaller || ofSession >= MaxOpenOfSession
-	return proposal != "" && (many && !shared || decisions >= MaxDecisionsOfCaller)
+	many := open >= MaxOpenOfPublisher || ofSession >= MaxOpenOfSession
+	return proposal != "" && (many && !shared || decisions >= MaxDecisionsOfPublisher)
 }
 
 // HasDecision reports whether one of the entries has a decision.
@@ -250,7 +250,7 @@ func (a Account) Reserve(t ReserveRequest) (Account, Allowance, error) {
 	}
 	spend := a.Spend(t.Key, t.Now)
 	switch {
-	case spend.Full || a.FullFor(t.Key, t.Caller, t.Session, t.Now):
+	case spend.Full || a.FullFor(t.Key, t.Publisher, t.Session, t.Now):
 		return a, Allowance{}, ErrLedgerFull
 	case addCapped(addCapped(spend.Reserved, spend.Settled), amount) > t.Budget:
 		return a, Allowance{}, ErrOverBudget
@@ -262,7 +262,7 @@ func (a Account) Reserve(t ReserveRequest) (Account, Allowance, error) {
 	if i < 0 {
 		i = len(a.Entries)
 		a.Entries = append(a.Entries, Entry{
-			ID: t.Decision, Proposal: t.Key, Call: t.Call, Session: t.Session, Caller: t.Caller, State: EntryReserved, After: t.After,
+			ID: t.Decision, Proposal: t.Key, Call: t.Call, Session: t.Session, Publisher: t.Publisher, State: EntryReserved, After: t.After,
 			Until: max(t.Expires, t.Now+ShareWindow),
 		})
 	}

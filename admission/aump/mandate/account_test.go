@@ -164,7 +164,7 @@ func TestLedgerIsBounded(t *testing.T) {
 func TestLedgerIsSharedAmongCallers(t *testing.T) {
 	of := func(caller, session string, i int) ReserveRequest {
 		x := ticket(fmt.Sprint("d", caller, session, i), fmt.Sprint(caller, session, i), 1)
-		x.Budget, x.Caller, x.Session = 1<<40, caller, session
+		x.Budget, x.Publisher, x.Session = 1<<40, caller, session
 		return x
 	}
 	fill := func(a Account, caller, session string, want int) Account {
@@ -186,11 +186,11 @@ func TestLedgerIsSharedAmongCallers(t *testing.T) {
 		}
 	}
 	a := fill(Account{V: AccountVersion}, "c1", "s1", MaxOpenOfSession)
-	a = fill(a, "c1", "s2", MaxOpenOfCaller-MaxOpenOfSession)
+	a = fill(a, "c1", "s2", MaxOpenOfPublisher-MaxOpenOfSession)
 	a = fill(a, "c1", "s3", 0)
 	a = fill(a, "c2", "s1", MaxOpenOfSession)
 	a = must(t, a, of("c1", "s1", 0), of("c3", "s1", 0))
-	for i := range MaxDecisionsOfCaller {
+	for i := range MaxDecisionsOfPublisher {
 		a.Entries[0].Attempts = append(a.Entries[0].Attempts, Attempt{Decision: fmt.Sprint("again", i)})
 	}
 	if _, _, err := a.Reserve(of("c1", "s1", 0)); !errors.Is(err, ErrLedgerFull) {

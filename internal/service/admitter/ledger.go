@@ -95,7 +95,7 @@ func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 	key, now := l.s.master.Tenant(p.Tenant), time.Now().UnixMilli()
 	proposal := p.Key(key)
 	spend := state.Spend(proposal, now)
-	spend.Full = spend.Full || state.FullFor(proposal, mandate.CallerKey(key, p.Tenant, p.Source), subject.Escape(p.Session), now)
+	spend.Full = spend.Full || state.FullFor(proposal, mandate.PublisherKey(key, p.Tenant, p.Source), subject.Escape(p.Session), now)
 	return spend
 }
 
@@ -113,8 +113,8 @@ func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *adm
 	key := l.s.master.Tenant(r.Tenant)
 	request := mandate.ReserveRequest{
 		Reservation: *r, Key: r.Key(key), Call: mandate.CallKey(key, r.Tenant, r.Source, r.Session, r.ToolCallID), Session: subject.Escape(r.Session),
-		Caller:   mandate.CallerKey(key, r.Tenant, r.Source),
-		Decision: out.Decision.DecisionID, After: after, Now: time.Now().UnixMilli(), Expires: out.Claims.ExpiresAt.UnixMilli(),
+		Publisher: mandate.PublisherKey(key, r.Tenant, r.Source),
+		Decision:  out.Decision.DecisionID, After: after, Now: time.Now().UnixMilli(), Expires: out.Claims.ExpiresAt.UnixMilli(),
 	}
 	a := l.accountFor(mandate.AccountKey(r.Tenant, r.MandateID, r.Currency))
 	var allowance mandate.Allowance
