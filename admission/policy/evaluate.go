@@ -244,7 +244,7 @@ func (s *Set) applyLevel(j *judgement, words []string, candidates []int, overrul
 	in := j.in
 	for _, i := range candidates {
 		p := s.policies[i]
-		if (p.level == ScopeDefault) != defaults || p.builtin && in.isGate() || p.fallback && overruled || !p.matchesBesidesNames(in, words) {
+		if (p.level == ScopeDefault) != defaults || p.builtin && in.isPolicyOnly() || p.fallback && overruled || !p.matchesBesidesNames(in, words) {
 			continue
 		}
 		switch exact, folded := p.matches(in); {
