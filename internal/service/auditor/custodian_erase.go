@@ -63,7 +63,7 @@ func (w *erasureWorker) continueErasure(ctx context.Context, ev erasureplan.Evid
 	}
 	begun, done := w.erasureRecords(o.ID)
 	if begun == nil {
-		if err := w.announceErasure(ctx, ev, o); err != nil {
+		if err := w.recordErasureBegun(ctx, ev, o); err != nil {
 			return err
 		}
 		if err := w.log.Load(ctx); err != nil {
@@ -122,8 +122,8 @@ func (w *erasureWorker) erasureRecords(id string) (begun []erasures.Record, done
 	return begun, done
 }
 
-// announceErasure writes the records that name what will be missing.
-func (w *erasureWorker) announceErasure(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
+// recordErasureBegun writes the records that name what will be missing.
+func (w *erasureWorker) recordErasureBegun(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
 	p, err := ev.NewPlan(ctx, o)
 	if err != nil {
 		return err
