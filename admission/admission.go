@@ -115,8 +115,8 @@ const (
 // everything.
 type Config struct {
 	Policies  *policy.Set
-	PolicyErr error   // why there is no usable set; denies everything, whatever Policies holds
-	Revision  uint64  // of the policies, as the store counts them
+	PolicyErr error  // why there is no usable set; denies everything, whatever Policies holds
+	Revision  uint64 // of the policies, as the store counts them
 
 	// Strict and Profile are zero in the service; policy tables, `policy evaluate` and replays set
 	// them. Strict, AAEP: a confirmation must name the call; under ProfileReferenceSDK, high-risk
@@ -158,7 +158,7 @@ type Outcome struct {
 	ErrorDescription string
 
 	// Effects must be had before the decision is recorded.
-	Effects Effects
+	Consumption Consumption
 
 	protocol    call.Protocol // nil: Reply gives the generic refusal
 	request     Request

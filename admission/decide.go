@@ -152,13 +152,13 @@ func (out *Outcome) judgeRequest(req Request, p protocol, config *Config, in Inp
 	out.ruling = call.Ruling{NativeOpinion: native, Policies: policies}
 	out.combineVerdicts(native, policies, in)
 	if out.Decision.Verdict == events.Allow && !out.NoReceipt {
-		out.Effects.Spend = c.Reservation
+		out.Consumption.Spend = c.Reservation
 	}
-	out.Effects.Unconfirmed = c.Unconfirmed
+	out.Consumption.Unconfirmed = c.Unconfirmed
 	out.Decision.Counts = policy.RecordCounts(policies.Counts)
 	if out.Decision.Verdict == events.Allow {
-		out.Effects.Counts = policies.Counts
-		out.Effects.Confirmation = c.Confirmed
+		out.Consumption.Counts = policies.Counts
+		out.Consumption.Confirmation = c.Confirmed
 	}
 	switch {
 	case len(out.Decision.Reasons) == 0:

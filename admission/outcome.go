@@ -176,7 +176,7 @@ func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 	out.Fail(CodeTooLarge)
 	in.Secret = out.secret
 	out.Decision.RequestDigest = in.digest(small)
-	out.Malformed, out.Effects = true, Effects{}
+	out.Malformed, out.Consumption = true, Consumption{}
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})
 }
 

@@ -102,7 +102,7 @@ func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 // reserve reserves the amount that the outcome spends, and puts the allowance into the receipt's
 // claims: an executor uses one receipt of an allowance.
 func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
-	r := out.Effects.Spend
+	r := out.Consumption.Spend
 	if r == nil {
 		return reservation{}, nil
 	}

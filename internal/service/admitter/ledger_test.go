@@ -206,7 +206,7 @@ func reserve(t *testing.T, l *spendLedger, call string, amount int64) (admission
 		RequestDigest: "hmac-sha256:00", Reasons: []events.Reason{}, DecidedAt: events.At(time.Now()),
 	}}
 	out.Claims.ExpiresAt = events.At(time.Now().Add(time.Minute))
-	out.Effects.Spend = &mandate.Reservation{Amount: amount, Budget: 1000, Proposal: mandate.Proposal{
+	out.Consumption.Spend = &mandate.Reservation{Amount: amount, Budget: 1000, Proposal: mandate.Proposal{
 		Tenant: "acme", Source: "rt1", Session: "s1", ToolCallID: call, MandateID: courierID, Currency: "EUR", Action: []byte(`{}`),
 	}}
 	tk, err := l.reserve(t.Context(), admission.Request{}, &out)

@@ -82,12 +82,12 @@ func (r *rateStore) load(_ admission.Request, in *admission.Inputs) {
 // reserve implements stateStore. If other decisions have used up a limit meanwhile, it returns
 // errConflict.
 func (r *rateStore) reserve(_ context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
-	if len(out.Effects.Counts) == 0 {
+	if len(out.Consumption.Counts) == 0 {
 		return reservation{}, nil
 	}
 	id := out.Decision.DecisionID
 	l := r.current.Load()
-	if l == nil || !l.Reserve(id, out.Effects.Counts, out.Decision.DecidedAt.Time) {
+	if l == nil || !l.Reserve(id, out.Consumption.Counts, out.Decision.DecidedAt.Time) {
 		return reservation{}, errConflict
 	}
 	return reservation{release: func(context.Context) {
