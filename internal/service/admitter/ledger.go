@@ -117,7 +117,7 @@ func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *adm
 		Decision:  out.Decision.DecisionID, After: after, Now: time.Now().UnixMilli(), Expires: out.Claims.ExpiresAt.UnixMilli(),
 	}
 	a := l.accountFor(mandate.AccountKey(r.Tenant, r.MandateID, r.Currency))
-	var allowance mandate.Allowance
+	var allowance mandate.ReceiptTerms
 	err = a.changeState(ctx, func(acc mandate.Account) (next mandate.Account, changed bool, err error) {
 		next, allowance, err = acc.Reserve(request)
 		return next, true, err
@@ -189,13 +189,13 @@ func (l *spendLedger) applyChanges(_ context.Context, changed map[string]bucketE
 func (l *spendLedger) indexSessions(a *spendAccount, before, after mandate.Account) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range before.Entries {
+	for _, e := range before.Allowances {
 		s := spendSession{a.tenant, e.Session}
 		if delete(l.waiting[s], a); len(l.waiting[s]) == 0 {
 			delete(l.waiting, s)
 		}
 	}
-	for _, e := range after.Entries {
+	for _, e := range after.Allowances {
 		s := spendSession{a.tenant, e.Session}
 		if l.waiting[s] == nil {
 			l.waiting[s] = map[*spendAccount]bool{}
