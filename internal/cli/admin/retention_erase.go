@@ -84,7 +84,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 	if err != nil {
 		return err
 	}
-	ev := erasureplan.Evidence{DB: l.DB, Shard: streams.EpochName(b.Target.Stream, st.Created), Tenant: b.Tenant, Space: subject.Space{Prefix: b.Target.Prefix},
+	ev := erasureplan.Evidence{DB: l.DB, Shard: streams.IncarnationName(b.Target.Stream, st.Created), Tenant: b.Tenant, Space: subject.Space{Prefix: b.Target.Prefix},
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 			return streams.MessageAt(ctx, b.JS, b.Target.Stream, seq)
 		}}

@@ -54,7 +54,7 @@ func (p *pastLog) session(ctx context.Context) (*recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec := &recording{Shard: streams.EpochName(p.log.Stream, st.Created), last: st.LastSeq}
+	rec := &recording{Shard: streams.IncarnationName(p.log.Stream, st.Created), last: st.LastSeq}
 	if rec.consumed, err = p.consumed(ctx); err != nil {
 		return nil, err
 	}

@@ -337,7 +337,7 @@ func (d doctor) evidence(ctx context.Context) []examined {
 	if err != nil {
 		return one("evidence", levelUnsafe, "reading the log's state: %v", err)
 	}
-	shard := streams.EpochName(d.Target.Stream, state.Created)
+	shard := streams.IncarnationName(d.Target.Stream, state.Created)
 	position, _, err := db.Position(ctx, shard)
 	if err != nil {
 		return one("evidence", levelUnsafe, "%v", err)
