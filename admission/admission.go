@@ -25,7 +25,7 @@ import (
 )
 
 // Evaluator is the name under which this package gives its own reasons.
-const Evaluator = call.AdmissionEvaluator
+const ReasonSource = call.AdmissionReasonSource
 
 // Reason codes of requests in any protocol.
 const (
