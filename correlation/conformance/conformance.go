@@ -53,10 +53,10 @@ type Requirement struct {
 	Needs []Facet
 	// BrokenBy is a facet that breaks it, beside findings.
 	BrokenBy Facet
-	// NotWhile: while the traffic shows this facet, the requirement is not decided.
-	NotWhile Facet
+	// Pending: while the traffic shows this facet, the requirement is not decided.
+	Pending Facet
 	// Hard: the profile fails without it, whatever the score.
-	Hard bool
+	Mandatory bool
 	// EventType is the event type that a publisher may declare absent.
 	EventType string
 	// Reason says why no log decides it; then the rest is empty.
@@ -129,7 +129,7 @@ func checkRequirement(id, text, check string, needs ...Facet) Requirement {
 
 // hardRequirement makes one of every event, that no score outweighs.
 func hardRequirement(id, text string, checks ...string) Requirement {
-	return Requirement{ID: id, Text: text, Checks: checks, Needs: []Facet{Event}, Hard: true}
+	return Requirement{ID: id, Text: text, Checks: checks, Needs: []Facet{Event}, Mandatory: true}
 }
 
 // typeRequirement makes the requirement that a type of event appears.
@@ -138,7 +138,7 @@ func typeRequirement(id, text, exposes string, need Facet) Requirement {
 }
 
 // notWhileOpen makes a requirement one that is not held as long as something is open.
-func notWhileOpen(open Facet, r Requirement) Requirement { r.NotWhile = open; return r }
+func notWhileOpen(open Facet, r Requirement) Requirement { r.Pending = open; return r }
 
 // brokenBy makes a requirement one that is broken by what lacks what it is about.
 func brokenBy(what Facet, r Requirement) Requirement { r.BrokenBy = what; return r }

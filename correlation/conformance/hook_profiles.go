@@ -100,7 +100,7 @@ var actionGovernance = []Requirement{
 	checkRequirement("attempt", "A second attempt names the first.", "AH-C-040", Retry),
 	checkRequirement("execution", "Executions end after they begin, and their hashes are hashes.", "AH-C-041", ExecutionBlocks),
 	checkRequirement("human", "What needs a person's approval is not allowed without one.", "AH-C-042", NeedsHuman),
-	{ID: "unknown", Text: "A publisher that must answer \"unknown\" says so in the manifest.", Checks: []string{"AH-C-043"}, Needs: []Facet{GovernedPre}, NotWhile: UnknownAnswers},
+	{ID: "unknown", Text: "A publisher that must answer \"unknown\" says so in the manifest.", Checks: []string{"AH-C-043"}, Needs: []Facet{GovernedPre}, Pending: UnknownAnswers},
 	checkRequirement("steps", "Steps between call and execution claim the right phase.", "AH-C-044", IntermediateSteps),
 	checkRequirement("bulk", "Large or sensitive values are referred to, not embedded.", "AH-C-045", Governed),
 	checkRequirement("denied", "What was denied does not run.", "AH-C-075", Refusal),
