@@ -359,7 +359,7 @@ type Stats struct {
 
 // reportBadSubject reports a message whose subject is not one of ours.
 func (c *Correlator) reportBadSubject(m events.LogMessage) {
-	f := fact.Unread(m, subject.Parsed{})
+	f := fact.EnvelopeFact(m, subject.Parsed{})
 	prefix, classes := strings.TrimSuffix(c.space.All(subject.Events), ".>"), ""
 	if rest, ok := strings.CutPrefix(m.Subject, prefix+"."); ok {
 		classes, _, _ = strings.Cut(rest, ".")
@@ -470,7 +470,7 @@ func (c *Correlator) applyKeyRecord(m events.LogMessage, p subject.Parsed) {
 			return
 		}
 	}
-	c.reportForged(fact.Unread(m, subject.Parsed{}), caseKey, "")
+	c.reportForged(fact.EnvelopeFact(m, subject.Parsed{}), caseKey, "")
 }
 
 // retireKey retires a key if the checkpoint key vouches for that. Publishing the key again
@@ -481,7 +481,7 @@ func (c *Correlator) retireKey(m events.LogMessage, p subject.Parsed) {
 	}
 	k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
 	if err != nil || !c.vouchForRetirement(k) {
-		c.reportForged(fact.Unread(m, subject.Parsed{}), caseKey, "")
+		c.reportForged(fact.EnvelopeFact(m, subject.Parsed{}), caseKey, "")
 		return
 	}
 	c.retiredKeys[k.KeyID] = true

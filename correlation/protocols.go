@@ -517,7 +517,7 @@ func applyTrace(c *Correlator, in *fact.Input) {
 	switch id, defect := c.engine.traces.Receive(m, in.ParsedSubject, f); {
 	case errors.Is(defect, aioc.ErrSubject):
 		c.reportForged(f, caseTraceSubject, defect.Error())
-	case errors.Is(defect, aioc.ErrAgain):
+	case errors.Is(defect, aioc.ErrDuplicateTrace):
 		c.engine.stats.Duplicates++
 	case defect != nil:
 		c.reportForged(f, caseTrace, defect.Error())

@@ -27,7 +27,7 @@ type Row struct {
 
 	// Asides are types whose subject need not name the session that they concern: replies to
 	// questions, and subscription messages, which say which publisher may reply.
-	Asides []Aside
+	SessionlessEvents []SessionlessEvent
 
 	// Headers are the message headers that readers of the protocol's documents read, beside
 	// those of every protocol (package events).
@@ -44,7 +44,7 @@ type Row struct {
 }
 
 // Aside is a type of event: a reply to a question, or a subscription message.
-type Aside struct {
+type SessionlessEvent struct {
 	Type    string
 	IsReply bool
 }
@@ -65,7 +65,7 @@ var Rows = map[string]Row{
 		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "ask", events.Deny: "deny"},
 	},
 	subject.ProtoAAEP: {
-		Route: routeAAEP, ReplyMember: "verdict", Asides: aaepAsides,
+		Route: routeAAEP, ReplyMember: "verdict", SessionlessEvents: aaepSessionlessEvents,
 		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "defer", events.Deny: "deny"},
 	},
 	subject.ProtoAUMP:    {Route: routeAUMP, NamesNoSession: true, Headers: aump.Headers},
@@ -74,7 +74,7 @@ var Rows = map[string]Row{
 	subject.ProtoHandoff: {},
 }
 
-var aaepAsides = []Aside{
+var aaepSessionlessEvents = []SessionlessEvent{
 	{Type: "subscription.request"}, {Type: "subscription.accepted"}, {Type: "subscription.rejected"}, {Type: "subscription.renegotiate"}, {Type: "subscription.close"},
 	{aaep.TypeConfirmationReply, true}, {aaep.TypeClarificationReply, true},
 }

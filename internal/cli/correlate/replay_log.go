@@ -39,7 +39,7 @@ func (p *pastLog) subjects() (inputs, outputs []string) {
 	session := subject.Token(p.name)
 	inputs = []string{of(subject.Events, "*", "*", session, ">"), of(subject.Decisions, "*", session)}
 	for token, row := range protocol.Rows {
-		for _, aside := range row.Asides {
+		for _, aside := range row.SessionlessEvents {
 			inputs = append(inputs, of(subject.Events, "*", token, "*", aside.Type))
 		}
 	}

@@ -216,7 +216,7 @@ func observeAll(l *tally.Tally, batch []events.LogMessage) {
 		}
 		d, err := events.DecodeRecord[events.Decision](m.Body)
 		if err == nil && d.Verdict == events.Allow {
-			l.Observe(d, m.Time, time.Now())
+			l.AddRecorded(d, m.Time, time.Now())
 		}
 	}
 }
