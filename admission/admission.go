@@ -25,7 +25,7 @@ import (
 )
 
 // Evaluator is the name under which this package gives its own reasons.
-const Evaluator = call.AdmissionEvaluator
+const ReasonSource = call.AdmissionReasonSource
 
 // Reason codes of requests in any protocol.
 const (
@@ -115,10 +115,15 @@ const (
 // everything.
 type Config struct {
 	Policies  *policy.Set
-	PolicyErr error   // why there is no usable set; denies everything, whatever Policies holds
-	Revision  uint64  // of the policies, as the store counts them
-	Strict    bool    // AAEP: high-risk invocations need a confirmation too (AAEP-C-101)
-	Profile   Profile // AANA, AUMP: whether the references' known holes are closed; the zero Profile closes them
+	PolicyErr error  // why there is no usable set; denies everything, whatever Policies holds
+	Revision  uint64 // of the policies, as the store counts them
+
+	// Strict and Profile are zero in the service; policy tables, `policy evaluate` and replays set
+	// them. Strict, AAEP: a confirmation must name the call; under ProfileReferenceSDK, high-risk
+	// invocations need one as well (AAEP-C-101). Profile, AAEP, AANA and AUMP: whether the
+	// references' known holes are closed; the zero Profile closes them.
+	Strict  bool
+	Profile Profile
 
 	// Observed are the tenants in mode observe: verdicts of their policies are recorded and not
 	// enforced. What protocols, mandates, catalogues and approvals decide is enforced, and so is
@@ -153,7 +158,7 @@ type Outcome struct {
 	ErrorDescription string
 
 	// Effects must be had before the decision is recorded.
-	Effects Effects
+	Consumption Consumption
 
 	protocol    call.Protocol // nil: Reply gives the generic refusal
 	request     Request

@@ -267,7 +267,7 @@ func TestAttackMandateOfAnotherTenant(t *testing.T) {
 	r, in := bookingUnder(m)
 	r.Tenant = "globex"
 	in.Mandates.Mandates = of{"acme", known{m}}
-	if out := Decide(r, EvaluatorsOnly(), in); out.Decision.Verdict != events.Deny || !strings.Contains(codes(out), "mandate_not_found") || out.Effects.Spend != nil {
+	if out := Decide(r, EvaluatorsOnly(), in); out.Decision.Verdict != events.Deny || !strings.Contains(codes(out), "mandate_not_found") || out.Consumption.Spend != nil {
 		t.Error(codes(out))
 	}
 	r.Tenant = "acme"
@@ -284,15 +284,15 @@ func TestAttackMandateOfAnotherTenant(t *testing.T) {
 func TestAttackAmountLeftOut(t *testing.T) {
 	m := courierMandate(t)
 	r, in := bookingUnder(m, `,"amount":{"currency":"EUR","total_minor":1500}`, "")
-	if out := Decide(r, EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow || out.Effects.Spend != nil {
-		t.Errorf("%s %+v", codes(out), out.Effects.Spend)
+	if out := Decide(r, EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow || out.Consumption.Spend != nil {
+		t.Errorf("%s %+v", codes(out), out.Consumption.Spend)
 	}
 	snap := rules(t, "allow ok: true", "deny amount_missing: protocol == 'aump' && !has(args.amount)")
 	if out := Decide(r, snap, in); out.Decision.Verdict != events.Deny {
 		t.Error(codes(out))
 	}
 	full, in := bookingUnder(m)
-	if out := Decide(full, snap, in); out.Decision.Verdict != events.Allow || out.Effects.Spend == nil || out.Effects.Spend.Amount != 1500 {
+	if out := Decide(full, snap, in); out.Decision.Verdict != events.Allow || out.Consumption.Spend == nil || out.Consumption.Spend.Amount != 1500 {
 		t.Error(codes(out))
 	}
 }

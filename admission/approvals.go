@@ -61,7 +61,7 @@ func (out *Outcome) applyApprovals(native call.Opinion, policies policy.Result, 
 
 func (a *approvalDecision) addReason(code string) {
 	d := &a.out.Decision
-	d.Reasons = append(d.Reasons, events.Reason{Evaluator: approval.Evaluator, Code: code})
+	d.Reasons = append(d.Reasons, events.Reason{Evaluator: approval.ReasonSource, Code: code})
 }
 
 // approvalTerms are the terms that the policies that ask set for an approval.
@@ -206,7 +206,7 @@ func (a *approvalDecision) joinWorkflow(slot string, w *approval.Workflow, revis
 	a.addReason(approval.ReasonPending)
 	a.requireUnchanged(slot, w, revision)
 	if next, joined := w.Join(a.retry); joined {
-		a.out.Effects.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Records: []events.Approval{next.Record()}}
+		a.out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Records: []events.Approval{next.Record()}}
 	}
 	a.linkWorkflow(w)
 }
@@ -214,7 +214,7 @@ func (a *approvalDecision) joinWorkflow(slot string, w *approval.Workflow, revis
 // requireUnchanged makes the reservation fail if the workflow has changed since it was read: a
 // caller that asks right after a reviewer's decision must not get an older answer.
 func (a *approvalDecision) requireUnchanged(slot string, w *approval.Workflow, revision uint64) {
-	a.out.Effects.Approval = &approval.Step{Slot: slot, Revision: revision, Next: *w, Unchanged: true}
+	a.out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: *w, Unchanged: true}
 }
 
 // reportNotEnough keeps the verdict and leaves the approval unused.
@@ -248,5 +248,5 @@ func (a *approvalDecision) consumeApproval(slot string, w *approval.Workflow, re
 	a.changeVerdict(events.Allow, approval.ReasonGranted,
 		max(receipt.MinLifetime, min(verdictLifetime(events.Allow, a.native, a.policies, now), w.ExpiresAt.Sub(now))))
 	out.Decision.Approval = next.Ref(now)
-	out.Effects.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Consumes: true, Records: []events.Approval{next.Record()}}
+	out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Consumes: true, Records: []events.Approval{next.Record()}}
 }

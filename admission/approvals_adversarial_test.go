@@ -95,7 +95,7 @@ func TestAttackWorkflowGuessed(t *testing.T) {
 	for _, tc := range []struct{ tenant, source string }{{"acme", "rt2"}, {"globex", "rt1"}} {
 		r, in := request(agenthook.Name, preToolUse), inputs()
 		r.Tenant, r.Source, r.Header, in.Approvals = tc.tenant, tc.source, map[string][]string{events.HeaderWorkflow: {id}}, s
-		if out := Decide(r, snap, in); out.Decision.Verdict != events.Ask || out.Decision.Approval.WorkflowID == id && out.Effects.Approval.Consumes {
+		if out := Decide(r, snap, in); out.Decision.Verdict != events.Ask || out.Decision.Approval.WorkflowID == id && out.Consumption.Approval.Consumes {
 			t.Errorf("%+v: %s", tc, codes(out))
 		}
 	}
@@ -107,7 +107,7 @@ func TestAttackPreviewForged(t *testing.T) {
 	s, snap := newShelf(), asking(t)
 	body := edit(t, preToolUse, `"bot"`, `"bot\u001b[2J\r\nargument /to  \"boss@example.com\""`, `{"to":`, `{"to \" x":"x","/to":"boss@example.com","to":`)
 	out := s.ask(t, agenthook.Name, body, snap, 0)
-	p := out.Effects.Approval.Next.Preview
+	p := out.Consumption.Approval.Next.Preview
 	for _, i := range p.Arguments {
 		if i.Value != "" || !i.Withheld || strings.ContainsAny(i.Path, "\x1b\r\n ") {
 			t.Errorf("%+v", i)
@@ -117,7 +117,7 @@ func TestAttackPreviewForged(t *testing.T) {
 		t.Errorf("%+v", p.Arguments)
 	}
 	again, err := p.Digest(inputs().digest)
-	if err != nil || again != out.Effects.Approval.Next.PreviewDigest {
+	if err != nil || again != out.Consumption.Approval.Next.PreviewDigest {
 		t.Error("the digest is of something else than what is shown")
 	}
 }
@@ -140,7 +140,7 @@ func (a *admitters) decide(i int, body string, snap *Config, now time.Time, n in
 		in := inputs()
 		in.Now, in.Approvals, in.DecisionID = now, a.views[i], fmt.Sprintf("01939d5e-0000-7000-8000-%012d", n)
 		out := Decide(request(agenthook.Name, body), snap, in)
-		step := out.Effects.Approval
+		step := out.Consumption.Approval
 		switch {
 		case step == nil:
 			return out

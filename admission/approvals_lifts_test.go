@@ -71,8 +71,8 @@ func TestWhatAnApprovalLifts(t *testing.T) {
 			if tc.after == events.Allow {
 				return
 			}
-			if !strings.HasSuffix(codes(out), approval.ReasonNotEnough) || out.Effects.Approval != nil && out.Effects.Approval.Consumes {
-				t.Errorf("%s: %+v", codes(out), out.Effects.Approval)
+			if !strings.HasSuffix(codes(out), approval.ReasonNotEnough) || out.Consumption.Approval != nil && out.Consumption.Approval.Consumes {
+				t.Errorf("%s: %+v", codes(out), out.Consumption.Approval)
 			}
 			if tc.protocol == aana.Name {
 				sameEnvelope(t, replyOf(t, asked), replyOf(t, out))

@@ -36,7 +36,7 @@ func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, rev
 		o.Policy = *d.Policy
 	}
 	w := approval.Open(o)
-	out.Effects.Approval = &approval.Step{Slot: slot, Revision: revision, Next: w, Records: append(closingRecords(old, superseded, now), w.Record())}
+	out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: w, Records: append(closingRecords(old, superseded, now), w.Record())}
 	d.Approval = w.Ref(now)
 }
 

@@ -67,7 +67,7 @@ func TestRetryOfAnotherCallJoins(t *testing.T) {
 	s, snap := newShelf(), asking(t)
 	second := edit(t, preToolUse, `"c1"`, `"c2"`, eventID, eventID2)
 	a, b := s.ask(t, agenthook.Name, preToolUse, snap, 0), s.ask(t, agenthook.Name, second, snap, time.Second)
-	if a.Decision.Approval.WorkflowID != b.Decision.Approval.WorkflowID || b.Effects.Approval.Unchanged {
+	if a.Decision.Approval.WorkflowID != b.Decision.Approval.WorkflowID || b.Consumption.Approval.Unchanged {
 		t.Fatalf("%s %s", codes(a), codes(b))
 	}
 	s.resolve(t, approval.ActApprove, snap, time.Minute)
@@ -217,7 +217,7 @@ func TestApprovalBacklog(t *testing.T) {
 		}
 	}
 	out := s.ask(t, agenthook.Name, edit(t, preToolUse, "a@example.com", "b@example.com"), snap, time.Second)
-	if !strings.HasSuffix(codes(out), "approval_backlog_full") || out.Decision.Verdict != events.Deny || out.Effects.Approval != nil || out.Decision.Approval != nil {
+	if !strings.HasSuffix(codes(out), "approval_backlog_full") || out.Decision.Verdict != events.Deny || out.Consumption.Approval != nil || out.Decision.Approval != nil {
 		t.Error(codes(out))
 	}
 }
@@ -248,7 +248,7 @@ func TestBypassReviewerConfirmsForTheUser(t *testing.T) {
 	s, snap := newShelf(), rules(t, "allow fine: true")
 	body := edit(t, toolInvoked, `"summary_normal"`, `"irreversible":true,"summary_normal"`)
 	out := s.ask(t, aaep.Name, body, snap, 0)
-	if out.Decision.Verdict != events.Ask || out.Decision.Approval != nil || out.Effects.Approval != nil {
+	if out.Decision.Verdict != events.Ask || out.Decision.Approval != nil || out.Consumption.Approval != nil {
 		t.Errorf("%s %+v", codes(out), out.Decision.Approval)
 	}
 }

@@ -78,7 +78,7 @@ func (s *shelf) ask(t testing.TB, protocol, body string, snap *Config, after tim
 		req.Header[header[i]] = []string{header[i+1]}
 	}
 	out := Decide(req, snap, in)
-	if step := out.Effects.Approval; step != nil && (!step.Unchanged || step.Records != nil) {
+	if step := out.Consumption.Approval; step != nil && (!step.Unchanged || step.Records != nil) {
 		if step.Revision != s.rev[step.Slot] {
 			t.Fatalf("the step is for revision %d of %d", step.Revision, s.rev[step.Slot])
 		}
@@ -201,8 +201,8 @@ func TestBypassApprovalOfADeny(t *testing.T) {
 	s.resolve(t, approval.ActApprove, snap, time.Second)
 	body := edit(t, preToolUse, `"metadata":{`, `"metadata":{"validation":{"status":"failed"},`)
 	out := s.ask(t, agenthook.Name, body, snap, time.Minute)
-	if out.Decision.Verdict != events.Deny || out.Effects.Approval != nil || out.Decision.Approval != nil {
-		t.Errorf("%s %+v", codes(out), out.Effects.Approval)
+	if out.Decision.Verdict != events.Deny || out.Consumption.Approval != nil || out.Decision.Approval != nil {
+		t.Errorf("%s %+v", codes(out), out.Consumption.Approval)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestDeniedRetry(t *testing.T) {
 	s.resolve(t, approval.ActDeny, snap, time.Second)
 	for _, call := range []string{"c1", "c2"} { // another id does not buy another answer
 		out := s.ask(t, agenthook.Name, edit(t, preToolUse, `"c1"`, `"`+call+`"`), snap, time.Minute)
-		if codes(out) != "deny external approval_denied" || out.Decision.Approval.Status != "denied" || !out.Effects.Approval.Unchanged || !out.Decision.ExpiresAt.IsZero() {
+		if codes(out) != "deny external approval_denied" || out.Decision.Approval.Status != "denied" || !out.Consumption.Approval.Unchanged || !out.Decision.ExpiresAt.IsZero() {
 			t.Errorf("%s: %s", call, codes(out))
 		}
 		if r := replyOf(t, out); r["decision"] != "deny" || r["reason"] != "approval_denied" {

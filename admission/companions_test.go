@@ -256,12 +256,12 @@ func TestMandateOfACall(t *testing.T) {
 		d.Publishers == nil || d.Publishers.Revision != 5 {
 		t.Errorf("%s %+v %+v", codes(out), d, out.Claims)
 	}
-	s := out.Effects.Spend
+	s := out.Consumption.Spend
 	if s == nil || s.Amount != 1500 || s.Currency != "EUR" || s.Session != "s1" || s.ToolCallID != "c1" || s.Source != "rt1" || s.MandateID != m.ID {
 		t.Errorf("%+v", s)
 	}
 	// The same call denied by a policy takes nothing.
-	if out := Decide(request(agenthook.Name, hook(t, "book", booking, under(m.Hash))), rules(t, "deny no: true"), in); out.Effects.Spend != nil {
+	if out := Decide(request(agenthook.Name, hook(t, "book", booking, under(m.Hash))), rules(t, "deny no: true"), in); out.Consumption.Spend != nil {
 		t.Error("a denied call spends")
 	}
 	// The answer is the protocol's own.
@@ -437,7 +437,7 @@ func TestCatalogueOfNativeRequests(t *testing.T) {
 		{"name":"email.send_message","aliases":["send_mail"],"requires":["contract"],"category":"write"}`)
 	booked, in := bookingUnder(m)
 	in.Publishers = set
-	if out := Decide(booked, EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow || out.Decision.CanonicalTool != "courier.book" || out.Effects.Spend == nil {
+	if out := Decide(booked, EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow || out.Decision.CanonicalTool != "courier.book" || out.Consumption.Spend == nil {
 		t.Errorf("aump: %s", codes(out))
 	}
 	if out := Decide(aanaRequest(confirmedWrite), EvaluatorsOnly(), in); out.Decision.Verdict != events.Allow {

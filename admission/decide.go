@@ -152,13 +152,13 @@ func (out *Outcome) judgeRequest(req Request, p protocol, config *Config, in Inp
 	out.ruling = call.Ruling{NativeOpinion: native, Policies: policies}
 	out.combineVerdicts(native, policies, in)
 	if out.Decision.Verdict == events.Allow && !out.NoReceipt {
-		out.Effects.Spend = c.Reservation
+		out.Consumption.Spend = c.Reservation
 	}
-	out.Effects.Unconfirmed = c.Unconfirmed
+	out.Consumption.Unconfirmed = c.Unconfirmed
 	out.Decision.Counts = policy.RecordCounts(policies.Counts)
 	if out.Decision.Verdict == events.Allow {
-		out.Effects.Counts = policies.Counts
-		out.Effects.Confirmation = c.Confirmed
+		out.Consumption.Counts = policies.Counts
+		out.Consumption.Confirmation = c.Confirmed
 	}
 	switch {
 	case len(out.Decision.Reasons) == 0:
@@ -210,7 +210,7 @@ func evaluatePolicies(config *Config, req Request, c call.Call, in Inputs) polic
 }
 
 func policyRefusal(code string) policy.Result {
-	return policy.Result{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.Evaluator, Code: code}}}
+	return policy.Result{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.ReasonSource, Code: code}}}
 }
 
 func policyRef(config *Config, name string) *events.PolicyRef {

@@ -121,7 +121,7 @@ func TestDecisionRecord(t *testing.T) {
 		Source: "rt1", Agent: "bot", Session: "s1", ToolCallID: "c1", Occurrence: 1, Tool: "send_mail", Action: "send", ResourceKind: "email",
 		ArgsDigest:    digest.Keyed(key, []byte(`{"n":1,"password":"hunter2-secret","to":"a@example.com"}`)),
 		RequestDigest: digest.Keyed(key, req.Body), Verdict: events.Allow, NativeVerdict: "allow",
-		Reasons:    []events.Reason{{Evaluator: policy.Evaluator, Code: "ok", Policy: "p/r0"}},
+		Reasons:    []events.Reason{{Evaluator: policy.ReasonSource, Code: "ok", Policy: "p/r0"}},
 		Policy:     &events.PolicyRef{Name: "p", Revision: 3, Digest: snap.Policies.Digest()},
 		ReceivedAt: events.At(noon.Add(-time.Millisecond)), DecidedAt: events.At(noon), ExpiresAt: events.At(noon.Add(time.Minute)),
 		Durability: "fsync", Traceparent: trace,
@@ -301,17 +301,17 @@ func TestConfirmationsReachTheEvaluator(t *testing.T) {
 	snap := allowAll(t)
 	snap.Strict = true
 	out := Decide(request(aaep.Name, body), snap, in)
-	if codes(out) != "allow confirmation_accepted ok" || out.Effects.Confirmation != "q1" || out.Effects.Unconfirmed != nil {
-		t.Errorf("%s %+v", codes(out), out.Effects)
+	if codes(out) != "allow confirmation_accepted ok" || out.Consumption.Confirmation != "q1" || out.Consumption.Unconfirmed != nil {
+		t.Errorf("%s %+v", codes(out), out.Consumption)
 	}
 	// What is not allowed in the end uses nothing up.
-	if out := Decide(request(aaep.Name, body), nil, in); out.Decision.Verdict != events.Deny || out.Effects.Confirmation != "" {
-		t.Errorf("%s %+v", codes(out), out.Effects)
+	if out := Decide(request(aaep.Name, body), nil, in); out.Decision.Verdict != events.Deny || out.Consumption.Confirmation != "" {
+		t.Errorf("%s %+v", codes(out), out.Consumption)
 	}
 	in.Confirmations = nil
 	out = Decide(request(aaep.Name, body), snap, in)
-	if codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" || out.Effects.Confirmation != "" || out.Effects.Unconfirmed == nil {
-		t.Errorf("%s %+v", codes(out), out.Effects)
+	if codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" || out.Consumption.Confirmation != "" || out.Consumption.Unconfirmed == nil {
+		t.Errorf("%s %+v", codes(out), out.Consumption)
 	}
 }
 

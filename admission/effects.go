@@ -11,7 +11,7 @@ import (
 // number of times. Decide names them; the service reserves them in its stores by
 // compare-and-set before it records the decision. If another decision was faster, the service
 // decides again.
-type Effects struct {
+type Consumption struct {
 	Approval     *approval.Step       // a workflow opened, joined or consumed
 	Spend        *mandate.Reservation // money of a mandate's budget
 	Confirmation string               // the ID of the AAEP confirmation that the verdict rests on; "" for none

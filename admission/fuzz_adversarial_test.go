@@ -46,10 +46,10 @@ func FuzzDecideEveryProtocol(f *testing.F) {
 		if _, err := out.Reply(); err != nil {
 			t.Fatal(err)
 		}
-		if s := out.Effects.Spend; s != nil && (s.Amount <= 0 || s.Amount > s.Budget || out.Decision.Verdict != events.Allow) {
+		if s := out.Consumption.Spend; s != nil && (s.Amount <= 0 || s.Amount > s.Budget || out.Decision.Verdict != events.Allow) {
 			t.Fatalf("%s takes %+v", out.Decision.Verdict, s)
 		}
-		if step := out.Effects.Approval; step != nil && step.Consumes {
+		if step := out.Consumption.Approval; step != nil && step.Consumes {
 			t.Fatal("used an approval that nobody gave")
 		}
 	})

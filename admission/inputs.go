@@ -54,8 +54,8 @@ func (rec *inputRecorder) Spend(p mandate.Proposal) mandate.Spend {
 	return s
 }
 
-// Facts implements mandate.Approvals.
-func (rec *inputRecorder) Facts(p mandate.Proposal) mandate.Facts {
+// Facts implements mandate.PrincipalConsents.
+func (rec *inputRecorder) Facts(p mandate.Proposal) mandate.PrincipalConsent {
 	f := rec.stores.Mandates.Approvals.Facts(p)
 	rec.mandate.TrustedUI, rec.mandate.Approved = f.TrustedUI, f.Approved
 	return f

@@ -85,7 +85,7 @@ func TestObserveInEveryProtocol(t *testing.T) {
 			t.Run(p.protocol+" "+string(verdict), func(t *testing.T) {
 				out := p.decide(p.body, observing(gates(t, "verdict: "+string(verdict)+", reason: ok")), m)
 				d := out.Decision
-				if d.Verdict != events.Allow || d.Would != verdict || d.Approval != nil || out.Effects.Approval != nil || out.NoReceipt {
+				if d.Verdict != events.Allow || d.Would != verdict || d.Approval != nil || out.Consumption.Approval != nil || out.NoReceipt {
 					t.Errorf("%s, would %s, approval %v, no receipt %v", d.Verdict, d.Would, d.Approval, out.NoReceipt)
 				}
 				if named := d.Policy.Name != ""; named != (verdict == events.Allow) {
@@ -156,7 +156,7 @@ func TestObservedCallsCount(t *testing.T) {
 	limited := compiled(t, preamble+"p}\nspec:\n  rules:\n    - {name: b, when: 'true', limit: {max: 5, per: 1h}, verdict: deny, reason: too_many}\n")
 	in := inputs()
 	in.Counters = policy.NoCounts{}
-	if out := Decide(request(agenthook.Name, preToolUse), observing(limited), in); out.Decision.Verdict != events.Allow || len(out.Effects.Counts) == 0 {
-		t.Errorf("%s counts %v", codes(out), out.Effects.Counts)
+	if out := Decide(request(agenthook.Name, preToolUse), observing(limited), in); out.Decision.Verdict != events.Allow || len(out.Consumption.Counts) == 0 {
+		t.Errorf("%s counts %v", codes(out), out.Consumption.Counts)
 	}
 }

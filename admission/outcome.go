@@ -164,7 +164,7 @@ func (out *Outcome) Fail(code string) {
 	if out.protocol != nil {
 		d.NativeVerdict = out.protocol.NativeVerdict(events.Deny)
 	}
-	d.Reasons = append(d.Reasons, events.Reason{Evaluator: Evaluator, Code: code})
+	d.Reasons = append(d.Reasons, events.Reason{Evaluator: ReasonSource, Code: code})
 	d.Approval, d.ExpiresAt, d.ReceiptHash = nil, events.Time{}, ""
 	out.Claims, out.NoReceipt = receipt.Claims{}, true
 	out.explanation, out.ruling.Failed = code, code
@@ -176,7 +176,7 @@ func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 	out.Fail(CodeTooLarge)
 	in.Secret = out.secret
 	out.Decision.RequestDigest = in.digest(small)
-	out.Malformed, out.Effects = true, Effects{}
+	out.Malformed, out.Consumption = true, Consumption{}
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})
 }
 

@@ -79,8 +79,8 @@ func TestWhatIsCountedIsRecordedAndTaken(t *testing.T) {
 		if codes(out) != want || len(d.Counts) != 1 || d.Counts[0].Total != int64(total) || strings.Contains(d.Counts[0].Key, "s1") {
 			t.Errorf("%s %+v", codes(out), d.Counts)
 		}
-		if took := len(out.Effects.Counts) == 1; took != (d.Verdict == events.Allow) {
-			t.Errorf("%s takes %+v", d.Verdict, out.Effects.Counts)
+		if took := len(out.Consumption.Counts) == 1; took != (d.Verdict == events.Allow) {
+			t.Errorf("%s takes %+v", d.Verdict, out.Consumption.Counts)
 		}
 		// The record is enough to make the decision again.
 		in.Counters = policy.RecordedTotals(d.Counts)

@@ -22,7 +22,7 @@ func TestSessionKey(t *testing.T) {
 	}
 	out := Decide(req, snap, in)
 	session, wants := out.NeedsSessionSecret()
-	if !wants || asked != "acme "+session || session == "" || out.Decision.Verdict != events.Deny || out.Decision.Reasons[0].Code != CodeInternal || !out.NoReceipt || out.Effects.Counts != nil {
+	if !wants || asked != "acme "+session || session == "" || out.Decision.Verdict != events.Deny || out.Decision.Reasons[0].Code != CodeInternal || !out.NoReceipt || out.Consumption.Counts != nil {
 		t.Fatalf("without the key: asked for %q, wants %q %v, %+v", asked, session, wants, out.Decision)
 	}
 	if _, err := out.Reply(); err != nil {

@@ -39,7 +39,7 @@ func TestOnlyAnAllowSpends(t *testing.T) {
 		in.Mandates.SpendLedger = tc.ledger
 		out := Decide(r, EvaluatorsOnly(), in)
 		var got int64
-		if s := out.Effects.Spend; s != nil {
+		if s := out.Consumption.Spend; s != nil {
 			got = s.Amount
 			if s.Budget != 20000 || s.Currency != "EUR" || s.MandateID != m.ID || s.ToolCallID != "c1" || s.Source != r.Source || len(s.Action) == 0 {
 				t.Errorf("%s: %+v", tc.name, s)
@@ -51,7 +51,7 @@ func TestOnlyAnAllowSpends(t *testing.T) {
 	}
 	m := courierMandate(t)
 	r, in := bookingUnder(m)
-	if out := Decide(r, rules(t, "deny no: true"), in); out.Effects.Spend != nil || out.Decision.Verdict != events.Deny {
+	if out := Decide(r, rules(t, "deny no: true"), in); out.Consumption.Spend != nil || out.Decision.Verdict != events.Deny {
 		t.Error("what a policy denies takes money:", codes(out))
 	}
 }

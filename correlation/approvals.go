@@ -377,7 +377,7 @@ func missingRecordField(a events.Approval) string {
 }
 
 func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
-	f := fact.Unread(m, p)
+	f := fact.EnvelopeFact(m, p)
 	f.Origin = fact.OriginOf(a.Tenant, a.Source, a.Session)
 	c.engine.calls.recordApprovalStep(f, a)
 	if what := missingRecordField(a); what != "" {
@@ -390,7 +390,7 @@ func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, 
 func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
 	a, err := events.DecodeRecord[events.Approval](m.Body)
 	if err != nil {
-		c.engine.findings.reportInvalid(fact.Unread(m, p), fact.DecodeErrorText(err))
+		c.engine.findings.reportInvalid(fact.EnvelopeFact(m, p), fact.DecodeErrorText(err))
 		return
 	}
 	c.engine.approvals.recordApprovalStatus(workflowKey{fact.TokenOf(p.Tenant), fact.SumOf(a.WorkflowID)}, a.Status, m.Time)

@@ -99,7 +99,7 @@ func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
 // surplus is the session to forget for another one, which stays; nil if there is none. See
 // tables.LRU.Surplus.
 func (cs *calls) surplus(by tables.Measure, stays fact.SourceSession) *session {
-	s, _ := cs.sessions.Surplus(by, stays.Publisher().Holder(), stays)
+	s, _ := cs.sessions.Surplus(by, stays.Publisher().TableKey(), stays)
 	return s
 }
 
@@ -243,7 +243,7 @@ const maxDenials = 32_768
 // denial is the denial of a forgotten call that never ran.
 type denial struct {
 	key        fact.Sum
-	by         fact.SourceKey
+	by         fact.PublisherKey
 	occurrence int
 	decision   string // as shown; "" if only its publisher's events say that it was denied
 	seq        uint64 // of the decision, or of the event that claims the denial
@@ -252,7 +252,7 @@ type denial struct {
 
 func (d *denial) ID() fact.Sum { return d.key }
 
-func (d *denial) Owner() tables.Holder { return d.by.Holder() }
+func (d *denial) Owner() tables.PublisherKey { return d.by.TableKey() }
 
 func (d *denial) Holds(*tables.Share) {}
 

@@ -1,5 +1,5 @@
 // Package correlation compares what was admitted with what ran, over the log of one shard. It
-// implements docs/architecture.md, Identity of a call, and the checks of package catalogue.
+// implements docs/architecture.md, Identity of a call, and the checks of package checks. Begin reading with Correlator.Step.
 //
 // The core is pure and deterministic: the same log gives the same outputs, byte for byte. It
 // has no clock, goroutine, I/O or randomness, and does not depend on the order of a map. Its
@@ -227,8 +227,8 @@ const (
 	// Beyond it the oldest ids are forgotten, and new ids start above the highest forgotten
 	// count, so that no two calls share a call_id.
 	DefaultMaxIDsPerSession = 8192
-	// DefaultMaxSources bounds the publishers with remembered event ids.
-	DefaultMaxSources = 1024
+	// DefaultMaxPublishers bounds the publishers with remembered event ids.
+	DefaultMaxPublishers = 1024
 	// DefaultMaxEventsPerSource is how many event ids of each publisher are remembered at
 	// least, to find duplicates and conflicts. Twice as many findings about a publisher are
 	// remembered, so that none is emitted twice (together about 300 B).
@@ -268,8 +268,7 @@ type Options struct {
 	Space subject.Space
 
 	// TenantKey returns the key of a tenant's digests (digest.Master.Tenant): digests of
-	// messages without a session, and of decisions made before there were session keys. Several
-	// Decoders call it at once. If it is nil or returns nothing, those digests cannot be
+	// messages without a session. Several Decoders call it at once. If it is nil or returns nothing, those digests cannot be
 	// compared, and executed arguments are compared with the announced ones only.
 	TenantKey func(tenant string) []byte
 
@@ -288,7 +287,7 @@ type Options struct {
 	// RetireVoucher is nil, no key is retired.
 	RetireVoucher func(events.KeyRetirement) bool
 
-	// Rules returns the mode of a rule (Rules and package catalogue have the names) for a
+	// Rules returns the mode of a rule (Rules and package checks have the names) for a
 	// tenant. It MUST return the same mode whenever the log is replayed. If Rules is nil, the
 	// log's control records of kind rules set the modes, and a rule that they do not name is in
 	// ModeWarn.
@@ -308,7 +307,7 @@ type Options struct {
 	MaxOpenPerSession   int
 	MaxClosedPerSession int
 	MaxIDsPerSession    int
-	MaxSources          int
+	MaxPublishers       int
 	MaxEventsPerSource  int
 	MaxEvents           int
 	MaxArgsBytes        int
@@ -326,7 +325,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxIDsPerSession, DefaultMaxIDsPerSession)
 	// A remembered call's id must not be forgotten.
 	o.MaxIDsPerSession = max(o.MaxIDsPerSession, o.MaxOpenPerSession+o.MaxClosedPerSession+1)
-	setDefault(&o.MaxSources, DefaultMaxSources)
+	setDefault(&o.MaxPublishers, DefaultMaxPublishers)
 	setDefault(&o.MaxEventsPerSource, DefaultMaxEventsPerSource)
 	setDefault(&o.MaxEvents, DefaultMaxEvents)
 	setDefault(&o.MaxArgsBytes, DefaultMaxArgsBytes)
@@ -360,7 +359,7 @@ type Stats struct {
 
 // reportBadSubject reports a message whose subject is not one of ours.
 func (c *Correlator) reportBadSubject(m events.LogMessage) {
-	f := fact.Unread(m, subject.Parsed{})
+	f := fact.EnvelopeFact(m, subject.Parsed{})
 	prefix, classes := strings.TrimSuffix(c.space.All(subject.Events), ".>"), ""
 	if rest, ok := strings.CutPrefix(m.Subject, prefix+"."); ok {
 		classes, _, _ = strings.Cut(rest, ".")
@@ -471,7 +470,7 @@ func (c *Correlator) applyKeyRecord(m events.LogMessage, p subject.Parsed) {
 			return
 		}
 	}
-	c.reportForged(fact.Unread(m, subject.Parsed{}), caseKey, "")
+	c.reportForged(fact.EnvelopeFact(m, subject.Parsed{}), caseKey, "")
 }
 
 // retireKey retires a key if the checkpoint key vouches for that. Publishing the key again
@@ -482,7 +481,7 @@ func (c *Correlator) retireKey(m events.LogMessage, p subject.Parsed) {
 	}
 	k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
 	if err != nil || !c.vouchForRetirement(k) {
-		c.reportForged(fact.Unread(m, subject.Parsed{}), caseKey, "")
+		c.reportForged(fact.EnvelopeFact(m, subject.Parsed{}), caseKey, "")
 		return
 	}
 	c.retiredKeys[k.KeyID] = true

@@ -571,7 +571,7 @@ func TestBounds(t *testing.T) {
 	})
 	t.Run("sources", func(t *testing.T) {
 		l := newTestLog(t)
-		l.opts.MaxSources, l.opts.MaxEventsPerSource, l.opts.MaxEvents = 2, 3, 1
+		l.opts.MaxPublishers, l.opts.MaxEventsPerSource, l.opts.MaxEvents = 2, 3, 1
 		for i := range 5 {
 			l.eventFrom("acme", fmt.Sprint("rt", i), open(i))
 			l.eventFrom("acme", "rt0", open(100+i))
@@ -580,7 +580,7 @@ func TestBounds(t *testing.T) {
 		if n := core.Stats().Sources; n != 2 {
 			t.Errorf("%d sources", n)
 		}
-		if s, ok := core.engine.history.sources.Get(fact.SourceKey{Tenant: "acme", Source: "rt0"}); !ok || s.firstContents.Len() > 3 {
+		if s, ok := core.engine.history.sources.Get(fact.PublisherKey{Tenant: "acme", Source: "rt0"}); !ok || s.firstContents.Len() > 3 {
 			t.Error("the busy source was forgotten, or remembers too much")
 		}
 	})

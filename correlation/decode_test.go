@@ -206,14 +206,14 @@ func TestNeedsSessionKey(t *testing.T) {
 	d := core.NewDecoder()
 	for i, want := range []bool{true, false, false, true} {
 		m := l.msgs[i+1]
-		tenant, session, wants := d.Decode(m).NeedsSessionKey()
+		tenant, session, wants := d.Decode(m).NeedsSessionSecret()
 		if wants != want || want && (tenant != "acme" || session != "sess_1") {
 			t.Errorf("message %d: wants %v of %q %q", i, wants, tenant, session)
 		}
 	}
 	ready = true
 	in := d.Decode(l.msgs[1])
-	if _, _, wants := in.NeedsSessionKey(); wants || digest.ComparableForm(in.Event.Fact.Args.RecordDigest) != ownKey.Form() {
+	if _, _, wants := in.NeedsSessionSecret(); wants || digest.ComparableForm(in.Event.Fact.Args.RecordDigest) != ownKey.Form() {
 		t.Errorf("with the key: %v, %s", wants, in.Event.Fact.Args.RecordDigest)
 	}
 	for i := range fact.MaxSessionKeyers + 10 {
@@ -241,7 +241,7 @@ func TestMissingKey(t *testing.T) {
 		if in.Event != nil {
 			read++
 		}
-		if _, session, wants := in.NeedsSessionKey(); wants != (session == "s1") {
+		if _, session, wants := in.NeedsSessionSecret(); wants != (session == "s1") {
 			t.Errorf("%s: wants %v", session, wants)
 		}
 	}
@@ -250,7 +250,7 @@ func TestMissingKey(t *testing.T) {
 	}
 	ready = true
 	for _, m := range l.msgs[1:] {
-		if _, _, wants := d.Decode(m).NeedsSessionKey(); wants {
+		if _, _, wants := d.Decode(m).NeedsSessionSecret(); wants {
 			t.Errorf("sequence %d still wants its key", m.Seq)
 		}
 	}

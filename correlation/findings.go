@@ -211,7 +211,7 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpe
 	if mode == ModeOff && spec.retracts == "" {
 		return id
 	}
-	seen := fs.history.emittedFindings(fact.SourceKey{Tenant: who.Key.Tenant, Source: who.Key.Source})
+	seen := fs.history.emittedFindings(fact.PublisherKey{Tenant: who.Key.Tenant, Source: who.Key.Source})
 	if mode == ModeOff && !retractsEmitted(seen, spec) {
 		return id
 	}

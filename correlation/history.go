@@ -9,21 +9,23 @@ import (
 // emitted about it.
 type history struct {
 	opts         *engineOptions `snapshot:"-"` // not part of a snapshot
-	sources      *tables.LRU[fact.SourceKey, *sourceState]
+	sources      *tables.LRU[fact.PublisherKey, *sourceState]
 	eventIDCount int // of all publishers
 }
 
-func newHistory() *history { return &history{sources: tables.NewLRU[fact.SourceKey, *sourceState]()} }
+func newHistory() *history {
+	return &history{sources: tables.NewLRU[fact.PublisherKey, *sourceState]()}
+}
 
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
-	key             fact.SourceKey
+	key             fact.PublisherKey
 	firstContents   *tables.FIFO[fact.Sum, firstContent] // by event id
 	variants        map[fact.Sum][]eventContent          // further contents under an id; rare
 	emittedFindings *tables.FIFO[fact.Sum, struct{}]     // findings that were emitted
 }
 
-func (s *sourceState) ID() fact.SourceKey { return s.key }
+func (s *sourceState) ID() fact.PublisherKey { return s.key }
 
 // eventContent identifies a content that came under an event id.
 type eventContent struct{ contentSum, coreSum fact.Sum }
@@ -74,16 +76,16 @@ const (
 	amended                  // seen before with another verdict or approval
 )
 
-func (h *history) ensureSource(k fact.SourceKey) *sourceState {
+func (h *history) ensureSource(k fact.PublisherKey) *sourceState {
 	return h.ensureSourceHashed(k, k.Hash())
 }
 
 // ensureSourceHashed is ensureSource for a key with a known hash.
-func (h *history) ensureSourceHashed(k fact.SourceKey, hash uint32) *sourceState {
+func (h *history) ensureSourceHashed(k fact.PublisherKey, hash uint32) *sourceState {
 	if s, ok := h.sources.GetHashed(k, hash); ok {
 		return s
 	}
-	if h.sources.Len() >= h.opts.MaxSources {
+	if h.sources.Len() >= h.opts.MaxPublishers {
 		if old, found := h.sources.Oldest(); found {
 			h.eventIDCount -= old.firstContents.Len()
 		}
@@ -112,7 +114,7 @@ func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, befor
 		return novel, false, 0
 	}
 	id, v := f.IdSum(), eventContent{f.ContentSum, f.CoreSum}
-	s := h.ensureSourceHashed(fact.SourceKey{Tenant: f.Key.Tenant, Source: f.Key.Source}, f.OriginHashes().Source)
+	s := h.ensureSourceHashed(fact.PublisherKey{Tenant: f.Key.Tenant, Source: f.Key.Source}, f.OriginHashes().Source)
 	hash := id.Hash()
 	known := s.firstContents.LookupHashed(id, hash)
 	if known == nil {
@@ -159,18 +161,18 @@ func (h *history) sourceCount() int { return h.sources.Len() }
 func (h *history) idCount() int { return h.eventIDCount }
 
 // emittedFindings are the keys of the emitted findings about a publisher.
-func (h *history) emittedFindings(k fact.SourceKey) *tables.FIFO[fact.Sum, struct{}] {
+func (h *history) emittedFindings(k fact.PublisherKey) *tables.FIFO[fact.Sum, struct{}] {
 	return h.ensureSource(k).emittedFindings
 }
 
 // hasDecision reports whether a decision on a call of the publisher was seen.
-func (h *history) hasDecision(k fact.SourceKey, decisionID string) bool {
+func (h *history) hasDecision(k fact.PublisherKey, decisionID string) bool {
 	s, there := h.sources.Peek(k)
 	return there && s.firstContents.Lookup(fact.SumOf("decision", decisionID)) != nil
 }
 
 // sharedNames returns an equal key whose texts are in memory already, if there is one.
-func (h *history) sharedNames(k fact.SourceKey) fact.SourceKey {
+func (h *history) sharedNames(k fact.PublisherKey) fact.PublisherKey {
 	if s, there := h.sources.Peek(k); there {
 		return s.key
 	}

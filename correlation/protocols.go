@@ -186,7 +186,7 @@ func newProtocolParts() protocolParts {
 // configureProtocols gives the parts what is no state.
 func (p *protocolParts) configureProtocols(e *engine, o *engineOptions) {
 	p.negotiations.Configure(e.findings, e.timers.clock(), o.fromRecording)
-	p.replies.Configure(e.findings, followedAAEP{e.trackers}, o.fromRecording)
+	p.replies.Configure(e.findings, trackedAAEP{e.trackers}, o.fromRecording)
 	p.attestations.Configure(e.findings)
 	p.declarations.Configure(e.findings)
 	p.mandates.Configure(e.findings, o.ClockSkew)
@@ -309,11 +309,11 @@ func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d trackerTo
 	ts.tombstones.Put(w.ID(), d)
 }
 
-// followedAAEP are the sessions of AAEP that are followed.
-type followedAAEP struct{ ts *trackers }
+// trackedAAEP are the sessions of AAEP that are followed.
+type trackedAAEP struct{ ts *trackers }
 
 // Touch implements the sessions of the replies.
-func (a followedAAEP) Touch(key fact.SourceSession) (*aaep.Session, fact.Origin) {
+func (a trackedAAEP) Touch(key fact.SourceSession) (*aaep.Session, fact.Origin) {
 	w := a.ts.touch(protocolSessionKey{key, subject.ProtoAAEP})
 	if w == nil {
 		return nil, fact.Origin{}
@@ -517,7 +517,7 @@ func applyTrace(c *Correlator, in *fact.Input) {
 	switch id, defect := c.engine.traces.Receive(m, in.ParsedSubject, f); {
 	case errors.Is(defect, aioc.ErrSubject):
 		c.reportForged(f, caseTraceSubject, defect.Error())
-	case errors.Is(defect, aioc.ErrAgain):
+	case errors.Is(defect, aioc.ErrDuplicateTrace):
 		c.engine.stats.Duplicates++
 	case defect != nil:
 		c.reportForged(f, caseTrace, defect.Error())

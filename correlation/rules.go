@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Rule is a rule that findings name: one of ours, or a check of package catalogue.
+// Rule is a rule that findings name: one of ours, or a check of package checks.
 type Rule struct {
 	Name     string
 	Severity events.Severity // a case may have another
@@ -23,11 +23,11 @@ type Rule struct {
 	Cases  map[string]string
 	Remedy string
 
-	isCheck bool // it is a check of package catalogue
+	isCheck bool // it is a check of package checks
 }
 
 // Rules returns our own rules, by name. They compare verdicts with executions in every
-// protocol. The checks of the protocols are in package catalogue.
+// protocol. The checks of the protocols are in package checks.
 func Rules() []Rule {
 	list := make([]Rule, 0, len(ruleList))
 	for _, r := range ruleList {

@@ -36,7 +36,7 @@ type session struct {
 
 func (s *session) ID() fact.SourceSession { return s.Key }
 
-func (s *session) Owner() tables.Holder { return s.Key.Publisher().Holder() }
+func (s *session) Owner() tables.PublisherKey { return s.Key.Publisher().TableKey() }
 
 func (s *session) Holds(h *tables.Share) { s.share = h }
 

@@ -160,7 +160,7 @@ func TestSnapshotOfRandomLogs(t *testing.T) {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		l := newTestLog(t)
 		l.opts.MaxSessions, l.opts.MaxOpenPerSession, l.opts.MaxClosedPerSession = 20, 3, 3
-		l.opts.MaxSources, l.opts.MaxEventsPerSource, l.opts.MaxIDsPerSession = 1, 40, 7
+		l.opts.MaxPublishers, l.opts.MaxEventsPerSource, l.opts.MaxIDsPerSession = 1, 40, 7
 		for range rapid.IntRange(1, 250).Draw(rt, "messages") {
 			if random.IntN(20) == 0 {
 				l.now = l.now.Add(time.Duration(random.Int64N(int64(30 * time.Hour))))

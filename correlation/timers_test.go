@@ -520,7 +520,7 @@ func TestEventIDsAreBounded(t *testing.T) {
 		}
 	}
 	size := func(e *engine, source string) int {
-		s, _ := e.history.sources.Get(fact.SourceKey{Tenant: "acme", Source: source})
+		s, _ := e.history.sources.Get(fact.PublisherKey{Tenant: "acme", Source: source})
 		return s.firstContents.Len()
 	}
 	send("silent", 90)

@@ -19,7 +19,7 @@ type trackers struct {
 	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
 	storedItems     int // of all sessions; at most storedItemLimit
 	storedItemLimit int
-	runningSessions map[fact.SourceKey]int // sessions that started on the log and did not end
+	runningSessions map[fact.PublisherKey]int // sessions that started on the log and did not end
 }
 
 func newTrackers(t *timers, fs *findings) *trackers {
@@ -27,7 +27,7 @@ func newTrackers(t *timers, fs *findings) *trackers {
 		timers: t, findings: fs, storedItemLimit: maxStoredItems,
 		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
 		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
-		runningSessions: map[fact.SourceKey]int{},
+		runningSessions: map[fact.PublisherKey]int{},
 	}
 }
 
@@ -63,7 +63,7 @@ func (ts *trackers) active(f *fact.Fact) *protocolSession {
 func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
 	key := protocolSessionKey{f.Key, f.Protocol}
 	if ts.sessions.Len() >= ts.opts.MaxSessions {
-		if old, found := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().Holder(), key); found {
+		if old, found := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().TableKey(), key); found {
 			ts.forgetProtocolSession(old, trackerTombstone{})
 		}
 	}
@@ -82,7 +82,7 @@ func (ts *trackers) hasRunning() bool { return len(ts.runningSessions) > 0 }
 
 // countRunningSessions updates the count of a publisher's running AAEP sessions.
 func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool) {
-	k := fact.SourceKey{Tenant: w.origin.Key.Tenant, Source: w.origin.Key.Source}
+	k := fact.PublisherKey{Tenant: w.origin.Key.Tenant, Source: w.origin.Key.Source}
 	switch {
 	case after && !before:
 		ts.runningSessions[k]++
@@ -125,7 +125,7 @@ func (w *protocolSession) ID() protocolSessionKey {
 	return protocolSessionKey{w.origin.Key, w.protocol}
 }
 
-func (w *protocolSession) Owner() tables.Holder { return w.origin.Key.Publisher().Holder() }
+func (w *protocolSession) Owner() tables.PublisherKey { return w.origin.Key.Publisher().TableKey() }
 
 func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
 

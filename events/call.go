@@ -39,8 +39,8 @@ type Call struct {
 	Tool           string          `json:"tool,omitempty"`            // the tool's name
 	State          CallState       `json:"state"`                     // open, completed, failed, denied, abandoned or orphaned
 	Outcome        string          `json:"outcome,omitempty"`         // in the protocol's vocabulary
-	Verdict        Verdict         `json:"verdict,omitempty"`         // the effective verdict; absent without a decision
-	DecisionID     string          `json:"decision_id,omitempty"`     // of the decision that gave it
+	Verdict        Verdict         `json:"verdict,omitempty"`         // the effective verdict, if a decision gave it; absent without one, and if a later deny by the publisher's own gates counts
+	DecisionID     string          `json:"decision_id,omitempty"`     // of the decision that gave the verdict
 	DecisionSeq    uint64          `json:"decision_seq,omitempty"`    // log sequence of that decision
 	ExecutionSeq   uint64          `json:"execution_seq,omitempty"`   // log sequence of the first report that the call ran
 	AdmittedDigest string          `json:"admitted_digest,omitempty"` // of the arguments that were admitted

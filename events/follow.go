@@ -37,7 +37,7 @@ type FollowRequest struct {
 	Workflow string `json:"workflow,omitempty"`
 }
 
-// FollowKinds are the kinds of a tenant's outputs.
+// FollowKinds are the kinds of a tenant's outputs; a request without kinds asks for all of them.
 var FollowKinds = []string{string(subject.Decisions), string(subject.Calls), string(subject.Findings), string(subject.Approvals)}
 
 // KindAAEP is the kind of what was said in AAEP: the producers' events and the replies to them.
@@ -55,7 +55,8 @@ var followEvents = []struct {
 	{KindAIOC, subject.ProtoHandoff, subject.TypeHandoffEvaluated},
 }
 
-// FollowEventKinds are the kinds of events. They are no outputs and only given to a request that names them.
+// FollowEventKinds are the kinds of events. Countersign derives none of them, and a page has
+// them only if the request names the kind.
 var FollowEventKinds = []string{KindAAEP, KindAIOC}
 
 // followable are all kinds that a request may name.
@@ -84,7 +85,7 @@ type FollowPage struct {
 	Error   *FollowError `json:"error,omitempty"` // why there is no page
 }
 
-// Output is one output record of the log.
+// Output is one message of a page: an output, or an event of a kind that the request named.
 type Output struct {
 	Seq     uint64          `json:"seq"`              // on the log
 	Subject string          `json:"subject"`          // on the log

@@ -4,7 +4,7 @@ package events
 // records that the decision names: the answers of the service's stores. With them the decision
 // can be replayed. It is nil for default inputs, which is the usual case.
 type DecisionInputs struct {
-	Strict       bool               `json:"strict,omitempty"`       // AAEP: high-risk invocations need a confirmation too
+	Strict       bool               `json:"strict,omitempty"`       // AAEP: a confirmation must name the call; with profile reference-sdk, high-risk invocations need one as well
 	Profile      string             `json:"profile,omitempty"`      // "" is hardened
 	Confirmation *ConfirmationInput `json:"confirmation,omitempty"` // of an AAEP invocation
 	Mandate      *MandateInput      `json:"mandate,omitempty"`      // of the mandate that was judged

@@ -41,12 +41,12 @@ const (
 	HeaderKey         = "Countersign-Key"     // the KeyRecord of the key that signed the receipt, JSON
 	HeaderMode        = "Countersign-Mode"    // ModeObserve on answers of an admitter that only observes; never read from requests
 
-	// HeaderSignature is on every decision record in the log: a detached JWS of the admitter's
-	// key over the record's bytes. A decision without a valid one causes finding forged_record.
+	// HeaderSignature is on every record that the admitter writes to the log and its key answers
+	// for (decisions, approvals, aioc's trace events, its findings): a detached JWS over the
+	// record's bytes. A decision without a valid one causes finding forged_record.
 	HeaderSignature = "Countersign-Signature"
 
-	// HeaderSettings is on every cursor: the correlator's settings that affect its findings. It
-	// is no member of the record because older programs would refuse an unknown member.
+	// HeaderSettings is on every cursor: the correlator's settings that affect its findings.
 	HeaderSettings = "Countersign-Settings"
 )
 

@@ -1,7 +1,7 @@
 // Package gateway maps HTTP to the pipeline's subjects and back: a request to what is sent on NATS
 // (endpoint.Plan), the admitter's reply to a status and a body, and every failure to an HTTP error.
 // It decides nothing, and it is pure; internal/service/gateway has the connections. Begin reading
-// with Rows and Problems.
+// with Rows, Failures and ProblemOf.
 package gateway
 
 import (

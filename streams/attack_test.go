@@ -280,7 +280,7 @@ func TestAttackForbiddenSubjects(t *testing.T) {
 			[]string{"gov.decisions.acme.allow.s1", "gov.calls.acme.open.s1", "gov.admit.acme.aaep", "$KV.policies.p", "$JS.API.STREAM.PURGE.GOV"},
 			[]string{"gov.admit.>", "gov.resolve.>", "gov.>"}},
 		{"provisioner", []string{"gov.admit.acme.aaep", "gov.decisions.acme.allow.s1", "$JS.API.STREAM.UPDATE.GOV", "$JS.API.STREAM.DELETE.GOV", "$KV.keys.k",
-			"$JS.API.STREAM.UPDATE." + StreamCheckpoints, "$JS.API.STREAM.UPDATE." + StreamQuarantine, "$JS.API.STREAM.UPDATE.KV_other", "$JS.API.STREAM.DELETE.KV_keys",
+			"$JS.API.STREAM.UPDATE." + StreamCheckpoints, "$JS.API.STREAM.UPDATE." + StreamQuarantine, "$JS.API.STREAM.UPDATE.KV_keys", "$JS.API.STREAM.DELETE.KV_keys",
 			"$JS.API.STREAM.PURGE.KV_keys", "$JS.API.STREAM.MSG.DELETE.KV_keys", "$JS.API.STREAM.MSG.GET.KV_keys", "$JS.API.CONSUMER.CREATE.KV_keys"},
 			[]string{"gov.admit.>", ">"}},
 	}

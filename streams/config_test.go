@@ -98,7 +98,7 @@ func TestRoleTable(t *testing.T) {
 				if subj := "$JS.API.DIRECT.GET." + bucketStream(b.name); overlaps(pub, subj) || overlaps(pub, subj+".$KV."+b.name+".k") {
 					t.Errorf("%s may read %s from any replica by %s", name, b.name, pub)
 				}
-				if subj := "$JS.API.STREAM.UPDATE." + bucketStream(b.name); name != RoleProvisioner && overlaps(pub, subj) {
+				if subj := "$JS.API.STREAM.UPDATE." + bucketStream(b.name); overlaps(pub, subj) {
 					t.Errorf("%s may change the settings of %s by %s", name, b.name, pub)
 				}
 			}

@@ -3,31 +3,24 @@ package streams
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/nats-io/nats.go"
 )
 
-// ErrSealed says that a stream was made before there was erasure: the server does not allow
-// deletion from it, and does not allow a change of this setting.
-var ErrSealed = errors.New("streams: nothing can be deleted from this stream")
-
 // ErasableStreams lists the streams other than the log that messages can be erased from.
 func ErasableStreams() []string { return slices.Clone(erasableStreams) }
 
-// Answers of STREAM.MSG.DELETE if the message does not exist, and if deletion is not permitted.
+// Answers of STREAM.MSG.DELETE if the message does not exist.
 const (
 	codeSequenceNotFound = 10043
-	codeDeleteFailed     = 10057
-	textNotPermitted     = "message delete not permitted"
 	textNoMessage        = "no message found"
 )
 
 // Erase deletes one message from a stream and overwrites it on disk (the server writes random
 // bytes in its place before it answers). Other sequences do not change. A missing message is
-// no error; erased reports whether there was one. ErrSealed: the stream does not allow deletion.
+// no error; erased reports whether there was one.
 //
 // A server that encrypts its store does not overwrite: the encrypted bytes stay until the server
 // rewrites their block. Blocks that the server has replaced are free space on the disk, like
@@ -53,8 +46,6 @@ func Erase(ctx context.Context, nc *nats.Conn, stream string, seq uint64) (erase
 		return resp.Success, nil
 	case resp.Error.ErrCode == codeSequenceNotFound, resp.Error.Description == textNoMessage:
 		return false, nil
-	case resp.Error.ErrCode == codeDeleteFailed && resp.Error.Description == textNotPermitted:
-		return false, fmt.Errorf("%w: %s (it was made before there was erasure, and the server does not let that be changed)", ErrSealed, stream)
 	}
 	return false, fmt.Errorf("erasing message %d of stream %s: %w", seq, stream, resp.Error)
 }

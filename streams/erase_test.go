@@ -91,32 +91,6 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// A log from before there was erasure stays as it is: that is said, and is no
-// conflict.
-func TestEraseSealed(t *testing.T) {
-	cfg := testConfig(t)
-	srv, err := startServer(t, cfg)
-	ok(t, err)
-	t.Cleanup(srv.Shutdown)
-	f := &fixture{tb: t, cfg: cfg, srv: srv}
-	js := f.js(f.conn("provisioner"))
-	for _, s := range (Shard{}).streamConfigs() {
-		if s.Name == DefaultShard {
-			s.DenyDelete = true
-			_, err := js.CreateStream(ctx(t), s)
-			ok(t, err)
-		}
-	}
-	report, err := Provision(ctx(t), js, Shard{})
-	if err != nil || len(report.Sealed) != 1 || report.Sealed[0] != DefaultShard {
-		t.Fatalf("%v: %+v", err, report)
-	}
-	ok(t, StoreAll(ctx(t), f.conn("admitter"), []Msg{event("runtime", 1)}))
-	if _, err := Erase(ctx(t), f.conn("custodian"), DefaultShard, 1); !errors.Is(err, ErrSealed) {
-		t.Errorf("%v", err)
-	}
-}
-
 // onDisk looks for a text in all files below a directory, plain and in base64.
 func onDisk(t *testing.T, dir, text string) (found bool) {
 	t.Helper()

@@ -28,7 +28,7 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string) (jet
 	}
 	s, ok := status.(*jetstream.KeyValueBucketStatus)
 	if !ok || s.StreamInfo().Config.AllowDirect {
-		return nil, fmt.Errorf("%w: %s (run `countersign provision --streams`, which switches it off)", ErrDirectGet, bucket)
+		return nil, fmt.Errorf("%w: %s (make it with `countersign provision --streams`)", ErrDirectGet, bucket)
 	}
 	return kv, nil
 }
@@ -36,7 +36,7 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string) (jet
 // BucketVersion names a state of a bucket: any change of a key gives another, and so does a bucket that was
 // made again. The zero value is of no bucket.
 type BucketVersion struct {
-	Store    string // the bucket's incarnation (EpochName)
+	Store    string // the bucket's incarnation (IncarnationName)
 	Revision uint64
 }
 
@@ -46,7 +46,7 @@ func VersionOf(ctx context.Context, js jetstream.JetStream, bucket string) (Buck
 	if err != nil {
 		return BucketVersion{}, err
 	}
-	return BucketVersion{EpochName(bucketStream(bucket), st.Created), st.LastSeq}, nil
+	return BucketVersion{IncarnationName(bucketStream(bucket), st.Created), st.LastSeq}, nil
 }
 
 // KVPutUnless writes a key of a bucket on the condition that another key never existed. The server

@@ -2,7 +2,6 @@ package streams
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,21 +39,14 @@ type Shard struct {
 type ProvisionReport struct {
 	Created  []string // streams, KV buckets as "KV_<bucket>"
 	Existing []string
-	// Sealed are the streams that were made before there was erasure: nothing can be deleted
-	// from them, and the server does not allow a change of this setting.
-	Sealed []string
-	// Migrated are the buckets in which Provision switched direct get off.
-	Migrated []string
 }
 
 // Provision creates the shard's log, the quarantine and checkpoint streams and the KV buckets that
-// are missing. In existing ones it changes one setting, and only if nothing else differs: it
-// switches direct get of a bucket off (see bucketConfig). Any other difference is returned in a
-// *ConflictError, and nothing that exists is changed. It may be run repeatedly and concurrently.
+// are missing. It changes nothing that exists: differences are returned in a *ConflictError. It may
+// be run repeatedly and concurrently.
 func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (ProvisionReport, error) {
 	var report ProvisionReport
 	var conflict ConflictError
-	var direct []string
 	for _, want := range s.streamConfigs() {
 		have, created, err := ensureStream(ctx, js, want)
 		if err != nil {
@@ -65,24 +57,10 @@ func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (ProvisionR
 		} else {
 			report.Existing = append(report.Existing, want.Name)
 		}
-		if have.DenyDelete && !want.DenyDelete {
-			report.Sealed = append(report.Sealed, want.Name)
-			have.DenyDelete = false // stricter than wanted, and it cannot be changed
-		}
-		if have.AllowDirect && isBucket(want.Name) {
-			direct = append(direct, want.Name)
-			have.AllowDirect = false
-		}
 		conflict.Differences = append(conflict.Differences, s.compareConfig(have, want)...)
 	}
 	if len(conflict.Differences) > 0 {
 		return report, &conflict
-	}
-	for _, name := range direct {
-		if err := switchOffDirectGet(ctx, js, name); err != nil {
-			return report, err
-		}
-		report.Migrated = append(report.Migrated, name)
 	}
 	return report, nil
 }
@@ -99,59 +77,10 @@ func Differences(ctx context.Context, js jetstream.JetStream, s Shard) (list []D
 		case err != nil:
 			return list, fmt.Errorf("reading the settings of %s: %w", want.Name, err)
 		}
-		have := st.CachedInfo().Config
-		have.DenyDelete = have.DenyDelete && want.DenyDelete // a stricter setting is no difference
-		list = append(list, s.compareConfig(have, want)...)
+		list = append(list, s.compareConfig(st.CachedInfo().Config, want)...)
 	}
 	return list, nil
 }
-
-// switchOffDirectGet updates a bucket's configuration as the server returned it, so that settings
-// that this program does not know are kept.
-func switchOffDirectGet(ctx context.Context, js jetstream.JetStream, name string) error {
-	var info struct {
-		Error  *apiError                  `json:"error"`
-		Config map[string]json.RawMessage `json:"config"`
-	}
-	if err := callAPI(ctx, js, "$JS.API.STREAM.INFO."+name, nil, &info); err != nil {
-		return fmt.Errorf("reading the settings of %s: %w", name, err)
-	}
-	if info.Error != nil {
-		return fmt.Errorf("reading the settings of %s: %w", name, info.Error)
-	}
-	info.Config["allow_direct"] = json.RawMessage("false")
-	var updated struct {
-		Error *apiError `json:"error"`
-	}
-	err := callAPI(ctx, js, "$JS.API.STREAM.UPDATE."+name, info.Config, &updated)
-	if err == nil && updated.Error != nil {
-		err = updated.Error
-	}
-	if err != nil {
-		return fmt.Errorf("switching direct get off on %s (may this user update it? see the provisioner in deploy/nats): %w", name, err)
-	}
-	return nil
-}
-
-func callAPI(ctx context.Context, js jetstream.JetStream, subj string, request, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	var body []byte
-	var err error
-	if request != nil {
-		if body, err = json.Marshal(request); err != nil {
-			return err
-		}
-	}
-	msg, err := js.Conn().RequestWithContext(ctx, subj, body)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(msg.Data, answer)
-}
-
-// apiTimeout bounds one request to the JetStream API.
-const apiTimeout = 5 * time.Second
 
 func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.StreamConfig, bool, error) {
 	st, err := js.Stream(ctx, want.Name)
@@ -236,10 +165,6 @@ type bucketSpec struct {
 
 // bucketStream is the name of the stream that holds a KV bucket.
 func bucketStream(bucket string) string { return "KV_" + bucket }
-
-func isBucket(stream string) bool {
-	return slices.ContainsFunc(allBuckets, func(b bucketSpec) bool { return bucketStream(b.name) == stream })
-}
 
 // bucketConfig is a KV bucket as the jetstream package reads it, except that its history cannot be
 // purged (no rollups) and that only the stream's leader answers reads: any replica answers a

@@ -2,7 +2,6 @@ package streams
 
 import (
 	"errors"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -63,6 +62,7 @@ func TestProvisionConflict(t *testing.T) {
 		{"discard old", DefaultShard, func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }, Shard{}, []string{"discard"}},
 		{"memory", DefaultShard, func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, Shard{}, []string{"storage"}},
 		{"purge, rollup", DefaultShard, func(c *jetstream.StreamConfig) { c.DenyPurge, c.AllowRollup = false, true }, Shard{}, []string{"deny_purge", "allow_rollup_hdrs"}},
+		{"no deletion", DefaultShard, func(c *jetstream.StreamConfig) { c.DenyDelete = true }, Shard{}, []string{"deny_delete"}},
 		{"deletion", StreamCheckpoints, func(c *jetstream.StreamConfig) { c.DenyDelete = false }, Shard{}, []string{"deny_delete"}},
 		{"max age", DefaultShard, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, Shard{}, []string{"max_age"}},
 		{"subjects", DefaultShard, func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }, Shard{}, []string{"subjects"}},
@@ -75,6 +75,7 @@ func TestProvisionConflict(t *testing.T) {
 			c.PersistMode, c.AllowAtomicPublish = jetstream.AsyncPersistMode, false
 		}, Shard{}, []string{"persist_mode"}},
 		{"direct get", DefaultShard, func(c *jetstream.StreamConfig) { c.AllowDirect = true }, Shard{}, []string{"allow_direct"}},
+		{"direct get of a bucket", "KV_policies", func(c *jetstream.StreamConfig) { c.AllowDirect = true }, Shard{}, []string{"allow_direct"}},
 		{"max bytes asked for", DefaultShard, func(*jetstream.StreamConfig) {}, Shard{MaxBytes: 1 << 20}, []string{"max_bytes"}},
 		{"quarantine age", StreamQuarantine, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, Shard{}, []string{"max_age"}},
 		{"history", "KV_policies", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }, Shard{}, []string{"max_msgs_per_subject"}},
@@ -185,72 +186,19 @@ func TestDurabilityUnknown(t *testing.T) {
 	}
 }
 
-// TestProvisionSwitchesDirectGetOff: an installation of before has buckets that
-// any replica answers for. Provision, with the provisioner's permissions alone,
-// changes that setting, keeps every other one and the contents, and changes
-// nothing where something else differs too.
-func TestProvisionSwitchesDirectGetOff(t *testing.T) {
+// TestOpenBucketWithDirectGet: a service refuses a bucket that any replica answers for.
+func TestOpenBucketWithDirectGet(t *testing.T) {
 	cfg := testConfig(t)
 	srv, err := startServer(t, cfg)
 	ok(t, err)
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}
-	js := f.js(f.conn("provisioner"))
-	old := Shard{}.streamConfigs()
-	for _, c := range old {
-		c.AllowDirect = isBucket(c.Name)
-		if c.Name == bucketStream(BucketKeys) {
-			c.Metadata = map[string]string{"owner": "alice"}
-		}
-		_, err := js.CreateStream(ctx(t), c)
-		ok(t, err)
-	}
-	_, err = f.conn("admitter").Request("$KV.keys.k", []byte("v"), guard)
+	c := Shard{}.bucketConfig(BucketKeys, kvHistory)
+	c.AllowDirect = true
+	_, err = f.js(f.conn("provisioner")).CreateStream(ctx(t), c)
 	ok(t, err)
-
-	t.Run("a service refuses such a bucket", func(t *testing.T) {
-		if _, err := OpenBucket(ctx(t), f.js(f.conn("admitter")), BucketKeys); !errors.Is(err, ErrDirectGet) || !strings.Contains(err.Error(), "countersign provision") {
-			t.Errorf("%v", err)
-		}
-	})
-	t.Run("nothing is changed beside a conflict", func(t *testing.T) {
-		_, err := Provision(ctx(t), js, Shard{MaxBytes: 1 << 30})
-		var conflict *ConflictError
-		if !errors.As(err, &conflict) || len(conflict.Differences) != 1 || conflict.Differences[0].Field != "max_bytes" {
-			t.Fatalf("%v", err)
-		}
-		st, err := js.Stream(ctx(t), bucketStream(BucketKeys))
-		if err != nil || !st.CachedInfo().Config.AllowDirect {
-			t.Errorf("the bucket was changed: %v", err)
-		}
-	})
-	before, err := js.Stream(ctx(t), bucketStream(BucketKeys))
-	ok(t, err)
-	if list, err := Differences(ctx(t), js, Shard{}); err != nil || len(list) != len(allBuckets) {
-		t.Errorf("%v %v", list, err)
-	}
-	report, err := Provision(ctx(t), js, Shard{})
-	ok(t, err)
-	if len(report.Migrated) != len(allBuckets) || len(report.Created) != 0 {
-		t.Errorf("%+v", report)
-	}
-	after, err := js.Stream(ctx(t), bucketStream(BucketKeys))
-	ok(t, err)
-	want := before.CachedInfo().Config
-	want.AllowDirect = false
-	if got := after.CachedInfo().Config; !reflect.DeepEqual(got, want) || after.CachedInfo().State.Msgs != 1 {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	kv, err := OpenBucket(ctx(t), f.js(f.conn("admitter")), BucketKeys)
-	ok(t, err)
-	if e, err := kv.Get(ctx(t), "k"); err != nil || string(e.Value()) != "v" {
+	if _, err := OpenBucket(ctx(t), f.js(f.conn("admitter")), BucketKeys); !errors.Is(err, ErrDirectGet) || !strings.Contains(err.Error(), "countersign provision") {
 		t.Errorf("%v", err)
-	}
-	if list, err := Differences(ctx(t), js, Shard{}); err != nil || len(list) != 0 {
-		t.Errorf("%v %v", list, err)
-	}
-	if report, err = Provision(ctx(t), js, Shard{}); err != nil || len(report.Migrated) != 0 {
-		t.Errorf("%+v %v", report, err)
 	}
 }
 

@@ -296,10 +296,10 @@ func TestStateHelpers(t *testing.T) {
 		t.Error(err)
 	}
 	created := time.Date(2026, 11, 20, 7, 41, 50, 123456789, time.FixedZone("x", 3600))
-	if got := EpochName("GOV", created); got != "GOV@20261120T064150.123456789Z" {
+	if got := IncarnationName("GOV", created); got != "GOV@20261120T064150.123456789Z" {
 		t.Error(got)
 	}
-	if got := EpochName("GOV", time.Unix(0, 0)); got != "GOV@19700101T000000.000000000Z" {
+	if got := IncarnationName("GOV", time.Unix(0, 0)); got != "GOV@19700101T000000.000000000Z" {
 		t.Error(got)
 	}
 }

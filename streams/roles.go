@@ -144,7 +144,7 @@ var roles = map[Role]role{
 	},
 	RoleProvisioner: {
 		place: placeServices,
-		pub:   joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", durabilitySubject}, updateBuckets()),
+		pub:   []string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", durabilitySubject},
 		sub:   []string{"{inbox}.>"},
 	},
 	RoleAdmitter: {
@@ -268,14 +268,6 @@ var operatorServices = joinLists(
 	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses, BucketTokens, BucketLeases),
 	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses, BucketTokens),
 )
-
-// updateBuckets permits updating the settings of the KV buckets, and of no other stream.
-func updateBuckets() (out []string) {
-	for _, b := range allBuckets {
-		out = append(out, "$JS.API.STREAM.UPDATE."+bucketStream(b.name))
-	}
-	return out
-}
 
 // getKV permits reading single keys, from the bucket's leader.
 func getKV(buckets ...string) (out []string) {

@@ -43,9 +43,9 @@ func explainStream(err error) error {
 	return err
 }
 
-// EpochName names the incarnation of a stream by its name and its creation time, e.g.
+// IncarnationName names the incarnation of a stream by its name and its creation time, e.g.
 // "GOV@20261120T064150.123456789Z". In evidence, a recreated stream is another shard.
-func EpochName(stream string, created time.Time) string {
+func IncarnationName(stream string, created time.Time) string {
 	return stream + "@" + created.UTC().Format("20060102T150405.000000000Z")
 }
 

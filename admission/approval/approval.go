@@ -16,7 +16,7 @@ import (
 )
 
 // Evaluator is the name under which approvals give their reasons.
-const Evaluator = "approval"
+const ReasonSource = "approval"
 
 // Resume policies (AgentHook SPEC section 10): how a publisher resumes once its workflow is
 // approved.

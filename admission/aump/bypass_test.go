@@ -45,9 +45,9 @@ func TestBypassApprovalOfAnotherAction(t *testing.T) {
 // only approves one action.
 type only struct{ action string }
 
-func (o only) Facts(p mandate.Proposal) mandate.Facts {
+func (o only) Facts(p mandate.Proposal) mandate.PrincipalConsent {
 	same := string(p.Action) == o.action && p.MandateHash != ""
-	return mandate.Facts{TrustedUI: same, Approved: same}
+	return mandate.PrincipalConsent{TrustedUI: same, Approved: same}
 }
 
 func TestBypassTextThatSaysFalse(t *testing.T) {

@@ -22,7 +22,7 @@ type Input struct {
 
 	// From Countersign's own records.
 	Revoked    bool
-	Facts      mandate.Facts
+	Facts      mandate.PrincipalConsent
 	Spend      mandate.Spend
 	Signatures mandate.SignaturePolicy
 }

@@ -54,8 +54,8 @@ func TestCall(t *testing.T) {
 
 type trusting struct{}
 
-func (trusting) Facts(mandate.Proposal) mandate.Facts {
-	return mandate.Facts{TrustedUI: true, Approved: true}
+func (trusting) Facts(mandate.Proposal) mandate.PrincipalConsent {
+	return mandate.PrincipalConsent{TrustedUI: true, Approved: true}
 }
 
 // TestProposal: the records are asked about exactly this action.

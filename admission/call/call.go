@@ -16,9 +16,9 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// AdmissionEvaluator is the name under which reasons are given that are no single protocol's
+// AdmissionReasonSource is the name under which reasons are given that are no single protocol's
 // and no policy's.
-const AdmissionEvaluator = "admission"
+const AdmissionReasonSource = "admission"
 
 // Request is an admission request as given to a protocol. It must not be changed.
 type Request struct {

@@ -28,7 +28,7 @@
 //
 // CEL sees tenant, source, protocol, event_type, tool, action, resource_kind, resource_scope,
 // session, agent, from_agent and to_agent (strings), resource (text or object), risk, args,
-// event and catalog (maps) and now (timestamp); params.<name> for the constants of spec.params
+// event and catalog (maps), agent_tool (object) and now (timestamp), see RequestVariables; params.<name> for the constants of spec.params
 // and of the Params documents that spec.paramsFrom names; and variables.<name> for the
 // expressions of spec.variables, each evaluated at most once for a call, and only if an
 // expression reads it. Numbers are ints when their value is an integer, else doubles, however

@@ -18,8 +18,8 @@ const (
 // isHandoff reports whether the input proposes a change of agent. It then has no tool.
 func (in *Input) isHandoff() bool { return ProposesHandoff(in.Protocol) }
 
-// isGate reports whether the input's protocol is one of gates.
-func (in *Input) isGate() bool { _, is := gates[in.Protocol]; return is }
+// isPolicyOnly reports whether the input's protocol is one of gates.
+func (in *Input) isPolicyOnly() bool { _, is := policyOnlyProtocols[in.Protocol]; return is }
 
 // indexName is the name under which the index finds policies: the tool, or the target agent of
 // a handoff.
@@ -48,8 +48,8 @@ func (m match) addressesCalls() bool {
 
 func (m match) hasAgents() bool { return len(m.FromAgents) > 0 || len(m.ToAgents) > 0 }
 
-// reachesGate reports whether a policy can apply to calls of a gate at all.
-func (m match) reachesGate(gate string) bool {
+// reachesPolicyOnly reports whether a policy can apply to calls of a gate at all.
+func (m match) reachesPolicyOnly(gate string) bool {
 	if !newOperand(m.Protocols).matches(gate) {
 		return false
 	}

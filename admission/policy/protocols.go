@@ -5,20 +5,20 @@ import "github.com/countersign-dev/countersign/events/subject"
 // gate is the row of a protocol that has no evaluator of its own, so that policies alone
 // decide. For such a protocol the built-in policy evaluators-only is no policy, and a tenant
 // without a policy that can apply to such a call has none.
-type gate struct {
+type policyOnlyProtocol struct {
 	handoff bool // its requests propose a change of agent, and have no tool
 }
 
 // gates are the gates by their subject token. This file is the only one of the package that
 // names a protocol (docs/adr/0023).
-var gates = map[string]gate{subject.ProtoTool: {}, subject.ProtoHandoff: {handoff: true}}
+var policyOnlyProtocols = map[string]policyOnlyProtocol{subject.ProtoTool: {}, subject.ProtoHandoff: {handoff: true}}
 
 // ProposesHandoff reports whether the requests of a protocol propose a change of agent. They
 // then have no tool.
-func ProposesHandoff(protocol string) bool { return gates[protocol].handoff }
+func ProposesHandoff(protocol string) bool { return policyOnlyProtocols[protocol].handoff }
 
 func handoffProtocols() (tokens []string) {
-	for token, g := range gates {
+	for token, g := range policyOnlyProtocols {
 		if g.handoff {
 			tokens = append(tokens, token)
 		}

@@ -31,13 +31,13 @@ type coverage struct {
 
 // covers reports whether a call's tenant has a policy that can apply to such a call at all.
 func (r *coverage) covers(in *Input) bool {
-	return r.tenants.contains(in.Tenant) && (!in.isGate() || r.byGate[in.Protocol].contains(in.Tenant))
+	return r.tenants.contains(in.Tenant) && (!in.isPolicyOnly() || r.byGate[in.Protocol].contains(in.Tenant))
 }
 
 func coverageOf(specs []spec) coverage {
 	r := coverage{tenants: tenantsOf(specs), byGate: map[string]tenantSet{}}
-	for gate := range gates {
-		r.byGate[gate] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reachesGate(gate) }))
+	for gate := range policyOnlyProtocols {
+		r.byGate[gate] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reachesPolicyOnly(gate) }))
 	}
 	return r
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // Evaluator is the name under which the catalogue gives its reasons.
-const Evaluator = "catalogue"
+const ReasonSource = "catalogue"
 
 // Reason codes of the catalogue.
 const (

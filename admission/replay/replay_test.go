@@ -125,7 +125,7 @@ func booking(m *mandate.Mandate) string {
 type ledger struct {
 	m       *mandate.Mandate
 	spend   mandate.Spend
-	facts   mandate.Facts
+	facts   mandate.PrincipalConsent
 	revoked bool
 }
 
@@ -135,9 +135,9 @@ func (l ledger) Mandate(_, id, _ string) *mandate.Mandate {
 	}
 	return l.m
 }
-func (l ledger) Revoked(string, string, string) bool  { return l.revoked }
-func (l ledger) Spend(mandate.Proposal) mandate.Spend { return l.spend }
-func (l ledger) Facts(mandate.Proposal) mandate.Facts { return l.facts }
+func (l ledger) Revoked(string, string, string) bool             { return l.revoked }
+func (l ledger) Spend(mandate.Proposal) mandate.Spend            { return l.spend }
+func (l ledger) Facts(mandate.Proposal) mandate.PrincipalConsent { return l.facts }
 func (l ledger) records(p mandate.SignaturePolicy) mandate.Records {
 	return mandate.Records{Mandates: l, Revocations: l, SpendLedger: l, Approvals: l, Signatures: p}
 }
@@ -182,7 +182,7 @@ func TestSameInputsSameDecision(t *testing.T) {
 		{"money is gone", "aump", booking(m), under(ledger{m: m, spend: spent}, mandate.SignaturesAuto), events.Deny},
 		{"the ledger is full", "aump", booking(m), under(ledger{m: m, spend: mandate.Spend{Full: true}}, mandate.SignaturesAuto), events.Deny},
 		{"revoked", "aump", booking(m), under(ledger{m: m, revoked: true}, mandate.SignaturesAuto), events.Deny},
-		{"approved", "aump", booking(m), under(ledger{m: m, facts: mandate.Facts{Approved: true, TrustedUI: true}}, mandate.SignaturesAuto), events.Allow},
+		{"approved", "aump", booking(m), under(ledger{m: m, facts: mandate.PrincipalConsent{Approved: true, TrustedUI: true}}, mandate.SignaturesAuto), events.Allow},
 		{"signatures are demanded", "aump", booking(m), under(ledger{m: m}, mandate.SignaturesRequired), events.Deny},
 		{"no such mandate", "aump", strings.ReplaceAll(booking(m), "courier_01", "courier_02"), under(ledger{m: m}, mandate.SignaturesAuto), events.Deny},
 		{"unknown tenant", "tool", tool("fetch"), func(in *admission.Inputs) { in.KnownTenant = false }, events.Deny},
@@ -299,7 +299,7 @@ func TestWhatIsMissing(t *testing.T) {
 		t.Errorf("asked %s, %v", asked, got.Unknown)
 	}
 	r = record(t, "tool", tool("fetch"), snap, nil)
-	r.Decision.Verdict, r.Decision.Reasons = events.Deny, []events.Reason{{Evaluator: admission.Evaluator, Code: admission.CodeTooLarge}}
+	r.Decision.Verdict, r.Decision.Reasons = events.Deny, []events.Reason{{Evaluator: admission.ReasonSource, Code: admission.CodeTooLarge}}
 	if got := Decide(r, snap, KnownState{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "no copy") {
 		t.Errorf("%v", got.Unknown)
 	}
@@ -339,7 +339,7 @@ func TestShift(t *testing.T) {
 			old := snapshot(t)
 			r := record(t, "tool", tool(c.tool), old, c.set)
 			for _, code := range c.approvals {
-				r.Decision.Reasons = append(r.Decision.Reasons, events.Reason{Evaluator: approval.Evaluator, Code: code})
+				r.Decision.Reasons = append(r.Decision.Reasons, events.Reason{Evaluator: approval.ReasonSource, Code: code})
 				r.Decision.Verdict = c.verdict
 			}
 			out := CandidateOutcome(r.Decision, Decide(r, old, KnownState{}), Decide(r, snapshot(t, c.candidate...), KnownState{}))

@@ -223,7 +223,7 @@ func TestDoctoredReportAndControlsAreFound(t *testing.T) {
 		"nothing":                     {func(map[string][]byte) {}, "", 0},
 		"report":                      {swap(MemberReport, "critical", "harmless"), "bundle_report in report.html", 0},
 		"controls":                    {swap(MemberControls, `"soc2:CC6.1"`, `"soc2:CC6.9"`), "bundle_controls in controls.json", 0},
-		"report of another version":   {swap(MemberReport, "countersign/report/v3 ", "countersign/report/v0 "), "", 1},
+		"report of another version":   {swap(MemberReport, "countersign/report/v1 ", "countersign/report/v0 "), "", 1},
 		"controls of another edition": {swap(MemberControls, `"edition": "20`, `"edition": "19`), "", 1},
 	} {
 		c := Options{StatementKey: public(statementKey)}

@@ -101,9 +101,9 @@ func copyCounts(into map[string]int, wanted []string, counts map[string]int) {
 	}
 }
 
-// Encode encodes the member controls.json: the same bytes for the same bearing.
-func (b Support) Encode() ([]byte, error) {
-	out, err := json.MarshalIndent(b, "", "  ") // sorts the keys of maps
+// Encode encodes the member controls.json: the same bytes for equal Supports.
+func (s Support) Encode() ([]byte, error) {
+	out, err := json.MarshalIndent(s, "", "  ") // sorts the keys of maps
 	if err != nil {
 		return nil, err
 	}

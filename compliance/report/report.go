@@ -25,7 +25,7 @@ import (
 )
 
 // Format is the format of the page; see Edition.
-const Format = "countersign/report/v3"
+const Format = "countersign/report/v1"
 
 // Edition identifies exactly how this package renders records: Format, and a digest of the texts that a
 // page takes from elsewhere (template, style, rules, controls). Every page contains it, so that a

@@ -56,7 +56,7 @@ func TestFormatNamesWhatThePageLooksLike(t *testing.T) {
 		page = regexp.MustCompile(foreign).ReplaceAllString(page, "")
 	}
 	sum := sha256.Sum256([]byte(page))
-	const want = "countersign/report/v3 06661eb6e09fa22b"
+	const want = "countersign/report/v1 06661eb6e09fa22b"
 	if got := Format + " " + hex.EncodeToString(sum[:8]); got != want {
 		t.Errorf("the page is %s, it was %s", got, want)
 	}

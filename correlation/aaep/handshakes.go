@@ -20,12 +20,12 @@ type Handshakes struct {
 	findings      fact.Reporter    `snapshot:"-"` // not part of a snapshot, as are the next two
 	time          *eventtime.Clock `snapshot:"-"`
 	fromRecording bool             `snapshot:"-"`
-	byPublisher   *tables.LRU[fact.SourceKey, *publisherNegotiations]
+	byPublisher   *tables.LRU[fact.PublisherKey, *publisherNegotiations]
 }
 
 // NewHandshakes makes the part. Configure MUST be called before its use.
 func NewHandshakes() *Handshakes {
-	return &Handshakes{byPublisher: tables.NewLRU[fact.SourceKey, *publisherNegotiations]()}
+	return &Handshakes{byPublisher: tables.NewLRU[fact.PublisherKey, *publisherNegotiations]()}
 }
 
 // Configure sets what is not part of a snapshot.
@@ -35,20 +35,20 @@ func (ng *Handshakes) Configure(r fact.Reporter, t *eventtime.Clock, fromRecordi
 
 // publisherNegotiations are the negotiations of one publisher.
 type publisherNegotiations struct {
-	key          fact.SourceKey
+	key          fact.PublisherKey
 	origin       *fact.Origin
 	lastActivity eventtime.Activity
 	state        Negotiations
 }
 
-func (n *publisherNegotiations) ID() fact.SourceKey { return n.key }
+func (n *publisherNegotiations) ID() fact.PublisherKey { return n.key }
 
 // negotiationKey is the key of a publisher's negotiations. All of a recording has one key.
-func (ng *Handshakes) negotiationKey(tenant, source string) fact.SourceKey {
+func (ng *Handshakes) negotiationKey(tenant, source string) fact.PublisherKey {
 	if ng.fromRecording {
 		source = ""
 	}
-	return fact.SourceKey{Tenant: tenant, Source: source}
+	return fact.PublisherKey{Tenant: tenant, Source: source}
 }
 
 // originSharer returns a fact's origin in shared memory.
@@ -57,7 +57,7 @@ type originSharer interface {
 }
 
 // ensure returns the negotiations of a publisher, and adds them if they are missing.
-func (ng *Handshakes) ensure(key fact.SourceKey, f *fact.Fact, names originSharer) *publisherNegotiations {
+func (ng *Handshakes) ensure(key fact.PublisherKey, f *fact.Fact, names originSharer) *publisherNegotiations {
 	n, known := ng.byPublisher.Get(key)
 	if !known {
 		if ng.byPublisher.Len() >= maxNegotiations {

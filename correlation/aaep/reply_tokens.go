@@ -25,9 +25,9 @@ type (
 // and the publisher that replies on each subscription. Each table is bounded; the oldest
 // entries are forgotten.
 type Replies struct {
-	findings      fact.Reporter    `snapshot:"-"` // not part of a snapshot, as are the next two
-	sessions      followedSessions `snapshot:"-"`
-	fromRecording bool             `snapshot:"-"`
+	findings      fact.Reporter   `snapshot:"-"` // not part of a snapshot, as are the next two
+	sessions      trackedSessions `snapshot:"-"`
+	fromRecording bool            `snapshot:"-"`
 	negotiations  *Handshakes
 
 	replyTokens        *tables.FIFO[fact.TokenKey, tokenUse]    // by publisher
@@ -36,8 +36,8 @@ type Replies struct {
 	subscriptionOwners *tables.FIFO[tenantToken, string] // the publisher that replies on each subscription
 }
 
-// followedSessions are the AAEP sessions that the engine follows.
-type followedSessions interface {
+// trackedSessions are the AAEP sessions that the engine follows.
+type trackedSessions interface {
 	// Touch returns a session and its origin, and sets its last activity; nil if it is not
 	// followed.
 	Touch(key fact.SourceSession) (*Session, fact.Origin)
@@ -54,7 +54,7 @@ func NewReplies(ng *Handshakes) *Replies {
 }
 
 // Configure sets what is not part of a snapshot.
-func (rp *Replies) Configure(r fact.Reporter, sessions followedSessions, fromRecording bool) {
+func (rp *Replies) Configure(r fact.Reporter, sessions trackedSessions, fromRecording bool) {
 	rp.findings, rp.sessions, rp.fromRecording = r, sessions, fromRecording
 }
 

@@ -46,21 +46,23 @@ type Session struct {
 	reportedRuntimeSession bool
 	givenHints             map[string]bool
 
-	gate      gateClaims
-	models    modelCalls
-	workflows approvalWorkflows
-	calls     governedCalls
-	hooks     hookClaims
-	web       webEvidence
+	gateClaims gateClaims
+	models     modelCalls
+	workflows  approvalWorkflows
+	calls      governedCalls
+	hooks      hookClaims
+	web        webEvidence
 }
 
 // ClaimsGate reports whether the session's attestation claims that calls cannot bypass its
 // gate.
-func (s *Session) ClaimsGate() bool { return s.gate.claimsGate() }
+func (s *Session) ClaimsGate() bool { return s.gateClaims.claimsGate() }
 
 // StatesFailMode tells whether the session's attestation or contract says what happens
 // without a verdict.
-func (s *Session) StatesFailMode() bool { return s.gate.statesFailMode() || s.hooks.statesFailMode() }
+func (s *Session) StatesFailMode() bool {
+	return s.gateClaims.statesFailMode() || s.hooks.statesFailMode()
+}
 
 // Apply applies the next event of the session and returns its findings, in order.
 func (s *Session) Apply(x *Event) []*catalogue.Finding {
@@ -70,7 +72,7 @@ func (s *Session) Apply(x *Event) []*catalogue.Finding {
 	s.checkOrder(x)
 	s.hooks.noteSeen(x)
 	s.checkIdentity(x)
-	s.gate.checkAttestation(out, x)
+	s.gateClaims.checkAttestation(out, x)
 	s.web.noteOutput(out, x)
 	s.applyType(x)
 	s.workflows.track(out, x)
@@ -96,7 +98,7 @@ func (s *Session) applyType(x *Event) {
 		if s.firstCall == (eventRef{}) {
 			s.firstCall = x.eventRef()
 		}
-		s.gate.checkCall(out, x)
+		s.gateClaims.checkCall(out, x)
 		s.calls.announce(out, x)
 	case agenthook.PostToolUse:
 		s.calls.end(out, x)
@@ -127,7 +129,7 @@ func (s *Session) checkFailedOpen(x *Event) {
 	if !x.letCallPass {
 		return
 	}
-	documented, closed := s.gate.failsClosed()
+	documented, closed := s.gateClaims.failsClosed()
 	if !closed {
 		documented, closed = s.hooks.failsClosed()
 	}
@@ -263,6 +265,6 @@ func Restore(m Tombstone) *Session {
 	}
 	return &Session{
 		hasEvents: true, restored: true, ended: m&tombstoneEnded != 0,
-		gate: gateClaims{incomplete: true}, models: modelCalls{incomplete: true}, hooks: hookClaims{incomplete: true}, web: webEvidence{incomplete: true},
+		gateClaims: gateClaims{incomplete: true}, models: modelCalls{incomplete: true}, hooks: hookClaims{incomplete: true}, web: webEvidence{incomplete: true},
 	}
 }

@@ -60,9 +60,9 @@ func traceKey(tenant, decisionID string) fact.Sum { return fact.SumOf("trace", t
 var (
 	// ErrSubject is the error for a trace event on the wrong subject.
 	ErrSubject = errors.New("publisher, session or type differ")
-	// ErrAgain is the error for a second trace event of a decision. It proves no more than the
+	// ErrDuplicateTrace is the error for a second trace event of a decision. It proves no more than the
 	// first.
-	ErrAgain = errors.New("the decision has its trace event")
+	ErrDuplicateTrace = errors.New("the decision has its trace event")
 )
 
 // Receive checks a trace event: it must belong to a recorded decision, and have that
@@ -83,7 +83,7 @@ func (ts *Traces) Receive(m events.LogMessage, p subject.Parsed, f *fact.Fact) (
 	case t.key != f.Key || t.protocol != p.Protocol || e.Type != p.Type:
 		return "", ErrSubject
 	case t.received:
-		return "", ErrAgain
+		return "", ErrDuplicateTrace
 	}
 	t.received = true
 	return decisionID, nil

@@ -1,4 +1,4 @@
-// Package conformance holds a publisher's traffic against the conformance levels
+// Package conformance compares a publisher's traffic with the conformance levels
 // and profiles of its protocol, which stand in the folders correlation/<name>/conformance.
 // It says what the traffic was checked against and what came of it. It
 // certifies nothing: no protocol lets others than its own bodies do that.
@@ -10,7 +10,8 @@
 // exercised, and what no log can decide, is reported as such and never counts as
 // held.
 //
-// It is pure: no clock, no I/O, and nothing depends on the order of a map.
+// It is pure: no clock, no I/O, and nothing depends on the order of a map. Begin
+// reading with Tally and Profiles.
 package conformance
 
 import (

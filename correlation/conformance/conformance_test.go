@@ -77,7 +77,7 @@ func TestTables(t *testing.T) {
 // TestNothingIsNotGood: without traffic nothing is held, met or broken.
 func TestNothingIsNotGood(t *testing.T) {
 	for _, p := range Profiles() {
-		r := New().Report(p, Subject{Source: "nobody"}, nil)
+		r := New().Report(p, Judged{Publisher: "nobody"}, nil)
 		if r.Score.Held != 0 || r.Score.Broken != 0 || r.Outcome != NotShown || r.Certification {
 			t.Errorf("%s: %+v, %s", p.Name, r.Score, r.Outcome)
 		}
@@ -93,7 +93,7 @@ func TestDeclared(t *testing.T) {
 		hookEvent(4, "PostToolUse", `,"tool_name":"t","evidence_phase":"post_hoc","metadata":{"tool_call_id":"c1"}`),
 		hookEvent(5, "ModelResponse", ""), hookEvent(6, "ErrorOccurred", ""), hookEvent(7, "SessionEnd", ""), hookEvent(7, "SessionEnd", ""),
 	}
-	p, who := named(t, agenthook.Bronze), Subject{Source: "courier"}
+	p, who := named(t, agenthook.Bronze), Judged{Publisher: "courier"}
 	tally := taken(lines...)
 	if r := tally.Report(p, who, nil); r.Outcome != Met || r.Score != (Score{Held: 20, NotExercised: 3, Undecidable: 1, Total: 24}) {
 		t.Errorf("%+v, %s", r.Score, r.Outcome)
@@ -110,7 +110,7 @@ func TestDeclared(t *testing.T) {
 // TestStillOpen: what is open has not ended well, nor badly.
 func TestStillOpen(t *testing.T) {
 	pre := hookEvent(1, "PreToolUse", `,"tool_name":"t","metadata":{"tool_call_id":"c1"}`)
-	p, who := named(t, agenthook.Bronze), Subject{Source: "courier"}
+	p, who := named(t, agenthook.Bronze), Judged{Publisher: "courier"}
 	if l := line(taken(pre).Report(p, who, nil), "closed"); l.Outcome != NotExercised || !strings.Contains(l.Reason, "still open") {
 		t.Errorf("%+v", l)
 	}
@@ -131,7 +131,7 @@ func TestStillOpen(t *testing.T) {
 // again is not another one.
 func TestOpenModelCalls(t *testing.T) {
 	pre, post := hookEvent(1, "PreLLMCall", ""), hookEvent(2, "PostLLMCall", "")
-	p, who := named(t, agenthook.Silver), Subject{Source: "courier"}
+	p, who := named(t, agenthook.Silver), Judged{Publisher: "courier"}
 	for _, c := range []struct {
 		lines []string
 		want  Outcome
@@ -155,7 +155,7 @@ func TestUnanswered(t *testing.T) {
 		yes    = `{"type":"subscription.accepted","subscription_id":"sub_1","protocol_version":"1.0.0","capabilities":{}}`
 		renews = `{"type":"subscription.renegotiate","subscription_id":"sub_1","capabilities":{"languages":["de"]}}`
 	)
-	p, who := named(t, aaep.Level3), Subject{Source: "courier"}
+	p, who := named(t, aaep.Level3), Judged{Publisher: "courier"}
 	for _, c := range []struct {
 		lines                  []string
 		answered, renegotiated Outcome
@@ -188,7 +188,7 @@ func TestStamped(t *testing.T) {
 		{[]string{pre}, Broken}, {[]string{stamped}, Held}, {[]string{pre, stamped}, Held}, {[]string{stamped, pre}, Held},
 		{[]string{pre, failed}, Held}, {[]string{failed, pre}, Held}, {[]string{failed}, NotExercised},
 	} {
-		r := taken(tc.lines...).Report(named(t, agenthook.AdmissionBound), Subject{Source: "courier"}, nil)
+		r := taken(tc.lines...).Report(named(t, agenthook.AdmissionBound), Judged{Publisher: "courier"}, nil)
 		if l := line(r, "recorded"); l.Outcome != tc.want {
 			t.Errorf("%s: %s, want %s", tc.lines, l.Outcome, tc.want)
 		}
@@ -198,7 +198,7 @@ func TestStamped(t *testing.T) {
 // TestFindings: what stands breaks, what was taken back does not, hints break
 // only what asks for them, and a rule that was off leaves it undecided.
 func TestFindings(t *testing.T) {
-	p, who := named(t, agenthook.Silver), Subject{Source: "courier"}
+	p, who := named(t, agenthook.Silver), Judged{Publisher: "courier"}
 	post := hookEvent(1, "PostLLMCall", "")
 	find := func(tally *Tally, f events.Finding) *Tally {
 		f.Source, f.Session = "courier", "s1"
@@ -235,7 +235,7 @@ func TestOwnRules(t *testing.T) {
 	tally.AddEvent(subject.ProtoAAEP, "courier", "", []byte(`{"type":"aaep:agent.tool.invoked","session_id":"sess_1"}`))
 	f := events.Finding{FindingID: "f1", Rule: "executed_without_verdict", Severity: events.SeverityHigh, Source: "courier", Session: "sess_1"}
 	tally.AddFinding(f)
-	p, who := named(t, agenthook.AdmissionBound), Subject{Source: "courier"}
+	p, who := named(t, agenthook.AdmissionBound), Judged{Publisher: "courier"}
 	if l := line(tally.Report(p, who, nil), "waits"); l.Outcome == Broken {
 		t.Errorf("an AAEP call breaks it: %+v", l)
 	}
@@ -253,7 +253,7 @@ func TestBounded(t *testing.T) {
 	for i := range 2 * profile.MaxCalls {
 		tally.AddEvent(subject.ProtoAgentHook, "", "", []byte(hookEvent(i, "PreToolUse", fmt.Sprintf(`,"tool_name":"t","evidence_phase":"pre_commit","metadata":{"tool_call_id":"c%d"}`, i))))
 	}
-	if r := tally.Report(named(t, agenthook.Bronze), Subject{Source: "courier"}, nil); !r.Results[0].Partial {
+	if r := tally.Report(named(t, agenthook.Bronze), Judged{Publisher: "courier"}, nil); !r.Results[0].Partial {
 		t.Error("the report does not say so")
 	}
 }
@@ -267,7 +267,7 @@ func TestTenants(t *testing.T) {
 		change, _ := events.Encode(events.RulesChange{Tenant: tenant, Rules: map[string]string{"rule-" + tenant: events.RuleOff, "warned": events.RuleWarn}})
 		tally.AddMessage(space, "acme", events.LogMessage{Subject: space.Control("GOV", events.ControlRules), Body: change})
 	}
-	if got := tally.Publishers(subject.ProtoAgentHook); !slices.Equal(got, []Subject{{Source: "rt-acme"}}) || !tally.rulesOff["rule-acme"] || len(tally.rulesOff) != 1 {
+	if got := tally.Publishers(subject.ProtoAgentHook); !slices.Equal(got, []Judged{{Publisher: "rt-acme"}}) || !tally.rulesOff["rule-acme"] || len(tally.rulesOff) != 1 {
 		t.Errorf("%v, off %v", got, tally.rulesOff)
 	}
 }
@@ -327,7 +327,7 @@ func TestLacking(t *testing.T) {
 		{"an execution block", agenthook.ActionGovernance, "after", []string{hookEvent(2, "PostToolUse", tool+`,"metadata":{"tool_call_id":"c1","execution":{"outcome":"succeeded"}}`)}, Held},
 		{"no tool calls", agenthook.ActionGovernance, "before", []string{hookEvent(1, "UserPromptSubmit", "")}, NotExercised},
 	} {
-		r := taken(tc.lines...).Report(named(t, tc.profile), Subject{Source: "courier"}, nil)
+		r := taken(tc.lines...).Report(named(t, tc.profile), Judged{Publisher: "courier"}, nil)
 		if l := line(r, tc.id); l.Outcome != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, l.Outcome, tc.want)
 		}
@@ -345,7 +345,7 @@ func TestRecordingWithoutPublishers(t *testing.T) {
 		{subject.ProtoAAEP, `{"decision":{"verdict":"deny","event_id":"e1","tool_call_id":"c1"}}`, ""},
 		{subject.ProtoAAEP, `{"type":"subscription.accepted","subscription_id":"sub_1","producer":{"agent_id":"courier"}}`, "courier"},
 	} {
-		if got := TallyRecording(tc.protocol, []json.RawMessage{[]byte(tc.line)}, nil).Publishers(tc.protocol); len(got) != 1 || got[0].Source != tc.want {
+		if got := TallyRecording(tc.protocol, []json.RawMessage{[]byte(tc.line)}, nil).Publishers(tc.protocol); len(got) != 1 || got[0].Publisher != tc.want {
 			t.Errorf("%s %s: %+v", tc.protocol, tc.line, got)
 		}
 	}

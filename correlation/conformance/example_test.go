@@ -31,7 +31,7 @@ func ExampleTallyRecording() {
 	bronze, _ := conformance.FindProfile(agenthook.Bronze)
 	for _, publisher := range tally.Publishers("agenthook") {
 		report := tally.Report(bronze, publisher, nil)
-		fmt.Println(report.Source, report.Outcome)
+		fmt.Println(report.Publisher, report.Outcome)
 		fmt.Println("held", report.Score.Held, "broken", report.Score.Broken, "not exercised", report.Score.NotExercised)
 		fmt.Println("certification:", report.Certification)
 	}

@@ -95,7 +95,7 @@ func (t *Tally) addRecordedFindings(protocol string, found []events.Finding) {
 	publishers := t.Publishers(protocol)
 	for _, f := range found {
 		if f.Source == "" && len(publishers) == 1 {
-			f.Source = publishers[0].Source
+			f.Source = publishers[0].Publisher
 		} else if f.Source == "" {
 			t.sessionsOf(protocol).Of(profile.Key{Session: f.Session})
 		}
@@ -119,7 +119,7 @@ func isAnswer(line []byte) bool {
 func (t *Tally) lateProducer(protocol string, late []json.RawMessage) string {
 	if list := t.Publishers(protocol); len(list) > 0 {
 		if len(list) == 1 {
-			return list[0].Source
+			return list[0].Publisher
 		}
 		return ""
 	}

@@ -36,7 +36,7 @@ type RequirementResult struct {
 
 // Report is what came of a profile for a publisher or a session.
 type Report struct {
-	Subject
+	Judged
 	Profile        string              `json:"profile"`
 	CheckedAgainst string              `json:"checked_against"`
 	Outcome        Outcome             `json:"outcome"`
@@ -52,9 +52,9 @@ const maxSeqs = 8
 // Report judges a subject by a profile. notExposed are the event types that the
 // publisher declares its runtime not to expose; what appeared nonetheless is not
 // excused.
-func (t *Tally) Report(p profile.Profile, s Subject, notExposed map[string]bool) Report {
+func (t *Tally) Report(p profile.Profile, s Judged, notExposed map[string]bool) Report {
 	view := t.viewOf(p.Protocol, s)
-	r := Report{Subject: s, Profile: p.Name, CheckedAgainst: p.Title, Percent: p.Percent}
+	r := Report{Judged: s, Profile: p.Name, CheckedAgainst: p.Title, Percent: p.Percent}
 	for _, q := range p.Requirements {
 		l := t.judgeRequirement(q, view, notExposed)
 		r.Results = append(r.Results, l)
@@ -70,7 +70,7 @@ func (t *Tally) Report(p profile.Profile, s Subject, notExposed map[string]bool)
 }
 
 // Claims tells whether a subject shows a sign of claiming a profile.
-func (t *Tally) Claims(p profile.Profile, s Subject) bool {
+func (t *Tally) Claims(p profile.Profile, s Judged) bool {
 	v := t.viewOf(p.Protocol, s)
 	return len(p.ClaimSigns) == 0 || slices.ContainsFunc(p.ClaimSigns, func(f profile.Facet) bool { return v.counts[f] > 0 })
 }
@@ -82,7 +82,7 @@ type subjectView struct {
 	partial          bool
 }
 
-func (t *Tally) viewOf(protocol string, s Subject) subjectView {
+func (t *Tally) viewOf(protocol string, s Judged) subjectView {
 	v := subjectView{counts: map[profile.Facet]uint64{}, standingFindings: map[string][]standingFinding{}}
 	sessions := t.sessionsOf(protocol)
 	for p, o := range sessions.All() {
@@ -125,7 +125,7 @@ func (t *Tally) viewOf(protocol string, s Subject) subjectView {
 func isOwnRule(rule string) bool { return strings.ToLower(rule) == rule }
 
 func (t *Tally) judgeRequirement(q profile.Requirement, v subjectView, notExposed map[string]bool) RequirementResult {
-	l := RequirementResult{ID: q.ID, Text: q.Text, Checks: q.Checks, Hard: q.Hard, Partial: v.partial}
+	l := RequirementResult{ID: q.ID, Text: q.Text, Checks: q.Checks, Hard: q.Mandatory, Partial: v.partial}
 	exercised := len(q.Needs) > 0
 	for _, need := range q.Needs {
 		l.Judged, l.What = v.counts[need], string(need)
@@ -151,8 +151,8 @@ func (t *Tally) judgeRequirement(q profile.Requirement, v subjectView, notExpose
 		l.Outcome, l.Reason = Undecidable, undecidableReason(q)
 	case off:
 		l.Outcome, l.Reason = Undecidable, "A rule that it takes is, or was, switched off for this tenant."
-	case exercised && v.counts[q.NotWhile] > 0:
-		l.Outcome, l.Reason = NotExercised, "Some of it is still "+string(q.NotWhile)+"."
+	case exercised && v.counts[q.Pending] > 0:
+		l.Outcome, l.Reason = NotExercised, "Some of it is still "+string(q.Pending)+"."
 	case exercised:
 		l.Outcome = Held
 	case q.EventType != "" && notExposed[q.EventType]:

@@ -99,38 +99,38 @@ func (t *Tally) AddFinding(f events.Finding) {
 func (t *Tally) MarkRuleOff(rule string) { t.rulesOff[rule] = true }
 
 // Subject is whom a report is about: a publisher, or one session of it.
-type Subject struct {
-	Source  string `json:"publisher"`
-	Session string `json:"session,omitempty"` // "" for all
+type Judged struct {
+	Publisher string `json:"publisher"`
+	Session   string `json:"session,omitempty"` // "" for all
 	// Sessionless says that Session is empty because the events name none.
 	Sessionless bool `json:"sessionless,omitempty"`
 }
 
 // Publishers lists the publishers of events in a protocol, in order.
-func (t *Tally) Publishers(protocol string) []Subject {
+func (t *Tally) Publishers(protocol string) []Judged {
 	seen := map[string]bool{}
 	for p := range t.sessionsOf(protocol).All() {
 		seen[p.Source] = true
 	}
-	var list []Subject
+	var list []Judged
 	for _, s := range slices.Sorted(maps.Keys(seen)) {
-		list = append(list, Subject{Source: s})
+		list = append(list, Judged{Publisher: s})
 	}
 	return list
 }
 
 // Sessions lists a publisher's sessions in a protocol, in order.
-func (t *Tally) Sessions(protocol, source string) []Subject {
-	var list []Subject
+func (t *Tally) Sessions(protocol, source string) []Judged {
+	var list []Judged
 	for p := range t.sessionsOf(protocol).All() {
 		if p.Source == source {
-			list = append(list, Subject{p.Source, p.Session, p.Session == ""})
+			list = append(list, Judged{p.Source, p.Session, p.Session == ""})
 		}
 	}
-	slices.SortFunc(list, func(a, b Subject) int { return cmp.Compare(a.Session, b.Session) })
+	slices.SortFunc(list, func(a, b Judged) int { return cmp.Compare(a.Session, b.Session) })
 	return list
 }
 
-func (s Subject) coversSession(p profile.Key) bool {
-	return p.Source == s.Source && (s.Session == p.Session || (s.Session == "" && !s.Sessionless))
+func (s Judged) coversSession(p profile.Key) bool {
+	return p.Source == s.Publisher && (s.Session == p.Session || (s.Session == "" && !s.Sessionless))
 }

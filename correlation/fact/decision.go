@@ -57,7 +57,7 @@ func (d *Decoder) decodeDecisionRecord(body []byte) (r events.Decision, err erro
 // UnverifiedFact is the fact of a decision that does not count. Only its event id and source
 // are taken over.
 func (v *DecodedDecision) UnverifiedFact(m *events.LogMessage, p *subject.Parsed) *Fact {
-	f := Unread(*m, *p)
+	f := EnvelopeFact(*m, *p)
 	if f.Kind = KindDecision; v.Err == nil {
 		f.EventID = v.Decision.EventID
 		f.Source, f.Key.Source = BoundID(v.Decision.Source), subject.Escape(v.Decision.Source)

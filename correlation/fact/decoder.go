@@ -51,7 +51,7 @@ type Input struct {
 	IsOwnRecord   bool // a record of the correlator itself, which is no input
 	HasBadSubject bool // its subject is not one of ours
 
-	needsSessionKey bool // its session's key was not ready
+	needsSessionSecret bool // its session's key was not ready
 
 	Event    *DecodedEvent    // set for an event
 	Decision *DecodedDecision // set for a decision
@@ -98,12 +98,12 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
 	case err != nil:
 		in.HasBadSubject = true
 	case in.ParsedSubject.Class == subject.Events && d.SessionKeyers.isMissing(in.ParsedSubject, d.Protocols):
-		in.needsSessionKey = true
+		in.needsSessionSecret = true
 	case in.ParsedSubject.Class == subject.Events:
 		in.Event = mem.newEvent()
 		d.decodeEvent(m, in.ParsedSubject, in.Event)
 		in.Event.precompute()
-		in.needsSessionKey = d.SessionKeyers.keyMissing
+		in.needsSessionSecret = d.SessionKeyers.keyMissing
 	case in.ParsedSubject.Class == subject.Decisions:
 		in.Decision = mem.newDecision()
 		d.decodeDecision(m, in.ParsedSubject, in.Decision)
@@ -152,11 +152,11 @@ func (r *arena[T]) next() *T {
 	return r.items[r.used-1]
 }
 
-// NeedsSessionKey reports whether the session's key was not ready (see
+// NeedsSessionSecret reports whether the session's key was not ready (see
 // DecoderOptions.SessionSecret). The caller MUST NOT apply such an Input: it decodes the
 // message again when the key is ready. tenant and session are the subject's.
-func (in Input) NeedsSessionKey() (tenant, session string, wants bool) {
-	return in.ParsedSubject.Tenant, in.ParsedSubject.Session, in.needsSessionKey
+func (in Input) NeedsSessionSecret() (tenant, session string, wants bool) {
+	return in.ParsedSubject.Tenant, in.ParsedSubject.Session, in.needsSessionSecret
 }
 
 // DigestKey is the key of a tenant's digests, nil if there is none.

@@ -35,7 +35,7 @@ func (f *Fact) setEnvelope(m *events.LogMessage, p *subject.Parsed) {
 }
 
 // Unread is the fact of a message of which only the envelope counts.
-func Unread(m events.LogMessage, p subject.Parsed) *Fact {
+func EnvelopeFact(m events.LogMessage, p subject.Parsed) *Fact {
 	f := new(Fact)
 	f.setUnread(&m, &p)
 	return f

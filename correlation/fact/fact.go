@@ -80,7 +80,7 @@ func SumOfBytes(part []byte) Sum {
 type SourceSession struct{ Tenant, Source, Session string }
 
 // Publisher is the publisher of the session.
-func (k SourceSession) Publisher() SourceKey { return SourceKey{k.Tenant, k.Source} }
+func (k SourceSession) Publisher() PublisherKey { return PublisherKey{k.Tenant, k.Source} }
 
 // Origin is the session of a message: Key as subject tokens, the other fields as shown in
 // records.
@@ -286,11 +286,13 @@ func NonNegative(n *int64) int64 {
 	return *n
 }
 
-// SourceKey identifies a publisher of a tenant.
-type SourceKey struct{ Tenant, Source string }
+// PublisherKey identifies a publisher of a tenant.
+type PublisherKey struct{ Tenant, Source string }
 
 // Holder is k in the terms of package tables.
-func (k SourceKey) Holder() tables.Holder { return tables.Holder{Tenant: k.Tenant, Source: k.Source} }
+func (k PublisherKey) TableKey() tables.PublisherKey {
+	return tables.PublisherKey{Tenant: k.Tenant, Source: k.Source}
+}
 
 // IdSum is the key of the fact's id in the history. The decoder computes it.
 func (f *Fact) IdSum() Sum {

@@ -29,7 +29,7 @@ func (s Sum) Hash() uint32 {
 // The hash of a key includes its tenant: equal tokens of different tenants must not have equal
 // hashes.
 
-func (k SourceKey) Hash() uint32     { return hashesOf(SourceSession{k.Tenant, k.Source, ""}).Source }
+func (k PublisherKey) Hash() uint32  { return hashesOf(SourceSession{k.Tenant, k.Source, ""}).Source }
 func (k SourceSession) Hash() uint32 { return hashesOf(k).Session }
 
 // ProtocolSessionHash is the hash of a session in a protocol. session is the hash of the

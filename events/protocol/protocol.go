@@ -26,8 +26,9 @@ type Row struct {
 	// NamesNoSession says that events have no field for the session: their sender names it.
 	NamesNoSession bool
 
-	// Asides are the events that are about a session whatever session their subject names.
-	Asides []Aside
+	// SessionlessEvents are types whose subject need not name the session that they concern: replies to
+	// questions, and subscription messages, which say which publisher may reply.
+	SessionlessEvents []SessionlessEvent
 
 	// Headers are the message headers that readers of the protocol's documents read, beside
 	// those of every protocol (package events).
@@ -47,8 +48,8 @@ type Row struct {
 	ReplyExpiry []string
 }
 
-// Aside is a type of event. A reply answers a question of the session; the others say who may.
-type Aside struct {
+// SessionlessEvent is a type of event: a reply to a question, or a subscription message.
+type SessionlessEvent struct {
 	Type    string
 	IsReply bool
 }
@@ -69,7 +70,7 @@ var Rows = map[string]Row{
 		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "ask", events.Deny: "deny"},
 	},
 	subject.ProtoAAEP: {
-		Route: routeAAEP, ReplyMember: "verdict", Asides: aaepAsides, ReplyExpiry: []string{"approval", "expires_at"},
+		Route: routeAAEP, ReplyMember: "verdict", SessionlessEvents: aaepSessionlessEvents, ReplyExpiry: []string{"approval", "expires_at"},
 		ReplyWords: map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "defer", events.Deny: "deny"},
 	},
 	subject.ProtoAUMP:    {Route: routeAUMP, NamesNoSession: true, Headers: aump.Headers, ReplyExpiry: []string{"required_escalation", "expires_at"}},
@@ -78,7 +79,7 @@ var Rows = map[string]Row{
 	subject.ProtoHandoff: {ReplyExpiry: []string{"expiresAt"}},
 }
 
-var aaepAsides = []Aside{
+var aaepSessionlessEvents = []SessionlessEvent{
 	{Type: "subscription.request"}, {Type: "subscription.accepted"}, {Type: "subscription.rejected"}, {Type: "subscription.renegotiate"}, {Type: "subscription.close"},
 	{aaep.TypeConfirmationReply, true}, {aaep.TypeClarificationReply, true},
 }

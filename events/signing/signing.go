@@ -1,5 +1,5 @@
 // Package signing makes and verifies the compact JWS (EdDSA over Ed25519, RFC 7515 and 8037) on
-// receipts and decision records, and the signed notes of the checkpoint key on key records and
+// receipts and on the admitter's records (events.HeaderSignature), and the signed notes of the checkpoint key on key records and
 // erasures. There is one algorithm, no negotiation, and a type that must match: a signature for
 // one purpose cannot be used for another. Begin reading with PrivateKey and KeySet.
 package signing

@@ -290,7 +290,7 @@ func isStructuredCloudEvent(h map[string][]string) bool {
 func sessionOf(sc scope.Scope, body any) events.SessionID {
 	key := sc.Key
 	if sc.Kind == evidence.KindApproval {
-		key.Session = scope.TokenValue(bodySession(body))
+		key.Session = scope.RecordName(bodySession(body))
 	}
 	return key
 }

@@ -49,7 +49,7 @@ func maskedSession(c *redact.CleanChecker, k events.SessionID, session string, k
 	if len(key) < digest.KeySize {
 		return k, fmt.Errorf("%w: the digest key of tenant %.64q", evidence.ErrKeys, k.Tenant)
 	}
-	k.Session = scope.TokenValue(names.Mask(session, key))
+	k.Session = scope.RecordName(names.Mask(session, key))
 	return k, nil
 }
 

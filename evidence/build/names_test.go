@@ -121,10 +121,10 @@ func TestMaskedNamesVerify(t *testing.T) {
 	f := evidencetest.New(t)
 	p := plantNames(f)
 	rep := p.verify(nil)
-	if !rep.OK || rep.Unsigned != 2 {
+	if !rep.OK || rep.SignaturesUnchecked != 2 {
 		t.Fatalf("%+v", rep)
 	}
-	if rep = p.verify(f.Messages); !rep.OK || rep.Unsigned != 0 {
+	if rep = p.verify(f.Messages); !rep.OK || rep.SignaturesUnchecked != 0 {
 		t.Fatalf("against the log: %+v", rep)
 	}
 	for name, change := range map[string]func(m *events.LogMessage){

@@ -1,6 +1,6 @@
 // Package redaction parses a tenant's redaction policy: how the findings of detectors are treated
 // in the evidence copy of an event, and which further fields are redacted (docs/redaction.md).
-// The auditor parses policies with Parse; package evidence applies them through Policy.Config.
+// The auditor parses policies with Parse; package build applies them through Policy.Config.
 //
 // A policy can loosen how personal data is treated. It cannot release credentials, what a protocol
 // excludes from storage, or what a producer declared: Parse rejects a rule that asks for it by
@@ -67,7 +67,7 @@ type Scope struct {
 	InData   bool   // the event is the member data of a structured CloudEvent
 }
 
-// Config returns the redaction of one event or header under the policy. It is for package evidence.
+// Config returns the redaction of one event or header under the policy. It is for package build.
 func (p *Policy) Config(s Scope) redact.Config {
 	c := redact.Config{Protocol: s.Protocol, Treat: func(detector, path, value string) redact.Treatment {
 		return p.treatmentFor(s, detector, path, value)

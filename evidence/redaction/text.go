@@ -16,7 +16,7 @@ func Text(text string) (redacted string, detectors []string) {
 	return redacted, detectorsOf(hits)
 }
 
-// JSON is RedactText for a JSON document of a protocol ("aump" and so on). It also
+// JSON is Text for a JSON document of a protocol ("aump" and so on). It also
 // redacts fields by their names. The result is in RFC 8785 form. A document that cannot be
 // redacted is an error.
 func JSON(protocol string, doc []byte) (redacted string, detectors []string, err error) {
@@ -41,7 +41,7 @@ func detectorsOf(hits []redact.Hit) (names []string) {
 }
 
 // SecretName reports whether a name, of a session for instance, holds a credential. The
-// evidence then has the name in another form (see MaskedNames).
+// evidence then has the name in another form (see evidence.MaskedNames).
 func SecretName(name string) bool {
 	var c redact.CleanChecker
 	return names.HoldsSecret(&c, name)

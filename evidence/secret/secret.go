@@ -1,5 +1,5 @@
 // Package secret tells whether a value holds a credential, by the detectors with which evidence is
-// redacted. It is the only package of evidence that admission links: it makes no record and
+// redacted. It is the only package of evidence that admission imports: it makes no record and
 // knows no policy. It is pure and linear in its input.
 package secret
 

@@ -174,7 +174,7 @@ func (e *Examiner) checkSubject(v *view.Record, sc scope.Scope) {
 	}
 	want := sc.Key
 	if kind == evidence.KindApproval {
-		want.Session = scope.TokenValue(approvalOf(v.Body).Session)
+		want.Session = scope.RecordName(approvalOf(v.Body).Session)
 	}
 	if string(v.Tenant) != want.Tenant {
 		e.addFinding(CodeSubject, "tenant", "the record says %.64q, its subject %.64q", v.Tenant, want.Tenant)

@@ -102,7 +102,7 @@ func (e *Examiner) checkApproval(v *view.Record, sc scope.Scope) {
 	f := &e.result.fact
 	f.kind = factApproval
 	a := approvalOf(v.Body)
-	if !sameToken(a.Tenant, v.Tenant) || a.Status != sc.State || scope.TokenValue(a.WorkflowID) != sc.Workflow {
+	if !sameToken(a.Tenant, v.Tenant) || a.Status != sc.State || scope.RecordName(a.WorkflowID) != sc.Workflow {
 		e.addFinding(CodeApprovalRecord, "body", "tenant, status or workflow are not those of its subject")
 	}
 	f.signature = e.checkSignature(factApproval, v)
@@ -112,11 +112,11 @@ func (e *Examiner) checkApproval(v *view.Record, sc scope.Scope) {
 func sameToken(name string, fromSubject []byte) bool {
 	for _, c := range []byte(name) {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return scope.TokenValue(name) == string(fromSubject)
+			return scope.RecordName(name) == string(fromSubject)
 		}
 	}
 	if name == "" || len(name) > 64 {
-		return scope.TokenValue(name) == string(fromSubject)
+		return scope.RecordName(name) == string(fromSubject)
 	}
 	return name == string(fromSubject)
 }

@@ -113,19 +113,19 @@ type Report struct {
 	Approvals int    `json:"approvals"` // approvals that were checked for their signature
 	// Unsigned counts the decisions and approvals that hold a credential in a name. The
 	// name is redacted, so their signature can be checked only against the log's message.
-	Unsigned int `json:"unsigned,omitempty"`
-	Compared int `json:"compared"`         // records that were compared with the log's messages
-	Erased   int `json:"erased,omitempty"` // messages that erasure records say are gone from the log
+	SignaturesUnchecked int `json:"unsigned,omitempty"`
+	Compared            int `json:"compared"`         // records that were compared with the log's messages
+	Erased              int `json:"erased,omitempty"` // messages that erasure records say are gone from the log
 	// Expired counts the records that have no text any more under a retention policy;
 	// ExpiredBy counts them by the policy's id.
-	Expired     int            `json:"expired,omitempty"`
-	ExpiredBy   map[string]int `json:"expired_by,omitempty"`
-	Checkpoints int            `json:"checkpoints"` // checkpoints that were checked for signature and root
-	Size        int64          `json:"size"`        // of the tree over all rows, or of the checkpoint
-	Root        tlog.Hash      `json:"root"`
-	Signed      int64          `json:"signed"`               // size of the newest checkpoint that holds
-	NotSigned   int64          `json:"not_signed,omitempty"` // records after that checkpoint: none of them is proved
-	Witnessed   int64          `json:"witnessed,omitempty"`  // size of the newest checkpoint with a witness quorum
+	Expired         int            `json:"expired,omitempty"`
+	ExpiredBy       map[string]int `json:"expired_by,omitempty"`
+	Checkpoints     int            `json:"checkpoints"` // checkpoints that were checked for signature and root
+	Size            int64          `json:"size"`        // of the tree over all rows, or of the checkpoint
+	Root            tlog.Hash      `json:"root"`
+	Signed          int64          `json:"signed"`               // size of the newest checkpoint that holds
+	AfterCheckpoint int64          `json:"not_signed,omitempty"` // records after that checkpoint: none of them is proved
+	Witnessed       int64          `json:"witnessed,omitempty"`  // size of the newest checkpoint with a witness quorum
 	// Cosigned has, for each known witness, the newest valid checkpoint that the witness
 	// signed.
 	Cosigned []tree.Cosignature `json:"cosigned,omitempty"`

@@ -169,7 +169,7 @@ func (t *trustChecker) retireKey(seq uint64, k events.KeyRetirement) {
 // verifySignature checks a signature. If no checkpoint key vouches for its key yet, it waits.
 func (t *trustChecker) verifySignature(c signatureClaim) {
 	if c.masked {
-		t.rep.Unsigned++
+		t.rep.SignaturesUnchecked++
 		return
 	}
 	if t.noKeys || c.keyID == "" { // a claim without a key id is reported already

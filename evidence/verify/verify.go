@@ -269,7 +269,7 @@ func (v *Verifier) finishReport(extend func()) Report {
 		rep.addFinding(CodeTooShort, 0, "", "the rows end at %d, at least %d were expected", reached, v.opts.MinRecords)
 	}
 	rep.Sessions, rep.Size = len(v.heads), v.tree.Size()
-	rep.NotSigned = max(0, reached-rep.Signed)
+	rep.AfterCheckpoint = max(0, reached-rep.Signed)
 	rep.Root = v.tree.Root()
 	rep.OK = rep.Total == 0
 	return *rep

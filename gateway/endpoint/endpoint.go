@@ -112,7 +112,7 @@ type Row struct {
 
 	TokenHeader string // a header that may bring the token where there is no Authorization; "" for none
 
-	Listeners bool // a subscriber may come, too; its plan must be a question about its mandate
+	AllowSubscribers bool // a subscriber may come, too; its plan must be a question about its mandate
 }
 
 // Respond renders the admitter's answer.

@@ -197,7 +197,7 @@ func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard
 	case o.Compare < 0:
 		c.from = 0
 	default:
-		from, err := rd.DB.NewestSequences(ctx, shard, []string{evidence.KindDecision, evidence.KindApproval}, o.Compare)
+		from, err := rd.DB.FirstOfNewest(ctx, shard, []string{evidence.KindDecision, evidence.KindApproval}, o.Compare)
 		if err != nil {
 			return c, err
 		}

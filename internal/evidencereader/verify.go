@@ -116,8 +116,8 @@ func (rd Reader) finishReport(ctx context.Context, rep verify.Report, shard stri
 	if rep.From > 0 {
 		rep.RestsOn = "rests on: every record between the first and the last whose column broker_time lies in the range was read; that the columns are right, a verification of the whole shard proves"
 	}
-	if rep.NotSigned > 0 {
-		rep.RestsOn += notProvedText(rep.NotSigned, o.Log != nil && (o.LogOf == "" || o.LogOf == shard))
+	if rep.AfterCheckpoint > 0 {
+		rep.RestsOn += notProvedText(rep.AfterCheckpoint, o.Log != nil && (o.LogOf == "" || o.LogOf == shard))
 	}
 	if !o.Derived {
 		rep.RestsOn += "; the derived tables were not compared"

@@ -279,8 +279,7 @@ func (p *Pipeline) connectAs(ctx context.Context, role streams.Role, name string
 	return nc, js, nil
 }
 
-// provisionStreams creates streams and buckets, and migrates buckets of older versions
-// (streams.Provision).
+// provisionStreams creates the streams and buckets that are missing.
 func (p *Pipeline) provisionStreams(ctx context.Context) error {
 	nc, js, err := p.connectAs(ctx, streams.RoleProvisioner, "countersign provision")
 	if err != nil {
@@ -291,7 +290,7 @@ func (p *Pipeline) provisionStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.opt.Log.Info().Strs("created", report.Created).Strs("existing", report.Existing).Strs("migrated", report.Migrated).Msg("streams and buckets")
+	p.opt.Log.Info().Strs("created", report.Created).Strs("existing", report.Existing).Msg("streams and buckets")
 	return nil
 }
 

@@ -26,7 +26,7 @@ import (
 // policies. The views run as a second user that cannot log in and that the row policies
 // bind. Conditions in the views alone would be no barrier, because ClickHouse may evaluate
 // the auditor's own conditions before them.
-type Auditor struct {
+type TenantReader struct {
 	User   string `json:"user"`
 	Tenant string `json:"tenant"`
 	Hash   string `json:"password_sha256_hex"`
@@ -78,7 +78,7 @@ func AuditorTables() (names []string) {
 type auditorFilter struct{ Table, Rows string }
 
 // RowFilters lists the row policies of the user that the auditor's views run as.
-func (a Auditor) RowFilters() (list []auditorFilter) {
+func (a TenantReader) RowFilters() (list []auditorFilter) {
 	for _, t := range auditorTables {
 		list = append(list, auditorFilter{t.name, strings.ReplaceAll(t.rows, "$", conn.QuoteString(a.Tenant))})
 	}
@@ -86,13 +86,13 @@ func (a Auditor) RowFilters() (list []auditorFilter) {
 }
 
 // Database is the name of the database with the auditor's views.
-func (a Auditor) Database() string { return "audit_" + a.User }
+func (a TenantReader) Database() string { return "audit_" + a.User }
 
 // Definer is the user that the views run as.
-func (a Auditor) Definer() string { return "of_" + a.User }
+func (a TenantReader) Definer() string { return "of_" + a.User }
 
 // viewStatements returns the statements that make the auditor's database and views.
-func (a Auditor) viewStatements(database string) []string {
+func (a TenantReader) viewStatements(database string) []string {
 	list := []string{"CREATE DATABASE IF NOT EXISTS " + a.Database()}
 	for _, t := range auditorTables {
 		list = append(list, fmt.Sprintf("DROP VIEW IF EXISTS %s.%s", a.Database(), t.name), fmt.Sprintf("CREATE VIEW %s.%s DEFINER = %s SQL SECURITY DEFINER AS SELECT * FROM %s.%[2]s",
@@ -103,8 +103,8 @@ func (a Auditor) viewStatements(database string) []string {
 		fmt.Sprintf("CREATE VIEW %s.leaf_hashes DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT shard, seq, record_hash FROM %s.evidence", a.Database(), database))
 }
 
-// NewAuditor makes an auditor and a random password. Only the hash of the password is kept.
-func NewAuditor(user, tenant string) (a Auditor, password string, err error) {
+// NewTenantReader makes an auditor and a random password. Only the hash of the password is kept.
+func NewTenantReader(user, tenant string) (a TenantReader, password string, err error) {
 	switch {
 	case !auditorName.MatchString(user) || strings.HasPrefix(user, "of_") || user == OwnerUser || user == ReadonlyUser || user == "default":
 		return a, "", fmt.Errorf("%w: the name %.40q: use 3 to 32 lower-case letters, digits and underscores, not beginning with of_, and none of the engine's own users", ErrAuditor, user)
@@ -112,13 +112,13 @@ func NewAuditor(user, tenant string) (a Auditor, password string, err error) {
 		return a, "", fmt.Errorf("%w: the tenant is empty or has control characters", ErrAuditor)
 	}
 	password = newPassword()
-	return Auditor{User: user, Tenant: tenant, Hash: passwordHash(password)}, password, nil
+	return TenantReader{User: user, Tenant: tenant, Hash: passwordHash(password)}, password, nil
 }
 
 // Statements returns the statements that make an auditor on a server that the caller runs. A
 // user with access management must run them. Running them again changes password and
 // tenant; it is needed when a new version has changed the tables.
-func (a Auditor) Statements(database string) []string {
+func (a TenantReader) Statements(database string) []string {
 	list := []string{fmt.Sprintf("CREATE USER OR REPLACE %s IDENTIFIED WITH no_password HOST NONE", a.Definer())}
 	for _, f := range a.RowFilters() {
 		list = append(list, fmt.Sprintf("GRANT SELECT ON %s.%s TO %s", database, f.Table, a.Definer()))
@@ -134,7 +134,7 @@ func (a Auditor) Statements(database string) []string {
 }
 
 // Auditors lists the auditors of a data directory.
-func Auditors(dataDir string) (list []Auditor, err error) {
+func TenantReaders(dataDir string) (list []TenantReader, err error) {
 	path := filepath.Join(dataDir, auditorsFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -154,31 +154,31 @@ func Auditors(dataDir string) (list []Auditor, err error) {
 	return list, nil
 }
 
-// SetAuditor adds an auditor to a data directory, or replaces the one of that name. It takes
+// SetTenantReader adds an auditor to a data directory, or replaces the one of that name. It takes
 // effect at the engine's next start. Several processes must not call it at the same time.
-func SetAuditor(dataDir string, a Auditor) error {
-	return changeAuditors(dataDir, a.User, func(list []Auditor) []Auditor { return append(list, a) })
+func SetTenantReader(dataDir string, a TenantReader) error {
+	return changeAuditors(dataDir, a.User, func(list []TenantReader) []TenantReader { return append(list, a) })
 }
 
 // RemoveAuditor removes an auditor. It takes effect at the engine's next start. It returns
 // storage.ErrNotFound if there is none of that name.
 func RemoveAuditor(dataDir, user string) error {
-	list, err := Auditors(dataDir)
-	if err == nil && !slices.ContainsFunc(list, func(a Auditor) bool { return a.User == user }) {
+	list, err := TenantReaders(dataDir)
+	if err == nil && !slices.ContainsFunc(list, func(a TenantReader) bool { return a.User == user }) {
 		err = fmt.Errorf("auditor %.40q: %w", user, storage.ErrNotFound)
 	}
 	if err != nil {
 		return err
 	}
-	return changeAuditors(dataDir, user, func(list []Auditor) []Auditor { return list })
+	return changeAuditors(dataDir, user, func(list []TenantReader) []TenantReader { return list })
 }
 
-func changeAuditors(dataDir, user string, change func([]Auditor) []Auditor) error {
-	list, err := Auditors(dataDir)
+func changeAuditors(dataDir, user string, change func([]TenantReader) []TenantReader) error {
+	list, err := TenantReaders(dataDir)
 	if err != nil {
 		return err
 	}
-	list = change(slices.DeleteFunc(list, func(a Auditor) bool { return a.User == user }))
+	list = change(slices.DeleteFunc(list, func(a TenantReader) bool { return a.User == user }))
 	b, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func changeAuditors(dataDir, user string, change func([]Auditor) []Auditor) erro
 }
 
 // createAuditorViews makes the views of every auditor anew, for the current tables.
-func (e *Engine) createAuditorViews(ctx context.Context, auditors []Auditor) error {
+func (e *Engine) createAuditorViews(ctx context.Context, auditors []TenantReader) error {
 	if len(auditors) == 0 {
 		return nil
 	}

@@ -24,11 +24,11 @@ func twoTenants(t *testing.T) (e *Engine, dsn string) {
 	t.Helper()
 	needLibrary(t)
 	dir := t.TempDir()
-	a, password, err := NewAuditor("acme_auditor", "acme")
+	a, password, err := NewTenantReader("acme_auditor", "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := SetAuditor(dir, a); err != nil {
+	if err := SetTenantReader(dir, a); err != nil {
 		t.Fatal(err)
 	}
 	e = startEngine(t, dir, 0)
@@ -152,25 +152,25 @@ func TestAuditorSeesOneTenant(t *testing.T) {
 func TestAuditorsOfADirectory(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"", "ab", "Ann", "countersign", "countersign_ro", "default", "of_ann", "a b", "a<b", "1st", strings.Repeat("a", 33)} {
-		if _, _, err := NewAuditor(name, "acme"); !errors.Is(err, ErrAuditor) {
+		if _, _, err := NewTenantReader(name, "acme"); !errors.Is(err, ErrAuditor) {
 			t.Errorf("%q: error %v", name, err)
 		}
 	}
 	for _, tenant := range []string{"", "a\x00b", "a\nb"} {
-		if _, _, err := NewAuditor("ann", tenant); !errors.Is(err, ErrAuditor) {
+		if _, _, err := NewTenantReader("ann", tenant); !errors.Is(err, ErrAuditor) {
 			t.Errorf("tenant %q: error %v", tenant, err)
 		}
 	}
 	for _, tenant := range []string{"acme", "other"} {
-		a, _, err := NewAuditor("ann", tenant)
+		a, _, err := NewTenantReader("ann", tenant)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := SetAuditor(dir, a); err != nil {
+		if err := SetTenantReader(dir, a); err != nil {
 			t.Fatal(err)
 		}
 	}
-	list, err := Auditors(dir)
+	list, err := TenantReaders(dir)
 	if err != nil || len(list) != 1 || list[0].Tenant != "other" {
 		t.Errorf("auditors %+v (%v)", list, err)
 	}
@@ -184,14 +184,14 @@ func TestAuditorsOfADirectory(t *testing.T) {
 	if err := RemoveAuditor(dir, "ann"); err != nil {
 		t.Error(err)
 	}
-	if list, err := Auditors(dir); err != nil || len(list) != 0 {
+	if list, err := TenantReaders(dir); err != nil || len(list) != 0 {
 		t.Errorf("auditors %+v (%v)", list, err)
 	}
 	for _, bad := range []string{"{", `[{"user":"x><y","tenant":"t","password_sha256_hex":"` + strings.Repeat("0", 64) + `"}]`, `[{"user":"ann","tenant":"t","password_sha256_hex":"'"}]`} {
 		if err := os.WriteFile(filepath.Join(dir, auditorsFile), []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Auditors(dir); err == nil {
+		if _, err := TenantReaders(dir); err == nil {
 			t.Errorf("%s: no error", bad)
 		}
 	}
@@ -200,11 +200,11 @@ func TestAuditorsOfADirectory(t *testing.T) {
 // A tenant's name goes into statements and XML.
 func TestAuditorOfAStrangeTenant(t *testing.T) {
 	dir, tenant := t.TempDir(), `it's \ <b> "x" & OR 1=1 --`
-	a, password, err := NewAuditor("ann", tenant)
+	a, password, err := NewTenantReader("ann", tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := SetAuditor(dir, a); err != nil {
+	if err := SetTenantReader(dir, a); err != nil {
 		t.Fatal(err)
 	}
 	e := startEngine(t, dir, 0)

@@ -32,7 +32,7 @@ type engineConfig struct {
 	Readonly, ReadonlyHash string
 	Embedded               bool
 	NobodyHash             string
-	Auditors               []Auditor
+	Auditors               []TenantReader
 	Limits                 struct{ Seconds, Memory, Queries int } // of an auditor
 }
 

@@ -30,7 +30,7 @@ type Engine struct {
 	proc                         *process
 	owner                        *os.File // the lock of the data directory's owner
 	stopProc                     func(context.Context) error
-	auditors                     []Auditor
+	auditors                     []TenantReader
 
 	stop    sync.Once
 	stopErr error

@@ -104,7 +104,7 @@ type engineLaunch struct {
 	creds credentials
 	locks dataLocks
 
-	auditors []Auditor
+	auditors []TenantReader
 }
 
 // starter starts one kind of managed engine.
@@ -120,7 +120,7 @@ func launchEngine(ctx context.Context, opts Options, locks dataLocks, start star
 		ctx, cancel = context.WithTimeout(ctx, DefaultStartTimeout)
 		defer cancel()
 	}
-	auditors, err := Auditors(opts.DataDir)
+	auditors, err := TenantReaders(opts.DataDir)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Question is a predefined question of auditors. Its statement uses query parameters, which
-// clickhouse-client supports too. The read-only user and an auditor of one tenant (engine.Auditor)
+// clickhouse-client supports too. The read-only user and an auditor of one tenant (engine.TenantReader)
 // may run it.
 type Question struct {
 	Name  string // a short name for the command line

@@ -88,9 +88,9 @@ func (r *Reader) scanReusingRow(ctx context.Context, shard string, from, to uint
 		}, conn.Param("shard", shard), conn.Param("from", from), conn.Param("to", to))
 }
 
-// NewestSequences returns the least sequence among the newest n rows of some kinds in a shard,
+// FirstOfNewest returns the least sequence among the newest n rows of some kinds in a shard,
 // or storage.AllSequences if there is none.
-func (r *Reader) NewestSequences(ctx context.Context, shard string, kinds []string, n int) (least uint64, err error) {
+func (r *Reader) FirstOfNewest(ctx context.Context, shard string, kinds []string, n int) (least uint64, err error) {
 	least = storage.AllSequences
 	err = r.pool.EachRow(ctx, `SELECT seq FROM evidence WHERE shard = {shard:String} AND has({kinds:Array(String)}, kind) ORDER BY shard DESC, seq DESC LIMIT {n:Int64}`,
 		func(rows driver.Rows) error { return rows.Scan(&least) }, conn.Param("shard", shard), conn.Param("kinds", kinds), conn.Param("n", int64(n)))

@@ -149,7 +149,7 @@ func (st *Store) Confirmation(i call.Invocation) call.Confirmation {
 	if s == nil {
 		return call.Confirmation{}
 	}
-	s = st.withoutStrangers(src.key, s)
+	s = st.withPermittedAnswers(src.key, s)
 	if q := s.questionFor(i.ToolCallID); q != nil {
 		return q.toConfirmation(i)
 	}
@@ -159,9 +159,9 @@ func (st *Store) Confirmation(i call.Invocation) call.Confirmation {
 	return s.inferConfirmation(i)
 }
 
-// withoutStrangers is a session in which an acceptance counts only if its publisher may answer still: who may was
+// withPermittedAnswers is a session in which an acceptance counts only if its publisher may answer still: who may was
 // perhaps another one when the answer came.
-func (st *Store) withoutStrangers(k sourceKey, s *sessionState) *sessionState {
+func (st *Store) withPermittedAnswers(k sourceKey, s *sessionState) *sessionState {
 	strange := func(q *question) bool { return q.stage == accepted && !st.opts.mayAnswer(k, q.answeredBy) }
 	if !slices.ContainsFunc(s.questions, strange) {
 		return s

@@ -16,12 +16,12 @@ const (
 	// MaxDecisions is the maximum number of decisions in the entries of an account. Each
 	// repeated request adds one; beyond the bound it is denied.
 	MaxDecisions = 4096
-	// MaxOpenOfCaller and MaxOpenOfSession bound the open reservations of one publisher and of
-	// one of its sessions; MaxDecisionsOfCaller bounds its decisions. Unfinished calls of one
+	// MaxOpenOfPublisher and MaxOpenOfSession bound the open reservations of one publisher and of
+	// one of its sessions; MaxDecisionsOfPublisher bounds its decisions. Unfinished calls of one
 	// publisher must not block the others under the mandate.
-	MaxOpenOfCaller      = MaxOpen / 2
-	MaxOpenOfSession     = MaxOpen / 4
-	MaxDecisionsOfCaller = MaxDecisions / 2
+	MaxOpenOfPublisher      = MaxOpen / 2
+	MaxOpenOfSession        = MaxOpen / 4
+	MaxDecisionsOfPublisher = MaxDecisions / 2
 	// maxClosed is the number of closed entries kept for later records of their calls.
 	maxClosed = 256
 	// maxRuns is the number of executions that an entry distinguishes; more only add to the
@@ -50,19 +50,19 @@ var (
 	ErrLedgerFull = errors.New("mandate: too many reservations are open")
 )
 
-// EntryState is the state of reserved money.
-type EntryState string
+// AllowanceState is the state of reserved money.
+type AllowanceState string
 
 // The states. Reserved and lapsed money counts against the budget as reserved.
 const (
-	EntryReserved EntryState = "reserved" // the outcome of at least one decision is open
-	EntryLapsed   EntryState = "lapsed"   // every decision's call is over, nothing ran, and a receipt is still valid
-	EntryReleased EntryState = "released" // as lapsed, and no receipt is valid
-	EntrySettled  EntryState = "settled"  // spent, or counted as spent
+	AllowanceReserved AllowanceState = "reserved" // the outcome of at least one decision is open
+	AllowanceLapsed   AllowanceState = "lapsed"   // every decision's call is over, nothing ran, and a receipt is still valid
+	AllowanceReleased AllowanceState = "released" // as lapsed, and no receipt is valid
+	AllowanceSettled  AllowanceState = "settled"  // spent, or counted as spent
 )
 
 // Attempt is one decision that allowed a proposal.
-type Attempt struct {
+type AllowedDecision struct {
 	Decision string `json:"decision"`       // its id
 	Over     bool   `json:"over,omitempty"` // its call is over
 }
@@ -77,38 +77,38 @@ type Run struct {
 // Entry is one allowance: the money of one proposal, however often the proposal was allowed.
 // All receipts of an entry have the same nonce, so that executors use one of them (see
 // receipt.Claims.UseUntil).
-type Entry struct {
-	ID       string     `json:"id"`       // the decision that opened it
-	Proposal string     `json:"proposal"` // Proposal.Key
-	Call     string     `json:"call"`     // CallKey
-	Session  string     `json:"session"`  // its subject token
-	Caller   string     `json:"caller"`   // CallerKey; "" in older entries
-	Amount   int64      `json:"amount"`
-	Attempts []Attempt  `json:"attempts"` // oldest first
-	State    EntryState `json:"state"`
-	After    uint64     `json:"after"`          // its decisions are after this sequence of the log
-	At       int64      `json:"at"`             // Unix milliseconds: last reservation or change of state
-	Until    int64      `json:"until"`          // Unix milliseconds: no receipt of it expires later
-	Expires  int64      `json:"expires"`        // Unix milliseconds: expiry of the last receipt so far
-	Seen     uint64     `json:"seen,omitempty"` // the newest call record that changed it
-	Runs     []Run      `json:"runs,omitempty"`
+type Allowance struct {
+	ID        string            `json:"id"`       // the decision that opened it
+	Proposal  string            `json:"proposal"` // Proposal.Key
+	Call      string            `json:"call"`     // CallKey
+	Session   string            `json:"session"`  // its subject token
+	Publisher string            `json:"caller"`   // PublisherKey
+	Amount    int64             `json:"amount"`
+	Decisions []AllowedDecision `json:"attempts"` // oldest first
+	State     AllowanceState    `json:"state"`
+	After     uint64            `json:"after"`          // its decisions are after this sequence of the log
+	At        int64             `json:"at"`             // Unix milliseconds: last reservation or change of state
+	Until     int64             `json:"until"`          // Unix milliseconds: no receipt of it expires later
+	Expires   int64             `json:"expires"`        // Unix milliseconds: expiry of the last receipt so far
+	Seen      uint64            `json:"seen,omitempty"` // the newest call record that changed it
+	Runs      []Run             `json:"runs,omitempty"`
 }
 
 // awaitsOutcome reports whether the outcome of one of its decisions is open.
-func (e Entry) awaitsOutcome() bool {
-	return slices.ContainsFunc(e.Attempts, func(a Attempt) bool { return !a.Over })
+func (e Allowance) awaitsOutcome() bool {
+	return slices.ContainsFunc(e.Decisions, func(a AllowedDecision) bool { return !a.Over })
 }
 
 // receiptHolds reports whether an executor may still accept one of its receipts.
-func (e Entry) receiptHolds(now int64) bool { return now <= e.Expires+releaseGrace }
+func (e Allowance) receiptHolds(now int64) bool { return now <= e.Expires+releaseGrace }
 
 // isReserved reports whether an entry's amount counts as reserved.
-func (e Entry) isReserved(now int64) bool {
-	return e.State == EntryReserved || e.State == EntryLapsed && e.receiptHolds(now)
+func (e Allowance) isReserved(now int64) bool {
+	return e.State == AllowanceReserved || e.State == AllowanceLapsed && e.receiptHolds(now)
 }
 
 // spentAmount is the amount that counts as spent.
-func (e Entry) spentAmount() (sum int64) {
+func (e Allowance) spentAmount() (sum int64) {
 	for _, r := range e.Runs {
 		sum = addCapped(sum, r.Amount)
 	}
@@ -116,45 +116,45 @@ func (e Entry) spentAmount() (sum int64) {
 }
 
 // isConsumed reports whether an execution has consumed the allowance.
-func (e Entry) isConsumed() bool {
+func (e Allowance) isConsumed() bool {
 	return slices.ContainsFunc(e.Runs, func(r Run) bool { return !r.Uncertain })
 }
 
 // runIndex returns the index of a call's run, -1 if there is none.
-func (e Entry) runIndex(occurrence int) int {
+func (e Allowance) runIndex(occurrence int) int {
 	return slices.IndexFunc(e.Runs, func(r Run) bool { return r.Occurrence == occurrence })
 }
 
 // stateAt is the state that follows from the recorded facts.
-func (e Entry) stateAt(now int64) EntryState {
+func (e Allowance) stateAt(now int64) AllowanceState {
 	switch {
 	case e.isConsumed():
-		return EntrySettled
+		return AllowanceSettled
 	case e.awaitsOutcome():
-		return EntryReserved
+		return AllowanceReserved
 	case e.receiptHolds(now):
-		return EntryLapsed
+		return AllowanceLapsed
 	}
-	return EntryReleased
+	return AllowanceReleased
 }
 
 // sharesProposal reports whether a further decision on a proposal belongs to the entry. After
 // an outcome of any of its decisions, the same proposal is a new call with new money.
-func (e Entry) sharesProposal(proposal string, now int64) bool {
-	return proposal != "" && e.Proposal == proposal && e.State == EntryReserved && now+minShare <= e.Until &&
-		!slices.ContainsFunc(e.Attempts, func(a Attempt) bool { return a.Over })
+func (e Allowance) sharesProposal(proposal string, now int64) bool {
+	return proposal != "" && e.Proposal == proposal && e.State == AllowanceReserved && now+minShare <= e.Until &&
+		!slices.ContainsFunc(e.Decisions, func(a AllowedDecision) bool { return a.Over })
 }
 
-// attemptIndex returns the index of a decision, -1 if the entry does not have it.
-func (e Entry) attemptIndex(decision string) int {
-	return slices.IndexFunc(e.Attempts, func(a Attempt) bool { return a.Decision == decision })
+// decisionIndex returns the index of a decision, -1 if the entry does not have it.
+func (e Allowance) decisionIndex(decision string) int {
+	return slices.IndexFunc(e.Decisions, func(a AllowedDecision) bool { return a.Decision == decision })
 }
 
 // isOpen reports whether the entry awaits call records.
-func (e Entry) isOpen() bool { return e.State == EntryReserved || e.State == EntryLapsed }
+func (e Allowance) isOpen() bool { return e.State == AllowanceReserved || e.State == AllowanceLapsed }
 
 // AcceptsRecords reports whether call records can still change an entry.
-func (e Entry) AcceptsRecords(now int64) bool {
+func (e Allowance) AcceptsRecords(now int64) bool {
 	return e.isOpen() || now < max(e.At, e.Expires)+Retention
 }
 
@@ -166,19 +166,19 @@ func (e Entry) AcceptsRecords(now int64) bool {
 // decisions on this call reserved, and only when no receipt of the reservation is valid any
 // more.
 type Account struct {
-	V       int     `json:"v"`       // AccountVersion
-	Settled int64   `json:"settled"` // spent outside the entries, in minor units
-	Entries []Entry `json:"entries"` // in the order of reservation
+	V          int         `json:"v"`       // AccountVersion
+	Settled    int64       `json:"settled"` // spent outside the entries, in minor units
+	Allowances []Allowance `json:"entries"` // in the order of reservation
 }
 
 // AccountVersion is the version of the document.
-const AccountVersion = 2
+const AccountVersion = 1
 
 // ReserveRequest is one admission that reserves money.
 type ReserveRequest struct {
 	Reservation
 	Key, Call, Session string // Proposal.Key, CallKey, subject token of the session
-	Caller             string // CallerKey
+	Publisher          string // PublisherKey
 	Decision           string // the decision's id
 	After              uint64 // a sequence of the log that is certainly before the decision
 	Now, Expires       int64  // Unix milliseconds
@@ -186,7 +186,7 @@ type ReserveRequest struct {
 
 // Allowance states what the receipt of an admission must contain: the zero Allowance demands
 // nothing.
-type Allowance struct {
+type ReceiptTerms struct {
 	ID    string // of the entry: receipts of one entry share a nonce
 	Until int64  // Unix milliseconds: the receipt must not expire later
 }
@@ -196,9 +196,9 @@ type Allowance struct {
 func (a Account) Spend(proposal string, now int64) Spend {
 	s := Spend{Settled: a.Settled}
 	open, decisions, shared := 0, 0, false
-	for _, e := range a.Entries {
+	for _, e := range a.Allowances {
 		s.Settled = addCapped(s.Settled, e.spentAmount())
-		decisions += len(e.Attempts)
+		decisions += len(e.Decisions)
 		switch {
 		case !shared && e.sharesProposal(proposal, now):
 			shared = true
@@ -215,11 +215,11 @@ func (a Account) Spend(proposal string, now int64) Spend {
 // whatever is free for others. proposal is as for Spend.
 func (a Account) FullFor(proposal, caller, session string, now int64) bool {
 	open, ofSession, decisions, shared := 0, 0, 0, false
-	for _, e := range a.Entries {
-		if e.Caller != caller {
+	for _, e := range a.Allowances {
+		if e.Publisher != caller {
 			continue
 		}
-		decisions += len(e.Attempts)
+		decisions += len(e.Decisions)
 		switch {
 		case !shared && e.sharesProposal(proposal, now):
 			shared = true
@@ -230,46 +230,46 @@ func (a Account) FullFor(proposal, caller, session string, now int64) bool {
 			open++
 		}
 	}
-	many := open >= MaxOpenOfCaller || ofSession >= MaxOpenOfSession
-	return proposal != "" && (many && !shared || decisions >= MaxDecisionsOfCaller)
+	many := open >= MaxOpenOfPublisher || ofSession >= MaxOpenOfSession
+	return proposal != "" && (many && !shared || decisions >= MaxDecisionsOfPublisher)
 }
 
 // HasDecision reports whether one of the entries has a decision.
 func (a Account) HasDecision(decision string) bool {
-	return slices.ContainsFunc(a.Entries, func(e Entry) bool { return e.attemptIndex(decision) >= 0 })
+	return slices.ContainsFunc(a.Allowances, func(e Allowance) bool { return e.decisionIndex(decision) >= 0 })
 }
 
 // Reserve reserves an admission's money. A proposal without a tool call id cannot be linked
 // with an outcome and counts as spent at once, for good.
-func (a Account) Reserve(t ReserveRequest) (Account, Allowance, error) {
+func (a Account) Reserve(t ReserveRequest) (Account, ReceiptTerms, error) {
 	a = a.Pruned(t.Now)
-	i := slices.IndexFunc(a.Entries, func(e Entry) bool { return e.sharesProposal(t.Key, t.Now) })
+	i := slices.IndexFunc(a.Allowances, func(e Allowance) bool { return e.sharesProposal(t.Key, t.Now) })
 	amount := t.Amount
 	if i >= 0 {
-		amount = max(amount, a.Entries[i].Amount)
+		amount = max(amount, a.Allowances[i].Amount)
 	}
 	spend := a.Spend(t.Key, t.Now)
 	switch {
-	case spend.Full || a.FullFor(t.Key, t.Caller, t.Session, t.Now):
-		return a, Allowance{}, ErrLedgerFull
+	case spend.Full || a.FullFor(t.Key, t.Publisher, t.Session, t.Now):
+		return a, ReceiptTerms{}, ErrLedgerFull
 	case addCapped(addCapped(spend.Reserved, spend.Settled), amount) > t.Budget:
-		return a, Allowance{}, ErrOverBudget
+		return a, ReceiptTerms{}, ErrOverBudget
 	case t.Key == "":
 		a.Settled = addCapped(a.Settled, amount)
-		return a, Allowance{}, nil
+		return a, ReceiptTerms{}, nil
 	}
-	a.Entries = slices.Clone(a.Entries)
+	a.Allowances = slices.Clone(a.Allowances)
 	if i < 0 {
-		i = len(a.Entries)
-		a.Entries = append(a.Entries, Entry{
-			ID: t.Decision, Proposal: t.Key, Call: t.Call, Session: t.Session, Caller: t.Caller, State: EntryReserved, After: t.After,
+		i = len(a.Allowances)
+		a.Allowances = append(a.Allowances, Allowance{
+			ID: t.Decision, Proposal: t.Key, Call: t.Call, Session: t.Session, Publisher: t.Publisher, State: AllowanceReserved, After: t.After,
 			Until: max(t.Expires, t.Now+ShareWindow),
 		})
 	}
-	e := &a.Entries[i]
-	e.Attempts = append(slices.Clone(e.Attempts), Attempt{Decision: t.Decision})
+	e := &a.Allowances[i]
+	e.Decisions = append(slices.Clone(e.Decisions), AllowedDecision{Decision: t.Decision})
 	e.Amount, e.At, e.Expires = amount, t.Now, max(e.Expires, min(t.Expires, e.Until))
-	return a, Allowance{ID: e.ID, Until: e.Until}, nil
+	return a, ReceiptTerms{ID: e.ID, Until: e.Until}, nil
 }
 
 // UndoReserve undoes the Reserve of an admission that was certainly never answered.
@@ -285,19 +285,19 @@ func (a Account) UndoReserve(t ReserveRequest) Account {
 // DropDecisions removes decisions that are certainly not on the log, so that no caller got
 // them, and the entries without other decisions.
 func (a Account) DropDecisions(decisions []string, now int64) Account {
-	kept := make([]Entry, 0, len(a.Entries))
-	for _, e := range a.Entries {
-		left := slices.DeleteFunc(slices.Clone(e.Attempts), func(x Attempt) bool { return !x.Over && slices.Contains(decisions, x.Decision) })
-		if len(left) == len(e.Attempts) {
+	kept := make([]Allowance, 0, len(a.Allowances))
+	for _, e := range a.Allowances {
+		left := slices.DeleteFunc(slices.Clone(e.Decisions), func(x AllowedDecision) bool { return !x.Over && slices.Contains(decisions, x.Decision) })
+		if len(left) == len(e.Decisions) {
 			kept = append(kept, e)
 			continue
 		}
-		if e.Attempts = left; len(left) > 0 || e.spentAmount() > 0 {
+		if e.Decisions = left; len(left) > 0 || e.spentAmount() > 0 {
 			e.State = e.stateAt(now)
 			kept = append(kept, e)
 		}
 	}
-	a.Entries = kept
+	a.Allowances = kept
 	return a
 }
 
@@ -305,10 +305,10 @@ func (a Account) DropDecisions(decisions []string, now int64) Account {
 // there are too many. Settled money continues to count.
 func (a Account) Pruned(now int64) Account {
 	closed := 0
-	kept := make([]Entry, 0, len(a.Entries)+1)
-	for _, e := range slices.Backward(a.Entries) {
-		if e.State == EntryLapsed && !e.receiptHolds(now) {
-			e.State, e.At = EntryReleased, now
+	kept := make([]Allowance, 0, len(a.Allowances)+1)
+	for _, e := range slices.Backward(a.Allowances) {
+		if e.State == AllowanceLapsed && !e.receiptHolds(now) {
+			e.State, e.At = AllowanceReleased, now
 		}
 		if !e.isOpen() {
 			closed++
@@ -320,7 +320,7 @@ func (a Account) Pruned(now int64) Account {
 		a.Settled = addCapped(a.Settled, e.spentAmount())
 	}
 	slices.Reverse(kept)
-	a.Entries = kept
+	a.Allowances = kept
 	return a
 }
 

@@ -47,9 +47,9 @@ func must(t testing.TB, a Account, tickets ...ReserveRequest) Account {
 func textAt(a Account, now int64) string {
 	s := a.Spend("", now)
 	out := fmt.Sprintf("%d+%d", s.Settled, s.Reserved)
-	for _, e := range a.Entries {
+	for _, e := range a.Allowances {
 		out += fmt.Sprintf(" %s:", e.State)
-		for i, x := range e.Attempts {
+		for i, x := range e.Decisions {
 			if i > 0 {
 				out += ","
 			}
@@ -119,7 +119,7 @@ func TestAllowance(t *testing.T) {
 	if err != nil || other.ID != "d3" {
 		t.Errorf("%+v, %v", other, err)
 	}
-	if _, none, err := a.Reserve(ticket("d4", "", 1)); err != nil || none != (Allowance{}) {
+	if _, none, err := a.Reserve(ticket("d4", "", 1)); err != nil || none != (ReceiptTerms{}) {
 		t.Errorf("%+v, %v", none, err)
 	}
 	long := ticket("d1", "1", 600)
@@ -132,7 +132,7 @@ func TestAllowance(t *testing.T) {
 func TestLedgerIsBounded(t *testing.T) {
 	a := Account{V: AccountVersion}
 	for i := range MaxOpen {
-		a.Entries = append(a.Entries, must(t, Account{}, ticket(fmt.Sprint("d", i), fmt.Sprint(i), 1)).Entries...)
+		a.Allowances = append(a.Allowances, must(t, Account{}, ticket(fmt.Sprint("d", i), fmt.Sprint(i), 1)).Allowances...)
 	}
 	x, again := ticket("d", "more", 1), ticket("d'", "7", 1)
 	x.Budget, again.Budget = 1<<40, 1<<40
@@ -143,7 +143,7 @@ func TestLedgerIsBounded(t *testing.T) {
 		t.Error("asking again is refused")
 	}
 	for i := range MaxDecisions - MaxOpen - 1 {
-		a.Entries[7].Attempts = append(a.Entries[7].Attempts, Attempt{Decision: fmt.Sprint("again", i)})
+		a.Allowances[7].Decisions = append(a.Allowances[7].Decisions, AllowedDecision{Decision: fmt.Sprint("again", i)})
 	}
 	if _, _, err := a.Reserve(again); !errors.Is(err, ErrLedgerFull) || !a.Spend(again.Key, start).Full {
 		t.Error("one call is asked for without end:", err)
@@ -151,11 +151,11 @@ func TestLedgerIsBounded(t *testing.T) {
 	for i := range MaxOpen {
 		a, _ = a.ApplyEnd(end(Settle, fmt.Sprint(i), 1, uint64(100+i), fmt.Sprint("d", i)))
 	}
-	if a = a.Pruned(start + 31*second); len(a.Entries) != maxClosed || a.Spend("", start).Settled != MaxOpen {
-		t.Errorf("%d entries, %+v", len(a.Entries), a.Spend("", start))
+	if a = a.Pruned(start + 31*second); len(a.Allowances) != maxClosed || a.Spend("", start).Settled != MaxOpen {
+		t.Errorf("%d entries, %+v", len(a.Allowances), a.Spend("", start))
 	}
-	if a = a.Pruned(start + 61*second + Retention); len(a.Entries) != 0 || a.Settled != MaxOpen {
-		t.Errorf("%d entries, %+v", len(a.Entries), a.Spend("", start))
+	if a = a.Pruned(start + 61*second + Retention); len(a.Allowances) != 0 || a.Settled != MaxOpen {
+		t.Errorf("%d entries, %+v", len(a.Allowances), a.Spend("", start))
 	}
 }
 
@@ -164,7 +164,7 @@ func TestLedgerIsBounded(t *testing.T) {
 func TestLedgerIsSharedAmongCallers(t *testing.T) {
 	of := func(caller, session string, i int) ReserveRequest {
 		x := ticket(fmt.Sprint("d", caller, session, i), fmt.Sprint(caller, session, i), 1)
-		x.Budget, x.Caller, x.Session = 1<<40, caller, session
+		x.Budget, x.Publisher, x.Session = 1<<40, caller, session
 		return x
 	}
 	fill := func(a Account, caller, session string, want int) Account {
@@ -186,12 +186,12 @@ func TestLedgerIsSharedAmongCallers(t *testing.T) {
 		}
 	}
 	a := fill(Account{V: AccountVersion}, "c1", "s1", MaxOpenOfSession)
-	a = fill(a, "c1", "s2", MaxOpenOfCaller-MaxOpenOfSession)
+	a = fill(a, "c1", "s2", MaxOpenOfPublisher-MaxOpenOfSession)
 	a = fill(a, "c1", "s3", 0)
 	a = fill(a, "c2", "s1", MaxOpenOfSession)
 	a = must(t, a, of("c1", "s1", 0), of("c3", "s1", 0))
-	for i := range MaxDecisionsOfCaller {
-		a.Entries[0].Attempts = append(a.Entries[0].Attempts, Attempt{Decision: fmt.Sprint("again", i)})
+	for i := range MaxDecisionsOfPublisher {
+		a.Allowances[0].Decisions = append(a.Allowances[0].Decisions, AllowedDecision{Decision: fmt.Sprint("again", i)})
 	}
 	if _, _, err := a.Reserve(of("c1", "s1", 0)); !errors.Is(err, ErrLedgerFull) {
 		t.Error("one publisher asks without end:", err)
@@ -278,7 +278,7 @@ func TestRunsAreBounded(t *testing.T) {
 	for i := range 3 * maxRuns {
 		a, _ = a.ApplyEnd(end(SettleExtra, "1", i+2, uint64(20+i)))
 	}
-	if s := a.Spend("", start); s.Settled != 3*maxRuns || len(a.Entries[0].Runs) != maxRuns {
+	if s := a.Spend("", start); s.Settled != 3*maxRuns || len(a.Allowances[0].Runs) != maxRuns {
 		t.Errorf("%+v", s)
 	}
 }
@@ -312,7 +312,7 @@ func TestGiveBack(t *testing.T) {
 	both := must(t, Account{}, one, ticket("d2", "1", 600))
 	for _, gone := range []string{"d1", "d2"} {
 		a := both.UndoReserve(ticket(gone, "1", 600))
-		if s := a.Spend("", start); s.Reserved != 600 || len(a.Entries[0].Attempts) != 1 || a.Entries[0].ID != "d1" {
+		if s := a.Spend("", start); s.Reserved != 600 || len(a.Allowances[0].Decisions) != 1 || a.Allowances[0].ID != "d1" {
 			t.Error(gone, text(a))
 		}
 	}

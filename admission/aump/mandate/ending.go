@@ -65,11 +65,11 @@ func (e CallEnd) WithDecisions(a Account, c events.Call, logged func(decision st
 		}
 	}
 	e.Named, e.Before = slices.Clone(e.Named), nil
-	for _, x := range a.Entries {
+	for _, x := range a.Allowances {
 		if x.Call != e.Call {
 			continue
 		}
-		for _, t := range x.Attempts {
+		for _, t := range x.Decisions {
 			seq := logged(t.Decision)
 			if seq != 0 && places[seq] {
 				e.Named = append(e.Named, t.Decision)
@@ -131,8 +131,8 @@ func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 	if run.Amount = max(run.Amount, before.Amount); entry < 0 && !ran && !a.hasCallDecision(e) {
 		return a, false
 	}
-	a.Entries = slices.Clone(a.Entries)
-	for i, x := range a.Entries {
+	a.Allowances = slices.Clone(a.Allowances)
+	for i, x := range a.Allowances {
 		named, had := x.hasNamedDecision(e), x.Call == e.Call && x.runIndex(e.Occurrence) >= 0
 		if !named && !had && i != entry {
 			continue
@@ -141,17 +141,17 @@ func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 			x.Runs, a.Settled = appendRun(x.Runs, run, a.Settled)
 		}
 		if named {
-			x.Attempts = x.endAttempts(e)
+			x.Decisions = x.endAttempts(e)
 		}
 		x.Seen, x.At, x.State = e.Seq, e.Now, x.stateAt(e.Now)
-		a.Entries[i] = x
+		a.Allowances[i] = x
 	}
 	return a, true
 }
 
 // priorRun is what was counted of a call before.
 func (a Account) priorRun(e CallEnd) (Run, bool) {
-	for _, x := range a.Entries {
+	for _, x := range a.Allowances {
 		if at := x.runIndex(e.Occurrence); x.Call == e.Call && at >= 0 {
 			return x.Runs[at], true
 		}
@@ -161,12 +161,12 @@ func (a Account) priorRun(e CallEnd) (Run, bool) {
 
 // hasCallDecision reports whether the account has reserved for a call.
 func (a Account) hasCallDecision(e CallEnd) bool {
-	return slices.ContainsFunc(a.Entries, func(x Entry) bool { return x.hasNamedDecision(e) })
+	return slices.ContainsFunc(a.Allowances, func(x Allowance) bool { return x.hasNamedDecision(e) })
 }
 
 // newestRecord is the newest record of a call that was applied.
 func (a Account) newestRecord(call string) (seq uint64) {
-	for _, x := range a.Entries {
+	for _, x := range a.Allowances {
 		if x.Call == call {
 			seq = max(seq, x.Seen)
 		}
@@ -175,13 +175,13 @@ func (a Account) newestRecord(call string) (seq uint64) {
 }
 
 // hasNamedDecision reports whether one of the entry's decisions is on the call that ended.
-func (x Entry) hasNamedDecision(e CallEnd) bool {
-	return x.Call == e.Call && slices.ContainsFunc(x.Attempts, func(t Attempt) bool { return slices.Contains(e.Named, t.Decision) })
+func (x Allowance) hasNamedDecision(e CallEnd) bool {
+	return x.Call == e.Call && slices.ContainsFunc(x.Decisions, func(t AllowedDecision) bool { return slices.Contains(e.Named, t.Decision) })
 }
 
 // endAttempts returns the attempts after the end of a call that names the entry.
-func (x Entry) endAttempts(e CallEnd) []Attempt {
-	list := slices.Clone(x.Attempts)
+func (x Allowance) endAttempts(e CallEnd) []AllowedDecision {
+	list := slices.Clone(x.Decisions)
 	for i := range list {
 		t := &list[i]
 		t.Over = t.Over || slices.Contains(e.Named, t.Decision) || slices.Contains(e.Before, t.Decision)
@@ -196,13 +196,13 @@ func (x Entry) endAttempts(e CallEnd) []Attempt {
 // what ran under the id without an allow.
 func (a Account) countingEntry(e CallEnd) (entry int, run Run) {
 	proposal := ""
-	for _, x := range a.Entries {
-		if x.Call == e.Call && x.attemptIndex(e.Decision) >= 0 {
+	for _, x := range a.Allowances {
+		if x.Call == e.Call && x.decisionIndex(e.Decision) >= 0 {
 			proposal = x.Proposal
 		}
 	}
 	highest, entry, run := 0, -1, Run{Occurrence: e.Occurrence}
-	for i, x := range a.Entries {
+	for i, x := range a.Allowances {
 		r := x.matchRank(e, proposal)
 		switch {
 		case r == 0 || r < highest:
@@ -226,7 +226,7 @@ const (
 
 // matchRank is how strongly an execution is linked to an entry, 0 if it cannot have consumed
 // it. proposal is that of the effective verdict.
-func (x Entry) matchRank(e CallEnd, proposal string) int {
+func (x Allowance) matchRank(e CallEnd, proposal string) int {
 	named, at := x.hasNamedDecision(e), x.runIndex(e.Occurrence)
 	switch {
 	case e.Effect != Settle && e.Effect != SettleExtra || x.Call != e.Call:

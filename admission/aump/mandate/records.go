@@ -5,10 +5,10 @@ import "github.com/countersign-dev/countersign/events/aump"
 // Records are Countersign's own records about mandates. A request is never a source for them.
 // The zero Records has no mandate, so everything is denied under it.
 type Records struct {
-	Mandates    Source      // nil: there are none
-	Revocations Revocations // nil: nothing is revoked
-	SpendLedger SpendLedger // nil: nothing has been spent
-	Approvals   Approvals   // nil: nothing was approved
+	Mandates    Source            // nil: there are none
+	Revocations Revocations       // nil: nothing is revoked
+	SpendLedger SpendLedger       // nil: nothing has been spent
+	Approvals   PrincipalConsents // nil: nothing was approved
 	Signatures  SignaturePolicy
 }
 
@@ -53,15 +53,15 @@ type SpendLedger interface {
 }
 
 // Facts are circumstances that loosen a decision.
-type Facts struct {
+type PrincipalConsent struct {
 	TrustedUI bool // the principal confirmed exactly this action in a trusted user interface
 	Approved  bool // the principal approved exactly this action
 }
 
 // Approvals looks up Facts. An implementation must have bound them to the whole proposal and
 // verified their origin.
-type Approvals interface {
-	Facts(Proposal) Facts
+type PrincipalConsents interface {
+	Facts(Proposal) PrincipalConsent
 }
 
 // SignaturePolicy states which signatures a mandate needs.
@@ -114,9 +114,9 @@ func (r Records) Spent(p Proposal) Spend {
 }
 
 // Facts are the loosening circumstances of a proposal.
-func (r Records) Facts(p Proposal) Facts {
+func (r Records) Facts(p Proposal) PrincipalConsent {
 	if r.Approvals == nil {
-		return Facts{}
+		return PrincipalConsent{}
 	}
 	return r.Approvals.Facts(p)
 }

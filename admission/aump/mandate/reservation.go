@@ -43,8 +43,8 @@ func CallKey(tenantKey []byte, tenant, source, session, toolCallID string) strin
 	return hashParts(tenantKey, "call", subjectToken(tenant), subjectToken(source), subjectToken(session), toolCallID)
 }
 
-// CallerKey identifies the publisher of a reservation.
-func CallerKey(tenantKey []byte, tenant, source string) string {
+// PublisherKey identifies the publisher of a reservation.
+func PublisherKey(tenantKey []byte, tenant, source string) string {
 	return hashParts(tenantKey, "caller", subjectToken(tenant), subjectToken(source))
 }
 

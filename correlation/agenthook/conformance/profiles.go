@@ -113,7 +113,7 @@ var actionGovernance = []profile.Requirement{
 	profile.Check("attempt", "A second attempt names the first.", "AH-C-040", Retry),
 	profile.Check("execution", "Executions end after they begin, and their hashes are hashes.", "AH-C-041", ExecutionBlocks),
 	profile.Check("human", "What needs a person's approval is not allowed without one.", "AH-C-042", NeedsHuman),
-	{ID: "unknown", Text: "A publisher that must answer \"unknown\" says so in the manifest.", Checks: []string{"AH-C-043"}, Needs: []profile.Facet{GovernedPre}, NotWhile: UnknownAnswers},
+	{ID: "unknown", Text: "A publisher that must answer \"unknown\" says so in the manifest.", Checks: []string{"AH-C-043"}, Needs: []profile.Facet{GovernedPre}, Pending: UnknownAnswers},
 	profile.Check("steps", "Steps between call and execution claim the right phase.", "AH-C-044", IntermediateSteps),
 	profile.Check("bulk", "Large or sensitive values are referred to, not embedded.", "AH-C-045", Governed),
 	profile.Check("denied", "What was denied does not run.", "AH-C-075", profile.Refusal),

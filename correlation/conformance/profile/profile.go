@@ -15,12 +15,12 @@ type Requirement struct {
 	// Needs is what the traffic must have held, all of it, for the requirement to be
 	// exercised. The last one is what is counted.
 	Needs []Facet
-	// BrokenBy is what breaks it when the traffic held it, beside findings.
+	// BrokenBy is a facet that breaks it, beside findings.
 	BrokenBy Facet
-	// NotWhile is what, as long as the traffic holds it, leaves open whether it held.
-	NotWhile Facet
-	// Hard: if it is broken, or not shown, so is the profile, whatever the score.
-	Hard bool
+	// Pending: while the traffic shows this facet, the requirement is not decided.
+	Pending Facet
+	// Mandatory: the profile fails without it, whatever the score.
+	Mandatory bool
 	// EventType is the event type that a publisher may declare absent.
 	EventType string
 	// Reason says why no log decides it; then the rest is empty.
@@ -34,7 +34,7 @@ type Profile struct {
 	Title    string // what the traffic is checked against
 	Includes string // the profile that must be met as well; "" if none
 	// ClaimSigns are what a publisher that claims the profile shows; without any of them
-	// it does not claim it, as far as can be seen. Empty: everybody is asked.
+	// it does not claim it, as far as can be seen. Empty: every publisher is judged.
 	ClaimSigns []Facet
 	// Percent of the requirements that are not excused must hold.
 	Percent      int
@@ -48,7 +48,7 @@ func Check(id, text, check string, needs ...Facet) Requirement {
 
 // Hard makes one of every event, that no score outweighs.
 func Hard(id, text string, checks ...string) Requirement {
-	return Requirement{ID: id, Text: text, Checks: checks, Needs: []Facet{Event}, Hard: true}
+	return Requirement{ID: id, Text: text, Checks: checks, Needs: []Facet{Event}, Mandatory: true}
 }
 
 // Type makes the requirement that a type of event appears.
@@ -57,7 +57,7 @@ func Type(id, text, exposes string, need Facet) Requirement {
 }
 
 // NotWhileOpen makes a requirement one that is not held as long as something is open.
-func NotWhileOpen(open Facet, r Requirement) Requirement { r.NotWhile = open; return r }
+func NotWhileOpen(open Facet, r Requirement) Requirement { r.Pending = open; return r }
 
 // BrokenBy makes a requirement one that is broken by what lacks what it is about.
 func BrokenBy(what Facet, r Requirement) Requirement { r.BrokenBy = what; return r }

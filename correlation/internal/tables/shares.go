@@ -19,18 +19,18 @@ const (
 )
 
 // Holder identifies a publisher that holds entries of a table.
-type Holder struct{ Tenant, Source string }
+type PublisherKey struct{ Tenant, Source string }
 
 // owned is an entry that belongs to a publisher.
 type owned interface {
-	Owner() Holder
+	Owner() PublisherKey
 	Holds(h *Share) // called with the share of the owner
 }
 
 // Share is what a tenant, or a publisher of it, holds of a table.
 type Share struct {
-	key    Holder // a tenant's has no Source
-	tenant *Share // the publisher's tenant; nil for a tenant
+	key    PublisherKey // a tenant's has no Source
+	tenant *Share       // the publisher's tenant; nil for a tenant
 	has    [measures]int
 	rank   [measures]int // the index in each ranking
 
@@ -40,22 +40,22 @@ type Share struct {
 
 // shares are all shares of a table.
 type shares struct {
-	publishers map[Holder]*Share
+	publishers map[PublisherKey]*Share
 	tenants    map[string]*Share
 	ranked     [measures]ranking // of the tenants
 }
 
 // of returns the share of a publisher, and adds it if it is missing.
-func (s *shares) of(k Holder) *Share {
+func (s *shares) of(k PublisherKey) *Share {
 	if h := s.publishers[k]; h != nil {
 		return h
 	}
 	if s.publishers == nil {
-		s.publishers, s.tenants = map[Holder]*Share{}, map[string]*Share{}
+		s.publishers, s.tenants = map[PublisherKey]*Share{}, map[string]*Share{}
 	}
 	t := s.tenants[k.Tenant]
 	if t == nil {
-		t = &Share{key: Holder{Tenant: k.Tenant}}
+		t = &Share{key: PublisherKey{Tenant: k.Tenant}}
 		s.tenants[k.Tenant] = t
 		for by := range measures {
 			s.ranked[by].add(by, t)
@@ -164,7 +164,7 @@ func (r ranking) leading(by Measure, own *Share) [2]*Share {
 
 // Surplus returns the entry to forget when the table is full by a measure and publisher of
 // needs room. The entry with key stays is never returned; ok is false if there is no other.
-func (l *LRU[K, V]) Surplus(by Measure, of Holder, stays K) (v V, ok bool) {
+func (l *LRU[K, V]) Surplus(by Measure, of PublisherKey, stays K) (v V, ok bool) {
 	if l.n == 0 {
 		return v, false
 	}

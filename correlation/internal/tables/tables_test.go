@@ -15,7 +15,7 @@ func (n number) Hash() uint32 { return uint32(n * 0x9e3779b97f4a7c15 >> 32) }
 // place is the key of a tenancy.
 type place struct{ tenant, source, session string }
 
-func (p place) holder() Holder { return Holder{p.tenant, p.source} }
+func (p place) holder() PublisherKey { return PublisherKey{p.tenant, p.source} }
 
 func (p place) Hash() (h uint32) {
 	for _, c := range []byte(p.tenant + " " + p.source + " " + p.session) {
@@ -30,9 +30,9 @@ type tenancy struct {
 	share *Share
 }
 
-func (s *tenancy) ID() place      { return s.key }
-func (s *tenancy) Owner() Holder  { return s.key.holder() }
-func (s *tenancy) Holds(h *Share) { s.share = h }
+func (s *tenancy) ID() place           { return s.key }
+func (s *tenancy) Owner() PublisherKey { return s.key.holder() }
+func (s *tenancy) Holds(h *Share)      { s.share = h }
 
 // TestFullDoesNotGrow: a FIFO that drops as many entries as it adds takes no more room.
 func TestFullDoesNotGrow(t *testing.T) {
@@ -118,7 +118,7 @@ func TestFIFONumbers(t *testing.T) {
 func TestSharesAgree(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	table := NewLRU[place, *tenancy]()
-	counted := map[Holder]int{}
+	counted := map[PublisherKey]int{}
 	for range 5000 {
 		k := place{fmt.Sprint("t", random.IntN(4)), fmt.Sprint("p", random.IntN(3)), fmt.Sprint("s", random.IntN(30))}
 		if s, there := table.Get(k); there {
@@ -174,7 +174,7 @@ func surplusOf(l *LRU[place, *tenancy], k place) place {
 		source = most(func(o place) (string, bool) { return o.source, o.tenant == tenant }, "")
 	}
 	for _, s := range l.All() {
-		if s.key.holder() == (Holder{tenant, source}) {
+		if s.key.holder() == (PublisherKey{tenant, source}) {
 			return s.key
 		}
 	}

@@ -49,9 +49,9 @@ func Of(space subject.Space, subj string) Scope {
 		Key: events.SessionID{Tenant: subject.PrintableName(p.Tenant), Session: subject.PrintableName(p.Session)}}
 }
 
-// TokenValue converts a tenant or session name from a body to the form that subjects have:
+// RecordName converts a tenant or session name from a body to the form that subjects have:
 // hashed if the token would be too long.
-func TokenValue(name string) string {
+func RecordName(name string) string {
 	value, _ := subject.Unescape(subject.Escape(name))
 	return subject.PrintableName(value)
 }

@@ -66,7 +66,7 @@ var shardCreated = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 // fillShard makes about n records. The decisions of share calls have one signature.
 func fillShard(ctx context.Context, db *read.Reader, n, share int, progress func(done, total uint64)) (*verifyShard, error) {
-	s := &verifyShard{db: db, name: streams.EpochName(streams.DefaultShard, shardCreated), chain: build.NewChain(noHead, 1<<30)}
+	s := &verifyShard{db: db, name: streams.IncarnationName(streams.DefaultShard, shardCreated), chain: build.NewChain(noHead, 1<<30)}
 	var err error
 	if s.builder, err = build.NewBuilder(s.name, subject.Space{}); err != nil {
 		return nil, err

@@ -88,7 +88,7 @@ func (b *RetentionBucket) sessionAt(ctx context.Context, seq uint64) (session st
 	if err != nil {
 		return "", err
 	}
-	err = l.DB.Scan(ctx, streams.EpochName(b.Target.Stream, st.Created), seq, seq, func(r storage.EvidenceRow) error {
+	err = l.DB.Scan(ctx, streams.IncarnationName(b.Target.Stream, st.Created), seq, seq, func(r storage.EvidenceRow) error {
 		session = r.Session
 		return nil
 	})

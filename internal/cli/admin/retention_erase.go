@@ -84,7 +84,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 	if err != nil {
 		return err
 	}
-	ev := erasureplan.Evidence{DB: l.DB, Shard: streams.EpochName(b.Target.Stream, st.Created), Tenant: b.Tenant, Space: subject.Space{Prefix: b.Target.Prefix},
+	ev := erasureplan.Evidence{DB: l.DB, Shard: streams.IncarnationName(b.Target.Stream, st.Created), Tenant: b.Tenant, Space: subject.Space{Prefix: b.Target.Prefix},
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 			return streams.MessageAt(ctx, b.JS, b.Target.Stream, seq)
 		}}
@@ -96,11 +96,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 	if err != nil {
 		return err
 	}
-	sealed, err := b.Sealed(ctx)
-	if err != nil {
-		return err
-	}
-	if err := c.print(io, scope, ev.Shard, p, sealed); err != nil {
+	if err := c.print(io, scope, ev.Shard, p); err != nil {
 		return err
 	}
 	hold, err := ev.BlockingHold(ctx, s, p, scope.Subject)
@@ -109,32 +105,15 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 		return err
 	case hold != nil:
 		return &retention.HeldError{Hold: *hold}
-	case len(sealed) > 0:
-		return fmt.Errorf("%w: %s. They were made before there was erasure, and the server does not let that be changed (docs/retention.md, Logs from before)",
-			streams.ErrSealed, strings.Join(sealed, ", "))
 	}
 	return p.CheckIdle(time.Now(), c.Quiet)
 }
 
-// Sealed lists the streams that messages cannot be deleted from.
-func (b *RetentionBucket) Sealed(ctx context.Context) (list []string, err error) {
-	for _, name := range append(streams.ErasableStreams(), b.Target.Stream) {
-		s, err := b.JS.Stream(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("reading stream %s: %w", name, err)
-		}
-		if s.CachedInfo().Config.DenyDelete {
-			list = append(list, name)
-		}
-	}
-	return list, nil
-}
-
-func (c *retentionEraseCmd) print(io ui.Stdio, scope retention.Scope, shard string, p erasureplan.Plan, sealed []string) error {
+func (c *retentionEraseCmd) print(io ui.Stdio, scope retention.Scope, shard string, p erasureplan.Plan) error {
 	if c.JSON {
 		return ui.WriteJSON(io, map[string]any{"scope": scope, "shard": shard, "sessions": p.Sessions, "messages": len(p.Seqs), "without_session": p.Sessionless,
 			"kinds": p.Kinds, "first_seq": p.Seqs[0], "last_seq": p.Seqs[len(p.Seqs)-1], "newest": p.Newest, "records_with_commitments": p.Redacted,
-			"records_without_body": p.Withheld, "sealed": sealed})
+			"records_without_body": p.Withheld})
 	}
 	var kinds []string
 	for _, k := range slices.Sorted(maps.Keys(p.Kinds)) {

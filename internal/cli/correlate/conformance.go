@@ -192,7 +192,7 @@ func sessionRows(ctx context.Context, l evidencereader.Reader, tenant, session s
 // replies passes the replies of a shard to take.
 func replies(ctx context.Context, l evidencereader.Reader, tenant, shard string, take func(storage.EvidenceRow) error) error {
 	for _, row := range protocol.Rows {
-		for _, aside := range row.Asides {
+		for _, aside := range row.SessionlessEvents {
 			if !aside.IsReply {
 				continue
 			}

@@ -65,7 +65,7 @@ func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles 
 			if c.Profile == "" && !tally.Claims(profile, subject) {
 				continue
 			}
-			r := tally.Report(profile, subject, excused.of(subject.Source))
+			r := tally.Report(profile, subject, excused.of(subject.Publisher))
 			failed = failed || r.Outcome == conformance.NotMet
 			if c.JSON {
 				if err := ui.WriteJSON(io, r); err != nil {
@@ -93,15 +93,15 @@ func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles 
 }
 
 // subjects lists the publishers and sessions to report on.
-func (c *ConformanceCmd) subjects(tally *conformance.Tally, protocol string) (list []conformance.Subject) {
+func (c *ConformanceCmd) subjects(tally *conformance.Tally, protocol string) (list []conformance.Judged) {
 	for _, publisher := range tally.Publishers(protocol) {
-		if c.Publisher != "" && publisher.Source != c.Publisher {
+		if c.Publisher != "" && publisher.Publisher != c.Publisher {
 			continue
 		}
-		sessions := tally.Sessions(protocol, publisher.Source)
+		sessions := tally.Sessions(protocol, publisher.Publisher)
 		switch {
 		case c.Session != "":
-			i := slices.IndexFunc(sessions, func(s conformance.Subject) bool {
+			i := slices.IndexFunc(sessions, func(s conformance.Judged) bool {
 				return subject.TokenValue(s.Session) == subject.TokenValue(c.Session)
 			})
 			if i >= 0 {
@@ -124,7 +124,7 @@ func wordOf(o conformance.Outcome) string { return strings.ReplaceAll(string(o),
 
 // print prints a report: what is broken always, the rest if one profile was requested.
 func (c *ConformanceCmd) print(p *ui.Printer, r conformance.Report) {
-	who := "publisher " + ui.Clean(cmp.Or(r.Source, "(unknown)"), 60)
+	who := "publisher " + ui.Clean(cmp.Or(r.Publisher, "(unknown)"), 60)
 	switch {
 	case r.Session != "":
 		who += ", session " + ui.Clean(r.Session, 60)

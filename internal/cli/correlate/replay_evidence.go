@@ -57,7 +57,7 @@ func (p *pastEvidence) session(ctx context.Context) (*recording, error) {
 		return nil, err
 	}
 	for _, row := range protocol.Rows {
-		for _, aside := range row.Asides {
+		for _, aside := range row.SessionlessEvents {
 			if err := p.db.EventsOf(ctx, p.part.Shard, p.tenant, aside.Type, rec.last, add); err != nil {
 				return nil, err
 			}

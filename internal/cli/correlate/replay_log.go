@@ -39,7 +39,7 @@ func (p *pastLog) subjects() (inputs, outputs []string) {
 	session := subject.Token(p.name)
 	inputs = []string{of(subject.Events, "*", "*", session, ">"), of(subject.Decisions, "*", session)}
 	for token, row := range protocol.Rows {
-		for _, aside := range row.Asides {
+		for _, aside := range row.SessionlessEvents {
 			inputs = append(inputs, of(subject.Events, "*", token, "*", aside.Type))
 		}
 	}
@@ -54,7 +54,7 @@ func (p *pastLog) session(ctx context.Context) (*recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec := &recording{Shard: streams.EpochName(p.log.Stream, st.Created), last: st.LastSeq}
+	rec := &recording{Shard: streams.IncarnationName(p.log.Stream, st.Created), last: st.LastSeq}
 	if rec.consumed, err = p.consumed(ctx); err != nil {
 		return nil, err
 	}

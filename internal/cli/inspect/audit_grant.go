@@ -38,7 +38,7 @@ type auditGrantCmd struct {
 }
 
 func (c *auditGrantCmd) Run(io ui.Stdio) error {
-	a, password, err := engine.NewAuditor(c.User, c.Tenant)
+	a, password, err := engine.NewTenantReader(c.User, c.Tenant)
 	if err != nil {
 		return ui.UsageError{Err: err}
 	}
@@ -53,7 +53,7 @@ func (c *auditGrantCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	if err := engine.SetAuditor(dir, a); err != nil {
+	if err := engine.SetTenantReader(dir, a); err != nil {
 		return err
 	}
 	dsn, err := c.dsn(a, password)
@@ -66,7 +66,7 @@ func (c *auditGrantCmd) Run(io ui.Stdio) error {
 }
 
 // dsn is the auditor's DSN, with the running engine's port if that is known.
-func (c *auditGrantCmd) dsn(a engine.Auditor, password string) (string, error) {
+func (c *auditGrantCmd) dsn(a engine.TenantReader, password string) (string, error) {
 	host := "127.0.0.1:PORT"
 	if c.ReadyFile != "" {
 		r, err := target.ReadReady(c.ReadyFile)
@@ -109,7 +109,7 @@ func (c *auditAuditorsCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	list, err := engine.Auditors(dir)
+	list, err := engine.TenantReaders(dir)
 	if err != nil {
 		return err
 	}

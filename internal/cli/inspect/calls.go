@@ -84,7 +84,7 @@ func (c *CallsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	p := ui.NewPrinter(io.Out)
 	if !c.JSON {
 		p.Printf("%s\n", p.Paint(ui.Bold, fmt.Sprintf("%-23s  %-9s  %-7s  %-12s  %-24s  %-26s  %-20s  %9s  %9s",
-			"news at (UTC)", "state", "verdict", "match", "tool", "call", "session", "decided", "ran")))
+			"changed at (UTC)", "state", "verdict", "match", "tool", "call", "session", "decided", "ran")))
 	}
 	for _, r := range rows {
 		if err := c.print(io, p, r); err != nil {
@@ -159,19 +159,6 @@ func callName(c events.Call) string {
 		name = fmt.Sprintf("%.200s #%d", name, c.Occurrence)
 	}
 	return name
-}
-
-func between(steps []events.TimelineEntry, from, to string) time.Duration {
-	var begun events.Time
-	for _, s := range steps {
-		switch {
-		case s.Step == from && begun.IsZero():
-			begun = s.At
-		case s.Step == to && !begun.IsZero():
-			return s.At.Sub(begun.Time)
-		}
-	}
-	return -1
 }
 
 func inSeconds(d time.Duration) *float64 {

@@ -11,12 +11,11 @@ import (
 )
 
 // durationsOf returns how long the verdict took, how long after it the call started and how long
-// the call ran, by the broker's clock; -1 if unknown. Records of earlier versions have only the
-// timeline.
+// the call ran, by the broker's clock; -1 if unknown.
 func durationsOf(c events.Call) (decided, started, ran time.Duration) {
 	d := c.Durations
 	if d == nil {
-		return between(c.Timeline, "requested", "decided"), between(c.Timeline, "decided", "invoked"), between(c.Timeline, "invoked", "completed")
+		return -1, -1, -1
 	}
 	return inMicroseconds(d.Decided), inMicroseconds(d.Started), inMicroseconds(d.Ran)
 }

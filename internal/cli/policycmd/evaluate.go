@@ -22,8 +22,8 @@ type EvaluateCmd struct {
 	Tenant     string `help:"Tenant that the policies are to be matched for." default:"acme"`
 	Source     string `help:"Publisher that the policies are to be matched for (default: what the request says of itself)."`
 	Now        string `help:"The time of the decision, RFC 3339 (default: now)." placeholder:"TIME"`
-	Profile    string `help:"How protocols with a reference of their own (aana, aump) are read: ${enum}." enum:"hardened,reference-sdk" default:"hardened"`
-	Strict     bool   `help:"AAEP: high-risk invocations need a confirmation, too."`
+	Profile    string `help:"How protocols with a reference of their own (aaep, aana, aump) are read: ${enum}." enum:"hardened,reference-sdk" default:"hardened"`
+	Strict     bool   `help:"AAEP: a confirmation must name the call; with the profile reference-sdk, high-risk invocations need one as well."`
 	File       string `arg:"" help:"One request, or JSON Lines of {\"request\", \"headers\"?, \"now\"?}; - for standard input."`
 }
 

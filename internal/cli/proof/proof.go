@@ -180,7 +180,7 @@ func ownEngine(ctx context.Context, cacheDir string) (db *read.Reader, done func
 func (p *Prover) basis(whole []verify.Report) Basis {
 	var unsigned uint64
 	for _, rep := range whole {
-		n := uint64(rep.NotSigned)
+		n := uint64(rep.AfterCheckpoint)
 		if rep.Shard == p.shard && p.last > uint64(rep.Signed) { // the log may be longer than the stored evidence
 			n = max(n, p.last-uint64(rep.Signed))
 		}

@@ -19,7 +19,7 @@ func TestOwnEngineIsNotFetched(t *testing.T) {
 
 // What an answer rests on says what is left out of it, and what could be missing.
 func TestBasis(t *testing.T) {
-	whole := []verify.Report{{Shard: "old", Signed: 9, NotSigned: 2}, {Shard: "now", Signed: 100, NotSigned: 1}}
+	whole := []verify.Report{{Shard: "old", Signed: 9, AfterCheckpoint: 2}, {Shard: "now", Signed: 100, AfterCheckpoint: 1}}
 	for name, tc := range map[string]struct {
 		p             Prover
 		whole         []verify.Report

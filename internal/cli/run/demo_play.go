@@ -159,7 +159,7 @@ func (d *demo) settle(ctx context.Context, t *target.Target) error {
 		if state.LastSeq != last {
 			last, since = state.LastSeq, time.Now()
 		}
-		cp, err := l.DB.LatestCheckpoint(ctx, streams.EpochName(t.Stream, state.Created))
+		cp, err := l.DB.LatestCheckpoint(ctx, streams.IncarnationName(t.Stream, state.Created))
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			return err
 		}

@@ -183,7 +183,7 @@ func (d doctor) settings(ctx context.Context) []examined {
 		for _, diff := range list {
 			text = append(text, diff.String())
 		}
-		return one(check, levelUnsafe, "%s: run countersign provision --streams, which creates what is missing, switches direct get off and names the rest", strings.Join(text, "; "))
+		return one(check, levelUnsafe, "%s: run countersign provision --streams, which creates what is missing and names the rest", strings.Join(text, "; "))
 	}
 	return one(check, levelOK, "every stream and bucket has the settings that it was provisioned with")
 }
@@ -337,7 +337,7 @@ func (d doctor) evidence(ctx context.Context) []examined {
 	if err != nil {
 		return one("evidence", levelUnsafe, "reading the log's state: %v", err)
 	}
-	shard := streams.EpochName(d.Target.Stream, state.Created)
+	shard := streams.IncarnationName(d.Target.Stream, state.Created)
 	position, _, err := db.Position(ctx, shard)
 	if err != nil {
 		return one("evidence", levelUnsafe, "%v", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -42,15 +41,6 @@ func (d doctor) missing(ctx context.Context, state jetstream.StreamState) (wrong
 func (d doctor) retention(ctx context.Context) []examined {
 	const check = "retention"
 	b := &admin.RetentionBucket{Bucket: system.Bucket{Operator: d.Operator}}
-	sealed, err := b.Sealed(ctx)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return one(check, levelWarn, "there is no bucket for it yet (run countersign provision)")
-	case err != nil:
-		return one(check, levelWarn, "cannot be looked at: %v", err)
-	case len(sealed) > 0:
-		return one(check, levelWarn, "nothing can be erased from %s: made before there was erasure (docs/retention.md, Logs from before)", strings.Join(sealed, ", "))
-	}
 	s, _, err := b.Read(ctx)
 	if err != nil {
 		return one(check, levelUnsafe, "the holds of tenant %s cannot be read, so nothing is erased: %v", d.Target.Tenant, err)

@@ -128,23 +128,24 @@ func TestDoctorWaitsForNoAnswerForEver(t *testing.T) {
 	}
 }
 
-// TestDoctorComparesSettings: what was changed on the server since is found.
+// TestDoctorComparesSettings: settings that Provision would not make are found.
 func TestDoctorComparesSettings(t *testing.T) {
-	n := servicetest.Start(t, streams.Shard{})
-	o := system.Operator{Target: &target.Target{Flags: target.Flags{Stream: "GOV", Prefix: "gov"}}, JS: n.JS("operator")}
-	if got := (doctor{Operator: o}).settings(t.Context()); got[0].Level != levelOK {
-		t.Errorf("%+v", got)
-	}
-	js := n.JS("provisioner")
-	s, err := js.Stream(t.Context(), "KV_"+streams.BucketSpend)
-	servicetest.OK(t, err)
-	changed := s.CachedInfo().Config
-	changed.AllowDirect, changed.MaxAge = true, time.Hour
-	_, err = js.UpdateStream(t.Context(), changed)
-	servicetest.OK(t, err)
-	got := doctor{Operator: o}.settings(t.Context())
-	if got[0].Level != levelUnsafe || !strings.Contains(got[0].Detail, "KV_spend: allow_direct is true, want false") || !strings.Contains(got[0].Detail, "max_age") {
-		t.Errorf("%+v", got)
+	for _, tt := range []struct {
+		name  string
+		shard streams.Shard
+		level string
+		says  string
+	}{
+		{"as provisioned", streams.Shard{}, levelOK, ""},
+		{"another age", streams.Shard{QuarantineAge: time.Hour}, levelUnsafe, streams.StreamQuarantine + ": max_age is 1h0m0s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := servicetest.Start(t, tt.shard)
+			o := system.Operator{Target: &target.Target{Flags: target.Flags{Stream: "GOV", Prefix: "gov"}}, JS: n.JS("operator")}
+			if got := (doctor{Operator: o}).settings(t.Context()); got[0].Level != tt.level || !strings.Contains(got[0].Detail, tt.says) {
+				t.Errorf("%+v", got)
+			}
+		})
 	}
 }
 

@@ -70,8 +70,5 @@ func (c *ProvisionCmd) Run(ctx context.Context, io ui.Stdio) error {
 	for _, s := range report.Existing {
 		fmt.Fprintln(io.Out, "existing", s)
 	}
-	for _, s := range report.Migrated {
-		fmt.Fprintln(io.Out, "migrated", s, "(direct get is off: only its leader answers reads)")
-	}
 	return nil
 }

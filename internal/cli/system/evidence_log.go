@@ -58,7 +58,7 @@ func (l *EvidenceLog) read(ctx context.Context, checkpoints string) error {
 	if err != nil {
 		return err
 	}
-	l.Shard, l.Last = streams.EpochName(l.stream, st.Created), st.LastSeq
+	l.Shard, l.Last = streams.IncarnationName(l.stream, st.Created), st.LastSeq
 	trusted, err := witnessbucket.TrustedWitnesses(ctx, l.js)
 	l.trusted = witnessbucket.Verifiers(trusted)
 	return err

@@ -180,8 +180,8 @@ func PrintReport(p *ui.Printer, r verify.Report) {
 		if r.Compared > 0 {
 			p.Printf("    %d records are what the log has\n", r.Compared)
 		}
-		if r.Unsigned > 0 {
-			p.Printf("    %d signatures were not checked: a credential was taken out of a name that they cover; --compare-log=-1 checks them against the log\n", r.Unsigned)
+		if r.SignaturesUnchecked > 0 {
+			p.Printf("    %d signatures were not checked: a credential was taken out of a name that they cover; --compare-log=-1 checks them against the log\n", r.SignaturesUnchecked)
 		}
 		if r.Witnessed > 0 {
 			p.Printf("    witnesses signed up to %d\n", r.Witnessed)

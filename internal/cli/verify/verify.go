@@ -148,8 +148,8 @@ func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 // sessionBasis describes what the verification of a session rests on.
 func (c *Cmd) sessionBasis(whole verify.Report, log *system.EvidenceLog) string {
 	text := fmt.Sprintf("rests on: all %d signed records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Signed)
-	if whole.NotSigned > 0 {
-		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.NotSigned)
+	if whole.AfterCheckpoint > 0 {
+		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.AfterCheckpoint)
 	}
 	if log == nil {
 		text += "; NOT compared with the log: records after the newest stored checkpoint could be missing"

@@ -289,7 +289,7 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	s.progress.conn = nc
 	// Announce before anything is read: a command that changes policies then waits for this
 	// process.
-	stopAnswering, err := rollout.Announce(ctx, nc, js, s.progress.rolloutState)
+	stopAnswering, err := rollout.Register(ctx, nc, js, s.progress.rolloutState)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func (a *approvalStore) load(_ admission.Request, in *admission.Inputs) { in.App
 
 // reserve implements stateStore: it makes the decision's approval step by compare-and-set.
 func (a *approvalStore) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
-	step := out.Effects.Approval
+	step := out.Consumption.Approval
 	if step == nil {
 		return reservation{}, nil
 	}

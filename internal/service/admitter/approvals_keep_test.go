@@ -29,7 +29,7 @@ func pendingStep(a *approvalStore, expires time.Time) (*admission.Outcome, strin
 	w := approval.Open(approval.Opening{Slot: strings.Repeat("a", 64), ID: "wf-1", Tenant: "acme", Source: "rt1", Session: "s1", DecisionID: "d-1",
 		Policy: events.PolicyRef{Revision: 1, Digest: "sha256:a"}, PreviewDigest: "p", Call: "c1", Now: time.Now(), ExpiresAt: expires})
 	out := &admission.Outcome{}
-	out.Effects.Approval = &approval.Step{Slot: w.Slot, Next: w, Records: []events.Approval{w.Record()}}
+	out.Consumption.Approval = &approval.Step{Slot: w.Slot, Next: w, Records: []events.Approval{w.Record()}}
 	return out, approval.StoreKey(w.Tenant, w.Slot)
 }
 
@@ -216,7 +216,7 @@ func TestApprovalIsOnTheLogBeforeItIsUsed(t *testing.T) {
 	servicetest.OK(t, err)
 	used, err := approved.Consume("d-2", time.Now())
 	servicetest.OK(t, err)
-	out.Effects.Approval = &approval.Step{Slot: used.Slot, Revision: a.index.lookup(key).revision, Next: used, Consumes: true, Records: []events.Approval{used.Record()}}
+	out.Consumption.Approval = &approval.Step{Slot: used.Slot, Revision: a.index.lookup(key).revision, Next: used, Consumes: true, Records: []events.Approval{used.Record()}}
 	_, err = a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
 	if got := (&office{t: t, n: n}).trail("wf-1"); got != "approve>approved" {

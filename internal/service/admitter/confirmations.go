@@ -142,10 +142,10 @@ func (c *confirmationStore) load(_ admission.Request, in *admission.Inputs) { in
 // reserve implements stateStore.
 func (c *confirmationStore) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
 	switch {
-	case out.Effects.Confirmation != "":
-		return c.markUsed(ctx, out.Effects.Confirmation, out.Decision)
-	case out.Effects.Unconfirmed != nil:
-		return reservation{}, c.checkMissed(ctx, *out.Effects.Unconfirmed)
+	case out.Consumption.Confirmation != "":
+		return c.markUsed(ctx, out.Consumption.Confirmation, out.Decision)
+	case out.Consumption.Unconfirmed != nil:
+		return reservation{}, c.checkMissed(ctx, *out.Consumption.Unconfirmed)
 	}
 	return reservation{}, nil
 }

@@ -66,9 +66,9 @@ func (s *service) startIngest(ctx context.Context) (stop func(), err error) {
 			Stream: s.flags.Stream, Space: s.space, Log: log, Connect: func(ctx context.Context) (*nats.Conn, func(), error) {
 				return s.flags.Connect(ctx, ServiceName+" events", s.env, nil)
 			},
-			Lease:  s.flags.LeaseOptions(ingest.ServiceName, s.env),
-			Single: s.prefersSingles(), Meter: quota.NewMeter(s.flags.eventQuotas()), Reached: s.publishers.reachedThrough, Exceeded: func(tenant, publisher string, e quota.Excess) { s.reportExcess(tenant, publisher, "events", e) },
-			Metrics: s.env.Metrics.Ingest(), Logger: s.env.Log, Settled: func() { close(settled) },
+			Lease:         s.flags.LeaseOptions(ingest.ServiceName, s.env),
+			PublishSingly: s.prefersSingles(), Meter: quota.NewMeter(s.flags.eventQuotas()), MaySpeakFor: s.publishers.reachedThrough, OnQuotaExceeded: func(tenant, publisher string, e quota.Excess) { s.reportExcess(tenant, publisher, "events", e) },
+			Metrics: s.env.Metrics.Ingest(), Logger: s.env.Log, OnRole: func() { close(settled) },
 		})
 	})
 	stop = func() {

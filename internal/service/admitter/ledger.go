@@ -95,14 +95,14 @@ func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 	key, now := l.s.master.Tenant(p.Tenant), time.Now().UnixMilli()
 	proposal := p.Key(key)
 	spend := state.Spend(proposal, now)
-	spend.Full = spend.Full || state.FullFor(proposal, mandate.CallerKey(key, p.Tenant, p.Source), subject.Escape(p.Session), now)
+	spend.Full = spend.Full || state.FullFor(proposal, mandate.PublisherKey(key, p.Tenant, p.Source), subject.Escape(p.Session), now)
 	return spend
 }
 
 // reserve reserves the amount that the outcome spends, and puts the allowance into the receipt's
 // claims: an executor uses one receipt of an allowance.
 func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
-	r := out.Effects.Spend
+	r := out.Consumption.Spend
 	if r == nil {
 		return reservation{}, nil
 	}
@@ -113,11 +113,11 @@ func (l *spendLedger) reserve(ctx context.Context, _ admission.Request, out *adm
 	key := l.s.master.Tenant(r.Tenant)
 	request := mandate.ReserveRequest{
 		Reservation: *r, Key: r.Key(key), Call: mandate.CallKey(key, r.Tenant, r.Source, r.Session, r.ToolCallID), Session: subject.Escape(r.Session),
-		Caller:   mandate.CallerKey(key, r.Tenant, r.Source),
-		Decision: out.Decision.DecisionID, After: after, Now: time.Now().UnixMilli(), Expires: out.Claims.ExpiresAt.UnixMilli(),
+		Publisher: mandate.PublisherKey(key, r.Tenant, r.Source),
+		Decision:  out.Decision.DecisionID, After: after, Now: time.Now().UnixMilli(), Expires: out.Claims.ExpiresAt.UnixMilli(),
 	}
 	a := l.accountFor(mandate.AccountKey(r.Tenant, r.MandateID, r.Currency))
-	var allowance mandate.Allowance
+	var allowance mandate.ReceiptTerms
 	err = a.changeState(ctx, func(acc mandate.Account) (next mandate.Account, changed bool, err error) {
 		next, allowance, err = acc.Reserve(request)
 		return next, true, err
@@ -189,13 +189,13 @@ func (l *spendLedger) applyChanges(_ context.Context, changed map[string]bucketE
 func (l *spendLedger) indexSessions(a *spendAccount, before, after mandate.Account) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range before.Entries {
+	for _, e := range before.Allowances {
 		s := spendSession{a.tenant, e.Session}
 		if delete(l.waiting[s], a); len(l.waiting[s]) == 0 {
 			delete(l.waiting, s)
 		}
 	}
-	for _, e := range after.Entries {
+	for _, e := range after.Allowances {
 		s := spendSession{a.tenant, e.Session}
 		if l.waiting[s] == nil {
 			l.waiting[s] = map[*spendAccount]bool{}

@@ -106,8 +106,8 @@ func (a *spendAccount) changeState(ctx context.Context, f func(mandate.Account) 
 }
 
 func (a *spendAccount) storeState(ctx context.Context, next mandate.Account, revision uint64) (uint64, error) {
-	if next.Entries == nil {
-		next.Entries = []mandate.Entry{}
+	if next.Allowances == nil {
+		next.Allowances = []mandate.Allowance{}
 	}
 	body, err := json.Marshal(next)
 	if err != nil {

@@ -87,7 +87,7 @@ func (l *spendLedger) earliestEnd() (seq uint64, found bool) {
 	now := time.Now().UnixMilli()
 	for _, a := range l.waitingAccounts() {
 		state, _, _ := a.snapshot()
-		for _, e := range state.Entries {
+		for _, e := range state.Allowances {
 			if e.AcceptsRecords(now) && (!found || e.After+1 < seq) {
 				seq, found = e.After+1, true
 			}
@@ -174,8 +174,8 @@ func (l *spendLedger) namedDecisions() map[string]bool {
 	known := map[string]bool{}
 	for _, a := range l.waitingAccounts() {
 		state, _, _ := a.snapshot()
-		for _, e := range state.Entries {
-			for _, t := range e.Attempts {
+		for _, e := range state.Allowances {
+			for _, t := range e.Decisions {
 				known[t.Decision] = true
 			}
 		}

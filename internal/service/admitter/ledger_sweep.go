@@ -43,8 +43,8 @@ func (l *spendLedger) sweepReservations(ctx context.Context, now time.Time) erro
 	var errs []error
 	for _, a := range l.waitingAccounts() {
 		state, _, _ := a.snapshot()
-		for _, e := range state.Entries {
-			if e.State != mandate.EntryReserved || now.UnixMilli()-e.At < unrecordedAfter.Milliseconds() {
+		for _, e := range state.Allowances {
+			if e.State != mandate.AllowanceReserved || now.UnixMilli()-e.At < unrecordedAfter.Milliseconds() {
 				continue
 			}
 			lost, err := l.unrecordedDecisions(ctx, a, e)
@@ -57,7 +57,7 @@ func (l *spendLedger) sweepReservations(ctx context.Context, now time.Time) erro
 		}
 		errs = append(errs, a.changeState(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
 			next := acc.Pruned(now.UnixMilli())
-			same := slices.EqualFunc(acc.Entries, next.Entries, func(a, b mandate.Entry) bool { return a.State == b.State })
+			same := slices.EqualFunc(acc.Allowances, next.Allowances, func(a, b mandate.Allowance) bool { return a.State == b.State })
 			return next, !same, nil
 		}))
 	}
@@ -65,8 +65,8 @@ func (l *spendLedger) sweepReservations(ctx context.Context, now time.Time) erro
 }
 
 // unrecordedDecisions lists the awaited decisions of an entry that are not in the log.
-func (l *spendLedger) unrecordedDecisions(ctx context.Context, a *spendAccount, e mandate.Entry) (lost []string, err error) {
-	for _, t := range e.Attempts {
+func (l *spendLedger) unrecordedDecisions(ctx context.Context, a *spendAccount, e mandate.Allowance) (lost []string, err error) {
+	for _, t := range e.Decisions {
 		if !t.Over && !l.recorded[t.Decision] {
 			lost = append(lost, t.Decision)
 		}

@@ -109,7 +109,9 @@ func TestCumulativeSpend(t *testing.T) {
 	failed := ended(d, seq, events.CallFailed)
 	failed.Outcome, failed.ExecutionSeq = "failed", seq+1
 	report(t, n, failed)
-	servicetest.Eventually(t, "c2 has lapsed", func() bool { return strings.Contains(fmt.Sprint(spent(t, n).Entries), string(mandate.EntryLapsed)) })
+	servicetest.Eventually(t, "c2 has lapsed", func() bool {
+		return strings.Contains(fmt.Sprint(spent(t, n).Allowances), string(mandate.AllowanceLapsed))
+	})
 	if got := buy("c4", 300); got != overBudget { // c2's receipt still holds
 		t.Error(got)
 	}
@@ -139,8 +141,8 @@ func expire(t *testing.T, n *servicetest.NATS) {
 	servicetest.OK(t, err)
 	var a mandate.Account
 	servicetest.OK(t, json.Unmarshal(e.Value(), &a))
-	for i := range a.Entries {
-		a.Entries[i].Expires -= 2 * time.Minute.Milliseconds()
+	for i := range a.Allowances {
+		a.Allowances[i].Expires -= 2 * time.Minute.Milliseconds()
 	}
 	body, err := json.Marshal(a)
 	servicetest.OK(t, err)
@@ -206,7 +208,7 @@ func reserve(t *testing.T, l *spendLedger, call string, amount int64) (admission
 		RequestDigest: "hmac-sha256:00", Reasons: []events.Reason{}, DecidedAt: events.At(time.Now()),
 	}}
 	out.Claims.ExpiresAt = events.At(time.Now().Add(time.Minute))
-	out.Effects.Spend = &mandate.Reservation{Amount: amount, Budget: 1000, Proposal: mandate.Proposal{
+	out.Consumption.Spend = &mandate.Reservation{Amount: amount, Budget: 1000, Proposal: mandate.Proposal{
 		Tenant: "acme", Source: "rt1", Session: "s1", ToolCallID: call, MandateID: courierID, Currency: "EUR", Action: []byte(`{}`),
 	}}
 	tk, err := l.reserve(t.Context(), admission.Request{}, &out)
@@ -340,7 +342,7 @@ func TestLedgerKeepsNoSecrets(t *testing.T) {
 	if strings.Contains(string(b), "call-secret") || strings.Contains(string(b), "Book a van") {
 		t.Errorf("%s", b)
 	}
-	if e := spent(t, n).Entries; len(e) != 1 || !slices.Contains([]mandate.EntryState{mandate.EntryReserved}, e[0].State) {
+	if e := spent(t, n).Allowances; len(e) != 1 || !slices.Contains([]mandate.AllowanceState{mandate.AllowanceReserved}, e[0].State) {
 		t.Errorf("%+v", e)
 	}
 }
@@ -402,14 +404,14 @@ func TestEndsOfOtherCalls(t *testing.T) {
 	failed := ended(d, seq+12, events.CallDenied) // the first call was denied as well, after two allows
 	failed.DecisionID, failed.Verdict = "a third", events.Deny
 	failed.Timeline = []events.TimelineEntry{{Step: "decided", Seq: places[0]}, {Step: "decided", Seq: seq + 12}}
-	state := func() mandate.Entry { return spent(t, n).Entries[0] }
+	state := func() mandate.Allowance { return spent(t, n).Allowances[0] }
 	time.Sleep(200 * time.Millisecond) // long enough for a ledger that took the first record for c1's
-	if e := state(); e.State != mandate.EntryReserved || e.Attempts[0].Over {
+	if e := state(); e.State != mandate.AllowanceReserved || e.Decisions[0].Over {
 		t.Errorf("the end of another call under the id: %+v", e)
 	}
 	report(t, n, failed)
-	servicetest.Eventually(t, "both decisions are over", func() bool { e := state(); return e.Attempts[0].Over && e.Attempts[1].Over })
-	if e := state(); e.State != mandate.EntryLapsed {
+	servicetest.Eventually(t, "both decisions are over", func() bool { e := state(); return e.Decisions[0].Over && e.Decisions[1].Over })
+	if e := state(); e.State != mandate.AllowanceLapsed {
 		t.Errorf("%+v", e)
 	}
 	if got := propose(t, nc, booking(hash, 600), "c2").String(); got != overBudget {

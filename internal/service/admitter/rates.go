@@ -85,12 +85,12 @@ func (r *rateStore) load(_ admission.Request, in *admission.Inputs) {
 // reserve implements stateStore. If other decisions have used up a limit meanwhile, it returns
 // errConflict.
 func (r *rateStore) reserve(_ context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
-	if len(out.Effects.Counts) == 0 {
+	if len(out.Consumption.Counts) == 0 {
 		return reservation{}, nil
 	}
 	id := out.Decision.DecisionID
 	l := r.current.Load()
-	if l == nil || !l.Reserve(id, out.Effects.Counts, out.Decision.DecidedAt.Time) {
+	if l == nil || !l.Reserve(id, out.Consumption.Counts, out.Decision.DecidedAt.Time) {
 		return reservation{}, errConflict
 	}
 	return reservation{release: func(context.Context) {
@@ -250,7 +250,7 @@ func observeAll(l, reserved *tally.Tally, batch []events.LogMessage) {
 		}
 		d, err := events.DecodeRecord[events.Decision](m.Body)
 		if err == nil && d.Verdict == events.Allow {
-			l.Observe(d, m.Time, time.Now())
+			l.AddRecorded(d, m.Time, time.Now())
 			if reserved != nil {
 				reserved.Settle(d.DecisionID)
 			}

@@ -196,7 +196,7 @@ func TestNothingIsTakenWhileNothingIsKnown(t *testing.T) {
 	if _, err := r.reserve(t.Context(), admission.Request{}, &admission.Outcome{}); err != nil {
 		t.Error(err)
 	}
-	out := &admission.Outcome{Effects: admission.Effects{Counts: counted("a", 1, 5)}}
+	out := &admission.Outcome{Consumption: admission.Consumption{Counts: counted("a", 1, 5)}}
 	if _, err := r.reserve(t.Context(), admission.Request{}, out); !errors.Is(err, errConflict) {
 		t.Error(err)
 	}
@@ -204,7 +204,7 @@ func TestNothingIsTakenWhileNothingIsKnown(t *testing.T) {
 
 // What was certainly not recorded does not count.
 func TestWhatIsNotRecordedIsGivenBack(t *testing.T) {
-	r, out := newRateStore(nil), &admission.Outcome{Effects: admission.Effects{Counts: counted("a", 1, 5)}}
+	r, out := newRateStore(nil), &admission.Outcome{Consumption: admission.Consumption{Counts: counted("a", 1, 5)}}
 	l := tally.New()
 	r.current.Store(l)
 	out.Decision.DecisionID, out.Decision.DecidedAt = "d", events.At(countedAt)
@@ -221,7 +221,7 @@ func TestReservationsOutliveTheirTally(t *testing.T) {
 	r, now, one := newRateStore(nil), time.Now(), counted("a", 1, 5)
 	take := func(id string) reservation {
 		t.Helper()
-		out := &admission.Outcome{Effects: admission.Effects{Counts: one}}
+		out := &admission.Outcome{Effects: admission.Consumption{Counts: one}}
 		out.Decision.DecisionID, out.Decision.DecidedAt = id, events.At(now)
 		took, err := r.reserve(t.Context(), admission.Request{}, out)
 		servicetest.OK(t, err)

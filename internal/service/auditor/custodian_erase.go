@@ -40,9 +40,6 @@ const spansInRecord = 4000
 // beginOrder makes an order irrevocable, unless there is a reason against it, which it returns.
 // now is the time that silence is measured to.
 func (w *erasureWorker) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order, now time.Time) (why string, err error) {
-	if why, err := w.sealedStreams(ctx); why != "" || err != nil {
-		return why, err
-	}
 	p, err := ev.NewPlan(ctx, o)
 	switch {
 	case errors.Is(err, erasureplan.ErrNothing), errors.Is(err, erasureplan.ErrTooMany), errors.Is(err, erasureplan.ErrHasSession):
@@ -56,21 +53,6 @@ func (w *erasureWorker) beginOrder(ctx context.Context, ev erasureplan.Evidence,
 	return w.bucket.beginUnheld(ctx, ev, key, o, p)
 }
 
-// sealedStreams returns a message about a stream that messages cannot be deleted from, "" if there
-// is none.
-func (w *erasureWorker) sealedStreams(ctx context.Context) (why string, err error) {
-	for _, name := range append(streams.ErasableStreams(), w.stream) {
-		s, err := w.js.Stream(ctx, name)
-		if err != nil {
-			return "", fmt.Errorf("reading stream %s: %w", name, err)
-		}
-		if s.CachedInfo().Config.DenyDelete {
-			return fmt.Sprintf("%s: %s was made before there was erasure, and the server does not let that be changed (docs/retention.md, Logs from before)", streams.ErrSealed, name), nil
-		}
-	}
-	return "", nil
-}
-
 // continueErasure continues an erasure that has begun. Nothing is deleted until its record is in
 // the log and in the evidence, and the correlator has passed it, too. Then keys, quarantine,
 // approvals and messages are deleted, in this order, and a final record says that the erasure is
@@ -81,7 +63,7 @@ func (w *erasureWorker) continueErasure(ctx context.Context, ev erasureplan.Evid
 	}
 	begun, done := w.erasureRecords(o.ID)
 	if begun == nil {
-		if err := w.announceErasure(ctx, ev, o); err != nil {
+		if err := w.recordErasureBegun(ctx, ev, o); err != nil {
 			return err
 		}
 		if err := w.log.Load(ctx); err != nil {
@@ -140,8 +122,8 @@ func (w *erasureWorker) erasureRecords(id string) (begun []erasures.Record, done
 	return begun, done
 }
 
-// announceErasure writes the records that name what will be missing.
-func (w *erasureWorker) announceErasure(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
+// recordErasureBegun writes the records that name what will be missing.
+func (w *erasureWorker) recordErasureBegun(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
 	p, err := ev.NewPlan(ctx, o)
 	if err != nil {
 		return err

@@ -13,9 +13,9 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// announceExpiry writes the control records that name the records about to lose their texts. It returns
+// recordExpiryBegun writes the control records that name the records about to lose their texts. It returns
 // false if there are none.
-func (w *expiryWorker) announceExpiry(ctx context.Context, ev erasureplan.Evidence, o retention.Order) (bool, error) {
+func (w *expiryWorker) recordExpiryBegun(ctx context.Context, ev erasureplan.Evidence, o retention.Order) (bool, error) {
 	var parts expiryParts
 	for _, session := range o.Sessions {
 		places, newest, err := expiry.New(ev.DB.Pool()).RecordsWithText(ctx, ev.Shard, ev.Tenant, session)

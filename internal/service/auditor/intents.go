@@ -14,9 +14,9 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// ErrUnannounced stops an auditor that finds rows behind the newest checkpoint that no auditor
+// ErrNoIntent stops an auditor that finds rows behind the newest checkpoint that no auditor
 // announced. To continue from them would be to sign them.
-var ErrUnannounced = errors.New("the evidence ends in records that no auditor announced")
+var ErrNoIntent = errors.New("the evidence ends in records that no auditor announced")
 
 // keptIntents is how many intents are kept. One auditor needs two: the batch in flight and the
 // one before. More are for auditors that follow each other while inserts of the earlier ones are
@@ -53,7 +53,7 @@ func claimIntents(ctx context.Context, access shardAccess) (*intents, error) {
 	default:
 		i.revision = e.Revision()
 		if err := json.Unmarshal(e.Value(), &i.notes); err != nil {
-			return nil, fmt.Errorf("%w: key %s of the bucket %s is not a list of notes", ErrUnannounced, i.key, streams.BucketLeases)
+			return nil, fmt.Errorf("%w: key %s of the bucket %s is not a list of notes", ErrNoIntent, i.key, streams.BucketLeases)
 		}
 	}
 	return i, i.writeNotes(ctx, i.notes)
@@ -89,7 +89,7 @@ func (i *intents) writeNotes(ctx context.Context, notes []string) error {
 }
 
 // announce announces the tree with a batch before the batch is stored.
-func (i *intents) announce(ctx context.Context, merkle *tree.Tree) error {
+func (i *intents) store(ctx context.Context, merkle *tree.Tree) error {
 	text, err := tree.SignIntent(i.signer, tree.Checkpoint{Shard: i.shard, Size: merkle.Size(), Root: merkle.Root()})
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (i *intents) check(ctx context.Context, merkle *tree.Tree) error {
 	}
 	return fmt.Errorf("%w: shard %s ends at sequence %d; rows behind the newest checkpoint were added, changed or taken away by another writer. "+
 		"Keep a copy and find out which process wrote them; then `countersign audit cut` takes these rows away, and they are made again from the log",
-		ErrUnannounced, i.shard, merkle.Size())
+		ErrNoIntent, i.shard, merkle.Size())
 }
 
 func (i *intents) matches(c tree.Checkpoint, merkle *tree.Tree) bool {

@@ -59,7 +59,7 @@ func TestAttackUnsignedRows(t *testing.T) {
 	}
 	refused := func(what string) {
 		t.Helper()
-		if err := start(t, flags(n, dsn, 100)).Wait(); !errors.Is(err, ErrUnannounced) {
+		if err := start(t, flags(n, dsn, 100)).Wait(); !errors.Is(err, ErrNoIntent) {
 			t.Errorf("%s: %v", what, err)
 		}
 		last, err := a.db.LatestCheckpoint(t.Context(), a.shard)
@@ -109,7 +109,7 @@ func TestAnnouncedByTheActiveOneOnly(t *testing.T) {
 	later.intents.revision--
 	servicetest.OK(t, later.intents.writeNotes(context.Background(), later.intents.notes))
 	for range 2 * keptIntents {
-		servicetest.OK(t, later.intents.announce(t.Context(), later.tree))
+		servicetest.OK(t, later.intents.store(t.Context(), later.tree))
 	}
 	e, err := later.intents.kv.Get(t.Context(), later.intents.key)
 	servicetest.OK(t, err)

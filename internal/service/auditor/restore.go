@@ -29,7 +29,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.shard = streams.EpochName(a.stream, state.Created)
+	a.shard = streams.IncarnationName(a.stream, state.Created)
 	if err := a.openParts(ctx); err != nil {
 		return err
 	}

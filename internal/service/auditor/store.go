@@ -84,7 +84,7 @@ func (s *batchStore) write(ctx context.Context, b *batch) error {
 	if err := s.retry(ctx, "position", func() error { return s.checkFence(ctx, b.before) }); err != nil {
 		return err
 	}
-	if err := s.intents.announce(ctx, b.tree); err != nil {
+	if err := s.intents.store(ctx, b.tree); err != nil {
 		return err
 	}
 	if err := s.retry(ctx, "tree", func() error { return s.writer.InsertTreeNodes(ctx, s.shard, b.nodes) }); err != nil {

@@ -25,7 +25,7 @@ func erasureRecord(t *testing.T, n *servicetest.NATS, state string, spans ...eve
 	st, err := streams.StreamState(t.Context(), n.JS("auditor"), "GOV")
 	servicetest.OK(t, err)
 	now := events.At(time.Now())
-	e := events.Erasure{ErasureID: "e1", Shard: streams.EpochName("GOV", st.Created), State: state, Part: 1, Parts: 1, Tenant: "acme", Sessions: []string{"sess-0001"},
+	e := events.Erasure{ErasureID: "e1", Shard: streams.IncarnationName("GOV", st.Created), State: state, Part: 1, Parts: 1, Tenant: "acme", Sessions: []string{"sess-0001"},
 		Cause: "order", Sequences: spans, Reason: "r", OrderedBy: "dana", OrderedAt: now, At: now, Writer: "test"}
 	for _, s := range spans {
 		e.Messages += s[1] - s[0] + 1

@@ -143,7 +143,7 @@ func (f *decodePipeline) decodeBatch(d *correlation.Decoder, b *batch) (names []
 	r.undecoded = r.undecoded[:0]
 	for _, i := range left {
 		d.DecodeInto(&r.inputs[i], b.msgs[i], &r.memory)
-		if tenant, session, wants := r.inputs[i].NeedsSessionKey(); wants {
+		if tenant, session, wants := r.inputs[i].NeedsSessionSecret(); wants {
 			r.undecoded, names = append(r.undecoded, i), append(names, sessionsecrets.SessionOfSubject(tenant, session))
 		}
 	}

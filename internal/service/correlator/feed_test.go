@@ -68,7 +68,7 @@ func TestDecodersDoNotWaitForKeys(t *testing.T) {
 	for _, b := range batches[:last] {
 		<-b.readySignal()
 		for i := range b.arena.inputs {
-			if _, _, wants := b.arena.inputs[i].NeedsSessionKey(); wants {
+			if _, _, wants := b.arena.inputs[i].NeedsSessionSecret(); wants {
 				t.Error("it still wants its key")
 			}
 		}

@@ -57,12 +57,12 @@ const snapshotMagic = "countersign correlator snapshot 1\n"
 
 // snapshotHeader describes the content of a snapshot.
 type snapshotHeader struct {
-	Context   string
-	Epoch     string
-	Seq       uint64            // last message that was applied
-	Message   [sha256.Size]byte // its digest
-	CursorSeq uint64
-	Pending   []savedOutput
+	Context     string
+	Incarnation string
+	Seq         uint64            // last message that was applied
+	Message     [sha256.Size]byte // its digest
+	CursorSeq   uint64
+	Pending     []savedOutput
 }
 
 // savedOutput is a pending output in a snapshot.
@@ -87,7 +87,7 @@ func (w *worker) resumeState(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.snapshots.epoch, w.erasure.readFrom = streams.EpochName(w.flags.Stream, st.Created), st.LastSeq
+	w.snapshots.epoch, w.erasure.readFrom = streams.IncarnationName(w.flags.Stream, st.Created), st.LastSeq
 	if err := w.restoreCursor(ctx); err != nil {
 		return err
 	}
@@ -179,8 +179,8 @@ func (w *worker) matchesLog(ctx context.Context, h snapshotHeader, last uint64) 
 	switch {
 	case h.Context != w.snapshots.context:
 		return nil, fmt.Errorf("%w: it was made under another configuration", errSnapshot)
-	case h.Epoch != w.snapshots.epoch:
-		return nil, fmt.Errorf("%w: it is of %s, the log is %s", errSnapshot, h.Epoch, w.snapshots.epoch)
+	case h.Incarnation != w.snapshots.epoch:
+		return nil, fmt.Errorf("%w: it is of %s, the log is %s", errSnapshot, h.Incarnation, w.snapshots.epoch)
 	case h.Seq > last || h.CursorSeq > w.cursorSeq:
 		return nil, fmt.Errorf("%w: the log ends at %d, before sequence %d", errSnapshot, last, h.Seq)
 	}
@@ -241,7 +241,7 @@ func (w *worker) saveSnapshot() {
 	s := &w.snapshots
 	begun := time.Now()
 	w.env.Log.Debug().Uint64("seq", w.head).Msg("writing a snapshot")
-	h := snapshotHeader{Context: s.context, Epoch: s.epoch, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq}
+	h := snapshotHeader{Context: s.context, Incarnation: s.epoch, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq}
 	for i := range w.pending {
 		p := &w.pending[i]
 		p.out.Encode()

@@ -50,7 +50,7 @@ func (l *Log) Load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shard := streams.EpochName(l.Stream, st.Created)
+	shard := streams.IncarnationName(l.Stream, st.Created)
 	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, l.Subject(), l.next) {
 		if err != nil {
 			return fmt.Errorf("reading the erasure records: %w", err)

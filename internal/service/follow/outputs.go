@@ -1,5 +1,5 @@
 // Package follow serves the outputs of a tenant's log to subscribers: pages of decisions, calls,
-// findings and approvals in the log's order, from any position on. A request waits if there is no
+// findings and approvals, and of the events of aaep and aioc, in the log's order, from any position on. A request waits if there is no
 // output yet. Begin with Serve.
 //
 // A plain subscription to gov.decisions.<tenant>.> gets a record when it is sent; a page has it
@@ -154,7 +154,7 @@ func (s *server) buildPage(ctx context.Context, tenant string, body []byte) even
 		s.log.Warn().Err(err).Msg("the log cannot be read for a follower")
 		return refusalPage(events.FollowUnavailable, "the log cannot be read now; ask again")
 	}
-	p := events.FollowPage{Log: streams.EpochName(s.stream, st.Created), End: st.LastSeq, Next: st.LastSeq}
+	p := events.FollowPage{Log: streams.IncarnationName(s.stream, st.Created), End: st.LastSeq, Next: st.LastSeq}
 	o := streams.ReadOptions{Stream: s.stream, From: st.LastSeq + 1, Filter: req.Subjects(s.space, tenant), MaxBatch: req.Max, MaxBytes: pageBytes, Log: s.log}
 	switch {
 	case req.Log != "" && req.Log != p.Log:

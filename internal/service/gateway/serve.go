@@ -82,7 +82,7 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 	}()
 	readToken(r.Header, row.TokenHeader)
 	who, _, p := s.admitCaller(r, func(t token.Record) bool {
-		return t.Role == token.Runtime || row.Listeners && t.Role == token.Subscriber
+		return t.Role == token.Runtime || row.AllowSubscribers && t.Role == token.Subscriber
 	})
 	if p != nil {
 		return row.Fail(p)

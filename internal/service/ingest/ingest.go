@@ -53,17 +53,17 @@ type Options struct {
 	Lease   lease.Options
 	// Single means that acknowledgements do not wait for the disk, so that a batch would only be
 	// slower.
-	Single bool
-	Meter  *quota.Meter
+	PublishSingly bool
+	Meter         *quota.Meter
 	// Reached decides for which publishers a gateway may speak; nil: for none.
-	Reached GatewayCheck
+	MaySpeakFor GatewayCheck
 	// Exceeded is called for the first refusal of a publisher in a window. It must not block. It
 	// may be nil.
-	Exceeded func(tenant, publisher string, e quota.Excess)
-	Metrics  *metrics.Ingest // nil counts nothing
-	Logger   zerolog.Logger
+	OnQuotaExceeded func(tenant, publisher string, e quota.Excess)
+	Metrics         *metrics.Ingest // nil counts nothing
+	Logger          zerolog.Logger
 	// Settled is called once, when the service is active or on standby.
-	Settled func()
+	OnRole func()
 }
 
 // Run serves whenever this instance holds the lease, until ctx ends. Then it accepts nothing
@@ -78,8 +78,8 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("opening the leases bucket (run `countersign provision` first): %w", err)
 	}
 	settled := sync.OnceFunc(func() {
-		if o.Settled != nil {
-			o.Settled()
+		if o.OnRole != nil {
+			o.OnRole()
 		}
 	})
 	for ctx.Err() == nil {
@@ -139,7 +139,7 @@ func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) 
 	t := &leaseTerm{Options: o, lease: l, requests: requests}
 	t.idle = sync.NewCond(&t.mu)
 	options := streams.CommitterOptions{Stream: o.Stream, MaxPending: MaxPending, Guard: t.checkLease}
-	if o.Single {
+	if o.PublishSingly {
 		options.BatchAbove = streams.NeverBatch
 	}
 	if t.committer, err = streams.NewCommitter(o.Log, options); err != nil {
@@ -234,7 +234,7 @@ func (t *leaseTerm) checkLease() error {
 // acceptEvent handles one event. Calls come one at a time, in the order of arrival, and never
 // block.
 func (t *leaseTerm) acceptEvent(m *nats.Msg) {
-	msg, at, no := logMessage(t.Space, t.Stream, m, t.Reached)
+	msg, at, no := logMessage(t.Space, t.Stream, m, t.MaySpeakFor)
 	if no == nil {
 		no = t.checkQuota(at, quota.Cost(m.Data))
 	}
@@ -252,8 +252,8 @@ func (t *leaseTerm) checkQuota(at eventAddress, bytes int) *refusal {
 	if ok {
 		return nil
 	}
-	if e.First && t.Exceeded != nil {
-		t.Exceeded(at.tenant, at.publisher, e)
+	if e.First && t.OnQuotaExceeded != nil {
+		t.OnQuotaExceeded(at.tenant, at.publisher, e)
 	}
 	return &refusal{429, codeQuota, e.String(), reasonQuota}
 }

@@ -49,10 +49,10 @@ func serve(t testing.TB, n *servicetest.NATS, change ...func(*ingest.Options)) *
 	i := &instance{cancel, make(chan struct{}), make(chan error, 1), make(chan quota.Excess, 64)}
 	o := ingest.Options{
 		Stream: streams.DefaultShard, Log: n.Conn("admitter"), Connect: func(context.Context) (*nats.Conn, func(), error) { nc := n.Conn("admitter"); return nc, nc.Close, nil },
-		Lease:    lease.Options{Key: "ingest.GOV", Holder: fmt.Sprintf("%p", i), TTL: leaseTTL, Log: zerolog.Nop()},
-		Meter:    quota.NewMeter(quota.Quotas{}),
-		Exceeded: func(_, _ string, e quota.Excess) { i.told <- e },
-		Logger:   zerolog.Nop(), Settled: func() { close(i.settled) },
+		Lease:           lease.Options{Key: "ingest.GOV", Holder: fmt.Sprintf("%p", i), TTL: leaseTTL, Log: zerolog.Nop()},
+		Meter:           quota.NewMeter(quota.Quotas{}),
+		OnQuotaExceeded: func(_, _ string, e quota.Excess) { i.told <- e },
+		Logger:          zerolog.Nop(), OnRole: func() { close(i.settled) },
 	}
 	for _, f := range change {
 		f(&o)
@@ -449,7 +449,7 @@ func TestNoFalseAcknowledgement(t *testing.T) {
 func TestAttackGatewaySpeaksForOthers(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	serve(t, n, func(o *ingest.Options) {
-		o.Reached = func(tenant, publisher, gateway string) bool {
+		o.MaySpeakFor = func(tenant, publisher, gateway string) bool {
 			return tenant == servicetest.Tenant && publisher == "web1" && gateway == servicetest.Gateway
 		}
 	})

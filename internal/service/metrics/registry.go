@@ -5,7 +5,7 @@
 // Counting costs a few atomic additions. No label ever has a value that a publisher chose: every
 // label has a closed list of values, and everything else counts as "other".
 //
-// The methods of Admitter, Ingest, Correlator and Auditor do nothing on a nil receiver, and a nil
+// The methods of Admitter, Ingest, Gateway, Correlator and Auditor do nothing on a nil receiver, and a nil
 // Registry returns nil: code that counts need not check whether metrics are enabled.
 package metrics
 

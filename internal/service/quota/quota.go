@@ -17,8 +17,8 @@ type Rate struct {
 // Quotas are the limits of a tenant and of each of its publishers.
 type Quotas struct {
 	Tenant, Publisher Rate
-	// Burst is a time: its share of the rate may come at once: a limit of 100 per second with
-	// a burst of 10 s permits 1,000 at once after a pause.
+	// Burst is how many seconds' worth of the rate may come at once: a limit of 100 per second
+	// with a burst of 10 s permits 1,000 at once after a pause.
 	Burst time.Duration
 }
 

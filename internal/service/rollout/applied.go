@@ -50,7 +50,7 @@ func subjectOf(id string) string { return "$SRV.APPLIED.admitter." + id }
 
 // Announce registers this process and answers with the result of state until stop is called. It
 // removes the entries of processes that are gone.
-func Announce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state func() State) (stop func(), err error) {
+func Register(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state func() State) (stop func(), err error) {
 	kv, err := js.KeyValue(ctx, streams.BucketLeases)
 	if err != nil {
 		return nil, fmt.Errorf("opening the leases bucket (run `countersign provision` first): %w", err)

@@ -125,11 +125,11 @@ func startShared(ctx context.Context) (err error) {
 func WithAuditor(t testing.TB) (e *engine.Engine, dsn string) {
 	t.Helper()
 	dir := t.TempDir()
-	a, password, err := engine.NewAuditor("acme_auditor", "acme")
+	a, password, err := engine.NewTenantReader("acme_auditor", "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.SetAuditor(dir, a); err != nil {
+	if err := engine.SetTenantReader(dir, a); err != nil {
 		t.Fatal(err)
 	}
 	e = Start(t, dir, 0)

@@ -72,7 +72,7 @@ func profiles(_ string, p *text) error {
 			case by == "":
 				by = strings.TrimSpace(string(r.BrokenBy))
 			}
-			if r.Hard {
+			if r.Mandatory {
 				by += "; always required"
 			}
 			rows = append(rows, []string{quoted(r.ID), r.Text, by})

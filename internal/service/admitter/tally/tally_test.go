@@ -50,9 +50,9 @@ func TestTally(t *testing.T) {
 	l.expect(t, "a", minute, tallyStart, "5 true")
 	// An own decision comes back from the log once; another admitter's counts.
 	now := tallyStart.Add(time.Second)
-	l.Observe(storedDecision("d1", tallyStart, counted("a", minute, 3, 0)...), tallyStart, now)
+	l.AddRecorded(storedDecision("d1", tallyStart, counted("a", minute, 3, 0)...), tallyStart, now)
 	l.expect(t, "a", minute, now, "5 true")
-	l.Observe(storedDecision("x1", tallyStart, counted("a", minute, 4, 0)...), tallyStart, now)
+	l.AddRecorded(storedDecision("x1", tallyStart, counted("a", minute, 4, 0)...), tallyStart, now)
 	l.expect(t, "a", minute, now, "9 true")
 	l.Release("d1")
 	l.expect(t, "a", minute, now, "9 true")
@@ -79,7 +79,7 @@ func TestTallyMindsClocks(t *testing.T) {
 		"decider is ahead":  {time.Hour, 0, minute},
 	} {
 		l := New()
-		l.Observe(storedDecision("x", tallyStart.Add(c.decided), counted("a", minute, 1, 0)...), tallyStart.Add(c.stored), tallyStart)
+		l.AddRecorded(storedDecision("x", tallyStart.Add(c.decided), counted("a", minute, 1, 0)...), tallyStart.Add(c.stored), tallyStart)
 		if total, _ := l.Total(tallyTenant+"a", minute, tallyStart.Add(c.gone-time.Second)); total != 1 {
 			t.Errorf("%s: gone too early", name)
 		}
@@ -93,7 +93,7 @@ func TestTallyMindsClocks(t *testing.T) {
 		{Counts: []events.Count{{Key: tallyTenant + "a", WindowMS: 1 << 60, Amount: 1}}}, {Counts: []events.Count{{WindowMS: 60_000, Amount: 1}}},
 	} {
 		d.DecisionID, d.DecidedAt = fmt.Sprint(i), events.At(tallyStart)
-		l.Observe(d, tallyStart, tallyStart)
+		l.AddRecorded(d, tallyStart, tallyStart)
 	}
 	l.expect(t, "a", minute, tallyStart, "0 true")
 }
@@ -106,7 +106,7 @@ func TestTallyIsBounded(t *testing.T) {
 		if !l.Reserve(fmt.Sprint(i), counted(fmt.Sprint(i), time.Minute, 1, policy.Unbounded), tallyStart) {
 			t.Fatal(i)
 		}
-		l.Observe(storedDecision(fmt.Sprint(i), tallyStart), tallyStart, tallyStart)
+		l.AddRecorded(storedDecision(fmt.Sprint(i), tallyStart), tallyStart, tallyStart)
 	}
 	l.expect(t, "0", time.Minute, tallyStart, "1 true")
 	l.expect(t, "new", time.Minute, tallyStart, "0 false")
@@ -117,7 +117,7 @@ func TestTallyIsBounded(t *testing.T) {
 		t.Error("another tenant suffers")
 	}
 	// What was left out while it was full is not taken for zero afterwards.
-	l.Observe(storedDecision("x", tallyStart, counted("left out", time.Minute, 7, 0)...), tallyStart, tallyStart)
+	l.AddRecorded(storedDecision("x", tallyStart, counted("left out", time.Minute, 7, 0)...), tallyStart, tallyStart)
 	later := tallyStart.Add(time.Minute + 30*time.Second)
 	l.Reserve("sweep", counted("s", time.Minute, 1, policy.Unbounded), later)
 	if len(l.tenants[tallyTenant].byKey) > 2 {
@@ -129,7 +129,7 @@ func TestTallyIsBounded(t *testing.T) {
 		l.pending[fmt.Sprint("u", i)] = pendingDecision{at: later}
 	}
 	l.expect(t, "s", time.Minute, later, "0 false")
-	l.Observe(storedDecision("y", later, counted("s", time.Minute, 1, 0)...), later, later.Add(pendingFor+time.Second))
+	l.AddRecorded(storedDecision("y", later, counted("s", time.Minute, 1, 0)...), later, later.Add(pendingFor+time.Second))
 	if len(l.pending) > 0 {
 		t.Errorf("%d own decisions are still waited for", len(l.pending))
 	}
@@ -139,14 +139,14 @@ func TestTallyInherits(t *testing.T) {
 	old, l := New(), New()
 	old.Reserve("d1", counted("a", time.Minute, 3, 9), tallyStart)
 	old.Reserve("d2", counted("a", time.Minute, 4, 9), tallyStart)
-	old.Observe(storedDecision("d2", tallyStart), tallyStart, tallyStart)
-	l.Observe(storedDecision("d2", tallyStart, counted("a", time.Minute, 4, 0)...), tallyStart, tallyStart)
+	old.AddRecorded(storedDecision("d2", tallyStart), tallyStart, tallyStart)
+	l.AddRecorded(storedDecision("d2", tallyStart, counted("a", time.Minute, 4, 0)...), tallyStart, tallyStart)
 	l.InheritPending(old)
 	l.expect(t, "a", time.Minute, tallyStart, "7 true")
 	if old.Reserve("d3", counted("a", time.Minute, 1, 9), tallyStart) {
 		t.Error("reserved in a tally that nothing inherits from any more")
 	}
-	l.Observe(storedDecision("d1", tallyStart, counted("a", time.Minute, 3, 0)...), tallyStart, tallyStart)
+	l.AddRecorded(storedDecision("d1", tallyStart, counted("a", time.Minute, 3, 0)...), tallyStart, tallyStart)
 	l.expect(t, "a", time.Minute, tallyStart, "7 true")
 }
 

@@ -1,6 +1,6 @@
 // Package chdb binds the one function of libchdb that Countersign needs: the command line of
 // `clickhouse local`, which can open ClickHouse's own native listener. Only the engine's
-// child process of package storage uses it, and that process does nothing else, because
+// child process of package engine uses it, and that process does nothing else, because
 // libchdb cannot be unloaded and its command line works once per process. Load opens the
 // library and patches it; Run runs the engine.
 package chdb
