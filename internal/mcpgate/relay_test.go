@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
@@ -323,10 +324,102 @@ func TestRemoteKeepsLaterRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	over, later := false, false
-	newer := &posted{func() { later = true }}
+	newer := &posted{hangUp: func() { later = true }}
 	u.asked[m.ID.Key()] = newer
-	u.ask(t.Context(), &posted{func() { over = true }}, m, line)
+	u.ask(t.Context(), &posted{hangUp: func() { over = true }, over: make(chan struct{})}, m, line)
 	if u.asked[m.ID.Key()] != newer || !over || later {
 		t.Errorf("%v, over %v, the later one taken back %v", u.asked, over, later)
+	}
+}
+
+const (
+	longRequest = `{"jsonrpc":"2.0","id":7,"method":"x/long"}` + "\n"
+	cancelsLong = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}` + "\n"
+)
+
+// A cancellation is written after its request: a server that reads it first runs the request.
+func TestCancellationFollowsItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var server buffer
+		r := newRelay(nil, nil, false, nil, &server)
+		m, err := mcp.Parse([]byte(longRequest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &request{Message: m, sent: true, written: make(chan struct{})}
+		r.note(q)
+		go func() { _ = r.fromClient(t.Context(), []byte(cancelsLong)) }()
+		synctest.Wait()
+		if err := r.pass(q, []byte(longRequest)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := server.take(); got != longRequest+cancelsLong {
+			t.Errorf("the server reads\n%s", got)
+		}
+	})
+}
+
+// roundTrip is a transport of HTTP.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Over HTTP, a request that its server does not have yet is not sent any more once its cancellation is.
+func TestCancellationFollowsItsPost(t *testing.T) {
+	begun, canceled, over := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	transport := func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(string(body), mcp.MethodCanceled) {
+			close(canceled)
+			return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
+		}
+		close(begun)
+		select {
+		case <-r.Context().Done():
+			over <- nil
+		case <-canceled:
+			over <- errors.New("the request is sent after its cancellation")
+		}
+		return nil, errors.New("not sent")
+	}
+	r := newRig(t, answer(503, nil, `{}`))
+	u := newRemote(t.Context(), "http://server.test", func() (string, error) { return "", nil }, &http.Client{Transport: roundTrip(transport)}, false, r.gate.log)
+	defer u.end()
+	u.relay, r.server.w = r.relay, u
+	r.fromTheClient(t, strings.TrimSpace(longRequest))
+	<-begun
+	r.fromTheClient(t, strings.TrimSpace(cancelsLong))
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	<-canceled // the server is told all the same: it may have read the request
+}
+
+// A request that its server has is not hung up: the server ends it as it likes.
+func TestCancellationOfASentPost(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) == strings.TrimSpace(longRequest) {
+			close(begun)
+			<-release
+		}
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer server.Close()
+	defer close(release)
+	r := newRig(t, answer(503, nil, `{}`))
+	u := newRemote(t.Context(), server.URL, func() (string, error) { return "", nil }, server.Client(), false, r.gate.log)
+	u.relay, r.server.w = r.relay, u
+	r.fromTheClient(t, strings.TrimSpace(longRequest))
+	<-begun
+	r.fromTheClient(t, strings.TrimSpace(cancelsLong))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.asked) != 1 {
+		t.Error("the request was hung up")
 	}
 }

@@ -9,10 +9,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/retry"
@@ -41,8 +43,12 @@ type remote struct {
 	asked     map[string]*posted // requests without an answer, by the key of their id
 }
 
-// posted is a request to the server. To hang up is to take it back.
-type posted struct{ hangUp context.CancelFunc }
+// posted is a request to the server.
+type posted struct {
+	hangUp  context.CancelFunc // takes it back
+	written atomic.Bool        // to the connection, in whole
+	over    chan struct{}      // closed once nothing of it is sent or read any more
+}
 
 // sendTime bounds what is no request: it has no answer to wait for.
 const sendTime = 10 * time.Second
@@ -65,18 +71,9 @@ func (u *remote) Write(line []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if u.stateless && m.Method == mcp.MethodCanceled { // without sessions, to hang up is to cancel
-		u.mu.Lock()
-		q := u.asked[m.CanceledID().Key()]
-		u.mu.Unlock()
-		if q != nil {
-			q.hangUp()
-		}
-		return len(line), nil
-	}
 	if m.IsRequest() {
 		ctx, hangUp := context.WithCancel(u.ctx)
-		q := &posted{hangUp}
+		q := &posted{hangUp: hangUp, over: make(chan struct{})}
 		u.mu.Lock()
 		u.asked[m.ID.Key()] = q
 		u.mu.Unlock()
@@ -85,6 +82,11 @@ func (u *remote) Write(line []byte) (int, error) {
 	}
 	ctx, cancel := context.WithTimeout(u.ctx, sendTime)
 	defer cancel()
+	if m.Method == mcp.MethodCanceled {
+		if u.takeBack(ctx, m.CanceledID()); u.stateless { // without sessions, to hang up is to cancel
+			return len(line), nil
+		}
+	}
 	answer, err := u.post(ctx, m, line)
 	if err != nil {
 		u.log.print("a server cannot be reached: " + err.Error())
@@ -97,6 +99,25 @@ func (u *remote) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// takeBack hangs up a request that the client has cancelled: without sessions, and if the server does not
+// have it yet. Its cancellation, which is another post, could arrive before it otherwise.
+func (u *remote) takeBack(ctx context.Context, id mcp.ID) {
+	u.mu.Lock()
+	q := u.asked[id.Key()]
+	u.mu.Unlock()
+	switch {
+	case q == nil:
+	case u.stateless:
+		q.hangUp()
+	case !q.written.Load():
+		q.hangUp()
+		select {
+		case <-q.over:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // ask sends a request and gives what comes back to the relay.
 func (u *remote) ask(ctx context.Context, q *posted, m mcp.Message, line []byte) {
 	defer func() {
@@ -106,7 +127,13 @@ func (u *remote) ask(ctx context.Context, q *posted, m mcp.Message, line []byte)
 		if key := m.ID.Key(); u.asked[key] == q { // not a later request with the same id
 			delete(u.asked, key)
 		}
+		close(q.over)
 	}()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(w httptrace.WroteRequestInfo) {
+		if w.Err == nil {
+			q.written.Store(true)
+		}
+	}})
 	reason := "the server does not answer"
 	if answer, err := u.post(ctx, m, line); err == nil {
 		u.note(m, answer)
