@@ -37,7 +37,7 @@ const DefaultTimeout = 5 * time.Second
 // admitter's.
 const (
 	ReasonNoResponders   = "no_responders"   // no admitter is listening
-	ReasonTimeout        = "timeout"         // no answer in time
+	ReasonTimeout        = "timeout"         // no answer in time, or its connection was lost
 	ReasonCanceled       = "canceled"        // the caller's context ended before an answer
 	ReasonNotSent        = "not_sent"        // the request did not leave
 	ReasonBadReply       = "bad_reply"       // the answer cannot be read, or contradicts itself
@@ -168,7 +168,7 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return deny(ReasonNoResponders, err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrDisconnected):
 		return deny(ReasonTimeout, err)
 	case errors.Is(err, context.Canceled):
 		return deny(ReasonCanceled, err)

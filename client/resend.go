@@ -85,10 +85,10 @@ func (s *requestSender) sendUntilAnswered(ctx context.Context, request func() *n
 				return refusalOrError(refusal, r.err)
 			}
 			switch other := s.hasOtherServers(); {
-			case sent < maxSends && sent == 1 && (r.err == nil || other && isUnsent(r.err)):
+			case sent < maxSends && sent == 1 && (r.err == nil || other && maySendAgain(r.err, pause > 0)):
 				send() // immediately
 			case waiting > 0:
-			case !other || sent == maxSends || !isUnsent(r.err) && r.err != nil:
+			case !other || sent == maxSends || r.err != nil && !maySendAgain(r.err, pause > 0):
 				return refusalOrError(refusal, r.err)
 			case again == nil:
 				t := time.NewTicker(wait)
@@ -112,10 +112,11 @@ func refusalOrError(refusal *nats.Msg, err error) (*nats.Msg, error) {
 	return nil, err
 }
 
-// isUnsent reports whether an error proves that no admitter has the request.
-func isUnsent(err error) bool {
+// maySendAgain reports whether the request may be sent again after an error: the error proves that no
+// admitter has it, or it may be decided twice and the connection moved to another server meanwhile.
+func maySendAgain(err error, twice bool) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting) ||
-		errors.Is(err, nats.ErrDisconnected)
+		twice && errors.Is(err, nats.ErrDisconnected)
 }
 
 // maySucceed reports whether another admitter may decide what this one refused: it had not
