@@ -423,3 +423,23 @@ func TestCancellationOfASentPost(t *testing.T) {
 		t.Error("the request was hung up")
 	}
 }
+
+// While a session ends, nothing more is sent to its server: the end does not wait for what begins meanwhile.
+func TestEndingSessionSendsNothing(t *testing.T) {
+	r := newRig(t, answer(503, nil, `{}`))
+	var u *remote
+	methods, late := make(chan string, 3), errors.New("none")
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		methods <- req.Method
+		if req.Method == http.MethodDelete {
+			_, late = u.Write([]byte(longRequest))
+		}
+	}))
+	defer server.Close()
+	u = newRemote(t.Context(), server.URL, func() (string, error) { return "", nil }, server.Client(), false, r.gate.log)
+	u.relay, u.session = r.relay, "s"
+	u.end()
+	if first := <-methods; first != http.MethodDelete || len(methods) != 0 || !errors.Is(late, errEnding) || len(u.asked) != 0 {
+		t.Errorf("%s, then %d more; a request meanwhile: %v; %d are asked", first, len(methods), late, len(u.asked))
+	}
+}

@@ -32,7 +32,7 @@ type remote struct {
 	relay  *relay // set before the first message
 	ctx    context.Context
 	stop   context.CancelFunc
-	work   sync.WaitGroup
+	work   background // closed once the session ends: nothing more is sent to the server
 	// listens begins the stream of what the server says by itself.
 	listens sync.Once
 
@@ -72,13 +72,7 @@ func (u *remote) Write(line []byte) (int, error) {
 		return 0, err
 	}
 	if m.IsRequest() {
-		ctx, hangUp := context.WithCancel(u.ctx)
-		q := &posted{hangUp: hangUp, over: make(chan struct{})}
-		u.mu.Lock()
-		u.asked[m.ID.Key()] = q
-		u.mu.Unlock()
-		u.work.Go(func() { u.ask(ctx, q, m, line) })
-		return len(line), nil
+		return u.begin(m, line)
 	}
 	ctx, cancel := context.WithTimeout(u.ctx, sendTime)
 	defer cancel()
@@ -94,10 +88,27 @@ func (u *remote) Write(line []byte) (int, error) {
 	}
 	answer.Body.Close()
 	if m.Method == "notifications/initialized" && answer.StatusCode < 300 {
-		u.listens.Do(func() { u.work.Go(u.listen) })
+		u.listens.Do(func() { u.work.run(u.listen) })
 	}
 	return len(line), nil
 }
+
+// begin sends a request in the background.
+func (u *remote) begin(m mcp.Message, line []byte) (int, error) {
+	ctx, hangUp := context.WithCancel(u.ctx)
+	q := &posted{hangUp: hangUp, over: make(chan struct{})}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.work.run(func() { u.ask(ctx, q, m, line) }) {
+		hangUp()
+		return 0, errEnding
+	}
+	u.asked[m.ID.Key()] = q
+	return len(line), nil
+}
+
+// errEnding is why a request is not sent any more.
+var errEnding = errors.New("its session ends")
 
 // takeBack hangs up a request that the client has cancelled: without sessions, and if the server does not
 // have it yet. Its cancellation, which is another post, could arrive before it otherwise.
@@ -316,6 +327,7 @@ func (u *remote) listen() {
 
 // end ends the session with the server.
 func (u *remote) end() {
+	u.work.close()
 	u.mu.Lock()
 	session := u.session
 	u.mu.Unlock()
@@ -327,7 +339,7 @@ func (u *remote) end() {
 		cancel()
 	}
 	u.stop()
-	u.work.Wait()
+	u.work.wait()
 }
 
 // readEvents calls use with the data of every server-sent event, and notes in at where the stream goes on.
