@@ -443,3 +443,35 @@ func TestEndingSessionSendsNothing(t *testing.T) {
 		t.Errorf("%s, then %d more; a request meanwhile: %v; %d are asked", first, len(methods), late, len(u.asked))
 	}
 }
+
+// The pauses between a server's streams are those that it asks for. They grow while it fails, and no longer.
+func TestPausesBetweenStreams(t *testing.T) {
+	steps := []struct {
+		status int
+		stream string
+		pause  time.Duration // after it
+	}{
+		{503, "", time.Second}, {503, "", 2 * time.Second}, {503, "", 4 * time.Second}, {200, ":\n\n", time.Second}, {200, ":\n\n", time.Second},
+		{200, "retry: 3000\n\n", 3 * time.Second}, {503, "", 3 * time.Second}, {503, "", 3 * time.Second}, {503, "", 4 * time.Second}, {200, "retry: 1\n\n", minResume}, {200, "retry: 9000000\n\n", maxResume},
+		{404, "", 0},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		last, turn := time.Now(), 0
+		transport := func(*http.Request) (*http.Response, error) {
+			if turn > 0 {
+				if pause := time.Since(last); pause != steps[turn-1].pause {
+					t.Errorf("step %d: the pause after it is %s, want %s", turn-1, pause, steps[turn-1].pause)
+				}
+			}
+			last = time.Now()
+			step := steps[turn]
+			turn++
+			return &http.Response{StatusCode: step.status, Header: http.Header{"Content-Type": {eventStream}}, Body: io.NopCloser(strings.NewReader(step.stream))}, nil
+		}
+		u := newRemote(t.Context(), "http://server.test", func() (string, error) { return "", nil }, &http.Client{Transport: roundTrip(transport)}, false, nil)
+		defer u.stop()
+		if u.listen(); turn != len(steps) {
+			t.Errorf("%d of %d steps", turn, len(steps))
+		}
+	})
+}

@@ -305,21 +305,27 @@ func (u *remote) take(data []byte, asked *mcp.Message) error {
 }
 
 // listen reads what the server says by itself, while the session lasts and the server has such a stream. It
-// goes on behind the last event.
+// goes on behind the last event, after the pause that the server asks for; while the server fails, the pauses grow.
 func (u *remote) listen() {
-	pauses, at := retry.New(time.Second, 30*time.Second), &position{}
+	pauses, at := retry.New(firstResume, maxResume), &position{}
 	for u.ctx.Err() == nil {
 		answer, err := u.do(u.ctx, http.MethodGet, nil, mcp.Message{}, at.event)
+		streamed := err == nil && answer.StatusCode == http.StatusOK
+		if streamed {
+			_ = u.read(answer, nil, at) // it is read again
+			pauses.Reset()
+		}
 		if err == nil {
-			if answer.StatusCode == http.StatusOK {
-				_ = u.read(answer, nil, at) // it is read again
-			}
 			answer.Body.Close()
 			if answer.StatusCode >= 400 && answer.StatusCode < 500 {
 				return
 			}
 		}
-		if pauses.Wait(u.ctx) != nil {
+		pause := at.pause
+		if pause == 0 || !streamed {
+			pause = max(pause, pauses.Next())
+		}
+		if retry.Sleep(u.ctx, pause) != nil {
 			return
 		}
 	}
