@@ -32,13 +32,16 @@ const (
 // connection to another server of the cluster if one is known. The first answer counts. It is
 // safe for concurrent use.
 type requestSender struct {
-	nc *nats.Conn
+	nc      *nats.Conn
+	options nats.Options // nc's; later the application may change its handlers, under a lock that is nc's own
 
 	mu                sync.Mutex
 	secondary         *nats.Conn // nil until needed
 	secondaryFailedAt time.Time  // last time that no other server accepted a connection
 	closed            bool
 }
+
+func newRequestSender(nc *nats.Conn) *requestSender { return &requestSender{nc: nc, options: nc.Opts} }
 
 type serverAnswer struct {
 	reply *nats.Msg
@@ -138,7 +141,7 @@ func (s *requestSender) hasOtherServers() bool { return len(s.otherServers()) > 
 // otherServers lists the servers that the connection knows, without its own.
 func (s *requestSender) otherServers() (list []string) {
 	own := hostOf(s.nc.ConnectedUrl())
-	for _, s := range append(append([]string{}, s.nc.Opts.Servers...), s.nc.DiscoveredServers()...) {
+	for _, s := range append(append([]string{}, s.options.Servers...), s.nc.DiscoveredServers()...) {
 		if h := hostOf(s); h != "" && h != own {
 			list = append(list, strings.TrimSpace(s))
 		}
@@ -181,7 +184,7 @@ func (s *requestSender) connectionFor(n int) *nats.Conn {
 	if len(servers) == 0 {
 		return s.nc
 	}
-	next, err := connectLike(s.nc, servers)
+	next, err := connectLike(s.options, servers)
 	if err != nil {
 		s.secondaryFailedAt = time.Now()
 		return s.nc
@@ -193,10 +196,9 @@ func (s *requestSender) connectionFor(n int) *nats.Conn {
 	return next
 }
 
-// connectLike connects to one of some servers with the options of nc, its credentials and
-// inboxes included, without its callbacks.
-func connectLike(nc *nats.Conn, servers []string) (*nats.Conn, error) {
-	o := nc.Opts
+// connectLike connects to one of some servers with the options of another connection, its
+// credentials and inboxes included, without its callbacks.
+func connectLike(o nats.Options, servers []string) (*nats.Conn, error) {
 	o.Url, o.Servers, o.Timeout = "", servers, min(o.Timeout, secondaryTimeout)
 	o.ClosedCB, o.DisconnectedErrCB, o.ReconnectedCB, o.ConnectedCB = nil, nil, nil, nil
 	o.DisconnectedCB, o.DiscoveredServersCB, o.LameDuckModeHandler, o.ReconnectErrCB = nil, nil, nil, nil

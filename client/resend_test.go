@@ -171,3 +171,32 @@ func TestAdmitWhileTheConnectionMoves(t *testing.T) {
 		t.Errorf("with a tool call: %s %s %v, asked %d times", v.Decision, v.Reason, v.Err, asked.Load())
 	}
 }
+
+// TestAdmitWhileHandlersChange: the application may set handlers of its connection at any time. The race detector
+// sees a client that reads them.
+func TestAdmitWhileHandlersChange(t *testing.T) {
+	here, there := start(t, streams.Shard{}), start(t, streams.Shard{})
+	ok(t, there.answer(func(*nats.Msg) *nats.Msg { return there.allow(nil) }))
+	nc, err := streams.Connect(t.Context(), streams.ConnectOptions{URL: here.srv.ClientURL(), User: "rt1", Password: "pw-rt1", Log: zerolog.Nop()})
+	ok(t, err)
+	defer nc.Close()
+	nc.Opts.Servers = append(nc.Opts.Servers, there.srv.ClientURL())
+	c := askingBy(t, there, nc, client.Options{Timeout: testTimeout})
+	admitted, changed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(changed)
+		for {
+			select {
+			case <-admitted:
+				return
+			default:
+				nc.SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+			}
+		}
+	}()
+	v := c.Admit(t.Context(), theCall)
+	close(admitted)
+	if <-changed; !v.Allowed() {
+		t.Errorf("%s %s %v", v.Decision, v.Reason, v.Err)
+	}
+}
