@@ -37,7 +37,7 @@ const DefaultTimeout = 5 * time.Second
 // admitter's.
 const (
 	ReasonNoResponders   = "no_responders"   // no admitter is listening
-	ReasonTimeout        = "timeout"         // no answer in time
+	ReasonTimeout        = "timeout"         // no answer in time, or its connection was lost
 	ReasonCanceled       = "canceled"        // the caller's context ended before an answer
 	ReasonNotSent        = "not_sent"        // the request did not leave
 	ReasonBadReply       = "bad_reply"       // the answer cannot be read, or contradicts itself
@@ -91,7 +91,7 @@ type Client struct {
 // ErrNoPublicKey reports a Client without a key to verify receipts with.
 var ErrNoPublicKey = errors.New("client: Options.PublicKey is required: without it a verdict cannot be told from a forgery")
 
-// New returns a client.
+// New returns a client. The caller MUST NOT change nc's handlers while New runs; later it may.
 func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.PublicKey == "" {
 		return nil, ErrNoPublicKey
@@ -114,7 +114,7 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.ResendAfter == 0 {
 		opt.ResendAfter = opt.Timeout / resendShare
 	}
-	c := &Client{nc: nc, opt: opt, resender: &requestSender{nc: nc}, guard: g}
+	c := &Client{nc: nc, opt: opt, resender: newRequestSender(nc), guard: g}
 	c.reports = newReporter(c.publishReport, opt.OnUnreported)
 	return c, nil
 }
@@ -168,7 +168,7 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return deny(ReasonNoResponders, err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrDisconnected):
 		return deny(ReasonTimeout, err)
 	case errors.Is(err, context.Canceled):
 		return deny(ReasonCanceled, err)
@@ -205,7 +205,7 @@ func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant str
 func RequestResending(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s := &requestSender{nc: nc}
+	s := newRequestSender(nc)
 	defer s.close()
 	pause := time.Duration(0)
 	if isRepeatable(call) {

@@ -32,13 +32,16 @@ const (
 // connection to another server of the cluster if one is known. The first answer counts. It is
 // safe for concurrent use.
 type requestSender struct {
-	nc *nats.Conn
+	nc      *nats.Conn
+	options nats.Options // nc's; later the application may change its handlers, under a lock that is nc's own
 
 	mu                sync.Mutex
 	secondary         *nats.Conn // nil until needed
 	secondaryFailedAt time.Time  // last time that no other server accepted a connection
 	closed            bool
 }
+
+func newRequestSender(nc *nats.Conn) *requestSender { return &requestSender{nc: nc, options: nc.Opts} }
 
 type serverAnswer struct {
 	reply *nats.Msg
@@ -85,10 +88,10 @@ func (s *requestSender) sendUntilAnswered(ctx context.Context, request func() *n
 				return refusalOrError(refusal, r.err)
 			}
 			switch other := s.hasOtherServers(); {
-			case sent < maxSends && sent == 1 && (r.err == nil || other && isUnsent(r.err)):
+			case sent < maxSends && sent == 1 && (r.err == nil || other && maySendAgain(r.err, pause > 0)):
 				send() // immediately
 			case waiting > 0:
-			case !other || sent == maxSends || !isUnsent(r.err) && r.err != nil:
+			case !other || sent == maxSends || r.err != nil && !maySendAgain(r.err, pause > 0):
 				return refusalOrError(refusal, r.err)
 			case again == nil:
 				t := time.NewTicker(wait)
@@ -112,10 +115,11 @@ func refusalOrError(refusal *nats.Msg, err error) (*nats.Msg, error) {
 	return nil, err
 }
 
-// isUnsent reports whether an error proves that no admitter has the request.
-func isUnsent(err error) bool {
+// maySendAgain reports whether the request may be sent again after an error: the error proves that no
+// admitter has it, or it may be decided twice and the connection moved to another server meanwhile.
+func maySendAgain(err error, twice bool) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting) ||
-		errors.Is(err, nats.ErrDisconnected)
+		twice && errors.Is(err, nats.ErrDisconnected)
 }
 
 // maySucceed reports whether another admitter may decide what this one refused: it had not
@@ -137,7 +141,7 @@ func (s *requestSender) hasOtherServers() bool { return len(s.otherServers()) > 
 // otherServers lists the servers that the connection knows, without its own.
 func (s *requestSender) otherServers() (list []string) {
 	own := hostOf(s.nc.ConnectedUrl())
-	for _, s := range append(append([]string{}, s.nc.Opts.Servers...), s.nc.DiscoveredServers()...) {
+	for _, s := range append(append([]string{}, s.options.Servers...), s.nc.DiscoveredServers()...) {
 		if h := hostOf(s); h != "" && h != own {
 			list = append(list, strings.TrimSpace(s))
 		}
@@ -180,7 +184,7 @@ func (s *requestSender) connectionFor(n int) *nats.Conn {
 	if len(servers) == 0 {
 		return s.nc
 	}
-	next, err := connectLike(s.nc, servers)
+	next, err := connectLike(s.options, servers)
 	if err != nil {
 		s.secondaryFailedAt = time.Now()
 		return s.nc
@@ -192,10 +196,9 @@ func (s *requestSender) connectionFor(n int) *nats.Conn {
 	return next
 }
 
-// connectLike connects to one of some servers with the options of nc, its credentials and
-// inboxes included, without its callbacks.
-func connectLike(nc *nats.Conn, servers []string) (*nats.Conn, error) {
-	o := nc.Opts
+// connectLike connects to one of some servers with the options of another connection, its
+// credentials and inboxes included, without its callbacks.
+func connectLike(o nats.Options, servers []string) (*nats.Conn, error) {
 	o.Url, o.Servers, o.Timeout = "", servers, min(o.Timeout, secondaryTimeout)
 	o.ClosedCB, o.DisconnectedErrCB, o.ReconnectedCB, o.ConnectedCB = nil, nil, nil, nil
 	o.DisconnectedCB, o.DiscoveredServersCB, o.LameDuckModeHandler, o.ReconnectErrCB = nil, nil, nil, nil

@@ -137,3 +137,66 @@ func TestAdmitAsksOnAnotherServer(t *testing.T) {
 		})
 	}
 }
+
+// TestAdmitWhileTheConnectionMoves: the request was sent, and its connection then moves to another server. An
+// admitter may have it: only a request that names a tool call is sent again.
+func TestAdmitWhileTheConnectionMoves(t *testing.T) {
+	here, there := start(t, streams.Shard{}), start(t, streams.Shard{})
+	nc, err := streams.Connect(t.Context(), streams.ConnectOptions{
+		URL: here.srv.ClientURL() + "," + there.srv.ClientURL(), User: "rt1", Password: "pw-rt1", Log: zerolog.Nop(),
+	})
+	ok(t, err)
+	defer nc.Close()
+	moved := make(chan struct{}, 2)
+	nc.SetReconnectHandler(func(*nats.Conn) { moved <- struct{}{} })
+	var asked atomic.Int64
+	for _, w := range []*world{here, there} {
+		ok(t, w.answer(func(*nats.Msg) *nats.Msg {
+			if asked.Add(1) == 1 {
+				_ = nc.ForceReconnect() // a test that cannot fails
+				return nil
+			}
+			return w.allow(nil)
+		}))
+	}
+	c := askingBy(t, here, nc, client.Options{Timeout: testTimeout, ResendAfter: testTimeout / 2})
+	unnamed := theCall
+	unnamed.ToolCallID = ""
+	if v := c.Admit(t.Context(), unnamed); v.Allowed() || v.Reason != client.ReasonTimeout || asked.Load() != 1 {
+		t.Errorf("without a tool call: %s %s %v, asked %d times", v.Decision, v.Reason, v.Err, asked.Load())
+	}
+	<-moved
+	asked.Store(0)
+	if v := c.Admit(t.Context(), theCall); !v.Allowed() || asked.Load() != 2 {
+		t.Errorf("with a tool call: %s %s %v, asked %d times", v.Decision, v.Reason, v.Err, asked.Load())
+	}
+}
+
+// TestAdmitWhileHandlersChange: the application may set handlers of its connection at any time. The race detector
+// sees a client that reads them.
+func TestAdmitWhileHandlersChange(t *testing.T) {
+	here, there := start(t, streams.Shard{}), start(t, streams.Shard{})
+	ok(t, there.answer(func(*nats.Msg) *nats.Msg { return there.allow(nil) }))
+	nc, err := streams.Connect(t.Context(), streams.ConnectOptions{URL: here.srv.ClientURL(), User: "rt1", Password: "pw-rt1", Log: zerolog.Nop()})
+	ok(t, err)
+	defer nc.Close()
+	nc.Opts.Servers = append(nc.Opts.Servers, there.srv.ClientURL())
+	c := askingBy(t, there, nc, client.Options{Timeout: testTimeout})
+	admitted, changed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(changed)
+		for {
+			select {
+			case <-admitted:
+				return
+			default:
+				nc.SetErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+			}
+		}
+	}()
+	v := c.Admit(t.Context(), theCall)
+	close(admitted)
+	if <-changed; !v.Allowed() {
+		t.Errorf("%s %s %v", v.Decision, v.Reason, v.Err)
+	}
+}

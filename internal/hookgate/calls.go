@@ -21,7 +21,10 @@ import (
 // calls remembers, across the processes of a gate, the calls that cannot be told apart by what the
 // agent gives: those without an id, and those that wait for a person and are repeated. One file per
 // session, tool and arguments.
-type calls struct{ dir string }
+type calls struct {
+	dir    string
+	opened func() // for tests: called between the opening of a file and its lock
+}
 
 // sameCall is the content of such a file.
 type sameCall struct {
@@ -83,14 +86,11 @@ func (c calls) change(key string, now time.Time, edit func(*sameCall)) error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return fmt.Errorf("the memory of calls: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(c.dir, key), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := c.lock(key, os.O_CREATE|os.O_RDWR, syscall.LOCK_EX)
 	if err != nil {
 		return fmt.Errorf("the memory of calls: %w", err)
 	}
 	defer f.Close()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("the memory of calls: %w", err)
-	}
 	var s sameCall
 	if err := json.NewDecoder(f).Decode(&s); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("the memory of calls: %s is damaged: remove it", f.Name())
@@ -111,6 +111,32 @@ func (c calls) change(key string, now time.Time, edit func(*sameCall)) error {
 		return fmt.Errorf("the memory of calls: %w", err)
 	}
 	return nil
+}
+
+// lock opens the file of a key and locks it. Another process may have removed the file in between: no process would
+// read what is written to it, so the key's new file is opened.
+func (c calls) lock(key string, flag, how int) (*os.File, error) {
+	path := filepath.Join(c.dir, key)
+	for {
+		f, err := os.OpenFile(path, flag, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if c.opened != nil {
+			c.opened()
+		}
+		if err := syscall.Flock(int(f.Fd()), how); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		locked, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if current, err := os.Stat(path); err == nil && os.SameFile(locked, current) {
+			return f, nil
+		}
+		f.Close()
+	}
 }
 
 // decided ends the wait of a call, unless an identical one has begun to wait since.
@@ -138,10 +164,26 @@ func (c calls) forgetOld(now time.Time) {
 		return // nothing is remembered
 	}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > gateclient.KeepCalls {
-			_ = os.Remove(filepath.Join(c.dir, e.Name()))
+		if info, err := e.Info(); err == nil && isOld(info, now) {
+			c.forgetIfOld(e.Name(), now)
 		}
 	}
+}
+
+// forgetIfOld removes the file of a key, unless another process uses it, or has used it meanwhile.
+func (c calls) forgetIfOld(key string, now time.Time) {
+	f, err := c.lock(key, os.O_RDWR, syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && isOld(info, now) {
+		_ = os.Remove(f.Name()) // it is tried again
+	}
+}
+
+func isOld(info os.FileInfo, now time.Time) bool {
+	return now.Sub(info.ModTime()) > gateclient.KeepCalls
 }
 
 // has reports whether anything is remembered of a key.

@@ -161,7 +161,7 @@ func (g *gate) configure(find func() (string, error)) time.Duration {
 		g.config, g.configErr = gateclient.ReadConfig(path)
 	}
 	dir, err := defaultCallsDir()
-	g.calls, g.configErr = calls{dir}, errors.Join(g.configErr, err)
+	g.calls, g.configErr = calls{dir: dir}, errors.Join(g.configErr, err)
 	budget, err := g.config.AnswerBudget()
 	g.configErr = errors.Join(g.configErr, err)
 	return budget

@@ -274,7 +274,7 @@ func TestClosedOutput(t *testing.T) {
 // The same call of an agent without ids gets another id each time; while it waits for a person it
 // keeps its own, and what runs is reported under the id that was admitted.
 func TestSameCall(t *testing.T) {
-	c := calls{t.TempDir()}
+	c := calls{dir: t.TempDir()}
 	g := &gate{agent: hook.Agents[2], calls: c, now: nowFixed}
 	e := hook.Event{Kind: hook.Before, Session: "s", Tool: "t", Input: []byte(`{"b":1,"a":2}`)}
 	key, err := sameCallKey("gemini", e)
@@ -420,7 +420,7 @@ func TestDefer(t *testing.T) {
 
 // While a gate waits, an identical call is another one: what ran and what was refused would have one id.
 func TestParallelCalls(t *testing.T) {
-	g := &gate{agent: hook.Agents[0], calls: calls{t.TempDir()}, now: nowFixed}
+	g := &gate{agent: hook.Agents[0], calls: calls{dir: t.TempDir()}, now: nowFixed}
 	e := hook.Event{Kind: hook.Before, Session: "s", Tool: "t", CallID: "c1", Input: []byte(`{}`)}
 	key, err := sameCallKey("claude-code", e)
 	if err != nil {
@@ -451,7 +451,7 @@ func TestParallelCalls(t *testing.T) {
 
 // A resumed run gives the deferred call with the same id. It is the call that waited, and only once.
 func TestSameCallSameID(t *testing.T) {
-	g := &gate{agent: hook.Agents[0], calls: calls{t.TempDir()}, now: nowFixed}
+	g := &gate{agent: hook.Agents[0], calls: calls{dir: t.TempDir()}, now: nowFixed}
 	e := hook.Event{Kind: hook.Before, Session: "s", Tool: "t", CallID: "c1", Input: []byte(`{}`)}
 	key, err := sameCallKey("claude-code", e)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestChangesAreReportedOnce(t *testing.T) {
 	down := true
 	g.fails = func(event map[string]any) bool { return down && event["event_type"] == "ToolCallValidated" }
 	r.listed(t, 150, "second")
-	r.gate.reports.Wait()
+	r.gate.reports.all.Wait()
 	if n := len(g.of("ToolCallValidated")); n != 1 {
 		t.Fatalf("150 changed definitions are %d events", n)
 	}
@@ -83,7 +83,7 @@ func TestChangesAreReportedOnce(t *testing.T) {
 	g.mu.Unlock()
 	for range 2 {
 		r.listed(t, 150, "second")
-		r.gate.reports.Wait()
+		r.gate.reports.all.Wait()
 	}
 	events := g.of("ToolCallValidated")
 	if len(events) != 2 {
@@ -106,7 +106,7 @@ func TestChangesDoNotStarveReports(t *testing.T) {
 		r.listed(t, 3, fmt.Sprint("changed ", i))
 	}
 	<-r.gate.turn
-	r.gate.reports.Wait()
+	r.gate.reports.all.Wait()
 	if n := len(g.of("ToolCallValidated")); n != 2 { // the first change, and what came of it until it was stored
 		t.Errorf("50 listings with changes are %d events", n)
 	}
@@ -213,7 +213,7 @@ func TestReportsAreTriedAgain(t *testing.T) {
 	<-gate.begun
 	current.Store(&old)
 	gate.Report(Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, id: "mcp-1"}, time.Now(), mcp.Succeeded)
-	gate.reports.Wait()
+	gate.reports.all.Wait()
 	gate.Close("kit")
 	if got := strings.Join(tokens, ", "); got != "Bearer old, Bearer new" {
 		t.Errorf("the report was sent under %s; the log: %s", got, log.take())

@@ -55,7 +55,7 @@ type Gate struct {
 	begun   chan struct{} // closed once the beginning of the session was sent
 	ending  chan struct{} // closed once the session ends: nothing is tried again
 	turn    chan struct{} // held by the one that writes the session's next event: they are stored in the order of their times
-	reports sync.WaitGroup
+	reports background
 
 	mu      sync.Mutex
 	known   gateclient.Peer
@@ -108,7 +108,7 @@ func (g *Gate) Close(server string) {
 		}
 		g.waiting = map[string]waiting{}
 		g.mu.Unlock()
-		g.reports.Wait()
+		g.reports.wait()
 		<-g.begun
 		g.send("the end of the session", func(v mcp.Event) ([]byte, error) { return mcp.SessionEvent(false, server, v) }, "")
 	}()
@@ -351,8 +351,7 @@ func refuse(code string, err error) *mcp.Refusal {
 func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
 	ended := g.now()
 	write := func(v mcp.Event) ([]byte, error) { return a.call.Report(v, began, ended, outcome, a.approval) }
-	g.reports.Go(func() {
-		<-g.begun
+	g.report(func() {
 		pauses, until := retry.New(firstRetry, lastRetry), g.now().Add(retryTime)
 		for {
 			err := g.store(write, a.id)
@@ -404,17 +403,21 @@ func (g *Gate) reportBlocked(c mcp.Call, id, code string) {
 // whether that is on record.
 func (g *Gate) reportChanges(server string, changes []mcp.Change, then func(stored bool)) {
 	write := func(v mcp.Event) ([]byte, error) { return mcp.ReportChanges(server, changes, v) }
-	g.reports.Go(func() {
-		<-g.begun
+	g.report(func() {
 		then(g.send("a changed definition", write, "definition-"+uuid.NewString()))
 	})
 }
 
 func (g *Gate) later(what string, write func(mcp.Event) ([]byte, error), callID string) {
-	g.reports.Go(func() {
-		<-g.begun
-		g.send(what, write, callID)
-	})
+	g.report(func() { g.send(what, write, callID) })
+}
+
+// report runs send in the background. Close waits for it, unless it has begun to wait already.
+func (g *Gate) report(send func()) {
+	f := func() { <-g.begun; send() }
+	if !g.reports.run(f) {
+		go f()
+	}
 }
 
 // send stores an event and says whether it could. A failure is told to the user; the correlator misses

@@ -58,7 +58,8 @@ type request struct {
 	call     mcp.Call // of a governed request that was sent
 	admitted Admitted
 	governed bool
-	sent     bool // to the server
+	sent     bool          // to the server
+	written  chan struct{} // closed once it was written, or could not be
 	began    time.Time
 	size     int           // of the message, if it is governed
 	giveUp   chan struct{} // closed when the client cancels
@@ -144,7 +145,7 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 		r.sayClient(r.unknownRevision(m.ID, revision))
 		return nil
 	}
-	q := &request{Message: m, governed: mcp.Governed(m.Method, r.reads), giveUp: make(chan struct{})}
+	q := &request{Message: m, governed: mcp.Governed(m.Method, r.reads), written: make(chan struct{}), giveUp: make(chan struct{})}
 	if q.sent = !q.governed; q.governed {
 		q.size = len(line)
 	} else {
@@ -173,6 +174,13 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 	case q.governed:
 		return nil
 	}
+	return r.pass(q, line)
+}
+
+// pass writes a request to the server. Its cancellation waits for that: a server that reads the cancellation
+// first does not know the id, and runs the request.
+func (r *relay) pass(q *request, line []byte) error {
+	defer close(q.written)
 	return r.server.write(line)
 }
 
@@ -222,7 +230,7 @@ func (r *relay) judge(ctx context.Context, q *request, line []byte) {
 	case refusal == nil && canceled:
 		r.gate.NotRun(admitted)
 	case refusal == nil:
-		if err := r.server.write(line); err != nil {
+		if err := r.pass(q, line); err != nil {
 			r.gate.log.print("an admitted call did not reach the server: " + err.Error())
 		}
 	}
@@ -354,6 +362,7 @@ func (r *relay) notification(m mcp.Message, line []byte) error {
 	if q == nil {
 		return nil // what did not reach the server, or has its answer
 	}
+	<-q.written
 	if q.governed {
 		r.gate.Report(q.admitted, q.began, mcp.Canceled)
 	}

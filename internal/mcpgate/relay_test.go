@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
@@ -309,24 +310,30 @@ func TestListingKeepsItsID(t *testing.T) {
 	}
 }
 
-// A request that is over takes back no later one with the same id.
-func TestRemoteKeepsLaterRequests(t *testing.T) {
-	server := httptest.NewServer(answer(200, map[string]string{"Content-Type": "application/json"}, `{"jsonrpc":"2.0","id":7,"result":{}}`))
-	defer server.Close()
-	r := newRig(t, answer(503, nil, `{}`))
-	u := newRemote(t.Context(), server.URL, func() (string, error) { return "", nil }, http.DefaultClient, false, r.gate.log)
-	defer u.stop()
-	u.relay = r.relay
-	line := []byte(`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
-	m, err := mcp.Parse(line)
-	if err != nil {
-		t.Fatal(err)
-	}
-	over, later := false, false
-	newer := &posted{func() { later = true }}
-	u.asked[m.ID.Key()] = newer
-	u.ask(t.Context(), &posted{func() { over = true }}, m, line)
-	if u.asked[m.ID.Key()] != newer || !over || later {
-		t.Errorf("%v, over %v, the later one taken back %v", u.asked, over, later)
-	}
+const (
+	longRequest = `{"jsonrpc":"2.0","id":7,"method":"x/long"}` + "\n"
+	cancelsLong = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}` + "\n"
+)
+
+// A cancellation is written after its request: a server that reads it first runs the request.
+func TestCancellationFollowsItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var server buffer
+		r := newRelay(nil, nil, false, nil, &server)
+		m, err := mcp.Parse([]byte(longRequest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &request{Message: m, sent: true, written: make(chan struct{})}
+		r.note(q)
+		go func() { _ = r.fromClient(t.Context(), []byte(cancelsLong)) }()
+		synctest.Wait()
+		if err := r.pass(q, []byte(longRequest)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := server.take(); got != longRequest+cancelsLong {
+			t.Errorf("the server reads\n%s", got)
+		}
+	})
 }

@@ -9,10 +9,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/retry"
@@ -30,7 +32,7 @@ type remote struct {
 	relay  *relay // set before the first message
 	ctx    context.Context
 	stop   context.CancelFunc
-	work   sync.WaitGroup
+	work   background // closed once the session ends: nothing more is sent to the server
 	// listens begins the stream of what the server says by itself.
 	listens sync.Once
 
@@ -41,8 +43,12 @@ type remote struct {
 	asked     map[string]*posted // requests without an answer, by the key of their id
 }
 
-// posted is a request to the server. To hang up is to take it back.
-type posted struct{ hangUp context.CancelFunc }
+// posted is a request to the server.
+type posted struct {
+	hangUp  context.CancelFunc // takes it back
+	written atomic.Bool        // to the connection, in whole
+	over    chan struct{}      // closed once nothing of it is sent or read any more
+}
 
 // sendTime bounds what is no request: it has no answer to wait for.
 const sendTime = 10 * time.Second
@@ -65,26 +71,16 @@ func (u *remote) Write(line []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if u.stateless && m.Method == mcp.MethodCanceled { // without sessions, to hang up is to cancel
-		u.mu.Lock()
-		q := u.asked[m.CanceledID().Key()]
-		u.mu.Unlock()
-		if q != nil {
-			q.hangUp()
-		}
-		return len(line), nil
-	}
 	if m.IsRequest() {
-		ctx, hangUp := context.WithCancel(u.ctx)
-		q := &posted{hangUp}
-		u.mu.Lock()
-		u.asked[m.ID.Key()] = q
-		u.mu.Unlock()
-		u.work.Go(func() { u.ask(ctx, q, m, line) })
-		return len(line), nil
+		return u.begin(m, line)
 	}
 	ctx, cancel := context.WithTimeout(u.ctx, sendTime)
 	defer cancel()
+	if m.Method == mcp.MethodCanceled {
+		if u.takeBack(ctx, m.CanceledID()); u.stateless { // without sessions, to hang up is to cancel
+			return len(line), nil
+		}
+	}
 	answer, err := u.post(ctx, m, line)
 	if err != nil {
 		u.log.print("a server cannot be reached: " + err.Error())
@@ -92,9 +88,45 @@ func (u *remote) Write(line []byte) (int, error) {
 	}
 	answer.Body.Close()
 	if m.Method == "notifications/initialized" && answer.StatusCode < 300 {
-		u.listens.Do(func() { u.work.Go(u.listen) })
+		u.listens.Do(func() { u.work.run(u.listen) })
 	}
 	return len(line), nil
+}
+
+// begin sends a request in the background.
+func (u *remote) begin(m mcp.Message, line []byte) (int, error) {
+	ctx, hangUp := context.WithCancel(u.ctx)
+	q := &posted{hangUp: hangUp, over: make(chan struct{})}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.work.run(func() { u.ask(ctx, q, m, line) }) {
+		hangUp()
+		return 0, errEnding
+	}
+	u.asked[m.ID.Key()] = q
+	return len(line), nil
+}
+
+// errEnding is why a request is not sent any more.
+var errEnding = errors.New("its session ends")
+
+// takeBack hangs up a request that the client has cancelled: without sessions, and if the server does not
+// have it yet. Its cancellation, which is another post, could arrive before it otherwise.
+func (u *remote) takeBack(ctx context.Context, id mcp.ID) {
+	u.mu.Lock()
+	q := u.asked[id.Key()]
+	u.mu.Unlock()
+	switch {
+	case q == nil:
+	case u.stateless:
+		q.hangUp()
+	case !q.written.Load():
+		q.hangUp()
+		select {
+		case <-q.over:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // ask sends a request and gives what comes back to the relay.
@@ -106,7 +138,13 @@ func (u *remote) ask(ctx context.Context, q *posted, m mcp.Message, line []byte)
 		if key := m.ID.Key(); u.asked[key] == q { // not a later request with the same id
 			delete(u.asked, key)
 		}
+		close(q.over)
 	}()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(w httptrace.WroteRequestInfo) {
+		if w.Err == nil {
+			q.written.Store(true)
+		}
+	}})
 	reason := "the server does not answer"
 	if answer, err := u.post(ctx, m, line); err == nil {
 		u.note(m, answer)
@@ -267,21 +305,27 @@ func (u *remote) take(data []byte, asked *mcp.Message) error {
 }
 
 // listen reads what the server says by itself, while the session lasts and the server has such a stream. It
-// goes on behind the last event.
+// goes on behind the last event, after the pause that the server asks for; while the server fails, the pauses grow.
 func (u *remote) listen() {
-	pauses, at := retry.New(time.Second, 30*time.Second), &position{}
+	pauses, at := retry.New(firstResume, maxResume), &position{}
 	for u.ctx.Err() == nil {
 		answer, err := u.do(u.ctx, http.MethodGet, nil, mcp.Message{}, at.event)
+		streamed := err == nil && answer.StatusCode == http.StatusOK
+		if streamed {
+			_ = u.read(answer, nil, at) // it is read again
+			pauses.Reset()
+		}
 		if err == nil {
-			if answer.StatusCode == http.StatusOK {
-				_ = u.read(answer, nil, at) // it is read again
-			}
 			answer.Body.Close()
 			if answer.StatusCode >= 400 && answer.StatusCode < 500 {
 				return
 			}
 		}
-		if pauses.Wait(u.ctx) != nil {
+		pause := at.pause
+		if pause == 0 || !streamed {
+			pause = max(pause, pauses.Next())
+		}
+		if retry.Sleep(u.ctx, pause) != nil {
 			return
 		}
 	}
@@ -289,6 +333,7 @@ func (u *remote) listen() {
 
 // end ends the session with the server.
 func (u *remote) end() {
+	u.work.close()
 	u.mu.Lock()
 	session := u.session
 	u.mu.Unlock()
@@ -300,7 +345,7 @@ func (u *remote) end() {
 		cancel()
 	}
 	u.stop()
-	u.work.Wait()
+	u.work.wait()
 }
 
 // readEvents calls use with the data of every server-sent event, and notes in at where the stream goes on.

@@ -388,16 +388,20 @@ func (s *service) recheckServer(ctx context.Context, nc *nats.Conn) error {
 // drainRequests answers the requests that have begun or had arrived when the service was stopped.
 // Requests that have not begun by then are denied.
 func (s *service) drainRequests(asked *nats.Conn) {
+	deadline := time.Now().Add(stopTimeout)
 	_ = asked.FlushTimeout(flushTimeout) // the server sends nothing new after this
 	s.workers.refuse()
 	// nats.go does not report when a draining subscription has delivered its last message; the
 	// connection's number of subscriptions drops then.
-	for begun := time.Now(); asked.NumSubscriptions() > 0 && time.Since(begun) < flushTimeout; {
+	for asked.NumSubscriptions() > 0 && time.Now().Before(deadline) {
 		time.Sleep(drainPoll)
 	}
 	s.workers.wait()
-	_ = asked.FlushTimeout(flushTimeout)
+	_ = asked.FlushTimeout(time.Until(deadline)) // without time left, none
 }
+
+// stopTimeout bounds drainRequests, whatever the server does, with the default of --timeout.
+const stopTimeout = 10 * time.Second
 
 const drainPoll = 2 * time.Millisecond
 

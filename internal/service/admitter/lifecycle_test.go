@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,10 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/ingest"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -213,6 +216,22 @@ func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 	}
 	if _, err := nc.Request("gov.admit.acme.agenthook", nil, servicetest.Guard); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("after the stop: %v", err)
+	}
+}
+
+// A stop ends before the supervisor kills, also while the server does not answer: each part waits as long as it may.
+func TestStopFitsItsGrace(t *testing.T) {
+	field, _ := reflect.TypeFor[Flags]().FieldByName("Timeout")
+	record, err := time.ParseDuration(field.Tag.Get("default"))
+	servicetest.OK(t, err)
+	for what, longest := range map[string]time.Duration{
+		"events, and the release of their lease":        ingest.StopTimeout + time.Second,
+		"requests":                                      stopTimeout,
+		"the commit of a request that came at the last": flushTimeout + record + streams.DefaultCommitTimeout,
+	} {
+		if longest >= supervise.StopGrace {
+			t.Errorf("%s: %s, of %s", what, longest, supervise.StopGrace)
+		}
 	}
 }
 

@@ -221,7 +221,7 @@ func TestReservationsOutliveTheirTally(t *testing.T) {
 	r, now, one := newRateStore(nil), time.Now(), counted("a", 1, 5)
 	take := func(id string) reservation {
 		t.Helper()
-		out := &admission.Outcome{Effects: admission.Consumption{Counts: one}}
+		out := &admission.Outcome{Consumption: admission.Consumption{Counts: one}}
 		out.Decision.DecisionID, out.Decision.DecidedAt = id, events.At(now)
 		took, err := r.reserve(t.Context(), admission.Request{}, out)
 		servicetest.OK(t, err)

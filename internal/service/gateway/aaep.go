@@ -191,10 +191,7 @@ func (b *aaepBridge) nextEvents(ctx context.Context, a *aaepSubscription, beat <
 				return nil, false
 			}
 		}
-		list = a.choose(outs, time.Now())
-		a.mu.Lock()
-		a.at = next
-		a.mu.Unlock()
+		list = a.choose(outs, next, time.Now())
 		if len(list) > 0 {
 			return list, true
 		}
@@ -213,11 +210,17 @@ func (b *aaepBridge) nextEvents(ctx context.Context, a *aaepSubscription, beat <
 	}
 }
 
-// choose returns the events that go to the subscriber, and notes them.
-func (a *aaepSubscription) choose(outs []record, now time.Time) (list []*aaep.Event) {
+// choose returns the events that go to the subscriber, notes them, and moves to next. Beyond aaepSent events it
+// stops behind the last one: a subscriber that gets only some of them can go on behind each.
+func (a *aaepSubscription) choose(outs []record, next client.Position, now time.Time) (list []*aaep.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.at = next
 	for _, r := range outs {
+		if len(list) == aaepSent {
+			a.at.After = a.sent[len(a.sent)-1].seq
+			break
+		}
 		if r.said == nil || !a.sub.Delivers(*r.said, now) {
 			continue
 		}

@@ -31,6 +31,8 @@ func (s *server) openStream(ctx context.Context, w http.ResponseWriter, r *http.
 		end()
 		return
 	}
+	s.taken.Add(1) // from here on net/http does not wait for the connection
+	defer s.taken.Done()
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		end()

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rs/zerolog"
 
@@ -113,4 +114,38 @@ func TestStreamHead(t *testing.T) {
 	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("%d %v", res.StatusCode, res.Header)
 	}
+}
+
+// hijacked is an answer whose connection is taken over.
+type hijacked struct {
+	*httptest.ResponseRecorder
+	taken func()
+	conn  net.Conn
+}
+
+func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	h.taken()
+	return h.conn, nil, nil
+}
+
+// A gateway that stops waits for a stream from the moment on at which net/http does not any more.
+func TestStopWaitsForABeginningStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, waited := &server{}, false
+		here, there := net.Pipe()
+		defer func() { _ = there.Close() }()
+		w := hijacked{httptest.NewRecorder(), func() {
+			go func() { s.taken.Wait(); waited = true }()
+			synctest.Wait()
+			if waited {
+				t.Error("it has not waited")
+			}
+		}, here}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		s.openStream(t.Context(), w, r, followPattern, func(context.Context, *eventStream) {}, func() {})
+		synctest.Wait()
+		if !waited {
+			t.Error("the stream has ended, and it waits")
+		}
+	})
 }

@@ -172,10 +172,14 @@ func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) 
 	case <-l.Context().Done():
 		err = context.Cause(l.Context())
 	}
+	deadline := time.Now().Add(StopTimeout)
 	t.drainSubscription(sub)
-	t.finishPending()
+	t.finishPending(deadline)
 	return err
 }
+
+// StopTimeout bounds the end of a term, whatever the server does; the release of the lease may take a second more.
+const StopTimeout = 10 * time.Second
 
 const flushTimeout = 5 * time.Second
 
@@ -200,9 +204,10 @@ func (t *leaseTerm) drainSubscription(sub *nats.Subscription) {
 
 // finishPending waits until every accepted event is settled, and sends the answers. Events that
 // are not settled in time are refused: JetStream may be away for longer than a shutdown may take.
-func (t *leaseTerm) finishPending() {
+// A commit that has begun by then may end.
+func (t *leaseTerm) finishPending(deadline time.Time) {
 	late := false
-	timer := time.AfterFunc(finishTimeout, func() {
+	timer := time.AfterFunc(time.Until(deadline)-streams.DefaultCommitTimeout, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		late = true
@@ -215,10 +220,8 @@ func (t *leaseTerm) finishPending() {
 	}
 	t.mu.Unlock()
 	t.committer.Close()
-	_ = t.requests.FlushTimeout(flushTimeout)
+	_ = t.requests.FlushTimeout(time.Until(deadline)) // without time left, none
 }
-
-const finishTimeout = 10 * time.Second
 
 var errNotActive = errors.New("this instance may have lost the lease")
 

@@ -1,0 +1,152 @@
+package mcpgate
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/countersign-dev/countersign/mcp"
+)
+
+// A request that is over takes back no later one with the same id.
+func TestRemoteKeepsLaterRequests(t *testing.T) {
+	server := httptest.NewServer(answer(200, map[string]string{"Content-Type": "application/json"}, `{"jsonrpc":"2.0","id":7,"result":{}}`))
+	defer server.Close()
+	r := newRig(t, answer(503, nil, `{}`))
+	u := newRemote(t.Context(), server.URL, func() (string, error) { return "", nil }, http.DefaultClient, false, r.gate.log)
+	defer u.stop()
+	u.relay = r.relay
+	line := []byte(`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
+	m, err := mcp.Parse(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, later := false, false
+	newer := &posted{hangUp: func() { later = true }}
+	u.asked[m.ID.Key()] = newer
+	u.ask(t.Context(), &posted{hangUp: func() { over = true }, over: make(chan struct{})}, m, line)
+	if u.asked[m.ID.Key()] != newer || !over || later {
+		t.Errorf("%v, over %v, the later one taken back %v", u.asked, over, later)
+	}
+}
+
+// roundTrip is a transport of HTTP.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Over HTTP, a request that its server does not have yet is not sent any more once its cancellation is.
+func TestCancellationFollowsItsPost(t *testing.T) {
+	begun, canceled, over := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	transport := func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(string(body), mcp.MethodCanceled) {
+			close(canceled)
+			return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
+		}
+		close(begun)
+		select {
+		case <-r.Context().Done():
+			over <- nil
+		case <-canceled:
+			over <- errors.New("the request is sent after its cancellation")
+		}
+		return nil, errors.New("not sent")
+	}
+	r := newRig(t, answer(503, nil, `{}`))
+	u := newRemote(t.Context(), "http://server.test", func() (string, error) { return "", nil }, &http.Client{Transport: roundTrip(transport)}, false, r.gate.log)
+	defer u.end()
+	u.relay, r.server.w = r.relay, u
+	r.fromTheClient(t, strings.TrimSpace(longRequest))
+	<-begun
+	r.fromTheClient(t, strings.TrimSpace(cancelsLong))
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	<-canceled // the server is told all the same: it may have read the request
+}
+
+// A request that its server has is not hung up: the server ends it as it likes.
+func TestCancellationOfASentPost(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) == strings.TrimSpace(longRequest) {
+			close(begun)
+			<-release
+		}
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer server.Close()
+	defer close(release)
+	r := newRig(t, answer(503, nil, `{}`))
+	u := newRemote(t.Context(), server.URL, func() (string, error) { return "", nil }, server.Client(), false, r.gate.log)
+	u.relay, r.server.w = r.relay, u
+	r.fromTheClient(t, strings.TrimSpace(longRequest))
+	<-begun
+	r.fromTheClient(t, strings.TrimSpace(cancelsLong))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.asked) != 1 {
+		t.Error("the request was hung up")
+	}
+}
+
+// While a session ends, nothing more is sent to its server: the end does not wait for what begins meanwhile.
+func TestEndingSessionSendsNothing(t *testing.T) {
+	r := newRig(t, answer(503, nil, `{}`))
+	var u *remote
+	methods, late := make(chan string, 3), errors.New("none")
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		methods <- req.Method
+		if req.Method == http.MethodDelete {
+			_, late = u.Write([]byte(longRequest))
+		}
+	}))
+	defer server.Close()
+	u = newRemote(t.Context(), server.URL, func() (string, error) { return "", nil }, server.Client(), false, r.gate.log)
+	u.relay, u.session = r.relay, "s"
+	u.end()
+	if first := <-methods; first != http.MethodDelete || len(methods) != 0 || !errors.Is(late, errEnding) || len(u.asked) != 0 {
+		t.Errorf("%s, then %d more; a request meanwhile: %v; %d are asked", first, len(methods), late, len(u.asked))
+	}
+}
+
+// The pauses between a server's streams are those that it asks for. They grow while it fails, and no longer.
+func TestPausesBetweenStreams(t *testing.T) {
+	steps := []struct {
+		status int
+		stream string
+		pause  time.Duration // after it
+	}{
+		{503, "", time.Second}, {503, "", 2 * time.Second}, {503, "", 4 * time.Second}, {200, ":\n\n", time.Second}, {200, ":\n\n", time.Second},
+		{200, "retry: 3000\n\n", 3 * time.Second}, {503, "", 3 * time.Second}, {503, "", 3 * time.Second}, {503, "", 4 * time.Second}, {200, "retry: 1\n\n", minResume}, {200, "retry: 9000000\n\n", maxResume},
+		{404, "", 0},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		last, turn := time.Now(), 0
+		transport := func(*http.Request) (*http.Response, error) {
+			if turn > 0 {
+				if pause := time.Since(last); pause != steps[turn-1].pause {
+					t.Errorf("step %d: the pause after it is %s, want %s", turn-1, pause, steps[turn-1].pause)
+				}
+			}
+			last = time.Now()
+			step := steps[turn]
+			turn++
+			return &http.Response{StatusCode: step.status, Header: http.Header{"Content-Type": {eventStream}}, Body: io.NopCloser(strings.NewReader(step.stream))}, nil
+		}
+		u := newRemote(t.Context(), "http://server.test", func() (string, error) { return "", nil }, &http.Client{Transport: roundTrip(transport)}, false, nil)
+		defer u.stop()
+		if u.listen(); turn != len(steps) {
+			t.Errorf("%d of %d steps", turn, len(steps))
+		}
+	})
+}
