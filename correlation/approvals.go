@@ -209,7 +209,7 @@ func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
 		case f.Approval.ValueOrZero().Workflow == "":
 			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.EventID))
 			return
-		case used && d.Id != "" && f.DecisionRef == "" && f.ReceiptDecisionID == "":
+		case used && d.ID != "" && f.DecisionRef == "" && f.ReceiptDecisionID == "":
 			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.EventID).withText("decision_ref is missing"))
 			return
 		}

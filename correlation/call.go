@@ -155,7 +155,7 @@ func (c *call) attachFact(f *fact.Fact) {
 	c.recordTimes(f)
 	mergeText(&c.trace, f.LineageRefs.Trace, false)
 	c.needsHuman = c.needsHuman || f.NeedsHuman
-	if c.group.key.Id == "" && (c.thread.IsZero() || f.Kind == fact.KindPre) {
+	if c.group.key.ID == "" && (c.thread.IsZero() || f.Kind == fact.KindPre) {
 		c.thread = f.LineageRefs.Thread()
 	}
 	switch f.Kind {
@@ -286,7 +286,7 @@ func (c *call) currentState(verdict *effectiveVerdict) emittedState {
 	e := emittedState{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seenIn: c.seenIn, endedIn: c.endedIn, retriedTo: c.retryChain.to,
 		parentLinkRank: max(c.session.parentLinkRank, c.lastEmitted.parentLinkRank)}
 	if verdict.recorded != nil {
-		e.decision, e.verdict = verdict.recorded.Id, string(verdict.verdict)
+		e.decision, e.verdict = verdict.recorded.ID, string(verdict.verdict)
 	}
 	return e
 }
@@ -312,7 +312,7 @@ func (x *details) recordConfirmation(f *fact.Fact) {
 		for i > 0 && x.timeline[i-1].seq > s.Seq {
 			i--
 		}
-		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.Id, f.Protocol))
+		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.Protocol))
 	}
 }
 
@@ -476,7 +476,7 @@ func (x *details) recordProtocol(f *fact.Fact) {
 // isOtherView reports whether an announcement is another protocol's view of a call that was
 // announced before.
 func (x *details) isOtherView(f *fact.Fact) bool {
-	return f.Kind == fact.KindPre && f.CallKey.Id != "" && x.hasPre && !x.announcedIn.has(f.Protocol)
+	return f.Kind == fact.KindPre && f.CallKey.ID != "" && x.hasPre && !x.announcedIn.has(f.Protocol)
 }
 
 // closedByRefusal reports whether a deny or a stop closed the call.

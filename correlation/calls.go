@@ -257,12 +257,12 @@ func (d *denial) Owner() tables.Holder { return d.by.Holder() }
 func (d *denial) Holds(*tables.Share) {}
 
 func denialKey(k fact.SourceSession, s fact.CallKey) fact.Sum {
-	return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.Id, s.Tool)
+	return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.ID, s.Tool)
 }
 
 // keepDenial keeps the denial of a call that is about to be forgotten.
 func (cs *calls) keepDenial(c *call) {
-	if !c.closedByRefusal() || c.hasWeakScope() && c.group.key.Id == "" {
+	if !c.closedByRefusal() || c.hasWeakScope() && c.group.key.ID == "" {
 		return
 	}
 	verdict := c.expand().directVerdict()
@@ -271,7 +271,7 @@ func (cs *calls) keepDenial(c *call) {
 	}
 	d := &denial{key: denialKey(c.session.Key, c.group.key), by: c.session.Key.Publisher(), occurrence: c.occurrence, seq: c.verdictClaim.Seq}
 	if verdict.recorded != nil {
-		d.decision, d.seq, d.at = verdict.recorded.Id, verdict.recorded.Seq, verdict.recorded.At
+		d.decision, d.seq, d.at = verdict.recorded.ID, verdict.recorded.Seq, verdict.recorded.At
 	}
 	cs.denials.Remove(d.key)
 	if cs.denials.Len() >= maxDenials {
@@ -300,7 +300,7 @@ func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
 	c.occurrence, c.cachedIDSum = d.occurrence, fact.Sum{}
 	c.state, c.closeReason = events.CallDenied, closedByDeny
 	if d.decision != "" {
-		c.decisions = append(c.decisions, fact.RecordedVerdict{Id: d.decision, Seq: d.seq, At: d.at, Verdict: events.Deny})
+		c.decisions = append(c.decisions, fact.RecordedVerdict{ID: d.decision, Seq: d.seq, At: d.at, Verdict: events.Deny})
 		s.linkDecision(c, d.decision)
 	} else {
 		c.verdictClaim = fact.VerdictClaim{Verdict: events.Deny, Seq: d.seq}

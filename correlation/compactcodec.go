@@ -419,7 +419,7 @@ func (p *detailsCodec) codeClaims(s *callClaims) {
 }
 
 func (p *detailsCodec) codeVerdict(v *fact.RecordedVerdict) {
-	p.codeText(&v.Id)
+	p.codeText(&v.ID)
 	p.codeSeq(&v.Seq)
 	p.codeTime(&v.At)
 	codeWord(p, &v.Verdict)

@@ -63,7 +63,7 @@ func (e *engine) announceCall(f *fact.Fact) {
 // nameByRequest sets the call of a decision from its request. The admitter leaves names that
 // are too long out of its record; the request has them.
 func (e *engine) nameByRequest(f *fact.Fact) {
-	if f.Kind != fact.KindDecision || f.CallKey.Id != "" || f.DecisionID == "" {
+	if f.Kind != fact.KindDecision || f.CallKey.ID != "" || f.DecisionID == "" {
 		return
 	}
 	s := e.calls.find(f.Key)
@@ -122,7 +122,7 @@ func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
 		e.calls.linkRetry(c, before)
 	}
 	e.judge.checkEarlierEnd(group, c, f)
-	if other != nil && f.CallKey.Id != "" && !rowOf(f.Protocol).onceUnderID {
+	if other != nil && f.CallKey.ID != "" && !rowOf(f.Protocol).onceUnderID {
 		e.findings.reportRule(ruleReused, c, f, findingFrom(other.firstEvent(), f.EventID).withEventsOf(other).withCase(caseReusedOpen))
 	}
 	if f.Kind != fact.KindDecision || f.Decision.Verdict != events.Deny {

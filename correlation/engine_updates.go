@@ -65,7 +65,7 @@ type earlyUpdate struct {
 // bufferEarlyUpdate buffers an update that ends a call, if the session does not know the
 // call's id. Under a known id, an update that fits no call is about one that is closed.
 func (e *engine) bufferEarlyUpdate(f *fact.Fact) {
-	if !f.EndsCall() || f.CallKey.Id == "" {
+	if !f.EndsCall() || f.CallKey.ID == "" {
 		return
 	}
 	s := e.ensureSession(f)
@@ -120,7 +120,7 @@ func (x *details) isFailOpen() bool { return x.failOpen && x.hasRequest }
 // publisher reports late that its fail mode let the call pass.
 func (j *judge) retractForFailMode(s *session, f *fact.Fact) {
 	group := s.findGroup(f)
-	if f.Kind != fact.KindFailOpen || group == nil || f.CallKey.Id == "" {
+	if f.Kind != fact.KindFailOpen || group == nil || f.CallKey.ID == "" {
 		return
 	}
 	c := group.latestClosed(func(c *call) bool { return c.hasPost && !c.failOpen && c.state != events.CallOrphaned })
@@ -169,7 +169,7 @@ func (e *engine) attachLateAnnouncement(c *call, f *fact.Fact) {
 		c.retriedCall = tried.decidedAncestor()
 		e.calls.linkRetry(c, tried)
 	}
-	if f.Kind == fact.KindPre && f.PreCommit && f.CallKey.Id != "" {
+	if f.Kind == fact.KindPre && f.PreCommit && f.CallKey.ID != "" {
 		e.findings.reportCheck("AH-C-083", c, f, findingFrom(c.postEvent, f.EventID).withText("its end was reported before it was announced"))
 	}
 	switch verdict := c.effectiveVerdict(); {
@@ -235,7 +235,7 @@ func (j *judge) retractOrphan(c *call, f *fact.Fact) {
 // reported before its announcement (AH-C-083). retractEarlierEnd retracts the finding if the
 // call completes once more: the earlier completion was then another call's.
 func (j *judge) checkEarlierEnd(group *callGroup, c *call, f *fact.Fact) {
-	if f.Kind != fact.KindPre || !f.PreCommit || f.CallKey.Id == "" {
+	if f.Kind != fact.KindPre || !f.PreCommit || f.CallKey.ID == "" {
 		return
 	}
 	for _, o := range group.calls {

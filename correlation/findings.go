@@ -177,7 +177,7 @@ func identifyFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) (key fac
 	}
 	var room [16]string
 	parts := append(room[:0], "finding", r.Name, spec.caseOf, who.Key.Tenant, who.Key.Source, who.Key.Session,
-		callID.Id, callID.Tool, strconv.Itoa(occurrence), spec.content, spec.retracts)
+		callID.ID, callID.Tool, strconv.Itoa(occurrence), spec.content, spec.retracts)
 	key = fact.SumOf(append(parts, spec.events...)...)
 	return key, hexID(findingPrefix, key)
 }

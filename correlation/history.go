@@ -111,7 +111,7 @@ func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, befor
 	case f.Kind != fact.KindDecision && f.EventID == "":
 		return novel, false, 0
 	}
-	id, v := f.IdSum(), eventContent{f.ContentSum, f.CoreSum}
+	id, v := f.IDSum(), eventContent{f.ContentSum, f.CoreSum}
 	s := h.ensureSourceHashed(fact.SourceKey{Tenant: f.Key.Tenant, Source: f.Key.Source}, f.OriginHashes().Source)
 	hash := id.Hash()
 	known := s.firstContents.LookupHashed(id, hash)

@@ -241,7 +241,7 @@ func (j *judge) checkRequestConflict(c *call, f *fact.Fact) {
 // checkSecondInvocation reports a second AAEP invocation under one id in a session
 // (AAEP-C-052).
 func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
-	if f.Kind != fact.KindPre || f.CallKey.Id == "" {
+	if f.Kind != fact.KindPre || f.CallKey.ID == "" {
 		return
 	}
 	group := s.ensureGroup(f)
@@ -268,7 +268,7 @@ func (j *judge) checkUnanswered(c *call, f *fact.Fact) {
 
 // checkUnnamedEnd reports a completion without the id that its announcement had (AH-C-087).
 func (j *judge) checkUnnamedEnd(c *call, f *fact.Fact, inferred bool) {
-	if inferred && f.CallKey.Id == "" && rowOf(f.Protocol).rulesEnds && c.group.key.Id != "" {
+	if inferred && f.CallKey.ID == "" && rowOf(f.Protocol).rulesEnds && c.group.key.ID != "" {
 		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.EventID).withText("its end has no id"))
 	}
 }

@@ -290,7 +290,7 @@ func (ts *trackers) applyAAEP(w *protocolSession, f *fact.Fact) {
 	ts.findings.ReportSessionFindings(f, *w.origin, found)
 	if f.Kind == fact.KindPre {
 		if asked, accepted, explicit := w.aaep.Confirmation(aaep.EventOf(f)); asked.Seq != 0 {
-			f.Confirmation = &fact.Confirmation{Asked: fact.ConfirmingMessage{Id: asked.ID, Seq: asked.Seq, At: asked.At}, Accepted: fact.ConfirmingMessage{Id: accepted.ID, Seq: accepted.Seq, At: accepted.At}, Explicit: explicit}
+			f.Confirmation = &fact.Confirmation{Asked: fact.ConfirmingMessage{ID: asked.ID, Seq: asked.Seq, At: asked.At}, Accepted: fact.ConfirmingMessage{ID: accepted.ID, Seq: accepted.Seq, At: accepted.At}, Explicit: explicit}
 		}
 	}
 	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.Key.Publisher()] > 0 {
