@@ -80,7 +80,7 @@ type details struct {
 	invokedEvent        string
 	invokedSeq          uint64       // the sequence of that event
 	retractable         []findingRef // findings that a late message may retract
-	earlierEndFinding   findingRef   // the AH-C-083 finding; its rule field holds the id of the earlier event
+	earlierEnd          earlierEnd   // the completion before its announcement, if one was reported
 	endedAt             time.Time    // when it ended or was stopped, by its producer's clock; set only if no announcement had come
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval

@@ -231,6 +231,10 @@ func (j *judge) retractOrphan(c *call, f *fact.Fact) {
 	}
 }
 
+// earlierEnd is the event of a completion that came before its call's announcement, and the id
+// of the finding about that.
+type earlierEnd struct{ event, finding string }
+
 // checkEarlierEnd reports a call that claims to have asked first, but whose completion was
 // reported before its announcement (AH-C-083). retractEarlierEnd retracts the finding if the
 // call completes once more: the earlier completion was then another call's.
@@ -240,7 +244,7 @@ func (j *judge) checkEarlierEnd(group *callGroup, c *call, f *fact.Fact) {
 	}
 	for _, o := range group.calls {
 		if o.state == events.CallOrphaned && !o.hasOtherArguments(f) && o.expand().compareFact(f) != fact.ArgsDifferent {
-			c.earlierEndFinding = findingRef{o.postEvent, j.findings.reportCheck("AH-C-083", c, f, findingFrom(o.postEvent, f.EventID).withEventsOf(o).withText("its end was reported before it was announced"))}
+			c.earlierEnd = earlierEnd{o.postEvent, j.findings.reportCheck("AH-C-083", c, f, findingFrom(o.postEvent, f.EventID).withEventsOf(o).withText("its end was reported before it was announced"))}
 			return
 		}
 	}
@@ -248,10 +252,10 @@ func (j *judge) checkEarlierEnd(group *callGroup, c *call, f *fact.Fact) {
 
 // retractEarlierEnd retracts the finding of checkEarlierEnd.
 func (j *judge) retractEarlierEnd(c *call, f *fact.Fact) {
-	if c.earlierEndFinding.id == "" {
+	if c.earlierEnd.finding == "" {
 		return
 	}
-	j.findings.reportCheck("AH-C-083", c, f, findingFrom(c.earlierEndFinding.rule, c.firstEvent(), f.EventID).withCase(caseWithdrawn).
-		withSeverity(events.SeverityInfo).retracting(c.earlierEndFinding.id).withText("its own end came later"))
-	c.earlierEndFinding = findingRef{}
+	j.findings.reportCheck("AH-C-083", c, f, findingFrom(c.earlierEnd.event, c.firstEvent(), f.EventID).withCase(caseWithdrawn).
+		withSeverity(events.SeverityInfo).retracting(c.earlierEnd.finding).withText("its own end came later"))
+	c.earlierEnd = earlierEnd{}
 }
