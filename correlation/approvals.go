@@ -16,7 +16,7 @@ import (
 // for. maxApprovals bounds both tables; the oldest entries are forgotten.
 type approvals struct {
 	opts      *engineOptions `snapshot:"-"` // not part of a snapshot
-	findings  *findings
+	findings  *findings      `snapshot:"-"` // another part
 	statuses  *tables.FIFO[workflowKey, approvalStatus]
 	workflows *tables.FIFO[workflowKey, *workflow]
 }

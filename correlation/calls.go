@@ -22,10 +22,8 @@ type calls struct {
 	dirtyCalls    []*call      `snapshot:"-"` // calls that may be closed and whose details are expanded
 	codec         detailsCodec `snapshot:"-"` // reused for every call
 
-	// These parts refer to calls. They come after the sessions, which a restored snapshot must
-	// read first.
-	timers   *timers
-	findings *findings
+	timers   *timers   `snapshot:"-"` // another part, as is the next
+	findings *findings `snapshot:"-"`
 }
 
 // callCounts are counts over all sessions.
@@ -137,12 +135,14 @@ func (cs *calls) addOpen(c *call) {
 	cs.counts.open++
 }
 
-// recount rebuilds the shares of the publishers after a restore: the snapshot reads a table
-// before the sessions in it.
-func (cs *calls) recount() {
+// rebuild makes the shares of the publishers, and the timers' deadlines.
+func (cs *calls) rebuild() {
 	for _, s := range cs.sessions.All() {
 		cs.sessions.Count(s.share, tables.ByCalls, len(s.open)+len(s.closed))
 		cs.sessions.Count(s.share, tables.ByIDs, s.groups.len())
+		for _, c := range s.open {
+			cs.timers.restoreDeadline(c)
+		}
 	}
 }
 

@@ -15,9 +15,10 @@ import (
 // part calls only the parts that it holds. It calls the engine back only through the
 // interfaces sessionRegister and originSharer.
 type engine struct {
-	opts *engineOptions `snapshot:"-"` // not part of a snapshot
+	opts *engineOptions
 
-	calls    *calls // first: a restored snapshot must read calls before parts that refer to them
+	// Each part has a row in engine.sections.
+	calls    *calls
 	history  *history
 	timers   *timers
 	lineage  *lineage

@@ -108,9 +108,9 @@ func (spec *findingSpec) withContent(content fact.Sum) *findingSpec {
 type findings struct {
 	opts            *engineOptions  `snapshot:"-"` // not part of a snapshot
 	subjectPrefixes subjectPrefixes `snapshot:"-"` // from opts
-	timers          *timers
-	history         *history
-	lineage         *lineage
+	timers          *timers         `snapshot:"-"` // another part, as are the next two
+	history         *history        `snapshot:"-"`
+	lineage         *lineage        `snapshot:"-"`
 
 	ruleModes       map[string]ruleModes // by tenant token
 	findingsSeen    int                  // findings made, whether emitted or not

@@ -11,11 +11,11 @@ import (
 // recorded on the call.
 type judge struct {
 	opts      *engineOptions `snapshot:"-"` // not part of a snapshot
-	findings  *findings
-	calls     *calls
-	approvals *approvals
-	receipts  *receipts
-	trackers  *trackers
+	findings  *findings      `snapshot:"-"` // another part, as are the next four
+	calls     *calls         `snapshot:"-"`
+	approvals *approvals     `snapshot:"-"`
+	receipts  *receipts      `snapshot:"-"`
+	trackers  *trackers      `snapshot:"-"`
 }
 
 // judgeExecution compares an execution with the verdicts recorded before it.

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
 	"github.com/countersign-dev/countersign/correlation/internal/protocol"
+	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -181,6 +182,18 @@ type protocolParts struct {
 func newProtocolParts() protocolParts {
 	ng := aaep.NewHandshakes()
 	return protocolParts{negotiations: ng, replies: aaep.NewReplies(ng), attestations: agenthook.NewAttestations(), declarations: new(agenthook.Declarations), mandates: aump.NewMandates(), traces: aioc.NewTraces()}
+}
+
+// protocolSections are the sections of the parts: see engine.sections.
+func (p *protocolParts) protocolSections() []snapshot.Section {
+	return []snapshot.Section{
+		{Name: "replies", Root: p.replies},
+		{Name: "negotiations", Root: p.negotiations},
+		{Name: "attestations", Root: p.attestations},
+		{Name: "declarations", Root: p.declarations},
+		{Name: "mandates", Root: p.mandates},
+		{Name: "traces", Root: p.traces},
+	}
 }
 
 // configureProtocols gives the parts what is no state.

@@ -32,9 +32,9 @@ func receiptHolder(k fact.SourceSession, s fact.CallKey) fact.Sum {
 // receipts holds the allow decisions with receipts, and the call that each receipt was made
 // for.
 type receipts struct {
-	opts     *engineOptions `snapshot:"-"` // not part of a snapshot
-	findings *findings
-	history  *history
+	opts     *engineOptions                   `snapshot:"-"` // not part of a snapshot
+	findings *findings                        `snapshot:"-"` // another part, as is the next
+	history  *history                         `snapshot:"-"`
 	holders  *tables.FIFO[fact.Sum, fact.Sum] // by fact.ReceiptKey; the value is a receiptHolder
 }
 

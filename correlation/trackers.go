@@ -12,8 +12,8 @@ import (
 // bound them.
 type trackers struct {
 	opts     *engineOptions `snapshot:"-"` // not part of a snapshot
-	timers   *timers
-	findings *findings
+	timers   *timers        `snapshot:"-"` // another part, as is the next
+	findings *findings      `snapshot:"-"`
 
 	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
 	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
@@ -93,8 +93,8 @@ func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool)
 	}
 }
 
-// recount rebuilds the shares of the publishers after a restore.
-func (ts *trackers) recount() {
+// rebuild makes the shares of the publishers.
+func (ts *trackers) rebuild() {
 	for _, w := range ts.sessions.All() {
 		ts.sessions.Count(w.share, tables.ByStoredItems, w.storedItems)
 	}
