@@ -21,8 +21,8 @@ type approvals struct {
 	workflows *tables.FIFO[workflowKey, *workflow]
 }
 
-func newApprovals(fs *findings) *approvals {
-	return &approvals{findings: fs, statuses: tables.NewFIFO[workflowKey, approvalStatus](maxApprovals), workflows: tables.NewFIFO[workflowKey, *workflow](maxApprovals)}
+func newApprovals(o *engineOptions, fs *findings) *approvals {
+	return &approvals{opts: o, findings: fs, statuses: tables.NewFIFO[workflowKey, approvalStatus](maxApprovals), workflows: tables.NewFIFO[workflowKey, *workflow](maxApprovals)}
 }
 
 // approvalStatus is the status of a workflow, and the broker's time since which it has that

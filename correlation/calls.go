@@ -34,9 +34,9 @@ type callCounts struct {
 	argsBytes int // bytes of kept arguments and differences
 }
 
-func newCalls(t *timers, fs *findings) *calls {
+func newCalls(o *engineOptions, t *timers, fs *findings) *calls {
 	return &calls{
-		timers: t, findings: fs,
+		opts: o, timers: t, findings: fs,
 		sessions:   tables.NewLRU[fact.SourceSession, *session](),
 		tombstones: tables.NewFIFO[fact.SourceSession, int](maxTombstones),
 		denials:    tables.NewLRU[fact.Sum, *denial](),

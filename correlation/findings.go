@@ -125,14 +125,11 @@ type subjectPrefixes struct{ calls, findings string }
 
 func subjectPrefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
 
-func newFindings(t *timers, h *history, x *lineage) *findings {
-	return &findings{timers: t, history: h, lineage: x, ruleModes: map[string]ruleModes{}}
-}
-
-// configure sets the options. They are not part of a snapshot.
-func (fs *findings) configure(o *engineOptions) {
-	fs.opts = o
-	fs.subjectPrefixes = subjectPrefixes{calls: subjectPrefix(o.Space, subject.Calls), findings: subjectPrefix(o.Space, subject.Findings)}
+func newFindings(o *engineOptions, t *timers, h *history, x *lineage) *findings {
+	return &findings{
+		opts: o, timers: t, history: h, lineage: x, ruleModes: map[string]ruleModes{},
+		subjectPrefixes: subjectPrefixes{calls: subjectPrefix(o.Space, subject.Calls), findings: subjectPrefix(o.Space, subject.Findings)},
+	}
 }
 
 // clearOutputs forgets the outputs of the last message.

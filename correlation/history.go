@@ -13,7 +13,9 @@ type history struct {
 	eventIDCount int // of all publishers
 }
 
-func newHistory() *history { return &history{sources: tables.NewLRU[fact.SourceKey, *sourceState]()} }
+func newHistory(o *engineOptions) *history {
+	return &history{opts: o, sources: tables.NewLRU[fact.SourceKey, *sourceState]()}
+}
 
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {

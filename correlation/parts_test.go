@@ -12,11 +12,9 @@ import (
 )
 
 // newCallsPart is the part calls with the parts that it refers to, without an engine.
-func newCallsPart() *calls {
-	fs := newFindingsPart()
-	cs := newCalls(fs.timers, fs)
-	cs.opts, cs.timers.opts = fs.opts, fs.opts
-	return cs
+func newCallsPart(o Options) *calls {
+	fs := newFindingsPart(o)
+	return newCalls(fs.opts, fs.timers, fs)
 }
 
 // openCall announces a call of session s1 by its pre event, which it returns too.
@@ -37,7 +35,7 @@ func openCall(cs *calls, id, agent string, seq uint64) (*call, *fact.Fact) {
 // TestHandoffsPart: a call of an agent that handed over is a finding until another agent
 // hands back to it, and a call whose agent turns out to be another retracts its finding.
 func TestHandoffsPart(t *testing.T) {
-	cs := newCallsPart()
+	cs := newCallsPart(Options{})
 	hs := newHandoffs(cs.findings)
 	handOver := func(seq uint64, from, to string) {
 		c, _ := openCall(cs, "handoff-"+to, from, seq)
@@ -75,10 +73,9 @@ func TestHandoffsPart(t *testing.T) {
 // TestTrackersPart: the least recently active session makes room for another one, and a
 // session that is idle for too long is forgotten.
 func TestTrackersPart(t *testing.T) {
-	fs := newFindingsPart()
+	fs := newFindingsPart(Options{})
 	fs.timers.AdvanceTo(epoch)
-	ts := newTrackers(fs.timers, fs)
-	ts.opts = &engineOptions{Options: Options{MaxSessions: 2}.withDefaults()}
+	ts := newTrackers(&engineOptions{Options: Options{MaxSessions: 2}}, fs.timers, fs)
 	follow := func(session string) {
 		f := &fact.Fact{Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf("acme", "rt1", session)}
 		if ts.active(f) == nil {
@@ -137,7 +134,7 @@ func TestJudgePart(t *testing.T) {
 		{"unknown", fact.Arguments{}, fact.Arguments{}, "", "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cs := newCallsPart()
+			cs := newCallsPart(Options{})
 			j := &judge{opts: cs.opts, findings: cs.findings, calls: cs}
 			o, f := openCall(cs, "c1", "", 1)
 			o.args = c.admitted

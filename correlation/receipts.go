@@ -38,8 +38,8 @@ type receipts struct {
 	holders  *tables.FIFO[fact.Sum, fact.Sum] // by fact.ReceiptKey; the value is a receiptHolder
 }
 
-func newReceipts(fs *findings, h *history) *receipts {
-	return &receipts{findings: fs, history: h, holders: tables.NewFIFO[fact.Sum, fact.Sum](maxReceipts)}
+func newReceipts(o *engineOptions, fs *findings, h *history) *receipts {
+	return &receipts{opts: o, findings: fs, history: h, holders: tables.NewFIFO[fact.Sum, fact.Sum](maxReceipts)}
 }
 
 // holderOf returns the receiptHolder of a decision's receipt.

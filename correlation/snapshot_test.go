@@ -92,9 +92,9 @@ func sameState(t testing.TB, a, b *Correlator) {
 		c.engine.calls.rebuild()
 		c.engine.trackers.rebuild()
 		c.engine.timers.callDeadlines = deadlines
-		opts := c.engine.opts
-		c.engine.configure(&engineOptions{})
-		defer c.engine.configure(opts)
+		opts := *c.engine.opts // all parts share them
+		*c.engine.opts = engineOptions{}
+		defer func() { *c.engine.opts = opts }()
 		c.engine.findings.outputs, c.engine.timers.nextTimer = nil, time.Time{}
 	}
 	if !reflect.DeepEqual(a.engine, b.engine) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retiredKeys, b.retiredKeys) {

@@ -22,9 +22,9 @@ type trackers struct {
 	runningSessions map[fact.SourceKey]int // sessions that started on the log and did not end
 }
 
-func newTrackers(t *timers, fs *findings) *trackers {
+func newTrackers(o *engineOptions, t *timers, fs *findings) *trackers {
 	return &trackers{
-		timers: t, findings: fs, storedItemLimit: maxStoredItems,
+		opts: o, timers: t, findings: fs, storedItemLimit: maxStoredItems,
 		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
 		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
 		runningSessions: map[fact.SourceKey]int{},
