@@ -42,7 +42,9 @@ type call struct {
 	compacted string // the compacted details; valid if details is nil
 }
 
-// details are what the engine knows of a call beside its identity.
+// details are what the engine knows of a call beside its identity. Only methods of a call and
+// of the part calls write them, but for notes: a note is a field that one other part keeps on a
+// call, and alone writes (TestPartsWriteTheirOwn).
 type details struct {
 	publicDetails
 
@@ -532,7 +534,9 @@ func (x *details) announcingProtocol() *protocolRow {
 	return rowOf(cmp.Or(x.preProtocol, x.protocol))
 }
 
-func (c *call) recordCompletion(f *fact.Fact) {
+// recordCompletion records a completion. inferred says that it names the call by its tool only.
+func (c *call) recordCompletion(f *fact.Fact, inferred bool) {
+	c.inferred = c.inferred || inferred
 	c.mergeIdentity(f)
 	c.recordProtocol(f)
 	c.recordTimes(f)
@@ -547,6 +551,53 @@ func (c *call) recordCompletion(f *fact.Fact) {
 		c.execSeq, c.executedArgs = f.Seq, f.Args
 	}
 }
+
+// recordOtherCompletion records another protocol's view of a completion. It reports whether
+// only this one tells the arguments.
+func (c *call) recordOtherCompletion(f *fact.Fact) (newArguments bool) {
+	c.recordProtocol(f)
+	c.applyClaims(f)
+	c.recordTimes(f)
+	c.addStep(stepCompleted, f)
+	if f.Effect == fact.NoEffect {
+		return false
+	}
+	if c.execSeq == 0 {
+		c.execSeq = f.Seq
+	}
+	if !f.Args.Known || c.executedArgs.Known {
+		return false
+	}
+	c.executedArgs = f.Args
+	c.dropExecutedText()
+	return true
+}
+
+// dropExecutedText forgets the text of the executed arguments. Their digests stay.
+func (x *details) dropExecutedText() { x.executedArgs.Canonical = nil }
+
+// recordStop records that something ended the call before its completion.
+func (c *call) recordStop(f *fact.Fact) {
+	c.addStep(stepClosed, f)
+	if c.outcome == "" {
+		c.outcome = f.Outcome
+	}
+	if !c.hasRequest {
+		c.endedAt = f.ProducerTimes.HappenedAt
+	}
+}
+
+// recordRetried records the call that this one tries again.
+func (c *call) recordRetried(before *call) { c.retriedCall = before.decidedAncestor() }
+
+// recordLateAnnouncement makes an orphan a completed call. end is its completion.
+func (c *call) recordLateAnnouncement(end *fact.Fact) { c.state = stateAfter(end) }
+
+// noteFailOpen records that the publisher's fail mode let the call pass.
+func (x *details) noteFailOpen() { x.failOpen = true }
+
+// confirmEffect records that the call had an effect, whatever its ends report.
+func (x *details) confirmEffect() { x.maxEffect = fact.HadEffect }
 
 // stateAfter is the state of a call after a completion. An unknown outcome completes the call.
 func stateAfter(f *fact.Fact) events.CallState {

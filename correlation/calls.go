@@ -130,9 +130,21 @@ func (cs *calls) nextIdle(next *eventtime.Earliest) {
 
 // addOpen adds a new call to its session and its group.
 func (cs *calls) addOpen(c *call) {
+	c.state = events.CallOpen
 	c.group.calls = append(c.group.calls, c)
 	c.session.open = append(c.session.open, c)
 	cs.counts.open++
+}
+
+// addOrphan adds the call of a completion that no announcement preceded.
+func (cs *calls) addOrphan(s *session, f *fact.Fact) *call {
+	c := cs.newOccurrence(s, f)
+	c.group.calls = append(c.group.calls, c)
+	c.state, c.closeReason = events.CallOrphaned, closedByPost
+	c.recordCompletion(f, false)
+	c.dropExecutedText()
+	s.moveToClosed(c)
+	return c
 }
 
 // rebuild makes the shares of the publishers, and the timers' deadlines.

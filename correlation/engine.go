@@ -259,10 +259,9 @@ func (e *engine) hasSession(key fact.SourceSession, hash uint32) bool {
 // open call is not emitted; its next record names the parent.
 func (e *engine) upgradeParentLink(key fact.SourceSession, rank int8) {
 	s := e.calls.find(key)
-	if s == nil || rank <= s.parentLinkRank {
+	if s == nil || !s.raiseParentLink(rank) {
 		return
 	}
-	s.parentLinkRank = rank
 	for _, c := range s.closed[max(0, len(s.closed)-maxReemittedCalls):] {
 		e.findings.emitCall(c.expand())
 	}

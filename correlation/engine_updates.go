@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -30,13 +29,7 @@ func (e *engine) stopCall(c *call, f *fact.Fact, state events.CallState, why clo
 	if c.hasPost {
 		return
 	}
-	c.addStep(stepClosed, f)
-	if c.outcome == "" {
-		c.outcome = f.Outcome
-	}
-	if !c.hasRequest {
-		c.endedAt = f.ProducerTimes.HappenedAt
-	}
+	c.recordStop(f)
 	if c.isOpen() || c.state == events.CallAbandoned {
 		e.judge.retractMissingCompletion(c, f)
 		e.calls.closeCall(c, state, why)
@@ -72,10 +65,7 @@ func (e *engine) bufferEarlyUpdate(f *fact.Fact) {
 	if s.findGroup(f) != nil {
 		return
 	}
-	if len(s.earlyUpdates) >= maxEarlyUpdates {
-		s.earlyUpdates = slices.Delete(s.earlyUpdates, 0, 1)
-	}
-	s.earlyUpdates = append(s.earlyUpdates, earlyUpdate{
+	s.bufferUpdate(earlyUpdate{
 		kind: f.Kind, seq: f.Seq, at: f.At, callKey: f.CallKey, protocol: f.Protocol, eventID: f.EventID,
 		outcome: f.Outcome, verdictClaim: f.VerdictClaim, approval: f.Approval, happenedAt: f.ProducerTimes.HappenedAt,
 	})
@@ -83,13 +73,7 @@ func (e *engine) bufferEarlyUpdate(f *fact.Fact) {
 
 // applyEarlyUpdates applies the buffered updates of a call that is announced now.
 func (e *engine) applyEarlyUpdates(s *session, c *call) {
-	for i := 0; i < len(s.earlyUpdates); {
-		r := s.earlyUpdates[i]
-		if r.callKey != c.group.key {
-			i++
-			continue
-		}
-		s.earlyUpdates = slices.Delete(s.earlyUpdates, i, i+1)
+	for _, r := range s.takeUpdates(c.group.key) {
 		f := &fact.Fact{Kind: r.kind, Seq: r.seq, At: r.at, CallKey: r.callKey, Origin: *s.Origin, Protocol: r.protocol, EventID: r.eventID,
 			Outcome: r.outcome, VerdictClaim: r.verdictClaim, Approval: r.approval, ProducerTimes: fact.ProducerTimes{HappenedAt: r.happenedAt}}
 		e.applyCallUpdate(c, f)
@@ -101,7 +85,7 @@ func (e *engine) applyCallUpdate(c *call, f *fact.Fact) {
 	c.applyClaims(f)
 	switch f.Kind {
 	case fact.KindFailOpen:
-		c.failOpen = true
+		c.noteFailOpen()
 	case fact.KindStopped:
 		e.stopCall(c, f, events.CallDenied, closedByStop)
 	case fact.KindError:
@@ -127,7 +111,7 @@ func (j *judge) retractForFailMode(s *session, f *fact.Fact) {
 	if c == nil {
 		return
 	}
-	c.failOpen = true
+	c.noteFailOpen()
 	if !c.isFailOpen() {
 		return
 	}
@@ -163,10 +147,10 @@ func (e *engine) attachLateAnnouncement(c *call, f *fact.Fact) {
 		return
 	}
 	tried := c.session.findRetriedCall(f)
-	c.state = stateAfter(end)
+	c.recordLateAnnouncement(end)
 	e.judge.retractOrphan(c, f)
 	if tried != nil && tried.order < c.order && c.retriedCall == nil { // the retried call counts, even if it is named late
-		c.retriedCall = tried.decidedAncestor()
+		c.recordRetried(tried)
 		e.calls.linkRetry(c, tried)
 	}
 	if f.Kind == fact.KindPre && f.PreCommit && f.CallKey.ID != "" {

@@ -493,14 +493,8 @@ func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, found *catalog
 // once for each session.
 func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
 	for _, found := range f.EventFindings {
-		if found.Severity == events.SeverityInfo && w != nil {
-			if w.givenHints[found.Check+found.Case] {
-				continue
-			}
-			if w.givenHints == nil {
-				w.givenHints = map[string]bool{}
-			}
-			w.givenHints[found.Check+found.Case] = true
+		if found.Severity == events.SeverityInfo && w != nil && !w.giveHint(found.Check+found.Case) {
+			continue
 		}
 		fs.ReportSessionFinding(f, f.Origin, found)
 	}

@@ -59,7 +59,7 @@ func (j *judge) judgeDoubtful(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	switch {
 	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == fact.HadEffect: // another protocol's event says that it ran
 	case c.invokedSeq > denied:
-		c.maxEffect = fact.HadEffect
+		c.confirmEffect()
 		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq))
 	case verdict.recorded != nil:
 		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
@@ -244,14 +244,10 @@ func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
 	if f.Kind != fact.KindPre || f.CallKey.ID == "" {
 		return
 	}
-	group := s.ensureGroup(f)
-	if group.invokedEvent == "" {
-		group.invokedEvent = cmp.Or(f.EventID, "?")
-		return
-	}
-	if group.invokedEvent != f.EventID {
-		spec := findingFrom(group.invokedEvent, f.EventID)
-		if o := s.findInGroup(f.CallKey, group.invokedEvent, func(o *call) bool { return o.preEvent == group.invokedEvent }); o != nil {
+	first, isFirst := s.ensureGroup(f).recordInvocation(f.EventID)
+	if !isFirst && first != f.EventID {
+		spec := findingFrom(first, f.EventID)
+		if o := s.findInGroup(f.CallKey, first, func(o *call) bool { return o.preEvent == first }); o != nil {
 			spec.withEventsOf(o)
 		}
 		j.findings.reportRule(ruleReused, c, f, spec.withCase(caseReusedOnce))

@@ -26,7 +26,6 @@ func openCall(cs *calls, id, agent string, seq uint64) (*call, *fact.Fact) {
 		s = cs.addSession(&f.Origin, 0)
 	}
 	c := cs.newOccurrence(s, f)
-	c.state = events.CallOpen
 	cs.addOpen(c)
 	c.attachFact(f)
 	return c, f

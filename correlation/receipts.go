@@ -148,7 +148,7 @@ const referenceRetraction = "AH-C-105 "
 func (rs *receipts) retractUnknownReference(c *call, f *fact.Fact) {
 	for _, reference := range []string{f.Decision.ID, f.Decision.ApprovalRef} {
 		for _, made := range c.takeRetractable(referenceRetraction + reference) {
-			c.claims.reported &^= claimedApprovalKind
+			c.claims.forgetReported(claimedApprovalKind)
 			rs.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 				retracting(made.id).withText("the decision was recorded later"))
 		}

@@ -224,6 +224,36 @@ var notState = []string{
 // a restore each section has its own.
 var unchanging = []reflect.Type{reflect.TypeFor[fact.Origin](), reflect.TypeFor[catalogue.Finding]()}
 
+// heldTypes are the types of all values in a section, its root's first.
+func heldTypes(s snapshot.Section) (list []reflect.Type) {
+	var walk func(reflect.Type)
+	walk = func(typ reflect.Type) {
+		if slices.Contains(list, typ) || typ == reflect.TypeFor[time.Time]() {
+			return
+		}
+		list = append(list, typ)
+		if p, packs := reflect.New(typ).Interface().(snapshot.Packer); packs {
+			walk(reflect.TypeOf(p.Pack()).Elem())
+			return
+		}
+		switch typ.Kind() {
+		case reflect.Map:
+			walk(typ.Key())
+			walk(typ.Elem())
+		case reflect.Pointer, reflect.Slice, reflect.Array:
+			walk(typ.Elem())
+		case reflect.Struct:
+			for f := range typ.Fields() {
+				if f.Tag.Get("snapshot") != "-" {
+					walk(f.Type)
+				}
+			}
+		}
+	}
+	walk(reflect.TypeOf(s.Root))
+	return list
+}
+
 // TestEverySection: each part of the engine has a section of its own. A section holds every
 // field of its part but those of notState and references to other parts, and no object that
 // another section holds too.
@@ -245,41 +275,21 @@ func TestEverySection(t *testing.T) {
 		}
 	}
 	for _, s := range sections {
-		seen := map[reflect.Type]bool{}
-		var walk func(reflect.Type)
-		walk = func(typ reflect.Type) {
-			if seen[typ] || typ == reflect.TypeFor[time.Time]() {
-				return
-			}
-			seen[typ] = true
-			if p, packs := reflect.New(typ).Interface().(snapshot.Packer); packs {
-				walk(reflect.TypeOf(p.Pack()).Elem())
-				return
-			}
+		for _, typ := range heldTypes(s) {
 			switch typ.Kind() {
-			case reflect.Map:
-				walk(typ.Key())
-				walk(typ.Elem())
 			case reflect.Pointer:
 				if owner := holder[typ.Elem()]; owner != "" && owner != s.Name && !slices.Contains(unchanging, typ.Elem()) {
 					t.Errorf("the sections %s and %s both hold objects of type %v", owner, s.Name, typ.Elem())
 				}
 				holder[typ.Elem()] = s.Name
-				walk(typ.Elem())
-			case reflect.Slice, reflect.Array:
-				walk(typ.Elem())
 			case reflect.Struct:
 				for f := range typ.Fields() {
-					switch {
-					case f.Tag.Get("snapshot") != "-":
-						walk(f.Type)
-					case part[f.Type] == "":
+					if f.Tag.Get("snapshot") == "-" && part[f.Type] == "" {
 						left[typ.String()+"."+f.Name] = true
 					}
 				}
 			}
 		}
-		walk(reflect.TypeOf(s.Root))
 	}
 	for _, name := range notState {
 		if !left[name] {

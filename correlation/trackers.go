@@ -129,6 +129,18 @@ func (w *protocolSession) Owner() tables.Holder { return w.origin.Key.Publisher(
 
 func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
 
+// giveHint reports whether a schema hint was not given before, and records that it is now.
+func (w *protocolSession) giveHint(hint string) bool {
+	if w.givenHints[hint] {
+		return false
+	}
+	if w.givenHints == nil {
+		w.givenHints = map[string]bool{}
+	}
+	w.givenHints[hint] = true
+	return true
+}
+
 // trackedSessions are the functions by which a protocol's sessions are followed. All must be
 // set.
 type trackedSessions struct {
