@@ -25,8 +25,8 @@ type flaggedRequest struct {
 
 // admissions holds the requests and decisions that are still to be compared.
 type admissions struct {
-	findings        *findings
-	history         *history
+	findings        *findings                              `snapshot:"-"` // another part, as is the next
+	history         *history                               `snapshot:"-"`
 	flaggedRequests *tables.FIFO[fact.Sum, flaggedRequest] // by decision
 	namedDecisions  *tables.FIFO[fact.Sum, namedDecision]  // decisions that events named before they were recorded
 }

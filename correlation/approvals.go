@@ -16,13 +16,13 @@ import (
 // for. maxApprovals bounds both tables; the oldest entries are forgotten.
 type approvals struct {
 	opts      *engineOptions `snapshot:"-"` // not part of a snapshot
-	findings  *findings
+	findings  *findings      `snapshot:"-"` // another part
 	statuses  *tables.FIFO[workflowKey, approvalStatus]
 	workflows *tables.FIFO[workflowKey, *workflow]
 }
 
-func newApprovals(fs *findings) *approvals {
-	return &approvals{findings: fs, statuses: tables.NewFIFO[workflowKey, approvalStatus](maxApprovals), workflows: tables.NewFIFO[workflowKey, *workflow](maxApprovals)}
+func newApprovals(o *engineOptions, fs *findings) *approvals {
+	return &approvals{opts: o, findings: fs, statuses: tables.NewFIFO[workflowKey, approvalStatus](maxApprovals), workflows: tables.NewFIFO[workflowKey, *workflow](maxApprovals)}
 }
 
 // approvalStatus is the status of a workflow, and the broker's time since which it has that
@@ -209,7 +209,7 @@ func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
 		case f.Approval.ValueOrZero().Workflow == "":
 			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.EventID))
 			return
-		case used && d.Id != "" && f.DecisionRef == "" && f.ReceiptDecisionID == "":
+		case used && d.ID != "" && f.DecisionRef == "" && f.ReceiptDecisionID == "":
 			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.EventID).withText("decision_ref is missing"))
 			return
 		}

@@ -42,7 +42,9 @@ type call struct {
 	compacted string // the compacted details; valid if details is nil
 }
 
-// details are what the engine knows of a call beside its identity.
+// details are what the engine knows of a call beside its identity. Only methods of a call and
+// of the part calls write them, but for notes: a note is a field that one other part keeps on a
+// call, and alone writes (TestPartsWriteTheirOwn).
 type details struct {
 	publicDetails
 
@@ -80,7 +82,7 @@ type details struct {
 	invokedEvent        string
 	invokedSeq          uint64       // the sequence of that event
 	retractable         []findingRef // findings that a late message may retract
-	earlierEndFinding   findingRef   // the AH-C-083 finding; its rule field holds the id of the earlier event
+	earlierEnd          earlierEnd   // the completion before its announcement, if one was reported
 	endedAt             time.Time    // when it ended or was stopped, by its producer's clock; set only if no announcement had come
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval
@@ -155,7 +157,7 @@ func (c *call) attachFact(f *fact.Fact) {
 	c.recordTimes(f)
 	mergeText(&c.trace, f.LineageRefs.Trace, false)
 	c.needsHuman = c.needsHuman || f.NeedsHuman
-	if c.group.key.Id == "" && (c.thread.IsZero() || f.Kind == fact.KindPre) {
+	if c.group.key.ID == "" && (c.thread.IsZero() || f.Kind == fact.KindPre) {
 		c.thread = f.LineageRefs.Thread()
 	}
 	switch f.Kind {
@@ -286,7 +288,7 @@ func (c *call) currentState(verdict *effectiveVerdict) emittedState {
 	e := emittedState{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seenIn: c.seenIn, endedIn: c.endedIn, retriedTo: c.retryChain.to,
 		parentLinkRank: max(c.session.parentLinkRank, c.lastEmitted.parentLinkRank)}
 	if verdict.recorded != nil {
-		e.decision, e.verdict = verdict.recorded.Id, string(verdict.verdict)
+		e.decision, e.verdict = verdict.recorded.ID, string(verdict.verdict)
 	}
 	return e
 }
@@ -312,7 +314,7 @@ func (x *details) recordConfirmation(f *fact.Fact) {
 		for i > 0 && x.timeline[i-1].seq > s.Seq {
 			i--
 		}
-		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.Id, f.Protocol))
+		x.timeline = slices.Insert(x.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.Protocol))
 	}
 }
 
@@ -476,7 +478,7 @@ func (x *details) recordProtocol(f *fact.Fact) {
 // isOtherView reports whether an announcement is another protocol's view of a call that was
 // announced before.
 func (x *details) isOtherView(f *fact.Fact) bool {
-	return f.Kind == fact.KindPre && f.CallKey.Id != "" && x.hasPre && !x.announcedIn.has(f.Protocol)
+	return f.Kind == fact.KindPre && f.CallKey.ID != "" && x.hasPre && !x.announcedIn.has(f.Protocol)
 }
 
 // closedByRefusal reports whether a deny or a stop closed the call.
@@ -532,7 +534,9 @@ func (x *details) announcingProtocol() *protocolRow {
 	return rowOf(cmp.Or(x.preProtocol, x.protocol))
 }
 
-func (c *call) recordCompletion(f *fact.Fact) {
+// recordCompletion records a completion. inferred says that it names the call by its tool only.
+func (c *call) recordCompletion(f *fact.Fact, inferred bool) {
+	c.inferred = c.inferred || inferred
 	c.mergeIdentity(f)
 	c.recordProtocol(f)
 	c.recordTimes(f)
@@ -547,6 +551,53 @@ func (c *call) recordCompletion(f *fact.Fact) {
 		c.execSeq, c.executedArgs = f.Seq, f.Args
 	}
 }
+
+// recordOtherCompletion records another protocol's view of a completion. It reports whether
+// only this one tells the arguments.
+func (c *call) recordOtherCompletion(f *fact.Fact) (newArguments bool) {
+	c.recordProtocol(f)
+	c.applyClaims(f)
+	c.recordTimes(f)
+	c.addStep(stepCompleted, f)
+	if f.Effect == fact.NoEffect {
+		return false
+	}
+	if c.execSeq == 0 {
+		c.execSeq = f.Seq
+	}
+	if !f.Args.Known || c.executedArgs.Known {
+		return false
+	}
+	c.executedArgs = f.Args
+	c.dropExecutedText()
+	return true
+}
+
+// dropExecutedText forgets the text of the executed arguments. Their digests stay.
+func (x *details) dropExecutedText() { x.executedArgs.Canonical = nil }
+
+// recordStop records that something ended the call before its completion.
+func (c *call) recordStop(f *fact.Fact) {
+	c.addStep(stepClosed, f)
+	if c.outcome == "" {
+		c.outcome = f.Outcome
+	}
+	if !c.hasRequest {
+		c.endedAt = f.ProducerTimes.HappenedAt
+	}
+}
+
+// recordRetried records the call that this one tries again.
+func (c *call) recordRetried(before *call) { c.retriedCall = before.decidedAncestor() }
+
+// recordLateAnnouncement makes an orphan a completed call. end is its completion.
+func (c *call) recordLateAnnouncement(end *fact.Fact) { c.state = stateAfter(end) }
+
+// noteFailOpen records that the publisher's fail mode let the call pass.
+func (x *details) noteFailOpen() { x.failOpen = true }
+
+// confirmEffect records that the call had an effect, whatever its ends report.
+func (x *details) confirmEffect() { x.maxEffect = fact.HadEffect }
 
 // stateAfter is the state of a call after a completion. An unknown outcome completes the call.
 func stateAfter(f *fact.Fact) events.CallState {

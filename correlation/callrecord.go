@@ -92,7 +92,7 @@ func (view *callView) fillFrom(c *call, verdict *effectiveVerdict, parents *line
 		return
 	}
 	d := verdict.recorded
-	view.verdict, view.decision, view.decisionSeq, view.decidedAt = verdict.verdict, d.Id, d.Seq, d.At
+	view.verdict, view.decision, view.decisionSeq, view.decidedAt = verdict.verdict, d.ID, d.Seq, d.At
 	if verdict.inherited {
 		view.decidedAt = time.Time{}
 	}

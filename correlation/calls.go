@@ -22,10 +22,8 @@ type calls struct {
 	dirtyCalls    []*call      `snapshot:"-"` // calls that may be closed and whose details are expanded
 	codec         detailsCodec `snapshot:"-"` // reused for every call
 
-	// These parts refer to calls. They come after the sessions, which a restored snapshot must
-	// read first.
-	timers   *timers
-	findings *findings
+	timers   *timers   `snapshot:"-"` // another part, as is the next
+	findings *findings `snapshot:"-"`
 }
 
 // callCounts are counts over all sessions.
@@ -36,9 +34,9 @@ type callCounts struct {
 	argsBytes int // bytes of kept arguments and differences
 }
 
-func newCalls(t *timers, fs *findings) *calls {
+func newCalls(o *engineOptions, t *timers, fs *findings) *calls {
 	return &calls{
-		timers: t, findings: fs,
+		opts: o, timers: t, findings: fs,
 		sessions:   tables.NewLRU[fact.SourceSession, *session](),
 		tombstones: tables.NewFIFO[fact.SourceSession, int](maxTombstones),
 		denials:    tables.NewLRU[fact.Sum, *denial](),
@@ -132,17 +130,31 @@ func (cs *calls) nextIdle(next *eventtime.Earliest) {
 
 // addOpen adds a new call to its session and its group.
 func (cs *calls) addOpen(c *call) {
+	c.state = events.CallOpen
 	c.group.calls = append(c.group.calls, c)
 	c.session.open = append(c.session.open, c)
 	cs.counts.open++
 }
 
-// recount rebuilds the shares of the publishers after a restore: the snapshot reads a table
-// before the sessions in it.
-func (cs *calls) recount() {
+// addOrphan adds the call of a completion that no announcement preceded.
+func (cs *calls) addOrphan(s *session, f *fact.Fact) *call {
+	c := cs.newOccurrence(s, f)
+	c.group.calls = append(c.group.calls, c)
+	c.state, c.closeReason = events.CallOrphaned, closedByPost
+	c.recordCompletion(f, false)
+	c.dropExecutedText()
+	s.moveToClosed(c)
+	return c
+}
+
+// rebuild makes the shares of the publishers, and the timers' deadlines.
+func (cs *calls) rebuild() {
 	for _, s := range cs.sessions.All() {
 		cs.sessions.Count(s.share, tables.ByCalls, len(s.open)+len(s.closed))
 		cs.sessions.Count(s.share, tables.ByIDs, s.groups.len())
+		for _, c := range s.open {
+			cs.timers.restoreDeadline(c)
+		}
 	}
 }
 
@@ -257,12 +269,12 @@ func (d *denial) Owner() tables.PublisherKey { return d.by.TableKey() }
 func (d *denial) Holds(*tables.Share) {}
 
 func denialKey(k fact.SourceSession, s fact.CallKey) fact.Sum {
-	return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.Id, s.Tool)
+	return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.ID, s.Tool)
 }
 
 // keepDenial keeps the denial of a call that is about to be forgotten.
 func (cs *calls) keepDenial(c *call) {
-	if !c.closedByRefusal() || c.hasWeakScope() && c.group.key.Id == "" {
+	if !c.closedByRefusal() || c.hasWeakScope() && c.group.key.ID == "" {
 		return
 	}
 	verdict := c.expand().directVerdict()
@@ -271,7 +283,7 @@ func (cs *calls) keepDenial(c *call) {
 	}
 	d := &denial{key: denialKey(c.session.Key, c.group.key), by: c.session.Key.Publisher(), occurrence: c.occurrence, seq: c.verdictClaim.Seq}
 	if verdict.recorded != nil {
-		d.decision, d.seq, d.at = verdict.recorded.Id, verdict.recorded.Seq, verdict.recorded.At
+		d.decision, d.seq, d.at = verdict.recorded.ID, verdict.recorded.Seq, verdict.recorded.At
 	}
 	cs.denials.Remove(d.key)
 	if cs.denials.Len() >= maxDenials {
@@ -300,7 +312,7 @@ func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
 	c.occurrence, c.cachedIDSum = d.occurrence, fact.Sum{}
 	c.state, c.closeReason = events.CallDenied, closedByDeny
 	if d.decision != "" {
-		c.decisions = append(c.decisions, fact.RecordedVerdict{Id: d.decision, Seq: d.seq, At: d.at, Verdict: events.Deny})
+		c.decisions = append(c.decisions, fact.RecordedVerdict{ID: d.decision, Seq: d.seq, At: d.at, Verdict: events.Deny})
 		s.linkDecision(c, d.decision)
 	} else {
 		c.verdictClaim = fact.VerdictClaim{Verdict: events.Deny, Seq: d.seq}

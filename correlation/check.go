@@ -66,9 +66,8 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 			r.lines = append(r.lines, r.read(uint64(i)+1, line, row))
 		}
 	}
-	m := newEngine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
-	m.opts.fromRecording, m.opts.recordedUntil = true, o.Now
-	m.configure(m.opts)
+	opts := Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1}
+	m := newEngine(engineOptions{Options: opts, fromRecording: true, recordedUntil: o.Now})
 	r.play(m)
 	if !o.Now.IsZero() {
 		m.advanceTimers(o.Now)

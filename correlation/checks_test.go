@@ -647,19 +647,15 @@ func TestEncodeCopies(t *testing.T) {
 }
 
 // newFindingsPart is the part findings, without an engine.
-func newFindingsPart() *findings {
-	o := &engineOptions{Options: Options{}.withDefaults()}
-	h := newHistory()
-	h.opts = o
-	fs := newFindings(&timers{}, h, newLineage())
-	fs.configure(o)
-	return fs
+func newFindingsPart(opts Options) *findings {
+	o := &engineOptions{Options: opts.withDefaults()}
+	return newFindings(o, &timers{opts: o}, newHistory(o), newLineage())
 }
 
 // TestFindingsAreEmittedOnce: the same finding is emitted once, none while its rule is off,
 // and a retraction only of what was emitted.
 func TestFindingsAreEmittedOnce(t *testing.T) {
-	fs := newFindingsPart()
+	fs := newFindingsPart(Options{})
 	f := &fact.Fact{Seq: 7, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "e1", Tool: "pay"}
 	emitted := func(n int, what string) {
 		t.Helper()

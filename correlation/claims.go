@@ -41,6 +41,9 @@ func (claims *callClaims) reportOnce(kind claimKinds) bool {
 	return before&kind == 0
 }
 
+// forgetReported lets a kind of claim be reported again.
+func (claims *callClaims) forgetReported(kind claimKinds) { claims.reported &^= kind }
+
 // recordClaims records the claims of an event. A request, and an event that stops a call,
 // claims nothing.
 func (claims *callClaims) recordClaims(f *fact.Fact) {

@@ -419,7 +419,7 @@ func (p *detailsCodec) codeClaims(s *callClaims) {
 }
 
 func (p *detailsCodec) codeVerdict(v *fact.RecordedVerdict) {
-	p.codeText(&v.Id)
+	p.codeText(&v.ID)
 	p.codeSeq(&v.Seq)
 	p.codeTime(&v.At)
 	codeWord(p, &v.Verdict)
@@ -474,9 +474,9 @@ func (p *detailsCodec) codeEnd(d *details) {
 	p.codeOptionalText(&d.missingFinding)
 	p.codeOptionalText(&d.missingCheckFinding)
 	p.codeOptionalTime(&d.endedAt)
-	if p.codeFlag(d.earlierEndFinding != findingRef{}) {
-		p.codeText(&d.earlierEndFinding.rule)
-		p.codeText(&d.earlierEndFinding.id)
+	if p.codeFlag(d.earlierEnd != earlierEnd{}) {
+		p.codeText(&d.earlierEnd.event)
+		p.codeText(&d.earlierEnd.finding)
 	}
 }
 

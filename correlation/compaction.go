@@ -21,7 +21,7 @@ type callSummary struct {
 	denied     bool   // its direct verdict is deny
 }
 
-func summaryOf(c *call) callSummary {
+func (c *call) summarise() callSummary {
 	o := callSummary{argsPrefix: c.args.SumPrefix(), denied: c.directVerdict().verdict == events.Deny}
 	o.exactArgs = c.args.Known && len(c.args.RedactedPaths) == 0
 	for _, e := range c.events {
@@ -101,7 +101,7 @@ func (cs *calls) compactCalls() {
 		if cs.dirtyCalls[i] = nil; c.isOpen() || c.details == nil {
 			continue
 		}
-		c.summary = summaryOf(c)
+		c.summary = c.summarise()
 		cs.codec.startWriting()
 		cs.codec.codeDetails(c.details)
 		if b := cs.codec.finishWriting(); string(b) != c.compacted {
@@ -184,8 +184,10 @@ func codeWord[T ~string](p *detailsCodec, s *T) {
 		return
 	}
 	if code := wordCode(t); code != 0 {
-		p.output = append(p.output, code)
+		p.writeCode(code)
 		return
 	}
 	p.codeText(&t)
 }
+
+func (p *detailsCodec) writeCode(code byte) { p.output = append(p.output, code) }

@@ -65,7 +65,7 @@ type (
 func New(o Options) *Correlator {
 	keys := signing.KeySet{}
 	c := &Correlator{
-		engine: newEngine(o), space: o.Space, shard: o.Shard, vouchForKey: o.KeyVoucher, vouchForRetirement: o.RetireVoucher, retiredKeys: map[string]bool{},
+		engine: newEngine(engineOptions{Options: o}), space: o.Space, shard: o.Shard, vouchForKey: o.KeyVoucher, vouchForRetirement: o.RetireVoucher, retiredKeys: map[string]bool{},
 		keys: keys, records: signing.RecordVerifier{Keys: keys},
 	}
 	c.decoder = c.NewDecoder()

@@ -15,9 +15,10 @@ import (
 // part calls only the parts that it holds. It calls the engine back only through the
 // interfaces sessionRegister and originSharer.
 type engine struct {
-	opts *engineOptions `snapshot:"-"` // not part of a snapshot
+	opts *engineOptions
 
-	calls    *calls // first: a restored snapshot must read calls before parts that refer to them
+	// Each part has a row in engine.sections.
+	calls    *calls
 	history  *history
 	timers   *timers
 	lineage  *lineage
@@ -46,26 +47,18 @@ type engineOptions struct {
 	recordedUntil time.Time // when the last event of a recording had been received; zero if unknown
 }
 
-func newEngine(opts Options) *engine {
-	e := &engine{timers: &timers{}, history: newHistory(), lineage: newLineage()}
-	e.findings = newFindings(e.timers, e.history, e.lineage)
-	e.trackers = newTrackers(e.timers, e.findings)
-	e.admissions, e.approvals, e.receipts = newAdmissions(e.findings, e.history), newApprovals(e.findings), newReceipts(e.findings, e.history)
-	e.handoffs, e.protocolParts = newHandoffs(e.findings), newProtocolParts()
-	e.calls = newCalls(e.timers, e.findings)
-	e.judge = &judge{findings: e.findings, calls: e.calls, approvals: e.approvals, receipts: e.receipts, trackers: e.trackers}
-	e.configure(&engineOptions{Options: opts.withDefaults()})
-	return e
-}
-
-// configure passes the options to the parts. Options are not part of a snapshot.
-func (e *engine) configure(o *engineOptions) {
-	e.opts, e.history.opts, e.timers.opts = o, o, o
-	e.approvals.opts, e.receipts.opts = o, o
-	e.trackers.opts = o
-	e.calls.opts, e.judge.opts = o, o
-	e.findings.configure(o)
+func newEngine(opts engineOptions) *engine {
+	o := &opts
+	o.Options = o.withDefaults()
+	e := &engine{opts: o, timers: &timers{opts: o}, history: newHistory(o), lineage: newLineage()}
+	e.findings = newFindings(o, e.timers, e.history, e.lineage)
+	e.trackers = newTrackers(o, e.timers, e.findings)
+	e.admissions, e.approvals, e.receipts = newAdmissions(e.findings, e.history), newApprovals(o, e.findings), newReceipts(o, e.findings, e.history)
+	e.handoffs, e.calls = newHandoffs(e.findings), newCalls(o, e.timers, e.findings)
+	e.judge = &judge{opts: o, findings: e.findings, calls: e.calls, approvals: e.approvals, receipts: e.receipts, trackers: e.trackers}
+	e.protocolParts = newProtocolParts()
 	e.configureProtocols(e, o)
+	return e
 }
 
 // processFact applies one fact. The part findings collects the outputs.
@@ -266,10 +259,9 @@ func (e *engine) hasSession(key fact.SourceSession, hash uint32) bool {
 // open call is not emitted; its next record names the parent.
 func (e *engine) upgradeParentLink(key fact.SourceSession, rank int8) {
 	s := e.calls.find(key)
-	if s == nil || rank <= s.parentLinkRank {
+	if s == nil || !s.raiseParentLink(rank) {
 		return
 	}
-	s.parentLinkRank = rank
 	for _, c := range s.closed[max(0, len(s.closed)-maxReemittedCalls):] {
 		e.findings.emitCall(c.expand())
 	}

@@ -15,7 +15,9 @@ func (e *engine) announceCall(f *fact.Fact) {
 		return
 	}
 	s, protocol := e.ensureSession(f), rowOf(f.Protocol)
-	s.askedAdmission = s.askedAdmission || f.Kind == fact.KindRequest && protocol.requestAnnounces
+	if f.Kind == fact.KindRequest && protocol.requestAnnounces {
+		s.noteAskedAdmission()
+	}
 	c := s.matchAnnouncement(f)
 	if c == nil {
 		c = e.openOccurrence(s, f)
@@ -63,7 +65,7 @@ func (e *engine) announceCall(f *fact.Fact) {
 // nameByRequest sets the call of a decision from its request. The admitter leaves names that
 // are too long out of its record; the request has them.
 func (e *engine) nameByRequest(f *fact.Fact) {
-	if f.Kind != fact.KindDecision || f.CallKey.Id != "" || f.DecisionID == "" {
+	if f.Kind != fact.KindDecision || f.CallKey.ID != "" || f.DecisionID == "" {
 		return
 	}
 	s := e.calls.find(f.Key)
@@ -111,10 +113,9 @@ func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
 	group := s.ensureGroup(f)
 	other := group.oldestOpen()
 	c := e.calls.newOccurrence(s, f)
-	c.state = events.CallOpen
 	before := s.findRetriedCall(f)
 	if before != nil {
-		c.retriedCall = before.decidedAncestor()
+		c.recordRetried(before)
 	}
 	e.calls.addOpen(c)
 	c.attachFact(f)
@@ -122,7 +123,7 @@ func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
 		e.calls.linkRetry(c, before)
 	}
 	e.judge.checkEarlierEnd(group, c, f)
-	if other != nil && f.CallKey.Id != "" && !rowOf(f.Protocol).onceUnderID {
+	if other != nil && f.CallKey.ID != "" && !rowOf(f.Protocol).onceUnderID {
 		e.findings.reportRule(ruleReused, c, f, findingFrom(other.firstEvent(), f.EventID).withEventsOf(other).withCase(caseReusedOpen))
 	}
 	if f.Kind != fact.KindDecision || f.Decision.Verdict != events.Deny {
@@ -174,8 +175,7 @@ func (e *engine) completeCall(f *fact.Fact) {
 		}
 		defer e.enforceCallBounds(s, c.group)
 	}
-	c.inferred = c.inferred || inferred
-	c.recordCompletion(f)
+	c.recordCompletion(f, inferred)
 	e.judge.checkUnnamedEnd(c, f, inferred)
 	e.judge.retractEarlierEnd(c, f)
 	e.judge.judgeExecution(c, f)
@@ -184,19 +184,14 @@ func (e *engine) completeCall(f *fact.Fact) {
 	e.calls.closeCall(c, stateAfter(f), closedByPost)
 	e.judge.judgeCallClaims(c, f)
 	e.receipts.judgeReference(c, f)
-	c.executedArgs.Canonical = nil
+	c.dropExecutedText()
 	e.findings.emitCall(c)
 }
 
 // recordOrphan records a completion that no announcement preceded.
 func (e *engine) recordOrphan(s *session, f *fact.Fact) {
-	c := e.calls.newOccurrence(s, f)
+	c := e.calls.addOrphan(s, f)
 	group := c.group
-	group.calls = append(group.calls, c)
-	c.state, c.closeReason = events.CallOrphaned, closedByPost
-	c.recordCompletion(f)
-	c.executedArgs.Canonical = nil
-	s.moveToClosed(c)
 	detail := caseOrphan
 	if group.count > 1 {
 		detail = caseOrphanAgain
@@ -217,18 +212,7 @@ func (e *engine) completeInOtherProtocol(c *call, f *fact.Fact) {
 		return
 	}
 	before := c.maxEffect
-	c.recordProtocol(f)
-	c.applyClaims(f)
-	c.recordTimes(f)
-	c.addStep(stepCompleted, f)
-	if f.Effect != fact.NoEffect && c.execSeq == 0 {
-		c.execSeq = f.Seq
-	}
-	fresh := f.Effect != fact.NoEffect && f.Args.Known && !c.executedArgs.Known
-	if fresh {
-		c.executedArgs = f.Args
-		c.executedArgs.Canonical = nil
-	}
+	fresh := c.recordOtherCompletion(f)
 	switch {
 	case f.Effect > before:
 		e.judge.judgeExecution(c, f)

@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -30,13 +29,7 @@ func (e *engine) stopCall(c *call, f *fact.Fact, state events.CallState, why clo
 	if c.hasPost {
 		return
 	}
-	c.addStep(stepClosed, f)
-	if c.outcome == "" {
-		c.outcome = f.Outcome
-	}
-	if !c.hasRequest {
-		c.endedAt = f.ProducerTimes.HappenedAt
-	}
+	c.recordStop(f)
 	if c.isOpen() || c.state == events.CallAbandoned {
 		e.judge.retractMissingCompletion(c, f)
 		e.calls.closeCall(c, state, why)
@@ -65,17 +58,14 @@ type earlyUpdate struct {
 // bufferEarlyUpdate buffers an update that ends a call, if the session does not know the
 // call's id. Under a known id, an update that fits no call is about one that is closed.
 func (e *engine) bufferEarlyUpdate(f *fact.Fact) {
-	if !f.EndsCall() || f.CallKey.Id == "" {
+	if !f.EndsCall() || f.CallKey.ID == "" {
 		return
 	}
 	s := e.ensureSession(f)
 	if s.findGroup(f) != nil {
 		return
 	}
-	if len(s.earlyUpdates) >= maxEarlyUpdates {
-		s.earlyUpdates = slices.Delete(s.earlyUpdates, 0, 1)
-	}
-	s.earlyUpdates = append(s.earlyUpdates, earlyUpdate{
+	s.bufferUpdate(earlyUpdate{
 		kind: f.Kind, seq: f.Seq, at: f.At, callKey: f.CallKey, protocol: f.Protocol, eventID: f.EventID,
 		outcome: f.Outcome, verdictClaim: f.VerdictClaim, approval: f.Approval, happenedAt: f.ProducerTimes.HappenedAt,
 	})
@@ -83,13 +73,7 @@ func (e *engine) bufferEarlyUpdate(f *fact.Fact) {
 
 // applyEarlyUpdates applies the buffered updates of a call that is announced now.
 func (e *engine) applyEarlyUpdates(s *session, c *call) {
-	for i := 0; i < len(s.earlyUpdates); {
-		r := s.earlyUpdates[i]
-		if r.callKey != c.group.key {
-			i++
-			continue
-		}
-		s.earlyUpdates = slices.Delete(s.earlyUpdates, i, i+1)
+	for _, r := range s.takeUpdates(c.group.key) {
 		f := &fact.Fact{Kind: r.kind, Seq: r.seq, At: r.at, CallKey: r.callKey, Origin: *s.Origin, Protocol: r.protocol, EventID: r.eventID,
 			Outcome: r.outcome, VerdictClaim: r.verdictClaim, Approval: r.approval, ProducerTimes: fact.ProducerTimes{HappenedAt: r.happenedAt}}
 		e.applyCallUpdate(c, f)
@@ -101,7 +85,7 @@ func (e *engine) applyCallUpdate(c *call, f *fact.Fact) {
 	c.applyClaims(f)
 	switch f.Kind {
 	case fact.KindFailOpen:
-		c.failOpen = true
+		c.noteFailOpen()
 	case fact.KindStopped:
 		e.stopCall(c, f, events.CallDenied, closedByStop)
 	case fact.KindError:
@@ -120,14 +104,14 @@ func (x *details) isFailOpen() bool { return x.failOpen && x.hasRequest }
 // publisher reports late that its fail mode let the call pass.
 func (j *judge) retractForFailMode(s *session, f *fact.Fact) {
 	group := s.findGroup(f)
-	if f.Kind != fact.KindFailOpen || group == nil || f.CallKey.Id == "" {
+	if f.Kind != fact.KindFailOpen || group == nil || f.CallKey.ID == "" {
 		return
 	}
 	c := group.latestClosed(func(c *call) bool { return c.hasPost && !c.failOpen && c.state != events.CallOrphaned })
 	if c == nil {
 		return
 	}
-	c.failOpen = true
+	c.noteFailOpen()
 	if !c.isFailOpen() {
 		return
 	}
@@ -163,13 +147,13 @@ func (e *engine) attachLateAnnouncement(c *call, f *fact.Fact) {
 		return
 	}
 	tried := c.session.findRetriedCall(f)
-	c.state = stateAfter(end)
+	c.recordLateAnnouncement(end)
 	e.judge.retractOrphan(c, f)
 	if tried != nil && tried.order < c.order && c.retriedCall == nil { // the retried call counts, even if it is named late
-		c.retriedCall = tried.decidedAncestor()
+		c.recordRetried(tried)
 		e.calls.linkRetry(c, tried)
 	}
-	if f.Kind == fact.KindPre && f.PreCommit && f.CallKey.Id != "" {
+	if f.Kind == fact.KindPre && f.PreCommit && f.CallKey.ID != "" {
 		e.findings.reportCheck("AH-C-083", c, f, findingFrom(c.postEvent, f.EventID).withText("its end was reported before it was announced"))
 	}
 	switch verdict := c.effectiveVerdict(); {
@@ -231,16 +215,20 @@ func (j *judge) retractOrphan(c *call, f *fact.Fact) {
 	}
 }
 
+// earlierEnd is the event of a completion that came before its call's announcement, and the id
+// of the finding about that.
+type earlierEnd struct{ event, finding string }
+
 // checkEarlierEnd reports a call that claims to have asked first, but whose completion was
 // reported before its announcement (AH-C-083). retractEarlierEnd retracts the finding if the
 // call completes once more: the earlier completion was then another call's.
 func (j *judge) checkEarlierEnd(group *callGroup, c *call, f *fact.Fact) {
-	if f.Kind != fact.KindPre || !f.PreCommit || f.CallKey.Id == "" {
+	if f.Kind != fact.KindPre || !f.PreCommit || f.CallKey.ID == "" {
 		return
 	}
 	for _, o := range group.calls {
 		if o.state == events.CallOrphaned && !o.hasOtherArguments(f) && o.expand().compareFact(f) != fact.ArgsDifferent {
-			c.earlierEndFinding = findingRef{o.postEvent, j.findings.reportCheck("AH-C-083", c, f, findingFrom(o.postEvent, f.EventID).withEventsOf(o).withText("its end was reported before it was announced"))}
+			c.earlierEnd = earlierEnd{o.postEvent, j.findings.reportCheck("AH-C-083", c, f, findingFrom(o.postEvent, f.EventID).withEventsOf(o).withText("its end was reported before it was announced"))}
 			return
 		}
 	}
@@ -248,10 +236,10 @@ func (j *judge) checkEarlierEnd(group *callGroup, c *call, f *fact.Fact) {
 
 // retractEarlierEnd retracts the finding of checkEarlierEnd.
 func (j *judge) retractEarlierEnd(c *call, f *fact.Fact) {
-	if c.earlierEndFinding.id == "" {
+	if c.earlierEnd.finding == "" {
 		return
 	}
-	j.findings.reportCheck("AH-C-083", c, f, findingFrom(c.earlierEndFinding.rule, c.firstEvent(), f.EventID).withCase(caseWithdrawn).
-		withSeverity(events.SeverityInfo).retracting(c.earlierEndFinding.id).withText("its own end came later"))
-	c.earlierEndFinding = findingRef{}
+	j.findings.reportCheck("AH-C-083", c, f, findingFrom(c.earlierEnd.event, c.firstEvent(), f.EventID).withCase(caseWithdrawn).
+		withSeverity(events.SeverityInfo).retracting(c.earlierEnd.finding).withText("its own end came later"))
+	c.earlierEnd = earlierEnd{}
 }

@@ -108,9 +108,9 @@ func (spec *findingSpec) withContent(content fact.Sum) *findingSpec {
 type findings struct {
 	opts            *engineOptions  `snapshot:"-"` // not part of a snapshot
 	subjectPrefixes subjectPrefixes `snapshot:"-"` // from opts
-	timers          *timers
-	history         *history
-	lineage         *lineage
+	timers          *timers         `snapshot:"-"` // another part, as are the next two
+	history         *history        `snapshot:"-"`
+	lineage         *lineage        `snapshot:"-"`
 
 	ruleModes       map[string]ruleModes // by tenant token
 	findingsSeen    int                  // findings made, whether emitted or not
@@ -125,14 +125,11 @@ type subjectPrefixes struct{ calls, findings string }
 
 func subjectPrefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
 
-func newFindings(t *timers, h *history, x *lineage) *findings {
-	return &findings{timers: t, history: h, lineage: x, ruleModes: map[string]ruleModes{}}
-}
-
-// configure sets the options. They are not part of a snapshot.
-func (fs *findings) configure(o *engineOptions) {
-	fs.opts = o
-	fs.subjectPrefixes = subjectPrefixes{calls: subjectPrefix(o.Space, subject.Calls), findings: subjectPrefix(o.Space, subject.Findings)}
+func newFindings(o *engineOptions, t *timers, h *history, x *lineage) *findings {
+	return &findings{
+		opts: o, timers: t, history: h, lineage: x, ruleModes: map[string]ruleModes{},
+		subjectPrefixes: subjectPrefixes{calls: subjectPrefix(o.Space, subject.Calls), findings: subjectPrefix(o.Space, subject.Findings)},
+	}
 }
 
 // clearOutputs forgets the outputs of the last message.
@@ -177,7 +174,7 @@ func identifyFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) (key fac
 	}
 	var room [16]string
 	parts := append(room[:0], "finding", r.Name, spec.caseOf, who.Key.Tenant, who.Key.Source, who.Key.Session,
-		callID.Id, callID.Tool, strconv.Itoa(occurrence), spec.content, spec.retracts)
+		callID.ID, callID.Tool, strconv.Itoa(occurrence), spec.content, spec.retracts)
 	key = fact.SumOf(append(parts, spec.events...)...)
 	return key, hexID(findingPrefix, key)
 }
@@ -496,14 +493,8 @@ func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, found *catalog
 // once for each session.
 func (fs *findings) reportEventFindings(w *protocolSession, f *fact.Fact) {
 	for _, found := range f.EventFindings {
-		if found.Severity == events.SeverityInfo && w != nil {
-			if w.givenHints[found.Check+found.Case] {
-				continue
-			}
-			if w.givenHints == nil {
-				w.givenHints = map[string]bool{}
-			}
-			w.givenHints[found.Check+found.Case] = true
+		if found.Severity == events.SeverityInfo && w != nil && !w.giveHint(found.Check+found.Case) {
+			continue
 		}
 		fs.ReportSessionFinding(f, f.Origin, found)
 	}

@@ -31,7 +31,7 @@ type handedOverAgent struct {
 
 // handoffs holds the agents that handed over, by session.
 type handoffs struct {
-	findings  *findings
+	findings  *findings `snapshot:"-"` // another part
 	bySession *tables.FIFO[fact.SourceSession, []handedOverAgent]
 }
 

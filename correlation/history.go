@@ -13,8 +13,8 @@ type history struct {
 	eventIDCount int // of all publishers
 }
 
-func newHistory() *history {
-	return &history{sources: tables.NewLRU[fact.PublisherKey, *sourceState]()}
+func newHistory(o *engineOptions) *history {
+	return &history{opts: o, sources: tables.NewLRU[fact.PublisherKey, *sourceState]()}
 }
 
 // sourceState is what is remembered of a publisher over all its sessions.
@@ -113,7 +113,7 @@ func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, befor
 	case f.Kind != fact.KindDecision && f.EventID == "":
 		return novel, false, 0
 	}
-	id, v := f.IdSum(), eventContent{f.ContentSum, f.CoreSum}
+	id, v := f.IDSum(), eventContent{f.ContentSum, f.CoreSum}
 	s := h.ensureSourceHashed(fact.PublisherKey{Tenant: f.Key.Tenant, Source: f.Key.Source}, f.OriginHashes().Source)
 	hash := id.Hash()
 	known := s.firstContents.LookupHashed(id, hash)

@@ -11,11 +11,11 @@ import (
 // recorded on the call.
 type judge struct {
 	opts      *engineOptions `snapshot:"-"` // not part of a snapshot
-	findings  *findings
-	calls     *calls
-	approvals *approvals
-	receipts  *receipts
-	trackers  *trackers
+	findings  *findings      `snapshot:"-"` // another part, as are the next four
+	calls     *calls         `snapshot:"-"`
+	approvals *approvals     `snapshot:"-"`
+	receipts  *receipts      `snapshot:"-"`
+	trackers  *trackers      `snapshot:"-"`
 }
 
 // judgeExecution compares an execution with the verdicts recorded before it.
@@ -59,7 +59,7 @@ func (j *judge) judgeDoubtful(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	switch {
 	case c.invokedSeq == 0 || denied == 0 || c.maxEffect == fact.HadEffect: // another protocol's event says that it ran
 	case c.invokedSeq > denied:
-		c.maxEffect = fact.HadEffect
+		c.confirmEffect()
 		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq))
 	case verdict.recorded != nil:
 		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
@@ -241,17 +241,13 @@ func (j *judge) checkRequestConflict(c *call, f *fact.Fact) {
 // checkSecondInvocation reports a second AAEP invocation under one id in a session
 // (AAEP-C-052).
 func (j *judge) checkSecondInvocation(s *session, c *call, f *fact.Fact) {
-	if f.Kind != fact.KindPre || f.CallKey.Id == "" {
+	if f.Kind != fact.KindPre || f.CallKey.ID == "" {
 		return
 	}
-	group := s.ensureGroup(f)
-	if group.invokedEvent == "" {
-		group.invokedEvent = cmp.Or(f.EventID, "?")
-		return
-	}
-	if group.invokedEvent != f.EventID {
-		spec := findingFrom(group.invokedEvent, f.EventID)
-		if o := s.findInGroup(f.CallKey, group.invokedEvent, func(o *call) bool { return o.preEvent == group.invokedEvent }); o != nil {
+	first, isFirst := s.ensureGroup(f).recordInvocation(f.EventID)
+	if !isFirst && first != f.EventID {
+		spec := findingFrom(first, f.EventID)
+		if o := s.findInGroup(f.CallKey, first, func(o *call) bool { return o.preEvent == first }); o != nil {
 			spec.withEventsOf(o)
 		}
 		j.findings.reportRule(ruleReused, c, f, spec.withCase(caseReusedOnce))
@@ -268,7 +264,7 @@ func (j *judge) checkUnanswered(c *call, f *fact.Fact) {
 
 // checkUnnamedEnd reports a completion without the id that its announcement had (AH-C-087).
 func (j *judge) checkUnnamedEnd(c *call, f *fact.Fact, inferred bool) {
-	if inferred && f.CallKey.Id == "" && rowOf(f.Protocol).rulesEnds && c.group.key.Id != "" {
+	if inferred && f.CallKey.ID == "" && rowOf(f.Protocol).rulesEnds && c.group.key.ID != "" {
 		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.EventID).withText("its end has no id"))
 	}
 }

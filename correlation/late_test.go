@@ -582,7 +582,7 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 
 // TestDenialsAreBounded: no tenant fills the places that all share.
 func TestDenialsAreBounded(t *testing.T) {
-	cs := newEngine(Options{}).calls
+	cs := newCallsPart(Options{})
 	keep := func(tenant string, i int) {
 		s := &session{calls: cs, Origin: &fact.Origin{Key: fact.SourceSession{Tenant: tenant, Source: "rt1", Session: fmt.Sprint("s", i)}}}
 		c := &call{session: s, group: newCallGroup(fact.CallKeyOf("c1", ""), 0), occurrence: 1, closeReason: closedByDeny, details: new(details)}
@@ -664,7 +664,7 @@ func heapInUse() int {
 // TestCallsCountWhatTheyHold: the counts of the part are what its sessions hold, whatever is
 // opened, closed and forgotten.
 func TestCallsCountWhatTheyHold(t *testing.T) {
-	cs := newEngine(Options{MaxClosedPerSession: 2}).calls
+	cs := newCallsPart(Options{MaxClosedPerSession: 2})
 	held := func(what string, sessions, open, calls, ids, bytes int) {
 		t.Helper()
 		s, o, c, i, b := cs.held()

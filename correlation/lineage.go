@@ -177,7 +177,7 @@ func (x *lineage) eventLinkKey(f *fact.Fact) linkKey {
 	if f.EventID == "" {
 		return linkKey{}
 	}
-	return linkKey{f.Key.Tenant, f.IdSum()}
+	return linkKey{f.Key.Tenant, f.IDSum()}
 }
 
 // recordLinkTarget records the session that used a target, or that several did.

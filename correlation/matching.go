@@ -52,11 +52,11 @@ func belongsByEvent(c *call, f *fact.Fact) bool {
 func belongsToOpenCall(c *call, f *fact.Fact) bool {
 	switch f.Kind {
 	case fact.KindPre:
-		return !c.hasPre || (f.CallKey.Id != "" && (!rowOf(f.Protocol).onceUnderID || !c.announcedIn.has(f.Protocol)))
+		return !c.hasPre || (f.CallKey.ID != "" && (!rowOf(f.Protocol).onceUnderID || !c.announcedIn.has(f.Protocol)))
 	case fact.KindRequest:
-		return f.CallKey.Id != "" || !c.hasRequest
+		return f.CallKey.ID != "" || !c.hasRequest
 	default:
-		return f.CallKey.Id != "" || len(c.decisions) == 0
+		return f.CallKey.ID != "" || len(c.decisions) == 0
 	}
 }
 
@@ -68,9 +68,9 @@ func belongsToClosedCall(c *call, f *fact.Fact) bool {
 	sameEvent := c.hasEvent(f.EventID)
 	switch f.Kind {
 	case fact.KindPre:
-		return c.isOtherView(f) || sameEvent && c.preEvent != f.EventID || !c.hasPre && (c.closedByRefusal() || c.closeReason == closedByError || f.CallKey.Id != "" && c.endedBefore(f))
+		return c.isOtherView(f) || sameEvent && c.preEvent != f.EventID || !c.hasPre && (c.closedByRefusal() || c.closeReason == closedByError || f.CallKey.ID != "" && c.endedBefore(f))
 	case fact.KindRequest:
-		return !c.hasRequest && (sameEvent || len(c.decisions) > 0 && !c.hasPre && f.EventID == "" || len(c.decisions) == 0 && f.CallKey.Id != "" && c.endedBefore(f))
+		return !c.hasRequest && (sameEvent || len(c.decisions) > 0 && !c.hasPre && f.EventID == "" || len(c.decisions) == 0 && f.CallKey.ID != "" && c.endedBefore(f))
 	default:
 		return len(c.decisions) == 0 && (sameEvent || f.EventID == "")
 	}
@@ -80,25 +80,25 @@ func belongsToClosedCall(c *call, f *fact.Fact) bool {
 // its id. If the completion or the call has no id, the call with its correlation id comes
 // first, then the oldest call of its tool. inferred means that no id matched.
 func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
-	if f.CallKey.Id == "" {
+	if f.CallKey.ID == "" {
 		if c := s.correlated(f); c != nil {
 			return c, true
 		}
 	}
 	if f.CallKey != (fact.CallKey{}) {
 		if c := matchInGroup(s.findGroup(f), f); c != nil {
-			return c, f.CallKey.Id == ""
+			return c, f.CallKey.ID == ""
 		}
 	}
-	if f.RetriedKey.Id != "" {
+	if f.RetriedKey.ID != "" {
 		if c := matchInGroup(s.groups.get(f.RetriedKey, f.RetriedKey.Hash()), f); c != nil {
 			return c, false
 		}
 	}
-	if f.CallKey.Id != "" && !rowOf(f.Protocol).endsByCorrelation {
+	if f.CallKey.ID != "" && !rowOf(f.Protocol).endsByCorrelation {
 		return nil, false
 	}
-	if f.CallKey.Id != "" {
+	if f.CallKey.ID != "" {
 		if c := s.correlated(f); c != nil {
 			return c, true
 		}
@@ -108,7 +108,7 @@ func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
 
 // mayEndBy reports whether a completion may be paired with an open call by tool.
 func (c *call) mayEndBy(f *fact.Fact) bool {
-	return c.tool == f.Tool && f.Tool != "" && (f.CallKey.Id == "" || c.group.key.Id == "")
+	return c.tool == f.Tool && f.Tool != "" && (f.CallKey.ID == "" || c.group.key.ID == "")
 }
 
 // correlated returns the call that the correlation id of a completion names. The call's
@@ -157,7 +157,7 @@ func matchInGroup(group *callGroup, f *fact.Fact) *call {
 	if c := group.latestClosed((*call).awaitsCompletion); c != nil {
 		return c
 	}
-	return group.latestClosed(func(c *call) bool { return c.effectivelyDenied() && (f.CallKey.Id == "" || c.endedIn.has(f.Protocol)) })
+	return group.latestClosed(func(c *call) bool { return c.effectivelyDenied() && (f.CallKey.ID == "" || c.endedIn.has(f.Protocol)) })
 }
 
 // preferDeniedCall returns the denied call if the arguments of a completion are those of a
@@ -184,7 +184,7 @@ func (c *call) effectivelyDenied() bool { return c.effectiveVerdict().verdict ==
 // protocol.
 func (s *session) findRepeatedCompletion(f *fact.Fact) *call {
 	group := s.findGroup(f)
-	if group == nil || f.CallKey.Id == "" {
+	if group == nil || f.CallKey.ID == "" {
 		return nil
 	}
 	return group.latestClosed(func(c *call) bool {
@@ -205,7 +205,7 @@ func findOvertakenCall(group *callGroup, f *fact.Fact) *call {
 		return nil
 	}
 	for _, c := range group.calls {
-		if c.state == events.CallOrphaned && !c.expand().hasPre && c.endedBefore(f) && (f.CallKey.Id != "" || fact.CompareArguments(&c.executedArgs, &f.Args) != fact.ArgsDifferent) {
+		if c.state == events.CallOrphaned && !c.expand().hasPre && c.endedBefore(f) && (f.CallKey.ID != "" || fact.CompareArguments(&c.executedArgs, &f.Args) != fact.ArgsDifferent) {
 			return c
 		}
 	}
@@ -220,7 +220,7 @@ func (c *call) endedBefore(f *fact.Fact) bool {
 	if !c.hasPost && !stopped || f.ProducerTimes.HappenedAt.IsZero() || c.endedAt.IsZero() {
 		return false
 	}
-	if c.postProtocol != f.Protocol && (f.CallKey.Id == "" || c.compareFact(f) == fact.ArgsDifferent) {
+	if c.postProtocol != f.Protocol && (f.CallKey.ID == "" || c.compareFact(f) == fact.ArgsDifferent) {
 		return false
 	}
 	fine := f.Kind == fact.KindPre || c.endedAt.Nanosecond() != 0
@@ -230,7 +230,7 @@ func (c *call) endedBefore(f *fact.Fact) bool {
 // findUpdatedCall returns the call that an update is about: by its id, else by the event that
 // it names, else by the approval workflow.
 func (s *session) findUpdatedCall(f *fact.Fact) *call {
-	if group := s.findGroup(f); group != nil && f.CallKey.Id != "" {
+	if group := s.findGroup(f); group != nil && f.CallKey.ID != "" {
 		if c := group.oldestOpen(); c != nil {
 			return c
 		}
@@ -257,7 +257,7 @@ func (s *session) findRetriedCall(f *fact.Fact) *call {
 	}
 	group := s.findGroup(f)
 	c := group.latestClosedLike(f, func(c *call) bool { return c.state != events.CallOrphaned && c.compareFact(f) != fact.ArgsDifferent })
-	if c == nil || (f.CallKey.Id == "" && c.compareFact(f) != fact.ArgsEqual) {
+	if c == nil || (f.CallKey.ID == "" && c.compareFact(f) != fact.ArgsEqual) {
 		return nil
 	}
 	if v := c.effectiveVerdict().verdict; v == "" || v == events.Allow {

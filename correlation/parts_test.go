@@ -1,22 +1,23 @@
 package correlation
 
 import (
+	"bytes"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
+	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // newCallsPart is the part calls with the parts that it refers to, without an engine.
-func newCallsPart() *calls {
-	fs := newFindingsPart()
-	cs := newCalls(fs.timers, fs)
-	cs.opts, cs.timers.opts = fs.opts, fs.opts
-	return cs
+func newCallsPart(o Options) *calls {
+	fs := newFindingsPart(o)
+	return newCalls(fs.opts, fs.timers, fs)
 }
 
 // openCall announces a call of session s1 by its pre event, which it returns too.
@@ -28,7 +29,6 @@ func openCall(cs *calls, id, agent string, seq uint64) (*call, *fact.Fact) {
 		s = cs.addSession(&f.Origin, 0)
 	}
 	c := cs.newOccurrence(s, f)
-	c.state = events.CallOpen
 	cs.addOpen(c)
 	c.attachFact(f)
 	return c, f
@@ -37,7 +37,7 @@ func openCall(cs *calls, id, agent string, seq uint64) (*call, *fact.Fact) {
 // TestHandoffsPart: a call of an agent that handed over is a finding until another agent
 // hands back to it, and a call whose agent turns out to be another retracts its finding.
 func TestHandoffsPart(t *testing.T) {
-	cs := newCallsPart()
+	cs := newCallsPart(Options{})
 	hs := newHandoffs(cs.findings)
 	handOver := func(seq uint64, from, to string) {
 		c, _ := openCall(cs, "handoff-"+to, from, seq)
@@ -75,10 +75,9 @@ func TestHandoffsPart(t *testing.T) {
 // TestTrackersPart: the least recently active session makes room for another one, and a
 // session that is idle for too long is forgotten.
 func TestTrackersPart(t *testing.T) {
-	fs := newFindingsPart()
+	fs := newFindingsPart(Options{})
 	fs.timers.AdvanceTo(epoch)
-	ts := newTrackers(fs.timers, fs)
-	ts.opts = &engineOptions{Options: Options{MaxSessions: 2}.withDefaults()}
+	ts := newTrackers(&engineOptions{Options: Options{MaxSessions: 2}}, fs.timers, fs)
 	follow := func(session string) {
 		f := &fact.Fact{Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf("acme", "rt1", session)}
 		if ts.active(f) == nil {
@@ -137,7 +136,7 @@ func TestJudgePart(t *testing.T) {
 		{"unknown", fact.Arguments{}, fact.Arguments{}, "", "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cs := newCallsPart()
+			cs := newCallsPart(Options{})
 			j := &judge{opts: cs.opts, findings: cs.findings, calls: cs}
 			o, f := openCall(cs, "c1", "", 1)
 			o.args = c.admitted
@@ -148,6 +147,104 @@ func TestJudgePart(t *testing.T) {
 			}
 			if got := takeRules(cs.findings); len(got) != c.rules {
 				t.Errorf("findings %q", got)
+			}
+		})
+	}
+}
+
+// TestPartsAlone: each part keeps its bounds without an engine, and its section gives the same
+// part again.
+func TestPartsAlone(t *testing.T) {
+	o := Options{MaxEvents: 600, MaxEventsPerSource: 4, MaxPublishers: 128, MaxClosedPerSession: 3}
+	of := func(i int) *fact.Fact {
+		id := strconv.Itoa(i)
+		return &fact.Fact{Kind: fact.KindDecision, Seq: uint64(i + 1), Origin: fact.OriginOf("acme", "rt"+strconv.Itoa(i%100), "s"+id), EventID: "e" + id, DecisionID: "d" + id,
+			CallKey: fact.CallKeyOf("c"+id, ""), Decision: &fact.RecordedVerdict{Verdict: events.Allow, HasReceipt: true}}
+	}
+	type alone struct {
+		part any
+		fill func(i int)
+		held func() int
+	}
+	for name, c := range map[string]struct {
+		facts, bound int
+		make         func() alone
+	}{
+		"calls": {20, 3, func() alone {
+			cs := newCallsPart(o)
+			return alone{cs, func(i int) {
+				c, _ := openCall(cs, strconv.Itoa(i), "", uint64(i+1))
+				cs.closeCall(c, events.CallCompleted, closedByPost)
+				cs.compactCalls()
+			}, cs.callCount}
+		}},
+		"event ids": {2000, 600, func() alone {
+			h := newHistory(&engineOptions{Options: o})
+			return alone{h, func(i int) { h.classifyNovelty(of(i)) }, h.idCount}
+		}},
+		"publishers": {2000, 64, func() alone {
+			h := newHistory(&engineOptions{Options: Options{MaxEvents: 600, MaxEventsPerSource: 4, MaxPublishers: 64}})
+			return alone{h, func(i int) { h.classifyNovelty(of(i)) }, h.sourceCount}
+		}},
+		"parent links": {maxParentLinks + 100, maxParentLinks, func() alone {
+			x := newLineage()
+			return alone{x, func(i int) {
+				f := of(i)
+				f.LineageRefs.ParentSession = "planner"
+				x.resolveParentSession(f, &sessionsOfTest{})
+			}, x.parentLinks.Len}
+		}},
+		"handoffs of a session": {100, maxHandedOver, func() alone {
+			cs := newCallsPart(o)
+			hs := newHandoffs(cs.findings)
+			return alone{hs, func(i int) {
+				agent := "agent-" + strconv.Itoa(i)
+				c, f := openCall(cs, strconv.Itoa(i), agent, uint64(i+1))
+				f.Kind, f.Protocol, f.Tool, f.Decision = fact.KindDecision, subject.ProtoHandoff, aioc.HandoffToolName("another"), of(i).Decision
+				hs.trackHandoff(c.session, c, f)
+			}, func() int { list, _ := hs.bySession.Get(fact.OriginOf("acme", "rt1", "s1").Key); return len(list) }}
+		}},
+		"receipts": {maxReceipts + 100, maxReceipts, func() alone {
+			fs := newFindingsPart(o)
+			rs := newReceipts(fs.opts, fs, fs.history)
+			return alone{rs, func(i int) { rs.recordReceipt(of(i)) }, rs.holders.Len}
+		}},
+		"flagged requests": {maxFlaggedRequests + 100, maxFlaggedRequests, func() alone {
+			fs := newFindingsPart(o)
+			ad := newAdmissions(fs, fs.history)
+			return alone{ad, func(i int) {
+				f := of(i)
+				f.RequestFlags = fact.FlagReportsOnly
+				ad.recordFlaggedRequest(f)
+			}, ad.flaggedRequests.Len}
+		}},
+		"approvals": {maxApprovals + 100, maxApprovals, func() alone {
+			fs := newFindingsPart(o)
+			ap := newApprovals(fs.opts, fs)
+			return alone{ap, func(i int) {
+				ap.recordApprovalStatus(workflowKey{"acme", fact.SumOf(strconv.Itoa(i))}, fact.StatusPending, epoch)
+			}, ap.statuses.Len}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			full, empty := c.make(), c.make()
+			for i := range c.facts {
+				full.fill(i)
+			}
+			if n := full.held(); n > c.bound || n < c.bound/2 {
+				t.Errorf("%d are held after %d, want at most %d, and not many fewer", n, c.facts, c.bound)
+			}
+			section := func(a alone) []snapshot.Section { return []snapshot.Section{{Name: name, Root: a.part}} }
+			b, err := snapshot.Append(nil, section(full), 0, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := snapshot.Read(b, section(empty)); err != nil {
+				t.Fatal(err)
+			}
+			again, err := snapshot.Append(nil, section(empty), 0, nil)
+			if err != nil || !bytes.Equal(b, again) || len(b) < 100 {
+				t.Errorf("%v; %d bytes, then %d", err, len(b), len(again))
 			}
 		})
 	}

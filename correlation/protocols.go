@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
 	"github.com/countersign-dev/countersign/correlation/internal/protocol"
+	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -183,6 +184,18 @@ func newProtocolParts() protocolParts {
 	return protocolParts{negotiations: ng, replies: aaep.NewReplies(ng), attestations: agenthook.NewAttestations(), declarations: new(agenthook.Declarations), mandates: aump.NewMandates(), traces: aioc.NewTraces()}
 }
 
+// protocolSections are the sections of the parts: see engine.sections.
+func (p *protocolParts) protocolSections() []snapshot.Section {
+	return []snapshot.Section{
+		{Name: "replies", Root: p.replies},
+		{Name: "negotiations", Root: p.negotiations},
+		{Name: "attestations", Root: p.attestations},
+		{Name: "declarations", Root: p.declarations},
+		{Name: "mandates", Root: p.mandates},
+		{Name: "traces", Root: p.traces},
+	}
+}
+
 // configureProtocols gives the parts what is no state.
 func (p *protocolParts) configureProtocols(e *engine, o *engineOptions) {
 	p.negotiations.Configure(e.findings, e.timers.clock(), o.fromRecording)
@@ -290,7 +303,7 @@ func (ts *trackers) applyAAEP(w *protocolSession, f *fact.Fact) {
 	ts.findings.ReportSessionFindings(f, *w.origin, found)
 	if f.Kind == fact.KindPre {
 		if asked, accepted, explicit := w.aaep.Confirmation(aaep.EventOf(f)); asked.Seq != 0 {
-			f.Confirmation = &fact.Confirmation{Asked: fact.ConfirmingMessage{Id: asked.ID, Seq: asked.Seq, At: asked.At}, Accepted: fact.ConfirmingMessage{Id: accepted.ID, Seq: accepted.Seq, At: accepted.At}, Explicit: explicit}
+			f.Confirmation = &fact.Confirmation{Asked: fact.ConfirmingMessage{ID: asked.ID, Seq: asked.Seq, At: asked.At}, Accepted: fact.ConfirmingMessage{ID: accepted.ID, Seq: accepted.Seq, At: accepted.At}, Explicit: explicit}
 		}
 	}
 	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.Key.Publisher()] > 0 {

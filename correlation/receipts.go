@@ -26,20 +26,20 @@ const (
 
 // receiptHolder identifies the call that a receipt was made for, in any occurrence.
 func receiptHolder(k fact.SourceSession, s fact.CallKey) fact.Sum {
-	return fact.SumOf(k.Source, k.Session, s.Id, s.Tool)
+	return fact.SumOf(k.Source, k.Session, s.ID, s.Tool)
 }
 
 // receipts holds the allow decisions with receipts, and the call that each receipt was made
 // for.
 type receipts struct {
-	opts     *engineOptions `snapshot:"-"` // not part of a snapshot
-	findings *findings
-	history  *history
+	opts     *engineOptions                   `snapshot:"-"` // not part of a snapshot
+	findings *findings                        `snapshot:"-"` // another part, as is the next
+	history  *history                         `snapshot:"-"`
 	holders  *tables.FIFO[fact.Sum, fact.Sum] // by fact.ReceiptKey; the value is a receiptHolder
 }
 
-func newReceipts(fs *findings, h *history) *receipts {
-	return &receipts{findings: fs, history: h, holders: tables.NewFIFO[fact.Sum, fact.Sum](maxReceipts)}
+func newReceipts(o *engineOptions, fs *findings, h *history) *receipts {
+	return &receipts{opts: o, findings: fs, history: h, holders: tables.NewFIFO[fact.Sum, fact.Sum](maxReceipts)}
 }
 
 // holderOf returns the receiptHolder of a decision's receipt.
@@ -97,7 +97,7 @@ func (rs *receipts) namesNothing(c *call, f *fact.Fact) bool {
 func (c *call) findReceiptUser(f *fact.Fact) *call {
 	verdict, s := c.effectiveVerdict(), c.session
 	switch {
-	case verdict.verdict != "" && !verdict.inherited, f.CallKey.Id == "" && !verdict.inherited:
+	case verdict.verdict != "" && !verdict.inherited, f.CallKey.ID == "" && !verdict.inherited:
 		return nil
 	case verdict.inherited:
 		if o := s.callOfDecision(verdict.decisionID()); o != nil && o != c && o.usedReceipt() {
@@ -146,9 +146,9 @@ const referenceRetraction = "AH-C-105 "
 
 // retractUnknownReference retracts that finding when the decision is recorded.
 func (rs *receipts) retractUnknownReference(c *call, f *fact.Fact) {
-	for _, reference := range []string{f.Decision.Id, f.Decision.ApprovalRef} {
+	for _, reference := range []string{f.Decision.ID, f.Decision.ApprovalRef} {
 		for _, made := range c.takeRetractable(referenceRetraction + reference) {
-			c.claims.reported &^= claimedApprovalKind
+			c.claims.forgetReported(claimedApprovalKind)
 			rs.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 				retracting(made.id).withText("the decision was recorded later"))
 		}
@@ -159,7 +159,7 @@ func (rs *receipts) retractUnknownReference(c *call, f *fact.Fact) {
 // reference names.
 func (c *call) hasDecision(reference string) bool {
 	for depth := 0; c != nil && depth < maxRetryChain; depth++ {
-		if slices.ContainsFunc(c.expand().decisions, func(d fact.RecordedVerdict) bool { return d.Id == reference || d.ApprovalRef == reference }) {
+		if slices.ContainsFunc(c.expand().decisions, func(d fact.RecordedVerdict) bool { return d.ID == reference || d.ApprovalRef == reference }) {
 			return true
 		}
 		c = c.retriedCall

@@ -295,17 +295,17 @@ func (c *Correlator) applyRulesChange(m events.LogMessage, p subject.Parsed) {
 	if old, known := c.engine.findings.modesOf(token); known && old.store == change.Store && change.Revision <= old.revision {
 		return
 	}
-	s := ruleModes{store: change.Store, revision: change.Revision, modes: make(map[string]RuleMode, len(change.Rules))}
+	modes := make(map[string]RuleMode, len(change.Rules))
 	for rule, mode := range change.Rules {
 		m, known := modesByName[mode]
 		if !known {
 			return
 		}
 		if m != ModeWarn {
-			s.modes[rule] = m
+			modes[rule] = m
 		}
 	}
-	c.engine.findings.setModes(token, s)
+	c.engine.findings.setModes(token, ruleModes{store: change.Store, revision: change.Revision, modes: modes})
 }
 
 // RuleModesRevision is the store and the revision of a tenant's modes, as the log has them so

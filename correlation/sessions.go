@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -70,6 +71,36 @@ func (s *session) forgetGroup() {
 		s.occurrenceFloor = max(s.occurrenceFloor, int32(group.count))
 		s.calls.countIDs(s, -1)
 	}
+}
+
+// noteAskedAdmission records that an event of the session asked for admission.
+func (s *session) noteAskedAdmission() { s.askedAdmission = true }
+
+// raiseParentLink reports whether a rank is higher than that of the parent link, and sets it.
+func (s *session) raiseParentLink(rank int8) bool {
+	higher := rank > s.parentLinkRank
+	s.parentLinkRank = max(s.parentLinkRank, rank)
+	return higher
+}
+
+// bufferUpdate keeps an update until its call is announced.
+func (s *session) bufferUpdate(u earlyUpdate) {
+	if len(s.earlyUpdates) >= maxEarlyUpdates {
+		s.earlyUpdates = slices.Delete(s.earlyUpdates, 0, 1)
+	}
+	s.earlyUpdates = append(s.earlyUpdates, u)
+}
+
+// takeUpdates removes and returns the kept updates of a call, in order.
+func (s *session) takeUpdates(key fact.CallKey) (list []earlyUpdate) {
+	s.earlyUpdates = slices.DeleteFunc(s.earlyUpdates, func(u earlyUpdate) bool {
+		is := u.callKey == key
+		if is {
+			list = append(list, u)
+		}
+		return is
+	})
+	return list
 }
 
 // noteVerdict records that a verdict was recorded or claimed.
@@ -212,6 +243,15 @@ func newCallGroup(k fact.CallKey, count int) *callGroup {
 	}{callGroup: callGroup{key: k, count: count}}
 	made.calls = made.usual[:0]
 	return &made.callGroup
+}
+
+// recordInvocation records an AAEP invocation, and returns the event of the first one.
+func (g *callGroup) recordInvocation(eventID string) (first string, isFirst bool) {
+	if g.invokedEvent != "" {
+		return g.invokedEvent, false
+	}
+	g.invokedEvent = cmp.Or(eventID, "?")
+	return g.invokedEvent, true
 }
 
 func (g *callGroup) openCalls() []*call {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 
 	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
@@ -17,14 +16,41 @@ var ErrSnapshot = errors.New("the snapshot cannot be used")
 
 // formatVersion must be raised when the meaning of the state changes, or the compacted form of
 // calls. configDigest notices any other change of the state's form.
-const formatVersion = 10
+const formatVersion = 11
 
-// snapshotState is the whole state of a Correlator. Its configuration and the keys of tenants
-// and sessions are not part of it.
-type snapshotState struct {
-	Engine  *engine
+// sections are the parts of the engine, each with a section of its own. A section holds all of
+// its part but the fields that are left out: options, other parts, and what rebuild makes.
+func (e *engine) sections() []snapshot.Section {
+	return append([]snapshot.Section{
+		{Name: "stats", Root: &e.stats},
+		{Name: "calls", Root: e.calls},
+		{Name: "history", Root: e.history},
+		{Name: "timers", Root: e.timers},
+		{Name: "lineage", Root: e.lineage},
+		{Name: "findings", Root: e.findings},
+		{Name: "judge", Root: e.judge},
+		{Name: "trackers", Root: e.trackers},
+		{Name: "admissions", Root: e.admissions},
+		{Name: "approvals", Root: e.approvals},
+		{Name: "receipts", Root: e.receipts},
+		{Name: "handoffs", Root: e.handoffs},
+	}, e.protocolSections()...)
+}
+
+// rebuilder is a part that has more state than its section. Sections determine that state, and
+// rebuild makes it once all of them are read.
+type rebuilder interface{ rebuild() }
+
+// keyState is the section of the keys that were vouched for. The keys of tenants and sessions
+// are not part of a snapshot.
+type keyState struct {
 	Keys    map[string]ed25519.PublicKey
 	Retired map[string]bool
+}
+
+// sectionsOf are all sections of a snapshot, in the order of the file.
+func sectionsOf(e *engine, k *keyState) []snapshot.Section {
+	return append(e.sections(), snapshot.Section{Name: "keys", Root: k})
 }
 
 // Snapshot encodes the whole state. Restore makes a Correlator of it that continues as this
@@ -44,7 +70,8 @@ func (c *Correlator) SnapshotUnlessStopped(stop func() bool) (b []byte, whole bo
 	}
 	c.engine.calls.compactCalls()
 	made := c.engine.opts.configDigest()
-	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), &snapshotState{c.engine, c.keys, c.retiredKeys}, 3*c.engine.calls.callCount(), stop)
+	sections := sectionsOf(c.engine, &keyState{c.keys, c.retiredKeys})
+	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), sections, 3*c.engine.calls.callCount(), stop)
 	return b, err == nil
 }
 
@@ -70,28 +97,24 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 	if len(b) < len(made) || [sha256.Size]byte(b) != made {
 		return nil, fmt.Errorf("%w: another version or configuration made it", ErrSnapshot)
 	}
-	s, err := snapshot.Read[snapshotState](b[len(made):])
-	if err != nil || s.Engine == nil {
+	c, k := New(o), &keyState{}
+	sections := sectionsOf(c.engine, k)
+	if err := snapshot.Read(b[len(made):], sections); err != nil {
 		return nil, errors.Join(ErrSnapshot, err)
 	}
-	c := New(o)
-	s.Engine.configure(c.engine.opts)
-	c.engine = s.Engine
-	c.engine.recount()
-	for kid, pub := range s.Keys {
+	for _, s := range sections {
+		if part, ok := s.Root.(rebuilder); ok {
+			part.rebuild()
+		}
+	}
+	for kid, pub := range k.Keys {
 		c.addKey(kid, pub)
 	}
-	for kid := range s.Retired {
+	for kid := range k.Retired {
 		c.retiredKeys[kid] = true
 	}
 	c.decoder = c.NewDecoder()
 	return c, nil
-}
-
-// recount rebuilds the counts that a snapshot does not hold.
-func (e *engine) recount() {
-	e.calls.recount()
-	e.trackers.recount()
 }
 
 // configDigest differs between snapshots of different forms or configurations.
@@ -101,4 +124,4 @@ func (o Options) configDigest() [sha256.Size]byte {
 }
 
 // stateShape is computed once: it is constant, and takes longer than a small snapshot.
-var stateShape = sync.OnceValue(func() string { return snapshot.Shape(reflect.TypeFor[snapshotState]()) })
+var stateShape = sync.OnceValue(func() string { return snapshot.Shape(sectionsOf(&engine{}, nil)) })

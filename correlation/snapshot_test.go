@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
@@ -82,11 +84,18 @@ func sameState(t testing.TB, a, b *Correlator) {
 		c.engine.history.sources.Unpack(c.engine.history.sources.Pack())
 		repack(c.engine.negotiations, "byPublisher")
 		c.engine.calls.denials.Unpack(c.engine.calls.denials.Pack())
-		c.engine.recount()
-		opts := c.engine.opts
-		c.engine.configure(&engineOptions{})
-		defer c.engine.configure(opts)
-		c.engine.findings.outputs, c.engine.timers.callDeadlines, c.engine.timers.nextTimer = nil, *c.engine.timers.callDeadlines.Pack().(*[]deadline), time.Time{}
+		c.engine.timers.dropStaleDeadlines()
+		deadlines := append(deadlines(nil), c.engine.timers.callDeadlines...)
+		slices.SortFunc(deadlines, func(a, b deadline) int {
+			return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.call.order, b.call.order))
+		})
+		c.engine.calls.rebuild()
+		c.engine.trackers.rebuild()
+		c.engine.timers.callDeadlines = deadlines
+		opts := *c.engine.opts // all parts share them
+		*c.engine.opts = engineOptions{}
+		defer func() { *c.engine.opts = opts }()
+		c.engine.findings.outputs, c.engine.timers.nextTimer = nil, time.Time{}
 	}
 	if !reflect.DeepEqual(a.engine, b.engine) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retiredKeys, b.retiredKeys) {
 		t.Fatal("the restored state is another one")
@@ -192,6 +201,8 @@ func TestSnapshotRefusals(t *testing.T) {
 		"cut off":               {l.opts, good[:len(good)-1]},
 		"too long":              {l.opts, append(bytes.Clone(good), 0)},
 		"header alone":          {l.opts, good[:32]},
+		"a section missing":     {l.opts, bytes.Replace(good, []byte("\x07lineage"), nil, 1)},
+		"of another part":       {l.opts, bytes.Replace(good, []byte("\x08receipts"), []byte("\x08handoffs"), 1)},
 	} {
 		if _, err := Restore(c.o, c.b); !errors.Is(err, ErrSnapshot) {
 			t.Errorf("%s: %v", name, err)
@@ -199,44 +210,87 @@ func TestSnapshotRefusals(t *testing.T) {
 	}
 }
 
-// notState are the fields that a snapshot leaves out. The comment on each field says why.
+// notState are the fields that no section holds, beside the references to other parts. The
+// comment on each field says why.
 var notState = []string{
-	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.codec", "correlation.judge.opts", "correlation.engine.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
+	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.codec", "correlation.judge.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
 	"correlation.trackers.opts", "agenthook.Attestations.findings", "agenthook.Declarations.findings", "aaep.Handshakes.findings", "aaep.Handshakes.time", "aaep.Handshakes.fromRecording", "aaep.Replies.findings", "aaep.Replies.sessions", "aaep.Replies.fromRecording", "correlation.timers.nextTimer",
 	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
 	"agenthook.Session.findings",
-	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
+	"correlation.protocolSession.share", "correlation.session.share", "correlation.timers.callDeadlines", // made by rebuild
 }
 
-// TestEveryFieldIsState: notState lists every field that a snapshot leaves out, and the fields
-// of Correlator beside its state are listed as well.
-func TestEveryFieldIsState(t *testing.T) {
-	left := map[string]bool{}
-	seen := map[reflect.Type]bool{}
+// unchanging are the objects that several sections may hold, because they do not change: after
+// a restore each section has its own.
+var unchanging = []reflect.Type{reflect.TypeFor[fact.Origin](), reflect.TypeFor[catalogue.Finding]()}
+
+// heldTypes are the types of all values in a section, its root's first.
+func heldTypes(s snapshot.Section) (list []reflect.Type) {
 	var walk func(reflect.Type)
-	walk = func(t reflect.Type) {
-		if seen[t] {
+	walk = func(typ reflect.Type) {
+		if slices.Contains(list, typ) || typ == reflect.TypeFor[time.Time]() {
 			return
 		}
-		seen[t] = true
-		switch t.Kind() {
+		list = append(list, typ)
+		if p, packs := reflect.New(typ).Interface().(snapshot.Packer); packs {
+			walk(reflect.TypeOf(p.Pack()).Elem())
+			return
+		}
+		switch typ.Kind() {
 		case reflect.Map:
-			walk(t.Key())
-			walk(t.Elem())
+			walk(typ.Key())
+			walk(typ.Elem())
 		case reflect.Pointer, reflect.Slice, reflect.Array:
-			walk(t.Elem())
+			walk(typ.Elem())
 		case reflect.Struct:
-			for i := range t.NumField() {
-				f := t.Field(i)
-				if f.Tag.Get("snapshot") == "-" {
-					left[t.String()+"."+f.Name] = true
-				} else {
+			for f := range typ.Fields() {
+				if f.Tag.Get("snapshot") != "-" {
 					walk(f.Type)
 				}
 			}
 		}
 	}
-	walk(reflect.TypeFor[snapshotState]())
+	walk(reflect.TypeOf(s.Root))
+	return list
+}
+
+// TestEverySection: each part of the engine has a section of its own. A section holds every
+// field of its part but those of notState and references to other parts, and no object that
+// another section holds too.
+func TestEverySection(t *testing.T) {
+	core := New(newTestLog(t).opts)
+	sections, left, holder := sectionsOf(core.engine, &keyState{}), map[string]bool{}, map[reflect.Type]string{}
+	part := map[reflect.Type]string{}
+	for _, s := range sections {
+		if other := part[reflect.TypeOf(s.Root)]; other != "" || reflect.ValueOf(s.Root).IsNil() {
+			t.Errorf("the sections %s and %s are of the same part", other, s.Name)
+		}
+		part[reflect.TypeOf(s.Root)] = s.Name
+	}
+	for _, e := range []reflect.Type{reflect.TypeFor[engine](), reflect.TypeFor[protocolParts]()} {
+		for f := range e.Fields() {
+			if f.Name != "opts" && f.Name != "protocolParts" && part[f.Type] == "" && part[reflect.PointerTo(f.Type)] == "" {
+				t.Errorf("%s.%s has no section", e.Name(), f.Name)
+			}
+		}
+	}
+	for _, s := range sections {
+		for _, typ := range heldTypes(s) {
+			switch typ.Kind() {
+			case reflect.Pointer:
+				if owner := holder[typ.Elem()]; owner != "" && owner != s.Name && !slices.Contains(unchanging, typ.Elem()) {
+					t.Errorf("the sections %s and %s both hold objects of type %v", owner, s.Name, typ.Elem())
+				}
+				holder[typ.Elem()] = s.Name
+			case reflect.Struct:
+				for f := range typ.Fields() {
+					if f.Tag.Get("snapshot") == "-" && part[f.Type] == "" {
+						left[typ.String()+"."+f.Name] = true
+					}
+				}
+			}
+		}
+	}
 	for _, name := range notState {
 		if !left[name] {
 			t.Errorf("%s is in the snapshot", name)
@@ -254,7 +308,7 @@ func TestEveryFieldIsState(t *testing.T) {
 	if got := strings.Join(fields, " "); got != known {
 		t.Errorf("a Correlator has the fields %s, known are %s: is the new one state?", got, known)
 	}
-	if !strings.Contains(snapshot.Shape(reflect.TypeFor[snapshotState]()), "unended") {
+	if !strings.Contains(stateShape(), "unended") {
 		t.Error("the shape does not go down to the sessions")
 	}
 }

@@ -1,9 +1,7 @@
 package correlation
 
 import (
-	"cmp"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -14,7 +12,7 @@ import (
 type timers struct {
 	opts *engineOptions `snapshot:"-"` // not part of a snapshot
 	eventtime.Clock
-	callDeadlines deadlines
+	callDeadlines deadlines `snapshot:"-"` // the section of the calls has them: see restoreDeadline
 	nextTimer     time.Time `snapshot:"-"` // no timer fires before it; zero after a restart, so that the first message checks all timers
 }
 
@@ -72,6 +70,13 @@ func (t *timers) extendDeadline(c *call, f *fact.Fact, open int) {
 	t.nextTimer = earlierTime(t.nextTimer, at)
 	if len(t.callDeadlines) > 2*open+64 {
 		t.dropStaleDeadlines()
+	}
+}
+
+// restoreDeadline adds the deadline of an open call that was read from a snapshot.
+func (t *timers) restoreDeadline(c *call) {
+	if !c.deadline.IsZero() {
+		t.callDeadlines.push(c)
 	}
 }
 
@@ -200,27 +205,14 @@ func (d *deadlines) popDue(now time.Time) (*call, bool) {
 
 // set sets the deadline of a call. It never moves a deadline to an earlier time.
 func (d *deadlines) set(c *call, at time.Time) {
-	if !at.After(c.deadline) {
-		return
+	if at.After(c.deadline) {
+		c.deadline = at
+		d.push(c)
 	}
-	c.deadline = at
-	*d = append(*d, deadline{at: at, call: c})
+}
+
+// push adds the deadline of a call.
+func (d *deadlines) push(c *call) {
+	*d = append(*d, deadline{at: c.deadline, call: c})
 	d.siftUp(len(*d) - 1)
 }
-
-// Pack returns the deadlines that are not stale, ordered by time. The list is a valid heap.
-func (d *deadlines) Pack() any {
-	list := make([]deadline, 0, len(*d))
-	for _, x := range *d {
-		if !x.isStale() {
-			list = append(list, x)
-		}
-	}
-	slices.SortFunc(list, func(a, b deadline) int {
-		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.call.order, b.call.order))
-	})
-	return &list
-}
-
-// Unpack restores what Pack returned.
-func (d *deadlines) Unpack(form any) { *d = *form.(*[]deadline) }

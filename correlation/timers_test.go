@@ -575,8 +575,7 @@ func TestConflictsAreForgotten(t *testing.T) {
 // TestNovelty: the same content is a duplicate, the same core an amendment, and other
 // content under one id a conflict with the message that came first.
 func TestNovelty(t *testing.T) {
-	h := newHistory()
-	h.opts = &engineOptions{Options: Options{}.withDefaults()}
+	h := newHistory(&engineOptions{Options: Options{}.withDefaults()})
 	steps := []struct {
 		name          string
 		content, core uint64
@@ -614,9 +613,8 @@ func takeRules(fs *findings) (rules []string) {
 
 // TestReceiptHolders: a receipt is its tenant's, and allows its own call only.
 func TestReceiptHolders(t *testing.T) {
-	fs := newFindingsPart()
-	rs := newReceipts(fs, fs.history)
-	rs.opts = fs.opts
+	fs := newFindingsPart(Options{})
+	rs := newReceipts(fs.opts, fs, fs.history)
 	decided := &fact.Fact{Origin: fact.OriginOf("acme", "rt1", "s1"), CallKey: fact.CallKeyOf("c1", ""), DecisionID: "d1", Decision: &fact.RecordedVerdict{Verdict: events.Allow, HasReceipt: true}}
 	rs.recordReceipt(decided)
 	denied := *decided
@@ -639,8 +637,8 @@ func TestReceiptHolders(t *testing.T) {
 
 // TestApprovalStatuses: a status is the tenant's, and holds since it was reached first.
 func TestApprovalStatuses(t *testing.T) {
-	fs := newFindingsPart()
-	ap := newApprovals(fs)
+	fs := newFindingsPart(Options{})
+	ap := newApprovals(fs.opts, fs)
 	k := workflowKey{"acme", fact.SumOf("w1")}
 	ap.recordApprovalStatus(k, fact.StatusPending, epoch)
 	ap.recordApprovalStatus(k, fact.StatusApproved, epoch.Add(time.Minute))
@@ -671,7 +669,7 @@ func TestApprovalStatuses(t *testing.T) {
 // TestNamedDecisions: a decision that an event named before it was recorded was known too
 // early; a recorded one was not.
 func TestNamedDecisions(t *testing.T) {
-	fs := newFindingsPart()
+	fs := newFindingsPart(Options{})
 	ad := newAdmissions(fs, fs.history)
 	event := &fact.Fact{Seq: 5, Kind: fact.KindPost, Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf("acme", "rt1", "s1"), EventID: "e1", ReceiptDecisionID: "d1"}
 	decision := &fact.Fact{Seq: 6, Kind: fact.KindDecision, Protocol: subject.ProtoAgentHook, Origin: event.Origin, DecisionID: "d1", Decision: &fact.RecordedVerdict{Verdict: events.Allow}}

@@ -12,8 +12,8 @@ import (
 // bound them.
 type trackers struct {
 	opts     *engineOptions `snapshot:"-"` // not part of a snapshot
-	timers   *timers
-	findings *findings
+	timers   *timers        `snapshot:"-"` // another part, as is the next
+	findings *findings      `snapshot:"-"`
 
 	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
 	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
@@ -22,9 +22,9 @@ type trackers struct {
 	runningSessions map[fact.PublisherKey]int // sessions that started on the log and did not end
 }
 
-func newTrackers(t *timers, fs *findings) *trackers {
+func newTrackers(o *engineOptions, t *timers, fs *findings) *trackers {
 	return &trackers{
-		timers: t, findings: fs, storedItemLimit: maxStoredItems,
+		opts: o, timers: t, findings: fs, storedItemLimit: maxStoredItems,
 		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
 		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
 		runningSessions: map[fact.PublisherKey]int{},
@@ -93,8 +93,8 @@ func (ts *trackers) countRunningSessions(w *protocolSession, before, after bool)
 	}
 }
 
-// recount rebuilds the shares of the publishers after a restore.
-func (ts *trackers) recount() {
+// rebuild makes the shares of the publishers.
+func (ts *trackers) rebuild() {
 	for _, w := range ts.sessions.All() {
 		ts.sessions.Count(w.share, tables.ByStoredItems, w.storedItems)
 	}
@@ -128,6 +128,18 @@ func (w *protocolSession) ID() protocolSessionKey {
 func (w *protocolSession) Owner() tables.PublisherKey { return w.origin.Key.Publisher().TableKey() }
 
 func (w *protocolSession) Holds(h *tables.Share) { w.share = h }
+
+// giveHint reports whether a schema hint was not given before, and records that it is now.
+func (w *protocolSession) giveHint(hint string) bool {
+	if w.givenHints[hint] {
+		return false
+	}
+	if w.givenHints == nil {
+		w.givenHints = map[string]bool{}
+	}
+	w.givenHints[hint] = true
+	return true
+}
 
 // trackedSessions are the functions by which a protocol's sessions are followed. All must be
 // set.

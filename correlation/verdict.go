@@ -68,7 +68,7 @@ func (s effectiveVerdict) decisionID() string {
 	if s.recorded == nil {
 		return ""
 	}
-	return s.recorded.Id
+	return s.recorded.ID
 }
 
 // decisionFor is the decision that an event with a sequence can refer to: the last one before

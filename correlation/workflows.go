@@ -41,7 +41,7 @@ const (
 // sessionSum identifies a session. callKeySum identifies the calls of a session under one key.
 func sessionSum(k fact.SourceSession) fact.Sum { return fact.SumOf("session", k.Source, k.Session) }
 
-func callKeySum(k fact.CallKey) fact.Sum { return fact.SumOf("slot", k.Id, k.Tool) }
+func callKeySum(k fact.CallKey) fact.Sum { return fact.SumOf("slot", k.ID, k.Tool) }
 
 func (ap *approvals) findWorkflow(tenant, id string) *workflow {
 	if id == "" {

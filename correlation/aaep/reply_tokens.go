@@ -28,7 +28,7 @@ type Replies struct {
 	findings      fact.Reporter   `snapshot:"-"` // not part of a snapshot, as are the next two
 	sessions      trackedSessions `snapshot:"-"`
 	fromRecording bool            `snapshot:"-"`
-	negotiations  *Handshakes
+	negotiations  *Handshakes     `snapshot:"-"` // another part
 
 	replyTokens        *tables.FIFO[fact.TokenKey, tokenUse]    // by publisher
 	tokenOwners        *tables.FIFO[tenantToken, fact.TokenKey] // the last publisher that used a token

@@ -196,7 +196,7 @@ func agentHookPost(f *fact.Fact, e hookEvent) {
 	if canonical := e.canonicalExecuted(); canonical != nil {
 		f.Args = fact.NewArguments(canonical, e.keys, redactedArguments(e.Event))
 	}
-	f.LacksCallID = f.CallKey.Id == "" && f.RetriedKey != (fact.CallKey{})
+	f.LacksCallID = f.CallKey.ID == "" && f.RetriedKey != (fact.CallKey{})
 }
 
 // EventOf is the Event of a fact; nil for requests and decisions.

@@ -28,7 +28,7 @@ func (d *Decoder) decodeDecision(m events.LogMessage, p subject.Parsed, v *Decod
 	v.Misplaced = !matchesToken(p.Tenant, v.Decision.Tenant) || !matchesToken(p.Verdict, string(v.Decision.Verdict)) || !matchesToken(p.Session, v.Decision.Session)
 	v.Signature = d.verifySignature(m)
 	ReadDecision(f, &v.record, &v.Decision, d.Protocols)
-	f.IdSum()
+	f.IDSum()
 	f.OriginHashes()
 	f.OwnReceiptKey()
 	f.FirstCallSum = CallSum(f.Key, f.CallKey, 1)
@@ -107,7 +107,7 @@ func ReadDecision(f *Fact, verdict *RecordedVerdict, d *events.Decision, protoco
 	f.CoreSum = f.ContentSum
 	f.Decision = verdict
 	*verdict = RecordedVerdict{
-		Id: BoundID(d.DecisionID), Seq: f.Seq, At: f.At, Verdict: d.Verdict, Expires: d.ExpiresAt.Time,
+		ID: BoundID(d.DecisionID), Seq: f.Seq, At: f.At, Verdict: d.Verdict, Expires: d.ExpiresAt.Time,
 		HasReceipt: d.ReceiptHash != "", ArgsDigest: args, EventID: d.EventID,
 	}
 	if a := d.Approval; a != nil {

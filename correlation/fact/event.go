@@ -177,7 +177,7 @@ func (r *DecodedEvent) precompute() {
 		f.LineageRefs.CorrelationToken()
 	}
 	if f.EventID != "" && f.Kind != KindRequest {
-		f.IdSum()
+		f.IDSum()
 	}
 	if f.Kind == KindRequest || f.Kind == KindPre {
 		f.FirstCallSum = CallSum(key, f.CallKey, 1)

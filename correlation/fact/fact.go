@@ -107,14 +107,14 @@ func BoundID(s string) string {
 
 // CallKey identifies the occurrences of a call within its session. A call without an id is
 // identified by its tool.
-type CallKey struct{ Id, Tool string }
+type CallKey struct{ ID, Tool string }
 
 // CallKeyOf is the key of a call with an id; without one, of its tool.
 func CallKeyOf(callID, tool string) CallKey {
 	if callID == "" {
 		return CallKey{Tool: subject.Escape(tool)}
 	}
-	return CallKey{Id: subject.Escape(callID)}
+	return CallKey{ID: subject.Escape(callID)}
 }
 
 // Fact is one message in the engine's terms.
@@ -198,7 +198,7 @@ func (f *Fact) CallKeyHash() uint32 {
 
 // RecordedVerdict is a verdict of a recorded decision.
 type RecordedVerdict struct {
-	Id          string
+	ID          string
 	Seq         uint64
 	At          time.Time
 	Verdict     events.Verdict
@@ -294,8 +294,8 @@ func (k PublisherKey) TableKey() tables.PublisherKey {
 	return tables.PublisherKey{Tenant: k.Tenant, Source: k.Source}
 }
 
-// IdSum is the key of the fact's id in the history. The decoder computes it.
-func (f *Fact) IdSum() Sum {
+// IDSum is the key of the fact's id in the history. The decoder computes it.
+func (f *Fact) IDSum() Sum {
 	if f.CachedIDSum == (Sum{}) {
 		if f.Kind == KindDecision {
 			f.CachedIDSum = SumOf("decision", f.DecisionID)
@@ -324,7 +324,7 @@ func (f *Fact) OwnReceiptKey() Sum {
 
 // CallSum is the sum that a call_id is made of.
 func CallSum(k SourceSession, s CallKey, occurrence int) Sum {
-	return SumOf("call", k.Tenant, k.Source, k.Session, s.Id, s.Tool, strconv.Itoa(occurrence))
+	return SumOf("call", k.Tenant, k.Source, k.Session, s.ID, s.Tool, strconv.Itoa(occurrence))
 }
 
 // SingleEventFinding is a finding with one event as its proof.
@@ -338,7 +338,7 @@ func SingleEventFinding(check, what string, f *Fact) *catalogue.Finding {
 
 // ConfirmingMessage is a question to the user, or its answer, on the log.
 type ConfirmingMessage struct {
-	Id  string
+	ID  string
 	Seq uint64
 	At  time.Time // the broker's
 }

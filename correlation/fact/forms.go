@@ -45,8 +45,8 @@ func (w *FormBuffer) WriteForm(form func(b []byte) []byte) []byte {
 // InternCall makes a call's id independent of its message.
 func (d *Decoder) InternCall(f *Fact) {
 	id := strings.Clone(f.CallID)
-	if f.CallKey.Id == f.CallID {
-		f.CallKey.Id = id
+	if f.CallKey.ID == f.CallID {
+		f.CallKey.ID = id
 	}
 	if f.CallID = id; f.CallKey.Tool != "" {
 		f.CallKey.Tool = d.Intern(f.CallKey.Tool)

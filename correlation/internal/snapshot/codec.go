@@ -283,12 +283,12 @@ func pointerCodec(t reflect.Type) codec {
 				e.b = append(e.b, pointsNowhere)
 				return
 			}
-			if n, known := e.objects[pointedObject{at, c}]; known {
-				e.b = binary.AppendUvarint(e.b, pointsBack+n)
+			if n, known := e.objects[pointedObject{at, c}]; known && n >= e.firstObject {
+				e.b = binary.AppendUvarint(e.b, pointsBack+n-e.firstObject)
 				return
 			}
 			e.checkStop()
-			e.objects[pointedObject{at, c}] = uint64(len(e.objects))
+			e.addObject(pointedObject{at, c})
 			e.b = append(e.b, pointsNew)
 			c.enc(e, at)
 		},

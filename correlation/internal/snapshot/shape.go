@@ -6,14 +6,7 @@ import (
 	"strings"
 )
 
-// Shape describes in words how values of a type are encoded. Bytes that were encoded with one
-// shape must not be decoded with another.
-func Shape(t reflect.Type) string {
-	var b strings.Builder
-	writeShape(&b, t, map[reflect.Type]bool{})
-	return b.String()
-}
-
+// writeShape describes a type. A type that was seen before is not described again.
 func writeShape(b *strings.Builder, t reflect.Type, seen map[reflect.Type]bool) {
 	fmt.Fprintf(b, "%v %v", t, t.Kind())
 	if seen[t] || t == timeType {

@@ -1,24 +1,34 @@
-// Package snapshot encodes a graph of Go values as bytes, and decodes it. It encodes every
-// field of every type in the graph, exported or not, so that no state is forgotten. The tag
-// `snapshot:"-"` leaves out a field that is no state. The same graph always gives the same
+// Package snapshot encodes graphs of Go values as bytes, and decodes them. Each graph is a
+// section with a name. A section refers to no other: objects that two graphs share become two.
+//
+// It encodes every field of every type in a graph, exported or not, so that no state is
+// forgotten. The tag `snapshot:"-"` leaves out a field. The same graphs always give the same
 // bytes.
 //
 // It supports booleans, integers, strings, times (as instants, in UTC), arrays, slices, maps,
-// structs and pointers. An object that several pointers lead to stays one object. Other types,
-// such as interfaces, are refused. A Packer is encoded in a form of its own.
+// structs and pointers. An object that several pointers of a section lead to stays one object.
+// Other types, such as interfaces, are refused. A Packer is encoded in a form of its own.
 //
-// The bytes do not describe themselves. The reader must know that they have the same Shape and
-// are unchanged.
+// The bytes of a section do not describe themselves. The reader must know that they have the
+// same Shape and are unchanged.
 package snapshot
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"unsafe"
 )
 
-// ErrDamaged is the error for bytes that are no snapshot of the expected type.
+// Section is one part of a snapshot.
+type Section struct {
+	Name string
+	Root any // a pointer to the value; Read overwrites it, but for the fields that are left out
+}
+
+// ErrDamaged is the error for bytes that are not the expected sections.
 var ErrDamaged = errors.New("damaged snapshot")
 
 // Packer is implemented, with a pointer receiver, by a type that is encoded in another form.
@@ -33,10 +43,13 @@ type Packer interface {
 // ErrStopped is the error when stop ended the encoding.
 var ErrStopped = errors.New("writing the snapshot was stopped")
 
-// Append appends the encoding of what the pointer root leads to. objects is the expected
-// number of objects. stop, which may be nil, is called now and then; if it returns true, the
-// error is ErrStopped.
-func Append(b []byte, root any, objects int, stop func() bool) (_ []byte, err error) {
+// lengthSize is the size of a section's length. It is written when the section is complete.
+const lengthSize = 8
+
+// Append appends the sections: of each its name, its length, and the encoding of what its root
+// leads to. objects is the expected number of objects. stop, which may be nil, is called now
+// and then; if it returns true, the error is ErrStopped.
+func Append(b []byte, sections []Section, objects int, stop func() bool) (_ []byte, err error) {
 	if stop == nil {
 		stop = func() bool { return false }
 	}
@@ -49,25 +62,73 @@ func Append(b []byte, root any, objects int, stop func() bool) (_ []byte, err er
 			panic(r)
 		}
 	}()
-	v := reflect.ValueOf(root)
 	e := &encoder{b: b, objects: make(map[pointedObject]uint64, objects), cache: new(textCache), stop: stop}
-	codecOf(v.Type()).enc(e, unsafe.Pointer(&[1]unsafe.Pointer{v.UnsafePointer()}))
+	for _, s := range sections {
+		e.b = binary.AppendUvarint(e.b, uint64(len(s.Name)))
+		e.b = append(e.b, s.Name...)
+		e.b = append(e.b, make([]byte, lengthSize)...)
+		from := len(e.b)
+		e.encodeRoot(s.Root)
+		binary.BigEndian.PutUint64(e.b[from-lengthSize:], uint64(len(e.b)-from))
+	}
 	return e.b, nil
 }
 
-// Read decodes what Append encoded from the same type.
-func Read[T any](b []byte) (root *T, err error) {
+func (e *encoder) encodeRoot(root any) {
+	v := reflect.ValueOf(root)
+	*e.cache, e.firstObject = textCache{}, e.objectCount
+	c := codecOf(v.Type().Elem())
+	e.addObject(pointedObject{v.UnsafePointer(), c})
+	c.enc(e, v.UnsafePointer())
+}
+
+// Read decodes what Append encoded from the same sections, in the same order.
+func Read(b []byte, sections []Section) (err error) {
 	d := &decoder{b: b, cache: new(textCache)}
 	defer func() {
 		if r := recover(); r != nil {
-			root, err = nil, fmt.Errorf("%w: %v", ErrDamaged, r)
+			err = fmt.Errorf("%w: %v", ErrDamaged, r)
 		}
 	}()
-	codecOf(reflect.TypeFor[*T]()).dec(d, unsafe.Pointer(&root))
-	if len(d.b) > 0 || root == nil {
-		return nil, fmt.Errorf("%w: %d bytes too many", ErrDamaged, len(d.b))
+	for _, s := range sections {
+		if n := d.uvarint(); n != uint64(len(s.Name)) || string(d.takeBytes(len(s.Name))) != s.Name {
+			return fmt.Errorf("%w: the section %s is not where it belongs", ErrDamaged, s.Name)
+		}
+		n := binary.BigEndian.Uint64(d.takeBytes(lengthSize))
+		if n > uint64(len(d.b)) {
+			return fmt.Errorf("%w: the section %s is cut off", ErrDamaged, s.Name)
+		}
+		rest := d.b[n:]
+		d.b = d.b[:n]
+		d.decodeRoot(s.Root)
+		if len(d.b) > 0 {
+			return fmt.Errorf("%w: the section %s has %d bytes too many", ErrDamaged, s.Name, len(d.b))
+		}
+		d.b = rest
 	}
-	return root, nil
+	if len(d.b) > 0 {
+		return fmt.Errorf("%w: %d bytes too many", ErrDamaged, len(d.b))
+	}
+	return nil
+}
+
+func (d *decoder) decodeRoot(root any) {
+	v := reflect.ValueOf(root)
+	c := codecOf(v.Type().Elem())
+	*d.cache, d.depth = textCache{}, 0
+	d.objects = append(d.objects[:0], pointedObject{v.UnsafePointer(), c})
+	c.dec(d, v.UnsafePointer())
+}
+
+// Shape describes in words how the sections are encoded. Bytes that were encoded with one
+// shape must not be decoded with another.
+func Shape(sections []Section) string {
+	var b strings.Builder
+	for _, s := range sections {
+		b.WriteString(s.Name + " ")
+		writeShape(&b, reflect.TypeOf(s.Root).Elem(), map[reflect.Type]bool{})
+	}
+	return b.String()
 }
 
 // pointedObject identifies an object by address and type: a struct and its first field have
@@ -97,10 +158,18 @@ func cacheSlot(s string) uint32 {
 
 type encoder struct {
 	b             []byte
-	objects       map[pointedObject]uint64
+	objects       map[pointedObject]uint64 // the numbers of the objects, of all sections so far
+	objectCount   uint64
+	firstObject   uint64     // the number of the section's first object
 	cache         *textCache // nil: no string is remembered
 	stop          func() bool
 	nextStopCheck int // the length of b at which stop is called again
+}
+
+// addObject numbers an object.
+func (e *encoder) addObject(o pointedObject) {
+	e.objects[o] = e.objectCount
+	e.objectCount++
 }
 
 // stopCheckBytes is how many bytes are encoded between two calls of stop: a few milliseconds.

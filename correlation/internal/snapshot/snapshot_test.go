@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,9 +76,12 @@ func sample() *everything {
 	}
 }
 
+// only is a snapshot of one section.
+func only(root any) []Section { return []Section{{"only", root}} }
+
 func written(tb testing.TB, b []byte, root any, objects int) []byte {
 	tb.Helper()
-	b, err := Append(b, root, objects, nil)
+	b, err := Append(b, only(root), objects, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -97,7 +101,7 @@ func TestStopped(t *testing.T) {
 	for name, root := range map[string]any{"a list": &list, "a map": &set, "objects that lead to each other": &head} {
 		want := written(t, nil, root, 0)
 		asked := 0
-		if b, err := Append(nil, root, 0, func() bool { asked++; return false }); err != nil || !bytes.Equal(b, want) {
+		if b, err := Append(nil, only(root), 0, func() bool { asked++; return false }); err != nil || !bytes.Equal(b, want) {
 			t.Fatalf("%s: %v, %d bytes, want %d", name, err, len(b), len(want))
 		}
 		if least := len(want) / stopCheckBytes / 2; asked < least {
@@ -105,7 +109,7 @@ func TestStopped(t *testing.T) {
 		}
 		for last := range asked {
 			n := 0
-			b, err := Append(nil, root, 0, func() bool { n++; return n > last })
+			b, err := Append(nil, only(root), 0, func() bool { n++; return n > last })
 			if b != nil || !errors.Is(err, ErrStopped) || n != last+1 {
 				t.Errorf("%s: stopped when asked for the %d. time: %v, %d bytes, asked %d times", name, last+1, err, len(b), n)
 			}
@@ -121,8 +125,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatal("the same graph gives other bytes")
 		}
 	}
-	got, err := Read[everything](b[len("prefix"):])
-	if err != nil {
+	got := &everything{}
+	if err := Read(b[len("prefix"):], only(got)); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -144,7 +148,7 @@ func TestRefused(t *testing.T) {
 					t.Errorf("%T is written", v)
 				}
 			}()
-			_, _ = Append(nil, v, 0, nil)
+			_, _ = Append(nil, only(v), 0, nil)
 		}()
 	}
 }
@@ -153,13 +157,13 @@ func TestShape(t *testing.T) {
 	type one struct{ a, b int }
 	type two struct{ a, c int }
 	shapes := map[string]bool{}
-	for _, t := range []reflect.Type{reflect.TypeFor[one](), reflect.TypeFor[two](), reflect.TypeFor[everything](), reflect.TypeFor[node](), reflect.TypeFor[stack]()} {
-		shapes[Shape(t)] = true
+	for _, s := range [][]Section{only(new(one)), only(new(two)), only(new(everything)), only(new(node)), only(new(stack)), {{"other", new(one)}}, {}} {
+		shapes[Shape(s)] = true
 	}
-	if len(shapes) != 5 {
-		t.Errorf("%d shapes of five types", len(shapes))
+	if len(shapes) != 7 {
+		t.Errorf("%d shapes, want 7", len(shapes))
 	}
-	if s := Shape(reflect.TypeFor[everything]()); strings.Contains(s, "skipped") || !strings.Contains(s, "friend") {
+	if s := Shape(only(new(everything))); strings.Contains(s, "skipped") || !strings.Contains(s, "friend") {
 		t.Error(s)
 	}
 }
@@ -171,11 +175,73 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte{1})
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := Read[everything](b)
+		got := new(everything)
+		err := Read(b, only(got))
 		if err == nil {
 			written(t, nil, got, 0)
 		} else if !errors.Is(err, ErrDamaged) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestSections: each section is read into the value of its name. A section refers to no other,
+// and what is not written stays as it is.
+func TestSections(t *testing.T) {
+	shared := &node{name: "shared"}
+	first, second := &node{name: "a", next: shared, friend: shared}, &node{name: "a", next: shared}
+	sections := func(roots ...any) (list []Section) {
+		for i, root := range roots {
+			list = append(list, Section{fmt.Sprint("section ", i), root})
+		}
+		return list
+	}
+	write := func(list []Section) []byte {
+		b, err := Append(nil, list, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	good := write(sections(first, second))
+	a, b := &node{}, &node{}
+	if err := Read(good, sections(a, b)); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(a, first) || !reflect.DeepEqual(b, second) || a.next != a.friend || a.next == b.next {
+		t.Errorf("read %+v and %+v", a, b)
+	}
+	kept := &everything{skipped: func() {}}
+	if err := Read(write(only(sample())), only(kept)); err != nil || kept.skipped == nil {
+		t.Errorf("%v; a field that is left out is overwritten: %v", err, kept.skipped == nil)
+	}
+	one, two := write(sections(first, second)[:1]), write(sections(first, second)[1:])
+	if !bytes.Equal(slices.Concat(one, two), good) {
+		t.Error("a section depends on the one before it")
+	}
+	for name, b := range map[string][]byte{
+		"missing at the end":   one,
+		"missing at the start": two,
+		"doubled":              slices.Concat(one, one, two),
+		"doubled at the end":   slices.Concat(one, two, two),
+		"swapped":              slices.Concat(two, one),
+		"cut off":              good[:len(good)-1],
+		"too short":            slices.Concat(one[:len(one)-1], two),
+		"of another name":      bytes.Replace(good, []byte("section 1"), []byte("section 2"), 1),
+		"of a longer name":     bytes.Replace(good, []byte("\x09section 1"), []byte("\x0asection 1"), 1),
+		"longer than written":  bytes.Replace(good, []byte("section 0\x00\x00\x00\x00\x00\x00\x00"), []byte("section 0\x7f\x00\x00\x00\x00\x00\x00"), 1),
+		"with a byte too many": slices.Concat(withLength(one, 1), []byte{0}, two),
+		"nothing":              nil,
+	} {
+		if err := Read(b, sections(&node{}, &node{})); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// withLength adds to the length that the first section says it has.
+func withLength(b []byte, more byte) []byte {
+	b = bytes.Clone(b)
+	b[1+int(b[0])+lengthSize-1] += more
+	return b
 }
