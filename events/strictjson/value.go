@@ -310,6 +310,46 @@ func (v Value) WithText(text string, keys ...string) Value {
 	return Value{nodes}
 }
 
+// Replacement is a member of an object, and the tree that takes its value's place. Drop removes the
+// member.
+type Replacement struct {
+	Member Value
+	Tree   any
+	Drop   bool
+}
+
+// Replace returns a copy of a value with other members. The members are below v, none below another,
+// in the order of the document.
+func (v Value) Replace(list []Replacement) Value {
+	nodes, _ := v.appendReplaced(make([]node, 0, len(v.nodes)), list)
+	return Value{nodes}
+}
+
+// appendReplaced appends v to nodes. It takes off list what it has replaced.
+func (v Value) appendReplaced(nodes []node, list []Replacement) ([]node, []Replacement) {
+	if len(list) == 0 {
+		return append(nodes, v.nodes...), list
+	}
+	place := len(nodes)
+	nodes = append(nodes, v.nodes[0])
+	for c := range v.All() {
+		if len(list) == 0 || &c.nodes[0] != &list[0].Member.nodes[0] {
+			nodes, list = c.appendReplaced(nodes, list)
+			continue
+		}
+		if list[0].Drop {
+			nodes[place].members--
+		} else {
+			old := &c.nodes[0]
+			n := node{key: old.key, keyForm: old.keyForm, shared: old.shared, nameHash: old.nameHash, keyPrefix: old.keyPrefix}
+			nodes = appendNodes(nodes, n, list[0].Tree)
+		}
+		list = list[1:]
+	}
+	nodes[place].size = int32(len(nodes) - place)
+	return nodes, list
+}
+
 // FromTree returns the Value of a tree of the Go types of Parse. Values of any other Go type have
 // no kind of JSON.
 func FromTree(tree any) Value {

@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"encoding/json"
 	"reflect"
 	"testing"
 	"unsafe"
@@ -95,6 +96,35 @@ func TestWithText(t *testing.T) {
 	}
 	if v.Get("id").Text() != "A" {
 		t.Error("the object was changed")
+	}
+}
+
+// TestReplace: values at any depth get other values, with any number of values of their own, or go.
+func TestReplace(t *testing.T) {
+	var d Document
+	v := parseValue(t, &d, `{"b":{"x":[1,{"y":2}],"w":"\n"},"é\n":3,"c":[4],"a":null}`)
+	inner := v.Get("b")
+	for _, tt := range []struct {
+		want string
+		list []Replacement
+	}{
+		{`{"a":null,"b":{"w":"\n","x":[1,{"y":2}]},"c":[4],"é\n":3}`, nil},
+		{`{"a":null,"b":{"w":"q\"","x":"short"},"c":[4],"é\n":{"n":[5,6]}}`, []Replacement{{Member: inner.Get("x"), Tree: "short"}, {Member: inner.Get("w"), Tree: `q"`},
+			{Member: v.Get("é\n"), Tree: map[string]any{"n": []any{json.Number("5"), json.Number("6")}}}}},
+		{`{"b":{"w":"\n"},"c":[4],"é\n":3}`, []Replacement{{Member: inner.Get("x"), Drop: true}, {Member: v.Get("a"), Drop: true}}},
+		{`{"a":{},"b":null,"é\n":3}`, []Replacement{{Member: inner}, {Member: v.Get("c"), Drop: true}, {Member: v.Get("a"), Tree: map[string]any{}}}},
+	} {
+		got := v.Replace(tt.list)
+		if text := string(got.AppendCanonical(nil)); text != tt.want {
+			t.Errorf("%s, want %s", text, tt.want)
+		}
+		var again Document
+		if want := parseValue(t, &again, tt.want); !reflect.DeepEqual(got.Tree(), want.Tree()) || got.Len() != want.Len() || got.Get("b").Len() != want.Get("b").Len() {
+			t.Errorf("%s reads differently", tt.want)
+		}
+	}
+	if text := string(v.AppendCanonical(nil)); text != `{"a":null,"b":{"w":"\n","x":[1,{"y":2}]},"c":[4],"é\n":3}` {
+		t.Errorf("the value was changed: %s", text)
 	}
 }
 

@@ -9,6 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
 )
 
+// governedEvent is an event with what the action-governance profile adds, and an address in its arguments.
+const governedEvent = `{"schema_version":1,"event_id":"e-1","event_type":"PreToolUse","timestamp":"2026-11-20T00:00:00Z","source":"mail-agent","session_id":"s-1","tool_name":"send_email",` +
+	`"action":"send","resource_kind":"email","resource":"outbox","operation_risk":"write","tool_input":{"to":"dana@acme.example"},"metadata":{"tool_call_id":"call-1",` +
+	`"tool_identity":{"canonical_name":"email.send_message","provider_name":"send_mail","source":"mcp_tools_call"},"risk":{"risk_class":"external_side_effect","idempotent":false},` +
+	`"provider_translation":{"provider_surface":"mcp_tools_call","model_facing_tool":"send_mail","provider":"smtp","adapter_version":"1.4.2"},"redaction":{"applied":false,"fields":[]}}}`
+
 func BenchmarkBuild(b *testing.B) {
 	const sprinkled = "AKIA sk- ghp_ xoxb- eyJ password token secret api_key bearer of basic x -----BEGIN x ://a key=1 "
 	for _, bc := range []struct {
@@ -22,6 +28,7 @@ func BenchmarkBuild(b *testing.B) {
 		{"64K_sprinkled", evidencetest.Sized(evidencetest.PlainEvent, sprinkled, 64<<10)},
 		{"64K_hostile", evidencetest.Sized(evidencetest.PlainEvent, "keY=keY=pw:key=", 64<<10)},
 		{"600B_redacted", evidencetest.Sized(evidencetest.SecretEvent, evidencetest.CleanText, 600)},
+		{"1800B_one_address", evidencetest.Sized(governedEvent, evidencetest.CleanText, 1800)},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			f := evidencetest.New(b)

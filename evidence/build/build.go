@@ -168,11 +168,12 @@ func (b *Builder) buildRecord(w *workspace, sc recordScope, m events.LogMessage,
 
 // recordBody is the body of a record that is being built.
 type recordBody struct {
-	kind   string
-	text   []byte // the canonical form, if there is nothing to redact; then tree is nil
-	tree   any
-	hits   []redact.Hit
-	reason string // why there is no body in the record
+	kind    string
+	text    []byte         // the canonical form, if it is known; then tree is nil
+	unclean redact.Unclean // the members to redact, if tree is nil
+	tree    any
+	hits    []redact.Hit
+	reason  string // why there is no body in the record
 }
 
 // readBody reads the body of the message, and sets a reason if the record can hold no body.
@@ -186,7 +187,9 @@ func (r *recordRedactor) readBody() recordBody {
 	if errors.As(err, &bad) {
 		return recordBody{kind: evidence.KindUnparseable, reason: string(bad.Code)}
 	}
-	if r.isClean(root) {
+	if unclean, ok := r.findUnclean(root); ok && unclean.Len() > 0 {
+		return recordBody{kind: r.scope.Kind, unclean: unclean}
+	} else if ok {
 		r.workspace.text = root.AppendCanonical(r.workspace.text[:0])
 		return recordBody{kind: r.scope.Kind, text: r.workspace.text}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/scope"
 )
 
-// maxCheckedBytes is the longest event that isClean checks. For longer events nearly all of the
+// maxCheckedBytes is the longest event that findUnclean checks. For longer events nearly all of the
 // cost is the scan, which redaction would repeat.
 const maxCheckedBytes = 8 << 10
 
@@ -54,24 +54,24 @@ func (w *workspace) scopeOf(space subject.Space, subj string) recordScope {
 	return sc
 }
 
-// isClean reports whether there is nothing to redact in a body, which is true for most messages:
-// the record then holds the body's canonical form, and no tree is made. If it is false, redaction
-// decides (TestCleanBodyMakesTheSameRecord, FuzzCleanBody). A panic counts as false. ADR 14 has what
-// the check saves.
-func (r *recordRedactor) isClean(root strictjson.Value) (clean bool) {
+// findUnclean finds the members of a body in which there may be something to redact: none in most
+// messages, few in most others. The record holds the canonical form of the rest, of which no tree is
+// made (TestCleanBodyMakesTheSameRecord, FuzzCleanBody). false means that the whole body has to be
+// redacted. A panic counts as false. ADR 14 has what the check saves.
+func (r *recordRedactor) findUnclean(root strictjson.Value) (unclean redact.Unclean, ok bool) {
 	defer func() {
 		if recover() != nil {
-			clean = false
+			ok = false
 		}
 	}()
 	checker := &r.workspace.checker
 	switch {
 	case r.builder.document != nil || !r.usesDefaultRules():
-		return false
+		return unclean, false
 	case r.isServiceRecord():
-		return !isRedactedKind(r.scope.Kind) || names.IsClean(checker, root, "")
+		return unclean, !isRedactedKind(r.scope.Kind) || names.IsClean(checker, root, "")
 	case isStructuredCloudEvent(r.message.Header) || len(r.message.Body) > maxCheckedBytes:
-		return false
+		return unclean, false
 	}
 	return checker.CheckDocument(root, r.scope.Protocol, len(r.message.Body))
 }

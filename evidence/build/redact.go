@@ -172,10 +172,26 @@ func (r *recordRedactor) redactBody(c *recordBody) {
 
 // redactContent redacts an event, or the content of another subject that is no service record.
 func (r *recordRedactor) redactContent(c *recordBody) (err error) {
+	if c.unclean.Len() > 0 {
+		return r.redactUnclean(c)
+	}
 	if r.scope.SubjectClass == subject.Events && isStructuredCloudEvent(r.message.Header) {
 		return r.redactCloudEvent(c)
 	}
 	c.tree, c.hits, err = r.redactDocument(c.tree, "/body", redact.DeclaredFields(c.tree), r.redactConfig("", false))
+	return err
+}
+
+// redactUnclean redacts the unclean members of an event and writes its canonical form.
+func (r *recordRedactor) redactUnclean(c *recordBody) error {
+	list, hits, err := c.unclean.Redact("/body", r.redactConfig("", false))
+	if err != nil {
+		return err
+	}
+	text, err := canonical.AppendReplaced(r.workspace.text[:0], r.root, list)
+	if err == nil {
+		r.workspace.text, c.text, c.hits = text, text, hits
+	}
 	return err
 }
 

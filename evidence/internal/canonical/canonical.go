@@ -20,6 +20,17 @@ func Append(dst []byte, tree any) ([]byte, error) {
 	return strictjson.FromTree(tree).AppendCanonical(dst), nil
 }
 
+// AppendReplaced appends the RFC 8785 form of a parsed document with other members. It refuses the
+// same trees as Append.
+func AppendReplaced(dst []byte, root strictjson.Value, list []strictjson.Replacement) ([]byte, error) {
+	for i := range list {
+		if err := checkTree(list[i].Tree); err != nil {
+			return nil, err
+		}
+	}
+	return root.Replace(list).AppendCanonical(dst), nil
+}
+
 func checkTree(tree any) (err error) {
 	switch v := tree.(type) {
 	case nil, bool, json.Number:

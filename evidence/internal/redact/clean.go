@@ -11,12 +11,14 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/protocol/storable"
 )
 
-// CleanChecker finds the documents without anything to redact, which are most. It checks every
-// key and value of a parsed document as Document does, without a tree.
+// CleanChecker finds the members of documents in which there may be something to redact; most
+// documents have none. It checks every key and value of a parsed document as Document does, without a
+// tree.
 //
-// If it accepts a document, Document finds nothing in it (FuzzCleaner). If it rejects one,
-// Document has to decide. It is not safe for concurrent use.
+// Document finds nothing outside these members, and in each of them what Unclean.Redact finds
+// (FuzzCleaner). It is not safe for concurrent use.
 type CleanChecker struct {
+	unclean   []uncleanMember
 	work      int
 	limit     int // of work
 	budget    workBudget
@@ -42,17 +44,21 @@ type keyFacts struct {
 // cleanKeys is the greatest number of keys with cached facts.
 const cleanKeys = 2048
 
-// CheckDocument reports whether there is nothing to redact in a document. The token of the
-// protocol and size are as in Config. It does not know the fields that a policy names or the
-// Echoes; a caller that has those must not use it.
-func (c *CleanChecker) CheckDocument(root strictjson.Value, token string, size int) bool {
+// CheckDocument finds the unclean members of a document; the result is valid until the next call. The
+// token of the protocol and size are as in Config. false means that Document has to redact the
+// whole. It does not know the fields that a policy names or the Echoes; a caller that has
+// those must not use it.
+func (c *CleanChecker) CheckDocument(root strictjson.Value, token string, size int) (Unclean, bool) {
 	row := protocol.Of(token)
 	c.scanCache.clear()
-	if !row.OneParse() {
-		return false
+	if !row.OneParse() || root.Get("metadata").Get("redaction").Get("fields").Len() > 0 { // DeclaredFields
+		return Unclean{}, false
 	}
+	clear(c.unclean)
+	c.unclean = c.unclean[:0]
 	c.work, c.limit, c.rows = 0, workPerRecord+workPerByte*size, row.NeverStore
-	return c.checkValue(root, keyFacts{plainKey: true}) && c.work <= c.limit
+	ok := c.checkValue(root, keyFacts{plainKey: true}) && c.work <= c.limit
+	return Unclean{members: c.unclean, work: c.work, row: row}, ok
 }
 
 // Scan is the function Scan with the checker's buffers.
@@ -103,7 +109,8 @@ func (c *CleanChecker) factsFor(name string) keyFacts {
 	return k
 }
 
-// checkValue reports whether there is nothing to redact in the value of a key.
+// checkValue reports whether there is nothing to redact in the value of a key, outside of the
+// members that it adds to c.unclean.
 func (c *CleanChecker) checkValue(v strictjson.Value, k keyFacts) bool {
 	switch v.Kind() {
 	case strictjson.KindString:
@@ -149,10 +156,13 @@ func (c *CleanChecker) checkDigits(lit string, k keyFacts) bool {
 	return len(spans) == 0
 }
 
+// checkArray accepts only a list without anything to redact: its items may say what others hold.
 func (c *CleanChecker) checkArray(list strictjson.Value) bool {
+	found := len(c.unclean)
 	announced, first := false, true
 	for v := range list.All() {
-		if !c.checkValue(v, keyFacts{plainKey: true}) {
+		if !c.checkValue(v, keyFacts{plainKey: true}) || len(c.unclean) > found {
+			c.unclean = c.unclean[:found]
 			return false
 		}
 		isText := v.Kind() == strictjson.KindString
@@ -167,21 +177,32 @@ func (c *CleanChecker) checkArray(list strictjson.Value) bool {
 
 // checkObject rejects every object in which one member may say what another holds.
 func (c *CleanChecker) checkObject(object strictjson.Value) bool {
+	found := len(c.unclean)
 	said, holds := false, false
 	for v := range object.All() {
 		k := c.factsFor(v.Key())
-		if _, listed := c.rows[v.Key()]; listed || !k.plainKey || k.isPassword || v.Key() == "redaction" {
+		holds = holds || k.isPairValue
+		said = said || k.isPairName && v.Text() != "" && len(v.Text()) <= maxIdent && CredentialName(v.Text())
+		if _, listed := c.rows[v.Key()]; listed || !k.plainKey || k.isPassword || said && holds {
+			c.unclean = c.unclean[:found]
 			return false
 		}
 		c.work += k.work
-		if !c.checkValue(v, k) {
-			return false
-		}
-		holds = holds || k.isPairValue
-		said = said || k.isPairName && v.Text() != "" && len(v.Text()) <= maxIdent && CredentialName(v.Text())
-		if said && holds {
-			return false
-		}
+		c.checkMember(v, k)
 	}
 	return true
+}
+
+// checkMember adds a member to c.unclean if there may be something to redact in it, or those
+// members below it with something to redact. Their work is not counted: Redact does it again.
+func (c *CleanChecker) checkMember(v strictjson.Value, k keyFacts) {
+	found, work := len(c.unclean), c.work
+	if !c.checkValue(v, k) {
+		c.work = work
+		c.unclean = append(c.unclean, uncleanMember{value: v})
+		return
+	}
+	for i := found; i < len(c.unclean); i++ {
+		c.unclean[i].above = "/" + strictjson.EscapePointer(v.Key()) + c.unclean[i].above
+	}
 }

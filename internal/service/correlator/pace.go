@@ -9,25 +9,21 @@ import "time"
 // write does not start either while more messages wait to be applied. On a quiet log nothing
 // waits. An instance with a large backlog, and so late outputs anyway, fills its batches.
 //
-// A batch of few outputs waits longer: writeFactor times what the last write took, up to
-// maxWriteInterval. Its cost is shared by few, and so storing outputs takes a tenth of the time at
-// most, unless they are many.
+// A batch of few outputs waits longer, because its cost is shared by few.
 const (
-	minWriteInterval     = 16 * time.Millisecond // from the start of one write to that of the next
-	maxWriteInterval     = 100 * time.Millisecond
-	writeFactor          = 10
-	fewOutputs           = 64                    // a batch of as many is worth its cost
-	maxHold              = 4 * time.Millisecond  // how long outputs wait for messages to be applied
-	fullBatch            = maxOutputs / 2        // outputs that start a write at once
-	backlogHigh          = feedDepth / 2         // decoded batches that count as a large backlog
-	backlogWriteInterval = 48 * time.Millisecond // between writes during a large backlog, unless the batch is full
+	minWriteInterval     = 16 * time.Millisecond  // from the start of one write to that of the next
+	fewWriteInterval     = 100 * time.Millisecond // the same for fewer than enoughOutputs
+	enoughOutputs        = 64                     // a batch of as many is worth its cost
+	maxHold              = 4 * time.Millisecond   // how long outputs wait for messages to be applied
+	fullBatch            = maxOutputs / 2         // outputs that start a write at once
+	backlogHigh          = feedDepth / 2          // decoded batches that count as a large backlog
+	backlogWriteInterval = 48 * time.Millisecond  // between writes during a large backlog, unless the batch is full
 )
 
 // writePacer decides when to write. The worker's goroutine owns it.
 type writePacer struct {
-	lastWrite time.Time     // start of the last write
-	took      time.Duration // how long the newest finished write took to store
-	heldSince time.Time     // since when outputs wait for messages; zero if they do not
+	lastWrite time.Time // start of the last write
+	heldSince time.Time // since when outputs wait for messages; zero if they do not
 	timer     *time.Timer
 }
 
@@ -44,7 +40,7 @@ func (p *writePacer) wakeSignal() <-chan time.Time {
 // to be applied.
 func (p *writePacer) delayFor(now time.Time, outputs, coming int) time.Duration {
 	since := now.Sub(p.lastWrite)
-	rest := p.writeInterval(outputs) - since
+	rest := writeInterval(outputs) - since
 	switch {
 	case outputs >= maxOutputs:
 		return 0
@@ -62,11 +58,11 @@ func (p *writePacer) delayFor(now time.Time, outputs, coming int) time.Duration 
 }
 
 // writeInterval is how far apart two writes start if the second one has so many outputs.
-func (p *writePacer) writeInterval(outputs int) time.Duration {
-	if outputs >= fewOutputs {
+func writeInterval(outputs int) time.Duration {
+	if outputs >= enoughOutputs {
 		return minWriteInterval
 	}
-	return min(max(writeFactor*p.took, minWriteInterval), maxWriteInterval)
+	return fewWriteInterval
 }
 
 // wakeAfter makes wakeSignal fire after d.
@@ -74,8 +70,5 @@ func (p *writePacer) wakeAfter(d time.Duration) {
 	p.wakeSignal()
 	p.timer.Reset(d)
 }
-
-// noteStored notes that the last write is stored.
-func (p *writePacer) noteStored(now time.Time) { p.took = now.Sub(p.lastWrite) }
 
 func (p *writePacer) noteWrite(now time.Time) { p.lastWrite, p.heldSince = now, time.Time{} }

@@ -99,7 +99,6 @@ func (w *worker) handleResult(ctx context.Context, l writeResult) error {
 	case l.err != nil:
 		return fmt.Errorf("writing %d outputs: %w", l.n, l.err)
 	}
-	w.pacer.noteStored(time.Now())
 	w.cursor, w.cursorSeq, w.hasWritten = l.cursor, l.seq, true
 	w.metrics.countWritten(w.pending[:l.n])
 	for i := range w.pending[:l.n] {

@@ -145,14 +145,16 @@ func (l *Lease) writeEntry(ctx context.Context, released bool) error {
 // failed for so long that another instance may have it.
 func (l *Lease) keepRenewing() {
 	defer close(l.done)
-	tick := time.NewTicker(l.opt.TTL / renewals)
-	defer tick.Stop()
+	every := l.opt.TTL / renewals
+	next := time.NewTimer(retry.UntilTick(every))
+	defer next.Stop()
 	for {
 		select {
 		case <-l.ctx.Done():
 			return
-		case <-tick.C:
+		case <-next.C:
 		}
+		next.Reset(retry.UntilTick(every)) // a renewal that takes longer is followed by another at once
 		err := l.writeEntry(l.ctx, false)
 		if err == nil {
 			continue
