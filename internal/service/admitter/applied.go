@@ -28,7 +28,7 @@ type changeProgress struct {
 	signing   map[string]int    // by key id: reasons for which the key may still sign
 
 	unrecorded atomic.Int32     // kinds of changes that wait for the log
-	views      []*atomic.Uint64 // per bucket, the connection count over which its view was read
+	views      []*atomic.Uint64 // by bucket: bucketFollower.reconnects
 	conn       *nats.Conn
 }
 
@@ -116,8 +116,8 @@ func (p *changeProgress) rolloutState() rollout.State {
 }
 
 // canRecord reports whether decisions may be recorded: every change is in the log, and every view
-// was read over the current connection. A server that comes back may hold changes that this
-// process has not seen.
+// was read over the current connection and is not known to be old. A server that comes back may hold
+// changes that this process has not seen.
 func (p *changeProgress) canRecord() bool {
 	if p.unrecorded.Load() > 0 {
 		return false

@@ -37,7 +37,7 @@ func TestWatchThatStandsStillIsNoticed(t *testing.T) {
 	servicetest.Eventually(t, "the new policy decides", func() bool { return s.config.Load().Revision == revision })
 	cancel()
 	<-done
-	_ = f.watcher.Stop()
+	f.watch.close()
 }
 
 // staleBucket gives the first watches what an empty replica has.
@@ -60,6 +60,7 @@ func (b *staleBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) 
 	}
 	stale := make(chan jetstream.KeyValueEntry, 1)
 	stale <- nil // everything there is was delivered
+	context.AfterFunc(ctx, func() { close(stale) })
 	return staleWatch{w, stale}, nil
 }
 
@@ -85,7 +86,7 @@ func TestAnOlderStateIsNotApplied(t *testing.T) {
 	if f.reopenWatch(t.Context()) {
 		t.Error("a complete read does not count")
 	}
-	_ = f.watcher.Stop()
+	f.watch.close()
 
 	a := newApprovalStore(s).follower
 	servicetest.OK(t, a.openBucket(t.Context(), n.Conn("admitter"), n.JS("admitter")))
@@ -98,5 +99,5 @@ func TestAnOlderStateIsNotApplied(t *testing.T) {
 		t.Errorf("approvals: %v", err)
 	}
 	servicetest.OK(t, a.openWatch(t.Context()))
-	_ = a.watcher.Stop()
+	a.watch.close()
 }

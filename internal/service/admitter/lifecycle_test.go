@@ -289,7 +289,7 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	servicetest.Eventually(t, "the new policy decides", func() bool { return s.config.Load().Revision == revision })
 	cancel()
 	<-done
-	_ = f.watcher.Stop() // it has ended with its context
+	f.watch.close()
 }
 
 // TestTheSameRequestTwiceIsARetry: what client.Admit does when an answer does not
