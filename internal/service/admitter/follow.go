@@ -34,7 +34,7 @@ type bucketFollower struct {
 	js         jetstream.JetStream
 	kv         jetstream.KeyValue
 	lag        *leaderLag
-	watch      *bucketWatch
+	watch      jetstream.KeyWatcher
 	updates    <-chan jetstream.KeyValueEntry // of watch; nil once it has ended
 	pending    map[string]bucketEntry         // collected during a burst
 	newest     uint64                         // the newest revision seen
@@ -45,27 +45,10 @@ type bucketFollower struct {
 // notCurrent is a number of reconnects that no connection has.
 const notCurrent = math.MaxUint64
 
-// bucketWatch is a watch of a bucket that close ends.
-type bucketWatch struct {
-	jetstream.KeyWatcher
-	cancel context.CancelFunc
-}
-
-func (f *bucketFollower) newWatch(ctx context.Context) (*bucketWatch, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	w, err := f.kv.WatchAll(ctx)
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("watching the bucket %s: %w", f.bucket, err)
-	}
-	return &bucketWatch{w, cancel}, nil
-}
-
-// close ends the watch and returns when none of its goroutines runs any more. The library has one that
-// waits for the end of the watch's context, and one that waits until an update is taken: Stop ends
-// neither.
-func (w *bucketWatch) close() {
-	w.cancel()
+// closeWatch ends a watch. Stop alone leaves a goroutine of the library, which waits until an update is
+// taken.
+func closeWatch(w jetstream.KeyWatcher) {
+	_ = w.Stop() // fails only if the watch has ended
 	for range w.Updates() {
 	}
 }
@@ -108,7 +91,7 @@ func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.
 		defer close(done)
 		f.followChanges(ctx, back)
 		nc.RemoveStatusListener(back)
-		f.watch.close()
+		closeWatch(f.watch)
 	}()
 	return func() { cancel(); <-done }, nil
 }
@@ -127,20 +110,20 @@ func (f *bucketFollower) openWatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	watch, err := f.newWatch(ctx)
+	watch, err := f.kv.WatchAll(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("watching the bucket %s: %w", f.bucket, err)
 	}
 	read, err := f.readAll(ctx, watch)
 	if err == nil {
 		err = f.lag.checkComplete(read.revision, floor)
 	}
 	if err != nil {
-		watch.close()
+		closeWatch(watch)
 		return err
 	}
 	if f.watch != nil {
-		f.watch.close()
+		closeWatch(f.watch)
 	}
 	f.watch, f.updates = watch, watch.Updates()
 	f.pending, f.newest = map[string]bucketEntry{}, read.revision // lower than before if the bucket was recreated
@@ -151,7 +134,7 @@ func (f *bucketFollower) openWatch(ctx context.Context) error {
 }
 
 // readAll takes the content of the bucket from a watch that has just begun.
-func (f *bucketFollower) readAll(ctx context.Context, watch *bucketWatch) (read bucketRead, err error) {
+func (f *bucketFollower) readAll(ctx context.Context, watch jetstream.KeyWatcher) (read bucketRead, err error) {
 	read.entries = map[string]bucketEntry{}
 	timeout := time.After(openTimeout)
 	for {

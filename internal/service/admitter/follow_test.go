@@ -46,7 +46,7 @@ func TestAWatchThatEndsLeavesNothing(t *testing.T) {
 		servicetest.OK(t, err)
 	}
 	servicetest.Eventually(t, "the library waits until an update is taken", func() bool { return len(f.updates) == cap(f.updates) })
-	f.watch.close()
+	closeWatch(f.watch)
 	servicetest.Eventually(t, "the goroutines of the watches have ended", func() bool { return watchGoroutines() == before })
 }
 
@@ -58,7 +58,7 @@ func TestNothingIsRecordedByAViewThatIsOld(t *testing.T) {
 	f := unstartedFollower(t, n, s, newPolicyStore(s))
 	s.progress.conn = f.nc
 	servicetest.OK(t, f.openWatch(t.Context()))
-	f.watch.close()
+	closeWatch(f.watch)
 	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	replica := &staleBucket{KeyValue: f.kv}
 	f.kv = replica
@@ -69,7 +69,7 @@ func TestNothingIsRecordedByAViewThatIsOld(t *testing.T) {
 	if f.reopenWatch(t.Context()) || !s.progress.canRecord() {
 		t.Error("no decision is recorded by a view that was read again")
 	}
-	f.watch.close()
+	closeWatch(f.watch)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if !f.reopenWatch(ended) || !s.progress.canRecord() {
@@ -131,5 +131,5 @@ func TestAReadThatLostItsConnectionIsNotCurrent(t *testing.T) {
 	if f.reopenWatch(t.Context()) || !s.progress.canRecord() {
 		t.Error("the view does not count as current after an undisturbed read")
 	}
-	f.watch.close()
+	closeWatch(f.watch)
 }

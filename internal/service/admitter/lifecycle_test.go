@@ -289,7 +289,7 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	servicetest.Eventually(t, "the new policy decides", func() bool { return s.config.Load().Revision == revision })
 	cancel()
 	<-done
-	f.watch.close()
+	closeWatch(f.watch)
 }
 
 // TestTheSameRequestTwiceIsARetry: what client.Admit does when an answer does not
