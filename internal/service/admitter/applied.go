@@ -1,7 +1,9 @@
 package admitter
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -21,7 +23,7 @@ var errNotInLog = errors.New("what this admitter decides by is not in the log, o
 type changeProgress struct {
 	mu        sync.Mutex
 	round     *sync.WaitGroup   // decisions that began after the newest change
-	ended     chan struct{}     // closed when all earlier decisions have ended
+	ended     chan struct{}     // closed when all earlier decisions have ended, and afterCurrent has told so
 	changes   uint64            // number of changes so far
 	newest    map[string]uint64 // by bucket: number of its newest change
 	revisions map[string]uint64 // by bucket: the revision that every decision uses
@@ -68,10 +70,10 @@ func (p *changeProgress) afterCurrent(f func()) {
 	go func() {
 		before.Wait()
 		<-earlier
-		close(ended)
 		p.mu.Lock()
-		defer p.mu.Unlock()
 		f()
+		p.mu.Unlock()
+		close(ended)
 	}()
 }
 
@@ -102,6 +104,22 @@ func (p *changeProgress) noteSigner(old, next string) {
 			delete(p.signing, old)
 		}
 	})
+}
+
+// awaitUnused waits until no decision under way is signed with a key that signs no new ones.
+func (p *changeProgress) awaitUnused(ctx context.Context, kid string) error {
+	p.mu.Lock()
+	signs, ended := p.signing[kid] > 0, p.ended
+	p.mu.Unlock()
+	if !signs {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the decisions that key %s signs: %w", kid, ctx.Err())
+	}
 }
 
 // rolloutState returns the state that it is safe for a command to rely on.

@@ -15,11 +15,16 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
+// goroutines are the stacks of all goroutines.
+func goroutines() string {
+	stacks := make([]byte, 8<<20)
+	return string(stacks[:runtime.Stack(stacks, true)])
+}
+
 // watchGoroutines counts the goroutines that the library has for subscriptions: one that delivers, one
 // that waits for the end of the context.
 func watchGoroutines() int {
-	stacks := make([]byte, 8<<20)
-	all := string(stacks[:runtime.Stack(stacks, true)])
+	all := goroutines()
 	return strings.Count(all, "nats%2ego.(*Conn).waitForMsgs(") + strings.Count(all, "nats%2ego.(*js).subscribe.func")
 }
 
