@@ -14,7 +14,6 @@ import (
 
 // Defaults of CommitterOptions.
 const (
-	DefaultSenders       = 1
 	DefaultMaxPending    = 8192
 	DefaultCommitTimeout = 5 * time.Second
 )
@@ -33,10 +32,6 @@ type CommitterOptions struct {
 	BatchAbove int
 	// MaxBatch is the greatest size of a group, in messages (at most 1000).
 	MaxBatch int
-	// Senders is how many groups may be in flight at the same time. The server stores one
-	// after the other, and fewer, larger groups cost it less. More than one helps if the
-	// server is far away.
-	Senders int
 	// MaxPending is how many messages may be queued or in flight; Append blocks beyond it.
 	MaxPending int
 	// Sign adds headers to the messages of one group that have Msg.Sign set. It may be nil if
@@ -50,20 +45,20 @@ type CommitterOptions struct {
 }
 
 // Committer appends messages to the log for many goroutines. Messages that are queued while a
-// commit is in flight are committed together. Every sender has a goroutine that owns it;
-// Close ends these goroutines.
+// commit is in flight are committed together. One group is in flight at a time: the server stores
+// one after the other, and fewer, larger groups cost it less. A goroutine owns the sender; Close
+// ends it.
 type Committer struct {
-	nc      *nats.Conn
-	opt     CommitterOptions
-	slots   *semaphore.Weighted
-	senders sync.WaitGroup
+	nc    *nats.Conn
+	opt   CommitterOptions
+	slots *semaphore.Weighted
+	ended chan struct{} // closed when the sender's goroutine has ended
 
-	mu       sync.Mutex
-	changed  *sync.Cond // queue, inflight or closed
-	queue    []*appendCall
-	queued   int // messages in queue
-	inflight int // messages that senders are committing
-	closed   bool
+	mu      sync.Mutex
+	changed *sync.Cond // queue or closed; the sender's goroutine waits
+	queue   []*appendCall
+	queued  int // messages in queue
+	closed  bool
 
 	times commitTimes
 
@@ -97,21 +92,20 @@ func NewCommitter(nc *nats.Conn, opt CommitterOptions) (*Committer, error) {
 	}
 	orInt(&opt.MaxBatch, MaxBatch)
 	orInt(&opt.MaxPending, DefaultMaxPending)
-	orInt(&opt.Senders, DefaultSenders)
 	opt.MaxBatch = min(opt.MaxBatch, MaxBatch, opt.MaxPending)
 	if opt.Timeout <= 0 {
 		opt.Timeout = DefaultCommitTimeout
 	}
-	c := &Committer{nc: nc, opt: opt, slots: semaphore.NewWeighted(int64(opt.MaxPending))}
-	c.changed = sync.NewCond(&c.mu)
-	for range opt.Senders {
-		s, err := newSender(nc, opt.Stream, opt.Timeout)
-		if err != nil {
-			c.Close()
-			return nil, err
-		}
-		c.senders.Go(func() { c.run(s) })
+	s, err := newSender(nc, opt.Stream, opt.Timeout)
+	if err != nil {
+		return nil, err
 	}
+	c := &Committer{nc: nc, opt: opt, slots: semaphore.NewWeighted(int64(opt.MaxPending)), ended: make(chan struct{})}
+	c.changed = sync.NewCond(&c.mu)
+	go func() {
+		defer close(c.ended)
+		c.run(s)
+	}()
 	return c, nil
 }
 
@@ -182,14 +176,14 @@ func (c *Committer) enqueue(call *appendCall) bool {
 	return true
 }
 
-// Close waits for the commits in flight, refuses all queued and later calls, and returns when
-// the senders' goroutines have ended. The connection stays open.
+// Close waits for the commit in flight, refuses all queued and later calls, and returns when the
+// sender's goroutine has ended. The connection stays open.
 func (c *Committer) Close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.changed.Broadcast()
-	c.senders.Wait()
+	c.changed.Signal()
+	<-c.ended
 	c.refuseQueued()
 }
 
@@ -205,26 +199,21 @@ func (c *Committer) run(s *sender) {
 		if batched := c.commitGroup(s, group); batched {
 			c.waitForMore(n, time.Since(began)/waitPart)
 		}
-		c.mu.Lock()
-		c.inflight -= n
-		c.mu.Unlock()
-		c.changed.Broadcast()
 	}
 }
 
-// nextGroup waits for a group that is worth sending. It returns nil when the Committer is closed.
+// nextGroup waits for a group. It returns nil when the Committer is closed.
 func (c *Committer) nextGroup() (group []*appendCall, messages int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		for !c.closed && !c.isWorthSending() {
+		for !c.closed && c.queued == 0 {
 			c.changed.Wait()
 		}
 		if c.closed {
 			return nil, 0
 		}
 		if group, messages = c.claimGroup(); len(group) > 0 {
-			c.inflight += messages
 			return group, messages
 		}
 	}
@@ -246,22 +235,12 @@ func (c *Committer) waitForMore(n int, atMost time.Duration) {
 		c.mu.Lock()
 		over = true
 		c.mu.Unlock()
-		c.changed.Broadcast()
+		c.changed.Signal()
 	})
 	defer timer.Stop()
 	for want := min(c.queued+n, c.opt.MaxBatch); c.queued < want && !over && !c.closed; {
 		c.changed.Wait()
 	}
-}
-
-// isWorthSending reports whether the queue is to be sent now: at once if nothing is in flight,
-// otherwise if it is large compared with what is in flight. Small batches beside large ones
-// would cost the server more than they save.
-func (c *Committer) isWorthSending() bool {
-	if c.inflight == 0 {
-		return c.queued > 0
-	}
-	return c.queued > max(c.opt.BatchAbove, fewMessages, c.inflight/2)
 }
 
 func (c *Committer) refuseQueued() {

@@ -1,7 +1,9 @@
 package admitter
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -21,14 +23,14 @@ var errNotInLog = errors.New("what this admitter decides by is not in the log, o
 type changeProgress struct {
 	mu        sync.Mutex
 	round     *sync.WaitGroup   // decisions that began after the newest change
-	ended     chan struct{}     // closed when all earlier decisions have ended
+	ended     chan struct{}     // closed when all earlier decisions have ended, and afterCurrent has told so
 	changes   uint64            // number of changes so far
 	newest    map[string]uint64 // by bucket: number of its newest change
 	revisions map[string]uint64 // by bucket: the revision that every decision uses
 	signing   map[string]int    // by key id: reasons for which the key may still sign
 
 	unrecorded atomic.Int32     // kinds of changes that wait for the log
-	views      []*atomic.Uint64 // per bucket, the connection count over which its view was read
+	views      []*atomic.Uint64 // by bucket: bucketFollower.reconnects
 	conn       *nats.Conn
 }
 
@@ -68,10 +70,10 @@ func (p *changeProgress) afterCurrent(f func()) {
 	go func() {
 		before.Wait()
 		<-earlier
-		close(ended)
 		p.mu.Lock()
-		defer p.mu.Unlock()
 		f()
+		p.mu.Unlock()
+		close(ended)
 	}()
 }
 
@@ -104,6 +106,22 @@ func (p *changeProgress) noteSigner(old, next string) {
 	})
 }
 
+// awaitUnused waits until no decision under way is signed with a key that signs no new ones.
+func (p *changeProgress) awaitUnused(ctx context.Context, kid string) error {
+	p.mu.Lock()
+	signs, ended := p.signing[kid] > 0, p.ended
+	p.mu.Unlock()
+	if !signs {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the decisions that key %s signs: %w", kid, ctx.Err())
+	}
+}
+
 // rolloutState returns the state that it is safe for a command to rely on.
 func (p *changeProgress) rolloutState() rollout.State {
 	p.mu.Lock()
@@ -116,8 +134,8 @@ func (p *changeProgress) rolloutState() rollout.State {
 }
 
 // canRecord reports whether decisions may be recorded: every change is in the log, and every view
-// was read over the current connection. A server that comes back may hold changes that this
-// process has not seen.
+// was read over the current connection and is not known to be old. A server that comes back may hold
+// changes that this process has not seen.
 func (p *changeProgress) canRecord() bool {
 	if p.unrecorded.Load() > 0 {
 		return false

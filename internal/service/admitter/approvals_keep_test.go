@@ -21,7 +21,7 @@ func keeper(t *testing.T, n *servicetest.NATS) *approvalStore {
 	a.js = n.JS("admitter")
 	servicetest.OK(t, a.follower.openBucket(t.Context(), n.Conn("admitter"), a.js))
 	servicetest.OK(t, a.follower.openWatch(t.Context()))
-	t.Cleanup(func() { _ = a.follower.watcher.Stop() })
+	t.Cleanup(func() { closeWatch(a.follower.watch) })
 	return a
 }
 

@@ -37,7 +37,7 @@ func TestWatchThatStandsStillIsNoticed(t *testing.T) {
 	servicetest.Eventually(t, "the new policy decides", func() bool { return s.config.Load().Revision == revision })
 	cancel()
 	<-done
-	_ = f.watcher.Stop()
+	closeWatch(f.watch)
 }
 
 // staleBucket gives the first watches what an empty replica has.
@@ -52,6 +52,11 @@ type staleWatch struct {
 }
 
 func (w staleWatch) Updates() <-chan jetstream.KeyValueEntry { return w.updates }
+
+func (w staleWatch) Stop() error {
+	close(w.updates)
+	return w.KeyWatcher.Stop()
+}
 
 func (b *staleBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
 	w, err := b.KeyValue.WatchAll(ctx, opts...)
@@ -85,7 +90,7 @@ func TestAnOlderStateIsNotApplied(t *testing.T) {
 	if f.reopenWatch(t.Context()) {
 		t.Error("a complete read does not count")
 	}
-	_ = f.watcher.Stop()
+	closeWatch(f.watch)
 
 	a := newApprovalStore(s).follower
 	servicetest.OK(t, a.openBucket(t.Context(), n.Conn("admitter"), n.JS("admitter")))
@@ -98,5 +103,5 @@ func TestAnOlderStateIsNotApplied(t *testing.T) {
 		t.Errorf("approvals: %v", err)
 	}
 	servicetest.OK(t, a.openWatch(t.Context()))
-	_ = a.watcher.Stop()
+	closeWatch(a.watch)
 }

@@ -3,8 +3,8 @@ package admitter
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,15 +30,27 @@ type bucketFollower struct {
 	notices     <-chan *nats.Msg
 	checkNotice func(ctx context.Context, notice []byte) error
 
-	nc        *nats.Conn
-	js        jetstream.JetStream
-	kv        jetstream.KeyValue
-	lag       *leaderLag
-	watcher   jetstream.KeyWatcher
-	updates   <-chan jetstream.KeyValueEntry // of watcher; nil once it has ended
-	pending   map[string]bucketEntry         // collected during a burst
-	newest    uint64                         // the newest revision seen
-	watermark watermark
+	nc         *nats.Conn
+	js         jetstream.JetStream
+	kv         jetstream.KeyValue
+	lag        *leaderLag
+	watch      jetstream.KeyWatcher
+	updates    <-chan jetstream.KeyValueEntry // of watch; nil once it has ended
+	pending    map[string]bucketEntry         // collected during a burst
+	newest     uint64                         // the newest revision seen
+	watermark  watermark
+	reconnects atomic.Uint64 // of the connection, before the view was read; notCurrent while the view is known to be old
+}
+
+// notCurrent is a number of reconnects that no connection has.
+const notCurrent = math.MaxUint64
+
+// closeWatch ends a watch. Stop alone leaves a goroutine of the library, which waits until an update is
+// taken.
+func closeWatch(w jetstream.KeyWatcher) {
+	_ = w.Stop() // fails only if the watch has ended
+	for range w.Updates() {
+	}
 }
 
 // bucketView is what a bucketFollower keeps up to date. Calls never overlap.
@@ -52,9 +64,8 @@ type bucketView interface {
 
 // bucketRead is a complete read of a bucket. The view may keep and change the map.
 type bucketRead struct {
-	entries    map[string]bucketEntry
-	revision   uint64 // the bucket's newest
-	reconnects uint64 // of the connection, before the read
+	entries  map[string]bucketEntry
+	revision uint64 // the bucket's newest
 }
 
 // bucketEntry is one key's value as a bucket holds it.
@@ -80,7 +91,7 @@ func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.
 		defer close(done)
 		f.followChanges(ctx, back)
 		nc.RemoveStatusListener(back)
-		_ = f.watcher.Stop()
+		closeWatch(f.watch)
 	}()
 	return func() { cancel(); <-done }, nil
 }
@@ -94,42 +105,53 @@ func (f *bucketFollower) openBucket(ctx context.Context, nc *nats.Conn, js jetst
 // openWatch applies the content of the bucket and keeps the watch. It returns streams.ErrBehind,
 // and applies nothing, if the watch delivered an older state than the bucket's leader has.
 func (f *bucketFollower) openWatch(ctx context.Context) error {
+	reconnects := f.nc.Stats().Reconnects // before anything is asked: what follows may come over a later connection
 	floor, err := f.lag.minRevision(ctx)
 	if err != nil {
 		return err
 	}
-	read := bucketRead{entries: map[string]bucketEntry{}, reconnects: f.nc.Stats().Reconnects}
-	watcher, err := f.kv.WatchAll(ctx)
+	watch, err := f.kv.WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("watching the bucket %s: %w", f.bucket, err)
 	}
+	read, err := f.readAll(ctx, watch)
+	if err == nil {
+		err = f.lag.checkComplete(read.revision, floor)
+	}
+	if err != nil {
+		closeWatch(watch)
+		return err
+	}
+	if f.watch != nil {
+		closeWatch(f.watch)
+	}
+	f.watch, f.updates = watch, watch.Updates()
+	f.pending, f.newest = map[string]bucketEntry{}, read.revision // lower than before if the bucket was recreated
+	f.view.replaceAll(ctx, read)
+	f.reconnects.Store(reconnects)
+	f.watermark.set(f.newest)
+	return nil
+}
+
+// readAll takes the content of the bucket from a watch that has just begun.
+func (f *bucketFollower) readAll(ctx context.Context, watch jetstream.KeyWatcher) (read bucketRead, err error) {
+	read.entries = map[string]bucketEntry{}
 	timeout := time.After(openTimeout)
 	for {
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), watcher.Stop())
+			return read, ctx.Err()
 		case <-timeout:
-			return errors.Join(fmt.Errorf("reading the bucket %s: it does not answer: %w", f.bucket, context.DeadlineExceeded), watcher.Stop())
-		case e, open := <-watcher.Updates():
+			return read, fmt.Errorf("reading the bucket %s: it does not answer: %w", f.bucket, context.DeadlineExceeded)
+		case e, open := <-watch.Updates():
 			switch {
 			case !open:
-				return fmt.Errorf("reading the bucket %s: the watch ended", f.bucket)
-			case e != nil:
-				read.revision = max(read.revision, e.Revision())
-				read.entries[e.Key()] = readEntry(e)
-				continue
+				return read, fmt.Errorf("reading the bucket %s: the watch ended", f.bucket)
+			case e == nil:
+				return read, nil
 			}
-			if err := f.lag.checkComplete(read.revision, floor); err != nil {
-				return errors.Join(err, watcher.Stop())
-			}
-			if f.watcher != nil {
-				_ = f.watcher.Stop()
-			}
-			f.watcher, f.updates = watcher, watcher.Updates()
-			f.pending, f.newest = map[string]bucketEntry{}, read.revision // lower than before if the bucket was recreated
-			f.view.replaceAll(ctx, read)
-			f.watermark.set(f.newest)
-			return nil
+			read.revision = max(read.revision, e.Revision())
+			read.entries[e.Key()] = readEntry(e)
 		}
 	}
 }
@@ -153,6 +175,7 @@ func (f *bucketFollower) followChanges(ctx context.Context, back <-chan nats.Sta
 		case e, open := <-f.updates:
 			if !open {
 				f.updates, stale = nil, true
+				f.suspend(ctx)
 			}
 			if e == nil {
 				continue
@@ -201,7 +224,16 @@ func (f *bucketFollower) reopenWatch(ctx context.Context) (stale bool) {
 	return false
 }
 
+// suspend says that the view is no longer current. At the end of ctx it still is: decisions under way
+// are finished by it.
+func (f *bucketFollower) suspend(ctx context.Context) {
+	if ctx.Err() == nil {
+		f.reconnects.Store(notCurrent)
+	}
+}
+
 func (f *bucketFollower) reportStale(ctx context.Context, err error) {
+	f.suspend(ctx)
 	if ctx.Err() == nil {
 		f.s.env.Log.Error().Err(err).Str("bucket", f.bucket).Msg("the bucket could not be read again yet")
 		f.s.env.Health.Set(f.bucket+"_watch", "what is known of the bucket may be out of date: "+err.Error())
@@ -238,7 +270,6 @@ type trackedView struct {
 	known       map[string]knownEntry // what has been applied
 	reported    uint64                // the revision reported to progress
 	hasReported bool
-	reconnects  atomic.Uint64 // number of reconnects before the view was read
 }
 
 // knownEntry identifies an entry. The hash is needed because a recreated bucket counts its
@@ -251,11 +282,12 @@ type knownEntry struct {
 func (e bucketEntry) identity() knownEntry { return knownEntry{e.revision, sha256.Sum256(e.value)} }
 
 // newTrackedFollower is a follower of a bucket that decisions rest on. They are recorded only while its
-// view was read over the current connection.
+// view was read over the current connection, and is not known to be older than the bucket.
 func newTrackedFollower(s *service, bucket string, settleDelay time.Duration, apply func(ctx context.Context, changed map[string]bucketEntry, revision uint64)) *bucketFollower {
 	v := &trackedView{progress: s.progress, bucket: bucket, apply: apply, known: map[string]knownEntry{}}
-	s.progress.trackView(&v.reconnects)
-	return &bucketFollower{s: s, bucket: bucket, settleDelay: settleDelay, view: v}
+	f := &bucketFollower{s: s, bucket: bucket, settleDelay: settleDelay, view: v}
+	s.progress.trackView(&f.reconnects)
+	return f
 }
 
 // replaceAll implements bucketView: known keys that the read lacks are deleted.
@@ -266,7 +298,6 @@ func (v *trackedView) replaceAll(ctx context.Context, read bucketRead) {
 		}
 	}
 	v.applyChanges(ctx, read.entries, read.revision)
-	v.reconnects.Store(read.reconnects)
 }
 
 // applyChanges implements bucketView.

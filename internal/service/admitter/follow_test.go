@@ -3,10 +3,84 @@ package admitter
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
 )
+
+// goroutines are the stacks of all goroutines.
+func goroutines() string {
+	stacks := make([]byte, 8<<20)
+	return string(stacks[:runtime.Stack(stacks, true)])
+}
+
+// watchGoroutines counts the goroutines that the library has for subscriptions: one that delivers, one
+// that waits for the end of the context.
+func watchGoroutines() int {
+	all := goroutines()
+	return strings.Count(all, "nats%2ego.(*Conn).waitForMsgs(") + strings.Count(all, "nats%2ego.(*js).subscribe.func")
+}
+
+// TestAWatchThatEndsLeavesNothing: neither a watch that is replaced nor one whose updates are not taken
+// leaves a goroutine of the library.
+func TestAWatchThatEndsLeavesNothing(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	f := unstartedFollower(t, n, s, newPolicyStore(s))
+	kv := bucket(t, n, "operator", streams.BucketPolicies)
+	_, err := kv.PutString(t.Context(), "unread.yaml", "")
+	servicetest.OK(t, err)
+	_, err = f.lag.minRevision(t.Context()) // both connections have what a request needs
+	servicetest.OK(t, err)
+	before := watchGoroutines()
+	for range 3 {
+		servicetest.OK(t, f.openWatch(t.Context()))
+	}
+	if watchGoroutines() == before {
+		t.Fatal("the library's goroutines have other names")
+	}
+	for i := range cap(f.updates) + 2 {
+		_, err := kv.PutString(t.Context(), "unread.yaml", fmt.Sprint(i))
+		servicetest.OK(t, err)
+	}
+	servicetest.Eventually(t, "the library waits until an update is taken", func() bool { return len(f.updates) == cap(f.updates) })
+	closeWatch(f.watch)
+	servicetest.Eventually(t, "the goroutines of the watches have ended", func() bool { return watchGoroutines() == before })
+}
+
+// TestNothingIsRecordedByAViewThatIsOld: the bucket's leader holds more than the view, over the same
+// connection, and the bucket cannot be read again yet.
+func TestNothingIsRecordedByAViewThatIsOld(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	f := unstartedFollower(t, n, s, newPolicyStore(s))
+	s.progress.conn = f.nc
+	servicetest.OK(t, f.openWatch(t.Context()))
+	closeWatch(f.watch)
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
+	replica := &staleBucket{KeyValue: f.kv}
+	f.kv = replica
+	replica.left.Store(1)
+	if !s.progress.canRecord() || !f.reopenWatch(t.Context()) || s.progress.canRecord() {
+		t.Error("decisions are recorded by a view that is known to be old")
+	}
+	if f.reopenWatch(t.Context()) || !s.progress.canRecord() {
+		t.Error("no decision is recorded by a view that was read again")
+	}
+	closeWatch(f.watch)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if !f.reopenWatch(ended) || !s.progress.canRecord() {
+		t.Error("decisions under way cannot be finished at the end")
+	}
+}
 
 func TestMark(t *testing.T) {
 	var m watermark
@@ -29,4 +103,38 @@ func TestMark(t *testing.T) {
 	if err := m.await(ctx, 2); !errors.Is(err, context.Canceled) {
 		t.Errorf("a mark that went back: %v", err)
 	}
+}
+
+// reconnecting loses the connection, and gets it back, before each request.
+type reconnecting struct {
+	jetstream.JetStream
+	tb testing.TB
+}
+
+func (j reconnecting) Conn() *nats.Conn {
+	nc := j.JetStream.Conn()
+	before := nc.Stats().Reconnects
+	servicetest.OK(j.tb, nc.ForceReconnect())
+	servicetest.Eventually(j.tb, "the connection is back", func() bool { return nc.Stats().Reconnects > before && nc.IsConnected() })
+	return nc
+}
+
+// TestAReadThatLostItsConnectionIsNotCurrent: what the read must reach at least was asked over an earlier
+// connection than what it read.
+func TestAReadThatLostItsConnectionIsNotCurrent(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	f := unstartedFollower(t, n, s, newPolicyStore(s))
+	js := f.lag.js
+	f.nc, s.progress.conn = js.Conn(), js.Conn()
+	f.lag.js = reconnecting{js, t}
+	servicetest.OK(t, f.openWatch(t.Context()))
+	if s.progress.canRecord() {
+		t.Error("the view counts as current")
+	}
+	f.lag.js = js
+	if f.reopenWatch(t.Context()) || !s.progress.canRecord() {
+		t.Error("the view does not count as current after an undisturbed read")
+	}
+	closeWatch(f.watch)
 }

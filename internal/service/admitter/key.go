@@ -164,7 +164,8 @@ func checkNotRetired(ctx context.Context, kv jetstream.KeyValue, kid string) err
 }
 
 // publishRetirements puts the retirements of the key directory into the log, once for every
-// incarnation of the log, and into the bucket.
+// incarnation of the log, and into the bucket. That of an earlier key of this admitter waits for the
+// decisions that it still signs: what is on the log behind a retirement counts as forged.
 func (k *receiptKeys) publishRetirements(ctx context.Context, js jetstream.JetStream) error {
 	list, err := keys.Retirements(k.dir)
 	if err != nil {
@@ -185,6 +186,11 @@ func (k *receiptKeys) publishRetirements(ctx context.Context, js jetstream.JetSt
 		record, err := events.Encode(r)
 		if err != nil {
 			return err
+		}
+		if now := k.signer.Load(); now == nil || now.key.ID != r.KeyID {
+			if err := k.progress.awaitUnused(ctx, r.KeyID); err != nil {
+				return err
+			}
 		}
 		if err := k.logKey(ctx, js, events.ControlKeyRetired, r.KeyID, record); err != nil {
 			return fmt.Errorf("recording that a key is retired: %w", err)

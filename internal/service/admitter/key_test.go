@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -70,6 +71,9 @@ func TestKeyIsRotatedUnderLoad(t *testing.T) {
 		})
 	}
 	nc := n.Conn(servicetest.Runtime)
+	if kid := keyOf(t, ask(t, nc, "gov.admit.acme.agenthook", body)); kid != first.ID { // whatever the load has had time for
+		t.Errorf("signed by %s", kid)
+	}
 	kids := []string{first.ID}
 	for range 2 {
 		_, next, err := keys.Rotate(n.Keys, n.Keys, time.Now())
@@ -166,6 +170,33 @@ func TestRetiredKey(t *testing.T) {
 	}
 	if err := Run(t.Context(), flags(n), rigEnv()); !errors.Is(err, errRetired) {
 		t.Errorf("started again: %v", err)
+	}
+}
+
+// TestARetirementWaitsForDecisionsOfItsKey: a key is replaced and retired at once, while a decision that
+// it signs is under way.
+func TestARetirementWaitsForDecisionsOfItsKey(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	s.keys.useCommitter(s.committer)
+	s.keys.signer.Store(nil)
+	js := n.JS("admitter")
+	servicetest.OK(t, s.keys.publishKey(t.Context(), js))
+	end := s.progress.beginDecision()
+	old, next, err := keys.Rotate(n.Keys, n.Keys, time.Now())
+	servicetest.OK(t, err)
+	_, err = keys.Retire(n.Keys, n.Keys, old.KeyID, false, time.Now())
+	servicetest.OK(t, err)
+	rotated := make(chan error, 1)
+	go func() { rotated <- s.keys.rotateKey(t.Context(), js) }()
+	servicetest.Eventually(t, "the retirement waits", func() bool { return len(rotated) > 0 || strings.Contains(goroutines(), ").awaitUnused(") })
+	if s.keys.current().key.ID != next.KeyID || len(of(n.Log(), retiredSubject)) > 0 {
+		t.Error("the key is retired while it signs")
+	}
+	end()
+	servicetest.OK(t, <-rotated)
+	if list := of(n.Log(), retiredSubject); len(list) != 1 {
+		t.Errorf("%d retirements in the log", len(list))
 	}
 }
 

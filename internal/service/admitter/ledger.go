@@ -3,6 +3,7 @@ package admitter
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -67,6 +68,7 @@ func newSpendLedger(s *service) stateStore {
 func (l *spendLedger) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	l.js = js
 	l.follower = newTrackedFollower(l.s, streams.BucketSpend, 0, l.applyChanges)
+	l.follower.view = spendView{l.follower.view.(*trackedView), l}
 	stopFollower, err := l.follower.start(ctx, nc, js)
 	if err != nil {
 		return nil, err
@@ -183,6 +185,23 @@ func (l *spendLedger) applyChanges(_ context.Context, changed map[string]bucketE
 			l.accountFor(key).readEntry(e)
 		}
 	}
+}
+
+// spendView is the view of the spend bucket.
+type spendView struct {
+	*trackedView
+	ledger *spendLedger
+}
+
+// replaceAll implements bucketView.
+func (v spendView) replaceAll(ctx context.Context, read bucketRead) {
+	v.ledger.mu.RLock()
+	accounts := maps.Clone(v.ledger.accounts)
+	v.ledger.mu.RUnlock()
+	for key, a := range accounts {
+		a.resetTo(read.entries[key])
+	}
+	v.trackedView.replaceAll(ctx, read)
 }
 
 // indexSessions updates the sessions that an account waits for.

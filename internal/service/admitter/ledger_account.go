@@ -50,21 +50,45 @@ func (a *spendAccount) readEntry(e bucketEntry) {
 	if _, known, _ := a.snapshot(); e.revision <= known {
 		return // this process wrote it itself
 	}
-	state, err := events.DecodeRecord[mandate.Account](e.value)
-	unreadable := err != nil || state.V != mandate.AccountVersion
-	if unreadable {
-		a.ledger.s.env.Log.Error().Str("account", a.key).Msg("an account in the spend bucket cannot be read; actions with an amount under its mandate are denied")
-		state = mandate.Account{V: mandate.AccountVersion}
-	}
+	state, unreadable := a.decodeEntry(e)
 	a.setState(state, e.revision, unreadable)
+}
+
+// resetTo makes what a complete read of the bucket shows the state, if it is another revision than
+// the one known: a bucket made anew, or rewound by a crash of its server, has a lower one or none. A
+// write of this process that the read does not show comes with the watch.
+func (a *spendAccount) resetTo(e bucketEntry) {
+	state, unreadable := a.decodeEntry(e)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e.revision != a.revision {
+		a.replaceState(state, e.revision, unreadable)
+	}
+}
+
+func (a *spendAccount) decodeEntry(e bucketEntry) (state mandate.Account, unreadable bool) {
+	empty := mandate.Account{V: mandate.AccountVersion}
+	if e.revision == 0 {
+		return empty, false
+	}
+	state, err := events.DecodeRecord[mandate.Account](e.value)
+	if err != nil || state.V != mandate.AccountVersion {
+		a.ledger.s.env.Log.Error().Str("account", a.key).Msg("an account in the spend bucket cannot be read; actions with an amount under its mandate are denied")
+		return empty, true
+	}
+	return state, false
 }
 
 func (a *spendAccount) setState(state mandate.Account, revision uint64, unreadable bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if revision <= a.revision {
-		return
+	if revision > a.revision {
+		a.replaceState(state, revision, unreadable)
 	}
+}
+
+// replaceState requires mu.
+func (a *spendAccount) replaceState(state mandate.Account, revision uint64, unreadable bool) {
 	a.ledger.indexSessions(a, a.state, state)
 	a.state, a.revision, a.unreadable = state, revision, unreadable
 }
@@ -99,7 +123,7 @@ func (a *spendAccount) changeState(ctx context.Context, f func(mandate.Account) 
 		if err := a.ledger.follower.caughtUp(ctx); err != nil {
 			return err
 		}
-		if _, now, _ := a.snapshot(); now <= revision {
+		if _, now, _ := a.snapshot(); now == revision {
 			return fmt.Errorf("account %s was changed by another writer, and the bucket does not show it", a.key)
 		}
 	}

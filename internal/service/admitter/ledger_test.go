@@ -314,6 +314,27 @@ func TestGiveBackAfterARefusedRecord(t *testing.T) {
 	}
 }
 
+// TestSpendBucketMadeAnew: the bucket was lost, and counts its revisions from one again. Budgets begin
+// anew, in the admitter that knew the old accounts too.
+func TestSpendBucketMadeAnew(t *testing.T) {
+	n, _ := spending(t)
+	l, stop := ledgerOn(t, n)
+	defer stop()
+	_, _, err := reserve(t, l, "c1", 600)
+	servicetest.OK(t, err)
+	_, _, err = reserve(t, l, "c2", 300)
+	servicetest.OK(t, err)
+	n.Stop()
+	n.Recreate()
+	servicetest.Eventually(t, "the whole budget can be spent", func() bool {
+		_, _, err := reserve(t, l, "c3", 1000)
+		return err == nil
+	})
+	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Reserved != 1000 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestUnreadableAccount: the amount spent is unknown, so no spending is allowed.
 func TestUnreadableAccount(t *testing.T) {
 	n, hash := spending(t)

@@ -308,7 +308,7 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	servicetest.Eventually(t, "the new policy decides", func() bool { return s.config.Load().Revision == revision })
 	cancel()
 	<-done
-	_ = f.watcher.Stop() // it has ended with its context
+	closeWatch(f.watch)
 }
 
 // TestTheSameRequestTwiceIsARetry: what client.Admit does when an answer does not

@@ -195,6 +195,7 @@ func (r *rateStore) stopReading() {
 	}
 	r.stopRead, r.longest, r.ready = nil, 0, nil
 	r.forget(r.current.Load())
+	r.s.env.Health.Set("rates", "") // no limit needs them
 }
 
 // readDecisions follows the log until ctx ends, and starts over after an error. It calls caughtUp

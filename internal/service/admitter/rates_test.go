@@ -176,9 +176,13 @@ func TestLimitsComeAndGo(t *testing.T) {
 		t.Fatal("not read further back")
 	}
 	expectTotal(t, longer, "k", 4)
+	s.env.Health.Set("rates", "the log cannot be read")
 	force(without)
 	if s.rates.current.Load() != nil {
 		t.Error("the log is read on")
+	}
+	if problem := s.env.Health.Report().Problems["rates"]; problem != "" {
+		t.Error("unhealthy for counts that no policy needs:", problem)
 	}
 	force(nil)
 	stop()

@@ -46,17 +46,21 @@ func (s sessionSecrets) cachedSecret(tenant, session string) (*digest.Session, b
 // behind these is correlated meanwhile, and the health report says so.
 func (s sessionSecrets) fetchSecrets(ctx context.Context, names []events.SessionID) error {
 	names = distinctNames(names)
-	for waited := false; ; waited = true {
+	waited := false
+	defer func() {
+		if waited {
+			s.health.Set("session_keys", "")
+		}
+	}()
+	for {
 		err := s.fetchOnce(ctx, names)
 		switch {
-		case err == nil && waited:
-			s.health.Set("session_keys", "")
-			return ctx.Err()
 		case err == nil || ctx.Err() != nil:
 			return ctx.Err()
 		case !errors.Is(err, sessionsecrets.ErrUnreachable):
 			return fmt.Errorf("session keys (is it the master.key that they were made with?): %w", err)
 		}
+		waited = true
 		s.log.Warn().Err(err).Int("keys", len(names)).Msg("waiting for session keys")
 		s.health.Set("session_keys", "nothing is correlated until the session keys can be read: "+err.Error())
 		if err := retry.Sleep(ctx, keysAgain); err != nil {

@@ -1,6 +1,8 @@
 package correlator
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -31,12 +33,20 @@ func TestWaitingForSessionKeys(t *testing.T) {
 	s.health.SetReady()
 	n.Stop()
 	fetched := make(chan error, 1)
-	go func() {
-		fetched <- s.fetchSecrets(t.Context(), []events.SessionID{sessionsecrets.SessionOfName("acme", "s1")})
-	}()
-	servicetest.Eventually(t, "it is unhealthy", func() bool {
-		return strings.HasPrefix(s.health.Report().Problems["session_keys"], "nothing is correlated until the session keys can be read: ")
-	})
+	waits := func(ctx context.Context) {
+		t.Helper()
+		go func() { fetched <- s.fetchSecrets(ctx, []events.SessionID{sessionsecrets.SessionOfName("acme", "s1")}) }()
+		servicetest.Eventually(t, "it is unhealthy", func() bool {
+			return strings.HasPrefix(s.health.Report().Problems["session_keys"], "nothing is correlated until the session keys can be read: ")
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits(ctx)
+	cancel() // a correlator that starts over waits for nothing yet
+	if err := <-fetched; !errors.Is(err, context.Canceled) || s.health.Report().Status != daemon.StatusOK {
+		t.Errorf("%v, %+v", err, s.health.Report())
+	}
+	waits(t.Context())
 	n.Restart()
 	servicetest.Eventually(t, "the connection is back", func() bool { return nc.Status() == nats.CONNECTED })
 	servicetest.OK(t, <-fetched)
