@@ -118,8 +118,7 @@ func refusalOrError(refusal *nats.Msg, err error) (*nats.Msg, error) {
 // maySendAgain reports whether the request may be sent again after an error: the error proves that no
 // admitter has it, or it may be decided twice and the connection moved to another server meanwhile.
 func maySendAgain(err error, twice bool) bool {
-	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting) ||
-		twice && errors.Is(err, nats.ErrDisconnected)
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded) || twice && errors.Is(err, nats.ErrDisconnected)
 }
 
 // maySucceed reports whether another admitter may decide what this one refused: it had not

@@ -261,6 +261,7 @@ func (g *gate) proposal(key string, e hook.Event) (w waiting, err error) {
 	n := 0
 	err = g.calls.change(key, g.now(), func(s *sameCall) {
 		if s.Waiting != nil && !s.Waiting.By.Runs() && g.isOurs(e, *s.Waiting) {
+			s.Waiting.By = owner.ThisProcess() // an identical call that comes meanwhile is another one
 			w = *s.Waiting
 			return
 		}

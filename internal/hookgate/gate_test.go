@@ -449,6 +449,25 @@ func TestParallelCalls(t *testing.T) {
 	}
 }
 
+// Of two gates that repeat a waiting call at once, one goes on with it: for the other it is another call, also before
+// the first has its answer.
+func TestParallelRepetitions(t *testing.T) {
+	for name, id := range map[string]string{"with an id": "c1", "without": ""} {
+		g := &gate{agent: hook.Agents[0], calls: calls{dir: t.TempDir()}, now: nowFixed}
+		e := hook.Event{Kind: hook.Before, Session: "s", Tool: "t", CallID: id, Input: []byte(`{}`)}
+		key, err := sameCallKey("claude-code", e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := mustPropose(t, g, key, e)
+		mustRemember(t, g, key, waits, "wf-1", hour)
+		first, second := mustPropose(t, g, key, e), mustPropose(t, g, key, e)
+		if first.Workflow != "wf-1" || !bytes.Equal(first.Event, waits.Event) || second.Workflow != "" || bytes.Equal(second.Event, waits.Event) {
+			t.Errorf("%s: the first goes on with %q, the second with %q", name, first.Workflow, second.Workflow)
+		}
+	}
+}
+
 // A resumed run gives the deferred call with the same id. It is the call that waited, and only once.
 func TestSameCallSameID(t *testing.T) {
 	g := &gate{agent: hook.Agents[0], calls: calls{dir: t.TempDir()}, now: nowFixed}

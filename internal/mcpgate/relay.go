@@ -307,7 +307,7 @@ func (r *relay) ask(ctx context.Context, cursor string, call *request) (mcp.Mess
 	if err != nil {
 		return mcp.Message{}, err
 	}
-	q := &request{Message: mcp.Message{ID: id, Method: mcp.MethodList}, sent: true, answer: make(chan mcp.Message, 1)}
+	q := &request{Message: mcp.Message{ID: id, Method: mcp.MethodList}, sent: true, written: make(chan struct{}), answer: make(chan mcp.Message, 1)}
 	r.mu.Lock()
 	_, full := r.note(q)
 	r.mu.Unlock()
@@ -319,7 +319,7 @@ func (r *relay) ask(ctx context.Context, cursor string, call *request) (mcp.Mess
 		defer r.mu.Unlock()
 		delete(r.asked, id.Key())
 	}()
-	if err := r.server.write(append(line, '\n')); err != nil {
+	if err := r.pass(q, append(line, '\n')); err != nil {
 		return mcp.Message{}, err
 	}
 	select {

@@ -337,3 +337,29 @@ func TestCancellationFollowsItsRequest(t *testing.T) {
 		}
 	})
 }
+
+// A client that has learned the id of the gate's own request, from the server, can cancel it, and goes on.
+func TestCancellationOfTheGatesRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &lines{make(chan string)}
+		r := newRelay(nil, nil, false, nil, server)
+		answered := make(chan struct{})
+		go func() {
+			_, _ = r.ask(t.Context(), "", &request{giveUp: answered})
+		}()
+		m, err := mcp.Parse([]byte(<-server.all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		over := false
+		go func() {
+			_ = r.fromClient(t.Context(), []byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+string(m.ID)+`}}`+"\n"))
+			over = true
+		}()
+		<-server.all
+		synctest.Wait()
+		if close(answered); !over {
+			t.Error("the client waits")
+		}
+	})
+}

@@ -31,6 +31,7 @@ const (
 	aaepAgent    = "countersign-gateway"
 	aaepUnused   = 2 * time.Minute // a subscription over SSE that no stream reads for so long ends
 	aaepSent     = 1024            // events that a subscription can continue behind, at least
+	aaepMarks    = 64              // places before them to which it can go back, aaepSent events apart
 	manifestPath = "/.well-known/aaep-manifest.json"
 )
 
@@ -102,7 +103,10 @@ type aaepSubscription struct {
 	sub  *aaep.Subscription
 	at   client.Position // everything up to it was handed on
 	sent []sentEvent     // the last ones, the oldest first
-	used time.Time
+	// marks are the sequences of events before those in sent. A network holds more events that a subscriber has
+	// not read than sent has.
+	marks []uint64
+	used  time.Time
 
 	reading chan struct{}      // holds a value while a stream reads
 	stop    context.CancelFunc // ends the newest stream, which reads or waits to read; guarded by mu
@@ -225,6 +229,7 @@ func (a *aaepSubscription) choose(outs []record, next client.Position, now time.
 			continue
 		}
 		if len(a.sent) == 2*aaepSent {
+			a.marks = append(a.marks[max(0, len(a.marks)+1-aaepMarks):], a.sent[0].seq)
 			a.sent = slices.Clone(a.sent[aaepSent:])
 		}
 		list, a.sent = append(list, r.said), append(a.sent, sentEvent{r.said.ID, r.Seq})
@@ -242,7 +247,8 @@ func (a *aaepSubscription) resume(last string) {
 	}
 	known := slices.IndexFunc(a.sent, func(e sentEvent) bool { return e.id == last })
 	if known < 0 {
-		a.at.After, a.sent = a.sent[0].seq-1, nil
+		oldest := append(slices.Clone(a.marks), a.sent[0].seq)[0]
+		a.at.After, a.sent, a.marks = oldest-1, nil, nil
 		return
 	}
 	a.at.After, a.sent = a.sent[known].seq, a.sent[:known+1]

@@ -82,7 +82,14 @@ func TestSubscriptionRemembersItsLastEvents(t *testing.T) {
 	if a.at.After != sent-aaepSent+1 {
 		t.Errorf("behind a known event: %d", a.at.After)
 	}
-	oldest := a.sent[0].seq
+	a.marks = slices.Repeat([]uint64{7}, aaepMarks)
+	for seq := range uint64(2 * aaepSent) {
+		a.choose([]record{newRecord(subject.Space{}, "L", stateChanged(sent+seq+1))}, client.Position{Log: "L", After: sent + seq + 1}, time.Now())
+	}
+	if len(a.marks) != aaepMarks {
+		t.Errorf("it remembers %d marks", len(a.marks))
+	}
+	oldest := a.marks[0]
 	a.resume("evt_1")
 	if a.at.After != oldest-1 {
 		t.Errorf("behind a forgotten event: %d, want %d", a.at.After, oldest-1)
@@ -114,6 +121,11 @@ func TestLaggingSubscriberLosesNothing(t *testing.T) {
 				t.Fatalf("behind event %d it goes on at %d", seq, a.at.After)
 			}
 			a.at, a.sent = at, sent
+		}
+	}
+	for _, last := range []string{"evt_10", ""} { // all of it was on its way to the subscriber
+		if a.resume(last); a.at.After > 10 {
+			t.Errorf("behind %q it goes on at %d", last, a.at.After)
 		}
 	}
 }
