@@ -177,7 +177,7 @@ func (c *CleanChecker) checkObject(object strictjson.Value) bool {
 			return false
 		}
 		holds = holds || k.isPairValue
-		said = said || k.isPairName && v.Text() != "" && len(v.Text()) <= maxIdent && CredentialName(v.Text())
+		said = said || k.isPairName && v.Text() != "" && len(v.Text()) <= maxIdent && credentialName(v.Text())
 		if said && holds {
 			return false
 		}
