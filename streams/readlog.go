@@ -386,7 +386,7 @@ func (r *logReader) askLeader(ctx context.Context, next, answered uint64) leader
 	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
 	defer cancel()
 	l := leaderState{next: next}
-	l.due, l.last, l.err = NextDue(ctx, r.js, r.options.Stream, r.options.Filter, max(next, answered+1))
+	l.due, l.last, l.err = nextDue(ctx, r.js, r.options.Stream, r.options.Filter, max(next, answered+1))
 	return l
 }
 

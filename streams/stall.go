@@ -43,10 +43,10 @@ func (s *StallDetector) Observe(next, due uint64, now time.Time) bool {
 	return now.Sub(s.since) >= after
 }
 
-// NextDue asks the stream's leader for the first sequence from next on with a subject that matches
+// nextDue asks the stream's leader for the first sequence from next on with a subject that matches
 // one of the filters (no filters match all). last is the end of the stream; due is 0 if nothing
 // up to last matches.
-func NextDue(ctx context.Context, js jetstream.JetStream, stream string, filters []string, next uint64) (due, last uint64, err error) {
+func nextDue(ctx context.Context, js jetstream.JetStream, stream string, filters []string, next uint64) (due, last uint64, err error) {
 	st, err := StreamState(ctx, js, stream)
 	if err != nil || st.LastSeq < next {
 		return 0, st.LastSeq, err

@@ -140,7 +140,7 @@ func TestCaughtUpByTheLeader(t *testing.T) {
 		}
 	}
 	for from, want := range map[uint64]uint64{1: 1, 7: 7, 8: 0, 20: 0} {
-		if due, last, err := NextDue(ctx(t), js, DefaultShard, nil, from); err != nil || due != want || last != 7 {
+		if due, last, err := nextDue(ctx(t), js, DefaultShard, nil, from); err != nil || due != want || last != 7 {
 			t.Errorf("from %d: %d %d %v", from, due, last, err)
 		}
 	}

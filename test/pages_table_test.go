@@ -63,7 +63,6 @@ var notTyped = map[string]string{
 	"NATS_PASSWORD=... ":           "needs a NATS server of one's own: test/deploy starts one",
 	"clickhouse ":                  "needs the program clickhouse; the engine is a library",
 	"claude ":                      "needs Claude Code: the tests of mcp_clients_test.go run it",
-	"bin/countersign-bench ":       "measures for minutes",
 }
 
 // follower is what a line prints that does not end: once it has begun, and of the news.
@@ -131,7 +130,7 @@ var pageGroups = []pageGroup{
 		{place: "docs/formats.md", words: monthOfToday},
 		{place: "docs/evidence-format.md"},
 		{place: "docs/opentelemetry.md", words: map[string]string{"http://collector:4318": "$COLLECTOR", "/var/lib/countersign/": ""}},
-		{place: "docs/performance.md"},
+		{place: "docs/performance.md", words: map[string]string{"calls --rate 100": "calls --rate 20 --seconds 1 --warm-up 0s --variant plain --no-floors"}},
 		{place: "docs/gateway.md", words: map[string]string{
 			"TOKEN_ID": "$(countersign token list --json | jq -r '.[] | select(.user == \"web1\") | .id')"}},
 		{place: "docs/runtimes/README.md"},

@@ -34,7 +34,7 @@
 // form and in lower case; word boundaries are those of ASCII, so that a pattern is found beside
 // any other letter.
 //
-// The pure evaluation is Judge; begin reading there. All statements of a sender about trust are
+// The pure evaluation is judge; begin reading there. All statements of a sender about trust are
 // claims; a tool catalogue and policies can tighten the result.
 package aana
 
@@ -87,11 +87,11 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		result = refusedResult(e, blocker, violations, o.Reasons)
 	} else {
 		in := Inputs{Now: r.Now, Profile: r.Profile, Digest: r.Digest}
-		result = Judge(e, in)
+		result = judge(e, in)
 		result.recordReasons(p.evaluator, c, &o)
 		if o.Verdict == events.Ask {
 			in.Approved = true
-			if approved = Judge(e, in); !approved.passesGate() {
+			if approved = judge(e, in); !approved.passesGate() {
 				o.Unapprovable = events.Ask
 			}
 		}

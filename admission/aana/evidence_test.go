@@ -119,11 +119,11 @@ func TestMissingEvidence(t *testing.T) {
 // A Judge of an event that no schema has seen must not find more in it.
 func TestJudgeWithoutASchema(t *testing.T) {
 	e := &wire.Event{ToolName: "t", Category: wire.Write, Authorized: wire.Confirmed, Recommended: wire.Accept, Evidence: []wire.EvidenceRef{{}}}
-	r := Judge(e, Inputs{Now: now})
+	r := judge(e, Inputs{Now: now})
 	if r.Route == wire.Accept || !strings.Contains(strings.Join(r.Evidence.WarningCodes, " "), codeNoProvenance) {
 		t.Errorf("%s %v", r.Route, r.Evidence.WarningCodes)
 	}
-	if r := Judge(&wire.Event{}, Inputs{Now: now}); r.Route != wire.Refuse || r.Envelope().Category != "" {
+	if r := judge(&wire.Event{}, Inputs{Now: now}); r.Route != wire.Refuse || r.Envelope().Category != "" {
 		t.Errorf("nothing at all: %s", r.Route)
 	}
 }

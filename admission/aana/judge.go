@@ -10,7 +10,7 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aana"
 )
 
-// Inputs are the inputs of Judge in addition to the event.
+// Inputs are the inputs of judge in addition to the event.
 type Inputs struct {
 	Now     time.Time // reference time for the age of evidence
 	Profile call.Profile
@@ -24,7 +24,7 @@ type Inputs struct {
 	Digest func([]byte) string
 }
 
-// Result is the result of Judge: the content of the envelope, and what only the record and the
+// Result is the result of judge: the content of the envelope, and what only the record and the
 // policies get.
 type Result struct {
 	Route       wire.Route // final
@@ -58,9 +58,9 @@ type ValidationError struct {
 	Message string `json:"message"` // the schema's keyword and demand, or a reason code
 }
 
-// Judge decides on a valid event. It is a pure function of its arguments; the event must come
+// judge decides on a valid event. It is a pure function of its arguments; the event must come
 // from Decode or Read without an error and satisfy the schema of its profile.
-func Judge(e *wire.Event, in Inputs) Result {
+func judge(e *wire.Event, in Inputs) Result {
 	p := profileFor(in.Profile)
 	j := &judgement{profile: p, event: e, now: in.Now, mask: newMasker(in.Digest)}
 	j.Event = viewOf(e, j.mask)

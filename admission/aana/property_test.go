@@ -58,7 +58,7 @@ func judged(t *rapid.T, p call.Profile, in doc) Result {
 	if err != nil {
 		t.Fatalf("%v in %s", err, b)
 	}
-	return Judge(e, Inputs{Now: now, Profile: p})
+	return judge(e, Inputs{Now: now, Profile: p})
 }
 
 func drawProfile(t *rapid.T) call.Profile { return rapid.SampledFrom(profiles).Draw(t, "profile") }

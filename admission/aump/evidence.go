@@ -48,7 +48,7 @@ func (r *Result) compareMandate(m *mandate.Mandate, e *wire.Evidence) {
 		return
 	}
 	if e.Result == wire.Allowed {
-		r.Findings = append(r.Findings, StateFindings(m, e.CreatedAt)...)
+		r.Findings = append(r.Findings, stateFindings(m, e.CreatedAt)...)
 	}
 	switch {
 	case e.Ref.ID != m.ID:

@@ -173,7 +173,7 @@ func FuzzValidate(f *testing.F) {
 	}
 	compare := corpusFile(f, "mandate/valid/"+flat)
 	f.Fuzz(func(t *testing.T, kind int, doc []byte) {
-		k := Kinds[(kind%len(Kinds)+len(Kinds))%len(Kinds)]
+		k := kinds[(kind%len(kinds)+len(kinds))%len(kinds)]
 		against := compare
 		if !mandateKinds[k] {
 			against = nil

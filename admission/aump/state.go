@@ -17,8 +17,8 @@ func isUnbounded(m *mandate.Mandate) bool {
 	return m.Authority.Mode == wire.ModeDelegated && m.Authority.Budget == nil && bounds == 0
 }
 
-// StateFindings returns what makes a mandate unusable at a time: rows 1 to 3 of the table.
-func StateFindings(m *mandate.Mandate, now time.Time) []Finding {
+// stateFindings returns what makes a mandate unusable at a time: rows 1 to 3 of the table.
+func stateFindings(m *mandate.Mandate, now time.Time) []Finding {
 	s := &rowInput{Input: Input{Mandate: m, Now: now}}
 	var found []Finding
 	for _, r := range []struct {

@@ -24,12 +24,12 @@ const (
 	KindUCPReference = "ucp_reference"
 )
 
-// Kinds lists the kinds.
-var Kinds = []string{KindMandate, KindProfile, KindEvidence, KindMCPMeta, KindMCPTool, KindA2AExtension, KindA2AMessage, KindUCPReference}
+// kinds lists the kinds.
+var kinds = []string{KindMandate, KindProfile, KindEvidence, KindMCPMeta, KindMCPTool, KindA2AExtension, KindA2AMessage, KindUCPReference}
 
 // Errors of Validate for wrong arguments.
 var (
-	ErrKind       = errors.New("unknown kind of document; it must be one of " + strings.Join(Kinds, ", "))
+	ErrKind       = errors.New("unknown kind of document; it must be one of " + strings.Join(kinds, ", "))
 	ErrNoMandate  = errors.New("a mandate says nothing about this kind of document; leave it out")
 	ErrBadMandate = errors.New("the mandate to compare with cannot be read")
 )
@@ -125,7 +125,7 @@ func validateMandate(r *Report, d validationInput) {
 		r.addViolations("", vs)
 		return
 	}
-	r.addFindings(StateFindings(&mandate.Mandate{Mandate: m}, d.now))
+	r.addFindings(stateFindings(&mandate.Mandate{Mandate: m}, d.now))
 }
 
 func validateProfile(r *Report, d validationInput) {

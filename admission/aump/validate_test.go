@@ -130,7 +130,7 @@ func TestValidateMandate(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{"", "null", "[]", "{", `{"a":1,"a":2}`} {
-		for _, kind := range Kinds {
+		for _, kind := range kinds {
 			if r, err := Validate(kind, []byte(raw), nil, noon); err != nil || fmt.Sprint(r.ReasonCodes) != "[schema_invalid]" || len(r.Errors) != 1 {
 				t.Errorf("%s %q: %+v %v", kind, raw, r, err)
 			}

@@ -11,7 +11,6 @@
 package format
 
 import (
-	"embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,18 +45,17 @@ const (
 
 // formats describes each format.
 var formats = map[string]struct {
-	make   func(*lineWriter) encoder
-	schema string // of a line; "" if lines are not JSON or another package has the schema
-	about  string
+	make  func(*lineWriter) encoder
+	about string
 }{
-	AANADecisionEvents: {newAANADecisions, "aana-decision-event", "decisions on AANA tool prechecks"},
-	AANAAuditRecords:   {newAANARecords, "aana-audit-record", "decisions on AANA tool prechecks"},
-	AUMPEvidence:       {newAUMP, "", "decisions under AUMP mandates, and what runtimes report"},
-	AIOCRun:            {newRuns, "aioc-run-record", "runs with aioc tool or handoff proposals"},
-	AIOCGovernance:     {newGovernance, "aioc-governance-event", "decisions on aioc tool or handoff proposals"},
-	AgentHookEvidence:  {newAgentHook, "", "decisions on AgentHook events"},
-	OCSF:               {newOCSF, "ocsf-event", "decisions, calls, approvals and findings"},
-	CEF:                {newCEF, "", "decisions, calls, approvals and findings"},
+	AANADecisionEvents: {newAANADecisions, "decisions on AANA tool prechecks"},
+	AANAAuditRecords:   {newAANARecords, "decisions on AANA tool prechecks"},
+	AUMPEvidence:       {newAUMP, "decisions under AUMP mandates, and what runtimes report"},
+	AIOCRun:            {newRuns, "runs with aioc tool or handoff proposals"},
+	AIOCGovernance:     {newGovernance, "decisions on aioc tool or handoff proposals"},
+	AgentHookEvidence:  {newAgentHook, "decisions on AgentHook events"},
+	OCSF:               {newOCSF, "decisions, calls, approvals and findings"},
+	CEF:                {newCEF, "decisions, calls, approvals and findings"},
 }
 
 // Names lists the formats, sorted.
@@ -78,22 +76,6 @@ var notes = map[string]string{
 
 // Note is what users of a format must know besides the sources of its fields; "" if nothing.
 func Note(name string) string { return notes[name] }
-
-//go:embed schemas/*.json
-var schemaFiles embed.FS
-
-// Schema is the JSON Schema (2020-12) of one line of a format, if this package has it. The schema for
-// lines of aump-evidence is aump/evidence-event of package schemas; for agenthook-evidence it is
-// agenthook/envelope and, if the request satisfied its request form,
-// agenthook/action-governance.evidence. CEF is not JSON.
-func Schema(name string) ([]byte, bool) {
-	f, known := formats[name]
-	if !known || f.schema == "" {
-		return nil, false
-	}
-	b, err := schemaFiles.ReadFile("schemas/" + f.schema + ".json")
-	return b, err == nil
-}
 
 // Options identify the records and supply what the formats need and no record has.
 type Options struct {

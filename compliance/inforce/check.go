@@ -11,7 +11,7 @@ import (
 // Check compares the member with what the decisions of its bundle name, and every complete text with its
 // digest. wrong lists what does not hold.
 func (r *Refs) Check(b []byte) (f File, wrong []string) {
-	f, err := Decode(b)
+	f, err := decode(b)
 	if err != nil {
 		return f, []string{err.Error()}
 	}

@@ -93,8 +93,8 @@ func (f File) Encode() ([]byte, error) {
 	return events.Encode(f)
 }
 
-// Decode decodes the member strictly.
-func Decode(b []byte) (f File, err error) {
+// decode decodes the member strictly.
+func decode(b []byte) (f File, err error) {
 	if _, err := strictjson.ParseObject(b, fileLimits); err != nil {
 		return f, fmt.Errorf("%w: %w", ErrFile, err)
 	}

@@ -255,7 +255,7 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var refs Refs
 		if _, wrong := refs.Check(b); len(wrong) == 0 {
-			file, err := Decode(b)
+			file, err := decode(b)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -66,7 +66,7 @@ func KindOf(name string) Kind {
 
 // Arguments that hold a path, a shell text, an address, or a patch.
 var (
-	PathArguments    = []string{"file_path", "absolute_path", "path", "filePath", "target_file", "notebook_path", "dir_path"}
+	pathArguments    = []string{"file_path", "absolute_path", "path", "filePath", "target_file", "notebook_path", "dir_path"}
 	listArguments    = []string{"paths", "file_paths", "files"}
 	commandArguments = []string{"command", "cmd", "commands", "script"}
 	urlArguments     = []string{"url", "urls", "prompt"}
@@ -92,7 +92,7 @@ var otherArguments = map[Kind][]string{Search: searchArguments, Read: readArgume
 // ResourceArguments are the arguments that name what a call of a kind is about. The first that is given
 // counts.
 var ResourceArguments = map[Kind][]string{
-	Read: PathArguments, Write: PathArguments, Search: append(slices.Clone(PathArguments), "pattern"), Network: {"url", "query", "prompt"}, Agent: {"subagent_type", "agent_type", "agent_name"},
+	Read: pathArguments, Write: pathArguments, Search: append(slices.Clone(pathArguments), "pattern"), Network: {"url", "query", "prompt"}, Agent: {"subagent_type", "agent_type", "agent_name"},
 }
 
 // plainArguments are the arguments of shells that change nothing about what runs: descriptions, times and
@@ -222,7 +222,7 @@ func (t *Tool) checkShell(args map[string]any) {
 // a path looks in the workspace.
 func (t *Tool) checkArguments(others []string, args map[string]any) {
 	for name, v := range args {
-		understood := slices.Contains(others, name) || slices.Contains(PathArguments, name) || slices.Contains(listArguments, name) || t.Kind != string(Write) && slices.Contains(patternArguments, name)
+		understood := slices.Contains(others, name) || slices.Contains(pathArguments, name) || slices.Contains(listArguments, name) || t.Kind != string(Write) && slices.Contains(patternArguments, name)
 		switch {
 		case name == "respect_git_ignore", name == "respect_gemini_ignore":
 			t.Known = t.Known && v == true
@@ -295,7 +295,7 @@ func (t *Tool) patternsIn(tool string, args map[string]any) {
 func quoteWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func (t *Tool) pathsIn(args map[string]any) {
-	for _, name := range PathArguments {
+	for _, name := range pathArguments {
 		if v, given := args[name]; given {
 			s, ok := v.(string)
 			if t.Known = t.Known && ok; ok {

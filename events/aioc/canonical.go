@@ -14,10 +14,10 @@ import (
 // protoKey is the member that sets an object's prototype in JavaScript.
 const protoKey = "__proto__"
 
-// Canonical returns aioc's canonical form of a tree that strictjson made. It is RFC 8785 except
+// canonicalForm returns aioc's canonical form of a tree that strictjson made. It is RFC 8785 except
 // for two properties of JavaScript objects: members with an array index as their name (0 to 2^32-2)
 // come first, in numeric order, and a member __proto__ is lost. See FindAmbiguousKey.
-func Canonical(v any) ([]byte, error) {
+func canonicalForm(v any) ([]byte, error) {
 	if !hasOddName(v) {
 		return strictjson.Canonical(v)
 	}
@@ -138,7 +138,7 @@ func isOddName(name string) bool {
 // arguments anyway, and never be recorded.
 type Hashes struct {
 	Proposal  string // of agent, tool and arguments, or of both agents and payload
-	Payload   string // of Canonical: argsHash or payloadHash
+	Payload   string // of canonicalForm: argsHash or payloadHash
 	Canonical string // argsCanonicalJson or payloadCanonicalJson
 }
 
@@ -155,7 +155,7 @@ func HashHandoff(fromAgentName, toAgentName string, payload any) (Hashes, error)
 // proposalHashes puts the canonical form of the payload into the proposal as a text, so it is
 // encoded twice.
 func proposalHashes(payload any, member string, proposal map[string]string) (Hashes, error) {
-	canonical, err := Canonical(payload)
+	canonical, err := canonicalForm(payload)
 	if err != nil {
 		return Hashes{}, fmt.Errorf("aioc: %w", err)
 	}

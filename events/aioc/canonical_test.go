@@ -37,7 +37,7 @@ func TestCanonical(t *testing.T) {
 		{`{"5":1,"\uE000":1,"\ud83d\ude00":2}`, "{\"5\":1,\"\U0001F600\":2,\"\ue000\":1}", ""},
 		{`"x"`, `"x"`, ""}, {`null`, `null`, ""}, {`{"1":{},"__proto__":1}`, `{"1":{}}`, ""}, {`{"__proto__":1}`, `{}`, ""},
 	} {
-		got, err := Canonical(tree(t, c.in))
+		got, err := canonicalForm(tree(t, c.in))
 		if err != nil || c.want != "" && string(got) != c.want {
 			t.Errorf("%s: %s %v", c.in, got, err)
 		}
@@ -45,7 +45,7 @@ func TestCanonical(t *testing.T) {
 			t.Errorf("%s: %x", c.in, sum)
 		}
 	}
-	if _, err := Canonical(map[string]any{"1": func() {}}); err == nil {
+	if _, err := canonicalForm(map[string]any{"1": func() {}}); err == nil {
 		t.Error("a function has a canonical form")
 	}
 }
@@ -111,7 +111,7 @@ func TestHashInputsCannotBeShifted(t *testing.T) {
 func TestCanonicalProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := value(rt, 0)
-		got, err := Canonical(v)
+		got, err := canonicalForm(v)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestCanonicalProperties(t *testing.T) {
 		if err != nil {
 			rt.Fatalf("%v: %s", err, got)
 		}
-		again, err := Canonical(parsed)
+		again, err := canonicalForm(parsed)
 		if err != nil || !bytes.Equal(again, got) {
 			rt.Fatalf("%s is not its own form: %s", got, again)
 		}
@@ -169,7 +169,7 @@ func FuzzCanonical(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got, err := Canonical(v)
+		got, err := canonicalForm(v)
 		if err != nil || !json.Valid(got) {
 			t.Fatalf("%v: %s", err, got)
 		}

@@ -24,8 +24,8 @@ func NormaliseHash(h string) (normal string, ok bool) {
 	return strings.ToLower(h), true
 }
 
-// Hash returns "sha256-<hex>" of the RFC 8785 form of a value from strictjson.
-func Hash(v any) (string, error) {
+// hashValue returns "sha256-<hex>" of the RFC 8785 form of a value from strictjson.
+func hashValue(v any) (string, error) {
 	b, err := strictjson.Canonical(v)
 	if err != nil {
 		return "", err
@@ -68,5 +68,5 @@ func EventHash(tree map[string]any) (string, error) {
 		tree = maps.Clone(tree)
 		tree["hashes"] = hashes
 	}
-	return Hash(tree)
+	return hashValue(tree)
 }

@@ -92,7 +92,7 @@ func TestCanonicalVectors(t *testing.T) {
 		{`{"\uE000":1,"\ud83d\ude00":2,"z":3}`, "cd0e192e95f5e545c193788e80b08ab3d6fb48a5d20fed4af175061ec107847b"},
 		{`{"__proto__":{"x":1},"a":1}`, "16f0a6f5823c7470398e5edfba59dfbde97abf692bcffed62a946ee9587d1271"},
 	} {
-		if h, err := Hash(parse(t, tc.input)); err != nil || h != "sha256-"+tc.sum {
+		if h, err := hashValue(parse(t, tc.input)); err != nil || h != "sha256-"+tc.sum {
 			t.Errorf("%s: %s, %v", tc.input, h, err)
 		}
 	}
@@ -122,14 +122,14 @@ func TestNormaliseHash(t *testing.T) {
 func TestEventHash(t *testing.T) {
 	tree := parse(t, `{"id":"e","hashes":{"event_hash":"sha256-x","previous_event_hash":"p"}}`)
 	got, err := EventHash(tree)
-	want, _ := Hash(parse(t, `{"id":"e","hashes":{"previous_event_hash":"p"}}`))
+	want, _ := hashValue(parse(t, `{"id":"e","hashes":{"previous_event_hash":"p"}}`))
 	if err != nil || got != want {
 		t.Errorf("%s, want %s (%v)", got, want, err)
 	}
 	if tree["hashes"].(map[string]any)["event_hash"] != "sha256-x" {
 		t.Error("the tree was changed")
 	}
-	plain, _ := Hash(parse(t, `{"id":"e"}`))
+	plain, _ := hashValue(parse(t, `{"id":"e"}`))
 	if got, _ := EventHash(parse(t, `{"id":"e"}`)); got != plain {
 		t.Error("an event without hashes")
 	}

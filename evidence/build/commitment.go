@@ -22,8 +22,8 @@ const (
 	FormJSON byte = 'j' // another JSON value: its RFC 8785 form
 )
 
-// Commitment binds a redacted value to its place. It is "hmac-sha256:" and the hex
-// HMAC-SHA-256, under the session key, of
+// macCommitment binds a redacted value to its place. It is "hmac-sha256:" and the hex
+// HMAC-SHA-256, under the session key (mac), of
 //
 //	"countersign/commitment/v1" 0x00
 //	seq as 8 bytes, index in redactions[] as 4, length of path as 4 (big endian)
@@ -33,10 +33,6 @@ const (
 // give the same message, and equal secrets in two places have different commitments.
 // With the session key and the value an auditor can show that the value is the committed
 // one. Once the key is destroyed the commitment says nothing.
-func Commitment(sessionKey []byte, seq uint64, index int, path string, form byte, value []byte) string {
-	return macCommitment(hmac.New(sha256.New, sessionKey), seq, index, path, form, value)
-}
-
 func macCommitment(mac hash.Hash, seq uint64, index int, path string, form byte, value []byte) string {
 	var buf [192]byte
 	head := append(buf[:0], commitmentPrefix...)

@@ -1,6 +1,11 @@
 package build
 
-import "github.com/countersign-dev/countersign/events"
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+
+	"github.com/countersign-dev/countersign/events"
+)
 
 // What the tests of the package see beside its API.
 type DocumentFunc = documentFunc
@@ -23,3 +28,8 @@ func (b *Builder) IsClean(m events.LogMessage) bool {
 
 // Staged counts the heads that are not committed.
 func (c *Chain) Staged() int { return len(c.staged) }
+
+// Commitment is macCommitment under a session key.
+func Commitment(sessionKey []byte, seq uint64, index int, path string, form byte, value []byte) string {
+	return macCommitment(hmac.New(sha256.New, sessionKey), seq, index, path, form, value)
+}

@@ -26,8 +26,8 @@ const (
 	Reviewer   = "reviewer"   // follows decisions and approvals
 )
 
-// Roles lists all roles.
-var Roles = []string{Runtime, Subscriber, Reviewer}
+// roles lists all roles.
+var roles = []string{Runtime, Subscriber, Reviewer}
 
 const (
 	prefix      = "cst_"
@@ -68,8 +68,8 @@ func (r Record) Check() error {
 		return fmt.Errorf("%w: it names no tenant", ErrRecord)
 	case !userForm.MatchString(r.User):
 		return fmt.Errorf("%w: the user must be letters, digits, _ and -, at most 64", ErrRecord)
-	case !slices.Contains(Roles, r.Role):
-		return fmt.Errorf("%w: the role must be one of %s", ErrRecord, strings.Join(Roles, ", "))
+	case !slices.Contains(roles, r.Role):
+		return fmt.Errorf("%w: the role must be one of %s", ErrRecord, strings.Join(roles, ", "))
 	case !r.ExpiresAt.After(r.CreatedAt):
 		return fmt.Errorf("%w: it expires before it was made", ErrRecord)
 	}

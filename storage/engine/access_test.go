@@ -72,12 +72,14 @@ func libraryQueries(t *testing.T, ro *conn.Pool, shard string) map[string]func()
 		"TreeNodes":        func() error { _, err := read.New(ro).TreeNodes(ctx, shard, []uint64{0}); return err },
 		"Checkpoints":      func() error { _, err := read.New(ro).Checkpoints(ctx, shard); return err },
 		"LatestCheckpoint": func() error { _, err := read.New(ro).LatestCheckpoint(ctx, shard); return err },
-		"Decisions":        func() error { _, err := records.New(ro).Decisions(ctx, "acme", "s1"); return err },
-		"DecisionByID":     func() error { _, err := records.New(ro).DecisionByID(ctx, "acme", "d1"); return err },
-		"Calls":            func() error { _, err := records.New(ro).Calls(ctx, "acme", "s1"); return err },
-		"Findings":         func() error { _, err := records.New(ro).Findings(ctx, "acme", "s1"); return err },
-		"Approvals":        func() error { _, err := records.New(ro).Approvals(ctx, "acme", "s1"); return err },
-		"ToolCall":         func() error { _, err := records.New(ro).ToolCall(ctx, "acme", "tc1"); return err },
+		"LatestCalls":      func() error { _, err := records.New(ro).LatestCalls(ctx, "acme", records.CallFilter{}); return err },
+		"LatestFindings": func() error {
+			_, err := records.New(ro).LatestFindings(ctx, "acme", records.FindingFilter{})
+			return err
+		},
+		"LatestVerdicts": func() error { _, err := records.New(ro).LatestVerdicts(ctx, "acme", []string{"s1"}); return err },
+		"SessionParents": func() error { _, err := records.New(ro).SessionParents(ctx, shard, "acme", 1, 9, 9); return err },
+		"DecisionByID":   func() error { _, err := records.New(ro).DecisionByID(ctx, "acme", "d1"); return err },
 	}
 	for _, q := range questions.All() {
 		list["Ask "+q.Name] = func() error {

@@ -107,7 +107,7 @@ func TestHostileIdentifiers(t *testing.T) {
 		if d := cmp.Diff(rows[i:i+1], chain); d != "" {
 			t.Errorf("chain of %q (-want +got):\n%s", n, d)
 		}
-		found, err := records.New(db.pool).Findings(t.Context(), n, n)
+		found, err := records.New(db.pool).LatestFindings(t.Context(), n, records.FindingFilter{Session: n})
 		if err != nil || len(found) != 1 || found[0].Seq != uint64(i+1) {
 			t.Errorf("findings of %q: %v %v", n, found, err)
 		}

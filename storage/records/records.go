@@ -39,18 +39,10 @@ type place struct {
 	BrokerTime time.Time `ch:"broker_time"`
 }
 
-const placeColumns = "tenant, session, shard, seq, broker_time"
-
-// inSession selects the rows of a session; logOrder sorts them in the order of the log.
 const (
-	inSession = "tenant = {tenant:String} AND session = {session:String}"
-	logOrder  = " ORDER BY shard, seq"
+	placeColumns = "tenant, session, shard, seq, broker_time"
+	logOrder     = " ORDER BY shard, seq"
 )
-
-// Decisions returns the admission decisions of a session in log order.
-func (r *Reader) Decisions(ctx context.Context, tenant, session string) ([]Located[events.Decision], error) {
-	return queryRecords(ctx, r.pool, decisionTable, inSession, conn.Param("tenant", tenant), conn.Param("session", session))
-}
 
 // DecisionByID returns the decision with an id, in any session. More than one means that one is
 // forged. It returns storage.ErrNotFound if there is none.
@@ -60,43 +52,6 @@ func (r *Reader) DecisionByID(ctx context.Context, tenant, id string) ([]Located
 		err = fmt.Errorf("decision %.64q of tenant %.64q: %w", id, tenant, storage.ErrNotFound)
 	}
 	return list, err
-}
-
-// Calls returns the call records of a session in log order.
-func (r *Reader) Calls(ctx context.Context, tenant, session string) ([]Located[events.Call], error) {
-	return queryRecords(ctx, r.pool, callTable, inSession, conn.Param("tenant", tenant), conn.Param("session", session))
-}
-
-// Findings returns the findings about a session in log order.
-func (r *Reader) Findings(ctx context.Context, tenant, session string) ([]Located[events.Finding], error) {
-	return queryRecords(ctx, r.pool, findingTable, inSession, conn.Param("tenant", tenant), conn.Param("session", session))
-}
-
-// Approvals returns the approval records of a session in log order.
-func (r *Reader) Approvals(ctx context.Context, tenant, session string) ([]Located[events.Approval], error) {
-	return queryRecords(ctx, r.pool, approvalTable, inSession, conn.Param("tenant", tenant), conn.Param("session", session))
-}
-
-// ToolCall is everything recorded about one tool_call_id of a tenant, over all sessions and
-// publishers, because the ids are not unique.
-type ToolCall struct {
-	Decisions []Located[events.Decision]
-	Calls     []Located[events.Call]
-	Findings  []Located[events.Finding]
-}
-
-// ToolCall returns everything recorded about a tool_call_id.
-func (r *Reader) ToolCall(ctx context.Context, tenant, toolCallID string) (t ToolCall, err error) {
-	const where = "tenant = {tenant:String} AND tool_call_id = {id:String}"
-	args := []any{conn.Param("tenant", tenant), conn.Param("id", toolCallID)}
-	if t.Decisions, err = queryRecords(ctx, r.pool, decisionTable, where, args...); err != nil {
-		return t, err
-	}
-	if t.Calls, err = queryRecords(ctx, r.pool, callTable, where, args...); err != nil {
-		return t, err
-	}
-	t.Findings, err = queryRecords(ctx, r.pool, findingTable, where, args...)
-	return t, err
 }
 
 // recordTable describes one typed table: R is a row, T the record that it makes.

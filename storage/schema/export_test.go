@@ -3,6 +3,8 @@ package schema
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/storage/conn"
 )
@@ -22,4 +24,14 @@ func ReadText(ctx context.Context, pool *conn.Pool) (string, error) {
 // DiffText lists what differs between two texts of schema.txt.
 func DiffText(want, have string) string {
 	return fmt.Sprint(diffSchema(parseSchema(want), parseSchema(have)))
+}
+
+// formatSchema writes what parseSchema reads.
+func formatSchema(have map[schemaPlace]string) string {
+	var lines []string
+	for at, is := range have {
+		lines = append(lines, at.table+"\t"+at.column+"\t"+is+"\n")
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }

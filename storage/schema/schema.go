@@ -119,17 +119,7 @@ func rowPolicies(ctx context.Context, p *conn.Pool, ours map[string]bool) (list 
 	return list, err == nil, err
 }
 
-// formatSchema and parseSchema write and read schemaText: table, column and definition,
-// separated by tabs.
-func formatSchema(have map[schemaPlace]string) string {
-	var lines []string
-	for at, is := range have {
-		lines = append(lines, at.table+"\t"+at.column+"\t"+is+"\n")
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "")
-}
-
+// parseSchema reads schemaText: table, column and definition, separated by tabs.
 func parseSchema(text string) map[schemaPlace]string {
 	want := map[schemaPlace]string{}
 	for line := range strings.Lines(text) {

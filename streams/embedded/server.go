@@ -101,9 +101,6 @@ func (s *Server) Shutdown() {
 	s.ns.WaitForShutdown()
 }
 
-// WaitForShutdown returns when the server has stopped.
-func (s *Server) WaitForShutdown() { s.ns.WaitForShutdown() }
-
 // serverLog forwards the server's messages. The first fatal message becomes Start's error, and
 // the first one about a failure to write is sent to Broken.
 type serverLog struct {

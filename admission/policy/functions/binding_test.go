@@ -96,8 +96,8 @@ func TestIsResultList(t *testing.T) {
 func TestSizes(t *testing.T) {
 	long := strings.Repeat("x", 3000)
 	for name, r := range map[string]Sized{
-		"shell": shell.Parse("rm " + long), "sql": ParseSQL("select a from " + long), "diff": ParsePatch("--- a/" + long + "\n+++ b/" + long + "\n"),
-		"url": ParseAddress("https://h.example/" + long), "cli": ParseView([]string{"git", "add", long}),
+		"shell": shell.Parse("rm " + long), "sql": parseSQL("select a from " + long), "diff": parsePatch("--- a/" + long + "\n+++ b/" + long + "\n"),
+		"url": ParseAddress("https://h.example/" + long), "cli": parseView([]string{"git", "add", long}),
 	} {
 		if r.Size() < 3000 || r.Size() > 100_000 {
 			t.Errorf("%s: %d bytes", name, r.Size())
@@ -108,10 +108,10 @@ func TestSizes(t *testing.T) {
 // What exceeds a bound, or that no reader can take for certain, is not known.
 func TestBoundsOfFunctions(t *testing.T) {
 	for name, known := range map[string]bool{
-		"cli, no words": ParseView(nil).Known, "cli, many words": ParseView(slices.Repeat([]string{"git"}, 5000)).Known, "cli, unknown word": ParseView([]string{"git", "push", Unknown}).Known,
-		"diff, NUL": ParsePatch("--- a\n\x00").Known, "diff, too long": ParsePatch(strings.Repeat("x", maxPatch+1)).Known,
-		"sql, NUL": ParseSQL("select \x00").Known, "sql, too long": ParseSQL(strings.Repeat("x", maxSQL+1)).Known, "sql, many": ParseSQL(strings.Repeat("select 1;", maxStatements+1)).Known,
-		"sql, open quote": ParseSQL("select 'a").Known, "sql, sign first": ParseSQL("= 1").Known, "sql, closing bracket": ParseSQL("select 1)").Known,
+		"cli, no words": parseView(nil).Known, "cli, many words": parseView(slices.Repeat([]string{"git"}, 5000)).Known, "cli, unknown word": parseView([]string{"git", "push", Unknown}).Known,
+		"diff, NUL": parsePatch("--- a\n\x00").Known, "diff, too long": parsePatch(strings.Repeat("x", maxPatch+1)).Known,
+		"sql, NUL": parseSQL("select \x00").Known, "sql, too long": parseSQL(strings.Repeat("x", maxSQL+1)).Known, "sql, many": parseSQL(strings.Repeat("select 1;", maxStatements+1)).Known,
+		"sql, open quote": parseSQL("select 'a").Known, "sql, sign first": parseSQL("= 1").Known, "sql, closing bracket": parseSQL("select 1)").Known,
 		"url, control": ParseAddress("https://h.example/\x7f").Known,
 	} {
 		if known {
@@ -122,7 +122,7 @@ func TestBoundsOfFunctions(t *testing.T) {
 		t.Error("a path that is too long is compared")
 	}
 	for _, p := range []string{Unknown, "/a/\xff", strings.Repeat("a", maxPath+1), "/x/..\\a/b", "/\u200ba/b"} {
-		if !Touches(p, "/a") {
+		if !touches(p, "/a") {
 			t.Errorf("%.20q cannot touch", p)
 		}
 	}
@@ -132,7 +132,7 @@ func TestStatementsOfOtherForms(t *testing.T) {
 	for text, want := range map[string][]string{
 		"create temporary table t (a int)": {"t"}, "update t set a = 1": {"t"}, "select a from t as x join u using (a)": {"t", "u"}, "select replace(a, 'b', 'c') from t": {"t"},
 	} {
-		got := ParseSQL(text)
+		got := parseSQL(text)
 		if len(got.Statements) != 1 || !slices.Equal(got.Statements[0].Tables, want) {
 			t.Errorf("%s: %+v", text, got)
 		}

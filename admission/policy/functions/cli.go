@@ -69,8 +69,8 @@ var programs = map[string]program{
 	"brew":      {}, "apt": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apt-get": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apk": {}, "dnf": {flags: []string{"-y"}}, "yum": {flags: []string{"-y"}}, "gem": {}, "composer": {},
 }
 
-// ParseView reads the words of a command.
-func ParseView(words []string) View {
+// parseView reads the words of a command.
+func parseView(words []string) View {
 	v := View{Globals: []string{}, Options: []string{}, Operands: []string{}}
 	if len(words) == 0 || len(words) > 4096 {
 		return v

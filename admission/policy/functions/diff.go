@@ -47,11 +47,11 @@ var patchMarks = []patchMark{
 // maxHeader is the longest first line of a file in a patch of git.
 const maxHeader = 8192
 
-// ParsePatch lists the files of a patch. Every line that looks like the name of a file counts, even in
+// parsePatch lists the files of a patch. Every line that looks like the name of a file counts, even in
 // the middle of a hunk, so the list has too many files rather than too few. A path of a unified diff that
 // begins with the directory a or b is listed with and without that directory. In a patch of git the first
 // line names a file that has no hunk: an empty one, a binary one, one with a change of mode.
-func ParsePatch(s string) Patch {
+func parsePatch(s string) Patch {
 	r := patchReader{Patch: Patch{Known: true, Files: []File{}}, seen: map[File]bool{}}
 	if len(s) > maxPatch || strings.ContainsRune(s, 0) {
 		r.Known = false

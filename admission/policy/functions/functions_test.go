@@ -29,7 +29,7 @@ func TestPatchFiles(t *testing.T) {
 		"--- a/x\n+++ b/x\n@@ -1 +1 @@\n *** a list\n+*** b\n":                                    "true [a/x x b/x]",
 		"hello": "false []",
 	} {
-		p := ParsePatch(text)
+		p := parsePatch(text)
 		var names []string
 		for _, f := range p.Files {
 			if !slices.Contains(names, f.Path) {
@@ -56,7 +56,7 @@ func TestSQLTables(t *testing.T) {
 		"select dblink_exec('c','drop table t')": "false []", "select load_extension('x')": "false []", "copy secret to '/tmp/x'": "false []", "delete a from secret": "false [secret]", "update low_priority secret set a=1": "false []",
 		"select a from f(x)": "false [f]", "select * from 'x.parquet'": "false []", "grant select on secret to u": "false []", "select * from a b c, secret": "false [a]", "select a from t where (": "false [t]", "create table t (like secret)": "false [t]", "create table t () inherits (secret)": "false [t]",
 	} {
-		got := ParseSQL(text)
+		got := parseSQL(text)
 		var tables []string
 		for _, s := range got.Statements {
 			tables = append(tables, s.Tables...)
@@ -66,7 +66,7 @@ func TestSQLTables(t *testing.T) {
 		}
 	}
 	for text, reads := range map[string]bool{"select 1": true, "select load_extension('x')": false, "select 1 shutdown": false, "select lower(a) from b": true, "select s.nextval from dual": false, "explain delete from t": false} {
-		if got := ParseSQL(text).Statements[0].Reads; got != reads {
+		if got := parseSQL(text).Statements[0].Reads; got != reads {
 			t.Errorf("%q reads: %v", text, got)
 		}
 	}
@@ -76,7 +76,7 @@ func TestSQLTables(t *testing.T) {
 func TestSQLIsReadOnce(t *testing.T) {
 	allocations := func(n int) float64 {
 		text := strings.Repeat("FROM A,", n)
-		return testing.AllocsPerRun(1, func() { ParseSQL(text) })
+		return testing.AllocsPerRun(1, func() { parseSQL(text) })
 	}
 	if few, many := allocations(500), allocations(2000); many > 6*few {
 		t.Errorf("four times the text makes %.0f allocations, not %.0f", many, few)
@@ -96,7 +96,7 @@ func TestFoldingIsCharged(t *testing.T) {
 
 // Every letter of a cluster is an option.
 func TestViewLongCluster(t *testing.T) {
-	if v := ParseView([]string{"git", "push", "-" + strings.Repeat("v", 20) + "f"}); !slices.Contains(v.Options, "-f") {
+	if v := parseView([]string{"git", "push", "-" + strings.Repeat("v", 20) + "f"}); !slices.Contains(v.Options, "-f") {
 		t.Error(v.Options)
 	}
 }

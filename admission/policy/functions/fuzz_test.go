@@ -17,7 +17,7 @@ func FuzzWithin(f *testing.F) {
 		if full := path.Join("/w/s", p); strings.HasPrefix(p, "~") || !strings.HasPrefix(p, "/") && full != "/w/s" && !strings.HasPrefix(full, "/w/s/") {
 			t.Errorf("%q is within", p)
 		}
-		if !Touches(joinPaths("/w/s", p), "/w/s") {
+		if !touches(joinPaths("/w/s", p), "/w/s") {
 			t.Errorf("%q is within and does not touch", p)
 		}
 	})
@@ -31,7 +31,7 @@ func FuzzParseAddress(f *testing.F) {
 		if a := ParseAddress(s); a.Known && (!plainHost(a.Host) || !strings.Contains(strings.ToLower(s), a.Host)) {
 			t.Errorf("%q: %+v", s, a)
 		}
-		HostMatches(s, []string{s, "*." + s})
+		hostMatches(s, []string{s, "*." + s})
 	})
 }
 
@@ -41,7 +41,7 @@ func FuzzParseSQL(f *testing.F) {
 	}
 	f.Add("select--")
 	f.Fuzz(func(t *testing.T, s string) {
-		got := ParseSQL(s)
+		got := parseSQL(s)
 		if len(got.Statements) > maxStatements {
 			t.Error(len(got.Statements))
 		}
@@ -50,7 +50,7 @@ func FuzzParseSQL(f *testing.F) {
 			if between == ";" && strings.Contains(s[strings.LastIndexByte(s, '\n')+1:], "--") {
 				continue // a comment
 			}
-			again := ParseSQL(s + between + "delete from t")
+			again := parseSQL(s + between + "delete from t")
 			if n := len(again.Statements); got.Known && n > 0 && n < maxStatements && again.Statements[n-1].Reads {
 				t.Errorf("%q hides a delete: %+v", s+between, again)
 			}
@@ -63,7 +63,7 @@ func FuzzParsePatch(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if p := ParsePatch(s); p.Known && len(p.Files) == 0 || len(p.Files) > 2*maxPatchFiles {
+		if p := parsePatch(s); p.Known && len(p.Files) == 0 || len(p.Files) > 2*maxPatchFiles {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -75,7 +75,7 @@ func FuzzParseView(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		words := strings.Split(s, " ")
-		if v := ParseView(words); v.Known && strings.Contains(s, Unknown) && !strings.Contains(strings.Join(v.Globals, ""), Unknown) && len(v.Command) > 0 && strings.Contains(v.Command, Unknown) {
+		if v := parseView(words); v.Known && strings.Contains(s, Unknown) && !strings.Contains(strings.Join(v.Globals, ""), Unknown) && len(v.Command) > 0 && strings.Contains(v.Command, Unknown) {
 			t.Errorf("%q: %+v", s, v)
 		}
 	})

@@ -32,18 +32,18 @@ func TestHostileSizes(t *testing.T) {
 		})
 	}
 	for name, unknown := range map[string]func() bool{
-		"a long path":      func() bool { return !Within(long, "/w") && Touches(long, "/w") && joinPaths("/w", long) == Unknown },
+		"a long path":      func() bool { return !Within(long, "/w") && touches(long, "/w") && joinPaths("/w", long) == Unknown },
 		"a deep path":      func() bool { return !Within(strings.Repeat("../", mega/3), "/w") },
 		"a long address":   func() bool { return !ParseAddress("https://a.example/" + long).Known },
-		"a long host":      func() bool { return !HostMatches(long, []string{"*." + long, "a"}) },
-		"a long statement": func() bool { return !ParseSQL("select " + long).Known },
+		"a long host":      func() bool { return !hostMatches(long, []string{"*." + long, "a"}) },
+		"a long statement": func() bool { return !parseSQL("select " + long).Known },
 		"nested selects": func() bool {
-			return !ParseSQL(strings.Repeat("select (", 10_000) + "1" + strings.Repeat(")", 10_000)).Known
+			return !parseSQL(strings.Repeat("select (", 10_000) + "1" + strings.Repeat(")", 10_000)).Known
 		},
-		"many statements":    func() bool { return !ParseSQL(strings.Repeat("drop table a;", 100_000)).Known },
-		"a long patch":       func() bool { return !ParsePatch("*** Add File: a\n" + long).Known },
-		"a patch of many":    func() bool { return !ParsePatch(manyFiles(2 * maxPatchFiles)).Known },
-		"many words":         func() bool { return !ParseView(strings.Fields(strings.Repeat("git -c a=b ", 20_000))).Known },
+		"many statements":    func() bool { return !parseSQL(strings.Repeat("drop table a;", 100_000)).Known },
+		"a long patch":       func() bool { return !parsePatch("*** Add File: a\n" + long).Known },
+		"a patch of many":    func() bool { return !parsePatch(manyFiles(2 * maxPatchFiles)).Known },
+		"many words":         func() bool { return !parseView(strings.Fields(strings.Repeat("git -c a=b ", 20_000))).Known },
 		"a text for secrets": func() bool { return secret.Found(long) }, // what is too long to be searched may hold one
 	} {
 		within(t, name, mega, func() {

@@ -36,10 +36,10 @@ func Within(p, root string) bool {
 	return below(shell.Join(root, p), shell.Join("/", root))
 }
 
-// Touches reports whether a path may name root or something below it. It ignores case and forms of
+// touches reports whether a path may name root or something below it. It ignores case and forms of
 // Unicode, and is true for a path with an unknown part, for one that cannot be compared, and for a
 // relative one that leads upwards. Other relative paths touch nothing: join them to a directory first.
-func Touches(p, root string) bool {
+func touches(p, root string) bool {
 	if strings.Contains(p, Unknown) || !utf8.ValidString(p) || len(p) > maxPath {
 		return true
 	}
@@ -126,9 +126,9 @@ func plainHost(h string) bool {
 	return last != "" && (last[0] < '0' || last[0] > '9') && !strings.Contains(h, "..")
 }
 
-// HostMatches reports whether a host is one of the patterns, or, for *.example.org, below
+// hostMatches reports whether a host is one of the patterns, or, for *.example.org, below
 // example.org. Hosts that are not plain match nothing.
-func HostMatches(host string, patterns []string) bool {
+func hostMatches(host string, patterns []string) bool {
 	h := strings.TrimSuffix(strings.ToLower(host), ".")
 	if !plainHost(h) {
 		return false

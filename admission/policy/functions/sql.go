@@ -102,9 +102,9 @@ func wordSet(list string) map[string]bool {
 	return set
 }
 
-// ParseSQL lists the statements of a text. It is a tokeniser, not a parser: dialects differ, and a
+// parseSQL lists the statements of a text. It is a tokeniser, not a parser: dialects differ, and a
 // text that two of them read differently, or of which a form is not in the tables above, is not known.
-func ParseSQL(s string) SQL {
+func parseSQL(s string) SQL {
 	out := SQL{Statements: []Statement{}}
 	if len(s) > maxSQL || strings.ContainsRune(s, 0) {
 		return out

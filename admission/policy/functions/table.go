@@ -73,7 +73,7 @@ var calls = []call{
 			About:   "For denying: true if the path may name root or something below it. It ignores case, and is true for what is unknown. Join a relative path to a directory first.",
 			Example: `path.touches("/ETC/passwd", "/etc")`,
 		},
-		[]*cel.Type{text, text}, cel.BoolType, 10, 2, func(a []any) any { return Touches(a[0].(string), a[1].(string)) },
+		[]*cel.Type{text, text}, cel.BoolType, 10, 2, func(a []any) any { return touches(a[0].(string), a[1].(string)) },
 	},
 	{
 		Function{Name: "url.parse", Use: "url.parse(text)", About: "The parts of a URL.", Example: `url.parse("https://a@b.example/").host == "b.example"`},
@@ -85,7 +85,7 @@ var calls = []call{
 			About:   "True if the host is on the list, or below a `*.` entry.",
 			Example: `host.matches("a.example.org", ["*.example.org"])`,
 		},
-		[]*cel.Type{text, texts}, cel.BoolType, 10, 1, func(a []any) any { return HostMatches(a[0].(string), a[1].([]string)) },
+		[]*cel.Type{text, texts}, cel.BoolType, 10, 1, func(a []any) any { return hostMatches(a[0].(string), a[1].([]string)) },
 	},
 	{
 		Function{
@@ -94,11 +94,11 @@ var calls = []call{
 				"that its tables do not name: `create index`, `copy`, `select load_extension('x')`, `select 1 drop table t`.",
 			Example: `sql.statements("select 1; drop table t").statements[1].kind == "drop"`,
 		},
-		[]*cel.Type{text}, object(SQL{}), 10, 128, func(a []any) any { return ParseSQL(a[0].(string)) },
+		[]*cel.Type{text}, object(SQL{}), 10, 128, func(a []any) any { return parseSQL(a[0].(string)) },
 	},
 	{
 		Function{Name: "diff.files", Use: "diff.files(text)", About: "The files that a patch changes.", Example: `diff.files("*** Add File: a.go").files[0].path == "a.go"`},
-		[]*cel.Type{text}, object(Patch{}), 10, 32, func(a []any) any { return ParsePatch(a[0].(string)) },
+		[]*cel.Type{text}, object(Patch{}), 10, 32, func(a []any) any { return parsePatch(a[0].(string)) },
 	},
 	{
 		Function{
@@ -106,7 +106,7 @@ var calls = []call{
 			About:   "The arguments of a program with subcommands: git, kubectl, aws, terraform, package managers and some more. Git's `-c`, and a subcommand that may be an alias, are not `known`.",
 			Example: `cli.view(["git", "-C", "x", "push", "-f"]).command == "push"`,
 		},
-		[]*cel.Type{texts}, object(View{}), 10, 32, func(a []any) any { return ParseView(a[0].([]string)) },
+		[]*cel.Type{texts}, object(View{}), 10, 32, func(a []any) any { return parseView(a[0].([]string)) },
 	},
 	{
 		Function{

@@ -182,7 +182,7 @@ func (c *CleanChecker) checkObject(object strictjson.Value) bool {
 	for v := range object.All() {
 		k := c.factsFor(v.Key())
 		holds = holds || k.isPairValue
-		said = said || k.isPairName && v.Text() != "" && len(v.Text()) <= maxIdent && CredentialName(v.Text())
+		said = said || k.isPairName && v.Text() != "" && len(v.Text()) <= maxIdent && credentialName(v.Text())
 		if _, listed := c.rows[v.Key()]; listed || !k.plainKey || k.isPassword || said && holds {
 			c.unclean = c.unclean[:found]
 			return false

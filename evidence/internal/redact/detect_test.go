@@ -52,8 +52,8 @@ func TestPersonalData(t *testing.T) {
 		"in":                   {"2341 2341 2346", "[redacted:national_id]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, spans := Text(tc.in); got != tc.want {
-				t.Errorf("Text(%q)\n got %q %v\nwant %q", tc.in, got, spans, tc.want)
+			if got, spans := maskText(tc.in); got != tc.want {
+				t.Errorf("maskText(%q)\n got %q %v\nwant %q", tc.in, got, spans, tc.want)
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func TestPersonalDataKeeps(t *testing.T) {
 		"long number":  "12345678901234567890123456789012345678901234567890",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, spans := Text(s); got != s {
+			if got, spans := maskText(s); got != s {
 				t.Errorf("%q became %q: %v", s, got, spans)
 			}
 		})
@@ -107,11 +107,11 @@ func TestEncoded(t *testing.T) {
 			"hex escapes":   everyByte(secret, `\x%02x`),
 			"entities":      everyByte(secret, "&#%d;"),
 		} {
-			got, spans := Text(s)
+			got, spans := maskText(s)
 			if len(spans) == 0 {
 				t.Errorf("%s, %s: nothing found in %s", name, form, s)
 			}
-			if again, _ := Text(got); again != got {
+			if again, _ := maskText(got); again != got {
 				t.Errorf("%s, %s: not stable: %q, then %q", name, form, got, again)
 			}
 		}
@@ -120,7 +120,7 @@ func TestEncoded(t *testing.T) {
 		"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk", "100% sure, 50%ab of it, %zz", `C:\users\x\new`, "a &amp; b &#; &#x;",
 		base64.StdEncoding.EncodeToString([]byte("a harmless text that says nothing at all")), strings.Repeat("QUJD", 100),
 	} {
-		if got, spans := Text(s); got != s {
+		if got, spans := maskText(s); got != s {
 			t.Errorf("%q became %q: %v", s, got, spans)
 		}
 	}

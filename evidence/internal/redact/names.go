@@ -347,8 +347,8 @@ func lookupName(s string) nameRule {
 	return nameRule{}
 }
 
-// CredentialName reports whether a key or a header name says that its value is a credential.
-func CredentialName(s string) bool { return lookupName(s).strength == strongName }
+// credentialName reports whether a key or a header name says that its value is a credential.
+func credentialName(s string) bool { return lookupName(s).strength == strongName }
 
 // proves reports whether the name says that a value of its own, not a part of a text, is a
 // credential.

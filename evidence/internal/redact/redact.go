@@ -100,14 +100,6 @@ type Span struct {
 	Detector   string
 }
 
-// Text masks the findings in one text. The spans are in order, do not overlap, and lie in s; out
-// is s with each span replaced by its placeholder.
-func Text(s string) (out string, spans []Span) {
-	var w documentWalker
-	out, _ = w.redactSpans(s)
-	return out, Scan(s)
-}
-
 // Releasable reports whether a policy may keep a detector's findings, or a part of them: personal
 // data, and guesses by randomness. Credentials, what a protocol excludes from storage, and what
 // a producer declared must not be kept.

@@ -48,7 +48,7 @@ func (w *documentWalker) redactValue(v any, key string) (out any, drop bool) {
 	case json.Number:
 		return w.redactNumber(v, key)
 	case map[string]any:
-		if len(v) > 0 && CredentialName(key) {
+		if len(v) > 0 && credentialName(key) {
 			return w.redactWhole(CredentialField, v)
 		}
 		if personalField(key).detector == Address && isAddress(v) && w.treatmentFor(Address, "").Action != Allow {
@@ -56,7 +56,7 @@ func (w *documentWalker) redactValue(v any, key string) (out any, drop bool) {
 		}
 		w.redactObject(v)
 	case []any:
-		if len(v) > 0 && CredentialName(key) {
+		if len(v) > 0 && credentialName(key) {
 			return w.redactWhole(CredentialField, v)
 		}
 		w.redactArray(v, key)
@@ -71,7 +71,7 @@ func (w *documentWalker) redactDeclared(d declaredValue, key string) (any, bool)
 	text, isText := d.v.(string)
 	t := w.treatmentFor(d.detector, text)
 	switch {
-	case d.detector == PolicyField && CredentialName(key), t.Action == Allow, t.Action == Truncate && !isText:
+	case d.detector == PolicyField && credentialName(key), t.Action == Allow, t.Action == Truncate && !isText:
 		return w.redactValue(d.v, key)
 	case t.Action == Truncate:
 		return w.truncateText(t, d.detector, text)

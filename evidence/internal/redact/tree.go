@@ -245,7 +245,7 @@ func isNameValuePair(m map[string]any) bool {
 	named, valued := false, false
 	for k, v := range m {
 		s, isText := v.(string)
-		named = named || isText && len(s) <= maxIdent && CredentialName(s) && pairNames[pairKey(k)]
+		named = named || isText && len(s) <= maxIdent && credentialName(s) && pairNames[pairKey(k)]
 	}
 	for k := range m {
 		valued = valued || named && pairValues[pairKey(k)]

@@ -146,7 +146,7 @@ func (sc *textScanner) pairedName(j, end int) (n nameRule) {
 		return n
 	}
 	keyEnd := back(sign-1, space|quoteChar, `\`)
-	if key := back(keyEnd, word, ""); pairNames[pairKey(s[key:keyEnd])] && CredentialName(s[start:to]) {
+	if key := back(keyEnd, word, ""); pairNames[pairKey(s[key:keyEnd])] && credentialName(s[start:to]) {
 		return nameRule{text: "password", strength: strongName}
 	}
 	return n
@@ -164,7 +164,7 @@ func (sc *textScanner) scanClosingTag(i int) {
 		return
 	}
 	tag := s[i+1 : end]
-	if !CredentialName(tag) {
+	if !credentialName(tag) {
 		return
 	}
 	to := i - 1
