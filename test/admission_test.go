@@ -18,7 +18,7 @@ import (
 // messages on the log that were there before it.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := amongOthers(t)
 	r, db := s.runtime(t), s.auditors(t)
 	invoke := func(tool string) func(session, call string) object {
 		return func(session, call string) object { return invoked(session, call, tool) }

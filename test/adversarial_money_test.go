@@ -30,7 +30,7 @@ func spent(t testing.TB, s *system, id string) string {
 // more is allowed then. Spending that it never reports cannot be counted (docs/mandates.md).
 func TestAttackMoneySpentTwice(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := amongOthers(t)
 	r := s.runtime(t)
 	const id, sess = "aump_mnd_e2e_twice", "s-twice"
 	m := shopping(id)
@@ -98,7 +98,7 @@ func TestAttackMoneySpentTwice(t *testing.T) {
 // id that are denied, for another action or another amount, free nothing.
 func TestAttackMoneyFreedByAnotherCallsEnd(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := amongOthers(t)
 	r := s.runtime(t)
 	const id, sess = "aump_mnd_e2e_other_end", "s-other-end"
 	m := shopping(id)

@@ -62,7 +62,7 @@ func untouched(t *testing.T, s *system) {
 // nowhere (field-notes.md, reply subjects are weapons).
 func TestAttackReplySubjects(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := amongOthers(t)
 	r := s.runtime(t)
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
 	for i, w := range weapons {
@@ -105,7 +105,7 @@ func (p *permissions) has(kind, subject string) bool {
 // What a runtime has no business with, it may neither publish nor hear.
 func TestAttackForbiddenSubjects(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := amongOthers(t)
 	var p permissions
 	r := s.runtime(t, nats.ErrorHandler(p.handler))
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
@@ -148,7 +148,7 @@ func TestAttackForbiddenSubjects(t *testing.T) {
 // Claiming a message id first does not make another publisher's message vanish.
 func TestAttackMessageID(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := amongOthers(t)
 	r := s.runtime(t)
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
 	event := hook("s-id", "SessionStart")
@@ -175,7 +175,7 @@ func TestAttackMessageID(t *testing.T) {
 // Headers that steer the server do nothing for a runtime.
 func TestAttackSteeringHeaders(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := amongOthers(t)
 	r := s.runtime(t)
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
 	before := lastSeq(t, s.connect(t, "operator"))
@@ -208,7 +208,7 @@ func TestAttackSteeringHeaders(t *testing.T) {
 // Only the server's stamp identifies the caller; what a body says about its sender is a claim.
 func TestAttackForgedIdentity(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := amongOthers(t)
 	r := s.runtime(t)
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
 	lie := `{"acc":"tenant-globex:mallory","user":"mallory","svc":"x"}`

@@ -10,9 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -206,70 +204,6 @@ func shared(t testing.TB) *system {
 		}
 	})
 	return s
-}
-
-// alone returns a system of a parallel test's own, of which the same must hold after the test as of the shared one.
-func alone(t testing.TB) *system {
-	t.Helper()
-	s := start(t)
-	t.Cleanup(func() { s.exact(t) })
-	return s
-}
-
-// lending is the small system that tests borrow which only read it.
-var lending struct {
-	mu      sync.Mutex
-	sys     *system
-	waiting map[string]bool // the borrowers that have not ended
-}
-
-// borrowers are the tests that call borrowed. The last of them to end stops the system.
-var borrowers = []string{"TestExport", "TestBundleBadInput", "TestExportForPeople", "TestVerifyProof", "TestSecondVerifierBundle"}
-
-// borrowed returns a smallSystem that parallel tests share. They must add nothing to it.
-func borrowed(t testing.TB) *system {
-	t.Helper()
-	needSystem(t)
-	if !slices.Contains(borrowers, t.Name()) {
-		t.Fatalf("%s is not in the list of borrowers", t.Name())
-	}
-	lending.mu.Lock()
-	defer lending.mu.Unlock()
-	if lending.sys == nil {
-		dir, err := os.MkdirTemp("", "countersign-e2e-small-")
-		ok(t, err)
-		lending.sys, err = boot(dir, "--policy", samplePolicies)
-		ok(t, err)
-		lending.waiting = map[string]bool{}
-		for _, name := range borrowers {
-			lending.waiting[name] = true
-		}
-		lending.sys.fillSmall(t)
-	}
-	s := lending.sys
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("log of %s:\n%s", s.dir, s.tail())
-		}
-		lending.mu.Lock()
-		defer lending.mu.Unlock()
-		delete(lending.waiting, t.Name())
-		if len(lending.waiting) == 0 {
-			ok(t, dropLent())
-		}
-	})
-	return s
-}
-
-// dropLent ends the system that is lent, if there is one.
-func dropLent() error {
-	s := lending.sys
-	if s == nil {
-		return nil
-	}
-	lending.sys = nil
-	defer os.RemoveAll(s.dir)
-	return s.stop()
 }
 
 // info reads the ready file, which changes when a child is restarted.

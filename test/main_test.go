@@ -3,8 +3,9 @@
 // records decoded by hand. The driving side imports nothing of Countersign, except in the test of
 // the client SDK itself.
 //
-// Short tests share one `countersign up` (shared), one after the other. Long ones, and those that kill,
-// tamper or change policies, start their own (start, alone). These run beside each other, after the shared ones.
+// Short tests share one `countersign up` (shared), one after the other. After them, beside each other: tests that
+// share a system which they read (borrowed) or in which they keep to what is theirs (amongOthers), and those that
+// kill, tamper, change policies or count everything, with a system of their own (start, alone).
 package e2e_test
 
 import (

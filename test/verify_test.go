@@ -135,7 +135,7 @@ func TestVerifyProof(t *testing.T) {
 // Kept receipts must be those of decisions in the log.
 func TestVerifyReceipts(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := amongOthers(t)
 	r := s.runtime(t)
 	a := r.admit(t, "agenthook", allowedCall("s-receipts", "c1").bytes())
 	b := r.admit(t, "agenthook", deniedCall("s-receipts", "c2").bytes())
@@ -232,7 +232,7 @@ func (r result) says(t testing.TB, what string) {
 // verify compares decisions with the log, and says how many.
 func TestVerifyCompares(t *testing.T) {
 	t.Parallel()
-	s := smallSystem(t)
+	s := borrowed(t)
 	for _, tc := range []struct {
 		args []string
 		want int
