@@ -116,7 +116,9 @@ func selectors(fn *ast.FuncDecl) map[*ast.SelectorExpr]bool {
 		case *ast.IncDecStmt:
 			targets = []ast.Expr{x.X}
 		case *ast.SelectorExpr:
-			assigned[x] = assigned[x]
+			if !assigned[x] { // an assignment comes before its targets
+				assigned[x] = false
+			}
 		}
 		for _, e := range targets {
 			if of, is := e.(*ast.IndexExpr); is {
