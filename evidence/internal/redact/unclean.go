@@ -2,7 +2,7 @@ package redact
 
 import (
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/evidence/internal/protocol"
+	"github.com/countersign-dev/countersign/evidence/internal/protocol/storable"
 )
 
 // Unclean are the members of a document in which there may be something to redact, in the order of the
@@ -10,7 +10,7 @@ import (
 type Unclean struct {
 	members []uncleanMember
 	work    int // of the rest of the document
-	row     *protocol.Row
+	row     *storable.Row
 }
 
 type uncleanMember struct {
