@@ -40,7 +40,8 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 			"ledger_calls.go":       mandates,
 			"ledger_sweep.go":       mandates,
 		}, 20},
-		{"../internal/service/ingest", nil, 3},
+		{"../internal/service/ingest", nil, 2},
+		{"../internal/service/quota", nil, 1},
 	} {
 		t.Run(tc.root, func(t *testing.T) { protocoltest.GenericCode(t, tc.root, tc.tables, tc.read) })
 	}

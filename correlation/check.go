@@ -155,7 +155,7 @@ func (r *recordedSession) play(e *engine) {
 }
 
 func (r *recordedSession) decide(e *engine, f *fact.Fact, d events.Decision) {
-	d.Tenant, d.EventID = "", fact.NormaliseEventID(d.EventID)
+	d.Tenant, d.EventID = "", events.NormaliseID(d.EventID)
 	d.Protocol = cmp.Or(d.Protocol, r.protocol)
 	fact.ReadDecision(f, new(fact.RecordedVerdict), &d, readingOf)
 	f.Decision.ApprovalRef = f.DecisionRef

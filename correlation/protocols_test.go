@@ -6,10 +6,8 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/toyprotocol"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/protocol/protocoltest"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -366,66 +365,45 @@ func TestDurationsPairByCorrelation(t *testing.T) {
 	}
 }
 
-// ofProtocols are the files that may name a protocol in a generic folder: the tables. The code
-// of one protocol is in its own folder.
-var ofProtocols = regexp.MustCompile(`^protocols\.go$`)
-
-// genericFolders are the folders of code that is of no protocol.
-var genericFolders = []string{".", "catalogue", "fact", "internal/eventtime", "internal/snapshot", "internal/tables"}
-
-// TestGenericCodeNamesNoProtocol: no import and no identifier of generic code names a
-// protocol, or a part of the engine that is one protocol's. Generic code asks the row.
+// TestGenericCodeNamesNoProtocol: generic code asks the row of a protocol and never its name
+// (docs/adr/0023).
 func TestGenericCodeNamesNoProtocol(t *testing.T) {
-	name := regexp.MustCompile(`(?i:agent_?hook|hooksession|aaep|aump|aioc|aana|^hook$)|^Proto[A-Z]|^proto[A-Z]`)
+	protocoltest.GenericCode(t, ".", map[string]string{
+		"protocols.go":             "the table",
+		"rules.go":                 "a case of a rule, whose word is part of the ids of findings",
+		"corpus/corpus.go":         "reads the sessions of tests",
+		"corpus/events.go":         "events of tests",
+		"checks/protocols.go":      "the table of checks",
+		"conformance/protocols.go": "the table of conformance",
+	}, 60)
+}
+
+// TestGenericCodeUsesNoPart: generic code uses no part of the engine that is one protocol's.
+func TestGenericCodeUsesNoPart(t *testing.T) {
 	parts := map[string]bool{}
 	for f := range reflect.TypeFor[protocolParts]().Fields() {
 		parts[f.Name] = true
 	}
-	var found []string
-	read := 0
-	for _, dir := range genericFolders {
-		entries, err := os.ReadDir(dir)
+	names, err := filepath.Glob("*.go")
+	if err != nil || len(names) < 20 || len(parts) == 0 {
+		t.Fatalf("%d files, %d parts, %v", len(names), len(parts), err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") || name == "protocols.go" {
+			continue
+		}
+		tree, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := read
-		for _, e := range entries {
-			file := filepath.Join(dir, e.Name())
-			if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || ofProtocols.MatchString(e.Name()) {
-				continue
-			}
-			read++
-			tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(tree, func(n ast.Node) bool {
-				what := ""
-				switch x := n.(type) {
-				case *ast.ImportSpec:
-					what = x.Path.Value
-				case *ast.SelectorExpr:
-					if owner := receiverOf(x); parts[x.Sel.Name] && (owner == "e" || owner == "engine") {
-						found = append(found, file+": the part "+x.Sel.Name)
-					}
-				case *ast.Ident:
-					what = x.Name
+		ast.Inspect(tree, func(n ast.Node) bool {
+			if x, is := n.(*ast.SelectorExpr); is && parts[x.Sel.Name] {
+				if owner := receiverOf(x); owner == "e" || owner == "engine" {
+					t.Errorf("%s uses the part %s; ask the row of its protocol in protocols.go", name, x.Sel.Name)
 				}
-				if name.MatchString(what) {
-					found = append(found, file+": "+what)
-				}
-				return true
-			})
-		}
-		if read == before {
-			t.Errorf("no generic file was read in %s", dir)
-		}
-	}
-	if read < 20 {
-		t.Fatalf("only %d generic files were read", read)
-	}
-	for _, f := range found {
-		t.Errorf("%s names a protocol; ask its row in protocols.go", f)
+			}
+			return true
+		})
 	}
 }
 

@@ -39,6 +39,12 @@ func Rows() []endpoint.Row {
 	return slices.Concat(generic, agenthook.Rows, aana.Rows, aump.Rows, aioc.Rows)
 }
 
+// Documents lists the documents of protocols.
+func Documents() []endpoint.Document { return []endpoint.Document{aump.Document} }
+
+// StatusPages lists the status pages of protocols.
+func StatusPages() []endpoint.StatusPage { return []endpoint.StatusPage{aana.StatusPage} }
+
 // Failure is a way in which a request fails before there is an answer.
 type Failure string
 

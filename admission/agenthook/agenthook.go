@@ -134,7 +134,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		Action: e.Action, ResourceKind: e.ResourceKind, ResourceScope: e.ResourceScope, Resource: tree["resource"],
 		Risk: riskOf(e), Args: asObject(tree["tool_input"]), Event: withoutClaims(tree), Traceparent: call.FirstTraceparent(r, e.Trace()),
 	}
-	if wire.NormaliseID(e.EventID) == e.EventID && validID(e.EventID) {
+	if events.NormaliseID(e.EventID) == e.EventID && validID(e.EventID) {
 		c.EventID = e.EventID
 		c.EventIDAsSent = e.Doc.MemberText("event_id")
 	}

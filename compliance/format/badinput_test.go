@@ -6,26 +6,27 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/compliance/format"
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 )
 
 func TestBadInput(t *testing.T) {
-	if _, err := format.New("csv", format.Options{}, nil); !errors.Is(err, format.ErrFormat) {
+	if _, err := format.New("csv", encode.Options{}, nil); !errors.Is(err, format.ErrFormat) {
 		t.Errorf("an unknown format: %v", err)
 	}
 	items := everything(t)
-	enc, err := format.New(format.CEF, format.Options{Tenant: "other"}, func([]byte) error { return nil })
+	enc, err := format.New(format.CEF, encode.Options{Tenant: "other"}, func([]byte) error { return nil })
 	ok(t, err)
 	if err := enc.Add(items[0]); !errors.Is(err, format.ErrTenant) {
 		t.Errorf("a record of another tenant: %v", err)
 	}
-	enc, _ = format.New(format.CEF, format.Options{Tenant: tenant}, func([]byte) error { return nil })
+	enc, _ = format.New(format.CEF, encode.Options{Tenant: tenant}, func([]byte) error { return nil })
 	ok(t, enc.Add(items[1]))
 	if err := enc.Add(items[0]); !errors.Is(err, format.ErrOrder) {
 		t.Errorf("out of order: %v", err)
 	}
 	full := errors.New("disk full")
-	enc, _ = format.New(format.CEF, format.Options{Tenant: tenant}, func([]byte) error { return full })
+	enc, _ = format.New(format.CEF, encode.Options{Tenant: tenant}, func([]byte) error { return full })
 	if err := enc.Add(items[1]); !errors.Is(err, full) {
 		t.Errorf("the sink's error: %v", err)
 	}
@@ -59,7 +60,7 @@ func FuzzFormats(f *testing.F) {
 		w := newWorld(t)
 		d := w.decided("s", body, events.Decision{Protocol: "agenthook", Verdict: events.Deny})
 		w.log(subject, map[string][]string{events.HeaderDecisionID: {d.DecisionID}}, []byte(body))
-		items := slices.DeleteFunc(w.items, func(i format.Item) bool { return i.Record.Tenant != tenant })
+		items := slices.DeleteFunc(w.items, func(i encode.Item) bool { return i.Record.Tenant != tenant })
 		for _, name := range format.Names() {
 			lines, _ := written(t, name, items, nil)
 			for _, line := range lines {

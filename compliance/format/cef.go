@@ -5,18 +5,19 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 )
 
 // newCEF makes the encoder of ArcSight's Common Event Format, version 0: a header of seven fields and
 // an extension of key=value pairs. A line is one event, without the syslog header that a transport
 // adds.
-func newCEF(w *lineWriter) encoder {
+func newCEF(w *encode.Writer) encode.Encoder {
 	c := cefWriter{w}
 	return siemEncoder{w, c.writeDecision, c.writeCall, c.writeApproval, c.writeFinding}
 }
 
-type cefWriter struct{ w *lineWriter }
+type cefWriter struct{ w *encode.Writer }
 
 // cefEvent is one event before it is formatted.
 type cefEvent struct {
@@ -70,16 +71,16 @@ func (e cefEvent) formatLine(version string) string {
 	return b.String()
 }
 
-func (c cefWriter) writeEvent(i Item, e cefEvent) error {
+func (c cefWriter) writeEvent(i encode.Item, e cefEvent) error {
 	r := i.Record
-	p := proofOf(i, "")
+	p := encode.ProofOf(i, "")
 	e.pairs = append([]string{"rt", strconv.FormatInt(r.BrokerTime.UnixMilli(), 10)}, e.pairs...)
 	e.pairs = append(e.pairs, "cs1Label", "tenant", "cs1", r.Tenant)
 	if r.Session != "" {
-		e.pairs = append(e.pairs, "cs2Label", "session", "cs2", safeName(r.Session))
+		e.pairs = append(e.pairs, "cs2Label", "session", "cs2", encode.SafeName(r.Session))
 	}
-	e.pairs = append(e.pairs, "cs3Label", "evidence", "cs3", p.Shard+"/"+formatUint(p.Seq)+" "+p.RecordHash)
-	return c.w.writeLine([]byte(e.formatLine(c.w.Version)))
+	e.pairs = append(e.pairs, "cs3Label", "evidence", "cs3", p.Shard+"/"+encode.FormatUint(p.Seq)+" "+p.RecordHash)
+	return c.w.WriteLine([]byte(e.formatLine(c.w.Version)))
 }
 
 // labelledField is a custom field with its label, or nil if it has no value.
@@ -90,9 +91,9 @@ func labelledField(field, label, value string) []string {
 	return []string{field + "Label", label, field, value}
 }
 
-func (c cefWriter) writeDecision(i Item, d events.Decision) error {
+func (c cefWriter) writeDecision(i encode.Item, d events.Decision) error {
 	e := cefEvent{"decision." + string(d.Verdict), "Tool call: " + string(d.Verdict), gradeOf(verdictGrades, d.Verdict).cef, []string{
-		"act", string(d.Verdict), "outcome", cmp.Or(cefOutcomes[d.Verdict], "failure"), "reason", strings.Join(decidingCodes(d), " "), "externalId", d.DecisionID,
+		"act", string(d.Verdict), "outcome", cmp.Or(cefOutcomes[d.Verdict], "failure"), "reason", strings.Join(encode.DecidingCodes(d), " "), "externalId", d.DecisionID,
 		"app", d.Protocol, "sproc", cmp.Or(d.Tool, d.Action), "suser", d.Agent, "shost", d.Source,
 	}}
 	e.pairs = append(e.pairs, labelledField("cs4", "tool call", d.ToolCallID)...)
@@ -104,7 +105,7 @@ func (c cefWriter) writeDecision(i Item, d events.Decision) error {
 
 var cefOutcomes = map[events.Verdict]string{events.Allow: "success", events.Ask: "pending", events.Defer: "pending", events.Deny: "failure"}
 
-func (c cefWriter) writeCall(i Item, call events.Call) error {
+func (c cefWriter) writeCall(i encode.Item, call events.Call) error {
 	begin, end := callSpan(call)
 	e := cefEvent{"call." + string(call.State), "Tool call " + string(call.State), gradeOf(stateGrades, call.State).cef, []string{
 		"act", string(call.Verdict), "outcome", call.Outcome, "reason", strings.Join(call.Findings, " "), "externalId", call.CallID, "app", call.Protocol,
@@ -121,7 +122,7 @@ func unixMilliseconds(t events.Time) string {
 	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-func (c cefWriter) writeApproval(i Item, a events.Approval) error {
+func (c cefWriter) writeApproval(i encode.Item, a events.Approval) error {
 	act := cmp.Or(a.Act, a.Status)
 	e := cefEvent{"approval." + act, "Approval: " + act, approvalGrade.cef, []string{
 		"act", act, "outcome", a.Status, "reason", a.Refused, "externalId", a.WorkflowID, "sproc", a.Tool, "suser", a.Approver, "shost", a.Source,
@@ -130,7 +131,7 @@ func (c cefWriter) writeApproval(i Item, a events.Approval) error {
 	return c.writeEvent(i, e)
 }
 
-func (c cefWriter) writeFinding(i Item, f events.Finding) error {
+func (c cefWriter) writeFinding(i encode.Item, f events.Finding) error {
 	name := "Finding: " + f.Rule
 	if f.Retracts != "" {
 		name = "Finding retracted: " + f.Rule

@@ -15,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"github.com/countersign-dev/countersign/compliance/format"
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -56,7 +57,7 @@ type world struct {
 	t       testing.TB
 	builder *build.Builder
 	chain   *build.Chain
-	items   []format.Item
+	items   []encode.Item
 }
 
 func newWorld(t testing.TB) *world {
@@ -74,7 +75,7 @@ func (w *world) log(subj string, header map[string][]string, body []byte) {
 	built, err := w.builder.BuildBatch(w.chain, []events.LogMessage{m}, derivedKeys{})
 	ok(w.t, err)
 	w.chain.Commit()
-	w.items = append(w.items, format.Item{Record: built[0].Record, Hash: built[0].Hash})
+	w.items = append(w.items, encode.Item{Record: built[0].Record, Hash: built[0].Hash})
 }
 
 func (w *world) encode(v any) []byte {
@@ -136,7 +137,7 @@ func aumpRequest(action string) string {
 }
 
 // everything is a log with every protocol, every verdict, and what became of it.
-func everything(t testing.TB) []format.Item {
+func everything(t testing.TB) []encode.Item {
 	t.Helper()
 	w := newWorld(t)
 	for _, v := range events.Verdicts {
@@ -179,10 +180,10 @@ func aiocCalls(w *world, v events.Verdict) {
 }
 
 // written gives the lines of a format.
-func written(t testing.TB, name string, items []format.Item, mandates func(id, hash string) (format.Mandate, bool)) ([][]byte, format.Summary) {
+func written(t testing.TB, name string, items []encode.Item, mandates func(id, hash string) (encode.Mandate, bool)) ([][]byte, format.Summary) {
 	t.Helper()
 	var lines [][]byte
-	enc, err := format.New(name, format.Options{Tenant: tenant, Mandate: mandates}, func(line []byte) error {
+	enc, err := format.New(name, encode.Options{Tenant: tenant, Mandate: mandates}, func(line []byte) error {
 		lines = append(lines, bytes.Clone(line))
 		return nil
 	})
@@ -194,9 +195,9 @@ func written(t testing.TB, name string, items []format.Item, mandates func(id, h
 	return lines, enc.Summary()
 }
 
-func keeps(class string, types ...string) func(id, hash string) (format.Mandate, bool) {
-	return func(id, hash string) (format.Mandate, bool) {
-		return format.Mandate{Retention: class, EventsRequired: types}, id == mandate && hash == mandateHash
+func keeps(class string, types ...string) func(id, hash string) (encode.Mandate, bool) {
+	return func(id, hash string) (encode.Mandate, bool) {
+		return encode.Mandate{Retention: class, EventsRequired: types}, id == mandate && hash == mandateHash
 	}
 }
 

@@ -3,7 +3,7 @@
 // records of one tenant, in the order of the log, and gets lines.
 //
 // The only source is the redacted evidence. A value that a format needs and evidence does not have
-// is omitted, or marked as the format allows; no value is invented. fields.go lists the
+// is omitted, or marked as the format allows; no value is invented. Fields lists the
 // source of each field.
 //
 // The package is pure. An Encoder holds a bounded part of its input: requests without their
@@ -17,9 +17,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/compliance/format/aana"
+	"github.com/countersign-dev/countersign/compliance/format/agenthook"
+	"github.com/countersign-dev/countersign/compliance/format/aioc"
+	"github.com/countersign-dev/countersign/compliance/format/aump"
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 )
 
 // Errors of this package. They quote nothing of a record.
@@ -27,8 +29,6 @@ var (
 	ErrFormat = errors.New("unknown format")
 	ErrTenant = errors.New("the record is of another tenant")
 	ErrOrder  = errors.New("the record is not behind the one before it")
-	// ErrTooMuch says that an export needs more memory than it may have.
-	ErrTooMuch = errors.New("too much for one export, choose a shorter range")
 )
 
 // The formats.
@@ -43,61 +43,34 @@ const (
 	CEF                = "cef"
 )
 
-// formats describes each format.
-var formats = map[string]struct {
-	make  func(*lineWriter) encoder
-	about string
-}{
-	AANADecisionEvents: {newAANADecisions, "decisions on AANA tool prechecks"},
-	AANAAuditRecords:   {newAANARecords, "decisions on AANA tool prechecks"},
-	AUMPEvidence:       {newAUMP, "decisions under AUMP mandates, and what runtimes report"},
-	AIOCRun:            {newRuns, "runs with aioc tool or handoff proposals"},
-	AIOCGovernance:     {newGovernance, "decisions on aioc tool or handoff proposals"},
-	AgentHookEvidence:  {newAgentHook, "decisions on AgentHook events"},
-	OCSF:               {newOCSF, "decisions, calls, approvals and findings"},
-	CEF:                {newCEF, "decisions, calls, approvals and findings"},
+// formats is the table of formats.
+var formats = map[string]encode.Format{
+	AANADecisionEvents: aana.DecisionEvents,
+	AANAAuditRecords:   aana.AuditRecords,
+	AUMPEvidence:       aump.Evidence,
+	AIOCRun:            aioc.Run,
+	AIOCGovernance:     aioc.Governance,
+	AgentHookEvidence:  agenthook.Evidence,
+	OCSF:               {Make: newOCSF, About: siemRecords, Note: "OCSF 1.6.0.", Fields: ocsfFields},
+	CEF:                {Make: newCEF, About: siemRecords, Note: "CEF:0, without a syslog header.", Fields: cefFields},
 }
+
+const siemRecords = "decisions, calls, approvals and findings"
 
 // Names lists the formats, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(formats)) }
 
 // Describe says which evidence a format has lines for.
-func Describe(name string) string { return formats[name].about }
-
-// notes are what users of a format must know besides the sources of its fields.
-var notes = map[string]string{
-	AUMPEvidence: "The mandate's retention class is read from the mandates bucket (operator's credentials) by id and hash; an unknown mandate counts as none, said in metadata. " +
-		"Under none an event has mandate, result, codes and time, and no identifiers but its own; under summary_only also the type of the action, and paths; under hashes and full_transcript " +
-		"also the agent, the call, the keyed digest of the arguments and the record of evidence. Evidence events that runtimes publish are not repeated: redaction would break their hashes. That one was published is a line of its own (recorded), if the mandate lists its type and no decision is evidence of it.",
-	AIOCRun: "A run record is written when its session ends, or at the end of the export. Beyond 10,000 open runs or 100,000 decisions and outcomes the quietest are written early, and metadata.part counts the parts.",
-	OCSF:    "OCSF 1.6.0.",
-	CEF:     "CEF:0, without a syslog header.",
-}
+func Describe(name string) string { return formats[name].About }
 
 // Note is what users of a format must know besides the sources of its fields; "" if nothing.
-func Note(name string) string { return notes[name] }
+func Note(name string) string { return formats[name].Note }
 
-// Options identify the records and supply what the formats need and no record has.
-type Options struct {
-	Tenant  string
-	Space   subject.Space
-	Version string // of this program, for SIEM events; "" is "devel"
-	// Mandate returns the evidence settings of an AUMP mandate; false means that it is unknown,
-	// and the class that keeps least then applies. A nil Mandate knows none.
-	Mandate func(id, hash string) (Mandate, bool)
-}
+// NeedsMandates reports whether a format needs Options.Mandate.
+func NeedsMandates(name string) bool { return formats[name].Mandates }
 
-// Mandate holds the evidence settings of an AUMP mandate.
-type Mandate struct {
-	Retention      string   // none summary_only hashes full_transcript
-	EventsRequired []string // the types of events that it requires; empty: all
-}
-
-// Item is one record of evidence and its hash.
-type Item struct {
-	Record evidence.Record
-	Hash   [32]byte
-}
+// Fields lists what a format takes from the evidence. What it does not list comes from the decision.
+func Fields(name string) []encode.Field { return slices.Clone(formats[name].Fields) }
 
 // Summary counts what the encoder did with the records.
 type Summary struct {
@@ -108,20 +81,15 @@ type Summary struct {
 
 // Encoder writes one format. The caller must call Close.
 type Encoder struct {
-	w     *lineWriter
-	enc   encoder
-	shard string
-	last  uint64
-}
-
-// encoder implements one format.
-type encoder interface {
-	add(Item) error
-	end() error
+	w       *encode.Writer
+	enc     encode.Encoder
+	records uint64
+	shard   string
+	last    uint64
 }
 
 // New makes an encoder. It calls emit with every line, without a line break; emit may keep the slice.
-func New(name string, o Options, emit func(line []byte) error) (*Encoder, error) {
+func New(name string, o encode.Options, emit func(line []byte) error) (*Encoder, error) {
 	f, known := formats[name]
 	if !known {
 		return nil, fmt.Errorf("%w %.40q; it must be one of %s", ErrFormat, name, strings.Join(Names(), ", "))
@@ -129,13 +97,13 @@ func New(name string, o Options, emit func(line []byte) error) (*Encoder, error)
 	if o.Version == "" {
 		o.Version = "devel"
 	}
-	w := &lineWriter{Options: o, emit: emit, skipped: map[string]uint64{}}
-	return &Encoder{w: w, enc: f.make(w)}, nil
+	w := encode.NewWriter(o, emit)
+	return &Encoder{w: w, enc: f.Make(w)}, nil
 }
 
 // Add encodes the next record. Records of one shard must come in the order of the log; a new shard may
 // begin at any time.
-func (e *Encoder) Add(i Item) error {
+func (e *Encoder) Add(i encode.Item) error {
 	r := i.Record
 	if r.Tenant != e.w.Tenant {
 		return fmt.Errorf("%w: sequence %d", ErrTenant, r.Seq)
@@ -144,50 +112,14 @@ func (e *Encoder) Add(i Item) error {
 		return fmt.Errorf("%w: sequence %d", ErrOrder, r.Seq)
 	}
 	e.shard, e.last = r.Shard, r.Seq
-	e.w.records++
-	return e.enc.add(i)
+	e.records++
+	return e.enc.Add(i)
 }
 
 // Close writes what was waiting for further records.
-func (e *Encoder) Close() error { return e.enc.end() }
+func (e *Encoder) Close() error { return e.enc.End() }
 
 // Summary returns the counts so far; after Close they are final.
 func (e *Encoder) Summary() Summary {
-	return Summary{Records: e.w.records, Lines: e.w.lines, Skipped: maps.Clone(e.w.skipped)}
-}
-
-// Reasons why records have no line although the format has lines for their kind.
-const (
-	SkippedUnreadable  = "no body in the evidence, or not of the form that its subject promises"
-	SkippedNoRequest   = "a decision whose request is not among the records"
-	SkippedNoDecision  = "a request whose decision is not among the records"
-	SkippedInvalid     = "a request that is not valid for its protocol, or is not after redaction"
-	SkippedNoMandate   = "a decision that names no mandate with a well-formed hash"
-	SkippedNotRequired = "a decision under a mandate that does not want events of this type"
-	SkippedNoTurn      = "a proposal without a turn"
-	SkippedNoSession   = "a proposal without a session, and so without a run"
-)
-
-// lineWriter is what the formats share.
-type lineWriter struct {
-	Options
-	emit           func([]byte) error
-	records, lines uint64
-	skipped        map[string]uint64
-}
-
-func (w *lineWriter) countSkipped(why string) { w.skipped[why]++ }
-
-// writeJSON writes one value as RFC 8785 JSON, so that equal evidence gives equal bytes.
-func (w *lineWriter) writeJSON(v any) error {
-	b, err := events.Encode(v)
-	if err != nil {
-		return fmt.Errorf("writing a line: %w", err)
-	}
-	return w.writeLine(b)
-}
-
-func (w *lineWriter) writeLine(line []byte) error {
-	w.lines++
-	return w.emit(line)
+	return Summary{Records: e.records, Lines: e.w.Lines(), Skipped: e.w.Skipped()}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -42,12 +43,12 @@ var ocsfStatuses = map[int]string{0: "Unknown", 1: "Success", 2: "Failure"}
 
 func ocsfStatus(id int, own string) string { return cmp.Or(ocsfStatuses[id], own) }
 
-func newOCSF(w *lineWriter) encoder {
+func newOCSF(w *encode.Writer) encode.Encoder {
 	o := ocsfWriter{w}
 	return siemEncoder{w, o.writeDecision, o.writeCall, o.writeApproval, o.writeFinding}
 }
 
-type ocsfWriter struct{ w *lineWriter }
+type ocsfWriter struct{ w *encode.Writer }
 
 // objectMembers is a JSON object. addNonEmpty omits empty strings, empty lists, empty objects and nil.
 type objectMembers map[string]any
@@ -76,11 +77,11 @@ func (m objectMembers) addNonEmpty(pairs ...any) objectMembers {
 }
 
 // baseEvent has the members that every event of every class must have.
-func (o ocsfWriter) baseEvent(i Item, class, activity int, activityName, uid string, severity int, profiles []string) objectMembers {
+func (o ocsfWriter) baseEvent(i encode.Item, class, activity int, activityName, uid string, severity int, profiles []string) objectMembers {
 	r := i.Record
 	product := objectMembers{"name": "Countersign", "vendor_name": "Countersign", "version": o.w.Version}
 	meta := objectMembers{"version": ocsfVersion, "product": product}.addNonEmpty("uid", uid, "tenant_uid", r.Tenant, "sequence", r.Seq, "log_name", r.Shard,
-		"event_code", r.Kind, "original_time", r.BrokerTime.String(), "correlation_uid", safeName(r.Session), "profiles", profiles)
+		"event_code", r.Kind, "original_time", r.BrokerTime.String(), "correlation_uid", encode.SafeName(r.Session), "profiles", profiles)
 	return objectMembers{
 		"class_uid": class, "category_uid": class / 1000, "activity_id": activity, "type_uid": class*100 + activity, "time": r.BrokerTime.UnixMilli(),
 		"severity_id": severity, "metadata": meta, "unmapped": objectMembers{"evidence": objectMembers{"shard": r.Shard, "seq": r.Seq, "record_hash": hex.EncodeToString(i.Hash[:])}},
@@ -88,7 +89,7 @@ func (o ocsfWriter) baseEvent(i Item, class, activity int, activityName, uid str
 }
 
 // activityEvent is an event of class 6003: the actor, the operation and the source.
-func (o ocsfWriter) activityEvent(i Item, action, uid string, severity int, profiles []string, tool, agent, source string) objectMembers {
+func (o ocsfWriter) activityEvent(i encode.Item, action, uid string, severity int, profiles []string, tool, agent, source string) objectMembers {
 	id, known := ocsfActivities[strings.ToLower(action)]
 	other := ""
 	if !known {
@@ -99,7 +100,7 @@ func (o ocsfWriter) activityEvent(i Item, action, uid string, severity int, prof
 		actor = actor.addNonEmpty("app_name", cmp.Or(source, "unknown"))
 	}
 	if s := i.Record.Session; s != "" {
-		actor["session"] = objectMembers{"uid": safeName(s)}
+		actor["session"] = objectMembers{"uid": encode.SafeName(s)}
 	}
 	e := o.baseEvent(i, ocsfAPIActivity, id, other, uid, severity, profiles)
 	e["actor"] = actor
@@ -108,7 +109,7 @@ func (o ocsfWriter) activityEvent(i Item, action, uid string, severity int, prof
 	return e
 }
 
-func (o ocsfWriter) writeDecision(i Item, d events.Decision) error {
+func (o ocsfWriter) writeDecision(i encode.Item, d events.Decision) error {
 	e := o.activityEvent(i, d.Action, d.DecisionID, gradeOf(verdictGrades, d.Verdict).ocsf, []string{"security_control"}, cmp.Or(d.Tool, d.Action), d.Agent, d.Source)
 	e["api"].(objectMembers).addNonEmpty("request", objectMembers{}.addNonEmpty("uid", cmp.Or(d.ToolCallID, d.EventID)), "service", objectMembers{}.addNonEmpty("name", d.Protocol))
 	c, known := ocsfControls[d.Verdict]
@@ -116,14 +117,14 @@ func (o ocsfWriter) writeDecision(i Item, d events.Decision) error {
 		c = ocsfControls[events.Deny]
 	}
 	e.addNonEmpty("action_id", c.action, "disposition_id", c.disposition, "disposition", c.name, "status_id", c.status, "status", ocsfStatus(c.status, string(d.Verdict)), "status_code", string(d.Verdict),
-		"status_detail", strings.Join(decidingCodes(d), " "), "message", cmp.Or(d.Tool, d.Action, "request")+": "+string(d.Verdict))
+		"status_detail", strings.Join(encode.DecidingCodes(d), " "), "message", cmp.Or(d.Tool, d.Action, "request")+": "+string(d.Verdict))
 	if d.Policy != nil && d.Policy.Name != "" {
-		e["policy"] = objectMembers{"name": d.Policy.Name, "version": formatUint(d.Policy.Revision)}.addNonEmpty("uid", d.Policy.Digest)
+		e["policy"] = objectMembers{"name": d.Policy.Name, "version": encode.FormatUint(d.Policy.Revision)}.addNonEmpty("uid", d.Policy.Digest)
 	}
-	return o.w.writeJSON(e)
+	return o.w.WriteJSON(e)
 }
 
-func (o ocsfWriter) writeCall(i Item, c events.Call) error {
+func (o ocsfWriter) writeCall(i encode.Item, c events.Call) error {
 	e := o.activityEvent(i, "execute", c.CallID+"-"+string(c.State), gradeOf(stateGrades, c.State).ocsf, nil, c.Tool, c.Agent, c.Source)
 	e["api"].(objectMembers).addNonEmpty("request", objectMembers{}.addNonEmpty("uid", c.ToolCallID), "service", objectMembers{}.addNonEmpty("name", c.Protocol))
 	status := ocsfStates[c.State]
@@ -132,18 +133,18 @@ func (o ocsfWriter) writeCall(i Item, c events.Call) error {
 		e.addNonEmpty("start_time", begin.UnixMilli(), "end_time", end.UnixMilli(), "duration", end.Sub(begin.Time).Milliseconds())
 	}
 	e["unmapped"].(objectMembers).addNonEmpty("verdict", string(c.Verdict), "decision_id", c.DecisionID, "match", c.Match, "rules", c.Findings)
-	return o.w.writeJSON(e)
+	return o.w.WriteJSON(e)
 }
 
-func (o ocsfWriter) writeApproval(i Item, a events.Approval) error {
+func (o ocsfWriter) writeApproval(i encode.Item, a events.Approval) error {
 	act := cmp.Or(a.Act, a.Status, "change")
-	e := o.activityEvent(i, "approval "+act, a.WorkflowID+"-"+act+"-"+formatUint(i.Record.Seq), approvalGrade.ocsf, nil, a.Tool, "", a.Source)
+	e := o.activityEvent(i, "approval "+act, a.WorkflowID+"-"+act+"-"+encode.FormatUint(i.Record.Seq), approvalGrade.ocsf, nil, a.Tool, "", a.Source)
 	if a.Approver != "" {
 		e["actor"] = objectMembers{"user": objectMembers{"name": a.Approver}}
 	}
 	e.addNonEmpty("status_code", a.Status, "status_detail", a.Refused, "message", "approval "+act+": "+a.Status)
 	e["unmapped"].(objectMembers).addNonEmpty("workflow_id", a.WorkflowID, "decision_id", a.DecisionID, "tool_call_id", a.ToolCallID)
-	return o.w.writeJSON(e)
+	return o.w.WriteJSON(e)
 }
 
 // Activities of class 2004.
@@ -152,7 +153,7 @@ const (
 	ocsfFindingClosed  = 3
 )
 
-func (o ocsfWriter) writeFinding(i Item, f events.Finding) error {
+func (o ocsfWriter) writeFinding(i encode.Item, f events.Finding) error {
 	activity, status, caption, uid := ocsfFindingCreated, 1, "New", f.FindingID
 	if f.Retracts != "" {
 		activity, status, caption, uid = ocsfFindingClosed, 4, "Resolved", f.Retracts
@@ -164,5 +165,5 @@ func (o ocsfWriter) writeFinding(i Item, f events.Finding) error {
 		e["remediation"] = objectMembers{"desc": f.Remedy}
 	}
 	e["unmapped"].(objectMembers).addNonEmpty("source", f.Source, "session", f.Session, "tool_call_id", f.ToolCallID, "call_id", f.CallID, "enforced", f.Enforced)
-	return o.w.writeJSON(e)
+	return o.w.WriteJSON(e)
 }

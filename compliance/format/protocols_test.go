@@ -14,6 +14,7 @@ import (
 
 	mandates "github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/compliance/format"
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/events/aump"
@@ -101,10 +102,10 @@ func TestAUMPRetention(t *testing.T) {
 	if o := bodyObject(t, unknown[0]); o["action"] != nil || !strings.Contains(string(unknown[0]), `"retention":"none"`) {
 		t.Errorf("of an unknown mandate: %s", unknown[0])
 	}
-	if _, sum := written(t, format.AUMPEvidence, items, keeps("hashes", "deal_accepted")); sum.Lines != 0 || sum.Skipped[format.SkippedNotRequired] != 4 {
+	if _, sum := written(t, format.AUMPEvidence, items, keeps("hashes", "deal_accepted")); sum.Lines != 0 || sum.Skipped[encode.SkippedNotRequired] != 4 {
 		t.Errorf("events that the mandate does not want: %+v", sum)
 	}
-	if lines, _ := written(t, format.AUMPEvidence, items, keeps("hashes", "deal_accepted", format.AUMPEventType)); len(lines) != 4 {
+	if lines, _ := written(t, format.AUMPEvidence, items, keeps("hashes", "deal_accepted", "material_action_evaluated")); len(lines) != 4 {
 		t.Errorf("%d events that the mandate wants", len(lines))
 	}
 }
@@ -141,7 +142,7 @@ func TestAUMPTypes(t *testing.T) {
 			if fmt.Sprint(types) != tc.want || len(ids) != len(types) {
 				t.Errorf("%v %v, want %s", types, ids, tc.want)
 			}
-			if want := uint64(max(0, 1-len(types))); sum.Skipped[format.SkippedNotRequired] != want {
+			if want := uint64(max(0, 1-len(types))); sum.Skipped[encode.SkippedNotRequired] != want {
 				t.Errorf("%+v", sum)
 			}
 		})
@@ -198,8 +199,8 @@ func TestAUMPSampleMandatesGetTheirLines(t *testing.T) {
 				w.log(subject.Space{}.Event(tenant, "runtime-1", "aump", "s", "x"), nil, aumpReport(m, unwanted))
 			}
 			w.log(subject.Space{}.Event(tenant, "runtime-1", "aump", "s", "x"), nil, []byte(`{"event_type":"offer_received"}`))
-			lines, _ := written(t, format.AUMPEvidence, w.items, func(id, hash string) (format.Mandate, bool) {
-				return format.Mandate{Retention: m.Evidence.Retention, EventsRequired: m.Evidence.EventsRequired}, id == m.ID && hash == m.Hash
+			lines, _ := written(t, format.AUMPEvidence, w.items, func(id, hash string) (encode.Mandate, bool) {
+				return encode.Mandate{Retention: m.Evidence.Retention, EventsRequired: m.Evidence.EventsRequired}, id == m.ID && hash == m.Hash
 			})
 			got := map[string]string{}
 			for n, line := range lines {
@@ -318,7 +319,7 @@ func TestRunParts(t *testing.T) {
 	d := w.decided("s-0", `{"agentName":"A","toolName":"t","turn":1}`, events.Decision{Protocol: "tool", Verdict: events.Allow, Tool: "t", Agent: "A", ToolCallID: "c"})
 	request, decision := w.items[0], w.items[1]
 	decisions, lines := 0, 0
-	enc, err := format.New(format.AIOCRun, format.Options{Tenant: tenant}, func(line []byte) error {
+	enc, err := format.New(format.AIOCRun, encode.Options{Tenant: tenant}, func(line []byte) error {
 		lines++
 		decisions += bytes.Count(line, []byte(`"policyVersion"`))
 		return nil

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -31,16 +32,16 @@ func gradeOf[K comparable](table map[K]severityGrade, key K) severityGrade {
 
 // siemEncoder passes the records that a SIEM receives to the writers of one format.
 type siemEncoder struct {
-	out      *lineWriter
-	decision func(Item, events.Decision) error
-	call     func(Item, events.Call) error
-	approval func(Item, events.Approval) error
-	finding  func(Item, events.Finding) error
+	out      *encode.Writer
+	decision func(encode.Item, events.Decision) error
+	call     func(encode.Item, events.Call) error
+	approval func(encode.Item, events.Approval) error
+	finding  func(encode.Item, events.Finding) error
 }
 
-func (s siemEncoder) end() error { return nil }
+func (s siemEncoder) End() error { return nil }
 
-func (s siemEncoder) add(i Item) error {
+func (s siemEncoder) Add(i encode.Item) error {
 	switch i.Record.Kind {
 	case evidence.KindDecision:
 		return writeDecoded(s, i, s.decision)
@@ -54,8 +55,8 @@ func (s siemEncoder) add(i Item) error {
 	return nil // requests and events are described by decisions and calls
 }
 
-func writeDecoded[T any](s siemEncoder, i Item, write func(Item, T) error) error {
-	v, ok := readRecord[T](s.out, i.Record)
+func writeDecoded[T any](s siemEncoder, i encode.Item, write func(encode.Item, T) error) error {
+	v, ok := encode.ReadRecord[T](s.out, i.Record)
 	if !ok {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"iter"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
-	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
@@ -149,7 +149,7 @@ const maxResults = 64 // results of one event
 func newWebBlock(b strictjson.Value) *webBlock {
 	w := &webBlock{
 		searchID: fact.BoundID(stringMember(b, "search_id")), resultSetID: fact.BoundID(stringMember(b, "result_set_id")),
-		actionID: fact.BoundID(stringMember(b, "action_id")), parentEventID: fact.BoundID(agenthook.NormaliseID(stringMember(b, "parent_event_id"))), evidenceID: fact.BoundID(stringMember(b, "evidence_id")),
+		actionID: fact.BoundID(stringMember(b, "action_id")), parentEventID: fact.BoundID(events.NormaliseID(stringMember(b, "parent_event_id"))), evidenceID: fact.BoundID(stringMember(b, "evidence_id")),
 		url: cmp.Or(stringMember(b, "url"), stringMember(b, "final_url")),
 		contentHashes: [2][2]string{
 			{fact.BoundID(stringMember(b, "content_ref")), fact.BoundID(stringMember(b, "content_hash"))},

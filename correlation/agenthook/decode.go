@@ -26,7 +26,7 @@ var Protocol = fact.Protocol{
 }
 
 // hookEvent is an AgentHook event and the object that it was read from, with the ids of events
-// as NormaliseID spells them.
+// as events.NormaliseID spells them.
 type hookEvent struct {
 	*agenthook.Event
 	doc        strictjson.Value

@@ -63,7 +63,7 @@ type eventFinding struct {
 // NewEvent makes the Event of a parsed event.
 func NewEvent(e *agenthook.Event) *Event {
 	out := &Event{ID: fact.BoundID(e.EventID), Type: e.EventType, Session: fact.BoundID(e.SessionID), CallID: fact.BoundID(e.ToolCallID()),
-		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlation: fact.BoundID(agenthook.NormaliseID(e.CorrelationID))}
+		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlation: fact.BoundID(events.NormaliseID(e.CorrelationID))}
 	if e.HasMetadata() {
 		out.readBlocks(e)
 	}

@@ -41,7 +41,7 @@ func agentHookFact(f *fact.Fact, x hookEvent, request bool) {
 	}
 	agentHookLineage(f, e)
 	if e.CorrelationID != "" {
-		f.RelatedEventIDs = []string{agenthook.NormaliseID(e.CorrelationID)}
+		f.RelatedEventIDs = []string{events.NormaliseID(e.CorrelationID)}
 	}
 	agentHookClaims(f, e)
 	if retry, ok := e.Retry(); ok && retry.PreviousToolCallID != "" {
@@ -98,7 +98,7 @@ func agentHookClaims(f *fact.Fact, e *agenthook.Event) {
 			Status: a.Status, Workflow: fact.BoundID(a.WorkflowID), Action: fact.BoundID(a.ActionID),
 			DecidedAt: fact.ParseInstant(a.DecidedAt), ExpiresAt: fact.ParseInstant(a.ExpiresAt), ResumePolicy: fact.BoundID(a.ResumePolicy),
 		}.PointerOrNil()
-		f.ReceiptDecisionID = agenthook.NormaliseID(a.DecisionRef)
+		f.ReceiptDecisionID = events.NormaliseID(a.DecisionRef)
 		f.DecisionRef = f.ReceiptDecisionID
 	}
 }
@@ -158,7 +158,7 @@ func coreOf(f *fact.Fact, x hookEvent) fact.Sum {
 	return fact.SumOf(string(f.FrameSum[:]), string(f.Args.PlainSum[:]), string(x.coreRemainder()))
 }
 
-// withPlainIDs returns an object in which UUIDs of events are spelled as by NormaliseID, so
+// withPlainIDs returns an object in which UUIDs of events are spelled as by events.NormaliseID, so
 // that another spelling makes no other event.
 func withPlainIDs(v strictjson.Value) strictjson.Value {
 	for _, keys := range eventIDs {
@@ -166,7 +166,7 @@ func withPlainIDs(v strictjson.Value) strictjson.Value {
 		for _, key := range keys {
 			id = id.Get(key)
 		}
-		if plain := agenthook.NormaliseID(id.Text()); plain != id.Text() {
+		if plain := events.NormaliseID(id.Text()); plain != id.Text() {
 			v = v.WithText(plain, keys...)
 		}
 	}
@@ -179,7 +179,7 @@ var eventIDs = [][]string{{"event_id"}, {"correlation_id"}, {"metadata", "web", 
 func agentHookLineage(f *fact.Fact, e *agenthook.Event) {
 	l := &f.LineageRefs
 	l.Trace, l.AnnouncesHandoff = fact.ValidTraceparent(e.Trace()), e.EventType == agenthook.AgentHandoff
-	l.SetCorrelation(agenthook.NormaliseID(e.CorrelationID))
+	l.SetCorrelation(events.NormaliseID(e.CorrelationID))
 	if e.EventType == agenthook.GoalSet || e.EventType == agenthook.GoalStatus {
 		l.ParentSession = goalParent(e.Metadata)
 	}

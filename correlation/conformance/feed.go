@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/countersign-dev/countersign/correlation/conformance/profile"
-	"github.com/countersign-dev/countersign/correlation/fact"
 	reading "github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
@@ -145,7 +144,7 @@ func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 	if err := strictjson.Unmarshal(line, &box); err == nil {
 		d := box.Decision
 		d.Protocol = cmp.Or(d.Protocol, protocol)
-		at := x.lookup(fact.NormaliseEventID(d.EventID), d.Session, d.ToolCallID)
+		at := x.lookup(events.NormaliseID(d.EventID), d.Session, d.ToolCallID)
 		d.Source, d.Session = cmp.Or(d.Source, at.Source), cmp.Or(d.Session, at.Session)
 		t.AddDecision(d)
 		return

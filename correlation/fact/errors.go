@@ -8,6 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
 )
@@ -17,7 +18,7 @@ import (
 // finding, which the erasure of the message does not reach.
 func DecodeErrorText(err error) string {
 	var strict *strictjson.Error
-	var field *fieldError // of all protocols
+	var field *protocol.FieldError
 	switch {
 	case errors.As(err, &strict):
 		return CodeAtPath(string(strict.Code), "")

@@ -102,7 +102,7 @@ func (d *Decoder) decodeEvent(m events.LogMessage, p subject.Parsed, r *DecodedE
 		f.NamedWorkflow = BoundID(cmp.Or(m.HeaderValue(events.HeaderWorkflow), f.Approval.ValueOrZero().Workflow))
 	}
 	if f.Kind == KindPost {
-		f.ReceiptDecisionID = cmp.Or(NormaliseEventID(m.HeaderValue(events.HeaderDecisionID)), f.ReceiptDecisionID)
+		f.ReceiptDecisionID = cmp.Or(events.NormaliseID(m.HeaderValue(events.HeaderDecisionID)), f.ReceiptDecisionID)
 	}
 }
 

@@ -3,14 +3,7 @@ package fact
 import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/agenthook"
 )
-
-// fieldError is the error for a member of the wrong type, in every protocol.
-type fieldError = agenthook.FieldError
-
-// NormaliseEventID is the form in which event ids are compared, in every protocol.
-func NormaliseEventID(id string) string { return agenthook.NormaliseID(id) }
 
 // Protocol says how the messages of a protocol are decoded. A nil field means that the
 // protocol does not have such messages. A protocol with only a Token has decisions and no

@@ -7,11 +7,9 @@
 package agenthook
 
 import (
-	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/internal/field"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -109,7 +107,7 @@ func (e *Event) readFields(o field.Object) {
 		n := int(*v)
 		e.SchemaVersion = &n
 	}
-	e.EventID = NormaliseID(o.Text("event_id"))
+	e.EventID = events.NormaliseID(o.Text("event_id"))
 	e.EventType = o.Text("event_type")
 	e.Timestamp = o.Text("timestamp")
 	e.Time = field.Instant(e.Timestamp)
@@ -158,18 +156,6 @@ func readResource(o field.Object) string {
 		o.Fail("resource", "a string or an object")
 	}
 	return ""
-}
-
-// NormaliseID returns a UUID of 36 characters in lower case, and any other text unchanged.
-func NormaliseID(id string) string {
-	if len(id) != 36 || !strings.ContainsFunc(id, func(r rune) bool { return r >= 'A' && r <= 'F' }) {
-		return id
-	}
-	u, err := uuid.Parse(id)
-	if err != nil {
-		return id
-	}
-	return u.String()
 }
 
 // ToolCallID is metadata.tool_call_id, "" if there is none.

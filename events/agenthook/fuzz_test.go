@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -43,7 +44,7 @@ func FuzzDecode(f *testing.F) {
 		if (err == nil) != (err2 == nil) {
 			t.Fatalf("%v, but the canonical form gives %v", err, err2)
 		}
-		if agenthook.NormaliseID(e.EventID) != e.EventID {
+		if events.NormaliseID(e.EventID) != e.EventID {
 			t.Fatalf("event id %q is not normalised", e.EventID)
 		}
 		if a, b := e.InputCanonical(), again.InputCanonical(); !bytes.Equal(a, b) {

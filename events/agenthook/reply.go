@@ -1,6 +1,7 @@
 package agenthook
 
 import (
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/internal/field"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -37,7 +38,7 @@ func ParseReply(raw []byte) (Reply, error) {
 	var first *FieldError
 	o := field.Root(v, &first)
 	r := Reply{
-		EventID:  NormaliseID(o.Text("event_id")),
+		EventID:  events.NormaliseID(o.Text("event_id")),
 		Decision: o.Text("decision"),
 		Reason:   o.Text("reason"),
 		AgentID:  o.Text("agent_id"),

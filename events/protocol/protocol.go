@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/internal/field"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -62,6 +63,9 @@ type FailMode struct {
 	Now                        time.Time
 	ToolCallID, Agent, Session string // of the request, for what its body does not say
 }
+
+// FieldError is the error for a member of another JSON type than the protocol's, in every protocol.
+type FieldError = field.Error
 
 // Rows is the table, by subject token. Only tests change it.
 var Rows = map[string]Row{

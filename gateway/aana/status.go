@@ -7,28 +7,21 @@ import (
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 )
 
-// StatusPatterns are what AANA's clients ask before they send calls: two names of one thing, without a token, as at
-// AANA's own service.
-var StatusPatterns = []string{"GET /health", "GET /ready"}
+// StatusPage has two names of one thing, without a token, as at AANA's own service.
+var StatusPage = endpoint.StatusPage{Patterns: statusPatterns, Response: status}
+
+var statusPatterns = []string{"GET /health", "GET /ready"}
 
 // statusOK is the status of a service that works.
 const statusOK = "ok"
 
-// Service is what the answers to StatusPatterns say.
-type Service struct {
-	Status  string // "ok", else the answer is 503
-	Version string
-	Rate    int   // requests per second of one user; 0 for no limit
-	MaxBody int64 // bytes
-}
-
-// Response is the answer, with the members that AANA's own service has. Nothing in it depends on the tenant.
-func (s Service) Response() endpoint.Response {
-	status := http.StatusOK
+// status is the answer, with the members that AANA's own service has.
+func status(s endpoint.Service) endpoint.Response {
+	code := http.StatusOK
 	if s.Status != statusOK {
-		status = http.StatusServiceUnavailable
+		code = http.StatusServiceUnavailable
 	}
-	return endpoint.JSON(status, map[string]any{
+	return endpoint.JSON(code, map[string]any{
 		"status": s.Status, "service": "countersign-gateway", "service_version": s.Version,
 		"architecture_claim": "The admitter decides and records before it answers; the gateway hands requests on.",
 		"contract":           contractVersion,
@@ -42,7 +35,7 @@ func (s Service) Response() endpoint.Response {
 
 // routes are the paths of AANA's endpoints.
 func routes() (paths []string) {
-	for _, pattern := range StatusPatterns {
+	for _, pattern := range statusPatterns {
 		paths = append(paths, pathOf(pattern))
 	}
 	for _, row := range Rows {

@@ -67,7 +67,7 @@ func planPrincipal(action string) func(endpoint.Request) (endpoint.Plan, *endpoi
 		if err != nil {
 			return endpoint.Plan{}, &endpoint.Problem{Status: http.StatusBadRequest, Code: aump.PrincipalInvalid, Message: "the request cannot be written as JSON"}
 		}
-		return endpoint.Plan{Mandate: request}, nil
+		return endpoint.Plan{Mandate: &endpoint.Principal{Body: request, Respond: respond}}, nil
 	}
 }
 
@@ -77,9 +77,9 @@ var principalStatuses = map[string]int{
 	aump.PrincipalMismatch: http.StatusConflict, aump.PrincipalBusy: http.StatusTooManyRequests, aump.PrincipalUnavailable: http.StatusServiceUnavailable,
 }
 
-// PrincipalResponse is the response to the admitter's answer to a principal: its body as it is. ok is false if
+// respond is the response to the admitter's answer to a principal: its body as it is. ok is false if
 // the answer makes no sense.
-func PrincipalResponse(answer []byte) (out endpoint.Response, ok bool) {
+func respond(answer []byte) (out endpoint.Response, ok bool) {
 	var body struct {
 		Code string `json:"code"`
 	}
@@ -93,9 +93,12 @@ func PrincipalResponse(answer []byte) (out endpoint.Response, ok bool) {
 	return out, true
 }
 
-// Profile is AUMP's discovery document (aump.md 1.4). Schemas are named by their stable identifiers;
+// Document is AUMP's discovery document.
+var Document = endpoint.Document{Pattern: "GET /.well-known/aump", Media: "application/json", Text: profile}
+
+// profile is AUMP's discovery document (aump.md 1.4). Schemas are named by their stable identifiers;
 // the gateway does not know under which name its callers reach it, so the binding has no address.
-func Profile() ([]byte, error) {
+func profile() ([]byte, error) {
 	name := func(schema string) string { return schemas.Base + "aump/" + schema + "/v1" }
 	return json.Marshal(map[string]any{
 		"aump": map[string]string{"version": aump.Version, "type": "profile"}, "issuer": map[string]string{"id": "countersign-gateway", "name": "Countersign gateway"},

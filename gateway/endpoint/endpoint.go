@@ -25,13 +25,19 @@ type Plan struct {
 	Publish *Events    // put events on the log
 	Answer  *Response  // answer without NATS
 	Receipt *Receipt   // check a receipt
-	Mandate []byte     // ask about a mandate of the caller: a request of a principal
+	Mandate *Principal // ask about a mandate of the caller
 }
 
 // Admission is a request for the admitter.
 type Admission struct {
 	Protocol string
 	Body     []byte
+}
+
+// Principal is the request of a principal for the admitter. Respond reads the answer; ok is false if it makes no sense.
+type Principal struct {
+	Body    []byte
+	Respond func(answer []byte) (out Response, ok bool)
 }
 
 // Receipt is a receipt with the call of the caller that it should permit.
@@ -70,6 +76,26 @@ func JSON(status int, body any) Response {
 		return Response{Status: http.StatusInternalServerError, Body: []byte("{}")}
 	}
 	return Response{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: b}
+}
+
+// Document is a text that GET answers without a token. It is part of the program.
+type Document struct {
+	Pattern, Media string
+	Text           func() ([]byte, error)
+}
+
+// StatusPage answers what clients of a protocol ask before they send calls, without a token.
+type StatusPage struct {
+	Patterns []string
+	Response func(Service) Response
+}
+
+// Service is what a status page tells of the gateway. Nothing in it depends on the tenant.
+type Service struct {
+	Status  string // "ok", else the answer is 503
+	Version string
+	Rate    int   // requests per second of one user; 0 for no limit
+	MaxBody int64 // bytes
 }
 
 // Problem is a failure. It is never an allow.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/compliance/internal/protocol/aump"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -40,7 +41,7 @@ type Summary struct{ Type, Tool, Call, Agent string }
 var Rows = map[string]Row{
 	subject.ProtoAgentHook: {SessionEnds: []string{agenthook.SessionEnd}},
 	subject.ProtoAAEP:      {SessionEnds: inSubjects(aaep.TypeSessionCompleted, aaep.TypeSessionErrored, aaep.TypeSessionCancelled)},
-	subject.ProtoAUMP:      {MandateHash: aumpMandateHash},
+	subject.ProtoAUMP:      {MandateHash: aump.MandateHash},
 	subject.ProtoTool:      {NamedAgents: true},
 	subject.ProtoHandoff:   {NamedAgents: true},
 }

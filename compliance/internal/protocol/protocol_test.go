@@ -1,11 +1,15 @@
 package protocol
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/countersign-dev/countersign/compliance/internal/protocol/aump"
+)
 
 // The row of a protocol with mandates is enough to find the text that a decision names.
 func TestMandateOf(t *testing.T) {
 	const mandate = `{"id":"aump_mnd_01","version":"0.1.0","type":"mandate","purpose":"pay invoices","status":"active"}`
-	hash := aumpMandateHash(mandate)
+	hash := aump.MandateHash(mandate)
 	Rows["toy"] = Row{MandateHash: func(text string) string { return "toy of " + text }}
 	t.Cleanup(func() { delete(Rows, "toy") })
 	for _, tc := range []struct {

@@ -217,7 +217,7 @@ func readReply(line []byte) (event string, f profile.Facets, ok bool) {
 		return "", nil, false
 	}
 	f.AddVerdict(events.Verdict(reply.Decision))
-	return agenthook.NormaliseID(reply.EventID), f, true
+	return events.NormaliseID(reply.EventID), f, true
 }
 
 // identify reads what later answers name an event by.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/compliance/format"
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
@@ -67,7 +68,7 @@ func (c *Cmd) exportFormat(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer mandates.close()
-	o := format.Options{Tenant: t.Tenant, Space: l.Space, Version: buildinfo.Version(), Mandate: mandates.lookup(ctx)}
+	o := encode.Options{Tenant: t.Tenant, Space: l.Space, Version: buildinfo.Version(), Mandate: mandates.lookup(ctx)}
 	var sum format.Summary
 	gone := proof.NewExpiredRows(own)
 	defer func() { gone.Note(io, "without a line") }()
@@ -135,7 +136,7 @@ func (c *Cmd) formatSource(ctx context.Context, io ui.Stdio, l evidencereader.Re
 }
 
 // writeFormat writes all lines.
-func writeFormat(name string, o format.Options, scan proof.RowScan, mandates *formatMandates, out writer) (format.Summary, error) {
+func writeFormat(name string, o encode.Options, scan proof.RowScan, mandates *formatMandates, out writer) (format.Summary, error) {
 	enc, err := format.New(name, o, func(line []byte) error {
 		_, err := out.Write(append(line, '\n'))
 		return err
@@ -162,15 +163,15 @@ func writeFormat(name string, o format.Options, scan proof.RowScan, mandates *fo
 
 // formatItem decodes a row with a text that matches its hash. It does not check the row's place; verify
 // does.
-func formatItem(r storage.EvidenceRow) (format.Item, error) {
+func formatItem(r storage.EvidenceRow) (encode.Item, error) {
 	rec, err := evidence.ParseRecord([]byte(r.Record))
 	if err == nil && evidence.HashRecord([]byte(r.Record)) != r.RecordHash {
 		err = evidence.ErrRecord
 	}
 	if err != nil {
-		return format.Item{}, fmt.Errorf("record %d of shard %s is not what the auditor wrote (%w): run countersign verify", r.Seq, ui.Clean(r.Shard, 80), err)
+		return encode.Item{}, fmt.Errorf("record %d of shard %s is not what the auditor wrote (%w): run countersign verify", r.Seq, ui.Clean(r.Shard, 80), err)
 	}
-	return format.Item{Record: rec, Hash: r.RecordHash}, nil
+	return encode.Item{Record: rec, Hash: r.RecordHash}, nil
 }
 
 // formatFile writes the lines to a file, whole or not at all, or to standard output.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/compliance/format"
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/internal/cli/mandatecmd"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -16,15 +17,15 @@ import (
 // them by id and hash only.
 type formatMandates struct {
 	bucket *mandatecmd.MandateBucket    // nil: no mandate is known
-	known  map[[2]string]format.Mandate // by id and hash
+	known  map[[2]string]encode.Mandate // by id and hash
 	asked  map[string]bool              // ids that have been read
 	err    error                        // the first error; the lines are not valid then
 }
 
 // formatMandates opens the mandates if the format needs them.
 func (c *Cmd) formatMandates(ctx context.Context, io ui.Stdio) (*formatMandates, error) {
-	m := &formatMandates{known: map[[2]string]format.Mandate{}, asked: map[string]bool{}}
-	if c.Format != format.AUMPEvidence {
+	m := &formatMandates{known: map[[2]string]encode.Mandate{}, asked: map[string]bool{}}
+	if !format.NeedsMandates(c.Format) {
 		return m, nil
 	}
 	b, err := mandatecmd.OpenMandates(ctx, c.Flags)
@@ -45,10 +46,10 @@ func (m *formatMandates) close() {
 // maxFormatMandates bounds the cached ids.
 const maxFormatMandates = 100_000
 
-func (m *formatMandates) lookup(ctx context.Context) func(id, hash string) (format.Mandate, bool) {
-	return func(id, hash string) (format.Mandate, bool) {
+func (m *formatMandates) lookup(ctx context.Context) func(id, hash string) (encode.Mandate, bool) {
+	return func(id, hash string) (encode.Mandate, bool) {
 		if m.bucket == nil || m.err != nil || !mandate.ValidID(id) {
-			return format.Mandate{}, false
+			return encode.Mandate{}, false
 		}
 		if !m.asked[id] && len(m.asked) < maxFormatMandates {
 			m.asked[id] = true
@@ -70,7 +71,7 @@ func (m *formatMandates) read(ctx context.Context, id string) error {
 			continue
 		}
 		if doc, err := mandate.Compile([]byte(h.Mandate), nil); err == nil {
-			m.known[[2]string{id, doc.Hash}] = format.Mandate{Retention: doc.Evidence.Retention, EventsRequired: doc.Evidence.EventsRequired}
+			m.known[[2]string{id, doc.Hash}] = encode.Mandate{Retention: doc.Evidence.Retention, EventsRequired: doc.Evidence.EventsRequired}
 		}
 	}
 	return nil

@@ -28,6 +28,8 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/follow/aaep"
+	"github.com/countersign-dev/countersign/internal/service/follow/aioc"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -238,7 +240,7 @@ func (s *server) fillPage(ctx context.Context, p events.FollowPage, o streams.Re
 }
 
 // eventReaders return the event of a message by its kind; ok is false for what is none of that kind.
-var eventReaders = map[string]func(subject.Parsed, events.LogMessage) (raw []byte, ok bool){events.KindAAEP: said, events.KindAIOC: traced}
+var eventReaders = map[string]func(subject.Parsed, events.LogMessage) (raw []byte, ok bool){events.KindAAEP: aaep.Read, events.KindAIOC: aioc.Read}
 
 // toOutput is the output of a message; ok is false for an event that no follower gets, and for a subject
 // that means nothing: a publisher chooses the subjects of its events.

@@ -38,6 +38,17 @@ const (
 // aaepPatience is how long a WebSocket may take for its first message.
 var aaepPatience = 15 * time.Second
 
+// eventReaders read the events of a kind once for all streams: here those that subscriptions deliver.
+var eventReaders = map[string]func(record []byte) any{events.KindAAEP: readAAEP}
+
+// readAAEP reads an event; nil for replies and for what breaks AAEP's schema.
+func readAAEP(record []byte) any {
+	if e, ok := aaep.ReadEvent(record); ok {
+		return &e
+	}
+	return nil
+}
+
 // aaepBridge serves AAEP subscriptions (appendix B of AAEP).
 type aaepBridge struct {
 	server *server
@@ -225,14 +236,15 @@ func (a *aaepSubscription) choose(outs []record, next client.Position, now time.
 			a.at.After = a.sent[len(a.sent)-1].seq
 			break
 		}
-		if r.said == nil || !a.sub.Delivers(*r.said, now) {
+		e, is := r.event.(*aaep.Event)
+		if !is || !a.sub.Delivers(*e, now) {
 			continue
 		}
 		if len(a.sent) == 2*aaepSent {
 			a.marks = append(a.marks[max(0, len(a.marks)+1-aaepMarks):], a.sent[0].seq)
 			a.sent = slices.Clone(a.sent[aaepSent:])
 		}
-		list, a.sent = append(list, r.said), append(a.sent, sentEvent{r.said.ID, r.Seq})
+		list, a.sent = append(list, e), append(a.sent, sentEvent{e.ID, r.Seq})
 	}
 	return list
 }

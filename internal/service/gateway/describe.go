@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/gateway"
-	"github.com/countersign-dev/countersign/gateway/aump"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 )
@@ -61,8 +60,10 @@ func describe(mux *router, signIn gateway.SignIn, write writeFunc) {
 	serveText(mux, write, "GET /openapi.json", "application/json", api, err)
 	page, err := gateway.Page()
 	serveText(mux, write, "GET /docs", "text/html; charset=utf-8", page, err)
-	profile, err := aump.Profile()
-	serveText(mux, write, "GET /.well-known/aump", "application/json", profile, err)
+	for _, d := range gateway.Documents() {
+		text, err := d.Text()
+		serveText(mux, write, d.Pattern, d.Media, text, err)
+	}
 	const pattern = "GET /schemas/{protocol}/{name}/v1"
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		text, known := gateway.Schema(r.PathValue("protocol") + "/" + r.PathValue("name"))

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/gateway"
-	"github.com/countersign-dev/countersign/gateway/aump"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
@@ -63,15 +62,15 @@ func outcomeOf(out endpoint.Response) string {
 }
 
 // askAsPrincipal asks the admitter about a mandate for the caller.
-func (s *server) askAsPrincipal(r *http.Request, who token.Record, row endpoint.Row, request []byte) endpoint.Response {
+func (s *server) askAsPrincipal(r *http.Request, who token.Record, row endpoint.Row, request endpoint.Principal) endpoint.Response {
 	msg := nats.NewMsg(s.flags.Space().Mandates(s.flags.Tenant))
-	msg.Data = request
+	msg.Data = request.Body
 	msg.Header[events.HeaderPublisher] = []string{who.User}
 	reply, p := s.ask(r, msg)
 	if p != nil {
 		return row.Fail(p)
 	}
-	out, ok := aump.PrincipalResponse(reply.Data)
+	out, ok := request.Respond(reply.Data)
 	if !ok {
 		return row.Fail(gateway.ProblemOf(gateway.BadReply))
 	}

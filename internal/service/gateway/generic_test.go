@@ -13,9 +13,6 @@ func TestGenericCodeNamesNoProtocol(t *testing.T) {
 		"aaep_sse.go": "the subscriptions of one protocol",
 		"aaep_ws.go":  "the subscriptions of one protocol",
 		"gateway.go":  "starts the bridge of these subscriptions",
-		"hub.go":      "reads an event once for all these subscriptions",
-		"describe.go": "serves the profile of AUMP",
-		"forward.go":  "the answer of AUMP to a principal",
-		"serve.go":    "serves the status pages of AANA",
+		"serve.go":    "serves the endpoints of these subscriptions",
 	}, 7)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/gateway/aaep"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
@@ -34,9 +33,9 @@ const (
 // record is an output as streams and subscriptions need it, made once for all of them.
 type record struct {
 	events.Output
-	kind string
-	text []byte      // the server-sent event that shows it; Record is a part of it
-	said *aaep.Event // an event of AAEP; nil for replies, for what breaks AAEP's schema, and for other kinds
+	kind  string
+	text  []byte // the server-sent event that shows it; Record is a part of it
+	event any    // what the reader of its kind made of it; nil if it has none, or could not read it
 }
 
 // newRecord makes the record of an output of a log. An output that is too large for a page is named only.
@@ -56,10 +55,8 @@ func newRecord(space subject.Space, log string, o events.Output) record {
 	if o.Record != nil {
 		r.Record = r.text[from : from+line.Len()]
 	}
-	if r.kind == events.KindAAEP {
-		if e, ok := aaep.ReadEvent(r.Record); ok {
-			r.said = &e
-		}
+	if read := eventReaders[r.kind]; read != nil {
+		r.event = read(r.Record)
 	}
 	return r
 }

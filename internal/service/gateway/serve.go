@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/gateway"
-	"github.com/countersign-dev/countersign/gateway/aana"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
@@ -31,11 +30,12 @@ func (s *server) routes() *router {
 	s.aaep.routes(mux)
 	mux.Handle("GET /healthz", s.env.Health)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { daemon.WriteReport(w, s.readiness()) })
-	for _, pattern := range aana.StatusPatterns {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
-			about := aana.Service{Status: s.readiness().Status, Version: buildinfo.Version(), Rate: s.flags.Rate, MaxBody: s.flags.MaxBody}
-			s.write(w, pattern, about.Response())
-		})
+	for _, page := range gateway.StatusPages() {
+		for _, pattern := range page.Patterns {
+			mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+				s.write(w, pattern, page.Response(endpoint.Service{Status: s.readiness().Status, Version: buildinfo.Version(), Rate: s.flags.Rate, MaxBody: s.flags.MaxBody}))
+			})
+		}
 	}
 	if s.env.Metrics != nil {
 		mux.Handle("GET /metrics", s.env.Metrics)
@@ -115,7 +115,7 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 	case plan.Admit != nil:
 		return s.admit(r, who, row, *plan.Admit)
 	case plan.Mandate != nil:
-		return s.askAsPrincipal(r, who, row, plan.Mandate)
+		return s.askAsPrincipal(r, who, row, *plan.Mandate)
 	}
 	return s.publish(r, who, row, *plan.Publish)
 }

@@ -1,10 +1,11 @@
-package format
+package aioc
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
 
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 )
@@ -61,58 +62,58 @@ var governanceRuns = map[string]struct{ typ, severity string }{
 // governanceEncoder writes governance events in the order in which they happened. The original
 // implementation writes the end of a run first, because it writes nothing earlier.
 type governanceEncoder struct {
-	out       *lineWriter
+	out       *encode.Writer
 	proposals *proposalReader
-	runs      *recentMap // agents of the runs that had a proposal
+	runs      *encode.Recent // agents of the runs that had a proposal
 }
 
-func newGovernance(w *lineWriter) encoder {
-	g := &governanceEncoder{out: w, runs: newRecentMap(maxRuns)}
+func newGovernance(w *encode.Writer) encode.Encoder {
+	g := &governanceEncoder{out: w, runs: encode.NewRecent(maxRuns)}
 	g.proposals = newProposals(w, g.writeDecision)
 	return g
 }
 
-func (g *governanceEncoder) add(i Item) error {
+func (g *governanceEncoder) Add(i encode.Item) error {
 	if err := g.proposals.readItem(i); err != nil {
 		return err
 	}
-	status := g.out.sessionEnd(i.Record)
-	if _, known := g.runs.get(i.Record.Session); status == "" || !known {
+	status := sessionEnd(g.out, i.Record)
+	if _, known := g.runs.Get(i.Record.Session); status == "" || !known {
 		return nil
 	}
 	if err := g.proposals.flushOldest(len(g.proposals.untraced)); err != nil {
 		return err
 	}
-	agent, _ := g.runs.get(i.Record.Session)
-	g.runs.remove(i.Record.Session)
+	agent, _ := g.runs.Get(i.Record.Session)
+	g.runs.Remove(i.Record.Session)
 	kind := governanceRuns[status]
-	return g.out.writeJSON(governanceEvent{
-		Schema: governanceSchema, ID: governanceID(kind.typ, safeName(i.Record.Session), "run"), Type: kind.typ, At: i.Record.BrokerTime, Severity: kind.severity,
-		RunID: safeName(i.Record.Session), AgentName: agent, Status: status, Subject: governanceSubject{Kind: "run"},
-		Metadata: map[string]any{"countersign": proofOf(i, "")},
+	return g.out.WriteJSON(governanceEvent{
+		Schema: governanceSchema, ID: governanceID(kind.typ, encode.SafeName(i.Record.Session), "run"), Type: kind.typ, At: i.Record.BrokerTime, Severity: kind.severity,
+		RunID: encode.SafeName(i.Record.Session), AgentName: agent, Status: status, Subject: governanceSubject{Kind: "run"},
+		Metadata: map[string]any{"countersign": encode.ProofOf(i, "")},
 	})
 }
 
-func (g *governanceEncoder) end() error { return g.proposals.end() }
+func (g *governanceEncoder) End() error { return g.proposals.end() }
 
 func (g *governanceEncoder) writeDecision(p *proposal) error {
 	session := p.item.Record.Session
 	if session == "" {
-		g.out.countSkipped(SkippedNoSession)
+		g.out.CountSkipped(encode.SkippedNoSession)
 		return nil
 	}
-	g.runs.put(session, p.Agent)
+	g.runs.Put(session, p.Agent)
 	kind := governanceTypes[p.decision]
 	m := p.metadata()
-	m["countersign"] = proofOf(p.item, p.DecisionID)
+	m["countersign"] = encode.ProofOf(p.item, p.DecisionID)
 	subject := governanceSubject{p.kind, p.name, p.turn, p.ToolCallID}
 	key := "policy:" + strconv.FormatInt(p.turn, 10) + ":" + p.ToolCallID + ":" + p.decision
 	if p.decision == aioc.RequireApproval {
 		// Evidence has no plain hash of the proposal, so RFC-0009's "unknown" stands for it.
 		subject.Kind, key = "approval", "approval:"+strconv.FormatInt(p.turn, 10)+":"+p.ToolCallID+":unknown"
 	}
-	return g.out.writeJSON(governanceEvent{
-		Schema: governanceSchema, ID: governanceID(kind.typ, safeName(session), key), Type: kind.typ, At: p.DecidedAt, Severity: kind.severity, RunID: safeName(session),
+	return g.out.WriteJSON(governanceEvent{
+		Schema: governanceSchema, ID: governanceID(kind.typ, encode.SafeName(session), key), Type: kind.typ, At: p.DecidedAt, Severity: kind.severity, RunID: encode.SafeName(session),
 		AgentName: p.Agent, Subject: subject, Metadata: m,
 		Policy: &governancePolicy{p.decision, p.reason, p.trace.PublicReason, p.policyVersion(), p.trace.ResultMode, p.trace.ExpiresAt},
 	})

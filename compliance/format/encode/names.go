@@ -1,14 +1,14 @@
-package format
+package encode
 
 import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/redaction"
 )
 
-// safeName is an identifier in the form that may leave the installation. Evidence keeps the identifiers
+// SafeName is an identifier in the form that may leave the installation. Evidence keeps the identifiers
 // of Countersign's own records unchanged, because records are signed. An identifier that holds a
 // detector's finding (an address as a session, a key in the name of an agent) is masked here.
-func safeName(s string) string {
+func SafeName(s string) string {
 	shown, _ := redaction.Text(s)
 	return shown
 }
@@ -27,6 +27,6 @@ func maskNames(v any) {
 		names = []*string{&r.Rule, &r.ToolCallID, &r.Session, &r.Source, &r.Explanation, &r.Remedy}
 	}
 	for _, n := range names {
-		*n = safeName(*n)
+		*n = SafeName(*n)
 	}
 }

@@ -1,8 +1,9 @@
-package format
+package aioc
 
 import (
 	"cmp"
 
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/evidence"
@@ -90,26 +91,26 @@ type openRun struct {
 }
 
 type runEncoder struct {
-	out         *lineWriter
+	out         *encode.Writer
 	proposals   *proposalReader
 	open        map[string]*openRun
-	leastRecent *recentMap // the sessions of open runs
-	parts       *recentMap // how many parts of a run were written, as a string of as many dots
+	leastRecent *encode.Recent // the sessions of open runs
+	parts       *encode.Recent // how many parts of a run were written, as a string of as many dots
 	items       int
 }
 
-func newRuns(w *lineWriter) encoder {
-	r := &runEncoder{out: w, open: map[string]*openRun{}, leastRecent: newRecentMap(0), parts: newRecentMap(10 * maxRuns)}
+func newRuns(w *encode.Writer) encode.Encoder {
+	r := &runEncoder{out: w, open: map[string]*openRun{}, leastRecent: encode.NewRecent(0), parts: encode.NewRecent(10 * maxRuns)}
 	r.proposals = newProposals(w, r.addDecision)
 	return r
 }
 
-func (e *runEncoder) add(i Item) error {
+func (e *runEncoder) Add(i encode.Item) error {
 	if err := e.proposals.readItem(i); err != nil {
 		return err
 	}
 	r := i.Record
-	if status := e.out.sessionEnd(r); status != "" {
+	if status := sessionEnd(e.out, r); status != "" {
 		if err := e.proposals.flushOldest(len(e.proposals.untraced)); err != nil {
 			return err
 		}
@@ -119,8 +120,8 @@ func (e *runEncoder) add(i Item) error {
 		}
 	}
 	if r.Kind == evidence.KindCall && e.open[r.Session] != nil {
-		c, ok := readRecord[events.Call](e.out, r)
-		if out := callOutput(c); ok && out != nil && aiocKinds[c.Protocol] != "" {
+		c, ok := encode.ReadRecord[events.Call](e.out, r)
+		if out := callOutput(c); ok && out != nil && kinds[c.Protocol] != "" {
 			return e.changeRun(i, func(run *openRun) {
 				run.Items = append(run.Items, runItem{Type: "tool_call_output_item", CallID: c.ToolCallID, Output: out})
 			})
@@ -141,12 +142,12 @@ func callOutput(c events.Call) *runOutput {
 func (e *runEncoder) addDecision(p *proposal) error {
 	r := p.item.Record
 	if r.Session == "" {
-		e.out.countSkipped(SkippedNoSession)
+		e.out.CountSkipped(encode.SkippedNoSession)
 		return nil
 	}
 	if e.open[r.Session] == nil {
 		e.open[r.Session] = &openRun{runRecord: runRecord{
-			RunID: safeName(r.Session), Started: r.BrokerTime, Redacted: true, Items: []runItem{}, Prompts: []string{}, Requests: []string{},
+			RunID: encode.SafeName(r.Session), Started: r.BrokerTime, Redacted: true, Items: []runItem{}, Prompts: []string{}, Requests: []string{},
 			Metadata: runMetadata{Absent: runAbsent, Shard: r.Shard, FirstSeq: r.Seq, Countersg: "countersign " + e.out.Version},
 		}}
 	}
@@ -177,7 +178,7 @@ func (e *runEncoder) addDecision(p *proposal) error {
 
 func refusedOutput(p *proposal) *runOutput {
 	status := map[string]string{aioc.Deny: "denied", aioc.RequireApproval: "approval_required"}[p.decision]
-	return &runOutput{Status: status, Code: textPointer(p.reason), Public: textPointer(p.trace.PublicReason)}
+	return &runOutput{Status: status, Code: encode.TextPointer(p.reason), Public: encode.TextPointer(p.trace.PublicReason)}
 }
 
 // runtimeErrors are the errors with which a runtime ends a run (aioc.md 2.3).
@@ -187,7 +188,7 @@ var runtimeErrors = map[string]map[string]string{
 }
 
 // changeRun changes an open run, and writes runs that have been idle longest while a bound is exceeded.
-func (e *runEncoder) changeRun(i Item, change func(*openRun)) error {
+func (e *runEncoder) changeRun(i encode.Item, change func(*openRun)) error {
 	r := i.Record
 	run := e.open[r.Session]
 	change(run)
@@ -195,9 +196,9 @@ func (e *runEncoder) changeRun(i Item, change func(*openRun)) error {
 	n := len(run.Items) + len(run.Decisions)
 	e.items += n - run.size
 	run.size = n
-	e.leastRecent.put(r.Session, "")
+	e.leastRecent.Put(r.Session, "")
 	for len(e.open) > maxRuns || e.items > maxRunItems {
-		session, _ := e.leastRecent.oldestKey()
+		session, _ := e.leastRecent.OldestKey()
 		if err := e.writeRun(session, e.open[session], true); err != nil {
 			return err
 		}
@@ -208,7 +209,7 @@ func (e *runEncoder) changeRun(i Item, change func(*openRun)) error {
 // writeRun writes a run; more says that the run may continue.
 func (e *runEncoder) writeRun(session string, run *openRun, more bool) error {
 	delete(e.open, session)
-	e.leastRecent.remove(session)
+	e.leastRecent.Remove(session)
 	e.items -= run.size
 	if run.Status == "" {
 		// The log does not say how the run ended, or that it ended.
@@ -217,18 +218,18 @@ func (e *runEncoder) writeRun(session string, run *openRun, more bool) error {
 	} else if run.Status == "completed" {
 		run.ErrorName = ""
 	}
-	if parts, _ := e.parts.get(session); more || parts != "" {
-		e.parts.put(session, parts+".")
+	if parts, _ := e.parts.Get(session); more || parts != "" {
+		e.parts.Put(session, parts+".")
 		run.Metadata.Part = len(parts) + 1
 	}
-	return e.out.writeJSON(run.runRecord)
+	return e.out.WriteJSON(run.runRecord)
 }
 
-func (e *runEncoder) end() error {
+func (e *runEncoder) End() error {
 	if err := e.proposals.end(); err != nil {
 		return err
 	}
-	for session, more := e.leastRecent.oldestKey(); more; session, more = e.leastRecent.oldestKey() {
+	for session, more := e.leastRecent.OldestKey(); more; session, more = e.leastRecent.OldestKey() {
 		if err := e.writeRun(session, e.open[session], false); err != nil {
 			return err
 		}

@@ -1,4 +1,5 @@
-package follow
+// Package aaep reads the events of the kind aaep for followers.
+package aaep
 
 import (
 	"github.com/countersign-dev/countersign/events"
@@ -8,10 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// said returns an AAEP event, or a reply to one, byte for byte as it was published. A publisher chooses
+// Read returns an AAEP event, or a reply to one, byte for byte as it was published. A publisher chooses
 // its subjects, so the document itself must be what its subject says. ok is false for everything else:
 // admission requests, documents of other protocols, and messages of subscriptions.
-func said(p subject.Parsed, m events.LogMessage) (raw []byte, ok bool) {
+func Read(p subject.Parsed, m events.LogMessage) (raw []byte, ok bool) {
 	if p.Protocol != subject.ProtoAAEP || p.Type == subject.TypeRequest {
 		return nil, false
 	}

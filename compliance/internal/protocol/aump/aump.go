@@ -1,12 +1,13 @@
-package protocol
+// Package aump has what the row of AUMP does at the stage of compliance.
+package aump
 
 import (
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// aumpMandateHash is the hash of an AUMP mandate's text, or "" if the text is no mandate.
-func aumpMandateHash(text string) string {
+// MandateHash is the hash of an AUMP mandate's text, or "" if the text is no mandate.
+func MandateHash(text string) string {
 	m, err := aump.DecodeMandate([]byte(text), strictjson.DefaultLimits)
 	if m == nil || err != nil && !m.Doc.Exists() {
 		return ""

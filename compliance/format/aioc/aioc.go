@@ -1,20 +1,39 @@
-package format
+// Package aioc writes runs and governance events of aioc.
+package aioc
 
 import (
 	"cmp"
 	"math"
 
+	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
+// The formats: run records and governance events.
+var (
+	Run = encode.Format{Make: newRuns, About: "runs with aioc tool or handoff proposals", Fields: fields,
+		Note: "A run record is written when its session ends, or at the end of the export. Beyond 10,000 open runs or 100,000 decisions and outcomes the quietest are written early, and metadata.part counts the parts."}
+	Governance = encode.Format{Make: newGovernance, About: "decisions on aioc tool or handoff proposals", Fields: fields}
+)
+
+var fields = []encode.Field{
+	{Names: []string{"turn"}, From: "the redacted request, and so is the target of a handoff; a proposal without a turn has no line"},
+	{Names: []string{"reason", "publicReason", "resultMode", "policyVersion", "expiresAt"}, From: "the decision's trace event, if it agrees; else the first reason code and the digest of the policies"},
+	{Names: []string{"runId"}, From: "the session; a proposal without one has no line"},
+	{Names: []string{"id"}, From: "of a governance event, as RFC-0009 computes it; for approvals with `unknown` in place of the proposal's hash"},
+	{Names: []string{"status", "completedAt"}, From: "the event that ended the session, else the last records (`metadata.derived`)"},
+	{Names: []string{"items"}, From: "proposals and their outcomes, without arguments and data"},
+	{Names: []string{"trace", "providerName", "model", "question", "response", "contextSnapshot"}, From: "absent, null or empty, like prompts and fingerprints; listed in `metadata.absent`"},
+}
+
 // proposal is one decided aioc proposal: the decision, values of the redacted request, and the trace
 // event that the admitter committed with it.
 type proposal struct {
 	events.Decision
-	item     Item
+	item     encode.Item
 	turn     int64
 	kind     string // tool or handoff
 	name     string // the tool, or the target agent of a handoff
@@ -28,25 +47,25 @@ const maxUntraced = 64
 
 // proposalReader combines request, decision and trace event.
 type proposalReader struct {
-	out      *lineWriter
-	pending  *pendingRequests
+	out      *encode.Writer
+	pending  *encode.Requests
 	untraced []*proposal // oldest first
 	handle   func(*proposal) error
 }
 
-func newProposals(w *lineWriter, done func(*proposal) error) *proposalReader {
-	return &proposalReader{out: w, pending: newPendingRequests(w), handle: done}
+func newProposals(w *encode.Writer, done func(*proposal) error) *proposalReader {
+	return &proposalReader{out: w, pending: encode.NewRequests(w), handle: done}
 }
 
-var aiocKinds = map[string]string{subject.ProtoTool: "tool", subject.ProtoHandoff: "handoff"}
+var kinds = map[string]string{subject.ProtoTool: "tool", subject.ProtoHandoff: "handoff"}
 
 // readItem processes one record.
-func (p *proposalReader) readItem(i Item) error {
+func (p *proposalReader) readItem(i encode.Item) error {
 	r := i.Record
 	switch r.Kind {
 	case evidence.KindRequest:
-		if aiocKinds[p.out.protocolOf(r)] != "" {
-			p.pending.put(r)
+		if kinds[p.out.ProtocolOf(r)] != "" {
+			p.pending.Put(r)
 		}
 	case evidence.KindDecision:
 		return p.addDecision(i)
@@ -56,26 +75,26 @@ func (p *proposalReader) readItem(i Item) error {
 	return nil
 }
 
-func (p *proposalReader) addDecision(i Item) error {
-	d, ok := readRecord[events.Decision](p.out, i.Record)
-	kind := aiocKinds[d.Protocol]
+func (p *proposalReader) addDecision(i encode.Item) error {
+	d, ok := encode.ReadRecord[events.Decision](p.out, i.Record)
+	kind := kinds[d.Protocol]
 	if !ok || kind == "" {
 		return nil
 	}
-	req, there := p.pending.pop(d.DecisionID)
+	req, there := p.pending.Pop(d.DecisionID)
 	if !there {
-		p.out.countSkipped(SkippedNoRequest)
+		p.out.CountSkipped(encode.SkippedNoRequest)
 		return nil
 	}
-	turn, ok := integerAt(req.body, "turn")
+	turn, ok := integerAt(req.Body, "turn")
 	if !ok || turn < 1 {
-		p.out.countSkipped(SkippedNoTurn)
+		p.out.CountSkipped(encode.SkippedNoTurn)
 		return nil
 	}
-	out := &proposal{Decision: d, item: i, turn: turn, kind: kind, name: d.Tool, decision: cmp.Or(aiocDecisions[d.Verdict], aioc.Deny),
-		reason: cmp.Or(append(decidingCodes(d), "no_reason_recorded")...)}
+	out := &proposal{Decision: d, item: i, turn: turn, kind: kind, name: d.Tool, decision: cmp.Or(decisions[d.Verdict], aioc.Deny),
+		reason: cmp.Or(append(encode.DecidingCodes(d), "no_reason_recorded")...)}
 	if kind == "handoff" {
-		out.name = cmp.Or(textAt(req.body, "toAgentName"), d.Tool)
+		out.name = cmp.Or(encode.TextAt(req.Body, "toAgentName"), d.Tool)
 	}
 	out.name = cmp.Or(out.name, "unknown")
 	out.Agent = cmp.Or(d.Agent, "unknown")
@@ -88,21 +107,21 @@ func (p *proposalReader) addDecision(i Item) error {
 
 // integerAt is the whole number at a name.
 func integerAt(tree any, name string) (int64, bool) {
-	n, ok := floatOf(valueAt(tree, name))
+	n, ok := encode.FloatOf(encode.ValueAt(tree, name))
 	if !ok || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
 		return 0, false
 	}
 	return int64(n), true
 }
 
-// aiocDecisions maps Countersign's verdicts to aioc's decisions.
-var aiocDecisions = map[events.Verdict]string{events.Allow: aioc.Allow, events.Ask: aioc.RequireApproval, events.Defer: aioc.RequireApproval, events.Deny: aioc.Deny}
+// decisions maps Countersign's verdicts to aioc's decisions.
+var decisions = map[events.Verdict]string{events.Allow: aioc.Allow, events.Ask: aioc.RequireApproval, events.Defer: aioc.RequireApproval, events.Deny: aioc.Deny}
 
 // addTrace takes the values of a trace event for its decision, if the two agree. The first trace event
 // is the admitter's: the admitter commits it together with the decision, so no other publisher
 // knows the decision's id before.
 func (p *proposalReader) addTrace(r evidence.Record) error {
-	id := headerValue(r, events.HeaderDecisionID)
+	id := encode.HeaderValue(r, events.HeaderDecisionID)
 	for n, w := range p.untraced {
 		if id == "" || w.DecisionID != id {
 			continue
@@ -130,7 +149,7 @@ func (p *proposalReader) flushOldest(n int) error {
 
 func (p *proposalReader) end() error {
 	err := p.flushOldest(len(p.untraced))
-	p.pending.countRemaining()
+	p.pending.CountRemaining()
 	return err
 }
 
@@ -144,7 +163,7 @@ func (w *proposal) policyVersion() string {
 
 // metadata holds values that aioc's records have no field for. Digests are keyed.
 func (w *proposal) metadata() map[string]any {
-	m := scalarMap("argsDigest", w.ArgsDigest, "decisionId", w.DecisionID, "verdict", string(w.Verdict))
+	m := encode.Scalars("argsDigest", w.ArgsDigest, "decisionId", w.DecisionID, "verdict", string(w.Verdict))
 	if w.Approval != nil {
 		m["workflowId"] = w.Approval.WorkflowID
 	}
@@ -158,7 +177,7 @@ var sessionEnds = map[string]string{
 }
 
 // sessionEnd is the status with which the event of a record ends its session, or "".
-func (w *lineWriter) sessionEnd(r evidence.Record) string {
+func sessionEnd(w *encode.Writer, r evidence.Record) string {
 	if r.Kind != evidence.KindEvent {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package format
+package aump
 
 import (
 	"slices"
@@ -6,17 +6,17 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// aumpType is a type of evidence event that an evaluation is evidence of. What the other party does
+// evidenceType is a type of evidence event that an evaluation is evidence of. What the other party does
 // (offer_received, counteroffer_received) and what the runtime shows (checkout_presented) are the runtime's to report: it
 // publishes such events itself.
-type aumpType struct {
+type evidenceType struct {
 	name    string
 	applies func(d events.Decision, request map[string]any) bool
 }
 
-// aumpTypes are the types of this package, in the order in which one decision is written. AUMP has no
+// evidenceTypes are the types of this package, in the order in which one decision is written. AUMP has no
 // closed list of types: these are the ones that its published mandates require.
-var aumpTypes = []aumpType{
+var evidenceTypes = []evidenceType{
 	{"disclosure_evaluated", func(_ events.Decision, request map[string]any) bool {
 		action, _ := request["proposed_action"].(map[string]any)
 		fields, _ := action["disclosures"].([]any)
@@ -33,12 +33,12 @@ var aumpTypes = []aumpType{
 	{"deal_denied", func(d events.Decision, _ map[string]any) bool {
 		return d.Tool == "accept_deal" && d.Verdict == events.Deny
 	}},
-	{AUMPEventType, func(events.Decision, map[string]any) bool { return true }},
+	{EventType, func(events.Decision, map[string]any) bool { return true }},
 }
 
 // isDecided reports whether evaluations are evidence of a type.
 func isDecided(name string) bool {
-	return slices.ContainsFunc(aumpTypes, func(t aumpType) bool { return t.name == name })
+	return slices.ContainsFunc(evidenceTypes, func(t evidenceType) bool { return t.name == name })
 }
 
 func isEscalation(d events.Decision, _ map[string]any) bool {
@@ -53,13 +53,13 @@ func isAllowed(actions ...string) func(events.Decision, map[string]any) bool {
 	}
 }
 
-// aumpTypesOf are the types of the events of a decision: those that the mandate requires, and without
+// typesOf are the types of the events of a decision: those that the mandate requires, and without
 // such a list the type that fits every decision.
-func aumpTypesOf(d events.Decision, request map[string]any, required []string) (list []string) {
+func typesOf(d events.Decision, request map[string]any, required []string) (list []string) {
 	if len(required) == 0 {
-		return []string{AUMPEventType}
+		return []string{EventType}
 	}
-	for _, t := range aumpTypes {
+	for _, t := range evidenceTypes {
 		if slices.Contains(required, t.name) && t.applies(d, request) {
 			list = append(list, t.name)
 		}

@@ -1,4 +1,5 @@
-package follow
+// Package aioc reads the events of the kind aioc for followers.
+package aioc
 
 import (
 	"github.com/countersign-dev/countersign/events"
@@ -6,10 +7,10 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// traced returns a trace event of aioc as the admitter wrote it. A publisher may publish anything on the same
+// Read returns a trace event of aioc as the admitter wrote it. A publisher may publish anything on the same
 // subject, but ingest drops a signature, so that only a service's message has one. A trace event has the
 // arguments of its call as a keyed digest only.
-func traced(p subject.Parsed, m events.LogMessage) (raw []byte, ok bool) {
+func Read(p subject.Parsed, m events.LogMessage) (raw []byte, ok bool) {
 	if m.HeaderValue(events.HeaderSignature) == "" {
 		return nil, false
 	}

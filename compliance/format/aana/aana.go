@@ -1,0 +1,214 @@
+// Package aana writes the audit records of AANA tool prechecks.
+package aana
+
+import (
+	"cmp"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/compliance/format/encode"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// DecisionEvents has the audit-safe decision events, AuditRecords the audit records.
+var (
+	DecisionEvents = encode.Format{Make: newDecisionEvents, About: about, Fields: fields}
+	AuditRecords   = encode.Format{Make: newAuditRecords, About: about, Fields: fields}
+)
+
+const about = "decisions on AANA tool prechecks"
+
+var fields = []encode.Field{
+	{Names: []string{"route", "recommended_action", "aix_decision"}, From: "the native verdict"},
+	{Names: []string{"gate_decision", "aix_score", "aix"}, From: "its row in the contract's table"},
+	{Names: []string{"hard_blockers", "violation_codes"}, From: "the blocking reason codes of the contract's evaluator, else of the stricter tool policy. Empty for accept"},
+	{Names: []string{"candidate_gate"}, From: "pass if nothing blocks"},
+	{Names: []string{"missing_evidence", "evidence_refs", "evidence_freshness_failures", "public_audit_log_allowed", "public_claim_allowed"}, From: "blockers and codes; without the request nothing is public"},
+	{Names: []string{"tool_category", "authorization_state", "risk_domain", "evidence_source_ids", "proposed_argument_keys"}, From: "the redacted request; null or empty without it"},
+	{Names: []string{"latency_ms"}, From: "received to decided"},
+	{Names: []string{"input_fingerprints"}, From: "the keyed digest of the arguments as `hmac_sha256`"},
+	{Names: []string{"human_review_route"}, From: "for ask and defer; the reason is the first blocker"},
+	{Names: []string{"countersign"}, From: "ours: the decision and its record"},
+	{Names: []string{"authorization_report"}, From: "always null"},
+}
+
+// decisionReader pairs the decisions on AANA prechecks with their requests.
+type decisionReader struct {
+	out     *encode.Writer
+	pending *encode.Requests
+	write   func(decision) error
+}
+
+func newReader(w *encode.Writer, write func(decision) error) encode.Encoder {
+	return &decisionReader{w, encode.NewRequests(w), write}
+}
+
+func (e *decisionReader) Add(i encode.Item) error {
+	r := i.Record
+	switch r.Kind {
+	case evidence.KindRequest:
+		if e.out.ProtocolOf(r) == subject.ProtoAANA {
+			e.pending.Put(r)
+		}
+	case evidence.KindDecision:
+		d, ok := encode.ReadRecord[events.Decision](e.out, r)
+		if !ok || d.Protocol != subject.ProtoAANA {
+			return nil
+		}
+		req, _ := e.pending.Pop(d.DecisionID) // without it the line has fewer values
+		return e.write(newDecision(i, d, req.Body))
+	}
+	return nil
+}
+
+func (e *decisionReader) End() error {
+	e.pending.CountRemaining()
+	return nil
+}
+
+// decision is what evidence holds of one decision under the contract.
+type decision struct {
+	events.Decision
+	item     encode.Item
+	body     map[string]any // of the request, redacted; nil if there is none
+	route    string
+	codes    []string // of the contract's evaluator
+	blockers []string
+}
+
+// routes are the contract's routes with the score that its index gives each (aana.md 2, step 5).
+var routes = map[string]float64{"accept": 0.95, "ask": 0.72, "defer": 0.45, "refuse": 0.15}
+
+var routeOf = map[events.Verdict]string{events.Allow: "accept", events.Ask: "ask", events.Defer: "defer", events.Deny: "refuse"}
+
+func newDecision(i encode.Item, d events.Decision, body map[string]any) decision {
+	a := decision{Decision: d, item: i, body: body, route: d.NativeVerdict, codes: []string{}, blockers: []string{}}
+	if _, known := routes[a.route]; !known {
+		a.route = cmp.Or(routeOf[d.Verdict], "refuse")
+	}
+	var others []string
+	for _, r := range d.Reasons {
+		switch {
+		case r.Action != "": // without effect on the verdict
+		case strings.HasPrefix(r.Evaluator, subject.ProtoAANA):
+			a.codes = encode.AddOnce(a.codes, r.Code)
+		default:
+			others = encode.AddOnce(others, r.Code)
+		}
+	}
+	if d.ObservedOnly() {
+		a.codes = encode.AddOnce(a.codes, "not_enforced") // the route is none that the policies gave
+	}
+	if a.route == "accept" { // a reviewer's approval clears the blockers
+		return a
+	}
+	for _, c := range a.codes {
+		switch {
+		case blockerCodes[c]:
+			a.blockers = encode.AddOnce(a.blockers, c)
+		case !reasonCodes[c]:
+			a.blockers = encode.AddOnce(a.blockers, schemaFailed)
+		}
+	}
+	if len(a.blockers) == 0 && !slices.Contains(a.codes, "runtime_recommended_stricter_route") {
+		a.blockers = append(a.blockers, others...) // a tool policy was stricter than the contract
+	}
+	return a
+}
+
+func passOrFail(pass bool) string {
+	if pass {
+		return "pass"
+	}
+	return "fail"
+}
+
+// finalGate is the final gate; candidateGate is the contract's own. Everything that the contract does
+// not accept has a blocker (aana.md 2, step 3).
+func (a decision) finalGate() string { return passOrFail(a.route == "accept") }
+
+func (a decision) candidateGate() string { return passOrFail(len(a.blockers) == 0) }
+
+func (a decision) blockersContaining(marks ...string) []string {
+	out := []string{}
+	for _, b := range a.blockers {
+		if slices.ContainsFunc(marks, func(m string) bool { return strings.Contains(b, m) }) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// missingEvidence lists the blockers about missing evidence (aana.md 1.3).
+func (a decision) missingEvidence() []string {
+	return a.blockersContaining("missing", "evidence", "authorization", "citation", "source")
+}
+
+// isPublishable reports whether no code keeps the decision out of public logs (aana.md 4). A decision
+// without its request is not publishable.
+func (a decision) isPublishable() bool {
+	return a.body != nil && !slices.ContainsFunc(a.codes, func(c string) bool { return unpublishableCodes[c] || !blockerCodes[c] && !reasonCodes[c] })
+}
+
+// enumValue is a field of the request, or nil if its value is not one of the contract's.
+func (a decision) enumValue(name string, values map[string]bool) *string {
+	if v := encode.TextAt(a.body, name); values[v] {
+		return &v
+	}
+	return nil
+}
+
+func (a decision) authorizationState() *string {
+	return a.enumValue("authorization_state", states)
+}
+func (a decision) toolCategory() *string { return a.enumValue("tool_category", categories) }
+func (a decision) riskDomain() *string   { return a.enumValue("risk_domain", domains) }
+
+// evidenceSources lists the identifiers of the evidence, as the redacted request has them.
+func (a decision) evidenceSources() []string {
+	out := []string{}
+	refs, _ := encode.ValueAt(a.body, "evidence_refs").([]any)
+	for _, ref := range refs {
+		id, isText := ref.(string)
+		if !isText {
+			id = encode.TextAt(ref, "source_id")
+		}
+		if id == "" || len(id) > maxIdentifier {
+			id = "[left_out]"
+		}
+		out = append(out, id)
+	}
+	return out
+}
+
+const (
+	maxIdentifier   = 128
+	maxArgumentKeys = 64
+	maxArgumentKey  = 64
+	hiddenKey       = "[redacted_sensitive_key]"
+)
+
+var identifier = regexp.MustCompile(`^[\pL_$][\pL\pN_.$:\- ]*$`)
+
+// argumentKeys lists the names of the arguments, sorted. Evidence has masked their values; names that
+// reveal the kind of secret are hidden too.
+func (a decision) argumentKeys() []string {
+	args, _ := encode.ValueAt(a.body, "proposed_arguments").(map[string]any)
+	out := []string{}
+	for _, k := range slices.Sorted(maps.Keys(args)) {
+		low := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(k)), "-", "_")
+		sensitive := slices.ContainsFunc(sensitiveKeys, func(part string) bool { return strings.Contains(low, part) })
+		if sensitive || len(k) > maxArgumentKey || !identifier.MatchString(k) {
+			k = hiddenKey
+		}
+		if out = encode.AddOnce(out, k); len(out) == maxArgumentKeys {
+			break
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,104 @@
+package aana
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/countersign-dev/countersign/compliance/format/encode"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+)
+
+// auditRecord is the audit record v0.1 of a tool precheck (aana.md 4). Fingerprints are keyed: the
+// contract's own are plain and unsalted and would reveal short arguments. Evidence has only the
+// fingerprint of the arguments.
+type auditRecord struct {
+	Version           string         `json:"audit_record_version"`
+	CreatedAt         events.Time    `json:"created_at"`
+	RecordType        string         `json:"record_type"`
+	Mode              string         `json:"mode"`
+	Surface           string         `json:"surface"`
+	Route             string         `json:"route"`
+	Contract          string         `json:"contract_version"`
+	ToolName          *string        `json:"tool_name"`
+	Category          *string        `json:"tool_category"`
+	Domain            *string        `json:"risk_domain"`
+	Gate              string         `json:"gate_decision"`
+	Action            string         `json:"recommended_action"`
+	CandidateGate     string         `json:"candidate_gate"`
+	AIx               index          `json:"aix"`
+	Blockers          []string       `json:"hard_blockers"`
+	Missing           []string       `json:"missing_evidence"`
+	State             *string        `json:"authorization_state"`
+	ViolationCount    int            `json:"violation_count"`
+	ViolationCodes    []string       `json:"violation_codes"`
+	Sources           []string       `json:"evidence_source_ids"`
+	ArgumentKeys      []string       `json:"proposed_argument_keys"`
+	LatencyMS         *float64       `json:"latency_ms"`
+	FreshnessFailures []string       `json:"evidence_freshness_failures"`
+	Review            review         `json:"human_review_route"`
+	Fingerprints      map[string]any `json:"input_fingerprints"`
+	Event             decisionEvent  `json:"audit_safe_log_event"`
+	Evidence          encode.Proof   `json:"countersign"`
+}
+
+type index struct {
+	Version    string             `json:"aix_version"`
+	Score      float64            `json:"score"`
+	Components map[string]float64 `json:"components"`
+	Decision   string             `json:"decision"`
+	Blockers   []string           `json:"hard_blockers"`
+}
+
+type review struct {
+	Required bool   `json:"required"`
+	Route    string `json:"route"`
+	Reason   string `json:"reason,omitempty"`
+	Workflow string `json:"workflow_id,omitempty"` // an addition of Countersign
+}
+
+func newAuditRecords(w *encode.Writer) encode.Encoder {
+	return newReader(w, func(a decision) error { return w.WriteJSON(a.auditRecord()) })
+}
+
+func (a decision) auditRecord() auditRecord {
+	score, f := routes[a.route], 0.75
+	if a.route == "accept" {
+		f = 1
+	}
+	fresh := []string{}
+	for _, c := range a.codes {
+		if freshnessCodes[c] {
+			fresh = append(fresh, c)
+		}
+	}
+	return auditRecord{
+		Version: "0.1", CreatedAt: a.DecidedAt, RecordType: "tool_precheck", Mode: "enforce", Surface: "countersign", Route: a.route,
+		Contract: "aana.agent_tool_precheck.v1", ToolName: encode.TextPointer(a.Tool), Category: a.toolCategory(), Domain: a.riskDomain(), Gate: a.finalGate(), Action: a.route,
+		CandidateGate: a.candidateGate(), AIx: index{"0.1", score, map[string]float64{"P": score, "F": f, "C": score}, a.route, a.blockers},
+		Blockers: a.blockers, Missing: a.missingEvidence(), State: a.authorizationState(), ViolationCount: len(a.blockers), ViolationCodes: a.blockers,
+		Sources: a.evidenceSources(), ArgumentKeys: a.argumentKeys(), LatencyMS: encode.DecisionLatency(a.Decision), FreshnessFailures: fresh,
+		Review: a.reviewRoute(), Fingerprints: a.inputFingerprints(), Event: a.decisionEvent(), Evidence: encode.ProofOf(a.item, a.DecisionID),
+	}
+}
+
+func (a decision) reviewRoute() review {
+	r := review{Required: a.route == "ask" || a.route == "defer", Route: a.route}
+	if r.Required {
+		r.Reason = cmp.Or(append(a.blockers, "")...)
+	}
+	if a.Approval != nil {
+		r.Workflow = a.Approval.WorkflowID
+	}
+	return r
+}
+
+// inputFingerprints holds the keyed digest of the arguments, if there is one.
+func (a decision) inputFingerprints() map[string]any {
+	out := map[string]any{}
+	if form := digest.ComparableForm(a.ArgsDigest); form != "" && form != digest.PrefixPlain {
+		hexed := strings.TrimPrefix(a.ArgsDigest, form)
+		out["proposed_arguments"] = map[string]any{"hmac_sha256": hexed}
+	}
+	return out
+}
