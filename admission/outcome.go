@@ -101,7 +101,7 @@ func (out *Outcome) newApprovalRef(in Inputs) *events.ApprovalRef {
 	d := out.Decision
 	return &events.ApprovalRef{
 		WorkflowID: "wf-" + d.DecisionID, Status: "pending", ActionID: out.actionID(in),
-		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: cmp.Or(approvalTerms(out.ruling.Policies).Resume, ResumePolicy),
+		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: cmp.Or(approvalTerms(out.ruling.Policies).Resume, approval.ResumeSameEvent),
 	}
 }
 

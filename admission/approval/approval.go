@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Evaluator is the name under which approvals give their reasons.
+// ReasonSource is the name under which approvals give their reasons.
 const ReasonSource = "approval"
 
 // Resume policies (AgentHook SPEC section 10): how a publisher resumes once its workflow is

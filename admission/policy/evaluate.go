@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events/casefold"
 )
 
-// Evaluator is the name under which a policy set gives its reasons.
+// ReasonSource is the name under which a policy set gives its reasons.
 const ReasonSource = "tool_policy"
 
 // Input is one proposed call as policies see it. Maps are read only; numbers in

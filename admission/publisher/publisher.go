@@ -20,7 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Evaluator is the name under which the catalogue gives its reasons.
+// ReasonSource is the name under which the catalogue gives its reasons.
 const ReasonSource = "catalogue"
 
 // Reason codes of the catalogue.

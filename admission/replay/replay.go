@@ -219,7 +219,7 @@ func (m mandateState) Spend(mandate.Proposal) mandate.Spend {
 	return mandate.Spend{Reserved: m.in.Reserved, Settled: m.in.Settled, Full: m.in.Full, Unknown: m.in.Unknown}
 }
 
-// Facts implements mandate.PrincipalConsents.
-func (m mandateState) Facts(mandate.Proposal) mandate.PrincipalConsent {
+// Consent implements mandate.PrincipalConsents.
+func (m mandateState) Consent(mandate.Proposal) mandate.PrincipalConsent {
 	return mandate.PrincipalConsent{TrustedUI: m.in.TrustedUI, Approved: m.in.Approved}
 }

@@ -135,9 +135,9 @@ func (l ledger) Mandate(_, id, _ string) *mandate.Mandate {
 	}
 	return l.m
 }
-func (l ledger) Revoked(string, string, string) bool             { return l.revoked }
-func (l ledger) Spend(mandate.Proposal) mandate.Spend            { return l.spend }
-func (l ledger) Facts(mandate.Proposal) mandate.PrincipalConsent { return l.facts }
+func (l ledger) Revoked(string, string, string) bool               { return l.revoked }
+func (l ledger) Spend(mandate.Proposal) mandate.Spend              { return l.spend }
+func (l ledger) Consent(mandate.Proposal) mandate.PrincipalConsent { return l.facts }
 func (l ledger) records(p mandate.SignaturePolicy) mandate.Records {
 	return mandate.Records{Mandates: l, Revocations: l, SpendLedger: l, Approvals: l, Signatures: p}
 }
