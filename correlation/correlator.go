@@ -276,7 +276,7 @@ type Options struct {
 	// SessionSecret returns the key of a session's digests, nil if the session has none.
 	// tenant and session are named as in subjects. Several Decoders call it at once, for
 	// messages with arguments. It must not wait: if the key is not ready, it returns false,
-	// and Input.NeedsSessionKey reports so. If SessionSecret is nil, no session has a key.
+	// and Input.NeedsSessionSecret reports so. If SessionSecret is nil, no session has a key.
 	SessionSecret func(tenant, session string) (key *digest.Session, ready bool)
 
 	// KeyVoucher reports whether the checkpoint key vouches for a published receipt key. If it
