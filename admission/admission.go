@@ -24,8 +24,8 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
-// ReasonSource is the name under which this package gives its own reasons.
-const ReasonSource = call.AdmissionReasonSource
+// EvaluatorName is the name under which this package gives its own reasons.
+const EvaluatorName = call.AdmissionEvaluatorName
 
 // Reason codes of requests in any protocol.
 const (

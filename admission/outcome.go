@@ -164,7 +164,7 @@ func (out *Outcome) Fail(code string) {
 	if out.protocol != nil {
 		d.NativeVerdict = out.protocol.NativeVerdict(events.Deny)
 	}
-	d.Reasons = append(d.Reasons, events.Reason{Evaluator: ReasonSource, Code: code})
+	d.Reasons = append(d.Reasons, events.Reason{Evaluator: EvaluatorName, Code: code})
 	d.Approval, d.ExpiresAt, d.ReceiptHash = nil, events.Time{}, ""
 	out.Claims, out.NoReceipt = receipt.Claims{}, true
 	out.explanation, out.ruling.Failed = code, code
