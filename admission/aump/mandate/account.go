@@ -211,12 +211,12 @@ func (a Account) Spend(proposal string, now int64) Spend {
 	return s
 }
 
-// FullFor reports whether no further reservation is possible for a session of a caller,
+// FullFor reports whether no further reservation is possible for a session of a publisher,
 // whatever is free for others. proposal is as for Spend.
-func (a Account) FullFor(proposal, caller, session string, now int64) bool {
+func (a Account) FullFor(proposal, publisher, session string, now int64) bool {
 	open, ofSession, decisions, shared := 0, 0, 0, false
 	for _, e := range a.Allowances {
-		if e.Publisher != caller {
+		if e.Publisher != publisher {
 			continue
 		}
 		decisions += len(e.Decisions)
