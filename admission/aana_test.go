@@ -69,7 +69,7 @@ func TestToolPoliciesTighten(t *testing.T) {
 			}
 			first := ""
 			for _, r := range d.Reasons {
-				if r.Evaluator == policy.ReasonSource && first == "" {
+				if r.Evaluator == policy.EvaluatorName && first == "" {
 					first = r.Code
 				}
 			}

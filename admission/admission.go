@@ -24,8 +24,8 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
-// Evaluator is the name under which this package gives its own reasons.
-const ReasonSource = call.AdmissionReasonSource
+// EvaluatorName is the name under which this package gives its own reasons.
+const EvaluatorName = call.AdmissionEvaluatorName
 
 // Reason codes of requests in any protocol.
 const (
@@ -40,10 +40,6 @@ const (
 // DefaultApprovalLifetime is how long an approval workflow stays open unless a policy sets
 // another lifetime.
 const DefaultApprovalLifetime = 15 * time.Minute
-
-// ResumePolicy tells a publisher what to do once its workflow is approved: ask again with the
-// same event.
-const ResumePolicy = "retry_same_event"
 
 // Request is an admission request as it arrived. Tenant and Source are the authenticated
 // values, never what the body says. The caller must not change Header and Body before
@@ -157,7 +153,7 @@ type Outcome struct {
 	ErrorCode        string
 	ErrorDescription string
 
-	// Effects must be had before the decision is recorded.
+	// Consumption must be had before the decision is recorded.
 	Consumption Consumption
 
 	protocol    call.Protocol // nil: Reply gives the generic refusal

@@ -61,7 +61,7 @@ func (out *Outcome) applyApprovals(native call.Opinion, policies policy.Result, 
 
 func (a *approvalDecision) addReason(code string) {
 	d := &a.out.Decision
-	d.Reasons = append(d.Reasons, events.Reason{Evaluator: approval.ReasonSource, Code: code})
+	d.Reasons = append(d.Reasons, events.Reason{Evaluator: approval.EvaluatorName, Code: code})
 }
 
 // approvalTerms are the terms that the policies that ask set for an approval.

@@ -120,7 +120,7 @@ func (e *evaluation) judgeCatalogue() (o call.Opinion) {
 		}
 	}
 	for _, f := range publisher.Judge(e.tool, claim) {
-		o.AddReason(f.Verdict, publisher.ReasonSource, f.Code, f.Path)
+		o.AddReason(f.Verdict, publisher.EvaluatorName, f.Code, f.Path)
 	}
 	return o
 }

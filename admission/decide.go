@@ -210,7 +210,7 @@ func evaluatePolicies(config *Config, req Request, c call.Call, in Inputs) polic
 }
 
 func policyRefusal(code string) policy.Result {
-	return policy.Result{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.ReasonSource, Code: code}}}
+	return policy.Result{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.EvaluatorName, Code: code}}}
 }
 
 func policyRef(config *Config, name string) *events.PolicyRef {

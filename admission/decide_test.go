@@ -121,7 +121,7 @@ func TestDecisionRecord(t *testing.T) {
 		Source: "rt1", Agent: "bot", Session: "s1", ToolCallID: "c1", Occurrence: 1, Tool: "send_mail", Action: "send", ResourceKind: "email",
 		ArgsDigest:    digest.Keyed(key, []byte(`{"n":1,"password":"hunter2-secret","to":"a@example.com"}`)),
 		RequestDigest: digest.Keyed(key, req.Body), Verdict: events.Allow, NativeVerdict: "allow",
-		Reasons:    []events.Reason{{Evaluator: policy.ReasonSource, Code: "ok", Policy: "p/r0"}},
+		Reasons:    []events.Reason{{Evaluator: policy.EvaluatorName, Code: "ok", Policy: "p/r0"}},
 		Policy:     &events.PolicyRef{Name: "p", Revision: 3, Digest: snap.Policies.Digest()},
 		ReceivedAt: events.At(noon.Add(-time.Millisecond)), DecidedAt: events.At(noon), ExpiresAt: events.At(noon.Add(time.Minute)),
 		Durability: "fsync", Traceparent: trace,

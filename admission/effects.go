@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 )
 
-// Effects are what a verdict consumes: things that can be used only once, or only a limited
+// Consumption is what a verdict uses up: things that can be used only once, or only a limited
 // number of times. Decide names them; the service reserves them in its stores by
 // compare-and-set before it records the decision. If another decision was faster, the service
 // decides again.

@@ -54,9 +54,9 @@ func (rec *inputRecorder) Spend(p mandate.Proposal) mandate.Spend {
 	return s
 }
 
-// Facts implements mandate.PrincipalConsents.
-func (rec *inputRecorder) Facts(p mandate.Proposal) mandate.PrincipalConsent {
-	f := rec.stores.Mandates.Approvals.Facts(p)
+// Consent implements mandate.PrincipalConsents.
+func (rec *inputRecorder) Consent(p mandate.Proposal) mandate.PrincipalConsent {
+	f := rec.stores.Mandates.Approvals.Consent(p)
 	rec.mandate.TrustedUI, rec.mandate.Approved = f.TrustedUI, f.Approved
 	return f
 }

@@ -101,7 +101,7 @@ func (out *Outcome) newApprovalRef(in Inputs) *events.ApprovalRef {
 	d := out.Decision
 	return &events.ApprovalRef{
 		WorkflowID: "wf-" + d.DecisionID, Status: "pending", ActionID: out.actionID(in),
-		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: cmp.Or(approvalTerms(out.ruling.Policies).Resume, ResumePolicy),
+		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: cmp.Or(approvalTerms(out.ruling.Policies).Resume, approval.ResumeSameEvent),
 	}
 }
 
@@ -164,7 +164,7 @@ func (out *Outcome) Fail(code string) {
 	if out.protocol != nil {
 		d.NativeVerdict = out.protocol.NativeVerdict(events.Deny)
 	}
-	d.Reasons = append(d.Reasons, events.Reason{Evaluator: ReasonSource, Code: code})
+	d.Reasons = append(d.Reasons, events.Reason{Evaluator: EvaluatorName, Code: code})
 	d.Approval, d.ExpiresAt, d.ReceiptHash = nil, events.Time{}, ""
 	out.Claims, out.NoReceipt = receipt.Claims{}, true
 	out.explanation, out.ruling.Failed = code, code

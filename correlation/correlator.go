@@ -1,5 +1,6 @@
 // Package correlation compares what was admitted with what ran, over the log of one shard. It
-// implements docs/architecture.md, Identity of a call, and the checks of package checks. Begin reading with Correlator.Step.
+// implements docs/architecture.md, Identity of a call, and the checks of package checks.
+// Begin reading with Correlator.Step.
 //
 // The core is pure and deterministic: the same log gives the same outputs, byte for byte. It
 // has no clock, goroutine, I/O or randomness, and does not depend on the order of a map. Its
@@ -206,7 +207,7 @@ const (
 	DefaultClockSkew = time.Second
 	// DefaultMaxSessions bounds the remembered sessions. Beyond it a session is closed and
 	// forgotten: of the tenant with the most sessions, of its publisher with the most, the
-	// least recently active one. Sessions with calls and followed sessions (about 1 KB each,
+	// least recently active one. Sessions with calls and tracked sessions (about 1 KB each,
 	// plus what they store) are counted separately.
 	DefaultMaxSessions = 65_536
 	// DefaultMaxCalls bounds the calls of all sessions, open ones (about 3 KB each) and
@@ -254,7 +255,7 @@ const (
 	maxVariants      = 8        // contents under one event id
 	maxTombstones    = 262_144  // forgotten sessions
 	findingsPerEvent = 2        // remembered findings for each of MaxEventsPerSource: see DefaultMaxEventsPerSource
-	maxStoredItems   = 1 << 19  // items stored by all followed sessions, such as questions and outputs, usually 100 B each; beyond it a session is forgotten, of the tenant and publisher with the most items
+	maxStoredItems   = 1 << 19  // items stored by all tracked sessions, such as questions and outputs, usually 100 B each; beyond it a session is forgotten, of the tenant and publisher with the most items
 	maxApprovals     = 65_536   // approval workflows, about 300 B each
 	maxWaitingCalls  = 16       // calls recorded as waiting for one workflow; the first are kept
 	maxRetryChain    = 8        // retries that are followed back
@@ -275,7 +276,7 @@ type Options struct {
 	// SessionSecret returns the key of a session's digests, nil if the session has none.
 	// tenant and session are named as in subjects. Several Decoders call it at once, for
 	// messages with arguments. It must not wait: if the key is not ready, it returns false,
-	// and Input.NeedsSessionKey reports so. If SessionSecret is nil, no session has a key.
+	// and Input.NeedsSessionSecret reports so. If SessionSecret is nil, no session has a key.
 	SessionSecret func(tenant, session string) (key *digest.Session, ready bool)
 
 	// KeyVoucher reports whether the checkpoint key vouches for a published receipt key. If it
@@ -348,7 +349,7 @@ type Stats struct {
 	Findings        uint64
 	Records         uint64 // call records emitted
 	Sessions        int
-	TrackedSessions int // followed sessions
+	TrackedSessions int // tracked sessions
 	Sources         int
 	Open            int // open calls
 	Calls           int // open and remembered calls

@@ -194,7 +194,7 @@ func TestCallsAreUnderTheSessionsKey(t *testing.T) {
 }
 
 // A decoder reports the sessions whose keys it needs: those of messages with arguments.
-func TestNeedsSessionKey(t *testing.T) {
+func TestNeedsSessionSecret(t *testing.T) {
 	l := newTestLog(t)
 	ready := false
 	l.opts.SessionSecret = func(string, string) (*digest.Session, bool) { return ownKey, ready }

@@ -175,7 +175,7 @@ func (e *engine) SharedOrigin(f *fact.Fact) *fact.Origin {
 	return &o
 }
 
-// ensureProtocolSession returns the followed session of a fact, and begins to follow it if
+// ensureProtocolSession returns the tracked session of a fact, and begins to track it if
 // needed.
 func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 	if w := e.trackers.active(f); w != nil {

@@ -60,7 +60,7 @@ type protocolRow struct {
 	noteDecided  func(ts *trackers, c *call, f *fact.Fact)
 	noteDecision func(e *engine, d *events.Decision) // a recorded decision of the protocol
 	applyTrace   func(c *Correlator, in *fact.Input) // the admitter's trace event (fact.Protocol.TraceType)
-	sessions     *trackedSessions                    // nil: its sessions are not followed
+	sessions     *trackedSessions                    // nil: its sessions are not tracked
 	checkOrphan  func(j *judge, sl *callGroup, c *call, f *fact.Fact)
 	unreadable   func(strictjson.Code) string // the check that an unreadable event breaks
 	severalCheck string                       // the check that several events in one message break
@@ -270,7 +270,7 @@ func refuseAAEPEvent(e *engine, f *fact.Fact) {
 	}
 }
 
-// noteRefusedAAEP notes the number of a refused event in its session, if that is followed.
+// noteRefusedAAEP notes the number of a refused event in its session, if that is tracked.
 func noteRefusedAAEP(e *engine, f *fact.Fact) {
 	if f.RefusedNumber == nil {
 		return
@@ -322,7 +322,7 @@ func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d trackerTo
 	ts.tombstones.Put(w.ID(), d)
 }
 
-// trackedAAEP are the sessions of AAEP that are followed.
+// trackedAAEP are the sessions of AAEP that are tracked.
 type trackedAAEP struct{ ts *trackers }
 
 // Touch implements the sessions of the replies.

@@ -31,14 +31,14 @@ func newTrackers(o *engineOptions, t *timers, fs *findings) *trackers {
 	}
 }
 
-// find returns a session, nil if it is not followed. The session's last activity does not
+// find returns a session, nil if it is not tracked. The session's last activity does not
 // change.
 func (ts *trackers) find(key fact.SourceSession, protocol string) *protocolSession {
 	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
 	return w
 }
 
-// touch returns a session and sets its last activity; nil if it is not followed.
+// touch returns a session and sets its last activity; nil if it is not tracked.
 func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
 	w, followed := ts.sessions.Get(key)
 	if !followed {
@@ -74,7 +74,7 @@ func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
 	return w
 }
 
-// count is how many sessions are followed.
+// count is how many sessions are tracked.
 func (ts *trackers) count() int { return ts.sessions.Len() }
 
 // hasRunning reports whether a session started on the log and did not end.
@@ -110,7 +110,7 @@ func (k protocolSessionKey) Hash() uint32 {
 	return fact.ProtocolSessionHash(k.SourceSession.Hash(), k.protocol)
 }
 
-// protocolSession is a followed session.
+// protocolSession is a tracked session.
 type protocolSession struct {
 	origin       *fact.Origin // shared; does not change
 	protocol     string
@@ -141,7 +141,7 @@ func (w *protocolSession) giveHint(hint string) bool {
 	return true
 }
 
-// trackedSessions are the functions by which a protocol's sessions are followed. All must be
+// trackedSessions are the functions by which a protocol's sessions are tracked. All must be
 // set.
 type trackedSessions struct {
 	restore     func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) // begins with the state in the tombstone
@@ -166,7 +166,7 @@ func (ts *trackers) accountStoredItems(w *protocolSession) {
 	}
 }
 
-// trackerTombstone is kept of a session that is no longer followed.
+// trackerTombstone is kept of a session that is no longer tracked.
 type trackerTombstone struct {
 	protocolTombstone
 }

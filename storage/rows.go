@@ -66,7 +66,7 @@ type Checkpoint struct {
 	Created time.Time
 }
 
-// TreeNode is one hash of a shard's Merkle log.
+// TreeNode is one hash of a shard's Merkle tree.
 type TreeNode struct {
 	Index uint64 // tlog.StoredHashIndex
 	Hash  [32]byte

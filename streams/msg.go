@@ -129,17 +129,18 @@ func readAck(msg *nats.Msg, stream string) (ack, error) {
 
 // Error codes of the ingest service (internal/service/ingest), outside JetStream's range.
 const (
-	codeQuota  = 10991
-	codeSender = 10992
+	CodeHeader = 10990 // a header steers the server
+	CodeQuota  = 10991 // the publisher, or its tenant, exceeds a quota
+	CodeSender = 10992 // the subject is not one that its sender may publish on
 )
 
 func refusalError(e *apiError) error {
 	switch e.ErrCode {
 	case codeWrongLastSeq, codeWrongLastSeqConstant:
 		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrFenced, e)
-	case codeQuota:
+	case CodeQuota:
 		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrQuota, e)
-	case codeSender:
+	case CodeSender:
 		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrSender, e)
 	case codeBatchBusy:
 		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrBatchBusy, e)

@@ -35,13 +35,13 @@ func judgeCarried(carried call.Carried) (c call.Call, o call.Opinion) {
 		return c, o
 	}
 	if about.Tool != c.Tool && about.Tool != c.CanonicalTool {
-		o.AddReason(events.Deny, call.AdmissionReasonSource, CodeContractTool, at+"/tool_name")
+		o.AddReason(events.Deny, call.AdmissionEvaluatorName, CodeContractTool, at+"/tool_name")
 	}
 	if !carried.NoArguments && !sameArguments(about.ArgsCanonical, c.ArgsCanonical) {
-		o.AddReason(events.Deny, call.AdmissionReasonSource, CodeContractArguments, at+"/proposed_arguments")
+		o.AddReason(events.Deny, call.AdmissionEvaluatorName, CodeContractArguments, at+"/proposed_arguments")
 	}
 	if carried.Tool.Entry.Understates(categoryOf(contract)) {
-		o.AddReason(events.Deny, publisher.ReasonSource, publisher.CodeCategory, at+"/"+memberCategory)
+		o.AddReason(events.Deny, publisher.EvaluatorName, publisher.CodeCategory, at+"/"+memberCategory)
 	}
 	return c, o
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Evaluator is the name under which approvals give their reasons.
-const ReasonSource = "approval"
+// EvaluatorName is the name under which approvals give their reasons.
+const EvaluatorName = "approval"
 
 // Resume policies (AgentHook SPEC section 10): how a publisher resumes once its workflow is
 // approved.

@@ -45,7 +45,7 @@ func TestBypassApprovalOfAnotherAction(t *testing.T) {
 // only approves one action.
 type only struct{ action string }
 
-func (o only) Facts(p mandate.Proposal) mandate.PrincipalConsent {
+func (o only) Consent(p mandate.Proposal) mandate.PrincipalConsent {
 	same := string(p.Action) == o.action && p.MandateHash != ""
 	return mandate.PrincipalConsent{TrustedUI: same, Approved: same}
 }

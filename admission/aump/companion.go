@@ -75,7 +75,7 @@ func requestOf(carried call.Carried) map[string]any {
 func checkBinding(o *call.Opinion, b publisher.Binding, args, action map[string]any, at string) {
 	path := at + "/proposed_action"
 	if b.Action != "" && action["type"] != b.Action {
-		o.AddReason(events.Deny, publisher.ReasonSource, publisher.CodeMandateAction, path+"/type")
+		o.AddReason(events.Deny, publisher.EvaluatorName, publisher.CodeMandateAction, path+"/type")
 	}
 	stated, there, ok := b.AmountIn(args)
 	if !there {
@@ -84,6 +84,6 @@ func checkBinding(o *call.Opinion, b publisher.Binding, args, action map[string]
 	amount, _ := action["amount"].(map[string]any)
 	judged, _, same := publisher.Binding{TotalMinor: "/total_minor", Currency: "/currency"}.AmountIn(amount)
 	if !ok || !same || judged.TotalMinor != stated.TotalMinor || stated.Currency != "" && judged.Currency != stated.Currency {
-		o.AddReason(events.Deny, publisher.ReasonSource, publisher.CodeMandateAmount, path+"/amount")
+		o.AddReason(events.Deny, publisher.EvaluatorName, publisher.CodeMandateAmount, path+"/amount")
 	}
 }

@@ -106,7 +106,7 @@ func (s store) Mandate(tenant, id, _ string) *mandate.Mandate { return s.mandate
 func (s store) Revoked(_, id, _ string) bool                  { return s.revoked[id] }
 func (s store) Spend(p mandate.Proposal) mandate.Spend        { return s.spend[p.Currency] }
 
-func (s store) Facts(p mandate.Proposal) mandate.PrincipalConsent {
+func (s store) Consent(p mandate.Proposal) mandate.PrincipalConsent {
 	if s.asked != nil {
 		*s.asked = p
 	}

@@ -139,7 +139,7 @@ func judgeAction(req *wire.Request, r call.Request, c *call.Call, o *call.Opinio
 		}
 		c.Mandate = &events.MandateRef{ID: m.ID, Hash: m.Hash}
 		p := newProposal(req, r, *c, m)
-		in.Revoked, in.Facts, in.Spend = r.Records.Revoked(r.Tenant, m), r.Records.Facts(p), r.Records.Spent(p)
+		in.Revoked, in.Facts, in.Spend = r.Records.Revoked(r.Tenant, m), r.Records.Consent(p), r.Records.Spent(p)
 		if a := req.Action.Amount; a != nil {
 			spends = p.Reservation(m, a.Total)
 		}

@@ -54,7 +54,7 @@ func TestCall(t *testing.T) {
 
 type trusting struct{}
 
-func (trusting) Facts(mandate.Proposal) mandate.PrincipalConsent {
+func (trusting) Consent(mandate.Proposal) mandate.PrincipalConsent {
 	return mandate.PrincipalConsent{TrustedUI: true, Approved: true}
 }
 

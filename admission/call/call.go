@@ -16,9 +16,9 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// AdmissionReasonSource is the name under which reasons are given that are no single protocol's
+// AdmissionEvaluatorName is the name under which reasons are given that are no single protocol's
 // and no policy's.
-const AdmissionReasonSource = "admission"
+const AdmissionEvaluatorName = "admission"
 
 // Request is an admission request as given to a protocol. It must not be changed.
 type Request struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/events/casefold"
 )
 
-// Evaluator is the name under which a policy set gives its reasons.
-const ReasonSource = "tool_policy"
+// EvaluatorName is the name under which a policy set gives its reasons.
+const EvaluatorName = "tool_policy"
 
 // Input is one proposed call as policies see it. Maps are read only; numbers in
 // them are json.Number, as strictjson makes them.
@@ -152,7 +152,7 @@ func (res Result) Observed() (observed Result, would events.Verdict) {
 func (s *Set) Evaluate(in Input) Result {
 	switch {
 	case s == nil || !s.anyCoverage.covers(&in):
-		return Result{Verdict: events.Deny, ResultMode: ModeThrow, Reasons: []events.Reason{{Evaluator: ReasonSource, Code: CodeNoPolicy}}}
+		return Result{Verdict: events.Deny, ResultMode: ModeThrow, Reasons: []events.Reason{{Evaluator: EvaluatorName, Code: CodeNoPolicy}}}
 	case in.isHandoff():
 		in.Tool = ""
 		if !names.ValidTool(in.FromAgent) || !names.ValidTool(in.ToAgent) {
@@ -176,7 +176,7 @@ func isUncleanText(v string) bool { return !names.IsClean(v) }
 
 // refuseInput denies an input that no policy is to see.
 func refuseInput(code string) Result {
-	return Result{Verdict: events.Deny, ResultMode: ModeThrow, Failed: true, Reasons: []events.Reason{{Evaluator: ReasonSource, Code: code}}}
+	return Result{Verdict: events.Deny, ResultMode: ModeThrow, Failed: true, Reasons: []events.Reason{{Evaluator: EvaluatorName, Code: code}}}
 }
 
 func riskWords(words []string, risk map[string]any) []string {
@@ -222,12 +222,12 @@ func (s *Set) judgeInput(in *Input, words []string) Result {
 		if !s.enforcedCoverage.covers(in) {
 			code = CodeNoPolicy
 		}
-		out.addVerdict(events.Deny, events.Reason{Evaluator: ReasonSource, Code: code}, "", nil)
+		out.addVerdict(events.Deny, events.Reason{Evaluator: EvaluatorName, Code: code}, "", nil)
 	}
 	if in.RawArguments && !accepted {
 		// A rule that reads arguments has seen none of these. Only a policy that accepts raw
 		// arguments can allow the call.
-		out.addVerdict(events.Deny, events.Reason{Evaluator: ReasonSource, Code: CodeInvalidArgs}, "", nil)
+		out.addVerdict(events.Deny, events.Reason{Evaluator: EvaluatorName, Code: CodeInvalidArgs}, "", nil)
 		out.Failed = true
 	}
 	if out.Verdict == events.Ask || out.Verdict == events.Defer {
@@ -253,7 +253,7 @@ func (s *Set) applyLevel(j *judgement, words []string, candidates []int, overrul
 		case folded:
 			// A rule that restricts read_file must also restrict Read_File: an executor that
 			// ignores case would run the same tool.
-			j.addReason(p, events.Deny, events.Reason{Evaluator: ReasonSource, Code: caseCode(in), Policy: p.name}, nil)
+			j.addReason(p, events.Deny, events.Reason{Evaluator: EvaluatorName, Code: caseCode(in), Policy: p.name}, nil)
 		}
 	}
 	return accepted
@@ -311,7 +311,7 @@ func (j *judgement) applyRule(p *policy, r *rule, v cel.Activation) (spoke bool)
 	if !r.tools.matches(j.in.Tool) {
 		folded := r.verdict != events.Allow && j.in.Tool != "" && r.foldedTools.matches(j.query.name)
 		if folded {
-			j.addReason(p, events.Deny, events.Reason{Evaluator: ReasonSource, Code: CodeToolNameCase, Policy: p.name}, nil)
+			j.addReason(p, events.Deny, events.Reason{Evaluator: EvaluatorName, Code: CodeToolNameCase, Policy: p.name}, nil)
 		}
 		return folded
 	}
@@ -321,13 +321,13 @@ func (j *judgement) applyRule(p *policy, r *rule, v cel.Activation) (spoke bool)
 	}
 	switch {
 	case fault != "":
-		j.addReason(p, events.Deny, events.Reason{Evaluator: ReasonSource, Code: faultCodes[fault], Policy: r.id}, nil)
+		j.addReason(p, events.Deny, events.Reason{Evaluator: EvaluatorName, Code: faultCodes[fault], Policy: r.id}, nil)
 		if p.action == "" {
 			j.out.Fault = cmp.Or(j.out.Fault, fault)
 			j.out.Failed = j.out.Failed || fault == FaultCounters || fault == FaultDeadline
 		}
 	case holds:
-		j.addReason(p, r.verdict, events.Reason{Evaluator: ReasonSource, Code: r.reason, Policy: r.id}, r)
+		j.addReason(p, r.verdict, events.Reason{Evaluator: EvaluatorName, Code: r.reason, Policy: r.id}, r)
 	default:
 		return false
 	}

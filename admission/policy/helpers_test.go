@@ -65,7 +65,7 @@ func expect(t *testing.T, got Result, want string) {
 		t.Errorf("got %q, want %q", codes(got), want)
 	}
 	for _, r := range got.Reasons {
-		if r.Evaluator != ReasonSource {
+		if r.Evaluator != EvaluatorName {
 			t.Errorf("reason %+v has another evaluator", r)
 		}
 	}

@@ -236,9 +236,9 @@ func TestTrialsNeverDecide(t *testing.T) {
 	base := doc("base", "", "allow ok: true")
 	got := compileDocs(t, base, on2).Evaluate(call("x"))
 	want := []events.Reason{
-		{Evaluator: ReasonSource, Code: "ok", Policy: "base/r0"},
-		{Evaluator: ReasonSource, Code: "too_much", Policy: "trial/no", Action: "audit", WouldVerdict: events.Deny},
-		{Evaluator: ReasonSource, Code: "policy_error", Policy: "trial/broken", Action: "audit", WouldVerdict: events.Deny},
+		{Evaluator: EvaluatorName, Code: "ok", Policy: "base/r0"},
+		{Evaluator: EvaluatorName, Code: "too_much", Policy: "trial/no", Action: "audit", WouldVerdict: events.Deny},
+		{Evaluator: EvaluatorName, Code: "policy_error", Policy: "trial/broken", Action: "audit", WouldVerdict: events.Deny},
 	}
 	if got.Verdict != events.Allow || !slices.Equal(got.Reasons, want) || got.Warnings != nil || got.Message != "" || got.ExpiresAfter != 0 || got.Fault != "" || got.Policy != "base" {
 		t.Errorf("%+v", got)

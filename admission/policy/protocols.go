@@ -2,14 +2,14 @@ package policy
 
 import "github.com/countersign-dev/countersign/events/subject"
 
-// gate is the row of a protocol that has no evaluator of its own, so that policies alone
+// policyOnlyProtocol is the row of a protocol that has no evaluator of its own, so that policies alone
 // decide. For such a protocol the built-in policy evaluators-only is no policy, and a tenant
 // without a policy that can apply to such a call has none.
 type policyOnlyProtocol struct {
 	handoff bool // its requests propose a change of agent, and have no tool
 }
 
-// gates are the gates by their subject token. This file is the only one of the package that
+// policyOnlyProtocols are the rows by their subject token. This file is the only one of the package that
 // names a protocol (docs/adr/0023).
 var policyOnlyProtocols = map[string]policyOnlyProtocol{subject.ProtoTool: {}, subject.ProtoHandoff: {handoff: true}}
 

@@ -25,19 +25,19 @@ type Set struct {
 
 // coverage records which tenants have a policy.
 type coverage struct {
-	tenants tenantSet            // tenants with any policy
-	byGate  map[string]tenantSet // for each gate: tenants with a policy that reaches it, the built-in one not counted
+	tenants    tenantSet            // tenants with any policy
+	byProtocol map[string]tenantSet // for each policy-only protocol: tenants with a policy that reaches it, the built-in one not counted
 }
 
 // covers reports whether a call's tenant has a policy that can apply to such a call at all.
 func (r *coverage) covers(in *Input) bool {
-	return r.tenants.contains(in.Tenant) && (!in.isPolicyOnly() || r.byGate[in.Protocol].contains(in.Tenant))
+	return r.tenants.contains(in.Tenant) && (!in.isPolicyOnly() || r.byProtocol[in.Protocol].contains(in.Tenant))
 }
 
 func coverageOf(specs []spec) coverage {
-	r := coverage{tenants: tenantsOf(specs), byGate: map[string]tenantSet{}}
-	for gate := range policyOnlyProtocols {
-		r.byGate[gate] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reachesPolicyOnly(gate) }))
+	r := coverage{tenants: tenantsOf(specs), byProtocol: map[string]tenantSet{}}
+	for protocol := range policyOnlyProtocols {
+		r.byProtocol[protocol] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reachesPolicyOnly(protocol) }))
 	}
 	return r
 }

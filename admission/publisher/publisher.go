@@ -20,8 +20,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Evaluator is the name under which the catalogue gives its reasons.
-const ReasonSource = "catalogue"
+// EvaluatorName is the name under which the catalogue gives its reasons.
+const EvaluatorName = "catalogue"
 
 // Reason codes of the catalogue.
 const (

@@ -58,7 +58,7 @@ func policyName(d events.Decision) string {
 // splitApprovals separates the approvals' reasons from the others.
 func splitApprovals(reasons []events.Reason) (own, approvals []events.Reason) {
 	for _, r := range reasons {
-		if r.Evaluator == approval.ReasonSource {
+		if r.Evaluator == approval.EvaluatorName {
 			approvals = append(approvals, r)
 		} else {
 			own = append(own, r)
@@ -140,7 +140,7 @@ func CandidateOutcome(recorded events.Decision, base, candidate Result) Outcome 
 		return Outcome{Verdict: v, Reasons: slices.Concat(d.Reasons, approvals)}
 	case len(approvals) == 0, d.Verdict == events.Deny:
 		return Outcome{Verdict: d.Verdict, Reasons: d.Reasons}
-	case d.Verdict == events.Allow && !hasReason(recorded, approval.ReasonSource, approval.ReasonEvasion):
+	case d.Verdict == events.Allow && !hasReason(recorded, approval.EvaluatorName, approval.ReasonEvasion):
 		return Outcome{Verdict: d.Verdict, Reasons: d.Reasons}
 	}
 	return Outcome{Unknown: []string{"an approval workflow decided, and what reviewers would have said under other policies is not known"}}

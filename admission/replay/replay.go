@@ -120,7 +120,7 @@ func (r Record) replayWith(config *admission.Config, k KnownState, unknownTotal 
 	inputs := admission.Inputs{
 		Now: d.DecidedAt.Time, DecisionID: d.DecisionID, Salt: make([]byte, receipt.SaltSize), Nonce: "replay",
 		TenantKey: k.TenantKey, PlainDigests: len(k.TenantKey) == 0 && k.sessionSecretFor(d) == nil, Secret: k.sessionSecretFor(d), Occurrence: d.Occurrence, Durability: d.Durability,
-		KnownTenant: !hasReason(d, admission.ReasonSource, admission.CodeUnknownTenant), Counters: a, Confirmations: recordedConfirmation{in.Confirmation},
+		KnownTenant: !hasReason(d, admission.EvaluatorName, admission.CodeUnknownTenant), Counters: a, Confirmations: recordedConfirmation{in.Confirmation},
 		Mandates: a.mandateRecords(in.Mandate), Inspect: inspect,
 	}
 	if d.Publishers != nil {
@@ -129,7 +129,7 @@ func (r Record) replayWith(config *admission.Config, k KnownState, unknownTotal 
 	req := admission.Request{Tenant: d.Tenant, Source: d.Source, Gateway: d.Gateway, Protocol: d.Protocol, Header: r.Header, Body: r.Body, ReceivedAt: d.ReceivedAt.Time}
 	out := admission.Decide(req, &s, inputs)
 	a.decision = out.Decision
-	if hasReason(d, admission.ReasonSource, admission.CodeTooLarge) {
+	if hasReason(d, admission.EvaluatorName, admission.CodeTooLarge) {
 		a.missing = append(a.missing, "the request was so large that the log has no copy of it")
 	}
 	return a
@@ -219,7 +219,7 @@ func (m mandateState) Spend(mandate.Proposal) mandate.Spend {
 	return mandate.Spend{Reserved: m.in.Reserved, Settled: m.in.Settled, Full: m.in.Full, Unknown: m.in.Unknown}
 }
 
-// Facts implements mandate.PrincipalConsents.
-func (m mandateState) Facts(mandate.Proposal) mandate.PrincipalConsent {
+// Consent implements mandate.PrincipalConsents.
+func (m mandateState) Consent(mandate.Proposal) mandate.PrincipalConsent {
 	return mandate.PrincipalConsent{TrustedUI: m.in.TrustedUI, Approved: m.in.Approved}
 }

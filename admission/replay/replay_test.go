@@ -135,9 +135,9 @@ func (l ledger) Mandate(_, id, _ string) *mandate.Mandate {
 	}
 	return l.m
 }
-func (l ledger) Revoked(string, string, string) bool             { return l.revoked }
-func (l ledger) Spend(mandate.Proposal) mandate.Spend            { return l.spend }
-func (l ledger) Facts(mandate.Proposal) mandate.PrincipalConsent { return l.facts }
+func (l ledger) Revoked(string, string, string) bool               { return l.revoked }
+func (l ledger) Spend(mandate.Proposal) mandate.Spend              { return l.spend }
+func (l ledger) Consent(mandate.Proposal) mandate.PrincipalConsent { return l.facts }
 func (l ledger) records(p mandate.SignaturePolicy) mandate.Records {
 	return mandate.Records{Mandates: l, Revocations: l, SpendLedger: l, Approvals: l, Signatures: p}
 }
@@ -299,7 +299,7 @@ func TestWhatIsMissing(t *testing.T) {
 		t.Errorf("asked %s, %v", asked, got.Unknown)
 	}
 	r = record(t, "tool", tool("fetch"), snap, nil)
-	r.Decision.Verdict, r.Decision.Reasons = events.Deny, []events.Reason{{Evaluator: admission.ReasonSource, Code: admission.CodeTooLarge}}
+	r.Decision.Verdict, r.Decision.Reasons = events.Deny, []events.Reason{{Evaluator: admission.EvaluatorName, Code: admission.CodeTooLarge}}
 	if got := Decide(r, snap, KnownState{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "no copy") {
 		t.Errorf("%v", got.Unknown)
 	}
@@ -339,7 +339,7 @@ func TestShift(t *testing.T) {
 			old := snapshot(t)
 			r := record(t, "tool", tool(c.tool), old, c.set)
 			for _, code := range c.approvals {
-				r.Decision.Reasons = append(r.Decision.Reasons, events.Reason{Evaluator: approval.ReasonSource, Code: code})
+				r.Decision.Reasons = append(r.Decision.Reasons, events.Reason{Evaluator: approval.EvaluatorName, Code: code})
 				r.Decision.Verdict = c.verdict
 			}
 			out := CandidateOutcome(r.Decision, Decide(r, old, KnownState{}), Decide(r, snapshot(t, c.candidate...), KnownState{}))

@@ -1,7 +1,7 @@
 // Package guard is the package for tool executors: the last check before a tool runs. A Guard
 // verifies the admitter's receipt for exactly the call that is about to run, and lets a receipt
 // be used once. It needs no connection, only the public checkpoint key. Package client asks for
-// the receipt.
+// the receipt. Begin reading with Guard.Use.
 package guard
 
 import (

@@ -36,7 +36,7 @@ type Replies struct {
 	subscriptionOwners *tables.FIFO[tenantToken, string] // the publisher that replies on each subscription
 }
 
-// trackedSessions are the AAEP sessions that the engine follows.
+// trackedSessions are the AAEP sessions that the engine tracks.
 type trackedSessions interface {
 	// Touch returns a session and its origin, and sets its last activity; nil if it is not
 	// followed.

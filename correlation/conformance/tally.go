@@ -98,7 +98,7 @@ func (t *Tally) AddFinding(f events.Finding) {
 // least: that nothing was found of it proves nothing.
 func (t *Tally) MarkRuleOff(rule string) { t.rulesOff[rule] = true }
 
-// Subject is whom a report is about: a publisher, or one session of it.
+// Judged is whom a report is about: a publisher, or one session of it.
 type Judged struct {
 	Publisher string `json:"publisher"`
 	Session   string `json:"session,omitempty"` // "" for all

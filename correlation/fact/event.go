@@ -34,7 +34,7 @@ func (f *Fact) setEnvelope(m *events.LogMessage, p *subject.Parsed) {
 	f.Tenant, f.Source, f.Session = p.Tenant, p.Publisher, p.Session
 }
 
-// Unread is the fact of a message of which only the envelope counts.
+// EnvelopeFact is the fact of a message of which only the envelope counts.
 func EnvelopeFact(m events.LogMessage, p subject.Parsed) *Fact {
 	f := new(Fact)
 	f.setUnread(&m, &p)

@@ -1,7 +1,7 @@
 // Package fact turns messages of the log into facts: one message in the engine's own terms.
 // A Decoder needs no state, so several may decode in parallel and ahead of the engine. The
 // package also has the keys, sums and hashes by which the engine finds publishers, sessions,
-// calls and events.
+// calls and events. Begin reading with Decoder.DecodeInto and Fact.
 package fact
 
 import (
@@ -289,7 +289,7 @@ func NonNegative(n *int64) int64 {
 // PublisherKey identifies a publisher of a tenant.
 type PublisherKey struct{ Tenant, Source string }
 
-// Holder is k in the terms of package tables.
+// TableKey is k in the terms of package tables.
 func (k PublisherKey) TableKey() tables.PublisherKey {
 	return tables.PublisherKey{Tenant: k.Tenant, Source: k.Source}
 }

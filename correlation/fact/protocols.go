@@ -33,7 +33,7 @@ type Reporter interface {
 	// ReportSessionFinding emits a finding about an origin, caused by f, and returns its id.
 	ReportSessionFinding(f *Fact, who Origin, found *catalogue.Finding) (id string)
 	ReportSessionFindings(f *Fact, who Origin, found []*catalogue.Finding)
-	// ReportEventFindings emits the findings of f by itself, if its session is not followed.
+	// ReportEventFindings emits the findings of f by itself, if its session is not tracked.
 	ReportEventFindings(f *Fact)
 	// ReportCheck emits a finding of a check about a fact without a session.
 	ReportCheck(check string, f *Fact, content Sum, text string)

@@ -1,4 +1,5 @@
 // Package build makes the records of a shard: Builder redacts and chains the messages of the log.
+// Begin reading with Builder.BuildParts.
 package build
 
 import "errors"

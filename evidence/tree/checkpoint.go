@@ -17,7 +17,7 @@ const originPrefix = "countersign.dev/"
 // maxCheckpoint bounds the text of a checkpoint, signatures included.
 const maxCheckpoint = 64 << 10
 
-// Checkpoint states the size and root of a shard's log (c2sp.org/tlog-checkpoint).
+// Checkpoint states the size and root of a shard's Merkle tree (c2sp.org/tlog-checkpoint).
 type Checkpoint struct {
 	Shard      string
 	Size       int64 // leaves: the log sequence of the last record

@@ -111,7 +111,7 @@ type Report struct {
 	Sessions  int    `json:"sessions"`
 	Decisions int    `json:"decisions"` // decisions that were checked for signature and request
 	Approvals int    `json:"approvals"` // approvals that were checked for their signature
-	// Unsigned counts the decisions and approvals that hold a credential in a name. The
+	// SignaturesUnchecked counts the decisions and approvals that hold a credential in a name. The
 	// name is redacted, so their signature can be checked only against the log's message.
 	SignaturesUnchecked int `json:"unsigned,omitempty"`
 	Compared            int `json:"compared"`         // records that were compared with the log's messages

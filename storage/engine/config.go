@@ -33,7 +33,7 @@ type engineConfig struct {
 	Embedded               bool
 	NobodyHash             string
 	Auditors               []TenantReader
-	Limits                 struct{ Seconds, Memory, Queries int } // of an auditor
+	Limits                 struct{ Seconds, Memory, Queries int } // of a tenant reader
 }
 
 // Path joins names to the path of the data directory.

@@ -80,7 +80,7 @@ func (e *Engine) prepareDatabase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.createAuditorViews(ctx, e.auditors)
+	return e.createReaderViews(ctx, e.auditors)
 }
 
 // DSN is the DSN of the database's owner, in clickhouse-go's form, for the native protocol. It

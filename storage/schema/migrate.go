@@ -3,7 +3,7 @@
 // tables that materialized views fill from evidence. The derived tables are indexes. No hash covers them: a
 // user with write access can delete, change and invent rows there. Compare therefore computes
 // their rows again from the texts of evidence, which a verification proves. Package write repairs
-// them.
+// them. Begin reading with Migrate.
 package schema
 
 import (

@@ -39,7 +39,7 @@ func TestTablesInDocs(t *testing.T) {
 			named[name] = true
 		}
 	}
-	for _, name := range engine.AuditorTables() {
+	for _, name := range engine.TenantReaderTables() {
 		if !named[name] {
 			t.Errorf("%s does not name %s", page, name)
 		}

@@ -13,7 +13,7 @@ const (
 	// MaxOpen is the maximum number of open reservations under one mandate; further ones are
 	// denied until some are settled or released.
 	MaxOpen = 1024
-	// MaxDecisions is the maximum number of decisions in the entries of an account. Each
+	// MaxDecisions is the maximum number of decisions in the allowances of an account. Each
 	// repeated request adds one; beyond the bound it is denied.
 	MaxDecisions = 4096
 	// MaxOpenOfPublisher and MaxOpenOfSession bound the open reservations of one publisher and of
@@ -22,25 +22,25 @@ const (
 	MaxOpenOfPublisher      = MaxOpen / 2
 	MaxOpenOfSession        = MaxOpen / 4
 	MaxDecisionsOfPublisher = MaxDecisions / 2
-	// maxClosed is the number of closed entries kept for later records of their calls.
+	// maxClosed is the number of closed allowances kept for later records of their calls.
 	maxClosed = 256
-	// maxRuns is the number of executions that an entry distinguishes; more only add to the
+	// maxRuns is the number of executions that an allowance distinguishes; more only add to the
 	// sum.
 	maxRuns = 64
 	// maxMoney is the largest counted number of minor units, more than any budget that can be
 	// written down.
 	maxMoney = 1<<53 - 1
 
-	// Retention is the minimum time for which a closed entry is kept, from when it was closed
+	// Retention is the minimum time for which a closed allowance is kept, from when it was closed
 	// and from when its last receipt expired.
 	Retention = int64(time.Hour / time.Millisecond)
-	// ShareWindow is how long after its opening an entry accepts further decisions on the same
+	// ShareWindow is how long after its opening an allowance accepts further decisions on the same
 	// proposal.
 	ShareWindow = int64(15 * time.Minute / time.Millisecond)
 	// releaseGrace is how long after its expiry a receipt may still be accepted by an executor
 	// with the slowest clock that receipts tolerate.
 	releaseGrace = int64(receipt.Leeway / time.Millisecond)
-	// minShare is the minimum remaining time of an entry for a further receipt.
+	// minShare is the minimum remaining time of an allowance for a further receipt.
 	minShare = int64(receipt.MinLifetime / time.Millisecond)
 )
 
@@ -61,7 +61,7 @@ const (
 	AllowanceSettled  AllowanceState = "settled"  // spent, or counted as spent
 )
 
-// Attempt is one decision that allowed a proposal.
+// AllowedDecision is one decision that allowed a proposal.
 type AllowedDecision struct {
 	Decision string `json:"decision"`       // its id
 	Over     bool   `json:"over,omitempty"` // its call is over
@@ -71,11 +71,11 @@ type AllowedDecision struct {
 type Run struct {
 	Occurrence int   `json:"occurrence"`       // the correlator's number of the call under its id
 	Amount     int64 `json:"amount"`           // the amount that counts
-	Uncertain  bool  `json:"beside,omitempty"` // it did not certainly consume the entry's allowance
+	Uncertain  bool  `json:"beside,omitempty"` // it did not certainly consume the allowance
 }
 
-// Entry is one allowance: the money of one proposal, however often the proposal was allowed.
-// All receipts of an entry have the same nonce, so that executors use one of them (see
+// Allowance is the money of one proposal, however often the proposal was allowed.
+// All receipts of an allowance have the same nonce, so that executors use one of them (see
 // receipt.Claims.UseUntil).
 type Allowance struct {
 	ID        string            `json:"id"`       // the decision that opened it
@@ -102,7 +102,7 @@ func (e Allowance) awaitsOutcome() bool {
 // receiptHolds reports whether an executor may still accept one of its receipts.
 func (e Allowance) receiptHolds(now int64) bool { return now <= e.Expires+releaseGrace }
 
-// isReserved reports whether an entry's amount counts as reserved.
+// isReserved reports whether an allowance's amount counts as reserved.
 func (e Allowance) isReserved(now int64) bool {
 	return e.State == AllowanceReserved || e.State == AllowanceLapsed && e.receiptHolds(now)
 }
@@ -138,22 +138,22 @@ func (e Allowance) stateAt(now int64) AllowanceState {
 	return AllowanceReleased
 }
 
-// sharesProposal reports whether a further decision on a proposal belongs to the entry. After
+// sharesProposal reports whether a further decision on a proposal belongs to the allowance. After
 // an outcome of any of its decisions, the same proposal is a new call with new money.
 func (e Allowance) sharesProposal(proposal string, now int64) bool {
 	return proposal != "" && e.Proposal == proposal && e.State == AllowanceReserved && now+minShare <= e.Until &&
 		!slices.ContainsFunc(e.Decisions, func(a AllowedDecision) bool { return a.Over })
 }
 
-// decisionIndex returns the index of a decision, -1 if the entry does not have it.
+// decisionIndex returns the index of a decision, -1 if the allowance does not have it.
 func (e Allowance) decisionIndex(decision string) int {
 	return slices.IndexFunc(e.Decisions, func(a AllowedDecision) bool { return a.Decision == decision })
 }
 
-// isOpen reports whether the entry awaits call records.
+// isOpen reports whether the allowance awaits call records.
 func (e Allowance) isOpen() bool { return e.State == AllowanceReserved || e.State == AllowanceLapsed }
 
-// AcceptsRecords reports whether call records can still change an entry.
+// AcceptsRecords reports whether call records can still change an allowance.
 func (e Allowance) AcceptsRecords(now int64) bool {
 	return e.isOpen() || now < max(e.At, e.Expires)+Retention
 }
@@ -167,7 +167,7 @@ func (e Allowance) AcceptsRecords(now int64) bool {
 // more.
 type Account struct {
 	V          int         `json:"v"`       // AccountVersion
-	Settled    int64       `json:"settled"` // spent outside the entries, in minor units
+	Settled    int64       `json:"settled"` // spent outside the allowances, in minor units
 	Allowances []Allowance `json:"entries"` // in the order of reservation
 }
 
@@ -184,15 +184,15 @@ type ReserveRequest struct {
 	Now, Expires       int64  // Unix milliseconds
 }
 
-// Allowance states what the receipt of an admission must contain: the zero Allowance demands
+// ReceiptTerms states what the receipt of an admission must contain: the zero ReceiptTerms demands
 // nothing.
 type ReceiptTerms struct {
-	ID    string // of the entry: receipts of one entry share a nonce
+	ID    string // of the allowance: receipts of one allowance share a nonce
 	Until int64  // Unix milliseconds: the receipt must not expire later
 }
 
 // Spend is what counts against a budget at a time, without what is reserved for the proposal
-// with the given key ("" for a proposal that shares no entry).
+// with the given key ("" for a proposal that shares no allowance).
 func (a Account) Spend(proposal string, now int64) Spend {
 	s := Spend{Settled: a.Settled}
 	open, decisions, shared := 0, 0, false
@@ -211,12 +211,12 @@ func (a Account) Spend(proposal string, now int64) Spend {
 	return s
 }
 
-// FullFor reports whether no further reservation is possible for a session of a caller,
+// FullFor reports whether no further reservation is possible for a session of a publisher,
 // whatever is free for others. proposal is as for Spend.
-func (a Account) FullFor(proposal, caller, session string, now int64) bool {
+func (a Account) FullFor(proposal, publisher, session string, now int64) bool {
 	open, ofSession, decisions, shared := 0, 0, 0, false
 	for _, e := range a.Allowances {
-		if e.Publisher != caller {
+		if e.Publisher != publisher {
 			continue
 		}
 		decisions += len(e.Decisions)
@@ -234,7 +234,7 @@ func (a Account) FullFor(proposal, caller, session string, now int64) bool {
 	return proposal != "" && (many && !shared || decisions >= MaxDecisionsOfPublisher)
 }
 
-// HasDecision reports whether one of the entries has a decision.
+// HasDecision reports whether one of the allowances has a decision.
 func (a Account) HasDecision(decision string) bool {
 	return slices.ContainsFunc(a.Allowances, func(e Allowance) bool { return e.decisionIndex(decision) >= 0 })
 }
@@ -283,7 +283,7 @@ func (a Account) UndoReserve(t ReserveRequest) Account {
 }
 
 // DropDecisions removes decisions that are certainly not on the log, so that no caller got
-// them, and the entries without other decisions.
+// them, and the allowances without other decisions.
 func (a Account) DropDecisions(decisions []string, now int64) Account {
 	kept := make([]Allowance, 0, len(a.Allowances))
 	for _, e := range a.Allowances {
@@ -301,7 +301,7 @@ func (a Account) DropDecisions(decisions []string, now int64) Account {
 	return a
 }
 
-// Pruned releases lapsed entries and drops closed entries that are too old, or the oldest if
+// Pruned releases lapsed allowances and drops closed allowances that are too old, or the oldest if
 // there are too many. Settled money continues to count.
 func (a Account) Pruned(now int64) Account {
 	closed := 0

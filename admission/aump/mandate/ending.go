@@ -51,7 +51,7 @@ func CallEndOf(c events.Call, call string, seq uint64, now int64) CallEnd {
 	return e
 }
 
-// WithDecisions adds the decisions of an account's entries that belong to the call, by their
+// WithDecisions adds the decisions of an account's allowances that belong to the call, by their
 // sequences in the log; logged returns the sequence of a decision, 0 if unknown.
 //
 // The call's timeline lists the sequences of its verdicts, the first ones of many. Decisions on
@@ -127,7 +127,7 @@ func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 	case ran && before.Uncertain && e.Decision == "": // a call without a verdict is counted once
 		return a, false
 	}
-	entry, run := a.countingEntry(e)
+	entry, run := a.countingAllowance(e)
 	if run.Amount = max(run.Amount, before.Amount); entry < 0 && !ran && !a.hasCallDecision(e) {
 		return a, false
 	}
@@ -141,7 +141,7 @@ func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 			x.Runs, a.Settled = appendRun(x.Runs, run, a.Settled)
 		}
 		if named {
-			x.Decisions = x.endAttempts(e)
+			x.Decisions = x.endDecisions(e)
 		}
 		x.Seen, x.At, x.State = e.Seq, e.Now, x.stateAt(e.Now)
 		a.Allowances[i] = x
@@ -174,13 +174,13 @@ func (a Account) newestRecord(call string) (seq uint64) {
 	return seq
 }
 
-// hasNamedDecision reports whether one of the entry's decisions is on the call that ended.
+// hasNamedDecision reports whether one of the allowance's decisions is on the call that ended.
 func (x Allowance) hasNamedDecision(e CallEnd) bool {
 	return x.Call == e.Call && slices.ContainsFunc(x.Decisions, func(t AllowedDecision) bool { return slices.Contains(e.Named, t.Decision) })
 }
 
-// endAttempts returns the attempts after the end of a call that names the entry.
-func (x Allowance) endAttempts(e CallEnd) []AllowedDecision {
+// endDecisions returns the decisions after the end of a call that names the allowance.
+func (x Allowance) endDecisions(e CallEnd) []AllowedDecision {
 	list := slices.Clone(x.Decisions)
 	for i := range list {
 		t := &list[i]
@@ -189,12 +189,12 @@ func (x Allowance) endAttempts(e CallEnd) []AllowedDecision {
 	return list
 }
 
-// countingEntry is the entry that counts an execution, -1 if none, and what it counts. A call
-// runs once, however many entries its decisions opened. With several it is not certain which
+// countingAllowance is the allowance that counts an execution, -1 if none, and what it counts. A call
+// runs once, however many allowances its decisions opened. With several it is not certain which
 // one ran: a completion names the call's id, and may come late. Then the largest amount counts,
-// and all entries continue to count as long as their receipts are valid. The same applies to
+// and all allowances continue to count as long as their receipts are valid. The same applies to
 // what ran under the id without an allow.
-func (a Account) countingEntry(e CallEnd) (entry int, run Run) {
+func (a Account) countingAllowance(e CallEnd) (entry int, run Run) {
 	proposal := ""
 	for _, x := range a.Allowances {
 		if x.Call == e.Call && x.decisionIndex(e.Decision) >= 0 {
@@ -215,16 +215,16 @@ func (a Account) countingEntry(e CallEnd) (entry int, run Run) {
 	return entry, run
 }
 
-// How strong the link between an execution and an entry is.
+// How strong the link between an execution and an allowance is.
 const (
 	rankUnadmitted = iota + 1 // only the call id is the same
-	rankUsed                  // the entry has a decision on the call, but another call consumed it
+	rankUsed                  // the allowance has a decision on the call, but another call consumed it
 	rankOpen                  // or a decision under its id, if something else may have run
 	rankExact                 // or the effective verdict, and what ran is what was admitted
 	rankBefore                // the call has consumed it before
 )
 
-// matchRank is how strongly an execution is linked to an entry, 0 if it cannot have consumed
+// matchRank is how strongly an execution is linked to an allowance, 0 if it cannot have consumed
 // it. proposal is that of the effective verdict.
 func (x Allowance) matchRank(e CallEnd, proposal string) int {
 	named, at := x.hasNamedDecision(e), x.runIndex(e.Occurrence)
@@ -245,8 +245,8 @@ func (x Allowance) matchRank(e CallEnd, proposal string) int {
 	return 0
 }
 
-// appendRun adds a run. If the entry is full, the amount is added to what is spent outside the
-// entries.
+// appendRun adds a run. If the allowance is full, the amount is added to what is spent outside the
+// allowances.
 func appendRun(list []Run, r Run, settled int64) ([]Run, int64) {
 	if len(list) >= maxRuns {
 		return list, addCapped(settled, r.Amount)

@@ -143,7 +143,7 @@ func TestLoadRefuses(t *testing.T) {
 func TestRecordsThatKnowNothing(t *testing.T) {
 	var r Records
 	m := &Mandate{Mandate: &aump.Mandate{ID: "aump_mnd_a"}}
-	if r.Find("t", "aump_mnd_a", "") != nil || r.Revoked("t", m) || r.Spent(Proposal{Currency: "EUR"}) != (Spend{}) || r.Facts(Proposal{}) != (PrincipalConsent{}) {
+	if r.Find("t", "aump_mnd_a", "") != nil || r.Revoked("t", m) || r.Spent(Proposal{Currency: "EUR"}) != (Spend{}) || r.Consent(Proposal{}) != (PrincipalConsent{}) {
 		t.Error("out of nothing")
 	}
 	r = Records{Mandates: fixed{m}, SpendLedger: fixed{m}}

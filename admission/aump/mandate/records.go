@@ -52,16 +52,16 @@ type SpendLedger interface {
 	Spend(Proposal) Spend
 }
 
-// Facts are circumstances that loosen a decision.
+// PrincipalConsent is what the principal has consented to: it loosens a decision.
 type PrincipalConsent struct {
 	TrustedUI bool // the principal confirmed exactly this action in a trusted user interface
 	Approved  bool // the principal approved exactly this action
 }
 
-// Approvals looks up Facts. An implementation must have bound them to the whole proposal and
+// PrincipalConsents looks up a PrincipalConsent. An implementation must have bound them to the whole proposal and
 // verified their origin.
 type PrincipalConsents interface {
-	Facts(Proposal) PrincipalConsent
+	Consent(Proposal) PrincipalConsent
 }
 
 // SignaturePolicy states which signatures a mandate needs.
@@ -113,10 +113,10 @@ func (r Records) Spent(p Proposal) Spend {
 	return s
 }
 
-// Facts are the loosening circumstances of a proposal.
-func (r Records) Facts(p Proposal) PrincipalConsent {
+// Consent is what the principal has consented to of a proposal.
+func (r Records) Consent(p Proposal) PrincipalConsent {
 	if r.Approvals == nil {
 		return PrincipalConsent{}
 	}
-	return r.Approvals.Facts(p)
+	return r.Approvals.Consent(p)
 }

@@ -30,7 +30,7 @@ func (p Proposal) Reservation(m *Mandate, amount int64) *Reservation {
 
 // Key identifies a proposal in the ledger: proposals of one source, session, call and action
 // have one key, however often they are made. It is keyed by the tenant, so that it reveals
-// nothing about the action. A proposal without a tool call id shares no entry; its key is "".
+// nothing about the action. A proposal without a tool call id shares no allowance; its key is "".
 func (p Proposal) Key(tenantKey []byte) string {
 	if p.ToolCallID == "" {
 		return ""

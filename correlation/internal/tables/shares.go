@@ -14,11 +14,11 @@ const (
 	ByPlaces      Measure = iota // entries
 	ByCalls                      // calls of sessions
 	ByIDs                        // tool call ids of sessions
-	ByStoredItems                // items stored by followed sessions
+	ByStoredItems                // items stored by tracked sessions
 	measures
 )
 
-// Holder identifies a publisher that holds entries of a table.
+// PublisherKey identifies a publisher that holds entries of a table.
 type PublisherKey struct{ Tenant, Source string }
 
 // owned is an entry that belongs to a publisher.

@@ -28,7 +28,7 @@ type retentionEraseCmd struct {
 	Session string        `help:"A session." xor:"scope"`
 	Subject string        `help:"A data subject: every session that names this agent's or user's id." xor:"scope" placeholder:"ID"`
 	Seq     []string      `help:"Messages of the log without a session, by sequence: 12 or 20-25. May be repeated." xor:"scope" placeholder:"N"`
-	Quiet   time.Duration `help:"How long its sessions must have been silent." default:"15m"`
+	Quiet   time.Duration `help:"How long its sessions must have been idle." default:"15m"`
 	Yes     bool          `help:"Do it. It cannot be undone."`
 	Wait    time.Duration `help:"With --yes: how long to wait until it is done." default:"2m"`
 	JSON    bool          `name:"json" help:"Print JSON."`

@@ -92,7 +92,7 @@ func (c *auditRevokeCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	if err := engine.RemoveAuditor(dir, c.User); err != nil {
+	if err := engine.RemoveTenantReader(dir, c.User); err != nil {
 		return err
 	}
 	fmt.Fprintf(io.Out, "%s can log in no more from the next start of `countersign up` on\n", c.User)

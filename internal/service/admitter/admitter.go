@@ -287,7 +287,7 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	stops = append(stops, s.committer.Close)
 	s.keys.useCommitter(s.committer)
 	s.progress.conn = nc
-	// Announce before anything is read: a command that changes policies then waits for this
+	// Register before anything is read: a command that changes policies then waits for this
 	// process.
 	stopAnswering, err := rollout.Register(ctx, nc, js, s.progress.rolloutState)
 	if err != nil {

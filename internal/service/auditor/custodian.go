@@ -127,7 +127,7 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	return c, nil
 }
 
-// policyTime is the time for applying policies and measuring silence. Records are stamped with
+// policyTime is the time for applying policies and measuring idleness. Records are stamped with
 // the real time.
 func (c *custodian) policyTime() time.Time { return time.Now().Add(c.ahead) }
 

@@ -38,7 +38,7 @@ type erasureWorker struct {
 const spansInRecord = 4000
 
 // beginOrder makes an order irrevocable, unless there is a reason against it, which it returns.
-// now is the time that silence is measured to.
+// now is the time that idleness is measured to.
 func (w *erasureWorker) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order, now time.Time) (why string, err error) {
 	p, err := ev.NewPlan(ctx, o)
 	switch {

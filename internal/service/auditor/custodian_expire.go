@@ -53,7 +53,7 @@ func (w *expiryWorker) continueExpiry(ctx context.Context, ev erasureplan.Eviden
 		return false, err
 	}
 	if begun == nil {
-		if announced, err := w.recordExpiryBegun(ctx, ev, o); err != nil || announced {
+		if recorded, err := w.recordExpiryBegun(ctx, ev, o); err != nil || recorded {
 			return false, err // continues once the record is in the log
 		}
 		return true, w.finishExpiry(ctx, key, o, 0) // every session is active again, or has no text left

@@ -54,7 +54,7 @@ func (w *policyWorker) applyDue(ctx context.Context, now time.Time, idle bool) e
 }
 
 // applyPolicies applies the tenants' retention policies to log and quarantine: it orders the
-// erasure of sessions that have been silent for long enough, and deletes old messages from the
+// erasure of sessions that have been idle for long enough, and deletes old messages from the
 // quarantine. What a legal hold covers stays.
 func (w *policyWorker) applyPolicies(ctx context.Context, now time.Time) error {
 	return w.bucket.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
@@ -213,7 +213,7 @@ func (w *policyWorker) heldInQuarantine(ctx context.Context, ev erasureplan.Evid
 	return hold != nil, err
 }
 
-// expireTexts orders the expiry of sessions that have been silent for longer than the tenant's
+// expireTexts orders the expiry of sessions that have been idle for longer than the tenant's
 // policy keeps their texts.
 func (w *policyWorker) expireTexts(ctx context.Context, now time.Time) error {
 	return w.bucket.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {

@@ -15,21 +15,21 @@ import (
 )
 
 // ErrNoIntent stops an auditor that finds rows behind the newest checkpoint that no auditor
-// announced. To continue from them would be to sign them.
-var ErrNoIntent = errors.New("the evidence ends in records that no auditor announced")
+// had an intent for. To continue from them would be to sign them.
+var ErrNoIntent = errors.New("the evidence ends in records that no auditor had an intent for")
 
 // keptIntents is how many intents are kept. One auditor needs two: the batch in flight and the
 // one before. More are for auditors that follow each other while inserts of the earlier ones are
 // still under way.
 const keptIntents = 8
 
-// intents are signed announcements of the next insert: before each insert the active auditor
+// intents are signed statements of the next insert: before each insert the active auditor
 // writes the tree with the new rows to NATS. Rows behind the newest checkpoint must agree with
 // one of the intents, so an attacker with write access to the database cannot have such rows
 // signed by an auditor that starts.
 //
 // They are one key of the bucket of leases, changed by compare-and-set. An auditor that starts
-// takes the key over, and an earlier one that still runs can announce nothing more.
+// takes the key over, and an earlier one that still runs can store no intent more.
 type intents struct {
 	shardAccess
 	kv       jetstream.KeyValue
@@ -49,7 +49,7 @@ func claimIntents(ctx context.Context, access shardAccess) (*intents, error) {
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 	case err != nil:
-		return nil, fmt.Errorf("reading what was announced: %w", err)
+		return nil, fmt.Errorf("reading the intents: %w", err)
 	default:
 		i.revision = e.Revision()
 		if err := json.Unmarshal(e.Value(), &i.notes); err != nil {
@@ -78,7 +78,7 @@ func (i *intents) writeNotes(ctx context.Context, notes []string) error {
 		e, readErr := i.kv.Get(ctx, i.key)
 		switch {
 		case readErr != nil || e.Revision() == i.revision:
-			return fmt.Errorf("announcing what is about to be stored: %w", err)
+			return fmt.Errorf("storing the intent of the next insert: %w", err)
 		case string(e.Value()) != string(text):
 			return fmt.Errorf("%w: it took over key %s of the bucket %s", daemon.ErrFenced, i.key, streams.BucketLeases)
 		}
@@ -88,7 +88,7 @@ func (i *intents) writeNotes(ctx context.Context, notes []string) error {
 	return nil
 }
 
-// announce announces the tree with a batch before the batch is stored.
+// store stores the intent of a batch, which is the tree with it, before the batch is stored.
 func (i *intents) store(ctx context.Context, merkle *tree.Tree) error {
 	text, err := tree.SignIntent(i.signer, tree.Checkpoint{Shard: i.shard, Size: merkle.Size(), Root: merkle.Root()})
 	if err != nil {
@@ -98,7 +98,7 @@ func (i *intents) store(ctx context.Context, merkle *tree.Tree) error {
 	return i.retry(ctx, "intent", func() error { return i.writeNotes(ctx, notes[:min(len(notes), keptIntents)]) })
 }
 
-// check checks that an auditor with this key has published or announced the tree that the database
+// check checks that an auditor with this key has published the tree, or had an intent for it, that the database
 // holds, merkle.
 func (i *intents) check(ctx context.Context, merkle *tree.Tree) error {
 	if merkle.Size() == 0 {

@@ -38,7 +38,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if err := a.repairDerived(ctx); err != nil {
 		return err
 	}
-	// Before the position is read: after this no earlier auditor can announce anything.
+	// Before the position is read: after this no earlier auditor can store an intent.
 	if a.intents, err = claimIntents(ctx, a.shardAccess); err != nil {
 		return err
 	}

@@ -36,14 +36,14 @@ const (
 
 // snapshots describe a worker's snapshot file and when it is written.
 type snapshots struct {
-	stream  string // of the shard
-	dir     string // "" disables snapshots
-	every   uint64 // messages
-	key     []byte // authenticates the file
-	context string // settings that the state depends on
-	epoch   string // the log's name and incarnation
-	options correlation.Options
-	stop    func() bool // polled while the state is encoded: true gives up; nil never does
+	stream      string // of the shard
+	dir         string // "" disables snapshots
+	every       uint64 // messages
+	key         []byte // authenticates the file
+	context     string // settings that the state depends on
+	incarnation string // the log's name and incarnation
+	options     correlation.Options
+	stop        func() bool // polled while the state is encoded: true gives up; nil never does
 
 	head    uint64        // sequence of the last snapshot
 	at      time.Time     // when it was made or abandoned
@@ -87,7 +87,7 @@ func (w *worker) resumeState(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.snapshots.epoch, w.erasure.readFrom = streams.IncarnationName(w.flags.Stream, st.Created), st.LastSeq
+	w.snapshots.incarnation, w.erasure.readFrom = streams.IncarnationName(w.flags.Stream, st.Created), st.LastSeq
 	if err := w.restoreCursor(ctx); err != nil {
 		return err
 	}
@@ -179,8 +179,8 @@ func (w *worker) matchesLog(ctx context.Context, h snapshotHeader, last uint64) 
 	switch {
 	case h.Context != w.snapshots.context:
 		return nil, fmt.Errorf("%w: it was made under another configuration", errSnapshot)
-	case h.Incarnation != w.snapshots.epoch:
-		return nil, fmt.Errorf("%w: it is of %s, the log is %s", errSnapshot, h.Incarnation, w.snapshots.epoch)
+	case h.Incarnation != w.snapshots.incarnation:
+		return nil, fmt.Errorf("%w: it is of %s, the log is %s", errSnapshot, h.Incarnation, w.snapshots.incarnation)
 	case h.Seq > last || h.CursorSeq > w.cursorSeq:
 		return nil, fmt.Errorf("%w: the log ends at %d, before sequence %d", errSnapshot, last, h.Seq)
 	}
@@ -241,7 +241,7 @@ func (w *worker) saveSnapshot() {
 	s := &w.snapshots
 	begun := time.Now()
 	w.env.Log.Debug().Uint64("seq", w.head).Msg("writing a snapshot")
-	h := snapshotHeader{Context: s.context, Incarnation: s.epoch, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq}
+	h := snapshotHeader{Context: s.context, Incarnation: s.incarnation, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq}
 	for i := range w.pending {
 		p := &w.pending[i]
 		p.out.Encode()

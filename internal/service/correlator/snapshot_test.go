@@ -123,7 +123,7 @@ func TestSnapshotsThatDoNotFit(t *testing.T) {
 		{"another key", "master key", func(w *worker) { w.snapshots.key = []byte("other") }},
 		{"another checkpoint key", "configuration", func(w *worker) { w.snapshots.context = "other" }},
 		{"other options", "configuration", func(w *worker) { w.snapshots.options.MissingAfter++ }},
-		{"another log", "of GOV@", func(w *worker) { w.snapshots.epoch = "GOV@20200101T000000.000000000Z" }},
+		{"another log", "of GOV@", func(w *worker) { w.snapshots.incarnation = "GOV@20200101T000000.000000000Z" }},
 		{"fits", "", func(*worker) {}},
 	} {
 		servicetest.OK(t, os.WriteFile(w.path(), good, 0o600))

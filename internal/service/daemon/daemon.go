@@ -1,6 +1,6 @@
 // Package daemon has what the services share: flags, logging, signals, health report, exit codes,
 // the connection to NATS and the lease of a shard. A service's main function calls Main with its
-// own flags and its run function.
+// own flags and its run function. Begin reading with Main.
 package daemon
 
 import (

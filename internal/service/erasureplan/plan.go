@@ -151,14 +151,14 @@ func (e Evidence) addSession(ctx context.Context, p *Plan, session string) error
 	})
 }
 
-// DefaultIdle is how long a session must have been silent before it is erased, unless an operator
+// DefaultIdle is how long a session must have been idle before it is erased, unless an operator
 // sets another time.
 const DefaultIdle = 15 * time.Minute
 
-// CheckIdle returns ErrNotIdle unless all sessions have been silent for the time quiet.
-func (p Plan) CheckIdle(now time.Time, quiet time.Duration) error {
-	if since := now.Sub(p.Newest); since < quiet {
-		return fmt.Errorf("%w: the last record of %q is %s old, and %s are asked for", ErrNotIdle, p.NewestSession, since.Round(time.Second), quiet)
+// CheckIdle returns ErrNotIdle unless all sessions have been idle for so long.
+func (p Plan) CheckIdle(now time.Time, atLeast time.Duration) error {
+	if since := now.Sub(p.Newest); since < atLeast {
+		return fmt.Errorf("%w: the last record of %q is %s old, and %s are asked for", ErrNotIdle, p.NewestSession, since.Round(time.Second), atLeast)
 	}
 	return nil
 }

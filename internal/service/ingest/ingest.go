@@ -51,18 +51,18 @@ type Options struct {
 	// it at the end: then the server has certainly dropped the subscriptions of the term.
 	Connect func(context.Context) (nc *nats.Conn, release func(), err error)
 	Lease   lease.Options
-	// Single means that acknowledgements do not wait for the disk, so that a batch would only be
+	// PublishSingly means that acknowledgements do not wait for the disk, so that a batch would only be
 	// slower.
 	PublishSingly bool
 	Meter         *quota.Meter
-	// Reached decides for which publishers a gateway may speak; nil: for none.
+	// MaySpeakFor decides for which publishers a gateway may speak; nil: for none.
 	MaySpeakFor GatewayCheck
-	// Exceeded is called for the first refusal of a publisher in a window. It must not block. It
+	// OnQuotaExceeded is called for the first refusal of a publisher in a window. It must not block. It
 	// may be nil.
 	OnQuotaExceeded func(tenant, publisher string, e quota.Excess)
 	Metrics         *metrics.Ingest // nil counts nothing
 	Logger          zerolog.Logger
-	// Settled is called once, when the service is active or on standby.
+	// OnRole is called once, when the service is active or on standby.
 	OnRole func()
 }
 
@@ -258,7 +258,7 @@ func (t *leaseTerm) checkQuota(at eventAddress, bytes int) *refusal {
 	if e.First && t.OnQuotaExceeded != nil {
 		t.OnQuotaExceeded(at.tenant, at.publisher, e)
 	}
-	return &refusal{429, codeQuota, e.String(), reasonQuota}
+	return &refusal{429, streams.CodeQuota, e.String(), reasonQuota}
 }
 
 func (t *leaseTerm) appendEvent(m *nats.Msg, msg streams.Msg) *refusal {

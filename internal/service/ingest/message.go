@@ -26,16 +26,12 @@ type refusal struct {
 	reason string // for the metric
 }
 
-// Error codes of refusals. The first ones are JetStream's own; the last ones are outside its
-// range.
+// Error codes of refusals, JetStream's own; those of this service are in package streams.
 const (
 	codeUnavailable = 10008 // JetStream system temporarily unavailable
 	codeTooLarge    = 10054 // message size exceeds maximum allowed
 	codeWrongStream = 10060 // expected stream does not match
 	codeBusy        = 10167 // too many requests
-	codeHeader      = 10990
-	codeQuota       = 10991
-	codeSubject     = 10992
 )
 
 // Reasons of refusals, as countersign_events_refused_total counts them.
@@ -51,9 +47,9 @@ const (
 )
 
 var (
-	refusedIdentity = &refusal{400, codeSubject, "the event does not come from the publisher that its subject names", reasonIdentity}
-	refusedType     = &refusal{400, codeSubject, "a publisher cannot publish events of type " + subject.TypeRequest + "; ask for admission instead", reasonSubject}
-	refusedSubject  = &refusal{400, codeSubject, fmt.Sprintf("the subject is longer than %d bytes", maxSubject), reasonSubject}
+	refusedIdentity = &refusal{400, streams.CodeSender, "the event does not come from the publisher that its subject names", reasonIdentity}
+	refusedType     = &refusal{400, streams.CodeSender, "a publisher cannot publish events of type " + subject.TypeRequest + "; ask for admission instead", reasonSubject}
+	refusedSubject  = &refusal{400, streams.CodeSender, fmt.Sprintf("the subject is longer than %d bytes", maxSubject), reasonSubject}
 	refusedStream   = &refusal{400, codeWrongStream, "expected stream does not match", reasonHeader}
 	refusedSize     = &refusal{400, codeTooLarge, "message size exceeds maximum allowed", reasonSize}
 	refusedBusy     = &refusal{429, codeBusy, "too many requests", reasonBusy}
@@ -167,7 +163,7 @@ func logHeaders(h nats.Header, stream string) (map[string][]string, *refusal) {
 		}
 	}
 	if len(steering) > 0 {
-		return nil, &refusal{400, codeHeader, fmt.Sprintf("the header %.64q is not for publishers of events; send the event without it", slices.Min(steering)), reasonHeader}
+		return nil, &refusal{400, streams.CodeHeader, fmt.Sprintf("the header %.64q is not for publishers of events; send the event without it", slices.Min(steering)), reasonHeader}
 	}
 	return out, nil
 }

@@ -48,7 +48,7 @@ const (
 // subjectOf is the subject on which an instance answers.
 func subjectOf(id string) string { return "$SRV.APPLIED.admitter." + id }
 
-// Announce registers this process and answers with the result of state until stop is called. It
+// Register registers this process and answers with the result of state until stop is called. It
 // removes the entries of processes that are gone.
 func Register(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state func() State) (stop func(), err error) {
 	kv, err := js.KeyValue(ctx, streams.BucketLeases)

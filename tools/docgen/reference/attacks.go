@@ -116,7 +116,7 @@ var attacks = []struct {
 	{"Evidence", []attack{
 		{"change, delete, invent or move rows", "hashes, chains, the tree, checkpoints also on NATS",
 			[]string{"TestTampering", "TestCopiesInEvidenceAreProved", "TestAStartPutsRightWhatWasChangedByHand"}},
-		{"change unsigned rows while no auditor runs", "announced inserts; the auditor [ends](../operating.md#records-that-no-auditor-announced)",
+		{"change unsigned rows while no auditor runs", "signed intents of inserts; the auditor [ends](../operating.md#records-that-no-auditor-had-an-intent-for)",
 			[]string{"TestAttackUnsignedRows", "TestAnnouncedByTheActiveOneOnly"}},
 		{"change a derived table", "`derived_row`; [proved commands](../auditing.md#what-an-answer-rests-on)",
 			[]string{"TestDerivedRowsAreProved", "TestIndexesAreNotBelieved"}},

@@ -182,7 +182,7 @@ func (l *Tally) subtract(counts []policy.Count, at time.Time) {
 	}
 }
 
-// Observe counts a decision of the log, unless it is an own one that was counted when it
+// AddRecorded counts a decision of the log, unless it is an own one that was counted when it
 // was made. The clocks of the decision and of the log cannot shorten how long it counts, and one
 // ahead of now cannot prolong it.
 func (l *Tally) AddRecorded(d events.Decision, stored, now time.Time) {

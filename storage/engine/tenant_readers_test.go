@@ -152,12 +152,12 @@ func TestAuditorSeesOneTenant(t *testing.T) {
 func TestAuditorsOfADirectory(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"", "ab", "Ann", "countersign", "countersign_ro", "default", "of_ann", "a b", "a<b", "1st", strings.Repeat("a", 33)} {
-		if _, _, err := NewTenantReader(name, "acme"); !errors.Is(err, ErrAuditor) {
+		if _, _, err := NewTenantReader(name, "acme"); !errors.Is(err, ErrTenantReader) {
 			t.Errorf("%q: error %v", name, err)
 		}
 	}
 	for _, tenant := range []string{"", "a\x00b", "a\nb"} {
-		if _, _, err := NewTenantReader("ann", tenant); !errors.Is(err, ErrAuditor) {
+		if _, _, err := NewTenantReader("ann", tenant); !errors.Is(err, ErrTenantReader) {
 			t.Errorf("tenant %q: error %v", tenant, err)
 		}
 	}
@@ -178,10 +178,10 @@ func TestAuditorsOfADirectory(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v (%v)", info.Mode(), err)
 	}
-	if err := RemoveAuditor(dir, "bob"); !errors.Is(err, storage.ErrNotFound) {
+	if err := RemoveTenantReader(dir, "bob"); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("removing nobody: %v", err)
 	}
-	if err := RemoveAuditor(dir, "ann"); err != nil {
+	if err := RemoveTenantReader(dir, "ann"); err != nil {
 		t.Error(err)
 	}
 	if list, err := TenantReaders(dir); err != nil || len(list) != 0 {

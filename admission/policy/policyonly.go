@@ -18,7 +18,7 @@ const (
 // isHandoff reports whether the input proposes a change of agent. It then has no tool.
 func (in *Input) isHandoff() bool { return ProposesHandoff(in.Protocol) }
 
-// isPolicyOnly reports whether the input's protocol is one of gates.
+// isPolicyOnly reports whether policies alone decide for the input's protocol.
 func (in *Input) isPolicyOnly() bool { _, is := policyOnlyProtocols[in.Protocol]; return is }
 
 // indexName is the name under which the index finds policies: the tool, or the target agent of
@@ -48,12 +48,12 @@ func (m match) addressesCalls() bool {
 
 func (m match) hasAgents() bool { return len(m.FromAgents) > 0 || len(m.ToAgents) > 0 }
 
-// reachesPolicyOnly reports whether a policy can apply to calls of a gate at all.
-func (m match) reachesPolicyOnly(gate string) bool {
-	if !newOperand(m.Protocols).matches(gate) {
+// reachesPolicyOnly reports whether a policy can apply to a policy-only protocol at all.
+func (m match) reachesPolicyOnly(protocol string) bool {
+	if !newOperand(m.Protocols).matches(protocol) {
 		return false
 	}
-	if ProposesHandoff(gate) {
+	if ProposesHandoff(protocol) {
 		return m.addressesHandoffs()
 	}
 	return m.addressesCalls()

@@ -18,39 +18,39 @@ import (
 	"github.com/countersign-dev/countersign/storage/schema"
 )
 
-// Auditor is a user of a managed engine that may read one tenant's rows and nothing else.
+// TenantReader is a user of a managed engine that may read one tenant's rows and nothing else.
 //
-// Each auditor has a database of views with the names of the tables, and no right to the
-// tables. With such a right an auditor could read the primary index of a table
+// Each tenant reader has a database of views with the names of the tables, and no right to the
+// tables. With such a right a tenant reader could read the primary index of a table
 // (mergeTreeIndex), and in it the names of other tenants' sessions, in spite of row
 // policies. The views run as a second user that cannot log in and that the row policies
 // bind. Conditions in the views alone would be no barrier, because ClickHouse may evaluate
-// the auditor's own conditions before them.
+// the tenant reader's own conditions before them.
 type TenantReader struct {
 	User   string `json:"user"`
 	Tenant string `json:"tenant"`
 	Hash   string `json:"password_sha256_hex"`
 }
 
-// Limits of an auditor's query. The auditor may lower them but not raise them.
+// Limits of a tenant reader's query. The tenant reader may lower them but not raise them.
 const (
 	auditorSeconds = 120
 	auditorMemory  = 1 << 30 // bytes
 	auditorQueries = 4       // at a time
 )
 
-// auditorsFile holds the auditors of a data directory.
+// auditorsFile holds the tenant readers of a data directory.
 const auditorsFile = "auditors.json"
 
-// ErrAuditor says that an auditor's name, tenant or file entry is not valid.
-var ErrAuditor = errors.New("not an auditor")
+// ErrTenantReader says that a tenant reader's name, tenant or file entry is not valid.
+var ErrTenantReader = errors.New("not an auditor")
 
 // auditorName matches valid names: they are elements in users.xml and identifiers in statements.
 var auditorName = regexp.MustCompile(`^[a-z][a-z0-9_]{2,31}$`)
 
-// auditorTables lists the tables that an auditor may read, with the condition on the rows:
+// auditorTables lists the tables that a tenant reader may read, with the condition on the rows:
 // $ stands for the tenant, and "" means all rows. Tree hashes and checkpoints belong to no
-// tenant, and an auditor cannot verify without them. The same holds for the keys that sign
+// tenant, and a tenant reader cannot verify without them. The same holds for the keys that sign
 // decisions, which are public, and for the records that explain why texts of the tenant
 // expired.
 var auditorTables = []struct{ name, rows string }{
@@ -66,8 +66,8 @@ var auditorTables = []struct{ name, rows string }{
 	{"checkpoints", ""},
 }
 
-// AuditorTables lists the tables and views that an auditor may read.
-func AuditorTables() (names []string) {
+// TenantReaderTables lists the tables and views that a tenant reader may read.
+func TenantReaderTables() (names []string) {
 	for _, t := range auditorTables {
 		names = append(names, t.name)
 	}
@@ -77,7 +77,7 @@ func AuditorTables() (names []string) {
 // auditorFilter is one row policy.
 type auditorFilter struct{ Table, Rows string }
 
-// RowFilters lists the row policies of the user that the auditor's views run as.
+// RowFilters lists the row policies of the user that the tenant reader's views run as.
 func (a TenantReader) RowFilters() (list []auditorFilter) {
 	for _, t := range auditorTables {
 		list = append(list, auditorFilter{t.name, strings.ReplaceAll(t.rows, "$", conn.QuoteString(a.Tenant))})
@@ -85,37 +85,37 @@ func (a TenantReader) RowFilters() (list []auditorFilter) {
 	return list
 }
 
-// Database is the name of the database with the auditor's views.
+// Database is the name of the database with the tenant reader's views.
 func (a TenantReader) Database() string { return "audit_" + a.User }
 
 // Definer is the user that the views run as.
 func (a TenantReader) Definer() string { return "of_" + a.User }
 
-// viewStatements returns the statements that make the auditor's database and views.
+// viewStatements returns the statements that make the tenant reader's database and views.
 func (a TenantReader) viewStatements(database string) []string {
 	list := []string{"CREATE DATABASE IF NOT EXISTS " + a.Database()}
 	for _, t := range auditorTables {
 		list = append(list, fmt.Sprintf("DROP VIEW IF EXISTS %s.%s", a.Database(), t.name), fmt.Sprintf("CREATE VIEW %s.%s DEFINER = %s SQL SECURITY DEFINER AS SELECT * FROM %s.%[2]s",
 			a.Database(), t.name, a.Definer(), database))
 	}
-	// Proofs need the hashes of all records, so every auditor may read these, and nothing else.
+	// Proofs need the hashes of all records, so every tenant reader may read these, and nothing else.
 	return append(list, fmt.Sprintf("DROP VIEW IF EXISTS %s.leaf_hashes", a.Database()),
 		fmt.Sprintf("CREATE VIEW %s.leaf_hashes DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT shard, seq, record_hash FROM %s.evidence", a.Database(), database))
 }
 
-// NewTenantReader makes an auditor and a random password. Only the hash of the password is kept.
+// NewTenantReader makes a tenant reader and a random password. Only the hash of the password is kept.
 func NewTenantReader(user, tenant string) (a TenantReader, password string, err error) {
 	switch {
 	case !auditorName.MatchString(user) || strings.HasPrefix(user, "of_") || user == OwnerUser || user == ReadonlyUser || user == "default":
-		return a, "", fmt.Errorf("%w: the name %.40q: use 3 to 32 lower-case letters, digits and underscores, not beginning with of_, and none of the engine's own users", ErrAuditor, user)
+		return a, "", fmt.Errorf("%w: the name %.40q: use 3 to 32 lower-case letters, digits and underscores, not beginning with of_, and none of the engine's own users", ErrTenantReader, user)
 	case tenant == "" || strings.ContainsFunc(tenant, func(r rune) bool { return r < ' ' || r == 0xfffd }):
-		return a, "", fmt.Errorf("%w: the tenant is empty or has control characters", ErrAuditor)
+		return a, "", fmt.Errorf("%w: the tenant is empty or has control characters", ErrTenantReader)
 	}
 	password = newPassword()
 	return TenantReader{User: user, Tenant: tenant, Hash: passwordHash(password)}, password, nil
 }
 
-// Statements returns the statements that make an auditor on a server that the caller runs. A
+// Statements returns the statements that make a tenant reader on a server that the caller runs. A
 // user with access management must run them. Running them again changes password and
 // tenant; it is needed when a new version has changed the tables.
 func (a TenantReader) Statements(database string) []string {
@@ -133,7 +133,7 @@ func (a TenantReader) Statements(database string) []string {
 		fmt.Sprintf("GRANT SELECT ON %s.* TO %s", a.Database(), a.User))
 }
 
-// Auditors lists the auditors of a data directory.
+// TenantReaders lists the tenant readers of a data directory.
 func TenantReaders(dataDir string) (list []TenantReader, err error) {
 	path := filepath.Join(dataDir, auditorsFile)
 	b, err := os.ReadFile(path)
@@ -148,21 +148,21 @@ func TenantReaders(dataDir string) (list []TenantReader, err error) {
 	}
 	for _, a := range list {
 		if !auditorName.MatchString(a.User) || len(a.Hash) != 64 || strings.Trim(a.Hash, "0123456789abcdef") != "" || a.Tenant == "" {
-			return nil, fmt.Errorf("%s: %w: %.40q", path, ErrAuditor, a.User)
+			return nil, fmt.Errorf("%s: %w: %.40q", path, ErrTenantReader, a.User)
 		}
 	}
 	return list, nil
 }
 
-// SetTenantReader adds an auditor to a data directory, or replaces the one of that name. It takes
+// SetTenantReader adds a tenant reader to a data directory, or replaces the one of that name. It takes
 // effect at the engine's next start. Several processes must not call it at the same time.
 func SetTenantReader(dataDir string, a TenantReader) error {
-	return changeAuditors(dataDir, a.User, func(list []TenantReader) []TenantReader { return append(list, a) })
+	return changeTenantReaders(dataDir, a.User, func(list []TenantReader) []TenantReader { return append(list, a) })
 }
 
-// RemoveAuditor removes an auditor. It takes effect at the engine's next start. It returns
+// RemoveTenantReader removes a tenant reader. It takes effect at the engine's next start. It returns
 // storage.ErrNotFound if there is none of that name.
-func RemoveAuditor(dataDir, user string) error {
+func RemoveTenantReader(dataDir, user string) error {
 	list, err := TenantReaders(dataDir)
 	if err == nil && !slices.ContainsFunc(list, func(a TenantReader) bool { return a.User == user }) {
 		err = fmt.Errorf("auditor %.40q: %w", user, storage.ErrNotFound)
@@ -170,10 +170,10 @@ func RemoveAuditor(dataDir, user string) error {
 	if err != nil {
 		return err
 	}
-	return changeAuditors(dataDir, user, func(list []TenantReader) []TenantReader { return list })
+	return changeTenantReaders(dataDir, user, func(list []TenantReader) []TenantReader { return list })
 }
 
-func changeAuditors(dataDir, user string, change func([]TenantReader) []TenantReader) error {
+func changeTenantReaders(dataDir, user string, change func([]TenantReader) []TenantReader) error {
 	list, err := TenantReaders(dataDir)
 	if err != nil {
 		return err
@@ -189,8 +189,8 @@ func changeAuditors(dataDir, user string, change func([]TenantReader) []TenantRe
 	return nil
 }
 
-// createAuditorViews makes the views of every auditor anew, for the current tables.
-func (e *Engine) createAuditorViews(ctx context.Context, auditors []TenantReader) error {
+// createReaderViews makes the views of every tenant reader anew, for the current tables.
+func (e *Engine) createReaderViews(ctx context.Context, auditors []TenantReader) error {
 	if len(auditors) == 0 {
 		return nil
 	}
