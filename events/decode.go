@@ -147,19 +147,25 @@ func pointerSetter(t reflect.Type, outer []reflect.Type) valueSetter {
 	}
 }
 
+// ofKind is a setter of values of one kind: null leaves the zero value, and others have the wrong type.
+func ofKind(kind byte, t reflect.Type, set valueSetter) valueSetter {
+	return func(v strictjson.Value, into reflect.Value) *strictjson.Error {
+		switch v.Kind() {
+		case strictjson.KindNull:
+			return nil
+		case kind:
+			return set(v, into)
+		}
+		return wrongType(t)
+	}
+}
+
 func sliceSetter(t reflect.Type, outer []reflect.Type) valueSetter {
 	set := makeSetter(t.Elem(), outer)
 	if set == nil || t.Elem().Kind() == reflect.Uint8 {
 		return nil
 	}
-	return func(v strictjson.Value, into reflect.Value) *strictjson.Error {
-		switch v.Kind() {
-		case strictjson.KindNull:
-			return nil
-		case strictjson.KindArray:
-		default:
-			return wrongType(t)
-		}
+	return ofKind(strictjson.KindArray, t, func(v strictjson.Value, into reflect.Value) *strictjson.Error {
 		into.Set(reflect.MakeSlice(t, v.Len(), v.Len()))
 		i := 0
 		for item := range v.All() {
@@ -169,7 +175,7 @@ func sliceSetter(t reflect.Type, outer []reflect.Type) valueSetter {
 			i++
 		}
 		return nil
-	}
+	})
 }
 
 // mapSetter sets maps of texts, booleans and integers.
@@ -178,14 +184,7 @@ func mapSetter(t reflect.Type, outer []reflect.Type) valueSetter {
 	if set == nil || t.Key() != reflect.TypeFor[string]() {
 		return nil
 	}
-	return func(v strictjson.Value, into reflect.Value) *strictjson.Error {
-		switch v.Kind() {
-		case strictjson.KindNull:
-			return nil
-		case strictjson.KindObject:
-		default:
-			return wrongType(t)
-		}
+	return ofKind(strictjson.KindObject, t, func(v strictjson.Value, into reflect.Value) *strictjson.Error {
 		into.Set(reflect.MakeMapWithSize(t, v.Len()))
 		for m := range v.All() {
 			member := reflect.New(t.Elem()).Elem()
@@ -195,7 +194,7 @@ func mapSetter(t reflect.Type, outer []reflect.Type) valueSetter {
 			into.SetMapIndex(reflect.ValueOf(m.Key()), member)
 		}
 		return nil
-	}
+	})
 }
 
 // decodedMember is a field of a struct, by the name of its member.
@@ -216,14 +215,7 @@ func structSetter(t reflect.Type, outer []reflect.Type) valueSetter {
 		members[name] = decodedMember{i, set}
 	}
 	known := strictjson.NamesOf(members)
-	return func(v strictjson.Value, into reflect.Value) *strictjson.Error {
-		switch v.Kind() {
-		case strictjson.KindNull:
-			return nil
-		case strictjson.KindObject:
-		default:
-			return wrongType(t)
-		}
+	return ofKind(strictjson.KindObject, t, func(v strictjson.Value, into reflect.Value) *strictjson.Error {
 		for m := range v.All() {
 			f, there := known.Of(m)
 			if !there {
@@ -235,7 +227,7 @@ func structSetter(t reflect.Type, outer []reflect.Type) valueSetter {
 			}
 		}
 		return nil
-	}
+	})
 }
 
 // FieldError reports a member of another JSON type than the protocol's. It never holds the

@@ -183,29 +183,13 @@ func TestComposeCommands(t *testing.T) {
 	for name, s := range loadCompose(t).Services {
 		env, argv := unwrapSecrets(t, slices.Concat(s.Entrypoint, s.Command))
 		maps.Copy(env, s.Environment)
-		switch program := filepath.Base(argv[0]); program {
+		switch filepath.Base(argv[0]) {
 		case "nats-server":
-			for _, m := range envReference.FindAllStringSubmatch(conf, -1) {
-				if env[m[1]] == "" {
-					t.Errorf("nats goes without %s", m[1])
-				}
-				delete(env, m[1])
-			}
+			consume(t, name, env, envReference, conf)
 		case "clickhouse":
-			for _, m := range fromEnv.FindAllStringSubmatch(users, -1) {
-				if env[m[1]] == "" {
-					t.Errorf("clickhouse goes without %s", m[1])
-				}
-				delete(env, m[1])
-			}
+			consume(t, name, env, fromEnv, users)
 		default:
-			if err := accepts(t, program, env, argv[1:]); err != nil {
-				t.Errorf("%s: %q is refused: %v", name, argv, err)
-			}
-			checkNeeds(t, name, program, env)
-			for k := range envOf(t, program) {
-				delete(env, k)
-			}
+			consumeService(t, name, env, argv)
 		}
 		if len(env) > 0 {
 			t.Errorf("%s: nobody reads %q", name, slices.Sorted(maps.Keys(env)))

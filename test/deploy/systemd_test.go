@@ -201,19 +201,13 @@ func TestUnitCommands(t *testing.T) {
 			}
 		}
 		argv := strings.Fields(u["Service"]["ExecStart"][0])
-		switch program := filepath.Base(argv[0]); program {
+		switch filepath.Base(argv[0]) {
 		case "nats-server":
 			consume(t, name, env, envReference, conf)
 		case "clickhouse":
 			consume(t, name, env, fromEnv, xml)
 		default:
-			if err := accepts(t, program, env, argv[1:]); err != nil {
-				t.Errorf("%s: %q is refused: %v", name, argv, err)
-			}
-			checkNeeds(t, name, program, env)
-			for k := range envOf(t, program) {
-				delete(env, k)
-			}
+			consumeService(t, name, env, argv)
 		}
 		if len(env) > 0 {
 			t.Errorf("%s: nobody reads %q", name, slices.Sorted(maps.Keys(env)))
@@ -241,6 +235,19 @@ func consume(t *testing.T, name string, env map[string]string, refs *regexp.Rege
 			t.Errorf("%s goes without %s", name, m[1])
 		}
 		delete(env, m[1])
+	}
+}
+
+// consumeService checks the command line of one of our programs, and takes what it reads out of env.
+func consumeService(t *testing.T, name string, env map[string]string, argv []string) {
+	t.Helper()
+	program := filepath.Base(argv[0])
+	if err := accepts(t, program, env, argv[1:]); err != nil {
+		t.Errorf("%s: %q is refused: %v", name, argv, err)
+	}
+	checkNeeds(t, name, program, env)
+	for k := range envOf(t, program) {
+		delete(env, k)
 	}
 }
 

@@ -117,11 +117,7 @@ func (c *keysListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	public, err := system.CheckpointKey(c.Key, t)
-	if err != nil {
-		return err
-	}
-	vouchers, err := system.CheckpointVerifiers(public)
+	vouchers, err := system.TrustedKeys(c.Key, t)
 	if err != nil {
 		return err
 	}

@@ -125,11 +125,7 @@ func (c *ReplayCmd) Run(ctx context.Context, io ui.Stdio) error {
 func (c *ReplayCmd) options(t *target.Target) (correlation.Options, error) {
 	o := correlation.Options{Shard: t.Stream, Space: subject.Space{Prefix: t.Prefix}, RequireVerdict: !c.NoVerdictOK, MissingAfter: c.MissingAfter}
 	o = correlator.WithBounds(o, c.MaxCalls, c.MaxSessions)
-	key, err := system.CheckpointKey(c.Key, t)
-	if err != nil {
-		return o, err
-	}
-	list, err := system.CheckpointVerifiers(key)
+	list, err := system.TrustedKeys(c.Key, t)
 	if err != nil {
 		return o, err
 	}
@@ -217,11 +213,7 @@ func (c *ReplayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, 
 
 // erased reads the log's erasure records, with the checkpoint key that options has checked.
 func (c *ReplayCmd) erased(t *target.Target, l recorded.Log) (*erasures.Log, error) {
-	key, err := system.CheckpointKey(c.Key, t)
-	if err != nil {
-		return nil, err
-	}
-	known, err := system.CheckpointVerifiers(key)
+	known, err := system.TrustedKeys(c.Key, t)
 	if err != nil {
 		return nil, err
 	}

@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/cli/proof"
-	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
-	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage/questions"
 )
 
@@ -89,17 +87,12 @@ func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	t, l, err := system.FindEvidence(ctx, c.Flags)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = l.DB.Close() }()
-	terms.Tenant = t.Tenant
-	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant, Others: q.Name == questions.Missing})
+	t, own, restsOn, done, err := c.FindEvidence(ctx, io, c.Flags, q.Name == questions.Missing)
 	if err != nil {
 		return err
 	}
 	defer done()
+	terms.Tenant = t.Tenant
 	a, err := questions.Ask(ctx, own.DB.Pool(), q, terms)
 	if errors.Is(err, questions.ErrMissingParams) {
 		return ui.UsageError{Err: fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), questions.ErrMissingParams.Error()+": "))}

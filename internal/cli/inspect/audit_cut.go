@@ -26,11 +26,7 @@ func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	public, err := system.CheckpointKey(c.Key, t)
-	if err != nil {
-		return err
-	}
-	keys, err := system.CheckpointVerifiers(public)
+	keys, err := system.TrustedKeys(c.Key, t)
 	if err != nil {
 		return err
 	}

@@ -47,12 +47,7 @@ func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err := correlate.KnownRule(c.Rule); err != nil {
 		return err
 	}
-	t, l, err := system.FindEvidence(ctx, c.Flags)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant})
+	t, own, restsOn, done, err := c.FindEvidence(ctx, io, c.Flags, false)
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,7 @@ type SessionCmd struct {
 // Run prints a session's timeline from its evidence: redacted, in the order of
 // the log.
 func (c *SessionCmd) Run(ctx context.Context, io ui.Stdio) error {
-	t, l, err := system.FindEvidence(ctx, c.Flags)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant})
+	t, own, restsOn, done, err := c.FindEvidence(ctx, io, c.Flags, false)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,20 @@ func openPolicies(ctx context.Context, f target.Flags) (*PolicyBucket, error) {
 	return OpenPoliciesAt(ctx, t)
 }
 
+// openInForce is openPolicies and what is in force there.
+func openInForce(ctx context.Context, f target.Flags) (*PolicyBucket, *policybucket.BucketState, error) {
+	b, err := openPolicies(ctx, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	held, err := b.InForce(ctx)
+	if err != nil {
+		b.Conn.Close()
+		return nil, nil, err
+	}
+	return b, held, nil
+}
+
 // OpenPoliciesAt opens the policies of a resolved system.
 func OpenPoliciesAt(ctx context.Context, t *target.Target) (*PolicyBucket, error) {
 	b, err := system.OpenBucketAt(ctx, t, streams.BucketPolicies)

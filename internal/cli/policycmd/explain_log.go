@@ -56,11 +56,7 @@ func (c *ExplainCmd) checkpointKeys(t *target.Target) (note.Verifiers, error) {
 	if c.Key == "" && (t.ReadyInfo() == nil || t.ReadyInfo().PublicKey == "") {
 		return nil, nil
 	}
-	key, err := system.CheckpointKey(c.Key, t)
-	if err != nil {
-		return nil, err
-	}
-	list, err := system.CheckpointVerifiers(key)
+	list, err := system.TrustedKeys(c.Key, t)
 	return note.VerifierList(list...), err
 }
 

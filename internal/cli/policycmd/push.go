@@ -36,15 +36,11 @@ func (c *policyPushCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	b, err := openPolicies(ctx, c.Flags)
+	b, held, err := openInForce(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer b.Conn.Close()
-	held, err := b.InForce(ctx)
-	if err != nil {
-		return err
-	}
 	if held.HoldsExactly(docs) {
 		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
 		return errors.Join(err, b.Confirm(ctx, c.WaitFlag, streams.BucketPolicies, held.Revision))

@@ -28,15 +28,11 @@ type policyFile struct {
 }
 
 func (c *policyListCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openPolicies(ctx, c.Flags)
+	b, held, err := openInForce(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer b.Conn.Close()
-	held, err := b.InForce(ctx)
-	if err != nil {
-		return err
-	}
 	list, err := PolicyFiles(held)
 	if err != nil {
 		return err

@@ -77,11 +77,7 @@ var errOneTenant = errors.New("this database shows one tenant's records: that no
 // NewProver reads the key to verify against, and the published checkpoints if there is a server.
 // errOneTenant means that completeness cannot be proved.
 func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key string) (*Prover, error) {
-	public, err := system.CheckpointKey(key, t)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := system.CheckpointVerifiers(public)
+	keys, err := system.TrustedKeys(key, t)
 	if err != nil {
 		return nil, err
 	}
@@ -206,17 +202,28 @@ func (p *Prover) basis(whole []verify.Report) Basis {
 	return Basis{Text: text, Proved: true, note: note}
 }
 
-// Prove returns the reader to answer from: with --proved, that of the tenant's proved records.
-// The caller calls done.
-func (f ProveFlags) Prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, want evidencereader.CopyFilter) (own evidencereader.Reader, b Basis, done func(), err error) {
+// FindEvidence finds the running system and returns the reader to answer from: with --proved, that of
+// the tenant's proved records and, without their texts, of other tenants' if others is set. The caller
+// calls done.
+func (f ProveFlags) FindEvidence(ctx context.Context, io ui.Stdio, flags target.Flags, others bool) (t *target.Target, own evidencereader.Reader, b Basis, done func(), err error) {
+	t, l, err := system.FindEvidence(ctx, flags)
+	if err != nil {
+		return nil, own, b, nil, err
+	}
+	closeFound := func() { _ = l.DB.Close() }
 	if !f.Proved {
-		return l, OnIndex, func() {}, nil
+		return t, l, OnIndex, closeFound, nil
 	}
 	p, err := NewProver(ctx, io, l, t, f.Key)
-	if err != nil {
-		return own, b, nil, err
+	var endCopy func()
+	if err == nil {
+		own, b, endCopy, err = p.copy(ctx, f.CacheDir, "", evidencereader.CopyFilter{Tenant: t.Tenant, Others: others})
 	}
-	return p.copy(ctx, f.CacheDir, "", want)
+	if err != nil {
+		closeFound()
+		return nil, own, b, nil, err
+	}
+	return t, own, b, func() { endCopy(); closeFound() }, nil
 }
 
 // ProveShard returns the reader to read from: that of the proved records of one shard, or of all

@@ -20,13 +20,9 @@ func (d doctor) missing(ctx context.Context, state jetstream.StreamState) (wrong
 	if state.FirstSeq <= 1 && state.NumDeleted == 0 {
 		return "", ""
 	}
-	key, err := system.CheckpointKey("", d.Target)
+	known, err := system.TrustedKeys("", d.Target)
 	if err != nil {
 		return "messages are missing from it, and without a public key it cannot be checked whether they were erased (give --ready-file)", ""
-	}
-	known, err := system.CheckpointVerifiers(key)
-	if err != nil {
-		return err.Error(), ""
 	}
 	n, lost, err := system.Erasures(d.JS, d.Target.Stream, d.Target.Prefix, known).Missing(ctx, 3)
 	switch {

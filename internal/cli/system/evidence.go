@@ -61,6 +61,15 @@ func CheckpointKey(flag string, t *target.Target) (string, error) {
 	return flag, nil
 }
 
+// TrustedKeys returns the verifiers of CheckpointKey.
+func TrustedKeys(flag string, t *target.Target) ([]note.Verifier, error) {
+	key, err := CheckpointKey(flag, t)
+	if err != nil {
+		return nil, err
+	}
+	return CheckpointVerifiers(key)
+}
+
 // CheckpointVerifiers returns the verifier of one checkpoint key.
 func CheckpointVerifiers(key string) ([]note.Verifier, error) {
 	v, err := signing.CheckpointVerifier(key)

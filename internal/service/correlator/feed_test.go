@@ -7,16 +7,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
-	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
-	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -24,13 +21,7 @@ import (
 // decoded meanwhile, even by a single one, and they are when their keys are there.
 func TestDecodersDoNotWaitForKeys(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	master, err := keys.Master(n.Keys)
-	servicetest.OK(t, err)
-	nc := n.Conn("correlator")
-	js, err := jetstream.New(nc)
-	servicetest.OK(t, err)
-	store, err := sessionsecrets.Open(t.Context(), js, master)
-	servicetest.OK(t, err)
+	master, nc, store := openSecrets(t, n)
 	held := newSessionSecrets(store, zerolog.Nop(), daemon.NewHealth())
 	f := newDecodePipeline(correlation.New(correlation.Options{Shard: streams.DefaultShard, TenantKey: master.Tenant, SessionSecret: held.cachedSecret}), held)
 	ctx, stop := context.WithCancel(t.Context())

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
@@ -65,15 +66,23 @@ func newCore(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration) *co
 	return correlation.New(newOptions(tb, n, missingAfter))
 }
 
-func newOptions(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration) correlation.Options {
+// openSecrets opens the session keys over a connection of its own.
+func openSecrets(tb testing.TB, n *servicetest.NATS) (digest.Master, *nats.Conn, *sessionsecrets.Store) {
 	tb.Helper()
 	master, err := keys.Master(n.Keys)
 	servicetest.OK(tb, err)
-	v, err := keys.CheckpointVerifier(n.Keys, "")
-	servicetest.OK(tb, err)
-	js, err := jetstream.New(n.Conn("correlator"))
+	nc := n.Conn("correlator")
+	js, err := jetstream.New(nc)
 	servicetest.OK(tb, err)
 	store, err := sessionsecrets.Open(tb.Context(), js, master)
+	servicetest.OK(tb, err)
+	return master, nc, store
+}
+
+func newOptions(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration) correlation.Options {
+	tb.Helper()
+	master, _, store := openSecrets(tb, n)
+	v, err := keys.CheckpointVerifier(n.Keys, "")
 	servicetest.OK(tb, err)
 	return correlation.Options{
 		Shard: streams.DefaultShard, TenantKey: master.Tenant, RequireVerdict: true, MissingAfter: missingAfter,

@@ -5,12 +5,10 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
-	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
@@ -20,13 +18,7 @@ import (
 // for as long as it does.
 func TestWaitingForSessionKeys(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	master, err := keys.Master(n.Keys)
-	servicetest.OK(t, err)
-	nc := n.Conn("correlator")
-	js, err := jetstream.New(nc)
-	servicetest.OK(t, err)
-	store, err := sessionsecrets.Open(t.Context(), js, master)
-	servicetest.OK(t, err)
+	_, nc, store := openSecrets(t, n)
 	s := newSessionSecrets(store, zerolog.Nop(), daemon.NewHealth())
 	s.health.SetReady()
 	n.Stop()
