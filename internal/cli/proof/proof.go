@@ -215,14 +215,15 @@ func (f ProveFlags) FindEvidence(ctx context.Context, io ui.Stdio, flags target.
 		return t, l, OnIndex, closeFound, nil
 	}
 	p, err := NewProver(ctx, io, l, t, f.Key)
+	var endCopy func()
 	if err == nil {
-		own, b, done, err = p.copy(ctx, f.CacheDir, "", evidencereader.CopyFilter{Tenant: t.Tenant, Others: others})
+		own, b, endCopy, err = p.copy(ctx, f.CacheDir, "", evidencereader.CopyFilter{Tenant: t.Tenant, Others: others})
 	}
 	if err != nil {
 		closeFound()
 		return nil, own, b, nil, err
 	}
-	return t, own, b, func() { done(); closeFound() }, nil
+	return t, own, b, func() { endCopy(); closeFound() }, nil
 }
 
 // ProveShard returns the reader to read from: that of the proved records of one shard, or of all
