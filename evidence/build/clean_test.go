@@ -45,6 +45,8 @@ func sampleMessages(f *evidencetest.Fixture) (list []events.LogMessage) {
 		{Subject: evidencetest.EventSubject, Body: []byte(evidencetest.SecretEvent), Header: map[string][]string{"Authorization": {"Bearer aB3dE5gH7jK9mN1pQ3sT5"}}},
 		{Subject: evidencetest.EventSubject, Body: []byte(evidencetest.PlainEvent), Header: map[string][]string{"X-Note": {"dana@acme.example"}, "~odd": {"\xff"}}},
 		{Subject: evidencetest.EventSubject, Body: []byte(`{"note":"Tr0ub4dor&3 again"}`), Header: map[string][]string{"X-Password": {"Tr0ub4dor&3"}}},
+		{Subject: evidencetest.EventSubject, Body: []byte(`{"metadata":{"redaction":{"fields":[]},"tool_call_id":"c"},"tool_input":{"to":"dana@acme.example","n":1},"z":"ü\n","cc":"x@newspaper.example"}`)},
+		{Subject: evidencetest.EventSubject, Body: []byte(`{"a":{"password":"Tr0ub4dor&3"},"b":"it is Tr0ub4dor&3","to":"dana@acme.example"}`)},
 		{Subject: evidencetest.EventSubject, Body: []byte(`{"specversion":"1.0","id":"1","source":"x","type":"y"}`), Header: map[string][]string{"Content-Type": {"application/cloudevents+json"}}},
 		{Subject: evidencetest.EventSubject, Body: []byte(`not JSON`)},
 		{Subject: "gov.events.acme.r.aana.s.x", Body: []byte(`{"id":"customer_4f8a2e7d9b"}`), Header: map[string][]string{"X-Ref": {"customer_4f8a2e7d9b"}}},
@@ -67,11 +69,20 @@ func sampleMessages(f *evidencetest.Fixture) (list []events.LogMessage) {
 	return list
 }
 
+// detectorPolicy names no fields, so that bodies are checked under it.
+const detectorPolicy = `version: 1
+name: mail
+rules:
+  - {name: own-mail, detectors: [email], values: ["*@acme.example"], action: tokenise}
+  - {name: mail, detectors: [email], action: drop}
+`
+
 func TestCleanBodyMakesTheSameRecord(t *testing.T) {
-	f, strict := evidencetest.New(t), evidencetest.NewWithPolicy(t, evidencetest.SamplePolicy)
+	f, strict, mail := evidencetest.New(t), evidencetest.NewWithPolicy(t, evidencetest.SamplePolicy), evidencetest.NewWithPolicy(t, detectorPolicy)
 	for _, m := range sampleMessages(f) {
 		sameRecord(t, f.Builder, m)
 		sameRecord(t, strict.Builder, m)
+		sameRecord(t, mail.Builder, m)
 	}
 	again := sampleMessages(f)[0] // a record does not change when the next one is made
 	first := sameRecord(t, f.Builder, again)
@@ -95,7 +106,7 @@ func TestUsualBodiesAreClean(t *testing.T) {
 }
 
 func FuzzCleanBody(f *testing.F) {
-	fx, loose := evidencetest.New(f), evidencetest.NewWithPolicy(f, evidencetest.SamplePolicy)
+	fx, loose, mail := evidencetest.New(f), evidencetest.NewWithPolicy(f, evidencetest.SamplePolicy), evidencetest.NewWithPolicy(f, detectorPolicy)
 	for _, m := range sampleMessages(fx) {
 		f.Add(m.Subject, m.Body, "X-Note", "x")
 	}
@@ -103,6 +114,7 @@ func FuzzCleanBody(f *testing.F) {
 		m := events.LogMessage{Seq: 7, Time: evidencetest.Start, Subject: subj, Body: body, Header: map[string][]string{name: {value}}}
 		sameRecord(t, fx.Builder, m)
 		sameRecord(t, loose.Builder, m)
+		sameRecord(t, mail.Builder, m)
 	})
 }
 
