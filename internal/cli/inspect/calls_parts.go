@@ -14,10 +14,23 @@ import (
 // the call ran, by the broker's clock; -1 if unknown.
 func durationsOf(c events.Call) (decided, started, ran time.Duration) {
 	d := c.Durations
-	if d == nil {
-		return -1, -1, -1
+	if d == nil { // as for a call that its runtime denied: the timeline has what is known
+		return between(c.Timeline, "requested", "decided"), between(c.Timeline, "decided", "invoked"), between(c.Timeline, "invoked", "completed")
 	}
 	return inMicroseconds(d.Decided), inMicroseconds(d.Started), inMicroseconds(d.Ran)
+}
+
+func between(steps []events.TimelineEntry, from, to string) time.Duration {
+	var begun events.Time
+	for _, s := range steps {
+		switch {
+		case s.Step == from && begun.IsZero():
+			begun = s.At
+		case s.Step == to && !begun.IsZero():
+			return s.At.Sub(begun.Time)
+		}
+	}
+	return -1
 }
 
 func inMicroseconds(n *int64) time.Duration {
