@@ -11,7 +11,6 @@ import (
 	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 // DecisionEvents has the audit-safe decision events, AuditRecords the audit records.
@@ -44,25 +43,13 @@ type decisionReader struct {
 }
 
 func newReader(w *encode.Writer, write func(decision) error) encode.Encoder {
-	return &decisionReader{w, encode.NewRequests(w), write}
+	return &decisionReader{w, encode.NewRequests(w, subject.ProtoAANA), write}
 }
 
 func (e *decisionReader) Add(i encode.Item) error {
-	r := i.Record
-	switch r.Kind {
-	case evidence.KindRequest:
-		if e.out.ProtocolOf(r) == subject.ProtoAANA {
-			e.pending.Put(r)
-		}
-	case evidence.KindDecision:
-		d, ok := encode.ReadRecord[events.Decision](e.out, r)
-		if !ok || d.Protocol != subject.ProtoAANA {
-			return nil
-		}
-		req, _ := e.pending.Pop(d.DecisionID) // without it the line has fewer values
-		return e.write(newDecision(i, d, req.Body))
-	}
-	return nil
+	return e.pending.Match(i.Record, func(d events.Decision, req encode.Request, _ bool) error {
+		return e.write(newDecision(i, d, req.Body)) // without the request the line has fewer values
+	})
 }
 
 func (e *decisionReader) End() error {

@@ -30,7 +30,7 @@ type encoder struct {
 }
 
 func newEncoder(w *encode.Writer) encode.Encoder {
-	return &encoder{w, encode.NewRequests(w)}
+	return &encoder{w, encode.NewRequests(w, subject.ProtoAgentHook)}
 }
 
 func (e *encoder) End() error {
@@ -39,25 +39,13 @@ func (e *encoder) End() error {
 }
 
 func (e *encoder) Add(i encode.Item) error {
-	r := i.Record
-	switch r.Kind {
-	case evidence.KindRequest:
-		if e.out.ProtocolOf(r) == subject.ProtoAgentHook {
-			e.pending.Put(r)
-		}
-	case evidence.KindDecision:
-		d, ok := encode.ReadRecord[events.Decision](e.out, r)
-		if !ok || d.Protocol != subject.ProtoAgentHook {
-			return nil
-		}
-		req, there := e.pending.Pop(d.DecisionID)
+	return e.pending.Match(i.Record, func(d events.Decision, req encode.Request, there bool) error {
 		if !there {
 			e.out.CountSkipped(encode.SkippedNoRequest)
 			return nil
 		}
 		return e.writeStamped(d, req)
-	}
-	return nil
+	})
 }
 
 // writeStamped writes one event, if it is a valid one.

@@ -54,34 +54,22 @@ type proposalReader struct {
 }
 
 func newProposals(w *encode.Writer, done func(*proposal) error) *proposalReader {
-	return &proposalReader{out: w, pending: encode.NewRequests(w), handle: done}
+	return &proposalReader{out: w, pending: encode.NewRequests(w, subject.ProtoTool, subject.ProtoHandoff), handle: done}
 }
 
 var kinds = map[string]string{subject.ProtoTool: "tool", subject.ProtoHandoff: "handoff"}
 
 // readItem processes one record.
 func (p *proposalReader) readItem(i encode.Item) error {
-	r := i.Record
-	switch r.Kind {
-	case evidence.KindRequest:
-		if kinds[p.out.ProtocolOf(r)] != "" {
-			p.pending.Put(r)
-		}
-	case evidence.KindDecision:
-		return p.addDecision(i)
-	case evidence.KindEvent:
-		return p.addTrace(r)
+	if i.Record.Kind == evidence.KindEvent {
+		return p.addTrace(i.Record)
 	}
-	return nil
+	return p.pending.Match(i.Record, func(d events.Decision, req encode.Request, there bool) error {
+		return p.addDecision(i, d, req, there)
+	})
 }
 
-func (p *proposalReader) addDecision(i encode.Item) error {
-	d, ok := encode.ReadRecord[events.Decision](p.out, i.Record)
-	kind := kinds[d.Protocol]
-	if !ok || kind == "" {
-		return nil
-	}
-	req, there := p.pending.Pop(d.DecisionID)
+func (p *proposalReader) addDecision(i encode.Item, d events.Decision, req encode.Request, there bool) error {
 	if !there {
 		p.out.CountSkipped(encode.SkippedNoRequest)
 		return nil
@@ -91,9 +79,9 @@ func (p *proposalReader) addDecision(i encode.Item) error {
 		p.out.CountSkipped(encode.SkippedNoTurn)
 		return nil
 	}
-	out := &proposal{Decision: d, item: i, turn: turn, kind: kind, name: d.Tool, decision: cmp.Or(decisions[d.Verdict], aioc.Deny),
+	out := &proposal{Decision: d, item: i, turn: turn, kind: kinds[d.Protocol], name: d.Tool, decision: cmp.Or(decisions[d.Verdict], aioc.Deny),
 		reason: cmp.Or(append(encode.DecidingCodes(d), "no_reason_recorded")...)}
-	if kind == "handoff" {
+	if out.kind == "handoff" {
 		out.name = cmp.Or(encode.TextAt(req.Body, "toAgentName"), d.Tool)
 	}
 	out.name = cmp.Or(out.name, "unknown")

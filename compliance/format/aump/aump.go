@@ -73,7 +73,7 @@ type chainHead struct {
 }
 
 func newEncoder(w *encode.Writer) encode.Encoder {
-	return &encoder{w, encode.NewRequests(w), map[string]*chainHead{}}
+	return &encoder{w, encode.NewRequests(w, subject.ProtoAUMP), map[string]*chainHead{}}
 }
 
 func (e *encoder) End() error {
@@ -82,25 +82,12 @@ func (e *encoder) End() error {
 }
 
 func (e *encoder) Add(i encode.Item) error {
-	r := i.Record
-	switch r.Kind {
-	case evidence.KindRequest:
-		if e.out.ProtocolOf(r) == subject.ProtoAUMP {
-			e.pending.Put(r)
-		}
-	case evidence.KindDecision:
-		d, ok := encode.ReadRecord[events.Decision](e.out, r)
-		if !ok || d.Protocol != subject.ProtoAUMP {
-			return nil
-		}
-		req, _ := e.pending.Pop(d.DecisionID)
-		return e.writeDecision(i, d, req.Body)
-	case evidence.KindEvent:
-		if e.out.ProtocolOf(r) == subject.ProtoAUMP {
-			return e.writeReport(i)
-		}
+	if r := i.Record; r.Kind == evidence.KindEvent && e.out.ProtocolOf(r) == subject.ProtoAUMP {
+		return e.writeReport(i)
 	}
-	return nil
+	return e.pending.Match(i.Record, func(d events.Decision, req encode.Request, _ bool) error {
+		return e.writeDecision(i, d, req.Body)
+	})
 }
 
 // writeReport writes that a runtime has reported an event. Its own event is not repeated: redaction would break its

@@ -108,10 +108,11 @@ const (
 
 // Requests holds requests until their decision comes. Beyond the bounds it drops the oldest.
 type Requests struct {
-	out   *Writer
-	byID  map[string]Request
-	order []string // decision ids, oldest first; may include removed ones
-	bytes int
+	out       *Writer
+	protocols []string
+	byID      map[string]Request
+	order     []string // decision ids, oldest first; may include removed ones
+	bytes     int
 }
 
 // Request is a request of a decision.
@@ -120,13 +121,34 @@ type Request struct {
 	Body   map[string]any // redacted; nil if there is none
 }
 
-// NewRequests returns an empty store; records that it drops are counted in w.
-func NewRequests(w *Writer) *Requests {
-	return &Requests{out: w, byID: map[string]Request{}}
+// NewRequests returns an empty store of the requests in some protocols; records that it drops are
+// counted in w.
+func NewRequests(w *Writer, protocols ...string) *Requests {
+	return &Requests{out: w, protocols: protocols, byID: map[string]Request{}}
 }
 
-// Put keeps a request.
-func (q *Requests) Put(r evidence.Record) {
+// Match keeps a record that is a request, and calls decided for a decision with the request that it
+// answers; there is false if that one is missing. Records of other kinds, or in other protocols, do
+// nothing.
+func (q *Requests) Match(r evidence.Record, decided func(d events.Decision, req Request, there bool) error) error {
+	switch r.Kind {
+	case evidence.KindRequest:
+		if slices.Contains(q.protocols, q.out.ProtocolOf(r)) {
+			q.put(r)
+		}
+	case evidence.KindDecision:
+		d, ok := ReadRecord[events.Decision](q.out, r)
+		if !ok || !slices.Contains(q.protocols, d.Protocol) {
+			return nil
+		}
+		req, there := q.pop(d.DecisionID)
+		return decided(d, req, there)
+	}
+	return nil
+}
+
+// put keeps a request.
+func (q *Requests) put(r evidence.Record) {
 	id := HeaderValue(r, events.HeaderDecisionID)
 	if _, twice := q.byID[id]; id == "" || twice {
 		q.out.CountSkipped(SkippedNoDecision)
@@ -138,14 +160,14 @@ func (q *Requests) Put(r evidence.Record) {
 	for len(q.byID) > maxPending || q.bytes > maxPendingBytes {
 		oldest := q.order[0]
 		q.order = q.order[1:]
-		if _, still := q.Pop(oldest); still {
+		if _, still := q.pop(oldest); still {
 			q.out.CountSkipped(SkippedNoDecision)
 		}
 	}
 }
 
-// Pop removes and returns the request of a decision.
-func (q *Requests) Pop(decision string) (Request, bool) {
+// pop removes and returns the request of a decision.
+func (q *Requests) pop(decision string) (Request, bool) {
 	r, ok := q.byID[decision]
 	if !ok {
 		return Request{}, false
