@@ -400,7 +400,7 @@ func (s *service) drainRequests(asked *nats.Conn) {
 	_ = asked.FlushTimeout(time.Until(deadline)) // without time left, none
 }
 
-// stopTimeout bounds drainRequests, whatever the server does, with the default of --timeout.
+// stopTimeout bounds drainRequests, whatever the server does, unless --timeout is longer than its default.
 const stopTimeout = 10 * time.Second
 
 const drainPoll = 2 * time.Millisecond
