@@ -120,9 +120,15 @@ func (s State) FindOrder(id string) (Order, bool) {
 	return s.Orders[i], true
 }
 
-// BeginOrder marks an order as begun; it is irrevocable then.
-func (s State) BeginOrder(id string, at time.Time) (State, error) {
-	return s.changeStatus(id, "begin", at, Ordered, func(o *Order) { o.Status, o.Problem = Begun, "" })
+// BeginOrder marks an order as begun; it is irrevocable then. An order for a data subject keeps
+// what is planned.
+func (s State) BeginOrder(id string, planned Planned, at time.Time) (State, error) {
+	return s.changeStatus(id, "begin", at, Ordered, func(o *Order) {
+		o.Status, o.Problem = Begun, ""
+		if o.Subject != "" {
+			o.Planned = &planned
+		}
+	})
 }
 
 // RefuseOrder ends an order that has not begun. It removes the data subject from the order.
@@ -153,7 +159,7 @@ func (s State) changeStatus(id, what string, at time.Time, from Status, do func(
 	do(&s.Orders[i])
 	o := s.Orders[i]
 	if !o.Status.Open() {
-		s.Orders[i].Sessions = nil // the log has them
+		s.Orders[i].Sessions, s.Orders[i].Planned = nil, nil // the log has them
 	}
 	n := o.Note
 	n.At = events.At(at)

@@ -63,7 +63,7 @@ func TestHoldAgainstOrder(t *testing.T) {
 	if s.Last.What != "release" || s.Last.Session != "s1" || len(s.Holds) != 0 {
 		t.Errorf("%+v", s)
 	}
-	s = state(s.BeginOrder("o1", at))
+	s = state(s.BeginOrder("o1", Planned{}, at))
 	if _, err := s.RefuseOrder("o1", "too late", at); !errors.Is(err, ErrBegun) {
 		t.Errorf("%v", err)
 	}
@@ -76,7 +76,7 @@ func TestHoldAgainstOrder(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	for _, id := range []string{"o1", "o2"} {
-		if _, err := s.BeginOrder(id, at); err == nil {
+		if _, err := s.BeginOrder(id, Planned{}, at); err == nil {
 			t.Errorf("%s begins", id)
 		}
 	}

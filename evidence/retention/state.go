@@ -95,6 +95,8 @@ type Order struct {
 	// SessionlessBefore is the time before which the log stored messages without a session
 	// that a retention policy no longer keeps; Scope is then empty.
 	SessionlessBefore events.Time `json:"loose_before,omitzero"`
+	// Planned is what an order for a data subject covers, from its beginning to its end.
+	Planned *Planned `json:"planned,omitempty"`
 	// Expire is the id of the policy if the order is an expiry: the texts of the evidence of
 	// Sessions are deleted, and nothing is deleted from the log.
 	Expire string `json:"expire,omitempty"`
@@ -104,6 +106,13 @@ type Order struct {
 	Problem     string      `json:"problem,omitempty"` // why it was refused, or what it waits for
 	EndedAt     events.Time `json:"ended_at,omitzero"`
 	Result      *Result     `json:"result,omitempty"`
+}
+
+// Planned names what was checked against holds and idleness when an order began. What names the
+// data subject later is not covered.
+type Planned struct {
+	Sessions []string `json:"sessions"`
+	Through  uint64   `json:"through"` // the last sequence of a message without a session
 }
 
 // ByPolicy reports whether a retention policy ordered the erasure.

@@ -39,6 +39,7 @@ type custodian struct {
 	expiry   *expiryWorker
 	ahead    time.Duration // of policies
 
+	begun   bool            // the keys of the bucket were looked through once
 	doneSeq uint64          // the bucket's last sequence when everything was done
 	open    map[string]bool // tenants with open orders
 }
@@ -121,7 +122,7 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 		log: &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}}
 	bucket, messages := &retentionBucket{js: js, kv: kv}, &messageEraser{nc: nc, js: js}
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, open: map[string]bool{}}
-	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master}
+	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}}
 	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
@@ -147,6 +148,9 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.forgetSubjects(ctx); err != nil {
+		return err
+	}
 	policyErr := c.policies.applyDue(ctx, c.policyTime(), len(c.open) == 0)
 	if version.Revision == c.doneSeq && len(c.open) == 0 {
 		return policyErr
@@ -167,6 +171,24 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 	}
 	c.doneSeq = version.Revision
 	return errors.Join(errs...)
+}
+
+// forgetSubjects deletes revisions of the bucket that name erased data subjects. An earlier
+// custodian may have died before it did, so a new one looks through all tenants.
+func (c *custodian) forgetSubjects(ctx context.Context) error {
+	if !c.begun {
+		keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if _, ok := retention.StateTenant(key); ok {
+				c.erasure.forget[key] = true
+			}
+		}
+		c.begun = true
+	}
+	return c.erasure.forgetRevisions(ctx, c.notes.notedSeq)
 }
 
 // advanceTenant continues the orders of one tenant.

@@ -69,7 +69,7 @@ func (b *retentionBucket) beginUnheld(ctx context.Context, ev erasureplan.Eviden
 		if hold != nil {
 			return s, &retention.HeldError{Hold: *hold}
 		}
-		return s.BeginOrder(o.ID, time.Now())
+		return s.BeginOrder(o.ID, p.Planned(), time.Now())
 	})
 	if errors.Is(err, retention.ErrHeld) {
 		return err.Error(), nil

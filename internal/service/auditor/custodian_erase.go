@@ -32,6 +32,8 @@ type erasureWorker struct {
 	builder  *build.Builder
 	keys     *sessionSecrets // their copies in this auditor's memory
 	master   digest.Master
+	// forget holds the keys of states whose older revisions may name an erased data subject.
+	forget map[string]bool
 }
 
 // spansInRecord is how many spans one erasure record names at most.
@@ -96,7 +98,7 @@ func (w *erasureWorker) continueErasure(ctx context.Context, ev erasureplan.Evid
 	}
 	w.env.Log.Info().Str("tenant", ev.Tenant).Str("erasure", o.ID).Uint64("messages", result.Messages).Int("keys", result.Keys).Msg("erased")
 	if o.Subject != "" {
-		return w.forgetRevisions(ctx, key)
+		w.forget[key] = true
 	}
 	return nil
 }
@@ -182,7 +184,8 @@ func (w *erasureWorker) hasPassed(ctx context.Context, seq uint64) (bool, error)
 	return err == nil && at.Consumed >= seq, err
 }
 
-// destroyData deletes everything that an erasure names. It skips what is already deleted.
+// destroyData deletes everything that an erasure names. It skips what is already deleted. A session
+// that goes on gets another key and other workflows: these are left, also when it is tried again.
 func (w *erasureWorker) destroyData(ctx context.Context, ev erasureplan.Evidence, begun []erasures.Record) (r retention.Result, err error) {
 	sessions := begun[0].Sessions
 	if evidence.MaskedNames(sessions) {
@@ -192,8 +195,9 @@ func (w *erasureWorker) destroyData(ctx context.Context, ev erasureplan.Evidence
 		}
 		sessions = append(slices.Clone(sessions), own...)
 	}
+	began := begun[len(begun)-1].Stored
 	for _, session := range sessions {
-		n, err := w.eraseKey(ctx, events.SessionID{Tenant: ev.Tenant, Session: session})
+		n, err := w.eraseKey(ctx, events.SessionID{Tenant: ev.Tenant, Session: session}, began)
 		if err != nil {
 			return r, err
 		}
@@ -209,7 +213,7 @@ func (w *erasureWorker) destroyData(ctx context.Context, ev erasureplan.Evidence
 		}
 		r.Quarantined += n
 	}
-	if r.Approvals, err = w.eraseApprovals(ctx, ev.Tenant, sessions); err != nil {
+	if r.Approvals, err = w.eraseApprovals(ctx, ev.Tenant, sessions, began); err != nil {
 		return r, err
 	}
 	for _, e := range begun {
@@ -247,12 +251,11 @@ func (w *erasureWorker) ownNames(ctx context.Context, tenant string, begun []era
 	return names, nil
 }
 
-func anyMessage(events.LogMessage) bool { return true }
-
-// eraseKey destroys a session's key: all revisions in the bucket, and the copy in this auditor's
-// memory.
-func (w *erasureWorker) eraseKey(ctx context.Context, k events.SessionID) (int, error) {
-	n, err := w.messages.eraseSubject(ctx, "KV_"+streams.BucketSessionSecrets, "$KV."+streams.BucketSessionSecrets+"."+sessionsecrets.BucketKey(k), anyMessage)
+// eraseKey destroys the key that a session had when its erasure began: all revisions in the bucket,
+// and the copy in this auditor's memory.
+func (w *erasureWorker) eraseKey(ctx context.Context, k events.SessionID, began time.Time) (int, error) {
+	old := func(m events.LogMessage) bool { return !m.Time.After(began) }
+	n, err := w.messages.eraseSubject(ctx, "KV_"+streams.BucketSessionSecrets, "$KV."+streams.BucketSessionSecrets+"."+sessionsecrets.BucketKey(k), old)
 	w.keys.Forget(k)
 	return n, err
 }
@@ -264,17 +267,18 @@ func (w *erasureWorker) eraseQuarantine(ctx context.Context, tenant string, name
 	})
 }
 
-// eraseApprovals deletes the workflows of sessions, with what their reviewers were shown: all
-// revisions of every key that ever held one.
-func (w *erasureWorker) eraseApprovals(ctx context.Context, tenant string, sessions []string) (n int, err error) {
+// eraseApprovals deletes the workflows that sessions had when their erasure began, with what their
+// reviewers were shown: all revisions of every key that ever held one.
+func (w *erasureWorker) eraseApprovals(ctx context.Context, tenant string, sessions []string, began time.Time) (n int, err error) {
 	const stream, every = "KV_" + streams.BucketApprovals, "$KV." + streams.BucketApprovals + ".>"
 	_, err = w.messages.eraseSubject(ctx, stream, every, func(m events.LogMessage) bool {
 		var workflow struct {
-			Tenant  string `json:"tenant"`
-			Session string `json:"session"`
+			Tenant      string      `json:"tenant"`
+			Session     string      `json:"session"`
+			RequestedAt events.Time `json:"requested_at"`
 		}
 		_ = strictjson.Unmarshal(m.Body, &workflow)
-		found := workflow.Tenant == tenant && slices.Contains(sessions, sessionToken(workflow.Session))
+		found := workflow.Tenant == tenant && slices.Contains(sessions, sessionToken(workflow.Session)) && !workflow.RequestedAt.After(began)
 		if found {
 			n++
 		}
@@ -300,15 +304,44 @@ func (w *erasureWorker) publishDone(ctx context.Context, begun []erasures.Record
 	return streams.StoreAll(ctx, w.nc, []streams.Msg{msg})
 }
 
-// forgetRevisions deletes the older revisions of a tenant's state, since they name the erased
-// data subject. The log has the rest of their content.
-func (w *erasureWorker) forgetRevisions(ctx context.Context, key string) error {
-	e, err := streams.KVLast(ctx, w.js, streams.BucketRetention, key)
-	if err != nil || e == nil {
-		return err
+// forgetRevisions deletes the older revisions of tenants' states, if one of them names the data
+// subject of an order. The log has the rest of their content, up to the revision noted; later ones
+// have to wait.
+func (w *erasureWorker) forgetRevisions(ctx context.Context, noted uint64) error {
+	for key := range w.forget {
+		e, err := streams.KVLast(ctx, w.js, streams.BucketRetention, key)
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			delete(w.forget, key)
+			continue
+		}
+		subj, old := "$KV."+streams.BucketRetention+"."+key, func(m events.LogMessage) bool { return m.Seq < e.Revision && m.Seq <= noted }
+		named := false
+		for m, err := range streams.EachBySubject(ctx, w.js, retentionStream, subj, 1) {
+			if err != nil {
+				return err
+			}
+			named = named || old(*m) && namesSubject(m.Body)
+		}
+		if named {
+			if _, err := w.messages.eraseSubject(ctx, retentionStream, subj, old); err != nil {
+				return err
+			}
+		}
+		if e.Revision <= noted {
+			delete(w.forget, key)
+		}
 	}
-	_, err = w.messages.eraseSubject(ctx, retentionStream, "$KV."+streams.BucketRetention+"."+key, func(m events.LogMessage) bool { return m.Seq < e.Revision })
-	return err
+	return nil
+}
+
+// namesSubject reports whether an order in a tenant's state names a data subject, or the state
+// cannot be read.
+func namesSubject(state []byte) bool {
+	s, err := retention.Decode(state)
+	return err != nil || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Subject != "" })
 }
 
 // digestOf is a keyed digest that identifies a data subject without naming it.

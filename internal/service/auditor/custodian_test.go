@@ -168,6 +168,7 @@ func TestErasureInOrder(t *testing.T) {
 	c.look()
 	all("not correlated", retention.Begun)
 	c.consumed(seq)
+	var again []byte
 	c.step(func(ctx context.Context, k *custodian) { // dies between the deed and the word
 		servicetest.OK(t, k.log.Load(ctx))
 		begun, _ := k.erasure.erasureRecords("o1")
@@ -181,7 +182,7 @@ func TestErasureInOrder(t *testing.T) {
 		if r.Keys != 1 || r.Quarantined != 1 {
 			t.Errorf("%+v", r)
 		}
-		again, err := sessionKey(ctx, k)
+		again, err = sessionKey(ctx, k)
 		servicetest.OK(t, err)
 		if slices.Equal(key, again) {
 			t.Error("the auditor still has the key that was destroyed")
@@ -191,6 +192,11 @@ func TestErasureInOrder(t *testing.T) {
 	if got := c.of("s1"); len(got) != 0 || c.status("o1") != retention.Done {
 		t.Errorf("%v, %s", got, c.status("o1"))
 	}
+	c.step(func(ctx context.Context, k *custodian) {
+		if key, err := sessionKey(ctx, k); err != nil || !slices.Equal(key, again) {
+			t.Errorf("the key of the session that goes on was destroyed when the erasure was tried again (%v)", err)
+		}
+	})
 	if got := c.of("s2"); !slices.Equal(got, others) {
 		t.Errorf("%d messages of another session, there were %d", len(got), len(others))
 	}
@@ -205,19 +211,76 @@ func TestErasureInOrder(t *testing.T) {
 	if again, _ := last[events.Erasure](c, events.ControlErasure); again != seq {
 		t.Error("it is erased again")
 	}
+	if got := c.noted(); got != "order begin finish" {
+		t.Errorf("noted on the log: %s", got)
+	}
+}
+
+// noted is what the log says of the changes of the bucket.
+func (c *custody) noted() string {
+	c.Helper()
 	var list []string
 	for next := uint64(1); ; {
-		m, err := streams.NextBySubject(t.Context(), c.n.JS("auditor"), "GOV", "gov.control.GOV."+events.ControlRetention, next)
-		servicetest.OK(t, err)
+		m, err := streams.NextBySubject(c.Context(), c.n.JS("auditor"), "GOV", "gov.control.GOV."+events.ControlRetention, next)
+		servicetest.OK(c, err)
 		if m == nil {
-			break
+			return strings.Join(list, " ")
 		}
 		r, err := events.DecodeRecord[events.RetentionChange](m.Body)
-		servicetest.OK(t, err)
+		servicetest.OK(c, err)
 		list, next = append(list, r.What), m.Seq+1
 	}
-	if got := strings.Join(list, " "); got != "order begin finish" {
+}
+
+// An order for a data subject covers what was looked at when it began, and nothing that names the
+// person later. Afterwards no revision of the bucket names the person, also if the custodian that
+// carried it out has died, and the log has every change, also those made beside it.
+func TestErasureOfASubject(t *testing.T) {
+	c := newCustody(t)
+	named := func(session string) {
+		c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook." + session + ".PreToolUse", Body: []byte(`{"agent":"dora"}`)})
+	}
+	evidence := func() {
+		full := c.f
+		c.f.CustodianUser = ""
+		c.audited()
+		c.f = full
+	}
+	named("s1")
+	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
+	evidence()
+	for id, scope := range map[string]retention.Scope{"o1": {Subject: "dora"}, "o2": {Session: "s2"}} {
+		c.change(func(s retention.State) (retention.State, error) {
+			return s.RequestErasure(retention.Order{Scope: scope, Note: asked(id)})
+		})
+	}
+	c.look() // both begin
+	named("s3")
+	evidence()
+	c.look() // both are on the log
+	evidence()
+	seq, _ := last[events.Erasure](c, events.ControlErasure)
+	c.consumed(seq)
+	c.step(func(ctx context.Context, k *custodian) {
+		servicetest.OK(c, k.pollBucket(ctx)) // and dies
+	})
+	for id := range map[string]bool{"o1": true, "o2": true} {
+		if c.status(id) != retention.Done {
+			t.Errorf("%s is %s", id, c.status(id))
+		}
+	}
+	if a, b := c.of("s1"), c.of("s3"); len(a) != 0 || len(b) != 1 {
+		t.Errorf("s1 has %d messages, s3, which was not looked at, %d", len(a), len(b))
+	}
+	c.look()
+	if got := c.noted(); got != "order order begin begin finish finish" {
 		t.Errorf("noted on the log: %s", got)
+	}
+	for m, err := range streams.EachBySubject(t.Context(), c.n.JS("operator"), retentionStream, ">", 1) {
+		servicetest.OK(t, err)
+		if strings.Contains(string(m.Body), "dora") {
+			t.Errorf("revision %d still names the person: %s", m.Seq, m.Body)
+		}
 	}
 }
 

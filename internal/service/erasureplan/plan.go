@@ -68,7 +68,7 @@ func (e Evidence) texts() *expiry.Reader { return expiry.New(e.DB.Pool()) }
 // NewPlan finds the messages that an erasure covers in one incarnation of the log. For a session:
 // its messages, and those without a session that name it in a header. For a data subject: the
 // messages of all sessions that name it, and those without a session that name it, also in bytes
-// that the evidence does not have. Otherwise: the given sequences, or what a policy no longer
+// that the evidence does not have; once the order has begun, only what was planned then. Otherwise: the given sequences, or what a policy no longer
 // keeps.
 func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) {
 	s, p := o.Scope, Plan{Kinds: map[string]int{}, Sessions: []string{o.Session}}
@@ -99,6 +99,10 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 		if err := e.addUnreadable(ctx, &p, s.Subject); err != nil {
 			return p, err
 		}
+		if o.Planned != nil {
+			p.Sessions = slices.Clone(o.Planned.Sessions)
+			p.Seqs = slices.DeleteFunc(p.Seqs, func(seq uint64) bool { return seq > o.Planned.Through })
+		}
 	}
 	if len(p.Sessions) > MaxSessions {
 		return p, fmt.Errorf("%w: %d", ErrTooMany, len(p.Sessions))
@@ -117,6 +121,15 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 		p.Sessions = []string{}
 	}
 	return p, nil
+}
+
+// Planned is what an order that begins keeps of the plan.
+func (p Plan) Planned() (planned retention.Planned) {
+	planned.Sessions = p.Sessions
+	if len(p.Seqs) > 0 {
+		planned.Through = p.Seqs[len(p.Seqs)-1]
+	}
+	return planned
 }
 
 // addMatching adds the records without a session that contain text; their shared key is removed

@@ -20,9 +20,10 @@ import (
 
 const readTimeout = 5 * time.Second
 
-// Record is an erasure record with its log sequence.
+// Record is an erasure record with its log sequence and the time at which the log stored it.
 type Record struct {
-	Seq uint64
+	Seq    uint64
+	Stored time.Time
 	events.Erasure
 }
 
@@ -60,7 +61,7 @@ func (l *Log) Load(ctx context.Context) error {
 		if err != nil || e.Shard != shard || !signing.CheckErasure(l.Known, e) || lastSeq(e.Sequences) >= m.Seq {
 			continue
 		}
-		l.records = append(l.records, Record{m.Seq, e})
+		l.records = append(l.records, Record{m.Seq, m.Time, e})
 		l.spans = append(l.spans, e.Sequences...)
 	}
 	return nil
