@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
@@ -142,6 +144,27 @@ func readExpiries(data []byte) (list []verify.ExpiryRecord, notes []evidence.Exp
 		list, notes = append(list, verify.ExpiryRecord{Row: row, Proof: x.Path}), append(notes, evidence.ExpiredNote{Policy: e.Policy, At: e.At})
 	}
 	return list, notes, nil
+}
+
+// checkExpiries reports entries of expiries.json that are no expiry records of the log, or that name
+// no record from first to last. They explain nothing, but the report would state them as reasons.
+func checkExpiries(rep *verify.Report, list []verify.ExpiryRecord, c tree.Checkpoint, space subject.Space, key note.Verifier, first, last uint64) {
+	known := note.VerifierList(key)
+	for i, x := range list {
+		e, signed := x.Expiry(c.Shard, space, known)
+		wrong := ""
+		switch {
+		case !signed || e.State != events.ErasureBegun:
+			wrong = "not what the checkpoint key signed when texts expired"
+		case !tree.CheckInclusion(x.Proof, c.Size, c.Root, x.Row.Seq, x.Row.RecordHash):
+			wrong = "not proved to be in the checkpoint"
+		case !names(e, first, last):
+			wrong = "about no record of this bundle"
+		default:
+			continue
+		}
+		add(rep, verify.CodeMember, x.Row.Seq, memberExpiries, "entry %d is %s", i, wrong)
+	}
 }
 
 // expired counts the records of a session's bundle without a text, and makes the member that

@@ -111,6 +111,32 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 	}
 }
 
+// What is no expiry of this log gives no reason, also beside one that is: both verifiers refuse it,
+// because the report would state it.
+func TestInventedExpiries(t *testing.T) {
+	w, src := decidedWorld(t)
+	x := w.expire("acme", "s1")
+	invented := x
+	invented.Row.Record = strings.Replace(x.Row.Record, "keep@0011223344556677", "mine@0011223344556677", 1)
+	invented.Row.RecordHash = evidence.HashRecord([]byte(invented.Row.Record))
+	invented.Proof = w.proved(x)[0].Proof
+	unproved := x
+	for name, more := range map[string]verify.ExpiryRecord{"that nobody signed": invented, "without a proof": unproved} {
+		list := append(w.proved(x), more)
+		for kind, file := range map[string][]byte{
+			"session": fullBundle(t, w, src, nil, func(in *Input) { in.Expiries = list }),
+			"range":   fullRange(t, w, src, func(in *RangeInput) { in.Expiries = list }),
+		} {
+			if rep := verifyWorld(t, w, file, Options{}); rep.OK || !strings.Contains(codes(rep), "bundle_member in expiries.json") {
+				t.Errorf("a %s with one %s: %s", kind, name, codes(rep))
+			}
+			if code, out := second(t, w, file); code != 1 {
+				t.Errorf("a %s with one %s: the second verifier says %d: %s", kind, name, code, out)
+			}
+		}
+	}
+}
+
 // A row without a text cannot be made another's, or another hash's.
 func TestDoctoredExpiredRow(t *testing.T) {
 	w, src := decidedWorld(t)

@@ -153,6 +153,7 @@ func (b *rangeBundle) verify(key note.Verifier) (verify.Report, error) {
 	if rep.Records == 0 {
 		add(rep, verify.CodeRecords, 0, memberRecords, "it is empty")
 	}
+	checkExpiries(rep, b.expiries, b.contents.Checkpoint, subject.Space{Prefix: m.SubjectPrefix}, key, rep.From, rep.To)
 	derived.reportDifferences(rep)
 	return *rep, nil
 }

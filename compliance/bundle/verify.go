@@ -171,6 +171,7 @@ func (b *sessionBundle) verify(key note.Verifier) verify.Report {
 		}
 	}
 	rep := verify.Session(in)
+	checkExpiries(&rep, b.expiries, b.checkpoint, in.Space, key, b.rows[0].Seq, b.rows[len(b.rows)-1].Seq)
 	if !paired {
 		add(&rep, verify.CodeProofs, 0, memberProofs, "not one proof for each record, in order, to the checkpoint's size")
 	}

@@ -89,7 +89,7 @@ func decidedText(u inforce.Use) string {
 }
 
 func textNote(text, why string, withheld int) string {
-	note := map[string]string{inforce.TextComplete: "complete; it gives the digest", inforce.TextPartial: "in part", inforce.TextMissing: "not here"}[text]
+	note := map[string]string{inforce.TextComplete: "complete; it gives the digest", inforce.TextPartial: "in part, not proved", inforce.TextMissing: "not here"}[text]
 	if why != "" {
 		note += ": " + longVisible(why)
 	}
