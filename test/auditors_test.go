@@ -130,6 +130,13 @@ func TestAuditorsQuestions(t *testing.T) {
 			t.Errorf("%s is %v", column, missing[column])
 		}
 	}
+	first := s.run(t, append([]string{"audit", "ask", "agent", "--json", "--limit", "1"}, flags["agent"]...)...).want(t, 0)
+	if strings.Count(first.out, "\n") != 1 || !strings.Contains(first.err, "there are more") {
+		t.Errorf("one row of several: %s%s", first.out, first.err)
+	}
+	if all, some := s.asked(t, "agent", append([]string{"--limit", "0"}, flags["agent"]...)...), s.asked(t, "agent", flags["agent"]...); len(all) != len(some) {
+		t.Errorf("%d rows without a limit, %d with the usual one", len(all), len(some))
+	}
 	s.run(t, "audit", "ask", "approved").want(t, 2).oneLine(t, "--id")
 	s.run(t, "audit", "ask", "missing", "--agent", "x").want(t, 2).oneLine(t, "--agent")
 	s.run(t, "audit", "ask", "who").want(t, 2).oneLine(t, "audit questions")

@@ -1,8 +1,10 @@
 package write
 
 import (
+	"fmt"
 	"testing"
 
+	"github.com/ClickHouse/clickhouse-go/v2"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/storage/internal/storagetest"
@@ -37,4 +39,38 @@ func TestCutBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	storagetest.WantNodes(t, read.New(db.pool), shard, all)
+}
+
+// A cut that ends after any of its statements leaves the evidence where it was, and the same cut
+// completes it: the writer can then make all rows again.
+func TestACutThatWasInterrupted(t *testing.T) {
+	t.Parallel()
+	db := freshWriter(t)
+	all := 3 * len(partsAfter("", 0))
+	for _, done := range []int{2, all - 1} {
+		shard := fmt.Sprintf("%s.%d", storagetest.Shard(t), done)
+		rows := storagetest.OneOfEach(t, shard, 1)
+		if err := db.CommitEvidence(t.Context(), rows); err != nil {
+			t.Fatal(err)
+		}
+		var statements []string
+		for _, p := range partsAfter(shard, 0) {
+			statements = append(statements, p.deletion()...)
+		}
+		for _, s := range statements[:done] {
+			if err := db.pool.Exec(longQuery(t.Context(), clickhouse.Settings{"mutations_sync": 2}), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := storagetest.RowsIn(t, db.pool, "evidence", shard); n != uint64(len(rows)) {
+			t.Fatalf("after %d statements evidence has %d rows of %d: the command would find nothing to cut", done, n, len(rows))
+		}
+		if err := db.DeleteAfter(t.Context(), shard, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.CommitEvidence(t.Context(), rows); err != nil {
+			t.Fatalf("after %d statements and a whole cut: %v", done, err)
+		}
+		storagetest.WantRows(t, db.pool, shard, storagetest.OneEach)
+	}
 }

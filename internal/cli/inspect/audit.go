@@ -1,9 +1,11 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -74,7 +76,7 @@ type auditAskCmd struct {
 	Session  string `help:"Only this session." type:"session"`
 	Since    string `help:"Only what was recorded since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
 	Until    string `help:"Only what was recorded until then, likewise." placeholder:"TIME"`
-	Limit    int    `help:"Rows at most, the first ones." default:"1000"`
+	Limit    int    `help:"Rows at most, the first ones (0 for all)." default:"1000"`
 	JSON     bool   `name:"json" help:"Print one JSON object for each row."`
 }
 
@@ -100,13 +102,19 @@ func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
+	more := c.Limit > 0 && len(a.Rows) > c.Limit
+	if more {
+		a.Rows = a.Rows[:c.Limit]
+	}
 	if err := proof.NoteExpired(ctx, io, own, t.Tenant, terms.Session, "what they held is not in this answer"); err != nil {
 		return err
 	}
 	if c.JSON {
-		err = printAnswerJSON(io, a, c.Proved)
+		if err = printAnswerJSON(io, a, c.Proved); more {
+			fmt.Fprintf(io.Err, "note: %s\n", rowCount(a, more))
+		}
 	} else {
-		printAnswer(ui.NewPrinter(io.Out), q, a, c.Limit)
+		printAnswer(ui.NewPrinter(io.Out), q, a, more)
 	}
 	proof.PrintBasis(io, c.JSON, len(a.Rows), restsOn)
 	return err
@@ -121,10 +129,10 @@ func (c *auditAskCmd) terms(q questions.Question) (t questions.Params, err error
 			return t, ui.UsageError{Err: fmt.Errorf("question %q does not know --%s", q.Name, name)}
 		}
 	}
-	if c.Limit < 1 {
-		return t, ui.UsageError{Err: fmt.Errorf("--limit %d: at least 1", c.Limit)}
+	if c.Limit < 0 {
+		return t, ui.UsageError{Err: fmt.Errorf("--limit %d is below zero", c.Limit)}
 	}
-	t = questions.Params{Agent: c.Agent, ID: c.ID, Session: c.Session, Most: c.Limit}
+	t = questions.Params{Agent: c.Agent, ID: c.ID, Session: c.Session, Most: cmp.Or(ui.LimitAndOne(c.Limit), math.MaxInt32)}
 	for _, f := range []struct {
 		name, text string
 		at         *time.Time
@@ -160,7 +168,7 @@ const widest = 60
 
 // printAnswer prints one block per row, because tables with so many columns do not fit. Empty
 // cells are left out.
-func printAnswer(p *ui.Printer, q questions.Question, a questions.Answer, limit int) {
+func printAnswer(p *ui.Printer, q questions.Question, a questions.Answer, more bool) {
 	p.Printf("%s\n", p.Paint(ui.Bold, q.Asks))
 	for _, row := range a.Rows {
 		p.Printf("\n")
@@ -175,13 +183,18 @@ func printAnswer(p *ui.Printer, q questions.Question, a questions.Answer, limit 
 			}
 		}
 	}
+	p.Printf("\n%s\n", rowCount(a, more))
+}
+
+// rowCount says how many rows an answer shows, and whether there are more.
+func rowCount(a questions.Answer, more bool) string {
 	switch {
 	case len(a.Rows) == 0:
-		p.Printf("\nnothing\n")
-	case len(a.Rows) == limit:
-		p.Printf("\n%d rows, and perhaps more: see --limit\n", limit)
+		return "nothing"
+	case more:
+		return fmt.Sprintf("the first %s; there are more (--limit)", ui.Plural(len(a.Rows), "row"))
 	default:
-		p.Printf("\n%s\n", ui.Plural(len(a.Rows), "row"))
+		return ui.Plural(len(a.Rows), "row")
 	}
 }
 

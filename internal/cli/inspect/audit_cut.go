@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -10,17 +11,23 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/storage/write"
 )
 
 type auditCutCmd struct {
 	target.Flags
 	Key string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
-	Yes bool   `short:"y" help:"Do it. Without it the command says what it would take away."`
+	Yes bool   `short:"y" help:"Do it, as the owner of the database (--clickhouse, or the ready file's). Without it the command says what it would take away."`
 }
 
+// signedWithin is the time within which an auditor that works signs what it has stored.
+const signedWithin = 10 * time.Second
+
 // Run deletes the rows behind the newest published checkpoint from the evidence of the current
-// shard.
+// shard. It refuses while an auditor signs them.
 func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
@@ -40,13 +47,23 @@ func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer log.Close()
-	position, _, err := l.DB.Position(ctx, log.Shard)
+	known := note.VerifierList(keys...)
+	position, signed, err := unsignedTail(ctx, l, log, known)
 	if err != nil {
 		return err
 	}
-	signed, err := newestCheckpoint(ctx, log, note.VerifierList(keys...), position)
-	if err != nil {
-		return err
+	if position != signed {
+		fmt.Fprintf(io.Err, "waiting %v to see whether an auditor signs them ...\n", signedWithin)
+		if err := retry.Sleep(ctx, signedWithin); err != nil {
+			return err
+		}
+		before := signed
+		if position, signed, err = unsignedTail(ctx, l, log, known); err != nil {
+			return err
+		}
+		if signed != before && position != signed {
+			return fmt.Errorf("an auditor of shard %s is at work: it signs what it stores, and nothing may be cut meanwhile", log.Shard)
+		}
 	}
 	switch {
 	case position == signed:
@@ -57,11 +74,30 @@ func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 			position-signed, log.Shard, signed+1)
 		return nil
 	}
-	if err := write.New(l.DB.Pool()).DeleteAfter(ctx, log.Shard, signed); err != nil {
+	dsn, err := t.OwnerDSN()
+	if err != nil {
 		return err
+	}
+	owner, err := conn.Open(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = owner.Close() }()
+	if err := write.New(owner).DeleteAfter(ctx, log.Shard, signed); err != nil {
+		return fmt.Errorf("%w; only the owner of the database can do it (--clickhouse DSN), and the same command completes what was begun", err)
 	}
 	fmt.Fprintf(io.Out, "%d records of shard %s were taken away, from sequence %d on; the auditor makes them again from the log\n", position-signed, log.Shard, signed+1)
 	return nil
+}
+
+// unsignedTail is the position of the evidence and the size of the newest checkpoint. Records
+// between the two are not signed.
+func unsignedTail(ctx context.Context, l evidencereader.Reader, log *system.EvidenceLog, known note.Verifiers) (position, signed uint64, err error) {
+	if position, _, err = l.DB.Position(ctx, log.Shard); err != nil {
+		return 0, 0, err
+	}
+	signed, err = newestCheckpoint(ctx, log, known, position)
+	return position, signed, err
 }
 
 // newestCheckpoint is the size of the shard's largest valid published checkpoint that is not

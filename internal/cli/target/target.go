@@ -232,6 +232,14 @@ func (t *Target) DSN() (string, error) {
 	}
 }
 
+// OwnerDSN is the ClickHouse to change, with the owner of the database.
+func (t *Target) OwnerDSN() (string, error) {
+	if t.ClickHouse == "" && t.ready != nil {
+		return t.ready.ClickHouseDSN, nil
+	}
+	return t.DSN()
+}
+
 // natsContext is the part of the nats tool's context files that is used.
 type natsContext struct {
 	URL         string `json:"url"`
