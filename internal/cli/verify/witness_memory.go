@@ -88,15 +88,18 @@ func (m *witnessMemory) last(shard string) *tree.Checkpoint {
 	return &cp
 }
 
-// remember stores a signed checkpoint. It is on disk when remember returns nil.
+// remember stores a signed checkpoint. It is on disk when remember returns nil, and nothing is
+// remembered if it returns an error: what only the process knew, another one would not know.
 func (m *witnessMemory) remember(cp tree.Checkpoint, signed string) error {
-	m.logs[cp.Shard] = signed
+	logs := maps.Clone(m.logs)
+	logs[cp.Shard] = signed
 	var notes []string
-	for _, shard := range slices.Sorted(maps.Keys(m.logs)) {
-		notes = append(notes, m.logs[shard])
+	for _, shard := range slices.Sorted(maps.Keys(logs)) {
+		notes = append(notes, logs[shard])
 	}
 	if err := atomicfile.Write(m.path, []byte(formatState(notes)), 0o600); err != nil {
 		return fmt.Errorf("nothing was signed, because it could not be remembered: %w", err)
 	}
+	m.logs = logs
 	return nil
 }

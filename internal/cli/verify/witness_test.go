@@ -90,6 +90,9 @@ func TestWitnessMemory(t *testing.T) {
 	if err := blind.remember(cp, text); err == nil || !strings.Contains(err.Error(), "nothing was signed") {
 		t.Errorf("it cannot remember, and signs: %v", err)
 	}
+	if last := blind.last("GOV@a"); last != nil {
+		t.Errorf("it hands in what it could not remember: %+v", last)
+	}
 }
 
 // A check that was asked for and cannot be made is refused.
