@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -70,8 +71,9 @@ func (rd Reader) TenantRange(ctx context.Context, shard, tenant string, from, to
 	return r, nil
 }
 
-// maxFailures is how many reads may fail in succession without a new row.
-const maxFailures = 3
+// maxFailures is how many reads may fail in succession without a new row. With the pauses between
+// them a server has time to restart.
+const maxFailures = 10
 
 // scanResuming scans rows, which are ordered by sequence, and continues behind the last one after
 // a lost connection: a long range is read for minutes, and a broken connection must not restart a
@@ -79,6 +81,7 @@ const maxFailures = 3
 func scanResuming(ctx context.Context, scan func(func(storage.EvidenceRow) error) error, yield func(storage.EvidenceRow) error) error {
 	var last uint64
 	var refused error // error of yield
+	pauses := retry.New(100*time.Millisecond, 5*time.Second)
 	for failures := 0; ; {
 		before := last
 		err := scan(func(r storage.EvidenceRow) error {
@@ -92,8 +95,9 @@ func scanResuming(ctx context.Context, scan func(func(storage.EvidenceRow) error
 		})
 		if last > before {
 			failures = 0
+			pauses.Reset()
 		}
-		if failures++; err == nil || refused != nil || ctx.Err() != nil || failures > maxFailures {
+		if failures++; err == nil || refused != nil || failures > maxFailures || pauses.Wait(ctx) != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -27,33 +28,35 @@ func TestRangeGoesOnWhenTheDatabaseHangsUp(t *testing.T) {
 		{"a refusal", 0, 4, 3, refused, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var got []uint64
-			scans := 0
-			scan := func(fn func(storage.EvidenceRow) error) error {
-				scans++
-				for seq := uint64(1); seq <= 10; seq++ {
-					if tc.each < 0 || tc.each > 0 && int(seq) > tc.each*scans {
+			synctest.Test(t, func(t *testing.T) {
+				var got []uint64
+				scans := 0
+				scan := func(fn func(storage.EvidenceRow) error) error {
+					scans++
+					for seq := uint64(1); seq <= 10; seq++ {
+						if tc.each < 0 || tc.each > 0 && int(seq) > tc.each*scans {
+							return broken
+						}
+						if err := fn(storage.EvidenceRow{Seq: seq}); err != nil {
+							return err
+						}
+					}
+					if tc.each > 0 && scans <= 10/tc.each {
 						return broken
 					}
-					if err := fn(storage.EvidenceRow{Seq: seq}); err != nil {
-						return err
+					return nil
+				}
+				err := scanResuming(context.Background(), scan, func(r storage.EvidenceRow) error {
+					if r.Seq == tc.stop {
+						return refused
 					}
+					got = append(got, r.Seq)
+					return nil
+				})
+				if !errors.Is(err, tc.err) || len(got) != tc.want || !slices.IsSorted(got) || scans != tc.scans {
+					t.Errorf("%v after %d scans: %v", err, scans, got)
 				}
-				if tc.each > 0 && scans <= 10/tc.each {
-					return broken
-				}
-				return nil
-			}
-			err := scanResuming(context.Background(), scan, func(r storage.EvidenceRow) error {
-				if r.Seq == tc.stop {
-					return refused
-				}
-				got = append(got, r.Seq)
-				return nil
 			})
-			if !errors.Is(err, tc.err) || len(got) != tc.want || !slices.IsSorted(got) || scans != tc.scans {
-				t.Errorf("%v after %d scans: %v", err, scans, got)
-			}
 		})
 	}
 }

@@ -13,11 +13,16 @@ import (
 // EachRow runs a query and calls fn for each row. An error of fn ends the query and is returned
 // unchanged.
 func (p *Pool) EachRow(ctx context.Context, query string, fn func(driver.Rows) error, args ...any) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	rows, err := p.conn.Query(QueryContext(ctx), query, args...)
 	if err != nil {
 		return p.QueryError(err)
 	}
 	defer func() {
+		if err != nil {
+			cancel() // otherwise Close reads the rest of the answer
+		}
 		if closed := p.QueryError(rows.Close()); err == nil { // otherwise it is the same error again
 			err = closed
 		}

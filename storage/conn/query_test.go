@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/storage/internal/enginetest"
@@ -40,6 +42,15 @@ func TestCancelReachesTheEngine(t *testing.T) {
 		if t.Context().Err() != nil {
 			t.Fatal("the query never ended")
 		}
+	}
+}
+
+// A query whose rows are refused ends, however many are left: these have no end.
+func TestARefusedRowEndsTheQuery(t *testing.T) {
+	refused := errors.New("refused")
+	err := enginetest.Pool(t).EachRow(t.Context(), "SELECT number FROM system.numbers", func(driver.Rows) error { return refused })
+	if err != refused { //nolint:errorlint // it is returned unchanged
+		t.Errorf("error %v", err)
 	}
 }
 

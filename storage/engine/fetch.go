@@ -88,7 +88,8 @@ func (f fetcher) fetch(ctx context.Context) error {
 	if err := f.library.verify(f.progress); !errors.Is(err, fs.ErrNotExist) {
 		return err // another process fetched it meanwhile
 	}
-	work, err := os.MkdirTemp(dir, "fetch-*")
+	removeUnfinished(dir)
+	work, err := os.MkdirTemp(dir, workPattern)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFetch, err)
 	}
@@ -98,6 +99,20 @@ func (f fetcher) fetch(ctx context.Context) error {
 		return err
 	}
 	return f.installLibrary(tarball, work)
+}
+
+// workPattern is the name of the directory that one fetch works in.
+const workPattern = "fetch-*"
+
+// removeUnfinished removes what processes that were killed during a fetch left behind. The caller
+// holds the lock: no other process works there.
+func removeUnfinished(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, workPattern))
+	for _, path := range left {
+		if info, err := os.Lstat(path); err == nil && info.IsDir() {
+			_ = os.RemoveAll(path)
+		}
+	}
 }
 
 // runNPMPack runs npm and returns the path of the package. npm's cache is in the work

@@ -135,6 +135,9 @@ func TestFetch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			fakeNPM(t, c.script)
 			l := library{filepath.Join(t.TempDir(), "v", "libchdb.so"), sha256Hex([]byte(c.content))}
+			if err := os.MkdirAll(filepath.Join(filepath.Dir(l.path), "fetch-killed", "npm"), 0o755); err != nil {
+				t.Fatal(err)
+			}
 			err := fetcher{l, c.integrity, nil}.fetch(t.Context())
 			if !errors.Is(err, c.want) || (c.want != nil && !strings.Contains(err.Error(), c.text)) {
 				t.Fatalf("error %v, want %v with %q", err, c.want, c.text)

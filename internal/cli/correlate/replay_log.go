@@ -144,7 +144,8 @@ func (p *pastLog) read(ctx context.Context, subjects []string, to uint64) (list 
 			})
 		})
 	}
-	return list, g.Wait()
+	err = g.Wait()
+	return list, err
 }
 
 func inOrder(list []events.LogMessage) []events.LogMessage {

@@ -95,10 +95,15 @@ func grammarOf(commands any, args []string) any {
 	return part.Interface()
 }
 
-// Main runs the program with the process's arguments and standard streams until SIGTERM or
-// SIGINT, and returns the exit code.
+// Main runs the program with the process's arguments and standard streams until SIGTERM, SIGINT
+// or SIGHUP (unless the process was started to ignore that one, as by nohup), and returns the exit
+// code.
 func (p Program) Main() int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	return p.Run(ctx, os.Args[1:], Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
