@@ -14,6 +14,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"golang.org/x/sys/unix"
 
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/storage/internal/storagetest"
@@ -94,7 +95,7 @@ func TestFailedWrite(t *testing.T) {
 		}
 		select {
 		case <-e.Done():
-		case <-time.After(20 * time.Second):
+		case <-time.After(testkit.Guard):
 			t.Fatalf("the engine lives on after %s that could not be written", c.name)
 		}
 		if err := e.Err(); !errors.Is(err, ErrEngineDied) || !strings.Contains(err.Error(), "exit status 27") || !strings.Contains(err.Error(), "a write to the engine's disk failed") {

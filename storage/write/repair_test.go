@@ -114,8 +114,11 @@ func TestCommitRepairsAfterARestart(t *testing.T) {
 	commit(12, 2)
 }
 
-// slowView makes a view that keeps inserts into evidence busy after evidence has
-// its rows and before the derived tables have theirs.
+// sleepLong permits slowView to sleep.
+const sleepLong = "?function_sleep_max_microseconds_per_block=300000000"
+
+// slowView makes a view that keeps inserts into evidence of a pool with sleepLong busy after
+// evidence has its rows and before the derived tables have theirs.
 func slowView(t *testing.T, db *Writer) (drop func()) {
 	t.Helper()
 	exec := func(statement string) {
@@ -124,7 +127,7 @@ func slowView(t *testing.T, db *Writer) (drop func()) {
 		}
 	}
 	exec("CREATE TABLE slow (seq UInt64) ENGINE = MergeTree ORDER BY seq")
-	exec("CREATE MATERIALIZED VIEW a_slow_mv TO slow AS SELECT seq + sleepEachRow(0.5) AS seq FROM evidence")
+	exec("CREATE MATERIALIZED VIEW a_slow_mv TO slow AS SELECT seq + sleepEachRow(20) AS seq FROM evidence")
 	return func() { exec("DROP VIEW a_slow_mv") }
 }
 
@@ -134,7 +137,7 @@ func slowView(t *testing.T, db *Writer) (drop func()) {
 func TestRepairedInsertTriedAgain(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, t.TempDir(), 0)
-	db, shard := New(enginetest.Open(t, e.DSN())), storagetest.Shard(t)
+	db, shard := New(enginetest.Open(t, e.DSN()+sleepLong)), storagetest.Shard(t)
 	if err := schema.Migrate(t.Context(), db.pool); err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +151,9 @@ func TestRepairedInsertTriedAgain(t *testing.T) {
 			t.Fatal("evidence never had the rows")
 		}
 	}
-	if n, err := New(enginetest.Open(t, e.DSN())).Repair(t.Context(), shard); err != nil || n != 9 {
-		t.Fatalf("repair added %d (%v), want 9", n, err)
+	// Some view may have had its rows in the moment in which the insert was ended, not all of them.
+	if n, err := New(enginetest.Open(t, e.DSN())).Repair(t.Context(), shard); err != nil || n == 0 {
+		t.Fatalf("repair added %d rows (%v), want some", n, err)
 	}
 	insert.Wait()
 	if !errors.Is(err, ErrAmbiguous) {
@@ -202,7 +206,7 @@ func TestRepairTakesOut(t *testing.T) {
 func TestRepairEndsUnfinishedInserts(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, t.TempDir(), 0)
-	db, shard := New(enginetest.Open(t, e.DSN())), storagetest.Shard(t)
+	db, shard := New(enginetest.Open(t, e.DSN()+sleepLong)), storagetest.Shard(t)
 	if err := schema.Migrate(t.Context(), db.pool); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // gateScripts are gates, for sh, and what the shell around them makes of them.
@@ -70,7 +72,7 @@ func runAlone(t *testing.T, name string, args ...string) (code int, out, errs st
 	o, e := file("out"), file("errs")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("input"), o, e
 	_ = cmd.Run() // its exit code is looked at
-	for until := time.Now().Add(5 * time.Second); len(living(t, cmd.Process.Pid)) > 0; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(testkit.Guard); len(living(t, cmd.Process.Pid)) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Errorf("left: %q", living(t, cmd.Process.Pid))
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)

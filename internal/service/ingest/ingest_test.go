@@ -364,7 +364,7 @@ func TestGuardByTheLease(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	kv, err := n.JS("admitter").KeyValue(t.Context(), streams.BucketLeases)
 	servicetest.OK(t, err)
-	l, err := lease.Hold(t.Context(), kv, lease.Options{Key: "ingest.GOV", Holder: "a", TTL: 200 * time.Millisecond, Log: zerolog.Nop()}, nil)
+	l, err := lease.Hold(t.Context(), kv, lease.Options{Key: "ingest.GOV", Holder: "a", TTL: 2 * time.Second, Log: zerolog.Nop()}, nil)
 	servicetest.OK(t, err)
 	if !l.Valid() {
 		t.Fatal("a new lease is not valid")

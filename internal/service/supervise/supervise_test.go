@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // TestMain doubles as the child program: its role is its first argument.
@@ -132,7 +134,7 @@ func TestChildDiesWithKilledParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-p.Done()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(testkit.Guard)
 	for alive(grandchild.PID) {
 		if time.Now().After(deadline) {
 			t.Fatal("the grandchild outlived its parent")
