@@ -72,6 +72,20 @@ func TestSQLTables(t *testing.T) {
 	}
 }
 
+// A comment ends where every dialect ends it, or the text is not known.
+func TestSQLComments(t *testing.T) {
+	for text, known := range map[string]bool{
+		"select 1 -- x\nfrom t": true, "select 1 -- x\r\nfrom t": true, "select 1 --\r\nfrom t": true, "select 1 --": true, "select 1\rfrom t -- é": true, "select 1 /* a\rb */": true,
+		"select 1 -- x\r; drop table users": false, "select 1 -- x\r; drop table users\r\n": false, "select 1 --\r; drop table users": false, "select 1 -- x\v; drop table users": false,
+		"select 1 -- x\f; drop table users": false, "select 1 -- x\u0085; drop table users": false, "select 1 -- x\u2028; drop table users": false, "select 1 -- x\u2029; drop table users": false,
+		"select 1 --x\n": false,
+	} {
+		if got := parseSQL(text); got.Known != known {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
 // A list of tables is read once, however many words there are that begin one.
 func TestSQLIsReadOnce(t *testing.T) {
 	allocations := func(n int) float64 {
