@@ -99,3 +99,19 @@ func TestWhatIsCountedIsRecordedAndTaken(t *testing.T) {
 		t.Errorf("%s", line)
 	}
 }
+
+// A trial of a limit refuses nothing while its total is not known: the count is recorded, and takes nothing.
+func TestTrialOfALimitThatIsNotKnown(t *testing.T) {
+	limit := "---\n" + preamble + "trial}\nspec:\n  validationActions: [audit]\n  rules:\n" +
+		"    - {name: b, when: 'true', limit: {max: 5, per: 1m}, verdict: deny, reason: enough}\n"
+	for mode, config := range map[string]*Config{"enforce": compiled(t, allowing+limit), "observe": observing(compiled(t, allowing+limit))} {
+		for name, counters := range map[string]policy.Counters{"no totals": nil, "not known": policy.Totals{}, "known": counter(2)} {
+			in := inputs()
+			in.Counters = counters
+			out := Decide(request(agenthook.Name, preToolUse), config, in)
+			if takes := len(out.Consumption.Counts); out.Decision.Verdict != events.Allow || len(out.Decision.Counts) != 1 || takes == 1 != (name == "known") {
+				t.Errorf("%s, %s: %s takes %d, records %+v", mode, name, out.Decision.Verdict, takes, out.Decision.Counts)
+			}
+		}
+	}
+}
