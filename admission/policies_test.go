@@ -115,3 +115,19 @@ func TestTrialOfALimitThatIsNotKnown(t *testing.T) {
 		}
 	}
 }
+
+// Lint names exactly the protocols of which the own evaluator decides where no rule matches.
+func TestLintKnowsTheEvaluators(t *testing.T) {
+	text := preamble + "p}\nspec:\n  match: {protocols: [none]}\n  rules:\n    - {name: a, when: 'tool == \"x\"', verdict: allow, reason: fine}\n"
+	found := policy.Lint([]policy.Document{{Name: "p", Data: []byte(text)}})
+	if len(found) != 1 || found[0].Code != policy.LintEvaluatorAlone {
+		t.Fatalf("%+v", found)
+	}
+	_, list, _ := strings.Cut(found[0].Message, "protocols ")
+	list, _, _ = strings.Cut(list, ":")
+	for name, p := range protocols {
+		if named := slices.Contains(strings.Split(list, ", "), name); named != p.HasNativeEvaluator() {
+			t.Errorf("%s is named: %v, in %q", name, named, list)
+		}
+	}
+}

@@ -182,8 +182,9 @@ func (l *Tally) subtract(counts []policy.Count, at time.Time) {
 	}
 }
 
-// AddRecorded counts a decision of the log, without what was counted when it was made here. The clocks of the decision and of the log cannot shorten how long it counts, and one
-// ahead of now cannot prolong it.
+// AddRecorded counts a decision of the log, without what was counted when it was made here. The
+// clocks of the decision and of the log cannot shorten how long it counts, and one ahead of now
+// cannot prolong it.
 func (l *Tally) AddRecorded(d events.Decision, stored, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
