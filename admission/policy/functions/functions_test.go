@@ -108,6 +108,17 @@ func TestFoldingIsCharged(t *testing.T) {
 	}
 }
 
+// A file of the agent's that has the name of a program is not that program.
+func TestViewOfAProgramElsewhere(t *testing.T) {
+	for program, known := range map[string]bool{
+		"git": true, "/usr/bin/git": true, "/bin/../usr/bin/git": true, "./git": false, "/tmp/x/git": false, "bin/git": false, "../git": false, "/usr/bin/x/git": false, "": false,
+	} {
+		if v := parseView([]string{program, "status"}); v.Known != known || known != (v.Program == "git") {
+			t.Errorf("%q: %+v", program, v)
+		}
+	}
+}
+
 // Every letter of a cluster is an option.
 func TestViewLongCluster(t *testing.T) {
 	if v := parseView([]string{"git", "push", "-" + strings.Repeat("v", 20) + "f"}); !slices.Contains(v.Options, "-f") {
