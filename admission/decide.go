@@ -157,7 +157,7 @@ func (out *Outcome) judgeRequest(req Request, p protocol, config *Config, in Inp
 	out.Consumption.Unconfirmed = c.Unconfirmed
 	out.Decision.Counts = policy.RecordCounts(policies.Counts)
 	if out.Decision.Verdict == events.Allow {
-		out.Consumption.Counts = policies.Counts
+		out.Consumption.Counts = policy.KnownCounts(policies.Counts)
 		out.Consumption.Confirmation = c.Confirmed
 	}
 	switch {

@@ -15,7 +15,7 @@ type Consumption struct {
 	Approval     *approval.Step       // a workflow opened, joined or consumed
 	Spend        *mandate.Reservation // money of a mandate's budget
 	Confirmation string               // the ID of the AAEP confirmation that the verdict rests on; "" for none
-	Counts       []policy.Count       // what policy limits count
+	Counts       []policy.Count       // what policy limits count; without totals that are not known
 
 	// Unconfirmed is not reserved: it is the AAEP invocation that has no confirmation according
 	// to Inputs.Confirmations. The service makes sure that Inputs.Confirmations had read the

@@ -99,3 +99,35 @@ func TestWhatIsCountedIsRecordedAndTaken(t *testing.T) {
 		t.Errorf("%s", line)
 	}
 }
+
+// A trial of a limit refuses nothing while its total is not known: the count is recorded, and takes nothing.
+func TestTrialOfALimitThatIsNotKnown(t *testing.T) {
+	limit := "---\n" + preamble + "trial}\nspec:\n  validationActions: [audit]\n  rules:\n" +
+		"    - {name: b, when: 'true', limit: {max: 5, per: 1m}, verdict: deny, reason: enough}\n"
+	for mode, config := range map[string]*Config{"enforce": compiled(t, allowing+limit), "observe": observing(compiled(t, allowing+limit))} {
+		for name, counters := range map[string]policy.Counters{"no totals": nil, "not known": policy.Totals{}, "known": counter(2)} {
+			in := inputs()
+			in.Counters = counters
+			out := Decide(request(agenthook.Name, preToolUse), config, in)
+			if takes := len(out.Consumption.Counts); out.Decision.Verdict != events.Allow || len(out.Decision.Counts) != 1 || takes == 1 != (name == "known") {
+				t.Errorf("%s, %s: %s takes %d, records %+v", mode, name, out.Decision.Verdict, takes, out.Decision.Counts)
+			}
+		}
+	}
+}
+
+// Lint names exactly the protocols of which the own evaluator decides where no rule matches.
+func TestLintKnowsTheEvaluators(t *testing.T) {
+	text := preamble + "p}\nspec:\n  match: {protocols: [none]}\n  rules:\n    - {name: a, when: 'tool == \"x\"', verdict: allow, reason: fine}\n"
+	found := policy.Lint([]policy.Document{{Name: "p", Data: []byte(text)}})
+	if len(found) != 1 || found[0].Code != policy.LintEvaluatorAlone {
+		t.Fatalf("%+v", found)
+	}
+	_, list, _ := strings.Cut(found[0].Message, "protocols ")
+	list, _, _ = strings.Cut(list, ":")
+	for name, p := range protocols {
+		if named := slices.Contains(strings.Split(list, ", "), name); named != p.HasNativeEvaluator() {
+			t.Errorf("%s is named: %v, in %q", name, named, list)
+		}
+	}
+}

@@ -81,7 +81,7 @@ func identityByWords(e *wire.Event) bool {
 	if slices.ContainsFunc(words, func(w string) bool { return searchWords[w] }) {
 		return false
 	}
-	return slices.ContainsFunc(words, func(w string) bool { return isComposed(w, false) })
+	return slices.ContainsFunc(words, isComposed)
 }
 
 func hasIdentityKey(v any) bool {
@@ -103,22 +103,33 @@ var fillerWords = []string{"get", "fetch", "read", "load", "view", "show", "find
 	"record", "history", "status", "summary"}
 
 // isComposed reports whether a word is composed of hints, their plurals and fillerWords, with
-// at least one hint: users, getuserprofile, but not border.
-func isComposed(word string, hinted bool) bool {
-	if word == "" {
-		return hinted
-	}
-	for _, h := range identityHints {
-		if rest, ok := strings.CutPrefix(word, h); ok && (isComposed(rest, true) || isComposed(strings.TrimPrefix(rest, "s"), true)) {
-			return true
+// at least one hint: users, getuserprofile, but not border. It looks at every position once: a
+// search that tries all compositions takes for ever with a name that an attacker chooses.
+func isComposed(word string) bool {
+	type composed struct{ plain, hinted bool } // what is before a position, without and with a hint
+	at := make([]composed, len(word)+1)
+	at[0].plain = true
+	for i := range word {
+		if !at[i].plain && !at[i].hinted {
+			continue
+		}
+		rest := word[i:]
+		for _, h := range identityHints {
+			if strings.HasPrefix(rest, h) {
+				at[i+len(h)].hinted = true
+				if strings.HasPrefix(rest[len(h):], "s") {
+					at[i+len(h)+1].hinted = true
+				}
+			}
+		}
+		for _, g := range fillerWords {
+			if strings.HasPrefix(rest, g) {
+				end := &at[i+len(g)]
+				*end = composed{end.plain || at[i].plain, end.hinted || at[i].hinted}
+			}
 		}
 	}
-	for _, g := range fillerWords {
-		if rest, ok := strings.CutPrefix(word, g); ok && isComposed(rest, hinted) {
-			return true
-		}
-	}
-	return false
+	return at[len(word)].hinted
 }
 
 // verbEndings are the endings that a form of a verb may have.

@@ -128,36 +128,41 @@ func wholeText(r wire.EvidenceRef) []string {
 
 // hasSecretArgument reports whether an argument, at any depth, holds a secret in its value, in
 // its name, or in both together as in {"password": "…"}.
-func hasSecretArgument(v any) bool { return hasSecretMember("", v) }
+func hasSecretArgument(v any) bool { return hasSecretMember(false, v) }
 
-func hasSecretMember(name string, v any) bool {
+// hasSecretMember looks at the value of a member. credential reports whether the member's name
+// names a credential.
+func hasSecretMember(credential bool, v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, member := range v {
-			if isSecretText(key) || hasSecretMember(key, member) {
+			if isSecretText(key) || hasSecretMember(namesCredential(key), member) {
 				return true
 			}
 		}
 	case []any:
-		return slices.ContainsFunc(v, func(item any) bool { return hasSecretMember(name, item) })
+		return slices.ContainsFunc(v, func(item any) bool { return hasSecretMember(credential, item) })
 	case string:
-		return isSecretText(v) || !isPlaceholder(v) && credentialPattern().MatchString(credentialName(name)+"="+strings.TrimSpace(v))
+		return isSecretText(v) || credential && !isPlaceholder(v) && credentialPattern().MatchString("password="+strings.TrimSpace(v))
 	case json.Number:
 		return isCard(string(v))
 	}
 	return false
 }
 
-// credentialName returns the last words of a member's name if they name a credential:
-// dbPassword and x-api-key give password and api_key.
-func credentialName(name string) string {
+// namesCredential reports whether the last words of a member's name name a credential:
+// dbPassword and x-api-key do.
+func namesCredential(name string) bool {
 	words := nameWords(name)
-	if n := len(words); n > 1 && words[n-2] == "api" && words[n-1] == "key" {
-		return "api_key"
-	} else if n > 0 {
-		return words[n-1]
+	n := len(words)
+	if n == 0 {
+		return false
 	}
-	return ""
+	last := words[n-1]
+	if n > 1 && words[n-2] == "api" && last == "key" {
+		last = "api_key"
+	}
+	return credentialPattern().MatchString(last + "=12345678")
 }
 
 // isPlaceholder reports whether v stands for a removed value.

@@ -64,9 +64,9 @@ func (p Preview) Describe(resource any, args map[string]any, show []string) Prev
 		p.Resource = &Item{Path: "resource"}
 		p.Resource.describeValue(resource, slices.Contains(show, "resource"))
 	}
-	l := argumentLister{show: show}
+	l := argumentLister{}
 	if args != nil {
-		l.addLeaves("", "", args, 0)
+		l.addLeaves(slices.DeleteFunc(slices.Clone(show), isSecretName), "", args, 0)
 	}
 	p.Arguments, p.More = l.items, l.more
 	for _, s := range []*string{&p.Agent, &p.Session, &p.ToolCallID, &p.Tool, &p.Action, &p.Kind, &p.Scope, &p.FromAgent, &p.ToAgent} {
@@ -93,38 +93,77 @@ func (p Preview) Digest(digest func([]byte) string) (string, error) {
 }
 
 type argumentLister struct {
-	show  []string
 	items []Item
 	more  int
 }
 
-// addLeaves lists the leaves of a tree. pointer is the real path, which show is compared with;
-// shown is the path without names that may be values.
-func (l *argumentLister) addLeaves(pointer, shown string, v any, depth int) {
+// addLeaves lists the leaves of a tree. show are the pointers of the values that may be shown,
+// from here; shown is the path without names that may be values.
+func (l *argumentLister) addLeaves(show []string, shown string, v any, depth int) {
 	switch t := v.(type) {
 	case map[string]any:
 		if len(t) > 0 && depth < maxDepth {
 			for _, k := range sortedKeys(t) {
-				l.addLeaves(pointer+"/"+strictjson.EscapePointer(k), shown+"/"+shownName(k), t[k], depth+1)
+				l.addMember(show, k, shown+"/"+shownName(k), t[k], depth+1)
 			}
 			return
 		}
 	case []any:
 		if len(t) > 0 && depth < maxDepth {
 			for i, e := range t {
-				at := "/" + strconv.Itoa(i)
-				l.addLeaves(pointer+at, shown+at, e, depth+1)
+				at := strconv.Itoa(i)
+				l.addMember(show, at, shown+"/"+at, e, depth+1)
 			}
 			return
 		}
 	}
-	if len(l.items) == maxItems {
-		l.more++
-		return
-	}
 	item := Item{Path: cmp.Or(shown, "/")}
-	item.describeValue(v, slices.Contains(l.show, pointer) && !isSecretName(pointer))
+	item.describeValue(v, slices.Contains(show, ""))
 	l.items = append(l.items, item)
+}
+
+func (l *argumentLister) addMember(show []string, name, shown string, v any, depth int) {
+	if len(l.items) < maxItems {
+		l.addLeaves(pointersBelow(show, name), shown, v, depth)
+	} else {
+		l.more += countLeaves(v, depth)
+	}
+}
+
+// pointersBelow returns the rests of the pointers that begin with a member's name. The pointer of
+// a leaf is never built: a name may be as long as the request, and have 100,000 leaves.
+func pointersBelow(show []string, name string) (below []string) {
+	if len(show) == 0 {
+		return nil
+	}
+	token := "/" + strictjson.EscapePointer(name)
+	for _, pointer := range show {
+		if rest, ok := strings.CutPrefix(pointer, token); ok && (rest == "" || rest[0] == '/') {
+			below = append(below, rest)
+		}
+	}
+	return below
+}
+
+// countLeaves counts what addLeaves would list.
+func countLeaves(v any, depth int) (n int) {
+	switch t := v.(type) {
+	case map[string]any:
+		if len(t) > 0 && depth < maxDepth {
+			for _, e := range t {
+				n += countLeaves(e, depth+1)
+			}
+			return n
+		}
+	case []any:
+		if len(t) > 0 && depth < maxDepth {
+			for _, e := range t {
+				n += countLeaves(e, depth+1)
+			}
+			return n
+		}
+	}
+	return 1
 }
 
 func (i *Item) describeValue(v any, mayShow bool) {

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"encoding/json"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -81,6 +82,50 @@ func TestPreviewIsBounded(t *testing.T) {
 	long := Preview{}.Describe(nil, map[string]any{"k": strings.Repeat("a ", 200)}, []string{"/k"})
 	if !long.Arguments[0].Withheld {
 		t.Error("a long value is shown")
+	}
+}
+
+// TestPreviewOfALongName counts what a preview allocates: a long name must not be copied for
+// every argument below it.
+func TestPreviewOfALongName(t *testing.T) {
+	items := make([]any, 1024)
+	for i := range items {
+		items[i] = []any{"b"}
+	}
+	name := strings.Repeat("n", 64<<10)
+	args := map[string]any{name: items}
+	for what, show := range map[string][]string{"nothing is shown": nil, "values are shown": {"/to", "/" + name + "/3/0"}} {
+		t.Run(what, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			p := Preview{}.Describe(nil, args, show)
+			runtime.ReadMemStats(&after)
+			if len(p.Arguments) != maxItems || p.More != len(items)-maxItems {
+				t.Errorf("%d arguments, %d more", len(p.Arguments), p.More)
+			}
+			if got := p.Arguments[3]; (got.Value == `"b"`) != (show != nil) {
+				t.Errorf("%+v", got)
+			}
+			if grown := after.TotalAlloc - before.TotalAlloc; grown > 2<<20 {
+				t.Errorf("arguments of 70 KiB make %d MiB of garbage", grown>>20)
+			}
+		})
+	}
+}
+
+func TestPreviewComparesWholeNames(t *testing.T) {
+	args := map[string]any{"a": "1", "ab": "2", "c": map[string]any{"": "3", "/": "4", "~2": "5", "d": []any{"6"}}, "resource": "7"}
+	for pointer, want := range map[string]string{
+		"/a": "1", "/ab": "2", "/c/": "3", "/c/~1": "4", "/c/~02": "5", "/c/d/0": "6", "/resource": "7",
+		"/": "", "/c": "", "/c/~2": "", "/c//": "", "/c/d": "", "/c/d/00": "", "resource": "", "a": "",
+	} {
+		got := ""
+		for _, i := range (Preview{}.Describe(nil, args, []string{pointer}).Arguments) {
+			got += strings.Trim(i.Value, `"`)
+		}
+		if got != want {
+			t.Errorf("%q shows %q, want %q", pointer, got, want)
+		}
 	}
 }
 

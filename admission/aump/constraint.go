@@ -108,14 +108,13 @@ func isAmong(fact, value any) bool {
 // space are equal here.
 func noneOf(fact, value any) bool {
 	list, _ := value.([]any)
+	text, isText := fact.(string)
+	text = normalizeName(text)
 	return slices.ContainsFunc(list, func(v any) bool { return sameType(fact, v) }) &&
-		!slices.ContainsFunc(list, func(v any) bool { return equalScalars(fact, v) || equalNormalized(fact, v) })
-}
-
-func equalNormalized(a, b any) bool {
-	x, ok := a.(string)
-	y, also := b.(string)
-	return ok && also && normalizeName(x) == normalizeName(y)
+		!slices.ContainsFunc(list, func(v any) bool {
+			other, isOther := v.(string)
+			return equalScalars(fact, v) || isText && isOther && text == normalizeName(other)
+		})
 }
 
 // isTruthy converts an untyped value as the published evaluators do.

@@ -9,27 +9,36 @@ import (
 )
 
 // deniedDisclosures returns the fields that an action must not disclose. Prohibited and
-// protected override allowed.
+// protected override allowed. A request may have 50,000 fields, so what is in the mandate is
+// prepared once.
 func deniedDisclosures(s *rowInput) []string {
 	var paths []string
+	var secrets [][]string
+	var notes []string
+	if len(s.Action.Disclosures) > 0 && !s.rules.exactDisclosures {
+		secrets, notes = s.secretPaths(), quotableNotes(s.Mandate.Preferences.PrivateNotes)
+	}
 	for i, d := range s.Action.Disclosures {
-		if s.deniesDisclosure(d.Field) {
+		if s.deniesDisclosure(d.Field, secrets) {
 			paths = append(paths, fmt.Sprintf("$.proposed_action.disclosures[%d].field", i))
 		}
-		if !s.rules.exactDisclosures && quotesNote(s.Mandate.Preferences.PrivateNotes, d.Content) {
+		if quotesNote(notes, d.Content) {
 			paths = append(paths, fmt.Sprintf("$.proposed_action.disclosures[%d].content", i))
+		}
+		if len(paths) > maxPaths {
+			break
 		}
 	}
 	return paths
 }
 
-func (s *rowInput) deniesDisclosure(field string) bool {
+func (s *rowInput) deniesDisclosure(field string, secrets [][]string) bool {
 	d := s.Mandate.Disclosure
 	named := func(rules []wire.DisclosureRule) bool {
 		return slices.ContainsFunc(rules, func(r wire.DisclosureRule) bool { return r.Field == field })
 	}
 	return named(d.Prohibited) || protectedField(s.Mandate.Negotiation, field) || // as the published evaluators
-		!s.rules.exactDisclosures && s.revealsSecret(field) ||
+		!s.rules.exactDisclosures && revealsSecret(secrets, field) ||
 		d.Default != wire.DiscloseAllow && !named(d.Allowed)
 }
 
@@ -42,22 +51,14 @@ func protectedField(n wire.Negotiation, field string) bool {
 
 // revealsSecret reports whether a field is a protected or prohibited field in another spelling,
 // a part of one, or something that contains one.
-func (s *rowInput) revealsSecret(field string) bool {
+func revealsSecret(secrets [][]string, field string) bool {
 	f := pathSegments(field)
-	if len(f) == 0 {
-		return true // a field without a path could be anything
-	}
-	for _, secret := range s.secretPaths() {
-		p := pathSegments(secret)
-		if hasPathPrefix(f, p) || hasPathPrefix(p, f) || containsPath(p, f) {
-			return true
-		}
-	}
-	return false
+	return len(f) == 0 || // a field without a path could be anything
+		slices.ContainsFunc(secrets, func(p []string) bool { return hasPathPrefix(f, p) || hasPathPrefix(p, f) || containsPath(p, f) })
 }
 
-// secretPaths are the paths in a mandate that must not be disclosed.
-func (s *rowInput) secretPaths() []string {
+// secretPaths are the paths in a mandate that must not be disclosed, in segments.
+func (s *rowInput) secretPaths() [][]string {
 	list := []string{"preferences.private_notes"}
 	for _, r := range s.Mandate.Disclosure.Prohibited {
 		list = append(list, r.Field)
@@ -74,7 +75,11 @@ func (s *rowInput) secretPaths() []string {
 			}
 		}
 	}
-	return list
+	paths := make([][]string, len(list))
+	for i, path := range list {
+		paths[i] = pathSegments(path)
+	}
+	return paths
 }
 
 // pathSegments splits a path: a.b[0] is a, b, 0. Case and white space are ignored.
@@ -101,14 +106,24 @@ func containsPath(p, path []string) bool {
 // note may occur in any text by chance.
 const minQuote = 8
 
-// quotesNote reports whether a text contains a private note verbatim. Case and white space are
+// quotableNotes are the notes that are searched for, as quotesNote compares them.
+func quotableNotes(notes []string) (list []string) {
+	for _, n := range notes {
+		if n = normalizeSpace(n); len(n) >= minQuote {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// quotesNote reports whether a text contains one of the notes verbatim. Case and white space are
 // ignored.
 func quotesNote(notes []string, text string) bool {
+	if len(notes) == 0 {
+		return false
+	}
 	text = normalizeSpace(text)
-	return slices.ContainsFunc(notes, func(n string) bool {
-		n = normalizeSpace(n)
-		return len(n) >= minQuote && strings.Contains(text, n)
-	})
+	return slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(text, n) })
 }
 
 func normalizeSpace(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), " ")) }

@@ -2,6 +2,7 @@ package aump
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -108,6 +109,53 @@ func TestDisclosures(t *testing.T) {
 			if got := spaced(r); got != want {
 				t.Errorf("%q, default %s, %s: %s, want %s", tc.field, tc.byDefault, p, got, want)
 			}
+		}
+	}
+}
+
+// TestMandateIsPreparedOnce counts allocations: an evaluation must not prepare the lists of the mandate anew for every
+// item of the request.
+func TestMandateIsPreparedOnce(t *testing.T) {
+	const items = 2000
+	names, fields := "", ""
+	for i := range 50 {
+		names += fmt.Sprintf(`,"Secret Name %d"`, i)
+		fields += fmt.Sprintf(`,{"field":"negotiation.Field%d","condition":"c"}`, i)
+	}
+	m := compiled(t, courier, "disclosure.default", `"allow"`, "disclosure.prohibited", "["+fields[1:]+"]", "negotiation.protected_fields", "["+names[1:]+"]",
+		"preferences.private_notes", "["+names[1:]+"]", "compliance", `{"prohibited_decision_factors":[`+names[1:]+`]}`)
+	action := `{"type":"book_courier","summary":"s","disclosures":[` + strings.Repeat(`{"field":"Purpose","content":"Some Text"},`, items) + `{"field":"x","content":"c"}],"decision_factors":[` +
+		strings.Repeat(`"Price",`, items) + `"x"]}`
+	var in Input
+	r := evaluate(m, action, func(x *Input) { in = *x })
+	if r.Decision != wire.Allowed {
+		t.Fatal(spaced(r))
+	}
+	if n := testing.AllocsPerRun(1, func() { r = Evaluate(in) }); n > 20*items {
+		t.Errorf("%.0f allocations for %d items", n, items)
+	}
+}
+
+// A long name is compared in one form with all names of a list.
+func TestLongNamesAreFoldedOnce(t *testing.T) {
+	long := strings.Repeat("Long Name ", 10_000)
+	list := make([]string, 200)
+	values := make([]any, len(list))
+	for i := range list {
+		list[i] = fmt.Sprintf("Item %d names", i)
+		values[i] = list[i]
+	}
+	for what, compare := range map[string]func() bool{
+		"isListed": func() bool { return isListed(list, long) }, "namedAfter": func() bool { return namedAfter(list, long) }, "not_in": func() bool { return !noneOf(long, values) },
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if compare() {
+			t.Errorf("%s: the name is on the list", what)
+		}
+		runtime.ReadMemStats(&after)
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > 2<<20 {
+			t.Errorf("%s: a name of 100 kB makes %d MiB of garbage", what, grown>>20)
 		}
 	}
 }

@@ -80,7 +80,8 @@ func quotesPrivately(m *mandate.Mandate, e *wire.Evidence) bool {
 			texts = append(texts, s)
 		}
 	}
-	return slices.ContainsFunc(texts, func(t string) bool { return quotesNote(m.Preferences.PrivateNotes, t) })
+	notes := quotableNotes(m.Preferences.PrivateNotes)
+	return slices.ContainsFunc(texts, func(t string) bool { return quotesNote(notes, t) })
 }
 
 // documentViolations validates a document by a schema and adds its decoding error.

@@ -10,15 +10,17 @@ import (
 func normalizeName(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
 func isListed(list []string, name string) bool {
-	return slices.ContainsFunc(list, func(l string) bool { return normalizeName(l) == normalizeName(name) })
+	name = normalizeName(name)
+	return slices.ContainsFunc(list, func(l string) bool { return normalizeName(l) == name })
 }
 
 // namedAfter reports whether a name claims to belong to a class in the list: it starts with the
 // singular of a plural, as local_buyer_001 of local_buyers.
 func namedAfter(list []string, name string) bool {
+	name = normalizeName(name)
 	return slices.ContainsFunc(list, func(class string) bool {
 		for _, one := range singularForms(normalizeName(class)) {
-			rest, ok := strings.CutPrefix(normalizeName(name), one)
+			rest, ok := strings.CutPrefix(name, one)
 			if ok && (rest == "" || strings.ContainsAny(rest[:1], "_-.:/#@ ")) {
 				return true
 			}
@@ -105,10 +107,12 @@ func otherCategory(s *rowInput) bool {
 // prohibitedFactor finds a prohibited factor by its name, also below another name
 // (applicant.age for age).
 func prohibitedFactor(s *rowInput) bool {
-	return slices.ContainsFunc(s.Action.DecisionFactors, func(factor string) bool {
-		return slices.ContainsFunc(s.Mandate.Compliance.ProhibitedDecisionFactors, func(prohibited string) bool {
-			f, p := normalizeName(factor), normalizeName(prohibited)
-			return f == p || strings.HasSuffix(f, "."+p)
-		})
+	var prohibited []string
+	for _, p := range s.Mandate.Compliance.ProhibitedDecisionFactors {
+		prohibited = append(prohibited, "."+normalizeName(p))
+	}
+	return len(prohibited) > 0 && slices.ContainsFunc(s.Action.DecisionFactors, func(factor string) bool {
+		f := "." + normalizeName(factor)
+		return slices.ContainsFunc(prohibited, func(p string) bool { return strings.HasSuffix(f, p) })
 	})
 }

@@ -79,6 +79,12 @@ func RecordCounts(counts []Count) []events.Count {
 	return out
 }
 
+// KnownCounts leaves out the counters of which the total is not known. An allow has them only for
+// trials, which must not refuse it. Where the totals are kept, they are counted from its record.
+func KnownCounts(counts []Count) []Count {
+	return slices.DeleteFunc(slices.Clone(counts), func(c Count) bool { return c.Total < 0 })
+}
+
 // limit is a compiled limit.
 type limit struct {
 	max    int64

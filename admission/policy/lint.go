@@ -47,6 +47,7 @@ const (
 	LintLimitWithoutBy    = "limit_without_by"   // all callers of a tenant share one counter
 	LintUnreachableQuorum = "unreachable_quorum" // a tenant has fewer reviewers in the groups than must approve
 	LintClaimAlone        = "claim_alone"        // an allow or a counter rests only on what the runtime says of itself: action, risk, resource, session, agent
+	LintEvaluatorAlone    = "evaluator_alone"    // no policy of a tenant reaches a protocol with an evaluator of its own, which then alone decides
 	LintUnboundedGrowth   = "unbounded_growth"   // a loop makes a new text or list of a part of the request in every round, or one call multiplies two sizes of it
 )
 
@@ -65,6 +66,7 @@ var remedies = map[string]string{
 	LintLimitWithoutBy:    "say by: [source] or by: [session] if one caller must not use up what others have left",
 	LintUnreachableQuorum: "add members to the groups for that tenant, or lower the quorum",
 	LintClaimAlone:        "decide on tool, arguments, source or catalogue as well: a runtime can claim anything, and a claim may only make a verdict stricter",
+	LintEvaluatorAlone:    "a runtime may choose its protocol: add a policy with match.protocols that denies or judges such calls, or `builtin: evaluators-only` if that is meant",
 	LintUnboundedGrowth:   "compare without making a new text (==, startsWith, contains, in), or bound size() first; a request that is too large for it is denied with policy_memory",
 }
 
@@ -103,6 +105,7 @@ func Lint(docs []Document) []Finding {
 	}
 	l.checkDuplicates()
 	l.checkWholeSet()
+	l.checkJudged()
 	return l.sortedFindings(docs)
 }
 

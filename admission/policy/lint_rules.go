@@ -237,6 +237,40 @@ func (l *linter) checkWholeSet() {
 	}
 }
 
+// checkJudged finds tenants of which no policy reaches the protocols that have an evaluator of
+// their own.
+func (l *linter) checkJudged() {
+	seen := map[string]bool{}
+	for _, p := range l.policies {
+		tenants := p.Match.Tenants
+		if len(tenants) == 0 {
+			tenants = []string{"*"}
+		}
+		for _, tenant := range tenants {
+			if p.Action != "" || seen[tenant] {
+				continue
+			}
+			seen[tenant] = true
+			whom := "tenant " + tenant
+			if tenant == "*" {
+				whom = "all tenants"
+			}
+			alone := slices.DeleteFunc(slices.Clone(judgedProtocols), func(protocol string) bool { return l.reaches(tenant, protocol) })
+			if len(alone) > 0 {
+				l.add(p.place, "", LintEvaluatorAlone, SeverityInfo, fmt.Sprintf("no policy for %s reaches the protocols %s: there the protocol's evaluator alone decides", whom, strings.Join(alone, ", ")))
+			}
+		}
+	}
+}
+
+// reaches reports whether a policy that decides applies to a tenant's requests of a protocol. The
+// protocols with an evaluator have no event types in common with others.
+func (l *linter) reaches(tenant, protocol string) bool {
+	return slices.ContainsFunc(l.src.policies, func(s spec) bool {
+		return s.Action == "" && len(s.Match.EventTypes) == 0 && s.Match.reachesProtocol(protocol) && newOperand(s.Match.Tenants).matches(tenant)
+	})
+}
+
 // checkQuorums finds tenants that have too few reviewers for an approval.
 func (l *linter) checkQuorums(s spec, a *approvalSpec, groups map[string]group, named map[string]bool) {
 	if a == nil || len(a.Reviewers) == 0 {

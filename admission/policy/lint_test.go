@@ -86,6 +86,12 @@ func TestLint(t *testing.T) {
 		{"reviewers of others", LintUnreachableQuorum, other("ReviewerGroup", "g", "{members: [a], tenants: [evil]}") + "---\n" + written("p", "match: {tools: [x], tenants: [acme]}", "approval: {reviewers: [g]}", ruleOf("ask", "true")),
 			other("ReviewerGroup", "g", "{members: [a], tenants: ['a*']}") + "---\n" + written("p", "match: {tools: [x], tenants: [acme]}", "approval: {reviewers: [g]}", ruleOf("ask", "true"))},
 		{"a limit by a claim", LintClaimAlone, written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [source, agent]}")), written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [source, tool]}"))},
+		{"another protocol", LintEvaluatorAlone, doc("p", "{protocols: [agenthook]}", "allow a: tool == 'x'"), doc("p", "{protocols: [agenthook]}", "allow a: tool == 'x'") + "---\n" + doc("q", "{protocols: [aana, aump]}", "deny a: true")},
+		{"one of two protocols", LintEvaluatorAlone, doc("p", "{protocols: [agenthook, aana]}", "allow a: tool == 'x'"), doc("p", "{protocols: ['a*']}", "allow a: tool == 'x'")},
+		{"event types", LintEvaluatorAlone, doc("p", "{eventTypes: [PreToolUse]}", "allow a: tool == 'x'"), doc("p", "{tools: [x]}", "allow a: true")},
+		{"handoffs", LintEvaluatorAlone, doc("p", "{toAgents: [x]}", "allow a: true"), doc("p", "{toAgents: [x]}", "allow a: true") + "---\nbuiltin: evaluators-only\n"},
+		{"another tenant", LintEvaluatorAlone, doc("p", "{protocols: [tool], tenants: [acme]}", "allow a: tool == 'x'") + "---\n" + doc("q", "{tenants: [globex]}", "allow a: tool == 'x'"),
+			doc("p", "{protocols: [tool], tenants: [acme]}", "allow a: tool == 'x'") + "---\n" + doc("q", "{tenants: ['ac*']}", "allow a: tool == 'x'")},
 		{"limit without by", LintLimitWithoutBy, written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [tenant]}")), written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [session]}"))},
 	} {
 		covered[c.code] = true

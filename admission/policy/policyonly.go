@@ -48,8 +48,8 @@ func (m match) addressesCalls() bool {
 
 func (m match) hasAgents() bool { return len(m.FromAgents) > 0 || len(m.ToAgents) > 0 }
 
-// reachesPolicyOnly reports whether a policy can apply to a policy-only protocol at all.
-func (m match) reachesPolicyOnly(protocol string) bool {
+// reachesProtocol reports whether a policy can apply to requests of a protocol at all.
+func (m match) reachesProtocol(protocol string) bool {
 	if !newOperand(m.Protocols).matches(protocol) {
 		return false
 	}

@@ -13,6 +13,10 @@ type policyOnlyProtocol struct {
 // names a protocol (docs/adr/0023).
 var policyOnlyProtocols = map[string]policyOnlyProtocol{subject.ProtoTool: {}, subject.ProtoHandoff: {handoff: true}}
 
+// judgedProtocols are the protocols with an evaluator of their own, which alone decides where the tenant has
+// policies and no rule matches.
+var judgedProtocols = []string{subject.ProtoAANA, subject.ProtoAUMP}
+
 // ProposesHandoff reports whether the requests of a protocol propose a change of agent. They
 // then have no tool.
 func ProposesHandoff(protocol string) bool { return policyOnlyProtocols[protocol].handoff }

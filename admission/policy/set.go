@@ -37,7 +37,7 @@ func (r *coverage) covers(in *Input) bool {
 func coverageOf(specs []spec) coverage {
 	r := coverage{tenants: tenantsOf(specs), byProtocol: map[string]tenantSet{}}
 	for protocol := range policyOnlyProtocols {
-		r.byProtocol[protocol] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reachesPolicyOnly(protocol) }))
+		r.byProtocol[protocol] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reachesProtocol(protocol) }))
 	}
 	return r
 }

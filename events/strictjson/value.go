@@ -154,31 +154,43 @@ func (v Value) Clone() Value {
 }
 
 // PathIn returns the JSON pointer of a value that was reached from root; "" for any other value.
+// Names that do not lead to the value are not copied: one may be as long as the document.
 func (v Value) PathIn(root Value) string {
-	path, _ := v.appendPath(nil, root)
-	return string(path)
+	if !root.holds(v) {
+		return ""
+	}
+	var path strings.Builder
+	for below := root; &below.nodes[0] != &v.nodes[0]; {
+		i := 0
+		for child := range below.All() {
+			if !child.holds(v) {
+				i++
+				continue
+			}
+			step := child.Key()
+			if below.Kind() == KindArray {
+				step = strconv.Itoa(i)
+			}
+			path.WriteByte('/')
+			path.WriteString(EscapePointer(step))
+			below = child
+			break
+		}
+	}
+	return path.String()
 }
 
-// appendPath appends the pointer of v below another value and reports whether v lies there.
-func (v Value) appendPath(path []byte, below Value) ([]byte, bool) {
-	if len(v.nodes) == 0 || len(below.nodes) == 0 {
-		return path, false
+// holds reports whether w is v or a value below it.
+func (v Value) holds(w Value) bool {
+	if len(w.nodes) == 0 {
+		return false
 	}
-	if &v.nodes[0] == &below.nodes[0] {
-		return path, true
-	}
-	i := 0
-	for child := range below.All() {
-		step := child.Key()
-		if below.Kind() == KindArray {
-			step = strconv.Itoa(i)
+	for i := range v.nodes {
+		if &v.nodes[i] == &w.nodes[0] {
+			return true
 		}
-		if deeper, found := v.appendPath(append(append(path, '/'), pointerEscapes.Replace(step)...), child); found {
-			return deeper, true
-		}
-		i++
 	}
-	return path, false
+	return false
 }
 
 // own returns the key or text without a reference to the document.

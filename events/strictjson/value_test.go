@@ -3,6 +3,8 @@ package strictjson
 import (
 	"encoding/json"
 	"reflect"
+	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 )
@@ -79,6 +81,25 @@ func TestPathIn(t *testing.T) {
 		if path := v.PathIn(root); path != "" {
 			t.Errorf("%s of another value", path)
 		}
+	}
+}
+
+// TestPathInCopiesNoOtherNames counts what the search for a path allocates: a long name beside the value must not be
+// copied for each value below it.
+func TestPathInCopiesNoOtherNames(t *testing.T) {
+	var d Document
+	name := strings.Repeat("n", 64<<10-1)
+	root := parseValue(t, &d, `{"`+name+`":[`+strings.Repeat("1,", 1024)+`1],"a":{"b":2}}`)
+	v := root.Get("a").Get("b")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	path := v.PathIn(root)
+	runtime.ReadMemStats(&after)
+	if path != "/a/b" {
+		t.Error(path)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
+		t.Errorf("a document of 66 KiB makes %d MiB of garbage", grown>>20)
 	}
 }
 

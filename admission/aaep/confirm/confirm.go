@@ -218,15 +218,17 @@ func (st *Store) Use(id, callID string) {
 	if q := st.byID[id]; q != nil {
 		q.used = true
 		if q.call == "" {
-			q.call = callID
+			q.call, q.callOfUse = callID, true
 		}
 	}
 }
 
-// Release undoes Use.
+// Release undoes Use: a question that names no call may again be about any.
 func (st *Store) Release(id string) {
 	if q := st.byID[id]; q != nil {
-		q.used = false
+		if q.used = false; q.callOfUse {
+			q.call, q.callOfUse = "", false
+		}
 	}
 }
 

@@ -150,6 +150,28 @@ func TestInferredUse(t *testing.T) {
 	}
 }
 
+// What was not used in the end is for any call of the session again, and was named by none.
+func TestInferredUseThatIsUndone(t *testing.T) {
+	p := newTape(t)
+	p.ask("rpl_1")
+	p.reply("rpl_1", "accept")
+	before := p.grave()
+	if before.Status != call.ConfirmationAccepted || before.Explicit {
+		t.Fatalf("%+v", before)
+	}
+	p.l.Use(before.ID, "call_1")
+	p.l.Release(before.ID)
+	for _, id := range []string{"call_1", "call_2"} {
+		if c := p.grave(func(i *call.Invocation) { i.ToolCallID = id }); c != before {
+			t.Errorf("%s: %+v, before %+v", id, c, before)
+		}
+	}
+	p.l.Use(before.ID, "call_2")
+	if c := p.grave(func(i *call.Invocation) { i.ToolCallID = "call_2" }); c.Status != call.ConfirmationUsed {
+		t.Errorf("%+v", c)
+	}
+}
+
 // Where producer and user are told apart, only the user's publisher answers.
 func TestRepliers(t *testing.T) {
 	p := newTape(t, "desk")

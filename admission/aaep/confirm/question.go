@@ -32,6 +32,7 @@ type question struct {
 	used              bool
 
 	call, tool string // named by the question; "" if none
+	callOfUse  bool   // call is that of the use: the question names none
 
 	irreversible, statesIrreversible bool
 	risk                             int // 0: not stated

@@ -22,7 +22,8 @@ const (
 	MaxOpenOfPublisher      = MaxOpen / 2
 	MaxOpenOfSession        = MaxOpen / 4
 	MaxDecisionsOfPublisher = MaxDecisions / 2
-	// maxClosed is the number of closed allowances kept for later records of their calls.
+	// maxClosed is the number of closed allowances kept for later records of their calls, the newest
+	// ones. A record of an older one is not counted.
 	maxClosed = 256
 	// maxRuns is the number of executions that an allowance distinguishes; more only add to the
 	// sum.
@@ -32,7 +33,7 @@ const (
 	maxMoney = 1<<53 - 1
 
 	// Retention is the minimum time for which a closed allowance is kept, from when it was closed
-	// and from when its last receipt expired.
+	// and from when its last receipt expired, unless maxClosed newer ones are closed as well.
 	Retention = int64(time.Hour / time.Millisecond)
 	// ShareWindow is how long after its opening an allowance accepts further decisions on the same
 	// proposal.

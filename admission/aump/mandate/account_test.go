@@ -159,6 +159,42 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 }
 
+// A completion after a failure counts for an hour after the release, if the call is among the last maxClosed ones that ended
+// under the mandate: docs/mandates.md states both bounds.
+func TestLateReports(t *testing.T) {
+	const minute = 60 * second
+	for name, c := range map[string]struct {
+		others int   // calls that fail meanwhile
+		after  int64 // when the completion comes
+		want   int64 // what is spent
+	}{
+		"at once":                {0, 2 * minute, 900},
+		"within the hour":        {maxClosed - 1, 59 * minute, 900},
+		"after the hour":         {0, 63 * minute, 0},
+		"after many other calls": {maxClosed, 20 * minute, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := must(t, Account{V: AccountVersion}, ticket("d", "late", 900))
+			a, _ = a.ApplyEnd(end(Release, "late", 1, 100, "d"))
+			a = a.Pruned(start + 2*minute) // its receipt is over
+			for i := range c.others {
+				id, seq := fmt.Sprint("other", i), uint64(101+i)
+				a = must(t, a, ticket(id, id, 1).later(2*minute))
+				failed := end(Release, id, 1, seq, id)
+				failed.Now += 2 * minute
+				a, _ = a.ApplyEnd(failed)
+			}
+			a = a.Pruned(start + c.after)
+			completed := end(Settle, "late", 1, 1000, "d")
+			completed.Now = start + c.after
+			a, _ = a.ApplyEnd(completed)
+			if got := a.Spend("", start+c.after); got.Settled != c.want {
+				t.Errorf("%d is spent, want %d", got.Settled, c.want)
+			}
+		})
+	}
+}
+
 // What one session, or one publisher, leaves open keeps neither others from reserving
 // nor its own calls that share a reservation.
 func TestLedgerIsSharedAmongCallers(t *testing.T) {

@@ -3,12 +3,14 @@ package functions
 import (
 	"slices"
 	"strings"
+
+	"github.com/countersign-dev/countersign/admission/policy/functions/shell"
 )
 
 // View is the arguments of a program with subcommands.
 type View struct {
 	Known    bool     `cel:"known"`    // the program is in the table, and its subcommand and global options are
-	Program  string   `cel:"program"`  // git, kubectl, aws, terraform, …
+	Program  string   `cel:"program"`  // git, kubectl, aws, terraform, …; as the name of a command of shell.parse
 	Command  string   `cel:"command"`  // the subcommand: push, "delete" with its noun: "s3 rm"
 	Globals  []string `cel:"globals"`  // options before the subcommand, without =value
 	Options  []string `cel:"options"`  // options behind it, without =value; of a cluster each letter as well
@@ -75,7 +77,7 @@ func parseView(words []string) View {
 	if len(words) == 0 || len(words) > 4096 {
 		return v
 	}
-	v.Program = words[0][strings.LastIndexByte(words[0], '/')+1:]
+	v.Program = shell.ProgramName(words[0]) // ./git is no git
 	p, known := programs[v.Program]
 	if !known {
 		return v

@@ -72,6 +72,20 @@ func TestSQLTables(t *testing.T) {
 	}
 }
 
+// A comment ends where every dialect ends it, or the text is not known.
+func TestSQLComments(t *testing.T) {
+	for text, known := range map[string]bool{
+		"select 1 -- x\nfrom t": true, "select 1 -- x\r\nfrom t": true, "select 1 --\r\nfrom t": true, "select 1 --": true, "select 1\rfrom t -- é": true, "select 1 /* a\rb */": true,
+		"select 1 -- x\r; drop table users": false, "select 1 -- x\r; drop table users\r\n": false, "select 1 --\r; drop table users": false, "select 1 -- x\v; drop table users": false,
+		"select 1 -- x\f; drop table users": false, "select 1 -- x\u0085; drop table users": false, "select 1 -- x\u2028; drop table users": false, "select 1 -- x\u2029; drop table users": false,
+		"select 1 --x\n": false,
+	} {
+		if got := parseSQL(text); got.Known != known {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
 // A list of tables is read once, however many words there are that begin one.
 func TestSQLIsReadOnce(t *testing.T) {
 	allocations := func(n int) float64 {
@@ -91,6 +105,17 @@ func TestFoldingIsCharged(t *testing.T) {
 	}
 	if ExtraCost("path.touches", "/etc/passwd") != 0 || ExtraCost("shell.parse", s) != 0 {
 		t.Error("a charge for nothing")
+	}
+}
+
+// A file of the agent's that has the name of a program is not that program.
+func TestViewOfAProgramElsewhere(t *testing.T) {
+	for program, known := range map[string]bool{
+		"git": true, "/usr/bin/git": true, "/bin/../usr/bin/git": true, "./git": false, "/tmp/x/git": false, "bin/git": false, "../git": false, "/usr/bin/x/git": false, "": false,
+	} {
+		if v := parseView([]string{program, "status"}); v.Known != known || known != (v.Program == "git") {
+			t.Errorf("%q: %+v", program, v)
+		}
 	}
 }
 

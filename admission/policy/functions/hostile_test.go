@@ -40,11 +40,12 @@ func TestHostileSizes(t *testing.T) {
 		"nested selects": func() bool {
 			return !parseSQL(strings.Repeat("select (", 10_000) + "1" + strings.Repeat(")", 10_000)).Known
 		},
-		"many statements":    func() bool { return !parseSQL(strings.Repeat("drop table a;", 100_000)).Known },
-		"a long patch":       func() bool { return !parsePatch("*** Add File: a\n" + long).Known },
-		"a patch of many":    func() bool { return !parsePatch(manyFiles(2 * maxPatchFiles)).Known },
-		"many words":         func() bool { return !parseView(strings.Fields(strings.Repeat("git -c a=b ", 20_000))).Known },
-		"a text for secrets": func() bool { return secret.Found(long) }, // what is too long to be searched may hold one
+		"a name of many parts": func() bool { return !parseSQL("select from " + strings.Repeat("a.", 30_000) + ";").Known },
+		"many statements":      func() bool { return !parseSQL(strings.Repeat("drop table a;", 100_000)).Known },
+		"a long patch":         func() bool { return !parsePatch("*** Add File: a\n" + long).Known },
+		"a patch of many":      func() bool { return !parsePatch(manyFiles(2 * maxPatchFiles)).Known },
+		"many words":           func() bool { return !parseView(strings.Fields(strings.Repeat("git -c a=b ", 20_000))).Known },
+		"a text for secrets":   func() bool { return secret.Found(long) }, // what is too long to be searched may hold one
 	} {
 		within(t, name, mega, func() {
 			if !unknown() {

@@ -308,11 +308,11 @@ func (r *statementReader) table(i int) int {
 		r.clause(i)
 		return i + 1
 	}
-	name := unquoteName(r.tokens[i])
+	parts := []string{unquoteName(r.tokens[i])}
 	for i++; i+1 < len(r.tokens) && r.tokens[i] == "."; i += 2 {
-		name += "." + unquoteName(r.tokens[i+1])
+		parts = append(parts, unquoteName(r.tokens[i+1]))
 	}
-	if name = strings.ToLower(name); !r.seen[name] && len(r.Tables) <= maxTables {
+	if name := strings.ToLower(strings.Join(parts, ".")); !r.seen[name] && len(r.Tables) <= maxTables {
 		r.seen[name] = true
 		r.Tables = append(r.Tables, name)
 	}
@@ -352,7 +352,7 @@ func unquoteName(t string) string {
 
 // sqlTokens splits a text into words, quoted names and signs. Texts in quotes become ”. The result
 // is not known where dialects differ: backslashes in texts, dollar quotes, # and nested or
-// executable comments, and quotes that do not end.
+// executable comments, line ends that are none to all, and quotes that do not end.
 func sqlTokens(s string) (tokens []string, known bool) {
 	known = true
 	for i := 0; i < len(s); {
@@ -361,8 +361,9 @@ func sqlTokens(s string) (tokens []string, known bool) {
 		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
 			i++
 		case strings.HasPrefix(s[i:], "--"):
-			known = known && (i+2 == len(s) || strings.IndexByte(" \t\n", s[i+2]) >= 0)
-			i = endOf(s, i, "\n")
+			end := endOf(s, i, "\n")
+			known = known && (i+2 == len(s) || strings.IndexByte(" \t\r\n", s[i+2]) >= 0) && endsWithLine(s[i:end])
+			i = end
 		case strings.HasPrefix(s[i:], "/*"):
 			end := endOf(s, i+2, "*/")
 			body := s[i+2 : end]
@@ -392,6 +393,12 @@ func sqlTokens(s string) (tokens []string, known bool) {
 		}
 	}
 	return tokens, known
+}
+
+// endsWithLine reports whether every dialect reads on where this reader does: PostgreSQL ends a comment at
+// a carriage return as well, others at all that Unicode takes for the end of a line.
+func endsWithLine(comment string) bool {
+	return !strings.ContainsAny(strings.TrimSuffix(comment, "\r\n"), "\r\v\f\u0085\u2028\u2029")
 }
 
 // joinsWord reports whether a quote at i is joined to what stands before it: q'[...]' and U&"..." are texts

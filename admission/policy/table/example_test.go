@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log"
 	"path"
+	"slices"
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/policy/table"
@@ -31,13 +32,16 @@ func ExampleRun() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, r := range table.Run(cases, table.Options{Policies: set, File: read})[:3] {
+	results := table.Run(cases, table.Options{Policies: set, File: read})
+	for _, r := range results[:3] {
 		fmt.Printf("%s: %s, as expected: %v\n", r.Name, r.Verdict, r.Passed)
 	}
+	fmt.Println("one fails:", slices.ContainsFunc(results, func(r table.Result) bool { return !r.Passed }))
 	// Output:
 	// mail to a colleague: allow, as expected: true
 	// mail to a stranger: ask, as expected: true
 	// an address that only ends like ours: ask, as expected: true
+	// one fails: false
 }
 
 // An expectation that does not hold says what differs.

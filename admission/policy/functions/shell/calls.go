@@ -11,8 +11,8 @@ import (
 // systemDirs are directories of which a program has its base name.
 var systemDirs = []string{"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"}
 
-// programName is the name of a program as Command.Name has it.
-func programName(word string) string {
+// ProgramName is the name of a program as Command.Name has it.
+func ProgramName(word string) string {
 	name := strings.ToLower(word)
 	if strings.Contains(name, "/") {
 		name = path.Clean(name)
@@ -69,7 +69,7 @@ func (p *parser) run(words []string, assigned map[string]string, c context) []st
 	if len(words) == 0 {
 		return c.dirs
 	}
-	name := programName(words[0])
+	name := ProgramName(words[0])
 	if hasUnknown(words[0]) || strings.ContainsAny(words[0], "*~") || words[0] == "" || words[0][0] == '-' || words[0][0] == '=' {
 		p.fail(ReasonProgram)
 		name = ""

@@ -77,7 +77,7 @@ func filesOf(c *Command) (reads, writes []string) {
 	for _, f := range a.read {
 		reads = append(reads, inDirs(c.Dirs, f)...)
 	}
-	inPlace := c.Name == "sed" && slices.ContainsFunc(c.Options, func(o string) bool { return strings.HasPrefix(o, "-i") || strings.HasPrefix(o, "--i") }) || c.Name == "xxd" && len(a.files) > 1
+	inPlace := c.hasOption(inPlaceOptions) || c.Name == "xxd" && len(a.files) > 1
 	for i, f := range a.files {
 		paths := inDirs(c.Dirs, f)
 		last := r.last && (a.loose || i == len(a.files)-1 && len(a.files) > 1 && !a.into)
@@ -88,13 +88,32 @@ func filesOf(c *Command) (reads, writes []string) {
 			writes = append(writes, paths...)
 		}
 	}
-	if r.more {
+	if r.more || c.hasOption(unnamedWrites) {
 		writes = append(writes, Unknown)
 	}
 	if slices.ContainsFunc(c.Options, func(o string) bool { return strings.HasPrefix(o, "--files0") }) {
 		reads = append(reads, Unknown)
 	}
 	return reads, writes
+}
+
+// Options of programs that have a role, as options and operands have them.
+var (
+	// inPlaceOptions change the files that are read.
+	inPlaceOptions = map[string]*regexp.Regexp{"sed": regexp.MustCompile(`^--?i`), "yq": regexp.MustCompile(`^(-i|--inplace|--in-.*)$`)}
+	// unnamedWrites write files that the arguments do not name.
+	unnamedWrites = map[string]*regexp.Regexp{"file": regexp.MustCompile(`^(-C|--comp.*)$`), "tree": regexp.MustCompile(`^-R$`), "yq": regexp.MustCompile(`^(-s|--split-.*)$`)}
+	// startedPrograms start a program that the option, or a file of it, names.
+	startedPrograms = map[string]*regexp.Regexp{
+		"sort": regexp.MustCompile(`^--co`), "rg": regexp.MustCompile(`^--(pre|hostname-bin)`), "bat": regexp.MustCompile(`^--page`), "split": regexp.MustCompile(`^--f`),
+		"install": regexp.MustCompile(`^--strip-`), "zip": regexp.MustCompile(`^-[^-]*TT|^--un`), "less": regexp.MustCompile(`^(-k|--lesskey|[+])`), "more": regexp.MustCompile(`^[+]`),
+	}
+)
+
+// hasOption reports whether an argument is one of the options that a table has for the program.
+func (c *Command) hasOption(table map[string]*regexp.Regexp) bool {
+	option := table[c.Name]
+	return option != nil && (slices.ContainsFunc(c.Options, option.MatchString) || slices.ContainsFunc(c.Operands, option.MatchString))
 }
 
 func filesOfFind(c *Command) (reads, writes []string) {
@@ -208,7 +227,7 @@ func (r role) shortOptions(a *arguments, words []string, i int) int {
 // interpreters run code of their own language that is given in arguments, input or a file.
 var interpreters = strings.Fields("python python2 python3 node nodejs deno bun perl ruby php lua luajit tclsh rscript julia groovy java jshell scala swift ghc runghc guile racket elixir erl " +
 	"ipython pypy pypy3 ts-node tsx vim vi nvim ex ed emacs sqlite3 psql mysql mariadb mongosh redis-cli gawk mawk nawk m4 bc dc make gmake cmake ninja just task rake ant mvn gradle " +
-	"tclsh8.6 wish dotnet ssh socat nc ncat telnet docker podman kubectl oc source . fish tmux screen rlwrap jq-interactive")
+	"tclsh8.6 wish dotnet ssh scp sftp rsync socat nc ncat telnet docker podman kubectl oc source . fish tmux screen rlwrap jq-interactive")
 
 // awkActs are what a program of awk runs, writes, or reads with that its operands do not name.
 var awkActs = regexp.MustCompile(`[|>@]|\\\n|system|getline|ENVIRON|ARG[VC]|SYMTAB|FUNCTAB|PROCINFO`)
@@ -228,14 +247,10 @@ func runsCode(c *Command) bool {
 		return hasUnknown(program) || awkActs.MatchString(program) || slices.ContainsFunc(c.Words[1:], func(w string) bool {
 			return strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "-F") && !strings.HasPrefix(w, "-v")
 		})
-	case c.Name == "sort", c.Name == "rg":
-		return slices.ContainsFunc(c.Options, func(o string) bool {
-			return strings.HasPrefix(o, "--co") && c.Name == "sort" || strings.HasPrefix(o, "--pre") || strings.HasPrefix(o, "--hostname-bin")
-		})
 	case c.Name == "sed":
 		return !plainSed(c)
 	}
-	return false
+	return c.hasOption(startedPrograms)
 }
 
 func plainSed(c *Command) bool {

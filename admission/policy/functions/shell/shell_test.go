@@ -163,6 +163,16 @@ func TestDirectoriesAndFiles(t *testing.T) {
 		"cp --target=/etc a":               "[] reads [a] writes [/etc]",
 		"cp --target-dir /etc a":           "[] reads [a] writes [/etc]",
 		"sed -i s/a/b/ f":                  "[] reads [f] writes [f]",
+		"yq .a f":                          "[] reads [f]",
+		"yq -i .a=1 /etc/H":                "[] reads [/etc/H] writes [/etc/H]",
+		"yq -Pi .a=1 f":                    "[] reads [f] writes [f]",
+		"yq e --inplace .a=1 f":            "[] reads [.a=1 f] writes [.a=1 f]",
+		"yq --in-place .a=1 f":             "[] reads [.a=1 f] writes [.a=1 f]",
+		"yq -s .a f":                       "[] reads [f] writes [?]",
+		"yq --split-exp=.a . f":            "[] reads [.a f] writes [?]",
+		"file -C -m x":                     "[] reads [x] writes [?]",
+		"tree -RL 1 a":                     "[] reads [a] writes [?]",
+		"rsync -a a b/":                    "[] reads [a] writes [b]",
 		"grep -e x f":                      "[] reads [f]",
 		"grep -e. f":                       "[] reads [f]",
 		"grep -f p f":                      "[] reads [p f]",
@@ -225,6 +235,21 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	for text, code := range map[string]bool{"python x.py": true, "python3 --version": false, "sed -n '1,5p' f": false, "sed '1e id' f": true, "sed s/a/b/e f": true, "awk '{print $1}' f": false, "awk 'BEGIN{system(1)}'": true, "awk --include=x y": true, "awk 'BEGIN{print ENVIRON[1]}'": true, "awk 'BEGIN{ARGV[1]=1;ARGC=2} 1'": true, "sort --compress-program=x f": true, "rg --pre x f": true, "python3 -v": true, "node -v": false, "./x": true, "ls": false, "bash x.sh": true, "sh -c ls": false} {
+		if s := Parse(text); s.Commands[0].Code != code {
+			t.Errorf("%s: code %v", text, !code)
+		}
+	}
+}
+
+// An option of a program that only looks or copies can start another one.
+func TestOptionsThatStartPrograms(t *testing.T) {
+	for text, code := range map[string]bool{
+		"sort --compress-program=x f": true, "sort --co x f": true, "sort f": false, "rg --pre x f": true, "rg --hostname-bin x f": true, "rg pre f": false,
+		"rsync -e 'sh -c id' a b:": true, "rsync --rsh=./x a b:": true, "rsync --version": false, "scp -S ./x a b:": true, "scp -o ProxyCommand=id a b:": true, "sftp -D ./x": true,
+		"bat --paging=always --pager 'sh -c id' f": true, "bat --pager=x f": true, "bat --paging=never f": false, "bat f": false,
+		"split --filter=id f": true, "split --fil id f": true, "split -l 5 f": false, "install -s --strip-program=./x a b": true, "install -m 755 a b": false,
+		"zip a b -T -TT x": true, "zip -rTT x a b": true, "zip -r a b": false, "zip a b --unzip-command x": true, "less '+!id' f": true, "less -k x f": true, "less --lesskey-content=x f": true, "less -N f": false, "more '+!id' f": true,
+	} {
 		if s := Parse(text); s.Commands[0].Code != code {
 			t.Errorf("%s: code %v", text, !code)
 		}

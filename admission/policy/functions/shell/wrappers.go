@@ -295,7 +295,7 @@ func openShell(p *parser, words []string, c context) []string {
 		return c.dirs // the first: the bounds are exceeded
 	}
 	inner := c.within("sh")
-	inner.posix = programName(words[0]) != "bash" && programName(words[0]) != "rbash"
+	inner.posix = ProgramName(words[0]) != "bash" && ProgramName(words[0]) != "rbash"
 	rest, text, input, ok := shellArguments(words)
 	switch {
 	case !ok, text && len(rest) == 0, len(words)-len(rest) > c.single:

@@ -182,15 +182,16 @@ func (l *Tally) subtract(counts []policy.Count, at time.Time) {
 	}
 }
 
-// AddRecorded counts a decision of the log, unless it is an own one that was counted when it
-// was made. The clocks of the decision and of the log cannot shorten how long it counts, and one
-// ahead of now cannot prolong it.
+// AddRecorded counts a decision of the log, without what was counted when it was made here. The
+// clocks of the decision and of the log cannot shorten how long it counts, and one ahead of now
+// cannot prolong it.
 func (l *Tally) AddRecorded(d events.Decision, stored, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, own := l.pending[d.DecisionID]; own {
-		delete(l.pending, d.DecisionID)
-		return
+	own := l.pending[d.DecisionID].counts
+	delete(l.pending, d.DecisionID)
+	counted := func(key string) bool {
+		return slices.ContainsFunc(own, func(c policy.Count) bool { return c.Key == key })
 	}
 	at := d.DecidedAt.Time
 	if at.Before(stored) {
@@ -202,7 +203,7 @@ func (l *Tally) AddRecorded(d events.Decision, stored, now time.Time) {
 	l.dropIdle(now)
 	for _, c := range d.Counts {
 		window := time.Duration(c.WindowMS) * time.Millisecond
-		if window < policy.MinWindow || window > policy.MaxWindow || c.Amount < 0 || c.Amount > policy.MaxAmount || at.Add(2*window).Before(now) {
+		if counted(c.Key) || window < policy.MinWindow || window > policy.MaxWindow || c.Amount < 0 || c.Amount > policy.MaxAmount || at.Add(2*window).Before(now) {
 			continue
 		}
 		if !l.addCount(c.Key, window, c.Amount, at) {

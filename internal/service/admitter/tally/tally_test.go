@@ -67,6 +67,17 @@ func TestTally(t *testing.T) {
 	l.expect(t, "b", minute, now, "0 true")
 }
 
+// TestTallyCountsWhatWasNotReserved: the total of a trial was not known when the decision was made, so that the
+// call did not reserve its count.
+func TestTallyCountsWhatWasNotReserved(t *testing.T) {
+	l, now := New(), tallyStart.Add(time.Second)
+	reserved, trial := counted("a", time.Minute, 3, 5), counted("b", time.Minute, 7, policy.Unbounded)
+	l.Reserve("d", reserved, tallyStart)
+	l.AddRecorded(storedDecision("d", tallyStart, append(reserved, trial...)...), tallyStart, now)
+	l.expect(t, "a", time.Minute, now, "3 true")
+	l.expect(t, "b", time.Minute, now, "7 true")
+}
+
 func TestTallyMindsClocks(t *testing.T) {
 	minute := time.Minute
 	for name, c := range map[string]struct {
