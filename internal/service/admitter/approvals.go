@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -124,36 +125,31 @@ func (a *approvalStore) writeWorkflow(ctx context.Context, key string, w approva
 	if err != nil {
 		return 0, err
 	}
-	written := uint64(0)
-	if revision == 0 {
-		written, err = a.follower.kv.Create(ctx, key, value)
-	} else {
-		written, err = a.follower.kv.Update(ctx, key, value, revision)
-	}
-	switch {
-	case err == nil:
-		a.index.put(key, &w, written)
-		return written, nil
-	case isConflict(err):
+	pauses := retry.New(conflictMin, conflictMax)
+	for {
+		written := uint64(0)
+		if revision == 0 {
+			written, err = a.follower.kv.Create(ctx, key, value)
+		} else {
+			written, err = a.follower.kv.Update(ctx, key, value, revision)
+		}
+		if err == nil {
+			a.index.put(key, &w, written)
+			return written, nil
+		}
+		if !streams.IsKVConflict(err) {
+			return 0, fmt.Errorf("changing an approval workflow: %w", err)
+		}
 		if err := a.refreshKey(ctx, key); err != nil {
 			return 0, err
 		}
-		return 0, errConflict
+		if a.index.lookup(key).revision != revision {
+			return 0, errConflict
+		}
+		if err := pauses.Wait(ctx); err != nil { // the other write is under way
+			return 0, fmt.Errorf("waiting for another change of an approval workflow: %w", err)
+		}
 	}
-	return 0, fmt.Errorf("changing an approval workflow: %w", err)
-}
-
-// Codes of a failed compare-and-set.
-const (
-	codeWrongLastSequence         = 10071
-	codeWrongLastSequenceConstant = 10164
-)
-
-// isConflict reports whether a compare-and-set failed because another write came first.
-func isConflict(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, jetstream.ErrKeyExists) ||
-		errors.As(err, &api) && (api.ErrorCode == codeWrongLastSequence || api.ErrorCode == codeWrongLastSequenceConstant)
 }
 
 // refreshKey reads one key from the leader of the bucket into the view.
