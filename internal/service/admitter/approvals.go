@@ -21,8 +21,8 @@ import (
 )
 
 // approvalStore is the stateStore of approval workflows. The bucket is authoritative and every
-// change of it is a compare-and-set; the view in memory only says what to try. The records in the
-// log follow the bucket: maintain writes the records that a crash between the two left out.
+// change of it is a compare-and-set; the view in memory says what to try, and which allow another
+// workflow of the session turns into an ask. The records in the log follow the bucket: maintain writes the records that a crash between the two left out.
 type approvalStore struct {
 	s        *service
 	js       jetstream.JetStream
@@ -37,6 +37,7 @@ const maxErasures = 4096
 func newApprovalStore(s *service) *approvalStore {
 	a := &approvalStore{s: s, index: newApprovalIndex()}
 	a.follower = &bucketFollower{s: s, bucket: streams.BucketApprovals, view: a, checkNotice: a.recheckErased}
+	s.progress.trackView(&a.follower.reconnects) // that a workflow forbids an allow is known by the view alone
 	return a
 }
 
@@ -191,8 +192,8 @@ func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.
 	} else if err = a.follower.kv.Delete(ctx, key, jetstream.LastRevision(revision)); err == nil {
 		a.index.removeKey(key)
 	}
-	if err != nil && !errors.Is(err, errConflict) {
-		a.s.env.Log.Warn().Err(err).Str("key", key).Msg("a step of an approval workflow could not be undone; the agent must ask anew")
+	if err != nil {
+		a.s.env.Log.Warn().Err(err).Str("key", key).Msg("a step of an approval workflow could not be undone; an approval that it used is gone, and the agent must ask anew")
 	}
 }
 
