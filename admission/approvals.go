@@ -152,7 +152,7 @@ func (a *approvalDecision) followWorkflow() {
 		panic(err) // cannot happen: everything in it came out of strictjson
 	}
 	a.keys, a.retry = keys, a.out.approvalRetry(a.in)
-	a.retry.Unapprovable, a.retry.Asks, a.retry.Terms = a.unapprovable, a.native.AskCodes, approvalTerms(a.policies)
+	a.retry.Unapprovable, a.retry.Asks, a.retry.Terms = a.unapprovable, a.asks(), approvalTerms(a.policies)
 	slot, w, revision := keys.CallSlot, (*approval.Workflow)(nil), uint64(0)
 	if w, revision = book.WorkflowAt(d.Tenant, slot); w.MatchRetry(a.retry) == approval.Vacant {
 		slot = keys.Slot
@@ -163,6 +163,16 @@ func (a *approvalDecision) followWorkflow() {
 		}
 	}
 	answerHandlers[w.MatchRetry(a.retry)](a, slot, w, revision)
+}
+
+// asks are the codes of the evaluators' reasons to ask, and the rules of policies that ask. No
+// code contains a colon.
+func (a *approvalDecision) asks() []string {
+	list := slices.Clone(a.native.AskCodes)
+	for _, rule := range a.policies.Asks {
+		list = append(list, policy.EvaluatorName+":"+rule)
+	}
+	return list
 }
 
 // approvalRetry describes the request for matching with a workflow.

@@ -9,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -22,6 +23,7 @@ type shelf struct {
 
 	mandate    *mandate.Mandate
 	publishers publisher.Registry
+	counters   policy.Counters
 }
 
 func newShelf() *shelf { return &shelf{held: map[string]approval.Workflow{}, rev: map[string]uint64{}} }
@@ -70,7 +72,7 @@ func (s *shelf) ask(t testing.TB, protocol, body string, snap *Config, after tim
 	if s.mandate != nil {
 		in.Mandates.Mandates = known{s.mandate}
 	}
-	in.Publishers = s.publishers
+	in.Publishers, in.Counters = s.publishers, s.counters
 	for i := 0; i+1 < len(header); i += 2 {
 		if req.Header == nil {
 			req.Header = map[string][]string{}

@@ -159,6 +159,7 @@ func (out *Outcome) judgeRequest(req Request, p protocol, config *Config, in Inp
 	if out.Decision.Verdict == events.Allow {
 		out.Consumption.Counts = policy.KnownCounts(policies.Counts)
 		out.Consumption.Confirmation = c.Confirmed
+		out.Consumption.ConfirmedInvocation = c.ConfirmedInvocation
 	}
 	switch {
 	case len(out.Decision.Reasons) == 0:

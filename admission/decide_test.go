@@ -301,7 +301,7 @@ func TestConfirmationsReachTheEvaluator(t *testing.T) {
 	snap := allowAll(t)
 	snap.Strict = true
 	out := Decide(request(aaep.Name, body), snap, in)
-	if codes(out) != "allow confirmation_accepted ok" || out.Consumption.Confirmation != "q1" || out.Consumption.Unconfirmed != nil {
+	if codes(out) != "allow confirmation_accepted ok" || out.Consumption.Confirmation != "q1" || out.Consumption.ConfirmedInvocation == nil || out.Consumption.Unconfirmed != nil {
 		t.Errorf("%s %+v", codes(out), out.Consumption)
 	}
 	// What is not allowed in the end uses nothing up.

@@ -17,8 +17,10 @@ type Consumption struct {
 	Confirmation string               // the ID of the AAEP confirmation that the verdict rests on; "" for none
 	Counts       []policy.Count       // what policy limits count; without totals that are not known
 
-	// Unconfirmed is not reserved: it is the AAEP invocation that has no confirmation according
-	// to Inputs.Confirmations. The service makes sure that Inputs.Confirmations had read the
-	// whole log, and decides again if it had not.
-	Unconfirmed *call.Invocation
+	// ConfirmedInvocation is the AAEP invocation that Confirmation is for, and Unconfirmed the one
+	// that has no confirmation, both according to Inputs.Confirmations. They are not reserved: the
+	// service makes sure that Inputs.Confirmations had read the whole log, and decides again if it
+	// had not.
+	ConfirmedInvocation *call.Invocation
+	Unconfirmed         *call.Invocation
 }

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,6 +67,14 @@ func KVPutUnless(ctx context.Context, nc *nats.Conn, bucket, key string, value [
 		return fmt.Errorf("writing %s into the bucket %s: %w", key, bucket, err)
 	}
 	return nil
+}
+
+// IsKVConflict reports whether a conditional write of a key (Create, Update, Delete with a revision)
+// failed because another write of the key came first. A replicated bucket refuses a write while
+// another one of the key is under way, so the other one may be visible only later, or never.
+func IsKVConflict(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == codeWrongLastSeq || api.ErrorCode == codeWrongLastSeqConstant)
 }
 
 // KVKeys lists the keys of a bucket, sorted, including deleted ones. Unlike the library's Keys it

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // An operator reads the past of a bucket without a consumer, which it may not
@@ -94,5 +96,36 @@ func TestKVPutUnless(t *testing.T) {
 	}
 	if e, err := kv.Get(ctx(t), "k1"); err != nil || string(e.Value()) != "v" {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestKVConflict: of two writers of a key the later one is told so by every conditional write, also
+// by a bucket with replicas, where the server has another code for it.
+func TestKVConflict(t *testing.T) {
+	f := start(t)
+	kv, err := OpenBucket(ctx(t), f.js(f.conn("admitter")), BucketSpend)
+	ok(t, err)
+	revision, err := kv.Create(ctx(t), "k", []byte("1"))
+	ok(t, err)
+	_, created := kv.Create(ctx(t), "k", []byte("2"))
+	_, updated := kv.Update(ctx(t), "k", []byte("2"), revision+1)
+	_, unread := kv.Get(ctx(t), "other")
+	_, invalid := kv.Update(ctx(t), "", nil, 1)
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"created twice":          {created, true},
+		"changed meanwhile":      {updated, true},
+		"deleted after a change": {kv.Delete(ctx(t), "k", jetstream.LastRevision(revision+1)), true},
+		"with replicas":          {fmt.Errorf("changing: %w", &jetstream.APIError{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequenceConstant}), true},
+		"another refusal":        {&jetstream.APIError{Code: 400, ErrorCode: jetstream.JSErrCodeBadRequest}, false},
+		"no such key":            {unread, false},
+		"no valid key":           {invalid, false},
+		"nothing":                {nil, false},
+	} {
+		if got := IsKVConflict(tc.err); got != tc.want {
+			t.Errorf("%s: %v, %v", name, got, tc.err)
+		}
 	}
 }

@@ -36,7 +36,7 @@ func checkConfirmation(i call.Invocation, r call.Request, c *call.Call, o *call.
 		if !i.NeedsConfirmation() {
 			return // not needed, so not used up
 		}
-		c.Confirmed, o.NotAfter = confirmation.ID, confirmation.Until
+		c.Confirmed, c.ConfirmedInvocation, o.NotAfter = confirmation.ID, &i, confirmation.Until
 		o.AddReason(events.Allow, Name, CodeAccepted, "")
 		if !confirmation.Explicit {
 			o.AddReason(events.Allow, Name, CodeInferred, "")

@@ -67,7 +67,7 @@ func TestConfirmed(t *testing.T) {
 			r := request(event(t, "tool.invoked", invocations[tt.invocation]))
 			r.Confirmations, r.Now = &knows{word: tt.word}, noon
 			c, o := Evaluator{}.Read(r)
-			if said(o) != tt.want || c.Confirmed != tt.takes {
+			if said(o) != tt.want || c.Confirmed != tt.takes || (c.ConfirmedInvocation != nil) != (tt.takes != "") {
 				t.Errorf("got  %s, takes %q\nwant %s, takes %q", said(o), c.Confirmed, tt.want, tt.takes)
 			}
 			if asks := o.Verdict == "ask"; asks != (c.Unconfirmed != nil) {

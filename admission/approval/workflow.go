@@ -84,8 +84,8 @@ type Workflow struct {
 	DecisionID   string             `json:"decision_id"` // that opened it
 
 	// Unapprovable reports that the verdict has a part that no approval lifts: the workflow can
-	// only be denied or cancelled. Asks are the codes of the evaluators' reasons to ask; an
-	// approval covers these only.
+	// only be denied or cancelled. Asks are the codes of the evaluators' reasons to ask and the
+	// rules of policies that ask; an approval covers these only.
 	Unapprovable bool     `json:"unapprovable,omitempty"`
 	Asks         []string `json:"asks,omitempty"`
 

@@ -98,10 +98,11 @@ type Call struct {
 	Reservation *mandate.Reservation
 
 	// Confirmed is the ID of the confirmation that the protocol's opinion rests on, "" if it
-	// rests on none. Unconfirmed is the invocation that needs a confirmation and has none, nil
-	// if there is none.
-	Confirmed   string
-	Unconfirmed *Invocation
+	// rests on none, and ConfirmedInvocation the invocation that it is for. Unconfirmed is the
+	// invocation that needs a confirmation and has none, nil if there is none.
+	Confirmed           string
+	ConfirmedInvocation *Invocation
+	Unconfirmed         *Invocation
 
 	// ProtocolState is private to the protocol: Read sets it for Reply. It is nil if Read
 	// panicked.

@@ -74,6 +74,7 @@ type Result struct {
 	Fault        Fault           // the first failure to evaluate a condition; "" if there was none
 	ExpiresAfter time.Duration   // the shortest lifetime that a matching policy sets; 0 if none does
 	Approval     approval.Terms  // with ask and defer: terms that satisfy every rule that asks
+	Asks         []string        // the rules that decide ask, as POLICY/RULE
 	Counts       []Count         // the counters that were read, and that the call adds to if it is allowed
 	Warnings     []string        // for the caller, from policies that only warn
 

@@ -15,6 +15,9 @@ func (j *judgement) addReason(p *policy, verdict events.Verdict, reason events.R
 		}
 		j.out.addVerdict(verdict, reason, p.name, r)
 		j.tenantSpoke = j.tenantSpoke || p.level == ScopeTenant
+		if verdict == events.Ask {
+			j.out.Asks = append(j.out.Asks, reason.Policy)
+		}
 		if r != nil && r.approval != nil && verdict != events.Allow && verdict != events.Deny {
 			j.approvalTerms = append(j.approvalTerms, r.approval)
 		}

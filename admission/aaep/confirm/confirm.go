@@ -112,6 +112,18 @@ func (o Options) ReplySubjects(i call.Invocation) []string {
 	return list
 }
 
+// SessionSubjects are the subjects of the events that can take an acceptance of an invocation back,
+// such as the end of its session.
+func (o Options) SessionSubjects(i call.Invocation) []string {
+	var list []string
+	for _, t := range handledTypes {
+		if t != typeReply {
+			list = append(list, o.Space.Event(i.Tenant, i.Source, subject.ProtoAAEP, i.Session, t))
+		}
+	}
+	return list
+}
+
 // Store holds the questions and answers read so far. The zero Store is not usable; see New.
 type Store struct {
 	opts    Options

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -123,8 +122,7 @@ func (b *RetentionBucket) change(ctx context.Context, step func(retention.State)
 		if err == nil {
 			return s, nil
 		}
-		var api *jetstream.APIError
-		if i == attempts || !errors.Is(err, jetstream.ErrKeyExists) && !errors.As(err, &api) {
+		if i == attempts || !streams.IsKVConflict(err) {
 			return s, fmt.Errorf("changing the retention state of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
 		}
 	}

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/cli/publishercmd"
 	"github.com/countersign-dev/countersign/internal/cli/system"
@@ -201,7 +199,7 @@ func (c *tokenRevokeCmd) Run(ctx context.Context, io ui.Stdio) error {
 		if err != nil {
 			return err
 		}
-		if _, err := b.KV.Update(ctx, key, body, last.Revision); errors.Is(err, jetstream.ErrKeyExists) {
+		if _, err := b.KV.Update(ctx, key, body, last.Revision); streams.IsKVConflict(err) {
 			return errors.New("another operator changed the token at the same time; look at it (token list) and try again")
 		} else if err != nil {
 			return fmt.Errorf("writing to the tokens bucket: %w", err)

@@ -133,7 +133,7 @@ func (b *rulesBucket) set(ctx context.Context, tenant, rule, mode string) error 
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, jetstream.ErrKeyExists) {
+		if !streams.IsKVConflict(err) {
 			return fmt.Errorf("setting the switch: %w", err)
 		}
 	}

@@ -79,6 +79,7 @@ type service struct {
 	rates          *rateStore      // also in stores
 	publishers     *publisherStore // also in stores
 	admissionQuota *quota.Meter
+	reviewQuota    *quota.Meter // with the same limits, so that admissions leave reviewers their share
 	memory         *memoryBudget
 	progress       *changeProgress
 	workers        *workerPool
@@ -110,7 +111,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	env.Health.SetObserved(len(s.observed))
 	s.rates = newRateStore(s)
 	s.publishers = newPublisherStore(s)
-	s.admissionQuota = quota.NewMeter(f.admissionQuotas())
+	s.admissionQuota, s.reviewQuota = quota.NewMeter(f.admissionQuotas()), quota.NewMeter(f.admissionQuotas())
 	s.master, err = keys.Master(f.Keys)
 	s.secrets = &sessionSecrets{master: s.master, space: s.space, stream: f.Stream}
 	return s, err

@@ -15,13 +15,14 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 // approvalStore is the stateStore of approval workflows. The bucket is authoritative and every
-// change of it is a compare-and-set; the view in memory only says what to try. The records in the
-// log follow the bucket: maintain writes the records that a crash between the two left out.
+// change of it is a compare-and-set; the view in memory says what to try, and which allow another
+// workflow of the session turns into an ask. The records in the log follow the bucket: maintain writes the records that a crash between the two left out.
 type approvalStore struct {
 	s        *service
 	js       jetstream.JetStream
@@ -36,6 +37,7 @@ const maxErasures = 4096
 func newApprovalStore(s *service) *approvalStore {
 	a := &approvalStore{s: s, index: newApprovalIndex()}
 	a.follower = &bucketFollower{s: s, bucket: streams.BucketApprovals, view: a, checkNotice: a.recheckErased}
+	s.progress.trackView(&a.follower.reconnects) // that a workflow forbids an allow is known by the view alone
 	return a
 }
 
@@ -124,36 +126,31 @@ func (a *approvalStore) writeWorkflow(ctx context.Context, key string, w approva
 	if err != nil {
 		return 0, err
 	}
-	written := uint64(0)
-	if revision == 0 {
-		written, err = a.follower.kv.Create(ctx, key, value)
-	} else {
-		written, err = a.follower.kv.Update(ctx, key, value, revision)
-	}
-	switch {
-	case err == nil:
-		a.index.put(key, &w, written)
-		return written, nil
-	case isConflict(err):
+	pauses := retry.New(conflictMin, conflictMax)
+	for {
+		written := uint64(0)
+		if revision == 0 {
+			written, err = a.follower.kv.Create(ctx, key, value)
+		} else {
+			written, err = a.follower.kv.Update(ctx, key, value, revision)
+		}
+		if err == nil {
+			a.index.put(key, &w, written)
+			return written, nil
+		}
+		if !streams.IsKVConflict(err) {
+			return 0, fmt.Errorf("changing an approval workflow: %w", err)
+		}
 		if err := a.refreshKey(ctx, key); err != nil {
 			return 0, err
 		}
-		return 0, errConflict
+		if a.index.lookup(key).revision != revision {
+			return 0, errConflict
+		}
+		if err := pauses.Wait(ctx); err != nil { // the other write is under way
+			return 0, fmt.Errorf("waiting for another change of an approval workflow: %w", err)
+		}
 	}
-	return 0, fmt.Errorf("changing an approval workflow: %w", err)
-}
-
-// Codes of a failed compare-and-set.
-const (
-	codeWrongLastSequence         = 10071
-	codeWrongLastSequenceConstant = 10164
-)
-
-// isConflict reports whether a compare-and-set failed because another write came first.
-func isConflict(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, jetstream.ErrKeyExists) ||
-		errors.As(err, &api) && (api.ErrorCode == codeWrongLastSequence || api.ErrorCode == codeWrongLastSequenceConstant)
 }
 
 // refreshKey reads one key from the leader of the bucket into the view.
@@ -195,8 +192,8 @@ func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.
 	} else if err = a.follower.kv.Delete(ctx, key, jetstream.LastRevision(revision)); err == nil {
 		a.index.removeKey(key)
 	}
-	if err != nil && !errors.Is(err, errConflict) {
-		a.s.env.Log.Warn().Err(err).Str("key", key).Msg("a step of an approval workflow could not be undone; the agent must ask anew")
+	if err != nil {
+		a.s.env.Log.Warn().Err(err).Str("key", key).Msg("a step of an approval workflow could not be undone; an approval that it used is gone, and the agent must ask anew")
 	}
 }
 

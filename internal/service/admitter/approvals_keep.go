@@ -141,7 +141,7 @@ func (a *approvalStore) deleteWorkflow(ctx context.Context, key string, h cached
 	if err == nil {
 		a.index.removeKey(key)
 	}
-	if isConflict(err) {
+	if streams.IsKVConflict(err) {
 		return a.refreshKey(ctx, key)
 	}
 	return err

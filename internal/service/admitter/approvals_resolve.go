@@ -70,6 +70,9 @@ func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) app
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request of a user that may not review for that tenant")
 		return approval.Reply{Code: codeUnknownReviewer, Message: "you are no reviewer of that tenant"}
 	}
+	if a.s.overQuota(a.s.reviewQuota, kindReviews, p.Tenant, id.User, r.Data()) {
+		return approval.Reply{Code: codeQuota, Message: "too many requests of this user; send more slowly"}
+	}
 	// A shutdown must not separate a change from its record.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.s.flags.Timeout)
 	defer cancel()
@@ -264,5 +267,5 @@ func (a *approvalStore) sendReply(r micro.Request, reply approval.Reply) {
 var resolveErrors = map[approval.Code]string{
 	approval.CodeInvalid: "400", approval.CodePreviewRequired: "400", approval.CodeReasonTooLong: "400",
 	approval.CodeSelf: "403", approval.CodeNotReviewer: "403", codeUnknownReviewer: "403", approval.CodeUnknown: "404",
-	approval.CodeUnavailable: errorUnavailable, codeOverloaded: errorUnavailable, codeStopping: errorUnavailable, admission.CodeInternal: "500",
+	approval.CodeUnavailable: errorUnavailable, codeQuota: "429", codeOverloaded: errorUnavailable, codeStopping: errorUnavailable, admission.CodeInternal: "500",
 }

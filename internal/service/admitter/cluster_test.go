@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/correlator"
@@ -102,6 +103,7 @@ func TestClusterServerIsStopped(t *testing.T) {
 		ask(asker, i)
 	}
 	readsComeFromTheLeader(t, c)
+	writersWaitForEachOther(t, c)
 	c.Pause(dead)
 	paused := time.Now()
 	const slow = 3 * time.Second // on a busy machine
@@ -157,6 +159,36 @@ func TestClusterAdmitterLeavesTheQueueGroup(t *testing.T) {
 		return err == nil && reply.Header.Get(events.HeaderDecisionID) != ""
 	})
 	s.Running()
+}
+
+// writersWaitForEachOther: the server refuses a write while another one of the key is not stored on
+// the replicas yet. Two ledgers change one account at the same moment and have all the money; of two
+// writers of one approval workflow, the later one sees the other's change.
+func writersWaitForEachOther(t *testing.T, c *servicetest.Cluster) {
+	t.Helper()
+	const each = 10
+	var writing sync.WaitGroup
+	for writer := range 2 {
+		l, stop := ledgerOn(t, c.NATS)
+		defer stop()
+		a := keeper(t, c.NATS)
+		writing.Go(func() {
+			for i := range each {
+				if _, _, err := reserve(t, l, fmt.Sprintf("c%d-%d", writer, i), 1000/2/each); err != nil {
+					t.Errorf("money: %v", err)
+				}
+				out, _ := pendingStep(a, time.Now().Add(time.Hour))
+				w := out.Consumption.Approval.Next
+				w.Slot = strings.Repeat(fmt.Sprint(i), 64)
+				key := approval.StoreKey(w.Tenant, w.Slot)
+				_, err := a.writeWorkflow(t.Context(), key, w, 0)
+				if err != nil && (!errors.Is(err, errConflict) || a.index.lookup(key).revision == 0) {
+					t.Errorf("approval: %v", err)
+				}
+			}
+		})
+	}
+	writing.Wait()
 }
 
 // readsComeFromTheLeader: a key that was acknowledged is found by connections to all

@@ -2,7 +2,6 @@ package admitter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,8 +22,8 @@ const (
 	// rereadAfter is the pause before the confirmations are read again, from a log that turned
 	// out to be a new one.
 	rereadAfter = time.Second
-	// catchUp is how long a request waits at most for this admitter to read an answer that is
-	// already in the log.
+	// catchUp is how long a request waits at most for this admitter to read what is already in
+	// the log.
 	catchUp = 2 * time.Second
 )
 
@@ -143,6 +142,9 @@ func (c *confirmationStore) load(_ admission.Request, in *admission.Inputs) { in
 func (c *confirmationStore) reserve(ctx context.Context, _ admission.Request, out *admission.Outcome) (reservation, error) {
 	switch {
 	case out.Consumption.Confirmation != "":
+		if err := c.checkStands(ctx, out.Consumption.Confirmation, *out.Consumption.ConfirmedInvocation); err != nil {
+			return reservation{}, err
+		}
 		return c.markUsed(ctx, out.Consumption.Confirmation, out.Decision)
 	case out.Consumption.Unconfirmed != nil:
 		return reservation{}, c.checkMissed(ctx, *out.Consumption.Unconfirmed)
@@ -167,7 +169,7 @@ func (c *confirmationStore) markUsed(ctx context.Context, id string, d events.De
 	}
 	revision, err := c.kv.Create(ctx, id, body)
 	switch {
-	case errors.Is(err, jetstream.ErrKeyExists):
+	case streams.IsKVConflict(err):
 		c.updateStore(func(st *confirm.Store) { st.Use(id, "") })
 		return reservation{}, fmt.Errorf("%w: the user's confirmation", errConflict)
 	case err != nil:
@@ -193,20 +195,8 @@ func (c *confirmationStore) updateStore(f func(*confirm.Store)) {
 // made: a runtime may send its request right after the acknowledgement of the answer. If the
 // answer makes a difference, the decision is made again.
 func (c *confirmationStore) checkMissed(ctx context.Context, i call.Invocation) error {
-	ctx, cancel := context.WithTimeout(ctx, catchUp)
-	defer cancel()
-	var last uint64
-	for _, subj := range c.opts.ReplySubjects(i) {
-		m, err := streams.LastBySubject(ctx, c.js, c.s.flags.Stream, subj)
-		if err != nil {
-			return nil // keep the decision: it asks the user
-		}
-		if m != nil {
-			last = max(last, m.Seq)
-		}
-	}
-	if !c.awaitSeq(ctx, last) {
-		return nil
+	if c.readUpTo(ctx, c.opts.ReplySubjects(i)) != nil {
+		return nil // keep the decision: it asks the user
 	}
 	config := c.s.config.Load()
 	if aaep.DecidesInvocation(i, c.Confirmation(i), config != nil && config.Strict) {
@@ -215,7 +205,32 @@ func (c *confirmationStore) checkMissed(ctx context.Context, i call.Invocation) 
 	return nil
 }
 
-// awaitSeq waits until the store has applied a sequence of the log.
-func (c *confirmationStore) awaitSeq(ctx context.Context, seq uint64) bool {
-	return c.watermark.await(ctx, seq) == nil
+// checkStands checks that the log does not already take an acceptance back by what had not been
+// read when the decision was made, such as the end of the session.
+func (c *confirmationStore) checkStands(ctx context.Context, id string, i call.Invocation) error {
+	if err := c.readUpTo(ctx, c.opts.SessionSubjects(i)); err != nil {
+		return fmt.Errorf("reading what became of a confirmation: %w", err)
+	}
+	if now := c.Confirmation(i); now.Status != call.ConfirmationAccepted || now.ID != id {
+		return fmt.Errorf("%w: the user's confirmation", errConflict)
+	}
+	return nil
+}
+
+// readUpTo waits until the store has applied what the log holds of some subjects, at most for
+// catchUp.
+func (c *confirmationStore) readUpTo(ctx context.Context, subjects []string) error {
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	var last uint64
+	for _, subj := range subjects {
+		m, err := streams.LastBySubject(ctx, c.js, c.s.flags.Stream, subj)
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			last = max(last, m.Seq)
+		}
+	}
+	return c.watermark.await(ctx, last)
 }

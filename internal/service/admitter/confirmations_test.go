@@ -3,6 +3,7 @@ package admitter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -112,6 +115,41 @@ func TestConfirmationIsUsedOnce(t *testing.T) {
 	want("call_2", "deny confirmation_declined ok")
 	want("call_3", accepted)
 	want("call_3", used)
+}
+
+// TestConfirmationOfAnEndedSession: the session has ended, and the admitter that decided by the
+// acceptance had not read that yet.
+func TestConfirmationOfAnEndedSession(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"), answerTo(t, servicetest.Runtime, "rpl_1", "accept"))
+	begin := func() (c *confirmationStore, stop func()) {
+		c = newConfirmationStore(unstarted(t, n))
+		stop, err := c.start(t.Context(), nil, n.JS("admitter"))
+		servicetest.OK(t, err)
+		return c, stop
+	}
+	c, stop := begin()
+	i := call.Invocation{Tenant: "acme", Source: servicetest.Runtime, Session: "sess_1", ToolCallID: "call_1", Tool: "transfer", Risk: "high", Irreversible: true, Now: time.Now()}
+	found := c.Confirmation(i)
+	if found.Status != call.ConfirmationAccepted {
+		t.Fatalf("%+v", found)
+	}
+	out := &admission.Outcome{Decision: events.Decision{DecisionID: "d1", ToolCallID: "call_1"}}
+	out.Consumption.Confirmation, out.Consumption.ConfirmedInvocation = found.ID, &i
+	stop()
+	n.Publish(servicetest.Runtime, streams.Msg{
+		Subject: "gov.events.acme.rt1.aaep.sess_1.agent.session.cancelled", Body: encoded(t, aaepDoc("session.cancelled", "end"), doc{"cancelled_by": "user"}),
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := c.reserve(ctx, admission.Request{}, out); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("by one that cannot read the log: %v", err)
+	}
+	c, stop = begin()
+	defer stop()
+	if _, err := c.reserve(t.Context(), admission.Request{}, out); !errors.Is(err, errConflict) {
+		t.Errorf("by one that has read the end meanwhile: %v", err)
+	}
 }
 
 // Of many that ask at the same time, through two admitters, one is allowed. A
@@ -221,7 +259,7 @@ func TestOldAnswersAreNotWaitedFor(t *testing.T) {
 	defer stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if !c.awaitSeq(ctx, 2) {
+	if c.watermark.await(ctx, 2) != nil {
 		t.Errorf("it waits for the answer at 2; it has read up to %d", c.watermark.position)
 	}
 }
@@ -238,7 +276,7 @@ func TestConfirmationsOfAnotherLog(t *testing.T) {
 	servicetest.OK(t, err)
 	defer stop()
 	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"))
-	servicetest.Eventually(t, "the question is read", func() bool { return c.awaitSeq(t.Context(), 1) })
+	servicetest.Eventually(t, "the question is read", func() bool { return c.watermark.await(t.Context(), 1) == nil })
 	n.Stop()
 	n.Recreate()
 	n.Publish(servicetest.Runtime, question(t, "rpl_2", "call_2"), question(t, "rpl_3", "call_3"))

@@ -60,11 +60,23 @@ func TestAWatchThatEndsLeavesNothing(t *testing.T) {
 func TestNothingIsRecordedByAViewThatIsOld(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	f := unstartedFollower(t, n, s, newPolicyStore(s))
+	nothingIsRecordedBy(t, s, unstartedFollower(t, n, s, newPolicyStore(s)), func(*bucketFollower) { put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml")) })
+
+	s = unstarted(t, n)
+	a := newApprovalStore(s).follower
+	servicetest.OK(t, a.openBucket(t.Context(), n.Conn("admitter"), n.JS("admitter")))
+	nothingIsRecordedBy(t, s, a, func(f *bucketFollower) {
+		_, err := f.kv.Put(t.Context(), "acme.slot", []byte("{}"))
+		servicetest.OK(t, err)
+	})
+}
+
+func nothingIsRecordedBy(t *testing.T, s *service, f *bucketFollower, change func(*bucketFollower)) {
+	t.Helper()
 	s.progress.conn = f.nc
 	servicetest.OK(t, f.openWatch(t.Context()))
 	closeWatch(f.watch)
-	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
+	change(f)
 	replica := &staleBucket{KeyValue: f.kv}
 	f.kv = replica
 	replica.left.Store(1)

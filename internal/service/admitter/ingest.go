@@ -87,11 +87,18 @@ func (s *service) startIngest(ctx context.Context) (stop func(), err error) {
 	return nil, err
 }
 
-// overQuota counts an admission and reports whether it exceeds a quota.
-func (s *service) overQuota(tenant, publisher string, body []byte) bool {
-	e, ok := s.admissionQuota.Take(time.Now(), tenant, publisher, quota.Cost(body))
+// overQuota counts a request and reports whether it exceeds a quota of m, which counts requests of
+// one kind.
+func (s *service) overQuota(m *quota.Meter, kind, tenant, user string, body []byte) bool {
+	e, ok := m.Take(time.Now(), tenant, user, quota.Cost(body))
 	if !ok && e.First {
-		s.reportExcess(tenant, publisher, "admissions", e)
+		s.reportExcess(tenant, user, kind, e)
 	}
 	return !ok
 }
+
+// Kinds of requests that a quota counts, as findings say it.
+const (
+	kindAdmissions = "admissions"
+	kindReviews    = "reviewers' requests"
+)

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // errUnreadable reports that the amount spent is unknown.
@@ -103,6 +103,7 @@ func (a *spendAccount) changeState(ctx context.Context, f func(mandate.Account) 
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for account %s: %w", a.key, ctx.Err())
 	}
+	pauses := retry.New(conflictMin, conflictMax)
 	for {
 		state, revision, unreadable := a.snapshot()
 		if unreadable {
@@ -117,14 +118,16 @@ func (a *spendAccount) changeState(ctx context.Context, f func(mandate.Account) 
 			a.setState(next, stored, false)
 			return nil
 		}
-		if !errors.Is(err, jetstream.ErrKeyExists) {
+		if !streams.IsKVConflict(err) {
 			return fmt.Errorf("changing account %s: %w", a.key, err)
 		}
 		if err := a.ledger.follower.caughtUp(ctx); err != nil {
 			return err
 		}
 		if _, now, _ := a.snapshot(); now == revision {
-			return fmt.Errorf("account %s was changed by another writer, and the bucket does not show it", a.key)
+			if err := pauses.Wait(ctx); err != nil { // the other write is under way
+				return fmt.Errorf("account %s is changed by another writer, and the bucket does not show it: %w", a.key, err)
+			}
 		}
 	}
 }

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"runtime/debug"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/countersign-dev/countersign/admission"
@@ -74,7 +72,7 @@ func (ms *mandateStore) answerPrincipal(ctx context.Context, r micro.Request) au
 	switch {
 	case !ofTenant || from.Source == "":
 		return aump.PrincipalReply{Code: aump.PrincipalRefused, Message: "the sender is no user of that tenant, or is not registered as reached through this gateway"}
-	case ms.s.overQuota(from.Tenant, from.Source, from.Body):
+	case ms.s.overQuota(ms.s.admissionQuota, kindAdmissions, from.Tenant, from.Source, from.Body):
 		return aump.PrincipalReply{Code: aump.PrincipalBusy, Message: "too many requests of this user; send more slowly"}
 	}
 	req, err := aump.DecodePrincipalRequest(from.Body)
@@ -124,7 +122,7 @@ func (ms *mandateStore) revoke(ctx context.Context, from admission.Request, m *m
 		return nil, err
 	}
 	if held == nil || held.Deleted {
-		if _, err = kv.Create(ctx, key, body); errors.Is(err, jetstream.ErrKeyExists) {
+		if _, err = kv.Create(ctx, key, body); streams.IsKVConflict(err) {
 			held, err = streams.KVLast(ctx, ms.js, streams.BucketMandates, key)
 		}
 	}

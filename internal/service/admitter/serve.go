@@ -157,7 +157,7 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 		return
 	}
 	req, ofTenant := s.parseRequest(r, received)
-	if ofTenant && s.overQuota(req.Tenant, cmp.Or(req.Source, req.Gateway), req.Body) {
+	if ofTenant && s.overQuota(s.admissionQuota, kindAdmissions, req.Tenant, cmp.Or(req.Source, req.Gateway), req.Body) {
 		s.denyUnrecorded(r, codeQuota, nil)
 		return
 	}

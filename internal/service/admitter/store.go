@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -38,6 +39,12 @@ type reservation struct {
 	// nothing to undo. A crash before it must deny, never allow: what was taken stays taken.
 	release func(context.Context)
 }
+
+// The pauses while another write of a key is under way in a replicated bucket.
+const (
+	conflictMin = time.Millisecond
+	conflictMax = 50 * time.Millisecond
+)
 
 var (
 	errConflict = errors.New("another caller took it first")

@@ -20,7 +20,7 @@ func Components() []Component {
 		{"publishers_watch", "admitter", "likewise"},
 		{"spend_watch", "admitter", "likewise"},
 		{"keys_watch", "admitter", "likewise"},
-		{"approvals_watch", "admitter", "the bucket was not read again after an outage; steps from an old state are refused"},
+		{"approvals_watch", "admitter", "likewise"},
 		{"policy_log", "admitter", "a change is not recorded yet; it decides only then"},
 		{"mandate_log", "admitter", "likewise"},
 		{"publisher_log", "admitter", "likewise"},

@@ -65,7 +65,7 @@ var attacks = []struct {
 	}},
 	{"Verdicts, approvals and money", []attack{
 		{"approve what only looks askable", "[its own ask](../approvals.md#what-an-approval-lifts) alone",
-			[]string{"TestWhatAnApprovalLifts", "TestApprovalOfAWeakerRequest"}},
+			[]string{"TestWhatAnApprovalLifts", "TestApprovalOfAWeakerRequest", "TestApprovalOfAnotherAsk"}},
 		{"free a mandate's money by reports or many receipts", "[an end frees](../mandates.md#money) its own reservation",
 			[]string{"TestAttackMoneyFreedByAnotherCallsEnd", "TestAttackMoneyInParallel", "TestMoneyIsFreeAfterTheReceipt"}},
 		{"one call through two protocols", "one reservation an action, one allow an approval",
@@ -110,8 +110,8 @@ var attacks = []struct {
 			[]string{"TestCorpus", "TestLacking"}},
 		{"an invalid reply; an early default; one id for two tools", "it changes no state; AAEP-C-103, C-105",
 			[]string{"TestCorpus"}},
-		{"reuse a user's confirmation; forge a trace event", "bound to one call, used once; signatures",
-			[]string{"TestForged"}},
+		{"reuse a user's confirmation; forge a trace event", "bound to one call, used once, before the session ends; signatures",
+			[]string{"TestForged", "TestConfirmationOfAnEndedSession"}},
 	}},
 	{"Evidence", []attack{
 		{"change, delete, invent or move rows", "hashes, chains, the tree, checkpoints also on NATS",

@@ -118,6 +118,18 @@ func (l *Tally) hasRoom(a *tenantCounters) bool {
 	return l.size < maxCounters && len(a.byKey) < maxTenantCounters
 }
 
+// addPast adds an amount that is counted already. Without room for it, the tenant's missing counters
+// are unknown until it no longer counts.
+func (l *Tally) addPast(key string, window time.Duration, amount int64, at time.Time) {
+	if l.addCount(key, window, amount, at) {
+		return
+	}
+	a := l.tenants[policy.CounterTenant(key)]
+	if until := at.Add(2 * window); until.After(a.unknownUntil) {
+		a.unknownUntil = until
+	}
+}
+
 // addCount reports whether there was room for the counter.
 func (l *Tally) addCount(key string, window time.Duration, amount int64, at time.Time) bool {
 	tenant := policy.CounterTenant(key)
@@ -206,12 +218,7 @@ func (l *Tally) AddRecorded(d events.Decision, stored, now time.Time) {
 		if counted(c.Key) || window < policy.MinWindow || window > policy.MaxWindow || c.Amount < 0 || c.Amount > policy.MaxAmount || at.Add(2*window).Before(now) {
 			continue
 		}
-		if !l.addCount(c.Key, window, c.Amount, at) {
-			a := l.tenants[policy.CounterTenant(c.Key)]
-			if until := at.Add(2 * window); until.After(a.unknownUntil) {
-				a.unknownUntil = until
-			}
-		}
+		l.addPast(c.Key, window, c.Amount, at)
 	}
 }
 
@@ -232,7 +239,7 @@ func (l *Tally) InheritPending(o *Tally) {
 	o.closed = true
 	for id, u := range o.pending {
 		for _, c := range u.counts {
-			l.addCount(c.Key, c.Window, c.Amount, u.at)
+			l.addPast(c.Key, c.Window, c.Amount, u.at)
 		}
 		l.pending[id] = u
 	}

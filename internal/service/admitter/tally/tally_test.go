@@ -129,13 +129,17 @@ func TestTallyIsBounded(t *testing.T) {
 	}
 	// What was left out while it was full is not taken for zero afterwards.
 	l.AddRecorded(storedDecision("x", tallyStart, counted("left out", time.Minute, 7, 0)...), tallyStart, tallyStart)
+	before := New()
+	before.Reserve("inherited", counted("inherited", 2*time.Minute, 7, policy.Unbounded), tallyStart)
+	l.InheritPending(before)
 	later := tallyStart.Add(time.Minute + 30*time.Second)
 	l.Reserve("sweep", counted("s", time.Minute, 1, policy.Unbounded), later)
 	if len(l.tenants[tallyTenant].byKey) > 2 {
 		t.Errorf("%d counters were kept", len(l.tenants[tallyTenant].byKey))
 	}
 	l.expect(t, "left out", time.Minute, later, "0 false")
-	l.expect(t, "left out", time.Minute, tallyStart.Add(2*time.Minute), "0 true")
+	l.expect(t, "inherited", 2*time.Minute, tallyStart.Add(4*time.Minute-time.Second), "0 false")
+	l.expect(t, "left out", time.Minute, tallyStart.Add(4*time.Minute), "0 true")
 	for i := range maxPendingDecisions {
 		l.pending[fmt.Sprint("u", i)] = pendingDecision{at: later}
 	}
