@@ -149,15 +149,19 @@ func (j *judge) reportDrift(c *call, f *fact.Fact, verdict effectiveVerdict, rea
 	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(detail).withSeverity(grade).withText(c.admissionStage(verdict)))
 }
 
-// reportMissingCompletion reports a call without a completion. A denied call needs none. A
-// call that was only requested needs one, except in a protocol with endIsMust, where only
-// announced calls do.
+// reportMissingCompletion reports a call without a completion. A denied call needs none, nor does
+// one that waited for an approval which ended without a yes. A call that was only requested needs
+// one, except in a protocol with endIsMust, where only announced calls do.
 func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 	grade, due := events.SeverityMedium, c.hasPre || c.hasRequest
 	if c.announcingProtocol().endIsMust {
 		grade, due = events.SeverityHigh, c.hasPre
 	}
 	if !due || c.replaced {
+		return
+	}
+	switch j.approvals.openRequest(c) {
+	case fact.StatusDenied, fact.StatusExpired, fact.StatusCancelled:
 		return
 	}
 	detail := caseDeadline

@@ -166,7 +166,7 @@ var (
 	ruleMissing = &Rule{
 		Name: MissingCompletion, Severity: events.SeverityMedium,
 		Refs:        []string{"AH-C-079", "AAEP-C-081"},
-		Inputs:      "requests, announcements and completions, the end of the session, and time passing on the log",
+		Inputs:      "requests, announcements and completions, approvals on record, the end of the session, and time passing on the log",
 		Explanation: "{tool} was announced as {call} and nothing said how it ended before its time was over.",
 		Cases: map[string]string{
 			caseSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",
