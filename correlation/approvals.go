@@ -114,6 +114,17 @@ func (ap *approvals) isApprovedOnRecord(c *call) bool {
 	})
 }
 
+// openRequest is the status on record of the approval that a call waits for which has not begun;
+// "" if it waits for none.
+func (ap *approvals) openRequest(c *call) string {
+	verdict := c.effectiveVerdict()
+	if verdict.recorded == nil || nativeVerdict(verdict.verdict) != events.Ask || c.hasPost || c.invokedEvent != "" {
+		return ""
+	}
+	w, _ := ap.statuses.Get(workflowKey{c.session.Key.Tenant, fact.SumOf(verdict.recorded.Approval.ValueOrZero().Workflow)})
+	return w.status
+}
+
 // isGranted reports whether the status means that the approval was given.
 func isGranted(status string) bool {
 	return status == fact.StatusApproved || status == fact.StatusConsumed
@@ -360,7 +371,7 @@ const (
 // missingRecordField is what the record of a resolved approval lacks (AH-C-108); "" if it is
 // complete. A record without a step number is not the admitter's.
 func missingRecordField(a events.Approval) string {
-	if a.Step == 0 || a.Refused != "" || (a.Status != fact.StatusApproved && a.Status != "denied") {
+	if a.Step == 0 || a.Refused != "" || (a.Status != fact.StatusApproved && a.Status != fact.StatusDenied) {
 		return ""
 	}
 	switch {

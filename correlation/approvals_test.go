@@ -97,6 +97,46 @@ func TestApprovalSteps(t *testing.T) {
 	}
 }
 
+// TestAskThatNobodyPursues: a call that was never allowed to run needs no completion once its
+// approval has ended without a yes, and while it may still be approved.
+func TestAskThatNobodyPursues(t *testing.T) {
+	end := func(l *testLog) {
+		l.event(set(set(hook(9, "SessionEnd", 5), "tool_name", nil), "metadata", nil))
+	}
+	ends := func(act, status string) func(*testLog) {
+		return func(l *testLog) { l.at(50_000).approval(act, status, "wf1", "d1") }
+	}
+	past := func(l *testLog) { l.idle(100_000) } // the workflow's day, and the time for a completion
+	for name, tc := range map[string]struct {
+		more []func(*testLog)
+		want []string
+	}{
+		"denied":                               {[]func(*testLog){ends("deny", "denied"), past}, nil},
+		"expired":                              {[]func(*testLog){ends("expire", "expired"), past}, nil},
+		"cancelled":                            {[]func(*testLog){ends("cancel", "cancelled"), past}, nil},
+		"denied, and its session ends":         {[]func(*testLog){ends("deny", "denied"), end}, nil},
+		"its session ends":                     {[]func(*testLog){end}, nil},
+		"its session ends, and it expires":     {[]func(*testLog){end, ends("expire", "expired"), past}, nil},
+		"its session ends, and it is denied":   {[]func(*testLog){end, ends("deny", "denied"), past}, nil},
+		"approved":                             {[]func(*testLog){ends("approve", "approved"), past}, []string{missingHook}},
+		"its session ends, and it is approved": {[]func(*testLog){end, ends("approve", "approved"), past}, []string{missingHook}},
+		"its approval is not heard of again":   {[]func(*testLog){past}, []string{missingHook}},
+		"denied, and it ran": {[]func(*testLog){ends("deny", "denied"), func(l *testLog) {
+			l.event(post(2))
+		}, past}, []string{"executed_while_ask_pending/high"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLog(t)
+			l.admit(pre(1), "d1", events.Ask, waiting("wf1", "pending"))
+			l.approval("open", "pending", "wf1", "d1")
+			for _, more := range tc.more {
+				more(l)
+			}
+			wantRules(t, l.run().findings, tc.want...)
+		})
+	}
+}
+
 // TestConfirmationSteps: in AAEP the user is asked, and the invocation shows what
 // about.
 func TestConfirmationSteps(t *testing.T) {

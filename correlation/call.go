@@ -616,6 +616,7 @@ func (c *call) completionFact() *fact.Fact {
 		Kind: fact.KindPost, Seq: c.execSeq, Protocol: c.postProtocol, Origin: *c.session.Origin, EventID: c.postEvent,
 		CallID: c.id, Tool: c.tool, CallKey: c.group.key, Args: c.executedArgs, Approval: c.eventApproval,
 		Effect: c.maxEffect, Outcome: c.outcome, StartedAt: c.claimedTimes.StartedAt.Time, HasMutationReason: c.hasMutationReason,
+		ProducerTimes: fact.ProducerTimes{CompletedAt: c.claimedTimes.CompletedAt.Time, DurationMS: c.claimedTimes.DurationMS},
 	}
 	for _, s := range c.timeline {
 		if s.step == stepCompleted {

@@ -268,8 +268,13 @@ func (d *denial) Owner() tables.PublisherKey { return d.by.TableKey() }
 
 func (d *denial) Holds(*tables.Share) {}
 
-func denialKey(k fact.SourceSession, s fact.CallKey) fact.Sum {
-	return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.ID, s.Tool)
+// denialKey identifies the denial of a call. A call without an id is known by its arguments; known
+// is false if those are not.
+func denialKey(k fact.SourceSession, s fact.CallKey, a *fact.Arguments) (key fact.Sum, known bool) {
+	if s.ID != "" {
+		return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.ID, s.Tool), true
+	}
+	return fact.SumOf("denial", k.Tenant, k.Source, k.Session, s.ID, s.Tool, string(a.PlainSum[:])), a.Known
 }
 
 // keepDenial keeps the denial of a call that is about to be forgotten.
@@ -278,10 +283,11 @@ func (cs *calls) keepDenial(c *call) {
 		return
 	}
 	verdict := c.expand().directVerdict()
-	if verdict.verdict != events.Deny {
+	key, known := denialKey(c.session.Key, c.group.key, &c.args)
+	if verdict.verdict != events.Deny || !known {
 		return
 	}
-	d := &denial{key: denialKey(c.session.Key, c.group.key), by: c.session.Key.Publisher(), occurrence: c.occurrence, seq: c.verdictClaim.Seq}
+	d := &denial{key: key, by: c.session.Key.Publisher(), occurrence: c.occurrence, seq: c.verdictClaim.Seq}
 	if verdict.recorded != nil {
 		d.decision, d.seq, d.at = verdict.recorded.ID, verdict.recorded.Seq, verdict.recorded.At
 	}
@@ -301,8 +307,9 @@ func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
 	if f.Effect == fact.NoEffect || cs.denials.Len() == 0 {
 		return nil
 	}
-	d, kept := cs.denials.Peek(denialKey(f.Key, f.CallKey))
-	if !kept {
+	key, known := denialKey(f.Key, f.CallKey, &f.Args)
+	d, kept := cs.denials.Peek(key)
+	if !known || !kept {
 		return nil
 	}
 	cs.denials.Remove(d.key)

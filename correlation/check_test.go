@@ -131,6 +131,7 @@ func TestCheckGolden(t *testing.T) {
 		{"050 the same again", []any{before, before, after, after}, nil},
 		{"103 approved too late", []any{before, set(after, "metadata.approval.decided_at", stamp(900))}, []string{askPending}},
 		{"103 run after the approval's time", []any{before, set(set(after, "timestamp", stamp(800)), "metadata.execution.started_at", stamp(790))}, []string{afterExpiry}},
+		{"103 reported after the approval's time", []any{before, set(set(after, "timestamp", stamp(800)), "metadata.execution", tree{"outcome": "succeeded"})}, []string{afterExpiry0}},
 		{"103 approval expired", []any{before, set(after, "metadata.approval.status", "expired")}, []string{askPending}},
 		{"104 another action", []any{before, set(after, "metadata.approval.action_id", "act-8")}, []string{askPending}},
 		{"104 another workflow", []any{before, set(after, "metadata.approval.workflow_id", "wf-8")}, []string{askPending}},

@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -242,6 +243,120 @@ func TestSilence(t *testing.T) {
 	want := []string{"AAEP-C-064 false", "AAEP-C-064 true", "AAEP-C-063 false"}
 	if diff := cmp.Diff(want, list); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestSilentAgain: each silence of a session has a finding of its own, with its proof, and each
+// retraction names the finding that it takes back.
+func TestSilentAgain(t *testing.T) {
+	l := newTestLog(t)
+	l.event(wire(0, "session.started", 0, nil))
+	const silences = 3
+	for i := range silences {
+		at := float64((i + 1) * 100_000)
+		l.idle(at - 10_000)
+		l.at(at).event(wire(i+1, "progress.updated", at, tree{"progress": tree{"percent": 1}}))
+	}
+	var made, taken []string
+	for _, f := range l.run().checks {
+		switch {
+		case f.Rule != "AAEP-C-064":
+		case f.Retracts != "":
+			taken = append(taken, f.Retracts)
+		default:
+			made = append(made, f.FindingID)
+			if len(f.EventIDs) == 0 || len(f.Seqs) == 0 {
+				t.Errorf("a finding without proof: %+v", f)
+			}
+		}
+	}
+	if len(made) != silences {
+		t.Errorf("%d findings of %d silences", len(made), silences)
+	}
+	if diff := cmp.Diff(made, taken); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLateStartBesideAnother: while another session of the publisher runs, an event before its
+// session's start is two findings. A start that was under way retracts both.
+func TestLateStartBesideAnother(t *testing.T) {
+	l := newTestLog(t)
+	l.event(wire(0, "session.started", 0, nil))
+	second := func(n int, typ string, number int, members tree) tree {
+		return set(set(wire(n, typ, float64(number), members), "session_id", "sess_2"), "sequence_number", number)
+	}
+	l.event(second(11, "progress.updated", 1, tree{"progress": tree{"percent": 1}}))
+	l.event(second(10, "session.started", 0, nil))
+	stand := map[string]string{}
+	made := 0
+	for _, f := range l.run().checks {
+		switch {
+		case f.Retracts != "":
+			delete(stand, f.Retracts)
+		case f.Rule == "AAEP-C-054" || f.Rule == "AAEP-C-060":
+			stand[f.FindingID] = f.Rule
+			made++
+		}
+	}
+	if made != 2 || len(stand) != 0 {
+		t.Errorf("of %d findings these stand: %v", made, stand)
+	}
+}
+
+// Nothing is taken back that a rule which was off kept off the log.
+func TestNothingUnsaidIsTakenBack(t *testing.T) {
+	all := func(mode string) events.RulesChange {
+		c := switched(1)
+		for _, r := range []string{MissingCompletion, "AH-C-079", OrphanCompletion, "AH-C-078", "AAEP-C-064"} {
+			c.Rules[r] = mode
+		}
+		return c
+	}
+	progress := func(n int, at float64) tree {
+		return set(wire(n, "progress.updated", at, tree{"progress": tree{"percent": 1}}), "sequence_number", n)
+	}
+	play := func(first, then string, idle float64) result {
+		l := newTestLog(t)
+		l.switchRules("GOV", all(first))
+		l.admit(pre(1), "d1", events.Allow)                                               // to be missed
+		l.event(set(set(post(12), "metadata.tool_call_id", "c2"), "timestamp", stamp(3))) // an orphan
+		l.event(set(wire(0, "session.started", 0, nil), "sequence_number", 0))
+		l.idle(idle)
+		next := all(then)
+		next.Revision = 2
+		l.switchRules("GOV", next)
+		l.event(post(2))
+		l.event(set(pre(11), "metadata.tool_call_id", "c2"))
+		l.at(idle + 10).event(progress(1, idle+10))
+		return l.run()
+	}
+	for _, tc := range []struct {
+		first, then string
+		idle        float64
+		want        []string
+	}{
+		{"off", "warn", 4000, nil},
+		{"warn", "off", 4000, []string{"AH-C-078", "AH-C-079", MissingCompletion, OrphanCompletion}},
+		{"warn", "warn", 4000, []string{"AH-C-078", "AH-C-079", MissingCompletion, OrphanCompletion}},
+		{"off", "warn", 90_000, nil},
+		{"warn", "off", 90_000, []string{"AAEP-C-064"}},
+	} {
+		r := play(tc.first, tc.then, tc.idle)
+		made, taken := map[string]bool{}, map[string]bool{}
+		for _, f := range append(r.findings, r.checks...) {
+			if f.Retracts == "" {
+				made[f.FindingID] = true
+				continue
+			}
+			taken[f.Rule] = true
+			if !made[f.Retracts] {
+				t.Errorf("%+v: %s takes back what was not said: %s", tc, f.Rule, f.Retracts)
+			}
+		}
+		if diff := cmp.Diff(tc.want, slices.Sorted(maps.Keys(taken))); diff != "" {
+			t.Errorf("%+v: %s", tc, diff)
+		}
 	}
 }
 

@@ -136,7 +136,8 @@ func (e *engine) enforceCallBounds(s *session, group *callGroup) {
 	}
 }
 
-// endSession abandons the calls that are open when their session ends.
+// endSession abandons the calls that are open when their session ends, but for those that a
+// reviewer may still approve: an agent may end its session meanwhile and resume it for the call.
 func (e *engine) endSession(f *fact.Fact) {
 	if f.Key.Session == noSession {
 		return
@@ -145,8 +146,10 @@ func (e *engine) endSession(f *fact.Fact) {
 	if s == nil {
 		return
 	}
-	for len(s.open) > 0 {
-		c := s.open[0]
+	for _, c := range slices.Clone(s.open) {
+		if e.approvals.openRequest(c) == fact.StatusPending {
+			continue
+		}
 		c.addStep(stepClosed, f)
 		e.abandonCall(c, closedBySessionEnd, f)
 	}

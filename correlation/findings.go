@@ -2,14 +2,12 @@ package correlation
 
 import (
 	"cmp"
-	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
-	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -153,6 +151,10 @@ func (fs *findings) made() int { return fs.findingsSeen }
 // emitted is the number of findings and of call records emitted so far.
 func (fs *findings) emitted() (findings, calls uint64) { return fs.findingCount, fs.callRecordCount }
 
+// notEmitted is the id of a finding whose rule was off: it is not on the log, so nothing retracts
+// it, whatever the mode of its rule is by then.
+const notEmitted = "not emitted"
+
 // reportRule emits a finding, unless it was emitted before, and returns its id. c is nil if
 // the finding is about no call. Tenant, source and session are the call's; without a call, the
 // fact's. If the finding also breaks checks of the protocol (equivalentChecks), a finding is
@@ -197,21 +199,20 @@ func appendHex(b []byte, s *fact.Sum) []byte {
 	return append(b, text[:]...)
 }
 
+// emitFinding emits a finding under one rule, unless it was emitted before, and returns its id.
+// A retraction of a finding on the log is emitted in every mode.
 func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {
 	fs.findingsSeen++
 	who := f.Origin
 	if c != nil {
 		who = *c.session.Origin
 	}
-	key, id := identifyFinding(r, c, f, spec)
 	mode := fs.findingMode(who, r)
-	if mode == ModeOff && spec.retracts == "" {
-		return id
+	if mode == ModeOff && spec.retracts == "" || spec.retracts == notEmitted {
+		return notEmitted
 	}
+	key, id := identifyFinding(r, c, f, spec)
 	seen := fs.history.emittedFindings(fact.PublisherKey{Tenant: who.Key.Tenant, Source: who.Key.Source})
-	if mode == ModeOff && !retractsEmitted(seen, spec) {
-		return id
-	}
 	if _, again := seen.Get(key); again {
 		return id
 	}
@@ -357,18 +358,6 @@ func appendSubject(b []byte, prefix, state string, key fact.SourceSession) []byt
 	return append(append(append(b, state...), '.'), key.Session...)
 }
 
-// retractsEmitted reports whether a finding retracts one that was emitted. Such a retraction
-// is emitted in every mode.
-func retractsEmitted(emitted *tables.FIFO[fact.Sum, struct{}], spec *findingSpec) bool {
-	id, err := hex.DecodeString(strings.TrimPrefix(spec.retracts, findingPrefix))
-	if err != nil || len(id) != len(fact.Sum{}) {
-		return false
-	}
-	key := fact.Sum(id)
-	_, made := emitted.Get(key)
-	return made
-}
-
 // withEventsOf adds the sequences of the spec's events that belong to another call, o.
 func (spec *findingSpec) withEventsOf(o *call) *findingSpec {
 	spec.seqs = append(spec.seqs, o.eventSeqs(spec.events)...)
@@ -403,10 +392,9 @@ func (x *details) addRetractable(rule, id string) {
 // reportRetractable is reportRule for a finding that may be retracted. The findings under the
 // protocol's checks may be retracted too.
 func (fs *findings) reportRetractable(r *Rule, c *call, f *fact.Fact, spec *findingSpec) {
-	c.addRetractable(r.Name, fs.reportRule(r, c, f, spec))
+	c.addRetractable(r.Name, fs.emitFinding(r, c, f, spec))
 	for _, check := range equivalentChecks(r, c, f, spec) {
-		_, id := identifyFinding(checkRules[check], c, f, spec.asCheckFinding(r))
-		c.addRetractable(check, id)
+		c.addRetractable(check, fs.emitFinding(checkRules[check], c, f, spec.asCheckFinding(r)))
 	}
 }
 
@@ -458,8 +446,11 @@ var orphanRules []string
 func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, found *catalogue.Finding) string {
 	rule, about, spec := fs.sessionFindingSpec(f, who, found)
 	if found.Replaces != nil {
-		_, _, old := fs.sessionFindingSpec(f, who, found.Replaces)
-		_, id := identifyFinding(checkRules[found.Replaces.Check], nil, fs.findingSubject(f, who, found.Replaces), old)
+		id := notEmitted
+		if !found.Replaces.Unsaid {
+			_, _, old := fs.sessionFindingSpec(f, who, found.Replaces)
+			_, id = identifyFinding(checkRules[found.Replaces.Check], nil, fs.findingSubject(f, who, found.Replaces), old)
+		}
 		back := *spec
 		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
 		fs.emitFinding(checkRules[found.Replaces.Check], nil, about, &back)
@@ -467,7 +458,11 @@ func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, found *c
 			return id
 		}
 	}
-	return fs.emitFinding(rule, nil, about, spec)
+	id := fs.emitFinding(rule, nil, about, spec)
+	if id == notEmitted {
+		found.Unsaid = true
+	}
+	return id
 }
 
 func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, found *catalogue.Finding) (*Rule, *fact.Fact, *findingSpec) {

@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
@@ -104,9 +105,21 @@ func (j *judge) judgeAsked(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	if until.IsZero() {
 		until = granted.ExpiresAt
 	}
-	if start := c.executionStart(f); !until.IsZero() && start.After(until) {
-		j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(caseApprovalExpired))
+	j.judgeExpiry(c, f, verdict, until, caseApprovalExpired, caseApprovalOver)
+}
+
+// judgeExpiry reports an execution that began after the end of its permission. Where nothing says
+// when it began, and it ended after that time, the finding is of the other case, and low.
+func (j *judge) judgeExpiry(c *call, f *fact.Fact, verdict effectiveVerdict, until time.Time, begun, ended string) {
+	start, known := c.executionStart(f)
+	if until.IsZero() || !start.After(until) {
+		return
 	}
+	spec := findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(begun)
+	if !known {
+		spec.withCase(ended).withSeverity(events.SeverityLow)
+	}
+	j.findings.reportRule(ruleExpired, c, f, spec)
 }
 
 func (j *judge) judgeAllowed(c *call, f *fact.Fact, verdict effectiveVerdict) {
@@ -115,9 +128,7 @@ func (j *judge) judgeAllowed(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	decided := verdict.decidedAt
 	if verdict.recorded != nil {
 		decided = verdict.recorded.At
-		if !verdict.recorded.Expires.IsZero() && c.executionStart(f).After(verdict.recorded.Expires) {
-			j.findings.reportRule(ruleExpired, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict))
-		}
+		j.judgeExpiry(c, f, verdict, verdict.recorded.Expires, "", caseAllowOver)
 	}
 	if !f.StartedAt.IsZero() && !decided.IsZero() && f.StartedAt.Add(j.opts.ClockSkew).Before(decided) {
 		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict))
@@ -138,15 +149,19 @@ func (j *judge) reportDrift(c *call, f *fact.Fact, verdict effectiveVerdict, rea
 	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(detail).withSeverity(grade).withText(c.admissionStage(verdict)))
 }
 
-// reportMissingCompletion reports a call without a completion. A denied call needs none. A
-// call that was only requested needs one, except in a protocol with endIsMust, where only
-// announced calls do.
+// reportMissingCompletion reports a call without a completion. A denied call needs none, nor does
+// one that waited for an approval which ended without a yes. A call that was only requested needs
+// one, except in a protocol with endIsMust, where only announced calls do.
 func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 	grade, due := events.SeverityMedium, c.hasPre || c.hasRequest
 	if c.announcingProtocol().endIsMust {
 		grade, due = events.SeverityHigh, c.hasPre
 	}
 	if !due || c.replaced {
+		return
+	}
+	switch j.approvals.openRequest(c) {
+	case fact.StatusDenied, fact.StatusExpired, fact.StatusCancelled:
 		return
 	}
 	detail := caseDeadline

@@ -596,7 +596,8 @@ func TestDenialsAreBounded(t *testing.T) {
 	if n := cs.denials.Len(); n != maxDenials {
 		t.Errorf("%d are kept, of at most %d", n, maxDenials)
 	}
-	if _, kept := cs.denials.Peek(denialKey(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "s0"}, fact.CallKeyOf("c1", ""))); !kept {
+	key, _ := denialKey(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "s0"}, fact.CallKeyOf("c1", ""), &fact.Arguments{})
+	if _, kept := cs.denials.Peek(key); !kept {
 		t.Error("a tenant with one denial lost it to another")
 	}
 }

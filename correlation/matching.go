@@ -78,7 +78,7 @@ func belongsToClosedCall(c *call, f *fact.Fact) bool {
 
 // matchCompletion returns the call that a completion ends: the oldest open occurrence under
 // its id. If the completion or the call has no id, the call with its correlation id comes
-// first, then the oldest call of its tool. inferred means that no id matched.
+// first, then the oldest call of its tool, with its arguments if there is one. inferred means that no id matched.
 func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
 	if f.CallKey.ID == "" {
 		if c := s.correlated(f); c != nil {
@@ -103,7 +103,18 @@ func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
 			return c, true
 		}
 	}
-	return s.findOpen(func(c *call) bool { return c.mayEndBy(f) }), true
+	return s.findOpenLike(f, func(c *call) bool { return c.mayEndBy(f) }), true
+}
+
+// findOpenLike returns the oldest open call that fits and has the arguments of a completion, else
+// the oldest that fits. Calls of one tool may run in parallel and end in any order.
+func (s *session) findOpenLike(f *fact.Fact, fits func(*call) bool) *call {
+	if f.CallKey.ID == "" && f.Args.Known {
+		if c := s.findOpen(func(c *call) bool { return fits(c) && c.compareFact(f) == fact.ArgsEqual }); c != nil {
+			return c
+		}
+	}
+	return s.findOpen(fits)
 }
 
 // mayEndBy reports whether a completion may be paired with an open call by tool.
@@ -112,15 +123,15 @@ func (c *call) mayEndBy(f *fact.Fact) bool {
 }
 
 // correlated returns the call that the correlation id of a completion names. The call's
-// announcement has that correlation id, or that event id. If several open calls match, the
-// oldest counts. A call that was closed without a completion matches if its event id is named,
+// announcement has that correlation id, or that event id. If several open calls match, see
+// findOpenLike. A call that was closed without a completion matches if its event id is named,
 // or if every open call has another correlation id.
 func (s *session) correlated(f *fact.Fact) *call {
 	thread, event := f.LineageRefs.Thread(), f.LineageRefs.Correlation
 	if thread.IsZero() {
 		return nil
 	}
-	if c := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.thread == thread }); c != nil {
+	if c := s.findOpenLike(f, func(c *call) bool { return c.mayEndBy(f) && c.thread == thread }); c != nil {
 		return c
 	}
 	if c := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.hasEvent(event) }); c != nil {
@@ -137,12 +148,13 @@ func (s *session) correlated(f *fact.Fact) *call {
 }
 
 // matchInGroup returns the call of a group that a completion ends. If the id was used for
-// several tools, a call of the completion's tool comes first.
+// several tools, a call of the completion's tool comes first. Without an id, a closed call with
+// other arguments is another call.
 func matchInGroup(group *callGroup, f *fact.Fact) *call {
 	if group == nil {
 		return nil
 	}
-	if c := group.oldestOpenOf(f.Tool); c != nil {
+	if c := group.oldestOpenOf(f); c != nil {
 		return preferDeniedCall(c, group, f)
 	}
 	if c := group.oldestOpen(); c != nil {
@@ -154,10 +166,13 @@ func matchInGroup(group *callGroup, f *fact.Fact) *call {
 	if c := group.latestClosedLike(f, func(c *call) bool { return c.awaitsCompletion() && c.compareFact(f) == fact.ArgsEqual }); c != nil {
 		return c
 	}
-	if c := group.latestClosed((*call).awaitsCompletion); c != nil {
+	mayEnd := func(c *call) bool { return f.CallKey.ID != "" || c.compareFact(f) != fact.ArgsDifferent }
+	if c := group.latestClosed(func(c *call) bool { return c.awaitsCompletion() && mayEnd(c) }); c != nil {
 		return c
 	}
-	return group.latestClosed(func(c *call) bool { return c.effectivelyDenied() && (f.CallKey.ID == "" || c.endedIn.has(f.Protocol)) })
+	return group.latestClosed(func(c *call) bool {
+		return c.effectivelyDenied() && mayEnd(c) && (f.CallKey.ID == "" || c.endedIn.has(f.Protocol))
+	})
 }
 
 // preferDeniedCall returns the denied call if the arguments of a completion are those of a

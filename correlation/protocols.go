@@ -226,7 +226,7 @@ var aaepProtocol = &protocolRow{
 
 var aaepSessions = &trackedSessions{
 	restore: func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) {
-		w.aaep = aaep.Restore(d.aaep)
+		w.aaep = aaep.Restore(d.aaep, f.EventID, f.Seq)
 		ts.countRunningSessions(w, false, w.aaep.IsRunning())
 		ts.retractSilence(w, f, d)
 	},
@@ -234,7 +234,7 @@ var aaepSessions = &trackedSessions{
 	expire: func(ts *trackers, w *protocolSession) *catalogue.Finding {
 		silence := w.aaep.SilenceFinding()
 		if silence != nil {
-			ts.findings.ReportSessionFinding(&fact.Fact{Protocol: subject.ProtoAAEP}, *w.origin, silence)
+			ts.findings.ReportSessionFinding(passedTime, *w.origin, silence)
 		}
 		return silence
 	},
@@ -307,16 +307,20 @@ func (ts *trackers) applyAAEP(w *protocolSession, f *fact.Fact) {
 		}
 	}
 	if !stray && w.aaep.NeverStarted() && ts.runningSessions[f.Key.Publisher()] > 0 {
-		ts.findings.ReportSessionFinding(f, *w.origin, fact.SingleEventFinding("AAEP-C-054", "", f))
+		ts.findings.ReportSessionFindings(f, *w.origin, w.aaep.ReportStray(aaep.EventOf(f)))
 	}
 }
+
+// passedTime is the fact behind a finding that no message shows. It is the same when the finding
+// is taken back, or the retraction would name another one.
+var passedTime = &fact.Fact{Protocol: subject.ProtoAAEP}
 
 // retractSilence takes back that a session fell silent.
 func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d trackerTombstone) {
 	if d.silence == nil {
 		return
 	}
-	ts.findings.ReportSessionFinding(f, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.EventID},
+	ts.findings.ReportSessionFinding(passedTime, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.EventID},
 		Seqs: []uint64{f.Seq}, Replaces: d.silence, RetractsOnly: true})
 	d.silence = nil
 	ts.tombstones.Put(w.ID(), d)

@@ -70,6 +70,8 @@ const (
 	caseFailOpenClaimed     = "fail_open_claimed"
 	caseOnlyClaimed         = "claimed"
 	caseApprovalExpired     = "approval"
+	caseAllowOver           = "allow_over"
+	caseApprovalOver        = "approval_over"
 	caseRecordedLate        = "late"
 	detailDeniedLate        = "late_denied"
 	detailInvokedFirst      = "invoked_first"
@@ -130,12 +132,14 @@ var (
 	ruleExpired = &Rule{
 		Name: ExecutedAfterExpiry, Severity: events.SeverityHigh,
 		Refs:        []string{"docs/architecture.md#five-ideas 3", "AH-C-103"},
-		Inputs:      "the expiry of the decision or the approval, and when the execution began: by its own word if it has one, otherwise when it was reported",
+		Inputs:      "the expiry of the decision or the approval, and when the execution began: by its own word, or by its end and its duration; if neither is said, when it ended",
 		Explanation: "{tool} ran as {call} after its allow had expired.",
 		Cases: map[string]string{
 			caseApprovalExpired: "{tool} ran as {call} after its approval had expired.",
+			caseAllowOver:       "The end of {tool} was reported for {call} when its allow had expired; nothing says when it began.",
+			caseApprovalOver:    "The end of {tool} was reported for {call} when its approval had expired; nothing says when it began.",
 		},
-		Remedy: "Make the runtime check the receipt's expiry right before it acts, and ask again when it is over.",
+		Remedy: "Make the runtime check the receipt's expiry right before it acts, ask again when it is over, and report when the execution began or how long it took.",
 	}
 	ruleBeforeVerdict = &Rule{
 		Name: ExecutedBeforeVerdict, Severity: events.SeverityMedium,
@@ -162,7 +166,7 @@ var (
 	ruleMissing = &Rule{
 		Name: MissingCompletion, Severity: events.SeverityMedium,
 		Refs:        []string{"AH-C-079", "AAEP-C-081"},
-		Inputs:      "requests, announcements and completions, the end of the session, and time passing on the log",
+		Inputs:      "requests, announcements and completions, approvals on record, the end of the session, and time passing on the log",
 		Explanation: "{tool} was announced as {call} and nothing said how it ended before its time was over.",
 		Cases: map[string]string{
 			caseSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ const (
 	askPending   = "executed_while_ask_pending/high"
 	noVerdict    = "executed_without_verdict/high"
 	afterExpiry  = "executed_after_expiry/high"
+	afterExpiry0 = "executed_after_expiry/low" // nothing says when it began
 	beforeIt     = "executed_before_verdict/medium"
 	afterTheFact = "executed_before_verdict/high"
 	missingHook  = "missing_completion/medium"
@@ -49,6 +51,12 @@ func TestRules(t *testing.T) {
 			}
 		})
 	}
+}
+
+// endOnly is a completion at a time, with one member of its metadata and no start.
+func endOnly(at float64, member string, value any) tree {
+	e := set(set(post(2), "timestamp", stamp(at)), "metadata.execution", tree{"outcome": "succeeded"})
+	return set(e, "metadata."+member, value)
 }
 
 // retry is an event under id c2 that tries c1 again.
@@ -624,10 +632,34 @@ var ruleCases = []ruleCase{
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(120).event(set(post(2), "metadata.execution.started_at", stamp(30)))
 	}, nil, []string{ExecutedAfterExpiry}, events.CallCompleted},
-	{"after expiry by its report", func(l *testLog) {
+	{"reported after expiry, and nothing says when it began", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
-		l.at(120).event(set(post(2), "metadata.execution.started_at", nil))
+		l.at(320).event(endOnly(310, "duration_ms", nil))
+	}, []string{afterExpiry0}, nil, events.CallCompleted},
+	{"ended after expiry, its duration says that it started before", func(l *testLog) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.at(320).event(endOnly(310, "duration_ms", 299_000))
+	}, nil, []string{ExecutedAfterExpiry}, events.CallCompleted},
+	{"ended after expiry, its duration says that it started after", func(l *testLog) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.at(320).event(endOnly(310, "duration_ms", 200_000))
 	}, []string{afterExpiry}, nil, events.CallCompleted},
+	{"ended after expiry, of a duration beyond all bounds", func(l *testLog) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.at(320).event(endOnly(310, "duration_ms", 9_000_000_000_000_000))
+	}, nil, []string{ExecutedAfterExpiry}, events.CallCompleted},
+	{"its execution says when it ended and how long it took", func(l *testLog) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.at(400).event(endOnly(390, "execution", tree{"outcome": "succeeded", "completed_at": stamp(310), "duration_ms": 299_000}))
+	}, nil, []string{ExecutedAfterExpiry}, events.CallCompleted},
+	{"ended before expiry, reported after", func(l *testLog) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.at(320).event(endOnly(30, "duration_ms", nil))
+	}, nil, []string{ExecutedAfterExpiry}, events.CallCompleted},
+	{"a long run by a clock that is ahead", func(l *testLog) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.at(320).event(endOnly(5000, "duration_ms", 299_000))
+	}, nil, []string{ExecutedAfterExpiry}, events.CallCompleted},
 	{"started in the future", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(20).event(set(post(2), "metadata.execution.started_at", stamp(5000)))
@@ -772,4 +804,83 @@ var ruleCases = []ruleCase{
 		l.signed(decisionOn(pre(1), "d1", events.Allow, l.now), stranger)
 		l.at(2).event(post(2))
 	}, []string{forged, noVerdict}, nil, events.CallCompleted},
+}
+
+// TestCallsWithoutIDs: of several calls of one tool without ids, a completion belongs to the one
+// whose arguments it has. Without such a one, it belongs to no call that was denied other
+// arguments.
+func TestCallsWithoutIDs(t *testing.T) {
+	before := func(n, amount int) tree {
+		return set(set(pre(n), "metadata.tool_call_id", nil), "tool_input.amount", amount)
+	}
+	after := func(n, amount int) tree {
+		e := set(set(post(n), "metadata.tool_call_id", nil), "metadata.tool_input_executed.amount", amount)
+		return set(e, "metadata.execution.started_at", nil)
+	}
+	two := func(l *testLog, a, b tree) {
+		l.admit(a, "dA", events.Allow, receipted)
+		l.event(a)
+		l.admit(b, "dB", events.Allow, receipted)
+		l.event(b)
+	}
+	others := func(l *testLog) {
+		for i := range DefaultMaxClosedPerSession + 1 {
+			e := set(pre(100+2*i), "metadata.tool_call_id", fmt.Sprint("x", i))
+			l.admit(e, fmt.Sprint("x", i), events.Deny)
+		}
+	}
+	for name, tc := range map[string]struct {
+		play func(l *testLog)
+		want []string
+	}{
+		"parallel, the second ends first": {func(l *testLog) {
+			two(l, before(1, 120), before(2, 7))
+			l.event(after(3, 7))
+			l.event(after(4, 120))
+		}, nil},
+		"only the ends have no id": {func(l *testLog) {
+			two(l, set(before(1, 120), "metadata.tool_call_id", "a"), set(before(2, 7), "metadata.tool_call_id", "b"))
+			l.event(after(3, 7))
+			l.event(after(4, 120))
+		}, nil},
+		"parallel under one correlation id": {func(l *testLog) {
+			with := func(e tree) tree { return set(e, "correlation_id", uuid(99)) }
+			two(l, with(before(1, 120)), with(before(2, 7)))
+			l.event(with(after(3, 7)))
+			l.event(with(after(4, 120)))
+		}, nil},
+		"parallel, and one runs with other arguments": {func(l *testLog) {
+			two(l, before(1, 120), before(2, 7))
+			l.event(after(3, 8))
+			l.event(after(4, 7))
+		}, []string{driftReceipt}},
+		"denied, and run": {func(l *testLog) {
+			l.admit(before(1, 120), "d1", events.Deny)
+			l.at(2).event(after(3, 120))
+		}, []string{despiteDeny}},
+		"denied, and run without a word on its arguments": {func(l *testLog) {
+			l.admit(before(1, 120), "d1", events.Deny)
+			l.at(2).event(set(after(3, 0), "metadata.tool_input_executed", nil))
+		}, []string{despiteDeny}},
+		"denied, and another call of the tool runs": {func(l *testLog) {
+			l.admit(before(1, 120), "d1", events.Deny)
+			l.at(2).event(after(3, 7))
+		}, []string{orphan}},
+		"denied long ago, and run": {func(l *testLog) {
+			l.admit(before(1, 120), "d1", events.Deny)
+			others(l)
+			l.event(after(3, 120))
+		}, []string{despiteDeny}},
+		"denied long ago, and another call of the tool runs": {func(l *testLog) {
+			l.admit(before(1, 120), "d1", events.Deny)
+			others(l)
+			l.event(after(3, 7))
+		}, []string{orphan}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLog(t)
+			tc.play(l)
+			wantRules(t, l.run().findings, tc.want...)
+		})
+	}
 }

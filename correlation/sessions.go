@@ -273,14 +273,20 @@ func (g *callGroup) oldestOpen() *call {
 	return nil
 }
 
-// oldestOpenOf is the oldest open call of a tool.
-func (g *callGroup) oldestOpenOf(tool string) *call {
+// oldestOpenOf is the oldest open call of a completion's tool. Without an id, one with the
+// completion's arguments comes first.
+func (g *callGroup) oldestOpenOf(f *fact.Fact) *call {
+	var oldest *call
 	for _, c := range g.calls {
-		if c.isOpen() && c.tool == tool {
+		switch {
+		case !c.isOpen() || c.tool != f.Tool:
+		case f.CallKey.ID != "" || !f.Args.Known || c.compareFact(f) == fact.ArgsEqual:
 			return c
+		case oldest == nil:
+			oldest = c
 		}
 	}
-	return nil
+	return oldest
 }
 
 // latestClosed is the youngest closed call that fits.

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"math"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -154,15 +155,17 @@ func approvalDetail(c *call, a fact.Approval) string {
 func agreeIfKnown(a, b string) bool { return a == "" || b == "" || a == b }
 
 // executionStart is the best known start of an execution: the producer's claim unless it is
-// after its report, else an announcement that announces the start, else the report.
-func (x *details) executionStart(f *fact.Fact) time.Time {
+// after its report, else an announcement that announces the start, else the claimed end minus the
+// claimed duration. Without a duration, known is false: it began at that time or before.
+func (x *details) executionStart(f *fact.Fact) (start time.Time, known bool) {
 	switch {
 	case !f.StartedAt.IsZero() && !f.StartedAt.After(f.At):
-		return f.StartedAt
+		return f.StartedAt, true
 	case x.hasPre && x.preProtocol == f.Protocol && rowOf(f.Protocol).announcesStart:
-		return x.preAt
+		return x.preAt, true
 	}
-	return f.At
+	took := min(f.ProducerTimes.DurationMS, math.MaxInt64/int64(time.Millisecond))
+	return f.ClaimedEnd().Add(-time.Duration(took) * time.Millisecond), took > 0
 }
 
 // admissionStage says what the log has of a call before it ran. Only the call of a recorded

@@ -90,7 +90,7 @@ type Output struct {
 	Seq     uint64          `json:"seq"`              // on the log
 	Subject string          `json:"subject"`          // on the log
 	At      Time            `json:"at"`               // when the broker stored it
-	Record  json.RawMessage `json:"record,omitempty"` // unchanged bytes; absent if too large for a page or not JSON
+	Record  json.RawMessage `json:"record,omitempty"` // as it was stored, without blanks between its tokens; absent if too large for a page or not JSON
 }
 
 // FollowError is the reason why there is no page.

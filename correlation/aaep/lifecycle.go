@@ -1,6 +1,7 @@
 package aaep
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
@@ -12,7 +13,9 @@ type lifecycle struct {
 	hasEvents, started, ended bool
 	restored                  bool // from a tombstone: counts and tables are incomplete
 	startEvent, endEvent      eventRef
+	lastEvent                 eventRef
 	overtakenStart            *overtakenFinding
+	stray                     *catalogue.Finding // what reportStray has reported, while the start may still come
 	startTime                 time.Time
 }
 
@@ -35,7 +38,7 @@ func (l *lifecycle) check(r *reports, e *Event) bool {
 			l.overtakenStart = &overtakenFinding{found, e.Time, e.Number}
 		}
 	}
-	l.hasEvents = true
+	l.hasEvents, l.lastEvent = true, e.eventRef()
 	if !l.ended || starts {
 		return true
 	}
@@ -45,6 +48,12 @@ func (l *lifecycle) check(r *reports, e *Event) bool {
 		r.add("AAEP-C-063", "", l.endEvent, e.eventRef())
 	}
 	return false
+}
+
+// reportStray reports that the event that came before the session's start came while another
+// session of the publisher runs.
+func (l *lifecycle) reportStray(r *reports, e *Event) {
+	l.stray = r.add("AAEP-C-054", "", e.eventRef())
 }
 
 // overtakenFinding is an event that came before another one, and the finding about it.
@@ -69,8 +78,11 @@ func (l *lifecycle) start(r *reports, e *Event) {
 	}
 	if o := l.overtakenStart; o != nil && o.isEarlier(e) {
 		r.retract(o.finding, "its start was under way", e)
+		if l.stray != nil {
+			r.retract(l.stray, "its start was under way", e)
+		}
 	}
-	l.overtakenStart = nil
+	l.overtakenStart, l.stray = nil, nil
 	l.started = true
 }
 
@@ -97,7 +109,9 @@ func (l *lifecycle) silenceFinding() *catalogue.Finding {
 	if !l.isRunning() {
 		return nil
 	}
-	return newFinding("AAEP-C-064", "", l.startEvent)
+	found := newFinding("AAEP-C-064", "", l.startEvent, l.lastEvent)
+	found.Case = strconv.FormatUint(l.lastEvent.seq, 10) // a session may fall silent several times
+	return found
 }
 
 func (l *lifecycle) tombstone() Tombstone {
@@ -111,6 +125,6 @@ func (l *lifecycle) tombstone() Tombstone {
 	return m
 }
 
-func restoreLifecycle(m Tombstone) lifecycle {
-	return lifecycle{hasEvents: true, restored: true, started: m&tombstoneStarted != 0, ended: m&tombstoneEnded != 0}
+func restoreLifecycle(m Tombstone, last eventRef) lifecycle {
+	return lifecycle{hasEvents: true, restored: true, lastEvent: last, started: m&tombstoneStarted != 0, ended: m&tombstoneEnded != 0}
 }

@@ -66,14 +66,18 @@ func (s *sequence) checkNumber(r *reports, e *Event) (inOrder bool) {
 	return true
 }
 
-// noteRefused records the number of an invalid event.
+// noteRefused records the number of an invalid event. A number far ahead may be what is wrong
+// with the event: it does not count.
 func (s *sequence) noteRefused(r *reports, e *Event) {
 	switch n := *e.Number; {
 	case s.numbering != withNumbers:
-	case n == s.lastNumber+1:
-		s.lastNumber = n
 	case n <= s.lastNumber:
 		s.fillGap(r, e)
+	case n == s.lastNumber+1:
+		s.lastNumber = n
+	case n-s.lastNumber <= maxGap:
+		s.reportGap(r, e, gap{from: s.lastNumber + 1, to: n - 1})
+		s.lastNumber = n
 	}
 }
 

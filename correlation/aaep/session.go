@@ -158,12 +158,20 @@ func (s *Session) endSession(e *Event) {
 }
 
 // NoteRefusedNumber records the number of an invalid event, so that it does not seem to be
-// missing. It returns the retractions that follow.
+// missing. It returns the findings that follow.
 func (s *Session) NoteRefusedNumber(number int64, id string, seq uint64) []*catalogue.Finding {
 	s.reports.findingList = nil
 	if !s.lifecycle.hasEnded() {
 		s.sequence.noteRefused(&s.reports, &Event{ID: id, Seq: seq, Number: &number})
 	}
+	return s.reports.findingList
+}
+
+// ReportStray returns the finding that the session's first event, which is no start, came while
+// another session of the publisher runs.
+func (s *Session) ReportStray(e *Event) []*catalogue.Finding {
+	s.reports.findingList = nil
+	s.lifecycle.reportStray(&s.reports, e)
 	return s.reports.findingList
 }
 
@@ -195,10 +203,11 @@ const (
 // Tombstone returns what to keep of the session.
 func (s *Session) Tombstone() Tombstone { return s.lifecycle.tombstone() }
 
-// Restore makes a session from a tombstone. The zero Tombstone makes a new session.
-func Restore(m Tombstone) *Session {
+// Restore makes a session from a tombstone, for the event with this id and sequence. The zero
+// Tombstone makes a new session.
+func Restore(m Tombstone, id string, seq uint64) *Session {
 	if m == 0 {
 		return &Session{}
 	}
-	return &Session{lifecycle: restoreLifecycle(m)}
+	return &Session{lifecycle: restoreLifecycle(m, eventRef{id, seq})}
 }

@@ -71,7 +71,7 @@ func TestLongReplyAgain(t *testing.T) {
 func TestRestore(t *testing.T) {
 	s := &Session{}
 	s.Apply(event(t, 0, "session.started", ""))
-	restored := Restore(s.Tombstone())
+	restored := Restore(s.Tombstone(), "evt", 1)
 	if !restored.IsRunning() || restored.NeverStarted() {
 		t.Error("it is not running any more")
 	}
@@ -79,10 +79,10 @@ func TestRestore(t *testing.T) {
 		t.Errorf("what was forgotten is held against it: %+v", found[len(found)-1])
 	}
 	s.Apply(event(t, 2, "session.completed", ""))
-	if found := Restore(s.Tombstone()).Apply(event(t, 3, "progress.updated", "")); found[len(found)-1].Check != "AAEP-C-063" {
+	if found := Restore(s.Tombstone(), "evt", 1).Apply(event(t, 3, "progress.updated", "")); found[len(found)-1].Check != "AAEP-C-063" {
 		t.Errorf("its end is forgotten: %+v", found)
 	}
-	if Restore(0).IsRunning() || (&Session{}).SilenceFinding() != nil {
+	if Restore(0, "evt", 1).IsRunning() || (&Session{}).SilenceFinding() != nil {
 		t.Error("a new session is not new")
 	}
 }

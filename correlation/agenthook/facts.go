@@ -24,7 +24,7 @@ var agentHookKinds = map[string]fact.Kind{
 
 // impliedStatus is the status of an approval event without an approval block.
 var impliedStatus = map[string]string{
-	agenthook.ToolUseResumed: fact.StatusApproved, agenthook.ApprovalGranted: fact.StatusApproved, agenthook.ApprovalDenied: "denied",
+	agenthook.ToolUseResumed: fact.StatusApproved, agenthook.ApprovalGranted: fact.StatusApproved, agenthook.ApprovalDenied: fact.StatusDenied,
 }
 
 // agentHookFact sets f to the fact of an AgentHook event. request says that it is the

@@ -13,7 +13,7 @@ import (
 
 // hookFingerprint is the last state of a hook that the session reported.
 type hookFingerprint struct {
-	fingerprint string // the event with that fingerprint
+	fingerprint string // as observed
 	trusted     bool
 }
 

@@ -73,6 +73,9 @@ type Finding struct {
 	// RetractsOnly says that nothing takes the place of the earlier finding: this one
 	// is no violation.
 	RetractsOnly bool
+	// Unsaid says that the finding is not on the log, because its check was switched off. The
+	// part that emits findings sets it.
+	Unsaid bool
 }
 
 // CodeAtPath puts a code and a JSON pointer into words: bounded, and without anything

@@ -4,9 +4,12 @@ import "time"
 
 // Statuses of an approval that the engine knows.
 const (
-	StatusPending  = "pending"
-	StatusApproved = "approved"
-	StatusConsumed = "consumed"
+	StatusPending   = "pending"
+	StatusApproved  = "approved"
+	StatusConsumed  = "consumed"
+	StatusDenied    = "denied"
+	StatusExpired   = "expired"
+	StatusCancelled = "cancelled"
 )
 
 // RecommendedVerdictWait is how long a publisher should wait for a verdict (AgentHook SPEC 4).

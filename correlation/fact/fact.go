@@ -278,6 +278,17 @@ type ProducerTimes struct {
 	Attempt     int64
 }
 
+// ClaimedEnd is when a completion says that the execution ended, or else that it was published
+// itself; the time of its report if it claims no time before that.
+func (f *Fact) ClaimedEnd() time.Time {
+	for _, claimed := range [...]time.Time{f.ProducerTimes.CompletedAt, f.ProducerTimes.HappenedAt} {
+		if !claimed.IsZero() && !claimed.After(f.At) {
+			return claimed
+		}
+	}
+	return f.At
+}
+
 // NonNegative is a producer's number; 0 if it is missing or negative.
 func NonNegative(n *int64) int64 {
 	if n == nil || *n < 0 {

@@ -109,7 +109,7 @@ func (c *chaosTraffic) decision(i int) (d events.Decision, decided bool) {
 	case i%17 == 0:
 		path = "/elsewhere"
 	case i%19 == 0:
-		expires = chaosTime
+		expires = chaosTime.Add(-time.Minute)
 	}
 	at := events.At(chaosTime)
 	return events.Decision{

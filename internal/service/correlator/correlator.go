@@ -53,8 +53,9 @@ func Main(args []string) int {
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 
-// Run correlates the shard until ctx ends or another correlator takes over. It survives restarts
-// of the server. With several shards it runs until ctx ends.
+// Run correlates the shard until ctx ends or another correlator takes over. A server that is away
+// for longer than a lease lasts (lease.DefaultTTL) ends it with daemon.ErrFenced, because another
+// one may have taken over. With several shards it runs until ctx ends.
 func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if f.MissingAfter <= 0 {
 		return errors.New("--missing-after must be above zero")

@@ -57,15 +57,17 @@ func (s *erasureState) owesCursor(consumed, head uint64) bool {
 	return consumed < s.owedSeq && head >= s.owedSeq
 }
 
-// checkNothingErased returns errSnapshot if something was erased after a snapshot's sequence.
+// checkNothingErased returns errSnapshot if something was erased after a snapshot's sequence. What
+// was begun before has to be covered by a cursor, whichever instance read of it.
 func (s *erasureState) checkNothingErased(ctx context.Context, l *shardLog, seq uint64) error {
-	m, err := streams.NextBySubject(ctx, l.js, l.flags.Stream, s.subject, seq+1)
-	if err != nil {
+	m, err := streams.LastBySubject(ctx, l.js, l.flags.Stream, s.subject)
+	switch {
+	case err != nil || m == nil:
 		return err
-	}
-	if m != nil {
+	case m.Seq > seq:
 		return fmt.Errorf("%w: something was erased behind sequence %d", errSnapshot, seq)
 	}
+	s.owedSeq = m.Seq
 	return nil
 }
 

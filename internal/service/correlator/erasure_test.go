@@ -126,6 +126,31 @@ func TestErasedSession(t *testing.T) {
 	}
 }
 
+// An instance that resumes behind a begun erasure owes the cursor that its predecessor did not
+// write.
+func TestOwedCursorAfterASnapshot(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	dir := t.TempDir()
+	w := keeping(t, n, long, dir)
+	feed := func() {
+		for _, m := range n.Log()[w.head:] {
+			w.feedOne(t, m)
+		}
+	}
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	feed()
+	servicetest.OK(t, w.flush(t.Context()))
+	if keeping(t, n, long, dir).erasure.owesCursor(0, w.head) {
+		t.Error("a cursor is owed, and nothing is erased")
+	}
+	n.Publish("auditor", erasureRecord(t, n, events.ErasureBegun, events.Span{1, 1}))
+	feed()
+	w.saveNow(t)
+	if again := keeping(t, n, long, dir); again.head != w.head || !again.erasure.owesCursor(again.cursor.Consumed, again.head) {
+		t.Errorf("at %d, behind the record at %d, it owes no cursor", again.head, again.erasure.owedSeq)
+	}
+}
+
 func ignoreCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil

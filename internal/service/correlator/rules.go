@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -17,74 +18,144 @@ const (
 	rulesTimeout = 2 * time.Second
 )
 
-// ruleSource is the worker's knowledge of the bucket of rules.
+// ruleSource copies changed switches from the bucket of rules to the log, where they begin to
+// apply: so every replay computes the same findings. It works beside the core, which may be busy
+// for ever. A change written twice, by two correlators for example, counts once.
 type ruleSource struct {
-	log          *shardLog
-	next         time.Time             // when to check next
+	log     *shardLog
+	begin   chan struct{}     // closed when this instance is active and has read the log to its end
+	changes chan ruleQuestion // for the goroutine of the core
+
+	// Of the goroutine of run.
 	version      streams.BucketVersion // as last handled
 	badDocuments error                 // errors of documents that do not count
 }
 
-// switchRules writes changed switches to the log. They apply once the core reads them there, so
-// every replay computes the same findings. It is called when the core has read everything. A
-// change written twice, by two correlators for example, counts once.
-func (r *ruleSource) switchRules(ctx context.Context, core *correlation.Correlator, now time.Time) {
-	if now.Before(r.next) {
-		return
+// ruleQuestion asks which changes the core does not know from the log.
+type ruleQuestion struct {
+	changes []events.RulesChange
+	unknown chan<- []events.RulesChange // takes the answer at once
+}
+
+func newRuleSource(l *shardLog) ruleSource {
+	return ruleSource{log: l, begin: make(chan struct{}), changes: make(chan ruleQuestion)}
+}
+
+// run checks the bucket until ctx ends.
+func (r *ruleSource) run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.begin:
 	}
-	r.next = now.Truncate(rulesEvery).Add(rulesEvery)
-	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
-	defer cancel()
-	bad, err := r.readRules(ctx, core, now)
-	switch {
-	case err != nil:
-		r.next = now.Add(rulesAgain)
-		r.log.env.Log.Warn().Err(err).Msg("the switches of the rules cannot be read")
-		r.log.env.Health.Set("rules", "the switches of the rules cannot be read; those on the log count: "+err.Error())
-	case bad != nil:
-		r.log.env.Health.Set("rules", bad.Error())
-	default:
-		r.log.env.Health.Set("rules", "")
+	for {
+		wait := retry.UntilTick(rulesEvery)
+		bad, err := r.copyChanges(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			wait = rulesAgain
+			r.log.env.Log.Warn().Err(err).Msg("the switches of the rules cannot be read")
+			r.log.env.Health.Set("rules", "the switches of the rules cannot be read; those on the log count: "+err.Error())
+		case bad != nil:
+			r.log.env.Health.Set("rules", bad.Error())
+		default:
+			r.log.env.Health.Set("rules", "")
+		}
+		if err := retry.Sleep(ctx, wait); err != nil {
+			return err
+		}
 	}
 }
 
-// readRules checks whether the bucket has changed, and writes what is new. bad names the
+// copyChanges checks whether the bucket has changed, and writes what is new. bad names the
 // documents that do not count.
-func (r *ruleSource) readRules(ctx context.Context, core *correlation.Correlator, now time.Time) (bad, err error) {
-	version, err := streams.VersionOf(ctx, r.log.js, streams.BucketRules)
+func (r *ruleSource) copyChanges(ctx context.Context) (bad, err error) {
+	version, changes, bad, err := r.readChanges(ctx)
+	if err != nil || version == r.version {
+		return r.badDocuments, err
+	}
+	unknown, err := r.unknownChanges(ctx, changes)
 	if err != nil {
 		return nil, err
 	}
-	if version == r.version {
-		return r.badDocuments, nil
-	}
-	keys, err := streams.KVKeys(ctx, r.log.js, streams.BucketRules)
-	if err != nil {
+	if err := r.writeChanges(ctx, unknown); err != nil {
 		return nil, err
-	}
-	var msgs []streams.Msg
-	for _, key := range keys {
-		change, err := r.ruleChange(ctx, key)
-		if err != nil && !errors.Is(err, errSwitches) {
-			return nil, err
-		}
-		if bad = errors.Join(bad, err); err != nil {
-			continue
-		}
-		change.Store = version.Store
-		if msg, news, err := r.ruleMessage(core, change, now); err != nil {
-			return nil, err
-		} else if news {
-			msgs = append(msgs, msg)
-		}
-	}
-	if len(msgs) > 0 {
-		if err := streams.StoreAll(ctx, r.log.nc, msgs); err != nil {
-			return nil, err
-		}
 	}
 	r.version, r.badDocuments = version, bad
 	return bad, nil
+}
+
+// readChanges reads all documents of the bucket, if it has changed.
+func (r *ruleSource) readChanges(ctx context.Context) (version streams.BucketVersion, changes []events.RulesChange, bad, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
+	defer cancel()
+	version, err = streams.VersionOf(ctx, r.log.js, streams.BucketRules)
+	if err != nil || version == r.version {
+		return version, nil, nil, err
+	}
+	keys, err := streams.KVKeys(ctx, r.log.js, streams.BucketRules)
+	if err != nil {
+		return version, nil, nil, err
+	}
+	for _, key := range keys {
+		change, err := r.ruleChange(ctx, key)
+		switch {
+		case errors.Is(err, errSwitches):
+			bad = errors.Join(bad, err)
+		case err != nil:
+			return version, nil, nil, err
+		default:
+			change.Store = version.Store
+			changes = append(changes, change)
+		}
+	}
+	return version, changes, bad, nil
+}
+
+// unknownChanges asks the core which of the changes are new.
+func (r *ruleSource) unknownChanges(ctx context.Context, changes []events.RulesChange) ([]events.RulesChange, error) {
+	answer := make(chan []events.RulesChange, 1)
+	select {
+	case r.changes <- ruleQuestion{changes, answer}:
+		return <-answer, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// answer says which changes the core lacks.
+func (q ruleQuestion) answer(core *correlation.Correlator) {
+	var unknown []events.RulesChange
+	for _, c := range q.changes {
+		store, revision := core.RuleModesRevision(c.Tenant)
+		known := store == c.Store && revision >= c.Revision || store == "" && len(c.Rules) == 0
+		if !known {
+			unknown = append(unknown, c)
+		}
+	}
+	q.unknown <- unknown
+}
+
+// writeChanges writes the control records of changes.
+func (r *ruleSource) writeChanges(ctx context.Context, changes []events.RulesChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
+	defer cancel()
+	subj := r.log.flags.Space().Control(r.log.flags.Stream, events.ControlRules)
+	msgs := make([]streams.Msg, 0, len(changes))
+	for _, c := range changes {
+		body, err := events.Encode(c)
+		if err != nil {
+			return err
+		}
+		id := fmt.Sprintf("rules-%s-%d-%s", events.RuleKey(c.Tenant), c.Revision, r.log.writer)
+		msgs = append(msgs, controlMessage(subj, events.ControlRules, r.log.flags.Stream, id, body, time.Now()))
+	}
+	return streams.StoreAll(ctx, r.log.nc, msgs)
 }
 
 var errSwitches = errors.New("not a document of switches")
@@ -115,19 +186,4 @@ func (r *ruleSource) ruleChange(ctx context.Context, key string) (events.RulesCh
 		}
 	}
 	return change, nil
-}
-
-// ruleMessage returns the control record of a change; news reports whether the core lacks it.
-func (r *ruleSource) ruleMessage(core *correlation.Correlator, c events.RulesChange, now time.Time) (msg streams.Msg, news bool, err error) {
-	store, revision := core.RuleModesRevision(c.Tenant)
-	if store == c.Store && revision >= c.Revision || store == "" && len(c.Rules) == 0 {
-		return streams.Msg{}, false, nil
-	}
-	body, err := events.Encode(c)
-	if err != nil {
-		return streams.Msg{}, false, err
-	}
-	subj := r.log.flags.Space().Control(r.log.flags.Stream, events.ControlRules)
-	id := fmt.Sprintf("rules-%s-%d-%s", events.RuleKey(c.Tenant), c.Revision, r.log.writer)
-	return controlMessage(subj, events.ControlRules, r.log.flags.Stream, id, body, now), true, nil
 }

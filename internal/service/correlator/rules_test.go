@@ -1,14 +1,18 @@
 package correlator
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -99,6 +103,34 @@ func TestRuleSwitches(t *testing.T) {
 	servicetest.OK(t, ignoreCancel(start(t, n, long).AwaitReady().Stop()))
 	if after := len(n.Log()); after != before {
 		t.Errorf("a restart wrote %d messages", after-before)
+	}
+}
+
+// A switch is written while outputs are pending and no moment without messages comes.
+func TestRuleSwitchUnderLoad(t *testing.T) {
+	n := someLog(t)
+	_, err := rulesBucket(t, n).Put(t.Context(), "acme", []byte(`{"tenant":"acme","rules":{"input_drift":"off"}}`))
+	servicetest.OK(t, err)
+	w := alone(t, n, long, "w")
+	w.role = roleUnknown
+	w.put(1, slices.Repeat([][]byte{[]byte("{}")}, maxWaiting)...)
+	caughtUp, busy := &batch{idle: true, decoded: make(chan struct{})}, &batch{decoded: make(chan struct{})}
+	close(caughtUp.decoded)
+	in := newDecodePipeline(w.core, w.keys)
+	in.ordered <- caughtUp
+	in.ordered <- busy
+	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
+	servicetest.OK(t, e.run(t.Context(), w))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- w.rules.run(ctx) }()
+	go func() { ended <- w.runLoop(ctx, in, e) }()
+	servicetest.Eventually(t, "the switch is on the log", func() bool { return len(changes(t, n)) == 1 })
+	stop()
+	for range 2 {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	}
 }
 

@@ -101,6 +101,8 @@ func (w *worker) resumeState(ctx context.Context) error {
 		w.env.Log.Info().Msg("there is no snapshot; reading the log from its beginning")
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
+	case streams.Transient(err): // the snapshot may be a good one
+		return err
 	case err != nil:
 		w.env.Log.Warn().Err(err).Msg("reading the log from its beginning")
 		if errors.Is(err, errSnapshot) { // it may hold data erased since
@@ -184,6 +186,8 @@ func (w *worker) matchesLog(ctx context.Context, h snapshotHeader, last uint64) 
 	case h.Seq > last || h.CursorSeq > w.cursorSeq:
 		return nil, fmt.Errorf("%w: the log ends at %d, before sequence %d", errSnapshot, last, h.Seq)
 	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	m, err := streams.MessageAt(ctx, w.js, w.flags.Stream, h.Seq)
 	if err != nil {
 		return nil, err

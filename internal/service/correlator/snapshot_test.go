@@ -5,13 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/correlation"
@@ -147,6 +153,73 @@ func TestSnapshotsThatDoNotFit(t *testing.T) {
 		if _, err := w.matchesLog(t.Context(), changed, uint64(len(log))); !errors.Is(err, errSnapshot) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// silentServer connects to the server over a relay. After hush, requests still arrive there and
+// no answer comes back, as from a stream whose leader has just gone.
+func silentServer(t *testing.T, n *servicetest.NATS, user string) (nc *nats.Conn, hush func()) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	servicetest.OK(t, err)
+	var silent atomic.Bool
+	var relays sync.WaitGroup
+	relays.Go(func() {
+		client, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", strings.TrimPrefix(n.URL(), "nats://"))
+		if err != nil {
+			_ = client.Close()
+			return
+		}
+		relays.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
+		answers := make([]byte, 64<<10)
+		for {
+			k, err := server.Read(answers)
+			if err != nil {
+				break
+			}
+			if !silent.Load() {
+				_, _ = client.Write(answers[:k])
+			}
+		}
+		_ = client.Close()
+	})
+	t.Cleanup(func() { _ = listener.Close(); relays.Wait() }) // after the connection's
+	nc, err = streams.Connect(t.Context(), streams.ConnectOptions{URL: "nats://" + listener.Addr().String(), User: user, Password: "pw-" + user, Name: user, Log: zerolog.Nop()})
+	servicetest.OK(t, err)
+	t.Cleanup(nc.Close)
+	return nc, func() { silent.Store(true) }
+}
+
+// A server that does not answer while a snapshot is compared with the log is waited for only so
+// long, and the snapshot stays: the start is tried again.
+func TestASnapshotWithoutAnAnswer(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	w := keeping(t, n, long, t.TempDir())
+	for _, m := range n.Log() {
+		w.feedOne(t, m)
+	}
+	servicetest.OK(t, w.flush(t.Context())) // so that the next one says that it has found a cursor
+	w.saveNow(t)
+	again := alone(t, n, long, "again")
+	again.snapshots, again.cursorSeq = w.snapshots, 0
+	nc, hush := silentServer(t, n, "correlator")
+	js, err := jetstream.New(nc)
+	servicetest.OK(t, err)
+	again.nc, again.js = nc, js
+	again.env.Log = zerolog.New(heard{"resuming", hush})
+	ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
+	defer cancel()
+	err = again.resumeState(ctx)
+	if ctx.Err() != nil || !streams.Transient(err) {
+		t.Errorf("the start is not tried again: %v", err)
+	}
+	if _, err := os.Stat(w.path()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -15,7 +15,6 @@ func (w *worker) handleIdle(ctx context.Context, now time.Time) {
 	if w.role != daemon.RoleActive || len(w.pending) > 0 {
 		return
 	}
-	w.rules.switchRules(ctx, w.core, now)
 	if err := w.writeTick(ctx, now); err != nil {
 		w.env.Log.Warn().Err(err).Msg("a tick could not be written; it will be tried again")
 	}

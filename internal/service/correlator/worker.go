@@ -53,6 +53,8 @@ type worker struct {
 	lease      *lease.Lease
 	hasWritten bool // a write of this instance was stored
 	caughtUp   bool
+	isLeading  bool   // it is the active instance and has caught up
+	backlogEnd uint64 // head when it began to lead
 	ready      bool
 
 	writes  writes
@@ -84,7 +86,7 @@ func newWorker(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, c
 func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator, c workerMetrics) *worker {
 	l := &shardLog{flags: f, env: env, nc: nc, js: js, writer: "correlator-" + rand.Text()}
 	w := &worker{shardLog: l, core: core, metrics: c}
-	w.writes.log, w.ticks.log, w.rules.log = l, l, l
+	w.writes.log, w.ticks.log, w.rules = l, l, newRuleSource(l)
 	w.erasure.log = &erasures.Log{JS: js, Stream: f.Stream, Space: f.Space()}
 	w.erasure.subject = w.erasure.log.Subject()
 	return w
@@ -102,6 +104,7 @@ func (w *worker) run(ctx context.Context) error {
 	})
 	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
 	g.Go(func() error { return e.run(ctx, w) })
+	g.Go(func() error { return w.rules.run(ctx) })
 	g.Go(func() error { return w.runLoop(ctx, feed, e) })
 	err := g.Wait()
 	e.releaseLease()
@@ -169,11 +172,14 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 			}
 		case failed := <-w.snapshots.writing:
 			w.snapshots.noteSaved(w.env.Log, failed)
+		case q := <-w.rules.changes:
+			q.answer(w.core)
 		case <-w.pacer.wakeSignal():
 		case <-look.C:
 			err = w.refreshCursor(ctx)
 		}
 		if err == nil {
+			w.beginToLead()
 			w.writeIfDue(time.Now(), in.decodedBatches(coming))
 			err = w.reportReady()
 		}
@@ -258,10 +264,20 @@ func (w *worker) applyMessage(in *correlation.Input) error {
 	return w.erasure.note(m, w.keys)
 }
 
+// beginToLead notes that the active instance has read the log to its end.
+func (w *worker) beginToLead() {
+	if w.isLeading || !w.caughtUp || w.role != daemon.RoleActive {
+		return
+	}
+	w.isLeading, w.backlogEnd = true, w.head
+	close(w.rules.begin)
+}
+
 // reportReady tells the supervisor that the log is read to its end, the active instance is known
-// and, if it is this one, everything is written.
+// and, if it is this one, the outputs of the log so far are written. Those of later messages do
+// not count: under load some are always pending.
 func (w *worker) reportReady() error {
-	if w.ready || !w.caughtUp || w.role == roleUnknown || w.role == daemon.RoleActive && len(w.pending) > 0 {
+	if w.ready || !w.caughtUp || w.role == roleUnknown || len(w.pending) > 0 && w.role == daemon.RoleActive && w.pending[0].seq <= w.backlogEnd {
 		return nil
 	}
 	w.ready = true

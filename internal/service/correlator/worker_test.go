@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
@@ -50,5 +51,25 @@ func TestWritesLandWhileABatchIsDecoded(t *testing.T) {
 	checkCursors(t, log)
 	if got := len(outputs(log)); got != maxOutputs+100 {
 		t.Errorf("%d outputs are stored", got)
+	}
+}
+
+// An active instance is ready once the outputs of what it found on the log are written, however
+// many of later messages are pending.
+func TestReadyUnderLoad(t *testing.T) {
+	w := &worker{shardLog: &shardLog{}, caughtUp: true, role: daemon.RoleActive, rules: newRuleSource(nil)}
+	w.env.Ready = func() error { return nil }
+	w.put(5, []byte("{}"))
+	w.beginToLead()
+	w.put(9, []byte("{}"))
+	w.beginToLead()
+	servicetest.OK(t, w.reportReady())
+	if w.ready {
+		t.Error("it is ready before the backlog is written")
+	}
+	w.dropOutputs(1)
+	servicetest.OK(t, w.reportReady())
+	if !w.ready {
+		t.Error("it waits for outputs of messages that came since")
 	}
 }

@@ -128,7 +128,7 @@ func (s *server) sendPage(m *nats.Msg, p events.FollowPage) {
 	}
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // records are sent byte for byte
+	enc.SetEscapeHTML(false) // of a record only blanks between its tokens change
 	err := enc.Encode(p)
 	if err == nil {
 		err = m.Respond(body.Bytes())

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Read returns an AAEP event, or a reply to one, byte for byte as it was published. A publisher chooses
+// Read returns an AAEP event, or a reply to one, as it was published; a page leaves out blanks between its tokens. A publisher chooses
 // its subjects, so the document itself must be what its subject says. ok is false for everything else:
 // admission requests, documents of other protocols, and messages of subscriptions.
 func Read(p subject.Parsed, m events.LogMessage) (raw []byte, ok bool) {
