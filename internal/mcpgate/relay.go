@@ -458,8 +458,9 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 	return r.client.write(line)
 }
 
-// lost answers a request of the client whose answer does not come: a call may have run.
-func (r *relay) lost(id mcp.ID, reason string) {
+// lost answers a request of the client whose answer does not come. outcome is that of a call: mcp.Unknown if it
+// may have run.
+func (r *relay) lost(id mcp.ID, outcome, reason string) {
 	r.mu.Lock()
 	q := r.asked[id.Key()]
 	waits := q != nil && q.sent
@@ -475,7 +476,7 @@ func (r *relay) lost(id mcp.ID, reason string) {
 		q.answer <- mcp.Message{ID: id, Failed: true}
 		return
 	case q.governed:
-		r.gate.Report(q.admitted, q.began, mcp.Unknown)
+		r.gate.Report(q.admitted, q.began, outcome)
 	}
 	r.sayClient(mcp.Failure(q.ID, reason))
 }

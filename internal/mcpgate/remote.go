@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -30,6 +31,7 @@ type remote struct {
 	client *http.Client
 	log    *logger
 	relay  *relay // set before the first message
+	gone   func() // called when the server has forgotten the session; set with relay
 	ctx    context.Context
 	stop   context.CancelFunc
 	work   background // closed once the session ends: nothing more is sent to the server
@@ -82,8 +84,11 @@ func (u *remote) Write(line []byte) (int, error) {
 		}
 	}
 	answer, err := u.post(ctx, m, line)
+	if errors.Is(err, errForgotten) {
+		u.gone()
+	}
 	if err != nil {
-		u.log.print("a server cannot be reached: " + err.Error())
+		u.log.print("a server did not take a message: " + err.Error())
 		return len(line), nil // its requests fail by themselves
 	}
 	answer.Body.Close()
@@ -145,19 +150,39 @@ func (u *remote) ask(ctx context.Context, q *posted, m mcp.Message, line []byte)
 			q.written.Store(true)
 		}
 	}})
-	reason := "the server does not answer"
-	if answer, err := u.post(ctx, m, line); err == nil {
-		u.note(m, answer)
-		at := &position{pause: firstResume}
-		err := u.read(answer, &m, at)
-		answer.Body.Close()
-		if errors.Is(err, errAnswered) || u.resume(ctx, &m, at) {
-			return
-		}
-		reason = "the server's answer was cut off, or is none"
+	answer, err := u.post(ctx, m, line)
+	switch {
+	case errors.Is(err, errForgotten):
+		u.relay.lost(m.ID, mcp.Failed, "the server has ended the session: begin a new one with initialize")
+		u.gone()
+		return
+	case err != nil:
+		u.relay.lost(m.ID, mcp.Unknown, "the server does not answer")
+		return
 	}
-	u.relay.lost(m.ID, reason)
+	u.note(m, answer)
+	at := &position{pause: firstResume}
+	err = u.read(answer, &m, at)
+	answer.Body.Close()
+	if !errors.Is(err, errAnswered) && !u.resume(ctx, &m, at) {
+		outcome, reason := withoutResponse(answer.StatusCode)
+		u.relay.lost(m.ID, outcome, reason)
+	}
 }
+
+// withoutResponse is the outcome of a call whose HTTP answer has no response of JSON-RPC, and what the client is
+// told. By a status from 400 to 499 the server says that it has refused the request.
+func withoutResponse(status int) (outcome, reason string) {
+	switch status / 100 {
+	case 2:
+		return mcp.Unknown, "the server's answer was cut off, or is none"
+	case 4:
+		return mcp.Failed, statusText(status)
+	}
+	return mcp.Unknown, statusText(status)
+}
+
+func statusText(status int) string { return fmt.Sprintf("the server answered with status %d", status) }
 
 // position is where a stream goes on that has broken off, or that its server has closed meanwhile.
 type position struct {
@@ -193,7 +218,7 @@ func (u *remote) resume(ctx context.Context, asked *mcp.Message, at *position) b
 		if errors.Is(err, errAnswered) {
 			return true
 		}
-		if answer.StatusCode >= 400 && answer.StatusCode < 500 {
+		if hasNoStream(answer.StatusCode) {
 			return false
 		}
 		if at.event != before {
@@ -201,6 +226,14 @@ func (u *remote) resume(ctx context.Context, asked *mcp.Message, at *position) b
 		}
 	}
 	return false
+}
+
+// passingStatus are those by which a server refuses now what it may give later: with another token, or to fewer requests.
+var passingStatus = []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
+
+// hasNoStream reports whether a server has no stream to read, by the status of its answer to a GET.
+func hasNoStream(status int) bool {
+	return status/100 == 4 && !slices.Contains(passingStatus, status)
 }
 
 // note remembers the session that an initialize began.
@@ -212,8 +245,24 @@ func (u *remote) note(m mcp.Message, answer *http.Response) {
 	}
 }
 
+// errForgotten reports that a server does not know the session any more.
+var errForgotten = errors.New("it has ended the session")
+
+// post sends a message. By the protocol, the status 404 ends a session.
 func (u *remote) post(ctx context.Context, m mcp.Message, line []byte) (*http.Response, error) {
-	return u.do(ctx, http.MethodPost, bytes.TrimRight(line, "\r\n"), m, "")
+	answer, err := u.do(ctx, http.MethodPost, bytes.TrimRight(line, "\r\n"), m, "")
+	if err != nil || answer.StatusCode/100 == 2 {
+		return answer, err
+	}
+	u.log.print(statusText(answer.StatusCode))
+	u.mu.Lock()
+	session := u.session
+	u.mu.Unlock()
+	if answer.StatusCode == http.StatusNotFound && session != "" {
+		answer.Body.Close()
+		return nil, errForgotten
+	}
+	return answer, nil
 }
 
 // do sends a request. event is the id of the last event of the stream that goes on, "" for a new one.
@@ -317,7 +366,7 @@ func (u *remote) listen() {
 		}
 		if err == nil {
 			answer.Body.Close()
-			if answer.StatusCode >= 400 && answer.StatusCode < 500 {
+			if hasNoStream(answer.StatusCode) {
 				return
 			}
 		}

@@ -93,7 +93,7 @@ func (s *server) connect(t *seat, stateless bool) (*conn, error) {
 		u := newRemote(s.ctx, t.upstream.URL, t.upstream.token, s.client, stateless, s.log)
 		c.relay = newRelay(t.gate, known, s.o.Reads, c.router, u)
 		c.relay.revisions = mcp.Revisions
-		u.relay = c.relay
+		u.relay, u.gone = c.relay, sync.OnceFunc(func() { close(c.ended) })
 		c.end = u.end
 		return c, nil
 	}
