@@ -397,17 +397,19 @@ func (u *remote) end() {
 	u.work.wait()
 }
 
-// readEvents calls use with the data of every server-sent event, and notes in at where the stream goes on.
+// readEvents calls use with the data of every server-sent event, and notes in at where the stream goes on. The id of
+// an event counts once the event is there in whole: one that is cut off is sent again.
 func readEvents(in io.Reader, at *position, use func([]byte) error) error {
 	b := bufio.NewReaderSize(in, 64<<10)
 	var data []byte
-	has := false
+	has, event := false, at.event
 	for {
 		line, err := readBounded(b, mcp.MaxMessage-len(data))
 		if err != nil {
 			return err
 		}
 		if len(line) == 0 {
+			at.event = event
 			if len(data) > 0 { // an event without data only says where the stream goes on
 				if err := use(data); err != nil {
 					return err
@@ -418,28 +420,28 @@ func readEvents(in io.Reader, at *position, use func([]byte) error) error {
 		}
 		name, value, _ := strings.Cut(string(line), ":")
 		value = strings.TrimPrefix(value, " ")
-		if name != "data" {
-			at.note(name, value)
-			continue
+		switch {
+		case name == "id" && isEventID(value):
+			event = value
+		case name == "retry":
+			at.wait(value)
+		case name == "data":
+			if has {
+				data = append(data, '\n')
+			}
+			data, has = append(data, value...), true
 		}
-		if has {
-			data = append(data, '\n')
-		}
-		data, has = append(data, value...), true
 	}
 }
 
-// note takes in a field of an event.
-func (p *position) note(name, value string) {
-	switch name {
-	case "id":
-		if len(value) <= maxEventID && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-			p.event = value
-		}
-	case "retry":
-		if ms, err := strconv.ParseUint(value, 10, 32); err == nil {
-			p.pause = min(max(time.Duration(ms)*time.Millisecond, minResume), maxResume)
-		}
+func isEventID(value string) bool {
+	return len(value) <= maxEventID && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// wait takes in the pause that a server asks for, in milliseconds.
+func (p *position) wait(value string) {
+	if ms, err := strconv.ParseUint(value, 10, 32); err == nil {
+		p.pause = min(max(time.Duration(ms)*time.Millisecond, minResume), maxResume)
 	}
 }
 

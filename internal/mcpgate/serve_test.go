@@ -383,6 +383,8 @@ func TestStreamsAreResumed(t *testing.T) {
 		want    string
 	}{
 		"goes on":          {[]string{fmt.Sprintf(id, "e1"), "id: e2\ndata: " + progress + "\n\n", "data: " + result + "\n\n"}, "e1 e2", progress + result},
+		"breaks within":    {[]string{fmt.Sprintf(id, "e1"), "id: e2\ndata: {\"jsonr", "id: e2\ndata: " + result + "\n\n"}, "e1 e1", result},
+		"breaks at an end": {[]string{fmt.Sprintf(id, "e1") + "id: e2\ndata: " + progress + "\n", "id: e2\ndata: " + progress + "\n\ndata: " + result + "\n\n"}, "e1", progress + result},
 		"without ids":      {[]string{"data: " + progress + "\n\n"}, "", progress + "lost"},
 		"nothing new":      {[]string{fmt.Sprintf(id, "e1"), "", "", "", "", ""}, "e1 e1 e1 e1 e1", "lost"},
 		"an unfit id":      {[]string{fmt.Sprintf(id, "e\t1")}, "", "lost"},
