@@ -229,7 +229,7 @@ func refuseUnknown(w http.ResponseWriter, id mcp.ID, session string) {
 		fail(w, http.StatusBadRequest, id, mcp.CodeInvalid, "the header Mcp-Session-Id is missing: begin with initialize", nil)
 		return
 	}
-	fail(w, http.StatusNotFound, id, mcp.CodeInvalid, "there is no such session, or it has too many requests: begin with initialize", nil)
+	fail(w, http.StatusNotFound, id, mcp.CodeInvalid, "there is no such session: begin with initialize", nil)
 }
 
 // exchange gives a message to the relay and writes what comes back for it. It reports whether the message
@@ -237,8 +237,9 @@ func refuseUnknown(w http.ResponseWriter, id mcp.ID, session string) {
 func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp.Message, line []byte, stateless bool) (answered bool) {
 	var answer *stream
 	if m.IsRequest() {
-		if answer = c.router.add(m); answer == nil {
-			fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, "the id is that of a request without an answer", nil)
+		var err error
+		if answer, err = c.router.add(m); err != nil {
+			refuseRequest(w, m.ID, err)
 			return false
 		}
 		defer c.router.remove(answer)
@@ -267,6 +268,16 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, "the server has ended", nil)
 	}
 	return answered
+}
+
+// refuseRequest answers a request that the router does not take.
+func refuseRequest(w http.ResponseWriter, id mcp.ID, err error) {
+	if errors.Is(err, errFull) {
+		w.Header().Set("Retry-After", "5")
+		fail(w, http.StatusTooManyRequests, id, mcp.CodeInternal, err.Error(), nil)
+		return
+	}
+	fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, err.Error(), nil)
 }
 
 // get is the stream of what a session's server says by itself.

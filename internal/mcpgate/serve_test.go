@@ -53,7 +53,11 @@ func newDoor(t *testing.T, command ...string) *door {
 }
 
 func (d *door) send(body string, header ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8467/kit", strings.NewReader(body))
+	return d.do(http.MethodPost, body, header...)
+}
+
+func (d *door) do(method, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "http://127.0.0.1:8467/kit", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Authorization", "Bearer "+goodToken)
 	for i := 0; i+1 < len(header); i += 2 {
@@ -81,6 +85,41 @@ func (d *door) begin(t *testing.T) (id string) {
 		t.Fatalf("initialize: %d %s", w.Code, w.Body)
 	}
 	return id
+}
+
+// A session with many requests is still there: one more is told to wait, and what needs no answer passes.
+func TestRequestsOfSessionAreBounded(t *testing.T) {
+	d := newDoor(t, "/bin/sh", "-c", kit) // it answers no ping
+	session := []string{mcp.HeaderSession, d.begin(t)}
+	ping := func(id int) *httptest.ResponseRecorder {
+		return d.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, id), session...)
+	}
+	router := d.sessions[session[1]].conn.router
+	waiting := func() int {
+		router.mu.Lock()
+		defer router.mu.Unlock()
+		return len(router.posts)
+	}
+	var all sync.WaitGroup
+	for id := range maxOfSession {
+		all.Go(func() { ping(id) })
+	}
+	if !awaits(func() bool { return waiting() == maxOfSession }) {
+		t.Fatalf("%d requests wait", waiting())
+	}
+	if w := ping(maxOfSession); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("one more request: %d %s", w.Code, w.Body)
+	}
+	if w := d.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":0}}`, session...); w.Code != http.StatusAccepted || waiting() != maxOfSession-1 {
+		t.Errorf("a cancellation: %d, %d requests wait", w.Code, waiting())
+	}
+	if w := d.do(http.MethodDelete, "", session...); w.Code != http.StatusNoContent {
+		t.Errorf("the end of the session: %d", w.Code)
+	}
+	all.Wait()
+	if w := ping(0); w.Code != http.StatusNotFound {
+		t.Errorf("after the end: %d", w.Code)
+	}
 }
 
 // What one session's server has listed is nothing that another session's server has.

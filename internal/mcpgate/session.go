@@ -18,6 +18,7 @@ import (
 const (
 	maxSessions   = 256              // of all callers: each may be a process
 	maxOfCaller   = 32               // sessions and requests without a session, of one caller
+	maxOfSession  = 32               // requests of one session without an answer
 	maxIdle       = 4                // servers that wait for the next request without a session, of one seat
 	idleTime      = 30 * time.Minute // until a session ends that nothing uses
 	sweepInterval = time.Minute
@@ -223,7 +224,7 @@ func (s *server) enter(id string, t *seat) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.sessions[id]
-	if n == nil || n.seat != t || n.requests >= maxOfCaller {
+	if n == nil || n.seat != t {
 		return nil
 	}
 	n.requests++
