@@ -205,7 +205,8 @@ func (s *server) postStateless(w http.ResponseWriter, r *http.Request, t *seat, 
 // postInSession takes a message of a client with a session, or the one that begins it.
 func (s *server) postInSession(w http.ResponseWriter, r *http.Request, t *seat, m mcp.Message, line []byte) {
 	id := r.Header.Get(mcp.HeaderSession)
-	if m.Method == "initialize" && m.IsRequest() && id == "" {
+	begins := m.Method == "initialize" && m.IsRequest() && id == ""
+	if begins {
 		n, err := s.begin(t)
 		if err != nil {
 			s.refuseSession(w, m.ID, err)
@@ -220,7 +221,9 @@ func (s *server) postInSession(w http.ResponseWriter, r *http.Request, t *seat, 
 		return
 	}
 	defer s.leave(n)
-	s.exchange(w, r, n.conn, m, line, false)
+	if answered := s.exchange(w, r, n.conn, m, line, false); begins && (!answered || !n.conn.relay.isInitialized()) {
+		s.finish(n) // nobody can use it
+	}
 }
 
 // refuseUnknown answers alike for sessions that are over, and for those of other callers.

@@ -49,6 +49,7 @@ type relay struct {
 	owed     map[string]bool // requests of the server that have no answer, by id
 	own      map[string]bool // requests of the gate to the client that have no answer
 	opens    bool            // the client can ask its user to open a URL
+	agreed   bool            // client and server have agreed on a revision
 	ended    bool            // nothing is judged any more
 }
 
@@ -432,6 +433,7 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 		q.sent = false // its id is in use until the listing is read
 	case asked:
 		r.forget(q)
+		r.agreed = r.agreed || q.Method == "initialize" && r.agrees(m)
 	}
 	canceled := r.canceled[m.ID.Key()]
 	delete(r.canceled, m.ID.Key())
@@ -451,11 +453,23 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 			r.forget(q)
 		}()
 		return r.listing(q, m, line)
-	case q.Method == "initialize" && !m.Failed && !slices.Contains(r.revisions, m.Revision()):
+	case q.Method == "initialize" && !m.Failed && !r.agrees(m):
 		r.sayClient(r.unknownRevision(q.ID, m.Revision()))
 		return nil
 	}
 	return r.client.write(line)
+}
+
+// agrees reports whether the answer to an initialize agrees on a revision that the gate knows.
+func (r *relay) agrees(m mcp.Message) bool {
+	return !m.Failed && slices.Contains(r.revisions, m.Revision())
+}
+
+// isInitialized reports whether client and server have agreed on a revision.
+func (r *relay) isInitialized() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.agreed
 }
 
 // lost answers a request of the client whose answer does not come. outcome is that of a call: mcp.Unknown if it

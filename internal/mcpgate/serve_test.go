@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,15 +59,19 @@ func (d *door) send(body string, header ...string) *httptest.ResponseRecorder {
 }
 
 func (d *door) do(method, body string, header ...string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, d.request(method, body, header...))
+	return w
+}
+
+func (d *door) request(method, body string, header ...string) *http.Request {
 	r := httptest.NewRequest(method, "http://127.0.0.1:8467/kit", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Authorization", "Bearer "+goodToken)
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, r)
-	return w
+	return r
 }
 
 // kit is a server whose processes each list a tool of their own, in two parts.
@@ -119,6 +125,80 @@ func TestRequestsOfSessionAreBounded(t *testing.T) {
 	all.Wait()
 	if w := ping(0); w.Code != http.StatusNotFound {
 		t.Errorf("after the end: %d", w.Code)
+	}
+}
+
+// A session that its client cannot use ends with the answer to its initialize.
+func TestUselessSessionsEnd(t *testing.T) {
+	const begin = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`
+	json := map[string]string{"Content-Type": "application/json"}
+	good := answer(200, json, `{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}`)
+	for name, c := range map[string]struct {
+		serve http.HandlerFunc
+		body  string
+		stays int
+	}{
+		"an answer":             {good, begin, 1},
+		"an error":              {answer(200, json, `{"jsonrpc":"2.0","id":0,"error":{"code":1,"message":"not now"}}`), begin, 0},
+		"an unknown revision":   {answer(200, json, `{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2031-01-01"}}`), begin, 0},
+		"a refusal of the gate": {good, strings.Replace(begin, `"params":{`, `"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2031-01-01"},`, 1), 0},
+		"a server that is down": {answer(502, nil, ""), begin, 0},
+		"a client that is gone": {nil, begin, 0},
+	} {
+		ctx, hangUp := context.WithCancel(t.Context())
+		serve := c.serve
+		if serve == nil {
+			serve = func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				hangUp()
+				<-r.Context().Done()
+			}
+		}
+		d := remoteDoor(t, serve)
+		d.ServeHTTP(httptest.NewRecorder(), d.request(http.MethodPost, c.body).WithContext(ctx))
+		hangUp()
+		if len(d.sessions) != c.stays || len(d.conns) != c.stays || d.sessionCount != c.stays {
+			t.Errorf("%s: %d sessions, %d connections, %d counted", name, len(d.sessions), len(d.conns), d.sessionCount)
+		}
+	}
+}
+
+// idleSession is a session of a caller that nothing has used for a while. It counts its end.
+func (d *door) idleSession(seat *seat, id string, idle time.Duration, ends *atomic.Int32) {
+	c := &conn{relay: newRelay(nil, nil, false, nil, nil), ended: make(chan struct{}), end: func() { ends.Add(1) }}
+	c.ctx, c.cancel = context.WithCancel(d.ctx)
+	d.sessions[id], d.conns[c] = &session{id: id, seat: seat, conn: c, used: time.Now().Add(-idle)}, true
+	seat.sessions++
+	d.sessionCount++
+}
+
+// When there is no room, an idle session gives way: the caller's own that has been idle for the longest time, or one of
+// a caller who has more. What was used a moment ago stays.
+func TestIdleSessionsGiveWay(t *testing.T) {
+	d := newDoor(t)
+	var ends, others atomic.Int32
+	one, two, three := &seat{}, &seat{}, &seat{}
+	for i := range maxOfCaller {
+		d.idleSession(one, fmt.Sprint("one-", i), time.Duration(i)*time.Second, &ends)
+	}
+	if err := d.reserve(one); !errors.Is(err, errBusy) || ends.Load() != 0 {
+		t.Errorf("sessions that are in use: %v, %d ended", err, ends.Load())
+	}
+	for _, id := range []string{"one-3", "one-9"} {
+		d.sessions[id].used = time.Now().Add(-2 * giveWayTime)
+	}
+	d.sessions["one-9"].requests = 1 // a call that takes long
+	if err := d.reserve(one); err != nil || ends.Load() != 1 || d.sessions["one-3"] != nil || one.sessions != maxOfCaller {
+		t.Errorf("an idle session: %v, %d ended, %d are there", err, ends.Load(), one.sessions)
+	}
+	for i := range maxSessions - maxOfCaller {
+		d.idleSession(two, fmt.Sprint("two-", i), 2*giveWayTime, &others)
+	}
+	if err := d.reserve(three); err != nil || others.Load() != 1 || ends.Load() != 1 || d.sessionCount != maxSessions {
+		t.Errorf("another caller at a full gate: %v, of one caller %d ended, of the other %d; %d sessions", err, ends.Load(), others.Load(), d.sessionCount)
+	}
+	if err := d.reserve(&seat{sessions: maxSessions}); !errors.Is(err, errBusy) {
+		t.Errorf("a caller who has more than all others: %v", err)
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	maxOfSession  = 32               // requests of one session without an answer
 	maxIdle       = 4                // servers that wait for the next request without a session, of one seat
 	idleTime      = 30 * time.Minute // until a session ends that nothing uses
+	giveWayTime   = time.Minute      // until it ends for another one, if there is no room
 	sweepInterval = time.Minute
 )
 
@@ -175,16 +176,44 @@ func (s *server) seatOf(p gateclient.Peer, u Upstream) (*seat, error) {
 	return t, nil
 }
 
-// reserve counts a session, if the caller may have one more.
+// reserve counts a session, if the caller may have one more. Many clients end without a word: if there is no room, a
+// session that nothing uses ends first.
 func (s *server) reserve(t *seat) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping || s.sessionCount >= maxSessions || t.sessions >= maxOfCaller {
-		return errBusy
+	for {
+		s.mu.Lock()
+		has := !s.stopping && s.sessionCount < maxSessions && t.sessions < maxOfCaller
+		var old *session
+		if has {
+			s.sessionCount++
+			t.sessions++
+		} else {
+			old = s.takeIdle(t, time.Now())
+		}
+		s.mu.Unlock()
+		switch {
+		case has:
+			return nil
+		case old == nil:
+			return errBusy
+		}
+		s.end(old)
 	}
-	s.sessionCount++
-	t.sessions++
-	return nil
+}
+
+// takeIdle removes the session that has been idle for the longest time and may give way: one of the caller's own, or,
+// if the gate is full, one of a caller who has more. The caller of takeIdle holds s.mu and ends the session.
+func (s *server) takeIdle(t *seat, now time.Time) *session {
+	var found *session
+	for _, n := range s.sessions {
+		may := n.seat == t || s.sessionCount >= maxSessions && n.seat.sessions > t.sessions
+		if may && n.requests == 0 && now.Sub(n.used) > giveWayTime && (found == nil || n.used.Before(found.used)) {
+			found = n
+		}
+	}
+	if found != nil {
+		delete(s.sessions, found.id)
+	}
+	return found
 }
 
 func (s *server) release(t *seat) {
@@ -245,9 +274,14 @@ func (s *server) finish(n *session) {
 	delete(s.sessions, n.id)
 	s.mu.Unlock()
 	if there {
-		s.close(n.conn)
-		s.release(n.seat)
+		s.end(n)
 	}
+}
+
+// end ends a session that was removed.
+func (s *server) end(n *session) {
+	s.close(n.conn)
+	s.release(n.seat)
 }
 
 // borrow gives a server for one request without a session: one that has answered another such request of
