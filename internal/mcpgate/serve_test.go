@@ -202,6 +202,41 @@ func TestIdleSessionsGiveWay(t *testing.T) {
 	}
 }
 
+// However the address of the gate is written: clients write the host in lower case, and leave out the default port.
+func TestSpellingsOfPublicURL(t *testing.T) {
+	address := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
+	for _, c := range []struct {
+		url    string
+		port   int
+		host   string
+		origin string
+		status int // 401: the host may be named
+	}{
+		{"https://MCP.Example", 8467, "mcp.example", "https://mcp.example", 401},
+		{"https://MCP.Example", 8467, "MCP.example:443", "https://mcp.example", 401},
+		{"https://mcp.example:443/", 8467, "mcp.example", "https://mcp.example", 401},
+		{"https://mcp.example:443", 8467, "mcp.example:443", "", 401},
+		{"https://mcp.example:8443", 8467, "mcp.example:8443", "https://mcp.example:8443", 401},
+		{"https://mcp.example:8443", 8467, "mcp.example", "", 403},
+		{"https://mcp.example", 8467, "mcp.example:80", "", 403},
+		{"https://mcp.example", 8467, "mcp.example", "http://mcp.example", 403},
+		{"https://[2001:DB8::1]:443", 8467, "[2001:db8::1]", "https://[2001:db8::1]", 401},
+		{"", 80, "localhost", "", 401},
+		{"", 8467, "localhost", "", 403},
+	} {
+		s, cancel := newServer(ServeOptions{PublicURL: c.url}, address(c.port))
+		r := httptest.NewRequest(http.MethodPost, "/kit", nil)
+		if r.Host = c.host; c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != c.status {
+			t.Errorf("%s: %s from %q: %d, want %d", c.url, c.host, c.origin, w.Code, c.status)
+		}
+		cancel()
+	}
+}
+
 // What one session's server has listed is nothing that another session's server has.
 func TestAcceptedPerSession(t *testing.T) {
 	d := newDoor(t, "/bin/sh", "-c", kit)
