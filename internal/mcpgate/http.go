@@ -262,7 +262,7 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 		w.WriteHeader(http.StatusAccepted)
 		return false
 	}
-	out := s.answerTo(w, r)
+	out := s.answerTo(w, r, c.user)
 	answered, gone := out.run(r.Context(), c, answer)
 	if gone {
 		c.relay.abandon(context.WithoutCancel(r.Context()), m, stateless)
@@ -298,7 +298,7 @@ func (s *server) get(w http.ResponseWriter, r *http.Request, t *seat) {
 		return
 	}
 	defer n.conn.router.remove(events)
-	out := s.answerTo(w, r)
+	out := s.answerTo(w, r, t.user)
 	if out.begin() == nil {
 		out.run(r.Context(), n.conn, events)
 	}
@@ -323,20 +323,22 @@ type answerWriter struct {
 	w          http.ResponseWriter
 	connection *http.ResponseController
 	begun      bool
-	known      func() bool // whether the caller's token still is
+	known      func() bool // whether the caller's token is still that of the same user
 }
 
 // lostTime is how long a stream goes on while the gateway does not say whether its token is still valid.
 const lostTime = time.Minute
 
-func (s *server) answerTo(w http.ResponseWriter, r *http.Request) *answerWriter {
+// answerTo begins an answer with what only user may read.
+func (s *server) answerTo(w http.ResponseWriter, r *http.Request, user string) *answerWriter {
 	heard := s.now()
 	return &answerWriter{w: w, connection: http.NewResponseController(w), known: func() bool {
-		_, err := s.signIn(r)
+		p, err := s.signIn(r)
 		if err == nil {
 			heard = s.now()
+			return p.User() == user
 		}
-		return err == nil || errors.Is(err, errUnavailable) && s.now().Sub(heard) < lostTime
+		return errors.Is(err, errUnavailable) && s.now().Sub(heard) < lostTime
 	}}
 }
 

@@ -319,7 +319,7 @@ func TestStreamsEndWithoutGateway(t *testing.T) {
 	d.callers.now = d.now
 	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8467/kit", nil)
 	r.Header.Set("Authorization", "Bearer "+goodToken)
-	out := d.answerTo(httptest.NewRecorder(), r)
+	out := d.answerTo(httptest.NewRecorder(), r, "runtime")
 	now = now.Add(2 * lostTime)
 	if !out.known() {
 		t.Fatal("a valid token is not known")
@@ -332,6 +332,24 @@ func TestStreamsEndWithoutGateway(t *testing.T) {
 	now = now.Add(2 * time.Second)
 	if out.known() {
 		t.Error("without an answer of the gateway, the stream goes on")
+	}
+}
+
+// A stream of one user ends when its token becomes another user's.
+func TestStreamsEndWithTheirUser(t *testing.T) {
+	user := "dana"
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	d.callers.now = d.now
+	d.callers.identify = func(_ context.Context, p gateclient.Peer) (gateclient.Peer, error) { return p.As(goodToken, user), nil }
+	out := d.answerTo(httptest.NewRecorder(), d.request(http.MethodGet, ""), user)
+	if !out.known() {
+		t.Fatal("the user's own token is not known")
+	}
+	user = "kim"
+	if now = now.Add(2 * trustTime); out.known() {
+		t.Error("the stream goes on with another user's token")
 	}
 }
 

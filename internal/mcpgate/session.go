@@ -56,6 +56,7 @@ type session struct {
 
 // conn is a connection to a server, with the relay before it.
 type conn struct {
+	user   string // whose it is
 	relay  *relay
 	router *router
 	ctx    context.Context // of what is judged
@@ -85,7 +86,7 @@ func (s *server) open(t *seat, stateless bool) (*conn, error) {
 }
 
 func (s *server) connect(t *seat, stateless bool) (*conn, error) {
-	c := &conn{router: &router{log: s.log}, ended: make(chan struct{})}
+	c := &conn{user: t.user, router: &router{log: s.log}, ended: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	known := t.catalogue // of all requests without a session
 	if !stateless {
