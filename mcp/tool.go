@@ -21,6 +21,13 @@ type Tool struct {
 	Definition  json.RawMessage // canonical
 	Annotations Annotations
 	raw         json.RawMessage
+	headers     []argumentHeader
+}
+
+// WithoutDefinition is what a gate keeps of a tool: definitions may be large.
+func (t Tool) WithoutDefinition() Tool {
+	t.Definition, t.raw = nil, nil
+	return t
 }
 
 // Annotations are hints of a server about its tool. They may raise the risk of a call, never lower it.
@@ -126,6 +133,7 @@ func parseTool(raw json.RawMessage) (Tool, error) {
 		return Tool{}, errors.New("the name of a tool must have 1 to 128 characters of A-Z a-z 0-9 _ . -")
 	}
 	_ = json.Unmarshal(o["annotations"], &t.Annotations) // hints that are none raise nothing
+	t.headers = argumentHeaders(o["inputSchema"])
 	// Numbers stay as they are written: schemas have limits that doubles do not hold.
 	v := jsontext.Value(append([]byte(nil), raw...))
 	if err := v.Format(jsontext.ReorderRawObjects(true)); err != nil {

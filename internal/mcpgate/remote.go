@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/http/httptrace"
@@ -286,9 +287,7 @@ func (u *remote) do(ctx context.Context, method string, body []byte, m mcp.Messa
 		header["Content-Type"] = "application/json"
 	}
 	if u.stateless {
-		for name, value := range m.Headers() {
-			header[name] = value
-		}
+		maps.Copy(header, m.Headers(u.relay.catalogue.find))
 	}
 	for name, value := range header {
 		if value != "" {

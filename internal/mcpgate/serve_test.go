@@ -120,7 +120,7 @@ func TestRequestsOfSessionAreBounded(t *testing.T) {
 		t.Errorf("a cancellation: %d, %d requests wait", w.Code, waiting())
 	}
 	if w := d.do(http.MethodDelete, "", session...); w.Code != http.StatusNoContent {
-		t.Errorf("the end of the session: %d", w.Code)
+		t.Fatalf("the end of the session: %d", w.Code)
 	}
 	all.Wait()
 	if w := ping(0); w.Code != http.StatusNotFound {
