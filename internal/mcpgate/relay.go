@@ -534,7 +534,7 @@ func (r *relay) listing(q *request, m mcp.Message, line []byte) error {
 	case shown == nil:
 		return r.client.write(line)
 	}
-	r.sayClient(mcp.Result(q.ID, shown))
+	r.sayClient(mcp.Result(q.ID, shown), nil)
 	return nil
 }
 
