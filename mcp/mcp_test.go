@@ -230,6 +230,16 @@ func TestListing(t *testing.T) {
 	if err != nil || !bytes.Contains(some, []byte("9223372036854775807")) || bytes.Contains(some, []byte(`"b"`)) || !bytes.Contains(some, []byte(`"nextCursor":"n"`)) {
 		t.Errorf("%s, %v", some, err)
 	}
+	const odd = `{ "name": "a","description":"1 < 2 && 3 > 2` + "\u2028" + `","inputSchema": { } }`
+	l = mustList(t, `{"tools":[`+odd+`,{"name":"b"}],"nextCursor":"n"}`)
+	some, err = l.Without(func(t Tool) bool { return t.Name == "a" })
+	if want := `{"jsonrpc":"2.0","id":7,"result":{"nextCursor":"n","tools":[` + odd + `]}}`; err != nil || string(Result("7", some)) != want {
+		t.Errorf("%s, %v, want %s", Result("7", some), err, want)
+	}
+	none, err := l.Without(func(Tool) bool { return false })
+	if err != nil || string(none) != `{"nextCursor":"n","tools":[]}` {
+		t.Errorf("of all tools none: %s, %v", none, err)
+	}
 }
 
 // What a server says of its tool raises the risk and never lowers it; every event is one of AgentHook.

@@ -1,6 +1,9 @@
 package mcp
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // Refusal is why a request was not passed to its server.
 type Refusal struct {
@@ -76,7 +79,7 @@ func Cancellation(id ID) ([]byte, error) {
 	return json.Marshal(map[string]any{"jsonrpc": "2.0", "method": MethodCanceled, "params": map[string]any{"requestId": json.RawMessage(id)}})
 }
 
-// Result is the response to a request with a result.
-func Result(id ID, result json.RawMessage) ([]byte, error) {
-	return json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": result})
+// Result is the response to a request with a result, which keeps its bytes.
+func Result(id ID, result json.RawMessage) []byte {
+	return slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(`,"result":`), result, []byte("}"))
 }

@@ -1,11 +1,16 @@
 package mcp
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"net/http"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -77,14 +82,103 @@ func (m Message) subject(params map[string]json.RawMessage) (string, bool) {
 }
 
 // Headers returns the headers that a gate sends with a request without a session. They repeat what the
-// body says.
-func (m Message) Headers() map[string]string {
+// body says. find returns the tool that a call names.
+func (m Message) Headers(find func(name string) (Tool, bool)) map[string]string {
 	h := map[string]string{HeaderMethod: encoded(m.Method)}
 	params, _ := members(m.Params, nil) // params that are none name nothing
-	if name, has := m.subject(params); has {
+	name, has := m.subject(params)
+	if has {
 		h[HeaderName] = encoded(name)
 	}
+	if m.Method == MethodCall {
+		t, _ := find(name) // a tool that is not known has no headers
+		t.addHeaders(h, params["arguments"])
+	}
 	return h
+}
+
+// argumentHeader is an argument of a tool that calls without a session repeat in a header (SEP-2243): the tool's
+// schema says so.
+type argumentHeader struct {
+	path []string // of the argument
+	name string   // of the header
+}
+
+const (
+	headerKeyword  = "x-mcp-header"
+	headerArgument = "Mcp-Param-" // begins the header's name
+)
+
+// Bounds of what a schema may ask for.
+const (
+	maxArgumentHeaders = 64
+	maxArgumentDepth   = 16
+	maxArgumentName    = 256
+)
+
+// headerToken is what may follow headerArgument.
+var headerToken = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")
+
+// argumentHeaders reads the headers that the schema of a tool's arguments asks for.
+func argumentHeaders(schema json.RawMessage) (found []argumentHeader) {
+	var collect func(schema any, path []string)
+	collect = func(schema any, path []string) {
+		o, _ := schema.(map[string]any)
+		if name, is := o[headerKeyword].(string); is && len(path) > 0 && headerToken.MatchString(name) && len(found) < maxArgumentHeaders {
+			found = append(found, argumentHeader{slices.Clone(path), headerArgument + name})
+		}
+		properties, _ := o["properties"].(map[string]any)
+		if len(path) == maxArgumentDepth {
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(properties)) {
+			if len(name) <= maxArgumentName {
+				collect(properties[name], append(path, name))
+			}
+		}
+	}
+	var whole any
+	_ = json.Unmarshal(schema, &whole) // a schema that is none asks for nothing
+	collect(whole, nil)
+	return found
+}
+
+// addHeaders adds the headers of a call of the tool.
+func (t Tool) addHeaders(h map[string]string, arguments json.RawMessage) {
+	if len(t.headers) == 0 {
+		return
+	}
+	d := json.NewDecoder(bytes.NewReader(arguments))
+	d.UseNumber()
+	var whole any
+	_ = d.Decode(&whole) // arguments that are none have no headers
+	for _, a := range t.headers {
+		at := whole
+		for _, name := range a.path {
+			o, _ := at.(map[string]any)
+			at = o[name]
+		}
+		if value, is := headerValue(at); is {
+			h[a.name] = encoded(value)
+		}
+	}
+}
+
+// maxExact is the largest whole number that all clients write alike.
+const maxExact = 1<<53 - 1
+
+// headerValue is an argument as a header has it; ok is false for what no header repeats.
+func headerValue(argument any) (value string, ok bool) {
+	switch v := argument.(type) {
+	case string:
+		return v, true
+	case bool:
+		return strconv.FormatBool(v), true
+	case json.Number:
+		n, err := v.Float64()
+		return strconv.FormatFloat(n, 'f', 0, 64), err == nil && n == math.Trunc(n) && math.Abs(n) <= maxExact
+	}
+	return "", false
 }
 
 // Revision is the revision in the result of an initialize, on which client and server agree; "" if the
@@ -126,7 +220,7 @@ func text(raw json.RawMessage) string {
 	return s
 }
 
-// Values that no header can hold are in Base64 between these.
+// Values that no header can hold, and an empty one, which looks like none, are in Base64 between these.
 const encodedPrefix, encodedSuffix = "=?base64?", "?="
 
 func decoded(value string) string {
@@ -142,7 +236,7 @@ func decoded(value string) string {
 }
 
 func encoded(value string) string {
-	plain := strings.TrimSpace(value) == value && !strings.HasPrefix(value, encodedPrefix) && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+	plain := value != "" && strings.TrimSpace(value) == value && !strings.HasPrefix(value, encodedPrefix) && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 	if plain {
 		return value
 	}

@@ -1,8 +1,11 @@
 package mcp
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,12 +44,54 @@ func TestCheckHeaders(t *testing.T) {
 		}
 	}
 	m, _ := Parse([]byte(read))
-	if h := m.Headers(); h[HeaderName] != "=?base64?ZmlsZTovLy/DqQ==?=" || h[HeaderMethod] != "resources/read" {
+	if h := m.Headers(nil); h[HeaderName] != "=?base64?ZmlsZTovLy/DqQ==?=" || h[HeaderMethod] != "resources/read" {
 		t.Errorf("the headers for a server: %v", h)
 	}
 	m, _ = Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"a\r\nX-Y: z","params":{}}`))
-	if h := m.Headers(); h[HeaderMethod] != "=?base64?YQ0KWC1ZOiB6?=" {
+	if h := m.Headers(nil); h[HeaderMethod] != "=?base64?YQ0KWC1ZOiB6?=" {
 		t.Errorf("a method with a line break: %v", h)
+	}
+}
+
+// A call repeats in headers the arguments that the tool's schema names, as they were admitted.
+func TestArgumentHeaders(t *testing.T) {
+	l, err := ParseListing([]byte(`{"tools":[{"name":"t","inputSchema":{"type":"object","x-mcp-header":"Root","properties":{
+		"region":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"N"},"b":{"x-mcp-header":"B"},"plain":{"type":"string"},
+		"in":{"properties":{"deep":{"x-mcp-header":"Deep"}}},"bad":{"x-mcp-header":"A: b\\r\\nAuthorization"},"none":{"x-mcp-header":7}}}}]}`))
+	if err != nil || len(l.Tools) != 1 {
+		t.Fatal(l, err)
+	}
+	find := func(name string) (Tool, bool) { return l.Tools[0].WithoutDefinition(), name == "t" }
+	for arguments, want := range map[string]string{
+		`{"region":"eu","n":7,"b":true,"plain":"x","in":{"deep":"d"}}`: "B=true Deep=d N=7 Region=eu",
+		`{"region":"é","n":-3.0,"b":false,"in":{}}`:                    "B=false N=-3 Region==?base64?w6k=?=",
+		`{"region":"","n":1e3}`:                                        "N=1000 Region==?base64??=",
+		`{"region":"a\r\nAuthorization: x","n":1.5}`:                   "Region==?base64?YQ0KQXV0aG9yaXphdGlvbjogeA==?=",
+		`{"region":null,"n":9007199254740993,"b":[1],"in":"x"}`:        "",
+		`{"bad":"x","none":"y"}`:                                       "",
+		`[]`:                                                           "",
+	} {
+		m := Message{ID: "1", Method: MethodCall, Params: json.RawMessage(`{"name":"t","arguments":` + arguments + `}`)}
+		var got []string
+		for name, value := range m.Headers(find) {
+			if rest, is := strings.CutPrefix(name, headerArgument); is {
+				got = append(got, rest+"="+value)
+			}
+		}
+		slices.Sort(got)
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%s: %s, want %s", arguments, text, want)
+		}
+	}
+	const begin, end, levels = `{"x-mcp-header":"A","properties":{"a":`, `}}`, 4000
+	deep := argumentHeaders(json.RawMessage(strings.Repeat(begin, levels) + "{}" + strings.Repeat(end, levels)))
+	var many []string
+	for i := range 2 * maxArgumentHeaders {
+		many = append(many, fmt.Sprintf(`"a%d":{"x-mcp-header":"A"}`, i))
+	}
+	wide := argumentHeaders(json.RawMessage(`{"properties":{` + strings.Join(many, ",") + `}}`))
+	if len(deep) != maxArgumentDepth || len(wide) != maxArgumentHeaders {
+		t.Errorf("a deep schema has %d headers, one with many %d", len(deep), len(wide))
 	}
 }
 

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,13 @@ type Tool struct {
 	Definition  json.RawMessage // canonical
 	Annotations Annotations
 	raw         json.RawMessage
+	headers     []argumentHeader
+}
+
+// WithoutDefinition is what a gate keeps of a tool: definitions may be large.
+func (t Tool) WithoutDefinition() Tool {
+	t.Definition, t.raw = nil, nil
+	return t
 }
 
 // Annotations are hints of a server about its tool. They may raise the risk of a call, never lower it.
@@ -126,6 +134,7 @@ func parseTool(raw json.RawMessage) (Tool, error) {
 		return Tool{}, errors.New("the name of a tool must have 1 to 128 characters of A-Z a-z 0-9 _ . -")
 	}
 	_ = json.Unmarshal(o["annotations"], &t.Annotations) // hints that are none raise nothing
+	t.headers = argumentHeaders(o["inputSchema"])
 	// Numbers stay as they are written: schemas have limits that doubles do not hold.
 	v := jsontext.Value(append([]byte(nil), raw...))
 	if err := v.Format(jsontext.ReorderRawObjects(true)); err != nil {
@@ -138,7 +147,7 @@ func parseTool(raw json.RawMessage) (Tool, error) {
 // Without returns the result with only the tools for which keep is true; nil if keep is true for all. The
 // definitions that stay keep their bytes.
 func (l Listing) Without(keep func(Tool) bool) (json.RawMessage, error) {
-	kept := []json.RawMessage{}
+	var kept [][]byte
 	for _, t := range l.Tools {
 		if keep(t) {
 			kept = append(kept, t.raw)
@@ -147,12 +156,16 @@ func (l Listing) Without(keep func(Tool) bool) (json.RawMessage, error) {
 	if len(kept) == len(l.Tools)+l.Unfit {
 		return nil, nil
 	}
-	tools, err := json.Marshal(kept)
-	if err != nil {
-		return nil, err
+	l.result["tools"] = slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]"))
+	var all [][]byte
+	for _, name := range slices.Sorted(maps.Keys(l.result)) {
+		key, err := json.Marshal(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, slices.Concat(key, []byte(":"), l.result[name]))
 	}
-	l.result["tools"] = tools
-	return json.Marshal(l.result)
+	return slices.Concat([]byte("{"), bytes.Join(all, []byte(",")), []byte("}")), nil
 }
 
 // Pins are the accepted definitions of a server's tools, by name.

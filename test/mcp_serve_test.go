@@ -31,8 +31,9 @@ type served struct {
 	ended  chan error
 	tokens [2]string
 
-	mu   sync.Mutex
-	seen []string // headers Authorization that the servers got
+	mu      sync.Mutex
+	seen    []string                // headers Authorization that the servers got
+	servers map[string]http.Handler // those that speak HTTP, by path
 }
 
 func startServed(t *testing.T) *served {
@@ -54,23 +55,25 @@ func (v *served) upstreams(t *testing.T) []string {
 	t.Helper()
 	self, err := os.Executable()
 	ok(t, err)
-	mux := http.NewServeMux()
-	for path, stateless := range map[string]bool{"/far": true, "/old": false} {
-		h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return kitServer("Makes a file.") },
-			&mcp.StreamableHTTPOptions{Stateless: stateless, PropagateRequestCancellation: true})
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			v.mu.Lock()
-			v.seen = append(v.seen, path+" "+r.Header.Get("Authorization"))
-			v.mu.Unlock()
-			h.ServeHTTP(w, r)
-		})
-	}
-	far := httptest.NewServer(mux)
+	v.servers = map[string]http.Handler{"/far": overHTTP(true), "/old": overHTTP(false)}
+	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v.mu.Lock()
+		v.seen = append(v.seen, r.URL.Path+" "+r.Header.Get("Authorization"))
+		h := v.servers[r.URL.Path]
+		v.mu.Unlock()
+		h.ServeHTTP(w, r)
+	}))
 	t.Cleanup(far.Close)
 	t.Cleanup(far.CloseClientConnections)
 	token := filepath.Join(t.TempDir(), "token")
 	ok(t, os.WriteFile(token, []byte("upstream-token\n"), 0o600))
 	return []string{"--upstream", "kit=" + self, "--upstream", "far=" + far.URL + "/far", "--upstream", "old=" + far.URL + "/old", "--upstream-token", "far=" + token}
+}
+
+// overHTTP is a new server, which knows no session.
+func overHTTP(stateless bool) http.Handler {
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return kitServer("Makes a file.") },
+		&mcp.StreamableHTTPOptions{Stateless: stateless, PropagateRequestCancellation: true})
 }
 
 func (v *served) serve(t *testing.T, flags []string) {
@@ -171,6 +174,7 @@ func TestMCPServe(t *testing.T) {
 	t.Run("callers", func(t *testing.T) { testServeCallers(t, v) })
 	t.Run("doors", func(t *testing.T) { testServeDoors(t, v) })
 	t.Run("passes", func(t *testing.T) { testServePasses(t, v) })
+	t.Run("restart", func(t *testing.T) { testServeRestart(t, v) })
 	t.Run("typescript", func(t *testing.T) { testServeTypeScript(t, v) })
 	t.Run("claude-code", func(t *testing.T) { testServeClaudeCode(t, v) })
 	t.Run("decide", func(t *testing.T) { testDecide(t, v) })
@@ -360,6 +364,31 @@ func testServePasses(t *testing.T, v *served) {
 			}
 		}
 		ok(t, c.Close())
+	}
+}
+
+// When a server was started again, the session that it does not know is over for the client, too, which begins anew.
+func testServeRestart(t *testing.T, v *served) {
+	c := v.dial(t, "old", "2025-11-25", 0, nil)
+	list(t, c)
+	v.mu.Lock()
+	v.servers["/old"] = overHTTP(false)
+	v.mu.Unlock()
+	params := &mcp.CallToolParams{Name: "touch", Arguments: touchInput{filepath.Join(v.dir, "allowed-restart")}}
+	if _, err := c.CallTool(t.Context(), params); err == nil || !strings.Contains(err.Error(), "the server has ended the session") || v.exists("allowed-restart") {
+		t.Errorf("a call in a session that the server does not know: %v", err)
+	}
+	eventually(t, "the client's session ends", func() error {
+		status, _, text := v.raw(t, "POST", "/old", v.tokens[0], `{"jsonrpc":"2.0","method":"notifications/x"}`, "Mcp-Session-Id", c.ID())
+		if status != http.StatusNotFound {
+			return errorf("status %d: %s", status, text)
+		}
+		return nil
+	})
+	again := v.dial(t, "old", "2025-11-25", 0, nil)
+	list(t, again)
+	if r, text := touch(t, again, "touch", params.Arguments.(touchInput).Path); r.IsError || !v.exists("allowed-restart") {
+		t.Errorf("in a new session: %s", text)
 	}
 }
 

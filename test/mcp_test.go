@@ -46,7 +46,8 @@ type touchOutput struct {
 func kitServer(description string) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "kit", Version: "1"}, nil)
 	destructive := true
-	mcp.AddTool(s, &mcp.Tool{Name: "touch", Description: description, Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive}},
+	schema := json.RawMessage(`{"type":"object","properties":{"path":{"type":"string","x-mcp-header":"Path"}},"required":["path"],"additionalProperties":false}`)
+	mcp.AddTool(s, &mcp.Tool{Name: "touch", Description: description, InputSchema: schema, Annotations: &mcp.ToolAnnotations{DestructiveHint: &destructive}},
 		func(_ context.Context, r *mcp.CallToolRequest, in touchInput) (*mcp.CallToolResult, touchOutput, error) {
 			if in.Path == "allowed-fails" {
 				return nil, touchOutput{}, errorf("the disk is full")

@@ -239,16 +239,35 @@ func TestCanceledID(t *testing.T) {
 	if _, server := r.fromTheClient(t, second); server != second+"\n" {
 		t.Errorf("after the late answer the id is free: %s", server)
 	}
-	// What is remembered of them is bounded: a cancellation beyond that does not pass.
+	// By the protocol a server does not answer what was cancelled. What is remembered is bounded; cancellations go on
+	// passing, and the newest ids are not used again.
 	for i := range maxCanceled {
-		r.canceled[fmt.Sprint("c", i)] = true
+		r.canceled.add(fmt.Sprint("c", i), maxCanceled)
 	}
-	r.fromTheClient(t, `{"jsonrpc":"2.0","id":9,"method":"ping"}`)
-	if _, server := r.fromTheClient(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`); server != "" || len(r.canceled) != maxCanceled {
-		t.Errorf("%d cancelled requests are remembered", len(r.canceled))
+	const another = `{"jsonrpc":"2.0","id":9,"method":"ping"}`
+	r.fromTheClient(t, another)
+	if _, server := r.fromTheClient(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`); server == "" || len(r.canceled) != maxCanceled {
+		t.Errorf("%d cancelled requests are remembered; the server got %s", len(r.canceled), server)
 	}
-	if client, _ := r.fromTheServer(t, `{"jsonrpc":"2.0","id":9,"result":{}}`); client == "" {
-		t.Error("a request whose cancellation did not pass has no answer")
+	if client, server := r.fromTheClient(t, another); server != "" || !strings.Contains(client, `"id":null`) {
+		t.Errorf("the id of the newest one is used again: %s, %s", client, server)
+	}
+}
+
+// A server whose questions get no answer can go on asking: of many the oldest are forgotten.
+func TestUnansweredQuestions(t *testing.T) {
+	r := newRig(t, (&recorder{}).ServeHTTP)
+	ask := func(id int) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, id) }
+	for id := range maxInFlight + 1 {
+		if client, _ := r.fromTheServer(t, ask(id)); client != ask(id)+"\n" {
+			t.Fatalf("question %d: the client got %s", id, client)
+		}
+	}
+	for id, passes := range map[int]bool{0: false, 1: true, maxInFlight: true} {
+		reply := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{}}`, id)
+		if _, server := r.fromTheClient(t, reply); (server == reply+"\n") != passes {
+			t.Errorf("the answer to question %d: the server got %q", id, server)
+		}
 	}
 }
 

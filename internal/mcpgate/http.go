@@ -205,7 +205,8 @@ func (s *server) postStateless(w http.ResponseWriter, r *http.Request, t *seat, 
 // postInSession takes a message of a client with a session, or the one that begins it.
 func (s *server) postInSession(w http.ResponseWriter, r *http.Request, t *seat, m mcp.Message, line []byte) {
 	id := r.Header.Get(mcp.HeaderSession)
-	if m.Method == "initialize" && m.IsRequest() && id == "" {
+	begins := m.Method == "initialize" && m.IsRequest() && id == ""
+	if begins {
 		n, err := s.begin(t)
 		if err != nil {
 			s.refuseSession(w, m.ID, err)
@@ -220,7 +221,9 @@ func (s *server) postInSession(w http.ResponseWriter, r *http.Request, t *seat, 
 		return
 	}
 	defer s.leave(n)
-	s.exchange(w, r, n.conn, m, line, false)
+	if answered := s.exchange(w, r, n.conn, m, line, false); begins && (!answered || !n.conn.relay.isInitialized()) {
+		s.finish(n) // nobody can use it
+	}
 }
 
 // refuseUnknown answers alike for sessions that are over, and for those of other callers.
@@ -229,7 +232,7 @@ func refuseUnknown(w http.ResponseWriter, id mcp.ID, session string) {
 		fail(w, http.StatusBadRequest, id, mcp.CodeInvalid, "the header Mcp-Session-Id is missing: begin with initialize", nil)
 		return
 	}
-	fail(w, http.StatusNotFound, id, mcp.CodeInvalid, "there is no such session, or it has too many requests: begin with initialize", nil)
+	fail(w, http.StatusNotFound, id, mcp.CodeInvalid, "there is no such session: begin with initialize", nil)
 }
 
 // exchange gives a message to the relay and writes what comes back for it. It reports whether the message
@@ -237,8 +240,9 @@ func refuseUnknown(w http.ResponseWriter, id mcp.ID, session string) {
 func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp.Message, line []byte, stateless bool) (answered bool) {
 	var answer *stream
 	if m.IsRequest() {
-		if answer = c.router.add(m); answer == nil {
-			fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, "the id is that of a request without an answer", nil)
+		var err error
+		if answer, err = c.router.add(m); err != nil {
+			refuseRequest(w, m.ID, err)
 			return false
 		}
 		defer c.router.remove(answer)
@@ -258,7 +262,7 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 		w.WriteHeader(http.StatusAccepted)
 		return false
 	}
-	out := s.answerTo(w, r)
+	out := s.answerTo(w, r, c.user)
 	answered, gone := out.run(r.Context(), c, answer)
 	if gone {
 		c.relay.abandon(context.WithoutCancel(r.Context()), m, stateless)
@@ -267,6 +271,16 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, "the server has ended", nil)
 	}
 	return answered
+}
+
+// refuseRequest answers a request that the router does not take.
+func refuseRequest(w http.ResponseWriter, id mcp.ID, err error) {
+	if errors.Is(err, errFull) {
+		w.Header().Set("Retry-After", "5")
+		fail(w, http.StatusTooManyRequests, id, mcp.CodeInternal, err.Error(), nil)
+		return
+	}
+	fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, err.Error(), nil)
 }
 
 // get is the stream of what a session's server says by itself.
@@ -284,7 +298,7 @@ func (s *server) get(w http.ResponseWriter, r *http.Request, t *seat) {
 		return
 	}
 	defer n.conn.router.remove(events)
-	out := s.answerTo(w, r)
+	out := s.answerTo(w, r, t.user)
 	if out.begin() == nil {
 		out.run(r.Context(), n.conn, events)
 	}
@@ -309,20 +323,22 @@ type answerWriter struct {
 	w          http.ResponseWriter
 	connection *http.ResponseController
 	begun      bool
-	known      func() bool // whether the caller's token still is
+	known      func() bool // whether the caller's token is still that of the same user
 }
 
 // lostTime is how long a stream goes on while the gateway does not say whether its token is still valid.
 const lostTime = time.Minute
 
-func (s *server) answerTo(w http.ResponseWriter, r *http.Request) *answerWriter {
+// answerTo begins an answer with what only user may read.
+func (s *server) answerTo(w http.ResponseWriter, r *http.Request, user string) *answerWriter {
 	heard := s.now()
 	return &answerWriter{w: w, connection: http.NewResponseController(w), known: func() bool {
-		_, err := s.signIn(r)
+		p, err := s.signIn(r)
 		if err == nil {
 			heard = s.now()
+			return p.User() == user
 		}
-		return err == nil || errors.Is(err, errUnavailable) && s.now().Sub(heard) < lostTime
+		return errors.Is(err, errUnavailable) && s.now().Sub(heard) < lostTime
 	}}
 }
 

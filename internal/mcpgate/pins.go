@@ -217,7 +217,7 @@ func (c *catalogue) set(l mcp.Listing, compared mcp.Comparison, before map[strin
 	defer c.mu.Unlock()
 	c.listed = true
 	for _, t := range l.Tools {
-		c.accepted[t.Name] = mcp.Tool{Name: t.Name, Digest: t.Digest, Annotations: t.Annotations}
+		c.accepted[t.Name] = t.WithoutDefinition()
 		delete(c.refused, t.Name)
 	}
 	for name := range l.Unclear { // what the server means by it now is not known

@@ -24,6 +24,26 @@ const (
 	maxCanceled = 4096     // requests that the client has cancelled and the server has not answered
 )
 
+// recentIDs are the keys of requests whose answer may never come, the oldest first.
+type recentIDs []string
+
+// add adds a key, in the place of the oldest one if there are most.
+func (ids *recentIDs) add(key string, most int) {
+	if len(*ids) >= most {
+		*ids = slices.Delete(*ids, 0, 1)
+	}
+	*ids = append(*ids, key)
+}
+
+// remove removes a key, and reports whether it was there.
+func (ids *recentIDs) remove(key string) bool {
+	i := slices.Index(*ids, key)
+	if i >= 0 {
+		*ids = slices.Delete(*ids, i, i+1)
+	}
+	return i >= 0
+}
+
 // relay passes messages between a client and a server. What needs no admission passes as the bytes that
 // came; so does an admitted call. It is safe for concurrent use.
 type relay struct {
@@ -45,11 +65,12 @@ type relay struct {
 	held  int                 // bytes of the governed ones
 	// canceled are the ids of requests that reached the server and were cancelled. The server may still
 	// answer them, so no other request gets their ids before.
-	canceled map[string]bool
-	owed     map[string]bool // requests of the server that have no answer, by id
-	own      map[string]bool // requests of the gate to the client that have no answer
-	opens    bool            // the client can ask its user to open a URL
-	ended    bool            // nothing is judged any more
+	canceled recentIDs
+	owed     recentIDs // requests of the server that have no answer
+	own      recentIDs // requests of the gate to the client that have no answer
+	opens    bool      // the client can ask its user to open a URL
+	agreed   bool      // client and server have agreed on a revision
+	ended    bool      // nothing is judged any more
 }
 
 // request is a request of the client.
@@ -70,7 +91,7 @@ type request struct {
 func newRelay(g *Gate, c *catalogue, reads bool, client, server io.Writer) *relay {
 	return &relay{
 		gate: g, catalogue: c, reads: reads, client: &lineWriter{w: client}, server: &lineWriter{w: server}, revisions: mcp.RevisionsOfStreams, learning: make(chan struct{}, 1),
-		asked: map[string]*request{}, canceled: map[string]bool{}, owed: map[string]bool{}, own: map[string]bool{}, closed: make(chan struct{}),
+		asked: map[string]*request{}, closed: make(chan struct{}),
 	}
 }
 
@@ -121,9 +142,7 @@ func (r *relay) accept(ctx context.Context, m mcp.Message, line []byte) error {
 		return r.notification(m, line)
 	}
 	r.mu.Lock()
-	owed, own := r.owed[m.ID.Key()], r.own[m.ID.Key()]
-	delete(r.owed, m.ID.Key())
-	delete(r.own, m.ID.Key())
+	owed, own := r.owed.remove(m.ID.Key()), r.own.remove(m.ID.Key())
 	r.mu.Unlock()
 	if own {
 		return nil // that the page was opened, or not, decides nothing
@@ -198,7 +217,7 @@ var errInput = errors.New("it gives a running call what no policy sees")
 func (r *relay) note(q *request) (used, full bool) {
 	key := q.ID.Key()
 	_, used = r.asked[key]
-	used = used || r.canceled[key]
+	used = used || slices.Contains(r.canceled, key)
 	full = len(r.asked) >= maxInFlight || q.governed && r.held+q.size > maxHeld
 	if !used && !full {
 		r.asked[key] = q
@@ -339,9 +358,9 @@ func (r *relay) ask(ctx context.Context, cursor string, call *request) (mcp.Mess
 func (r *relay) showPage(workflow, page string) {
 	id := mcp.ID(strconv.Quote("countersign-" + uuid.NewString()))
 	r.mu.Lock()
-	opens := r.opens && len(r.own) < maxInFlight
+	opens := r.opens
 	if opens {
-		r.own[id.Key()] = true
+		r.own.add(id.Key(), maxInFlight)
 	}
 	r.mu.Unlock()
 	if opens {
@@ -377,12 +396,9 @@ func (r *relay) cancel(key string) *request {
 	switch {
 	case q == nil:
 		return nil
-	case q.sent && len(r.canceled) >= maxCanceled:
-		r.gate.log.print("the client cancelled too many requests that the server has not answered: dropped")
-		return nil
 	case q.sent:
 		r.forget(q) // the client expects no answer any more
-		r.canceled[key] = true
+		r.canceled.add(key, maxCanceled)
 		return q
 	case !q.canceled:
 		q.canceled = true
@@ -402,13 +418,13 @@ func (r *relay) fromServer(line []byte) error {
 		return r.client.write(line)
 	case m.IsRequest():
 		r.mu.Lock()
-		pass := !r.owed[m.ID.Key()] && len(r.owed) < maxInFlight
-		if pass {
-			r.owed[m.ID.Key()] = true
+		twice := slices.Contains(r.owed, m.ID.Key())
+		if !twice {
+			r.owed.add(m.ID.Key(), maxInFlight)
 		}
 		r.mu.Unlock()
-		if !pass {
-			r.gate.log.print("the server asked too much, or twice with one id: dropped")
+		if twice {
+			r.gate.log.print("the server asked twice with one id: dropped")
 			return nil
 		}
 		return r.client.write(line)
@@ -432,9 +448,9 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 		q.sent = false // its id is in use until the listing is read
 	case asked:
 		r.forget(q)
+		r.agreed = r.agreed || q.Method == "initialize" && r.agrees(m)
 	}
-	canceled := r.canceled[m.ID.Key()]
-	delete(r.canceled, m.ID.Key())
+	canceled := r.canceled.remove(m.ID.Key())
 	r.mu.Unlock()
 	switch {
 	case canceled: // the client does not wait for it any more
@@ -451,22 +467,35 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 			r.forget(q)
 		}()
 		return r.listing(q, m, line)
-	case q.Method == "initialize" && !m.Failed && !slices.Contains(r.revisions, m.Revision()):
+	case q.Method == "initialize" && !m.Failed && !r.agrees(m):
 		r.sayClient(r.unknownRevision(q.ID, m.Revision()))
 		return nil
 	}
 	return r.client.write(line)
 }
 
-// lost answers a request of the client whose answer does not come: a call may have run.
-func (r *relay) lost(id mcp.ID, reason string) {
+// agrees reports whether the answer to an initialize agrees on a revision that the gate knows.
+func (r *relay) agrees(m mcp.Message) bool {
+	return !m.Failed && slices.Contains(r.revisions, m.Revision())
+}
+
+// isInitialized reports whether client and server have agreed on a revision.
+func (r *relay) isInitialized() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.agreed
+}
+
+// lost answers a request of the client whose answer does not come. outcome is that of a call: mcp.Unknown if it
+// may have run.
+func (r *relay) lost(id mcp.ID, outcome, reason string) {
 	r.mu.Lock()
 	q := r.asked[id.Key()]
 	waits := q != nil && q.sent
 	if waits {
 		r.forget(q)
 	}
-	delete(r.canceled, id.Key())
+	r.canceled.remove(id.Key())
 	r.mu.Unlock()
 	switch {
 	case !waits:
@@ -475,7 +504,7 @@ func (r *relay) lost(id mcp.ID, reason string) {
 		q.answer <- mcp.Message{ID: id, Failed: true}
 		return
 	case q.governed:
-		r.gate.Report(q.admitted, q.began, mcp.Unknown)
+		r.gate.Report(q.admitted, q.began, outcome)
 	}
 	r.sayClient(mcp.Failure(q.ID, reason))
 }
@@ -505,7 +534,7 @@ func (r *relay) listing(q *request, m mcp.Message, line []byte) error {
 	case shown == nil:
 		return r.client.write(line)
 	}
-	r.sayClient(mcp.Result(q.ID, shown))
+	r.sayClient(mcp.Result(q.ID, shown), nil)
 	return nil
 }
 

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/http/httptrace"
@@ -30,6 +32,7 @@ type remote struct {
 	client *http.Client
 	log    *logger
 	relay  *relay // set before the first message
+	gone   func() // called when the server has forgotten the session; set with relay
 	ctx    context.Context
 	stop   context.CancelFunc
 	work   background // closed once the session ends: nothing more is sent to the server
@@ -82,8 +85,11 @@ func (u *remote) Write(line []byte) (int, error) {
 		}
 	}
 	answer, err := u.post(ctx, m, line)
+	if errors.Is(err, errForgotten) {
+		u.gone()
+	}
 	if err != nil {
-		u.log.print("a server cannot be reached: " + err.Error())
+		u.log.print("a server did not take a message: " + err.Error())
 		return len(line), nil // its requests fail by themselves
 	}
 	answer.Body.Close()
@@ -145,19 +151,39 @@ func (u *remote) ask(ctx context.Context, q *posted, m mcp.Message, line []byte)
 			q.written.Store(true)
 		}
 	}})
-	reason := "the server does not answer"
-	if answer, err := u.post(ctx, m, line); err == nil {
-		u.note(m, answer)
-		at := &position{pause: firstResume}
-		err := u.read(answer, &m, at)
-		answer.Body.Close()
-		if errors.Is(err, errAnswered) || u.resume(ctx, &m, at) {
-			return
-		}
-		reason = "the server's answer was cut off, or is none"
+	answer, err := u.post(ctx, m, line)
+	switch {
+	case errors.Is(err, errForgotten):
+		u.relay.lost(m.ID, mcp.Failed, "the server has ended the session: begin a new one with initialize")
+		u.gone()
+		return
+	case err != nil:
+		u.relay.lost(m.ID, mcp.Unknown, "the server does not answer")
+		return
 	}
-	u.relay.lost(m.ID, reason)
+	u.note(m, answer)
+	at := &position{pause: firstResume}
+	err = u.read(answer, &m, at)
+	answer.Body.Close()
+	if !errors.Is(err, errAnswered) && !u.resume(ctx, &m, at) {
+		outcome, reason := withoutResponse(answer.StatusCode)
+		u.relay.lost(m.ID, outcome, reason)
+	}
 }
+
+// withoutResponse is the outcome of a call whose HTTP answer has no response of JSON-RPC, and what the client is
+// told. By a status from 400 to 499 the server says that it has refused the request.
+func withoutResponse(status int) (outcome, reason string) {
+	switch status / 100 {
+	case 2:
+		return mcp.Unknown, "the server's answer was cut off, or is none"
+	case 4:
+		return mcp.Failed, statusText(status)
+	}
+	return mcp.Unknown, statusText(status)
+}
+
+func statusText(status int) string { return fmt.Sprintf("the server answered with status %d", status) }
 
 // position is where a stream goes on that has broken off, or that its server has closed meanwhile.
 type position struct {
@@ -193,7 +219,7 @@ func (u *remote) resume(ctx context.Context, asked *mcp.Message, at *position) b
 		if errors.Is(err, errAnswered) {
 			return true
 		}
-		if answer.StatusCode >= 400 && answer.StatusCode < 500 {
+		if hasNoStream(answer.StatusCode) {
 			return false
 		}
 		if at.event != before {
@@ -201,6 +227,14 @@ func (u *remote) resume(ctx context.Context, asked *mcp.Message, at *position) b
 		}
 	}
 	return false
+}
+
+// passingStatus are those by which a server refuses now what it may give later: with another token, or to fewer requests.
+var passingStatus = []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
+
+// hasNoStream reports whether a server has no stream to read, by the status of its answer to a GET.
+func hasNoStream(status int) bool {
+	return status/100 == 4 && !slices.Contains(passingStatus, status)
 }
 
 // note remembers the session that an initialize began.
@@ -212,8 +246,24 @@ func (u *remote) note(m mcp.Message, answer *http.Response) {
 	}
 }
 
+// errForgotten reports that a server does not know the session any more.
+var errForgotten = errors.New("it has ended the session")
+
+// post sends a message. By the protocol, the status 404 ends a session.
 func (u *remote) post(ctx context.Context, m mcp.Message, line []byte) (*http.Response, error) {
-	return u.do(ctx, http.MethodPost, bytes.TrimRight(line, "\r\n"), m, "")
+	answer, err := u.do(ctx, http.MethodPost, bytes.TrimRight(line, "\r\n"), m, "")
+	if err != nil || answer.StatusCode/100 == 2 {
+		return answer, err
+	}
+	u.log.print(statusText(answer.StatusCode))
+	u.mu.Lock()
+	session := u.session
+	u.mu.Unlock()
+	if answer.StatusCode == http.StatusNotFound && session != "" {
+		answer.Body.Close()
+		return nil, errForgotten
+	}
+	return answer, nil
 }
 
 // do sends a request. event is the id of the last event of the stream that goes on, "" for a new one.
@@ -237,9 +287,7 @@ func (u *remote) do(ctx context.Context, method string, body []byte, m mcp.Messa
 		header["Content-Type"] = "application/json"
 	}
 	if u.stateless {
-		for name, value := range m.Headers() {
-			header[name] = value
-		}
+		maps.Copy(header, m.Headers(u.relay.catalogue.find))
 	}
 	for name, value := range header {
 		if value != "" {
@@ -317,7 +365,7 @@ func (u *remote) listen() {
 		}
 		if err == nil {
 			answer.Body.Close()
-			if answer.StatusCode >= 400 && answer.StatusCode < 500 {
+			if hasNoStream(answer.StatusCode) {
 				return
 			}
 		}
@@ -348,17 +396,19 @@ func (u *remote) end() {
 	u.work.wait()
 }
 
-// readEvents calls use with the data of every server-sent event, and notes in at where the stream goes on.
+// readEvents calls use with the data of every server-sent event, and notes in at where the stream goes on. The id of
+// an event counts once the event is there in whole: one that is cut off is sent again.
 func readEvents(in io.Reader, at *position, use func([]byte) error) error {
 	b := bufio.NewReaderSize(in, 64<<10)
 	var data []byte
-	has := false
+	has, event := false, at.event
 	for {
 		line, err := readBounded(b, mcp.MaxMessage-len(data))
 		if err != nil {
 			return err
 		}
 		if len(line) == 0 {
+			at.event = event
 			if len(data) > 0 { // an event without data only says where the stream goes on
 				if err := use(data); err != nil {
 					return err
@@ -369,28 +419,28 @@ func readEvents(in io.Reader, at *position, use func([]byte) error) error {
 		}
 		name, value, _ := strings.Cut(string(line), ":")
 		value = strings.TrimPrefix(value, " ")
-		if name != "data" {
-			at.note(name, value)
-			continue
+		switch {
+		case name == "id" && isEventID(value):
+			event = value
+		case name == "retry":
+			at.wait(value)
+		case name == "data":
+			if has {
+				data = append(data, '\n')
+			}
+			data, has = append(data, value...), true
 		}
-		if has {
-			data = append(data, '\n')
-		}
-		data, has = append(data, value...), true
 	}
 }
 
-// note takes in a field of an event.
-func (p *position) note(name, value string) {
-	switch name {
-	case "id":
-		if len(value) <= maxEventID && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-			p.event = value
-		}
-	case "retry":
-		if ms, err := strconv.ParseUint(value, 10, 32); err == nil {
-			p.pause = min(max(time.Duration(ms)*time.Millisecond, minResume), maxResume)
-		}
+func isEventID(value string) bool {
+	return len(value) <= maxEventID && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// wait takes in the pause that a server asks for, in milliseconds.
+func (p *position) wait(value string) {
+	if ms, err := strconv.ParseUint(value, 10, 32); err == nil {
+		p.pause = min(max(time.Duration(ms)*time.Millisecond, minResume), maxResume)
 	}
 }
 

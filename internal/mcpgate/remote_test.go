@@ -2,6 +2,7 @@ package mcpgate
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -126,7 +127,7 @@ func TestPausesBetweenStreams(t *testing.T) {
 		stream string
 		pause  time.Duration // after it
 	}{
-		{503, "", time.Second}, {503, "", 2 * time.Second}, {503, "", 4 * time.Second}, {200, ":\n\n", time.Second}, {200, ":\n\n", time.Second},
+		{401, "", time.Second}, {429, "", 2 * time.Second}, {503, "", 4 * time.Second}, {200, ":\n\n", time.Second}, {200, ":\n\n", time.Second},
 		{200, "retry: 3000\n\n", 3 * time.Second}, {503, "", 3 * time.Second}, {503, "", 3 * time.Second}, {503, "", 4 * time.Second}, {200, "retry: 1\n\n", minResume}, {200, "retry: 9000000\n\n", maxResume},
 		{404, "", 0},
 	}
@@ -149,4 +150,84 @@ func TestPausesBetweenStreams(t *testing.T) {
 			t.Errorf("%d of %d steps", turn, len(steps))
 		}
 	})
+}
+
+// remoteDoor is a door before a server that speaks HTTP.
+func remoteDoor(t *testing.T, serve http.HandlerFunc) *door {
+	t.Helper()
+	server := httptest.NewServer(serve)
+	t.Cleanup(server.Close)
+	d := newDoor(t)
+	d.o.Upstreams[0].URL = server.URL
+	return d
+}
+
+// When a server does not know a session any more, the client's session is over too: the client begins anew, as it does
+// with the server itself.
+func TestForgottenSession(t *testing.T) {
+	for name, again := range map[string]string{"a request": `{"jsonrpc":"2.0","id":2,"method":"ping"}`, "a notification": `{"jsonrpc":"2.0","method":"notifications/x"}`} {
+		d := remoteDoor(t, func(w http.ResponseWriter, r *http.Request) {
+			if body, _ := io.ReadAll(r.Body); !strings.Contains(string(body), "initialize") {
+				http.Error(w, "session not found", http.StatusNotFound)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set(mcp.HeaderSession, "s1")
+			fmt.Fprint(w, `{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}`)
+		})
+		id := d.begin(t)
+		if w := d.send(again, mcp.HeaderSession, id); name == "a request" && !strings.Contains(w.Body.String(), "the server has ended the session") {
+			t.Errorf("%s: the client is told %d %s", name, w.Code, w.Body)
+		}
+		over := func() bool { return d.send(again, mcp.HeaderSession, id).Code == http.StatusNotFound }
+		if !awaits(over) {
+			t.Errorf("%s: the client's session goes on", name)
+		}
+		if d.begin(t) == id {
+			t.Errorf("%s: a new session has the id of the old one", name)
+		}
+	}
+}
+
+// awaits waits until a condition holds, and reports whether it does.
+func awaits(holds func() bool) bool {
+	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		if holds() {
+			return true
+		}
+	}
+	return false
+}
+
+// A server that answers with a status alone is not a riddle: client and log are told it. What it refused has not run.
+func TestStatusWithoutResponse(t *testing.T) {
+	for status, outcome := range map[int]string{200: mcp.Unknown, 202: mcp.Unknown, 307: mcp.Unknown, 400: mcp.Failed, 401: mcp.Failed, 404: mcp.Failed, 429: mcp.Failed, 502: mcp.Unknown} {
+		g := &recorder{}
+		r := newRig(t, g.ServeHTTP)
+		server := httptest.NewServer(answer(status, map[string]string{"Content-Type": "text/html"}, "<html>"))
+		defer server.Close()
+		u := newRemote(t.Context(), server.URL, func() (string, error) { return "", nil }, server.Client(), false, r.gate.log)
+		u.relay, r.server.w = r.relay, u
+		m, err := mcp.Parse([]byte(call))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// As after its admission.
+		q := &request{Message: m, governed: true, sent: true, written: make(chan struct{}), began: time.Now()}
+		q.admitted = Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: []byte("{}")}, id: "mcp-1"}
+		r.asked[m.ID.Key()] = q
+		if err := r.pass(q, []byte(call)); err != nil {
+			t.Fatal(err)
+		}
+		u.work.wait()
+		r.gate.reports.wait()
+		told, want := r.toClient.take()+r.log.take(), fmt.Sprintf("the server answered with status %d", status)
+		if n := strings.Count(told, want); status/100 == 2 && n != 0 || status/100 != 2 && n != 2 {
+			t.Errorf("status %d: client and log have %s", status, told)
+		}
+		if done := g.of("PostToolUse"); len(done) != 1 || !strings.Contains(fmt.Sprint(done), "outcome:"+outcome) {
+			t.Errorf("status %d: on record is %v, want %s", status, done, outcome)
+		}
+		u.stop()
+	}
 }

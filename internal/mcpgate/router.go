@@ -1,6 +1,7 @@
 package mcpgate
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
@@ -36,16 +37,25 @@ func newStream(m mcp.Message) *stream {
 	return &stream{m.ID.Key(), m.ProgressToken(), make(chan routed, 16), make(chan struct{}), make(chan struct{})}
 }
 
-// add registers the answer of a request; nil if its id waits for one.
-func (r *router) add(m mcp.Message) *stream {
+// Why a request of a client is not taken.
+var (
+	errUsedID = errors.New("the id is that of a request without an answer")
+	errFull   = errors.New("too many requests of this session have no answer: wait for some")
+)
+
+// add registers the answer of a request. The error is errUsedID or errFull.
+func (r *router) add(m mcp.Message) (*stream, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.find(m.ID.Key()) != nil {
-		return nil
+	switch {
+	case r.find(m.ID.Key()) != nil:
+		return nil, errUsedID
+	case len(r.posts) >= maxOfSession:
+		return nil, errFull
 	}
 	s := newStream(m)
 	r.posts = append(r.posts, s)
-	return s
+	return s, nil
 }
 
 // listen registers the client's GET; nil if there is one.

@@ -157,12 +157,29 @@ func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
 		seats: map[seatKey]*seat{}, sessions: map[string]*session{}, conns: map[*conn]bool{},
 	}
 	if _, port, err := net.SplitHostPort(address.String()); err == nil && isLoopback(address.String()) {
-		s.hosts = []string{"localhost:" + port, "127.0.0.1:" + port, "[::1]:" + port}
+		for _, name := range []string{"localhost", "127.0.0.1", "[::1]"} {
+			s.hosts = append(s.hosts, spellings(scheme, name+":"+port)...)
+		}
 	}
 	if u, err := url.Parse(o.PublicURL); err == nil && u.Host != "" {
-		s.base, s.hosts = strings.TrimSuffix(o.PublicURL, "/"), append(s.hosts, u.Host)
+		s.hosts = append(s.hosts, spellings(u.Scheme, u.Host)...)
+		u.Host = spellings(u.Scheme, u.Host)[0]
+		s.base = strings.TrimSuffix(u.String(), "/")
 	}
 	return s, cancel
+}
+
+var defaultPorts = map[string]string{"http": ":80", "https": ":443"}
+
+// spellings are the ways in which clients write the host of a URL, in lower case: browsers leave out the default port.
+func spellings(scheme, host string) []string {
+	host = strings.ToLower(host)
+	port := defaultPorts[scheme]
+	short := strings.TrimSuffix(host, port)
+	if u := (url.URL{Host: host}); short == host && u.Port() != "" {
+		return []string{host}
+	}
+	return []string{short, short + port}
 }
 
 func isLoopback(address string) bool {

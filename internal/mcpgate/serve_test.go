@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,15 +55,23 @@ func newDoor(t *testing.T, command ...string) *door {
 }
 
 func (d *door) send(body string, header ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8467/kit", strings.NewReader(body))
+	return d.do(http.MethodPost, body, header...)
+}
+
+func (d *door) do(method, body string, header ...string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, d.request(method, body, header...))
+	return w
+}
+
+func (d *door) request(method, body string, header ...string) *http.Request {
+	r := httptest.NewRequest(method, "http://127.0.0.1:8467/kit", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Authorization", "Bearer "+goodToken)
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, r)
-	return w
+	return r
 }
 
 // kit is a server whose processes each list a tool of their own, in two parts.
@@ -81,6 +91,150 @@ func (d *door) begin(t *testing.T) (id string) {
 		t.Fatalf("initialize: %d %s", w.Code, w.Body)
 	}
 	return id
+}
+
+// A session with many requests is still there: one more is told to wait, and what needs no answer passes.
+func TestRequestsOfSessionAreBounded(t *testing.T) {
+	d := newDoor(t, "/bin/sh", "-c", kit) // it answers no ping
+	session := []string{mcp.HeaderSession, d.begin(t)}
+	ping := func(id int) *httptest.ResponseRecorder {
+		return d.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, id), session...)
+	}
+	router := d.sessions[session[1]].conn.router
+	waiting := func() int {
+		router.mu.Lock()
+		defer router.mu.Unlock()
+		return len(router.posts)
+	}
+	var all sync.WaitGroup
+	for id := range maxOfSession {
+		all.Go(func() { ping(id) })
+	}
+	if !awaits(func() bool { return waiting() == maxOfSession }) {
+		t.Fatalf("%d requests wait", waiting())
+	}
+	if w := ping(maxOfSession); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("one more request: %d %s", w.Code, w.Body)
+	}
+	if w := d.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":0}}`, session...); w.Code != http.StatusAccepted || waiting() != maxOfSession-1 {
+		t.Errorf("a cancellation: %d, %d requests wait", w.Code, waiting())
+	}
+	if w := d.do(http.MethodDelete, "", session...); w.Code != http.StatusNoContent {
+		t.Fatalf("the end of the session: %d", w.Code)
+	}
+	all.Wait()
+	if w := ping(0); w.Code != http.StatusNotFound {
+		t.Errorf("after the end: %d", w.Code)
+	}
+}
+
+// A session that its client cannot use ends with the answer to its initialize.
+func TestUselessSessionsEnd(t *testing.T) {
+	const begin = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`
+	json := map[string]string{"Content-Type": "application/json"}
+	good := answer(200, json, `{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}`)
+	for name, c := range map[string]struct {
+		serve http.HandlerFunc
+		body  string
+		stays int
+	}{
+		"an answer":             {good, begin, 1},
+		"an error":              {answer(200, json, `{"jsonrpc":"2.0","id":0,"error":{"code":1,"message":"not now"}}`), begin, 0},
+		"an unknown revision":   {answer(200, json, `{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2031-01-01"}}`), begin, 0},
+		"a refusal of the gate": {good, strings.Replace(begin, `"params":{`, `"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2031-01-01"},`, 1), 0},
+		"a server that is down": {answer(502, nil, ""), begin, 0},
+		"a client that is gone": {nil, begin, 0},
+	} {
+		ctx, hangUp := context.WithCancel(t.Context())
+		serve := c.serve
+		if serve == nil {
+			serve = func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				hangUp()
+				<-r.Context().Done()
+			}
+		}
+		d := remoteDoor(t, serve)
+		d.ServeHTTP(httptest.NewRecorder(), d.request(http.MethodPost, c.body).WithContext(ctx))
+		hangUp()
+		if len(d.sessions) != c.stays || len(d.conns) != c.stays || d.sessionCount != c.stays {
+			t.Errorf("%s: %d sessions, %d connections, %d counted", name, len(d.sessions), len(d.conns), d.sessionCount)
+		}
+	}
+}
+
+// idleSession is a session of a caller that nothing has used for a while. It counts its end.
+func (d *door) idleSession(seat *seat, id string, idle time.Duration, ends *atomic.Int32) {
+	c := &conn{relay: newRelay(nil, nil, false, nil, nil), ended: make(chan struct{}), end: func() { ends.Add(1) }}
+	c.ctx, c.cancel = context.WithCancel(d.ctx)
+	d.sessions[id], d.conns[c] = &session{id: id, seat: seat, conn: c, used: time.Now().Add(-idle)}, true
+	seat.sessions++
+	d.sessionCount++
+}
+
+// When there is no room, an idle session gives way: the caller's own that has been idle for the longest time, or one of
+// a caller who has more. What was used a moment ago stays.
+func TestIdleSessionsGiveWay(t *testing.T) {
+	d := newDoor(t)
+	var ends, others atomic.Int32
+	one, two, three := &seat{}, &seat{}, &seat{}
+	for i := range maxOfCaller {
+		d.idleSession(one, fmt.Sprint("one-", i), time.Duration(i)*time.Second, &ends)
+	}
+	if err := d.reserve(one); !errors.Is(err, errBusy) || ends.Load() != 0 {
+		t.Errorf("sessions that are in use: %v, %d ended", err, ends.Load())
+	}
+	for _, id := range []string{"one-3", "one-9"} {
+		d.sessions[id].used = time.Now().Add(-2 * giveWayTime)
+	}
+	d.sessions["one-9"].requests = 1 // a call that takes long
+	if err := d.reserve(one); err != nil || ends.Load() != 1 || d.sessions["one-3"] != nil || one.sessions != maxOfCaller {
+		t.Errorf("an idle session: %v, %d ended, %d are there", err, ends.Load(), one.sessions)
+	}
+	for i := range maxSessions - maxOfCaller {
+		d.idleSession(two, fmt.Sprint("two-", i), 2*giveWayTime, &others)
+	}
+	if err := d.reserve(three); err != nil || others.Load() != 1 || ends.Load() != 1 || d.sessionCount != maxSessions {
+		t.Errorf("another caller at a full gate: %v, of one caller %d ended, of the other %d; %d sessions", err, ends.Load(), others.Load(), d.sessionCount)
+	}
+	if err := d.reserve(&seat{sessions: maxSessions}); !errors.Is(err, errBusy) {
+		t.Errorf("a caller who has more than all others: %v", err)
+	}
+}
+
+// However the address of the gate is written: clients write the host in lower case, and leave out the default port.
+func TestSpellingsOfPublicURL(t *testing.T) {
+	address := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
+	for _, c := range []struct {
+		url    string
+		port   int
+		host   string
+		origin string
+		status int // 401: the host may be named
+	}{
+		{"https://MCP.Example", 8467, "mcp.example", "https://mcp.example", 401},
+		{"https://MCP.Example", 8467, "MCP.example:443", "https://mcp.example", 401},
+		{"https://mcp.example:443/", 8467, "mcp.example", "https://mcp.example", 401},
+		{"https://mcp.example:443", 8467, "mcp.example:443", "", 401},
+		{"https://mcp.example:8443", 8467, "mcp.example:8443", "https://mcp.example:8443", 401},
+		{"https://mcp.example:8443", 8467, "mcp.example", "", 403},
+		{"https://mcp.example", 8467, "mcp.example:80", "", 403},
+		{"https://mcp.example", 8467, "mcp.example", "http://mcp.example", 403},
+		{"https://[2001:DB8::1]:443", 8467, "[2001:db8::1]", "https://[2001:db8::1]", 401},
+		{"", 80, "localhost", "", 401},
+		{"", 8467, "localhost", "", 403},
+	} {
+		s, cancel := newServer(ServeOptions{PublicURL: c.url}, address(c.port))
+		r := httptest.NewRequest(http.MethodPost, "/kit", nil)
+		if r.Host = c.host; c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != c.status {
+			t.Errorf("%s: %s from %q: %d, want %d", c.url, c.host, c.origin, w.Code, c.status)
+		}
+		cancel()
+	}
 }
 
 // What one session's server has listed is nothing that another session's server has.
@@ -165,7 +319,7 @@ func TestStreamsEndWithoutGateway(t *testing.T) {
 	d.callers.now = d.now
 	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8467/kit", nil)
 	r.Header.Set("Authorization", "Bearer "+goodToken)
-	out := d.answerTo(httptest.NewRecorder(), r)
+	out := d.answerTo(httptest.NewRecorder(), r, "runtime")
 	now = now.Add(2 * lostTime)
 	if !out.known() {
 		t.Fatal("a valid token is not known")
@@ -178,6 +332,24 @@ func TestStreamsEndWithoutGateway(t *testing.T) {
 	now = now.Add(2 * time.Second)
 	if out.known() {
 		t.Error("without an answer of the gateway, the stream goes on")
+	}
+}
+
+// A stream of one user ends when its token becomes another user's.
+func TestStreamsEndWithTheirUser(t *testing.T) {
+	user := "dana"
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	d.callers.now = d.now
+	d.callers.identify = func(_ context.Context, p gateclient.Peer) (gateclient.Peer, error) { return p.As(goodToken, user), nil }
+	out := d.answerTo(httptest.NewRecorder(), d.request(http.MethodGet, ""), user)
+	if !out.known() {
+		t.Fatal("the user's own token is not known")
+	}
+	user = "kim"
+	if now = now.Add(2 * trustTime); out.known() {
+		t.Error("the stream goes on with another user's token")
 	}
 }
 
@@ -383,6 +555,8 @@ func TestStreamsAreResumed(t *testing.T) {
 		want    string
 	}{
 		"goes on":          {[]string{fmt.Sprintf(id, "e1"), "id: e2\ndata: " + progress + "\n\n", "data: " + result + "\n\n"}, "e1 e2", progress + result},
+		"breaks within":    {[]string{fmt.Sprintf(id, "e1"), "id: e2\ndata: {\"jsonr", "id: e2\ndata: " + result + "\n\n"}, "e1 e1", result},
+		"breaks at an end": {[]string{fmt.Sprintf(id, "e1") + "id: e2\ndata: " + progress + "\n", "id: e2\ndata: " + progress + "\n\ndata: " + result + "\n\n"}, "e1", progress + result},
 		"without ids":      {[]string{"data: " + progress + "\n\n"}, "", progress + "lost"},
 		"nothing new":      {[]string{fmt.Sprintf(id, "e1"), "", "", "", "", ""}, "e1 e1 e1 e1 e1", "lost"},
 		"an unfit id":      {[]string{fmt.Sprintf(id, "e\t1")}, "", "lost"},

@@ -18,8 +18,10 @@ import (
 const (
 	maxSessions   = 256              // of all callers: each may be a process
 	maxOfCaller   = 32               // sessions and requests without a session, of one caller
+	maxOfSession  = 32               // requests of one session without an answer
 	maxIdle       = 4                // servers that wait for the next request without a session, of one seat
 	idleTime      = 30 * time.Minute // until a session ends that nothing uses
+	giveWayTime   = time.Minute      // until it ends for another one, if there is no room
 	sweepInterval = time.Minute
 )
 
@@ -54,6 +56,7 @@ type session struct {
 
 // conn is a connection to a server, with the relay before it.
 type conn struct {
+	user   string // whose it is
 	relay  *relay
 	router *router
 	ctx    context.Context // of what is judged
@@ -83,7 +86,7 @@ func (s *server) open(t *seat, stateless bool) (*conn, error) {
 }
 
 func (s *server) connect(t *seat, stateless bool) (*conn, error) {
-	c := &conn{router: &router{log: s.log}, ended: make(chan struct{})}
+	c := &conn{user: t.user, router: &router{log: s.log}, ended: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	known := t.catalogue // of all requests without a session
 	if !stateless {
@@ -93,7 +96,7 @@ func (s *server) connect(t *seat, stateless bool) (*conn, error) {
 		u := newRemote(s.ctx, t.upstream.URL, t.upstream.token, s.client, stateless, s.log)
 		c.relay = newRelay(t.gate, known, s.o.Reads, c.router, u)
 		c.relay.revisions = mcp.Revisions
-		u.relay = c.relay
+		u.relay, u.gone = c.relay, sync.OnceFunc(func() { close(c.ended) })
 		c.end = u.end
 		return c, nil
 	}
@@ -174,16 +177,44 @@ func (s *server) seatOf(p gateclient.Peer, u Upstream) (*seat, error) {
 	return t, nil
 }
 
-// reserve counts a session, if the caller may have one more.
+// reserve counts a session, if the caller may have one more. Many clients end without a word: if there is no room, a
+// session that nothing uses ends first.
 func (s *server) reserve(t *seat) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping || s.sessionCount >= maxSessions || t.sessions >= maxOfCaller {
-		return errBusy
+	for {
+		s.mu.Lock()
+		has := !s.stopping && s.sessionCount < maxSessions && t.sessions < maxOfCaller
+		var old *session
+		if has {
+			s.sessionCount++
+			t.sessions++
+		} else {
+			old = s.takeIdle(t, time.Now())
+		}
+		s.mu.Unlock()
+		switch {
+		case has:
+			return nil
+		case old == nil:
+			return errBusy
+		}
+		s.end(old)
 	}
-	s.sessionCount++
-	t.sessions++
-	return nil
+}
+
+// takeIdle removes the session that has been idle for the longest time and may give way: one of the caller's own, or,
+// if the gate is full, one of a caller who has more. The caller of takeIdle holds s.mu and ends the session.
+func (s *server) takeIdle(t *seat, now time.Time) *session {
+	var found *session
+	for _, n := range s.sessions {
+		may := n.seat == t || s.sessionCount >= maxSessions && n.seat.sessions > t.sessions
+		if may && n.requests == 0 && now.Sub(n.used) > giveWayTime && (found == nil || n.used.Before(found.used)) {
+			found = n
+		}
+	}
+	if found != nil {
+		delete(s.sessions, found.id)
+	}
+	return found
 }
 
 func (s *server) release(t *seat) {
@@ -223,7 +254,7 @@ func (s *server) enter(id string, t *seat) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.sessions[id]
-	if n == nil || n.seat != t || n.requests >= maxOfCaller {
+	if n == nil || n.seat != t {
 		return nil
 	}
 	n.requests++
@@ -244,9 +275,14 @@ func (s *server) finish(n *session) {
 	delete(s.sessions, n.id)
 	s.mu.Unlock()
 	if there {
-		s.close(n.conn)
-		s.release(n.seat)
+		s.end(n)
 	}
+}
+
+// end ends a session that was removed.
+func (s *server) end(n *session) {
+	s.close(n.conn)
+	s.release(n.seat)
 }
 
 // borrow gives a server for one request without a session: one that has answered another such request of
