@@ -193,11 +193,15 @@ func TestTooMuchWithholds(t *testing.T) {
 	for range 200_000 {
 		wide["a"] = append(wide["a"].([]any), map[string]any{})
 	}
+	long := strings.Repeat("a name ", MaxPathBytes/7/20+1)
+	mails := strings.Repeat(" dana@other.example", 20)
 	for name, tc := range map[string]struct {
 		doc    any
 		fields []string
 	}{
 		"hits":   {many, nil},
+		"paths":  {map[string]any{long: mails}, nil},
+		"names":  {map[string]any{long + mails: 1}, nil},
 		"fields": {map[string]any{}, make([]string, maxFields+1)},
 		"visits": {wide, []string{"a.*.*", "a.*.*.*"}},
 	} {

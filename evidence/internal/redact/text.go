@@ -33,8 +33,9 @@ func (w *documentWalker) redactWhole(detector string, v any) (mark string, drop 
 }
 
 func (w *documentWalker) addHit(h Hit) {
-	if len(w.hits) <= MaxHits {
+	if len(w.hits) <= MaxHits && w.pathBytes <= MaxPathBytes {
 		w.hits = append(w.hits, h)
+		w.pathBytes += len(h.Path)
 	}
 }
 
@@ -193,7 +194,9 @@ func (w *documentWalker) isOverBudget() bool {
 }
 
 // isFull reports whether the walk can stop, because the body will be withheld.
-func (w *documentWalker) isFull() bool { return len(w.hits) > MaxHits || w.isOverBudget() }
+func (w *documentWalker) isFull() bool {
+	return len(w.hits) > MaxHits || w.pathBytes > MaxPathBytes || w.isOverBudget()
+}
 
 // findSpans is Scan plus the echoes and the protocol's own detectors.
 func (w *documentWalker) findSpans(s string) []Span {
