@@ -82,18 +82,19 @@ func IsPlaceholder(s string) bool {
 }
 
 // isPlaceholderBody reports whether s is the text between a placeholder's brackets: a detector
-// and, optionally, last characters or a digest.
+// and, optionally, last characters or a digest (see placeholderFor).
 func isPlaceholderBody(s string) bool {
 	name, rest, more := strings.Cut(s, ":")
-	if !knownDetectors[name] || len(rest) > 2+32 || more && (len(rest) < 2 || !strings.ContainsAny(rest[:1], "*ht")) {
+	switch {
+	case !knownDetectors[name]:
 		return false
+	case !more:
+		return true
+	case strings.HasPrefix(rest, "*"):
+		last := rest[1:]
+		return last != "" && len(last) <= MaxLast && runEnd(last, 0, alnum) == len(last)
 	}
-	for i := 1; i < len(rest); i++ {
-		if byteClass[rest[i]]&alnum == 0 && rest[i] != '-' {
-			return false
-		}
-	}
-	return true
+	return len(rest) == len("h-")+32 && strings.IndexByte("hts", rest[0]) >= 0 && rest[1] == '-' && strings.Trim(rest[2:], "0123456789abcdef") == ""
 }
 
 // knownDetectors are the names of all detectors.

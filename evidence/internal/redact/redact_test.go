@@ -215,6 +215,25 @@ func TestTooMuchWithholds(t *testing.T) {
 	}
 }
 
+// Only what placeholderFor writes is a placeholder: any other text in a password's field is a password.
+func TestPlaceholders(t *testing.T) {
+	digest := strings.Repeat("0123456789abcdef", 2)
+	for text, want := range map[string]bool{
+		"email": true, "email:*1": true, "email:*aB12": true, "email:h-" + digest: true, "email:t-" + digest: true, "email:s-" + digest: true,
+		"": false, "mail": false, "email:": false, "email:*": false, "email:*aB123": false, "email:*a-1": false, "email:h-" + digest[1:]: false,
+		"email:x-" + digest: false, "email:h-" + strings.ToUpper(digest): false, "email:hunter2Secret99": false, "email:hunter2Secret99hunter2Secret99abcd": false,
+	} {
+		text = "[redacted:" + text + "]"
+		if IsPlaceholder(text) != want {
+			t.Errorf("%s: %v", text, !want)
+		}
+		_, hits, err := Document(map[string]any{"password": text}, "", nil, Config{})
+		if err != nil || (len(hits) == 0) != want {
+			t.Errorf("a password %s: %v %v", text, hits, err)
+		}
+	}
+}
+
 // TestUpstreamHasNoSecrets runs over every upstream example: what is redacted
 // there must be what the table below says, and nothing else.
 func TestUpstreamHasNoSecrets(t *testing.T) {
