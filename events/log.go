@@ -20,6 +20,18 @@ func (m LogMessage) HeaderValue(name string) string {
 	return ""
 }
 
+// Size is the number of bytes in subject, headers and body.
+func (m LogMessage) Size() int {
+	n := len(m.Subject) + len(m.Body)
+	for name, values := range m.Header {
+		n += len(name)
+		for _, v := range values {
+			n += len(v)
+		}
+	}
+	return n
+}
+
 // SessionID names one session: a tenant has many, and two tenants may use one name. A message
 // or a record with an empty Session belongs to no session.
 type SessionID struct{ Tenant, Session string }

@@ -64,7 +64,8 @@ func TestReadLogLimitsAndContent(t *testing.T) {
 	f := start(t)
 	msgs := events64("runtime", 300)
 	for i := range msgs {
-		msgs[i].Body = make([]byte, 1000)
+		msgs[i].Body = make([]byte, 500)
+		msgs[i].Header["ce-note"] = []string{strings.Repeat("n", 500)}
 	}
 	ok(t, StoreAll(ctx(t), f.conn("admitter"), msgs))
 	d := &dense{t: t, next: 1, want: 300}

@@ -113,10 +113,9 @@ func (r *logReader) acceptMessage(m *nats.Msg) (seen uint64, err error) {
 			return 0, err
 		}
 	}
-	r.batch = append(r.batch, events.LogMessage{
-		Seq: d.seq, Subject: m.Subject, Time: time.Unix(0, d.time).UTC(), Header: m.Header, Body: m.Data,
-	})
-	r.bytes += len(m.Data) + len(m.Subject)
+	message := events.LogMessage{Seq: d.seq, Subject: m.Subject, Time: time.Unix(0, d.time).UTC(), Header: m.Header, Body: m.Data}
+	r.batch = append(r.batch, message)
+	r.bytes += message.Size()
 	if len(r.batch) >= r.options.MaxBatch || r.bytes >= r.options.MaxBytes {
 		err = r.flushBatch()
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ func buildOne(t *testing.T, subj string, header map[string][]string, body string
 func TestBuildWithoutABody(t *testing.T) {
 	structuredHeader := map[string][]string{"content-type": {"application/cloudevents+json; charset=utf-8"}}
 	many := `{"a":["` + strings.Repeat(`AKIA`+`IOSFODNN7EXAMPLE","`, redact.MaxHits+1) + `"]}`
+	long := `{"` + strings.Repeat("a name ", 150) + `":["` + strings.Repeat(`dana@other.example","`, 66) + `"]}`
 	for name, tc := range map[string]struct {
 		subj   string
 		header map[string][]string
@@ -57,6 +59,7 @@ func TestBuildWithoutABody(t *testing.T) {
 		"cloudevent data":   {evidencetest.EventSubject, structuredHeader, `{"specversion":"1.0","id":"1","source":"s","type":"t","data_base64":"?"}`, evidence.KindUnparseable, build.ReasonInvalidCloudEvent},
 		"decision":          {"gov.decisions.acme.allow.s", nil, "x", evidence.KindUnparseable, "not_json"},
 		"too many secrets":  {evidencetest.EventSubject, nil, many, evidence.KindEvent, build.ReasonTooMany},
+		"too long paths":    {evidencetest.EventSubject, nil, long, evidence.KindEvent, build.ReasonTooMany},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := buildOne(t, tc.subj, tc.header, tc.body)
@@ -266,13 +269,14 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestTooManyHeaderSecretsWithholdAllHeaders(t *testing.T) {
-	values := make([]string, redact.MaxHits+1)
-	for i := range values {
-		values[i] = "secret"
-	}
-	b := buildOne(t, evidencetest.EventSubject, map[string][]string{"Authorization": values, "A": {"b"}}, evidencetest.PlainEvent)
-	if len(b.Record.Headers) != 0 || len(b.Record.Redactions) != 1 || b.Record.Redactions[0].Path != "/headers" {
-		t.Errorf("%d headers, %+v", len(b.Record.Headers), b.Record.Redactions)
+	for name, values := range map[string][]string{
+		"Authorization": slices.Repeat([]string{"secret"}, redact.MaxHits+1),
+		"ce" + strings.Repeat("-name", redact.MaxPathBytes/5/32): slices.Repeat([]string{"dana@other.example"}, 32),
+	} {
+		b := buildOne(t, evidencetest.EventSubject, map[string][]string{name: values, "A": {"b"}}, evidencetest.PlainEvent)
+		if len(b.Record.Headers) != 0 || len(b.Record.Redactions) != 1 || b.Record.Redactions[0].Path != "/headers" {
+			t.Errorf("%.20s: %d headers, %d redactions", name, len(b.Record.Headers), len(b.Record.Redactions))
+		}
 	}
 }
 

@@ -99,11 +99,11 @@ func (r *recordRedactor) withholdMembers(c *recordBody, root map[string]any) boo
 		return false
 	}
 	tree, hits, err := r.redactDocument(root, "/body", declared, r.redactConfig("", inData))
-	if err != nil || len(hits)+len(w.withheld) > redact.MaxHits || !w.insertPlaceholders(tree) {
-		return false
-	}
 	for _, t := range w.withheld {
 		hits = append(hits, t.toHit(r))
+	}
+	if err != nil || redact.ExceedsLimits(hits) || !w.insertPlaceholders(tree) {
+		return false
 	}
 	slices.SortStableFunc(hits, func(a, b redact.Hit) int { return strings.Compare(a.Path, b.Path) })
 	c.tree, c.hits = tree, hits

@@ -28,7 +28,7 @@ func (r *recordRedactor) withholdHeaders(config func(string) redact.Config) (map
 	for _, raw := range slices.Sorted(maps.Keys(rest)) {
 		hits = append(hits, r.withholdHeader(out, raw, rest[raw])...)
 	}
-	if len(hits) > redact.MaxHits {
+	if redact.ExceedsLimits(hits) {
 		return withheldHeaders(r.message.Header, redact.TooMany)
 	}
 	slices.SortStableFunc(hits, func(a, b redact.Hit) int { return strings.Compare(headerOfPath(a.Path), headerOfPath(b.Path)) })

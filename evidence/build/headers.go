@@ -103,7 +103,7 @@ func (r *recordRedactor) redactHeaders(in map[string][]string, config func(heade
 		}
 		hits = append(hits, redact.Strings(values, raw, path, c)...)
 		out[name] = append(out[name], values...)
-		if len(hits) > redact.MaxHits {
+		if redact.ExceedsLimits(hits) {
 			return withheldHeaders(in, redact.TooMany)
 		}
 	}

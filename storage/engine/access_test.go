@@ -66,8 +66,7 @@ func libraryQueries(t *testing.T, ro *conn.Pool, shard string) map[string]func()
 			return err
 		},
 		"SessionHeads": func() error {
-			_, err := read.New(ro).SessionHeads(ctx, shard, []events.SessionID{{Tenant: "acme", Session: "s1"}})
-			return err
+			return read.New(ro).SessionHeads(ctx, shard, []events.SessionID{{Tenant: "acme", Session: "s1"}}, func(storage.EvidenceRow) error { return nil })
 		},
 		"TreeNodes":        func() error { _, err := read.New(ro).TreeNodes(ctx, shard, []uint64{0}); return err },
 		"Checkpoints":      func() error { _, err := read.New(ro).Checkpoints(ctx, shard); return err },

@@ -74,45 +74,27 @@ func (r *Reader) CountEvidence(ctx context.Context, shard string) (c Count, err 
 	return c, err
 }
 
-// Head is the last record of a session's chain in one shard.
-type Head struct {
-	Index uint64
-	Hash  [32]byte
-}
-
-// SessionHeads returns the heads of those sessions of keys that have records in a shard. The
+// SessionHeads calls fn for the last record in a shard of each session of keys that has one. The
 // result is reliable after Repair.
-func (r *Reader) SessionHeads(ctx context.Context, shard string, keys []events.SessionID) (map[events.SessionID]Head, error) {
-	heads := make(map[events.SessionID]Head, len(keys))
+func (r *Reader) SessionHeads(ctx context.Context, shard string, keys []events.SessionID, fn func(storage.EvidenceRow) error) error {
 	if len(keys) == 0 {
-		return heads, nil
+		return nil
 	}
 	table, err := ext.NewTable("keys", ext.Column("t", "String"), ext.Column("s", "String"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, k := range keys {
 		if err := table.Append(k.Tenant, k.Session); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	ctx = clickhouse.Context(conn.QueryContext(ctx), clickhouse.WithExternalTable(table))
-	err = r.pool.EachRow(ctx, `SELECT tenant, session, assumeNotNull(session_index), record_hash FROM evidence WHERE shard = {shard:String} AND seq IN (
+	return r.pool.EachRow(ctx, `SELECT `+rows.Columns+` FROM evidence WHERE shard = {shard:String} AND seq IN (
 			SELECT max(seq) FROM evidence_chain
 			WHERE (tenant, session) IN (SELECT t, s FROM keys) AND shard = {shard:String} AND session_index IS NOT NULL
 			GROUP BY tenant, session)`,
-		func(row driver.Rows) error {
-			var key events.SessionID
-			var head Head
-			var hash string
-			if err := row.Scan(&key.Tenant, &key.Session, &head.Index, &hash); err != nil {
-				return err
-			}
-			copy(head.Hash[:], hash)
-			heads[key] = head
-			return nil
-		}, conn.Param("shard", shard))
-	return heads, err
+		rows.Each(fn), conn.Param("shard", shard))
 }
 
 // IsTenantView reports whether this database shows the rows of one tenant only. For an

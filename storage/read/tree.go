@@ -19,9 +19,10 @@ const (
 const tilesPerQuery = 512
 
 // TreeNodes returns hashes of a shard's Merkle log at the given tlog indexes, in their order. It
-// reads stored hashes, or computes them from stored hashes and the hashes of records. It
-// returns storage.ErrNotFound if a hash is missing, and *storage.ConflictError if a hash that it needs is
-// there twice with different values. Its memory is bounded for any number of indexes.
+// reads stored hashes, or computes them from stored hashes and the hashes of records. A hash that
+// is stored with two values is computed from the records below it. It
+// returns storage.ErrNotFound if a hash is missing, and *storage.ConflictError if there are two
+// records of one sequence. Its memory is bounded for any number of indexes.
 func (r *Reader) TreeNodes(ctx context.Context, shard string, idx []uint64) ([][32]byte, error) {
 	read := treeRead{reader: r, shard: shard, indexes: idx, hashes: make([][32]byte, len(idx)), requested: map[tileAt][]int{}}
 	var records, stored []tileAt
@@ -70,13 +71,34 @@ func (r treeRead) makeHashes(ctx context.Context, list []tileAt) error {
 		for _, at := range part {
 			for _, i := range r.requested[at] {
 				_, span := tileOf(r.indexes[i])
-				if r.hashes[i], err = tiles[at].spanHash(span); err != nil {
+				if r.hashes[i], err = r.spanHash(ctx, tiles[at], span); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// spanHash computes the hash over a span of a tile. A writer stores the tree's hashes before the
+// records, so one that died in between can leave hashes of records that were then made by
+// another policy. Those that count are computed from the level below.
+func (r treeRead) spanHash(ctx context.Context, t *tile, s leafSpan) (hash [32]byte, err error) {
+	for i := s.from; i < s.from+1<<s.height && t.at.level > 0; i++ {
+		if t.states[i] != hashDiffers {
+			continue
+		}
+		below := tileAt{t.at.level - tileHeight, t.at.n*tileWidth + uint64(i)}
+		tiles, err := r.loadTiles(ctx, []tileAt{below})
+		if err != nil {
+			return hash, err
+		}
+		if t.hashes[i], err = r.spanHash(ctx, tiles[below], leafSpan{0, tileHeight}); err != nil {
+			return hash, err
+		}
+		t.states[i] = hashPresent
+	}
+	return t.spanHash(s)
 }
 
 // loadTiles reads the tiles of a list.

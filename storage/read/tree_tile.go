@@ -73,7 +73,7 @@ func (t *tile) storedIndex(i int) uint64 {
 	return uint64(tlog.StoredHashIndex(t.at.level, int64(t.at.n*tileWidth)+int64(i)))
 }
 
-// spanHash computes the hash over a span.
+// spanHash computes the hash over a span of known hashes.
 func (t *tile) spanHash(s leafSpan) ([32]byte, error) {
 	if s.height == 0 {
 		return t.hashAt(s.from)
@@ -93,11 +93,7 @@ func (t *tile) hashAt(i int) ([32]byte, error) {
 	case t.states[i] == hashAbsent:
 		return [32]byte{}, fmt.Errorf("tree hash %d of shard %s: %w", t.storedIndex(i), t.shard, storage.ErrNotFound)
 	case t.states[i] == hashDiffers:
-		c := &storage.ConflictError{Shard: t.shard, Table: "tree_hashes", Seq: t.storedIndex(i), What: "there are two different hashes"}
-		if t.at.level == 0 {
-			c.Table, c.Seq = "evidence", t.at.n*tileWidth+uint64(i)+1
-		}
-		return [32]byte{}, c
+		return [32]byte{}, &storage.ConflictError{Shard: t.shard, Seq: t.at.n*tileWidth + uint64(i) + 1, What: "there are two different hashes"}
 	case t.at.level == 0:
 		return leafHash(t.hashes[i]), nil
 	}

@@ -32,7 +32,7 @@ func (w *Writer) VerifyStored(ctx context.Context, shard string, first, last uin
 			what = "the row has another hash"
 		}
 		if what != "" {
-			return &storage.ConflictError{Shard: shard, Table: "evidence", Seq: seq, What: what}
+			return &storage.ConflictError{Shard: shard, Seq: seq, What: what}
 		}
 		n++
 		return nil
@@ -41,7 +41,7 @@ func (w *Writer) VerifyStored(ctx context.Context, shard string, first, last uin
 		return false, err
 	}
 	if n > 0 && n < len(wanted) {
-		return false, &storage.ConflictError{Shard: shard, Table: "evidence", Seq: wanted[n].Seq, What: "a row is missing"}
+		return false, &storage.ConflictError{Shard: shard, Seq: wanted[n].Seq, What: "a row is missing"}
 	}
 	return n > 0, nil
 }
@@ -163,7 +163,7 @@ func (w *Writer) tryCommit(ctx context.Context, rows []storage.EvidenceRow) (lan
 		return false, ambiguousError(err)
 	}
 	if !landed {
-		return false, &storage.ConflictError{Shard: shard, Table: "evidence", Seq: first, What: "the rows were acknowledged and are not there"}
+		return false, &storage.ConflictError{Shard: shard, Seq: first, What: "the rows were acknowledged and are not there"}
 	}
 	return true, nil
 }

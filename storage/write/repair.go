@@ -161,7 +161,8 @@ func (r tableRepair) deleteWrongRows(ctx context.Context, first, last uint64) er
 const contentWindow = 1 << 15
 
 // RepairContents makes the derived rows up to a sequence again that differ in content from the
-// texts of evidence, which Repair does not notice. It returns their number. It reads every
+// texts of evidence, which Repair does not notice, and the columns of evidence that are copies of
+// something in the text. It returns their number. It reads every
 // text with one thread of the server, and may run beside the writer: all inserts up to that
 // sequence must have been acknowledged.
 func (w *Writer) RepairContents(ctx context.Context, shard string, to uint64) (changed uint64, err error) {
@@ -186,6 +187,9 @@ func (w *Writer) repairContents(ctx context.Context, shard string, from, to uint
 		}
 		return nil
 	})
+	if err == nil && len(wrong["evidence"]) > 0 { // before the derived rows, which are made from them
+		err = w.restoreCopies(ctx, shard, wrong["evidence"])
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -214,4 +218,12 @@ func (w *Writer) repairContents(ctx context.Context, shard string, from, to uint
 		}
 	}
 	return changed, nil
+}
+
+// restoreCopies sets the columns of evidence that are copies of something in the text (see
+// schema.Compare). The server makes the column redacted again because record is among the columns.
+func (w *Writer) restoreCopies(ctx context.Context, shard string, seqs []uint64) error {
+	statement := fmt.Sprintf("ALTER TABLE evidence UPDATE record = record, session_index = JSONExtract(record, 'session_index', 'Nullable(UInt64)'), expiry = 0 WHERE shard = %s AND record != '' AND seq IN (%s)",
+		conn.QuoteString(shard), conn.NumberList(seqs))
+	return w.pool.Exec(longQuery(ctx, clickhouse.Settings{"mutations_sync": 2}), statement)
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // InsertTreeNodes stores hashes durably. It omits those that read.Reader.TreeNodes computes from others,
-// which are all but one in 510. Storing a hash again does no harm.
+// which are all but one in 510. Storing a hash again does no harm, also with another value: readers
+// compute such a hash from the records.
 func (w *Writer) InsertTreeNodes(ctx context.Context, shard string, nodes []storage.TreeNode) error {
 	if shard == "" {
 		return fmt.Errorf("%w: it has no shard", ErrBatch)

@@ -70,6 +70,8 @@ func (e *Echoes) addLeaves(v any, detector string) {
 		if !placeDetectors[detector] || len(v) >= 2*minEcho || strings.ContainsAny(v, " @") {
 			e.addValue(v, detector)
 		}
+	case json.Number:
+		e.addLeaves(string(v), detector)
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			e.addLeaves(v[k], detector)

@@ -23,7 +23,7 @@ const (
 	HighEntropy     = "high_entropy_value"    // a random-looking value of 20 bytes or more named …key or …auth
 	EncodedData     = "encoded_data"          // base64 with a secret in it, in a text or as data_base64 of a CloudEvent
 	InvalidUTF8     = "invalid_utf8"          // a header value that is not UTF-8
-	TooMany         = "too_many"              // a text with more than 32 findings, or more near misses than are looked at; all headers, with more than 512 findings in them
+	TooMany         = "too_many"              // a text with more than 32 findings, or more near misses than are looked at; all headers, with more than 512 findings or 64 KiB of paths in them
 	Withheld        = "withheld"              // the whole body, or all headers: redaction itself failed
 	ReplyToken      = "aaep_reply_token"      // rpl_… in a text; in a field named reply_token it stays, as the protocol's correlation id
 	PEM             = "private_key"           // -----BEGIN … PRIVATE KEY-----
@@ -55,9 +55,21 @@ const (
 	maxIdent          = 64           // how many bytes of an identifier are read
 )
 
-// MaxHits is the greatest number of redactions in one record; with more, the whole body is
-// withheld.
-const MaxHits = 512
+// Limits of the redactions of a body, and of those of all headers: what exceeds one of them is
+// withheld whole. Each redaction has its path, and a path can be as long as the body.
+const (
+	MaxHits      = 512      // redactions
+	MaxPathBytes = 64 << 10 // bytes of their paths together
+)
+
+// ExceedsLimits reports whether hits are more than a body or headers may have.
+func ExceedsLimits(hits []Hit) bool {
+	size := 0
+	for i := range hits {
+		size += len(hits[i].Path)
+	}
+	return len(hits) > MaxHits || size > MaxPathBytes
+}
 
 // Placeholder is the text that replaces a finding of a detector in the evidence.
 func Placeholder(detector string) string { return placeholderPrefix + detector + "]" }
@@ -70,18 +82,19 @@ func IsPlaceholder(s string) bool {
 }
 
 // isPlaceholderBody reports whether s is the text between a placeholder's brackets: a detector
-// and, optionally, last characters or a digest.
+// and, optionally, last characters or a digest (see placeholderFor).
 func isPlaceholderBody(s string) bool {
 	name, rest, more := strings.Cut(s, ":")
-	if !knownDetectors[name] || len(rest) > 2+32 || more && (len(rest) < 2 || !strings.ContainsAny(rest[:1], "*ht")) {
+	switch {
+	case !knownDetectors[name]:
 		return false
+	case !more:
+		return true
+	case strings.HasPrefix(rest, "*"):
+		last := rest[1:]
+		return last != "" && len(last) <= MaxLast && runEnd(last, 0, alnum) == len(last)
 	}
-	for i := 1; i < len(rest); i++ {
-		if byteClass[rest[i]]&alnum == 0 && rest[i] != '-' {
-			return false
-		}
-	}
-	return true
+	return len(rest) == len("h-")+32 && strings.IndexByte("hts", rest[0]) >= 0 && rest[1] == '-' && strings.Trim(rest[2:], "0123456789abcdef") == ""
 }
 
 // knownDetectors are the names of all detectors.

@@ -193,11 +193,15 @@ func TestTooMuchWithholds(t *testing.T) {
 	for range 200_000 {
 		wide["a"] = append(wide["a"].([]any), map[string]any{})
 	}
+	long := strings.Repeat("a name ", MaxPathBytes/7/20+1)
+	mails := strings.Repeat(" dana@other.example", 20)
 	for name, tc := range map[string]struct {
 		doc    any
 		fields []string
 	}{
 		"hits":   {many, nil},
+		"paths":  {map[string]any{long: mails}, nil},
+		"names":  {map[string]any{long + mails: 1}, nil},
 		"fields": {map[string]any{}, make([]string, maxFields+1)},
 		"visits": {wide, []string{"a.*.*", "a.*.*.*"}},
 	} {
@@ -208,6 +212,25 @@ func TestTooMuchWithholds(t *testing.T) {
 	text := strings.Repeat(awsID+" ", maxSpans+1)
 	if got, _ := maskText(text); got != Placeholder(TooMany) {
 		t.Errorf("a text full of secrets became %.80q", got)
+	}
+}
+
+// Only what placeholderFor writes is a placeholder: any other text in a password's field is a password.
+func TestPlaceholders(t *testing.T) {
+	digest := strings.Repeat("0123456789abcdef", 2)
+	for text, want := range map[string]bool{
+		"email": true, "email:*1": true, "email:*aB12": true, "email:h-" + digest: true, "email:t-" + digest: true, "email:s-" + digest: true,
+		"": false, "mail": false, "email:": false, "email:*": false, "email:*aB123": false, "email:*a-1": false, "email:h-" + digest[1:]: false,
+		"email:x-" + digest: false, "email:h-" + strings.ToUpper(digest): false, "email:hunter2Secret99": false, "email:hunter2Secret99hunter2Secret99abcd": false,
+	} {
+		text = "[redacted:" + text + "]"
+		if IsPlaceholder(text) != want {
+			t.Errorf("%s: %v", text, !want)
+		}
+		_, hits, err := Document(map[string]any{"password": text}, "", nil, Config{})
+		if err != nil || (len(hits) == 0) != want {
+			t.Errorf("a password %s: %v %v", text, hits, err)
+		}
 	}
 }
 

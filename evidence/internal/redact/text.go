@@ -33,8 +33,9 @@ func (w *documentWalker) redactWhole(detector string, v any) (mark string, drop 
 }
 
 func (w *documentWalker) addHit(h Hit) {
-	if len(w.hits) <= MaxHits {
+	if len(w.hits) <= MaxHits && w.pathBytes <= MaxPathBytes {
 		w.hits = append(w.hits, h)
+		w.pathBytes += len(h.Path)
 	}
 }
 
@@ -81,13 +82,16 @@ func (w *documentWalker) redactDeclared(d declaredValue, key string) (any, bool)
 	return w.redactWhole(d.detector, d.v)
 }
 
-// redactNumber checks the name of a number, and its digits if it has as many as a payment card.
+// redactNumber checks the name of a number, whether it is the echo of another value, and its digits
+// if it has as many as a payment card.
 func (w *documentWalker) redactNumber(v json.Number, key string) (any, bool) {
 	detector := ""
 	if n := lookupName(key); n.strength == strongName && !n.many {
 		detector = CredentialField
 	} else if f := personalField(key); f.detector != "" && f.check(string(v)) {
 		detector = f.detector
+	} else if echoes := w.config.Echoes.findSpans(string(v), nil); len(echoes) > 0 {
+		detector = echoes[0].Detector
 	} else if len(v) >= 13 {
 		spans, work := w.budget.scanText(string(v))
 		if w.work += work; len(spans) == 1 && spans[0].End-spans[0].Start == len(v) {
@@ -193,7 +197,9 @@ func (w *documentWalker) isOverBudget() bool {
 }
 
 // isFull reports whether the walk can stop, because the body will be withheld.
-func (w *documentWalker) isFull() bool { return len(w.hits) > MaxHits || w.isOverBudget() }
+func (w *documentWalker) isFull() bool {
+	return len(w.hits) > MaxHits || w.pathBytes > MaxPathBytes || w.isOverBudget()
+}
 
 // findSpans is Scan plus the echoes and the protocol's own detectors.
 func (w *documentWalker) findSpans(s string) []Span {

@@ -72,7 +72,7 @@ func Document(root any, prefix string, declared []string, c Config) (any, []Hit,
 	if drop {
 		root = nil
 	}
-	if len(w.hits) > MaxHits || w.isOverBudget() {
+	if w.isFull() {
 		return nil, nil, ErrTooMuch
 	}
 	SortHits(w.hits)
@@ -131,13 +131,14 @@ type declaredValue struct {
 }
 
 type documentWalker struct {
-	path   []byte
-	base   int // start of the document's part of path
-	hits   []Hit
-	config Config
-	work   int // done so far
-	budget workBudget
-	never  neverStoreRules
+	path      []byte
+	base      int // start of the document's part of path
+	hits      []Hit
+	pathBytes int // of all hits
+	config    Config
+	work      int // done so far
+	budget    workBudget
+	never     neverStoreRules
 
 	accountIDs bool // ids of private accounts are redacted in texts
 }
@@ -201,6 +202,7 @@ func (w *documentWalker) redactKey(m map[string]any, k string) (name string, kep
 	at := w.push(name)
 	for i := range w.hits[from:] {
 		h := &w.hits[from+i]
+		w.pathBytes += len(w.path) - len(h.Path)
 		h.Path, h.start = string(w.path), h.start-len(k)
 	}
 	w.pop(at)

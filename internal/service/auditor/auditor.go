@@ -66,6 +66,7 @@ type auditor struct {
 	master  digest.Master
 	ready   bool
 
+	maxText int             // most bytes of the records of one batch
 	pending pendingMessages // messages without records yet
 	tree    *tree.Tree      // with all records made so far
 
@@ -140,7 +141,7 @@ func (a *auditor) custodianRunner() *custodianRunner {
 
 // openAuditor reads the keys and connects. The caller closes the result.
 func openAuditor(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err error) {
-	a = &auditor{flags: f, release: func() {}, shardAccess: shardAccess{env: env, retrier: &retrier{env: env}, stream: f.Stream, space: f.Space()}}
+	a = &auditor{flags: f, maxText: maxTextBytes, release: func() {}, shardAccess: shardAccess{env: env, retrier: &retrier{env: env}, stream: f.Stream, space: f.Space()}}
 	defer func() {
 		if err != nil {
 			a.close()

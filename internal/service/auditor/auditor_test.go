@@ -77,12 +77,13 @@ func TestARestartAtAnyPoint(t *testing.T) {
 }
 
 // prepare makes what audit would store of a batch.
-func prepare(t *testing.T, a *auditor, msgs []events.LogMessage) *batch {
+func prepare(t *testing.T, a *auditor, msgs []events.LogMessage) (made *batch) {
 	t.Helper()
-	b, err := a.prepareBatch(t.Context(), msgs)
-	servicetest.OK(t, err)
-	servicetest.OK(t, a.quarantine.storeBodies(t.Context(), msgs, b.built))
-	return b
+	servicetest.OK(t, a.prepareBatches(t.Context(), msgs, func(b *batch) error {
+		made = b
+		return a.quarantine.storeBodies(t.Context(), b.msgs, b.built)
+	}))
+	return made
 }
 
 // auditAll audits a batch until it is stored.
@@ -192,8 +193,7 @@ func TestTheNextBatchIsMadeWhileOneIsStored(t *testing.T) {
 	servicetest.OK(t, auditAll(t, a, log[:2]))
 	p.away(true)
 	servicetest.OK(t, a.auditBatch(t.Context(), log[2:4])) // the sessions' heads are held, so nothing is asked
-	next, err := a.prepareBatch(t.Context(), log[4:6])
-	servicetest.OK(t, err)
+	next := prepare(t, a, log[4:6])
 	if next.before != 4 || next.built[0].Record.SessionPrev == nil {
 		t.Errorf("the next batch is %+v", next.built[0].Record)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/retry"
 )
 
-// Bounds of the messages that wait while a batch is being stored: maxBatchBytes for the bodies of
+// Bounds of the messages that wait while a batch is being stored: maxBatchBytes for those of
 // one batch, maxReadBytes for those of one read, by which a batch may exceed the former. The
 // server sends about as many ahead.
 const (
@@ -19,7 +19,7 @@ const (
 // pendingMessages are messages that were read and have no records yet.
 type pendingMessages struct {
 	msgs  []events.LogMessage
-	bytes int // of their bodies
+	bytes int // of all that they hold
 }
 
 // collectMessages adds messages that were read. They wait until they fill a batch, until the end
@@ -43,7 +43,7 @@ func (a *auditor) collectMessages(ctx context.Context, msgs []events.LogMessage)
 
 func (w *pendingMessages) add(msgs []events.LogMessage) {
 	for i := range msgs {
-		w.bytes += len(msgs[i].Body)
+		w.bytes += msgs[i].Size()
 	}
 	if w.msgs == nil {
 		w.msgs = msgs[:len(msgs):len(msgs)] // kept, but not appended to

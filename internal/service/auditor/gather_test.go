@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -41,6 +42,38 @@ func TestMessagesWaitWhileABatchIsStored(t *testing.T) {
 	if len(a.pending.msgs) != 0 || a.pending.bytes != 0 {
 		t.Errorf("%d messages still wait", len(a.pending.msgs))
 	}
+	holds(t, n, dsn)
+}
+
+// What waits is measured with its headers: 25,000 events of a few bytes can have 64 KB of them each.
+func TestHeadersOfWaitingMessagesCount(t *testing.T) {
+	var w pendingMessages
+	w.add([]events.LogMessage{{Subject: "s", Body: []byte("{}"), Header: map[string][]string{"ce-a": {"1234", "56"}}}})
+	if w.bytes != 13 {
+		t.Errorf("%d bytes, want 13", w.bytes)
+	}
+}
+
+// A batch ends before its records exceed what one insert may have, and the next one is chained to it.
+func TestABatchIsCutByTheBytesOfItsRecords(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
+	a := standing(t, flags(n, dsn, 100))
+	a.maxText = 4 << 10
+	log := n.Log()
+	var batches []int
+	servicetest.OK(t, a.prepareBatches(t.Context(), log, func(b *batch) error {
+		if batches = append(batches, len(b.rows)); len(b.rows) > 1 && b.bytes > a.maxText || len(b.msgs) != len(b.rows) {
+			t.Errorf("%d messages: %d records of %d bytes", len(b.msgs), len(b.rows), b.bytes)
+		}
+		return nil
+	}))
+	if len(batches) < 3 {
+		t.Fatalf("batches of %v records", batches)
+	}
+	a.records.chain.Rollback()
+	servicetest.OK(t, auditAll(t, a, log))
+	servicetest.OK(t, a.handleIdle(t.Context()))
 	holds(t, n, dsn)
 }
 

@@ -75,6 +75,22 @@ func database(tb testing.TB) (dsn string) {
 	return dsn
 }
 
+// ownerOf executes statements as the owner of the database, who can change every table. A mutation is
+// done when it returns.
+func ownerOf(tb testing.TB, dsn string) (execute func(statement string, args ...any)) {
+	tb.Helper()
+	options, err := clickhouse.ParseDSN(dsn)
+	servicetest.OK(tb, err)
+	options.Settings = clickhouse.Settings{"mutations_sync": 2}
+	c, err := clickhouse.Open(options)
+	servicetest.OK(tb, err)
+	tb.Cleanup(func() { _ = c.Close() })
+	return func(statement string, args ...any) {
+		tb.Helper()
+		servicetest.OK(tb, c.Exec(tb.Context(), statement, args...))
+	}
+}
+
 func flags(n *servicetest.NATS, dsn string, batch int) Flags {
 	return Flags{Flags: n.Flags("auditor"), ClickHouse: dsn, Batch: batch, CheckpointEvery: 10 * time.Millisecond}
 }

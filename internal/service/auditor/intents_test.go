@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ClickHouse/clickhouse-go/v2"
-
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -47,16 +45,7 @@ func TestAttackUnsignedRows(t *testing.T) {
 	if uint64(len(rows)) != position-uint64(signed) || len(rows) < 4 {
 		t.Fatalf("%d rows behind %d", len(rows), signed)
 	}
-	options, err := clickhouse.ParseDSN(dsn)
-	servicetest.OK(t, err)
-	options.Settings = clickhouse.Settings{"mutations_sync": 2}
-	c, err := clickhouse.Open(options)
-	servicetest.OK(t, err)
-	defer func() { _ = c.Close() }()
-	execute := func(statement string, args ...any) {
-		t.Helper()
-		servicetest.OK(t, c.Exec(t.Context(), statement, args...))
-	}
+	execute := ownerOf(t, dsn)
 	refused := func(what string) {
 		t.Helper()
 		if err := start(t, flags(n, dsn, 100)).Wait(); !errors.Is(err, ErrNoIntent) {
@@ -90,6 +79,27 @@ func TestAttackUnsignedRows(t *testing.T) {
 
 	// The way out that the error names.
 	servicetest.OK(t, a.writer.DeleteAfter(t.Context(), a.shard, uint64(signed)))
+	audited(t, n, flags(n, dsn, 100))
+	holds(t, n, dsn)
+}
+
+// TestAttackHeads: an attacker with write access to the database changes columns of the last record of a
+// session while the auditor runs. The auditor signs no record that does not follow on the text.
+func TestAttackHeads(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
+	audited(t, n, flags(n, dsn, 100))
+	a, execute := standing(t, flags(n, dsn, 100)), ownerOf(t, dsn)
+	n.Publish(servicetest.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
+	log := n.Log()
+	execute("ALTER TABLE evidence UPDATE session_index = 7 WHERE session = 's1'")
+	half := int(a.tree.Size()) + len(session(t, "s1"))
+	servicetest.OK(t, auditAll(t, a, log[a.tree.Size():half]))
+	execute("ALTER TABLE evidence UPDATE record_hash = reverse(record_hash) WHERE session = 's2'")
+	if err := auditAll(t, a, log[half:]); !errors.Is(err, daemon.ErrFenced) {
+		t.Errorf("another hash: %v", err)
+	}
+	execute("ALTER TABLE evidence UPDATE record_hash = reverse(record_hash) WHERE session = 's2'")
 	audited(t, n, flags(n, dsn, 100))
 	holds(t, n, dsn)
 }

@@ -73,7 +73,8 @@ func lastPart(text string) bool {
 }
 
 // storeBodies stores the bytes of messages with a record that has none, before the evidence is stored.
-// It skips messages that it sees again after a crash or a lost acknowledgement.
+// It skips messages that it sees again after a crash or a lost acknowledgement, unless another shard
+// of the server has written to the quarantine since: those are stored twice.
 func (q *quarantine) storeBodies(ctx context.Context, msgs []events.LogMessage, built []build.Built) error {
 	if q.ambiguous {
 		if err := q.readNewest(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+	"github.com/countersign-dev/countersign/storage"
 )
 
 // recordMaker makes the records of messages. One goroutine uses it.
@@ -66,14 +67,37 @@ func (m *recordMaker) loadHeads(ctx context.Context, msgs []events.LogMessage) e
 	if len(missing) == 0 {
 		return nil
 	}
-	heads, err := m.db.SessionHeads(ctx, m.shard, missing)
+	heads := make(map[events.SessionID]evidence.Head, len(missing))
+	err := m.db.SessionHeads(ctx, m.shard, missing, func(r storage.EvidenceRow) (err error) {
+		heads[events.SessionID{Tenant: r.Tenant, Session: r.Session}], err = headOf(r)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("reading the heads of %d sessions: %w", len(missing), err)
 	}
 	for _, k := range missing {
-		m.chain.PutHead(k, evidence.Head(heads[k]))
+		m.chain.PutHead(k, heads[k])
 	}
 	return nil
+}
+
+// headOf is the head of a session with this last record. Index and hash are those of the text: who
+// can write to the database could otherwise have the auditor sign records that do not follow each
+// other. Of an expired record there are only the columns.
+func headOf(r storage.EvidenceRow) (evidence.Head, error) {
+	changed := &storage.ConflictError{Shard: r.Shard, Seq: r.Seq, What: "the columns of the row are not those of its text"}
+	if r.Record == "" {
+		if r.SessionIndex == nil {
+			return evidence.Head{}, changed
+		}
+		return evidence.Head{Index: *r.SessionIndex, Hash: r.RecordHash}, nil
+	}
+	rec, err := evidence.ParseRecord([]byte(r.Record))
+	hash := evidence.HashRecord([]byte(r.Record))
+	if err != nil || hash != r.RecordHash || rec.Seq != r.Seq || rec.Tenant != r.Tenant || rec.Session != r.Session || rec.SessionIndex == nil {
+		return evidence.Head{}, changed
+	}
+	return evidence.Head{Index: *rec.SessionIndex, Hash: hash}, nil
 }
 
 // partSize is how many records justify a goroutine.

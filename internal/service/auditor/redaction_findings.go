@@ -27,7 +27,7 @@ var redactionFindings = map[string]redactionFinding{
 	build.FindingHeadersWithheld: {events.SeverityMedium, "The headers of a message could not be redacted and were withheld from the evidence.",
 		"Look at the message in the log while it has it, and at the tenant's redaction policy.",
 		"the headers of a message, and the tenant's redaction policy"},
-	build.FindingSecretInSubject: {events.SeverityHigh, "The name of a session or of an event's type holds a secret or a value that was redacted elsewhere. It stands in subjects of the log, which subscribers see.",
+	build.FindingSecretInSubject: {events.SeverityHigh, "The name of a session or of an event's type holds a secret or a value that was redacted elsewhere. It stands in subjects of the log, which subscribers see; a value without the form of a credential stands in the session and subject of the evidence, too.",
 		"Change the secret, and have the publisher name its sessions otherwise.",
 		"the subject of an event, and what was redacted in the event"},
 }

@@ -2,6 +2,7 @@ package auditor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,20 @@ func TestAChangeIsNotedOnceHoweverOftenAnAuditorStarts(t *testing.T) {
 	if changes := ofKind(n, "gov.control.GOV.redaction"); len(changes) != 1 {
 		t.Errorf("noted %d times: %v", len(changes), changes)
 	}
+}
+
+// An auditor stores tree hashes before records. One that dies in between leaves those of records that
+// the next one makes by another policy.
+func TestARestartWithAnotherPolicy(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, slices.Repeat([]streams.Msg{mail("s1")}, 260)...)
+	a := standing(t, flags(n, dsn, 1000))
+	servicetest.OK(t, a.writer.InsertTreeNodes(t.Context(), a.shard, prepare(t, a, n.Log()).nodes))
+	putPolicy(t, n, servicetest.Tenant, mailPolicy)
+	for range 2 {
+		audited(t, n, flags(n, dsn, 1000))
+	}
+	holds(t, n, dsn)
 }
 
 func TestABrokenPolicyWithholdsAndIsAFinding(t *testing.T) {

@@ -68,7 +68,7 @@ func WantNodes(t *testing.T, r interface {
 	}
 }
 
-// WantConflict checks that err is a conflict at a sequence or tree index.
+// WantConflict checks that err is a conflict at a sequence; 0 stands for no error.
 func WantConflict(t testing.TB, err error, seq uint64) {
 	t.Helper()
 	var conflict *storage.ConflictError

@@ -62,8 +62,8 @@ SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fs
 -- 16 and so on. A tile is 256 of them side by side; what lies between two stored
 -- levels is made from one tile, and what lies below level 8 from the record_hash
 -- of at most 256 rows of evidence. So a proof takes a few short stretches, each in
--- one or two granules. A restarted writer may store a hash again; readers take one
--- and refuse two that differ.
+-- one or two granules. A restarted writer may store a hash again; readers take one,
+-- and of two that differ neither, but compute it from the records.
 CREATE TABLE IF NOT EXISTS tree_hashes
 (
     shard LowCardinality(String),
