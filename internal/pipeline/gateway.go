@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,9 +17,6 @@ import (
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/streams"
 )
-
-// procGateway is the gateway's name among the services.
-const procGateway = "gateway"
 
 // The tokens of a data directory live tokenLife from a start on, and are renewed at a start when less
 // than tokenLeft is left.
@@ -144,6 +142,9 @@ func (p *Pipeline) gatewayName(tenant string) string {
 // loopback: it has no certificate.
 func (p *Pipeline) gatewayEnv(tenant string) []string {
 	port := "0"
+	if tenant == p.opt.Tenant {
+		port = strconv.Itoa(p.opt.GatewayPort)
+	}
 	if u, err := url.Parse(p.gateways[tenant]); err == nil && u.Port() != "" {
 		port = u.Port() // a restarted gateway must have the same address
 	}

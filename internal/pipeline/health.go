@@ -53,6 +53,9 @@ func askServices[T any](p *Pipeline, fn func(url string) T) map[string]T {
 
 func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 	all := daemon.Report{Status: daemon.StatusOK, Problems: map[string]string{}, Services: askServices(p, probeHealth)}
+	for name, problem := range p.Problems() {
+		all.Services[name] = sick(problem)
+	}
 	for name, r := range all.Services {
 		all.Observed += r.Observed
 		if r.Status == daemon.StatusStarting {
@@ -62,11 +65,6 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 			all.Problems[name+"/"+component] = problem
 		}
 	}
-	p.mu.Lock()
-	for _, name := range p.failed {
-		all.Problems[name+"/process"] = "does not start; it is tried again, see the log"
-	}
-	p.mu.Unlock()
 	if len(all.Problems) > 0 {
 		all.Status = daemon.StatusUnhealthy
 	}
@@ -84,10 +82,12 @@ func httpGet(url string) (*http.Response, error) {
 	return client.Get(url)
 }
 
+// sick is the report of a service that does not answer itself.
+func sick(problem string) daemon.Report {
+	return daemon.Report{Status: daemon.StatusUnhealthy, Problems: map[string]string{"process": problem}}
+}
+
 func probeHealth(url string) daemon.Report {
-	sick := func(problem string) daemon.Report {
-		return daemon.Report{Status: daemon.StatusUnhealthy, Problems: map[string]string{"process": problem}}
-	}
 	res, err := httpGet(url + "/healthz")
 	if err != nil {
 		return sick("does not answer")

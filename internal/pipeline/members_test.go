@@ -156,3 +156,19 @@ func TestAGatewayThatDoesNotStart(t *testing.T) {
 		t.Errorf("%d %s", w.Code, body)
 	}
 }
+
+// The gateway of the tenant of `up` has the port that was asked for, also after a restart; others have free ones.
+func TestPortsOfGateways(t *testing.T) {
+	p := &Pipeline{opt: Options{Tenant: "acme", GatewayPort: 8466}, gateways: map[string]string{}}
+	has := func(tenant, listen string) {
+		t.Helper()
+		if env := p.gatewayEnv(tenant); !slices.Contains(env, "COUNTERSIGN_GATEWAY_LISTEN="+listen) {
+			t.Errorf("%s: %v", tenant, env)
+		}
+	}
+	has("acme", "127.0.0.1:8466")
+	has("globex", "127.0.0.1:0")
+	p.gateways = map[string]string{"acme": "http://127.0.0.1:8466", "globex": "http://127.0.0.1:40001"}
+	has("acme", "127.0.0.1:8466")
+	has("globex", "127.0.0.1:40001")
+}

@@ -61,6 +61,7 @@ func NATSMain(args []string) int {
 	defer stop()
 	if err := runNATS(ctx, args[0]); err != nil {
 		fmt.Fprintln(os.Stderr, "nats:", err)
+		supervise.Failed(err)
 		return daemon.ExitFailed
 	}
 	return daemon.ExitOK

@@ -7,6 +7,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -43,6 +44,7 @@ type Options struct {
 	SyncInterval   string // default always: acknowledgements come after fsync
 	ClickHouse     string // DSN of an existing server; default: an engine of our own
 	ClickHousePort int
+	GatewayPort    int    // of the gateway of Tenant
 	CacheDir       string // directory of the engine's library; default the user's cache
 	HTTP           string // address of the health endpoint; default a free port on Host
 	LogLevel       string
@@ -69,13 +71,17 @@ type Pipeline struct {
 	health   map[string]string // health URL by service
 	gateways map[string]string // URL by tenant
 	failed   []string          // gateways that did not start, by process
+	halted   bool              // nothing writes to the log any more (haltWriters)
+	begun    chan struct{}     // closed once the auditor reads the log
+	begin    sync.Once         // closes begun
 	ending   map[string]string // tenant by token: of removed users, and perhaps not refused yet
 	closed   func()
 	unfollow func()   // ends followState
 	lock     *os.File // locks the data directory
 }
 
-// catchUp is how long a service may take to read a long log and answer.
+// catchUp is how long the admitter may take to read its buckets, and how long Start waits for the readers of a
+// long log.
 const catchUp = 15 * time.Minute
 
 // Names of the processes in a ready file's pids.
@@ -85,7 +91,16 @@ const (
 	procClickHouse = "clickhouse"
 )
 
-var serviceNames = []string{"admitter", "correlator", "auditor", procGateway}
+// Names of the services. The auditor comes first: it compares the log with the evidence before any other service
+// writes to the log.
+const (
+	procAuditor    = "auditor"
+	procAdmitter   = "admitter"
+	procCorrelator = "correlator"
+	procGateway    = "gateway"
+)
+
+var serviceNames = []string{procAuditor, procAdmitter, procCorrelator, procGateway}
 
 // Niceness is the nice value of a service on a shared machine, 0 to 19. Callers wait for a
 // verdict and for its log; what follows from the log may be later without loss. For the
@@ -93,10 +108,11 @@ var serviceNames = []string{"admitter", "correlator", "auditor", procGateway}
 // wait for the correlator's decoders.
 func Niceness(service string) int { return niceness[service] }
 
-var niceness = map[string]int{"correlator": 5, "auditor": 5}
+var niceness = map[string]int{procCorrelator: 5, procAuditor: 5}
 
-// Start starts everything and returns once all processes answer. On an error no process is left
-// running.
+// Start starts everything and returns once all processes answer. NATS, ClickHouse, the admitter and the gateway
+// must; a correlator or an auditor that does not is started again and again (Problems), and one that reads a long
+// log is not waited for longer than catchUp. On an error no process is left running.
 func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if opt.Host == "" {
 		opt.Host = streams.DefaultHost
@@ -115,7 +131,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return nil, err
 		}
 	}
-	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gateways: map[string]string{}, ending: map[string]string{}, closed: func() {}, unfollow: func() {}}
+	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gateways: map[string]string{}, ending: map[string]string{}, begun: make(chan struct{}), closed: func() {}, unfollow: func() {}}
 	p.sup = supervise.New(opt.Log, p.processChanged)
 	defer func() {
 		if err != nil {
@@ -148,10 +164,9 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return p, err
 		}
 	}
-	for _, name := range opt.Services {
-		if err := p.sup.Start(ctx, supervise.Spec{Name: name, Start: p.startService(name, opt.Tenant)}); err != nil {
-			return p, err
-		}
+	readers, err := p.startServices(ctx)
+	if err != nil {
+		return p, err
 	}
 	missing := p.startGateways(ctx)
 	if err := ctx.Err(); err != nil {
@@ -163,7 +178,10 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if err := p.serveHealth(); err != nil {
 		return p, err
 	}
-	return p, p.beginFollowingState(missing)
+	if err := p.beginFollowingState(missing); err != nil {
+		return p, err
+	}
+	return p, p.awaitReaders(ctx, readers)
 }
 
 // Ready is the current content for a ready file.
@@ -312,16 +330,22 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 		if name == procGateway {
 			env = append(env, p.gatewayEnv(tenant)...)
 		}
-		if name == "auditor" {
+		if name == procAuditor {
 			custodian := p.state.serviceUser(string(streams.RoleCustodian))
 			env = append(env, "COUNTERSIGN_CLICKHOUSE="+p.ready.ClickHouseDSN, "COUNTERSIGN_CUSTODIAN_CREDS=",
 				"COUNTERSIGN_CUSTODIAN_USER="+custodian.Name, "COUNTERSIGN_CUSTODIAN_PASSWORD="+custodian.Password)
 		}
 		p.mu.Unlock()
 		var info daemon.ReadyInfo
-		proc, err := supervise.Run(ctx, supervise.Command{
-			Path: p.opt.Exe, Args: p.serviceArgs(name), Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name),
-		}, &info)
+		command := supervise.Command{Path: p.opt.Exe, Args: p.serviceArgs(name), Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name)}
+		if readsLog(name) {
+			command.ReadyTimeout, command.Begun = supervise.NoTimeout, func(text []byte) { p.noteBegun(name, text) }
+		}
+		proc, err := supervise.Run(ctx, command, &info)
+		if name == procAuditor && contradicts(err) {
+			p.haltWriters(ctx)
+			return nil, fmt.Errorf("%w: %w", supervise.ErrFinal, err)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -341,7 +365,7 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 // variable of the environment.
 func (p *Pipeline) serviceArgs(name string) []string {
 	args := []string{ServiceArg, name}
-	if name == "admitter" && p.opt.Observe {
+	if name == procAdmitter && p.opt.Observe {
 		args = append(args, "--observe="+p.opt.Tenant)
 	}
 	return args

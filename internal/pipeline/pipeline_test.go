@@ -11,9 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/supervise"
 )
 
 func TestStateKeepsPasswordsAndAddsNewOnes(t *testing.T) {
@@ -130,7 +133,7 @@ func TestHealthOfTheWhole(t *testing.T) {
 		"admitter": {Status: daemon.StatusUnhealthy, Problems: map[string]string{"policies": "none"}}, "auditor": {Status: daemon.StatusStarting},
 		"correlator": {Status: daemon.StatusOK},
 	}
-	p := &Pipeline{health: map[string]string{"gone": "http://127.0.0.1:1"}}
+	p := &Pipeline{health: map[string]string{"gone": "http://127.0.0.1:1"}, sup: supervise.New(zerolog.Nop(), nil)}
 	for name, r := range reports {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { daemon.WriteReport(w, r) }))
 		defer srv.Close()

@@ -270,3 +270,38 @@ func TestUnitsVerify(t *testing.T) {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 }
+
+// TestUnitFilesInDocs: docs/operating.md says where each file goes that a unit reads, and whose it is.
+func TestUnitFilesInDocs(t *testing.T) {
+	owners, said := map[string]string{}, map[string]bool{} // by folder
+	for _, row := range rows(t, "docs/operating.md", "   | what | where | owner, mode |") {
+		for _, folder := range codes(row[1]) {
+			owners[folder], _, _ = strings.Cut(row[2], ", ")
+		}
+	}
+	path := regexp.MustCompile(`/(?:etc|usr)/[^\s]+`)
+	for name, u := range loadUnits(t) {
+		if name == "countersign.service" { // reads none
+			continue
+		}
+		s := u["Service"]
+		for _, file := range path.FindAllString(strings.Join(slices.Concat(s["EnvironmentFile"], s["Environment"], s["ExecStart"]), " "), -1) {
+			if strings.HasPrefix(file, "/etc/countersign/keys/") && filepath.Ext(file) == "" {
+				file += "/*" // a folder
+			}
+			folder := filepath.Dir(file)
+			want := "root"
+			if strings.HasPrefix(folder, "/etc/countersign/keys/") {
+				want = s["User"][0]
+			}
+			if said[folder] = true; owners[folder] != want {
+				t.Errorf("%s reads %s, which %s owns: the page says %q", name, file, want, owners[folder])
+			}
+		}
+	}
+	for folder := range owners {
+		if !said[folder] && folder != "/etc/systemd/system" {
+			t.Errorf("no unit reads %s", folder)
+		}
+	}
+}

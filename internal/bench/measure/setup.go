@@ -51,6 +51,9 @@ func (s Setup) Run(ctx context.Context, io ui.Stdio, measure func(*pipeline.Pipe
 		defer cancel()
 		err = errors.Join(err, pipe.Stop(stop))
 	}()
+	if err := pipe.Running(); err != nil {
+		return err
+	}
 	return measure(pipe)
 }
 

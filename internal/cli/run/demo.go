@@ -76,6 +76,9 @@ func (c *DemoCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 		defer cancel()
 		err = errors.Join(err, d.pipe.Stop(stop))
 	}()
+	if err := d.pipe.Running(); err != nil {
+		return err
+	}
 	d.p.Printf("up after %s on %s, policies from examples/policies/assistant\n", time.Since(d.begun).Round(time.Millisecond), d.pipe.Ready().NATSURL)
 	t := target.FromReady(d.pipe.Ready())
 	stop, err := d.follow(ctx, t)

@@ -79,10 +79,10 @@ func TestTailOfWhoMayNot(t *testing.T) {
 
 func TestUpConfig(t *testing.T) {
 	path := t.TempDir() + "/up.yaml"
-	write(t, path, "tenant: globex\nnats-port: 4242\nlog-level: debug\ndata-dir: "+t.TempDir()+"\n")
+	write(t, path, "tenant: globex\nnats-port: 4242\ngateway-port: 4243\nlog-level: debug\ndata-dir: "+t.TempDir()+"\n")
 	c := &UpCmd{Config: path, LogLevel: "warn"}
 	servicetest.OK(t, c.settle())
-	if c.Tenant != "globex" || c.NATSPort != 4242 || c.LogLevel != "warn" || c.SyncInterval != "always" || c.Host != "127.0.0.1" {
+	if c.Tenant != "globex" || c.NATSPort != 4242 || c.GatewayPort != 4243 || c.LogLevel != "warn" || c.SyncInterval != "always" || c.Host != "127.0.0.1" {
 		t.Errorf("%+v", c)
 	}
 	write(t, path, "")

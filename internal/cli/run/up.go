@@ -40,6 +40,7 @@ type UpCmd struct {
 	Host           string `help:"Address to listen on (default 127.0.0.1)."`
 	NATSPort       int    `help:"NATS port (default: a free one)."`
 	ClickHousePort int    `name:"clickhouse-port" help:"ClickHouse port (default: a free one)."`
+	GatewayPort    int    `help:"Port of the tenant's gateway (default: a free one). Gateways of added tenants have free ones."`
 	ClickHouse     string `name:"clickhouse" help:"DSN of a ClickHouse of yours instead of the embedded engine." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN"`
 	HTTP           string `name:"http" help:"Address of the health endpoint (default: a free port)." placeholder:"ADDR"`
 	SyncInterval   string `help:"When the log is synced to disk: always, or a duration such as 2m (default always)."`
@@ -56,6 +57,7 @@ type upConfig struct {
 	Host           string `yaml:"host"`
 	NATSPort       int    `yaml:"nats-port"`
 	ClickHousePort int    `yaml:"clickhouse-port"`
+	GatewayPort    int    `yaml:"gateway-port"`
 	ClickHouse     string `yaml:"clickhouse"`
 	HTTP           string `yaml:"http"`
 	SyncInterval   string `yaml:"sync-interval"`
@@ -85,7 +87,7 @@ func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {
 	ready.removeStale()
 	p, err := pipeline.Start(ctx, pipeline.Options{
 		DataDir: c.DataDir, Tenant: c.Tenant, Host: c.Host, NATSPort: c.NATSPort, SyncInterval: c.SyncInterval,
-		ClickHouse: c.ClickHouse, ClickHousePort: c.ClickHousePort, CacheDir: c.CacheDir, HTTP: c.HTTP, LogLevel: c.LogLevel,
+		ClickHouse: c.ClickHouse, ClickHousePort: c.ClickHousePort, GatewayPort: c.GatewayPort, CacheDir: c.CacheDir, HTTP: c.HTTP, LogLevel: c.LogLevel,
 		Observe: c.Mode == events.ModeObserve,
 		Log:     log, ChildLog: os.Stderr, Progress: ui.ShowProgress(io), OnChange: ready.changed,
 		BeforeServices: func(ctx context.Context, r target.Ready) error {
@@ -115,6 +117,9 @@ func (c *UpCmd) serve(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, re
 		r.Tenant, c.DataDir, r.NATSURL, r.GatewayURL, hostOf(r.ClickHouseDSN), r.HTTPURL)
 	if c.ReadyFile != "" {
 		fmt.Fprintf(io.Out, "  addresses and passwords: %s\n", c.ReadyFile)
+	}
+	if err := p.Running(); err != nil {
+		fmt.Fprintf(io.Out, "  NOT all of it (docs/operating.md, \"At night\"):\n    %s\n", strings.ReplaceAll(err.Error(), "\n", "\n    "))
 	}
 	if c.Mode == events.ModeObserve {
 		fmt.Fprintf(io.Out, "  mode observe: what the policies of tenant %s refuse is recorded, and NOT refused\n", r.Tenant)
@@ -155,12 +160,7 @@ func (c *UpCmd) settle() error {
 	} {
 		*s.flag = cmp.Or(*s.flag, cmp.Or(s.file, s.otherwise))
 	}
-	if c.NATSPort == 0 {
-		c.NATSPort = f.NATSPort
-	}
-	if c.ClickHousePort == 0 {
-		c.ClickHousePort = f.ClickHousePort
-	}
+	c.NATSPort, c.ClickHousePort, c.GatewayPort = cmp.Or(c.NATSPort, f.NATSPort), cmp.Or(c.ClickHousePort, f.ClickHousePort), cmp.Or(c.GatewayPort, f.GatewayPort)
 	if err := c.check(); err != nil {
 		return ui.UsageError{Err: err}
 	}

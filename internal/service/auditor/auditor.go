@@ -118,6 +118,7 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	if err := a.restorePosition(ctx); err != nil {
 		return err
 	}
+	a.env.Begun()
 	ctx, stop := context.WithCancel(ctx)
 	stored := uint64(a.tree.Size())
 	var beside sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -51,7 +52,9 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if state, err = streams.StreamState(ctx, a.js, a.stream); err != nil {
 		return err
 	}
-	if err := a.compareLog(ctx, position, state); err != nil {
+	if err := a.compareLog(ctx, position, state); errors.Is(err, ErrRewound) || errors.Is(err, ErrDiffers) {
+		return fmt.Errorf("%w: %w", daemon.ErrContradicted, err)
+	} else if err != nil {
 		return err
 	}
 	if a.tree, err = a.restoredTree(ctx, position); err != nil {

@@ -137,6 +137,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	w.snapshots = snapshots{stream: f.Stream, dir: f.StateDir, every: uint64(f.StateEvery), key: master.Snapshot(), options: options, context: fmt.Sprintf("%s+%08x", voucher.Name(), voucher.KeyHash())}
 	w.keys = sessions
 	w.erasure.log.Known = note.VerifierList(voucher)
+	env.Begun()
 	for {
 		if err := w.resumeState(ctx); err != nil {
 			return err

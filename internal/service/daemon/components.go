@@ -45,6 +45,6 @@ func Components() []Component {
 		{"retention", "auditor", "an erasure or expiry is held up"},
 		{"retention_classes", "auditor", "a retention policy cannot be read; the strictest class of the last one holds"},
 		{"witnesses", "auditor", "witnesses' submissions cannot be read or stored, or show another history"},
-		{"process", "up", "a service does not answer"},
+		{"process", "up", "a service does not run, does not answer, or reads the log before it is ready; if it ended, why"},
 	}
 }

@@ -28,11 +28,12 @@ import (
 
 // Exit codes of the services.
 const (
-	ExitOK      = 0
-	ExitFailed  = 1
-	ExitUsage   = 2
-	ExitFenced  = 3 // another instance is active on the shard
-	ExitStopped = ExitOK
+	ExitOK           = 0
+	ExitFailed       = 1
+	ExitUsage        = 2
+	ExitFenced       = 3 // another instance is active on the shard
+	ExitContradicted = 4 // the evidence contradicts the log
+	ExitStopped      = ExitOK
 )
 
 // Flags are the flags of every service. Each can be set in the environment, as systemd units and
@@ -90,14 +91,27 @@ type Env struct {
 	Health  *Health
 	Metrics *metrics.Registry // nil: metrics are disabled
 	Ready   func() error
+	// OnBegun is called by Begun. It may be nil.
+	OnBegun func()
 	// Listening names the address of a service that its callers reach by HTTP. It may be nil; it
 	// is called before Ready.
 	Listening func(url string)
 }
 
+// Begun reports that the service begins to read the log, and will be ready when it has read all of it.
+func (e Env) Begun() {
+	if e.OnBegun != nil {
+		e.OnBegun()
+	}
+}
+
 // ErrFenced reports that another instance of the service is active on the shard; this one must
 // stop (exit code 3).
 var ErrFenced = errors.New("another instance is active on this shard")
+
+// ErrContradicted reports that the log is not the one that the evidence is of. Until an operator has found out why,
+// no service may write to it (exit code 4).
+var ErrContradicted = errors.New("the evidence contradicts the log")
 
 // Main parses the flags of a service into cli, which embeds Flags, runs the service until it
 // fails or is stopped, and returns the exit code. The service survives a JetStream without a
@@ -110,6 +124,7 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 	}
 	if _, err := parser.Parse(args); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v (see %s --help)\n", name, err, name)
+		supervise.Failed(err)
 		return ExitUsage
 	}
 	log := Logger(os.Stderr, flags.LogLevel).With().Str("service", name).Logger()
@@ -124,30 +139,44 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 	url, closeHTTP, err := health.Serve(flags.HTTP, map[string]http.Handler{"GET /metrics": counts})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		supervise.Failed(err)
 		return ExitFailed
 	}
 	defer closeHTTP()
-	var told sync.Once // a service that is run again becomes ready again
+	var began, told sync.Once // a service that is run again becomes ready again
 	info := ReadyInfo{PID: os.Getpid(), HTTP: url}
 	env := Env{Log: log, Listening: func(at string) { info.URL = at }, Health: health, Metrics: counts, Ready: func() (err error) {
 		health.SetReady()
 		log.Info().Str("http", url).Msg("ready")
 		told.Do(func() { err = supervise.Ready(info) })
 		return err
+	}, OnBegun: func() {
+		began.Do(func() { _ = supervise.Begun(info) })
 	}}
 	err = RunAgain(ctx, env, run)
 	switch {
 	case ctx.Err() != nil:
 		log.Info().Msg("stopped")
 		return ExitStopped
+	case err != nil:
+		supervise.Failed(err)
+		return exitCode(log, err)
+	}
+	return ExitOK
+}
+
+// exitCode logs the error of a service and returns its exit code.
+func exitCode(log zerolog.Logger, err error) int {
+	switch {
 	case errors.Is(err, ErrFenced):
 		log.Error().Err(err).Msg("stepping down")
 		return ExitFenced
-	case err != nil:
-		log.Error().Err(err).Msg("failed")
-		return ExitFailed
+	case errors.Is(err, ErrContradicted):
+		log.Error().Err(err).Msg("failed; nothing may write to this log")
+		return ExitContradicted
 	}
-	return ExitOK
+	log.Error().Err(err).Msg("failed")
+	return ExitFailed
 }
 
 // ReadyInfo is what a service reports to its supervisor.

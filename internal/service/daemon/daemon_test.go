@@ -27,6 +27,7 @@ func TestExitCodes(t *testing.T) {
 		"ends":         {run: func(context.Context, Env) error { return nil }, want: ExitOK},
 		"fails":        {run: func(context.Context, Env) error { return errors.New("broken") }, want: ExitFailed},
 		"fenced":       {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", ErrFenced) }, want: ExitFenced},
+		"contradicted": {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", ErrContradicted) }, want: ExitContradicted},
 		"unknown flag": {args: []string{"--nope"}, want: ExitUsage},
 		"bad address":  {args: []string{"--http", "nonsense:-1"}, want: ExitFailed},
 		"told to stop": {run: func(ctx context.Context, _ Env) error {

@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +63,21 @@ func (l *readerLag) refresh() (behind uint64, seconds float64, known bool) {
 func (l *readerLag) messagesBehind() (float64, bool) {
 	n, _, known := l.refresh()
 	return float64(n), known
+}
+
+// MessagesBehind is how many messages of the log a correlator or an auditor has not read, by its metrics.
+func MessagesBehind(text []byte) (n uint64, known bool) {
+	for line := range strings.Lines(string(text)) {
+		if name, _, _ := strings.Cut(line, "{"); name != descCorrLag.name && name != descAuditLag.name {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
+		if err != nil {
+			return 0, false
+		}
+		n, known = n+uint64(value), true
+	}
+	return n, known
 }
 
 func (l *readerLag) secondsBehind() (float64, bool) {

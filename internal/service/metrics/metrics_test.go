@@ -341,6 +341,27 @@ func TestLag(t *testing.T) {
 	}
 }
 
+// A supervisor reads from the text how much a service has not read.
+func TestMessagesBehind(t *testing.T) {
+	r := New("correlator")
+	if n, known := MessagesBehind(r.Text()); known {
+		t.Errorf("a service that reads no log is %d behind", n)
+	}
+	for stream, head := range map[string]uint64{"GOV": 12_345_678, "GOV2": 100} {
+		c := r.Correlator(stream, testRules)
+		c.Read(60, 60, 1, 2, 3)
+		c.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return head, time.Time{}, nil })
+	}
+	if n, known := MessagesBehind(r.Text()); n != 12_345_658 || !known {
+		t.Errorf("%d %v", n, known)
+	}
+	a := New("auditor")
+	a.Auditor("GOV", nil).Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 7, time.Time{}, nil })
+	if n, known := MessagesBehind(a.Text()); n != 7 || !known {
+		t.Errorf("%d %v", n, known)
+	}
+}
+
 func TestTwoShardsAndTwice(t *testing.T) {
 	r := New("correlator")
 	noLoad := func() GatewayLoad { return GatewayLoad{} }

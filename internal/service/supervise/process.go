@@ -1,24 +1,39 @@
 package supervise
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
-	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
 // envSupervised tells a child that its standard input closes when its parent ends, and that file
-// descriptor 3 is the pipe for the ready message.
+// descriptor 3 is the pipe for what it reports.
 const envSupervised = "COUNTERSIGN_SUPERVISED"
 
-const readyFD = 3
+const reportFD = 3
+
+// report is one line on that pipe. A child reports at most that it has begun, that it is ready, and why it
+// failed, in this order.
+type report struct {
+	State string          `json:"state"`
+	Info  json.RawMessage `json:"info,omitempty"`
+	Error string          `json:"error,omitempty"`
+}
+
+const (
+	stateBegun  = "begun"
+	stateReady  = "ready"
+	stateFailed = "failed"
+)
 
 // ErrEnded reports that a child ended before it was ready. The cause may be temporary.
 var ErrEnded = errors.New("it ended before it was ready")
@@ -41,10 +56,15 @@ type Command struct {
 	Log          io.Writer
 	ReadyTimeout time.Duration // default 60 s
 	Nice         int           // nice value of the child, 0 to 19
+	// Begun, which may be nil, gets the JSON that the child reports when it has begun.
+	Begun func(info []byte)
 }
 
+// NoTimeout is the ReadyTimeout of a child that may take any time.
+const NoTimeout = time.Duration(math.MaxInt64)
+
 // Run starts a child that uses Attach and Ready, and waits until it reports that it is ready. The
-// report is decoded into info, which may be nil.
+// report is decoded into info, which may be nil. If ctx ends meanwhile, the child is stopped.
 func Run(ctx context.Context, c Command, info any) (Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(append(os.Environ(), c.Env...), envSupervised+"=1")
@@ -57,35 +77,44 @@ func Run(ctx context.Context, c Command, info any) (Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	ready, readyW, err := os.Pipe()
+	reports, reportsW, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = ready.Close() }()
-	cmd.ExtraFiles = []*os.File{readyW}
+	cmd.ExtraFiles = []*os.File{reportsW}
 	err = startWithSlack(cmd)
-	_ = readyW.Close()
+	_ = reportsW.Close()
 	if err != nil {
+		_ = reports.Close()
 		return nil, err
 	}
 	if c.Nice != 0 {
 		// The whole group: the child with all its threads. A failure does no harm.
 		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, c.Nice)
 	}
-	p := &process{cmd: cmd, life: life, done: make(chan struct{})}
+	p := &process{cmd: cmd, life: life, ready: make(chan []byte, 1), told: make(chan struct{}), done: make(chan struct{})}
+	go p.readReports(reports, c.Begun)
 	go p.wait()
-	if err := p.awaitReady(ctx, ready, c.ReadyTimeout, info); err != nil {
-		p.kill()
-		return nil, err
+	if err := p.awaitReady(ctx, c.ReadyTimeout, info); err != nil {
+		if ctx.Err() == nil {
+			p.kill()
+			return nil, err
+		}
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopGrace)
+		defer cancel()
+		return nil, errors.Join(err, p.Stop(grace))
 	}
 	return p, nil
 }
 
 type process struct {
-	cmd  *exec.Cmd
-	life io.Closer
-	done chan struct{}
-	err  error // set before done is closed
+	cmd   *exec.Cmd
+	life  io.Closer
+	ready chan []byte   // gets the information of a child that is ready
+	told  chan struct{} // closed when no report comes any more
+	done  chan struct{}
+	cause string // reported by the child; set before told is closed
+	err   error  // set before done is closed
 }
 
 func (p *process) PID() int              { return p.cmd.Process.Pid }
@@ -102,7 +131,39 @@ func (p *process) Err() error {
 
 func (p *process) wait() {
 	p.err = p.cmd.Wait()
+	select {
+	case <-p.told:
+		if p.err != nil && p.cause != "" {
+			p.err = fmt.Errorf("%w: %s", p.err, p.cause)
+		}
+	case <-time.After(waitDelay): // a process that the child has left behind holds the pipe
+	}
 	close(p.done)
+}
+
+// readReports reads what the child reports until its end.
+func (p *process) readReports(from io.ReadCloser, begun func(info []byte)) {
+	defer func() { _ = from.Close() }()
+	defer close(p.told)
+	for dec := json.NewDecoder(from); ; {
+		var r report
+		if dec.Decode(&r) != nil {
+			return
+		}
+		switch r.State {
+		case stateBegun:
+			if begun != nil {
+				begun(r.Info)
+			}
+		case stateReady:
+			select {
+			case p.ready <- r.Info:
+			default: // only the first one counts
+			}
+		case stateFailed:
+			p.cause = r.Error
+		}
+	}
 }
 
 func (p *process) kill() {
@@ -127,33 +188,30 @@ func (p *process) Stop(ctx context.Context) error {
 	}
 }
 
-func (p *process) awaitReady(ctx context.Context, ready *os.File, timeout time.Duration, info any) error {
+func (p *process) awaitReady(ctx context.Context, timeout time.Duration, info any) error {
 	if timeout == 0 {
 		timeout = time.Minute
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	type answer struct {
-		line []byte
-		err  error
-	}
-	got := make(chan answer, 1)
-	go func() {
-		line, err := bufio.NewReader(ready).ReadBytes('\n')
-		got <- answer{line, err}
-	}()
-	select {
-	case a := <-got:
-		if a.err != nil {
-			<-p.done // the pipe closes when the process ends
-			return fmt.Errorf("%w (%w); its log says why", ErrEnded, p.err)
-		}
+	decode := func(text []byte) error {
 		if info == nil {
 			return nil
 		}
-		return json.Unmarshal(a.line, info)
+		return json.Unmarshal(text, info)
+	}
+	select {
+	case text := <-p.ready:
+		return decode(text)
 	case <-ctx.Done():
 		return fmt.Errorf("not ready: %w", context.Cause(ctx))
+	case <-p.done:
+	}
+	select {
+	case text := <-p.ready: // the supervisor sees the end itself
+		return decode(text)
+	default:
+		return fmt.Errorf("%w (%w); its log says more", ErrEnded, cmp.Or(p.err, errEnded))
 	}
 }
 
@@ -174,17 +232,34 @@ func Attach(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Ready tells the parent that this process answers. info is any JSON value. In a process that is
-// not supervised it does nothing.
-func Ready(info any) error {
+// Begun tells the parent that this process works, and is not ready yet. info is any JSON value. In a process
+// that is not supervised Begun, Ready and Failed do nothing.
+func Begun(info any) error { return send(stateBegun, info, nil) }
+
+// Ready tells the parent that this process answers.
+func Ready(info any) error { return send(stateReady, info, nil) }
+
+// Failed tells the parent why this process ends.
+func Failed(cause error) { _ = send(stateFailed, nil, cause) }
+
+// reportPipe is the child's end of the pipe. It stays open until the end of the process, and no child of this
+// process inherits it.
+var reportPipe = sync.OnceValue(func() *os.File {
+	syscall.CloseOnExec(reportFD)
+	return os.NewFile(reportFD, "reports")
+})
+
+func send(state string, info any, cause error) error {
 	if !supervised() {
 		return nil
 	}
-	line, err := json.Marshal(info)
-	if err != nil {
+	r := report{State: state}
+	if cause != nil {
+		r.Error = cause.Error()
+	}
+	var err error
+	if r.Info, err = json.Marshal(info); err != nil {
 		return err
 	}
-	pipe := os.NewFile(readyFD, "ready")
-	_, err = fmt.Fprintln(pipe, strings.TrimSpace(string(line)))
-	return errors.Join(err, pipe.Close())
+	return json.NewEncoder(reportPipe()).Encode(r)
 }

@@ -5,6 +5,7 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,14 @@ const (
 	firstStarts = 5 // how often a child is started that ends before it was ever ready
 )
 
+// ErrFinal reports that the cause of a failed start does not pass.
+var ErrFinal = errors.New("it is not started again")
+
+var (
+	errStopping = errors.New("stopping")
+	errEnded    = errors.New("it ended")
+)
+
 // Process is one running child.
 type Process interface {
 	PID() int
@@ -36,7 +45,8 @@ type Process interface {
 	Stop(ctx context.Context) error // requests the end; kills when ctx ends
 }
 
-// Spec describes how to start one child. Start returns when the child is ready.
+// Spec describes how to start one child. Start returns when the child is ready. After ErrFinal it is not called
+// again.
 type Spec struct {
 	Name  string
 	Start func(ctx context.Context) (Process, error)
@@ -53,13 +63,21 @@ type Supervisor struct {
 }
 
 type child struct {
-	spec Spec
-	life context.Context // ends when the child has to stop
-	quit context.CancelFunc
-	done chan struct{} // closed when the child will not be restarted any more
+	spec  Spec
+	first *First          // nil of a child that was ready before it was watched
+	life  context.Context // ends when the child has to stop
+	quit  context.CancelFunc
+	done  chan struct{} // closed when the child will not be restarted any more
 
-	mu   sync.Mutex
-	proc Process
+	mu      sync.Mutex
+	proc    Process // nil before the first start
+	problem error   // why it does not run
+}
+
+func newChild(spec Spec, proc Process, first *First) *child {
+	c := &child{spec: spec, proc: proc, first: first, done: make(chan struct{})}
+	c.life, c.quit = context.WithCancel(context.Background())
+	return c
 }
 
 // New makes a supervisor. onChange, which may be nil, gets the process id of a child after every
@@ -80,17 +98,99 @@ func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
-	c := &child{spec: spec, proc: proc, done: make(chan struct{})}
-	c.life, c.quit = context.WithCancel(context.Background())
+	c := newChild(spec, proc, nil)
+	if !s.add(c, proc.PID()) {
+		c.quit()
+		return errors.Join(errStopping, proc.Stop(ctx))
+	}
+	return nil
+}
+
+// add watches a child from now on; pid is 0 if it does not run yet. It returns false if everything stops.
+func (s *Supervisor) add(c *child, pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
-		return errors.Join(errors.New("stopping"), proc.Stop(ctx))
+		return false
 	}
 	s.children = append(s.children, c)
-	s.onChange(spec.Name, proc.PID())
+	if pid != 0 {
+		s.onChange(c.spec.Name, pid)
+	}
 	go s.watchChild(c)
-	return nil
+	return true
+}
+
+// First is the outcome of the first starts of a child.
+type First struct {
+	once   sync.Once
+	done   chan struct{}
+	err    error
+	failed int // starts; only the child's goroutine counts
+}
+
+// Done is closed once the outcome is known.
+func (f *First) Done() <-chan struct{} { return f.done }
+
+// Err is the outcome, once Done is closed; nil if the child was ready.
+func (f *First) Err() error { return f.err }
+
+func (f *First) settle(err error) {
+	f.once.Do(func() { f.err = err; close(f.done) })
+}
+
+// addStart adds the result of a start; a nil First has none.
+func (f *First) addStart(err error) {
+	if f == nil {
+		return
+	}
+	if err != nil {
+		f.failed++
+	}
+	if err == nil || f.failed >= firstStarts || errors.Is(err, ErrFinal) {
+		f.settle(err)
+	}
+}
+
+// Keep starts a child and keeps it running until Stop, as Start does, but does not wait, and does not give the
+// child up that does not become ready. The outcome is an error after firstStarts failed starts, although the child
+// is started again; after ErrFinal; and if the child is stopped before.
+func (s *Supervisor) Keep(spec Spec) *First {
+	first := &First{done: make(chan struct{})}
+	c := newChild(spec, nil, first)
+	context.AfterFunc(c.life, func() { first.settle(errStopping) })
+	if !s.add(c, 0) {
+		c.quit()
+	}
+	return first
+}
+
+// Begun notes that a child works, though it is not ready: it has no problem any more.
+func (s *Supervisor) Begun(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.children {
+		if c.spec.Name == name {
+			c.mu.Lock()
+			c.problem = nil
+			c.mu.Unlock()
+		}
+	}
+}
+
+// Problems says why children do not run now, by name.
+func (s *Supervisor) Problems() map[string]error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	problems := map[string]error{}
+	for _, c := range s.children {
+		c.mu.Lock()
+		if c.problem != nil {
+			problems[c.spec.Name] = c.problem
+		}
+		c.mu.Unlock()
+	}
+	return problems
 }
 
 // firstStart starts a child for the first time.
@@ -109,53 +209,69 @@ func (s *Supervisor) firstStart(ctx context.Context, spec Spec) (Process, error)
 	}
 }
 
-// watchChild restarts c whenever it dies before it has to stop.
+// watchChild starts c, unless it runs, and whenever it dies before it has to stop.
 func (s *Supervisor) watchChild(c *child) {
 	defer close(c.done)
 	pauses, born := retry.New(BackoffMin, BackoffMax), time.Now()
+	delay := time.Duration(0)
 	for {
-		select {
-		case <-c.life.Done():
-			return
-		case <-c.currentProcess().Done():
+		if proc := c.currentProcess(); proc != nil {
+			select {
+			case <-c.life.Done():
+				return
+			case <-proc.Done():
+			}
+			if c.life.Err() != nil {
+				return
+			}
+			if time.Since(born) > Settled {
+				pauses.Reset()
+			}
+			delay = pauses.Next()
+			c.note(proc, cmp.Or(proc.Err(), errEnded))
+			s.log.Warn().Str("child", c.spec.Name).Err(proc.Err()).Dur("restart_in", delay).Msg("a child died and will be restarted")
 		}
-		select {
-		case <-c.life.Done():
-			return
-		default:
-		}
-		if time.Since(born) > Settled {
-			pauses.Reset()
-		}
-		delay := pauses.Next()
-		s.log.Warn().Str("child", c.spec.Name).Err(c.currentProcess().Err()).Dur("restart_in", delay).Msg("a child died and will be restarted")
-		if !s.restartChild(c, delay, pauses) {
+		if !s.startChild(c, delay, pauses) {
 			return
 		}
 		born = time.Now()
 	}
 }
 
-// restartChild tries after delay, and then until the child runs again; it returns false if the
-// child has to stop.
-func (s *Supervisor) restartChild(c *child, delay time.Duration, pauses *retry.Pauses) bool {
+// startChild tries after delay, and then until the child runs; it returns false if the child has to stop, or
+// is not started again.
+func (s *Supervisor) startChild(c *child, delay time.Duration, pauses *retry.Pauses) bool {
 	for {
 		if retry.Sleep(c.life, delay) != nil {
 			return false
 		}
 		proc, err := c.spec.Start(c.life)
-		if err != nil {
-			delay = pauses.Next()
-			s.log.Error().Str("child", c.spec.Name).Err(err).Dur("retry_in", delay).Msg("restart failed")
-			continue
+		if err != nil && c.life.Err() != nil {
+			return false
 		}
-		c.mu.Lock()
-		c.proc = proc
-		c.mu.Unlock()
-		s.log.Info().Str("child", c.spec.Name).Int("pid", proc.PID()).Msg("restarted")
-		s.onChange(c.spec.Name, proc.PID())
-		return true
+		c.note(proc, err)
+		if err == nil {
+			s.log.Info().Str("child", c.spec.Name).Int("pid", proc.PID()).Msg("started")
+			s.onChange(c.spec.Name, proc.PID())
+		}
+		c.first.addStart(err)
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, ErrFinal):
+			s.log.Error().Str("child", c.spec.Name).Err(err).Msg("a child did not start")
+			return false
+		}
+		delay = pauses.Next()
+		s.log.Error().Str("child", c.spec.Name).Err(err).Dur("retry_in", delay).Msg("a child did not start; it will be tried again")
 	}
+}
+
+// note notes the child's process, and why it does not run.
+func (c *child) note(proc Process, problem error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.proc, c.problem = proc, problem
 }
 
 func (c *child) currentProcess() Process {
@@ -197,9 +313,13 @@ func (s *Supervisor) StopChild(ctx context.Context, name string) error {
 func (c *child) stop(ctx context.Context) error {
 	c.quit()
 	<-c.done
+	proc := c.currentProcess()
+	if proc == nil {
+		return nil
+	}
 	grace, cancel := context.WithTimeout(ctx, StopGrace)
 	defer cancel()
-	if err := c.currentProcess().Stop(grace); err != nil {
+	if err := proc.Stop(grace); err != nil {
 		return fmt.Errorf("stopping %s: %w", c.spec.Name, err)
 	}
 	return nil

@@ -33,6 +33,18 @@ func TestMain(m *testing.M) {
 			os.Exit(8)
 		}
 		_ = Ready(map[string]int{"pid": p.PID()})
+	case "fails":
+		Failed(errors.New("the disk is gone"))
+		os.Exit(4)
+	case "begins": // and is never ready
+		_ = Begun(map[string]string{"at": "here"})
+		<-ctx.Done()
+		_ = os.WriteFile(os.Args[2], nil, 0o600)
+		os.Exit(0)
+	case "ends":
+		_ = Ready(nil)
+		Failed(errors.New("the disk is gone"))
+		os.Exit(4)
 	case "slack":
 		_ = Ready(slackOf("self"))
 	default:
