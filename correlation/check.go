@@ -60,7 +60,7 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 	if row.ReadRecorded == nil {
 		return nil, fmt.Errorf("%w, not %.20q", ErrProtocol, protocol)
 	}
-	r := &recordedSession{protocol: protocol, index: newRecordingIndex()}
+	r := &recordedSession{protocol: protocol, index: recorded.Index[*fact.Fact]{}}
 	for i, raw := range recording {
 		if line := recorded.Read(protocol, raw); line.Event != nil {
 			r.lines = append(r.lines, r.read(uint64(i)+1, line, row))
@@ -79,7 +79,7 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 type recordedSession struct {
 	protocol  string
 	lines     []fact.RecordedLine
-	index     recordingIndex
+	index     recorded.Index[*fact.Fact]
 	decisions bool // at least one line is a decision
 }
 
@@ -99,7 +99,9 @@ func (r *recordedSession) read(seq uint64, one recorded.Line, row *protocolRow) 
 	if one.Publisher != "" && !row.onePublisher {
 		f.Key.Source, f.Source = subject.Escape(one.Publisher), fact.BoundID(one.Publisher)
 	}
-	r.index.add(f)
+	if f.Kind != fact.KindAdmissionReply {
+		r.index.Add(f.EventID, f.Session, f.CallID, f)
+	}
 	return line
 }
 
@@ -147,7 +149,7 @@ func (r *recordedSession) play(e *engine) {
 					e.findings.reportInvalid(f, what)
 				}
 			}
-			r.index.locateReply(f)
+			r.locateReply(f)
 			e.processFact(f)
 		}
 		e.calls.compactCalls()
@@ -162,7 +164,7 @@ func (r *recordedSession) decide(e *engine, f *fact.Fact, d events.Decision) {
 	if rowOf(d.Protocol).onePublisher {
 		f.Key.Source = ""
 	}
-	r.index.completeDecision(f, d)
+	r.completeDecision(f, d)
 	if !d.Verdict.Valid() {
 		e.findings.reportRule(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.ContentSum).withCase(caseVerdict))
 		return
@@ -170,39 +172,10 @@ func (r *recordedSession) decide(e *engine, f *fact.Fact, d events.Decision) {
 	e.processFact(f)
 }
 
-// recordingIndex finds the event that a line without source or session belongs to.
-type recordingIndex struct {
-	byEvent, byCall, bySession map[string]*fact.Fact
-}
-
-func newRecordingIndex() recordingIndex {
-	return recordingIndex{byEvent: map[string]*fact.Fact{}, byCall: map[string]*fact.Fact{}, bySession: map[string]*fact.Fact{}}
-}
-
-func (x recordingIndex) add(f *fact.Fact) {
-	if f.Kind == fact.KindAdmissionReply {
-		return
-	}
-	for _, e := range []struct {
-		in  map[string]*fact.Fact
-		key string
-	}{{x.byEvent, f.EventID}, {x.byCall, f.CallID}, {x.bySession, f.Session}} {
-		if _, there := e.in[e.key]; !there && e.key != "" {
-			e.in[e.key] = f
-		}
-	}
-}
-
 // completeDecision adds to a recorded decision what it does not say itself.
-func (x recordingIndex) completeDecision(f *fact.Fact, d events.Decision) {
-	about := x.byEvent[d.EventID]
-	if about == nil && d.Session != "" {
-		about = x.bySession[f.Session]
-	}
-	if about == nil {
-		about = x.byCall[f.CallID]
-	}
-	if about == nil {
+func (r *recordedSession) completeDecision(f *fact.Fact, d events.Decision) {
+	about, known := r.index.Lookup(d.EventID, f.Session, f.CallID)
+	if !known {
 		return
 	}
 	named := d.EventID != "" && d.EventID == about.EventID
@@ -218,8 +191,8 @@ func (x recordingIndex) completeDecision(f *fact.Fact, d events.Decision) {
 }
 
 // locateReply sets the session of a reply to that of the event that it answers.
-func (x recordingIndex) locateReply(f *fact.Fact) {
-	if about := x.byEvent[f.EventID]; f.Kind == fact.KindAdmissionReply && about != nil {
+func (r *recordedSession) locateReply(f *fact.Fact) {
+	if about, known := r.index.Lookup(f.EventID, "", ""); known && f.Kind == fact.KindAdmissionReply {
 		f.Origin = about.Origin
 	}
 }

@@ -160,6 +160,7 @@ func TestGoldenChecks(t *testing.T) {
 		{"one id, another body", []any{before, set(before, "tool_input.amount", 5), after}, []string{"AH-C-050/medium"}},
 		{"approval expired", []any{before, set(after, "metadata.approval.status", "expired")}, []string{"AH-C-076/high", "AH-C-103/high"}},
 		{"run after the approval's time", []any{before, set(set(after, "timestamp", stamp(800)), "metadata.execution.started_at", stamp(790))}, []string{"AH-C-103/high", "AH-C-041/low"}},
+		{"the same with t and z in the time", []any{before, set(set(after, "timestamp", stamp(800)), "metadata.execution.started_at", strings.ToLower(stamp(790)))}, []string{"AH-C-103/high", "AH-C-041/low"}},
 		{"approved too late", []any{before, set(after, "metadata.approval.decided_at", stamp(900))}, []string{"AH-C-076/high", "AH-C-103/high", "AH-C-109/low"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) { wantChecks(t, check(t, subject.ProtoAgentHook, tc.lines...), tc.want...) })

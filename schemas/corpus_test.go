@@ -1,6 +1,9 @@
 package schemas
 
 import (
+	"maps"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +34,61 @@ func TestCorpus(t *testing.T) {
 			t.Errorf("%s: the corpus has %d valid and %d invalid documents; at least 1 and 3 are wanted", name, valid[name], invalid[name])
 		}
 	}
+}
+
+// TestEveryMemberHasAType: the typed models of AAEP's messages and of AUMP's mandates and profiles
+// read only the members that Countersign uses. The schemas alone say of which type the others are,
+// so none of them takes a null.
+func TestEveryMemberHasAType(t *testing.T) {
+	seen := 0
+	for _, s := range schematest.Corpus(t) {
+		if s.Keyword != "" || path.Dir(s.Schema) != "aaep" && s.Schema != "aump/mandate" && s.Schema != "aump/profile" {
+			continue
+		}
+		for place, doc := range withNulls(s.Document) {
+			seen++
+			if !HasErrors(Default().Validate(s.Schema, strictjson.FromTree(doc))) && !isOpen(place) {
+				t.Errorf("%s takes a null at %s", s.Schema, place)
+			}
+		}
+	}
+	if seen < 500 {
+		t.Errorf("only %d members", seen)
+	}
+}
+
+// isOpen reports whether a place is within what the protocols leave to publishers.
+func isOpen(place string) bool {
+	return slices.ContainsFunc([]string{
+		"/extra_context/", "/packaged_context/", "/modified_action/", "/extensions/parcels/", "/capabilities/parcels/",
+		"/honored_capabilities/parcels/", "/label_count", "/signing_keys/*/",
+	}, func(open string) bool { return strings.HasPrefix(place, open) })
+}
+
+// withNulls returns copies of a document with null instead of one member, by the member's place.
+func withNulls(v any) map[string]any {
+	copies := map[string]any{}
+	object, _ := v.(map[string]any)
+	for key, member := range object {
+		with := func(member any) any {
+			doc := maps.Clone(object)
+			doc[key] = member
+			return doc
+		}
+		copies["/"+key] = with(nil)
+		for place, changed := range withNulls(member) {
+			copies["/"+key+place] = with(changed)
+		}
+		list, _ := member.([]any)
+		for i, element := range list {
+			for place, changed := range withNulls(element) {
+				elements := slices.Clone(list)
+				elements[i] = changed
+				copies["/"+key+"/*"+place] = with(elements)
+			}
+		}
+	}
+	return copies
 }
 
 // TestLibraryAgrees holds our evaluation equal to the library's, on every

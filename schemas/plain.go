@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events"
 )
 
 // matcher matches the usual patterns of schemas without the cost of regular expressions: a
@@ -116,30 +118,10 @@ func classOf(p *syntax.Regexp) (c asciiSet, ok bool) {
 	return c, true
 }
 
-// plainTime returns true only for a date-time, in the usual form and on a day of the month that
-// every month has.
+// plainTime returns true only for a date-time, in the usual form.
 func plainTime(s string) bool {
-	const shape = "dddd-dd-ddTdd:dd:dd"
-	if len(s) < len(shape)+1 || len(s) > len(shape)+11 || s[len(s)-1] != 'Z' {
-		return false
-	}
-	for i := range len(shape) {
-		if shape[i] == 'd' && !isDigit(s[i]) || shape[i] != 'd' && shape[i] != s[i] {
-			return false
-		}
-	}
-	if fraction := s[len(shape) : len(s)-1]; fraction != "" {
-		if fraction[0] != '.' || len(fraction) == 1 {
-			return false
-		}
-		for i := 1; i < len(fraction); i++ {
-			if !isDigit(fraction[i]) {
-				return false
-			}
-		}
-	}
-	month, day := s[5:7], s[8:10]
-	return month >= "01" && month <= "12" && day >= "01" && day <= "28" && s[11:13] <= "23" && s[14:16] <= "59" && s[17:19] <= "59"
+	_, plain := events.ParsePlainTime(s)
+	return plain
 }
 
 // plainUUID returns true only for a UUID.

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
 	"flag"
@@ -117,6 +118,12 @@ func receiptVectors(t *testing.T) (publicKey string, list []receiptVector) {
 	add("the key is retired, in another order", honest, nil, func(v *receiptVector) { v.Records = []string{retired(honest)} })
 	add("another key is retired", honest, nil, func(v *receiptVector) { v.Records = []string{retired(issuer{voucher: honest.voucher, key: other.key})} })
 	add("a retirement for a key record", honest, nil, func(v *receiptVector) { v.Key = retired(honest) })
+	add("a header with another member", honest, nil, func(v *receiptVector) {
+		v.Receipt = withHeader(v.Receipt, `{"alg":"EdDSA","cty":"json","kid":"`+honest.key.ID+`","typ":"`+signing.TypeReceipt+`"}`)
+	})
+	add("a header in another order", honest, nil, func(v *receiptVector) {
+		v.Receipt = withHeader(v.Receipt, `{"kid":"`+honest.key.ID+`","alg":"EdDSA","typ":"`+signing.TypeReceipt+`"}`)
+	})
 	for name, spoil := range spoiledClaims {
 		add(name, honest, nil, func(v *receiptVector) { v.Receipt = spoiled(t, honest, v.Receipt, spoil) })
 	}
@@ -153,6 +160,13 @@ func spoiled(t *testing.T, i issuer, token string, spoil func(map[string]any)) s
 	token, err = i.key.Sign(signing.TypeReceipt, payload)
 	ok(t, err)
 	return token
+}
+
+// withHeader is a receipt of newIssuer(t, 1), signed again under another header.
+func withHeader(token, header string) string {
+	b64 := base64.RawURLEncoding.EncodeToString
+	signed := b64([]byte(header)) + "." + strings.Split(token, ".")[1]
+	return signed + "." + b64(ed25519.Sign(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize)), []byte(signed)))
 }
 
 // codeOf is the Go client's word on a vector.

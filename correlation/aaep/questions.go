@@ -140,10 +140,7 @@ func (q *questions) askConfirmation(r *reports, t *tools, e *Event, p *aaep.Awai
 
 func (q *questions) askClarification(e *Event, p *aaep.AwaitingClarification) {
 	a := newQuestion(e, p.ReplyToken, p.TimeoutSeconds)
-	a.clarification = &clarificationOptions{kinds: boundList(p.AcceptedResponseKinds)}
-	for _, c := range p.Choices[:min(len(p.Choices), maxList)] {
-		a.clarification.choices = append(a.clarification.choices, fact.BoundID(c.Value))
-	}
+	a.clarification = &clarificationOptions{kinds: boundList(p.AcceptedResponseKinds), choices: boundList(p.Choices)}
 	q.add(a)
 }
 

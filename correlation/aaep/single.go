@@ -78,19 +78,19 @@ func readHints(e *aaep.Event) hintSet {
 	switch p := e.Payload.(type) {
 	case *aaep.ToolCompleted:
 		h.addIf(noErrorMessage, p.ErrorMessage == "" && (p.Status == "error" || p.Status == "timeout"))
-		h.addIf(noSummary, p.Summaries.Normal == "")
+		h.addIf(noSummary, p.Summary == "")
 	case *aaep.AwaitingConfirmation:
 		h |= confirmationHints(p)
 	case *aaep.AwaitingClarification:
 		h.addIf(oddDefault, p.DefaultResponse != nil && !acceptsAnswer(p, *p.DefaultResponse))
 		h.addIf(oddTimeout, isOutside(p.TimeoutSeconds, [2]int64{60, 300}))
-		h.addIf(noSummary, p.Summaries.Normal == "")
+		h.addIf(noSummary, p.Summary == "")
 	case *aaep.StateChanged:
-		h.addIf(noSummary, p.Summaries.Normal == "")
+		h.addIf(noSummary, p.Summary == "")
 	case *aaep.ProgressUpdated:
-		h.addIf(noSummary, p.Summaries.Normal == "")
+		h.addIf(noSummary, p.Summary == "")
 	case *aaep.HandoffRequested:
-		h.addIf(noSummary, p.Summaries.Normal == "")
+		h.addIf(noSummary, p.Summary == "")
 	}
 	return h
 }
@@ -147,7 +147,7 @@ func textHints(e *aaep.Event) hintSet {
 		h.addIf(leadingMark, r >= 0x300 && unicode.Is(unicode.M, r))
 	}
 	h.addIf(secretText, secrets.MayContain(e.Raw) && holdsSecret(e))
-	h.addIf(noLanguage, spoken && (e.Localization == nil || e.Localization.PrimaryLanguage == ""))
+	h.addIf(noLanguage, spoken && e.Language == "")
 	return h
 }
 
@@ -182,7 +182,7 @@ func confirmationHints(p *aaep.AwaitingConfirmation) hintSet {
 	if span, known := recommendedTimeouts[[2]bool{final}][p.RiskLevel]; known {
 		h.addIf(oddTimeout, isOutside(p.TimeoutSeconds, span))
 	}
-	h.addIf(noSummary, p.Summaries.Normal == "")
+	h.addIf(noSummary, p.Summary == "")
 	return h
 }
 
@@ -203,7 +203,7 @@ func acceptsAnswer(p *aaep.AwaitingClarification, response string) bool {
 	if len(p.AcceptedResponseKinds) == 0 && len(p.Choices) == 0 {
 		return true
 	}
-	if slices.ContainsFunc(p.Choices, func(c aaep.Choice) bool { return c.Value == response }) {
+	if slices.Contains(p.Choices, response) {
 		return true
 	}
 	return slices.ContainsFunc(p.AcceptedResponseKinds, func(kind string) bool {

@@ -34,13 +34,13 @@ func (ws *approvalWorkflows) track(out *findingList, x *Event) {
 	if finalStatuses[w.status] && a.Status != w.status {
 		out.add("AH-C-102", "", w.event, x.eventRef()).Call = x.CallID
 	}
-	if at := parseInstant(a.RequestedAt); !at.IsZero() {
+	if at := fact.ParseInstant(a.RequestedAt); !at.IsZero() {
 		w.requested = at
 	}
-	if at := parseInstant(a.ExpiresAt); !at.IsZero() {
+	if at := fact.ParseInstant(a.ExpiresAt); !at.IsZero() {
 		w.expires = at
 	}
-	decided := parseInstant(a.DecidedAt)
+	decided := fact.ParseInstant(a.DecidedAt)
 	early := !w.requested.IsZero() && decided.Before(w.requested)
 	late := !w.expires.IsZero() && decided.After(w.expires)
 	if !decided.IsZero() && (early || late) {

@@ -160,17 +160,6 @@ func objectMember(v strictjson.Value, key string) strictjson.Value {
 	return strictjson.Value{}
 }
 
-func parseInstant(s string) time.Time {
-	if t, ok := events.ParsePlainTime(s); ok {
-		return t
-	}
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return time.Time{}
-	}
-	return t.UTC()
-}
-
 // profileFindings judges an event of a governed call by the action-governance profile,
 // but for what can only be said when the call ends.
 func profileFindings(e *agenthook.Event) []eventFinding {

@@ -1,6 +1,9 @@
 package agenthook
 
-import "github.com/countersign-dev/countersign/events/agenthook"
+import (
+	"github.com/countersign-dev/countersign/correlation/fact"
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
 
 // gateClaims are the claims of a session's attestation about the runtime's gate (SPEC 6).
 type gateClaims struct {
@@ -60,7 +63,7 @@ func checkAttestationValidity(out *findingList, x *Event, a *attestation) {
 	if a.session != "" && a.session != x.Session {
 		out.add("AH-C-122", "it is for another session", x.eventRef()).Case = "session"
 	}
-	issued, expires := parseInstant(a.issued), parseInstant(a.expires)
+	issued, expires := fact.ParseInstant(a.issued), fact.ParseInstant(a.expires)
 	early := !issued.IsZero() && x.Time.Add(attestSkew).Before(issued)
 	late := !expires.IsZero() && x.Time.After(expires)
 	if !x.Time.IsZero() && (early || late) {

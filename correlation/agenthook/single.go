@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
@@ -216,7 +217,7 @@ func (x *Event) checkExecutionBlock(e *agenthook.Event) {
 	if b == nil {
 		return
 	}
-	began, ended := parseInstant(b.StartedAt), parseInstant(b.CompletedAt)
+	began, ended := fact.ParseInstant(b.StartedAt), fact.ParseInstant(b.CompletedAt)
 	x.addFindingIf(!began.IsZero() && !ended.IsZero() && ended.Before(began), "AH-C-041", "it ends before it begins")
 	if outer, ok := intMember(e.Metadata.Get("duration_ms")); ok && b.DurationMS != nil {
 		x.addFindingIf(outer != *b.DurationMS, "AH-C-041", "it gives two durations")

@@ -55,7 +55,7 @@ func (t *Tally) applyRulesChange(c events.RulesChange) {
 // and what correlation.Check found in it.
 func TallyRecording(protocol string, lines []json.RawMessage, found []events.Finding) *Tally {
 	t := New()
-	x := recordingIndex{byEvent: map[string]profile.Key{}, byCall: map[string]profile.Key{}, bySession: map[string]profile.Key{}}
+	index := reading.Index[profile.Key]{}
 	var later []json.RawMessage
 	row := protocols[protocol]
 	for _, raw := range lines {
@@ -73,13 +73,13 @@ func TallyRecording(protocol string, lines []json.RawMessage, found []events.Fin
 			continue
 		}
 		if id, ok := row.Identify(line); ok {
-			x.add(id, one.Publisher)
+			index.Add(id.Event, id.Session, id.Call, profile.Key{Source: cmp.Or(one.Publisher, id.Source), Session: id.Session})
 		}
 	}
 	producer := t.lateProducer(protocol, later)
 	for _, line := range later {
 		if isAnswer(line) {
-			t.addAnswer(protocol, x, line)
+			t.addAnswer(protocol, index, line)
 		} else {
 			t.AddEvent(protocol, producer, "", line)
 		}
@@ -134,17 +134,14 @@ func (t *Tally) lateProducer(protocol string, late []json.RawMessage) string {
 	return ""
 }
 
-// recordingIndex finds the events that answers are about.
-type recordingIndex struct{ byEvent, byCall, bySession map[string]profile.Key }
-
-func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
+func (t *Tally) addAnswer(protocol string, index reading.Index[profile.Key], line []byte) {
 	var box struct {
 		Decision events.Decision `json:"decision"`
 	}
 	if err := strictjson.Unmarshal(line, &box); err == nil {
 		d := box.Decision
 		d.Protocol = cmp.Or(d.Protocol, protocol)
-		at := x.lookup(events.NormaliseID(d.EventID), d.Session, d.ToolCallID)
+		at, _ := index.Lookup(events.NormaliseID(d.EventID), d.Session, d.ToolCallID)
 		d.Source, d.Session = cmp.Or(d.Source, at.Source), cmp.Or(d.Session, at.Session)
 		t.AddDecision(d)
 		return
@@ -154,32 +151,7 @@ func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 		return
 	}
 	if event, f, ok := row.ReadReply(line); ok {
-		at := x.lookup(event, "", "")
+		at, _ := index.Lookup(event, "", "")
 		t.sessionsOf(protocol).Of(profile.KeyOf(at.Source, at.Session)).AddFacets(f)
 	}
-}
-
-// add notes an event that later answers may be about.
-func (x recordingIndex) add(id profile.Identity, publisher string) {
-	at := profile.Key{Source: cmp.Or(publisher, id.Source), Session: id.Session}
-	for _, note := range []struct {
-		in  map[string]profile.Key
-		key string
-	}{{x.byEvent, id.Event}, {x.byCall, id.Call}, {x.bySession, id.Session}} {
-		if _, there := note.in[note.key]; !there && note.key != "" {
-			note.in[note.key] = at
-		}
-	}
-}
-
-func (x recordingIndex) lookup(event, session, call string) profile.Key {
-	for _, look := range []struct {
-		in  map[string]profile.Key
-		key string
-	}{{x.byEvent, event}, {x.bySession, session}, {x.byCall, call}} {
-		if at, there := look.in[look.key]; there && look.key != "" {
-			return at
-		}
-	}
-	return profile.Key{Session: session}
 }

@@ -9,9 +9,8 @@ import (
 // AwaitingConfirmation asks the user to accept or reject an action (section
 // 4.4.1).
 type AwaitingConfirmation struct {
-	Summaries
+	Summary         string
 	Action          string
-	Consequence     string
 	ReplyToken      string
 	TimeoutSeconds  *int64
 	DefaultDecision string // accept reject
@@ -24,9 +23,8 @@ type AwaitingConfirmation struct {
 
 func readAwaitingConfirmation(o field.Object) any {
 	return &AwaitingConfirmation{
-		Summaries:       readSummaries(o),
+		Summary:         readSummary(o),
 		Action:          o.Text("action"),
-		Consequence:     o.Text("consequence"),
 		ReplyToken:      o.Text("reply_token"),
 		TimeoutSeconds:  o.Int("timeout_seconds"),
 		DefaultDecision: o.Text("default_decision"),
@@ -38,66 +36,56 @@ func readAwaitingConfirmation(o field.Object) any {
 	}
 }
 
-// Choice is one answer that a clarification offers.
-type Choice struct{ Value, Label string }
-
 // AwaitingClarification asks the user a question (section 4.4.2).
 type AwaitingClarification struct {
-	Summaries
-	Question              string
+	Summary               string
 	ReplyToken            string
 	TimeoutSeconds        *int64
 	AcceptedResponseKinds []string // of freetext yes_no multiple_choice numeric
-	Choices               []Choice
-	Context               string
-	DefaultResponse       *string // nil if absent; the empty text is an answer
+	Choices               []string // the values
+	DefaultResponse       *string  // nil if absent; the empty text is an answer
 }
 
 func readAwaitingClarification(o field.Object) any {
 	return &AwaitingClarification{
-		Summaries:             readSummaries(o),
-		Question:              o.Text("question"),
+		Summary:               readSummary(o),
 		ReplyToken:            o.Text("reply_token"),
 		TimeoutSeconds:        o.Int("timeout_seconds"),
 		AcceptedResponseKinds: o.Texts("accepted_response_kinds"),
 		Choices:               readChoices(o),
-		Context:               o.Text("context"),
 		DefaultResponse:       o.TextPtr("default_response"),
 	}
 }
 
-func readChoices(o field.Object) []Choice {
-	var choices []Choice
+func readChoices(o field.Object) (values []string) {
 	for _, c := range o.Objects("choices") {
-		choices = append(choices, Choice{Value: c.Text("value"), Label: c.Text("label")})
+		values = append(values, c.Text("value"))
 	}
-	return choices
+	return values
 }
 
 // ConfirmationReply answers an AwaitingConfirmation (section 6.3). It has no
 // envelope.
 type ConfirmationReply struct {
-	ReplyToken        string
-	Decision          string // accept reject
-	SubscriptionID    string
-	Timestamp         string
-	Time              time.Time // Timestamp as an instant; zero if it is not RFC 3339
-	DecidedBy         string
-	DecisionRationale string
-	ModifiedAction    map[string]any
-	CorrelationID     string
+	ReplyToken     string
+	Decision       string // accept reject
+	SubscriptionID string
+	Timestamp      string
+	Time           time.Time // Timestamp as an instant; zero if it is not RFC 3339
+	DecidedBy      string
+	ModifiedAction map[string]any
+	CorrelationID  string
 }
 
 func readConfirmationReply(o field.Object) any {
 	r := &ConfirmationReply{
-		ReplyToken:        o.Text("reply_token"),
-		Decision:          o.Text("decision"),
-		SubscriptionID:    o.Text("subscription_id"),
-		Timestamp:         o.Text("timestamp"),
-		DecidedBy:         o.Text("decided_by"),
-		DecisionRationale: o.Text("decision_rationale"),
-		ModifiedAction:    o.Map("modified_action"),
-		CorrelationID:     o.Text("correlation_id"),
+		ReplyToken:     o.Text("reply_token"),
+		Decision:       o.Text("decision"),
+		SubscriptionID: o.Text("subscription_id"),
+		Timestamp:      o.Text("timestamp"),
+		DecidedBy:      o.Text("decided_by"),
+		ModifiedAction: o.Map("modified_action"),
+		CorrelationID:  o.Text("correlation_id"),
 	}
 	r.Time = field.Instant(r.Timestamp)
 	return r
@@ -113,7 +101,6 @@ type ClarificationReply struct {
 	Timestamp      string
 	Time           time.Time // Timestamp as an instant; zero if it is not RFC 3339
 	DecidedBy      string
-	Confidence     *float64 // 0 to 1
 	CorrelationID  string
 }
 
@@ -123,7 +110,6 @@ func readClarificationReply(o field.Object) any {
 		SubscriptionID: o.Text("subscription_id"),
 		Timestamp:      o.Text("timestamp"),
 		DecidedBy:      o.Text("decided_by"),
-		Confidence:     o.Number("confidence"),
 		CorrelationID:  o.Text("correlation_id"),
 	}
 	r.Time = field.Instant(r.Timestamp)

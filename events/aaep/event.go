@@ -3,7 +3,7 @@
 // them. Begin reading with Decode.
 //
 // An event is kept completely: Doc is the whole document and Raw its bytes. The model is a typed
-// view of both.
+// view of the members that Countersign uses; the schemas state the type of every member.
 package aaep
 
 import (
@@ -22,19 +22,16 @@ type FieldError = field.Error
 // that the document lacks are zero. In a reply, which has no envelope, every envelope field but
 // Type and TypeAsSent is zero. An Event and everything it points to must not be changed.
 type Event struct {
-	Context        []string // @context; one entry if it was a plain string
-	Type           string   // core types always as "aaep:<local>", others as sent
+	Type           string // core types always as "aaep:<local>", others as sent
 	TypeAsSent     string
 	EventID        string
 	SessionID      string
 	Timestamp      string
 	Time           time.Time // Timestamp as an instant; zero if it is not RFC 3339
 	Producer       Producer
-	AAEPVersion    string
 	SequenceNumber *int64
-	Verbosity      string
 	Urgency        string // "" if absent, which means normal
-	Localization   *LocalizationHints
+	Language       string // localization_hints.primary_language
 	CorrelationID  string
 	Extensions     map[string]map[string]any // by prefix; nil if absent
 
@@ -50,19 +47,6 @@ type Event struct {
 type Producer struct {
 	AgentID      string
 	AgentVersion string
-	AgentName    string
-	Model        string
-	ManifestURI  string
-}
-
-// LocalizationHints describe the language of an event's texts.
-type LocalizationHints struct {
-	PrimaryLanguage    string
-	TextDirection      string // ltr rtl auto
-	AvailableLanguages []string
-	FallbackChain      []string
-	Script             string
-	Calendar           string
 }
 
 // Decode reads one event or reply. The error is a *strictjson.Error (the bytes are not
@@ -104,58 +88,18 @@ func (e *Event) readFields(o field.Object) {
 }
 
 func (e *Event) readEnvelope(o field.Object) {
-	e.Context = readContext(o)
 	e.EventID = o.Text("event_id")
 	e.SessionID = o.Text("session_id")
 	e.Timestamp = o.Text("timestamp")
 	e.Time = field.Instant(e.Timestamp)
-	e.Producer = readProducer(o)
-	e.AAEPVersion = o.Text("aaep_version")
+	producer, _ := o.Child("producer")
+	e.Producer = Producer{AgentID: producer.Text("agent_id"), AgentVersion: producer.Text("agent_version")}
 	e.SequenceNumber = o.Int("sequence_number")
-	e.Verbosity = o.Text("verbosity")
 	e.Urgency = o.Text("urgency")
-	e.Localization = readLocalization(o)
+	hints, _ := o.Child("localization_hints")
+	e.Language = hints.Text("primary_language")
 	e.CorrelationID = o.Text("correlation_id")
 	e.Extensions = o.MapOfMaps("extensions")
-}
-
-func readContext(o field.Object) []string {
-	switch o.Kind("@context") {
-	case field.KindString:
-		return []string{o.Text("@context")}
-	case field.KindArray:
-		return o.Texts("@context")
-	case "":
-	default:
-		o.Fail("@context", "a string or an array of strings")
-	}
-	return nil
-}
-
-func readProducer(o field.Object) Producer {
-	p, _ := o.Child("producer")
-	return Producer{
-		AgentID:      p.Text("agent_id"),
-		AgentVersion: p.Text("agent_version"),
-		AgentName:    p.Text("agent_name"),
-		Model:        p.Text("model"),
-		ManifestURI:  p.Text("manifest_uri"),
-	}
-}
-
-func readLocalization(o field.Object) *LocalizationHints {
-	h, ok := o.Child("localization_hints")
-	if !ok {
-		return nil
-	}
-	return &LocalizationHints{
-		PrimaryLanguage:    h.Text("primary_language"),
-		TextDirection:      h.Text("text_direction"),
-		AvailableLanguages: h.Texts("available_languages"),
-		FallbackChain:      h.Texts("fallback_chain"),
-		Script:             h.Text("script"),
-		Calendar:           h.Text("calendar"),
-	}
 }
 
 // NormaliseType converts the full URI of an AAEP type to its compact form; both mean the same

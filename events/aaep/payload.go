@@ -31,13 +31,6 @@ func isReplyType(typ string) bool {
 	return typ == TypeConfirmationReply || typ == TypeClarificationReply
 }
 
-// CoreTypes lists the twelve core event types.
-var CoreTypes = []string{
-	TypeSessionStarted, TypeSessionCompleted, TypeSessionErrored, TypeSessionCancelled,
-	TypeStateChanged, TypeProgressUpdated, TypeToolInvoked, TypeToolCompleted,
-	TypeOutputStreaming, TypeAwaitingConfirmation, TypeAwaitingClarification, TypeHandoffRequested,
-}
-
 // payloadReaders reads the payload of each of AAEP's own types.
 var payloadReaders = map[string]func(field.Object) any{
 	TypeSessionStarted:        readSessionStarted,
@@ -56,179 +49,76 @@ var payloadReaders = map[string]func(field.Object) any{
 	TypeClarificationReply:    readClarificationReply,
 }
 
-// Summaries are the texts that most events can carry. Fields of payloads that end in MS are in
-// milliseconds; nil pointers mean "absent".
-type Summaries struct {
-	Terse    string
-	Normal   string
-	Detailed string
-}
+// Payloads hold what Countersign uses of a type's members. Fields that end in MS are in
+// milliseconds; nil pointers mean "absent"; Summary is summary_normal.
 
-func readSummaries(o field.Object) Summaries {
-	return Summaries{
-		Terse:    o.Text("summary_terse"),
-		Normal:   o.Text("summary_normal"),
-		Detailed: o.Text("summary_detailed"),
-	}
-}
+func readSummary(o field.Object) string { return o.Text("summary_normal") }
 
 // SessionStarted opens a session.
 type SessionStarted struct {
-	Summaries
-	ExpectedDurationMS *int64
-	RequestedBy        string
-	RequestText        string
-	ToolsAvailable     []string // nil if absent
+	ToolsAvailable []string // nil if absent
 }
 
 func readSessionStarted(o field.Object) any {
-	return &SessionStarted{
-		Summaries:          readSummaries(o),
-		ExpectedDurationMS: o.Int("expected_duration_ms"),
-		RequestedBy:        o.Text("requested_by"),
-		RequestText:        o.Text("request_text"),
-		ToolsAvailable:     o.Texts("tools_available"),
-	}
+	return &SessionStarted{ToolsAvailable: o.Texts("tools_available")}
 }
 
 // SessionCompleted ends a session that succeeded.
 type SessionCompleted struct {
-	Summaries
 	DurationMS           *int64
 	ToolInvocationsCount *int64
-	OutputSummary        string
-	ResultURI            string
 }
 
 func readSessionCompleted(o field.Object) any {
-	return &SessionCompleted{
-		Summaries:            readSummaries(o),
-		DurationMS:           o.Int("duration_ms"),
-		ToolInvocationsCount: o.Int("tool_invocations_count"),
-		OutputSummary:        o.Text("output_summary"),
-		ResultURI:            o.Text("result_uri"),
-	}
+	return &SessionCompleted{DurationMS: o.Int("duration_ms"), ToolInvocationsCount: o.Int("tool_invocations_count")}
 }
 
 // SessionErrored ends a session that failed.
-type SessionErrored struct {
-	Summaries
-	ErrorCategory   string // transient permanent requires_user unknown
-	ErrorCode       string
-	ErrorURI        string
-	Recoverable     *bool
-	RemediationHint string
-}
+type SessionErrored struct{}
 
-func readSessionErrored(o field.Object) any {
-	return &SessionErrored{
-		Summaries:       readSummaries(o),
-		ErrorCategory:   o.Text("error_category"),
-		ErrorCode:       o.Text("error_code"),
-		ErrorURI:        o.Text("error_uri"),
-		Recoverable:     o.Bool("recoverable"),
-		RemediationHint: o.Text("remediation_hint"),
-	}
-}
+func readSessionErrored(field.Object) any { return &SessionErrored{} }
 
 // SessionCancelled ends a session that was stopped.
-type SessionCancelled struct {
-	Summaries
-	CancelledBy        string // user producer timeout system
-	CancellationReason string
-	PartialResult      string
-}
+type SessionCancelled struct{}
 
-func readSessionCancelled(o field.Object) any {
-	return &SessionCancelled{
-		Summaries:          readSummaries(o),
-		CancelledBy:        o.Text("cancelled_by"),
-		CancellationReason: o.Text("cancellation_reason"),
-		PartialResult:      o.Text("partial_result"),
-	}
-}
+func readSessionCancelled(field.Object) any { return &SessionCancelled{} }
 
 // StateChanged reports a change of the agent's state.
 type StateChanged struct {
-	Summaries
-	FromState          string
-	ToState            string
-	ExpectedDurationMS *int64
+	Summary   string
+	FromState string
+	ToState   string
 }
 
 func readStateChanged(o field.Object) any {
-	return &StateChanged{
-		Summaries:          readSummaries(o),
-		FromState:          o.Text("from_state"),
-		ToState:            o.Text("to_state"),
-		ExpectedDurationMS: o.Int("expected_duration_ms"),
-	}
+	return &StateChanged{Summary: readSummary(o), FromState: o.Text("from_state"), ToState: o.Text("to_state")}
 }
 
 // ProgressUpdated reports the agent's progress.
-type ProgressUpdated struct {
-	Summaries
-	Percent     *float64 // 0 to 100
-	Step        *int64   // from 1
-	TotalSteps  *int64
-	Description string
-	ETAMS       *int64
-}
+type ProgressUpdated struct{ Summary string }
 
-func readProgressUpdated(o field.Object) any {
-	p, _ := o.Child("progress")
-	return &ProgressUpdated{
-		Summaries:   readSummaries(o),
-		Percent:     p.Number("percent"),
-		Step:        p.Int("step"),
-		TotalSteps:  p.Int("total_steps"),
-		Description: p.Text("description"),
-		ETAMS:       o.Int("eta_ms"),
-	}
-}
+func readProgressUpdated(o field.Object) any { return &ProgressUpdated{Summary: readSummary(o)} }
 
 // OutputStreaming carries a piece of the agent's output.
 type OutputStreaming struct {
-	Summaries
-	Chunk        string
-	Position     *int64 // characters
-	Complete     *bool
-	CoalesceHint string // none word sentence paragraph completion
-	OutputID     string
-	ContentType  string
-	Language     string
+	Chunk    string
+	Position *int64 // characters
+	Complete *bool
+	OutputID string
+	Language string
 }
 
 func readOutputStreaming(o field.Object) any {
 	return &OutputStreaming{
-		Summaries:    readSummaries(o),
-		Chunk:        o.Text("chunk"),
-		Position:     o.Int("position"),
-		Complete:     o.Bool("complete"),
-		CoalesceHint: o.Text("coalesce_hint"),
-		OutputID:     o.Text("output_id"),
-		ContentType:  o.Text("content_type"),
-		Language:     o.Text("language"),
+		Chunk:    o.Text("chunk"),
+		Position: o.Int("position"),
+		Complete: o.Bool("complete"),
+		OutputID: o.Text("output_id"),
+		Language: o.Text("language"),
 	}
 }
 
 // HandoffRequested asks a human or another agent to take over.
-type HandoffRequested struct {
-	Summaries
-	Reason            string
-	TargetKind        string // human specialist_agent escalation_queue
-	TargetURI         string
-	PackagedContext   map[string]any
-	UrgencyForHandoff string // low medium high
-}
+type HandoffRequested struct{ Summary string }
 
-func readHandoffRequested(o field.Object) any {
-	return &HandoffRequested{
-		Summaries:         readSummaries(o),
-		Reason:            o.Text("reason"),
-		TargetKind:        o.Text("target_kind"),
-		TargetURI:         o.Text("target_uri"),
-		PackagedContext:   o.Map("packaged_context"),
-		UrgencyForHandoff: o.Text("urgency_for_handoff"),
-	}
-}
+func readHandoffRequested(o field.Object) any { return &HandoffRequested{Summary: readSummary(o)} }

@@ -4,11 +4,8 @@ import "github.com/countersign-dev/countersign/events/internal/field"
 
 // ToolInvoked announces a tool call before it takes effect (section 4.3.1).
 type ToolInvoked struct {
-	Summaries
 	Tool               string
 	ToolCallID         string
-	Description        string
-	ArgsSummary        string
 	ExpectedDurationMS *int64
 	RiskLevel          string // low medium high; "" if absent, which means low
 	Irreversible       *bool  // nil if absent, which means false
@@ -16,11 +13,8 @@ type ToolInvoked struct {
 
 func readToolInvoked(o field.Object) any {
 	return &ToolInvoked{
-		Summaries:          readSummaries(o),
 		Tool:               o.Text("tool"),
 		ToolCallID:         o.Text("tool_call_id"),
-		Description:        o.Text("description"),
-		ArgsSummary:        o.Text("args_summary"),
 		ExpectedDurationMS: o.Int("expected_duration_ms"),
 		RiskLevel:          o.Text("risk_level"),
 		Irreversible:       o.Bool("irreversible"),
@@ -29,7 +23,7 @@ func readToolInvoked(o field.Object) any {
 
 // ToolCompleted reports the end of a tool call (section 4.3.2).
 type ToolCompleted struct {
-	Summaries
+	Summary      string
 	Tool         string
 	ToolCallID   string
 	Status       string // success error timeout
@@ -39,7 +33,7 @@ type ToolCompleted struct {
 
 func readToolCompleted(o field.Object) any {
 	return &ToolCompleted{
-		Summaries:    readSummaries(o),
+		Summary:      readSummary(o),
 		Tool:         o.Text("tool"),
 		ToolCallID:   o.Text("tool_call_id"),
 		Status:       o.Text("status"),

@@ -110,7 +110,9 @@ type FailMode struct {
 	Outcome   string // allow deny
 }
 
-// blocks holds the blocks of metadata; missing ones are nil.
+// blocks holds the blocks of metadata; missing ones are nil. Some of their fields are used by no
+// code: reading them is what checks their JSON types. The envelope's schema says only that metadata
+// is an object, and the schemas of the blocks are for events of the action-governance profile.
 type blocks struct {
 	verdict     *AdmissionVerdict
 	approval    *Approval

@@ -21,7 +21,6 @@ type FieldError = field.Error
 // Event is one AgentHook event: the envelope of SPEC section 1, case-sensitive. Fields that the
 // document lacks are zero. An Event and everything it points to must not be changed.
 type Event struct {
-	SchemaVersion *int // nil if absent, which means 1
 	EventID       string
 	EventType     string
 	Timestamp     string
@@ -52,7 +51,7 @@ type Event struct {
 type metadata struct {
 	toolCallID, traceparent string
 	executed                strictjson.Value // an object, if it exists
-	durationMS, exitCode    *int64
+	durationMS              *int64
 }
 
 // Decode reads one event. The error is a *strictjson.Error (the bytes are not acceptable JSON;
@@ -103,10 +102,6 @@ func (e *Event) CloneTexts(word, id func(string) string) {
 }
 
 func (e *Event) readFields(o field.Object) {
-	if v := o.Int("schema_version"); v != nil {
-		n := int(*v)
-		e.SchemaVersion = &n
-	}
 	e.EventID = events.NormaliseID(o.Text("event_id"))
 	e.EventType = o.Text("event_type")
 	e.Timestamp = o.Text("timestamp")
@@ -133,9 +128,9 @@ func (e *Event) readFields(o field.Object) {
 		toolCallID:  meta.Text("tool_call_id"),
 		traceparent: meta.Text("traceparent"),
 		durationMS:  meta.Int("duration_ms"),
-		exitCode:    meta.Int("exit_code"),
 		executed:    meta.Object("tool_input_executed"),
 	}
+	meta.Int("exit_code") // for its type alone, see blocks
 	e.blocks = readBlocks(meta)
 }
 
@@ -173,27 +168,6 @@ func (e *Event) DurationMS() *int64 {
 	return e.meta.durationMS
 }
 
-// ExitCode is the execution block's exit code, else metadata.exit_code; nil without either.
-func (e *Event) ExitCode() *int64 {
-	if x := e.blocks.execution; x != nil && x.ExitCode != nil {
-		return x.ExitCode
-	}
-	return e.meta.exitCode
-}
-
 // InputCanonical returns the RFC 8785 form of tool_input, for argument digests; nil if the event
 // has no tool_input.
 func (e *Event) InputCanonical() []byte { return e.ToolInput.AppendCanonical(nil) }
-
-// ExecutedCanonical returns the RFC 8785 form of the arguments that ran:
-// metadata.tool_input_executed, or tool_input if the Post event does not state what ran; stated
-// reports whether the event stated it. The form is nil without either.
-func (e *Event) ExecutedCanonical() (canonical []byte, stated bool) {
-	if e.meta.executed.Exists() {
-		return e.meta.executed.AppendCanonical(nil), true
-	}
-	if IsPost(e.EventType) {
-		return e.InputCanonical(), false
-	}
-	return nil, false
-}

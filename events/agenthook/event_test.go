@@ -52,15 +52,15 @@ func TestDecodeReadsEverything(t *testing.T) {
 		"EventID": e.EventID, "EventType": e.EventType, "Timestamp": e.Timestamp, "Source": e.Source, "AgentID": e.AgentID,
 		"SessionID": e.SessionID, "CorrelationID": e.CorrelationID, "EvidencePhase": e.EvidencePhase, "ToolName": e.ToolName,
 		"Action": e.Action, "ResourceKind": e.ResourceKind, "ResourceScope": e.ResourceScope, "OperationRisk": e.OperationRisk,
-		"Resource": e.Resource, "ToolCallID": e.ToolCallID(), "Trace": e.Trace(), "SchemaVersion": *e.SchemaVersion,
-		"DurationMS": *e.DurationMS(), "ExitCode": *e.ExitCode(), "RedactedFields": e.RedactedFields(),
+		"Resource": e.Resource, "ToolCallID": e.ToolCallID(), "Trace": e.Trace(),
+		"DurationMS": *e.DurationMS(), "RedactedFields": e.RedactedFields(),
 	}
 	want := map[string]any{
 		"EventID": "0b9e7a60-0b1c-4c5e-9d55-0d8a3c7be001", "EventType": "PostToolUse", "Timestamp": "2026-11-20T07:41:50.125+01:00",
 		"Source": "rt-a", "AgentID": "agent-7", "SessionID": "s 1", "CorrelationID": "corr", "EvidencePhase": "post_hoc", "ToolName": "send",
 		"Action": "send", "ResourceKind": "email", "ResourceScope": "remote", "OperationRisk": "external_transfer",
-		"Resource": `{"a":"x","b":1}`, "ToolCallID": "call/1", "Trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "SchemaVersion": 1,
-		"DurationMS": int64(431), "ExitCode": int64(0), "RedactedFields": []string{"tool_input.body", "/metadata/x"},
+		"Resource": `{"a":"x","b":1}`, "ToolCallID": "call/1", "Trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"DurationMS": int64(431), "RedactedFields": []string{"tool_input.body", "/metadata/x"},
 	}
 	if d := cmp.Diff(want, envelope); d != "" {
 		t.Error(d)
@@ -111,8 +111,6 @@ func TestUnknownTypesAndFieldsSurvive(t *testing.T) {
 
 func TestWrongTypes(t *testing.T) {
 	tests := []struct{ doc, path string }{
-		{`{"schema_version":"1"}`, "/schema_version"},
-		{`{"schema_version":1.5}`, "/schema_version"},
 		{`{"event_id":7}`, "/event_id"},
 		{`{"event_type":null}`, "/event_type"},
 		{`{"timestamp":1700000000}`, "/timestamp"},
@@ -205,26 +203,6 @@ func TestInputCanonical(t *testing.T) {
 		got := decode(t, tt.doc).InputCanonical()
 		if string(got) != tt.want || (got == nil) != (tt.want == "") {
 			t.Errorf("%s: %s", tt.name, got)
-		}
-	}
-}
-
-func TestExecutedCanonical(t *testing.T) {
-	tests := []struct {
-		name, doc, want string
-		explicit        bool
-	}{
-		{"said", `{"event_type":"PostToolUse","tool_input":{"a":1},"metadata":{"tool_input_executed":{"a":2.0}}}`, `{"a":2}`, true},
-		{"said, and empty", `{"event_type":"PostToolUse","tool_input":{"a":1},"metadata":{"tool_input_executed":{}}}`, `{}`, true},
-		{"said by another type", `{"event_type":"ToolUseResumed","metadata":{"tool_input_executed":{"a":2}}}`, `{"a":2}`, true},
-		{"a Post that does not say", `{"event_type":"PostToolUse","tool_input":{"a":1}}`, `{"a":1}`, false},
-		{"a Pre never ran", `{"event_type":"PreToolUse","tool_input":{"a":1}}`, ``, false},
-		{"nothing", `{"event_type":"PostToolUse"}`, ``, false},
-	}
-	for _, tt := range tests {
-		got, explicit := decode(t, tt.doc).ExecutedCanonical()
-		if string(got) != tt.want || explicit != tt.explicit {
-			t.Errorf("%s: %s, %v", tt.name, got, explicit)
 		}
 	}
 }

@@ -50,14 +50,9 @@ func FuzzDecode(f *testing.F) {
 		if a, b := e.InputCanonical(), again.InputCanonical(); !bytes.Equal(a, b) {
 			t.Fatalf("arguments %s and %s", a, b)
 		}
-		a, aok := e.ExecutedCanonical()
-		if b, bok := again.ExecutedCanonical(); aok != bok || !bytes.Equal(a, b) {
-			t.Fatalf("executed arguments %s and %s", a, b)
-		}
 		e.ClosesCall()
 		e.RedactedFields()
 		e.DurationMS()
-		e.ExitCode()
 	})
 }
 

@@ -5,7 +5,7 @@
 // Begin reading with DecodeMandate.
 //
 // A document is kept completely: Doc is the whole document and Raw its bytes. The models are typed
-// views of both.
+// views of the members that Countersign uses; the schemas state the type of every member.
 package aump
 
 import (

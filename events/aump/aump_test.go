@@ -28,48 +28,39 @@ func TestDecodeMandate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	yes, weight, threshold := true, 0.4, 0.7
-	limit, zero, target, reservation, opening, timeout := int64(130000), int64(0), int64(110000), int64(130000), int64(100000), int64(3600)
-	one := 1.0
+	yes, threshold, timeout := true, 0.7, int64(3600)
 	want := &Mandate{
-		Version: "0.1.0", Type: TypeMandate, ID: "aump_mnd_flat_02", Status: StatusActive, Supersedes: "aump_mnd_flat_01",
+		Version: "0.1.0", Type: TypeMandate, ID: "aump_mnd_flat_02", Status: StatusActive,
 		IssuedAt: m.IssuedAt, ExpiresAt: m.ExpiresAt,
-		Principal: Principal{"household", "The Moreaus", "did:example:moreau", "FR"},
-		Agent:     Agent{"agent-flat", "Flat hunter", "Agents & Co", "m-7", "https://agents.example/card.json", "client-9"},
+		Principal: Principal{"did:example:moreau"},
+		Agent:     Agent{"agent-flat", "Flat hunter"},
 		Purpose: Purpose{
-			"Rent a flat in Lyon.", "housing", "Sign for a flat with two bedrooms.",
+			"Rent a flat in Lyon.",
 			[]string{"flat"}, []string{"agency-1", "agency-2"}, []string{"agency-9"},
 		},
 		Authority: Authority{
-			ModeSupervised, &Budget{"EUR", 130000, &limit, &zero}, []string{"ask_question", "make_offer", "accept_deal"},
+			ModeSupervised, &Budget{"EUR", 130000}, []string{"ask_question", "make_offer", "accept_deal"},
 			[]string{"pay_deposit_in_cash"}, &yes,
 		},
 		Preferences: Preferences{
 			HardConstraints: []Rule{
-				{ID: "two_bedrooms", Description: "At least two bedrooms.", Field: "attributes.bedrooms", Op: "gte", Value: json.Number("2")},
-				{ID: "kind", Description: "A flat or a house.", Field: "attributes.kind", Op: "in", Value: []any{"flat", "house"}},
-				{ID: "no_guarantor_fee", Description: "No fee for a guarantor.", Field: "terms.guarantor_fee", Op: "eq", Value: false},
-				{ID: "notice", Description: "The contract says how long the notice is.", Field: "terms.notice.months", Op: "exists"},
-				{ID: "quiet", Description: "It should be quiet at night.", Weight: &one, Protected: true},
+				{ID: "two_bedrooms", Field: "attributes.bedrooms", Op: "gte", Value: json.Number("2")},
+				{ID: "kind", Field: "attributes.kind", Op: "in", Value: []any{"flat", "house"}},
+				{ID: "no_guarantor_fee", Field: "terms.guarantor_fee", Op: "eq", Value: false},
+				{ID: "notice", Field: "terms.notice.months", Op: "exists"},
+				{ID: "quiet", Protected: true},
 			},
-			SoftPreferences: []Rule{{ID: "balcony", Description: "A balcony.", Weight: &weight}},
-			RankedNeeds:     []string{"bedrooms", "rent"}, AcceptableSubstitutes: []string{"a loggia"},
-			Dealbreakers: []string{"ground_floor"}, PrivateNotes: []string{"We have to be out by the end of January."},
+			SoftPreferences: []Rule{{ID: "balcony"}},
+			PrivateNotes:    []string{"We have to be out by the end of January."},
 		},
-		Negotiation: Negotiation{
-			Strategy: "custom", CommunicationStyle: "Polite.", ConcessionPolicy: "Small steps.",
-			TargetPrice: &target, ReservationPrice: &reservation, OpeningOffer: &opening,
-			MaxRounds: 4, BundleAllowed: true, WalkAwayConditions: []string{"cash_only"}, ProtectedFields: []string{"reservation_price_minor"},
-		},
+		Negotiation: Negotiation{ProtectedFields: []string{"reservation_price_minor"}},
 		Disclosure: Disclosure{
-			Default: DiscloseAllow, Allowed: []DisclosureRule{{"purpose.summary", "Always.", ""}},
-			Prohibited: []DisclosureRule{{"preferences.private_notes", "Never.", "all"}}, PublicSummary: "A family looks for a flat.",
+			Default: DiscloseAllow, Allowed: []DisclosureRule{{"purpose.summary"}}, Prohibited: []DisclosureRule{{"preferences.private_notes"}},
 		},
 		Escalation: Escalation{[]string{"contract_ready"}, &threshold, []string{"none", "trusted_ui", "email"}, &timeout},
-		Evidence:   EvidencePolicy{"summary_only", []string{"offer_sent", "deal_accepted"}, "sha-512", false},
-		Compliance: Compliance{[]string{"familial_status"}, []string{"accept_deal"}, []string{"deal_accepted"}},
+		Evidence:   EvidencePolicy{"summary_only", []string{"offer_sent", "deal_accepted"}},
+		Compliance: Compliance{[]string{"familial_status"}, []string{"accept_deal"}},
 		Signatures: []Signature{{"vc-sd-jwt", "ES256", "wallet-1", "e30.e30.AA"}},
-		Links:      []Link{{"terms", "https://agents.example/terms", "Terms"}},
 		Raw:        m.Raw,
 	}
 	if d := cmp.Diff(want, m, cmpopts.IgnoreTypes(strictjson.Value{})); d != "" {
@@ -110,8 +101,7 @@ func TestDecodeEvidenceAndProfile(t *testing.T) {
 		t.Errorf("%v %+v", err, e)
 	}
 	p, err := DecodeProfile(corpusFile(t, "profile/valid/full.json"), strictjson.DefaultLimits)
-	if err != nil || p.Issuer.Name != "Issuer" || !p.Bindings["mcp"].Supported || p.Bindings["mcp"].Methods == nil || p.Bindings["a2a"].Supported ||
-		p.Revocation.Endpoint == "" || len(p.SigningKeys) != 1 || p.SupportedVersions[0] != Version {
+	if err != nil || p.Type != TypeProfile || p.Version != Version || len(p.SigningKeys) != 1 {
 		t.Errorf("%v %+v", err, p)
 	}
 	if TypeOf(p.Tree()) != TypeProfile || TypeOf(nil) != "" || TypeOf(map[string]any{"aump": "x"}) != "" {

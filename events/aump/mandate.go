@@ -27,7 +27,6 @@ type Mandate struct {
 	Status      string
 	IssuedAt    time.Time // zero if it is not RFC 3339
 	ExpiresAt   time.Time // zero if it is not RFC 3339
-	Supersedes  string
 	Principal   Principal
 	Agent       Agent
 	Purpose     Purpose
@@ -39,24 +38,23 @@ type Mandate struct {
 	Evidence    EvidencePolicy
 	Compliance  Compliance
 	Signatures  []Signature
-	Links       []Link
 
 	Doc strictjson.Value // the whole document
 	Raw []byte           // the bytes that DecodeMandate was given, not a copy
 }
 
 // Principal is the represented party.
-type Principal struct{ Type, DisplayName, Subject, Jurisdiction string }
+type Principal struct{ Subject string }
 
 // Agent is the acting agent.
-type Agent struct{ ID, Name, Provider, Model, A2AAgentCardURL, MCPClientID string }
+type Agent struct{ ID, Name string }
 
 // Purpose bounds the use of a mandate.
 type Purpose struct {
-	Summary, Domain, Intent string
-	AllowedCategories       []string
-	AllowedCounterparties   []string
-	ExcludedCounterparties  []string
+	Summary                string
+	AllowedCategories      []string
+	AllowedCounterparties  []string
+	ExcludedCounterparties []string
 }
 
 // Authority states what the agent may do by itself.
@@ -70,18 +68,14 @@ type Authority struct {
 
 // Budget bounds amounts, in minor units of Currency.
 type Budget struct {
-	Currency    string
-	MaxTotal    int64
-	MaxItem     *int64
-	MaxShipping *int64
+	Currency string
+	MaxTotal int64
 }
 
 // Rule is a preference.
 type Rule struct {
-	ID          string
-	Description string
-	Weight      *float64
-	Protected   bool
+	ID        string
+	Protected bool
 
 	// The machine-readable form of a hard constraint. Op is "" if there is only text.
 	Field string // attributes.… or terms.…
@@ -91,33 +85,22 @@ type Rule struct {
 
 // Preferences are the principal's preferences.
 type Preferences struct {
-	HardConstraints       []Rule
-	SoftPreferences       []Rule
-	RankedNeeds           []string
-	AcceptableSubstitutes []string
-	Dealbreakers          []string
-	PrivateNotes          []string
+	HardConstraints []Rule
+	SoftPreferences []Rule
+	PrivateNotes    []string
 }
 
-// Negotiation states how to negotiate. Prices are in minor units.
-type Negotiation struct {
-	Strategy, CommunicationStyle, ConcessionPolicy string
-	TargetPrice, ReservationPrice, OpeningOffer    *int64
-	MaxRounds                                      int64
-	BundleAllowed, TradeAllowed                    bool
-	WalkAwayConditions                             []string
-	ProtectedFields                                []string
-}
+// Negotiation states how to negotiate.
+type Negotiation struct{ ProtectedFields []string }
 
 // DisclosureRule is a rule for one field.
-type DisclosureRule struct{ Field, Condition, CounterpartyScope string }
+type DisclosureRule struct{ Field string }
 
 // Disclosure states what may be disclosed to whom.
 type Disclosure struct {
-	Default       string
-	Allowed       []DisclosureRule
-	Prohibited    []DisclosureRule
-	PublicSummary string
+	Default    string
+	Allowed    []DisclosureRule
+	Prohibited []DisclosureRule
 }
 
 // Escalation states when the principal must be asked.
@@ -130,24 +113,18 @@ type Escalation struct {
 
 // EvidencePolicy states what must be recorded, and how much of it.
 type EvidencePolicy struct {
-	Retention          string
-	EventsRequired     []string
-	TranscriptHashAlg  string
-	StorePrivateFields bool
+	Retention      string
+	EventsRequired []string
 }
 
 // Compliance holds the additions of a regulated domain.
 type Compliance struct {
 	ProhibitedDecisionFactors []string
 	ReviewRequiredActions     []string
-	RequiredEvidenceEvents    []string
 }
 
 // Signature is one signature on a mandate.
 type Signature struct{ Type, Algorithm, KeyID, Value string }
-
-// Link points to a resource outside the mandate.
-type Link struct{ Type, URL, Title string }
 
 // DecodeMandate reads one mandate. The error is a *strictjson.Error (the bytes are not
 // acceptable JSON; the mandate is nil) or a *FieldError (a known field has the wrong JSON type;
@@ -167,7 +144,7 @@ func DecodeMandate(raw []byte, lim strictjson.Limits) (*Mandate, error) {
 func (m *Mandate) Tree() map[string]any { return m.Doc.ObjectTree() }
 
 func (m *Mandate) readFields(o field.Object) {
-	m.ID, m.Status, m.Supersedes = o.Text("id"), o.Text("status"), o.Text("supersedes")
+	m.ID, m.Status = o.Text("id"), o.Text("status")
 	m.IssuedAt, m.ExpiresAt = field.Instant(o.Text("issued_at")), field.Instant(o.Text("expires_at"))
 	m.Principal = readChild(o, "principal", readPrincipal)
 	m.Agent = readChild(o, "agent", readAgent)
@@ -180,5 +157,4 @@ func (m *Mandate) readFields(o field.Object) {
 	m.Evidence = readChild(o, "evidence", readEvidencePolicy)
 	m.Compliance = readChild(o, "compliance", readCompliance)
 	m.Signatures = readEach(o, "signatures", readSignature)
-	m.Links = readEach(o, "links", readLink)
 }

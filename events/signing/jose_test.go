@@ -43,13 +43,13 @@ func joseToken(t testing.TB, seed byte, typ string, payload []byte, detached boo
 func TestSameAsJose(t *testing.T) {
 	k := key(t, 3)
 	algs := []jose.SignatureAlgorithm{jose.EdDSA}
-	for _, typ := range []string{signing.TypeReceipt, signing.TypeRecord, "another+jws", `<odd> "type" & more`, ""} {
+	for _, typ := range []string{signing.TypeReceipt, signing.TypeRecord, signing.TypeBatch} {
 		for _, p := range [][]byte{payload, {}, []byte("x"), []byte("xy"), bytes.Repeat([]byte{0xff, 0}, 50_000)} {
 			attached, err := k.Sign(typ, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if typ != "" && attached != joseToken(t, 3, typ, p, false) {
+			if attached != joseToken(t, 3, typ, p, false) {
 				t.Fatalf("type %q, %d bytes: not what go-jose writes", typ, len(p))
 			}
 			obj, err := jose.ParseSignedCompact(attached, algs)
@@ -63,7 +63,7 @@ func TestSameAsJose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if typ != "" && detached != joseToken(t, 3, typ, p, true) {
+			if detached != joseToken(t, 3, typ, p, true) {
 				t.Fatalf("type %q, %d bytes, detached: not what go-jose writes", typ, len(p))
 			}
 			if obj, err = jose.ParseDetached(detached, p, algs); err != nil || obj.DetachedVerify(p, k.Public()) != nil {
@@ -73,9 +73,9 @@ func TestSameAsJose(t *testing.T) {
 	}
 }
 
-// A header that another library writes, with its members in another order or
-// more of them, is read as well.
-func TestOtherHeadersVerify(t *testing.T) {
+// A header with the same members in another spelling, or with more of them, is refused although its
+// signature is good: a signature has one spelling.
+func TestOtherHeadersAreRefused(t *testing.T) {
 	k := key(t, 1)
 	private := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 	for name, head := range map[string]string{
@@ -84,8 +84,15 @@ func TestOtherHeadersVerify(t *testing.T) {
 		"one more":    `{"alg":"EdDSA","cty":"json","kid":"` + k.ID + `","typ":"` + signing.TypeReceipt + `"}`,
 	} {
 		token := forge(head, payload, func(signed []byte) []byte { return ed25519.Sign(private, signed) })
-		if got, kid, err := set(k).Verify(signing.TypeReceipt, token); err != nil || kid != k.ID || !bytes.Equal(got, payload) {
+		if !slow(set(k), signing.TypeReceipt, token, nil) {
+			t.Errorf("%s: go-jose says no; the signature is not good", name)
+		}
+		if got, _, err := set(k).Verify(signing.TypeReceipt, token); !errors.Is(err, signing.ErrMalformed) || got != nil {
 			t.Errorf("%s: %q %v", name, got, err)
+		}
+		parts := strings.Split(token, ".")
+		if _, err := set(k).VerifyDetached(signing.TypeReceipt, parts[0]+".."+parts[2], payload); !errors.Is(err, signing.ErrMalformed) {
+			t.Errorf("%s, detached: %v", name, err)
 		}
 	}
 }
@@ -118,8 +125,7 @@ func slow(ks signing.KeySet, typ, token string, detached []byte) bool {
 	return err == nil
 }
 
-// Whatever is done to a token, this package accepts it only if go-jose does, and
-// whatever go-jose accepts that is in its one spelling this package accepts.
+// Whatever is done to a token, this package accepts it only if go-jose does.
 func TestVerifyAgreesWithJose(t *testing.T) {
 	k, stranger := key(t, 1), key(t, 2)
 	ks := set(k)
@@ -141,8 +147,8 @@ func TestVerifyAgreesWithJose(t *testing.T) {
 		}
 		if detached {
 			_, err := ks.VerifyDetached(signing.TypeReceipt, token, body)
-			if want := slow(ks, signing.TypeReceipt, token, body); (err == nil) != want && !(want && strings.ContainsAny(token, "\n")) {
-				t.Fatalf("detached %q: %v, go-jose says %v", token, err, want)
+			if err == nil && !slow(ks, signing.TypeReceipt, token, body) {
+				t.Fatalf("detached %q verifies, and go-jose says no", token)
 			}
 			return
 		}

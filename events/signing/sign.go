@@ -3,7 +3,6 @@ package signing
 import (
 	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -42,11 +41,7 @@ func (k PrivateKey) signingInput(typ string, payload []byte) (signed []byte, hea
 	}
 	protected, known := k.headers[typ]
 	if !known {
-		text, err := json.Marshal(map[string]string{"alg": algorithm, "kid": k.ID, "typ": typ})
-		if err != nil {
-			return nil, 0, fmt.Errorf("signing: the type %.40q: %w", typ, err)
-		}
-		protected = encodeSegment(text)
+		return nil, 0, fmt.Errorf("signing: %.40q is no type of signed objects", typ)
 	}
 	signed = make([]byte, 0, len(protected)+1+base64.RawURLEncoding.EncodedLen(len(payload))+1+signatureText)
 	signed = append(append(signed, protected...), '.')
@@ -59,12 +54,11 @@ func (k PrivateKey) appendSignature(signed, out []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(append(out, '.'), signature)
 }
 
-const algorithm = "EdDSA"
+// headerStart is the beginning of every protected header, before the key id.
+const headerStart = `{"alg":"EdDSA","kid":"`
 
-// protectedHeader is the protected header that Sign writes: members in this order and without
-// blanks, as go-jose writes them.
-func protectedHeader(kid, typ string) string {
-	return `{"alg":"` + algorithm + `","kid":"` + kid + `","typ":"` + typ + `"}`
-}
+// protectedHeader is the only protected header for a key and a type. It has the members in the
+// order of RFC 8785, and no blanks.
+func protectedHeader(kid, typ string) string { return headerStart + kid + `","typ":"` + typ + `"}` }
 
 func encodeSegment(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

@@ -61,7 +61,18 @@ func (k PrivateKey) GoString() string { return k.String() }
 // KeyID is the id of a public key: the first 16 hex digits of its SHA-256.
 func KeyID(pub ed25519.PublicKey) string {
 	sum := sha256.Sum256(pub)
-	return hex.EncodeToString(sum[:8])
+	return hex.EncodeToString(sum[:kidLength/2])
+}
+
+const kidLength = 16
+
+func isKeyID(kid string) bool {
+	for i := range len(kid) {
+		if c := kid[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(kid) == kidLength
 }
 
 // EncodePublic returns the text form of a public key: base64url of its 32 bytes, unpadded.

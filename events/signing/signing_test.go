@@ -113,7 +113,7 @@ func TestVerifyRefuses(t *testing.T) {
 		{"key nobody published", foreign, signing.ErrUnknownKey},
 		{"made for another purpose", record, signing.ErrMalformed},
 		{"tampered payload", parts[0] + "." + b64(`{"v":1,"verdict":"deny"}`) + "." + parts[2], signing.ErrBadSignature},
-		{"tampered header", b64(fmt.Sprintf(head, "EdDSA", `,"x":1`)) + "." + parts[1] + "." + parts[2], signing.ErrBadSignature},
+		{"tampered header", b64(fmt.Sprintf(head, "EdDSA", `,"x":1`)) + "." + parts[1] + "." + parts[2], signing.ErrMalformed},
 		{"signature of another payload", parts[0] + "." + parts[1] + "." + strings.Split(foreign, ".")[2], signing.ErrBadSignature},
 		{"no signature", parts[0] + "." + parts[1] + ".", signing.ErrBadSignature},
 		{"no payload", parts[0] + ".." + parts[2], signing.ErrBadSignature},
@@ -121,9 +121,9 @@ func TestVerifyRefuses(t *testing.T) {
 		{"alg None", forge(fmt.Sprintf(head, "None", ""), payload, func([]byte) []byte { return nil }), signing.ErrMalformed},
 		{"HS256 keyed with the public key", forge(fmt.Sprintf(head, "HS256", ""), payload, hs256(pub)), signing.ErrMalformed},
 		{"HS256 keyed with its text", forge(fmt.Sprintf(head, "HS256", ""), payload, hs256([]byte(signing.EncodePublic(pub)))), signing.ErrMalformed},
-		{"key brought along", forge(fmt.Sprintf(head, "EdDSA", `,"jwk":`+string(jwk)), payload, byStranger), signing.ErrBadSignature},
-		{"unknown critical header", forge(fmt.Sprintf(head, "EdDSA", `,"crit":["x"],"x":1`), payload, byStranger), signing.ErrBadSignature},
-		{"no kid", forge(`{"alg":"EdDSA","typ":"`+signing.TypeReceipt+`"}`, payload, byStranger), signing.ErrUnknownKey},
+		{"key brought along", forge(fmt.Sprintf(head, "EdDSA", `,"jwk":`+string(jwk)), payload, byStranger), signing.ErrMalformed},
+		{"unknown critical header", forge(fmt.Sprintf(head, "EdDSA", `,"crit":["x"],"x":1`), payload, byStranger), signing.ErrMalformed},
+		{"no kid", forge(`{"alg":"EdDSA","typ":"`+signing.TypeReceipt+`"}`, payload, byStranger), signing.ErrMalformed},
 		{"no typ", forge(`{"alg":"EdDSA","kid":"`+k.ID+`"}`, payload, byStranger), signing.ErrMalformed},
 		{"typ is no text", forge(`{"alg":"EdDSA","kid":"`+k.ID+`","typ":1}`, payload, byStranger), signing.ErrMalformed},
 		{"JSON serialisation", `{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`, signing.ErrMalformed},
@@ -226,9 +226,12 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestZeroKeySignsNothing(t *testing.T) {
+func TestSignsNothing(t *testing.T) {
 	if token, err := (signing.PrivateKey{}).Sign(signing.TypeReceipt, payload); err == nil {
-		t.Errorf("signed: %s", token)
+		t.Errorf("the zero key signed: %s", token)
+	}
+	if token, err := key(t, 1).Sign("another+jws", payload); err == nil {
+		t.Errorf("of an unknown type: %s", token)
 	}
 }
 

@@ -1,6 +1,7 @@
 package aaep
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -111,15 +112,10 @@ func ReadEvent(raw []byte) (e Event, ok bool) {
 // events say what the agent does, in summaries and in members: a subscriber needs them in whatever language.
 func outputLanguage(e *wire.Event) string {
 	out, isOutput := e.Payload.(*wire.OutputStreaming)
-	switch {
-	case !isOutput:
+	if !isOutput {
 		return ""
-	case out.Language != "":
-		return out.Language
-	case e.Localization != nil:
-		return e.Localization.PrimaryLanguage
 	}
-	return ""
+	return cmp.Or(out.Language, e.Language)
 }
 
 // Delivers reports whether an event goes to the subscription now. A critical event always does. Any
