@@ -180,7 +180,7 @@ func TestRepairTakesOut(t *testing.T) {
 		exec("INSERT INTO " + table.Name + " SELECT * FROM " + table.Name + " WHERE shard = {s:String} AND seq < 6")
 	}
 	exec("INSERT INTO evidence_chain (tenant, session, shard, seq) VALUES ('acme', 's1', {s:String}, 11)")
-	exec("INSERT INTO decisions (tenant, session, shard, seq, form) VALUES ('acme', 's1', {s:String}, 1, 2)") // no decision
+	exec("INSERT INTO decisions (tenant, session, shard, seq, form) VALUES ('acme', 's1', {s:String}, 1, 1)") // no decision
 	if _, err := db.Repair(t.Context(), shard); err != nil {
 		t.Fatal(err)
 	}
