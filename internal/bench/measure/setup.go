@@ -1,3 +1,5 @@
+// Package measure has what the measurements share: the pipeline that they run on, their results and
+// their floors.
 package measure
 
 import (
