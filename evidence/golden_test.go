@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/internal/canonical"
-	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/tree"
 )
 

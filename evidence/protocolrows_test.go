@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events/protocol/protocoltest"
-	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/evidence/toyprotocol"
 	"github.com/countersign-dev/countersign/evidence/verify"
@@ -13,8 +13,8 @@ import (
 
 // protocolTables are the files that may name protocols, and why.
 var protocolTables = map[string]string{
-	"internal/protocol/protocol.go":       "the table",
-	"internal/evidencetest/examplelog.go": "events of tests", "internal/evidencetest/fixture.go": "events of tests",
+	"internal/protocol/protocol.go": "the table",
+	"evidencetest/examplelog.go":    "events of tests", "evidencetest/fixture.go": "events of tests",
 }
 
 // TestGenericCodeNamesNoProtocol: the code of evidence asks the row of a protocol.

@@ -10,7 +10,7 @@ import (
 	"github.com/gowebpki/jcs"
 
 	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 )
 
 func TestRecordTextIsCanonicalAndParses(t *testing.T) {

@@ -107,7 +107,7 @@ func TestRoleTable(t *testing.T) {
 					t.Errorf("%s may change the settings of %s by %s", name, stream, pub)
 				}
 			}
-			for _, stream := range append(ErasableStreams(), "GOV", "KV_policies", StreamCheckpoints) {
+			for _, stream := range slices.Concat(erasableStreams, []string{"GOV", "KV_policies", StreamCheckpoints}) {
 				if subj := "$JS.API.STREAM.MSG.DELETE." + stream; name != RoleCustodian && overlaps(pub, subj) {
 					t.Errorf("%s may %s by %s; only the custodian deletes", name, subj, pub)
 				}

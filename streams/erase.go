@@ -4,13 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/nats-io/nats.go"
 )
-
-// ErasableStreams lists the streams other than the log that messages can be erased from.
-func ErasableStreams() []string { return slices.Clone(erasableStreams) }
 
 // Answers of STREAM.MSG.DELETE if the message does not exist.
 const (

@@ -31,7 +31,9 @@ function refuse(what) {
 }
 FILENAME != "-" {
   if ($0 ~ /^#/ || NF == 0) next
-  split($0, f, "|"); ours[trim(f[1])] = trim(f[2]); libs[trim(f[1])] = trim(f[3])
+  split($0, f, "|"); part = trim(f[1])
+  if (part in ours) refuse(part " has two rows")
+  ours[part] = trim(f[2]); libs[part] = trim(f[3])
   next
 }
 index($1, mod) == 1 {

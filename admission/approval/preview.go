@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -103,7 +104,7 @@ func (l *argumentLister) addLeaves(show []string, shown string, v any, depth int
 	switch t := v.(type) {
 	case map[string]any:
 		if len(t) > 0 && depth < maxDepth {
-			for _, k := range sortedKeys(t) {
+			for _, k := range slices.Sorted(maps.Keys(t)) {
 				l.addMember(show, k, shown+"/"+shownName(k), t[k], depth+1)
 			}
 			return
@@ -228,13 +229,4 @@ func isSecretText(s string) bool {
 
 func isPrintable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
-}
-
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,9 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/storage"
-	"github.com/countersign-dev/countersign/storage/conn"
-	"github.com/countersign-dev/countersign/storage/engine"
-	"github.com/countersign-dev/countersign/storage/schema"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 	"github.com/countersign-dev/countersign/storage/write"
 )
 
@@ -45,19 +42,7 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 			t.Fatal(err)
 		}
 	}
-	if testing.Short() {
-		t.Skip("starts ClickHouse: left out of -short")
-	}
-	if _, err := engine.Fetch(t.Context(), "", nil); errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
-		t.Skipf("no ClickHouse engine to test with: %v", err)
-	}
-	e, err := engine.Start(t.Context(), engine.Options{DataDir: t.TempDir(), Embedded: true, MaxMemory: 1 << 30})
-	must(err)
-	t.Cleanup(func() { _ = e.Stop(t.Context()) })
-	pool, err := conn.Open(t.Context(), e.DSN())
-	must(err)
-	defer func() { _ = pool.Close() }()
-	must(schema.Migrate(t.Context(), pool))
+	pool, e := enginetest.Fresh(t)
 	db := write.New(pool)
 
 	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))

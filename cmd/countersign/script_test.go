@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/pipeline/child"
 	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 )
 
 // TestMain makes the test program the one that the scripts run, and what that
@@ -29,12 +30,7 @@ func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
 
 // TestSystemScripts runs those that start a whole pipeline.
 func TestSystemScripts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts NATS, ClickHouse and the services: left out of -short")
-	}
-	if _, err := engine.Fetch(t.Context(), "", nil); errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
-		t.Skipf("no ClickHouse engine to run with: %v", err)
-	}
+	enginetest.Need(t)
 	runScripts(t, "testdata/system")
 }
 

@@ -106,7 +106,7 @@ func fullBundle(t testing.TB, w *world, src inforce.Source, key ed25519.PrivateK
 
 func fullRange(t testing.TB, w *world, src inforce.Source, change func(*RangeInput)) []byte {
 	t.Helper()
-	in := w.ranged("acme", 0, w.n+1)
+	in := w.ranged("acme", 0, w.size()+1)
 	in.Decided, in.SignKey = src, statementKey
 	if change != nil {
 		change(&in)
@@ -135,7 +135,7 @@ func TestBundleAndRange(t *testing.T) {
 			if len(data) == 0 {
 				continue
 			}
-			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
+			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.VKey, Options{})
 			if err != nil && !strings.Contains(err.Error(), member) || err == nil && !slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool { return p.Field == member }) {
 				t.Errorf("%s: a changed byte of %s: %v, %v", name, member, err, rep.Findings)
 			}
@@ -291,7 +291,7 @@ func TestWriterRefuses(t *testing.T) {
 		},
 		"texts not there": func(in *RangeInput) { in.Decided = goneTexts{} },
 	} {
-		in := w.ranged("acme", 2, w.n+1) // there are records before it
+		in := w.ranged("acme", 2, w.size()+1) // there are records before it
 		in.Decided = src
 		change(&in)
 		var out bytes.Buffer
@@ -321,7 +321,7 @@ func FuzzVerifyDecided(f *testing.F) {
 		}
 		at, cut = min(max(at, 0), len(good)), min(max(cut, 0), len(good))
 		bad := slices.Concat(good[:at], patch, good[max(at, cut):])
-		rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
+		rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.VKey, Options{})
 		if err == nil && rep.OK && !bytes.Equal(bad, good) {
 			t.Error("a changed bundle verifies")
 		}

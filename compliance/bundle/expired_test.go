@@ -22,28 +22,27 @@ import (
 // expire logs the record of an expiry of everything that a session has now, and
 // takes the texts.
 func (w *world) expire(tenant, session string) verify.ExpiryRecord {
-	w.t.Helper()
+	w.T.Helper()
 	e := events.Expiry{ExpiryID: "x-" + session, Shard: shard, State: events.ErasureBegun, Part: 1, Parts: 1, Tenant: tenant, Policy: "keep@0011223344556677", At: events.At(begin), Writer: "auditor-1"}
 	var seqs []uint64
-	for i, r := range w.rows {
+	for _, r := range w.rows() {
 		if r.Tenant == tenant && r.Session == session {
 			seqs = append(seqs, r.Seq)
-			w.rows[i].Record, w.rows[i].Expiry = "", uint64(w.n+1)
+			w.expired[r.Seq] = uint64(w.size() + 1)
 		}
 	}
 	e.Sessions, e.Records = []events.ExpiredSession{{Session: session, Index: 1, Sequences: retention.JoinSpans(seqs)}}, uint64(len(seqs))
 	var err error
-	e.Vouch, err = signing.SignExpiry(w.signer, e)
-	ok(w.t, err)
-	w.log(subject.Space{}.Control("GOV", events.ControlExpiry), nil, w.encode(e))
-	return verify.ExpiryRecord{Row: w.rows[len(w.rows)-1]}
+	e.Vouch, err = signing.SignExpiry(w.Signer, e)
+	ok(w.T, err)
+	return verify.ExpiryRecord{Row: w.Log(subject.Space{}.Control("GOV", events.ControlExpiry), nil, w.Encode(e)).Row()}
 }
 
 func (w *world) proved(x verify.ExpiryRecord) []verify.ExpiryRecord {
-	w.t.Helper()
+	w.T.Helper()
 	var err error
-	x.Proof, err = tree.InclusionProof(w, w.tree.Size(), x.Row.Seq)
-	ok(w.t, err)
+	x.Proof, err = tree.InclusionProof(w, w.Tree.Size(), x.Row.Seq)
+	ok(w.T, err)
 	return []verify.ExpiryRecord{x}
 }
 
@@ -56,7 +55,7 @@ func second(t *testing.T, w *world, file []byte) (code int, out string) {
 	}
 	dir := t.TempDir()
 	ok(t, os.WriteFile(filepath.Join(dir, "b.zip"), file, 0o600))
-	ok(t, os.WriteFile(filepath.Join(dir, "key"), []byte(w.vkey+"\n"), 0o600))
+	ok(t, os.WriteFile(filepath.Join(dir, "key"), []byte(w.VKey+"\n"), 0o600))
 	cmd := exec.Command(path, "-I", "../../test/verifier/verify.py", "--bundle", filepath.Join(dir, "b.zip"), "--key", filepath.Join(dir, "key"))
 	b, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
@@ -174,7 +173,7 @@ func TestExpiriesAreStated(t *testing.T) {
 		var m Manifest
 		ok(t, json.Unmarshal(files[memberManifest], &m))
 		m.Members = append(m.Members, newListedMember(memberExpiries, files[memberExpiries]).entry)
-		files[memberManifest] = w.encode(m)
+		files[memberManifest] = w.Encode(m)
 		for what, tc := range map[string]struct {
 			file []byte
 			says string
@@ -182,7 +181,7 @@ func TestExpiriesAreStated(t *testing.T) {
 			"missing":  {forge(t, some[kind], nil, func(m map[string][]byte) { delete(m, memberExpiries) }), "member expiries.json is missing, and the manifest says that"},
 			"too many": {pack(t, append(names, memberExpiries), files), "member expiries.json is there, and the manifest says of no text"},
 		} {
-			_, err := Verify(bytes.NewReader(tc.file), int64(len(tc.file)), w.vkey, Options{})
+			_, err := Verify(bytes.NewReader(tc.file), int64(len(tc.file)), w.VKey, Options{})
 			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("%s, %s: %v", kind, what, err)
 			}
@@ -196,9 +195,9 @@ func TestExpiriesAreStated(t *testing.T) {
 // Whatever a line is, it is read to what gives the same line again, or refused.
 func FuzzReadLine(f *testing.F) {
 	w, _ := decidedWorld(f)
-	rows := []evidence.Row{w.rows[1]}
+	rows := w.rows()[1:2]
 	w.expire("acme", "s1")
-	for _, r := range append(rows, w.rows[1]) {
+	for _, r := range append(rows, w.rows()[1]) {
 		rec, err := recordOf(r)
 		ok(f, err)
 		text, err := lineOf(r, rec)

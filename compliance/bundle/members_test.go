@@ -14,13 +14,14 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 var (
-	statementKey = ed25519.NewKeyFromSeed(derived("statement"))
-	otherKey     = ed25519.NewKeyFromSeed(derived("other"))
+	statementKey = ed25519.NewKeyFromSeed(evidencetest.Derived("statement"))
+	otherKey     = ed25519.NewKeyFromSeed(evidencetest.Derived("other"))
 )
 
 func public(k ed25519.PrivateKey) ed25519.PublicKey { return k.Public().(ed25519.PublicKey) }
@@ -45,7 +46,7 @@ func sampleWorld(t testing.TB) *world {
 
 func verifyWorld(t testing.TB, w *world, file []byte, o Options) Result {
 	t.Helper()
-	rep, err := Verify(bytes.NewReader(file), int64(len(file)), w.vkey, o)
+	rep, err := Verify(bytes.NewReader(file), int64(len(file)), w.VKey, o)
 	ok(t, err)
 	return rep
 }
@@ -141,7 +142,7 @@ func TestChangedByteInAnyMember(t *testing.T) {
 			at := bytes.Index(file, data) + len(data)/2
 			bad := bytes.Clone(file)
 			bad[at] ^= 1
-			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
+			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.VKey, Options{})
 			if err != nil {
 				if !strings.Contains(err.Error(), member) {
 					t.Errorf("%s: %s: the error names another member: %v", name, member, err)

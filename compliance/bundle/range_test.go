@@ -18,8 +18,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
@@ -30,14 +32,14 @@ func (s *spool) Write(p []byte) (int, error) { s.b = append(s.b, p...); return l
 
 func (s *spool) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReader(s.b).ReadAt(p, off) }
 
-// ranged is the input for everything of a tenant from one second of the log to
-// another.
+// ranged is the input for everything of a tenant from one message of the log to
+// another, without the latter.
 func (w *world) ranged(tenant string, from, to int) RangeInput {
-	in := RangeInput{Shard: shard, Tenant: tenant, From: begin.Add(time.Duration(from) * time.Second), To: begin.Add(time.Duration(to) * time.Second),
-		Checkpoint: w.checkpoint(), Keys: w.keys(), Decided: stored{}, Nodes: w.ReadHashes,
+	in := RangeInput{Shard: shard, Tenant: tenant, From: w.time(from), To: w.time(to),
+		Checkpoint: w.Checkpoint(), Keys: []events.KeyRecord{w.KeyRecord()}, Decided: stored{}, Nodes: w.ReadHashes,
 		Spool: func(string) (Spool, error) { return &spool{}, nil }}
 	in.Rows = func(yield func(evidence.Row) error) error {
-		for _, r := range w.rows {
+		for _, r := range w.rows() {
 			if r.Tenant == tenant && !r.BrokerTime.Before(in.From) && r.BrokerTime.Before(in.To) {
 				if err := yield(r); err != nil {
 					return err
@@ -65,19 +67,19 @@ func mixed(t testing.TB, rounds int) *world {
 	for i := range rounds {
 		w.call("acme", fmt.Sprint("s", i%3), events.Allow)
 		if i%2 == 0 {
-			w.log(s.Control("GOV", events.ControlTick), nil, w.encode(events.Tick{Shard: "GOV", Due: events.At(begin)}))
+			w.Log(s.Control("GOV", events.ControlTick), nil, w.Encode(events.Tick{Shard: "GOV", Due: events.At(begin)}))
 		}
 		if i%4 == 1 {
 			w.call("other", "s0", events.Deny)
 		}
-		w.approval("acme", "s0")
+		w.Approval(events.Approval{WorkflowID: "wf", Tenant: "acme", Status: "pending", Session: "s0", ActionDigest: digest.Keyed(evidencetest.Derived("x"), nil), RequestedAt: events.At(begin)})
 	}
 	return w
 }
 
 func TestRangeRoundTrip(t *testing.T) {
 	w := mixed(t, 20)
-	for _, r := range [][2]int{{0, w.n + 1}, {1, 2}, {13, 57}, {40, w.n + 1}, {0, 30}, {30, 31}} {
+	for _, r := range [][2]int{{0, w.size() + 1}, {1, 2}, {13, 57}, {40, w.size() + 1}, {0, 30}, {30, 31}} {
 		for _, tenant := range []string{"acme", "other"} {
 			in := w.ranged(tenant, r[0], r[1])
 			in.SignKey = statementKey
@@ -89,12 +91,12 @@ func TestRangeRoundTrip(t *testing.T) {
 			ok(t, err)
 			c := Options{StatementKey: public(statementKey)}
 			rep := verifyWorld(t, w, out.Bytes(), c)
-			if !rep.OK || rep.Records != n || rep.Tenant != tenant || rep.Signed != int64(w.n) || len(rep.Notes) > 0 {
+			if !rep.OK || rep.Records != n || rep.Tenant != tenant || rep.Signed != int64(w.size()) || len(rep.Notes) > 0 {
 				t.Errorf("%s %v: %+v, notes %q", tenant, r, rep, rep.Notes)
 			}
 		}
 	}
-	in := w.ranged("acme", 0, w.n+1)
+	in := w.ranged("acme", 0, w.size()+1)
 	if !bytes.Equal(writeRange(t, in), writeRange(t, in)) {
 		t.Error("the same evidence gives other bytes")
 	}
@@ -118,13 +120,13 @@ func TestRangeRefuses(t *testing.T) {
 		"another time":    {func(in *RangeInput) { in.From = in.From.Add(5 * time.Second) }, ErrInvalid},
 		"turned round":    {func(in *RangeInput) { in.From, in.To = in.To, in.From }, ErrInvalid},
 		"no texts":        {func(in *RangeInput) { in.Decided = nil }, ErrInvalid},
-		"not yet signed":  {func(in *RangeInput) { in.Checkpoint = mixed(t, 1).checkpoint() }, ErrInvalid},
+		"not yet signed":  {func(in *RangeInput) { in.Checkpoint = mixed(t, 1).Checkpoint() }, ErrInvalid},
 		"another's shard": {func(in *RangeInput) { in.Shard = "GOV@1" }, ErrInvalid},
 		"no tree": {func(in *RangeInput) {
 			in.Nodes = func([]int64) ([]tlog.Hash, error) { return nil, io.ErrUnexpectedEOF }
 		}, io.ErrUnexpectedEOF},
 	} {
-		in := w.ranged("acme", 0, w.n+1)
+		in := w.ranged("acme", 0, w.size()+1)
 		rows := in.Rows
 		tc.change(&in)
 		if name == "another tenant" || name == "another time" {
@@ -139,7 +141,7 @@ func TestRangeRefuses(t *testing.T) {
 // One changed byte in any member fails, and names the member.
 func TestChangedByteInARange(t *testing.T) {
 	w := mixed(t, 6)
-	in := w.ranged("acme", 5, w.n-3)
+	in := w.ranged("acme", 5, w.size()-3)
 	in.SignKey = statementKey
 	file := writeRange(t, in)
 	names, members := unzip(t, file)
@@ -151,7 +153,7 @@ func TestChangedByteInARange(t *testing.T) {
 			}
 			bad := bytes.Clone(file)
 			bad[bytes.Index(file, append([]byte(member), data...))+len(member)+part] ^= 2
-			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
+			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.VKey, Options{})
 			if err != nil && !strings.Contains(err.Error(), member) {
 				t.Errorf("%s: the error names another member: %v", member, err)
 			}
@@ -164,7 +166,7 @@ func TestChangedByteInARange(t *testing.T) {
 	for i := 0; i < len(file); i += step {
 		bad := bytes.Clone(file)
 		bad[i] ^= 1
-		rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
+		rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.VKey, Options{})
 		if err == nil && rep.OK {
 			t.Fatalf("byte %d of %d changed and nobody noticed", i, len(file))
 		}
@@ -183,7 +185,7 @@ func TestRangeWithoutARecord(t *testing.T) {
 			return rows
 		},
 	} {
-		in := w.ranged("acme", 0, w.n+1)
+		in := w.ranged("acme", 0, w.size()+1)
 		var rows []evidence.Row
 		ok(t, in.Rows(func(r evidence.Row) error { rows = append(rows, r); return nil }))
 		rows = change(rows)
@@ -195,7 +197,7 @@ func TestRangeWithoutARecord(t *testing.T) {
 			}
 			return nil
 		}
-		rep, err := Verify(bytes.NewReader(writeRange(t, in)), int64(len(writeRange(t, in))), w.vkey, Options{})
+		rep, err := Verify(bytes.NewReader(writeRange(t, in)), int64(len(writeRange(t, in))), w.VKey, Options{})
 		ok(t, err)
 		found := codes(rep)
 		if name == "left out" { // the exporter cannot hide it: the chain has a gap, though the cover fits
@@ -212,7 +214,7 @@ func TestRangeWithoutARecord(t *testing.T) {
 
 func TestRangeFilesThatCannotBeRead(t *testing.T) {
 	w := mixed(t, 3)
-	good := writeRange(t, w.ranged("acme", 0, w.n+1))
+	good := writeRange(t, w.ranged("acme", 0, w.size()+1))
 	for name, tc := range map[string]struct {
 		file []byte
 		says string
@@ -223,7 +225,7 @@ func TestRangeFilesThatCannotBeRead(t *testing.T) {
 		"zip slip":    {bytes.ReplaceAll(good, []byte("report.html"), []byte("../rep.html")), `unknown member "../rep.html"`},
 		"other order": {bytes.ReplaceAll(good, []byte("calls.jsonl"), []byte("cover.jsonl")), "cover.jsonl"},
 	} {
-		_, err := Verify(bytes.NewReader(tc.file), int64(len(tc.file)), w.vkey, Options{})
+		_, err := Verify(bytes.NewReader(tc.file), int64(len(tc.file)), w.VKey, Options{})
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -246,7 +248,7 @@ func TestRangeOf50000RecordsInBoundedMemory(t *testing.T) {
 	var rows []evidence.Row
 	for i := range calls { // build the log, its texts on disk
 		w.call("acme", fmt.Sprint("s", i%50), events.Allow)
-		for _, r := range w.rows {
+		for _, r := range w.rows() {
 			n, err := disk.WriteString(r.Record)
 			ok(t, err)
 			end := int64(n)
@@ -256,9 +258,9 @@ func TestRangeOf50000RecordsInBoundedMemory(t *testing.T) {
 			r.Record, ends = "", append(ends, end)
 			rows = append(rows, r)
 		}
-		w.rows = w.rows[:0]
+		w.Messages, w.Built = nil, nil
 	}
-	in := w.ranged("acme", 0, w.n+1)
+	in := w.ranged("acme", 0, w.size()+1)
 	in.Rows = func(yield func(evidence.Row) error) error {
 		at := int64(0)
 		for i, r := range rows {
@@ -282,7 +284,7 @@ func TestRangeOf50000RecordsInBoundedMemory(t *testing.T) {
 	ok(t, err)
 	info, err := file.Stat()
 	ok(t, err)
-	rep, err := Verify(file, info.Size(), w.vkey, Options{})
+	rep, err := Verify(file, info.Size(), w.VKey, Options{})
 	ok(t, err)
 	used := peak()
 	t.Logf("%d records, %d MB, %d MB of memory beside the log itself", n, info.Size()>>20, used>>20)
@@ -328,14 +330,14 @@ func watchMemory(t *testing.T) (peak func() uint64) {
 
 func FuzzVerifyRange(f *testing.F) {
 	w := mixed(f, 3)
-	good := writeRange(f, w.ranged("acme", 0, w.n+1))
+	good := writeRange(f, w.ranged("acme", 0, w.size()+1))
 	f.Add([]byte("PK"), 0, 0)
 	f.Add([]byte(`{"format":"countersign/range/v1"}`), 40, 200)
 	f.Add([]byte(`{"hash":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","level":0}`), 9000, 9065)
 	f.Fuzz(func(t *testing.T, patch []byte, at, cut int) {
 		at, cut = min(max(at, 0), len(good)), min(max(cut, 0), len(good))
 		bad := slices.Concat(good[:at], patch, good[max(at, cut):])
-		rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
+		rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.VKey, Options{})
 		if err == nil && rep.OK && !bytes.Equal(bad, good) {
 			t.Error("a changed bundle verifies")
 		}

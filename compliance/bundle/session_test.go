@@ -15,63 +15,17 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
-// fixture is a log with one of everything in it.
-type fixture struct{ *world }
-
-func newFixture(t testing.TB) fixture { return fixture{newWorld(t)} }
-
-const (
-	plainEvent  = `{"schema_version":1,"event_id":"8c4f9d12-7a8b-4c3d-9e2f-1a2b3c4d5e6f","event_type":"PostToolUse","source":"runtime-1","session_id":"sess-a","tool_name":"search","tool_input":{"query":"weather"},"metadata":{"tool_call_id":"call-7"}}`
-	secretEvent = `{"event_type":"PreToolUse","session_id":"sess-a","tool_input":{"to":"a@example.invalid","headers":{"Authorization":"Bearer abcdef0123456789"}}}`
-)
-
-// admit logs a request and its decision as the admitter does.
-func (f fixture) admit(session, id string, verdict events.Verdict, body string) {
-	f.t.Helper()
-	s, keyed := subject.Space{}, digest.NewSession(derived("session/acme/"+session))
-	f.log(s.Request("acme", "runtime-1", "agenthook", session), map[string][]string{events.HeaderDecisionID: {id}}, []byte(body))
-	record := f.encode(events.Decision{DecisionID: id, Tenant: "acme", Protocol: "agenthook", Source: "runtime-1", Session: session, ToolCallID: "call-1", Tool: "send_email",
-		ArgsDigest: keyed.Digest([]byte("{}")), RequestDigest: keyed.Digest([]byte(body)), Verdict: verdict,
-		Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "rule_matched"}}, DecidedAt: events.At(begin)})
-	f.signed(s.Decision("acme", string(verdict), session), record)
-}
-
-func (f fixture) signed(subj string, record []byte) {
-	f.t.Helper()
-	sig, err := f.receipt.SignDetached(signing.TypeRecord, record)
-	ok(f.t, err)
-	f.log(subj, map[string][]string{events.HeaderSignature: {sig}}, record)
-}
-
-// session fills the log with one of everything.
-func (f fixture) session() {
-	f.t.Helper()
-	s := subject.Space{}
-	f.log(s.Control("GOV", events.ControlKey), nil, f.encode(f.keys()[0]))
-	f.admit("sess-a", "0199a000-0000-7000-8000-000000000001", events.Allow, plainEvent)
-	f.log(s.Event("acme", "runtime-1", "agenthook", "sess-a", "PreToolUse"), map[string][]string{"Content-Type": {"application/json"}, "X-Api-Key": {"abc"}}, []byte(secretEvent))
-	f.admit("sess-b", "0199a000-0000-7000-8000-000000000002", events.Deny, secretEvent)
-	f.log(s.Event("acme", "runtime-1", "aaep", "sess-a", "agent.tool.invoked"), nil, []byte("{not json"))
-	f.log(s.Call("acme", "completed", "sess-a"), nil, f.encode(events.Call{CallID: "c-1", Tenant: "acme", Source: "runtime-1", Protocol: "agenthook", Session: "sess-a", Occurrence: 1, State: events.CallCompleted, Timeline: []events.TimelineEntry{}}))
-	f.log(s.Finding("acme", "high", "sess-a"), nil, f.encode(events.Finding{FindingID: "f-1", Rule: "input_drift", Severity: events.SeverityHigh, Tenant: "acme", Session: "sess-a", EventIDs: []string{"e1"}, Explanation: "ran with token=Zx81kQ instead"}))
-	f.signed(s.Approval("acme", "pending", "wf-1"), f.encode(events.Approval{WorkflowID: "wf-1", Tenant: "acme", Status: "pending", Session: "sess-a", ActionDigest: digest.Keyed(derived("x"), nil), RequestedAt: events.At(begin)}))
-	f.log(s.Event("acme", "runtime-1", "aaep", "", "agent.progress.updated"), nil, []byte(`{"progress":{"percent":0.50}}`))
-	f.log(s.Control("GOV", events.ControlTick), nil, f.encode(events.Tick{Shard: "GOV", Due: events.At(begin)}))
-	f.log("gov.events.acme", nil, []byte(plainEvent))
-}
-
-func (f fixture) bundle(session string) []byte {
-	f.t.Helper()
+func (w *world) bundle(session string) []byte {
+	w.T.Helper()
 	var buf bytes.Buffer
-	ok(f.t, Write(&buf, f.input("acme", session)))
+	ok(w.T, Write(&buf, w.input("acme", session)))
 	return buf.Bytes()
 }
 
@@ -88,13 +42,12 @@ func places(rep verify.Report) string {
 	return strings.Join(out, " ")
 }
 
-func verifyBundle(f fixture, b []byte) (Result, error) {
-	return Verify(bytes.NewReader(b), int64(len(b)), f.vkey, Options{})
+func verifyBundle(f *world, b []byte) (Result, error) {
+	return Verify(bytes.NewReader(b), int64(len(b)), f.VKey, Options{})
 }
 
 func TestBundleRoundTrip(t *testing.T) {
-	f := newFixture(t)
-	f.session()
+	f := everything(t)
 	for _, session := range []string{"sess-a", "sess-b"} {
 		b := f.bundle(session)
 		if !bytes.Equal(b, f.bundle(session)) {
@@ -118,8 +71,7 @@ func TestBundleRoundTrip(t *testing.T) {
 }
 
 func TestWriteBundleRefuses(t *testing.T) {
-	f := newFixture(t)
-	f.session()
+	f := everything(t)
 	good := f.input("acme", "sess-a")
 	for name, change := range map[string]func(*Input){
 		"no rows":       func(b *Input) { b.Rows, b.Proofs = nil, nil },
@@ -148,8 +100,7 @@ func repack(t *testing.T, b []byte, change func(map[string][]byte)) []byte {
 }
 
 func TestBundleTampering(t *testing.T) {
-	f := newFixture(t)
-	f.session()
+	f := everything(t)
 	good := f.bundle("sess-a")
 	for name, tc := range map[string]struct {
 		change func(map[string][]byte)
@@ -184,8 +135,7 @@ func TestBundleTampering(t *testing.T) {
 }
 
 func TestBundleThatCannotBeRead(t *testing.T) {
-	f := newFixture(t)
-	f.session()
+	f := everything(t)
 	good := f.bundle("sess-a")
 	zipped := func(names []string, method uint16) []byte {
 		var buf bytes.Buffer
@@ -243,7 +193,7 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, tc.says)
 		}
 	}
-	if _, err := Verify(bytes.NewReader(good), MaxSize+1, f.vkey, Options{}); !errors.Is(err, ErrInvalid) {
+	if _, err := Verify(bytes.NewReader(good), MaxSize+1, f.VKey, Options{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("too large: %v", err)
 	}
 	if _, err := Verify(bytes.NewReader(good), int64(len(good)), "nonsense", Options{}); !errors.Is(err, signing.ErrCheckpointKey) {
@@ -265,10 +215,10 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 // of the format alone. Within the members that are known by their digests every
 // 97th byte is tried.
 func TestAnyChangedByteOfABundleIsFound(t *testing.T) {
-	f := newFixture(t)
-	f.admit("s", "0199a000-0000-7000-8000-000000000001", events.Allow, "{}")
+	f := newWorld(t)
+	f.Admit("s", "0199a000-0000-7000-8000-000000000001", events.Allow, "{}")
 	good := f.bundle("s")
-	key, err := signing.CheckpointVerifier(f.vkey)
+	key, err := signing.CheckpointVerifier(f.VKey)
 	ok(t, err)
 	_, files := unzip(t, good)
 	within := func(i int) bool {
@@ -294,8 +244,7 @@ func TestAnyChangedByteOfABundleIsFound(t *testing.T) {
 }
 
 func FuzzVerifyBundle(f *testing.F) {
-	x := newFixture(f)
-	x.session()
+	x := everything(f)
 	good := x.bundle("sess-b")
 	f.Add([]byte("PK"), 0, 0)
 	f.Add([]byte(`{"format":"countersign/bundle/v1"}`), 40, 200)
@@ -324,12 +273,11 @@ func TestProofsSurviveTheirFile(t *testing.T) {
 // What is asked of a bundle beside that it holds: witnesses, and keys that were not
 // retired by then.
 func TestBundleOptions(t *testing.T) {
-	f := newFixture(t)
-	f.session()
-	key, err := signing.CheckpointVerifier(f.vkey)
+	f := everything(t)
+	key, err := signing.CheckpointVerifier(f.VKey)
 	ok(t, err)
 	witness := func(name string) (tree.Witness, note.Verifier) {
-		skey, vkey, err := tree.NewWitnessKey(bytes.NewReader(derived(name)), name)
+		skey, vkey, err := tree.NewWitnessKey(bytes.NewReader(evidencetest.Derived(name)), name)
 		ok(t, err)
 		w, err := tree.WitnessSigner(skey + "\n")
 		ok(t, err)
@@ -345,9 +293,9 @@ func TestBundleOptions(t *testing.T) {
 	var buf bytes.Buffer
 	ok(t, Write(&buf, in))
 	retired := func(after time.Duration) []events.KeyRetirement {
-		k := events.KeyRetirement{KeyID: f.receipt.ID, Use: "receipt", RetiredAt: events.At(begin.Add(after))}
+		k := events.KeyRetirement{KeyID: f.Receipt.ID, Use: "receipt", RetiredAt: events.At(begin.Add(after))}
 		var err error
-		k.Vouch, err = signing.SignRetirement(f.signer, k)
+		k.Vouch, err = signing.SignRetirement(f.Signer, k)
 		ok(t, err)
 		return []events.KeyRetirement{k}
 	}
@@ -362,7 +310,7 @@ func TestBundleOptions(t *testing.T) {
 		"retired later on": {Options{Retired: retired(time.Hour)}, ""},
 		"retired before":   {Options{Retired: retired(-time.Second)}, "decision_key_retired@3 approval_key_retired@10"},
 	} {
-		rep, err := Verify(bytes.NewReader(buf.Bytes()), int64(buf.Len()), f.vkey, tc.options)
+		rep, err := Verify(bytes.NewReader(buf.Bytes()), int64(buf.Len()), f.VKey, tc.options)
 		if err != nil || places(rep.Report) != tc.want || rep.OK != (tc.want == "") {
 			t.Errorf("%s: %v %s, want %s", name, err, places(rep.Report), tc.want)
 		}
@@ -373,8 +321,7 @@ func TestBundleOptions(t *testing.T) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	f := newFixture(b)
-	f.session()
+	f := everything(b)
 	file := f.bundle("sess-a")
 	for b.Loop() {
 		if rep, err := verifyBundle(f, file); err != nil || !rep.OK {

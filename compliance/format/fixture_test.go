@@ -2,8 +2,6 @@ package format_test
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -21,100 +19,73 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 const (
-	shard   = "GOV@20261120T064150.123456789Z"
 	tenant  = "acme"
 	mandate = "aump_mnd_kitchen"
 )
 
 var (
-	begin       = time.Date(2026, 11, 20, 6, 42, 0, 0, time.UTC)
+	begin       = evidencetest.Start
 	mandateHash = "sha256-" + strings.Repeat("ab", 32)
 	// planted must be in no line, whatever the format.
 	planted = []string{"hunter2-open-sesame", "AKIAIOSFODNN7EXAMPLE", "press@newspaper.example", "PLAN-FOR-THE-MERGER"}
 )
 
-func derived(name string) []byte {
-	mac := hmac.New(sha256.New, []byte("format tests"))
-	mac.Write([]byte(name))
-	return mac.Sum(nil)
-}
-
-type derivedKeys struct{}
-
-func (derivedKeys) TenantKey(tenant string) []byte { return derived("tenant/" + tenant) }
-func (derivedKeys) SessionSecret(tenant, session string) ([]byte, error) {
-	return derived("session/" + tenant + "/" + session), nil
-}
-
 // world is evidence of a log, made as the auditor makes it.
 type world struct {
-	t       testing.TB
-	builder *build.Builder
-	chain   *build.Chain
-	items   []encode.Item
+	*evidencetest.Fixture
+	items []encode.Item
 }
 
 func newWorld(t testing.TB) *world {
-	b, err := build.NewBuilder(shard, subject.Space{})
-	ok(t, err)
-	return &world{t: t, builder: b, chain: build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)}
+	f := evidencetest.New(t)
+	f.Step = time.Second
+	return &world{Fixture: f}
 }
 
 var ok = testkit.OK
 
 func (w *world) log(subj string, header map[string][]string, body []byte) {
-	w.t.Helper()
-	seq := uint64(len(w.items) + 1)
-	m := events.LogMessage{Seq: seq, Subject: subj, Time: begin.Add(time.Duration(seq) * time.Second), Header: header, Body: body}
-	built, err := w.builder.BuildBatch(w.chain, []events.LogMessage{m}, derivedKeys{})
-	ok(w.t, err)
-	w.chain.Commit()
-	w.items = append(w.items, encode.Item{Record: built[0].Record, Hash: built[0].Hash})
-}
-
-func (w *world) encode(v any) []byte {
-	b, err := events.Encode(v)
-	ok(w.t, err)
-	return b
+	w.T.Helper()
+	built := w.Log(subj, header, body)
+	w.items = append(w.items, encode.Item{Record: built.Record, Hash: built.Hash})
 }
 
 // decided logs a request and its decision.
 func (w *world) decided(session string, request string, d events.Decision) events.Decision {
-	w.t.Helper()
+	w.T.Helper()
 	n := len(w.items)
 	d.DecisionID = fmt.Sprintf("0199a000-0000-7000-8000-%012d", n)
 	d.Tenant, d.Source, d.Session = tenant, "runtime-1", session
 	d.ReceivedAt, d.DecidedAt = events.At(begin.Add(time.Duration(n)*time.Second)), events.At(begin.Add(time.Duration(n)*time.Second+1500*time.Microsecond))
-	d.RequestDigest, d.ArgsDigest = digest.Keyed(derived("d"), []byte(request)), digest.Keyed(derived("d"), []byte("args"))
+	d.RequestDigest, d.ArgsDigest = digest.Keyed(evidencetest.Derived("d"), []byte(request)), digest.Keyed(evidencetest.Derived("d"), []byte("args"))
 	if d.Reasons == nil {
 		d.Reasons = []events.Reason{{Evaluator: "tool_policy", Code: "rule_matched", Policy: "mail/inside"}}
 	}
 	d.Policy = &events.PolicyRef{Name: "mail", Revision: 7, Digest: digest.Plain([]byte("policies"))}
 	w.log(subject.Space{}.Request(tenant, "runtime-1", d.Protocol, session), map[string][]string{events.HeaderDecisionID: {d.DecisionID}}, []byte(request))
-	w.log(subject.Space{}.Decision(tenant, string(d.Verdict), session), nil, w.encode(d))
+	w.log(subject.Space{}.Decision(tenant, string(d.Verdict), session), nil, w.Encode(d))
 	return d
 }
 
 // traced logs the trace event of an aioc decision.
 func (w *world) traced(d events.Decision, e aioc.PolicyEvaluated) {
-	w.t.Helper()
+	w.T.Helper()
 	e.Timestamp, e.Level, e.CallID, e.Agent = d.DecidedAt.String(), "warn", d.ToolCallID, d.Agent
-	w.log(subject.Space{}.Event(tenant, "runtime-1", d.Protocol, d.Session, e.Type), map[string][]string{events.HeaderDecisionID: {d.DecisionID}}, w.encode(e))
+	w.log(subject.Space{}.Event(tenant, "runtime-1", d.Protocol, d.Session, e.Type), map[string][]string{events.HeaderDecisionID: {d.DecisionID}}, w.Encode(e))
 }
 
 func (w *world) call(d events.Decision, state events.CallState) {
-	w.t.Helper()
+	w.T.Helper()
 	at := func(n int) events.Time { return events.At(begin.Add(time.Duration(n) * time.Second)) }
 	c := events.Call{CallID: "call_" + d.DecisionID, Tenant: tenant, Source: d.Source, Protocol: d.Protocol, Agent: d.Agent, Session: d.Session, ToolCallID: d.ToolCallID,
 		Occurrence: 1, Tool: d.Tool, State: state, Verdict: d.Verdict, DecisionID: d.DecisionID, DecisionSeq: uint64(len(w.items)),
 		Timeline: []events.TimelineEntry{{Step: "decided", Seq: 2, At: at(2)}, {Step: "completed", Seq: 3, At: at(5)}}}
-	w.log(subject.Space{}.Call(tenant, string(state), d.Session), nil, w.encode(c))
+	w.log(subject.Space{}.Call(tenant, string(state), d.Session), nil, w.Encode(c))
 }
 
 func aanaRequest(args string) string {
@@ -152,14 +123,14 @@ func everything(t testing.TB) []encode.Item {
 			Reasons: []events.Reason{{Evaluator: "aump", Code: "price_above_budget", Path: "$.authority.budget.max_total_minor"}}})
 		aiocCalls(w, v)
 	}
-	w.log(subject.Space{}.Approval(tenant, "approved", "wf-1"), nil, w.encode(events.Approval{WorkflowID: "wf-1", Tenant: tenant, Status: "approved", Act: "approve", Approver: "jo", Session: "s-hook",
-		ActionDigest: digest.Keyed(derived("x"), nil), RequestedAt: events.At(begin)}))
+	w.log(subject.Space{}.Approval(tenant, "approved", "wf-1"), nil, w.Encode(events.Approval{WorkflowID: "wf-1", Tenant: tenant, Status: "approved", Act: "approve", Approver: "jo", Session: "s-hook",
+		ActionDigest: digest.Keyed(evidencetest.Derived("x"), nil), RequestedAt: events.At(begin)}))
 	for _, s := range []events.Severity{events.SeverityInfo, events.SeverityCritical} {
-		w.log(subject.Space{}.Finding(tenant, string(s), "s-hook"), nil, w.encode(events.Finding{FindingID: "fnd_" + string(s), Rule: "executed_despite_deny", Severity: s, Tenant: tenant,
+		w.log(subject.Space{}.Finding(tenant, string(s), "s-hook"), nil, w.Encode(events.Finding{FindingID: "fnd_" + string(s), Rule: "executed_despite_deny", Severity: s, Tenant: tenant,
 			Session: "s-hook", EventIDs: []string{}, Explanation: "it ran = all | the same\nand \\ then", Remedy: "Stop it."}))
 	}
 	w.log(subject.Space{}.Event(tenant, "runtime-1", "agenthook", "s-tool", "SessionEnd"), nil, []byte(`{"event_type":"SessionEnd"}`))
-	w.log(subject.Space{}.Control("GOV", events.ControlTick), nil, w.encode(events.Tick{Shard: "GOV", Due: events.At(begin)}))
+	w.log(subject.Space{}.Control("GOV", events.ControlTick), nil, w.Encode(events.Tick{Shard: "GOV", Due: events.At(begin)}))
 	w.items = w.items[:len(w.items)-1] // control records have no tenant
 	return w.items
 }

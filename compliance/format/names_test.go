@@ -20,7 +20,7 @@ func TestNames(t *testing.T) {
 		d := w.decided(session, request, events.Decision{Protocol: protocol, Verdict: events.Deny, Tool: "mail " + session, Agent: agent, ToolCallID: call, Action: session})
 		w.call(d, events.CallDenied)
 	}
-	w.log(subject.Space{}.Finding(tenant, "high", session), nil, w.encode(events.Finding{FindingID: "f", Rule: "r", Severity: events.SeverityHigh, Tenant: tenant, Session: session, ToolCallID: call,
+	w.log(subject.Space{}.Finding(tenant, "high", session), nil, w.Encode(events.Finding{FindingID: "f", Rule: "r", Severity: events.SeverityHigh, Tenant: tenant, Session: session, ToolCallID: call,
 		EventIDs: []string{}, Explanation: "it ran"}))
 	for _, f := range format.Names() {
 		lines, _ := written(t, f, w.items, keeps("full_transcript"))

@@ -34,7 +34,6 @@ type Document struct {
 	nodes   []node
 	scratch []byte
 	lim     Limits
-	depth   int
 
 	defect *Error
 	// defectPath holds the keys and indexes that lead to the defect, the innermost first.
@@ -89,9 +88,6 @@ func (d *Document) ParseObject(raw []byte, lim Limits) (Value, error) {
 	return v, err
 }
 
-// Depth is the number of levels of nested objects and arrays of the document.
-func (d *Document) Depth() int { return d.depth }
-
 // checkBytes refuses a text for its size or its encoding.
 func checkBytes(raw []byte, lim Limits) *Error {
 	most := lim.MaxBytes
@@ -118,7 +114,6 @@ func (d *Document) begin(raw []byte, lim Limits) {
 	if lim.MaxDepth <= 0 || lim.MaxDepth > maxNesting {
 		lim.MaxDepth = maxNesting
 	}
-	d.depth = 0
 	d.text, d.shared, d.lim, d.defect, d.defectPath = string(raw), len(raw) <= maxSharedText, lim, nil, nil
 }
 
@@ -193,7 +188,6 @@ func (d *Document) parseContainer(n node, at, depth int) (end int, ok bool) {
 	if depth > d.lim.MaxDepth {
 		return 0, d.fail(TooDeep, at+1, fmt.Sprintf("nested deeper than %d levels", d.lim.MaxDepth))
 	}
-	d.depth = max(d.depth, depth)
 	place := len(d.nodes)
 	d.nodes = append(d.nodes, n)
 	if n.kind == '{' {

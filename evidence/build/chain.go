@@ -12,8 +12,8 @@ import (
 type HeadFunc func(events.SessionID) (evidence.Head, error)
 
 // Chain holds the heads of sessions while batches are built. The heads of a batch are
-// staged until Commit; after a failed insert, Rollback drops them. A Chain is not safe for
-// concurrent use.
+// staged until Commit. If a batch cannot be stored, the caller begins again with a new Chain.
+// A Chain is not safe for concurrent use.
 type Chain struct {
 	load   HeadFunc
 	limit  int
@@ -83,13 +83,6 @@ func (c *Chain) Commit() {
 		c.heads[k] = h
 	}
 	clear(c.staged)
-}
-
-// Rollback drops the staged heads. It drops all other heads too, because it is unknown
-// what was stored.
-func (c *Chain) Rollback() {
-	clear(c.staged)
-	clear(c.heads)
 }
 
 // BuildBatch makes the records of consecutive messages and stages their heads

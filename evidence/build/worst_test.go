@@ -13,7 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 )
 
 // hostile are the texts, found by TestSearchWorstText of package redact, that cost

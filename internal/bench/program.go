@@ -1,4 +1,4 @@
-// Package bench has the measurements of countersign-bench: admission, ingest, correlation, audit,
+// Package bench has the measurements of countersign-bench: admission, correlation, audit,
 // verification and export on this machine, beside floors that are measured in the same run. Begin
 // with Commands: each command is a type with a Run method, in the package of its subject; measure
 // has what they share.
@@ -49,7 +49,6 @@ type Commands struct {
 	Export audit.ExportCmd `cmd:"" help:"The export of a tenant's range and its verification: time and memory of each."`
 
 	Admit   admit.Cmd        `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
-	Ingest  admit.IngestCmd  `cmd:"" help:"Latency and rate of events on their way to the log, beside raw JetStream publishes."`
 	Gateway admit.GatewayCmd `cmd:"" help:"Admission over HTTP beside NATS, idle streams with their memory, and an event to many streams beside writes alone."`
 	MCP     gates.MCPCmd     `cmd:"" name:"mcp" help:"A call of an MCP tool through the gates, beside the admission of the same call and beside the server alone."`
 	Hook    gates.HookCmd    `cmd:"" help:"A call of a coding agent through its gate, from process start to answer, beside an empty program and beside the admission of the same call."`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 )
 
 // attacker has the owner's rights on the database and nothing else.
@@ -20,7 +21,7 @@ type attacker struct {
 
 func attack(t *testing.T, s *shard) attacker {
 	t.Helper()
-	db, err := sql.Open("clickhouse", shared.e.DSN())
+	db, err := sql.Open("clickhouse", enginetest.Engine(t).DSN())
 	ok(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return attacker{s, db}

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,59 +23,15 @@ import (
 	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/storage"
-	"github.com/countersign-dev/countersign/storage/engine"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 	"github.com/countersign-dev/countersign/storage/read"
-	"github.com/countersign-dev/countersign/storage/schema"
 	"github.com/countersign-dev/countersign/storage/write"
 )
 
-func TestMain(m *testing.M) {
-	engine.RunChildIfAsked()
-	code := m.Run()
-	if shared.e != nil {
-		_ = shared.db.Close()
-		if err := shared.e.Stop(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "stopping the engine:", err)
-			code = 1
-		}
-		os.RemoveAll(shared.dir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { enginetest.Main(m) }
 
-// shared is what all tests use, each with a shard of its own.
-var shared struct {
-	once   sync.Once
-	dir    string
-	e      *engine.Engine
-	db     *read.Reader
-	err    error
-	shards int
-}
-
-func database(t testing.TB) *read.Reader {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("starts ClickHouse: left out of -short")
-	}
-	if _, err := engine.Fetch(t.Context(), "", nil); errors.Is(err, engine.ErrFetch) || errors.Is(err, engine.ErrPlatform) {
-		t.Skipf("no ClickHouse engine to test with: %v", err)
-	}
-	shared.once.Do(func() {
-		ctx := context.Background()
-		if shared.dir, shared.err = os.MkdirTemp("", "evidencereader-test-*"); shared.err != nil {
-			return
-		}
-		if shared.e, shared.err = engine.Start(ctx, engine.Options{DataDir: shared.dir, Embedded: true, MaxMemory: 1 << 30}); shared.err != nil {
-			return
-		}
-		if shared.db, shared.err = read.Open(ctx, shared.e.DSN()); shared.err == nil {
-			shared.err = schema.Migrate(ctx, shared.db.Pool())
-		}
-	})
-	ok(t, shared.err)
-	return shared.db
-}
+// shards counts the shards of the shared database.
+var shards int
 
 var ok = testkit.OK
 
@@ -109,9 +63,8 @@ type shard struct {
 // newShard stores n records in batches, each with its checkpoint.
 func newShard(t testing.TB, n int) *shard {
 	t.Helper()
-	db := database(t)
-	shared.shards++
-	s := &shard{Reader: Reader{DB: db, Stream: "GOV"}, t: t, name: fmt.Sprintf("GOV@20261120T0900%02d.000000000Z", shared.shards), notes: map[int]string{}}
+	shards++
+	s := &shard{Reader: Reader{DB: read.New(enginetest.Pool(t)), Stream: "GOV"}, t: t, name: fmt.Sprintf("GOV@20261120T0900%02d.000000000Z", shards), notes: map[int]string{}}
 	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))
 	ok(t, err)
 	s.signer, err = signing.CheckpointSigner(skey)
@@ -428,7 +381,7 @@ func TestSessionWithARowMissing(t *testing.T) {
 	ok(t, err)
 	mine := parts[len(parts)-1]
 	victim, after := mine.Rows[3].Seq, mine.Rows[4].Seq
-	db, err := sql.Open("clickhouse", shared.e.DSN())
+	db, err := sql.Open("clickhouse", enginetest.Engine(t).DSN())
 	ok(t, err)
 	defer func() { _ = db.Close() }()
 	_, err = db.ExecContext(t.Context(), fmt.Sprintf("ALTER TABLE evidence DELETE WHERE shard = '%s' AND seq = %d SETTINGS mutations_sync = 2", s.name, victim))

@@ -15,7 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
-	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 	"github.com/countersign-dev/countersign/storage/internal/storagetest"
 	"github.com/countersign-dev/countersign/storage/read"
 	"github.com/countersign-dev/countersign/storage/write"

@@ -75,7 +75,7 @@ var auditorTries = []string{
 	"SELECT count() FROM evidence WHERE throwIf(tenant = 'globex', record) = 0",
 	"SELECT throwIf(session = 'hidden-session', session) FROM decisions",
 	"SELECT sum(length(toString(1 / (tenant != 'globex')))) FROM calls",
-	"SELECT * FROM countersign.evidence", "SELECT * FROM countersign.decisions", "SELECT tenant FROM countersign.decisions_mv2",
+	"SELECT * FROM countersign.evidence", "SELECT * FROM countersign.decisions", "SELECT tenant FROM countersign.decisions_mv",
 	"SELECT * FROM mergeTreeIndex(countersign, decisions)", "SELECT * FROM mergeTreeIndex(countersign, evidence_chain, with_marks = true)",
 	"SELECT * FROM mergeTreeIndex(audit_acme_auditor, decisions)",
 	"SELECT * FROM mergeTreeAnalyzeIndexes(countersign, decisions, tenant = 'globex')",

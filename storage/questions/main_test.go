@@ -3,7 +3,7 @@ package questions
 import (
 	"testing"
 
-	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 )
 
 func TestMain(m *testing.M) { enginetest.Main(m) }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/storage"
-	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 	"github.com/countersign-dev/countersign/storage/internal/storagetest"
 	"github.com/countersign-dev/countersign/storage/write"
 )

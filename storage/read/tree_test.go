@@ -10,7 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/storage"
-	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 	"github.com/countersign-dev/countersign/storage/internal/storagetest"
 	"github.com/countersign-dev/countersign/storage/write"
 )

@@ -11,7 +11,7 @@ SELECT
     tupleElement(items, 2) AS `items.tenant`,
     tupleElement(items, 3) AS `items.name`,
     tupleElement(items, 4) AS `items.digest`,
-    toUInt8(2) AS form
+    toUInt8(1) AS form
 FROM
 (
     SELECT shard, seq, broker_time, what, r, CAST(multiIf(

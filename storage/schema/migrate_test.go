@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 	"github.com/countersign-dev/countersign/storage/internal/storagetest"
 	"github.com/countersign-dev/countersign/storage/schema"
 )

@@ -15,22 +15,22 @@ type DerivedTable struct {
 	View string
 	// Condition is the condition of the query: it selects the rows of evidence with a row here.
 	Condition string
-	// Version is the number that the view writes into the column form. Rows with a lower number
-	// were made by an earlier view; Repair makes them again. 0 means that the table has no
-	// such column.
+	// Version is the number that the view writes into the column form. A release that changes the
+	// query raises it: rows with another number were made by an earlier query, and Repair makes
+	// them again. 0 means that the table has no such column.
 	Version uint8
 }
 
 // DerivedTables lists the tables that are filled from evidence. Their queries repeat the
 // conditions; TestViewsAndConditionsAgree compares them.
 var DerivedTables = []DerivedTable{
-	{Name: "evidence_chain", View: "evidence_chain_mv2", Condition: "session != '' OR session_index IS NOT NULL"},
-	{Name: "decisions", View: "decisions_mv2", Condition: "kind = 'decision'", Version: 2},
-	{Name: "calls", View: "calls_mv3", Condition: "kind = 'call'", Version: 3},
-	{Name: "findings", View: "findings_mv2", Condition: "kind = 'finding'", Version: 2},
-	{Name: "approvals", View: "approvals_mv2", Condition: "kind = 'approval'", Version: 2},
-	{Name: changesTable, Condition: "kind = 'control' AND NOT (endsWith(subject, '.cursor') OR endsWith(subject, '.tick'))", Version: 2},
-	{Name: "redactions", View: "redactions_mv", Condition: "redacted OR kind = 'unparseable'", Version: 2},
+	{Name: "evidence_chain", View: "evidence_chain_mv", Condition: "session != '' OR session_index IS NOT NULL"},
+	{Name: "decisions", View: "decisions_mv", Condition: "kind = 'decision'", Version: 1},
+	{Name: "calls", View: "calls_mv", Condition: "kind = 'call'", Version: 1},
+	{Name: "findings", View: "findings_mv", Condition: "kind = 'finding'", Version: 1},
+	{Name: "approvals", View: "approvals_mv", Condition: "kind = 'approval'", Version: 1},
+	{Name: changesTable, Condition: "kind = 'control' AND NOT (endsWith(subject, '.cursor') OR endsWith(subject, '.tick'))", Version: 1},
+	{Name: "redactions", View: "redactions_mv", Condition: "redacted OR kind = 'unparseable'", Version: 1},
 }
 
 const changesTable = "changes"

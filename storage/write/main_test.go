@@ -3,7 +3,7 @@ package write
 import (
 	"testing"
 
-	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 )
 
 // freshWriter writes to an engine of the test's own.

@@ -91,15 +91,8 @@ func (w *Writer) differingWindows(ctx context.Context, shard string, from uint64
 
 // repairTable repairs the windows in which a table differs.
 func (w *Writer) repairTable(ctx context.Context, table schema.DerivedTable, shard string, from uint64, windows []uint64) (added uint64, err error) {
-	r := tableRepair{pool: w.pool, table: table, shard: shard, versionCondition: "0"}
-	if table.Expires() { // derived rows of expired records must not be made again
-		r.settings = w.hideExpired()
-	}
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(r.settings))
-	if table.Version > 0 {
-		r.versionCondition = "form"
-	}
-	if r.view, r.columns, err = schema.ViewDefinition(ctx, w.pool, table); err != nil {
+	r, err := w.newTableRepair(ctx, table, shard)
+	if err != nil {
 		return 0, err
 	}
 	for _, window := range windows {
@@ -124,8 +117,21 @@ type tableRepair struct {
 	settings clickhouse.Settings
 }
 
+func (w *Writer) newTableRepair(ctx context.Context, table schema.DerivedTable, shard string) (r tableRepair, err error) {
+	r = tableRepair{pool: w.pool, table: table, shard: shard, versionCondition: "0"}
+	if table.Expires() { // derived rows of expired records must not be made again
+		r.settings = w.hideExpired()
+	}
+	if table.Version > 0 {
+		r.versionCondition = "form"
+	}
+	r.view, r.columns, err = schema.ViewDefinition(ctx, w.pool, table)
+	return r, err
+}
+
 // repairRange repairs the rows of a table in a window.
 func (r tableRepair) repairRange(ctx context.Context, first, last uint64) (added uint64, err error) {
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(r.settings))
 	if err := r.deleteWrongRows(ctx, first, last); err != nil {
 		return 0, err
 	}
@@ -203,17 +209,11 @@ func (w *Writer) repairContents(ctx context.Context, shard string, from, to uint
 		if !differs[table.Name] {
 			continue
 		}
-		r := tableRepair{pool: w.pool, table: table, shard: shard, versionCondition: "0"}
-		if table.Expires() {
-			r.settings = w.hideExpired()
-		}
-		if table.Version > 0 {
-			r.versionCondition = "form"
-		}
-		if r.view, r.columns, err = schema.ViewDefinition(ctx, w.pool, table); err != nil {
+		r, err := w.newTableRepair(ctx, table, shard)
+		if err != nil {
 			return 0, err
 		}
-		if _, err := r.repairRange(clickhouse.Context(ctx, clickhouse.WithSettings(r.settings)), from, to); err != nil {
+		if _, err := r.repairRange(ctx, from, to); err != nil {
 			return 0, err
 		}
 	}

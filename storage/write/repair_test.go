@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
-	"github.com/countersign-dev/countersign/storage/internal/enginetest"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 	"github.com/countersign-dev/countersign/storage/internal/storagetest"
 	"github.com/countersign-dev/countersign/storage/records"
 	"github.com/countersign-dev/countersign/storage/schema"
@@ -185,7 +185,7 @@ func TestRepairTakesOut(t *testing.T) {
 		exec("INSERT INTO " + table.Name + " SELECT * FROM " + table.Name + " WHERE shard = {s:String} AND seq < 6")
 	}
 	exec("INSERT INTO evidence_chain (tenant, session, shard, seq) VALUES ('acme', 's1', {s:String}, 11)")
-	exec("INSERT INTO decisions (tenant, session, shard, seq, form) VALUES ('acme', 's1', {s:String}, 1, 2)") // no decision
+	exec("INSERT INTO decisions (tenant, session, shard, seq, form) VALUES ('acme', 's1', {s:String}, 1, 1)") // no decision
 	if _, err := db.Repair(t.Context(), shard); err != nil {
 		t.Fatal(err)
 	}

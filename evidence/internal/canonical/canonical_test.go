@@ -11,8 +11,8 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/internal/canonical"
-	"github.com/countersign-dev/countersign/evidence/internal/evidencetest"
 )
 
 func TestFixedTime(t *testing.T) {

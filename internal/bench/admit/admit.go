@@ -1,10 +1,9 @@
-// Package admit measures admission and ingest over NATS and over the gateway, beside round trips and durable
-// publishes alone. A loadBench makes the load for all of them.
+// Package admit measures admission over NATS and over the gateway, beside round trips and durable publishes
+// alone. A loadBench makes the load for both.
 package admit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"runtime"
@@ -23,8 +22,6 @@ type Cmd struct {
 	Duration     time.Duration `help:"How long each measurement takes." default:"4s"`
 	SyncInterval string        `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
 	Policies     int           `help:"How many policies are loaded." default:"100"`
-	Rules        []int         `help:"Numbers of policies to compare the latency of one client under; none if empty." default:"10,1000"`
-	Beside       int           `help:"Events a second that a publisher sends in one more measurement; 0 leaves it out." default:"2000"`
 	Services     string        `help:"Which services run: all, or the admitter alone." enum:"all,admitter" default:"all"`
 	CacheDir     string        `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
@@ -53,10 +50,9 @@ func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // measure measures the floors first and then admission under each load, on the same servers.
 func (c *Cmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
-	ready := p.Ready()
-	b := &loadBench{t: target.FromReady(ready), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
+	b := &loadBench{t: target.FromReady(p.Ready()), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
 	floor := 0.0
-	for _, step := range append(c.alone(ctx, b, &floor), c.loads(ctx, b, ready, &floor)...) {
+	for _, step := range append(c.alone(ctx, b, &floor), c.loads(ctx, b, &floor)...) {
 		r, err := step()
 		if err == nil {
 			err = measure.Print(io, c.JSON, r)
@@ -95,33 +91,17 @@ func (c *Cmd) alone(ctx context.Context, b *loadBench, floor *float64) []func() 
 }
 
 // loads returns the steps that measure admission.
-func (c *Cmd) loads(ctx context.Context, b *loadBench, ready target.Ready, floor *float64) (steps []func() (measure.Latency, error)) {
-	admission := func(what string, clients int) (measure.Latency, error) {
-		r, err := b.measureClients(ctx, what, clients, b.admit)
-		if clients == 1 && err == nil {
-			r.Ratio = r.P50 / *floor
-		}
-		if many := c.floor[clients]; many > 0 {
-			r.RateRatio = r.PerSecond / many
-		}
-		return r, err
-	}
+func (c *Cmd) loads(ctx context.Context, b *loadBench, floor *float64) (steps []func() (measure.Latency, error)) {
 	for _, n := range c.Clients {
-		steps = append(steps, func() (measure.Latency, error) { return admission("admission", n) })
-	}
-	if c.Beside > 0 {
 		steps = append(steps, func() (measure.Latency, error) {
-			stop := b.publishBeside(ctx, c.Beside)
-			r, err := admission(fmt.Sprintf("admission beside %d events/s", c.Beside), 1)
-			return r, errors.Join(err, stop())
-		})
-	}
-	for _, n := range c.Rules {
-		steps = append(steps, func() (measure.Latency, error) {
-			if err := b.replacePolicies(ctx, ready, n); err != nil {
-				return measure.Latency{}, err
+			r, err := b.measureClients(ctx, "admission", n, b.admit)
+			if n == 1 && err == nil {
+				r.Ratio = r.P50 / *floor
 			}
-			return admission(fmt.Sprintf("admission under %d policies", n), 1)
+			if many := c.floor[n]; many > 0 {
+				r.RateRatio = r.PerSecond / many
+			}
+			return r, err
 		})
 	}
 	return steps

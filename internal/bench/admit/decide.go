@@ -2,7 +2,6 @@ package admit
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -70,18 +69,3 @@ func (b *loadBench) decide(what, body string, policies int) (measure.Latency, er
 }
 
 const nonceSize = 16
-
-// revisionOf returns the policy revision in a receipt. It does not verify the receipt: the
-// benchmark runs against itself.
-func revisionOf(token string) uint64 {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return 0
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	var claims receipt.Claims
-	if err != nil || json.Unmarshal(payload, &claims) != nil {
-		return 0
-	}
-	return claims.Policy.Revision
-}

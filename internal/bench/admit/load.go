@@ -99,14 +99,9 @@ func (b *loadBench) ping() operation {
 
 // publish stores one event of the request's size in JetStream, in a message of its own, and waits
 // for the acknowledgement.
-func (b *loadBench) publish() operation { return b.send(string(streams.RoleAdmitter)) }
-
-// ingest is the same for a publisher, through the ingest service.
-func (b *loadBench) ingest() operation { return b.send(target.Runtime) }
-
-func (b *loadBench) send(role string) operation {
+func (b *loadBench) publish() operation {
 	subj := subject.Space{Prefix: b.t.Prefix}.Event(b.t.Tenant, b.t.Publisher(), subject.ProtoAgentHook, "bench", "UserPromptSubmit")
-	return operation{role, func(ctx context.Context, nc *nats.Conn) error {
+	return operation{string(streams.RoleAdmitter), func(ctx context.Context, nc *nats.Conn) error {
 		reply, err := nc.RequestWithContext(ctx, subj, b.request)
 		if err == nil && bytes.Contains(reply.Data, []byte(`"error"`)) {
 			err = fmt.Errorf("%w: %s", measure.ErrNotStored, reply.Data)

@@ -12,10 +12,8 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/bench/measure"
 	"github.com/countersign-dev/countersign/internal/bench/spending"
-	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
-	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
 type Cmd struct {
@@ -44,30 +42,21 @@ type auditResult struct {
 	Peak      float64 `json:"peak_mb,omitempty"`                   // resident
 }
 
-func (c *Cmd) Run(ctx context.Context, io ui.Stdio) (err error) {
-	dir, logFile, remove, err := keptDir(c.Keep)
-	if err != nil {
-		return err
+func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
+	if c.Keep != "" {
+		if err := checkKept(c.Keep); err != nil {
+			return err
+		}
 	}
-	defer remove()
-	pipe, err := pipeline.Start(ctx, pipeline.Options{
-		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, SyncInterval: "2m", LogLevel: "warn", Services: []string{},
-		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: ui.ShowProgress(io),
+	setup := measure.Setup{Dir: c.Keep, SyncInterval: "2m", Services: []string{}, CacheDir: c.CacheDir}
+	return setup.Run(ctx, io, func(p *pipeline.Pipeline) (err error) {
+		b, err := openAuditBench(ctx, p, c.Keep, c.Profile)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.close()) }()
+		return c.measure(ctx, io, b)
 	})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
-		defer cancel()
-		err = errors.Join(err, pipe.Stop(stop))
-	}()
-	b, err := openAuditBench(ctx, target.FromReady(pipe.Ready()), dir, pipe.KeysDir(), c.Profile)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	return c.measure(ctx, io, b)
 }
 
 // measure measures the floors and the auditor's path over the same messages, and then look-ups in

@@ -15,10 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/bench/measure"
 	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
-	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/storage/engine"
 	"github.com/countersign-dev/countersign/storage/read"
-	"github.com/countersign-dev/countersign/storage/schema"
 )
 
 type ExportCmd struct {
@@ -50,32 +48,13 @@ func (c *ExportCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	engine, err := engine.Start(ctx, engine.Options{DataDir: filepath.Join(dir, "engine"), CacheDir: c.CacheDir, Progress: ui.ShowProgress(io)})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
-		defer cancel()
-		err = errors.Join(err, engine.Stop(stop))
-	}()
-	shard, err := c.fill(ctx, io, engine.DSN())
-	if err != nil {
-		return err
-	}
-	return c.measure(ctx, io, shard, engine.DSN(), dir)
-}
-
-func (c *ExportCmd) fill(ctx context.Context, io ui.Stdio, dsn string) (s *verifyShard, err error) {
-	db, err := read.Open(ctx, dsn)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := schema.Migrate(ctx, db.Pool()); err != nil {
-		return nil, err
-	}
-	return fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))
+	return onEngine(ctx, io, filepath.Join(dir, "engine"), c.CacheDir, func(e *engine.Engine, db *read.Reader) error {
+		shard, err := fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))
+		if err != nil {
+			return err
+		}
+		return c.measure(ctx, io, shard, e.DSN(), dir)
+	})
 }
 
 func (c *ExportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, dsn, dir string) error {

@@ -37,18 +37,10 @@ type auditLog struct {
 }
 
 // openAuditLog connects as the services that write the log.
-func openAuditLog(ctx context.Context, t *target.Target, dataDir, keys string) (*auditLog, error) {
+func openAuditLog(ctx context.Context, t *target.Target, p *pipeline.Pipeline) (*auditLog, error) {
 	l := &auditLog{space: subject.Space{Prefix: t.Prefix}, tenant: t.Tenant, publisher: t.Publisher(), conns: map[string]*nats.Conn{}}
-	passwords := map[string]string{}
-	for _, role := range []streams.Role{streams.RoleAdmitter, streams.RoleCorrelator, streams.RoleAuditor} {
-		password, err := pipeline.ServicePassword(dataDir, role)
-		if err != nil {
-			return nil, err
-		}
-		passwords[string(role)] = password
-	}
 	l.services = func(service string) daemon.Flags {
-		return daemon.Flags{Server: t.ReadyInfo().NATSURL, User: service, Password: passwords[service], Prefix: t.Prefix, Stream: t.Stream, Keys: keys}
+		return daemon.Flags{Server: t.ReadyInfo().NATSURL, User: service, Password: p.Service(streams.Role(service)).Password, Prefix: t.Prefix, Stream: t.Stream, Keys: p.KeysDir()}
 	}
 	var err error
 	for _, service := range []string{"admitter", "correlator"} {

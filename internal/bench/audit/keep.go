@@ -10,37 +10,33 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/countersign-dev/countersign/internal/bench/measure"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
 // keptFile, in a directory that is kept, holds how many messages were audited there.
 const keptFile = "bench-audit.messages"
 
-// keptDir returns a temporary directory, or the one to keep.
-func keptDir(keep string) (dir string, log *os.File, remove func(), err error) {
-	if keep == "" {
-		return measure.WorkDir()
+// checkKept returns an error unless a directory to keep is new, empty or kept by an earlier run.
+func checkKept(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
 	}
-	entries, err := os.ReadDir(keep)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", nil, nil, err
+	if err != nil {
+		return err
 	}
-	if _, err := os.Stat(filepath.Join(keep, keptFile)); err != nil && len(entries) > 0 {
-		return "", nil, nil, ui.UsageError{Err: fmt.Errorf("%s is not empty, and no finished benchmark either: remove it or name another directory", keep)}
+	if _, err := os.Stat(filepath.Join(dir, keptFile)); err != nil {
+		return ui.UsageError{Err: fmt.Errorf("%s is not empty, and no finished benchmark either: remove it or name another directory", dir)}
 	}
-	if err := os.MkdirAll(keep, 0o700); err != nil {
-		return "", nil, nil, err
-	}
-	if log, err = os.Create(filepath.Join(keep, "services.log")); err != nil {
-		return "", nil, nil, err
-	}
-	return keep, log, func() { _ = log.Close() }, nil
+	return nil
 }
 
 // kept is how many messages an earlier run audited in this directory, 0 without one.
 func (b *auditBench) kept(ctx context.Context) (int, error) {
-	text, err := os.ReadFile(filepath.Join(b.dir, keptFile))
+	if b.keptIn == "" {
+		return 0, nil
+	}
+	text, err := os.ReadFile(filepath.Join(b.keptIn, keptFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -52,7 +48,7 @@ func (b *auditBench) kept(ctx context.Context) (int, error) {
 	}
 	base, _, err := b.counted(ctx)
 	if err == nil && (base != b.messages || base == 0) {
-		err = fmt.Errorf("%s holds %d records of %d messages: remove it", b.dir, base, b.messages)
+		err = fmt.Errorf("%s holds %d records of %d messages: remove it", b.keptIn, base, b.messages)
 	}
 	return base, err
 }
@@ -66,7 +62,10 @@ func (b *auditBench) keep(ctx context.Context) error {
 	if base != b.messages {
 		return fmt.Errorf("there are %d records of %d messages", base, b.messages)
 	}
-	return os.WriteFile(filepath.Join(b.dir, keptFile), []byte(strconv.Itoa(base)+"\n"), 0o600)
+	if b.keptIn == "" {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(b.keptIn, keptFile), []byte(strconv.Itoa(base)+"\n"), 0o600)
 }
 
 // counted counts the auditor's records and the complete copies of them. An incomplete copy is an
@@ -80,7 +79,7 @@ func (b *auditBench) counted(ctx context.Context) (base, copies int, err error) 
 		return 0, 0, nil
 	}
 	if copied != last || copied%own != 0 {
-		return 0, 0, fmt.Errorf("%s holds %d rows up to sequence %d, which is no whole number of copies: remove it", b.dir, copied, last)
+		return 0, 0, fmt.Errorf("the directory that is kept holds %d rows up to sequence %d, which is no whole number of copies: remove it", copied, last)
 	}
 	return int(own), int(copied / own), nil
 }

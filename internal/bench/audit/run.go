@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/bench/measure"
 	"github.com/countersign-dev/countersign/internal/bench/spending"
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/internal/service/auditor"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/storage"
@@ -35,13 +36,14 @@ type auditBench struct {
 	conn     clickhouse.Conn // as the database's owner
 	db       *read.Reader
 	profile  string
-	dir      string
+	keptIn   string                // a directory, "" if nothing is kept
 	messages int                   // of the log, equal to the number of records
 	rows     []storage.EvidenceRow // the finished rows, once loaded
 }
 
-func openAuditBench(ctx context.Context, t *target.Target, dir, keys, profile string) (*auditBench, error) {
-	b := &auditBench{t: t, dsn: t.ReadyInfo().ClickHouseDSN, profile: profile, dir: dir}
+func openAuditBench(ctx context.Context, p *pipeline.Pipeline, keptIn, profile string) (*auditBench, error) {
+	t := target.FromReady(p.Ready())
+	b := &auditBench{t: t, dsn: t.ReadyInfo().ClickHouseDSN, profile: profile, keptIn: keptIn}
 	var err error
 	if b.db, err = read.Open(ctx, b.dsn); err != nil {
 		return nil, err
@@ -52,7 +54,7 @@ func openAuditBench(ctx context.Context, t *target.Target, dir, keys, profile st
 	if err := schema.Migrate(ctx, b.db.Pool()); err != nil {
 		return nil, err
 	}
-	b.log, err = openAuditLog(ctx, t, dir, keys)
+	b.log, err = openAuditLog(ctx, t, p)
 	return b, err
 }
 

@@ -19,11 +19,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
-	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/engine"
 	"github.com/countersign-dev/countersign/storage/read"
-	"github.com/countersign-dev/countersign/storage/schema"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -51,7 +49,7 @@ type verifyResult struct {
 	Peak      float64 `json:"peak_mb,omitempty"`       // resident, of this process during the verification
 }
 
-func (c *VerifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
+func (c *VerifyCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Records < sampleRecords || c.Share < 1 || c.Runs < 1 || c.Proofs < 1 {
 		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share, --runs and --proofs at least 1", sampleRecords)}
 	}
@@ -60,29 +58,14 @@ func (c *VerifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	engine, err := engine.Start(ctx, engine.Options{DataDir: dir, CacheDir: c.CacheDir, Progress: ui.ShowProgress(io)})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
-		defer cancel()
-		err = errors.Join(err, engine.Stop(stop))
-	}()
-	db, err := read.Open(ctx, engine.DSN())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	if err := schema.Migrate(ctx, db.Pool()); err != nil {
-		return err
-	}
-	shard, err := fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))
-	if err != nil {
-		return err
-	}
-	shard.engine = engine.PID()
-	return c.measure(ctx, io, shard)
+	return onEngine(ctx, io, dir, c.CacheDir, func(e *engine.Engine, db *read.Reader) error {
+		shard, err := fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))
+		if err != nil {
+			return err
+		}
+		shard.engine = e.PID()
+		return c.measure(ctx, io, shard)
+	})
 }
 
 func (c *VerifyCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard) error {

@@ -100,13 +100,42 @@ func (r *checkpointReader) look(ctx context.Context) error {
 
 // watch looks regularly until stop, which returns the number of looks.
 func (r *checkpointReader) watch(ctx context.Context) (stop func() (looks int, err error)) {
-	end := measure.Watch(lookEvery, func() error { return r.look(ctx) })
+	end := repeat(lookEvery, func() error { return r.look(ctx) })
 	return func() (int, error) {
-		spans, err := end()
+		looks, err := end()
 		if ctx.Err() != nil {
 			err = nil // the caller has that error
 		}
-		return len(spans), err
+		return looks, err
+	}
+}
+
+// repeat looks at once and then regularly, until a look fails or stop is called. stop waits for the
+// look that runs, and returns the number of looks and the error of the last one.
+func repeat(every time.Duration, look func() error) (stop func() (looks int, err error)) {
+	end, done := make(chan struct{}), make(chan error, 1)
+	looks := 0
+	go func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			looks++
+			if err := look(); err != nil {
+				done <- err
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-end:
+				done <- nil
+				return
+			}
+		}
+	}()
+	return func() (int, error) {
+		close(end)
+		err := <-done
+		return looks, err
 	}
 }
 

@@ -35,14 +35,14 @@ type coreBench struct {
 	garbage correlator.GCTuner // as in the correlator
 
 	decode, step, encode part
-	shortest             time.Duration // the shortest probe
-	unexpected           string        // a finding; there should be none
+	unexpected           string // a finding; there should be none
 }
 
 // part is the total of one part.
 type part struct {
 	calls         int
-	turns         []measure.Turn
+	messages      int // with measured time
+	took          time.Duration
 	counted       int // messages with counted memory
 	allocs, bytes uint64
 }
@@ -51,8 +51,8 @@ type part struct {
 // time. Counting flushes the runtime's allocation caches, so what follows is slower.
 const countedEvery = 16
 
-// do measures one call of work, which handles n messages, for a part.
-func (b *coreBench) do(p *part, n int, work func()) {
+// do measures one call of work, which handles n messages.
+func (p *part) do(n int, work func()) {
 	if p.calls++; p.calls%countedEvery == 0 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -63,26 +63,16 @@ func (b *coreBench) do(p *part, n int, work func()) {
 		p.bytes += after.TotalAlloc - before.TotalAlloc
 		return
 	}
-	t := measure.TakeTurn(n, work)
-	p.turns = append(p.turns, t)
-	if b.shortest == 0 || t.Probe < b.shortest {
-		b.shortest = t.Probe
-	}
+	begun := time.Now()
+	work()
+	p.took += time.Since(begun)
+	p.messages += n
 }
 
-func (b *coreBench) result(what string, p part) correlateResult {
-	var all measure.Turn
-	for _, t := range p.turns {
-		all.Add(t)
-	}
-	n, counted := float64(all.Messages), float64(max(p.counted, 1))
-	r := correlateResult{What: what, Count: all.Messages, PerSecond: n / all.Took.Seconds(), Each: measure.Micros(all.Took) / n, Probe: measure.Micros(b.shortest),
+func (p *part) result(what string) correlateResult {
+	n, counted := float64(p.messages), float64(max(p.counted, 1))
+	return correlateResult{What: what, Count: p.messages, PerSecond: n / p.took.Seconds(), Each: measure.Micros(p.took) / n,
 		Allocs: float64(p.allocs) / counted, Bytes: float64(p.bytes) / counted}
-	alone, share := measure.Undisturbed(p.turns, b.shortest)
-	if r.Share = share; alone.Messages > 0 {
-		r.Undisturbed = float64(alone.Messages) / alone.Took.Seconds()
-	}
-	return r
 }
 
 func newCoreBench(mostOpen int) (*coreBench, error) {
@@ -115,18 +105,18 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 		msgs = msgs[len(chunk):]
 		inputs, outs := b.inputs[:len(chunk)], b.outs[:0] // reused, as by the writer of outputs
 		b.memory.Reset()
-		b.do(&b.decode, len(chunk), func() {
+		b.decode.do(len(chunk), func() {
 			for i, m := range chunk {
 				b.seq++
 				b.decoder.DecodeInto(&inputs[i], events.LogMessage{Seq: b.seq, Subject: m.Subject, Time: now, Header: m.Header, Body: m.Body}, &b.memory)
 			}
 		})
-		b.do(&b.step, len(chunk), func() {
+		b.step.do(len(chunk), func() {
 			for i := range inputs {
 				outs = append(outs, b.core.Step(&inputs[i])...)
 			}
 		})
-		b.do(&b.encode, len(chunk), func() {
+		b.encode.do(len(chunk), func() {
 			for i := range outs {
 				outs[i].Encode()
 			}
@@ -176,8 +166,8 @@ func (b *correlateBench) cores() error {
 		return err
 	}
 	for _, r := range []correlateResult{
-		c.result("core: decode, validate, verify (one core)", c.decode), c.result("core: decoded messages (one core)", c.step),
-		c.result("core: encode outputs (one core)", c.encode),
+		c.decode.result("core: decode, validate, verify (one core)"), c.step.result("core: decoded messages (one core)"),
+		c.encode.result("core: encode outputs (one core)"),
 	} {
 		if err := b.print(r); err != nil {
 			return err
@@ -223,7 +213,7 @@ func (b *correlateBench) open(n int) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	r := c.result("core: decoded messages, calls open", c.step)
+	r := c.step.result("core: decoded messages, calls open")
 	if b.firstOpen == 0 {
 		b.firstOpen = r.Each
 	}

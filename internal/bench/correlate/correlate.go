@@ -32,26 +32,15 @@ type correlateResult struct {
 	PerSecond float64 `json:"per_second,omitempty"`
 	Asked     float64 `json:"asked_per_second,omitempty"` // the requested PerSecond, if any; PerSecond is less if publishers had to wait
 	Each      float64 `json:"us_per_message,omitempty"`
-	// Undisturbed is PerSecond in the turns in which the processor was undisturbed according to the
-	// probes before and after them, and Share the proportion of these turns. For the whole
-	// correlator it is PerSecond in the time in which neither processor nor disk was disturbed, and
-	// Share the proportion of that time. UndisturbedP99 is P99 of the outputs during which the disk
-	// did not stall, and Share their proportion.
-	Undisturbed    float64 `json:"undisturbed_per_second,omitempty"`
-	UndisturbedP99 float64 `json:"undisturbed_p99_ms,omitempty"`
-	Share          float64 `json:"undisturbed_share,omitempty"`
-	Stalls         int     `json:"disk_stalls,omitempty"` // number of syncs of 4 KB that took 20 ms or more
-	Processor      float64 `json:"processor,omitempty"`   // median speed of the processor, relative to its best
-	Probe          float64 `json:"probe_us,omitempty"`    // the shortest probe, which counts as the best; compare it between runs
-	P50            float64 `json:"p50_ms,omitempty"`
-	P99            float64 `json:"p99_ms,omitempty"`
-	Writes         int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
-	Took           float64 `json:"took_ms,omitempty"`
-	Ratio          float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
-	CPU            float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
-	ServerCPU      float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server during the measurement
-	Allocs         float64 `json:"allocs_per_message,omitempty"`
-	Bytes          float64 `json:"bytes_per_message,omitempty"`
+	P50       float64 `json:"p50_ms,omitempty"`
+	P99       float64 `json:"p99_ms,omitempty"`
+	Writes    int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
+	Took      float64 `json:"took_ms,omitempty"`
+	Ratio     float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
+	CPU       float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
+	ServerCPU float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server during the measurement
+	Allocs    float64 `json:"allocs_per_message,omitempty"`
+	Bytes     float64 `json:"bytes_per_message,omitempty"`
 }
 
 func (c *Cmd) Run(ctx context.Context, io ui.Stdio) (err error) {
@@ -95,30 +84,18 @@ func (r correlateResult) String() string {
 	case r.Each == 0 && r.Bytes > 0:
 		return fmt.Sprintf("%-44s %9d %10s %11s %10s   %.0f B", r.What, r.OpenCalls, "", "", "", r.Bytes)
 	case r.P99 > 0:
-		return fmt.Sprintf("%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s; %s, p99 of the %.1f%% of outputs that it did not hold up %.1f ms",
-			r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.asked(), r.disk(), 100*r.Share, r.UndisturbedP99)
+		return fmt.Sprintf("%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s",
+			r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.asked())
 	case r.Ratio > 0:
 		note = fmt.Sprintf("   %.2fx", r.Ratio)
 	}
-	switch {
-	case r.Processor > 0:
-		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's; the processor gave %.0f%% of its best (a probe took %.2f us), %s",
-			r.CPU, r.ServerCPU, 100*r.Processor, r.Probe, r.disk())
-		if r.Undisturbed > 0 {
-			note += fmt.Sprintf("; %.0f/s in the %.0f%% of its time in which neither was disturbed", r.Undisturbed, 100*r.Share)
-		}
-	case r.Undisturbed > 0:
-		note += fmt.Sprintf("   %.0f/s in the %.0f%% of its turns in which the processor was undisturbed (a probe took %.2f us)", r.Undisturbed, 100*r.Share, r.Probe)
+	if r.CPU > 0 {
+		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's", r.CPU, r.ServerCPU)
 	}
 	if r.Allocs > 0 {
 		note += fmt.Sprintf("   %.1f allocs, %.0f B", r.Allocs, r.Bytes)
 	}
 	return fmt.Sprintf("%-44s %9d %10d %11.0f %8.2fus%s", r.What, r.OpenCalls, r.Count, r.PerSecond, r.Each, note)
-}
-
-// disk describes the stalls of the disk.
-func (r correlateResult) disk() string {
-	return fmt.Sprintf("the disk stood still %d times (%s and more for 4 KB)", r.Stalls, measure.Stalled)
 }
 
 // asked describes the requested rate.

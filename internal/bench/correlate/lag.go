@@ -2,10 +2,9 @@ package correlate
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/bench/callplan"
 	"github.com/countersign-dev/countersign/internal/bench/measure"
 	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/retry"
@@ -36,13 +35,8 @@ func (b *correlateBench) lag(ctx context.Context, what string, hold time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	watched, err := measure.WatchDisk(b.dir)
-	if err != nil {
-		return 0, err
-	}
 	n, took, err := b.steady(ctx, hold, calls, perSecond)
-	syncs, failed := watched()
-	if err := errors.Join(err, failed); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	end, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
@@ -59,14 +53,9 @@ func (b *correlateBench) lag(ctx context.Context, what string, hold time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	stood := measure.Stalls(syncs)
 	came := float64(n) / took.Seconds()
-	r := correlateResult{What: what, Count: n, PerSecond: came, Asked: perSecond, Writes: len(w.cursors), Stalls: len(stood),
-		P50: measure.Millis(measure.Percentile(w.lags, 50)), P99: measure.Millis(measure.Percentile(w.lags, 99))}
-	if calm := slices.DeleteFunc(slices.Clone(w.lags), func(s measure.Span) bool { return measure.During(s, stood) }); len(calm) > 0 {
-		r.UndisturbedP99, r.Share = measure.Millis(measure.Percentile(calm, 99)), float64(len(calm))/float64(len(w.lags))
-	}
-	return came, b.print(r)
+	return came, b.print(correlateResult{What: what, Count: n, PerSecond: came, Asked: perSecond, Writes: len(w.cursors),
+		P50: measure.Millis(callplan.DurationAt(w.lags, 50)), P99: measure.Millis(callplan.DurationAt(w.lags, 99))})
 }
 
 // groupEvery is how often each of the two publishers sends its collected messages at a given

@@ -75,10 +75,6 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 		return err
 	}
 	server := spending.ProcessorTime(b.procs[0].PID())
-	watched, err := measure.WatchMachine(b.dir)
-	if err != nil {
-		return err
-	}
 	var info daemon.ReadyInfo
 	if err := b.child(ctx, &info, []string{
 		"COUNTERSIGN_NATS_URL=" + b.url, "COUNTERSIGN_NATS_USER=" + string(streams.RoleCorrelator), "COUNTERSIGN_NATS_PASSWORD=" + b.password,
@@ -89,10 +85,6 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	if err := b.await(ctx, st.LastSeq); err != nil {
 		return err
 	}
-	machine, err := watched()
-	if err != nil {
-		return err
-	}
 	server, own := spending.ProcessorTime(b.procs[0].PID())-server, spending.ProcessorTime(b.procs[1].PID())
 	log, err := b.outputs(ctx, 1)
 	if err != nil {
@@ -100,8 +92,7 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	}
 	rate, all := log.rate(), float64(log.upTo(log.last()))
 	r := correlateResult{What: "whole correlator", Count: log.between(log.first(), log.last()), PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor,
-		Processor: machine.Gave(), Probe: measure.Micros(machine.Best), Stalls: len(machine.Stalls), CPU: measure.Micros(own) / all, ServerCPU: measure.Micros(server) / all}
-	r.Undisturbed, r.Share = log.undisturbed(machine)
+		CPU: measure.Micros(own) / all, ServerCPU: measure.Micros(server) / all}
 	if err := b.print(r); err != nil {
 		return err
 	}
@@ -157,8 +148,8 @@ type written struct {
 	own        []uint64 // sequences of its messages
 	cursors    []cursor // one per atomic batch
 	violations int
-	violation  string         // the last one
-	lags       []measure.Span // from storing a message to storing its output
+	violation  string          // the last one
+	lags       []time.Duration // from storing a message to storing its output
 }
 
 // cursor is a recorded position and the time of its record.
@@ -184,28 +175,6 @@ func (w written) rate() float64 {
 	return float64(w.between(w.first(), w.last())) / w.last().at.Sub(w.first().at).Seconds()
 }
 
-// undisturbed is the rate in the windows in which the machine was undisturbed, and their share of
-// the time.
-func (w written) undisturbed(m measure.Machine) (perSecond, share float64) {
-	var messages int
-	var took time.Duration
-	begun := w.first()
-	for _, c := range w.cursors {
-		s := measure.Span{Begun: begun.at, Ended: c.at}
-		if s.Length() < measure.Window {
-			continue
-		}
-		if m.Undisturbed(s) {
-			messages, took = messages+w.between(begun, c), took+s.Length()
-		}
-		begun = c
-	}
-	if took == 0 {
-		return 0, 0
-	}
-	return float64(messages) / took.Seconds(), float64(took) / float64(begun.at.Sub(w.first().at))
-}
-
 func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, err error) {
 	space := subject.Space{}
 	err = streams.ReadLog(ctx, b.reader, streams.ReadOptions{Stream: streams.DefaultShard, From: from, Idle: func() error { return measure.ErrDone }}, func(batch []events.LogMessage) error {
@@ -226,7 +195,7 @@ func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, e
 				if err != nil {
 					return err
 				}
-				w.lags = append(w.lags, measure.Span{Begun: at, Ended: m.Time})
+				w.lags = append(w.lags, m.Time.Sub(at))
 				w.own = append(w.own, m.Seq)
 				if p.Class == subject.Findings && p.State != string(events.SeverityInfo) {
 					w.violations++

@@ -1,3 +1,5 @@
+// Package measure has what the measurements share: the pipeline that they run on, their results and
+// their floors.
 package measure
 
 import (
@@ -20,8 +22,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
-// Setup describes a pipeline for one benchmark, in a temporary directory.
+// Setup describes a pipeline for one benchmark.
 type Setup struct {
+	Dir          string // kept; "": a temporary one
 	SyncInterval string
 	Policies     int
 	More         []policy.Document // beside Policies
@@ -30,7 +33,7 @@ type Setup struct {
 }
 
 func (s Setup) Run(ctx context.Context, io ui.Stdio, measure func(*pipeline.Pipeline) error) (err error) {
-	dir, logFile, remove, err := WorkDir()
+	dir, logFile, remove, err := s.workDir()
 	if err != nil {
 		return err
 	}
@@ -77,17 +80,32 @@ func (s Setup) RunReady(ctx context.Context, io ui.Stdio, measure func(dir, read
 	})
 }
 
+func (s Setup) workDir() (dir string, log *os.File, remove func(), err error) {
+	if s.Dir == "" {
+		return WorkDir()
+	}
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return "", nil, nil, err
+	}
+	if log, err = createLog(s.Dir); err != nil {
+		return "", nil, nil, err
+	}
+	return s.Dir, log, func() { _ = log.Close() }, nil
+}
+
 // WorkDir makes a temporary directory for one benchmark, with a log file for the services.
 func WorkDir() (dir string, log *os.File, remove func(), err error) {
 	signal.Ignore(syscall.SIGPIPE) // if the reader of the output ends, writing fails, and the directory is removed
 	if dir, err = os.MkdirTemp("", "countersign-bench-"); err != nil {
 		return "", nil, nil, err
 	}
-	if log, err = os.Create(filepath.Join(dir, "services.log")); err != nil {
+	if log, err = createLog(dir); err != nil {
 		return "", nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return dir, log, func() { _ = log.Close(); _ = os.RemoveAll(dir) }, nil
 }
+
+func createLog(dir string) (*os.File, error) { return os.Create(filepath.Join(dir, "services.log")) }
 
 // unlimit disables the admitter's quotas in services started from now on: a benchmark measures
 // what the services can do.

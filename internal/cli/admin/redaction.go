@@ -32,24 +32,7 @@ type redactionLintCmd struct {
 	File string `arg:"" help:"The policy (YAML)."`
 }
 
-func (c *redactionLintCmd) Run(io ui.Stdio) error {
-	p, _, err := readRedaction(io, c.File)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(io.Out, "%s is a redaction policy: %s\n", c.File, p.ID())
-	return nil
-}
-
-// readRedaction reads a policy from a file.
-func readRedaction(io ui.Stdio, file string) (*redaction.Policy, []byte, error) {
-	text, err := ui.ReadInput(io, file)
-	if err != nil {
-		return nil, nil, err
-	}
-	p, err := redaction.Parse(file, text)
-	return p, text, err
-}
+func (c *redactionLintCmd) Run(io ui.Stdio) error { return redactionPolicy.lint(io, c.File) }
 
 type redactionPushCmd struct {
 	target.Flags
@@ -57,36 +40,13 @@ type redactionPushCmd struct {
 }
 
 func (c *redactionPushCmd) Run(ctx context.Context, io ui.Stdio) error {
-	p, text, err := readRedaction(io, c.File)
-	if err != nil {
-		return err
-	}
-	b, err := openRedaction(ctx, c.Flags)
-	if err != nil {
-		return err
-	}
-	defer b.Conn.Close()
-	revision, err := b.KV.Put(ctx, events.RuleKey(b.Tenant), text)
-	if err != nil {
-		return fmt.Errorf("pushing the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
-	}
-	fmt.Fprintf(io.Out, "tenant %s: redaction policy %s in force, revision %d\n", ui.Clean(b.Tenant, 64), p.ID(), revision)
-	b.NoteUnknownTenant(ctx, io)
-	return nil
-}
-
-// redactionBucket gives an operator access to the redaction policies of one tenant.
-type redactionBucket struct{ system.Bucket }
-
-func openRedaction(ctx context.Context, f target.Flags) (*redactionBucket, error) {
-	b, err := system.OpenBucket(ctx, f, streams.BucketRedaction)
-	return &redactionBucket{b}, err
+	return redactionPolicy.push(ctx, io, c.Flags, c.File)
 }
 
 type redactionShowCmd struct{ target.Flags }
 
 func (c *redactionShowCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openRedaction(ctx, c.Flags)
+	b, err := system.OpenBucket(ctx, c.Flags, streams.BucketRedaction)
 	if err != nil {
 		return err
 	}
@@ -113,16 +73,7 @@ func (c *redactionShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 type redactionRemoveCmd struct{ target.Flags }
 
 func (c *redactionRemoveCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openRedaction(ctx, c.Flags)
-	if err != nil {
-		return err
-	}
-	defer b.Conn.Close()
-	if err := b.KV.Delete(ctx, events.RuleKey(b.Tenant)); err != nil {
-		return fmt.Errorf("removing the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
-	}
-	fmt.Fprintf(io.Out, "tenant %s: the built-in rules apply\n", ui.Clean(b.Tenant, 64))
-	return nil
+	return redactionPolicy.remove(ctx, io, c.Flags)
 }
 
 type redactionDetectorsCmd struct {

@@ -32,7 +32,7 @@ func (c *redactionTestCmd) Run(io ui.Stdio) error {
 	policy := redaction.Builtin()
 	if c.Policy != "" {
 		var err error
-		if policy, _, err = readRedaction(io, c.Policy); err != nil {
+		if policy, _, err = redactionPolicy.read(io, c.Policy); err != nil {
 			return err
 		}
 	}

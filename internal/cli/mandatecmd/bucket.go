@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
@@ -65,15 +63,11 @@ func (b *MandateBucket) write(ctx context.Context, key string, doc any, revision
 	if err != nil {
 		return 0, err
 	}
-	stored, err := b.KV.Update(ctx, key, body, revision)
-	if errors.Is(err, jetstream.ErrKeyExists) {
-		return 0, errors.New("another writer changed it in the same moment; look at it (mandate history) and try again")
-	}
-	if err != nil {
-		return 0, fmt.Errorf("writing to the mandates bucket: %w", err)
-	}
-	return stored, nil
+	return b.Update(ctx, key, body, revision, errChangedMeanwhile)
 }
+
+// errChangedMeanwhile reports that a value has changed since a change of it was prepared.
+var errChangedMeanwhile = errors.New("another writer changed it in the same moment; look at it (mandate history) and try again")
 
 // revocation returns the revocation of a mandate, nil if there is none. An unreadable one counts
 // as well.

@@ -7,8 +7,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/cli/system"
@@ -67,14 +65,7 @@ func (b *PolicyBucket) put(ctx context.Context, set events.PolicySet, after uint
 	if limit := b.Conn.MaxPayload(); int64(len(value)) > limit {
 		return 0, fmt.Errorf("%w: %d bytes, and the server takes messages of %d (max_payload)", events.ErrPolicySetTooLarge, len(value), limit)
 	}
-	revision, err = b.KV.Update(ctx, events.PolicySetKey, value, after)
-	if errors.Is(err, jetstream.ErrKeyExists) {
-		return 0, errPushedMeanwhile
-	}
-	if err != nil {
-		return 0, fmt.Errorf("pushing the policies: %w", err)
-	}
-	return revision, nil
+	return b.Update(ctx, events.PolicySetKey, value, after, errPushedMeanwhile)
 }
 
 // push puts docs, and nothing else, in force. changed is false if they are in force already.

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/internal/cli/system"
@@ -75,7 +74,7 @@ func (c *publisherPutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if last != nil {
 		revision = last.Revision
 	}
-	if r.Revision, err = b.write(ctx, p.Name, data, revision); err != nil {
+	if r.Revision, err = b.Update(ctx, publisher.Key(b.Tenant, p.Name), data, revision, errChangedMeanwhile); err != nil {
 		return err
 	}
 	r.Changed = true
@@ -118,8 +117,9 @@ func (b *PublisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]st
 		return warnings, nil // policies that do not compile deny everything; policy list reports it
 	}
 	for _, a := range aliases {
+		name := wordPattern(a.Name)
 		for _, d := range docs {
-			if mentions(string(d.Data), a.Name) {
+			if name.Match(d.Data) {
 				warnings = append(warnings, fmt.Sprintf("the policy file %s mentions %s: policies now see that tool as %s", ui.Clean(d.Name, 80), ui.Clean(a.Name, 80), a.Tool))
 			}
 		}
@@ -127,35 +127,13 @@ func (b *PublisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]st
 	return warnings, nil
 }
 
-// mentions reports whether a text contains a word by itself.
-func mentions(text, word string) bool {
-	part := func(c byte) bool {
-		return c == '_' || c == '.' || c == '-' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
-	}
-	for i := 0; ; {
-		at := strings.Index(text[i:], word)
-		if at < 0 {
-			return false
-		}
-		start, end := i+at, i+at+len(word)
-		if (start == 0 || !part(text[start-1])) && (end == len(text) || !part(text[end])) {
-			return true
-		}
-		i = start + 1
-	}
+// wordPattern matches a word by itself: no letter, digit, _, . or - is beside it.
+func wordPattern(word string) *regexp.Regexp {
+	return regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(word) + `($|[^\w.-])`)
 }
 
-// write stores a document if the key has not changed since revision.
-func (b *PublisherBucket) write(ctx context.Context, name string, data []byte, revision uint64) (uint64, error) {
-	stored, err := b.KV.Update(ctx, publisher.Key(b.Tenant, name), data, revision)
-	if errors.Is(err, jetstream.ErrKeyExists) {
-		return 0, errors.New("another writer changed it in the same moment; look at it (publisher list) and try again")
-	}
-	if err != nil {
-		return 0, fmt.Errorf("writing to the publishers bucket: %w", err)
-	}
-	return stored, nil
-}
+// errChangedMeanwhile reports that a document has changed since a change of it was prepared.
+var errChangedMeanwhile = errors.New("another writer changed it in the same moment; look at it (publisher list) and try again")
 
 func (r publisherReport) print(io ui.Stdio, asJSON bool, format string) error {
 	if asJSON {

@@ -95,6 +95,19 @@ func OpenBucketAt(ctx context.Context, t *target.Target, name string) (Bucket, e
 	return Bucket{o, kv}, nil
 }
 
+// Update stores a value if the newest revision of its key is still the given one; 0 is the revision
+// of a key that was never there. If another writer came first, the error is changed.
+func (b Bucket) Update(ctx context.Context, key string, value []byte, revision uint64, changed error) (uint64, error) {
+	stored, err := b.KV.Update(ctx, key, value, revision)
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return 0, changed
+	}
+	if err != nil {
+		return 0, fmt.Errorf("writing to the %s bucket: %w", b.KV.Bucket(), err)
+	}
+	return stored, nil
+}
+
 // AuthorName is the author of a change: the given name, else the name of the user who runs the command.
 func AuthorName(given string) string {
 	if given != "" {

@@ -71,7 +71,7 @@ func TestABatchIsCutByTheBytesOfItsRecords(t *testing.T) {
 	if len(batches) < 3 {
 		t.Fatalf("batches of %v records", batches)
 	}
-	a.records.chain.Rollback()
+	a = standing(t, flags(n, dsn, 100)) // nothing was stored
 	servicetest.OK(t, auditAll(t, a, log))
 	servicetest.OK(t, a.handleIdle(t.Context()))
 	holds(t, n, dsn)

@@ -31,6 +31,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/tokenview"
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -405,7 +406,7 @@ func TestSlowClientsKeepNobodyOut(t *testing.T) {
 	t.Run("TLS", func(t *testing.T) {
 		dir := t.TempDir()
 		cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-		writeCertificate(t, cert, key, 1)
+		testkit.WriteCertificate(t, cert, key, 1)
 		slowClients(t, start(t, patient, func(f *Flags) { f.TLSCert, f.TLSKey = cert, key }))
 	})
 }

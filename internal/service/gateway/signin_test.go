@@ -22,6 +22,7 @@ import (
 
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -87,7 +88,7 @@ func (a *authority) client(change func(*x509.Certificate), names ...string) tls.
 func TestClientCertificates(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile, caFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")
-	writeCertificate(t, certFile, keyFile, 1)
+	testkit.WriteCertificate(t, certFile, keyFile, 1)
 	ours, others := newAuthority(t), newAuthority(t)
 	servicetest.OK(t, os.WriteFile(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ours.cert.Raw}), 0o600))
 	r := start(t, func(f *Flags) { f.TLSCert, f.TLSKey, f.ClientCA = certFile, keyFile, caFile })

@@ -143,6 +143,14 @@ func everything(text string) *Registry {
 	return r
 }
 
+// allFamilies lists every family.
+var allFamilies = func() (list []familyDesc) {
+	for _, g := range familyGroups {
+		list = append(list, g.families...)
+	}
+	return list
+}()
+
 func TestTextFormat(t *testing.T) {
 	types, samples := parse(t, everything("nonsense").Text())
 	for _, d := range allFamilies {

@@ -123,14 +123,6 @@ var familyGroups = []struct {
 	{"countersign up", false, []familyDesc{descServiceUp}},
 }
 
-// allFamilies lists every family.
-var allFamilies = func() (list []familyDesc) {
-	for _, g := range familyGroups {
-		list = append(list, g.families...)
-	}
-	return list
-}()
-
 // labelValues are the values of the labels with lists that are fixed here. Those of rule,
 // detector, endpoint and status are given to Correlator, Auditor and Gateway.
 var labelValues = map[string][]string{

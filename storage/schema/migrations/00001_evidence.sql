@@ -111,7 +111,7 @@ ENGINE = MergeTree
 ORDER BY (tenant, session, shard, seq)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1, min_rows_to_fsync_after_merge = 1;
 
-CREATE MATERIALIZED VIEW IF NOT EXISTS evidence_chain_mv2 TO evidence_chain AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS evidence_chain_mv TO evidence_chain AS
 SELECT tenant, session, shard, seq, session_index
 FROM evidence
 WHERE session != '' OR session_index IS NOT NULL;
@@ -187,7 +187,7 @@ ENGINE = MergeTree
 ORDER BY (tenant, session, shard, seq)
 SETTINGS non_replicated_deduplication_window = 10000, old_parts_lifetime = 60;
 
-CREATE MATERIALIZED VIEW IF NOT EXISTS decisions_mv2 TO decisions AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS decisions_mv TO decisions AS
 SELECT
     tenant, session, shard, seq, broker_time,
     tupleElement(r, 'decision_id') AS decision_id,
@@ -238,7 +238,7 @@ SELECT
     tupleElement(r, 'inputs') AS inputs,
     tupleElement(r, 'mode') AS mode,
     tupleElement(r, 'would') AS would,
-    toUInt8(2) AS form
+    toUInt8(1) AS form
 FROM
 (
     SELECT tenant, session, shard, seq, broker_time, JSONExtract(record, 'body', 'Tuple(
@@ -316,7 +316,7 @@ ENGINE = MergeTree
 ORDER BY (tenant, session, shard, seq)
 SETTINGS non_replicated_deduplication_window = 10000, old_parts_lifetime = 60;
 
-CREATE MATERIALIZED VIEW IF NOT EXISTS calls_mv3 TO calls AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS calls_mv TO calls AS
 SELECT
     tenant, session, shard, seq, broker_time,
     tupleElement(r, 'call_id') AS call_id,
@@ -361,7 +361,7 @@ SELECT
     tupleElement(tupleElement(r, 'durations'), 'started_to_completed_us') AS started_to_completed_us,
     tupleElement(r, 'claimed') AS claimed,
     tupleElement(r, 'binding') AS binding,
-    toUInt8(3) AS form
+    toUInt8(1) AS form
 FROM
 (
     SELECT tenant, session, shard, seq, broker_time, JSONExtract(record, 'body', 'Tuple(
@@ -409,7 +409,7 @@ ENGINE = MergeTree
 ORDER BY (tenant, session, shard, seq)
 SETTINGS non_replicated_deduplication_window = 10000, old_parts_lifetime = 60;
 
-CREATE MATERIALIZED VIEW IF NOT EXISTS findings_mv2 TO findings AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS findings_mv TO findings AS
 SELECT
     tenant, session, shard, seq, broker_time,
     tupleElement(r, 'finding_id') AS finding_id,
@@ -425,7 +425,7 @@ SELECT
     parseDateTime64BestEffortOrNull(tupleElement(r, 'detected_at'), 9, 'UTC') AS detected_at,
     tupleElement(r, 'withdraws') AS withdraws,
     tupleElement(r, 'enforced') AS enforced,
-    toUInt8(2) AS form
+    toUInt8(1) AS form
 FROM
 (
     SELECT tenant, session, shard, seq, broker_time, JSONExtract(record, 'body', 'Tuple(
@@ -480,7 +480,7 @@ ENGINE = MergeTree
 ORDER BY (tenant, session, shard, seq)
 SETTINGS non_replicated_deduplication_window = 10000, old_parts_lifetime = 60;
 
-CREATE MATERIALIZED VIEW IF NOT EXISTS approvals_mv2 TO approvals AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS approvals_mv TO approvals AS
 SELECT
     tenant, session, shard, seq, broker_time,
     tupleElement(r, 'workflow_id') AS workflow_id,
@@ -511,7 +511,7 @@ SELECT
     tupleElement(r, 'resume_policy') AS resume_policy,
     parseDateTime64BestEffortOrNull(tupleElement(r, 'changed_at'), 9, 'UTC') AS changed_at,
     tupleElement(r, 'refused') AS refused,
-    toUInt8(2) AS form
+    toUInt8(1) AS form
 FROM
 (
     SELECT tenant, session, shard, seq, broker_time, JSONExtract(record, 'body', 'Tuple(
@@ -585,7 +585,7 @@ SELECT
     tupleElement(tupleElement(r, 'redactions'), 'path') AS `items.path`,
     tupleElement(tupleElement(r, 'redactions'), 'detector') AS `items.detector`,
     tupleElement(tupleElement(r, 'redactions'), 'action') AS `items.action`,
-    toUInt8(2) AS form
+    toUInt8(1) AS form
 FROM
 (
     SELECT tenant, session, shard, seq, broker_time, kind, JSONExtract(record, 'Tuple(

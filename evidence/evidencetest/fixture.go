@@ -66,6 +66,7 @@ type Fixture struct {
 	Signer   note.Signer
 	Verifier note.Verifier
 	VKey     string
+	Step     time.Duration // between two messages
 	Messages []events.LogMessage
 	Built    []build.Built
 	Tree     tree.Tree
@@ -85,7 +86,7 @@ func New(t testing.TB) *Fixture {
 	receipt, err := signing.NewPrivateKey(Derived("receipt"))
 	Must(t, err)
 	return &Fixture{T: t, Builder: b, Chain: build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0), Keys: &TestKeys{},
-		Receipt: receipt, Signer: signer, Verifier: verifier, VKey: vkey}
+		Receipt: receipt, Signer: signer, Verifier: verifier, VKey: vkey, Step: 1234567 * time.Nanosecond}
 }
 
 var Must = testkit.OK
@@ -93,8 +94,8 @@ var Must = testkit.OK
 // Log appends a message and builds its record.
 func (f *Fixture) Log(subj string, header map[string][]string, body []byte) build.Built {
 	f.T.Helper()
-	n := len(f.Messages)
-	m := events.LogMessage{Seq: uint64(n + 1), Subject: subj, Time: Start.Add(time.Duration(n) * 1234567 * time.Nanosecond), Header: header, Body: body}
+	n := f.Tree.Size()
+	m := events.LogMessage{Seq: uint64(n + 1), Subject: subj, Time: Start.Add(time.Duration(n) * f.Step), Header: header, Body: body}
 	f.Messages = append(f.Messages, m)
 	built, err := f.Builder.BuildBatch(f.Chain, []events.LogMessage{m}, f.Keys)
 	Must(f.T, err)
