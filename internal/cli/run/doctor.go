@@ -52,6 +52,9 @@ const maxLag = 10_000
 // maxSkew is how far two clocks may differ: a receipt lives a minute.
 const maxSkew = 2 * time.Second
 
+// slowRecord is how long an admitter waits for the record of a decision by default (--timeout).
+const slowRecord = 4 * time.Second
+
 func (c *DoctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
@@ -284,9 +287,18 @@ func (d doctor) clock(ctx context.Context) []examined {
 	if err != nil {
 		return one("clock", levelWarn, "the last decision, at sequence %d, does not read as one", m.Seq)
 	}
-	// The broker stored the decision right after the admitter made it.
-	if skew := m.Time.Sub(r.DecidedAt.Time).Abs(); skew > maxSkew {
-		return one("clock", levelUnsafe, "the admitter's and the NATS server's clocks differ by %s: set both by NTP", skew.Round(time.Millisecond))
+	return compareClocks(m.Time.Sub(r.DecidedAt.Time))
+}
+
+// compareClocks judges how long after its decision a record was stored, by the clocks of the broker
+// and of the admitter. The broker stores it at once, or on a slow disk up to slowRecord later.
+func compareClocks(skew time.Duration) []examined {
+	apart := skew.Abs().Round(time.Millisecond)
+	switch {
+	case skew < -maxSkew || skew > maxSkew+slowRecord:
+		return one("clock", levelUnsafe, "the admitter's and the NATS server's clocks differ by %s: set both by NTP", apart)
+	case skew > maxSkew:
+		return one("clock", levelWarn, "the last decision was stored %s after it was made: the disk of the NATS server is slow (countersign_admission_record_seconds), or the clocks differ (set both by NTP)", apart)
 	}
 	return one("clock", levelOK, "the admitter's and the NATS server's agree within %s", maxSkew)
 }

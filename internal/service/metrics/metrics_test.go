@@ -457,6 +457,11 @@ func TestExamples(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
+	for _, alert := range strings.Split(string(rules), "- alert: ")[1:] {
+		if !strings.Contains(alert, "          do: ") {
+			t.Errorf("alerts.yml does not say what to do: %s", strings.SplitN(alert, "\n", 2)[0])
+		}
+	}
 	for _, name := range regexp.MustCompile(`\b(?:countersign|evidence)_[a-z_]+`).FindAllString(string(rules), -1) {
 		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
 		if !slices.ContainsFunc(allFamilies, func(d familyDesc) bool { return d.name == name || d.name == base && d.kind == histogram }) {
