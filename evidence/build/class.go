@@ -73,9 +73,14 @@ func (r *recordRedactor) applyRetentionClass(c *recordBody) {
 	}
 	root, isObject := c.tree.(map[string]any)
 	if r.scanFailed || !isObject || r.withheldBy == redact.RetentionNone || !r.withholdMembers(c, root) {
-		c.tree, c.text = redact.Placeholder(r.withheldBy), nil
-		c.hits = []redact.Hit{{Path: "/body", Detector: r.withheldBy, Rule: r.classBy, Text: string(r.message.Body)}}
+		r.withholdByClass(c)
 	}
+}
+
+// withholdByClass withholds the whole body.
+func (r *recordRedactor) withholdByClass(c *recordBody) {
+	c.tree, c.text = redact.Placeholder(r.withheldBy), nil
+	c.hits = []redact.Hit{{Path: "/body", Detector: r.withheldBy, Rule: r.classBy, Text: string(r.message.Body)}}
 }
 
 // withholdMembers removes the members that the class withholds from an event, redacts the

@@ -2,6 +2,7 @@ package build_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/internal/names"
 	policies "github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/evidence/retention"
 )
 
 func TestPolicyActions(t *testing.T) {
@@ -175,6 +177,33 @@ func TestNumbersAreEchoes(t *testing.T) {
 		b := buildOne(t, evidencetest.EventSubject, map[string][]string{"X-Note": {"84923017"}}, body)
 		if b.Record.Reason != "" || strings.Contains(string(b.Canonical), "84923017") || !strings.Contains(string(b.Record.Body), `"count":12345678`) {
 			t.Errorf("%s", b.Canonical)
+		}
+	}
+}
+
+// However many values a credential has, none of them is elsewhere in the record.
+func TestManyEchoes(t *testing.T) {
+	for _, tc := range []struct {
+		values int
+		reason string
+		class  retention.Class
+	}{{1000, "", retention.FullTranscript}, {3000, build.ReasonTooMany, retention.FullTranscript}, {3000, "", retention.SummaryOnly}} {
+		secret := fmt.Sprintf("%04d-Tr0ub4dor", tc.values-1)
+		var list []string
+		for i := range tc.values {
+			list = append(list, fmt.Sprintf("%04d-Tr0ub4dor", i))
+		}
+		body, err := json.Marshal(map[string]any{"tool_input": map[string]any{"password": list}, "tool_name": secret, "event_id": "e"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := evidencetest.NewWithClass(t, tc.class)
+		b := f.Log(evidencetest.EventSubject, map[string][]string{"ce-id": {secret}}, body)
+		if b.Record.Reason != tc.reason || b.Quarantine != (tc.reason != "") || strings.Contains(string(b.Canonical), secret) {
+			t.Errorf("%d values: %q, quarantine %v, %.300s", tc.values, b.Record.Reason, b.Quarantine, b.Canonical)
+		}
+		if rep := evidencetest.VerifyRows(f.Options(), f.Rows()); !rep.OK {
+			t.Error(rep.Findings)
 		}
 	}
 }

@@ -99,11 +99,14 @@ func (r *recordRedactor) collectFindings(c recordBody, hits []redact.Hit) (list 
 
 // redactAll redacts body and headers. A value that was found in one place and must not be
 // released must not remain in another. If it does, everything is redacted again with the
-// list of found values; if it still does, body and headers are withheld.
+// list of found values; if it still does, or if these are too many, body and headers are withheld.
 func (r *recordRedactor) redactAll(c *recordBody) (headers map[string][]string, hits []redact.Hit) {
 	again := recordBody{reason: c.reason, hits: c.hits, kind: c.kind}
 	headers, hits = r.redactOnce(c)
 	r.echoes = redact.NewEchoes(slices.Concat(hits, c.hits, r.eventHits))
+	if r.echoes.AreTooMany() {
+		return r.withholdAll(c)
+	}
 	if r.echoes == nil || !r.hasEcho(c, headers) && !(r.isServiceRecord() && len(c.hits) > 0) {
 		return headers, hits
 	}
@@ -118,6 +121,18 @@ func (r *recordRedactor) redactAll(c *recordBody) (headers map[string][]string, 
 		headers, hits = withheldHeaders(r.message.Header, redact.Withheld)
 	}
 	return headers, hits
+}
+
+// withholdAll withholds body and headers of a record with too many values to search for.
+func (r *recordRedactor) withholdAll(c *recordBody) (headers map[string][]string, hits []redact.Hit) {
+	switch {
+	case c.reason != "":
+	case r.withheldBy != "":
+		r.withholdByClass(c)
+	default:
+		c.withhold(ReasonTooMany, r.message.Body)
+	}
+	return withheldHeaders(r.message.Header, redact.TooMany)
 }
 
 // redactOnce redacts headers and body once. If redaction fails or panics, the part that

@@ -16,10 +16,10 @@ import (
 // name of a field revealed may also be in a text that does not mark it.
 
 const (
-	minEcho    = 8   // least bytes of a value that is searched for
-	maxEchoes  = 256 // greatest number of values that are searched for
-	echoForms  = 48  // how many of them are also searched for in other spellings
-	echoBudget = 12  // work for each byte of text
+	minEcho    = 8    // least bytes of a value that is searched for
+	maxEchoes  = 2048 // greatest number of values that are searched for: more than a record has redactions
+	echoForms  = 48   // how many of them are also searched for in other spellings
+	echoBudget = 12   // work for each byte of text
 )
 
 // Echoes are values that must not appear anywhere in a record.
@@ -27,6 +27,7 @@ type Echoes struct {
 	needles []needle
 	byHead  map[uint64][]int
 	bits    [64]uint64 // prefilter for byHead
+	full    bool       // there are more values than maxEchoes
 }
 
 type needle struct {
@@ -85,7 +86,7 @@ func (e *Echoes) addLeaves(v any, detector string) {
 
 // addValue adds a value, and other spellings of it that decoding would not reveal.
 func (e *Echoes) addValue(v, detector string) {
-	if len(e.needles) >= maxEchoes || !e.addNeedle(needle{v, detector, false}) || len(e.needles) > echoForms {
+	if !e.addNeedle(needle{v, detector, false}) || len(e.needles) > echoForms {
 		return
 	}
 	if quoted, err := jsontext.AppendQuote(nil, v); err == nil && len(quoted) > len(v)+2 {
@@ -116,6 +117,9 @@ func (e *Echoes) addNeedle(n needle) bool {
 			return true
 		}
 	}
+	if e.full = e.full || len(e.needles) >= maxEchoes; e.full {
+		return false
+	}
 	e.byHead[head] = append(e.byHead[head], len(e.needles))
 	e.needles = append(e.needles, n)
 	h := echoHash(head)
@@ -138,6 +142,9 @@ func hasVariedBytes(s string) bool {
 func headOf(s string) uint64 { return binary.LittleEndian.Uint64([]byte(s[:8])) }
 
 func echoHash(head uint64) uint64 { return head * 0x9E3779B97F4A7C15 >> (64 - 12) }
+
+// AreTooMany reports whether there are more values than can be searched for.
+func (e *Echoes) AreTooMany() bool { return e != nil && e.full }
 
 // FoundIn reports whether any of the values is in s.
 func (e *Echoes) FoundIn(s string) bool { return len(e.findSpans(s, nil)) > 0 }
