@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli"
@@ -23,14 +24,6 @@ import (
 )
 
 const expiredShard = "GOV@20261001T090000.000000000Z"
-
-type plainKeys struct{}
-
-func (plainKeys) TenantKey(string) []byte { return bytes.Repeat([]byte{1}, 32) }
-
-func (plainKeys) SessionSecret(string, string) ([]byte, error) {
-	return bytes.Repeat([]byte{2}, 32), nil
-}
 
 // expiredEvidence is a database with two sessions, of which the first expired, and
 // the key that its checkpoint is signed with.
@@ -60,7 +53,7 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 		body, err := events.Encode(record)
 		must(err)
 		seq := uint64(len(rows) + 1)
-		built, err := builder.BuildBatch(chain, []events.LogMessage{{Seq: seq, Subject: subj, Time: at.Add(time.Duration(seq) * time.Second), Body: body}}, plainKeys{})
+		built, err := builder.BuildBatch(chain, []events.LogMessage{{Seq: seq, Subject: subj, Time: at.Add(time.Duration(seq) * time.Second), Body: body}}, evidencetest.ExampleKeys{})
 		must(err)
 		chain.Commit()
 		r := built[0].Row()

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
@@ -23,19 +24,12 @@ const (
 	traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
-var begin = time.Date(2026, 11, 20, 6, 42, 0, 0, time.UTC)
-
-type keys struct{}
-
-func (keys) TenantKey(string) []byte                      { return make([]byte, 32) }
-func (keys) SessionSecret(string, string) ([]byte, error) { return make([]byte, 32), nil }
-
 var ok = testkit.OK
 
 // signals maps outputs as `countersign otel --follow` does.
 func signals(t testing.TB, outputs ...any) (out otlp.Signals) {
 	t.Helper()
-	b, err := build.NewBuilder("GOV@20261120T064150.123456789Z", subject.Space{})
+	b, err := build.NewBuilder(evidencetest.Shard, subject.Space{})
 	ok(t, err)
 	m := otlp.NewMapper()
 	for i, v := range outputs {
@@ -48,7 +42,7 @@ func signals(t testing.TB, outputs ...any) (out otlp.Signals) {
 		case events.Call:
 			subj = subject.Space{}.Call(tenant, string(v.State), "s")
 		}
-		built, err := b.Build(events.LogMessage{Seq: uint64(i + 1), Subject: subj, Time: at(i + 1).Time, Body: body}, evidence.Head{}, keys{})
+		built, err := b.Build(events.LogMessage{Seq: uint64(i + 1), Subject: subj, Time: at(i + 1).Time, Body: body}, evidence.Head{}, evidencetest.ExampleKeys{})
 		ok(t, err)
 		if !m.Add(&out, built.Record) {
 			t.Fatalf("output %d does not read as one", i)
@@ -57,7 +51,7 @@ func signals(t testing.TB, outputs ...any) (out otlp.Signals) {
 	return out
 }
 
-func at(n int) events.Time { return events.At(begin.Add(time.Duration(n) * time.Second)) }
+func at(n int) events.Time { return events.At(evidencetest.Start.Add(time.Duration(n) * time.Second)) }
 
 func decision(call, trace string, v events.Verdict) events.Decision {
 	return events.Decision{DecisionID: "d-" + call, Tenant: tenant, Protocol: "agenthook", Source: "r", Session: "s", ToolCallID: call, Tool: "send_email", Agent: "bot", Verdict: v,

@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/testkit"
@@ -34,13 +35,6 @@ func TestMain(m *testing.M) { enginetest.Main(m) }
 var shards int
 
 var ok = testkit.OK
-
-// keys are fixed test keys; none is secret.
-type keys struct{}
-
-func (keys) TenantKey(string) []byte { return bytes.Repeat([]byte{1}, 32) }
-
-func (keys) SessionSecret(string, string) ([]byte, error) { return bytes.Repeat([]byte{2}, 32), nil }
 
 var created = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
@@ -111,7 +105,7 @@ func (s *shard) fill(n int) {
 func (s *shard) audit(log []events.LogMessage) {
 	s.t.Helper()
 	for part := range slices.Chunk(log, 50) {
-		built, err := s.builder.BuildBatch(s.chain, part, keys{})
+		built, err := s.builder.BuildBatch(s.chain, part, evidencetest.ExampleKeys{})
 		ok(s.t, err)
 		s.chain.Commit()
 		s.built = append(s.built, built...)

@@ -11,20 +11,12 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
+	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/cli/ui/uitest"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
-
-// sessionKeys are the keys of digests and commitments in these tests.
-type sessionKeys struct{}
-
-func (sessionKeys) TenantKey(string) []byte { return bytes.Repeat([]byte{1}, 32) }
-
-func (sessionKeys) SessionSecret(string, string) ([]byte, error) {
-	return bytes.Repeat([]byte{2}, 32), nil
-}
 
 func TestEvidenceColumns(t *testing.T) {
 	builder, err := build.NewBuilder("GOV", subject.Space{})
@@ -37,7 +29,7 @@ func TestEvidenceColumns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		built, err := builder.BuildBatch(chain, []events.LogMessage{{Seq: 1, Subject: subj, Time: time.Unix(0, 0), Body: body}}, sessionKeys{})
+		built, err := builder.BuildBatch(chain, []events.LogMessage{{Seq: 1, Subject: subj, Time: time.Unix(0, 0), Body: body}}, evidencetest.ExampleKeys{})
 		if err != nil {
 			t.Fatal(err)
 		}
