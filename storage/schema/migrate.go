@@ -93,11 +93,11 @@ func (s versionStore) TableExists(ctx context.Context, db database.DBTxConn) (ex
 	return exists, err
 }
 
-// refuseEarlierBuild returns ErrEarlierBuild if a database has our tables, or the version
-// table of earlier builds, but not the current version table. The migrations make the version
-// table first, so a database that they have begun is never refused.
+// refuseEarlierBuild returns ErrEarlierBuild if a database has our tables, but not the current
+// version table. The migrations make the version table first, so a database that they have begun
+// is never refused.
 func refuseEarlierBuild(ctx context.Context, p *conn.Pool) error {
-	ours := map[string]bool{earlierVersionTable: true}
+	ours := map[string]bool{}
 	for at := range parseSchema(schemaText) {
 		ours[at.table] = true
 	}

@@ -26,12 +26,8 @@ var schemaText string
 type Difference struct{ Table, Column, Detail string }
 
 // versionTable is the table in which the migrations record which of them were made. No query
-// depends on it. Builds before the first release used other migrations and
-// earlierVersionTable.
-const (
-	versionTable        = "schema_version"
-	earlierVersionTable = "goose_db_version"
-)
+// depends on it. Builds before the first release used other migrations and other names.
+const versionTable = "schema_migrations"
 
 // codeAccessDenied is ClickHouse's ACCESS_DENIED.
 const codeAccessDenied = 497

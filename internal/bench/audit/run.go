@@ -173,7 +173,7 @@ func (b *auditBench) audit(ctx context.Context) (auditResult, error) {
 // empty deletes all evidence.
 func (b *auditBench) empty(ctx context.Context) error {
 	var tables []string
-	err := b.conn.QueryRow(ctx, `SELECT groupArray(name) FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name != 'schema_version'`).Scan(&tables)
+	err := b.conn.QueryRow(ctx, `SELECT groupArray(name) FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name != 'schema_migrations'`).Scan(&tables)
 	for _, table := range tables {
 		err = errors.Join(err, b.conn.Exec(ctx, "TRUNCATE TABLE "+table))
 	}
