@@ -181,7 +181,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if err := p.beginFollowingState(missing); err != nil {
 		return p, err
 	}
-	return p, p.awaitReaders(ctx, readers)
+	return p, p.awaitReaders(ctx, readers, catchUp)
 }
 
 // Ready is the current content for a ready file.

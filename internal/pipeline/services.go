@@ -84,10 +84,10 @@ func (p *Pipeline) noteBegun(name string, text []byte) {
 	}
 }
 
-// awaitReaders waits until the services that read the log are ready or have failed, at most catchUp, and tells how
-// far they are.
-func (p *Pipeline) awaitReaders(ctx context.Context, readers []reader) error {
-	limit, tell := time.NewTimer(catchUp), time.NewTicker(tellEvery)
+// awaitReaders waits until the services that read the log are ready or have failed, for a limited time, and tells
+// how far they are.
+func (p *Pipeline) awaitReaders(ctx context.Context, readers []reader, atMost time.Duration) error {
+	limit, tell := time.NewTimer(atMost), time.NewTicker(tellEvery)
 	defer limit.Stop()
 	defer tell.Stop()
 	for _, r := range readers {
