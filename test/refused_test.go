@@ -20,8 +20,8 @@ func problems(t testing.TB, s *system) (list map[string]string, healthy bool) {
 }
 
 // TestUpWithoutAnAuditor: an auditor that refuses to go on takes nothing else down, and the commands of
-// docs/operating.md repair it while `up` runs. But if the evidence contradicts the log, nothing is written to it any
-// more.
+// docs/operating.md repair it while `up` runs. But nothing is written to a log that
+// lost messages.
 func TestUpWithoutAnAuditor(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
