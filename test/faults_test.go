@@ -45,7 +45,7 @@ func TestReadOnlyDataDirectory(t *testing.T) {
 	r.want(t, 1).oneLine(t, "/proc/countersign-data")
 }
 
-// TestDamagedLog: damage of the log on the disk is noticed before `up` is ready with the rest of
+// TestDamagedLog: damage of the log on the disk is noticed when `up` starts, and nothing is written to the rest of
 // it. The place of the damage decides what NATS makes of it: a message with a damaged text is
 // missing, and behind a message with a damaged length the log ends. Once the original block is
 // restored, the log continues.
@@ -54,10 +54,11 @@ func TestDamagedLog(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage func(block []byte)
+		by     string
 		says   string
 	}{
-		{"the text of a message", func(block []byte) { invert(block[bytes.Index(block, []byte(`"c10"`)):][:5]) }, "has a gap"},
-		{"the length of a message", func(block []byte) { invert(recordAround(block, []byte(`"c10"`))[:4]) }, "holds less than the evidence"},
+		{"the text of a message", func(block []byte) { invert(block[bytes.Index(block, []byte(`"c10"`)):][:5]) }, "correlator", "has a gap"},
+		{"the length of a message", func(block []byte) { invert(recordAround(block, []byte(`"c10"`))[:4]) }, "auditor", "holds less than the evidence"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -78,11 +79,14 @@ func TestDamagedLog(t *testing.T) {
 			c.damage(damaged)
 			ok(t, os.WriteFile(block, damaged, 0o600))
 
-			if _, err := boot(s.dir); err == nil {
-				t.Fatal("up is ready on a damaged log")
-			} else if !strings.Contains(err.Error(), c.says) {
-				t.Errorf("up does not say %q: %v", c.says, err)
+			broken := startWith(t, s.dir, nil)
+			if list, _ := problems(t, broken); !strings.Contains(list[c.by+"/process"], c.says) || !strings.Contains(list["admitter/process"], "stopped") {
+				t.Errorf("up does not say %q: %v", c.says, list)
 			}
+			if r := broken.run(t, "admit", "--protocol", "agenthook", root+"/examples/requests/pre-tool-use.json"); r.code != 1 {
+				t.Errorf("a request is answered: exit %d %s%s", r.code, r.out, r.err)
+			}
+			ok(t, broken.stop())
 			ok(t, os.WriteFile(block, whole, 0o600))
 			_ = os.Remove(filepath.Join(filepath.Dir(block), "index.db")) // it describes the damaged block
 			again := startIn(t, s.dir, "--policy", samplePolicies)

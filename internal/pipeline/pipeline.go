@@ -71,9 +71,7 @@ type Pipeline struct {
 	health   map[string]string // health URL by service
 	gateways map[string]string // URL by tenant
 	failed   []string          // gateways that did not start, by process
-	halted   bool              // nothing writes to the log any more (haltWriters)
-	begun    chan struct{}     // closed once the auditor reads the log
-	begin    sync.Once         // closes begun
+	halted   string            // the service for which nothing writes to the log any more (haltWriters)
 	ending   map[string]string // tenant by token: of removed users, and perhaps not refused yet
 	closed   func()
 	unfollow func()   // ends followState
@@ -91,16 +89,15 @@ const (
 	procClickHouse = "clickhouse"
 )
 
-// Names of the services. The auditor comes first: it compares the log with the evidence before any other service
-// writes to the log.
+// Names of the services, in the order of their starts.
 const (
 	procAuditor    = "auditor"
-	procAdmitter   = "admitter"
 	procCorrelator = "correlator"
+	procAdmitter   = "admitter"
 	procGateway    = "gateway"
 )
 
-var serviceNames = []string{procAuditor, procAdmitter, procCorrelator, procGateway}
+var serviceNames = []string{procAuditor, procCorrelator, procAdmitter, procGateway}
 
 // Niceness is the nice value of a service on a shared machine, 0 to 19. Callers wait for a
 // verdict and for its log; what follows from the log may be later without loss. For the
@@ -131,7 +128,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return nil, err
 		}
 	}
-	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gateways: map[string]string{}, ending: map[string]string{}, begun: make(chan struct{}), closed: func() {}, unfollow: func() {}}
+	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gateways: map[string]string{}, ending: map[string]string{}, closed: func() {}, unfollow: func() {}}
 	p.sup = supervise.New(opt.Log, p.processChanged)
 	defer func() {
 		if err != nil {
@@ -181,7 +178,8 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if err := p.beginFollowingState(missing); err != nil {
 		return p, err
 	}
-	return p, p.awaitReaders(ctx, readers)
+	_, err = p.awaitReaders(ctx, readers, catchUp)
+	return p, err
 }
 
 // Ready is the current content for a ready file.
@@ -342,8 +340,8 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 			command.ReadyTimeout, command.Begun = supervise.NoTimeout, func(text []byte) { p.noteBegun(name, text) }
 		}
 		proc, err := supervise.Run(ctx, command, &info)
-		if name == procAuditor && contradicts(err) {
-			p.haltWriters(ctx)
+		if readsLog(name) && distrusts(err) {
+			p.haltWriters(ctx, name)
 			return nil, fmt.Errorf("%w: %w", supervise.ErrFinal, err)
 		}
 		if err != nil {

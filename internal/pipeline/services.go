@@ -17,8 +17,8 @@ import (
 
 // Waiting times of a start.
 const (
-	beginWithin = 20 * time.Second // for the auditor to compare the log with the evidence
-	tellEvery   = 5 * time.Second  // between two messages about readers of the log
+	headStart = 10 * time.Second // for the readers of the log to find that it cannot be trusted
+	tellEvery = 5 * time.Second  // between two messages about them
 )
 
 // writers are the services that write to the log.
@@ -33,40 +33,32 @@ type reader struct {
 	first *supervise.First
 }
 
-// startServices starts the services, and does not wait for those that read the log. No writer is started while the
-// auditor compares the log with the evidence, within beginWithin, nor if they contradict each other.
-func (p *Pipeline) startServices(ctx context.Context) (readers []reader, err error) {
+// startServices starts the services. Those that read the log come first: nothing else is started for headStart, or
+// until they are ready or have failed, and no writer if the log cannot be trusted. It returns those that still read.
+func (p *Pipeline) startServices(ctx context.Context) (pending []reader, err error) {
+	spec := func(name string) supervise.Spec {
+		return supervise.Spec{Name: name, Start: p.startService(name, p.opt.Tenant)}
+	}
 	for _, name := range p.opt.Services {
-		spec := supervise.Spec{Name: name, Start: p.startService(name, p.opt.Tenant)}
-		switch {
-		case slices.Contains(writers, name) && p.isHalted():
-		case readsLog(name):
-			r := reader{name, p.sup.Keep(spec)}
-			readers = append(readers, r)
-			if name == procAuditor {
-				p.awaitBegun(ctx, r)
-			}
-		default:
-			if err := p.sup.Start(ctx, spec); err != nil {
-				return nil, err
-			}
+		if readsLog(name) {
+			pending = append(pending, reader{name, p.sup.Keep(spec(name))})
 		}
 	}
-	if p.isHalted() { // perhaps meanwhile
-		p.haltWriters(ctx)
+	if pending, err = p.awaitReaders(ctx, pending, headStart); err != nil {
+		return nil, err
 	}
-	return readers, nil
-}
-
-// awaitBegun waits until the auditor reads the log, has failed, or takes longer than beginWithin.
-func (p *Pipeline) awaitBegun(ctx context.Context, r reader) {
-	ctx, cancel := context.WithTimeout(ctx, beginWithin)
-	defer cancel()
-	select {
-	case <-ctx.Done():
-	case <-p.begun:
-	case <-r.first.Done():
+	for _, name := range p.opt.Services {
+		if readsLog(name) || name == procAdmitter && p.haltedBy() != "" {
+			continue
+		}
+		if err := p.sup.Start(ctx, spec(name)); err != nil {
+			return nil, err
+		}
 	}
+	if by := p.haltedBy(); by != "" { // perhaps meanwhile
+		p.haltWriters(ctx, by)
+	}
+	return pending, nil
 }
 
 // noteBegun notes the health endpoint of a service that reads the log and is not ready yet.
@@ -79,39 +71,35 @@ func (p *Pipeline) noteBegun(name string, text []byte) {
 	p.health[name] = info.HTTP
 	p.mu.Unlock()
 	p.sup.Begun(name)
-	if name == procAuditor {
-		p.begin.Do(func() { close(p.begun) })
-	}
 }
 
-// awaitReaders waits until the services that read the log are ready or have failed, at most catchUp, and tells how
-// far they are.
-func (p *Pipeline) awaitReaders(ctx context.Context, readers []reader) error {
-	limit, tell := time.NewTimer(catchUp), time.NewTicker(tellEvery)
+// awaitReaders waits until the services that read the log are ready or have failed, for a limited time, and tells
+// how far they are. It returns those that still read.
+func (p *Pipeline) awaitReaders(ctx context.Context, readers []reader, atMost time.Duration) ([]reader, error) {
+	limit, tell := time.NewTimer(atMost), time.NewTicker(tellEvery)
 	defer limit.Stop()
 	defer tell.Stop()
-	for _, r := range readers {
-		for waiting := true; waiting; {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-limit.C:
-				return nil
-			case <-r.first.Done():
-				p.logFirst(r)
-				waiting = false
-			case <-tell.C:
-				p.logLeft(r.name)
-			}
+	for len(readers) > 0 {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-limit.C:
+			return readers, nil
+		case <-readers[0].first.Done():
+			p.logFirst(readers[0])
+			readers = readers[1:]
+		case <-tell.C:
+			p.logLeft(readers[0].name)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // logFirst logs why a service is not waited for any longer.
 func (p *Pipeline) logFirst(r reader) {
+	by := p.haltedBy()
 	switch err := r.first.Err(); {
-	case err == nil, r.name != procAuditor && p.isHalted():
+	case err == nil, by != "" && by != r.name:
 	case errors.Is(err, supervise.ErrFinal):
 		p.opt.Log.Error().Err(err).Str("child", r.name).Msg("requests are refused and nothing is written to the log, until an operator has found the cause: see \"The log was rewound\" in docs/operating.md")
 	default:
@@ -131,28 +119,31 @@ func (p *Pipeline) logLeft(name string) {
 	line.Msg("it reads the log; requests are answered meanwhile")
 }
 
-// contradicts reports whether a service ended because the evidence contradicts the log.
-func contradicts(err error) bool {
+// distrusts reports whether a service ended because the log cannot be trusted.
+func distrusts(err error) bool {
 	var exit *exec.ExitError
-	return errors.As(err, &exit) && exit.ExitCode() == daemon.ExitContradicted
+	return errors.As(err, &exit) && exit.ExitCode() == daemon.ExitUntrustedLog
 }
 
-// haltWriters stops the services that write to the log; they are not started again.
-func (p *Pipeline) haltWriters(ctx context.Context) {
+// haltWriters stops the services that write to the log; they are not started again. The one that does not trust the
+// log has ended.
+func (p *Pipeline) haltWriters(ctx context.Context, by string) {
 	p.mu.Lock()
-	p.halted = true
-	for _, name := range writers {
+	p.halted = by
+	others := slices.DeleteFunc(slices.Clone(writers), func(name string) bool { return name == by })
+	for _, name := range others {
 		delete(p.health, name)
 	}
 	p.mu.Unlock()
-	for _, name := range writers {
+	for _, name := range others {
 		if err := p.sup.StopChild(context.WithoutCancel(ctx), name); err != nil {
 			p.opt.Log.Error().Err(err).Msg("stopping what writes to the log")
 		}
 	}
 }
 
-func (p *Pipeline) isHalted() bool {
+// haltedBy is the service that does not trust the log, if one does not.
+func (p *Pipeline) haltedBy() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.halted
@@ -170,8 +161,8 @@ func (p *Pipeline) Problems() map[string]string {
 		problems[name] = "does not start; it is tried again, see the log"
 	}
 	for _, name := range writers {
-		if p.halted && slices.Contains(p.opt.Services, name) {
-			problems[name] = "stopped: nothing may write to this log, see " + procAuditor + "/process"
+		if p.halted != "" && p.halted != name && slices.Contains(p.opt.Services, name) {
+			problems[name] = "stopped: nothing may write to this log, see " + p.halted + "/process"
 		}
 	}
 	return problems

@@ -271,6 +271,29 @@ func TestUnitsVerify(t *testing.T) {
 	}
 }
 
+// TestAPasswordIsChanged: as docs/operating.md says.
+func TestAPasswordIsChanged(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "secrets")
+	shell(t, "sh", "make-secrets.sh", dir)
+	old := contents(t, dir)
+	shell(t, "sh", "-c", "cd "+dir+" && rm nats-auditor clickhouse-owner *.env *.dsn *.sha256")
+	shell(t, "sh", "make-secrets.sh", dir)
+	made := contents(t, dir)
+	for name, users := range map[string][]string{"nats.env": {"nats-auditor", "nats-admitter"}, "auditor.env": {"nats-auditor", "nats-custodian", "clickhouse-owner"},
+		"clickhouse.dsn": {"clickhouse-owner"}, "admitter.env": {"nats-admitter"}} {
+		for _, user := range users {
+			if password := strings.TrimSpace(made[user]); password == "" || !strings.Contains(made[name], password) {
+				t.Errorf("%s lacks the password of %s", name, user)
+			}
+		}
+	}
+	for _, name := range []string{"nats-auditor", "clickhouse-owner", "clickhouse-owner.sha256", "nats-admitter", "clickhouse-readonly.sha256", "manifest.key"} {
+		if changes := name == "nats-auditor" || strings.HasPrefix(name, "clickhouse-owner"); (made[name] != old[name]) != changes {
+			t.Errorf("%s is as before: %t", name, !changes)
+		}
+	}
+}
+
 // TestUnitFilesInDocs: docs/operating.md says where each file goes that a unit reads, and whose it is.
 func TestUnitFilesInDocs(t *testing.T) {
 	owners, said := map[string]string{}, map[string]bool{} // by folder

@@ -249,7 +249,7 @@ func TestRefusesALogThatDiffers(t *testing.T) {
 	log := n.Log()
 	log[len(log)-1].Body = bytes.Replace(log[len(log)-1].Body, []byte("mail"), []byte("male"), 1)
 	servicetest.OK(t, auditAll(t, a, log)) // evidence of something that was never in the log
-	if err := start(t, flags(n, dsn, 100)).Wait(); !errors.Is(err, ErrDiffers) || !errors.Is(err, daemon.ErrContradicted) {
+	if err := start(t, flags(n, dsn, 100)).Wait(); !errors.Is(err, ErrDiffers) || !errors.Is(err, daemon.ErrUntrustedLog) {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -53,7 +53,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 		return err
 	}
 	if err := a.compareLog(ctx, position, state); errors.Is(err, ErrRewound) || errors.Is(err, ErrDiffers) {
-		return fmt.Errorf("%w: %w", daemon.ErrContradicted, err)
+		return fmt.Errorf("%w: %w", daemon.ErrUntrustedLog, err)
 	} else if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ const (
 	ExitFailed       = 1
 	ExitUsage        = 2
 	ExitFenced       = 3 // another instance is active on the shard
-	ExitContradicted = 4 // the evidence contradicts the log
+	ExitUntrustedLog = 4 // the log lost messages, or is not the one of the evidence
 	ExitStopped      = ExitOK
 )
 
@@ -109,9 +109,9 @@ func (e Env) Begun() {
 // stop (exit code 3).
 var ErrFenced = errors.New("another instance is active on this shard")
 
-// ErrContradicted reports that the log is not the one that the evidence is of. Until an operator has found out why,
-// no service may write to it (exit code 4).
-var ErrContradicted = errors.New("the evidence contradicts the log")
+// ErrUntrustedLog reports that the log lost messages, as does a *streams.GapError, or is not the one that the evidence
+// is of. Until an operator has found out why, no service may write to it (exit code 4).
+var ErrUntrustedLog = errors.New("the log cannot be trusted")
 
 // Main parses the flags of a service into cli, which embeds Flags, runs the service until it
 // fails or is stopped, and returns the exit code. The service survives a JetStream without a
@@ -167,13 +167,14 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 
 // exitCode logs the error of a service and returns its exit code.
 func exitCode(log zerolog.Logger, err error) int {
+	var gap *streams.GapError
 	switch {
 	case errors.Is(err, ErrFenced):
 		log.Error().Err(err).Msg("stepping down")
 		return ExitFenced
-	case errors.Is(err, ErrContradicted):
+	case errors.Is(err, ErrUntrustedLog), errors.As(err, &gap):
 		log.Error().Err(err).Msg("failed; nothing may write to this log")
-		return ExitContradicted
+		return ExitUntrustedLog
 	}
 	log.Error().Err(err).Msg("failed")
 	return ExitFailed

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/streams"
 )
 
 type testFlags struct {
@@ -24,10 +26,13 @@ func TestExitCodes(t *testing.T) {
 		run  func(context.Context, Env) error
 		want int
 	}{
-		"ends":         {run: func(context.Context, Env) error { return nil }, want: ExitOK},
-		"fails":        {run: func(context.Context, Env) error { return errors.New("broken") }, want: ExitFailed},
-		"fenced":       {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", ErrFenced) }, want: ExitFenced},
-		"contradicted": {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", ErrContradicted) }, want: ExitContradicted},
+		"ends":   {run: func(context.Context, Env) error { return nil }, want: ExitOK},
+		"fails":  {run: func(context.Context, Env) error { return errors.New("broken") }, want: ExitFailed},
+		"fenced": {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", ErrFenced) }, want: ExitFenced},
+		"a gap": {run: func(context.Context, Env) error {
+			return fmt.Errorf("x: %w", &streams.GapError{Stream: "GOV", Want: 7, Got: 9})
+		}, want: ExitUntrustedLog},
+		"rewound":      {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", ErrUntrustedLog) }, want: ExitUntrustedLog},
 		"unknown flag": {args: []string{"--nope"}, want: ExitUsage},
 		"bad address":  {args: []string{"--http", "nonsense:-1"}, want: ExitFailed},
 		"told to stop": {run: func(ctx context.Context, _ Env) error {

@@ -1,0 +1,119 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/internal/service/supervise"
+)
+
+// running is a process that lives until it is stopped.
+type running struct{ done chan struct{} }
+
+func (r *running) PID() int                   { return 1 }
+func (r *running) Done() <-chan struct{}      { return r.done }
+func (r *running) Err() error                 { return nil }
+func (r *running) Stop(context.Context) error { close(r.done); return nil }
+
+func alwaysReady(context.Context) (supervise.Process, error) {
+	return &running{make(chan struct{})}, nil
+}
+
+// Start waits for the services that read the log, for a limited time.
+func TestReadersAreWaitedFor(t *testing.T) {
+	var log bytes.Buffer
+	p := &Pipeline{opt: Options{Log: zerolog.New(&log)}, sup: supervise.New(zerolog.Nop(), nil)}
+	caught := make(chan struct{})
+	readers := []reader{
+		{procAuditor, p.sup.Keep(supervise.Spec{Name: procAuditor, Start: func(ctx context.Context) (supervise.Process, error) {
+			select {
+			case <-caught:
+				return alwaysReady(ctx)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}})},
+		{procCorrelator, p.sup.Keep(supervise.Spec{Name: procCorrelator, Start: func(context.Context) (supervise.Process, error) {
+			return nil, errors.Join(supervise.ErrFinal, errors.New("no disk"))
+		}})},
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.awaitReaders(ended, readers, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("told to stop: %v", err)
+	}
+	if pending, err := p.awaitReaders(t.Context(), readers, time.Millisecond); err != nil || len(pending) != 2 || log.Len() > 0 {
+		t.Errorf("after a while: %v %s", err, &log)
+	}
+	close(caught)
+	if pending, err := p.awaitReaders(t.Context(), readers, time.Hour); err != nil || len(pending) > 0 || !strings.Contains(log.String(), "no disk") {
+		t.Errorf("one is ready, one has failed: %v %s", err, &log)
+	}
+	if err := p.Running(); err == nil || !strings.Contains(err.Error(), "correlator does not run") || strings.Contains(err.Error(), "auditor") {
+		t.Error(err)
+	}
+	if err := p.sup.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// How much of the log a service has not read is told.
+func TestWhatIsLeftIsTold(t *testing.T) {
+	r := metrics.New(procAuditor)
+	r.Auditor("GOV", nil).Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 4711, time.Time{}, nil })
+	srv := httptest.NewServer(http.Handler(r))
+	defer srv.Close()
+	var log bytes.Buffer
+	p := &Pipeline{opt: Options{Log: zerolog.New(&log)}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{}}
+	p.logLeft(procAuditor)
+	p.noteBegun(procAuditor, []byte(`{"http":"`+srv.URL+`"}`))
+	p.logLeft(procAuditor)
+	if first, second, _ := strings.Cut(log.String(), "\n"); strings.Contains(first, "messages_left") || !strings.Contains(second, `"messages_left":4711`) {
+		t.Error(log.String())
+	}
+}
+
+// What writes to the log is stopped for good.
+func TestWritersAreHalted(t *testing.T) {
+	p := &Pipeline{opt: Options{Services: []string{procAdmitter}, Exe: "/nonexistent"}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{procAdmitter: "http://127.0.0.1:1", procGateway: "http://127.0.0.1:2"}}
+	var stopped []*running
+	for _, name := range []string{procGateway, procAdmitter, procCorrelator} {
+		r := &running{make(chan struct{})}
+		stopped = append(stopped, r)
+		if err := p.sup.Start(t.Context(), supervise.Spec{Name: name, Start: func(context.Context) (supervise.Process, error) { return r, nil }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.haltWriters(t.Context(), procAuditor)
+	for i, want := range []bool{false, true, true} {
+		select {
+		case <-stopped[i].done:
+			if !want {
+				t.Error("the gateway was stopped")
+			}
+		default:
+			if want {
+				t.Errorf("process %d runs on", i)
+			}
+		}
+	}
+	list := p.Problems()
+	if len(list) != 1 || !strings.Contains(list[procAdmitter], "nothing may write") || p.health[procAdmitter] != "" || p.health[procGateway] == "" {
+		t.Errorf("%v %v", list, p.health)
+	}
+	if readers, err := p.startServices(t.Context()); err != nil || len(readers) > 0 {
+		t.Errorf("a writer was started: %v %v", readers, err)
+	}
+	if err := p.sup.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
