@@ -36,6 +36,7 @@ type call struct {
 	state            events.CallState
 	closeReason      closeReason
 	summary          callSummary // of compacted details
+	decisionIDs      []string    // decision ids that lead to it in the session's decisionIndex
 	differencesBytes int         // the part of Options.MaxArgsBytes that its differences take
 
 	*details
@@ -63,7 +64,6 @@ type details struct {
 	preEvent, requestEvent      string
 	postEvent, postProtocol     string
 	events                      []string // ids of requests and pre events
-	decisionIDs                 []string // decision ids that lead to it in the session's decisionIndex
 	frameSum                    fact.Sum // of its first event
 	frameEvent                  string
 	frameKind                   fact.Kind

@@ -5,6 +5,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
+	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -19,8 +20,8 @@ type calls struct {
 	denials       *tables.LRU[fact.Sum, *denial]        // of forgotten calls
 	lastCallOrder uint64                                // the order of the call opened last
 	counts        callCounts
-	dirtyCalls    []*call      `snapshot:"-"` // calls that may be closed and whose details are expanded
-	codec         detailsCodec `snapshot:"-"` // reused for every call
+	dirtyCalls    []*call                      `snapshot:"-"` // calls that may be closed and whose details are expanded
+	codec         snapshot.ValueCodec[details] `snapshot:"-"`
 
 	timers   *timers   `snapshot:"-"` // another part, as is the next
 	findings *findings `snapshot:"-"`

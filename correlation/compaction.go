@@ -8,9 +8,9 @@ import (
 )
 
 // A closed call is remembered for late messages, and most calls get none. Its details are
-// compacted into one string: about a fifth of their size, and nothing for the garbage
-// collector to scan. The engine expands them when it needs them. The summary, which is not
-// compacted, shows for most messages that the call is not the one they are about.
+// compacted into one string, in which the garbage collector has nothing to scan. The engine
+// expands them when it needs them. The summary, which is not compacted, shows for most messages
+// that the call is not the one they are about.
 
 // callSummary answers questions about a compacted call without expanding it. It is not up to
 // date while the call is expanded.
@@ -79,8 +79,7 @@ func (c *call) expand() *call {
 // expandCall expands a compacted call. compactCalls will compact it again.
 func (cs *calls) expandCall(c *call) {
 	c.details = new(details)
-	cs.codec.startReading(c.compacted)
-	cs.codec.codeDetails(c.details)
+	cs.codec.Decode(c.compacted, c.details)
 	cs.dirtyCalls = append(cs.dirtyCalls, c)
 }
 
@@ -102,92 +101,10 @@ func (cs *calls) compactCalls() {
 			continue
 		}
 		c.summary = c.summarise()
-		cs.codec.startWriting()
-		cs.codec.codeDetails(c.details)
-		if b := cs.codec.finishWriting(); string(b) != c.compacted {
+		if b := cs.codec.Encode(c.details); string(b) != c.compacted {
 			c.compacted = string(b)
 		}
 		c.details = nil
 	}
 	cs.dirtyCalls = cs.dirtyCalls[:0]
 }
-
-// compactedDecisionIDs are a call's decisionIDs. They are the first field of the compacted
-// form, so a compacted call is not expanded for them.
-func (c *call) compactedDecisionIDs() []string {
-	if c.details != nil {
-		return c.decisionIDs
-	}
-	var ids []string
-	var p detailsCodec
-	p.startReading(c.compacted)
-	p.codeStrings(&ids)
-	return ids
-}
-
-// codedWords are frequent texts; the code of a word is its index and one. The first codes are
-// the protocols': see protocolRow.wordCode.
-var codedWords = [...]string{
-	6: "allow", "ask", "defer", "deny", fact.StatusPending, fact.StatusApproved, fact.StatusConsumed,
-	"failed", "denied", "abandoned", "orphaned", matchEqual, matchDrift, matchInconclusive, "succeeded", "success", "error",
-}
-
-// wordCode is the code of a word, 0 if it has none.
-func wordCode(w string) byte {
-	switch w {
-	case "allow":
-		return 7
-	case "ask":
-		return 8
-	case "defer":
-		return 9
-	case "deny":
-		return 10
-	case fact.StatusPending:
-		return 11
-	case fact.StatusApproved:
-		return 12
-	case fact.StatusConsumed:
-		return 13
-	case "failed":
-		return 14
-	case "denied":
-		return 15
-	case "abandoned":
-		return 16
-	case "orphaned":
-		return 17
-	case matchEqual:
-		return 18
-	case matchDrift:
-		return 19
-	case matchInconclusive:
-		return 20
-	case "succeeded":
-		return 21
-	case "success":
-		return 22
-	case "error":
-		return 23
-	}
-	return protocolWordCode(w)
-}
-
-// protocolWordCode is the code of a protocol's name, 0 if it has none.
-func protocolWordCode(token string) byte { return rowOf(token).wordCode }
-
-// codeWord writes or reads a text that may have a code.
-func codeWord[T ~string](p *detailsCodec, s *T) {
-	t := string(*s)
-	if p.reading {
-		*s = T(p.readText())
-		return
-	}
-	if code := wordCode(t); code != 0 {
-		p.writeCode(code)
-		return
-	}
-	p.codeText(&t)
-}
-
-func (p *detailsCodec) writeCode(code byte) { p.output = append(p.output, code) }

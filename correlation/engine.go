@@ -273,9 +273,6 @@ func (e *engine) upgradeParentLink(key fact.SourceSession, rank int8) {
 func setProtocols(rows ...*protocolRow) {
 	protocols, orphanRules = rows, []string{OrphanCompletion}
 	for _, p := range rows {
-		if p.wordCode != 0 {
-			codedWords[p.wordCode-1] = p.Token
-		}
 		for of, checks := range p.equivalents {
 			if of.rule == OrphanCompletion {
 				orphanRules = append(orphanRules, checks...)

@@ -24,8 +24,8 @@ var callNotes = map[string]string{
 // packages.
 func TestPartsWriteTheirOwn(t *testing.T) {
 	isPart := map[string]bool{}
-	partOf := map[string]string{"detailsCodec": "calls", "deadlines": "timers"} // no section holds these
-	for _, s := range New(newTestLog(t).opts).engine.sections()[1:] {           // the first has the counts of the engine itself
+	partOf := map[string]string{"deadlines": "timers"}                // no section holds these
+	for _, s := range New(newTestLog(t).opts).engine.sections()[1:] { // the first has the counts of the engine itself
 		isPart[reflect.TypeOf(s.Root).Elem().Name()] = true
 		for _, typ := range heldTypes(s) {
 			if typ.Kind() == reflect.Struct && typ.PkgPath() == reflect.TypeFor[engine]().PkgPath() {
@@ -60,7 +60,7 @@ func TestPartsWriteTheirOwn(t *testing.T) {
 			}
 		}
 	}
-	if seen["calls"] < 1000 || seen["findings"] == 0 || seen["trackers"] == 0 || seen["timers"] == 0 {
+	if seen["calls"] < 800 || seen["findings"] == 0 || seen["trackers"] == 0 || seen["timers"] == 0 {
 		t.Errorf("too few fields were seen: %v", seen)
 	}
 }

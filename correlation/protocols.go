@@ -39,7 +39,7 @@ func addProtocol(reading fact.Protocol) (remove func()) {
 }
 
 // aanaProtocol has no events: its calls are requests and decisions.
-var aanaProtocol = &protocolRow{Protocol: fact.Protocol{Token: subject.ProtoAANA}, wordCode: 5, missingCheck: missingOfRequests}
+var aanaProtocol = &protocolRow{Protocol: fact.Protocol{Token: subject.ProtoAANA}, missingCheck: missingOfRequests}
 
 // missingOfRequests is the check behind missing_completion of a protocol that has no
 // check of its own.
@@ -50,7 +50,6 @@ const missingOfRequests = "AH-C-079"
 // is published.
 type protocolRow struct {
 	fact.Protocol
-	wordCode byte // how a compacted call writes the token, 1 to 6; 0: in full
 
 	// What its events mean for more than a call. track takes an event that is no duplicate
 	// and an invalid one goes to refuse.
@@ -208,7 +207,7 @@ func (p *protocolParts) configureProtocols(e *engine, o *engineOptions) {
 // The row of AAEP: its checks and how its events are read are in package correlation/aaep.
 
 var aaepProtocol = &protocolRow{
-	Protocol: aaep.Protocol, wordCode: 1, missingCheck: "AAEP-C-081",
+	Protocol: aaep.Protocol, missingCheck: "AAEP-C-081",
 	track: trackAAEPEvent, refuse: refuseAAEPEvent, noteNumber: noteRefusedAAEP, sessions: aaepSessions,
 	nextDeadline: func(e *engine, next *eventtime.Earliest) { e.negotiations.NextNegotiationTimeout(next) },
 	expire:       func(e *engine) { e.negotiations.ExpireNegotiations() },
@@ -341,7 +340,7 @@ func (a trackedAAEP) Touch(key fact.SourceSession) (*aaep.Session, fact.Origin) 
 // The row of AgentHook: its checks and how its events are read are in package correlation/agenthook.
 
 var agentHookProtocol = &protocolRow{
-	Protocol: agenthook.Protocol, wordCode: 2, missingCheck: "AH-C-079",
+	Protocol: agenthook.Protocol, missingCheck: "AH-C-079",
 	track: trackAgentHookEvent, refuse: refuseAgentHookEvent, noteDecided: (*trackers).noteDecidedCall, sessions: agentHookSessions,
 	checkOrphan: (*judge).checkOrphan, checkUngated: (*trackers).checkOutsideGate,
 	applyControl: map[string]func(*engine, events.LogMessage){events.ControlPublisher: applyPublisherChange},
@@ -495,7 +494,7 @@ func (cs *calls) setWebVerdict(f *fact.Fact) {
 // The row of AUMP; its checks are in package correlation/aump.
 
 var aumpProtocol = &protocolRow{
-	Protocol: aump.Protocol, wordCode: 6, missingCheck: missingOfRequests,
+	Protocol: aump.Protocol, missingCheck: missingOfRequests,
 	track: func(e *engine, f *fact.Fact, n novelty) {
 		e.findings.reportEventFindings(nil, f)
 		if n == novel {
@@ -518,8 +517,8 @@ func applyMandateChange(e *engine, m events.LogMessage) {
 
 // The rows of aioc; how its trace events are read is in package correlation/aioc.
 var (
-	toolProtocol    = &protocolRow{Protocol: aioc.ToolProtocol, wordCode: 3, missingCheck: missingOfRequests, noteDecision: expectTrace, applyTrace: applyTrace}
-	handoffProtocol = &protocolRow{Protocol: aioc.HandoffProtocol, wordCode: 4, missingCheck: missingOfRequests, noteDecision: expectTrace, applyTrace: applyTrace, isHandoffTo: aioc.IsHandoffTo}
+	toolProtocol    = &protocolRow{Protocol: aioc.ToolProtocol, missingCheck: missingOfRequests, noteDecision: expectTrace, applyTrace: applyTrace}
+	handoffProtocol = &protocolRow{Protocol: aioc.HandoffProtocol, missingCheck: missingOfRequests, noteDecision: expectTrace, applyTrace: applyTrace, isHandoffTo: aioc.IsHandoffTo}
 )
 
 func expectTrace(e *engine, d *events.Decision) { e.traces.Expect(d) }

@@ -139,7 +139,7 @@ func (s *session) moveToClosed(c *call) {
 
 func (s *session) forgetCall(c *call) {
 	c.group.calls = removeCall(c.group.calls, c)
-	for _, id := range c.compactedDecisionIDs() {
+	for _, id := range c.decisionIDs {
 		if s.decisionIndex.get(id) == c {
 			s.decisionIndex.remove(id)
 		}

@@ -78,7 +78,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 				clearField(reflect.ValueOf(w.hook).Elem().FieldByName("findings"))
 			}
 		}
-		c.engine.calls.codec, c.engine.findings.callViewPool, c.engine.calls.dirtyCalls = detailsCodec{}, callViewPool{}, nil
+		c.engine.calls.codec, c.engine.findings.callViewPool, c.engine.calls.dirtyCalls = snapshot.ValueCodec[details]{}, callViewPool{}, nil
 		c.engine.calls.sessions.Unpack(c.engine.calls.sessions.Pack())
 		c.engine.trackers.sessions.Unpack(c.engine.trackers.sessions.Pack())
 		c.engine.history.sources.Unpack(c.engine.history.sources.Pack())
@@ -407,102 +407,6 @@ func TestSnapshotHasRoom(t *testing.T) {
 	}
 }
 
-// filled sets every field that v has, those within it included.
-func filled(v reflect.Value, random *rand.Rand) {
-	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
-	switch v.Interface().(type) {
-	case time.Time:
-		v.Set(reflect.ValueOf(time.Unix(random.Int64N(1<<33)-1<<32, random.Int64N(1e9)).UTC()))
-		return
-	case []byte:
-		v.SetBytes([]byte(strings.Repeat("raw", 1+random.IntN(3))))
-		return
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		filled(v.Elem(), random)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			filled(v.Field(i), random)
-		}
-	case reflect.Array:
-		for i := range v.Len() {
-			filled(v.Index(i), random)
-		}
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 1+random.IntN(40), 64))
-		for i := range v.Len() {
-			filled(v.Index(i), random)
-		}
-	case reflect.String:
-		v.SetString(codedWords[random.IntN(len(codedWords))] + strings.Repeat("x", random.IntN(2)*random.IntN(300)))
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		v.SetInt(1 + random.Int64N(100))
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		v.SetUint(1 + random.Uint64N(200))
-	default:
-		panic(fmt.Sprint("a field of kind ", v.Kind()))
-	}
-}
-
-// emptied clears about every other field.
-func emptied(v reflect.Value, random *rand.Rand) {
-	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
-	_, isTime := v.Interface().(time.Time)
-	switch {
-	case random.IntN(2) == 0 && v.Kind() != reflect.Struct || isTime && random.IntN(2) == 0:
-		v.SetZero()
-	case v.Kind() == reflect.Pointer:
-		emptied(v.Elem(), random)
-	case v.Kind() == reflect.Struct && !isTime:
-		for i := range v.NumField() {
-			emptied(v.Field(i), random)
-		}
-	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
-		for i := range v.Len() {
-			emptied(v.Index(i), random)
-		}
-	}
-}
-
-func recompacted(d *details) *details {
-	var p detailsCodec
-	p.startWriting()
-	p.codeDetails(d)
-	compacted := string(p.finishWriting())
-	got := new(details)
-	p.startReading(compacted)
-	p.codeDetails(got)
-	if p.input != "" {
-		panic("something is left")
-	}
-	return got
-}
-
-// TestCompactingKnowsEveryField: expanding details that were compacted gives the same
-// details. A field that the codec does not know would be lost.
-func TestCompactingKnowsEveryField(t *testing.T) {
-	for seed := range uint64(300) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		want := new(details)
-		filled(reflect.ValueOf(want).Elem(), random)
-		if seed > 0 { // at first, everything
-			emptied(reflect.ValueOf(want).Elem(), random)
-		}
-		for _, a := range []*fact.Arguments{&want.args, &want.executedArgs} {
-			if !a.Known { // then there are none
-				*a = fact.Arguments{DecisionDigest: a.DecisionDigest}
-			}
-		}
-		if got := recompacted(want); !reflect.DeepEqual(got, want) {
-			t.Fatalf("seed %d: compacted\n%+v\nexpanded\n%+v", seed, want, got)
-		}
-	}
-}
-
 // TestLateForCompactedCalls: a late message finds its call after the call was compacted.
 func TestLateForCompactedCalls(t *testing.T) {
 	l := newTestLog(t)
@@ -583,18 +487,6 @@ func TestFIFO(t *testing.T) {
 				t.Fatalf("seed %d: entry %d is %v", seed, i, e)
 			}
 		}
-	}
-}
-
-// TestWordCode: every coded word has the code of its place, and no other text has one.
-func TestWordCode(t *testing.T) {
-	for i, w := range codedWords {
-		if code := wordCode(w); int(code) != i+1 {
-			t.Errorf("%q has code %d, want %d", w, code, i+1)
-		}
-	}
-	if wordCode("") != 0 || wordCode("usual") != 0 {
-		t.Error("what is no usual word has a code")
 	}
 }
 

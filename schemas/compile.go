@@ -27,7 +27,10 @@ func newLibrary(sources map[string][]byte) (*jsonschema.Compiler, error) {
 	c.AssertFormat = true
 	c.ExtractAnnotations = true
 	c.LoadURL = func(string) (io.ReadCloser, error) { return nil, errNoLoading }
-	c.Formats["date-time"] = isDateTime
+	c.Formats["date-time"] = func(v any) bool {
+		s, ok := v.(string)
+		return !ok || IsDateTime(s)
+	}
 	for name, src := range sources {
 		if err := c.AddResource(Base+name+"/v1", bytes.NewReader(src)); err != nil {
 			return nil, fmt.Errorf("schema %s: %w", name, err)
@@ -111,10 +114,10 @@ func scalarKeywords(s *librarySchema) []keyword {
 		ks = append(ks, stringLength{s.MinLength, s.MaxLength})
 	}
 	if s.Pattern != nil {
-		ks = append(ks, pattern{s.Pattern, matcherOf(s.Pattern), "must match " + s.Pattern.String()})
+		ks = append(ks, pattern{s.Pattern, "must match " + s.Pattern.String()})
 	}
 	if s.Format != "" {
-		ks = append(ks, format{formats[s.Format].test, formats[s.Format].plain, "must be " + formats[s.Format].what})
+		ks = append(ks, format{formats[s.Format].test, "must be " + formats[s.Format].what})
 	}
 	if s.Minimum != nil {
 		ks = append(ks, numberBound{keyword: "minimum", limit: toFloat(s.Minimum), message: "must be at least " + s.Minimum.RatString()})

@@ -146,29 +146,20 @@ func (k stringLength) validate(v strictjson.Value, c *collector) bool {
 
 type pattern struct {
 	re      *regexp.Regexp
-	plain   *matcher // equivalent to the regular expression; nil for patterns that need it
 	message string
 }
 
-func (k pattern) match(s string) bool {
-	if k.plain != nil {
-		return k.plain.match(s)
-	}
-	return k.re.MatchString(s)
-}
-
 func (k pattern) validate(v strictjson.Value, c *collector) bool {
-	return v.Kind() != strictjson.KindString || k.match(v.Text()) || c.fail("pattern", k.message)
+	return v.Kind() != strictjson.KindString || k.re.MatchString(v.Text()) || c.fail("pattern", k.message)
 }
 
 type format struct {
-	test    func(any) bool
-	plain   func(string) bool // true only if test is true; nil for formats that have none
+	test    func(string) bool
 	message string
 }
 
 func (k format) validate(v strictjson.Value, c *collector) bool {
-	return v.Kind() != strictjson.KindString || k.plain != nil && k.plain(v.Text()) || k.test(v.Text()) || c.fail("format", k.message)
+	return v.Kind() != strictjson.KindString || k.test(v.Text()) || c.fail("format", k.message)
 }
 
 type numberBound struct {

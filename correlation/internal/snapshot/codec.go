@@ -39,7 +39,7 @@ func compileCodec(t reflect.Type) *codec {
 	var made codec
 	switch {
 	case t == timeType:
-		made = codec{encodeTime, decodeTime}
+		made = codec{encodeTime, decodeTime, func(p unsafe.Pointer) bool { return (*time.Time)(p).IsZero() }}
 	case reflect.PointerTo(t).Implements(packerType):
 		made = packerCodec(t)
 	default:
@@ -56,21 +56,25 @@ func kindCodec(t reflect.Type) codec {
 		return codec{
 			func(e *encoder, p unsafe.Pointer) { e.b = append(e.b, *(*byte)(p)) },
 			func(d *decoder, p unsafe.Pointer) { *(*bool)(p) = d.takeBytes(1)[0] == 1 },
+			func(p unsafe.Pointer) bool { return !*(*bool)(p) },
 		}
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return codec{
 			func(e *encoder, p unsafe.Pointer) { e.b = binary.AppendVarint(e.b, readSigned(p, size)) },
 			func(d *decoder, p unsafe.Pointer) { setSigned(p, size, d.varint()) },
+			func(p unsafe.Pointer) bool { return readUnsigned(p, size) == 0 },
 		}
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return codec{
 			func(e *encoder, p unsafe.Pointer) { e.b = binary.AppendUvarint(e.b, readUnsigned(p, size)) },
 			func(d *decoder, p unsafe.Pointer) { setUnsigned(p, size, d.uvarint()) },
+			func(p unsafe.Pointer) bool { return readUnsigned(p, size) == 0 },
 		}
 	case reflect.String:
 		return codec{
 			func(e *encoder, p unsafe.Pointer) { e.writeText(*(*string)(p)) },
 			func(d *decoder, p unsafe.Pointer) { *(*string)(p) = d.readText() },
+			func(p unsafe.Pointer) bool { return *(*string)(p) == "" },
 		}
 	case reflect.Array:
 		return arrayCodec(t)
@@ -108,6 +112,7 @@ func packerCodec(t reflect.Type) codec {
 			inner.dec(d, v.UnsafePointer())
 			at(p).Unpack(v.Interface())
 		},
+		func(unsafe.Pointer) bool { return false },
 	}
 }
 
@@ -117,6 +122,7 @@ func arrayCodec(t reflect.Type) codec {
 		return codec{
 			func(e *encoder, p unsafe.Pointer) { e.b = append(e.b, unsafe.Slice((*byte)(p), n)...) },
 			func(d *decoder, p unsafe.Pointer) { copy(unsafe.Slice((*byte)(p), n), d.takeBytes(n)) },
+			func(p unsafe.Pointer) bool { return !slices.ContainsFunc(unsafe.Slice((*byte)(p), n), isSet) },
 		}
 	}
 	c, stride := compileCodec(elem), elem.Size()
@@ -128,8 +134,17 @@ func arrayCodec(t reflect.Type) codec {
 	return codec{
 		func(e *encoder, p unsafe.Pointer) { each(p, func(p unsafe.Pointer) { c.enc(e, p) }) },
 		func(d *decoder, p unsafe.Pointer) { each(p, func(p unsafe.Pointer) { c.dec(d, p) }) },
+		func(p unsafe.Pointer) bool {
+			zero := true
+			each(p, func(p unsafe.Pointer) { zero = zero && c.zero(p) })
+			return zero
+		},
 	}
 }
+
+func isSet(b byte) bool { return b != 0 }
+
+func isNil(p unsafe.Pointer) bool { return *(*unsafe.Pointer)(p) == nil }
 
 // sliceHeader is the memory layout of a slice.
 type sliceHeader struct {
@@ -152,6 +167,7 @@ func sliceCodec(t reflect.Type) codec {
 					*(*[]byte)(p) = append([]byte{}, d.takeBytes(n)...)
 				}
 			},
+			isNil, // data comes first in a sliceHeader
 		}
 	}
 	c, stride := compileCodec(elem), elem.Size()
@@ -176,6 +192,7 @@ func sliceCodec(t reflect.Type) codec {
 				c.dec(d, unsafe.Add(data, uintptr(i)*stride))
 			}
 		},
+		isNil,
 	}
 }
 
@@ -229,6 +246,7 @@ func mapCodec(t reflect.Type) codec {
 				m.SetMapIndex(k.Elem(), v.Elem())
 			}
 		},
+		isNil,
 	}
 }
 
@@ -242,25 +260,49 @@ func fieldsOf(t reflect.Type) (fields []reflect.StructField) {
 	return fields
 }
 
+// structCodec encodes which fields are not zero, one bit each, and those fields.
 func structCodec(t reflect.Type) codec {
 	type field struct {
 		*codec
 		offset uintptr
+		typ    reflect.Type
 	}
 	var fields []field
 	for _, f := range fieldsOf(t) {
-		fields = append(fields, field{compileCodec(f.Type), f.Offset})
+		fields = append(fields, field{compileCodec(f.Type), f.Offset, f.Type})
 	}
+	bits := make([]byte, (len(fields)+7)/8)
 	return codec{
 		func(e *encoder, p unsafe.Pointer) {
+			at := len(e.b)
+			e.b = append(e.b, bits...)
 			for i := range fields {
-				fields[i].enc(e, unsafe.Add(p, fields[i].offset))
+				f := &fields[i]
+				if p := unsafe.Add(p, f.offset); !f.zero(p) {
+					e.b[at+i/8] |= 1 << (i % 8)
+					f.enc(e, p)
+				}
 			}
 		},
 		func(d *decoder, p unsafe.Pointer) {
+			there := d.takeBytes(len(bits))
 			for i := range fields {
-				fields[i].dec(d, unsafe.Add(p, fields[i].offset))
+				f := &fields[i]
+				p := unsafe.Add(p, f.offset)
+				if there[i/8]>>(i%8)&1 == 1 {
+					f.dec(d, p)
+				} else if !f.zero(p) {
+					reflect.NewAt(f.typ, p).Elem().SetZero()
+				}
 			}
+		},
+		func(p unsafe.Pointer) bool {
+			for i := range fields {
+				if !fields[i].zero(unsafe.Add(p, fields[i].offset)) {
+					return false
+				}
+			}
+			return true
 		},
 	}
 }
@@ -310,5 +352,6 @@ func pointerCodec(t reflect.Type) codec {
 				reflect.NewAt(t, p).Elem().Set(reflect.NewAt(elem, o.at))
 			}
 		},
+		isNil,
 	}
 }

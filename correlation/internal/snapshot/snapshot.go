@@ -7,7 +7,8 @@
 //
 // It supports booleans, integers, strings, times (as instants, in UTC), arrays, slices, maps,
 // structs and pointers. An object that several pointers of a section lead to stays one object.
-// Other types, such as interfaces, are refused. A Packer is encoded in a form of its own.
+// Other types, such as interfaces, are refused. A Packer is encoded in a form of its own. A field
+// that is zero takes one bit of its struct. A ValueCodec encodes single values likewise.
 //
 // The bytes of a section do not describe themselves. The reader must know that they have the
 // same Shape and are unchanged.
@@ -62,7 +63,7 @@ func Append(b []byte, sections []Section, objects int, stop func() bool) (_ []by
 			panic(r)
 		}
 	}()
-	e := &encoder{b: b, objects: make(map[pointedObject]uint64, objects), cache: new(textCache), stop: stop}
+	e := &encoder{b: b, objects: make(map[pointedObject]uint64, objects), cache: make(textCache, sectionCache), stop: stop}
 	for _, s := range sections {
 		e.b = binary.AppendUvarint(e.b, uint64(len(s.Name)))
 		e.b = append(e.b, s.Name...)
@@ -76,7 +77,8 @@ func Append(b []byte, sections []Section, objects int, stop func() bool) (_ []by
 
 func (e *encoder) encodeRoot(root any) {
 	v := reflect.ValueOf(root)
-	*e.cache, e.firstObject = textCache{}, e.objectCount
+	clear(e.cache)
+	e.firstObject = e.objectCount
 	c := codecOf(v.Type().Elem())
 	e.addObject(pointedObject{v.UnsafePointer(), c})
 	c.enc(e, v.UnsafePointer())
@@ -84,7 +86,7 @@ func (e *encoder) encodeRoot(root any) {
 
 // Read decodes what Append encoded from the same sections, in the same order.
 func Read(b []byte, sections []Section) (err error) {
-	d := &decoder{b: b, cache: new(textCache)}
+	d := &decoder{b: b, cache: make(textCache, sectionCache)}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %v", ErrDamaged, r)
@@ -115,7 +117,8 @@ func Read(b []byte, sections []Section) (err error) {
 func (d *decoder) decodeRoot(root any) {
 	v := reflect.ValueOf(root)
 	c := codecOf(v.Type().Elem())
-	*d.cache, d.depth = textCache{}, 0
+	clear(d.cache)
+	d.depth = 0
 	d.objects = append(d.objects[:0], pointedObject{v.UnsafePointer(), c})
 	c.dec(d, v.UnsafePointer())
 }
@@ -138,30 +141,30 @@ type pointedObject struct {
 	of *codec
 }
 
-// cacheSize is how many strings encoder and decoder remember, to encode a repeated string
+// textCache are the strings that encoder and decoder remember, to encode a repeated string
 // once. Both forget the same strings.
-const cacheSize = 1 << 13
+type textCache []string
 
-type textCache [cacheSize]string
+const sectionCache = 1 << 13 // the size of a section's cache
 
 // maxCachedText is the longest string that is remembered.
 const maxCachedText = 128
 
-// cacheSlot hashes the length and the last bytes, because ids differ in those.
-func cacheSlot(s string) uint32 {
+// slot hashes the length and the last bytes, because ids differ in those.
+func (c textCache) slot(s string) uint32 {
 	h := uint32(len(s))
 	for i := max(0, len(s)-12); i < len(s); i++ {
 		h = (h ^ uint32(s[i])) * 16777619
 	}
-	return (h ^ h>>15) % cacheSize
+	return (h ^ h>>15) % uint32(len(c))
 }
 
 type encoder struct {
 	b             []byte
 	objects       map[pointedObject]uint64 // the numbers of the objects, of all sections so far
 	objectCount   uint64
-	firstObject   uint64     // the number of the section's first object
-	cache         *textCache // nil: no string is remembered
+	firstObject   uint64    // the number of the section's first object
+	cache         textCache // nil: no string is remembered
 	stop          func() bool
 	nextStopCheck int // the length of b at which stop is called again
 }
@@ -190,12 +193,14 @@ func (e *encoder) checkStop() {
 type decoder struct {
 	b       []byte
 	objects []pointedObject
-	cache   *textCache
+	cache   textCache
 	depth   int
+	shared  bool // texts are parts of b, which never changes
 }
 
 // codec encodes and decodes values of one type.
 type codec struct {
-	enc func(e *encoder, p unsafe.Pointer)
-	dec func(d *decoder, p unsafe.Pointer)
+	enc  func(e *encoder, p unsafe.Pointer)
+	dec  func(d *decoder, p unsafe.Pointer)
+	zero func(p unsafe.Pointer) bool
 }

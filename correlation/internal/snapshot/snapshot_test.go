@@ -58,6 +58,7 @@ func (s *stack) Pack() any {
 }
 
 func (s *stack) Unpack(form any) {
+	s.items = nil
 	for _, item := range *form.(*[]string) {
 		s.items = append([]string{item}, s.items...)
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"encoding/binary"
+	"strings"
 	"unsafe"
 )
 
@@ -78,38 +79,43 @@ func (d *decoder) readLength() (n int, there bool) {
 	return int(u - 1), true
 }
 
-// writeText writes a string, or its slot in the cache.
+// A text is written as one number: 0 if it is empty, the slot in the cache and one, or the size
+// of the cache plus its length, followed by its bytes.
+
 func (e *encoder) writeText(s string) {
-	if e.cache == nil || s == "" || len(s) > maxCachedText {
+	if e.cache != nil && s != "" && len(s) <= maxCachedText {
+		slot := e.cache.slot(s)
+		if e.cache[slot] == s {
+			e.b = binary.AppendUvarint(e.b, uint64(slot)+1)
+			return
+		}
+		e.cache[slot] = s
+	}
+	if s == "" {
 		e.b = append(e.b, 0)
-		e.b = binary.AppendUvarint(e.b, uint64(len(s)))
-		e.b = append(e.b, s...)
 		return
 	}
-	slot := cacheSlot(s)
-	if e.cache[slot] == s {
-		e.b = binary.AppendUvarint(e.b, uint64(slot)+1)
-		return
-	}
-	e.cache[slot] = s
-	e.b = append(e.b, 0)
-	e.b = binary.AppendUvarint(e.b, uint64(len(s)))
+	e.b = binary.AppendUvarint(e.b, uint64(len(e.cache)+len(s)))
 	e.b = append(e.b, s...)
 }
 
 func (d *decoder) readText() string {
-	if slot := d.uvarint(); slot > cacheSize || slot > 0 && d.cache == nil {
-		panic("a text that is nowhere")
-	} else if slot > 0 {
-		return d.cache[slot-1]
-	}
 	n := d.uvarint()
-	if n > uint64(len(d.b)) {
+	switch {
+	case n == 0:
+		return ""
+	case n <= uint64(len(d.cache)):
+		return d.cache[n-1]
+	case n-uint64(len(d.cache)) > uint64(len(d.b)):
 		panic("a text that goes beyond the end")
 	}
-	s := string(d.takeBytes(int(n)))
-	if d.cache != nil && s != "" && len(s) <= maxCachedText {
-		d.cache[cacheSlot(s)] = s
+	b := d.takeBytes(int(n) - len(d.cache))
+	s := unsafe.String(&b[0], len(b))
+	if !d.shared {
+		s = strings.Clone(s)
+	}
+	if d.cache != nil && len(s) <= maxCachedText {
+		d.cache[d.cache.slot(s)] = s
 	}
 	return s
 }
