@@ -73,7 +73,7 @@ var attacks = []struct {
 		{"lying reports against a limit", "allows count, and none is given back",
 			[]string{"TestAttackLimitWindow"}},
 		{"a condition without end", "`policy_memory`, `policy_deadline`",
-			[]string{"TestMemoryOfOneCallIsBounded", "TestDeadlineEndsAnEvaluation"}},
+			[]string{"TestMemoryOfOneCallIsBounded", "TestDeadlineEndsAnEvaluation", "TestComparisonsArePricedCheaply"}},
 		{"names and lists that cost more than their length", "each is read once",
 			[]string{"TestToolNameIsReadOnce", "TestArgumentNamesAreReadOnce", "TestPreviewOfALongName", "TestMandateIsPreparedOnce", "TestPathInCopiesNoOtherNames"}},
 		{"exhaust the admitter's memory", "reserved first (`--memory-limit`); 1.25 MiB a message",
