@@ -433,8 +433,7 @@ func (callCosts) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint6
 	case len(args) == 0:
 		return nil
 	case (function == operators.Equals || function == operators.NotEquals) && len(args) == 2:
-		bytes = sizeWithin(args[0], MaxCallBytes)
-		bytes = min(bytes, sizeWithin(args[1], bytes))
+		bytes = smallerSize(args[0], args[1])
 	case function == operators.In && len(args) == 2:
 		if list, ok := args[1].(traits.Lister); ok {
 			bytes = sizeWithin(list, MaxCallBytes)
@@ -456,6 +455,17 @@ func (callCosts) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint6
 	}
 	steps := max(uint64(bytes)/bytesPerStep, 1)
 	return &steps
+}
+
+// smallerSize is the smaller size of two values. It walks about as much of the larger one as of the
+// smaller one: a loop may compare a list of 100,000 numbers with each of them.
+func smallerSize(a, b ref.Val) int64 {
+	for limit := int64(1 << 10); ; limit *= 4 {
+		n := min(sizeWithin(a, limit), sizeWithin(b, limit))
+		if n <= limit || limit >= MaxCallBytes {
+			return n
+		}
+	}
 }
 
 // bytesPerStep is how many bytes one step covers.

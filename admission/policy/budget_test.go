@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -234,4 +238,48 @@ func randomExpression(r *rand.Rand, depth int, element string) string {
 		return next() + "." + [...]string{"reverse()", "upperAscii()", "trim()", "substring(1)", "join()"}[r.IntN(5)]
 	}
 	return fmt.Sprintf("%s.filter(v%d, v%d != %s)", next(), depth, depth, next())
+}
+
+// walkedList counts the elements that are looked at.
+type walkedList struct {
+	traits.Lister
+	walked *int
+}
+
+func (l walkedList) Value() any { return nil }
+
+func (l walkedList) Iterator() traits.Iterator { return walkedIterator{l.Lister.Iterator(), l.walked} }
+
+type walkedIterator struct {
+	traits.Iterator
+	walked *int
+}
+
+func (i walkedIterator) Next() ref.Val {
+	*i.walked++
+	return i.Iterator.Next()
+}
+
+// TestComparisonsArePricedCheaply: the price of a comparison is the smaller size, and to find it looks at no more than
+// a multiple of that. A loop that compares a large list with each of 80,000 numbers took a minute otherwise.
+func TestComparisonsArePricedCheaply(t *testing.T) {
+	sizes := []int{0, 1, 5, 100, 3000, 100_000}
+	for _, m := range sizes {
+		for _, n := range sizes {
+			walked := 0
+			list := func(size int) ref.Val {
+				return walkedList{types.DefaultTypeAdapter.NativeToValue(make([]int, size)).(traits.Lister), &walked}
+			}
+			small := min(m, n)
+			if got, want := smallerSize(list(m), list(n)), int64(listSize+small*scalarSize); got != want {
+				t.Errorf("%d and %d elements: %d bytes, want %d", m, n, got, want)
+			}
+			if walked > 20*small+1000 {
+				t.Errorf("%d and %d elements: %d are looked at", m, n, walked)
+			}
+		}
+	}
+	if got := smallerSize(types.String("text"), types.Int(1)); got != scalarSize {
+		t.Error(got)
+	}
 }

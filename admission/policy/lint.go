@@ -66,7 +66,7 @@ var remedies = map[string]string{
 	LintLimitWithoutBy:    "say by: [source] or by: [session] if one caller must not use up what others have left",
 	LintUnreachableQuorum: "add members to the groups for that tenant, or lower the quorum",
 	LintClaimAlone:        "decide on tool, arguments, source or catalogue as well: a runtime can claim anything, and a claim may only make a verdict stricter",
-	LintEvaluatorAlone:    "a runtime may choose its protocol: add a policy with match.protocols that denies or judges such calls, or `builtin: evaluators-only` if that is meant",
+	LintEvaluatorAlone:    "a runtime may choose its protocol: add a policy with match.protocols that denies such calls or asks, or `builtin: evaluators-only` if that is meant",
 	LintUnboundedGrowth:   "compare without making a new text (==, startsWith, contains, in), or bound size() first; a request that is too large for it is denied with policy_memory",
 }
 
