@@ -61,7 +61,7 @@ func newWorld(shard streams.Shard) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.srv, err = embedded.Start(config, zerolog.Nop()); err != nil {
+	if w.srv, err = embedded.Start(context.Background(), config, zerolog.Nop()); err != nil {
 		return nil, err
 	}
 	var errs [4]error

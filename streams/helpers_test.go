@@ -74,7 +74,7 @@ func startServer(tb testing.TB, cfg ServerConfig) (*embedded.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return embedded.Start(config, zerolog.Nop())
+	return embedded.Start(context.Background(), config, zerolog.Nop())
 }
 
 // start runs a provisioned server.
@@ -142,7 +142,7 @@ func ctx(tb testing.TB) context.Context {
 // Attacks are shown to work here before they are shown to fail.
 func flatServer(t *testing.T, users string) *fixture {
 	t.Helper()
-	srv, err := embedded.Start(fmt.Appendf(nil, `
+	srv, err := embedded.Start(context.Background(), fmt.Appendf(nil, `
 		server_name: flat
 		host: 127.0.0.1
 		port: -1

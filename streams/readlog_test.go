@@ -172,7 +172,7 @@ func TestReadLogServerRestart(t *testing.T) {
 func looseServer(t *testing.T) (*fixture, jetstream.JetStream, jetstream.Stream) {
 	t.Helper()
 	skipShort(t)
-	srv, err := embedded.Start(fmt.Appendf(nil, "host: 127.0.0.1\nport: -1\nserver_name: loose\njetstream { store_dir: %q }\nauthorization { user: admin, password: pw-admin }", t.TempDir()), zerolog.Nop())
+	srv, err := embedded.Start(context.Background(), fmt.Appendf(nil, "host: 127.0.0.1\nport: -1\nserver_name: loose\njetstream { store_dir: %q }\nauthorization { user: admin, password: pw-admin }", t.TempDir()), zerolog.Nop())
 	ok(t, err)
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, srv: srv}

@@ -92,7 +92,7 @@ func runNATS(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	srv, err := embedded.Start(config, daemon.Logger(os.Stderr, level).With().Str("service", "nats").Logger())
+	srv, err := embedded.Start(ctx, config, daemon.Logger(os.Stderr, level).With().Str("service", "nats").Logger())
 	if err != nil {
 		return err
 	}

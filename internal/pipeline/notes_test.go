@@ -42,7 +42,7 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := embedded.Start(config, zerolog.Nop())
+	srv, err := embedded.Start(context.Background(), config, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

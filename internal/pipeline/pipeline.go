@@ -267,7 +267,8 @@ func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
 	}
 	path := p.natsConfigFile()
 	var info NATSInfo
-	proc, err := supervise.Run(ctx, supervise.Command{Path: p.opt.Exe, Args: []string{ServiceArg, "nats", path}, Log: p.opt.ChildLog}, &info)
+	proc, err := supervise.Run(ctx, supervise.Command{Path: p.opt.Exe, Args: []string{ServiceArg, "nats", path}, Log: p.opt.ChildLog,
+		ReadyTimeout: supervise.NoTimeout}, &info) // after an unclean end it reads the whole log again
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,7 @@ func TestCredentialsOfRemovedUsersEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := embedded.Start(config, zerolog.Nop())
+	srv, err := embedded.Start(context.Background(), config, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

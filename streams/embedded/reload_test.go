@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestReloadAddsUsers(t *testing.T) {
 		}
 		return text
 	}
-	srv, err := embedded.Start(render(), zerolog.Nop())
+	srv, err := embedded.Start(context.Background(), render(), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestReloadRemovesUsers(t *testing.T) {
 		}
 		return text
 	}
-	srv, err := embedded.Start(render(), zerolog.Nop())
+	srv, err := embedded.Start(context.Background(), render(), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,7 +14,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-const readyTimeout = 30 * time.Second
+// noteEvery is how often a start that takes long is noted in the log.
+const noteEvery = 10 * time.Second
 
 // Server is an embedded nats-server. It handles no signals; its owner must call Shutdown.
 type Server struct {
@@ -25,8 +27,10 @@ type Server struct {
 var ErrStore = errors.New("embedded: the store could not be written")
 
 // Start runs a server with the given nats-server configuration. It returns when the server
-// accepts connections and JetStream has recovered. log receives the server's messages.
-func Start(config []byte, log zerolog.Logger) (*Server, error) {
+// accepts connections and JetStream has recovered, or when ctx ends, which bounds only the start.
+// After an unclean end the server reads its whole store again first, however long that takes. log
+// receives the server's messages.
+func Start(ctx context.Context, config []byte, log zerolog.Logger) (*Server, error) {
 	opts := &natsd.Options{}
 	if err := opts.ProcessConfigString(string(config)); err != nil {
 		return nil, fmt.Errorf("reading the NATS server's configuration: %w", err)
@@ -40,7 +44,7 @@ func Start(config []byte, log zerolog.Logger) (*Server, error) {
 	s := &Server{ns, make(chan error, 1)}
 	ns.SetLoggerV2(serverLog{log, fatal, s.broken}, false, false, false)
 	go ns.Start()
-	if err := s.awaitReady(fatal); err != nil {
+	if err := s.awaitReady(ctx, fatal, log); err != nil {
 		s.Shutdown()
 		return nil, fmt.Errorf("starting the NATS server on %s:%d (store directory %s): %w", opts.Host, opts.Port, opts.StoreDir, err)
 	}
@@ -51,19 +55,25 @@ func Start(config []byte, log zerolog.Logger) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) awaitReady(fatal <-chan string) error {
-	const step = 100 * time.Millisecond
-	for waited := time.Duration(0); waited < readyTimeout; waited += step {
-		if s.ns.ReadyForConnections(step) {
-			return nil
-		}
+func (s *Server) awaitReady(ctx context.Context, fatal <-chan string, log zerolog.Logger) error {
+	begun := time.Now()
+	noted := begun
+	for {
 		select {
 		case msg := <-fatal:
 			return errors.New(msg)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready after %v: %w", time.Since(begun).Round(time.Second), context.Cause(ctx))
 		default:
 		}
+		if s.ns.ReadyForConnections(100 * time.Millisecond) {
+			return nil
+		}
+		if time.Since(noted) >= noteEvery {
+			noted = time.Now()
+			log.Warn().Dur("after", noted.Sub(begun)).Msg("the NATS server is not ready yet: after an unclean end it reads its whole store again")
+		}
 	}
-	return fmt.Errorf("not ready within %v", readyTimeout)
 }
 
 // Reload puts another configuration in force: accounts and users that are added count at once, and no

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -33,5 +34,15 @@ func TestWhatBreaksAStore(t *testing.T) {
 				t.Errorf("%s %v was not told", c.format, c.args)
 			}
 		}
+	}
+}
+
+// Nothing but the context bounds a start.
+func TestStartEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if srv, err := Start(ctx, []byte("host: 127.0.0.1\nport: -1"), zerolog.Nop()); !errors.Is(err, context.Canceled) {
+		srv.Shutdown()
+		t.Errorf("error %v", err)
 	}
 }

@@ -106,7 +106,7 @@ func (n *NATS) startServer() {
 	n.tb.Helper()
 	config, err := n.cfg.Render()
 	OK(n.tb, err)
-	n.srv, err = embedded.Start(config, zerolog.Nop())
+	n.srv, err = embedded.Start(context.Background(), config, zerolog.Nop())
 	OK(n.tb, err)
 	n.Provision()
 }
