@@ -51,7 +51,7 @@ type Options struct {
 	Log            zerolog.Logger
 	ChildLog       io.Writer                             // output of the children; default standard error
 	Progress       func(stage string, done, total int64) // of the engine's download
-	OnChange       func(target.Ready)                    // called whenever a process id changes
+	OnChange       func(now func() target.Ready)         // called whenever a process id changes, also by several goroutines
 	Services       []string                              // services to run; default all
 	Observe        bool                                  // the admitter only observes the policies of Tenant; those of added tenants are enforced
 	// BeforeServices, if not nil, runs once NATS is provisioned and before any service decides.
@@ -216,7 +216,7 @@ func (p *Pipeline) processChanged(name string, pid int) {
 	p.ready.PIDs[name] = pid
 	p.mu.Unlock()
 	if p.opt.OnChange != nil {
-		p.opt.OnChange(p.Ready())
+		p.opt.OnChange(p.Ready)
 	}
 }
 

@@ -242,7 +242,7 @@ func (p *Pipeline) stopGateways(ctx context.Context) {
 		delete(p.ready.PIDs, name)
 		p.mu.Unlock()
 		if p.opt.OnChange != nil {
-			p.opt.OnChange(p.Ready())
+			p.opt.OnChange(p.Ready)
 		}
 	}
 }

@@ -29,24 +29,26 @@ func (f *readyFile) removeStale() {
 	}
 }
 
-func (f *readyFile) publish(r target.Ready) error {
+// publish writes what now returns. It is read under the lock: an older state must not be written
+// after a newer one.
+func (f *readyFile) publish(now func() target.Ready) error {
 	if f.path == "" {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.written = true
-	return r.Write(f.path)
+	return now().Write(f.path)
 }
 
 // changed rewrites the file if it has been written before.
-func (f *readyFile) changed(r target.Ready) {
+func (f *readyFile) changed(now func() target.Ready) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.written {
 		return
 	}
-	if err := r.Write(f.path); err != nil {
+	if err := now().Write(f.path); err != nil {
 		f.log.Error().Err(err).Msg("the ready file could not be rewritten")
 	}
 }

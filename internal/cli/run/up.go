@@ -109,7 +109,7 @@ func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // serve prints the addresses and waits.
 func (c *UpCmd) serve(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, ready *readyFile) error {
-	if err := ready.publish(p.Ready()); err != nil {
+	if err := ready.publish(p.Ready); err != nil {
 		return err
 	}
 	r := p.Ready()
