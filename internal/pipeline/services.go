@@ -116,7 +116,7 @@ func (p *Pipeline) logLeft(name string) {
 	if left, known := metrics.MessagesBehind(scrapeMetrics(url)); known {
 		line = line.Uint64("messages_left", left)
 	}
-	line.Msg("it reads the log; requests are answered meanwhile")
+	line.Msg("it reads the log")
 }
 
 // distrusts reports whether a service ended because the log cannot be trusted.

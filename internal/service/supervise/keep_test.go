@@ -62,7 +62,7 @@ func TestAKeptChildIsTriedForEver(t *testing.T) {
 		<-again
 		return &scripted{"a", func(string) {}, make(chan struct{})}, nil
 	}})
-	<-first.Done()
+	await(t, first.Done())
 	if err := s.Problems()["a"]; !errors.Is(first.Err(), ErrEnded) || !errors.Is(err, ErrEnded) {
 		t.Errorf("after %d starts: %v, its problem: %v", firstStarts, first.Err(), err)
 	}
@@ -77,7 +77,8 @@ func TestAKeptChildIsTriedForEver(t *testing.T) {
 func TestTheEndOfAKeptChild(t *testing.T) {
 	s := New(zerolog.Nop(), nil)
 	final := s.Keep(Spec{Name: "final", Start: func(context.Context) (Process, error) { return nil, ErrFinal }})
-	<-final.Done()
+	await(t, final.Done())
+	await(t, s.children[0].done)
 	if err := s.Problems()["final"]; !errors.Is(final.Err(), ErrFinal) || !errors.Is(err, ErrFinal) {
 		t.Errorf("%v, its problem: %v", final.Err(), err)
 	}
@@ -94,7 +95,7 @@ func TestTheEndOfAKeptChild(t *testing.T) {
 	if err := s.StopChild(t.Context(), "waits"); err != nil {
 		t.Error(err)
 	}
-	<-waits.Done()
+	await(t, waits.Done())
 	if waits.Err() == nil {
 		t.Error("a child that was stopped before it was ready counts as ready")
 	}
@@ -102,8 +103,17 @@ func TestTheEndOfAKeptChild(t *testing.T) {
 		t.Error(err)
 	}
 	late := s.Keep(Spec{Name: "late", Start: func(context.Context) (Process, error) { t.Error("started"); return nil, ErrFinal }})
-	if <-late.Done(); late.Err() == nil {
+	if await(t, late.Done()); late.Err() == nil {
 		t.Error("a child is kept after the end")
+	}
+}
+
+func await(t *testing.T, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it never comes")
 	}
 }
 
