@@ -137,6 +137,35 @@ func TestAskThatNobodyPursues(t *testing.T) {
 	}
 }
 
+// TestOneOfTwoIsTakenBack: a call's record names a check until the last finding of it is
+// retracted.
+func TestOneOfTwoIsTakenBack(t *testing.T) {
+	l := newTestLog(t)
+	l.admit(pre(1), "d1", events.Ask, waiting("wf1", "pending"))
+	l.admit(pre(1), "d2", events.Allow, waiting("wf1", "consumed"))
+	l.event(pre(1))
+	l.event(post(2))
+	second := func(e tree) tree { return set(e, "metadata.tool_call_id", "c2") }
+	l.admit(second(pre(3)), "d3", events.Allow, waiting("wf1", "consumed")) // used before, and for another call
+	l.event(retry(pre(3)))                                                  // which it says to try again
+	l.event(set(second(post(4)), "metadata.execution.started_at", nil))
+	r := l.run()
+	made, taken := 0, 0
+	for _, f := range r.checks {
+		switch {
+		case f.Rule != "AH-C-104":
+		case f.Retracts != "":
+			taken++
+		default:
+			made++
+		}
+	}
+	calls := r.last()
+	if c := calls[len(calls)-1]; made != 2 || taken != 1 || !slices.Contains(c.Findings, "AH-C-104") {
+		t.Errorf("%d findings, %d of them retracted, and the record names %v", made, taken, c.Findings)
+	}
+}
+
 // TestConfirmationSteps: in AAEP the user is asked, and the invocation shows what
 // about.
 func TestConfirmationSteps(t *testing.T) {

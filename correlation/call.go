@@ -104,7 +104,7 @@ type publicDetails struct {
 	outcome  string
 	execSeq  uint64
 	inputMatch
-	rules    []string
+	rules    brokenRules
 	timeline []timelineEntry
 
 	protocolViews
@@ -285,7 +285,7 @@ func (c *call) hasWeakScope() bool { return c.session.Key.Session == noSession }
 
 // currentState is the content of the record that would be emitted now.
 func (c *call) currentState(verdict *effectiveVerdict) emittedState {
-	e := emittedState{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seenIn: c.seenIn, endedIn: c.endedIn, retriedTo: c.retryChain.to,
+	e := emittedState{state: c.state, outcome: c.outcome, match: c.match, findings: c.rules.size(), execSeq: c.execSeq, seenIn: c.seenIn, endedIn: c.endedIn, retriedTo: c.retryChain.to,
 		parentLinkRank: max(c.session.parentLinkRank, c.lastEmitted.parentLinkRank)}
 	if verdict.recorded != nil {
 		e.decision, e.verdict = verdict.recorded.ID, string(verdict.verdict)

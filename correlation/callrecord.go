@@ -80,7 +80,7 @@ func (view *callView) fillFrom(c *call, verdict *effectiveVerdict, parents *line
 	view.publicDetails = c.publicDetails
 	view.timeline = append(view.timelineRoom[:0], c.timeline...)
 	if c.rules != nil || c.differences != nil {
-		view.rules, view.differences = slices.Clone(c.rules), slices.Clone(c.differences)
+		view.rules, view.differences = slices.Collect(c.rules.names()), slices.Clone(c.differences)
 	}
 	view.origin, view.occurrence, view.state, view.idSum = c.session.Origin, c.occurrence, c.state, c.idSum()
 	view.parentLink = parentLink{}

@@ -342,7 +342,7 @@ func (m *model) post(a action, now float64) {
 	case v != events.Allow:
 		m.findings[askPending]++
 	case now > c.validUntil():
-		m.findings[afterExpiry]++
+		m.findings[afterExpiry0]++
 	}
 	if c.effectiveVerdict() != events.Deny {
 		c.match, c.places = matchEqual, 0
@@ -442,7 +442,7 @@ func TestModel(t *testing.T) {
 				l.event(set(build(pre(event)), "tool_input.amount", a.amount))
 				m.announce(a, event, now())
 			case "post":
-				l.event(set(set(build(post(event)), "metadata.tool_input_executed.amount", a.amount), "metadata.execution.started_at", nil))
+				l.event(set(set(build(post(event)), "metadata.tool_input_executed.amount", a.amount), "metadata.execution", tree{"outcome": "succeeded"}))
 				m.post(a, now())
 			case "handoff":
 				a.agent = max(a.agent, 1)

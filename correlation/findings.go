@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,14 +238,62 @@ func (fs *findings) emitFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpe
 	return id
 }
 
-// noteFinding records on the call that it broke a rule.
+// noteFinding records on the call that it broke a rule, or that one finding of it is retracted.
 func (x *details) noteFinding(r *Rule, severity events.Severity, spec *findingSpec) {
 	switch {
 	case spec.retracts != "":
-		x.rules = slices.DeleteFunc(x.rules, func(name string) bool { return name == r.Name })
-	case severity != events.SeverityInfo && !slices.Contains(x.rules, r.Name):
-		x.rules = append(x.rules, r.Name)
+		x.rules.remove(r.Name)
+	case severity != events.SeverityInfo:
+		x.rules.add(r.Name)
 	}
+}
+
+// brokenRules are the rules of a call's findings that are not retracted, one entry for each
+// finding.
+type brokenRules []string
+
+// maxOfOneRule bounds the entries of one rule. Once there are as many, the rule stays, whatever is
+// retracted.
+const maxOfOneRule = 8
+
+func (b *brokenRules) add(rule string) {
+	if b.count(rule) < maxOfOneRule {
+		*b = append(*b, rule)
+	}
+}
+
+func (b *brokenRules) remove(rule string) {
+	if i := slices.Index(*b, rule); i >= 0 && b.count(rule) < maxOfOneRule {
+		*b = slices.Delete(*b, i, i+1)
+	}
+}
+
+func (b *brokenRules) count(rule string) (n int) {
+	for _, name := range *b {
+		if name == rule {
+			n++
+		}
+	}
+	return n
+}
+
+// names are the rules, each once.
+func (b *brokenRules) names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i, name := range *b {
+			if !slices.Contains((*b)[:i], name) && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// size is the number of names.
+func (b *brokenRules) size() (n int) {
+	for range b.names() {
+		n++
+	}
+	return n
 }
 
 func explainFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {

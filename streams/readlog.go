@@ -240,8 +240,11 @@ func (r *logReader) checkStream(ctx context.Context) (State, error) {
 		return st, fmt.Errorf("%w: %s was created at %v when reading began, now at %v", ErrRewound, r.options.Stream, r.created, st.Created)
 	case st.LastSeq+1 < r.next:
 		return st, r.checkRewound(st)
-	case st.FirstSeq > r.next && len(r.options.Filter) == 0 && r.options.Gap == nil:
-		return st, &GapError{Stream: r.options.Stream, Want: r.next, Got: st.FirstSeq}
+	case st.FirstSeq > r.next && len(r.options.Filter) == 0: // no message may come that shows the gap
+		if err := r.handleGap(r.next, st.FirstSeq); err != nil {
+			return st, err
+		}
+		r.next = st.FirstSeq
 	}
 	r.created, r.shortSince = st.Created, time.Time{}
 	return st, nil

@@ -215,6 +215,25 @@ func TestReadLogGap(t *testing.T) {
 	}
 }
 
+// A log of which nothing is left is not read to its end before the gap is explained.
+func TestReadLogEmptied(t *testing.T) {
+	_, js, st := looseServer(t)
+	ok(t, st.Purge(ctx(t)))
+	idle := errors.New("idle")
+	read := func(explain error) error {
+		return ReadLog(ctx(t), js, ReadOptions{
+			Stream: DefaultShard, Gap: func(uint64, uint64) error { return explain }, Idle: func() error { return idle },
+		}, func([]events.LogMessage) error { return nil })
+	}
+	unexplained := &GapError{Stream: DefaultShard, Want: 1, Got: 11}
+	if err := read(unexplained); !errors.Is(err, unexplained) {
+		t.Errorf("a gap that is not explained: %v", err)
+	}
+	if err := read(nil); !errors.Is(err, idle) {
+		t.Errorf("a gap that is explained: %v", err)
+	}
+}
+
 // The consumer vanishes, and with it deliveries: the reader makes another. The
 // stream is created anew while the reader follows: it stops.
 func TestReadLogConsumerLostStreamRecreated(t *testing.T) {

@@ -239,7 +239,7 @@ func TestExecutedAfterExpiry(t *testing.T) {
 		}
 		return nil
 	})
-	r.publish(t, postToolUse(call))
+	r.publish(t, postToolUse(call).with("metadata.execution.started_at", now()))
 	s.exact(t)
 	expect(t, s, heard, "s-late", []string{"executed_after_expiry/high"})
 }
