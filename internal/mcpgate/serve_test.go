@@ -157,9 +157,11 @@ func TestUselessSessionsEnd(t *testing.T) {
 		d := remoteDoor(t, serve)
 		d.ServeHTTP(httptest.NewRecorder(), d.request(http.MethodPost, c.body).WithContext(ctx))
 		hangUp()
+		d.mu.Lock()
 		if len(d.sessions) != c.stays || len(d.conns) != c.stays || d.sessionCount != c.stays {
 			t.Errorf("%s: %d sessions, %d connections, %d counted", name, len(d.sessions), len(d.conns), d.sessionCount)
 		}
+		d.mu.Unlock()
 	}
 }
 
