@@ -178,7 +178,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if err := p.beginFollowingState(missing); err != nil {
 		return p, err
 	}
-	_, err = p.awaitReaders(ctx, readers, catchUp)
+	_, err = awaitReaders(ctx, readers, catchUp)
 	return p, err
 }
 

@@ -29,6 +29,7 @@ func readsLog(name string) bool { return name == procAuditor || name == procCorr
 
 // reader is a service that reads the log and is kept running, whatever becomes of it.
 type reader struct {
+	p     *Pipeline
 	name  string
 	first *supervise.First
 }
@@ -41,10 +42,10 @@ func (p *Pipeline) startServices(ctx context.Context) (pending []reader, err err
 	}
 	for _, name := range p.opt.Services {
 		if readsLog(name) {
-			pending = append(pending, reader{name, p.sup.Keep(spec(name))})
+			pending = append(pending, reader{p, name, p.sup.Keep(spec(name))})
 		}
 	}
-	if pending, err = p.awaitReaders(ctx, pending, headStart); err != nil {
+	if pending, err = awaitReaders(ctx, pending, headStart); err != nil {
 		return nil, err
 	}
 	for _, name := range p.opt.Services {
@@ -75,7 +76,7 @@ func (p *Pipeline) noteBegun(name string, text []byte) {
 
 // awaitReaders waits until the services that read the log are ready or have failed, for a limited time, and tells
 // how far they are. It returns those that still read.
-func (p *Pipeline) awaitReaders(ctx context.Context, readers []reader, atMost time.Duration) ([]reader, error) {
+func awaitReaders(ctx context.Context, readers []reader, atMost time.Duration) ([]reader, error) {
 	limit, tell := time.NewTimer(atMost), time.NewTicker(tellEvery)
 	defer limit.Stop()
 	defer tell.Stop()
@@ -86,33 +87,33 @@ func (p *Pipeline) awaitReaders(ctx context.Context, readers []reader, atMost ti
 		case <-limit.C:
 			return readers, nil
 		case <-readers[0].first.Done():
-			p.logFirst(readers[0])
+			readers[0].logFirst()
 			readers = readers[1:]
 		case <-tell.C:
-			p.logLeft(readers[0].name)
+			readers[0].logLeft()
 		}
 	}
 	return nil, nil
 }
 
 // logFirst logs why a service is not waited for any longer.
-func (p *Pipeline) logFirst(r reader) {
-	by := p.haltedBy()
+func (r reader) logFirst() {
+	by, log := r.p.haltedBy(), &r.p.opt.Log
 	switch err := r.first.Err(); {
 	case err == nil, by != "" && by != r.name:
 	case errors.Is(err, supervise.ErrFinal):
-		p.opt.Log.Error().Err(err).Str("child", r.name).Msg("requests are refused and nothing is written to the log, until an operator has found the cause: see \"The log was rewound\" in docs/operating.md")
+		log.Error().Err(err).Str("child", r.name).Msg("requests are refused and nothing is written to the log, until an operator has found the cause: see \"The log was rewound\" in docs/operating.md")
 	default:
-		p.opt.Log.Error().Err(err).Str("child", r.name).Msg("it does not run and is tried again; admission goes on: see \"At night\" in docs/operating.md")
+		log.Error().Err(err).Str("child", r.name).Msg("it does not run and is tried again; admission goes on: see \"At night\" in docs/operating.md")
 	}
 }
 
 // logLeft logs how much of the log a service has not read yet.
-func (p *Pipeline) logLeft(name string) {
-	p.mu.Lock()
-	url := p.health[name]
-	p.mu.Unlock()
-	line := p.opt.Log.Info().Str("child", name)
+func (r reader) logLeft() {
+	r.p.mu.Lock()
+	url := r.p.health[r.name]
+	r.p.mu.Unlock()
+	line := r.p.opt.Log.Info().Str("child", r.name)
 	if left, known := metrics.MessagesBehind(scrapeMetrics(url)); known {
 		line = line.Uint64("messages_left", left)
 	}

@@ -34,7 +34,7 @@ func TestReadersAreWaitedFor(t *testing.T) {
 	p := &Pipeline{opt: Options{Log: zerolog.New(&log)}, sup: supervise.New(zerolog.Nop(), nil)}
 	caught := make(chan struct{})
 	readers := []reader{
-		{procAuditor, p.sup.Keep(supervise.Spec{Name: procAuditor, Start: func(ctx context.Context) (supervise.Process, error) {
+		{p, procAuditor, p.sup.Keep(supervise.Spec{Name: procAuditor, Start: func(ctx context.Context) (supervise.Process, error) {
 			select {
 			case <-caught:
 				return alwaysReady(ctx)
@@ -42,20 +42,20 @@ func TestReadersAreWaitedFor(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}})},
-		{procCorrelator, p.sup.Keep(supervise.Spec{Name: procCorrelator, Start: func(context.Context) (supervise.Process, error) {
+		{p, procCorrelator, p.sup.Keep(supervise.Spec{Name: procCorrelator, Start: func(context.Context) (supervise.Process, error) {
 			return nil, errors.Join(supervise.ErrFinal, errors.New("no disk"))
 		}})},
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.awaitReaders(ended, readers, time.Hour); !errors.Is(err, context.Canceled) {
+	if _, err := awaitReaders(ended, readers, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("told to stop: %v", err)
 	}
-	if pending, err := p.awaitReaders(t.Context(), readers, time.Millisecond); err != nil || len(pending) != 2 || log.Len() > 0 {
+	if pending, err := awaitReaders(t.Context(), readers, time.Millisecond); err != nil || len(pending) != 2 || log.Len() > 0 {
 		t.Errorf("after a while: %v %s", err, &log)
 	}
 	close(caught)
-	if pending, err := p.awaitReaders(t.Context(), readers, time.Hour); err != nil || len(pending) > 0 || !strings.Contains(log.String(), "no disk") {
+	if pending, err := awaitReaders(t.Context(), readers, time.Hour); err != nil || len(pending) > 0 || !strings.Contains(log.String(), "no disk") {
 		t.Errorf("one is ready, one has failed: %v %s", err, &log)
 	}
 	if err := p.Running(); err == nil || !strings.Contains(err.Error(), "correlator does not run") || strings.Contains(err.Error(), "auditor") {
@@ -74,9 +74,9 @@ func TestWhatIsLeftIsTold(t *testing.T) {
 	defer srv.Close()
 	var log bytes.Buffer
 	p := &Pipeline{opt: Options{Log: zerolog.New(&log)}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{}}
-	p.logLeft(procAuditor)
+	reader{p: p, name: procAuditor}.logLeft()
 	p.noteBegun(procAuditor, []byte(`{"http":"`+srv.URL+`"}`))
-	p.logLeft(procAuditor)
+	reader{p: p, name: procAuditor}.logLeft()
 	if first, second, _ := strings.Cut(log.String(), "\n"); strings.Contains(first, "messages_left") || !strings.Contains(second, `"messages_left":4711`) {
 		t.Error(log.String())
 	}
