@@ -31,6 +31,8 @@ _MAX_REPLY = 4 << 20
 _MAX_REASON = 2_000  # characters of a policy's message
 _DECISIONS = ("allow", "ask", "deny")
 _SETTLED = ("approved", "denied", "expired", "cancelled", "consumed")  # statuses of a workflow that is not pending
+# Codes of requests without a decision that may have one later.
+_OUTAGES = ("not_reachable", "timeout", "bad_reply", "overloaded", "rate_limited", "stopping", "unavailable", "http_502", "http_503", "http_504")
 _LONGEST_WAIT = 30  # seconds that the gateway lets one request wait for a workflow
 _HEADER_TEXT = r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?"  # what a header carries unchanged
 _T = TypeVar("_T")
@@ -232,8 +234,11 @@ class Client:
         """Ask, and as long as the verdict is ask and there is time, ask again."""
         deadline = time.monotonic() + wait
         workflow, pause = "", 0.3
+        waiting = Verdict("deny", "")  # the latest ask
         while True:
             verdict = ask(workflow)
+            if workflow and not verdict.decision_id and verdict.reason in _OUTAGES:
+                verdict = waiting  # the call waits on, whether the gateway restarts or not
             if verdict.decision != "ask" or not verdict.workflow:
                 return verdict
             if workflow and verdict.workflow != workflow:
@@ -241,7 +246,7 @@ class Client:
             if not time.monotonic() + pause <= deadline:  # also if wait is no number
                 return verdict
             begun, known = time.monotonic(), workflow != ""
-            workflow = verdict.workflow
+            waiting, workflow = verdict, verdict.workflow
             decided = self._decided(workflow, int(min(deadline - begun, _LONGEST_WAIT)))
             if known or not decided:  # a gateway that answers at once is not asked without a pause
                 time.sleep(max(0.0, begun + pause - time.monotonic()))
@@ -351,7 +356,9 @@ class Client:
 
     @contextmanager
     def _run(self, call: Call, admit: Callable[[Call], Verdict]) -> Iterator[Verdict]:
-        arguments = canonical(call.arguments) if _is_json(call.arguments) else b"{}"
+        if not _is_json(call.arguments):
+            raise Refused(Verdict("deny", "bad_arguments"))
+        arguments = canonical(call.arguments)
         admitted = replace(call, arguments=json.loads(arguments))
         verdict = admit(admitted)
         if verdict.allowed and (problem := _used.mark(verdict.nonce, verdict.until)):

@@ -51,7 +51,7 @@ class Gateway:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def __enter__(self):
         return self
@@ -253,6 +253,9 @@ class Failures(unittest.TestCase):
             for value in (object(), float("nan"), 2**60):
                 with self.assertRaises(countersign.Refused):
                     tool(value)
+                with self.assertRaises(countersign.Refused) as caught, gate.run(countersign.Call("t", {"x": value}, "s")):
+                    self.fail("it ran")
+                self.assertEqual(caught.exception.verdict.reason, "bad_arguments")
             self.assertEqual(g.tokens, [])
 
     def test_what_cannot_be_guarded(self):
@@ -325,7 +328,21 @@ class Failures(unittest.TestCase):
             self.assertEqual([used.mark("a", 160), used.mark("b", 200), used.mark("d", 230)], ["receipt_used", "receipt_used", "receipt_use_unknown"])
 
     def test_waiting_asks_for_the_workflow_and_again_once_it_is_decided(self):
+        verdict, asks, waits = self.wait_for(3600, later=body("deny", "no"))
+        self.assertEqual((verdict.reason, asks, waits), ("no", ["", "w1"], ["/v1/approvals/w1?wait=30"]))
+
+    def test_waiting_outlasts_a_restart_of_the_gateway(self):
+        verdict, asks, _ = self.wait_for(3600, b"<html>502</html>", later=body("deny", "no"))
+        self.assertEqual((verdict.reason, asks), ("no", ["", "w1", "w1"]))
+        verdict, asks, _ = self.wait_for(0.5, later=b"<html>502</html>")
+        self.assertEqual((verdict.decision, verdict.workflow, asks), ("ask", "w1", ["", "w1"]))
+        verdict, asks, _ = self.wait_for(3600, later=b'{"error": "unauthorized"}')
+        self.assertEqual((verdict.reason, asks), ("unauthorized", ["", "w1"]))
+
+    def wait_for(self, seconds, *answers, later):
+        """Ask a gateway that first says ask, and has the workflow decided at once."""
         asks, waits = [], []
+        answers = [body("ask", "later"), *answers]
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
@@ -335,11 +352,12 @@ class Failures(unittest.TestCase):
             def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
                 asks.append(self.headers.get("Countersign-Workflow-Id", ""))
-                verdict, reason = ("ask", "later") if len(asks) < 2 else ("deny", "no")
-                self.answer(body(verdict, reason), {"Countersign-Verdict": verdict, "Countersign-Workflow-Id": "w1"})
+                text = answers[len(asks) - 1] if len(asks) <= len(answers) else later
+                word = json.loads(text).get("decision") if text.startswith(b"{") else None
+                self.answer(text, {"Countersign-Verdict": word, "Countersign-Workflow-Id": "w1"} if word else {}, 200 if word else 502)
 
-            def answer(self, text, headers):
-                self.send_response(200)
+            def answer(self, text, headers, status=200):
+                self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(text))}.items():
                     self.send_header(name, value)
                 self.end_headers()
@@ -349,10 +367,10 @@ class Failures(unittest.TestCase):
                 pass
 
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            verdict = client(f"http://127.0.0.1:{server.server_address[1]}").admit(countersign.Call("t", {}, "s"), wait=3600)
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            verdict = client(f"http://127.0.0.1:{server.server_address[1]}").admit(countersign.Call("t", {}, "s"), wait=seconds)
             server.shutdown()
-        self.assertEqual((verdict.reason, asks, waits), ("no", ["", "w1"], ["/v1/approvals/w1?wait=30"]))
+        return verdict, asks, waits
 
     def test_all_addresses_share_one_time(self):
         waits = []
