@@ -111,7 +111,7 @@ func (a *Asker) replaced(ctx context.Context, workflow string) (Reply, error) {
 
 // status is that of a workflow, once it is not pending or when wait is over: whole seconds, up to events.FollowMaxWait.
 func (a *Asker) status(ctx context.Context, workflow string, wait time.Duration) (string, error) {
-	text, err := a.get(ctx, fmt.Sprintf("/v1/approvals/%s?wait=%d", url.PathEscape(workflow), int(wait.Seconds())))
+	text, err := a.get(ctx, fmt.Sprintf("/v1/approvals/%s?wait=%d", url.PathEscape(workflow), int(wait.Seconds())), wait)
 	if err != nil {
 		return "", err
 	}
