@@ -2,10 +2,10 @@
 // index.d.ts describes what is exported. Everything fails closed.
 
 import {randomUUID} from 'node:crypto';
-import {readFileSync} from 'node:fs';
 import {setTimeout as sleep} from 'node:timers/promises';
 import {canonical, NotCanonical} from './canonical.js';
 import {BadReceipt, Keyring, useUntil} from './receipt.js';
+import {readReadyFile} from './ready.js';
 import {errorCode, Failure, HTTP} from './transport.js';
 
 export {BadReceipt, canonical, Keyring, NotCanonical};
@@ -56,7 +56,7 @@ export class Client {
   }
 
   static fromReadyFile(path, options = {}) {
-    const ready = JSON.parse(readFileSync(path, 'utf8'));
+    const ready = readReadyFile(path);
     const {token, publisher} = ready.roles.runtime;
     return new Client({gateway: ready.gateway_url, token, tenant: ready.tenant, publisher, publicKey: ready.public_key, ...options});
   }

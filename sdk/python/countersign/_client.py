@@ -24,6 +24,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from ._canonical import NotCanonical, canonical, dump, parse
+from ._ready import read_ready_file
 from ._receipt import BadReceipt, Expectation, Keyring, use_until
 
 _log = logging.getLogger("countersign")
@@ -211,9 +212,11 @@ class Client:
 
     @classmethod
     def from_ready_file(cls, path: str | os.PathLike[str], **options: Any) -> Client:
-        """Return a client of the `countersign up` that wrote this ready file."""
-        with open(path, encoding="utf-8") as f:
-            ready = json.load(f)
+        """Return a client of the `countersign up` that wrote this ready file, which must run.
+
+        The file must be readable by its owner alone. Raises ValueError otherwise.
+        """
+        ready = read_ready_file(path)
         runtime = ready["roles"]["runtime"]
         return cls(ready["gateway_url"], runtime["token"], tenant=ready["tenant"], publisher=runtime["publisher"], public_key=ready["public_key"], **options)
 

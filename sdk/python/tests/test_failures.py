@@ -4,14 +4,17 @@ import contextlib
 import http.server
 import json
 import logging
+import os
 import pathlib
 import socket
+import subprocess
+import tempfile
 import threading
 import unittest
 import unittest.mock
 
 import countersign
-from countersign import _client
+from countersign import _client, _ready
 
 
 
@@ -416,6 +419,37 @@ class Failures(unittest.TestCase):
                 client(url)
         with self.assertRaises(ValueError):
             countersign.Client("http://127.0.0.1:1", "t", tenant="a", publisher="p", public_key="nonsense")
+
+    def test_ready_files_that_others_read_or_that_were_left_behind(self):
+        def read(mode=0o600, **owner):
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "ready.json")
+                path.write_text(json.dumps({
+                    "gateway_url": "http://127.0.0.1:1", "tenant": "acme", "public_key": public_key(),
+                    "roles": {"runtime": {"token": "t", "publisher": "p"}}, "owner": owner or None,
+                }))
+                path.chmod(mode)
+                countersign.Client.from_ready_file(path)
+
+        process = subprocess.Popen(["sleep", "60"])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        here = {"pid": process.pid, "started": _ready._start_of(process.pid), "machine": _ready._machine()}
+        read()
+        read(**here)
+        read(**{**here, "started": "1", "machine": "another"})
+        with self.assertRaisesRegex(ValueError, "by others"):
+            read(0o640, **here)
+        if not here["machine"]:
+            self.skipTest("this system does not tell when processes started")
+        with self.assertRaisesRegex(ValueError, "left behind"):
+            read(**{**here, "started": "1"})
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        for _ in range(2):  # before and after its parent knows
+            with self.assertRaisesRegex(ValueError, "left behind"):
+                read(**here)
+            process.wait()
 
 
 if __name__ == "__main__":

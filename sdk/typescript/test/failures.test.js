@@ -1,8 +1,11 @@
 // Whatever the gateway does, nothing is allowed without a valid receipt.
 
 import assert from 'node:assert/strict';
-import {readFileSync} from 'node:fs';
+import {spawn} from 'node:child_process';
+import {chmodSync, existsSync, mkdtempSync, readFileSync, readlinkSync, rmSync, writeFileSync} from 'node:fs';
 import {createServer} from 'node:http';
+import {tmpdir} from 'node:os';
+import {join} from 'node:path';
 import test from 'node:test';
 import {checkToolPrecheck, executeToolIfAllowed, shouldExecuteTool, toolPrecheckEvent} from '../aana.js';
 import {Client, Keyring, newCall, Refused} from '../index.js';
@@ -174,6 +177,28 @@ test('waiting outlasts a restart of the gateway', async (t) => {
   assert.deepEqual([late.decision, late.workflow], ['ask', 'w1']);
   const revoked = await waitFor(t, 3600_000, ask, reply(401, {}, '{"error":"unauthorized"}'));
   assert.deepEqual([revoked.verdict.reason, revoked.asks.length], ['unauthorized', 2]);
+});
+
+test('ready files that others read, or that were left behind', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'countersign-'));
+  t.after(() => rmSync(folder, {recursive: true}));
+  const read = (owner, mode = 0o600) => {
+    const path = join(folder, 'ready.json');
+    writeFileSync(path, JSON.stringify({gateway_url: 'http://127.0.0.1:1', tenant: 'acme', public_key: publicKey, roles: {runtime: {token: 't', publisher: 'p'}}, owner}));
+    chmodSync(path, mode);
+    Client.fromReadyFile(path);
+  };
+  read(null);
+  assert.throws(() => read(null, 0o640), /by others/);
+  if (!existsSync('/proc/self/ns/pid')) return;
+  const child = spawn('sleep', ['60']);
+  const started = readFileSync(`/proc/${child.pid}/stat`, 'utf8').split(') ')[1].split(' ')[19];
+  const here = {pid: child.pid, started, machine: `${readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()} ${readlinkSync('/proc/self/ns/pid')}`};
+  read(here);
+  read({...here, started: '1', machine: 'another'});
+  assert.throws(() => read({...here, started: '1'}), /left behind/);
+  await new Promise((ended) => { child.on('exit', ended); child.kill(); });
+  assert.throws(() => read(here), /left behind/);
 });
 
 test('addresses', () => {
