@@ -139,16 +139,17 @@ class _Watchdog:
                 self._socket.close()
 
     def connect(self, address: tuple[str, int], *args: Any, **options: Any) -> socket.socket:
-        """Try the addresses of a host one after the other, until the watchdog's time is over."""
+        """Try the addresses of a host one after the other, each with its share of the watchdog's time."""
         problem: OSError = OSError("the host has no address")
-        for *_, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        addresses = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+        for tried, (*_, where) in enumerate(addresses):
             left = self._end_at - time.monotonic()
             if left <= 0:
                 raise TimeoutError("no address answered in time")
             try:
-                return self._keep(socket.create_connection(where[:2], left))
-            except TimeoutError:
-                raise
+                connected = socket.create_connection(where[:2], left / (len(addresses) - tried))
+                connected.settimeout(left)  # of its reads
+                return self._keep(connected)
             except OSError as e:
                 problem = e
         raise problem

@@ -378,17 +378,30 @@ class Failures(unittest.TestCase):
     def test_all_addresses_share_one_time(self):
         waits = []
 
-        def silent(where, timeout):
+        def connect(where, timeout):
             waits.append(timeout)
             now.return_value += timeout
-            raise OSError("no route")
+            if where == answers:
+                return ours
+            raise TimeoutError("nobody") if len(waits) % 2 else OSError("no route")
 
-        addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{n}", 443)) for n in range(6)]
-        with unittest.mock.patch("time.monotonic", return_value=100.0) as now, unittest.mock.patch("socket.getaddrinfo", return_value=addresses), \
-                unittest.mock.patch("socket.create_connection", silent):
-            with self.assertRaises(TimeoutError):
-                _client._Watchdog(1.0).connect(("gateway.example", 443))
-        self.assertEqual(waits, [1.0])
+        hosts = [(f"192.0.2.{n}", 443) for n in range(4)]
+        addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where) for where in hosts]
+        ours, theirs = socket.socketpair()
+        with ours, theirs, unittest.mock.patch("time.monotonic") as now, unittest.mock.patch("socket.getaddrinfo", return_value=addresses), \
+                unittest.mock.patch("socket.create_connection", connect):
+            for answers, want in ((None, [1.0] * 4), (hosts[2], [1.0] * 3)):
+                waits.clear()
+                now.return_value = 100.0
+                watchdog = _client._Watchdog(4.0)
+                if answers:
+                    self.assertIs(watchdog.connect(("gateway.example", 443)), ours)
+                    self.assertEqual(ours.gettimeout(), 2.0)
+                    watchdog._socket.close()
+                else:
+                    with self.assertRaises(OSError):
+                        watchdog.connect(("gateway.example", 443))
+                self.assertEqual(waits, want)
 
     def test_an_interrupted_producer_ends(self):
         class Interrupt(BaseException):
