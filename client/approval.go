@@ -40,8 +40,9 @@ type WaitOptions struct {
 // asks again, with the same body and the name of the workflow; each time is a request and a
 // decision on the log. The Verdict is the final decision: allow, consumed by this call, or
 // deny. When the workflow expires undecided it is deny with ReasonApprovalExpired. When ctx
-// ends it is deny with ReasonCanceled or ReasonTimeout, and the workflow stays open: a later
-// request with the same call and Verdict.Workflow continues to wait.
+// ends it is deny with ReasonCanceled or ReasonTimeout, and so it is with another Reason of this
+// package when no admitter answers. The workflow then stays open: a later request with the same
+// call and Verdict.Workflow continues to wait.
 func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Verdict {
 	v := c.Admit(ctx, call)
 	if !v.isPending() {
@@ -67,7 +68,9 @@ func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Ver
 		if answer.isPending() && (last || answer.Workflow != call.Workflow) {
 			return Verdict{Decision: events.Deny, Reason: ReasonApprovalExpired, DecisionID: answer.DecisionID, Workflow: answer.Workflow}
 		}
-		v = answer
+		if v = answer; v.DecisionID == "" {
+			v.Workflow = call.Workflow // no admitter answered
+		}
 	}
 	return v
 }

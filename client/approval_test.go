@@ -75,6 +75,12 @@ func TestAdmitWaitingEnds(t *testing.T) {
 			m.Data = []byte(`{"decision":"deny","reason":"approval_denied"}`)
 			return m
 		}, testTimeout, "approval_denied"},
+		"an admitter that goes meanwhile": {func() *nats.Msg {
+			if n.Add(1) == 1 {
+				return pending("wf-1", time.Now().Add(time.Hour))
+			}
+			return nats.NewMsg("")
+		}, testTimeout, client.ReasonBadReply},
 		"expired":         {func() *nats.Msg { return pending("wf-1", time.Now()) }, testTimeout, client.ReasonApprovalExpired},
 		"another's":       {func() *nats.Msg { n.Add(1); return pending(string('a'+n.Load()), time.Now().Add(time.Hour)) }, testTimeout, client.ReasonApprovalExpired},
 		"nobody decides":  {func() *nats.Msg { return pending("wf-1", time.Now().Add(time.Hour)) }, 50 * time.Millisecond, client.ReasonTimeout},
@@ -87,6 +93,9 @@ func TestAdmitWaitingEnds(t *testing.T) {
 		cancel()
 		if v.Allowed() || v.Reason != tc.reason || v.Permits(arguments) == nil {
 			t.Errorf("%s: %+v", name, v)
+		}
+		if tc.reason == client.ReasonBadReply && v.Workflow != "wf-1" {
+			t.Errorf("%s: the workflow is forgotten: %+v", name, v)
 		}
 	}
 }

@@ -99,6 +99,9 @@ func versionClaude(getenv func(string) string) string {
 	return strings.ReplaceAll(parts[1], "-", ".")
 }
 
+// otherHooks is a hole of agents that run the hooks of an event beside each other.
+const otherHooks = "another hook can change the arguments that the gate judged; the report of what ran shows it (input_drift)"
+
 var probeClaude = probe("session_id", "tool_name", map[string]any{"hook_event_name": "PreToolUse", "tool_use_id": "probe", "tool_input": map[string]any{}})
 
 var claudeCode = Agent{
@@ -109,6 +112,7 @@ var claudeCode = Agent{
 		"an untrusted workspace holds all hooks back in interactive mode",
 		"a command in the text of a skill raises no event beside that of the skill; the setting disableSkillShellExecution closes that",
 		"a hook that ends with exit code 0 and text that is no JSON opens the gate, also with onFailure: block",
+		otherHooks,
 	},
 }
 
@@ -119,6 +123,7 @@ var codex = Agent{
 		"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that",
 		"what it writes to a command that runs (write_stdin) raises no event; codex features disable unified_exec_tty closes that",
 		"hosted tools such as web search raise no event",
+		otherHooks,
 	},
 }
 
@@ -155,6 +160,7 @@ var gemini = Agent{
 	Past: []string{
 		"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that",
 		"a folder that is not trusted skips the hooks of its project",
+		otherHooks,
 	},
 }
 
@@ -252,7 +258,10 @@ var copilot = Agent{
 	Refuse: func(reason string) Output {
 		return jsonOutput(map[string]string{"permissionDecision": "deny", "permissionDecisionReason": reason})
 	},
-	Past: []string{"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that"},
+	Past: []string{
+		"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that",
+		otherHooks,
+	},
 }
 
 var clineKinds = kinds{

@@ -237,10 +237,11 @@ func TestHookRefusesInTrouble(t *testing.T) {
 	if doctor.code != 0 || !strings.Contains(doctor.out, "refused by the admitter") || !strings.Contains(doctor.out, "mentions with @") {
 		t.Errorf("doctor: exit %d\n%s%s", doctor.code, doctor.out, doctor.err)
 	}
+	h.countersign(t, "hook", "install", "claude-code", "--budget", "6s").want(t, 0)
 	out := h.waits(t, "goes", "touch asked, and the gateway goes")
 	h.countersign(t, "hook", "install", "claude-code", "--budget", "2s").want(t, 0)
 	ok(t, h.stop())
-	if got := h.denied(t, out()); !strings.Contains(got, "no_verdict") {
+	if got := h.denied(t, out()); !strings.Contains(got, "Workflow wf-") {
 		t.Errorf("the gateway went while the call waited: %q", got)
 	}
 	if got := h.before(t, "gone", "ls"); !strings.Contains(got, "no_verdict") && !strings.Contains(got, "bad_configuration") {

@@ -111,7 +111,7 @@ func (a *Asker) replaced(ctx context.Context, workflow string) (Reply, error) {
 
 // status is that of a workflow, once it is not pending or when wait is over: whole seconds, up to events.FollowMaxWait.
 func (a *Asker) status(ctx context.Context, workflow string, wait time.Duration) (string, error) {
-	text, err := a.get(ctx, fmt.Sprintf("/v1/approvals/%s?wait=%d", url.PathEscape(workflow), int(wait.Seconds())))
+	text, err := a.get(ctx, fmt.Sprintf("/v1/approvals/%s?wait=%d", url.PathEscape(workflow), int(wait.Seconds())), wait)
 	if err != nil {
 		return "", err
 	}
@@ -134,8 +134,9 @@ const (
 )
 
 // Await waits until there is a decision about a call whose reply r waits for a person, and then asks once more.
-// It returns a reply that still waits when the budget, ctx's deadline, is nearly used up, and when giveUp, which
-// may be nil, is closed. Waiting leaves nothing on record.
+// It returns a reply that still waits when the budget, ctx's deadline, is nearly used up, when ctx ends, and when
+// giveUp, which may be nil, is closed. A gateway that restarts meanwhile is asked again. Waiting leaves nothing on
+// record.
 func (a *Asker) Await(ctx context.Context, giveUp <-chan struct{}, event []byte, r Reply) (Reply, error) {
 	status, err := a.awaitDecision(ctx, giveUp, r.Workflow)
 	if err != nil {
@@ -168,19 +169,20 @@ func (a *Asker) awaitDecision(ctx context.Context, giveUp <-chan struct{}, workf
 			return statusPending, nil
 		}
 		status, err := a.status(waiting, workflow, left)
-		again := isRefused(err, http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable) // not there yet, or no place to wait
-		if again || err == nil && status == statusPending {
-			status, err = statusPending, pauses.Wait(waiting)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return "", ErrTooLate
-		case waiting.Err() != nil:
-			return statusPending, nil
-		case err != nil || status != statusPending:
+		if err != nil && !mayFollowLater(err) || err == nil && status != statusPending {
 			return status, err
 		}
+		if pauses.Wait(waiting) != nil {
+			return statusPending, nil
+		}
 	}
+}
+
+// mayFollowLater reports whether an error of status may be over soon: the gateway restarts, has no place to wait, or
+// does not know the workflow yet.
+func mayFollowLater(err error) bool {
+	cause := CauseOf(err)
+	return cause == CauseOutage || cause == CauseBusy || isRefused(err, http.StatusNotFound)
 }
 
 // isRefused reports whether an error is the gateway's answer with one of these statuses.

@@ -57,8 +57,22 @@ func Refusal(code string, err error) string {
 type Asker struct {
 	peer   Peer
 	client http.Client
-	guard  *guard.Guard // nil if the peer's public key is none
+	guard  *guard.Guard  // nil if the peer's public key is none
+	most   time.Duration // for one request
 }
+
+// requestTime bounds one request: the connection may be dead, as after a laptop slept, and nothing says so. A gateway
+// waits 10 s for its admitter unless its operator says otherwise.
+const requestTime = 15 * time.Second
+
+// transport speaks HTTP/1.1, as gateways do: over HTTP/2 a request that was given up would leave its dead connection to
+// the next.
+var transport = func() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // the documented type
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	return t
+}()
 
 // NewAsker returns an asker for a peer.
 func NewAsker(p Peer) *Asker {
@@ -67,9 +81,10 @@ func NewAsker(p Peer) *Asker {
 		g = nil // CheckReceipt says so
 	}
 	return &Asker{p, http.Client{
+		Transport: transport,
 		// A redirect would carry the token to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, g}
+	}, g, requestTime}
 }
 
 // Post sends an event and returns the answer's header and body.
@@ -78,23 +93,25 @@ func (a *Asker) Post(ctx context.Context, event []byte, workflow string) (http.H
 	if workflow != "" {
 		header[events.HeaderWorkflow] = workflow
 	}
-	return a.send(ctx, http.MethodPost, "/event", event, header)
+	return a.send(ctx, a.most, http.MethodPost, "/event", event, header)
 }
 
 // Ask posts to an endpoint other than the one of events and returns the answer's body. The answer is no
 // permission, because no receipt is checked.
 func (a *Asker) Ask(ctx context.Context, path string, body []byte, header map[string]string) ([]byte, error) {
-	_, answer, err := a.send(ctx, http.MethodPost, path, body, header)
+	_, answer, err := a.send(ctx, a.most, http.MethodPost, path, body, header)
 	return answer, err
 }
 
-// get reads what the gateway answers.
-func (a *Asker) get(ctx context.Context, path string) ([]byte, error) {
-	_, answer, err := a.send(ctx, http.MethodGet, path, nil, nil)
+// get reads what the gateway answers, which may wait for so long before it does.
+func (a *Asker) get(ctx context.Context, path string, wait time.Duration) ([]byte, error) {
+	_, answer, err := a.send(ctx, wait+a.most, http.MethodGet, path, nil, nil)
 	return answer, err
 }
 
-func (a *Asker) send(ctx context.Context, method, path string, body []byte, header map[string]string) (http.Header, []byte, error) {
+func (a *Asker) send(ctx context.Context, most time.Duration, method, path string, body []byte, header map[string]string) (http.Header, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, a.peer.gateway+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, errors.New("the gateway's address is no URL")
@@ -174,7 +191,7 @@ var ErrCaller = errors.New("the gateway does not accept this token")
 // is ErrCaller unless the token is a runtime's of the peer's tenant. Nothing is recorded.
 func (a *Asker) Identify(ctx context.Context) (Peer, error) {
 	var who struct{ Tenant, User, Role string }
-	text, err := a.get(ctx, "/v1/caller")
+	text, err := a.get(ctx, "/v1/caller", 0)
 	switch {
 	case isRefused(err, http.StatusUnauthorized):
 		return Peer{}, ErrCaller
@@ -233,7 +250,7 @@ func (a *Asker) CheckReceipt(ctx context.Context, r Reply, call guard.Execution)
 	return nil
 }
 
-// ErrTooLate reports that the budget ended before there was an answer.
+// ErrTooLate reports that the budget, or the time of one request, ended before there was an answer.
 var ErrTooLate = errors.New("there was no answer in time")
 
 // Clean makes text from outside safe to show: one line, no control characters, of bounded length.

@@ -11,9 +11,7 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -54,19 +52,6 @@ func DefaultConfigPath() (string, error) {
 		return "", fmt.Errorf("finding the user's configuration directory: %w", err)
 	}
 	return filepath.Join(dir, "countersign", "hook.json"), nil
-}
-
-// HomeConfigPath is hook.json in the home that the system's list of users gives the user, whatever the environment
-// says: an agent sets the environment of its hooks.
-func HomeConfigPath() (string, error) {
-	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
-	if err != nil {
-		return "", fmt.Errorf("finding the user's home: %w", err)
-	}
-	if !filepath.IsAbs(u.HomeDir) {
-		return "", errors.New("the user has no home")
-	}
-	return filepath.Join(u.HomeDir, ".config", "countersign", "hook.json"), nil
 }
 
 // ReadConfig reads a configuration.

@@ -222,6 +222,12 @@ func (o ServeOptions) listen() (net.Listener, error) {
 	return listen(o.Listen, o.Cert, o.Key, "", "http/1.1", &logger{w: o.Err})
 }
 
+// Bounds of connections.
+const (
+	maxConns         = 1024
+	maxConnsOfRemote = 256 // from one address that is not this machine's
+)
+
 // listen listens on an address, with TLS and a protocol of HTTP if there is a certificate. With clientCA, a
 // file, a client needs a certificate, too.
 func listen(address, cert, key, clientCA, protocol string, log *logger) (net.Listener, error) {
@@ -229,7 +235,7 @@ func listen(address, cert, key, clientCA, protocol string, log *logger) (net.Lis
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	l := newBoundedListener(inner)
+	l := httpserve.Limit(inner, maxConns, maxConnsOfRemote)
 	if cert == "" {
 		return l, nil
 	}

@@ -80,7 +80,7 @@ export interface ClientOptions {
 
 export class Client {
   constructor(options: ClientOptions);
-  /** A client of the `countersign up` that wrote this ready file. */
+  /** A client of the `countersign up` that wrote this ready file. Throws if that has ended, or if others can read the file. */
   static fromReadyFile(path: string, options?: Partial<ClientOptions>): Client;
   /** Asks whether a call may run. Never rejects: a refusal, and every failure, is a Verdict that is not allowed. */
   admit(call: Call, options?: Wait): Promise<Verdict>;

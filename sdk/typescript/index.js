@@ -2,10 +2,10 @@
 // index.d.ts describes what is exported. Everything fails closed.
 
 import {randomUUID} from 'node:crypto';
-import {readFileSync} from 'node:fs';
 import {setTimeout as sleep} from 'node:timers/promises';
 import {canonical, NotCanonical} from './canonical.js';
 import {BadReceipt, Keyring, useUntil} from './receipt.js';
+import {readReadyFile} from './ready.js';
 import {errorCode, Failure, HTTP} from './transport.js';
 
 export {BadReceipt, canonical, Keyring, NotCanonical};
@@ -15,6 +15,8 @@ const MAX_REASON = 2000; // characters of a policy's message
 const DECISIONS = ['allow', 'ask', 'deny'];
 const WORKFLOW = /^[A-Za-z0-9_-]{1,128}$/;
 const SETTLED = ['approved', 'denied', 'expired', 'cancelled', 'consumed']; // statuses of a workflow that is not pending
+// Codes of requests without a decision that may have one later.
+const OUTAGES = ['not_reachable', 'timeout', 'bad_reply', 'overloaded', 'rate_limited', 'stopping', 'unavailable', 'http_502', 'http_503', 'http_504'];
 const LONGEST_WAIT = 30_000; // that the gateway lets one request wait for a workflow
 
 /** A guarded call that did not run, not even in part. */
@@ -54,7 +56,7 @@ export class Client {
   }
 
   static fromReadyFile(path, options = {}) {
-    const ready = JSON.parse(readFileSync(path, 'utf8'));
+    const ready = readReadyFile(path);
     const {token, publisher} = ready.roles.runtime;
     return new Client({gateway: ready.gateway_url, token, tenant: ready.tenant, publisher, publicKey: ready.public_key, ...options});
   }
@@ -72,14 +74,16 @@ export class Client {
   /** Asks, and as long as the verdict is ask and there is time, asks again. */
   async #wait(ask, options) {
     const end = Date.now() + Number(options?.wait ?? 0);
-    let workflow = '';
+    let workflow = '', waiting; // waiting is the latest ask
     for (let pause = 300; ; pause = Math.min(2 * pause, 2000)) {
       if (options?.signal?.aborted) return verdictOf('deny', 'canceled', {workflow});
-      const verdict = await ask(workflow);
+      let verdict = await ask(workflow);
+      if (workflow && !verdict.decisionId && OUTAGES.includes(verdict.reason)) verdict = waiting; // the call waits on, whether the gateway restarts or not
       if (verdict.decision !== 'ask' || !verdict.workflow) return verdict;
       if (workflow && verdict.workflow !== workflow) return verdictOf('deny', 'approval_expired', {workflow, decisionId: verdict.decisionId});
       if (!(Date.now() + pause <= end)) return verdict; // also if wait is no number
       const begun = Date.now(), known = workflow !== '';
+      waiting = verdict;
       workflow = verdict.workflow;
       const decided = await this.#decided(workflow, Math.floor(Math.min(end - begun, LONGEST_WAIT) / 1000), options?.signal);
       const rest = known || !decided ? begun + pause - Date.now() : 0; // a gateway that answers at once is not asked without a pause

@@ -144,7 +144,7 @@ func withoutGate(entry any) (rest any, removed bool) {
 }
 
 // gateWords is the gate at the beginning of a command line, as install writes it, also in a shell of its own.
-var gateWords = regexp.MustCompile(`^(?:exec /bin/sh -c '[^']*' )?(?:'[^']*/|[^ ']*/)` + gateProgram + `'? [a-z]`)
+var gateWords = regexp.MustCompile(`^(?:exec /bin/sh -c '[^']*' )?(?:'(?:[^']|'\\'')*/` + gateProgram + `'|[^ ']*/` + gateProgram + `) [a-z]`)
 
 // runsGate reports whether a handler runs the gate.
 func runsGate(handler map[string]any) bool {

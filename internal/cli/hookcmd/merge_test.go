@@ -69,6 +69,28 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// The gate is found again wherever it lies.
+func TestMergeFindsGate(t *testing.T) {
+	for _, dir := range []string{"/opt/bin/", "/my dir/", "/home/o'neil/bin/", "/it's '/"} {
+		for _, i := range installations {
+			if i.whole != nil {
+				continue
+			}
+			quoted := shellWord(dir+gateProgram) + " claude-code --config '/it'\\''s/hook.json'"
+			got, err := i.merge([]byte("{}"), quoted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := i.merge(got, quoted); err != nil || !bytes.Equal(again, got) {
+				t.Errorf("%s, %s: a second time gives %v\n%s\nafter\n%s", i.agent, dir, err, again, got)
+			}
+			if removed, err := i.remove(got); err != nil || strings.Contains(string(removed), gateProgram) {
+				t.Errorf("%s, %s: uninstalled %v\n%s", i.agent, dir, err, removed)
+			}
+		}
+	}
+}
+
 // The gate keeps its place among other hooks, and a group keeps its other handlers.
 func TestMergeKeepsOrder(t *testing.T) {
 	old := `{"hooks": {"PreToolUse": [

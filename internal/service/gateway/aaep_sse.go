@@ -71,7 +71,7 @@ func (b *aaepBridge) postSubscription(w http.ResponseWriter, r *http.Request) {
 }
 
 // postReply takes what a subscriber says on a subscription. Every reply that can be read is answered
-// alike: which check it failed is not told (6.3.4).
+// alike: which check it failed is not told (6.3.4), nor that the subscription is another gateway's.
 func (b *aaepBridge) postReply(w http.ResponseWriter, r *http.Request) {
 	m, who, _, p := b.readMessage(r)
 	if p != nil {
@@ -92,7 +92,9 @@ func (b *aaepBridge) postReply(w http.ResponseWriter, r *http.Request) {
 			out = endpoint.JSON(http.StatusOK, outcome.Answer)
 		}
 	} else if m.IsReply() {
-		b.server.env.Log.Info().Str("user", who.User).Msg("a reply on a subscription that its sender does not have was ignored")
+		b.server.env.Log.Warn().Str("user", who.User).Msg("a reply on a subscription that its sender does not have at this gateway was ignored")
+	} else {
+		out = gateway.ProblemOf(gateway.NoSuchEndpoint).Response()
 	}
 	b.server.write(w, repliesPattern, out)
 }

@@ -168,7 +168,7 @@ func TestAAEPTermsAndCloseOverSSE(t *testing.T) {
 			t.Errorf("after the close: %s", text)
 		}
 	}
-	if code, body := filter("aaep:agent.tool.*"); code != 204 {
+	if code, body := filter("aaep:agent.tool.*"); code != 404 {
 		t.Errorf("other terms of a closed subscription: %d %s", code, body)
 	}
 }
@@ -352,6 +352,11 @@ func TestAttackRepliesForOthers(t *testing.T) {
 	b, _ := r.do("POST", "/aaep/v1/replies", "lou", reply("sub_none"))
 	if a.StatusCode != 204 || b.StatusCode != 204 {
 		t.Errorf("another's subscription: %d, none: %d", a.StatusCode, b.StatusCode)
+	}
+	for _, id := range []string{mine, "sub_none"} {
+		if res, _ := r.do("POST", "/aaep/v1/replies", "lou", fmt.Appendf(nil, `{"type":"subscription.close","subscription_id":%q}`, id)); res.StatusCode != 404 {
+			t.Errorf("closing %s: %d", id, res.StatusCode)
+		}
 	}
 	for _, user := range []string{"rt2", "lou", "dana"} {
 		m := &nats.Msg{Subject: "gov.events.acme." + user + ".aaep.~.confirmation.reply", Data: reply(mine)}

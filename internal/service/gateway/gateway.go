@@ -19,7 +19,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/net/netutil"
 
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/gateway"
@@ -74,7 +73,7 @@ const maxHeader = 32 << 10
 var (
 	writeTimeout = 15 * time.Second // for a response, and for one write of a stream
 	idleTimeout  = 2 * time.Minute  // for which a connection without a request stays open
-	spareConns   = 6384             // connections beside those of streams; more wait
+	spareConns   = 6384             // connections beside those of streams; more are closed
 )
 
 func (f Flags) check() error {
@@ -208,7 +207,8 @@ func (s *server) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the gateway's address: %w", err)
 	}
-	listener, scheme := netutil.LimitListener(inner, s.flags.MaxStreams+spareConns), "http"
+	conns := s.flags.MaxStreams + spareConns
+	listener, scheme := httpserve.Limit(inner, conns, max(1, conns/2)), "http" // one address shuts no other out
 	if s.flags.TLSCert != "" {
 		certificates, err := httpserve.NewCertificates(s.flags.TLSCert, s.flags.TLSKey, func(err error) {
 			s.env.Log.Error().Err(err).Msg("the gateway's certificate cannot be read again; the earlier one stays in use")

@@ -24,6 +24,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from ._canonical import NotCanonical, canonical, dump, parse
+from ._ready import read_ready_file
 from ._receipt import BadReceipt, Expectation, Keyring, use_until
 
 _log = logging.getLogger("countersign")
@@ -31,6 +32,8 @@ _MAX_REPLY = 4 << 20
 _MAX_REASON = 2_000  # characters of a policy's message
 _DECISIONS = ("allow", "ask", "deny")
 _SETTLED = ("approved", "denied", "expired", "cancelled", "consumed")  # statuses of a workflow that is not pending
+# Codes of requests without a decision that may have one later.
+_OUTAGES = ("not_reachable", "timeout", "bad_reply", "overloaded", "rate_limited", "stopping", "unavailable", "http_502", "http_503", "http_504")
 _LONGEST_WAIT = 30  # seconds that the gateway lets one request wait for a workflow
 _HEADER_TEXT = r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?"  # what a header carries unchanged
 _T = TypeVar("_T")
@@ -136,16 +139,17 @@ class _Watchdog:
                 self._socket.close()
 
     def connect(self, address: tuple[str, int], *args: Any, **options: Any) -> socket.socket:
-        """Try the addresses of a host one after the other, until the watchdog's time is over."""
+        """Try the addresses of a host one after the other, each with its share of the watchdog's time."""
         problem: OSError = OSError("the host has no address")
-        for *_, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        addresses = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+        for tried, (*_, where) in enumerate(addresses):
             left = self._end_at - time.monotonic()
             if left <= 0:
                 raise TimeoutError("no address answered in time")
             try:
-                return self._keep(socket.create_connection(where[:2], left))
-            except TimeoutError:
-                raise
+                connected = socket.create_connection(where[:2], left / (len(addresses) - tried))
+                connected.settimeout(left)  # of its reads
+                return self._keep(connected)
             except OSError as e:
                 problem = e
         raise problem
@@ -209,9 +213,11 @@ class Client:
 
     @classmethod
     def from_ready_file(cls, path: str | os.PathLike[str], **options: Any) -> Client:
-        """Return a client of the `countersign up` that wrote this ready file."""
-        with open(path, encoding="utf-8") as f:
-            ready = json.load(f)
+        """Return a client of the `countersign up` that wrote this ready file, which must run.
+
+        The file must be readable by its owner alone. Raises ValueError otherwise.
+        """
+        ready = read_ready_file(path)
         runtime = ready["roles"]["runtime"]
         return cls(ready["gateway_url"], runtime["token"], tenant=ready["tenant"], publisher=runtime["publisher"], public_key=ready["public_key"], **options)
 
@@ -232,8 +238,11 @@ class Client:
         """Ask, and as long as the verdict is ask and there is time, ask again."""
         deadline = time.monotonic() + wait
         workflow, pause = "", 0.3
+        waiting = Verdict("deny", "")  # the latest ask
         while True:
             verdict = ask(workflow)
+            if workflow and not verdict.decision_id and verdict.reason in _OUTAGES:
+                verdict = waiting  # the call waits on, whether the gateway restarts or not
             if verdict.decision != "ask" or not verdict.workflow:
                 return verdict
             if workflow and verdict.workflow != workflow:
@@ -241,7 +250,7 @@ class Client:
             if not time.monotonic() + pause <= deadline:  # also if wait is no number
                 return verdict
             begun, known = time.monotonic(), workflow != ""
-            workflow = verdict.workflow
+            waiting, workflow = verdict, verdict.workflow
             decided = self._decided(workflow, int(min(deadline - begun, _LONGEST_WAIT)))
             if known or not decided:  # a gateway that answers at once is not asked without a pause
                 time.sleep(max(0.0, begun + pause - time.monotonic()))
@@ -351,7 +360,9 @@ class Client:
 
     @contextmanager
     def _run(self, call: Call, admit: Callable[[Call], Verdict]) -> Iterator[Verdict]:
-        arguments = canonical(call.arguments) if _is_json(call.arguments) else b"{}"
+        if not _is_json(call.arguments):
+            raise Refused(Verdict("deny", "bad_arguments"))
+        arguments = canonical(call.arguments)
         admitted = replace(call, arguments=json.loads(arguments))
         verdict = admit(admitted)
         if verdict.allowed and (problem := _used.mark(verdict.nonce, verdict.until)):

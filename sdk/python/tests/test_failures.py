@@ -4,14 +4,17 @@ import contextlib
 import http.server
 import json
 import logging
+import os
 import pathlib
 import socket
+import subprocess
+import tempfile
 import threading
 import unittest
 import unittest.mock
 
 import countersign
-from countersign import _client
+from countersign import _client, _ready
 
 
 
@@ -51,7 +54,7 @@ class Gateway:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def __enter__(self):
         return self
@@ -253,6 +256,9 @@ class Failures(unittest.TestCase):
             for value in (object(), float("nan"), 2**60):
                 with self.assertRaises(countersign.Refused):
                     tool(value)
+                with self.assertRaises(countersign.Refused) as caught, gate.run(countersign.Call("t", {"x": value}, "s")):
+                    self.fail("it ran")
+                self.assertEqual(caught.exception.verdict.reason, "bad_arguments")
             self.assertEqual(g.tokens, [])
 
     def test_what_cannot_be_guarded(self):
@@ -325,7 +331,21 @@ class Failures(unittest.TestCase):
             self.assertEqual([used.mark("a", 160), used.mark("b", 200), used.mark("d", 230)], ["receipt_used", "receipt_used", "receipt_use_unknown"])
 
     def test_waiting_asks_for_the_workflow_and_again_once_it_is_decided(self):
+        verdict, asks, waits = self.wait_for(3600, later=body("deny", "no"))
+        self.assertEqual((verdict.reason, asks, waits), ("no", ["", "w1"], ["/v1/approvals/w1?wait=30"]))
+
+    def test_waiting_outlasts_a_restart_of_the_gateway(self):
+        verdict, asks, _ = self.wait_for(3600, b"<html>502</html>", later=body("deny", "no"))
+        self.assertEqual((verdict.reason, asks), ("no", ["", "w1", "w1"]))
+        verdict, asks, _ = self.wait_for(0.5, later=b"<html>502</html>")
+        self.assertEqual((verdict.decision, verdict.workflow, asks), ("ask", "w1", ["", "w1"]))
+        verdict, asks, _ = self.wait_for(3600, later=b'{"error": "unauthorized"}')
+        self.assertEqual((verdict.reason, asks), ("unauthorized", ["", "w1"]))
+
+    def wait_for(self, seconds, *answers, later):
+        """Ask a gateway that first says ask, and has the workflow decided at once."""
         asks, waits = [], []
+        answers = [body("ask", "later"), *answers]
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
@@ -335,11 +355,12 @@ class Failures(unittest.TestCase):
             def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
                 asks.append(self.headers.get("Countersign-Workflow-Id", ""))
-                verdict, reason = ("ask", "later") if len(asks) < 2 else ("deny", "no")
-                self.answer(body(verdict, reason), {"Countersign-Verdict": verdict, "Countersign-Workflow-Id": "w1"})
+                text = answers[len(asks) - 1] if len(asks) <= len(answers) else later
+                word = json.loads(text).get("decision") if text.startswith(b"{") else None
+                self.answer(text, {"Countersign-Verdict": word, "Countersign-Workflow-Id": "w1"} if word else {}, 200 if word else 502)
 
-            def answer(self, text, headers):
-                self.send_response(200)
+            def answer(self, text, headers, status=200):
+                self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(text))}.items():
                     self.send_header(name, value)
                 self.end_headers()
@@ -349,25 +370,38 @@ class Failures(unittest.TestCase):
                 pass
 
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            verdict = client(f"http://127.0.0.1:{server.server_address[1]}").admit(countersign.Call("t", {}, "s"), wait=3600)
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            verdict = client(f"http://127.0.0.1:{server.server_address[1]}").admit(countersign.Call("t", {}, "s"), wait=seconds)
             server.shutdown()
-        self.assertEqual((verdict.reason, asks, waits), ("no", ["", "w1"], ["/v1/approvals/w1?wait=30"]))
+        return verdict, asks, waits
 
     def test_all_addresses_share_one_time(self):
         waits = []
 
-        def silent(where, timeout):
+        def connect(where, timeout):
             waits.append(timeout)
             now.return_value += timeout
-            raise OSError("no route")
+            if where == answers:
+                return ours
+            raise TimeoutError("nobody") if len(waits) % 2 else OSError("no route")
 
-        addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{n}", 443)) for n in range(6)]
-        with unittest.mock.patch("time.monotonic", return_value=100.0) as now, unittest.mock.patch("socket.getaddrinfo", return_value=addresses), \
-                unittest.mock.patch("socket.create_connection", silent):
-            with self.assertRaises(TimeoutError):
-                _client._Watchdog(1.0).connect(("gateway.example", 443))
-        self.assertEqual(waits, [1.0])
+        hosts = [(f"192.0.2.{n}", 443) for n in range(4)]
+        addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where) for where in hosts]
+        ours, theirs = socket.socketpair()
+        with ours, theirs, unittest.mock.patch("time.monotonic") as now, unittest.mock.patch("socket.getaddrinfo", return_value=addresses), \
+                unittest.mock.patch("socket.create_connection", connect):
+            for answers, want in ((None, [1.0] * 4), (hosts[2], [1.0] * 3)):
+                waits.clear()
+                now.return_value = 100.0
+                watchdog = _client._Watchdog(4.0)
+                if answers:
+                    self.assertIs(watchdog.connect(("gateway.example", 443)), ours)
+                    self.assertEqual(ours.gettimeout(), 2.0)
+                    watchdog._socket.close()
+                else:
+                    with self.assertRaises(OSError):
+                        watchdog.connect(("gateway.example", 443))
+                self.assertEqual(waits, want)
 
     def test_an_interrupted_producer_ends(self):
         class Interrupt(BaseException):
@@ -398,6 +432,37 @@ class Failures(unittest.TestCase):
                 client(url)
         with self.assertRaises(ValueError):
             countersign.Client("http://127.0.0.1:1", "t", tenant="a", publisher="p", public_key="nonsense")
+
+    def test_ready_files_that_others_read_or_that_were_left_behind(self):
+        def read(mode=0o600, **owner):
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "ready.json")
+                path.write_text(json.dumps({
+                    "gateway_url": "http://127.0.0.1:1", "tenant": "acme", "public_key": public_key(),
+                    "roles": {"runtime": {"token": "t", "publisher": "p"}}, "owner": owner or None,
+                }))
+                path.chmod(mode)
+                countersign.Client.from_ready_file(path)
+
+        process = subprocess.Popen(["sleep", "60"])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        here = {"pid": process.pid, "started": _ready._start_of(process.pid), "machine": _ready._machine()}
+        read()
+        read(**here)
+        read(**{**here, "started": "1", "machine": "another"})
+        with self.assertRaisesRegex(ValueError, "by others"):
+            read(0o640, **here)
+        if not here["machine"]:
+            self.skipTest("this system does not tell when processes started")
+        with self.assertRaisesRegex(ValueError, "left behind"):
+            read(**{**here, "started": "1"})
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        for _ in range(2):  # before and after its parent knows
+            with self.assertRaisesRegex(ValueError, "left behind"):
+                read(**here)
+            process.wait()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 // Whatever the gateway does, nothing is allowed without a valid receipt.
 
 import assert from 'node:assert/strict';
-import {readFileSync} from 'node:fs';
+import {spawn} from 'node:child_process';
+import {chmodSync, existsSync, mkdtempSync, readFileSync, readlinkSync, rmSync, writeFileSync} from 'node:fs';
 import {createServer} from 'node:http';
+import {tmpdir} from 'node:os';
+import {join} from 'node:path';
 import test from 'node:test';
 import {checkToolPrecheck, executeToolIfAllowed, shouldExecuteTool, toolPrecheckEvent} from '../aana.js';
 import {Client, Keyring, newCall, Refused} from '../index.js';
@@ -140,7 +143,10 @@ test('a signal ends the waiting', async (t) => {
   assert.equal((await waiting).reason, 'canceled');
 });
 
-test('waiting asks for the workflow, and again only once it is decided', async (t) => {
+const about = (decision, reason) => reply(200, {'Countersign-Verdict': decision, 'Countersign-Workflow-Id': 'w1'}, said(decision, reason));
+
+/** Asks a gateway that has the workflow decided at once. It gives these answers, the last one for ever. */
+async function waitFor(t, wait, ...answers) {
   const asks = [], waits = [];
   const server = createServer((request, response) => {
     if (request.method === 'GET') {
@@ -148,15 +154,51 @@ test('waiting asks for the workflow, and again only once it is decided', async (
       response.end(JSON.stringify({workflow_id: 'w1', status: 'denied'}));
       return;
     }
+    const answer = answers[Math.min(asks.length, answers.length - 1)];
     asks.push(request.headers['countersign-workflow-id'] ?? '');
-    const [verdict, reason] = asks.length < 2 ? ['ask', 'later'] : ['deny', 'no'];
-    request.resume().on('end', () => response.writeHead(200, {'Countersign-Verdict': verdict, 'Countersign-Workflow-Id': 'w1'}).end(said(verdict, reason)));
+    request.resume().on('end', () => answer(response));
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
   t.after(() => new Promise((done) => { server.closeAllConnections(); server.close(done); }));
-  const gate = client(`http://127.0.0.1:${server.address().port}`);
-  assert.equal((await gate.admit(newCall('t', {}, 's'), {wait: 3600_000})).reason, 'no');
-  assert.deepEqual([asks, waits], [['', 'w1'], ['/v1/approvals/w1?wait=30']]);
+  const verdict = await client(`http://127.0.0.1:${server.address().port}`).admit(newCall('t', {}, 's'), {wait});
+  return {verdict, asks, waits};
+}
+
+test('waiting asks for the workflow, and again only once it is decided', async (t) => {
+  const {verdict, asks, waits} = await waitFor(t, 3600_000, about('ask', 'later'), about('deny', 'no'));
+  assert.deepEqual([verdict.reason, asks, waits], ['no', ['', 'w1'], ['/v1/approvals/w1?wait=30']]);
+});
+
+test('waiting outlasts a restart of the gateway', async (t) => {
+  const ask = about('ask', 'later'), away = (response) => response.destroy();
+  const {verdict, asks} = await waitFor(t, 3600_000, ask, away, reply(502, {}, '<html>'), about('deny', 'no'));
+  assert.deepEqual([verdict.reason, asks], ['no', ['', 'w1', 'w1', 'w1']]);
+  const late = (await waitFor(t, 500, ask, away)).verdict;
+  assert.deepEqual([late.decision, late.workflow], ['ask', 'w1']);
+  const revoked = await waitFor(t, 3600_000, ask, reply(401, {}, '{"error":"unauthorized"}'));
+  assert.deepEqual([revoked.verdict.reason, revoked.asks.length], ['unauthorized', 2]);
+});
+
+test('ready files that others read, or that were left behind', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'countersign-'));
+  t.after(() => rmSync(folder, {recursive: true}));
+  const read = (owner, mode = 0o600) => {
+    const path = join(folder, 'ready.json');
+    writeFileSync(path, JSON.stringify({gateway_url: 'http://127.0.0.1:1', tenant: 'acme', public_key: publicKey, roles: {runtime: {token: 't', publisher: 'p'}}, owner}));
+    chmodSync(path, mode);
+    Client.fromReadyFile(path);
+  };
+  read(null);
+  assert.throws(() => read(null, 0o640), /by others/);
+  if (!existsSync('/proc/self/ns/pid')) return;
+  const child = spawn('sleep', ['60']);
+  const started = readFileSync(`/proc/${child.pid}/stat`, 'utf8').split(') ')[1].split(' ')[19];
+  const here = {pid: child.pid, started, machine: `${readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()} ${readlinkSync('/proc/self/ns/pid')}`};
+  read(here);
+  read({...here, started: '1', machine: 'another'});
+  assert.throws(() => read({...here, started: '1'}), /left behind/);
+  await new Promise((ended) => { child.on('exit', ended); child.kill(); });
+  assert.throws(() => read(here), /left behind/);
 });
 
 test('addresses', () => {

@@ -1,27 +1,24 @@
-package mcpgate
+package httpserve
 
 import (
 	"net"
 	"sync"
 )
 
-// Bounds of connections.
-const (
-	maxConns         = 1024
-	maxConnsOfRemote = 256 // from one address that is not this machine's
-)
-
 // boundedListener closes connections beyond the bounds as soon as they come: there is no queue that
 // strangers could fill.
 type boundedListener struct {
 	net.Listener
+	most, mostOfRemote int
+
 	mu   sync.Mutex
 	open map[string]int // by remote address
 	all  int
 }
 
-func newBoundedListener(l net.Listener) *boundedListener {
-	return &boundedListener{Listener: l, open: map[string]int{}}
+// Limit bounds the connections of a listener: all of them, and those from one address that is not this machine's.
+func Limit(l net.Listener, most, mostOfRemote int) net.Listener {
+	return &boundedListener{Listener: l, most: most, mostOfRemote: mostOfRemote, open: map[string]int{}}
 }
 
 // Accept returns the next connection within the bounds.
@@ -51,7 +48,7 @@ func remoteOf(c net.Conn) string {
 func (b *boundedListener) take(remote string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.all >= maxConns || remote != "" && b.open[remote] >= maxConnsOfRemote {
+	if b.all >= b.most || remote != "" && b.open[remote] >= b.mostOfRemote {
 		return false
 	}
 	b.all++
