@@ -74,7 +74,7 @@ func TestUpWithoutAnAuditor(t *testing.T) {
 		t.Errorf("a request is answered: exit %d %s%s", r.code, r.out, r.err)
 	}
 	s.run(t, "verify").want(t, 0) // the evidence is whole
-	for _, shows := range []string{"policy show", "retention show", "redaction show", "publisher list", "mandate list", "rules list --tenant acme", "witness list", "token list"} {
+	for _, shows := range []string{"policy show", "retention show", "redaction show", "publisher list", "mandate list", "rules switches", "witness list", "token list"} {
 		s.run(t, strings.Fields(shows)...).want(t, 0) // before a new log is begun
 	}
 	operator := s.connect(t, "operator")
