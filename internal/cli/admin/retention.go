@@ -151,6 +151,7 @@ type retentionHoldCmd struct {
 	asking
 	Session string `help:"A session (without it and --subject: the whole tenant)." xor:"scope"`
 	Subject string `help:"A data subject: an agent's or user's id, as records name it." xor:"scope" placeholder:"ID"`
+	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
 func (c *retentionHoldCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -167,7 +168,14 @@ func (c *retentionHoldCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.Out, "%s: legal hold on %s (tenant %s)\n", h.ID, h.Scope, ui.Clean(b.Tenant, 64))
+	if !c.JSON {
+		fmt.Fprintf(io.Out, "%s: legal hold on %s (tenant %s)\n", h.ID, h.Scope, ui.Clean(b.Tenant, 64))
+	} else if err := ui.WriteJSON(io, struct {
+		Tenant string `json:"tenant"`
+		retention.Hold
+	}{b.Tenant, h}); err != nil {
+		return err
+	}
 	b.NoteUnknownTenant(ctx, io)
 	for _, o := range s.BegunErasures(h) {
 		fmt.Fprintf(io.Err, "note: erasure %s had begun before, and what it names is not held\n", o.ID)
