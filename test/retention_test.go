@@ -359,7 +359,13 @@ func TestErasedSubject(t *testing.T) {
 		t.Errorf("with one: %v", v)
 	}
 	hold := strings.Fields(s.run(t, "retention", "hold", "--subject", "agent-dora", "--reason", "case 5").want(t, 0).out)[0]
-	s.run(t, "retention", "erase", "--session", "s-a", "--reason", "r", "--quiet", "0s", "--yes").want(t, 1).oneLine(t, "legal hold", "case 5")
+	held := s.run(t, "retention", "erase", "--session", "s-a", "--reason", "r", "--quiet", "0s", "--yes", "--json").want(t, 1)
+	held.oneLine(t, "legal hold", "case 5")
+	var plan object
+	ok(t, json.Unmarshal([]byte(held.out), &plan))
+	if plan["messages"] == nil || plan["messages"] == 0.0 || plan["order"] != nil {
+		t.Errorf("what a hold keeps, for programs: %v", plan)
+	}
 	s.run(t, "retention", "release", strings.TrimSuffix(hold, ":"), "--reason", "settled").want(t, 0)
 	s.run(t, "retention", "erase", "--subject", "nobody", "--reason", "r", "--quiet", "0s", "--yes").want(t, 1).oneLine(t, "no record")
 	s.run(t, "retention", "erase", "--subject", "agent-dora", "--reason", "r", "--quiet", "0s", "--yes").want(t, 0)
