@@ -98,6 +98,9 @@ const (
 	SeverityCritical Severity = "critical"
 )
 
+// Severities are all severities, in ascending order.
+var Severities = []Severity{SeverityInfo, SeverityLow, SeverityMedium, SeverityHigh, SeverityCritical}
+
 // Finding reports a violated rule, the evidence, and what to do about it.
 type Finding struct {
 	FindingID   string   `json:"finding_id"`             // the same for the same violation, however often it is detected

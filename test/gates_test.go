@@ -124,7 +124,7 @@ func TestRuleSwitches(t *testing.T) {
 	}
 	set := func(mode string, changes int) {
 		t.Helper()
-		s.run(t, "rules", "set", "acme", strings.ToUpper(rule[:1])+rule[1:], mode).want(t, 0)
+		s.run(t, "rules", "set", strings.ToUpper(rule[:1])+rule[1:], mode).want(t, 0)
 		eventually(t, "the switch is on the log", func() error {
 			rows := evidence(t, db, "subject = 'gov.control.GOV.rules'")
 			if len(rows) != changes {
@@ -150,7 +150,7 @@ func TestRuleSwitches(t *testing.T) {
 			t.Errorf("%v: %v", command, lines)
 		}
 	}
-	out := s.run(t, "rules", "list", "--tenant", "acme", "--json").want(t, 0).out
+	out := s.run(t, "rules", "switches", "--tenant", "acme", "--json").want(t, 0).out
 	var line object
 	ok(t, json.Unmarshal([]byte(out), &line))
 	if line.text("rule") != rule || line.text("mode") != "enforce" || line.text("tenant") != "acme" {
@@ -160,21 +160,24 @@ func TestRuleSwitches(t *testing.T) {
 	if there, marked := found(); !there || marked {
 		t.Errorf("after: found %v, enforced %v", there, marked)
 	}
-	if out := s.run(t, "rules", "list", "--tenant", "acme").want(t, 0).out; !strings.Contains(out, "every rule") {
+	if out := s.run(t, "rules", "switches", "--tenant", "acme").want(t, 0).out; !strings.Contains(out, "every rule") {
 		t.Error(out)
 	}
-	s.run(t, "rules", "set", "acme", "no_such_rule", "off").want(t, 2).oneLine(t, "rules list")
-	s.run(t, "rules", "set", "acme", rule, "loud").want(t, 2)
+	s.run(t, "rules", "set", "no_such_rule", "off").want(t, 2).oneLine(t, "rules list")
+	s.run(t, "rules", "set", rule, "loud").want(t, 2)
 	// An unknown tenant is refused, and nothing is switched, unless the operator says that it is
 	// new; from then on its switches make it known.
-	s.run(t, "rules", "set", "acmee", rule, "off").want(t, 1).oneLine(t, `"acmee"`, "tenant acme's", "--new")
-	list := s.run(t, "rules", "list", "--tenant", "acmee").want(t, 0)
+	s.run(t, "rules", "set", "--tenant", "acmee", rule, "off").want(t, 1).oneLine(t, `"acmee"`, "tenant acme's", "--new")
+	list := s.run(t, "rules", "switches", "--tenant", "acmee").want(t, 0)
 	if !strings.Contains(list.out, "every rule") || !strings.Contains(list.err, `no tenant "acmee"`) {
 		t.Error(list.out, list.err)
 	}
-	s.run(t, "rules", "set", "globex", rule, "off", "--new").want(t, 0)
-	s.run(t, "rules", "set", "globex", rule, "warn").want(t, 0)
-	if list := s.run(t, "rules", "list", "--tenant", "globex").want(t, 0); list.err != "" {
+	s.run(t, "rules", "set", "--tenant", "globex", rule, "off", "--new").want(t, 0)
+	ok(t, json.Unmarshal([]byte(s.run(t, "rules", "set", "--tenant", "globex", rule, "warn", "--json").want(t, 0).out), &line))
+	if line.text("tenant") != "globex" || line.text("rule") != rule || line.text("mode") != "warn" {
+		t.Error(line)
+	}
+	if list := s.run(t, "rules", "switches", "--tenant", "globex").want(t, 0); list.err != "" {
 		t.Error(list.err) // it is known, and has none
 	}
 	s.exact(t)

@@ -49,7 +49,11 @@ func TestUpWithoutAnAuditor(t *testing.T) {
 		t.Errorf("without an auditor: %s", got)
 	}
 	owner := s.info(t).ClickHouseDSN
-	s.run(t, "audit", "cut", "--yes", "--clickhouse", owner).want(t, 0)
+	var cut object
+	ok(t, json.Unmarshal([]byte(s.run(t, "audit", "cut", "--yes", "--clickhouse", owner, "--json").want(t, 0).out), &cut))
+	if done, _ := cut["cut"].(bool); !done || cut["records"] == 0.0 {
+		t.Errorf("the cut for programs: %v", cut)
+	}
 	eventually(t, "the auditor goes on", func() error {
 		if list, healthy := problems(t, s); !healthy {
 			return errorf("%v", list)
@@ -74,7 +78,7 @@ func TestUpWithoutAnAuditor(t *testing.T) {
 		t.Errorf("a request is answered: exit %d %s%s", r.code, r.out, r.err)
 	}
 	s.run(t, "verify").want(t, 0) // the evidence is whole
-	for _, shows := range []string{"policy show", "retention show", "redaction show", "publisher list", "mandate list", "rules list --tenant acme", "witness list", "token list"} {
+	for _, shows := range []string{"policy show", "retention show", "redaction show", "publisher list", "mandate list", "rules switches", "witness list", "token list"} {
 		s.run(t, strings.Fields(shows)...).want(t, 0) // before a new log is begun
 	}
 	operator := s.connect(t, "operator")

@@ -195,14 +195,28 @@ func TestErasedSession(t *testing.T) {
 	}
 
 	s.run(t, "retention", "erase", "--session", x.name, "--reason", "request 17").want(t, 1).oneLine(t, "may go on")
-	hold := strings.Fields(s.run(t, "retention", "hold", "--session", x.name, "--reason", "case 4").want(t, 0).out)[0]
+	var hold object
+	ok(t, json.Unmarshal([]byte(s.run(t, "retention", "hold", "--session", x.name, "--reason", "case 4", "--json").want(t, 0).out), &hold))
 	s.run(t, "retention", "erase", "--session", x.name, "--reason", "request 17", "--quiet", "0s", "--yes").want(t, 1).oneLine(t, "legal hold", "case 4")
-	s.run(t, "retention", "release", strings.TrimSuffix(hold, ":"), "--reason", "settled").want(t, 0)
+	s.run(t, "retention", "release", hold.text("id"), "--reason", "settled").want(t, 0)
+	if hold.text("tenant") != "acme" || hold.text("session") != x.name || hold.text("reason") != "case 4" {
+		t.Errorf("the hold for programs: %v", hold)
+	}
 	r := s.run(t, "retention", "erase", "--session", x.name, "--reason", "request 17", "--quiet", "0s").want(t, 0)
 	if !strings.Contains(r.err, "nothing was changed") || len(found(t, s.data, x.mail)) == 0 {
 		t.Fatalf("a dry run did something: %s", r.err)
 	}
-	s.run(t, "retention", "erase", "--session", x.name, "--reason", "request 17", "--by", "dana", "--quiet", "0s", "--yes").want(t, 0)
+	var erased struct {
+		Messages uint64
+		Order    struct {
+			By, Status string
+			Result     struct{ Messages uint64 }
+		}
+	}
+	ok(t, json.Unmarshal([]byte(s.run(t, "retention", "erase", "--session", x.name, "--reason", "request 17", "--by", "dana", "--quiet", "0s", "--yes", "--json").want(t, 0).out), &erased))
+	if o := erased.Order; o.By != "dana" || o.Status != "done" || erased.Messages == 0 || o.Result.Messages != erased.Messages {
+		t.Errorf("the erasure for programs: %+v", erased)
+	}
 
 	gone := func(when string) {
 		t.Helper()
@@ -328,8 +342,30 @@ func TestErasedSubject(t *testing.T) {
 		r.admit(t, "agenthook", call.bytes())
 	}
 	s.settle(t)
+	if out := s.run(t, "retention", "hold", "--tenant", "globex", "--reason", "case 6").want(t, 0).out; !strings.Contains(out, "on the whole tenant (tenant globex)") {
+		t.Errorf("a hold without a scope: %s", out)
+	}
+	redaction := func() (v object) {
+		t.Helper()
+		ok(t, json.Unmarshal([]byte(s.run(t, "redaction", "show", "--json").want(t, 0).out), &v))
+		return v
+	}
+	policy := "version: 1\nname: acme\nrules:\n  - {name: join, detectors: [email], action: tokenise}\n"
+	if v := redaction(); v.text("tenant") != "acme" || v.text("policy") != "" || v["policy_id"] != nil {
+		t.Errorf("without a redaction policy: %v", v)
+	}
+	s.run(t, "redaction", "push", file(t, []byte(policy))).want(t, 0)
+	if v := redaction(); v.text("policy") != policy || !strings.HasPrefix(v.text("policy_id"), "acme@") || v["revision"] != 1.0 || v.text("since") == "" {
+		t.Errorf("with one: %v", v)
+	}
 	hold := strings.Fields(s.run(t, "retention", "hold", "--subject", "agent-dora", "--reason", "case 5").want(t, 0).out)[0]
-	s.run(t, "retention", "erase", "--session", "s-a", "--reason", "r", "--quiet", "0s", "--yes").want(t, 1).oneLine(t, "legal hold", "case 5")
+	held := s.run(t, "retention", "erase", "--session", "s-a", "--reason", "r", "--quiet", "0s", "--yes", "--json").want(t, 1)
+	held.oneLine(t, "legal hold", "case 5")
+	var plan object
+	ok(t, json.Unmarshal([]byte(held.out), &plan))
+	if plan["messages"] == nil || plan["messages"] == 0.0 || plan["order"] != nil {
+		t.Errorf("what a hold keeps, for programs: %v", plan)
+	}
 	s.run(t, "retention", "release", strings.TrimSuffix(hold, ":"), "--reason", "settled").want(t, 0)
 	s.run(t, "retention", "erase", "--subject", "nobody", "--reason", "r", "--quiet", "0s", "--yes").want(t, 1).oneLine(t, "no record")
 	s.run(t, "retention", "erase", "--subject", "agent-dora", "--reason", "r", "--quiet", "0s", "--yes").want(t, 0)

@@ -150,8 +150,8 @@ func TestTwoTenants(t *testing.T) {
 	handedOver(t, log)
 
 	// What the log holds of a tenant is how an operator without a ready file knows it.
-	d.run(t, "operator", "rules", "set", "globex", "executed_without_verdict", "off").want(t, 0)
-	d.run(t, "operator", "rules", "set", "globe", "executed_without_verdict", "off").want(t, 1).oneLine(t, `"globe"`, "--new")
+	d.run(t, "operator", "rules", "set", "--tenant", "globex", "executed_without_verdict", "off").want(t, 0)
+	d.run(t, "operator", "rules", "set", "--tenant", "globe", "executed_without_verdict", "off").want(t, 1).oneLine(t, `"globe"`, "--new")
 	for tenant, noted := range map[string]bool{"globex": false, "globe": true} {
 		r := d.run(t, "operator", "retention", "hold", "--tenant", tenant, "--session", "nobodys", "--reason", "case 6").want(t, 0)
 		if got := strings.Contains(r.err, "holds nothing of tenant "+tenant); got != noted {

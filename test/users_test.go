@@ -141,6 +141,15 @@ func removeInterrupted(t *testing.T, s *system, sh *shell) {
 		t.Error("the removed user connects")
 	}
 	sh.run(t, "curl -s -H \"Authorization: Bearer $(jq -r .roles.reviewer.token erin.json)\" $(jq -r .gateway_url ready.json)/v1/caller", "unauthorized")
+	// The files of the users that stay are of the `up` before; the same commands make them again.
+	for _, c := range [][2]string{
+		{"bin/countersign approvals list --ready-file dana.json 2>&1", "make the file again by the `countersign user add`"},
+		{"bin/countersign user add dana --role reviewer --out later.json", "reviewer dana of tenant acme is there"},
+		{"jq -r .roles.reviewer.password dana.json later.json | sort -u | wc -l", "1"},
+		{"bin/countersign approvals list --ready-file later.json --json", "{\"ok\":true"},
+	} {
+		sh.run(t, c[0], c[1])
+	}
 }
 
 // typeBlock types the lines of a block of the section "Two reviewers in five minutes".

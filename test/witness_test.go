@@ -82,17 +82,17 @@ func TestWitnessesHaveAHome(t *testing.T) {
 		}
 	}
 	s.verified(t, 0, "--witness", key+".pub", "--witness", other+".pub")
-	s.verified(t, 0, "--witness-key", key+".pub", "--session", "small-1")
+	s.verified(t, 0, "--witness", key+".pub", "--session", "small-1")
 
 	// A bundle has them without being told.
 	bundle, public := filepath.Join(dir, "with.zip"), filepath.Join(dir, "checkpoint.pub")
 	s.run(t, "export", "--session", "small-1", "--out", bundle).want(t, 0)
 	ok(t, os.WriteFile(public, []byte(s.info(t).PublicKey+"\n"), 0o600))
-	if r := s.run(t, "verify", "--bundle", bundle, "--key", public, "--witness-key", key+".pub", "--witness-key", other+".pub").want(t, 0); strings.Count(r.out, "cosigned by") != 2 {
+	if r := s.run(t, "verify", "--bundle", bundle, "--key", public, "--witness", key+".pub", "--witness", other+".pub").want(t, 0); strings.Count(r.out, "cosigned by") != 2 {
 		t.Errorf("%s", r.out)
 	}
 	s.run(t, "verify", "--bundle", plain, "--key", public, "--witness", key+".pub").want(t, 1)
-	if code, out := python(t, "--bundle", bundle, "--key", public, "--witness-key", other+".pub"); code != 0 || !strings.Contains(out, "cosigned by witness.example.com/w2 at 20") {
+	if code, out := python(t, "--bundle", bundle, "--key", public, "--witness", other+".pub"); code != 0 || !strings.Contains(out, "cosigned by witness.example.com/w2 at 20") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 

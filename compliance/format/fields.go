@@ -43,7 +43,7 @@ func Grades() []Grade {
 	for _, s := range []events.CallState{events.CallOpen, events.CallCompleted, events.CallDenied, events.CallFailed, events.CallAbandoned, events.CallOrphaned} {
 		add("call", string(s), stateGrades[s])
 	}
-	for _, s := range []events.Severity{events.SeverityInfo, events.SeverityLow, events.SeverityMedium, events.SeverityHigh, events.SeverityCritical} {
+	for _, s := range events.Severities {
 		add("finding", string(s), findingGrades[s])
 	}
 	return append(list, Grade{"approval", approvalGrade.ocsf, approvalGrade.cef})

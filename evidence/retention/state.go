@@ -55,7 +55,7 @@ func (s Scope) String() string {
 	case s.Seqs != "":
 		return "sequences " + s.Seqs
 	}
-	return "the tenant"
+	return "the whole tenant"
 }
 
 // Note records the person, time and reason of an action.

@@ -141,7 +141,7 @@ func peerOfReadyFile(path string) (Peer, error) {
 		return Peer{}, errors.New("the ready file is not valid JSON: start countersign up again")
 	}
 	if r.Owner.Gone() { // another program may listen there and must not get the token
-		return Peer{}, errors.New("the ready file was left behind: its countersign up no longer runs")
+		return Peer{}, errors.New("the ready file was left behind: the countersign up of that time no longer runs; start it again, and make the file of an added user again by countersign user add")
 	}
 	return Peer{r.GatewayURL, r.Roles.Runtime.Token, r.PublicKey, r.Tenant, r.Roles.Runtime.Publisher}, nil
 }

@@ -2,12 +2,14 @@ package records
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/ext"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/storage/internal/rows"
@@ -38,11 +40,12 @@ func (r *Reader) LatestCalls(ctx context.Context, tenant string, f CallFilter) (
 
 // FindingFilter selects findings of a tenant; a zero field sets no condition.
 type FindingFilter struct {
-	Session, Rule, Severity string
-	Since                   time.Time // least broker time
-	Enforced                bool      // only findings that the tenant wants enforced, and retractions of these
-	Retracted               bool      // also retracted findings and the records that retract them
-	Limit                   int       // greatest number of findings, the newest ones; 0 means all
+	Session, Rule string
+	Severity      events.Severity // least severity
+	Since         time.Time       // least broker time
+	Enforced      bool            // only findings that the tenant wants enforced, and retractions of these
+	Retracted     bool            // also retracted findings and the records that retract them
+	Limit         int             // greatest number of findings, the newest ones; 0 means all
 }
 
 // StoredFinding is the row of a finding. Retracted says that a later record retracts it.
@@ -56,12 +59,21 @@ func (r *Reader) LatestFindings(ctx context.Context, tenant string, f FindingFil
 	query := `SELECT shard, seq, finding_id IN (SELECT withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '') AS taken_back
 		FROM findings
 		WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
-			AND ({rule:String} = '' OR rule = {rule:String}) AND ({severity:String} = '' OR severity = {severity:String})
+			AND ({rule:String} = '' OR rule = {rule:String}) AND (empty({severities:Array(String)}) OR severity IN ({severities:Array(String)}))
 			AND (NOT {enforced:UInt8} OR enforced OR withdraws IN (SELECT finding_id FROM findings WHERE tenant = {tenant:String} AND enforced))
 			AND ({withdrawn:UInt8} OR (NOT taken_back AND withdraws = ''))
 		ORDER BY broker_time DESC, shard DESC, seq DESC` + conn.LimitClause(f.Limit)
-	return r.findingsAt(ctx, query, conn.Param("tenant", tenant), conn.Param("session", f.Session), conn.TimeParam("since", f.Since), conn.Param("rule", f.Rule), conn.Param("severity", f.Severity),
-		conn.Param("enforced", boolInt(f.Enforced)), conn.Param("withdrawn", boolInt(f.Retracted)))
+	return r.findingsAt(ctx, query, conn.Param("tenant", tenant), conn.Param("session", f.Session), conn.TimeParam("since", f.Since), conn.Param("rule", f.Rule),
+		conn.Param("severities", severitiesFrom(f.Severity)), conn.Param("enforced", boolInt(f.Enforced)), conn.Param("withdrawn", boolInt(f.Retracted)))
+}
+
+// severitiesFrom are a severity and those above it; of "" none.
+func severitiesFrom(least events.Severity) []string {
+	names := []string{}
+	for i := slices.Index(events.Severities, least); 0 <= i && i < len(events.Severities); i++ {
+		names = append(names, string(events.Severities[i]))
+	}
+	return names
 }
 
 func boolInt(is bool) int {

@@ -92,6 +92,8 @@ func TestLatestFindings(t *testing.T) {
 		"of a session": {FindingFilter{Session: "s2"}, "[6]"},
 		"by rule":      {FindingFilter{Rule: "missing_completion"}, "[10]"},
 		"by severity":  {FindingFilter{Severity: "critical"}, "[6]"},
+		"or worse":     {FindingFilter{Severity: "medium"}, "[6 10]"},
+		"worse alone":  {FindingFilter{Severity: "high"}, "[6]"},
 		"since":        {FindingFilter{Since: storagetest.Time.Add(7 * time.Minute)}, "[10]"},
 		"enforced":     {FindingFilter{Enforced: true}, "[6]"},
 		"enforced, and taken back when it was not any more": {FindingFilter{Enforced: true, Retracted: true}, "[5! 6 7]"},

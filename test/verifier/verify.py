@@ -66,7 +66,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--bundle", help="an exported session or range")
     p.add_argument("--key", help="the public checkpoint key, or a file that holds it")
-    p.add_argument("--witness", "--witness-key", action="append", default=[], help="the public key of a witness that must have signed the checkpoint")
+    p.add_argument("--witness", action="append", default=[], help="the public key of a witness that must have signed the checkpoint")
     p.add_argument("--vectors", help="the page whose example is checked")
     a = p.parse_args()
     if bool(a.bundle) == bool(a.vectors) or bool(a.bundle) != bool(a.key):

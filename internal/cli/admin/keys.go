@@ -34,6 +34,7 @@ type KeysCmd struct {
 type keyFiles struct {
 	Keys       string `help:"Key directory of the admitter (of 'up': keys in its data directory)." required:"" placeholder:"DIR"`
 	Checkpoint string `name:"checkpoint-keys" help:"Directory that holds checkpoint.key (default: the same)." placeholder:"DIR"`
+	JSON       bool   `name:"json" help:"Print JSON."`
 }
 
 func (k keyFiles) vault() string {
@@ -50,9 +51,12 @@ func (c *keysRotateCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
+	files := []string{keys.RecordFile(next.KeyID), keys.ReceiptRecordFile, keys.ReceiptFile} // in the order in which they are copied
+	if c.JSON {
+		return ui.WriteJSON(io, map[string]any{"kid": next.KeyID, "replaces": old.KeyID, "created_at": next.CreatedAt, "files": files})
+	}
 	fmt.Fprintf(io.Out, "receipt key %s replaces %s in %s\n", next.KeyID, old.KeyID, c.Keys)
-	fmt.Fprintf(io.Out, "An admitter that reads this directory signs with it within seconds; elsewhere copy %s, %s and then %s there.\n",
-		keys.RecordFile(next.KeyID), keys.ReceiptRecordFile, keys.ReceiptFile)
+	fmt.Fprintf(io.Out, "An admitter that reads this directory signs with it within seconds; elsewhere copy %s, %s and then %s there.\n", files[0], files[1], files[2])
 	fmt.Fprintf(io.Out, "What %s signed stays valid. If its seed may be in other hands: countersign keys retire %s --keys %s\n", old.KeyID, old.KeyID, c.Keys)
 	return nil
 }
@@ -74,25 +78,44 @@ func (c *keysRetireCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.Out, "receipt key %s is retired since %s: %s\n", k.KeyID, k.RetiredAt, keys.RetiredFile(k.KeyID))
+	if !c.JSON {
+		fmt.Fprintf(io.Out, "receipt key %s is retired since %s: %s\n", k.KeyID, k.RetiredAt, keys.RetiredFile(k.KeyID))
+	}
+	confirmed, err := c.confirm(ctx, k.KeyID)
+	switch {
+	case c.JSON:
+		if failed := ui.WriteJSON(io, map[string]any{"kid": k.KeyID, "retired_at": k.RetiredAt, "file": keys.RetiredFile(k.KeyID), "confirmed": confirmed}); failed != nil {
+			return failed
+		}
+	case err != nil:
+	case confirmed:
+		fmt.Fprintln(io.Out, "It is in the log, and no admitter signs with the key. Executors must be given the file, too.")
+	default:
+		fmt.Fprintln(io.Out, "No admitter was asked (--ready-file or --server, and --wait above 0): one that reads this directory takes the retirement up within seconds. Executors must be given the file, too.")
+	}
+	return err
+}
+
+// confirm waits for the admitters of the running system; false without an error if there is
+// none to ask, or no time to wait.
+func (c *keysRetireCmd) confirm(ctx context.Context, kid string) (bool, error) {
+	if c.Wait <= 0 {
+		return false, nil
+	}
 	t, err := c.Flags.Resolve()
 	if err != nil {
-		return err
+		return false, err
 	}
 	o, err := system.Connect(ctx, t)
 	if errors.Is(err, target.ErrNoServer) {
-		fmt.Fprintln(io.Out, "No running system was named (--ready-file, --server), so no admitter was asked: one that reads this directory takes the retirement up within seconds. Executors must be given the file, too.")
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("the retirement is written, but no admitter could be asked: %w", err)
+		return false, fmt.Errorf("the retirement is written, but no admitter could be asked: %w", err)
 	}
 	defer o.Conn.Close()
-	if err := o.ConfirmRetired(ctx, c.WaitFlag, k.KeyID); err != nil {
-		return err
-	}
-	fmt.Fprintln(io.Out, "It is in the log, and no admitter signs with the key. Executors must be given the file, too.")
-	return nil
+	err = o.ConfirmRetired(ctx, c.WaitFlag, kid)
+	return err == nil, err
 }
 
 type keysListCmd struct {

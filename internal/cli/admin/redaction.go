@@ -43,7 +43,10 @@ func (c *redactionPushCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return redactionPolicy.push(ctx, io, c.Flags, c.File)
 }
 
-type redactionShowCmd struct{ target.Flags }
+type redactionShowCmd struct {
+	target.Flags
+	JSON bool `name:"json" help:"Print JSON."`
+}
 
 func (c *redactionShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := system.OpenBucket(ctx, c.Flags, streams.BucketRedaction)
@@ -53,6 +56,9 @@ func (c *redactionShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 	defer b.Conn.Close()
 	e, err := b.KV.Get(ctx, events.RuleKey(b.Tenant))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		if c.JSON {
+			return ui.WriteJSON(io, policyView{Tenant: b.Tenant})
+		}
 		fmt.Fprintf(io.Err, "tenant %s has no redaction policy: the built-in rules mask everything that is found\n", ui.Clean(b.Tenant, 64))
 		return nil
 	}
@@ -60,14 +66,34 @@ func (c *redactionShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return fmt.Errorf("reading the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
 	}
 	p, bad := redaction.Parse(b.Tenant, e.Value())
-	if _, err := io.Out.Write(e.Value()); err != nil {
-		return err
+	if c.JSON {
+		v := policyView{Tenant: b.Tenant, Policy: string(e.Value()), Revision: e.Revision(), Since: events.At(e.Created())}
+		if bad == nil {
+			v.ID = p.ID()
+		}
+		err = ui.WriteJSON(io, v)
+	} else {
+		_, err = io.Out.Write(e.Value())
 	}
-	if bad != nil {
+	switch {
+	case err != nil:
+		return err
+	case bad != nil:
 		return fmt.Errorf("this policy cannot be used, and the tenant's bodies are withheld from the evidence: %w", bad)
+	case c.JSON:
+		return nil
 	}
 	fmt.Fprintf(io.Err, "%s, revision %d, since %s\n", p.ID(), e.Revision(), e.Created().UTC().Format("2006-01-02 15:04:05Z"))
 	return nil
+}
+
+// policyView is the tenant's policy in the JSON output.
+type policyView struct {
+	Tenant   string      `json:"tenant"`
+	Policy   string      `json:"policy"`              // its text; "" if the built-in rules apply
+	ID       string      `json:"policy_id,omitempty"` // of a policy that can be used
+	Revision uint64      `json:"revision,omitempty"`
+	Since    events.Time `json:"since,omitzero"`
 }
 
 type redactionRemoveCmd struct{ target.Flags }

@@ -25,7 +25,7 @@ import (
 // RetentionCmd is `countersign retention`.
 type RetentionCmd struct {
 	Show    retentionShowCmd    `cmd:"" help:"Show a tenant's retention policy, its legal holds and its erasures."`
-	Hold    retentionHoldCmd    `cmd:"" help:"Place a legal hold on a session, a data subject or the tenant: nothing of it is erased while it stands."`
+	Hold    retentionHoldCmd    `cmd:"" help:"Place a legal hold on a session, on a data subject, or without either on the whole tenant: nothing of it is erased while it stands."`
 	Release retentionReleaseCmd `cmd:"" help:"Take a legal hold away."`
 	Erase   retentionEraseCmd   `cmd:"" help:"Say what erasing a session or a data subject would destroy; with --yes, do it."`
 	Lint    retentionLintCmd    `cmd:"" help:"Say what is wrong with a retention policy, offline."`
@@ -149,8 +149,9 @@ func (w asking) note(id string) retention.Note {
 type retentionHoldCmd struct {
 	target.Flags
 	asking
-	Session string `help:"A session." xor:"scope"`
+	Session string `help:"A session (without it and --subject: the whole tenant)." xor:"scope"`
 	Subject string `help:"A data subject: an agent's or user's id, as records name it." xor:"scope" placeholder:"ID"`
+	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
 func (c *retentionHoldCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -167,7 +168,14 @@ func (c *retentionHoldCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.Out, "%s: legal hold on %s of tenant %s\n", h.ID, h.Scope, ui.Clean(b.Tenant, 64))
+	if !c.JSON {
+		fmt.Fprintf(io.Out, "%s: legal hold on %s (tenant %s)\n", h.ID, h.Scope, ui.Clean(b.Tenant, 64))
+	} else if err := ui.WriteJSON(io, struct {
+		Tenant string `json:"tenant"`
+		retention.Hold
+	}{b.Tenant, h}); err != nil {
+		return err
+	}
 	b.NoteUnknownTenant(ctx, io)
 	for _, o := range s.BegunErasures(h) {
 		fmt.Fprintf(io.Err, "note: erasure %s had begun before, and what it names is not held\n", o.ID)

@@ -22,7 +22,7 @@ import (
 type TokenCmd struct {
 	Create tokenCreateCmd `cmd:"" help:"Make a token and print it, once: only its hash is stored."`
 	List   tokenListCmd   `cmd:"" help:"List the tokens of a tenant: id, user, role, expiry. No token is shown."`
-	Revoke tokenRevokeCmd `cmd:"" help:"Revoke a token. Gateways refuse it within a few seconds."`
+	Revoke tokenRevokeCmd `cmd:"" help:"Revoke a token. Gateways refuse it after about a second, within 15 if they cannot read the bucket."`
 }
 
 type tokenCreateCmd struct {

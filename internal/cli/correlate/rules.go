@@ -1,7 +1,6 @@
 package correlate
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/checks"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/service/admitter"
 	"github.com/countersign-dev/countersign/internal/service/auditor"
@@ -20,13 +18,13 @@ import (
 
 // RulesCmd is `countersign rules`.
 type RulesCmd struct {
-	List rulesListCmd `cmd:"" help:"List every rule and check, those that no log can decide included; with --tenant, what is switched for a tenant."`
-	Show rulesShowCmd `cmd:"" help:"Show one rule or check."`
-	Set  rulesSetCmd  `cmd:"" help:"Say what becomes of a tenant's findings of a rule: off, warn or enforce."`
+	List     rulesListCmd     `cmd:"" help:"List every rule and check, those that no log can decide included."`
+	Show     rulesShowCmd     `cmd:"" help:"Show one rule or check."`
+	Switches rulesSwitchesCmd `cmd:"" help:"List what is switched for a tenant."`
+	Set      rulesSetCmd      `cmd:"" help:"Say what becomes of a tenant's findings of a rule: off, warn or enforce."`
 }
 
 type rulesListCmd struct {
-	target.Flags
 	Protocol string `help:"Only the checks of a protocol (aaep, agenthook or aump), or our own rules (countersign)." enum:"aaep,agenthook,aump,countersign," default:""`
 	Status   string `help:"Only what is implemented, or undecidable." enum:"implemented,undecidable," default:""`
 	JSON     bool   `name:"json" help:"One JSON object a line."`
@@ -96,10 +94,7 @@ func readableCases(cases map[string]string) map[string]string {
 	return out
 }
 
-func (c *rulesListCmd) Run(ctx context.Context, io ui.Stdio) error {
-	if c.Tenant != "" {
-		return listSwitches(ctx, io, c.Flags, c.JSON)
-	}
+func (c *rulesListCmd) Run(io ui.Stdio) error {
 	var list []Rule
 	for _, r := range AllRules() {
 		if (c.Protocol == "" || c.Protocol == r.Protocol) && (c.Status == "" || c.Status == string(r.Status)) {

@@ -20,10 +20,10 @@ import (
 
 type rulesSetCmd struct {
 	target.Flags
-	Of   string `arg:"" name:"tenant" help:"The tenant whose findings it is about."`
 	Rule string `arg:"" help:"A rule or check, as findings name it: input_drift, AAEP-C-100."`
 	Mode string `arg:"" help:"off: its findings are not put out; warn: they are; enforce: they are, marked as enforced." enum:"off,warn,enforce"`
 	New  bool   `help:"The tenant has not sent anything yet, so the log does not know it."`
+	JSON bool   `name:"json" help:"Print JSON."`
 }
 
 func (c *rulesSetCmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -36,15 +36,18 @@ func (c *rulesSetCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer b.Conn.Close()
-	if known, err := b.known(ctx, c.Of); err != nil {
+	if known, err := b.known(ctx); err != nil {
 		return err
 	} else if !known && !c.New {
-		return b.stranger(c.Of)
+		return b.stranger()
 	}
-	if err := b.set(ctx, c.Of, rule, c.Mode); err != nil {
+	if err := b.set(ctx, rule, c.Mode); err != nil {
 		return err
 	}
-	fmt.Fprintf(io.Out, "%s: %s for tenant %s, from where the correlator notes it on the log\n", rule, c.Mode, ui.Clean(c.Of, 64))
+	if c.JSON {
+		return ui.WriteJSON(io, switchLine{b.Tenant, rule, c.Mode})
+	}
+	fmt.Fprintf(io.Out, "%s: %s for tenant %s, from where the correlator notes it on the log\n", rule, c.Mode, ui.Clean(b.Tenant, 64))
 	return nil
 }
 
@@ -72,19 +75,19 @@ func openRules(ctx context.Context, f target.Flags) (*rulesBucket, error) {
 	return &rulesBucket{b}, err
 }
 
-// read returns a tenant's switches and their revision, 0 if there are none.
-func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitches, uint64, error) {
-	none := events.RuleSwitches{Tenant: tenant, Rules: map[string]string{}}
-	e, err := b.KV.Get(ctx, events.RuleKey(tenant))
+// read returns the tenant's switches and their revision, 0 if there are none.
+func (b *rulesBucket) read(ctx context.Context) (events.RuleSwitches, uint64, error) {
+	none := events.RuleSwitches{Tenant: b.Tenant, Rules: map[string]string{}}
+	e, err := b.KV.Get(ctx, events.RuleKey(b.Tenant))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return none, 0, nil
 	}
 	if err != nil {
-		return none, 0, fmt.Errorf("reading the switches of tenant %s: %w", ui.Clean(tenant, 64), err)
+		return none, 0, fmt.Errorf("reading the switches of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
 	}
 	s, err := events.DecodeRecord[events.RuleSwitches](e.Value())
-	if err != nil || s.Tenant != tenant {
-		return none, e.Revision(), fmt.Errorf("the switches of tenant %s are damaged; delete the key %s of bucket %s and set them again", ui.Clean(tenant, 64), e.Key(), streams.BucketRules)
+	if err != nil || s.Tenant != b.Tenant {
+		return none, e.Revision(), fmt.Errorf("the switches of tenant %s are damaged; delete the key %s of bucket %s and set them again", ui.Clean(b.Tenant, 64), e.Key(), streams.BucketRules)
 	}
 	if s.Rules == nil {
 		s.Rules = map[string]string{}
@@ -92,29 +95,29 @@ func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitc
 	return s, e.Revision(), nil
 }
 
-// known reports whether a tenant is known; a tenant with switches is.
-func (b *rulesBucket) known(ctx context.Context, tenant string) (bool, error) {
-	if _, revision, _ := b.read(ctx, tenant); revision > 0 {
+// known reports whether the tenant is known; a tenant with switches is.
+func (b *rulesBucket) known(ctx context.Context) (bool, error) {
+	if _, revision, _ := b.read(ctx); revision > 0 {
 		return true, nil
 	}
-	return b.KnowsTenant(ctx, tenant)
+	return b.KnowsTenant(ctx, b.Tenant)
 }
 
 // stranger is the error for an unknown tenant.
-func (b *rulesBucket) stranger(tenant string) error {
+func (b *rulesBucket) stranger() error {
 	here := ""
 	if r := b.Target.ReadyInfo(); r != nil {
 		here = fmt.Sprintf(", and the system of this ready file is tenant %s's", ui.Clean(r.Tenant, 64))
 	}
 	return fmt.Errorf("there is no tenant %q: the log %s holds nothing of it%s; check the name, or add --new for a tenant that has not sent anything yet",
-		ui.Clean(tenant, 64), b.Target.Stream, here)
+		ui.Clean(b.Tenant, 64), b.Target.Stream, here)
 }
 
 // set changes one switch by compare-and-set; concurrent changes of others are kept.
-func (b *rulesBucket) set(ctx context.Context, tenant, rule, mode string) error {
+func (b *rulesBucket) set(ctx context.Context, rule, mode string) error {
 	const attempts = 5
 	for range attempts {
-		s, revision, err := b.read(ctx, tenant)
+		s, revision, err := b.read(ctx)
 		if err != nil {
 			return err
 		}
@@ -126,9 +129,9 @@ func (b *rulesBucket) set(ctx context.Context, tenant, rule, mode string) error 
 			return err
 		}
 		if revision == 0 {
-			_, err = b.KV.Create(ctx, events.RuleKey(tenant), body)
+			_, err = b.KV.Create(ctx, events.RuleKey(b.Tenant), body)
 		} else {
-			_, err = b.KV.Update(ctx, events.RuleKey(tenant), body, revision)
+			_, err = b.KV.Update(ctx, events.RuleKey(b.Tenant), body, revision)
 		}
 		if err == nil {
 			return nil
@@ -147,14 +150,19 @@ type switchLine struct {
 	Mode   string `json:"mode"`
 }
 
-// listSwitches shows a tenant's switches; rules without a switch warn.
-func listSwitches(ctx context.Context, io ui.Stdio, f target.Flags, asJSON bool) error {
-	b, err := openRules(ctx, f)
+type rulesSwitchesCmd struct {
+	target.Flags
+	JSON bool `name:"json" help:"One JSON object a line."`
+}
+
+// Run shows the tenant's switches; rules without a switch warn.
+func (c *rulesSwitchesCmd) Run(ctx context.Context, io ui.Stdio) error {
+	b, err := openRules(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer b.Conn.Close()
-	s, _, err := b.read(ctx, f.Tenant)
+	s, _, err := b.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,13 +170,13 @@ func listSwitches(ctx context.Context, io ui.Stdio, f target.Flags, asJSON bool)
 	for _, rule := range slices.Sorted(maps.Keys(s.Rules)) {
 		list = append(list, switchLine{s.Tenant, rule, s.Rules[rule]})
 	}
-	if asJSON {
+	if c.JSON {
 		return ui.WriteJSONLines(io.Out, list)
 	}
-	if known, err := b.known(ctx, f.Tenant); err != nil {
+	if known, err := b.known(ctx); err != nil {
 		return err
 	} else if !known {
-		fmt.Fprintf(io.Err, "%v\n", b.stranger(f.Tenant))
+		fmt.Fprintf(io.Err, "%v\n", b.stranger())
 	}
 	if len(list) == 0 {
 		fmt.Fprintf(io.Out, "every rule is in mode warn for tenant %s\n", ui.Clean(s.Tenant, 64))

@@ -19,8 +19,32 @@ import (
 
 type auditCutCmd struct {
 	target.Flags
-	Key string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
-	Yes bool   `short:"y" help:"Do it, as the owner of the database (--clickhouse, or the ready file's). Without it the command says what it would take away."`
+	Key  string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Yes  bool   `short:"y" help:"Do it, as the owner of the database (--clickhouse, or the ready file's). Without it the command says what it would take away."`
+	JSON bool   `name:"json" help:"Print JSON."`
+}
+
+// cut is the records behind the newest checkpoint, and whether they were taken away.
+type cut struct {
+	Shard   string `json:"shard"`
+	Records uint64 `json:"records"`
+	First   uint64 `json:"first_seq,omitempty"`
+	Done    bool   `json:"cut"`
+}
+
+// print says what was or would be done.
+func (c cut) print(io ui.Stdio, asJSON bool, signed uint64) error {
+	switch {
+	case asJSON:
+		return ui.WriteJSON(io, c)
+	case c.Records == 0:
+		fmt.Fprintf(io.Out, "nothing to cut: a checkpoint covers all %d records of shard %s\n", signed, c.Shard)
+	case !c.Done:
+		fmt.Fprintf(io.Out, "%d records of shard %s, from sequence %d on, are behind the newest checkpoint and would be taken away; the auditor makes them again from the log. Nothing was changed: --yes does it.\n", c.Records, c.Shard, c.First)
+	default:
+		fmt.Fprintf(io.Out, "%d records of shard %s were taken away, from sequence %d on; the auditor makes them again from the log\n", c.Records, c.Shard, c.First)
+	}
+	return nil
 }
 
 // signedWithin is the time within which an auditor that works signs what it has stored.
@@ -65,14 +89,12 @@ func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 			return fmt.Errorf("an auditor of shard %s is at work: it signs what it stores, and nothing may be cut meanwhile", log.Shard)
 		}
 	}
-	switch {
-	case position == signed:
-		fmt.Fprintf(io.Out, "nothing to cut: a checkpoint covers all %d records of shard %s\n", position, log.Shard)
-		return nil
-	case !c.Yes:
-		fmt.Fprintf(io.Out, "%d records of shard %s, from sequence %d on, are behind the newest checkpoint and would be taken away; the auditor makes them again from the log. Nothing was changed: --yes does it.\n",
-			position-signed, log.Shard, signed+1)
-		return nil
+	tail := cut{Shard: log.Shard, Records: position - signed}
+	if tail.Records > 0 {
+		tail.First, tail.Done = signed+1, c.Yes
+	}
+	if !tail.Done {
+		return tail.print(io, c.JSON, signed)
 	}
 	dsn, err := t.OwnerDSN()
 	if err != nil {
@@ -86,8 +108,7 @@ func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err := write.New(owner).DeleteAfter(ctx, log.Shard, signed); err != nil {
 		return fmt.Errorf("%w; only the owner of the database can do it (--clickhouse DSN), and the same command completes what was begun", err)
 	}
-	fmt.Fprintf(io.Out, "%d records of shard %s were taken away, from sequence %d on; the auditor makes them again from the log\n", position-signed, log.Shard, signed+1)
-	return nil
+	return tail.print(io, c.JSON, signed)
 }
 
 // unsignedTail is the position of the evidence and the size of the newest checkpoint. Records

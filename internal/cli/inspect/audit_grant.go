@@ -35,6 +35,17 @@ type auditGrantCmd struct {
 	SQL       bool   `name:"sql" help:"Change nothing; print the statements for a ClickHouse of your own."`
 	Database  string `help:"Name of the database there." default:"countersign"`
 	ReadyFile string `help:"Ready file of the running 'up', to print the whole DSN." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE"`
+	JSON      bool   `name:"json" help:"Print JSON."`
+}
+
+// grant is a granted access in the JSON output. Its password is kept nowhere else.
+type grant struct {
+	User       string   `json:"user"`
+	Tenant     string   `json:"tenant"`
+	Database   string   `json:"database"`
+	Password   string   `json:"password"`
+	DSN        string   `json:"dsn,omitempty"`
+	Statements []string `json:"statements,omitempty"` // with --sql
 }
 
 func (c *auditGrantCmd) Run(io ui.Stdio) error {
@@ -42,7 +53,12 @@ func (c *auditGrantCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return ui.UsageError{Err: err}
 	}
+	made := grant{User: a.User, Tenant: a.Tenant, Database: a.Database(), Password: password}
 	if c.SQL {
+		if c.JSON {
+			made.Statements = a.Statements(c.Database)
+			return ui.WriteJSON(io, made)
+		}
 		for _, s := range a.Statements(c.Database) {
 			fmt.Fprintf(io.Out, "%s;\n", s)
 		}
@@ -56,11 +72,13 @@ func (c *auditGrantCmd) Run(io ui.Stdio) error {
 	if err := engine.SetTenantReader(dir, a); err != nil {
 		return err
 	}
-	dsn, err := c.dsn(a, password)
-	if err != nil {
+	if made.DSN, err = c.dsn(a, password); err != nil {
 		return err
 	}
-	fmt.Fprintln(io.Out, dsn)
+	if c.JSON {
+		return ui.WriteJSON(io, made)
+	}
+	fmt.Fprintln(io.Out, made.DSN)
 	fmt.Fprintf(io.Err, "Auditor %s may read tenant %s from the next start of `countersign up` on, at this DSN. The password is kept nowhere else.\n", a.User, a.Tenant)
 	return nil
 }

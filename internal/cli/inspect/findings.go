@@ -20,7 +20,7 @@ type FindingsCmd struct {
 	target.Flags
 	proof.ProveFlags
 	Rule      string `help:"Only findings of this rule (see: countersign rules list)."`
-	Severity  string `help:"Only findings of this severity: info, low, medium, high or critical." enum:",info,low,medium,high,critical" default:""`
+	Severity  string `help:"Only findings of this severity or worse: info, low, medium, high or critical." enum:",info,low,medium,high,critical" default:""`
 	Enforced  bool   `help:"Only findings of rules that the tenant wants enforced (see: countersign rules set)."`
 	Session   string `help:"Only this session." type:"session"`
 	Since     string `help:"Only findings since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
@@ -52,7 +52,7 @@ func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer done()
-	rows, err := records.New(own.DB.Pool()).LatestFindings(ctx, t.Tenant, records.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
+	rows, err := records.New(own.DB.Pool()).LatestFindings(ctx, t.Tenant, records.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: events.Severity(c.Severity), Since: since,
 		Enforced: c.Enforced, Retracted: c.Retracted, Limit: ui.LimitAndOne(c.Limit)})
 	if err != nil {
 		return err

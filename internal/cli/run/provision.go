@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,12 +22,22 @@ type ProvisionCmd struct {
 	Keys     string `help:"Create missing key files here, and vouch for the admitter's key." placeholder:"DIR"`
 	Streams  bool   `help:"Create missing streams and buckets on the server, as the provisioner."`
 	Replicas int    `help:"Replicas of every stream." default:"1"`
+	JSON     bool   `name:"json" help:"Print JSON."`
+}
+
+// provisioned is what the command made or found.
+type provisioned struct {
+	Keys      string   `json:"keys,omitempty"`       // the directory
+	PublicKey string   `json:"public_key,omitempty"` // the checkpoint key
+	Created   []string `json:"created,omitempty"`    // streams and buckets
+	Existing  []string `json:"existing,omitempty"`
 }
 
 func (c *ProvisionCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Keys == "" && !c.Streams {
 		return ui.UsageError{Err: errors.New("nothing to do: give --keys DIR, --streams or both")}
 	}
+	var made provisioned
 	if c.Keys != "" {
 		if err := keys.Ensure(c.Keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile); err != nil {
 			return err
@@ -35,23 +46,44 @@ func (c *ProvisionCmd) Run(ctx context.Context, io ui.Stdio) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(io.Out, "keys in %s; public checkpoint key:\n%s\n", c.Keys, public)
+		made.Keys, made.PublicKey = c.Keys, strings.TrimSpace(public)
+		if !c.JSON {
+			fmt.Fprintf(io.Out, "keys in %s; public checkpoint key:\n%s\n", made.Keys, made.PublicKey)
+		}
 	}
-	if !c.Streams {
-		return nil
+	if c.Streams {
+		report, err := c.provision(ctx, io)
+		if err != nil {
+			return err
+		}
+		made.Created, made.Existing = report.Created, report.Existing
 	}
+	if c.JSON {
+		return ui.WriteJSON(io, made)
+	}
+	for _, s := range made.Created {
+		fmt.Fprintln(io.Out, "created ", s)
+	}
+	for _, s := range made.Existing {
+		fmt.Fprintln(io.Out, "existing", s)
+	}
+	return nil
+}
+
+// provision makes streams and buckets. It prints what differs.
+func (c *ProvisionCmd) provision(ctx context.Context, io ui.Stdio) (none streams.ProvisionReport, err error) {
 	t, err := c.Resolve()
 	if err != nil {
-		return err
+		return none, err
 	}
 	nc, err := t.Connect(ctx, string(streams.RoleProvisioner))
 	if err != nil {
-		return err
+		return none, err
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return err
+		return none, err
 	}
 	report, err := streams.Provision(ctx, js, streams.Shard{Name: c.Stream, Space: subject.Space{Prefix: c.Prefix}, Replicas: c.Replicas})
 	var conflict *streams.ConflictError
@@ -59,16 +91,7 @@ func (c *ProvisionCmd) Run(ctx context.Context, io ui.Stdio) error {
 		for _, d := range conflict.Differences {
 			fmt.Fprintln(io.Err, "  ", d)
 		}
-		return errors.New("streams or buckets exist with other settings; nothing was changed. Change them with the nats tool, or name another shard with --stream")
+		return none, errors.New("streams or buckets exist with other settings; nothing was changed. Change them with the nats tool, or name another shard with --stream")
 	}
-	if err != nil {
-		return err
-	}
-	for _, s := range report.Created {
-		fmt.Fprintln(io.Out, "created ", s)
-	}
-	for _, s := range report.Existing {
-		fmt.Fprintln(io.Out, "existing", s)
-	}
-	return nil
+	return report, err
 }

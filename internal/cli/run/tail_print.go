@@ -11,9 +11,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
-// severities in ascending order.
-var severities = []events.Severity{events.SeverityInfo, events.SeverityLow, events.SeverityMedium, events.SeverityHigh, events.SeverityCritical}
-
 // print prints a record if it passes the filters, and reports whether it did.
 func (c *TailCmd) print(p *ui.Printer, out events.Output) (printed bool, err error) {
 	parsed, err := subject.Space{Prefix: c.Prefix}.Parse(out.Subject)
@@ -46,7 +43,7 @@ func (c *TailCmd) read(class subject.Class, record []byte) (tell func(*ui.Printe
 	case subject.Findings:
 		var f events.Finding
 		err := json.Unmarshal(record, &f)
-		bad := (f.Enforced || !c.Enforced) && (c.Severity == "" || slices.Index(severities, f.Severity) >= slices.Index(severities, events.Severity(c.Severity)))
+		bad := (f.Enforced || !c.Enforced) && (c.Severity == "" || slices.Index(events.Severities, f.Severity) >= slices.Index(events.Severities, events.Severity(c.Severity)))
 		return func(p *ui.Printer) { p.Finding(f) }, err == nil && ofSession(c.Session, f.Session) && like(c.Rule, f.Rule) && bad && c.Tool == "" && c.Agent == ""
 	case subject.Calls:
 		var call events.Call

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -171,14 +172,13 @@ func (c *UpCmd) settle() error {
 
 // check finds mistakes before anything is started.
 func (c *UpCmd) check() error {
-	_, levelErr := zerolog.ParseLevel(c.LogLevel)
 	_, syncErr := time.ParseDuration(c.SyncInterval)
 	switch {
 	case c.DataDir == "":
 		return errors.New("no data directory: set --data-dir, or HOME")
 	case pipeline.CheckTenant(c.Tenant) != nil:
 		return fmt.Errorf("--tenant: %w", pipeline.CheckTenant(c.Tenant))
-	case levelErr != nil:
+	case !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel): // those of the services
 		return fmt.Errorf("--log-level %.20q must be debug, info, warn or error", c.LogLevel)
 	case c.SyncInterval != streams.DefaultSyncInterval && syncErr != nil:
 		return fmt.Errorf("--sync-interval %.20q must be always, or a duration such as 2m", c.SyncInterval)

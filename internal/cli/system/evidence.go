@@ -3,8 +3,6 @@ package system
 import (
 	"context"
 	"fmt"
-	"os"
-	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/storage/read"
 )
 
@@ -47,18 +46,13 @@ func CheckpointKey(flag string, t *target.Target) (string, error) {
 		flag = t.ReadyInfo().PublicKey
 	}
 	if flag == "" {
-		return "", ui.UsageError{Err: fmt.Errorf("no public key to verify against: give --key FILE (checkpoint.pub of the installation), or --ready-file FILE")}
+		return "", ui.UsageError{Err: fmt.Errorf("no public key to verify against: give --key FILE (checkpoint.pub of the installation) or COUNTERSIGN_PUBLIC_KEY, or --ready-file FILE")}
 	}
-	if b, err := os.ReadFile(flag); err == nil {
-		flag = string(b)
-	} else if !strings.Contains(flag, "+") { // a key contains plus signs, so this is a file name
-		return "", ui.UsageError{Err: fmt.Errorf("reading the public key: %w", err)}
-	}
-	flag = strings.TrimSpace(flag)
-	if _, err := signing.CheckpointVerifier(flag); err != nil {
+	key, err := keys.ReadCheckpointKey(flag)
+	if err != nil {
 		return "", ui.UsageError{Err: fmt.Errorf("--key: %w", err)}
 	}
-	return flag, nil
+	return key, nil
 }
 
 // TrustedKeys returns the verifiers of CheckpointKey.

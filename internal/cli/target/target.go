@@ -55,7 +55,15 @@ type Ready struct {
 
 // ErrLeftBehind reports that the `up` that wrote a ready file no longer runs. Another program may
 // listen at its addresses and must not get its passwords.
-var ErrLeftBehind = errors.New("its `countersign up` no longer runs: start it again, which replaces the file")
+var ErrLeftBehind = errors.New("the `countersign up` of that time no longer runs")
+
+// replacement is how a ready file is made again. A restarted `up` replaces its own file alone.
+func (r Ready) replacement() string {
+	if r.DataDir != "" {
+		return "start it again, which replaces the file"
+	}
+	return "make the file again by the `countersign user add` or `countersign tenant add` that made it, with --out"
+}
 
 // ReadReady reads a ready file.
 func ReadReady(path string) (Ready, error) {
@@ -123,7 +131,7 @@ func (f Flags) Resolve() (*Target, error) {
 			return nil, err
 		}
 		if r.Owner.Gone() {
-			return nil, fmt.Errorf("the ready file %s was left behind: %w", f.ReadyFile, ErrLeftBehind)
+			return nil, fmt.Errorf("the ready file %s was left behind: %w; %s", f.ReadyFile, ErrLeftBehind, r.replacement())
 		}
 		t.ready = &r
 		t.forgetEnvironment()

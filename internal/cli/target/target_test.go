@@ -185,4 +185,14 @@ func TestReadyFileLeftBehind(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for dir, advice := range map[string]string{"": "countersign user add", "/data": "start it again"} { // a user's file, and that of `up`
+		r := sample
+		r.Owner, r.DataDir = change(func(o *owner.Owner) { o.PID = 1 << 30 }), dir
+		if err := r.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (Flags{ReadyFile: path}).Resolve(); !errors.Is(err, ErrLeftBehind) || !strings.Contains(err.Error(), advice) {
+			t.Errorf("data directory %q: %v", dir, err)
+		}
+	}
 }

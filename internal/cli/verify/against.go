@@ -78,8 +78,8 @@ func (c *Cmd) against() (a against, err error) {
 		if bound.text == "" {
 			continue
 		}
-		if *bound.into, err = events.ParseTime(bound.text); err != nil {
-			return a, ui.UsageError{Err: fmt.Errorf("%s: want a time such as 2026-11-20T09:00:00Z", flag)}
+		if *bound.into, err = ui.ParseMoment(bound.text, time.Now()); err != nil {
+			return a, ui.UsageError{Err: fmt.Errorf("%s %w", flag, err)}
 		}
 	}
 	return a, nil

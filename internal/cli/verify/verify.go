@@ -26,11 +26,11 @@ type Cmd struct {
 	target.Flags
 	proof.ScanFlags
 	Session      string   `help:"Only this session: its chain, and the proof that its records are in the signed tree and are all." type:"session"`
-	Since        string   `help:"Only what the broker stored at or after this time (RFC 3339), proved as a part of the signed tree." placeholder:"TIME"`
-	Until        string   `help:"Only what the broker stored before this time." placeholder:"TIME"`
+	Since        string   `help:"Only what the broker stored at or after this time, proved as a part of the signed tree: a duration back from now such as 24h, or an RFC 3339 time." placeholder:"TIME"`
+	Until        string   `help:"Only what the broker stored before this time, given in the same way." placeholder:"TIME"`
 	AtLeast      int64    `help:"Fail if there are fewer records: a log cut off at its end still fits together." placeholder:"N"`
 	From         []string `name:"from-checkpoint" help:"A checkpoint that you kept, or a witness signed: today's log must extend it. May be repeated." placeholder:"FILE" sep:"none"`
-	Witness      []string `aliases:"witness-key" help:"Public key of a witness, or a file that holds it, that must have signed the checkpoint. May be repeated." placeholder:"KEY" sep:"none"`
+	Witness      []string `help:"Public key of a witness, or a file that holds it, that must have signed the checkpoint. May be repeated." placeholder:"KEY" sep:"none"`
 	Quorum       int      `help:"How many of the witnesses must have signed one (default: all)." placeholder:"N"`
 	Receipt      []string `help:"A receipt, compact, one a line: its decision must be in the log and say the same. May be repeated." placeholder:"FILE" sep:"none"`
 	Bundle       string   `help:"An export bundle instead of a running system; needs no server." placeholder:"FILE"`
@@ -39,7 +39,7 @@ type Cmd struct {
 	StatementKey string   `help:"With --bundle: the public key that must have signed its statement, or a file that holds it." placeholder:"FILE"`
 	Prove        uint64   `help:"Prove one record instead: writes a proof that verifies anywhere." placeholder:"SEQ"`
 	Out          string   `help:"With --prove: the file to write." placeholder:"FILE"`
-	Key          string   `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+	Key          string   `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	Shard        string   `help:"Only this incarnation of the log, e.g. GOV@20261120T090000.000000000Z (default: all)."`
 	CompareLog   int      `help:"Compare this many of the newest decisions and approvals with the log itself; --compare-log=-1: all." default:"1000" placeholder:"N"`
 	Workers      int      `help:"How many rows are looked at side by side (default: one for each processor)." placeholder:"N"`

@@ -36,7 +36,7 @@ const About = "Links what was admitted with what ran, and finds every broken rul
 // Flags configure the service.
 type Flags struct {
 	daemon.Flags
-	CheckpointKey string        `help:"Public checkpoint key, which vouches for the admitter's keys (default: read from checkpoint.pub in --keys)." env:"COUNTERSIGN_PUBLIC_KEY"`
+	CheckpointKey string        `help:"Public checkpoint key, or a file that holds it, which vouches for the admitter's keys (default: read from checkpoint.pub in --keys)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	MissingAfter  time.Duration `help:"An open call counts as abandoned after this. Change it only when no call is open." env:"COUNTERSIGN_MISSING_AFTER" default:"15m"`
 	StateDir      string        `help:"Directory of a snapshot of the state, so that a start does not read the whole log (none when empty)." env:"COUNTERSIGN_STATE" placeholder:"DIR"`
 	StateEvery    int           `help:"Write a snapshot after so many messages at the latest." env:"COUNTERSIGN_STATE_EVERY" default:"200000"`

@@ -44,7 +44,7 @@ type Flags struct {
 	ClientCA      string        `name:"client-ca" help:"Certificates of the authorities whose client certificates are accepted, PEM; needs --tls-cert. A certificate lets in only what token create --certificate-subject has mapped." env:"COUNTERSIGN_GATEWAY_CLIENT_CA" placeholder:"FILE"`
 	Issuer        string        `name:"oidc-issuer" help:"URL of the OIDC issuer whose JWTs are accepted; needs --oidc-audience. A JWT lets in only what token create --oidc-subject has mapped." env:"COUNTERSIGN_GATEWAY_OIDC_ISSUER" placeholder:"URL"`
 	Audience      string        `name:"oidc-audience" help:"Audience that a JWT must name." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
-	CheckpointKey string        `help:"Public checkpoint key, with which the gateway checks receipts for callers that cannot (default: it checks none)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"KEY"`
+	CheckpointKey string        `help:"Public checkpoint key, or a file that holds it, with which the gateway checks receipts for callers that cannot (default: it checks none)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	Timeout       time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
 	ReadTimeout   time.Duration `help:"How long a caller may take to send a request." env:"COUNTERSIGN_GATEWAY_READ_TIMEOUT" default:"15s"`
 	MaxBody       int64         `help:"Bytes of the largest body." env:"COUNTERSIGN_GATEWAY_MAX_BODY" default:"1048576"`

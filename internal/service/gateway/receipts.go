@@ -9,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
 	"github.com/countersign-dev/countersign/gateway/token"
+	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -17,7 +18,11 @@ func (f Flags) newGuard() (*guard.Guard, error) {
 	if f.CheckpointKey == "" {
 		return nil, nil
 	}
-	g, err := guard.New(guard.Options{Tenant: f.Tenant, PublicKey: f.CheckpointKey})
+	key, err := keys.ReadCheckpointKey(f.CheckpointKey)
+	if err != nil {
+		return nil, fmt.Errorf("--checkpoint-key: %w", err)
+	}
+	g, err := guard.New(guard.Options{Tenant: f.Tenant, PublicKey: key})
 	if err != nil {
 		return nil, fmt.Errorf("--checkpoint-key: %w", err)
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestReceiptsVerify(t *testing.T) {
 
 // A receipt of a key that an operator retires holds no longer, without a restart of the gateway.
 func TestReceiptsOfRetiredKeys(t *testing.T) {
-	r := start(t, func(f *Flags) { f.CheckpointKey = vouchedKey(t, f.Keys) })
+	r := start(t, func(f *Flags) { f.CheckpointKey = filepath.Join(f.Keys, keys.CheckpointPublicFile) }) // its file will do, too
 	admitter := r.admitter()
 	res, body := r.do("POST", "/event", "runtime", example(t, "requests/pre-tool-use.json"))
 	servicetest.OK(t, admitter.Stop()) // one whose key is retired ends

@@ -74,25 +74,36 @@ func Checkpoint(dir string) (note.Signer, string, error) {
 	return signer, public, err
 }
 
-// CheckpointVerifier returns the public checkpoint key, from text or, if that is empty, from
-// checkpoint.pub in dir.
-func CheckpointVerifier(dir, text string) (note.Verifier, error) {
-	if text == "" {
-		b, err := os.ReadFile(filepath.Join(dir, CheckpointPublicFile))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s (`countersign provision` writes it where the checkpoint key is; copy it here or give the key itself)",
-				ErrMissing, filepath.Join(dir, CheckpointPublicFile))
-		}
-		if err != nil {
-			return nil, err
-		}
+// ReadCheckpointKey returns a public checkpoint key that a flag or COUNTERSIGN_PUBLIC_KEY gives: the
+// key itself, or the name of a file that holds it.
+func ReadCheckpointKey(given string) (string, error) {
+	text := given
+	if b, err := os.ReadFile(given); err == nil {
 		text = string(b)
+	} else if !strings.Contains(given, "+") { // a key contains plus signs, so this is a file name
+		return "", fmt.Errorf("reading the public key: %w", err)
 	}
-	v, err := signing.CheckpointVerifier(strings.TrimSpace(text))
+	text = strings.TrimSpace(text)
+	if _, err := signing.CheckpointVerifier(text); err != nil {
+		return "", fmt.Errorf("neither a public checkpoint key nor a file that holds one: %w", err) // it may be a private one
+	}
+	return text, nil
+}
+
+// CheckpointVerifier returns the public checkpoint key that is given as ReadCheckpointKey reads it
+// or, if none is, the one of checkpoint.pub in dir.
+func CheckpointVerifier(dir, given string) (note.Verifier, error) {
+	if given == "" {
+		given = filepath.Join(dir, CheckpointPublicFile)
+		if _, err := os.Stat(given); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %s (`countersign provision` writes it where the checkpoint key is; copy it here or give the key itself)", ErrMissing, given)
+		}
+	}
+	text, err := ReadCheckpointKey(given)
 	if err != nil {
-		return nil, fmt.Errorf("%.60q is not a public checkpoint key: %w", text, err)
+		return nil, err
 	}
-	return v, nil
+	return signing.CheckpointVerifier(text)
 }
 
 // ReceiptRecord reads the admitter's signed public key record.
