@@ -99,7 +99,7 @@ func OpenBucketAt(ctx context.Context, t *target.Target, name string) (Bucket, e
 // of a key that was never there. If another writer came first, the error is changed.
 func (b Bucket) Update(ctx context.Context, key string, value []byte, revision uint64, changed error) (uint64, error) {
 	stored, err := b.KV.Update(ctx, key, value, revision)
-	if errors.Is(err, jetstream.ErrKeyExists) {
+	if streams.IsKVConflict(err) {
 		return 0, changed
 	}
 	if err != nil {
