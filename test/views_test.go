@@ -283,7 +283,7 @@ func TestMetrics(t *testing.T) {
 	if lost, there := after[`evidence_lost_total{service="auditor",shard="GOV"}`]; lost != 0 || !there {
 		t.Errorf("evidence lost: %v %v", lost, there)
 	}
-	for _, sample := range []string{`countersign_healthy{service="admitter"}`, `countersign_ready{service="correlator"}`, `countersign_active{service="auditor"}`,
+	for _, sample := range []string{`countersign_healthy{service="admitter"}`, `countersign_ready{service="correlator"}`, `countersign_active{service="auditor",shard="GOV"}`,
 		`countersign_policy_usable{service="admitter"}`, `countersign_service_up{service="correlator"}`} {
 		if after[sample] != 1 {
 			t.Errorf("%s = %v", sample, after[sample])

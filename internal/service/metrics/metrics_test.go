@@ -101,7 +101,9 @@ var testRules = map[string]events.Severity{"executed_despite_deny": events.Sever
 // everything makes a registry of all services; text may be anything.
 func everything(text string) *Registry {
 	r := New("admitter")
-	r.Health(func() Status { return Status{Healthy: true, Ready: true} })
+	r.Health(func() Status {
+		return Status{Healthy: true, Ready: true, Active: map[string]bool{"GOV": true, "EAST": false}}
+	})
 	a := r.Admitter(2048, func() int { return 3 })
 	r.Ingest().Stored()
 	now := time.Now()
@@ -163,6 +165,8 @@ func TestTextFormat(t *testing.T) {
 		labels []string
 		want   float64
 	}{
+		{"countersign_active", []string{"shard", "GOV"}, 1},
+		{"countersign_active", []string{"shard", "EAST"}, 0},
 		{"countersign_admissions_total", []string{"protocol", "aaep", "verdict", "deny"}, 1},
 		{"countersign_tenants_observed", nil, 2},
 		{"countersign_admissions_total", []string{"protocol", "other", "verdict", "other"}, 1},

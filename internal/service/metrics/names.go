@@ -32,7 +32,7 @@ const (
 var (
 	descHealthy = familyDesc{"countersign_healthy", gauge, nil, "1 if nothing is wrong with the service, as GET /healthz says.", "0 for 5 minutes"}
 	descReady   = familyDesc{"countersign_ready", gauge, nil, "1 once the service answers, or stands by.", "0 for longer than a replay of your log takes"}
-	descActive  = familyDesc{"countersign_active", gauge, nil, "0 if the service stands by because another instance is active on the shard, else 1.", "no correlator, or no auditor, has 1"}
+	descActive  = familyDesc{"countersign_active", gauge, []string{labelShard}, "Of correlator and auditor: 1 if the instance is active on the shard, 0 if it stands by because another one is. Absent until it knows.", "no correlator, or no auditor, of a shard has 1"}
 	descStalls  = familyDesc{"countersign_reader_stalls_total", counter, nil, "Consumers that stood still for 3 s although the stream's leader held more, and were made anew.", "it grows: look at the disks of the NATS servers"}
 )
 
@@ -127,7 +127,7 @@ var familyGroups = []struct {
 // detector, endpoint and status are given to Correlator, Auditor and Gateway.
 var labelValues = map[string][]string{
 	"protocol": subject.Protocols, "verdict": verdicts, "code": refusalCodes, "reason": ingestReasons,
-	"state": states, "severity": severities, "kind": recordKinds,
+	"state": states, "severity": severities, "kind": recordKinds, "outcome": gatewayOutcomes,
 }
 
 // countersOf makes the counters of a family of labels with fixed lists.
