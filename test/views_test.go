@@ -234,7 +234,7 @@ func TestMetrics(t *testing.T) {
 	url := s.info(t).HTTPURL
 	types, before := scraped(t, url)
 	for name, want := range map[string]string{
-		"countersign_healthy": "gauge", "countersign_service_up": "gauge", "countersign_active": "gauge",
+		"countersign_healthy": "gauge", "countersign_service_up": "gauge", "countersign_active": "gauge", "countersign_gateway_tokens_ending": "gauge",
 		"countersign_admissions_total": "counter", "countersign_admission_seconds": "histogram", "countersign_admission_record_seconds": "histogram",
 		"countersign_admissions_refused_total": "counter", "countersign_admissions_inflight": "gauge", "countersign_policy_revision": "gauge",
 		"countersign_policy_snapshot_age_seconds": "gauge", "countersign_correlator_open_calls": "gauge", "countersign_correlator_lag_messages": "gauge",

@@ -70,6 +70,7 @@ var (
 	descGatewayStreams       = familyDesc{"countersign_gateway_streams", gauge, nil, "Streams that are open, and requests that wait for an approval.", "above 0.8 of countersign_gateway_streams_max"}
 	descGatewaySubscriptions = familyDesc{"countersign_gateway_aaep_subscriptions", gauge, nil, "AAEP subscriptions, and the WebSockets that carry them.", "above 0.8 of countersign_gateway_streams_max"}
 	descGatewayStreamsMax    = familyDesc{"countersign_gateway_streams_max", gauge, nil, "How many there may be of each of the two (--max-streams); more are refused as too_many_streams.", ""}
+	descGatewayTokens        = familyDesc{"countersign_gateway_tokens_ending", gauge, nil, "Tokens of the tenant that hold, and end within 7 days. Absent while the admitter does not confirm the tokens.", "above 0: whoever has one is refused then (countersign doctor names them)"}
 )
 
 // Metrics of the correlator.
@@ -115,7 +116,7 @@ var familyGroups = []struct {
 	{"the admitter", false, []familyDesc{descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
 		descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngestRefused}},
 	{"the gateway", false, []familyDesc{descGatewayAnswers, descGatewayRefused, descGatewayAdmitted, descGatewayStored, descGatewaySeconds,
-		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax}},
+		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax, descGatewayTokens}},
 	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions,
 		descUndecided, descCorrLag, descCorrAge}},
 	{"the auditor", true, []familyDesc{descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned,
