@@ -19,7 +19,8 @@ var ErrRemade = errors.New("the records that were made again are not those that 
 
 // signedRoots are the published checkpoints of the shard that cover at least all records at the start,
 // the smallest first. While the tree is behind the newest one, its records were made before, and the
-// tree must have each of the roots at its size. Otherwise the auditor's key would sign a second history.
+// tree must have each of the roots at its size. Otherwise the auditor's key would sign a second history
+// (TestRecordsMadeAgainUnderAnotherPolicyAreNotSigned).
 type signedRoots struct {
 	shard string
 	roots []signedRoot // not reached yet
