@@ -2,6 +2,8 @@ package streams
 
 import (
 	"context"
+	"iter"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
@@ -9,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// prefetchMessages is how many messages EachMessage requests at a time.
+// prefetchMessages is how many messages EachMessage and MessagesBack request at a time.
 const prefetchMessages = 64
 
 // EachMessage calls fn for the messages of a stream from the first to the last at the time of the
@@ -21,25 +23,57 @@ func EachMessage(ctx context.Context, js jetstream.JetStream, stream string, fn 
 		return err
 	}
 	for first := state.FirstSeq; first <= state.LastSeq; first += prefetchMessages {
-		list := make([]*events.LogMessage, min(prefetchMessages, state.LastSeq-first+1))
-		g, ctx := errgroup.WithContext(ctx)
-		for i := range list {
-			g.Go(func() (err error) {
-				list[i], err = MessageAt(ctx, js, stream, first+uint64(i))
-				return err
-			})
-		}
-		if err := g.Wait(); err != nil {
+		list, err := messagesFrom(ctx, js, stream, first, min(prefetchMessages, state.LastSeq-first+1))
+		if err != nil {
 			return err
 		}
 		for _, m := range list {
-			if m == nil {
-				continue
-			}
 			if err := fn(m); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// MessagesBack yields the messages of a stream from the last to the first, as EachMessage does in the
+// other direction. An error is the last thing that it yields.
+func MessagesBack(ctx context.Context, js jetstream.JetStream, stream string) iter.Seq2[*events.LogMessage, error] {
+	return func(yield func(*events.LogMessage, error) bool) {
+		state, err := StreamState(ctx, js, stream)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for left := state.LastSeq; left > 0 && left >= state.FirstSeq; {
+			n := min(prefetchMessages, left-state.FirstSeq+1)
+			list, err := messagesFrom(ctx, js, stream, left-n+1, n)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, m := range slices.Backward(list) {
+				if !yield(m, nil) {
+					return
+				}
+			}
+			left -= n
+		}
+	}
+}
+
+// messagesFrom reads those of n messages that exist, in order.
+func messagesFrom(ctx context.Context, js jetstream.JetStream, stream string, first, n uint64) ([]*events.LogMessage, error) {
+	list := make([]*events.LogMessage, n)
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range list {
+		g.Go(func() (err error) {
+			list[i], err = MessageAt(ctx, js, stream, first+uint64(i))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list, func(m *events.LogMessage) bool { return m == nil }), nil
 }

@@ -234,7 +234,7 @@ func TestMetrics(t *testing.T) {
 	url := s.info(t).HTTPURL
 	types, before := scraped(t, url)
 	for name, want := range map[string]string{
-		"countersign_healthy": "gauge", "countersign_service_up": "gauge", "countersign_active": "gauge",
+		"countersign_healthy": "gauge", "countersign_service_up": "gauge", "countersign_active": "gauge", "countersign_gateway_tokens_ending": "gauge",
 		"countersign_admissions_total": "counter", "countersign_admission_seconds": "histogram", "countersign_admission_record_seconds": "histogram",
 		"countersign_admissions_refused_total": "counter", "countersign_admissions_inflight": "gauge", "countersign_policy_revision": "gauge",
 		"countersign_policy_snapshot_age_seconds": "gauge", "countersign_correlator_open_calls": "gauge", "countersign_correlator_lag_messages": "gauge",
@@ -283,7 +283,7 @@ func TestMetrics(t *testing.T) {
 	if lost, there := after[`evidence_lost_total{service="auditor",shard="GOV"}`]; lost != 0 || !there {
 		t.Errorf("evidence lost: %v %v", lost, there)
 	}
-	for _, sample := range []string{`countersign_healthy{service="admitter"}`, `countersign_ready{service="correlator"}`, `countersign_active{service="auditor"}`,
+	for _, sample := range []string{`countersign_healthy{service="admitter"}`, `countersign_ready{service="correlator"}`, `countersign_active{service="auditor",shard="GOV"}`,
 		`countersign_policy_usable{service="admitter"}`, `countersign_service_up{service="correlator"}`} {
 		if after[sample] != 1 {
 			t.Errorf("%s = %v", sample, after[sample])

@@ -15,7 +15,7 @@ import (
 type checkpointTarget struct {
 	tree.Checkpoint
 	source    string
-	witnessed map[string]bool    // the required witnesses that signed it
+	witnessed map[string]bool    // the required witnesses that signed it; nil if none is required
 	cosigned  []tree.Cosignature // signatures of all known witnesses
 }
 
@@ -40,11 +40,12 @@ func openTargets(rep *Report, o Options) checkpointTargets {
 		case c.Shard != o.Shard:
 			rep.addFinding(CodeCheckpointShard, 0, p.Source, "a checkpoint of %.120q, not of %.120q", c.Shard, o.Shard)
 		default:
+			c.Shard = o.Shard // the other string is a part of the note, which need not stay in memory
 			list = append(list, newTarget(c, p, witnesses, told))
 		}
 	}
 	slices.SortStableFunc(list, func(a, b checkpointTarget) int { return int(a.Size - b.Size) })
-	out := checkpointTargets{quorum: o.Quorum}
+	out := checkpointTargets{quorum: o.Quorum, open: list[:0]}
 	if out.quorum <= 0 {
 		out.quorum = len(witnesses)
 	}
@@ -66,7 +67,10 @@ func openTargets(rep *Report, o Options) checkpointTargets {
 }
 
 func newTarget(c tree.Checkpoint, p Published, witnesses, told []note.Verifier) checkpointTarget {
-	m := checkpointTarget{Checkpoint: c, source: p.Source, witnessed: map[string]bool{}, cosigned: tree.Cosignatures(p.Text, told)}
+	m := checkpointTarget{Checkpoint: c, source: p.Source, cosigned: tree.Cosignatures(p.Text, told)}
+	if len(witnesses) > 0 {
+		m.witnessed = map[string]bool{}
+	}
 	for _, w := range witnesses {
 		if len(tree.Cosigners(p.Text, []note.Verifier{w})) > 0 {
 			m.witnessed[fmt.Sprintf("%s+%08x", w.Name(), w.KeyHash())] = true

@@ -102,6 +102,7 @@ func NewVerifier(opts Options) *Verifier {
 	} else {
 		v.targets = openTargets(rep, opts)
 	}
+	v.opts.Checkpoints = nil
 	v.expiries = openExpiries(opts)
 	if newest, signed := v.targets.newest(); signed {
 		v.expiries.confirmProved(opts.Expiries, newest)

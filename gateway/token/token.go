@@ -165,6 +165,24 @@ func (s *Set) Find(text string, now time.Time) (r Record, id string, ok bool) {
 	return r, id, true
 }
 
+// EndNotice is how long before its end a token ends soon.
+const EndNotice = 7 * 24 * time.Hour
+
+// EndsSoon reports whether a token holds, and not for long.
+func (r Record) EndsSoon(now time.Time) bool {
+	return r.IsValid(now) && r.ExpiresAt.Before(now.Add(EndNotice))
+}
+
+// EndingSoon counts the tokens that end soon.
+func (s *Set) EndingSoon(now time.Time) (n int) {
+	for _, r := range s.byID {
+		if r.EndsSoon(now) {
+			n++
+		}
+	}
+	return n
+}
+
 var idForm = regexp.MustCompile(`^[0-9a-f]{20}$`)
 
 // IsID reports whether a text has the form of a token's id.

@@ -3,6 +3,7 @@ package token
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -86,5 +87,22 @@ func TestFindSubject(t *testing.T) {
 	}
 	if _, _, ok := s.Find(text, now); ok {
 		t.Error("a mapping is a bearer token")
+	}
+}
+
+// Tokens that hold now and not in a week are counted; those that are over or revoked are not.
+func TestEndingSoon(t *testing.T) {
+	records := map[string][]byte{}
+	for i, left := range []time.Duration{-time.Second, time.Minute, EndNotice - time.Second, EndNotice + time.Second} {
+		for _, revoked := range []bool{false, true} {
+			records[fmt.Sprint(i, revoked)] = record(t, "secret-token", func(r *Record) {
+				if r.ExpiresAt = now.Add(left); revoked {
+					r.RevokedAt = &r.CreatedAt
+				}
+			})
+		}
+	}
+	if n := NewSet("acme", records).EndingSoon(now); n != 2 {
+		t.Errorf("%d end soon, want 2", n)
 	}
 }

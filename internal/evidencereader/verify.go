@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -22,8 +24,8 @@ type VerifyOptions struct {
 	Keys      []note.Verifier
 	Published []verify.Published // checkpoints from other sources, of any shard
 	// History are the auditor's published checkpoints, of any shard. Each must also be stored,
-	// since it is stored before it is published.
-	History    []verify.Published
+	// since it is stored before it is published. It is read once for a shard, and not held.
+	History    iter.Seq2[verify.Published, error]
 	Witnesses  []note.Verifier // see verify.Options
 	Quorum     int
 	Cosigners  []note.Verifier // see verify.Options
@@ -51,6 +53,7 @@ type VerifyOptions struct {
 	sink              rowSink       // of rows that the newest checkpoint covers
 	stretch, leadSize uint64        // for tests; 0: stretchSize, leadRecords
 	pause             time.Duration // for tests; 0: derivedPause
+	window            int           // for tests; 0: historyWindow
 }
 
 // leadRecords is how many records before a part are also read, for the requests of its first
@@ -85,6 +88,8 @@ func (rd Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (ver
 		options.ReceiptKeys, options.Retired = keys, retired
 	}
 	v := verify.NewVerifier(options)
+	options.Checkpoints = nil // there may be a million
+
 	if newest, signed := v.Newest(); signed && options.Part != nil { // the rows of a part do not include them
 		if err := rd.ProveExpiries(ctx, shard, newest.Size, options.Expiries); err != nil {
 			return verify.Report{}, err
@@ -157,28 +162,69 @@ func (rd Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOp
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the checkpoints: %w", err)
 	}
-	have := make(map[string]bool, len(stored))
 	for _, c := range stored {
 		list = append(list, verify.Published{Source: "table checkpoints", Text: c.Note})
-		have[c.Note] = true
 	}
-	for _, p := range o.History {
-		c, err := tree.PeekCheckpoint(p.Text)
-		if err == nil && c.Shard != shard || have[p.Text] {
-			continue
-		}
-		have[p.Text] = true
-		list = append(list, p)
-		lost = append(lost, verify.Finding{Code: verify.CodeCheckpointLost, Seq: uint64(max(0, c.Size)), Field: "table checkpoints",
-			Detail: fmt.Sprintf("the checkpoint of this size was published (%s) and is not stored", p.Source)})
+	missing, err := rd.missingCheckpoints(ctx, shard, o.History, cmp.Or(o.window, historyWindow))
+	for _, c := range missing {
+		list = append(list, c.Published)
+		lost = append(lost, verify.Finding{Code: verify.CodeCheckpointLost, Seq: c.size, Field: "table checkpoints",
+			Detail: fmt.Sprintf("the checkpoint of this size was published (%s) and is not stored", c.Source)})
 	}
 	for _, p := range o.Published {
-		if c, err := tree.PeekCheckpoint(p.Text); err == nil && c.Shard != shard || have[p.Text] && len(o.History) > 0 {
+		c, err := tree.PeekCheckpoint(p.Text)
+		known := o.History != nil && slices.ContainsFunc(list, func(have verify.Published) bool { return have.Text == p.Text })
+		if err == nil && c.Shard != shard || known {
 			continue
 		}
 		list = append(list, p)
 	}
-	return list, lost, nil
+	return list, lost, err
+}
+
+// historyWindow is how many published checkpoints are compared with the stored ones at a time.
+const historyWindow = 4096
+
+// missingCheckpoint is a published checkpoint that is not stored.
+type missingCheckpoint struct {
+	verify.Published
+	size uint64 // 0 if it cannot be read
+}
+
+// missingCheckpoints returns the published checkpoints of a shard that are not stored.
+func (rd Reader) missingCheckpoints(ctx context.Context, shard string, history iter.Seq2[verify.Published, error], most int) (missing []missingCheckpoint, err error) {
+	if history == nil {
+		return nil, nil
+	}
+	var window []storage.Checkpoint
+	sources := map[string]string{} // of the window, by text
+	compare := func() error {
+		list, err := rd.DB.MissingCheckpoints(ctx, shard, window)
+		for _, c := range list {
+			missing = append(missing, missingCheckpoint{verify.Published{Source: sources[c.Note], Text: c.Note}, c.Size})
+		}
+		window = window[:0]
+		clear(sources)
+		return err
+	}
+	for p, err := range history {
+		if err != nil {
+			return nil, err
+		}
+		c, err := tree.PeekCheckpoint(p.Text)
+		if err == nil && c.Shard != shard || sources[p.Text] != "" {
+			continue
+		}
+		window, sources[p.Text] = append(window, storage.Checkpoint{Size: uint64(max(0, c.Size)), Note: p.Text}), p.Source
+		if len(window) == most {
+			if err := compare(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	err = compare()
+	slices.SortStableFunc(missing, func(a, b missingCheckpoint) int { return cmp.Compare(a.size, b.size) })
+	return missing, err
 }
 
 // findPart finds the sequences of a time range, and the tree's right edge before it.

@@ -117,7 +117,7 @@ func TestFullDisk(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	filler := filepath.Join(dir, "filler")
 	leave := func(left int64) {
-		free, err := freeBytes(dir)
+		free, _, err := DiskSpace(dir)
 		if err == nil {
 			err = os.WriteFile(filler, make([]byte, int64(free)-left), 0o600)
 		}

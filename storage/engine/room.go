@@ -20,18 +20,19 @@ func RequireFreeSpace(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	free, err := freeBytes(dir)
+	free, _, err := DiskSpace(dir)
 	if err == nil && free < MinFreeBytes {
 		err = fmt.Errorf("%w: %s has %d MiB left, and its server starts with %d MiB at least; make room, and do not delete files of the store", ErrDiskFull, dir, free>>20, MinFreeBytes>>20)
 	}
 	return err
 }
 
-// freeBytes is the free space on a directory's disk for unprivileged users.
-func freeBytes(dir string) (uint64, error) {
+// DiskSpace is the free space on a directory's disk for unprivileged users, and the size of the disk, in
+// bytes.
+func DiskSpace(dir string) (free, size uint64, err error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("looking how much room there is in %s: %w", dir, err)
+		return 0, 0, fmt.Errorf("looking how much room there is in %s: %w", dir, err)
 	}
-	return uint64(st.Bavail) * uint64(st.Bsize), nil //nolint:unconvert // its type is another on other systems
+	return uint64(st.Bavail) * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), nil //nolint:unconvert // its type is another on other systems
 }

@@ -1,8 +1,10 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
@@ -31,6 +33,33 @@ func (r *Reader) LatestCheckpoint(ctx context.Context, shard string) (storage.Ch
 // log's own, and the versions that witnesses signed later.
 func (r *Reader) CheckpointsAt(ctx context.Context, shard string, size uint64) ([]storage.Checkpoint, error) {
 	return r.queryCheckpoints(ctx, `shard = {shard:String} AND size = {size:UInt64} ORDER BY created`, conn.Param("shard", shard), conn.Param("size", size))
+}
+
+// MissingCheckpoints returns those of a list of a shard's checkpoints whose notes are not stored, each
+// once. It reads what is stored between the smallest and the largest size: the caller gives windows
+// of sizes that lie near to each other.
+func (r *Reader) MissingCheckpoints(ctx context.Context, shard string, list []storage.Checkpoint) (missing []storage.Checkpoint, err error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	bySize := func(a, b storage.Checkpoint) int { return cmp.Compare(a.Size, b.Size) }
+	have := make(map[string]bool, len(list))
+	err = r.pool.EachRow(ctx, `SELECT note FROM checkpoints WHERE shard = {shard:String} AND size BETWEEN {from:UInt64} AND {to:UInt64}`, func(row driver.Rows) error {
+		var note string
+		err := row.Scan(&note)
+		have[note] = true
+		return err
+	}, conn.Param("shard", shard), conn.Param("from", slices.MinFunc(list, bySize).Size), conn.Param("to", slices.MaxFunc(list, bySize).Size))
+	if err != nil {
+		return nil, fmt.Errorf("reading the checkpoints: %w", err)
+	}
+	for _, c := range list {
+		if !have[c.Note] {
+			have[c.Note] = true
+			missing = append(missing, c)
+		}
+	}
+	return missing, nil
 }
 
 // CosignedCheckpoints returns up to most checkpoints of a shard with more than one signature,

@@ -124,12 +124,17 @@ func unsignedTail(ctx context.Context, l evidencereader.Reader, log *system.Evid
 // newestCheckpoint is the size of the shard's largest valid published checkpoint that is not
 // above a size; 0 without one.
 func newestCheckpoint(ctx context.Context, l *system.EvidenceLog, known note.Verifiers, most uint64) (size uint64, err error) {
-	history, err := l.Checkpoints(ctx)
-	for _, p := range history {
-		c, err := tree.OpenCheckpoint(p.Text, known)
-		if err == nil && c.Shard == l.Shard && uint64(c.Size) <= most {
-			size = max(size, uint64(c.Size))
+	for p, err := range l.Checkpoints(ctx) {
+		if err != nil {
+			return 0, err
+		}
+		c, err := tree.PeekCheckpoint(p.Text)
+		if err != nil || c.Shard != l.Shard || uint64(c.Size) > most || uint64(c.Size) <= size {
+			continue
+		}
+		if _, err := tree.OpenCheckpoint(p.Text, known); err == nil {
+			size = uint64(c.Size)
 		}
 	}
-	return size, err
+	return size, nil
 }

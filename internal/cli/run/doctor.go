@@ -77,7 +77,7 @@ func (c *DoctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 		name    string
 		examine func(context.Context) []examined
 	}{
-		{"durability", d.durability}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"ingest", d.ingest}, {"correlator", d.correlator},
+		{"durability", d.durability}, {"disk", d.disk}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"ingest", d.ingest}, {"correlator", d.correlator},
 		{"policies", d.policies}, {"gateway", d.gateway}, {"permissions", d.permissions}, {"clock", d.clock}, {"keys", d.keys}, {"evidence", d.evidence}, {"retention", d.retention},
 	} {
 		list = append(list, limited(ctx, c.Timeout, check.name, check.examine)...)

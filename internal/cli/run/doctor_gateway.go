@@ -11,9 +11,6 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// tokenNotice is how long before its end a token is a warning.
-const tokenNotice = 7 * 24 * time.Hour
-
 // gateway checks that the gateway which the ready file names answers calls, and that no token of the tenant
 // ends soon. A gateway that is away refuses everything: that is safe, and callers over HTTP stand still.
 func (d doctor) gateway(ctx context.Context) []examined {
@@ -48,7 +45,7 @@ func checkReady(ctx context.Context, url string) []examined {
 func checkTokens(records map[string][]byte, now time.Time) (list []examined) {
 	for _, id := range slices.Sorted(maps.Keys(records)) {
 		r, err := token.Decode(records[id])
-		if err == nil && r.IsValid(now) && r.ExpiresAt.Before(now.Add(tokenNotice)) {
+		if err == nil && r.EndsSoon(now) {
 			list = append(list, one("gateway", levelWarn, "the token %s of %s ends at %s (countersign token create)", id, r.User, r.ExpiresAt.Format(time.RFC3339))...)
 		}
 	}

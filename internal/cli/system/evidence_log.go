@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/sumdb/note"
@@ -52,7 +53,7 @@ func (l *EvidenceLog) read(ctx context.Context, checkpoints string) error {
 		return fmt.Errorf("reading the published checkpoint: %w", err)
 	}
 	if m != nil {
-		l.Published = []verify.Published{{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}}
+		l.Published = []verify.Published{published(m)}
 	}
 	st, err := streams.StreamState(ctx, l.js, l.stream)
 	if err != nil {
@@ -73,16 +74,23 @@ func (l *EvidenceLog) Cosigners() []note.Verifier {
 	return l.trusted
 }
 
-// Checkpoints returns all published checkpoints.
-func (l *EvidenceLog) Checkpoints(ctx context.Context) (list []verify.Published, err error) {
-	err = streams.EachMessage(ctx, l.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
-		list = append(list, verify.Published{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)})
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the published checkpoints: %w", err)
+// Checkpoints yields all published checkpoints, the newest first. An error is the last thing that it yields.
+func (l *EvidenceLog) Checkpoints(ctx context.Context) iter.Seq2[verify.Published, error] {
+	return func(yield func(verify.Published, error) bool) {
+		for m, err := range streams.MessagesBack(ctx, l.js, streams.StreamCheckpoints) {
+			if err != nil {
+				yield(verify.Published{}, fmt.Errorf("reading the published checkpoints: %w", err))
+				return
+			}
+			if !yield(published(m), nil) {
+				return
+			}
+		}
 	}
-	return list, nil
+}
+
+func published(m *events.LogMessage) verify.Published {
+	return verify.Published{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}
 }
 
 // Close closes the connection.

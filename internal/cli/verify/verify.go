@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/countersign-dev/countersign/evidence"
@@ -230,14 +231,12 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 		return nil, ui.UsageError{Err: errors.New("this database shows one tenant's records, and a shard has every tenant's: verify a --session of it, or ask a user that may read all of it")}
 	}
 	published := slices.Clone(a.kept)
-	var history []verify.Published
+	var history iter.Seq2[verify.Published, error]
 	if log == nil {
 		fmt.Fprintln(io.Err, "note: no NATS server named, so neither the published checkpoints nor the log itself are compared")
 	} else {
 		published = append(published, log.Published...)
-		if history, err = log.Checkpoints(ctx); err != nil {
-			return nil, err
-		}
+		history = log.Checkpoints(ctx)
 	}
 	shards, err := c.pick(ctx, l, published)
 	if err != nil {

@@ -69,6 +69,7 @@ type auditor struct {
 	maxText int             // most bytes of the records of one batch
 	pending pendingMessages // messages without records yet
 	tree    *tree.Tree      // with all records made so far
+	signed  signedRoots     // that it has to reach
 
 	redaction   *redactionPolicies
 	classes     *retentionClasses
@@ -124,7 +125,7 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	var beside sync.WaitGroup
 	beside.Go(func() { a.custodianRunner().run(ctx) })
 	beside.Go(func() { (&cosignatures{shardAccess: a.shardAccess}).run(ctx) })
-	beside.Go(func() { a.checkpoints.restore(ctx, stored); a.repairContents(ctx, stored) })
+	beside.Go(func() { a.checkpoints.restore(ctx, 0, stored); a.repairContents(ctx, stored) })
 	defer func() {
 		stop()
 		_ = a.store.await() // nothing may use the connections after this

@@ -83,6 +83,9 @@ func (a *auditor) prepareBatches(ctx context.Context, msgs []events.LogMessage, 
 				b = newBatch(b.tree, maxBuilt)
 			}
 			b.add(part[i], built[i])
+			if err := a.signed.compare(b.tree); err != nil {
+				return err
+			}
 		}
 	}
 	return store(b)

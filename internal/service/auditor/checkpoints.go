@@ -14,6 +14,9 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
+// restoreWindow is how many published checkpoints are compared with the stored ones at a time.
+const restoreWindow = 4096
+
 // checkpointer signs the stored tree and publishes its checkpoints. Its state belongs to the batch in
 // flight until that is stored.
 type checkpointer struct {
@@ -21,6 +24,8 @@ type checkpointer struct {
 	metrics *metrics.Auditor
 	every   time.Duration // while records come in
 
+	begun    int64      // size of the tree at the start
+	ahead    int64      // size of the newest published checkpoint, until the stored tree has reached it; then 0
 	stored   *tree.Tree // with the stored records only
 	signed   int64      // tree size of the newest checkpoint
 	signedAt time.Time
@@ -44,70 +49,59 @@ func (c *checkpointer) readSigned(ctx context.Context) error {
 	return nil
 }
 
-// restore stores again the published checkpoints of this shard, up to a size, that the
-// database lacks. A checkpoint is stored before it is published, so a missing one was deleted. It
-// runs once, beside the auditing. Errors are logged; `countersign verify` compares the two in any
-// case.
-func (c *checkpointer) restore(ctx context.Context, size uint64) {
-	missing, err := c.missing(ctx, size)
-	for _, cp := range missing {
-		if err == nil {
-			err = c.writer.InsertCheckpoint(ctx, cp)
+// restore stores again the published checkpoints of this shard, above one size and up to another, that
+// the database lacks. A checkpoint is stored before it is published, so a missing one was deleted, or
+// an older database was restored. Errors are logged; `countersign verify` compares the two in any case.
+func (c *checkpointer) restore(ctx context.Context, above, upTo uint64) {
+	restored := 0
+	var window []storage.Checkpoint
+	storeMissing := func() error {
+		missing, err := c.db.MissingCheckpoints(ctx, c.shard, window)
+		window = window[:0]
+		for _, cp := range missing {
+			if err := c.writer.InsertCheckpoint(ctx, cp); err != nil {
+				return err
+			}
+			restored++
 		}
+		return err
 	}
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		c.env.Log.Warn().Err(err).Msg("the stored checkpoints could not be compared with the published ones")
-	case len(missing) > 0:
-		c.env.Log.Error().Int("checkpoints", len(missing)).Uint64("first_size", missing[0].Size).Str("shard", c.shard).
-			Msg("published checkpoints were missing from the database and were stored again; find out which user deleted them")
-	}
-}
-
-// missing lists the published checkpoints of this shard, up to a size, that this
-// auditor's key signed and that are not stored.
-func (c *checkpointer) missing(ctx context.Context, size uint64) (missing []storage.Checkpoint, err error) {
-	known, err := c.ownVerifier()
-	if err != nil {
-		return nil, err
-	}
-	var published []storage.Checkpoint
-	err = streams.EachMessage(ctx, c.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
-		cp, err := tree.PeekCheckpoint(string(m.Body))
-		if err == nil && cp.Shard == c.shard && uint64(cp.Size) <= size {
-			published = append(published, storage.Checkpoint{Shard: c.shard, Size: uint64(cp.Size), Root: cp.Root, Note: string(m.Body), Created: m.Time})
+	err := c.eachPublished(ctx, above+1, func(cp storage.Checkpoint) error {
+		if cp.Size > upTo {
+			return nil
 		}
-		return nil
+		if window = append(window, cp); len(window) < restoreWindow {
+			return nil
+		}
+		return storeMissing()
 	})
+	if err == nil {
+		err = storeMissing()
+	}
+	if ctx.Err() != nil {
+		return
+	}
 	if err != nil {
-		return nil, err
+		c.env.Log.Warn().Err(err).Msg("the stored checkpoints could not be compared with the published ones")
 	}
-	stored, err := c.db.Checkpoints(ctx, c.shard)
-	if err != nil {
-		return nil, err
+	if restored > 0 {
+		c.env.Log.Error().Int("checkpoints", restored).Uint64("above_size", above).Uint64("up_to_size", upTo).Str("shard", c.shard).
+			Msg("published checkpoints were missing from the database and were stored again; unless a backup was restored, find out which user deleted them")
 	}
-	have := map[string]bool{}
-	for _, cp := range stored {
-		have[cp.Note] = true
-	}
-	for _, cp := range published {
-		if have[cp.Note] {
-			continue
-		}
-		if _, err := tree.OpenCheckpoint(cp.Note, known); err != nil {
-			continue // verification reports it
-		}
-		have[cp.Note] = true
-		missing = append(missing, cp)
-	}
-	return missing, nil
 }
 
 // sign signs the stored tree, then stores and publishes the note. While records come in
-// it does so every CheckpointEvery; with now set, always.
+// it does so every CheckpointEvery; with now set, always. It signs nothing below the size of the newest
+// published checkpoint: only then are all signed roots compared (signedRoots).
 func (c *checkpointer) sign(ctx context.Context, now bool) error {
 	size := c.stored.Size()
+	if size < c.ahead {
+		return nil
+	}
+	if c.ahead > 0 {
+		c.restore(ctx, uint64(c.begun), uint64(c.ahead))
+		c.ahead = 0
+	}
 	if size == c.signed || (!now && time.Since(c.signedAt) < c.every) {
 		return nil
 	}

@@ -35,7 +35,7 @@ func TestAStartPutsRightWhatWasChangedByHand(t *testing.T) {
 	}
 	a := standing(t, flags(n, dsn, 100))
 	size := uint64(a.tree.Size())
-	a.checkpoints.restore(t.Context(), size)
+	a.checkpoints.restore(t.Context(), 0, size)
 	a.repairContents(t.Context(), size)
 	if number(sizes) != before || number(wrong) != 0 {
 		t.Errorf("%d of %d checkpoints, %d rows changed", number(sizes), before, number(wrong))

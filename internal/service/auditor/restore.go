@@ -47,8 +47,11 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the position: %w", err)
 	}
-	// Read again only now: if another auditor ran meanwhile, the evidence may be past what the
-	// log held at the first read.
+	if a.signed, err = a.readSignedRoots(ctx, position); err != nil {
+		return err
+	}
+	// Read again only now: if another auditor ran meanwhile, the evidence and its checkpoints may be
+	// past what the log held at the first read.
 	if state, err = streams.StreamState(ctx, a.js, a.stream); err != nil {
 		return err
 	}
@@ -60,7 +63,10 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if a.tree, err = a.restoredTree(ctx, position); err != nil {
 		return err
 	}
-	if err := a.intents.check(ctx, a.tree); err != nil {
+	if err := a.intents.check(a.tree, &a.signed); err != nil {
+		return err
+	}
+	if err := a.signed.compare(a.tree); err != nil {
 		return err
 	}
 	if err := a.openStore(ctx, position); err != nil {
@@ -90,7 +96,8 @@ func (a *auditor) openStore(ctx context.Context, position uint64) error {
 	if err != nil {
 		return err
 	}
-	a.checkpoints = &checkpointer{shardAccess: a.shardAccess, metrics: counts, every: a.flags.CheckpointEvery, stored: a.tree.Clone()}
+	a.checkpoints = &checkpointer{shardAccess: a.shardAccess, metrics: counts, every: a.flags.CheckpointEvery,
+		begun: a.tree.Size(), ahead: a.signed.newest(), stored: a.tree.Clone()}
 	a.store = &batchStore{shardAccess: a.shardAccess, intents: a.intents, checkpoints: a.checkpoints, metrics: counts, checkpointEvery: a.flags.CheckpointEvery}
 	return a.checkpoints.readSigned(ctx)
 }
@@ -136,15 +143,15 @@ func (a *auditor) repairContents(ctx context.Context, to uint64) {
 // readTimeout bounds reading one message from a stream.
 const readTimeout = 5 * time.Second
 
-// compareLog compares the evidence with the log: the log must reach at least as far, and the last
-// record must match the message in the log.
+// compareLog compares the evidence with the log: the log must reach at least as far as the records and
+// the published checkpoints, and the last record must match the message in the log.
 func (a *auditor) compareLog(ctx context.Context, position uint64, state streams.State) error {
+	if audited := max(position, uint64(a.signed.newest())); state.LastSeq < audited {
+		return fmt.Errorf("%w: the log of shard %s ends at sequence %d and the evidence at %d; acknowledged messages are gone. Keep both as they are and look for the cause (a restored backup, a lost disk) before anything is written",
+			ErrRewound, a.shard, state.LastSeq, audited)
+	}
 	if position == 0 {
 		return a.findings.reportRecreated(ctx)
-	}
-	if state.LastSeq < position {
-		return fmt.Errorf("%w: the log of shard %s ends at sequence %d and the evidence at %d; acknowledged messages are gone. Keep both as they are and look for the cause (a restored backup, a lost disk) before anything is written",
-			ErrRewound, a.shard, state.LastSeq, position)
 	}
 	m, err := a.messageAt(ctx, position)
 	if err != nil {

@@ -73,7 +73,7 @@ func keepRunning(ctx context.Context, f Flags, env daemon.Env) {
 			return
 		case errors.Is(err, daemon.ErrFenced):
 			env.Log.Warn().Err(err).Msg("standing by again")
-			env.Health.SetRole(daemon.RoleStandby)
+			env.Health.SetRole(f.Stream, daemon.RoleStandby)
 			wait = againMin
 		default:
 			env.Log.Error().Err(err).Dur("retry_in", wait).Msg("failed")

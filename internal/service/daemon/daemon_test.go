@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"syscall"
 	"testing"
@@ -113,17 +114,20 @@ func TestHealthOfParts(t *testing.T) {
 	h.SetReady()
 	a.SetReady()
 	b.SetReady()
-	a.SetRole(RoleStandby)
-	b.SetRole(RoleActive)
+	a.SetRole("A", RoleStandby)
+	b.SetRole("B", RoleActive)
+	if s, want := h.Status(), map[string]bool{"A": false, "B": true}; !maps.Equal(s.Active, want) {
+		t.Errorf("active %v, want %v", s.Active, want)
+	}
 	if r := h.Report(); r.Status != StatusOK || r.Role != RoleActive || r.Services["A"].Role != RoleStandby || r.Services["B"].Role != RoleActive {
 		t.Errorf("%+v", r)
 	}
-	b.SetRole(RoleStandby)
+	b.SetRole("B", RoleStandby)
 	a.Set("nats", "gone")
 	if r := h.Report(); r.Status != StatusUnhealthy || r.Role != RoleStandby || r.Services["B"].Status != StatusOK {
 		t.Errorf("%+v", r)
 	}
-	if s := h.Status(); s.Healthy || !s.Ready || !s.Standby {
+	if s := h.Status(); s.Healthy || !s.Ready || s.Active["A"] || s.Active["B"] {
 		t.Errorf("%+v", s)
 	}
 	a.Set("nats", "")

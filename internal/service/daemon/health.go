@@ -41,6 +41,7 @@ type Report struct {
 type Health struct {
 	mu       sync.Mutex
 	ready    bool
+	shard    string // of role
 	role     string
 	observed int
 	problems map[string]string
@@ -74,11 +75,11 @@ func (h *Health) SetReady() {
 	h.ready = true
 }
 
-// SetRole reports whether the service is active or on standby.
-func (h *Health) SetRole(role string) {
+// SetRole reports whether the service is active or on standby on a shard.
+func (h *Health) SetRole(shard, role string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.role = role
+	h.shard, h.role = shard, role
 }
 
 // SetObserved reports how many tenants are in mode observe.
@@ -163,7 +164,21 @@ func (h *Health) Status() metrics.Status {
 	r := h.Report()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return metrics.Status{Healthy: r.Status != StatusUnhealthy, Ready: h.ready, Standby: r.Role == RoleStandby}
+	active := map[string]bool{}
+	for _, part := range h.parts {
+		part.mu.Lock()
+		part.addRole(active)
+		part.mu.Unlock()
+	}
+	h.addRole(active)
+	return metrics.Status{Healthy: r.Status != StatusUnhealthy, Ready: h.ready, Active: active}
+}
+
+// addRole adds the shard of the role, once there is one.
+func (h *Health) addRole(active map[string]bool) {
+	if h.role != "" {
+		active[h.shard] = h.role == RoleActive
+	}
 }
 
 func (h *Health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {

@@ -25,7 +25,7 @@ func (f Flags) HoldLease(ctx context.Context, js jetstream.JetStream, service st
 	ctx, cancel := context.WithCancelCause(ctx)
 	l, err := lease.Hold(ctx, kv, opt, func(holder string) {
 		env.Log.Info().Str("active", holder).Msg("another instance is active on this shard; standing by")
-		env.Health.SetRole(RoleStandby)
+		env.Health.SetRole(f.Stream, RoleStandby)
 		if standby != nil {
 			if err := standby(); err != nil {
 				cancel(err)
@@ -37,7 +37,7 @@ func (f Flags) HoldLease(ctx context.Context, js jetstream.JetStream, service st
 		return nil, errors.Join(err, context.Cause(ctx))
 	}
 	env.Log.Info().Msg("active on this shard")
-	env.Health.SetRole(RoleActive)
+	env.Health.SetRole(f.Stream, RoleActive)
 	return l, nil
 }
 

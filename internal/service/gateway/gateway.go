@@ -190,7 +190,7 @@ func newServer(f Flags, env daemon.Env, nc *nats.Conn) (*server, error) {
 	if s.aaep, err = newAAEPBridge(s, s.streams.events); err != nil {
 		return nil, err
 	}
-	s.count = env.Metrics.Gateway(gateway.Answers(), gateway.Refusals(), s.load)
+	s.count = env.Metrics.Gateway(gateway.Answers(), gateway.Refusals(), s.load, s.tokens.endingSoon)
 	return s, nil
 }
 

@@ -187,6 +187,15 @@ func (t *tokenStore) current() *token.Set {
 	return t.set.Load()
 }
 
+// endingSoon counts the tokens that end soon, for the metrics.
+func (t *tokenStore) endingSoon() (n int, known bool) {
+	set := t.current()
+	if set == nil {
+		return 0, false
+	}
+	return set.EndingSoon(time.Now()), true
+}
+
 // callerAnswer says how the caller is known. It has nothing that the caller's token does not permit.
 type callerAnswer struct {
 	Tenant string `json:"tenant"`

@@ -206,3 +206,10 @@ func TestIdentityFlags(t *testing.T) {
 		t.Error("a file without a certificate is taken")
 	}
 }
+
+// A view that nobody confirms says nothing about tokens that end.
+func TestTokensEndingAreUnknownWithoutAView(t *testing.T) {
+	if n, known := newTokenStore(Flags{}, nil).endingSoon(); known {
+		t.Errorf("%d tokens end soon, and there is no view", n)
+	}
+}

@@ -25,14 +25,18 @@ type Gateway struct {
 	answered, refused, admitted, stored *Vector
 	seconds                             prometheus.Histogram
 	load                                atomic.Pointer[func() GatewayLoad]
+	ending                              atomic.Pointer[TokensEnding]
 }
 
 // GatewayLoad is what a gateway works on, and how much of it is allowed.
 type GatewayLoad struct{ Inflight, MaxInflight, Streams, Subscriptions, MaxStreams int }
 
+// TokensEnding is how many of the gateway's tokens end soon; not known without a current view of them.
+type TokensEnding func() (n int, known bool)
+
 // Gateway returns the gateway's metrics. answers are the statuses that each endpoint has; other pairs are exposed
-// once they are counted. refusals are the codes of refusals. A service that is run again passes load anew.
-func (r *Registry) Gateway(answers map[string][]string, refusals []string, load func() GatewayLoad) *Gateway {
+// once they are counted. refusals are the codes of refusals. A service that is run again passes load and ending anew.
+func (r *Registry) Gateway(answers map[string][]string, refusals []string, load func() GatewayLoad, ending TokensEnding) *Gateway {
 	if r == nil {
 		return nil
 	}
@@ -40,6 +44,7 @@ func (r *Registry) Gateway(answers map[string][]string, refusals []string, load 
 	if g := r.gateway; g != nil {
 		r.mu.Unlock()
 		g.load.Store(&load)
+		g.ending.Store(&ending)
 		return g
 	}
 	endpoints := slices.Sorted(maps.Keys(answers))
@@ -50,6 +55,7 @@ func (r *Registry) Gateway(answers map[string][]string, refusals []string, load 
 	}
 	g.answered.hiddenAtZero = func(v []string) bool { return !slices.Contains(answers[v[0]], v[1]) }
 	g.load.Store(&load)
+	g.ending.Store(&ending)
 	r.gateway = g
 	r.mu.Unlock()
 	r.addVector(descGatewayAnswers, "", g.answered)
@@ -64,6 +70,10 @@ func (r *Registry) Gateway(answers map[string][]string, refusals []string, load 
 	} {
 		r.addGauge(*d, "", func() (float64, bool) { return float64(value((*g.load.Load())())), true })
 	}
+	r.addGauge(descGatewayTokens, "", func() (float64, bool) {
+		n, known := (*g.ending.Load())()
+		return float64(n), known
+	})
 	return g
 }
 

@@ -101,7 +101,9 @@ var testRules = map[string]events.Severity{"executed_despite_deny": events.Sever
 // everything makes a registry of all services; text may be anything.
 func everything(text string) *Registry {
 	r := New("admitter")
-	r.Health(func() Status { return Status{Healthy: true, Ready: true} })
+	r.Health(func() Status {
+		return Status{Healthy: true, Ready: true, Active: map[string]bool{"GOV": true, "EAST": false}}
+	})
 	a := r.Admitter(2048, func() int { return 3 })
 	r.Ingest().Stored()
 	now := time.Now()
@@ -132,7 +134,7 @@ func everything(text string) *Registry {
 	}, now.Add(-time.Second))
 	u.Checkpoint(102)
 	u.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 102, time.Time{}, nil })
-	g := r.Gateway(map[string][]string{"POST /event": {"200"}}, []string{"rate_limited"}, func() GatewayLoad { return GatewayLoad{1, 64, 2, 3, 100} })
+	g := r.Gateway(map[string][]string{"POST /event": {"200"}}, []string{"rate_limited"}, func() GatewayLoad { return GatewayLoad{1, 64, 2, 3, 100} }, func() (int, bool) { return 5, true })
 	g.Answered(text, 200, "~"+text)
 	g.Answered("POST /event", 429, "rate_limited")
 	g.Admitted(text, text)
@@ -163,6 +165,9 @@ func TestTextFormat(t *testing.T) {
 		labels []string
 		want   float64
 	}{
+		{"countersign_active", []string{"shard", "GOV"}, 1},
+		{"countersign_gateway_tokens_ending", nil, 5},
+		{"countersign_active", []string{"shard", "EAST"}, 0},
 		{"countersign_admissions_total", []string{"protocol", "aaep", "verdict", "deny"}, 1},
 		{"countersign_tenants_observed", nil, 2},
 		{"countersign_admissions_total", []string{"protocol", "other", "verdict", "other"}, 1},
@@ -271,7 +276,7 @@ func FuzzLabels(f *testing.F) {
 func TestNobodyLooks(t *testing.T) {
 	var r *Registry
 	a, c, u := r.Admitter(1, nil), r.Correlator("GOV", nil), r.Auditor("GOV", nil)
-	g := r.Gateway(nil, nil, nil)
+	g := r.Gateway(nil, nil, nil, nil)
 	g.Answered("x", 200, "x")
 	g.Admitted("aaep", Failed)
 	g.Stored("aaep", 1)
@@ -373,10 +378,11 @@ func TestMessagesBehind(t *testing.T) {
 func TestTwoShardsAndTwice(t *testing.T) {
 	r := New("correlator")
 	noLoad := func() GatewayLoad { return GatewayLoad{} }
+	noTokens := func() (int, bool) { return 0, false }
 	one := r.Correlator("GOV", testRules)
 	r.Correlator("GOV2", testRules).Put(events.CallOpen, nil)
 	//nolint:staticcheck // SA4000: a scrape may not change what it shows
-	if r.Correlator("GOV", testRules) != one || r.Auditor("GOV", nil) != r.Auditor("GOV", nil) || r.Admitter(1, func() int { return 0 }) != r.Admitter(2, nil) || r.Gateway(nil, nil, noLoad) != r.Gateway(nil, nil, noLoad) {
+	if r.Correlator("GOV", testRules) != one || r.Auditor("GOV", nil) != r.Auditor("GOV", nil) || r.Admitter(1, func() int { return 0 }) != r.Admitter(2, nil) || r.Gateway(nil, nil, noLoad, noTokens) != r.Gateway(nil, nil, noLoad, noTokens) {
 		t.Error("the same shard has two sets of metrics")
 	}
 	_, samples := parse(t, r.Text())

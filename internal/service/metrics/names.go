@@ -32,7 +32,7 @@ const (
 var (
 	descHealthy = familyDesc{"countersign_healthy", gauge, nil, "1 if nothing is wrong with the service, as GET /healthz says.", "0 for 5 minutes"}
 	descReady   = familyDesc{"countersign_ready", gauge, nil, "1 once the service answers, or stands by.", "0 for longer than a replay of your log takes"}
-	descActive  = familyDesc{"countersign_active", gauge, nil, "0 if the service stands by because another instance is active on the shard, else 1.", "no correlator, or no auditor, has 1"}
+	descActive  = familyDesc{"countersign_active", gauge, []string{labelShard}, "Of correlator and auditor: 1 if the instance is active on the shard, 0 if it stands by because another one is. Absent until it knows.", "no correlator, or no auditor, of a shard has 1"}
 	descStalls  = familyDesc{"countersign_reader_stalls_total", counter, nil, "Consumers that stood still for 3 s although the stream's leader held more, and were made anew.", "it grows: look at the disks of the NATS servers"}
 )
 
@@ -70,6 +70,7 @@ var (
 	descGatewayStreams       = familyDesc{"countersign_gateway_streams", gauge, nil, "Streams that are open, and requests that wait for an approval.", "above 0.8 of countersign_gateway_streams_max"}
 	descGatewaySubscriptions = familyDesc{"countersign_gateway_aaep_subscriptions", gauge, nil, "AAEP subscriptions, and the WebSockets that carry them.", "above 0.8 of countersign_gateway_streams_max"}
 	descGatewayStreamsMax    = familyDesc{"countersign_gateway_streams_max", gauge, nil, "How many there may be of each of the two (--max-streams); more are refused as too_many_streams.", ""}
+	descGatewayTokens        = familyDesc{"countersign_gateway_tokens_ending", gauge, nil, "Tokens of the tenant that hold, and end within 7 days. Absent while the admitter does not confirm the tokens.", "above 0: whoever has one is refused then (countersign doctor names them)"}
 )
 
 // Metrics of the correlator.
@@ -115,7 +116,7 @@ var familyGroups = []struct {
 	{"the admitter", false, []familyDesc{descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
 		descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngestRefused}},
 	{"the gateway", false, []familyDesc{descGatewayAnswers, descGatewayRefused, descGatewayAdmitted, descGatewayStored, descGatewaySeconds,
-		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax}},
+		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax, descGatewayTokens}},
 	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions,
 		descUndecided, descCorrLag, descCorrAge}},
 	{"the auditor", true, []familyDesc{descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned,
@@ -127,7 +128,7 @@ var familyGroups = []struct {
 // detector, endpoint and status are given to Correlator, Auditor and Gateway.
 var labelValues = map[string][]string{
 	"protocol": subject.Protocols, "verdict": verdicts, "code": refusalCodes, "reason": ingestReasons,
-	"state": states, "severity": severities, "kind": recordKinds,
+	"state": states, "severity": severities, "kind": recordKinds, "outcome": gatewayOutcomes,
 }
 
 // countersOf makes the counters of a family of labels with fixed lists.

@@ -53,13 +53,20 @@ func (r *Registry) ReaderStalled() {
 }
 
 // Status is the state of a service.
-type Status struct{ Healthy, Ready, Standby bool }
+type Status struct {
+	Healthy, Ready bool
+	Active         map[string]bool // by shard: false on standby. Empty for a service of which several instances work
+}
 
 // Health exposes the status of the service.
 func (r *Registry) Health(status func() Status) {
 	r.addGauge(descHealthy, "", func() (float64, bool) { return boolGauge(status().Healthy), true })
 	r.addGauge(descReady, "", func() (float64, bool) { return boolGauge(status().Ready), true })
-	r.addGauge(descActive, "", func() (float64, bool) { return boolGauge(!status().Standby), true })
+	r.registerFamily(descActive, "", func(of *prometheus.Desc, to chan<- prometheus.Metric) {
+		for shard, active := range status().Active {
+			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, boolGauge(active), shard)
+		}
+	})
 }
 
 // family exposes one family of a shard at each scrape.
