@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -18,8 +19,13 @@ import (
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
-// jsonLimits bound the JSON members, which are as large as their session.
-var jsonLimits = strictjson.Limits{MaxBytes: MaxSize, MaxDepth: 16}
+// maxManifest bounds the manifest in bytes.
+const maxManifest = 16 << 20
+
+// bytesPerValue is less than what a value of the keys or proofs has in bytes, on average: a hash has
+// 47, a key record of six values some 300. A value that is one byte long would take a hundred times
+// its size when it is decoded.
+const bytesPerValue = 32
 
 // Result is the report of a verification. Notes say, for a reader, what was not checked or only in
 // part.
@@ -111,11 +117,10 @@ func (b *sessionBundle) readManifest() error {
 	var head struct {
 		Format string `json:"format"`
 	}
-	raw := b.files[memberManifest]
-	if _, err := strictjson.ParseObject(raw, jsonLimits); err != nil {
+	if err := strictjson.Unmarshal(b.files[memberManifest], &head); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrInvalid, memberManifest, err)
 	}
-	if err := strictjson.Unmarshal(raw, &head); err != nil || head.Format != Format {
+	if head.Format != Format {
 		return unknownFormat(head.Format)
 	}
 	if err := b.decode(memberManifest, &b.manifest); err != nil {
@@ -125,14 +130,29 @@ func (b *sessionBundle) readManifest() error {
 	return expiriesStated(b.manifest, there)
 }
 
-// decode decodes a JSON member strictly.
+// decode decodes the manifest, keys or proofs. It refuses what would take many times its size in memory.
+// That the member is in its one form, the comparison with what is derived from it shows.
 func (b *sessionBundle) decode(name string, into any) error {
-	raw := b.files[name]
-	if _, err := strictjson.Parse(raw, jsonLimits); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
+	raw, most := b.files[name], int64(maxSmallMember)
+	switch name {
+	case memberManifest:
+		most = maxManifest
+	case memberProofs:
+		most = MaxSize
 	}
-	if err := strictjson.Unmarshal(raw, into, strictjson.RejectUnknown); err != nil {
+	if int64(len(raw)) > most {
+		return fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, name, len(raw), most)
+	}
+	if name != memberManifest && bytes.Count(raw, []byte(",")) > len(raw)/bytesPerValue+8 { // the shortest proof has fewer
+		return fmt.Errorf("%w: %s has more values than its size allows", ErrInvalid, name)
+	}
+	var wrong *strictjson.Error
+	err := strictjson.Unmarshal(raw, into, strictjson.RejectUnknown)
+	switch {
+	case errors.As(err, &wrong) && (wrong.Code == strictjson.WrongType || wrong.Code == strictjson.UnknownKey):
 		return fmt.Errorf("%w: %s: a member is unknown or has the wrong type", ErrInvalid, name)
+	case err != nil:
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
 	}
 	return nil
 }
