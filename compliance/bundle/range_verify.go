@@ -83,6 +83,9 @@ func (b *rangeBundle) readMembers() error {
 		b.contents.Members[name] = data
 	}
 	one := &sessionBundle{files: b.contents.Members}
+	if err := one.checkLimits(); err != nil {
+		return err
+	}
 	if err := one.decode(memberManifest, &b.contents.Manifest); err != nil {
 		return err
 	}

@@ -22,10 +22,19 @@ import (
 // maxManifest bounds the manifest in bytes.
 const maxManifest = 16 << 20
 
-// bytesPerValue is less than what a value of the keys or proofs has in bytes, on average: a hash has
-// 47, a key record of six values some 300. A value that is one byte long would take a hundred times
-// its size when it is decoded.
-const bytesPerValue = 32
+// jsonLimits bound the members that are decoded whole. A member of many short values would take
+// hundreds of times its size, so each value must have some bytes on average: a hash of a proof has 47,
+// a key record of six values some 300.
+var jsonLimits = []struct {
+	name                string
+	most, bytesPerValue int
+}{
+	{memberManifest, maxManifest, 1}, // sequences are short
+	{memberKeys, maxSmallMember, 32},
+	{memberProofs, MaxSize, 32},
+	{memberExpiries, maxSmallMember, 32},
+	{MemberInForce, maxSmallMember, 8},
+}
 
 // Result is the report of a verification. Notes say, for a reader, what was not checked or only in
 // part.
@@ -92,6 +101,9 @@ func readBundle(members []member) (*sessionBundle, error) {
 	for _, m := range members {
 		b.files[m.name] = m.data
 	}
+	if err := b.checkLimits(); err != nil {
+		return nil, err
+	}
 	if err := b.readManifest(); err != nil {
 		return nil, err
 	}
@@ -130,24 +142,43 @@ func (b *sessionBundle) readManifest() error {
 	return expiriesStated(b.manifest, there)
 }
 
-// decode decodes the manifest, keys or proofs. It refuses what would take many times its size in memory.
-// That the member is in its one form, the comparison with what is derived from it shows.
+// checkLimits refuses members that would take too much memory when they are decoded.
+func (b *sessionBundle) checkLimits() error {
+	for _, l := range jsonLimits {
+		raw := b.files[l.name]
+		if len(raw) > l.most {
+			return fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, l.name, len(raw), l.most)
+		}
+		if commas(raw) > len(raw)/l.bytesPerValue+8 { // the shortest members have fewer
+			return fmt.Errorf("%w: %s has more values than its size allows", ErrInvalid, l.name)
+		}
+	}
+	return nil
+}
+
+// commas counts the commas of a JSON text outside its strings.
+func commas(raw []byte) (n int) {
+	inString := false
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			inString = !inString
+		case '\\':
+			i++ // outside a string it ends the decoding
+		case ',':
+			if !inString {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// decode decodes the manifest, keys or proofs. That the member is in its one form, the comparison with
+// what is derived from it shows.
 func (b *sessionBundle) decode(name string, into any) error {
-	raw, most := b.files[name], int64(maxSmallMember)
-	switch name {
-	case memberManifest:
-		most = maxManifest
-	case memberProofs:
-		most = MaxSize
-	}
-	if int64(len(raw)) > most {
-		return fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, name, len(raw), most)
-	}
-	if name != memberManifest && bytes.Count(raw, []byte(",")) > len(raw)/bytesPerValue+8 { // the shortest proof has fewer
-		return fmt.Errorf("%w: %s has more values than its size allows", ErrInvalid, name)
-	}
 	var wrong *strictjson.Error
-	err := strictjson.Unmarshal(raw, into, strictjson.RejectUnknown)
+	err := strictjson.Unmarshal(b.files[name], into, strictjson.RejectUnknown)
 	switch {
 	case errors.As(err, &wrong) && (wrong.Code == strictjson.WrongType || wrong.Code == strictjson.UnknownKey):
 		return fmt.Errorf("%w: %s: a member is unknown or has the wrong type", ErrInvalid, name)
