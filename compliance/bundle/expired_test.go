@@ -19,19 +19,22 @@ import (
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
-// expire logs the record of an expiry of everything that a session has now, and
+// expire logs the record of an expiry of everything that sessions have now, and
 // takes the texts.
-func (w *world) expire(tenant, session string) verify.ExpiryRecord {
+func (w *world) expire(tenant string, sessions ...string) verify.ExpiryRecord {
 	w.T.Helper()
-	e := events.Expiry{ExpiryID: "x-" + session, Shard: shard, State: events.ErasureBegun, Part: 1, Parts: 1, Tenant: tenant, Policy: "keep@0011223344556677", At: events.At(begin), Writer: "auditor-1"}
-	var seqs []uint64
-	for _, r := range w.rows() {
-		if r.Tenant == tenant && r.Session == session {
-			seqs = append(seqs, r.Seq)
-			w.expired[r.Seq] = uint64(w.size() + 1)
+	e := events.Expiry{ExpiryID: "x-" + sessions[0], Shard: shard, State: events.ErasureBegun, Part: 1, Parts: 1, Tenant: tenant, Policy: "keep@0011223344556677", At: events.At(begin), Writer: "auditor-1"}
+	for _, session := range sessions {
+		var seqs []uint64
+		for _, r := range w.rows() {
+			if r.Tenant == tenant && r.Session == session {
+				seqs = append(seqs, r.Seq)
+				w.expired[r.Seq] = uint64(w.size() + 1)
+			}
 		}
+		e.Sessions = append(e.Sessions, events.ExpiredSession{Session: session, Index: 1, Sequences: retention.JoinSpans(seqs)})
+		e.Records += uint64(len(seqs))
 	}
-	e.Sessions, e.Records = []events.ExpiredSession{{Session: session, Index: 1, Sequences: retention.JoinSpans(seqs)}}, uint64(len(seqs))
 	var err error
 	e.Vouch, err = signing.SignExpiry(w.Signer, e)
 	ok(w.T, err)
@@ -65,12 +68,13 @@ func second(t *testing.T, w *world, file []byte) (code int, out string) {
 }
 
 // What expired is in a bundle by its hash, says why, and verifies, with both
-// verifiers; a text that is missing for no reason that the log knows does not.
+// verifiers; a text that is missing for no reason that the log knows does not. The
+// record that says why is there whole, with the other sessions that it names.
 func TestBundlesOfExpiredRecords(t *testing.T) {
 	w, src := decidedWorld(t)
 	before := fullBundle(t, w, src, nil, nil)
 	session := "s1"
-	x := w.expire("acme", session)
+	x := w.expire("acme", session, "s2")
 	gone := fullBundle(t, w, src, nil, func(in *Input) { in.Expiries = w.proved(x) })
 	w.call("acme", session, events.Allow) // it goes on
 	goes := fullBundle(t, w, src, nil, func(in *Input) { in.Expiries = w.proved(x) })
@@ -87,6 +91,9 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 		_, members := unzip(t, tc.file)
 		if tc.some && (!bytes.Contains(members["manifest.json"], []byte(tc.want)) || !bytes.Contains(members["manifest.json"], []byte(`"expired":`))) {
 			t.Errorf("%s: %s", name, members["manifest.json"])
+		}
+		if tc.some && !bytes.Contains(members[memberExpiries], []byte("s2")) {
+			t.Errorf("%s: %s", name, members[memberExpiries])
 		}
 		if says := strings.Contains(string(members[MemberReport]), "the tenant&#39;s retention policy let the text go, on "); says != tc.some {
 			t.Errorf("%s: the report says that something expired: %v", name, says)

@@ -45,7 +45,7 @@ func MemberNames() []string { return sessionNames(true, true) }
 // layout lists the members that a file should have; optional members are in it if the file has
 // them.
 func layout(r io.ReaderAt, size int64) []string {
-	there, _ := zipNames(r, size)
+	there := zipNames(r, size)
 	return sessionNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement))
 }
 
@@ -67,7 +67,7 @@ func expiriesStated(m Manifest, there bool) error {
 func otherFormat(r io.ReaderAt, size int64, err error) error {
 	format := formatOf(r, size)
 	ours := format == Format || format == RangeFormat
-	there, _ := zipNames(r, size)
+	there := zipNames(r, size)
 	if strings.HasPrefix(format, "countersign/") && !(ours && slices.Contains(there, MemberTable)) {
 		if ours {
 			return fmt.Errorf("%w. What a build before the first release wrote is not read: export it again", err)
@@ -82,7 +82,7 @@ func formatOf(r io.ReaderAt, size int64) string {
 	var head struct {
 		Format string `json:"format"`
 	}
-	if strictjson.Unmarshal(zipMember(r, size, memberManifest, 1<<24), &head) != nil {
+	if strictjson.Unmarshal(zipMember(r, size, memberManifest, maxManifest), &head) != nil {
 		return ""
 	}
 	return head.Format

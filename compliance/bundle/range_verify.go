@@ -24,7 +24,7 @@ const maxSmallMember = 64 << 20
 
 // isRange reports whether a file is meant to be the bundle of a range.
 func isRange(r io.ReaderAt, size int64) bool {
-	there, _ := zipNames(r, size)
+	there := zipNames(r, size)
 	return formatOf(r, size) == RangeFormat || slices.Contains(there, memberCover)
 }
 
@@ -41,7 +41,7 @@ type rangeBundle struct {
 // proveRange checks the bundle of a range by the rules of the format. It reads the file several times
 // and keeps little of it in memory.
 func proveRange(r io.ReaderAt, size int64, key note.Verifier) (rep verify.Report, c contents, err error) {
-	there, _ := zipNames(r, size)
+	there := zipNames(r, size)
 	entries, err := openEntries(r, size, rangeNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement)))
 	if err != nil {
 		return rep, c, otherFormat(r, size, err)
@@ -83,6 +83,9 @@ func (b *rangeBundle) readMembers() error {
 		b.contents.Members[name] = data
 	}
 	one := &sessionBundle{files: b.contents.Members}
+	if err := one.checkLimits(); err != nil {
+		return err
+	}
 	if err := one.decode(memberManifest, &b.contents.Manifest); err != nil {
 		return err
 	}

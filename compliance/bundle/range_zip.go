@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -157,9 +156,9 @@ func zipEnd(dir []byte, entries int, offset int64) []byte {
 // openEntries finds the members of a file without reading them. The file must have exactly names, in
 // their order, stored without compression.
 func openEntries(r io.ReaderAt, size int64, names []string) ([]zipEntry, error) {
-	z, err := zip.NewReader(r, size)
-	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return nil, fmt.Errorf("%w: not a ZIP file, or cut short", ErrInvalid)
+	z, err := openZip(r, size)
+	if err != nil {
+		return nil, err
 	}
 	if err := checkNames(z.File, names); err != nil {
 		return nil, err

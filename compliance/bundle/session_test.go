@@ -181,7 +181,7 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 		"expired":        {with(swap(memberManifest, `"records":7`, `"expired":1,"records":7`)), "member expiries.json is missing, and the manifest says that 1 texts expired"},
 		"manifest json":  {with(func(m map[string][]byte) { m[memberManifest] = []byte("{") }), "manifest.json: not_json"},
 		"manifest extra": {with(swap(memberManifest, `{`, `{"a":1,`)), "manifest.json: a member is unknown"},
-		"keys":           {with(func(m map[string][]byte) { m[memberKeys] = []byte(`{"a":1,"a":2}`) }), "keys.json: duplicate_key"},
+		"keys":           {with(func(m map[string][]byte) { m[memberKeys] = []byte(`[{"kid":"a","kid":"b"}]`) }), "keys.json: duplicate_key"},
 		"proofs":         {with(func(m map[string][]byte) { m[memberProofs] = []byte(`[]`) }), "proofs.json"},
 		"checkpoint":     {with(func(m map[string][]byte) { m[memberCheckpoint] = []byte("x") }), "checkpoint.txt"},
 		"record":         {with(swap(memberRecords, `"v":1}`, `"v":1 }`)), "records.jsonl line 1"},

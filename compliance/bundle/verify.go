@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -18,8 +19,22 @@ import (
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
-// jsonLimits bound the JSON members, which are as large as their session.
-var jsonLimits = strictjson.Limits{MaxBytes: MaxSize, MaxDepth: 16}
+// maxManifest bounds the manifest in bytes.
+const maxManifest = 16 << 20
+
+// jsonLimits bound the members that are decoded whole. A member of many short values would take
+// hundreds of times its size, so each value must have some bytes on average: a hash of a proof has 47,
+// a key record of six values some 300.
+var jsonLimits = []struct {
+	name                string
+	most, bytesPerValue int
+}{
+	{memberManifest, maxManifest, 1}, // sequences are short
+	{memberKeys, maxSmallMember, 32},
+	{memberProofs, MaxSize, 32},
+	{memberExpiries, maxSmallMember, 32},
+	{MemberInForce, maxSmallMember, 8},
+}
 
 // Result is the report of a verification. Notes say, for a reader, what was not checked or only in
 // part.
@@ -86,6 +101,9 @@ func readBundle(members []member) (*sessionBundle, error) {
 	for _, m := range members {
 		b.files[m.name] = m.data
 	}
+	if err := b.checkLimits(); err != nil {
+		return nil, err
+	}
 	if err := b.readManifest(); err != nil {
 		return nil, err
 	}
@@ -111,11 +129,10 @@ func (b *sessionBundle) readManifest() error {
 	var head struct {
 		Format string `json:"format"`
 	}
-	raw := b.files[memberManifest]
-	if _, err := strictjson.ParseObject(raw, jsonLimits); err != nil {
+	if err := strictjson.Unmarshal(b.files[memberManifest], &head); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrInvalid, memberManifest, err)
 	}
-	if err := strictjson.Unmarshal(raw, &head); err != nil || head.Format != Format {
+	if head.Format != Format {
 		return unknownFormat(head.Format)
 	}
 	if err := b.decode(memberManifest, &b.manifest); err != nil {
@@ -125,14 +142,48 @@ func (b *sessionBundle) readManifest() error {
 	return expiriesStated(b.manifest, there)
 }
 
-// decode decodes a JSON member strictly.
-func (b *sessionBundle) decode(name string, into any) error {
-	raw := b.files[name]
-	if _, err := strictjson.Parse(raw, jsonLimits); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
+// checkLimits refuses members that would take too much memory when they are decoded.
+func (b *sessionBundle) checkLimits() error {
+	for _, l := range jsonLimits {
+		raw := b.files[l.name]
+		if len(raw) > l.most {
+			return fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, l.name, len(raw), l.most)
+		}
+		if commas(raw) > len(raw)/l.bytesPerValue+8 { // the shortest members have fewer
+			return fmt.Errorf("%w: %s has more values than its size allows", ErrInvalid, l.name)
+		}
 	}
-	if err := strictjson.Unmarshal(raw, into, strictjson.RejectUnknown); err != nil {
+	return nil
+}
+
+// commas counts the commas of a JSON text outside its strings.
+func commas(raw []byte) (n int) {
+	inString := false
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			inString = !inString
+		case '\\':
+			i++ // outside a string it ends the decoding
+		case ',':
+			if !inString {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// decode decodes the manifest, keys or proofs. That the member is in its one form, the comparison with
+// what is derived from it shows.
+func (b *sessionBundle) decode(name string, into any) error {
+	var wrong *strictjson.Error
+	err := strictjson.Unmarshal(b.files[name], into, strictjson.RejectUnknown)
+	switch {
+	case errors.As(err, &wrong) && (wrong.Code == strictjson.WrongType || wrong.Code == strictjson.UnknownKey):
 		return fmt.Errorf("%w: %s: a member is unknown or has the wrong type", ErrInvalid, name)
+	case err != nil:
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
 	}
 	return nil
 }

@@ -77,15 +77,50 @@ func zipCommon(m member) []byte {
 	return append(b, 0, 0)
 }
 
+// maxDirectory bounds the directory of a file in bytes. A bundle's has less than half of it.
+const maxDirectory = 4096
+
+// openZip reads the directory of a file. archive/zip would read one of any length, in many times its
+// bytes of memory, so the end of the file must be as packEntries writes it and the directory short.
+func openZip(r io.ReaderAt, size int64) (*zip.Reader, error) {
+	invalid := fmt.Errorf("%w: not a ZIP file, or cut short, or with something behind it", ErrInvalid)
+	tail := make([]byte, min(size, maxDirectory+int64(len(zipEnd(nil, 0, zipMax32)))))
+	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	short := len(zipEnd(nil, 0, 0))
+	if len(tail) < short || !bytes.HasPrefix(tail[len(tail)-short:], []byte("PK\x05\x06")) {
+		return nil, invalid
+	}
+	end := tail[len(tail)-short:]
+	entries, length := int(binary.LittleEndian.Uint16(end[10:])), int64(binary.LittleEndian.Uint32(end[12:]))
+	if length > maxDirectory || entries > maxDirectory/46 { // an entry has at least 46 bytes
+		return nil, fmt.Errorf("%w: it has too many members", ErrInvalid)
+	}
+	offset := size - length - int64(short)
+	if binary.LittleEndian.Uint32(end[16:]) == zipMax32 {
+		offset = size - length - int64(len(zipEnd(nil, 0, zipMax32)))
+	}
+	from := int64(len(tail)) - (size - offset)
+	if offset < 0 || from < 0 || !bytes.Equal(tail[from:], zipEnd(tail[from:from+length], entries, offset)) {
+		return nil, invalid
+	}
+	z, err := zip.NewReader(r, size)
+	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return nil, invalid
+	}
+	return z, nil
+}
+
 // unpackZip reads the members of a bundle: exactly names, in their order. It reads no more bytes than
 // the file has.
 func unpackZip(r io.ReaderAt, size int64, names []string) ([]member, error) {
 	if size > MaxSize {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are read", ErrInvalid, size, MaxSize)
 	}
-	z, err := zip.NewReader(r, size)
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return nil, fmt.Errorf("%w: not a ZIP file, or cut short", ErrInvalid)
+	z, err := openZip(r, size)
+	if err != nil {
+		return nil, err
 	}
 	if err := checkNames(z.File, names); err != nil {
 		return nil, err
@@ -104,8 +139,8 @@ func unpackZip(r io.ReaderAt, size int64, names []string) ([]member, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s cannot be found in the file", ErrInvalid, f.Name)
 		}
-		data, err := io.ReadAll(io.LimitReader(raw, int64(f.CompressedSize64)))
-		if err != nil || uint64(len(data)) != f.CompressedSize64 {
+		data := make([]byte, f.CompressedSize64)
+		if _, err := io.ReadFull(raw, data); err != nil {
 			return nil, fmt.Errorf("%w: %s is cut short", ErrInvalid, f.Name)
 		}
 		members = append(members, member{f.Name, data})
@@ -168,23 +203,22 @@ func (c *comparer) Write(p []byte) (int, error) {
 	return total, nil
 }
 
-// zipNames lists the members of a file.
-func zipNames(r io.ReaderAt, size int64) ([]string, error) {
-	z, err := zip.NewReader(r, size)
-	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return nil, err
+// zipNames lists the members of a file; none if it is no bundle.
+func zipNames(r io.ReaderAt, size int64) (names []string) {
+	z, err := openZip(r, size)
+	if err != nil {
+		return nil
 	}
-	names := make([]string, 0, len(z.File))
 	for _, f := range z.File {
 		names = append(names, f.Name)
 	}
-	return names, nil
+	return names
 }
 
 // zipMember reads one member. It returns nil if the member is missing, compressed or larger than most.
 func zipMember(r io.ReaderAt, size int64, name string, most uint64) []byte {
-	z, err := zip.NewReader(r, size)
-	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+	z, err := openZip(r, size)
+	if err != nil {
 		return nil
 	}
 	for _, f := range z.File {

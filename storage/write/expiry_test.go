@@ -146,6 +146,15 @@ func hashesOf(t *testing.T, db *Writer, shard string) (list []string) {
 // A writer dies between two mutations of an expiry, and a repair follows. The derived rows are
 // deleted, and the next caller finishes the expiry.
 func TestExpireAfterCrash(t *testing.T) {
+	for name, repair := range map[string]func(*Writer, string) (uint64, error){
+		"at the start":      func(db *Writer, shard string) (uint64, error) { return db.Repair(t.Context(), shard) },
+		"beside the writer": func(db *Writer, shard string) (uint64, error) { return db.RepairContents(t.Context(), shard, 5) },
+	} {
+		t.Run(name, func(t *testing.T) { expireAfterCrash(t, repair) })
+	}
+}
+
+func expireAfterCrash(t *testing.T, repair func(*Writer, string) (uint64, error)) {
 	db, shard := New(enginetest.Pool(t)), storagetest.Shard(t)
 	if err := db.CommitEvidence(t.Context(), storagetest.OneOfEach(t, shard, 1)); err != nil {
 		t.Fatal(err)
@@ -161,8 +170,8 @@ func TestExpireAfterCrash(t *testing.T) {
 			break
 		}
 	}
-	if added, err := db.Repair(t.Context(), shard); err != nil || added != 0 {
-		t.Errorf("%d rows added, %v", added, err)
+	if n, err := repair(db, shard); err != nil || n != 0 {
+		t.Errorf("%d rows were made anew, %v", n, err)
 	}
 	want := map[string]uint64{"evidence_chain": 5, "decisions": 0, "calls": 0, "findings": 0, "approvals": 0}
 	storagetest.WantRows(t, db.pool, shard, want)

@@ -9,9 +9,9 @@ import (
 )
 
 // The services' memory of session keys is measured by what --quiet is by default.
-func TestDefaultQuiet(t *testing.T) {
+func TestDefaultOfQuietFlag(t *testing.T) {
 	f, _ := reflect.TypeFor[retentionEraseCmd]().FieldByName("Quiet")
 	if d, err := time.ParseDuration(f.Tag.Get("default")); err != nil || d != erasureplan.DefaultIdle {
-		t.Errorf("--quiet is %v by default, erasureplan.DefaultQuiet %v", d, erasureplan.DefaultIdle)
+		t.Errorf("--quiet is %v by default, erasureplan.DefaultIdle is %v", d, erasureplan.DefaultIdle)
 	}
 }

@@ -29,6 +29,7 @@ type expiryWorker struct {
 	custodyAccess
 	bucket  *retentionBucket
 	records map[string][]loggedExpiry // by id: the records of expiries that are not done
+	done    map[string]uint64         // by id: the number of texts that went; the order may still be open
 	readSeq uint64                    // log sequence up to which those were read
 }
 
@@ -52,6 +53,9 @@ func (w *expiryWorker) continueExpiry(ctx context.Context, ev erasureplan.Eviden
 	if err != nil {
 		return false, err
 	}
+	if done {
+		return true, w.finishExpiry(ctx, key, o, w.done[o.ID])
+	}
 	if begun == nil {
 		if recorded, err := w.recordExpiryBegun(ctx, ev, o); err != nil || recorded {
 			return false, err // continues once the record is in the log
@@ -70,19 +74,17 @@ func (w *expiryWorker) continueExpiry(ctx context.Context, ev erasureplan.Eviden
 			}
 		}
 	}
-	if !done {
-		if provable, err := w.isProvable(ctx, slices.Max(x.Records)); err != nil || !provable {
+	if provable, err := w.isProvable(ctx, slices.Max(x.Records)); err != nil || !provable {
+		return false, err
+	}
+	slices.Sort(seqs)
+	for x.Seqs = range slices.Chunk(seqs, write.MaxExpiryBatch) {
+		if gone, err := w.store.Expire(ctx, x); err != nil || !gone {
 			return false, err
 		}
-		slices.Sort(seqs)
-		for x.Seqs = range slices.Chunk(seqs, write.MaxExpiryBatch) {
-			if gone, err := w.store.Expire(ctx, x); err != nil || !gone {
-				return false, err
-			}
-		}
-		if err := w.publishExpired(ctx, begun[0].Expiry, uint64(len(seqs))); err != nil {
-			return false, err
-		}
+	}
+	if err := w.publishExpired(ctx, begun[0].Expiry, uint64(len(seqs))); err != nil {
+		return false, err
 	}
 	return true, w.finishExpiry(ctx, key, o, uint64(len(seqs)))
 }
@@ -117,7 +119,7 @@ type loggedExpiry struct {
 }
 
 // expiryRecords returns the records of an expiry in the log: begun only if all parts of one
-// attempt are there.
+// attempt are there and the expiry is not done.
 func (w *expiryWorker) expiryRecords(ctx context.Context, id string) (begun []loggedExpiry, done bool, err error) {
 	subj := w.space.Control(w.stream, events.ControlExpiry)
 	for m, err := range streams.EachBySubject(ctx, w.js, w.stream, subj, w.readSeq+1) {
@@ -129,16 +131,16 @@ func (w *expiryWorker) expiryRecords(ctx context.Context, id string) (begun []lo
 		if err != nil || e.Shard != w.shard || e.LastSequence() >= m.Seq || !signing.CheckExpiry(w.log.Known, e) {
 			continue
 		}
-		w.records[e.ExpiryID] = append(w.records[e.ExpiryID], loggedExpiry{m.Seq, e})
-		if e.State == events.ErasureDone && e.ExpiryID != id {
-			delete(w.records, e.ExpiryID) // not needed any more
+		if e.State == events.ErasureDone {
+			w.done[e.ExpiryID] = e.Records
+			delete(w.records, e.ExpiryID)
+			continue
 		}
+		w.records[e.ExpiryID] = append(w.records[e.ExpiryID], loggedExpiry{m.Seq, e})
 	}
 	var attempt []loggedExpiry
 	for _, e := range w.records[id] {
 		switch {
-		case e.State == events.ErasureDone:
-			done = true
 		case e.Part == 1:
 			attempt = []loggedExpiry{e}
 		case e.Part == len(attempt)+1:
@@ -148,5 +150,6 @@ func (w *expiryWorker) expiryRecords(ctx context.Context, id string) (begun []lo
 			begun = attempt
 		}
 	}
+	_, done = w.done[id]
 	return begun, done, nil
 }

@@ -257,6 +257,35 @@ func TestExpiryIsStopped(t *testing.T) {
 	}
 }
 
+// An auditor dies after an expiry is recorded as done and before its order is; the next one reads that
+// record while it works on another order. The order ends with the number of texts that went.
+func TestExpiryIsDoneBeforeItsOrder(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.change(func(s retention.State) (retention.State, error) {
+		s, err := s.RequestErasure(retention.Order{Note: asked("e1"), Sessions: []string{"s1"}, Expire: "p@1"})
+		servicetest.OK(t, err)
+		return s.BeginOrder("e1", retention.Planned{}, time.Now())
+	})
+	c.step(func(ctx context.Context, k *custodian) {
+		e := events.Expiry{ExpiryID: "e1", Shard: k.shard, State: events.ErasureBegun, Part: 1, Parts: 1, Tenant: "acme", Policy: "p@1",
+			Sessions: []events.ExpiredSession{{Session: "s1", Index: 1, Sequences: []events.Span{{1, 2}}}}, Records: 2, At: events.At(time.Now()), Writer: "w"}
+		begun, err := k.expiry.signedExpiry(e)
+		servicetest.OK(t, err)
+		servicetest.OK(t, streams.StoreAll(ctx, k.nc, []streams.Msg{begun}))
+		servicetest.OK(t, k.expiry.publishExpired(ctx, e, 2))
+	})
+	c.step(func(ctx context.Context, k *custodian) {
+		if begun, done, err := k.expiry.expiryRecords(ctx, "another"); begun != nil || done || err != nil {
+			t.Fatal(begun, done, err)
+		}
+		servicetest.OK(t, k.advanceTenant(ctx, "acme", retention.StateKey("acme")))
+	})
+	if o, _ := c.state().FindOrder("e1"); o.Status != retention.Done || o.Result.Records != 2 {
+		t.Errorf("%+v %+v", o, o.Result)
+	}
+}
+
 // Records of an expiry are cut where they would become too large.
 func TestExpiryParts(t *testing.T) {
 	var p expiryParts
