@@ -24,23 +24,6 @@ func (r *Refs) Check(b []byte) (f File, wrong []string) {
 	return f, append(append(wrong, r.checkPolicies(f.Policies)...), r.checkMandates(f.Mandates)...)
 }
 
-// Unproved counts the texts of a member that are there in part. Only a complete text gives the
-// digest that decisions name, so nothing proves the others.
-func Unproved(b []byte) (n int) {
-	f, _ := decode(b) // an error is Check's
-	for _, p := range f.Policies {
-		if p.Text == TextPartial {
-			n++
-		}
-	}
-	for _, m := range f.Mandates {
-		if m.Text == TextPartial {
-			n++
-		}
-	}
-	return n
-}
-
 func (r *Refs) checkPolicies(list []Policy) (wrong []string) {
 	seen := map[policySet]bool{}
 	for _, p := range list {
