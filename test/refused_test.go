@@ -48,9 +48,8 @@ func TestUpWithoutAnAuditor(t *testing.T) {
 	if got := admits("c2"); got != "allow" {
 		t.Errorf("without an auditor: %s", got)
 	}
-	owner := s.info(t).ClickHouseDSN
 	var cut object
-	ok(t, json.Unmarshal([]byte(s.run(t, "audit", "cut", "--yes", "--clickhouse", owner, "--json").want(t, 0).out), &cut))
+	ok(t, json.Unmarshal([]byte(s.run(t, "audit", "cut", "--yes", "--json").want(t, 0).out), &cut))
 	if done, _ := cut["cut"].(bool); !done || cut["records"] == 0.0 {
 		t.Errorf("the cut for programs: %v", cut)
 	}
