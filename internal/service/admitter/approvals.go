@@ -22,7 +22,8 @@ import (
 
 // approvalStore is the stateStore of approval workflows. The bucket is authoritative and every
 // change of it is a compare-and-set; the view in memory says what to try, and which allow another
-// workflow of the session turns into an ask. The records in the log follow the bucket: maintain writes the records that a crash between the two left out.
+// workflow of the session turns into an ask. The records in the log follow the bucket: maintain
+// writes the records that a crash between the two left out.
 type approvalStore struct {
 	s        *service
 	js       jetstream.JetStream
