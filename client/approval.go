@@ -39,10 +39,12 @@ type WaitOptions struct {
 // resume policy publisher_waits, but it serves the others as well. While the answer is ask it
 // asks again, with the same body and the name of the workflow; each time is a request and a
 // decision on the log. The Verdict is the final decision: allow, consumed by this call, or
-// deny. When the workflow expires undecided it is deny with ReasonApprovalExpired. When ctx
-// ends it is deny with ReasonCanceled or ReasonTimeout, and so it is with another Reason of this
-// package when no admitter answers. The workflow then stays open: a later request with the same
-// call and Verdict.Workflow continues to wait.
+// deny. When the workflow expires undecided it is deny with ReasonApprovalExpired.
+//
+// It is also deny when ctx ends (ReasonCanceled or ReasonTimeout), when no admitter answers
+// (another Reason of this package), and when one answers without a decision (its code, as
+// audit_unavailable or overloaded; the SDKs of other languages wait on). The workflow then stays
+// open: a later request with the same call and Verdict.Workflow continues to wait.
 func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Verdict {
 	v := c.Admit(ctx, call)
 	if !v.isPending() {
@@ -69,7 +71,7 @@ func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Ver
 			return Verdict{Decision: events.Deny, Reason: ReasonApprovalExpired, DecisionID: answer.DecisionID, Workflow: answer.Workflow}
 		}
 		if v = answer; v.DecisionID == "" {
-			v.Workflow = call.Workflow // no admitter answered
+			v.Workflow = call.Workflow // no decision: the workflow is still open
 		}
 	}
 	return v

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -81,6 +82,15 @@ func TestAdmitWaitingEnds(t *testing.T) {
 			}
 			return nats.NewMsg("")
 		}, testTimeout, client.ReasonBadReply},
+		"a log that goes meanwhile": {func() *nats.Msg {
+			if n.Add(1) == 1 {
+				return pending("wf-1", time.Now().Add(time.Hour))
+			}
+			m := nats.NewMsg("")
+			m.Header.Set(events.HeaderVerdict, "deny")
+			m.Data = []byte(`{"decision":"deny","reason":"audit_unavailable"}`)
+			return m
+		}, testTimeout, "audit_unavailable"},
 		"expired":         {func() *nats.Msg { return pending("wf-1", time.Now()) }, testTimeout, client.ReasonApprovalExpired},
 		"another's":       {func() *nats.Msg { n.Add(1); return pending(string('a'+n.Load()), time.Now().Add(time.Hour)) }, testTimeout, client.ReasonApprovalExpired},
 		"nobody decides":  {func() *nats.Msg { return pending("wf-1", time.Now().Add(time.Hour)) }, 50 * time.Millisecond, client.ReasonTimeout},
@@ -94,7 +104,7 @@ func TestAdmitWaitingEnds(t *testing.T) {
 		if v.Allowed() || v.Reason != tc.reason || v.Permits(arguments) == nil {
 			t.Errorf("%s: %+v", name, v)
 		}
-		if tc.reason == client.ReasonBadReply && v.Workflow != "wf-1" {
+		if open := []string{client.ReasonBadReply, "audit_unavailable"}; slices.Contains(open, tc.reason) && v.Workflow != "wf-1" {
 			t.Errorf("%s: the workflow is forgotten: %+v", name, v)
 		}
 	}

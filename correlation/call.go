@@ -84,6 +84,7 @@ type details struct {
 	retractable         []findingRef // findings that a late message may retract
 	earlierEnd          earlierEnd   // the completion before its announcement, if one was reported
 	endedAt             time.Time    // when it ended or was stopped, by its producer's clock; set only if no announcement had come
+	hasDuration         bool         // claimedTimes.DurationMS was claimed; it may be 0
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval
 	thread              fact.Sum     // see LineageRefs.Thread; only set for a call without an id
@@ -369,6 +370,7 @@ func (x *details) recordTimes(f *fact.Fact) {
 		mergeTime(&x.claimedTimes.CompletedAt, f.ProducerTimes.CompletedAt)
 	}
 	setDefault(&x.claimedTimes.DurationMS, f.ProducerTimes.DurationMS)
+	x.hasDuration = x.hasDuration || f.ProducerTimes.HasDuration
 	setDefault(&x.claimedTimes.Attempt, f.ProducerTimes.Attempt)
 }
 
@@ -616,7 +618,9 @@ func (c *call) completionFact() *fact.Fact {
 		Kind: fact.KindPost, Seq: c.execSeq, Protocol: c.postProtocol, Origin: *c.session.Origin, EventID: c.postEvent,
 		CallID: c.id, Tool: c.tool, CallKey: c.group.key, Args: c.executedArgs, Approval: c.eventApproval,
 		Effect: c.maxEffect, Outcome: c.outcome, StartedAt: c.claimedTimes.StartedAt.Time, HasMutationReason: c.hasMutationReason,
-		ProducerTimes: fact.ProducerTimes{CompletedAt: c.claimedTimes.CompletedAt.Time, DurationMS: c.claimedTimes.DurationMS},
+		ProducerTimes: fact.ProducerTimes{
+			HappenedAt: c.endedAt, CompletedAt: c.claimedTimes.CompletedAt.Time, DurationMS: c.claimedTimes.DurationMS, HasDuration: c.hasDuration,
+		},
 	}
 	for _, s := range c.timeline {
 		if s.step == stepCompleted {

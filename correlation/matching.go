@@ -78,7 +78,8 @@ func belongsToClosedCall(c *call, f *fact.Fact) bool {
 
 // matchCompletion returns the call that a completion ends: the oldest open occurrence under
 // its id. If the completion or the call has no id, the call with its correlation id comes
-// first, then the oldest call of its tool, with its arguments if there is one. inferred means that no id matched.
+// first, then the oldest call of its tool, with its arguments if there is one. inferred means
+// that no id matched.
 func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
 	if f.CallKey.ID == "" {
 		if c := s.correlated(f); c != nil {

@@ -644,6 +644,20 @@ var ruleCases = []ruleCase{
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(320).event(endOnly(310, "duration_ms", 200_000))
 	}, []string{afterExpiry}, nil, events.CallCompleted},
+	{"ended after expiry, and took no time", func(l *testLog) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.at(320).event(endOnly(310, "duration_ms", 0))
+	}, []string{afterExpiry}, nil, events.CallCompleted},
+	{"ended after expiry, and took no time, reported before its announcement", func(l *testLog) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.at(320).event(set(endOnly(310, "duration_ms", 0), "metadata.tool_call_id", "c2"))
+		l.at(321).event(retry(pre(3)))
+	}, []string{orphan, afterExpiry}, nil, ""},
+	{"ended before expiry, reported after, and before its announcement", func(l *testLog) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.at(320).event(set(endOnly(30, "duration_ms", nil), "metadata.tool_call_id", "c2"))
+		l.at(321).event(retry(pre(3)))
+	}, []string{orphan}, []string{ExecutedAfterExpiry}, ""},
 	{"ended after expiry, of a duration beyond all bounds", func(l *testLog) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(320).event(endOnly(310, "duration_ms", 9_000_000_000_000_000))

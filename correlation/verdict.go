@@ -165,7 +165,7 @@ func (x *details) executionStart(f *fact.Fact) (start time.Time, known bool) {
 		return x.preAt, true
 	}
 	took := min(f.ProducerTimes.DurationMS, math.MaxInt64/int64(time.Millisecond))
-	return f.ClaimedEnd().Add(-time.Duration(took) * time.Millisecond), took > 0
+	return f.ClaimedEnd().Add(-time.Duration(took) * time.Millisecond), f.ProducerTimes.HasDuration
 }
 
 // admissionStage says what the log has of a call before it ran. Only the call of a recorded

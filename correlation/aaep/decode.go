@@ -95,7 +95,7 @@ func aaepFact(f *fact.Fact, e *aaep.Event, forms *fact.FormBuffer, request bool)
 		}
 	case *aaep.ToolCompleted:
 		f.Kind, f.Outcome, f.Effect = fact.KindPost, fact.BoundID(p.Status), fact.HadEffect
-		f.ProducerTimes.DurationMS = fact.NonNegative(p.DurationMS)
+		f.ProducerTimes.SetDuration(p.DurationMS)
 		if p.Status == "error" || p.Status == "timeout" {
 			f.Effect = fact.MaybeEffect
 		}

@@ -143,7 +143,7 @@ func agentHookTimes(f *fact.Fact, e *agenthook.Event) {
 	if f.Kind != fact.KindPost {
 		return
 	}
-	f.ProducerTimes.DurationMS = fact.NonNegative(e.DurationMS())
+	f.ProducerTimes.SetDuration(e.DurationMS())
 	if x, ok := e.Execution(); ok {
 		f.ProducerTimes.CompletedAt = fact.ParseInstant(x.CompletedAt)
 	}

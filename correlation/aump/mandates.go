@@ -37,6 +37,7 @@ func readEvidenceNumber(f *fact.Fact, n *fact.NumberFields) {
 // Bounds of the tables.
 const (
 	maxMandates     = 65_536 // mandates, and sessions with decisions under mandates; the oldest are forgotten
+	maxAhead        = 256    // how far the number of refused evidence may be ahead
 	maxMandateTexts = 8      // hashes of a mandate, and mandates of a session; beyond it nothing is checked
 )
 
@@ -190,13 +191,7 @@ func (ms *Mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check
 	e := evidenceOf(f)
 	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
 	own, _ := aump.NormaliseHash(e.Hashes.Event)
-	behind := func(check, what string) {
-		found := fact.SingleEventFinding(check, what, f)
-		if md.lastEvent != "" {
-			found.Events, found.Seqs = append([]string{md.lastEvent}, found.Events...), append([]uint64{md.lastSeq}, found.Seqs...)
-		}
-		ms.findings.ReportSessionFinding(f, f.Origin, found)
-	}
+	behind := func(check, what string) { ms.reportBehind(md, f, check, what) }
 	switch {
 	case e.Sequence < 1: // the schema reports it
 		return
@@ -211,6 +206,15 @@ func (ms *Mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check
 		behind("AUMP-E-010", "")
 	}
 	md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
+}
+
+// reportBehind reports a finding about an evidence event and the mandate's newest one.
+func (ms *Mandates) reportBehind(md *mandate, f *fact.Fact, check, what string) {
+	found := fact.SingleEventFinding(check, what, f)
+	if md.lastEvent != "" {
+		found.Events, found.Seqs = append([]string{md.lastEvent}, found.Events...), append([]uint64{md.lastSeq}, found.Seqs...)
+	}
+	ms.findings.ReportSessionFinding(f, f.Origin, found)
 }
 
 // ensureMandate returns the state of a mandate, and adds it if it is missing.
@@ -247,16 +251,22 @@ func (ms *Mandates) RecordUse(f *fact.Fact, ref *events.MandateRef) {
 	}
 }
 
-// NoteNumber records the number of an invalid evidence event.
+// NoteNumber records the number of an invalid evidence event. A number far ahead may be what is
+// wrong with the event: it does not count. No mandate begins with one above 1.
 func (ms *Mandates) NoteNumber(f *fact.Fact) {
 	e := evidenceOf(f)
 	if e == nil || e.Ref.ID == "" {
 		return
 	}
-	if md := ms.ensureMandate(f.Key.Tenant, e.Ref.ID); e.Sequence == md.lastNumber+1 {
-		own, _ := aump.NormaliseHash(e.Hashes.Event)
-		md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
+	md := ms.ensureMandate(f.Key.Tenant, e.Ref.ID)
+	switch ahead := e.Sequence - md.lastNumber; {
+	case ahead < 1, ahead > maxAhead, ahead > 1 && md.lastNumber == 0:
+		return
+	case ahead > 1:
+		ms.reportBehind(md, f, "AUMP-E-011", "numbers are missing")
 	}
+	own, _ := aump.NormaliseHash(e.Hashes.Event)
+	md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
 }
 
 // ApplyChange records a change of a mandate from the log.

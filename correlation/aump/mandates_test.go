@@ -1,12 +1,15 @@
 package aump
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
 )
 
 // TestMandatesOfASession: what decisions say of a mandate is kept by tenant, and a mandate
@@ -27,5 +30,49 @@ func TestMandatesOfASession(t *testing.T) {
 	}
 	if md := ms.ensureMandate("other", "m1"); !md.revoked.IsZero() {
 		t.Error("another tenant's mandate is revoked, too")
+	}
+}
+
+// texts collects the texts of findings about sessions.
+type texts struct {
+	fact.Reporter
+	said []string
+}
+
+func (x *texts) ReportSessionFinding(_ *fact.Fact, _ fact.Origin, found *catalogue.Finding) string {
+	x.said = append(x.said, found.Text)
+	return found.Text
+}
+
+// TestNumbersOfAMandate: the number of refused evidence counts, unless it is far ahead. A negative
+// number below is one of refused evidence.
+func TestNumbersOfAMandate(t *testing.T) {
+	const missing, late = "numbers are missing", "a number comes again or late"
+	for name, tc := range map[string]struct {
+		numbers []int64
+		want    []string
+	}{
+		"in a row":                   {[]int64{1, 2, 3}, nil},
+		"one is missing":             {[]int64{1, 3, 4}, []string{missing}},
+		"one is refused":             {[]int64{1, -2, 3}, nil},
+		"a refused one overtakes":    {[]int64{1, -3, 2, 4}, []string{missing, late}},
+		"a refused one comes late":   {[]int64{1, 3, -2, 4}, []string{missing}},
+		"a refused one is far ahead": {[]int64{1, -100_000, 2, 3}, nil},
+		"the first is refused":       {[]int64{-1, 2}, nil},
+		"the first is far ahead":     {[]int64{-5, 1, 2}, nil},
+	} {
+		ms, found := NewMandates(), &texts{}
+		ms.Configure(found, 0)
+		for _, n := range tc.numbers {
+			f := &fact.Fact{Origin: fact.OriginOf("acme", "rt1", "s1"), Event: &aump.Evidence{Sequence: max(n, -n), Ref: aump.Ref{ID: "m1"}}}
+			if n < 0 {
+				ms.NoteNumber(f)
+			} else {
+				ms.CheckEvidence(f)
+			}
+		}
+		if !slices.Equal(found.said, tc.want) {
+			t.Errorf("%s: %q, want %q", name, found.said, tc.want)
+		}
 	}
 }

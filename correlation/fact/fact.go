@@ -275,7 +275,13 @@ type ProducerTimes struct {
 	HappenedAt  time.Time // by the producer's clock; zero if unknown
 	CompletedAt time.Time
 	DurationMS  int64
+	HasDuration bool // a DurationMS of 0 is a claim, too
 	Attempt     int64
+}
+
+// SetDuration sets the duration to a producer's number, which may be missing or negative.
+func (t *ProducerTimes) SetDuration(ms *int64) {
+	t.DurationMS, t.HasDuration = NonNegative(ms), ms != nil && *ms >= 0
 }
 
 // ClaimedEnd is when a completion says that the execution ended, or else that it was published

@@ -112,7 +112,7 @@ type Order struct {
 // data subject later is not covered.
 type Planned struct {
 	Sessions []string `json:"sessions"`
-	Through  uint64   `json:"through"` // the last sequence of a message without a session
+	Through  uint64   `json:"through"` // the last sequence that was planned
 }
 
 // ByPolicy reports whether a retention policy ordered the erasure.

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/conn"
 )
 
 // Range is everything of a tenant in one shard between two times. It holds only the data for the
@@ -77,7 +78,7 @@ const maxFailures = 10
 
 // scanResuming scans rows, which are ordered by sequence, and continues behind the last one after
 // a lost connection: a long range is read for minutes, and a broken connection must not restart a
-// file.
+// file. An error that the server would give again ends the scan.
 func scanResuming(ctx context.Context, scan func(func(storage.EvidenceRow) error) error, yield func(storage.EvidenceRow) error) error {
 	var last uint64
 	var refused error // error of yield
@@ -97,7 +98,7 @@ func scanResuming(ctx context.Context, scan func(func(storage.EvidenceRow) error
 			failures = 0
 			pauses.Reset()
 		}
-		if failures++; err == nil || refused != nil || failures > maxFailures || pauses.Wait(ctx) != nil {
+		if failures++; err == nil || refused != nil || conn.IsLasting(err) || failures > maxFailures || pauses.Wait(ctx) != nil {
 			return err
 		}
 	}

@@ -3,17 +3,24 @@ package evidencereader
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 
+	"github.com/ClickHouse/clickhouse-go/v2"
+
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/conn"
 )
 
 // A connection that breaks does not end an export; one that breaks at the same
-// place again and again does, and so does a refusal.
+// place again and again does, and so does a refusal, here or by the server.
 func TestRangeGoesOnWhenTheDatabaseHangsUp(t *testing.T) {
-	broken, refused := errors.New("i/o timeout"), errors.New("refused")
+	refused := errors.New("refused")
+	broken := errors.New("i/o timeout")
+	stopped := fmt.Errorf("querying: %w", &clickhouse.Exception{Code: 394, Message: "the query was cancelled"})
+	denied := fmt.Errorf("querying: %w", &clickhouse.Exception{Code: 497, Message: "not enough privileges"})
 	for _, tc := range []struct {
 		name  string
 		each  int    // rows before the connection breaks, 0: it never does
@@ -24,6 +31,9 @@ func TestRangeGoesOnWhenTheDatabaseHangsUp(t *testing.T) {
 	}{
 		{"it holds", 0, 0, 10, nil, 1},
 		{"it breaks after each new row", 1, 0, 10, nil, 11},
+		{"the server stops", -1, 0, 0, stopped, maxFailures + 1},
+		{"the server denies it", -1, 0, 0, denied, 1},
+		{"the server cannot read its disk", -1, 0, 0, conn.ErrDamaged, 1},
 		{"it breaks at once", -1, 0, 0, broken, maxFailures + 1},
 		{"a refusal", 0, 4, 3, refused, 1},
 	} {
@@ -34,7 +44,10 @@ func TestRangeGoesOnWhenTheDatabaseHangsUp(t *testing.T) {
 				scan := func(fn func(storage.EvidenceRow) error) error {
 					scans++
 					for seq := uint64(1); seq <= 10; seq++ {
-						if tc.each < 0 || tc.each > 0 && int(seq) > tc.each*scans {
+						if tc.each < 0 {
+							return tc.err
+						}
+						if tc.each > 0 && int(seq) > tc.each*scans {
 							return broken
 						}
 						if err := fn(storage.EvidenceRow{Seq: seq}); err != nil {

@@ -16,7 +16,10 @@ const DECISIONS = ['allow', 'ask', 'deny'];
 const WORKFLOW = /^[A-Za-z0-9_-]{1,128}$/;
 const SETTLED = ['approved', 'denied', 'expired', 'cancelled', 'consumed']; // statuses of a workflow that is not pending
 // Codes of requests without a decision that may have one later.
-const OUTAGES = ['not_reachable', 'timeout', 'bad_reply', 'overloaded', 'rate_limited', 'stopping', 'unavailable', 'http_502', 'http_503', 'http_504'];
+const OUTAGES = [
+  'not_reachable', 'timeout', 'bad_reply', 'audit_unavailable', 'overloaded', 'quota_exceeded', 'rate_limited', 'stopping', 'unavailable',
+  'http_502', 'http_503', 'http_504',
+];
 const LONGEST_WAIT = 30_000; // that the gateway lets one request wait for a workflow
 
 /** A guarded call that did not run, not even in part. */

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -42,6 +43,16 @@ var ErrDamaged = errors.New("stored rows are damaged on ClickHouse's disk: copy 
 var damageCodes = map[int32]string{
 	40: "a checksum does not match", 246: "corrupted data", 271: "a block cannot be decompressed", 228: "a file has an unexpected size",
 	107: "a file is missing", 27: "a file cannot be parsed", 33: "a file ends too early",
+}
+
+// passingCodes are ClickHouse's error codes of a server that stops (ABORTED, QUERY_WAS_CANCELLED),
+// or is short of something for the moment (TOO_MANY_SIMULTANEOUS_QUERIES, MEMORY_LIMIT_EXCEEDED).
+var passingCodes = []int32{236, 394, 202, 241}
+
+// IsLasting reports whether the server answered a query with an error that it would give again.
+func IsLasting(err error) bool {
+	var refused *clickhouse.Exception
+	return errors.Is(err, ErrDamaged) || errors.As(err, &refused) && !slices.Contains(passingCodes, refused.Code)
 }
 
 // Exec runs a statement.

@@ -27,7 +27,7 @@ import (
 const (
 	codeOverloaded   = "overloaded" // the admitter works on as many requests as it may, or has no memory left for this one
 	codeStopping     = "stopping"   // the admitter is stopping; another one answers the next request
-	codeQuota        = ruleQuota    // the publisher or its tenant asks more often than its quota allows
+	codeQuota        = ruleQuota    // the publisher, the reviewer or the tenant asks more often than its quota allows
 	errorUnavailable = "503"
 )
 

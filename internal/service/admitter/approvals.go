@@ -22,7 +22,8 @@ import (
 
 // approvalStore is the stateStore of approval workflows. The bucket is authoritative and every
 // change of it is a compare-and-set; the view in memory says what to try, and which allow another
-// workflow of the session turns into an ask. The records in the log follow the bucket: maintain writes the records that a crash between the two left out.
+// workflow of the session turns into an ask. The records in the log follow the bucket: maintain
+// writes the records that a crash between the two left out.
 type approvalStore struct {
 	s        *service
 	js       jetstream.JetStream
@@ -95,7 +96,7 @@ func (a *approvalStore) reserve(ctx context.Context, _ admission.Request, out *a
 	if err != nil {
 		return reservation{}, err
 	}
-	t := reservation{release: func(ctx context.Context) { a.undoStep(ctx, key, old.workflow, revision) }}
+	t := reservation{release: func(ctx context.Context) { a.undoStep(ctx, key, old.workflow, revision, step.Consumes) }}
 	for _, r := range step.Records {
 		msg, err := a.recordMessage(r)
 		if err != nil {
@@ -182,8 +183,8 @@ func (a *approvalStore) decodeWorkflow(key string, value []byte) *approval.Workf
 }
 
 // undoStep undoes a step if its record was certainly not written. A step that another process has
-// already built on stays.
-func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.Workflow, revision uint64) {
+// already built on stays. consumes says that the step used an approval.
+func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.Workflow, revision uint64, consumes bool) {
 	ctx, cancel := context.WithTimeout(ctx, a.s.flags.Timeout)
 	defer cancel()
 	var err error
@@ -192,8 +193,12 @@ func (a *approvalStore) undoStep(ctx context.Context, key string, old *approval.
 	} else if err = a.follower.kv.Delete(ctx, key, jetstream.LastRevision(revision)); err == nil {
 		a.index.removeKey(key)
 	}
-	if err != nil {
-		a.s.env.Log.Warn().Err(err).Str("key", key).Msg("a step of an approval workflow could not be undone; an approval that it used is gone, and the agent must ask anew")
+	switch {
+	case err == nil:
+	case consumes:
+		a.s.env.Log.Warn().Err(err).Str("key", key).Msg("the use of an approval could not be undone: the approval is gone, and the agent must ask anew")
+	case !errors.Is(err, errConflict) && !streams.IsKVConflict(err):
+		a.s.env.Log.Warn().Err(err).Str("key", key).Msg("a step of an approval workflow could not be undone")
 	}
 }
 

@@ -124,7 +124,7 @@ func (a *approvalStore) changeWorkflow(ctx context.Context, key string, w approv
 	}
 	if err := a.appendRecords(ctx, w.Record()); err != nil {
 		if !errors.Is(err, streams.ErrAmbiguous) {
-			a.undoStep(context.WithoutCancel(ctx), key, old.workflow, revision)
+			a.undoStep(context.WithoutCancel(ctx), key, old.workflow, revision, false)
 		}
 		return err
 	}

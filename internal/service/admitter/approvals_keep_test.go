@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
@@ -55,10 +57,11 @@ func TestApprovalsAreReadAgain(t *testing.T) {
 }
 
 // What a decision reserved is released if the decision was certainly not recorded. A step that
-// another decision builds on stays.
+// another decision builds on stays; the log says so only of one that used an approval.
 func TestApprovalStepIsUndone(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	a := keeper(t, n)
+	a, logged := keeper(t, n), &strings.Builder{}
+	a.s.env.Log = zerolog.New(logged)
 	out, key := pendingStep(a, time.Now().Add(time.Hour))
 	got, err := a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
@@ -77,8 +80,23 @@ func TestApprovalStepIsUndone(t *testing.T) {
 	_, err = a.writeWorkflow(t.Context(), key, approved, a.index.lookup(key).revision)
 	servicetest.OK(t, err)
 	got.release(t.Context())
-	if h := a.index.lookup(key); h.workflow == nil || h.workflow.Status != approval.Approved {
-		t.Errorf("%+v", h)
+	h := a.index.lookup(key)
+	if h.workflow == nil || h.workflow.Status != approval.Approved || logged.Len() > 0 {
+		t.Errorf("%+v, logged: %s", h, logged)
+	}
+	// A decision uses the approval, and meanwhile the key changes.
+	a.index.markLogged(key, h.revision)
+	consumed := approved
+	consumed.Status, consumed.Step = approval.Consumed, 3
+	using := &admission.Outcome{}
+	using.Consumption.Approval = &approval.Step{Slot: consumed.Slot, Revision: h.revision, Next: consumed, Consumes: true}
+	got, err = a.reserve(t.Context(), admission.Request{}, using)
+	servicetest.OK(t, err)
+	_, err = a.writeWorkflow(t.Context(), key, consumed, a.index.lookup(key).revision)
+	servicetest.OK(t, err)
+	got.release(t.Context())
+	if !strings.Contains(logged.String(), "the agent must ask anew") {
+		t.Errorf("logged: %s", logged)
 	}
 	// A step from an old revision is made again.
 	if _, err := a.reserve(t.Context(), admission.Request{}, out); !errors.Is(err, errConflict) {

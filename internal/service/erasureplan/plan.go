@@ -68,8 +68,8 @@ func (e Evidence) texts() *expiry.Reader { return expiry.New(e.DB.Pool()) }
 // NewPlan finds the messages that an erasure covers in one incarnation of the log. For a session:
 // its messages, and those without a session that name it in a header. For a data subject: the
 // messages of all sessions that name it, and those without a session that name it, also in bytes
-// that the evidence does not have; once the order has begun, only what was planned then. Otherwise: the given sequences, or what a policy no longer
-// keeps.
+// that the evidence does not have; once the order has begun, only what was planned then.
+// Otherwise: the given sequences, or what a policy no longer keeps.
 func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) {
 	s, p := o.Scope, Plan{Kinds: map[string]int{}, Sessions: []string{o.Session}}
 	switch {

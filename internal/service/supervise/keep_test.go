@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // A child says why it fails, before it is ready and after.
@@ -67,7 +69,7 @@ func TestAKeptChildIsTriedForEver(t *testing.T) {
 		t.Errorf("after %d starts: %v, its problem: %v", firstStarts, first.Err(), err)
 	}
 	close(again)
-	eventually(t, func() bool { return len(s.Problems()) == 0 })
+	testkit.Eventually(t, "it has no problem", func() bool { return len(s.Problems()) == 0 })
 	if err := s.Stop(t.Context()); err != nil || tries != firstStarts+1 {
 		t.Errorf("%d starts, %v", tries, err)
 	}
@@ -112,16 +114,7 @@ func await(t *testing.T, done <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(testkit.Guard):
 		t.Fatal("it never comes")
-	}
-}
-
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it never comes")
-		}
 	}
 }

@@ -33,7 +33,10 @@ _MAX_REASON = 2_000  # characters of a policy's message
 _DECISIONS = ("allow", "ask", "deny")
 _SETTLED = ("approved", "denied", "expired", "cancelled", "consumed")  # statuses of a workflow that is not pending
 # Codes of requests without a decision that may have one later.
-_OUTAGES = ("not_reachable", "timeout", "bad_reply", "overloaded", "rate_limited", "stopping", "unavailable", "http_502", "http_503", "http_504")
+_OUTAGES = (
+    "not_reachable", "timeout", "bad_reply", "audit_unavailable", "overloaded", "quota_exceeded", "rate_limited", "stopping", "unavailable",
+    "http_502", "http_503", "http_504",
+)
 _LONGEST_WAIT = 30  # seconds that the gateway lets one request wait for a workflow
 _HEADER_TEXT = r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?"  # what a header carries unchanged
 _T = TypeVar("_T")

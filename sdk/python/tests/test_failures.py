@@ -334,6 +334,11 @@ class Failures(unittest.TestCase):
         verdict, asks, waits = self.wait_for(3600, later=body("deny", "no"))
         self.assertEqual((verdict.reason, asks, waits), ("no", ["", "w1"], ["/v1/approvals/w1?wait=30"]))
 
+    def test_waiting_outlasts_an_outage_of_the_log_and_a_quota(self):
+        for reason in ("audit_unavailable", "quota_exceeded"):
+            verdict, asks, _ = self.wait_for(3600, json.dumps({"decision": "deny", "reason": reason}).encode(), later=body("deny", "no"))
+            self.assertEqual((verdict.reason, asks), ("no", ["", "w1", "w1"]))
+
     def test_waiting_outlasts_a_restart_of_the_gateway(self):
         verdict, asks, _ = self.wait_for(3600, b"<html>502</html>", later=body("deny", "no"))
         self.assertEqual((verdict.reason, asks), ("no", ["", "w1", "w1"]))
@@ -356,7 +361,7 @@ class Failures(unittest.TestCase):
                 self.rfile.read(int(self.headers["Content-Length"]))
                 asks.append(self.headers.get("Countersign-Workflow-Id", ""))
                 text = answers[len(asks) - 1] if len(asks) <= len(answers) else later
-                word = json.loads(text).get("decision") if text.startswith(b"{") else None
+                word = json.loads(text).get("decision") if b"event_id" in text else None
                 self.answer(text, {"Countersign-Verdict": word, "Countersign-Workflow-Id": "w1"} if word else {}, 200 if word else 502)
 
             def answer(self, text, headers, status=200):

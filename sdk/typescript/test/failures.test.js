@@ -169,6 +169,14 @@ test('waiting asks for the workflow, and again only once it is decided', async (
   assert.deepEqual([verdict.reason, asks, waits], ['no', ['', 'w1'], ['/v1/approvals/w1?wait=30']]);
 });
 
+test('waiting outlasts an outage of the log, and a quota', async (t) => {
+  for (const reason of ['audit_unavailable', 'quota_exceeded']) {
+    const refused = reply(503, {'Countersign-Verdict': 'deny'}, JSON.stringify({decision: 'deny', reason}));
+    const {verdict, asks} = await waitFor(t, 3600_000, about('ask', 'later'), refused, about('deny', 'no'));
+    assert.deepEqual([verdict.reason, asks], ['no', ['', 'w1', 'w1']]);
+  }
+});
+
 test('waiting outlasts a restart of the gateway', async (t) => {
   const ask = about('ask', 'later'), away = (response) => response.destroy();
   const {verdict, asks} = await waitFor(t, 3600_000, ask, away, reply(502, {}, '<html>'), about('deny', 'no'));

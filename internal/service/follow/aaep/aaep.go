@@ -9,9 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Read returns an AAEP event, or a reply to one, as it was published; a page leaves out blanks between its tokens. A publisher chooses
-// its subjects, so the document itself must be what its subject says. ok is false for everything else:
-// admission requests, documents of other protocols, and messages of subscriptions.
+// Read returns an AAEP event, or a reply to one, as it was published; a page leaves out blanks
+// between its tokens. A publisher chooses its subjects, so the document itself must be what its
+// subject says. ok is false for everything else: admission requests, documents of other protocols,
+// and messages of subscriptions.
 func Read(p subject.Parsed, m events.LogMessage) (raw []byte, ok bool) {
 	if p.Protocol != subject.ProtoAAEP || p.Type == subject.TypeRequest {
 		return nil, false
