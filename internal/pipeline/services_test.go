@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // running is a process that lives until it is stopped.
@@ -79,6 +81,52 @@ func TestWhatIsLeftIsTold(t *testing.T) {
 	reader{p: p, name: procAuditor}.logLeft()
 	if first, second, _ := strings.Cut(log.String(), "\n"); strings.Contains(first, "messages_left") || !strings.Contains(second, `"messages_left":4711`) {
 		t.Error(log.String())
+	}
+}
+
+// failing is a process that has ended, with an exit code.
+type failing struct{ running }
+
+func (f *failing) Err() error                 { return exec.Command("sh", "-c", "exit 4").Run() }
+func (f *failing) Stop(context.Context) error { return nil }
+
+// A service that does not trust the log when it was ready already is not started again, and nothing else writes any
+// more. A second one that does not trust it changes nothing.
+func TestAServiceThatWasReadyDoesNotTrustTheLog(t *testing.T) {
+	p := &Pipeline{opt: Options{Log: zerolog.Nop(), Services: serviceNames}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{}}
+	admitter := &running{make(chan struct{})}
+	if err := p.sup.Start(t.Context(), supervise.Spec{Name: procAdmitter, Start: func(context.Context) (supervise.Process, error) { return admitter, nil }}); err != nil {
+		t.Fatal(err)
+	}
+	together := make(chan struct{}) // both end when both run
+	for _, name := range []string{procCorrelator, procAuditor} {
+		starts := 0
+		first := p.sup.Keep(supervise.Spec{Name: name, Start: p.haltOnDistrust(name, func(context.Context) (supervise.Process, error) {
+			if starts++; starts > 1 {
+				t.Errorf("%s is started again", name)
+			}
+			return &failing{running{together}}, nil
+		})})
+		<-first.Done()
+	}
+	close(together)
+	select {
+	case <-admitter.done:
+	case <-time.After(testkit.Guard):
+		t.Fatal("the admitter runs on")
+	}
+	by := p.haltedBy()
+	list := p.Problems()
+	if !strings.Contains(list[by], "exit status 4") || len(list) != 3 {
+		t.Errorf("%s: %v", by, list)
+	}
+	for _, name := range writers {
+		if name != by && !strings.Contains(list[name], "see "+by+"/process") {
+			t.Errorf("%s: %s", name, list[name])
+		}
+	}
+	if err := p.sup.Stop(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
