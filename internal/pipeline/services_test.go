@@ -130,38 +130,41 @@ func TestAServiceThatWasReadyDoesNotTrustTheLog(t *testing.T) {
 	}
 }
 
-// What writes to the log is stopped for good.
+// What writes to the log is stopped for good, by the first service that does not trust it.
 func TestWritersAreHalted(t *testing.T) {
-	p := &Pipeline{opt: Options{Services: []string{procAdmitter}, Exe: "/nonexistent"}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{procAdmitter: "http://127.0.0.1:1", procGateway: "http://127.0.0.1:2"}}
-	var stopped []*running
-	for _, name := range []string{procGateway, procAdmitter, procCorrelator} {
-		r := &running{make(chan struct{})}
-		stopped = append(stopped, r)
-		if err := p.sup.Start(t.Context(), supervise.Spec{Name: name, Start: func(context.Context) (supervise.Process, error) { return r, nil }}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p.haltWriters(t.Context(), procAuditor)
-	for i, want := range []bool{false, true, true} {
-		select {
-		case <-stopped[i].done:
-			if !want {
-				t.Error("the gateway was stopped")
-			}
-		default:
-			if want {
-				t.Errorf("process %d runs on", i)
+	for by, other := range map[string]string{procAuditor: procCorrelator, procCorrelator: procAuditor} {
+		p := &Pipeline{opt: Options{Services: []string{procAdmitter}, Exe: "/nonexistent"}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{procAdmitter: "http://127.0.0.1:1", procGateway: "http://127.0.0.1:2"}}
+		var stopped []*running
+		for _, name := range []string{procGateway, procAdmitter, other} {
+			r := &running{make(chan struct{})}
+			stopped = append(stopped, r)
+			if err := p.sup.Start(t.Context(), supervise.Spec{Name: name, Start: func(context.Context) (supervise.Process, error) { return r, nil }}); err != nil {
+				t.Fatal(err)
 			}
 		}
-	}
-	list := p.Problems()
-	if len(list) != 1 || !strings.Contains(list[procAdmitter], "nothing may write") || p.health[procAdmitter] != "" || p.health[procGateway] == "" {
-		t.Errorf("%v %v", list, p.health)
-	}
-	if readers, err := p.startServices(t.Context()); err != nil || len(readers) > 0 {
-		t.Errorf("a writer was started: %v %v", readers, err)
-	}
-	if err := p.sup.Stop(t.Context()); err != nil {
-		t.Error(err)
+		p.haltWriters(t.Context(), by)
+		for i, want := range []bool{false, true, true} {
+			select {
+			case <-stopped[i].done:
+				if !want {
+					t.Errorf("%s: the gateway was stopped", by)
+				}
+			default:
+				if want {
+					t.Errorf("%s: process %d runs on", by, i)
+				}
+			}
+		}
+		p.haltWriters(t.Context(), other) // it found the same meanwhile
+		list := p.Problems()
+		if len(list) != 1 || !strings.Contains(list[procAdmitter], "see "+by+"/process") || p.health[procAdmitter] != "" || p.health[procGateway] == "" {
+			t.Errorf("%s: %v %v", by, list, p.health)
+		}
+		if readers, err := p.startServices(t.Context()); err != nil || len(readers) > 0 {
+			t.Errorf("%s: a writer was started: %v %v", by, readers, err)
+		}
+		if err := p.sup.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }
