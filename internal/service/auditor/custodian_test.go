@@ -2,6 +2,7 @@ package auditor
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
@@ -213,6 +215,11 @@ func TestErasureInOrder(t *testing.T) {
 	}
 	if got := c.noted(); got != "order begin finish" {
 		t.Errorf("noted on the log: %s", got)
+	}
+	database(t) // is lost: evidence of what was erased cannot be made again, but the log is whole
+	c.f.CustodianUser = ""
+	if err := start(t, c.f).Wait(); !errors.Is(err, ErrErased) || errors.Is(err, daemon.ErrUntrustedLog) {
+		t.Errorf("without the evidence of what was erased: %v", err)
 	}
 }
 
