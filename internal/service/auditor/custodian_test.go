@@ -2,6 +2,7 @@ package auditor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -288,6 +289,40 @@ func TestErasureOfASubject(t *testing.T) {
 		if strings.Contains(string(m.Body), "dora") {
 			t.Errorf("revision %d still names the person: %s", m.Seq, m.Body)
 		}
+	}
+}
+
+// A workflow that was stored before the erasure of its session began goes with all of its revisions, though the clock
+// of the admitter is ahead; one of afterwards stays.
+func TestApprovalsOfBeforeAnErasure(t *testing.T) {
+	c := newCustody(t)
+	kv, err := c.n.JS("admitter").KeyValue(t.Context(), streams.BucketApprovals)
+	servicetest.OK(t, err)
+	puts := func(id string, requested time.Time) {
+		t.Helper()
+		text, err := json.Marshal(map[string]any{"workflow_id": id, "tenant": "acme", "session": "s1", "requested_at": events.At(requested)})
+		servicetest.OK(t, err)
+		_, err = kv.Put(t.Context(), "acme."+id, text)
+		servicetest.OK(t, err)
+	}
+	ahead := time.Now().Add(time.Hour)
+	puts("wf-before", ahead)
+	began := time.Now()
+	puts("wf-before", ahead)
+	puts("wf-cut", began.Add(-time.Hour)) // an earlier try deleted its first revision
+	puts("wf-after", ahead)
+	c.step(func(ctx context.Context, k *custodian) {
+		if n, err := k.erasure.eraseApprovals(ctx, "acme", []string{"s1"}, began); n != 3 || err != nil {
+			t.Errorf("%d revisions, %v", n, err)
+		}
+	})
+	var left []string
+	for m, err := range streams.EachBySubject(t.Context(), c.n.JS("operator"), "KV_"+streams.BucketApprovals, ">", 1) {
+		servicetest.OK(t, err)
+		left = append(left, m.Subject)
+	}
+	if !slices.Equal(left, []string{"$KV." + streams.BucketApprovals + ".acme.wf-after"}) {
+		t.Errorf("the bucket has %v", left)
 	}
 }
 
