@@ -60,9 +60,12 @@ var (
 	// ErrDirectGet: a bucket allows any of its replicas to answer reads.
 	ErrDirectGet = errors.New("streams: the bucket allows direct get")
 
-	// ErrRewound: the stream holds fewer messages than were already read from it, or was
-	// recreated: acknowledged messages are lost.
-	ErrRewound = errors.New("streams: stream was rewound or recreated")
+	// ErrRewound: the stream holds fewer messages than were already read from it: acknowledged
+	// messages are lost.
+	ErrRewound = errors.New("streams: stream was rewound")
+
+	// ErrRecreated: the stream is another one of the same name than was read so far.
+	ErrRecreated = errors.New("streams: stream was recreated")
 )
 
 // GapError says that sequences are missing from the log: Want is the expected sequence, Got the

@@ -69,7 +69,7 @@ type ReadOptions struct {
 
 // ReadLog delivers a stream in strict sequence order from o.From on, without gaps, in batches, and
 // follows it until ctx ends (it returns ctx's error), handle or Idle fails (it returns that
-// error), or the stream is not the one that was read so far (*GapError, ErrRewound). It survives
+// error), or the stream is not the one that was read so far (*GapError, ErrRewound, ErrRecreated). It survives
 // lost connections, server restarts, vanished consumers and consumers that stand still on a
 // lagging replica: it continues at the next sequence. Whether everything is handled is measured
 // by what the stream's leader holds. handle owns the slice and must not change headers or bodies.
@@ -237,7 +237,7 @@ func (r *logReader) checkStream(ctx context.Context) (State, error) {
 	case err != nil:
 		return st, retryableError("%w", err)
 	case !r.created.IsZero() && !st.Created.Equal(r.created):
-		return st, fmt.Errorf("%w: %s was created at %v when reading began, now at %v", ErrRewound, r.options.Stream, r.created, st.Created)
+		return st, fmt.Errorf("%w: %s was created at %v when reading began, now at %v", ErrRecreated, r.options.Stream, r.created, st.Created)
 	case st.LastSeq+1 < r.next:
 		return st, r.checkRewound(st)
 	case st.FirstSeq > r.next && len(r.options.Filter) == 0: // no message may come that shows the gap

@@ -275,8 +275,8 @@ func TestReadLogConsumerLostStreamRecreated(t *testing.T) {
 	}
 	select {
 	case err := <-done:
-		if !errors.Is(err, ErrRewound) {
-			t.Errorf("%v, want ErrRewound", err)
+		if !errors.Is(err, ErrRecreated) {
+			t.Errorf("%v, want ErrRecreated", err)
 		}
 	case <-time.After(2 * guard):
 		t.Fatal("the reader follows another stream")

@@ -57,8 +57,16 @@ func TestBackupLines(t *testing.T) {
 	runs(scripts[0])
 	holds("one", first)
 	holds("two", filepath.Join(backups, "countersign-"+at))
+	ok(t, os.Rename(first, first+".away")) // a copy that ends early
+	runs(scripts[1])
+	holds("two", data)
+	ok(t, os.Rename(first+".away", first))
+	ok(t, os.MkdirAll(filepath.Join(data+".part", "stale"), 0o700))
 	runs(scripts[1])
 	holds("one", data)
+	if _, err := os.Stat(filepath.Join(data, "stale")); err == nil {
+		t.Error("what an earlier copy left is restored, too")
+	}
 	holds("two", data+".old")
 
 	ok(t, os.RemoveAll(backups))

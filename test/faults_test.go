@@ -80,8 +80,15 @@ func TestDamagedLog(t *testing.T) {
 			ok(t, os.WriteFile(block, damaged, 0o600))
 
 			broken := startWith(t, s.dir, nil)
-			if list, _ := problems(t, broken); !strings.Contains(list[c.by+"/process"], c.says) || !strings.Contains(list["admitter/process"], "stopped") {
-				t.Errorf("up does not say %q: %v", c.says, list)
+			list, _ := problems(t, broken)
+			for _, name := range []string{"admitter", "correlator", "auditor"} {
+				want := "stopped: nothing may write to this log, see " + c.by
+				if name == c.by {
+					want = c.says
+				}
+				if !strings.Contains(list[name+"/process"], want) {
+					t.Errorf("%s does not say %q: %v", name, want, list)
+				}
 			}
 			if r := broken.run(t, "admit", "--protocol", "agenthook", root+"/examples/requests/pre-tool-use.json"); r.code != 1 {
 				t.Errorf("a request is answered: exit %d %s%s", r.code, r.out, r.err)

@@ -7,7 +7,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -341,10 +340,6 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 			command.ReadyTimeout, command.Begun = supervise.NoTimeout, func(text []byte) { p.noteBegun(name, text) }
 		}
 		proc, err := supervise.Run(ctx, command, &info)
-		if readsLog(name) && distrusts(err) {
-			p.haltWriters(ctx, name)
-			return nil, fmt.Errorf("%w: %w", supervise.ErrFinal, err)
-		}
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,8 +22,8 @@ const (
 	tellEvery = 5 * time.Second  // between two messages about them
 )
 
-// writers are the services that write to the log.
-var writers = []string{procAdmitter, procCorrelator}
+// writers are the services that write to the log. The auditor writes findings and erasures.
+var writers = []string{procAdmitter, procCorrelator, procAuditor}
 
 // readsLog reports whether a service is ready only when it has read the whole log.
 func readsLog(name string) bool { return name == procAuditor || name == procCorrelator }
@@ -35,14 +36,13 @@ type reader struct {
 }
 
 // startServices starts the services. Those that read the log come first: nothing else is started for headStart, or
-// until they are ready or have failed, and no writer if the log cannot be trusted. It returns those that still read.
+// until they are ready or have failed, and no admitter if the log cannot be trusted. The correlator does not wait for
+// the auditor's check: until the auditor has failed it may write what it had to. It returns those that still read.
 func (p *Pipeline) startServices(ctx context.Context) (pending []reader, err error) {
-	spec := func(name string) supervise.Spec {
-		return supervise.Spec{Name: name, Start: p.startService(name, p.opt.Tenant)}
-	}
 	for _, name := range p.opt.Services {
 		if readsLog(name) {
-			pending = append(pending, reader{p, name, p.sup.Keep(spec(name))})
+			start := p.haltOnDistrust(name, p.startService(name, p.opt.Tenant))
+			pending = append(pending, reader{p, name, p.sup.Keep(supervise.Spec{Name: name, Start: start})})
 		}
 	}
 	if pending, err = awaitReaders(ctx, pending, headStart); err != nil {
@@ -52,7 +52,7 @@ func (p *Pipeline) startServices(ctx context.Context) (pending []reader, err err
 		if readsLog(name) || name == procAdmitter && p.haltedBy() != "" {
 			continue
 		}
-		if err := p.sup.Start(ctx, spec(name)); err != nil {
+		if err := p.sup.Start(ctx, supervise.Spec{Name: name, Start: p.startService(name, p.opt.Tenant)}); err != nil {
 			return nil, err
 		}
 	}
@@ -98,13 +98,8 @@ func awaitReaders(ctx context.Context, readers []reader, atMost time.Duration) (
 
 // logFirst logs why a service is not waited for any longer.
 func (r reader) logFirst() {
-	by, log := r.p.haltedBy(), &r.p.opt.Log
-	switch err := r.first.Err(); {
-	case err == nil, by != "" && by != r.name:
-	case errors.Is(err, supervise.ErrFinal):
-		log.Error().Err(err).Str("child", r.name).Msg("requests are refused and nothing is written to the log, until an operator has found the cause: see \"The log was rewound\" in docs/operating.md")
-	default:
-		log.Error().Err(err).Str("child", r.name).Msg("it does not run and is tried again; admission goes on: see \"At night\" in docs/operating.md")
+	if err := r.first.Err(); err != nil && r.p.haltedBy() == "" {
+		r.p.opt.Log.Error().Err(err).Str("child", r.name).Msg("it does not run and is tried again; admission goes on: see \"At night\" in docs/operating.md")
 	}
 }
 
@@ -126,11 +121,35 @@ func distrusts(err error) bool {
 	return errors.As(err, &exit) && exit.ExitCode() == daemon.ExitUntrustedLog
 }
 
+// haltOnDistrust is how a service is started that reads the log: once it has ended because the log cannot be trusted,
+// before it was ready or after, nothing writes to the log any more.
+func (p *Pipeline) haltOnDistrust(name string, start func(context.Context) (supervise.Process, error)) func(context.Context) (supervise.Process, error) {
+	var proc supervise.Process
+	return func(ctx context.Context) (_ supervise.Process, err error) {
+		if proc != nil {
+			err = proc.Err() // why it is started again
+		}
+		if !distrusts(err) {
+			proc, err = start(ctx)
+		}
+		if distrusts(err) {
+			p.opt.Log.Error().Err(err).Str("child", name).Msg("requests are refused and nothing is written to the log, until an operator has found the cause: see \"The log was rewound\" in docs/operating.md")
+			p.haltWriters(ctx, name)
+			return nil, fmt.Errorf("%w: %w", supervise.ErrFinal, err)
+		}
+		return proc, err
+	}
+}
+
 // haltWriters stops the services that write to the log; they are not started again. The one that does not trust the
-// log has ended.
+// log has ended. If another one did not trust it before, that one stops them all.
 func (p *Pipeline) haltWriters(ctx context.Context, by string) {
 	p.mu.Lock()
-	p.halted = by
+	p.halted = cmp.Or(p.halted, by)
+	if p.halted != by {
+		p.mu.Unlock()
+		return
+	}
 	others := slices.DeleteFunc(slices.Clone(writers), func(name string) bool { return name == by })
 	for _, name := range others {
 		delete(p.health, name)

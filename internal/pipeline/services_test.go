@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // running is a process that lives until it is stopped.
@@ -82,38 +84,87 @@ func TestWhatIsLeftIsTold(t *testing.T) {
 	}
 }
 
-// What writes to the log is stopped for good.
-func TestWritersAreHalted(t *testing.T) {
-	p := &Pipeline{opt: Options{Services: []string{procAdmitter}, Exe: "/nonexistent"}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{procAdmitter: "http://127.0.0.1:1", procGateway: "http://127.0.0.1:2"}}
-	var stopped []*running
-	for _, name := range []string{procGateway, procAdmitter, procCorrelator} {
-		r := &running{make(chan struct{})}
-		stopped = append(stopped, r)
-		if err := p.sup.Start(t.Context(), supervise.Spec{Name: name, Start: func(context.Context) (supervise.Process, error) { return r, nil }}); err != nil {
-			t.Fatal(err)
-		}
+// failing is a process that has ended, with an exit code.
+type failing struct{ running }
+
+func (f *failing) Err() error                 { return exec.Command("sh", "-c", "exit 4").Run() }
+func (f *failing) Stop(context.Context) error { return nil }
+
+// A service that does not trust the log when it was ready already is not started again, and nothing else writes any
+// more. A second one that does not trust it changes nothing.
+func TestAServiceThatWasReadyDoesNotTrustTheLog(t *testing.T) {
+	p := &Pipeline{opt: Options{Log: zerolog.Nop(), Services: serviceNames}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{}}
+	admitter := &running{make(chan struct{})}
+	if err := p.sup.Start(t.Context(), supervise.Spec{Name: procAdmitter, Start: func(context.Context) (supervise.Process, error) { return admitter, nil }}); err != nil {
+		t.Fatal(err)
 	}
-	p.haltWriters(t.Context(), procAuditor)
-	for i, want := range []bool{false, true, true} {
-		select {
-		case <-stopped[i].done:
-			if !want {
-				t.Error("the gateway was stopped")
+	together := make(chan struct{}) // both end when both run
+	for _, name := range []string{procCorrelator, procAuditor} {
+		starts := 0
+		first := p.sup.Keep(supervise.Spec{Name: name, Start: p.haltOnDistrust(name, func(context.Context) (supervise.Process, error) {
+			if starts++; starts > 1 {
+				t.Errorf("%s is started again", name)
 			}
-		default:
-			if want {
-				t.Errorf("process %d runs on", i)
-			}
-		}
+			return &failing{running{together}}, nil
+		})})
+		<-first.Done()
 	}
+	close(together)
+	select {
+	case <-admitter.done:
+	case <-time.After(testkit.Guard):
+		t.Fatal("the admitter runs on")
+	}
+	by := p.haltedBy()
 	list := p.Problems()
-	if len(list) != 1 || !strings.Contains(list[procAdmitter], "nothing may write") || p.health[procAdmitter] != "" || p.health[procGateway] == "" {
-		t.Errorf("%v %v", list, p.health)
+	if !strings.Contains(list[by], "exit status 4") || len(list) != 3 {
+		t.Errorf("%s: %v", by, list)
 	}
-	if readers, err := p.startServices(t.Context()); err != nil || len(readers) > 0 {
-		t.Errorf("a writer was started: %v %v", readers, err)
+	for _, name := range writers {
+		if name != by && !strings.Contains(list[name], "see "+by+"/process") {
+			t.Errorf("%s: %s", name, list[name])
+		}
 	}
 	if err := p.sup.Stop(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// What writes to the log is stopped for good, by the first service that does not trust it.
+func TestWritersAreHalted(t *testing.T) {
+	for by, other := range map[string]string{procAuditor: procCorrelator, procCorrelator: procAuditor} {
+		p := &Pipeline{opt: Options{Services: []string{procAdmitter}, Exe: "/nonexistent"}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{procAdmitter: "http://127.0.0.1:1", procGateway: "http://127.0.0.1:2"}}
+		var stopped []*running
+		for _, name := range []string{procGateway, procAdmitter, other} {
+			r := &running{make(chan struct{})}
+			stopped = append(stopped, r)
+			if err := p.sup.Start(t.Context(), supervise.Spec{Name: name, Start: func(context.Context) (supervise.Process, error) { return r, nil }}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.haltWriters(t.Context(), by)
+		for i, want := range []bool{false, true, true} {
+			select {
+			case <-stopped[i].done:
+				if !want {
+					t.Errorf("%s: the gateway was stopped", by)
+				}
+			default:
+				if want {
+					t.Errorf("%s: process %d runs on", by, i)
+				}
+			}
+		}
+		p.haltWriters(t.Context(), other) // it found the same meanwhile
+		list := p.Problems()
+		if len(list) != 1 || !strings.Contains(list[procAdmitter], "see "+by+"/process") || p.health[procAdmitter] != "" || p.health[procGateway] == "" {
+			t.Errorf("%s: %v %v", by, list, p.health)
+		}
+		if readers, err := p.startServices(t.Context()); err != nil || len(readers) > 0 {
+			t.Errorf("%s: a writer was started: %v %v", by, readers, err)
+		}
+		if err := p.sup.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }

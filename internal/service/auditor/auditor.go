@@ -23,6 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/storage/read"
 	"github.com/countersign-dev/countersign/storage/schema"
@@ -119,6 +120,11 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	if err := a.restorePosition(ctx); err != nil {
 		return err
 	}
+	known, err := a.ownVerifier()
+	if err != nil {
+		return err
+	}
+	erased := &erasures.Log{JS: a.js, Stream: a.stream, Space: a.space, Known: known}
 	a.env.Begun()
 	ctx, stop := context.WithCancel(ctx)
 	stored := uint64(a.tree.Size())
@@ -134,7 +140,17 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
 		Stream: a.stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, MaxBytes: maxReadBytes, Log: a.env.Log, Stalled: a.env.Metrics.ReaderStalled,
 		Idle: func() error { return a.handleIdle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
+		Gap: func(from, to uint64) error { return explainGap(ctx, erased, from, to) },
 	}, func(msgs []events.LogMessage) error { return a.collectMessages(ctx, msgs) })
+}
+
+// explainGap returns why messages are missing that have no evidence. If they were erased, the log is whole, and
+// ClickHouse has lost what it had.
+func explainGap(ctx context.Context, erased *erasures.Log, from, to uint64) error {
+	if err := erased.Explain(ctx, from, to); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w (sequences %d to %d): ClickHouse lost its data, or is older than the erasure. Restore the newest backup of it", ErrErased, from, to)
 }
 
 func (a *auditor) custodianRunner() *custodianRunner {

@@ -260,7 +260,7 @@ func TestARecreatedLogIsAFinding(t *testing.T) {
 	s := start(t, flags(n, dsn, 100)).AwaitReady()
 	n.Stop()
 	n.Recreate()
-	if err := s.Wait(); !errors.Is(err, streams.ErrRewound) {
+	if err := s.Wait(); !errors.Is(err, streams.ErrRecreated) {
 		t.Errorf("a log replaced while it was read: %v", err)
 	}
 	standing(t, flags(n, dsn, 100)) // dies before it has stored anything

@@ -268,17 +268,24 @@ func (w *erasureWorker) eraseQuarantine(ctx context.Context, tenant string, name
 }
 
 // eraseApprovals deletes the workflows that sessions had when their erasure began, with what their
-// reviewers were shown: all revisions of every key that ever held one.
+// reviewers were shown: all revisions of every key that ever held one. A workflow is of before if its first revision
+// was stored before, or if it says so: the first one may have been deleted by an earlier try.
 func (w *erasureWorker) eraseApprovals(ctx context.Context, tenant string, sessions []string, began time.Time) (n int, err error) {
 	const stream, every = "KV_" + streams.BucketApprovals, "$KV." + streams.BucketApprovals + ".>"
+	stored := map[string]bool{} // before the erasure began, by the broker's clock
 	_, err = w.messages.eraseSubject(ctx, stream, every, func(m events.LogMessage) bool {
 		var workflow struct {
+			ID          string      `json:"workflow_id"`
 			Tenant      string      `json:"tenant"`
 			Session     string      `json:"session"`
 			RequestedAt events.Time `json:"requested_at"`
 		}
 		_ = strictjson.Unmarshal(m.Body, &workflow)
-		found := workflow.Tenant == tenant && slices.Contains(sessions, sessionToken(workflow.Session)) && !workflow.RequestedAt.After(began)
+		if workflow.Tenant != tenant || !slices.Contains(sessions, sessionToken(workflow.Session)) {
+			return false
+		}
+		stored[workflow.ID] = stored[workflow.ID] || !m.Time.After(began)
+		found := stored[workflow.ID] || !workflow.RequestedAt.After(began)
 		if found {
 			n++
 		}

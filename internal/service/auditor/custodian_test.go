@@ -2,6 +2,8 @@ package auditor
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
@@ -214,6 +217,11 @@ func TestErasureInOrder(t *testing.T) {
 	if got := c.noted(); got != "order begin finish" {
 		t.Errorf("noted on the log: %s", got)
 	}
+	database(t) // is lost: evidence of what was erased cannot be made again, but the log is whole
+	c.f.CustodianUser = ""
+	if err := start(t, c.f).Wait(); !errors.Is(err, ErrErased) || errors.Is(err, daemon.ErrUntrustedLog) {
+		t.Errorf("without the evidence of what was erased: %v", err)
+	}
 }
 
 // noted is what the log says of the changes of the bucket.
@@ -281,6 +289,40 @@ func TestErasureOfASubject(t *testing.T) {
 		if strings.Contains(string(m.Body), "dora") {
 			t.Errorf("revision %d still names the person: %s", m.Seq, m.Body)
 		}
+	}
+}
+
+// A workflow that was stored before the erasure of its session began goes with all of its revisions, though the clock
+// of the admitter is ahead; one of afterwards stays.
+func TestApprovalsOfBeforeAnErasure(t *testing.T) {
+	c := newCustody(t)
+	kv, err := c.n.JS("admitter").KeyValue(t.Context(), streams.BucketApprovals)
+	servicetest.OK(t, err)
+	puts := func(id string, requested time.Time) {
+		t.Helper()
+		text, err := json.Marshal(map[string]any{"workflow_id": id, "tenant": "acme", "session": "s1", "requested_at": events.At(requested)})
+		servicetest.OK(t, err)
+		_, err = kv.Put(t.Context(), "acme."+id, text)
+		servicetest.OK(t, err)
+	}
+	ahead := time.Now().Add(time.Hour)
+	puts("wf-before", ahead)
+	began := time.Now()
+	puts("wf-before", ahead)
+	puts("wf-cut", began.Add(-time.Hour)) // an earlier try deleted its first revision
+	puts("wf-after", ahead)
+	c.step(func(ctx context.Context, k *custodian) {
+		if n, err := k.erasure.eraseApprovals(ctx, "acme", []string{"s1"}, began); n != 3 || err != nil {
+			t.Errorf("%d revisions, %v", n, err)
+		}
+	})
+	var left []string
+	for m, err := range streams.EachBySubject(t.Context(), c.n.JS("operator"), "KV_"+streams.BucketApprovals, ">", 1) {
+		servicetest.OK(t, err)
+		left = append(left, m.Subject)
+	}
+	if !slices.Equal(left, []string{"$KV." + streams.BucketApprovals + ".acme.wf-after"}) {
+		t.Errorf("the bucket has %v", left)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 var (
 	ErrRewound = errors.New("the log holds less than the evidence")
 	ErrDiffers = errors.New("the log and the evidence differ")
+	ErrErased  = errors.New("messages were erased, and there is no evidence of them")
 )
 
 // restorePosition reads the position from ClickHouse and sets chain and tree to it.

@@ -291,7 +291,7 @@ func TestStepsDownWhenTheLogIsReplaced(t *testing.T) {
 	servicetest.Eventually(t, "its outputs are in the log", func() bool { return len(outputs(n.Log())) > 0 })
 	n.Stop()
 	n.Recreate()
-	if err := s.Wait(); !errors.Is(err, streams.ErrRewound) {
+	if err := s.Wait(); !errors.Is(err, streams.ErrRecreated) {
 		t.Errorf("it ended with %v", err)
 	}
 }

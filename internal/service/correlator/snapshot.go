@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -101,7 +102,7 @@ func (w *worker) resumeState(ctx context.Context) error {
 		w.env.Log.Info().Msg("there is no snapshot; reading the log from its beginning")
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
-	case streams.Transient(err): // the snapshot may be a good one
+	case streams.Transient(err), errors.Is(err, daemon.ErrUntrustedLog): // the snapshot may be a good one
 		return err
 	case err != nil:
 		w.env.Log.Warn().Err(err).Msg("reading the log from its beginning")
@@ -176,15 +177,17 @@ func (s *snapshots) macTag(b []byte) []byte {
 }
 
 // matchesLog checks that a snapshot is of this log, and returns the last message that was
-// applied.
+// applied. Its error is ErrUntrustedLog if the log has lost what the snapshot has.
 func (w *worker) matchesLog(ctx context.Context, h snapshotHeader, last uint64) (*events.LogMessage, error) {
 	switch {
 	case h.Context != w.snapshots.context:
 		return nil, fmt.Errorf("%w: it was made under another configuration", errSnapshot)
 	case h.Incarnation != w.snapshots.incarnation:
 		return nil, fmt.Errorf("%w: it is of %s, the log is %s", errSnapshot, h.Incarnation, w.snapshots.incarnation)
-	case h.Seq > last || h.CursorSeq > w.cursorSeq:
-		return nil, fmt.Errorf("%w: the log ends at %d, before sequence %d", errSnapshot, last, h.Seq)
+	case h.Seq > last:
+		return nil, w.untrusted("ends at sequence %d, and the snapshot %s is of sequence %d", last, w.snapshots.filePath(), h.Seq)
+	case h.CursorSeq > w.cursorSeq:
+		return nil, fmt.Errorf("%w: the cursor is older than its own", errSnapshot)
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -192,13 +195,23 @@ func (w *worker) matchesLog(ctx context.Context, h snapshotHeader, last uint64) 
 	if err != nil {
 		return nil, err
 	}
-	if m == nil || digestOf(*m) != h.Message {
-		return nil, fmt.Errorf("%w: the log has another message at sequence %d", errSnapshot, h.Seq)
+	switch {
+	case m == nil: // erased, or lost: then reading finds the gap
+		return nil, fmt.Errorf("%w: the log has no message at sequence %d", errSnapshot, h.Seq)
+	case digestOf(*m) != h.Message:
+		return nil, w.untrusted("has another message at sequence %d than the snapshot %s", h.Seq, w.snapshots.filePath())
 	}
 	if err := w.erasure.checkNothingErased(ctx, w.shardLog, h.Seq); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// untrusted makes the error of a log that is not the one that this correlator has read. The snapshot is the only
+// proof of that, so it stays on the disk.
+func (w *worker) untrusted(format string, args ...any) error {
+	return fmt.Errorf("%w: the log of shard %s "+format+"; acknowledged messages are gone. If you restored this log on purpose, remove the snapshot",
+		append([]any{daemon.ErrUntrustedLog, w.flags.Stream}, args...)...)
 }
 
 // digestOf identifies a message.

@@ -142,17 +142,45 @@ func TestSnapshotsThatDoNotFit(t *testing.T) {
 		}
 	}
 	servicetest.OK(t, os.WriteFile(w.path(), good, 0o600))
-	for name, h := range map[string]func(*snapshotHeader){
-		"a longer log":                 func(h *snapshotHeader) { h.Seq = 1000 },
-		"a later cursor":               func(h *snapshotHeader) { h.CursorSeq = 1000 },
-		"another message at its place": func(h *snapshotHeader) { h.Message[0] ^= 1 },
+	changed, _, err := w.snapshots.openFile(good)
+	servicetest.OK(t, err)
+	changed.CursorSeq = 1000
+	if _, err := w.matchesLog(t.Context(), changed, uint64(len(log))); !errors.Is(err, errSnapshot) {
+		t.Errorf("a later cursor: %v", err)
+	}
+}
+
+// A log that lost what a snapshot has, or has another message there, is not read from its beginning: the correlator
+// ends, and the snapshot stays as the proof.
+func TestASnapshotProvesThatTheLogLostMessages(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	for name, feed := range map[string]func(log []events.LogMessage) []events.LogMessage{
+		"a longer log": func(log []events.LogMessage) []events.LogMessage {
+			more := log[len(log)-1]
+			more.Seq++
+			return append(log, more)
+		},
+		"another message": func(log []events.LogMessage) []events.LogMessage {
+			log[len(log)-1].Time = log[len(log)-1].Time.Add(1)
+			return log
+		},
 	} {
-		changed, _, err := w.snapshots.openFile(good)
-		servicetest.OK(t, err)
-		h(&changed)
-		if _, err := w.matchesLog(t.Context(), changed, uint64(len(log))); !errors.Is(err, errSnapshot) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			w := keeping(t, n, long, t.TempDir())
+			for _, m := range feed(n.Log()) {
+				w.feedOne(t, m)
+			}
+			w.saveNow(t)
+			again := alone(t, n, long, "again")
+			again.snapshots = w.snapshots
+			if err := again.resumeState(t.Context()); !errors.Is(err, daemon.ErrUntrustedLog) || !strings.Contains(err.Error(), w.path()) {
+				t.Errorf("it starts with %v", err)
+			}
+			if _, err := os.Stat(w.path()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -109,8 +109,8 @@ func (e Env) Begun() {
 // stop (exit code 3).
 var ErrFenced = errors.New("another instance is active on this shard")
 
-// ErrUntrustedLog reports that the log lost messages, as does a *streams.GapError, or is not the one that the evidence
-// is of. Until an operator has found out why, no service may write to it (exit code 4).
+// ErrUntrustedLog reports that the log lost messages, as do a *streams.GapError and streams.ErrRewound, or is not the
+// one that the evidence is of. Until an operator has found out why, no service may write to it (exit code 4).
 var ErrUntrustedLog = errors.New("the log cannot be trusted")
 
 // Main parses the flags of a service into cli, which embeds Flags, runs the service until it
@@ -172,7 +172,7 @@ func exitCode(log zerolog.Logger, err error) int {
 	case errors.Is(err, ErrFenced):
 		log.Error().Err(err).Msg("stepping down")
 		return ExitFenced
-	case errors.Is(err, ErrUntrustedLog), errors.As(err, &gap):
+	case errors.Is(err, ErrUntrustedLog), errors.Is(err, streams.ErrRewound), errors.As(err, &gap):
 		log.Error().Err(err).Msg("failed; nothing may write to this log")
 		return ExitUntrustedLog
 	}

@@ -33,7 +33,9 @@ func TestExitCodes(t *testing.T) {
 		"a gap": {run: func(context.Context, Env) error {
 			return fmt.Errorf("x: %w", &streams.GapError{Stream: "GOV", Want: 7, Got: 9})
 		}, want: ExitUntrustedLog},
-		"rewound":      {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", ErrUntrustedLog) }, want: ExitUntrustedLog},
+		"not trusted":  {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", ErrUntrustedLog) }, want: ExitUntrustedLog},
+		"rewound":      {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", streams.ErrRewound) }, want: ExitUntrustedLog},
+		"recreated":    {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", streams.ErrRecreated) }, want: ExitFailed},
 		"unknown flag": {args: []string{"--nope"}, want: ExitUsage},
 		"bad address":  {args: []string{"--http", "nonsense:-1"}, want: ExitFailed},
 		"told to stop": {run: func(ctx context.Context, _ Env) error {

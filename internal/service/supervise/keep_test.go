@@ -89,6 +89,9 @@ func TestTheEndOfAKeptChild(t *testing.T) {
 		t.Errorf("a child that works has problems: %v", list)
 	}
 	waits := s.Keep(Spec{Name: "waits", Start: func(ctx context.Context) (Process, error) { <-ctx.Done(); return nil, ctx.Err() }})
+	if err := s.Problems()["waits"]; !errors.Is(err, errNotBegun) {
+		t.Errorf("a child that has not begun: %v", err)
+	}
 	select {
 	case <-waits.Done():
 		t.Errorf("a child that begins: %v", waits.Err())

@@ -35,6 +35,7 @@ var ErrFinal = errors.New("it is not started again")
 var (
 	errStopping = errors.New("stopping")
 	errEnded    = errors.New("it ended")
+	errNotBegun = errors.New("it has not begun yet")
 )
 
 // Process is one running child.
@@ -154,10 +155,11 @@ func (f *First) addStart(err error) {
 
 // Keep starts a child and keeps it running until Stop, as Start does, but does not wait, and does not give the
 // child up that does not become ready. The outcome is an error after firstStarts failed starts, although the child
-// is started again; after ErrFinal; and if the child is stopped before.
+// is started again; after ErrFinal; and if the child is stopped before. It is a problem that a child has not begun.
 func (s *Supervisor) Keep(spec Spec) *First {
 	first := &First{done: make(chan struct{})}
 	c := newChild(spec, nil, first)
+	c.problem = errNotBegun
 	context.AfterFunc(c.life, func() { first.settle(errStopping) })
 	if !s.add(c, 0) {
 		c.quit()
