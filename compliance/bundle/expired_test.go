@@ -127,7 +127,7 @@ func TestInventedExpiries(t *testing.T) {
 	invented.Row.RecordHash = evidence.HashRecord([]byte(invented.Row.Record))
 	invented.Proof = w.proved(x)[0].Proof
 	unproved := x
-	for name, more := range map[string]verify.ExpiryRecord{"that nobody signed": invented, "without a proof": unproved} {
+	for name, more := range map[string]verify.ExpiryRecord{"with a changed text": invented, "without a proof": unproved} {
 		list := append(w.proved(x), more)
 		for kind, file := range map[string][]byte{
 			"session": fullBundle(t, w, src, nil, func(in *Input) { in.Expiries = list }),

@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
-// A user of a directory is found by getent, which gets nothing of the environment. Users that have no home, or whom
-// nobody knows, are refused.
+// A user of a directory is found by getent, which gets nothing of the environment. Users without a home, and
+// unknown users, are refused.
 func TestHomeOfUser(t *testing.T) {
 	dir := t.TempDir()
 	passwd, getent := filepath.Join(dir, "passwd"), filepath.Join(dir, "getent")

@@ -222,7 +222,7 @@ func (s *server) postInSession(w http.ResponseWriter, r *http.Request, t *seat, 
 	}
 	defer s.leave(n)
 	if answered := s.exchange(w, r, n.conn, m, line, false); begins && (!answered || !n.conn.relay.isInitialized()) {
-		s.finish(n) // nobody can use it
+		s.finish(n) // the client cannot use it
 	}
 }
 

@@ -47,11 +47,11 @@ func (c cut) print(io ui.Stdio, asJSON bool, signed uint64) error {
 	return nil
 }
 
-// signedWithin is the time within which an auditor that works signs what it has stored.
+// signedWithin is the time within which an auditor that works stores more or signs what it has stored.
 const signedWithin = 10 * time.Second
 
 // Run deletes the rows behind the newest published checkpoint from the evidence of the current
-// shard. It refuses while an auditor signs them.
+// shard. It refuses while an auditor stores or signs more.
 func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
@@ -81,11 +81,11 @@ func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
 		if err := retry.Sleep(ctx, signedWithin); err != nil {
 			return err
 		}
-		before := signed
+		stored, covered := position, signed
 		if position, signed, err = unsignedTail(ctx, l, log, known); err != nil {
 			return err
 		}
-		if signed != before && position != signed {
+		if (position != stored || signed != covered) && position != signed {
 			return fmt.Errorf("an auditor of shard %s is at work: it signs what it stores, and nothing may be cut meanwhile", log.Shard)
 		}
 	}
