@@ -19,8 +19,9 @@ const (
 	closedByDeny                   // a deny verdict
 	closedByStop                   // ToolUseBlocked, or a fail mode that denied the call
 	closedByError                  // ErrorOccurred
-	closedByDeadline               // its deadline passed, or the correlator needed room
+	closedByDeadline               // its deadline passed
 	closedBySessionEnd             // its session ended first
+	closedForRoom                  // the correlator needed room
 )
 
 // call is one occurrence of a tool call. The fields of call itself are always readable. The
@@ -84,6 +85,7 @@ type details struct {
 	retractable         []findingRef // findings that a late message may retract
 	earlierEnd          earlierEnd   // the completion before its announcement, if one was reported
 	endedAt             time.Time    // when it ended or was stopped, by its producer's clock; set only if no announcement had come
+	sessionEndedAt      time.Time    // when the end of its session closed it, by its producer's clock
 	hasDuration         bool         // claimedTimes.DurationMS was claimed; it may be 0
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -16,15 +17,21 @@ import (
 type calls struct {
 	opts          *engineOptions `snapshot:"-"` // not part of a snapshot
 	sessions      *tables.LRU[fact.SourceSession, *session]
-	tombstones    *tables.FIFO[fact.SourceSession, int] // the highest occurrence of each forgotten session
-	denials       *tables.LRU[fact.Sum, *denial]        // of forgotten calls
-	lastCallOrder uint64                                // the order of the call opened last
+	tombstones    *tables.FIFO[fact.SourceSession, sessionTombstone]
+	denials       *tables.LRU[fact.Sum, *denial] // of forgotten calls
+	lastCallOrder uint64                         // the order of the call opened last
 	counts        callCounts
 	dirtyCalls    []*call                      `snapshot:"-"` // calls that may be closed and whose details are expanded
 	codec         snapshot.ValueCodec[details] `snapshot:"-"`
 
 	timers   *timers   `snapshot:"-"` // another part, as is the next
 	findings *findings `snapshot:"-"`
+}
+
+// sessionTombstone is kept of a forgotten session.
+type sessionTombstone struct {
+	occurrence    int  // the highest one
+	lostOpenCalls bool // it had open calls
 }
 
 // callCounts are counts over all sessions.
@@ -39,7 +46,7 @@ func newCalls(o *engineOptions, t *timers, fs *findings) *calls {
 	return &calls{
 		opts: o, timers: t, findings: fs,
 		sessions:   tables.NewLRU[fact.SourceSession, *session](),
-		tombstones: tables.NewFIFO[fact.SourceSession, int](maxTombstones),
+		tombstones: tables.NewFIFO[fact.SourceSession, sessionTombstone](maxTombstones),
 		denials:    tables.NewLRU[fact.Sum, *denial](),
 	}
 }
@@ -89,17 +96,35 @@ func (cs *calls) exceeds(by tables.Measure) bool {
 
 // addSession adds a session. rank is the rank of its parent link.
 func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
-	floor, _ := cs.tombstones.Get(o.Key)
-	s := &session{calls: cs, Origin: o, occurrenceFloor: int32(floor), parentLinkRank: rank, lastActivity: cs.timers.CurrentActivity()}
+	d, _ := cs.tombstones.Get(o.Key)
+	s := &session{
+		calls: cs, Origin: o, parentLinkRank: rank, lastActivity: cs.timers.CurrentActivity(),
+		occurrenceFloor: int32(d.occurrence), lostOpenCalls: d.lostOpenCalls,
+	}
 	cs.sessions.Add(s)
 	return s
 }
 
+// maxSpared bounds the sessions with open calls that surplus passes over for one without.
+const maxSpared = 64
+
 // surplus is the session to forget for another one, which stays; nil if there is none. See
-// tables.LRU.Surplus.
+// tables.LRU.Surplus. The publisher's sessions with open calls are passed over, and then count
+// as active: the ends of their calls are yet to come.
 func (cs *calls) surplus(by tables.Measure, stays fact.SourceSession) *session {
-	s, _ := cs.sessions.Surplus(by, stays.Publisher().TableKey(), stays)
-	return s
+	var first *session
+	for range maxSpared {
+		s, found := cs.sessions.Surplus(by, stays.Publisher().TableKey(), stays)
+		if !found || first != nil && s.Owner() != first.Owner() {
+			break
+		}
+		if len(s.open) == 0 {
+			return s
+		}
+		first = cmp.Or(first, s)
+		cs.touch(s.Key)
+	}
+	return first
 }
 
 // popIdle returns the next session that has been idle for too long, nil if there is none. A
@@ -177,8 +202,9 @@ func (cs *calls) snapshotSize() int {
 	return cs.counts.calls*callSize + cs.sessions.Len()*sessionSize
 }
 
-func (cs *calls) forgetSession(s *session) {
-	cs.tombstones.Put(s.Key, s.highestOccurrence())
+// forgetSession forgets a session. lostOpenCalls says that it had open calls until now.
+func (cs *calls) forgetSession(s *session, lostOpenCalls bool) {
+	cs.tombstones.Put(s.Key, sessionTombstone{s.highestOccurrence(), lostOpenCalls || s.lostOpenCalls})
 	for _, group := range s.groups.list {
 		if n := len(group.calls); n > 0 {
 			cs.keepDenial(group.calls[n-1])

@@ -356,6 +356,7 @@ type Stats struct {
 	IDs             int // tool call ids with counted occurrences
 	ArgsBytes       int
 	Evicted         uint64 // sessions forgotten for others
+	ForgottenOpen   uint64 // open calls given up for want of room
 }
 
 // reportBadSubject reports a message whose subject is not one of ours.

@@ -466,6 +466,94 @@ func TestBounds(t *testing.T) {
 			t.Errorf("stats %+v", s)
 		}
 	})
+	t.Run("an abandoned call stays while its session closes others", func(t *testing.T) {
+		l := newTestLog(t)
+		l.opts.MaxClosedPerSession = 4
+		l.event(open(0))
+		for i := 1; i < 10; i++ {
+			l.at(3600).event(open(i))
+			l.at(3600).event(set(post(2000+i), "metadata.tool_call_id", fmt.Sprint("c", i)))
+		}
+		l.at(3601).event(set(post(2000), "metadata.tool_call_id", "c0"))
+		r := l.run()
+		for _, f := range r.findings {
+			if f.Rule == OrphanCompletion {
+				t.Errorf("finding %+v", f)
+			}
+		}
+		if r.core.Stats().Open != 0 {
+			t.Errorf("%d open", r.core.Stats().Open)
+		}
+	})
+	t.Run("abandoned calls take half of the places", func(t *testing.T) {
+		l := newTestLog(t)
+		l.opts.MaxClosedPerSession = 4
+		for i := range 9 {
+			l.event(open(i))
+		}
+		l.at(3600).event(open(9))
+		l.at(3600).event(set(post(2009), "metadata.tool_call_id", "c9"))
+		l.at(3601).event(set(set(post(3009), "metadata.tool_call_id", "c9"), "metadata.outcome", "failed"))
+		for _, f := range l.run().findings {
+			if f.Rule == OrphanCompletion && f.Severity == events.SeverityHigh && !strings.Contains(f.Explanation, "no call of that id open any more") {
+				t.Errorf("finding %+v", f)
+			}
+		}
+	})
+	t.Run("a session with an open call outlasts those without", func(t *testing.T) {
+		l := newTestLog(t)
+		l.opts.MaxCalls = 4
+		l.event(set(open(0), "session_id", "long"))
+		for i := 1; i < 20; i++ {
+			l.event(set(open(i), "session_id", fmt.Sprint("s", i)))
+			l.at(2).event(set(set(post(2000+i), "metadata.tool_call_id", fmt.Sprint("c", i)), "session_id", fmt.Sprint("s", i)))
+		}
+		l.at(3).event(set(set(post(2000), "metadata.tool_call_id", "c0"), "session_id", "long"))
+		r := l.run()
+		for _, f := range r.findings {
+			if f.Rule == OrphanCompletion || f.Rule == MissingCompletion {
+				t.Errorf("finding %+v", f)
+			}
+		}
+		if s := r.core.Stats(); s.Evicted == 0 || s.Calls > 4 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+	t.Run("the end of a call that was forgotten for want of room", func(t *testing.T) {
+		l := newTestLog(t)
+		l.opts.MaxSessions = 1
+		l.event(set(open(0), "session_id", "s0"))
+		l.event(set(open(1), "session_id", "s1"))
+		l.at(2).event(set(set(post(2000), "metadata.tool_call_id", "c0"), "session_id", "s0"))
+		r := l.run()
+		orphans := 0
+		for _, f := range r.findings {
+			if f.Rule == OrphanCompletion {
+				orphans++
+				if f.Severity != events.SeverityLow || !strings.Contains(f.Explanation, "forgotten for want of room") {
+					t.Errorf("finding %+v", f)
+				}
+			}
+		}
+		if orphans != 1 {
+			t.Errorf("%d findings in %+v", orphans, r.findings)
+		}
+	})
+	t.Run("an end without a call in a session that was silent for a day", func(t *testing.T) {
+		l := newTestLog(t)
+		l.event(open(0))
+		l.at(2).event(set(post(2000), "metadata.tool_call_id", "c0"))
+		l.at(100_000).event(set(post(3000), "metadata.tool_call_id", "z"))
+		unannounced := 0
+		for _, f := range l.run().findings {
+			if f.Rule == OrphanCompletion && strings.Contains(f.Explanation, "neither asked for it nor announced it") {
+				unannounced++
+			}
+		}
+		if unannounced != 1 {
+			t.Errorf("%d findings of an end that nothing announced", unannounced)
+		}
+	})
 	t.Run("a forgotten session that comes back has new occurrences", func(t *testing.T) {
 		l := newTestLog(t)
 		l.opts.MaxSessions = 1

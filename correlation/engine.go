@@ -35,7 +35,7 @@ type engine struct {
 	receipts   *receipts
 	handoffs   *handoffs
 
-	stats Stats // Seq, Messages, Duplicates and Evicted; the parts count the other fields
+	stats Stats // Seq, Messages, Duplicates, Evicted and ForgottenOpen; the parts count the other fields
 }
 
 // engineOptions are the options of the engine and all of its parts.
@@ -112,10 +112,11 @@ func (e *engine) evictSession(by tables.Measure, stays fact.SourceSession) bool 
 		return false
 	}
 	e.stats.Evicted++
+	hadOpen := len(s.open) > 0
 	for len(s.open) > 0 {
-		e.abandonCall(s.open[0], closedByDeadline, &fact.Fact{At: e.timers.Now()})
+		e.abandonCall(s.open[0], closedForRoom, &fact.Fact{At: e.timers.Now()})
 	}
-	e.calls.forgetSession(s)
+	e.calls.forgetSession(s, hadOpen)
 	return true
 }
 
@@ -124,11 +125,11 @@ func (e *engine) evictSession(by tables.Measure, stays fact.SourceSession) bool 
 func (e *engine) enforceCallBounds(s *session, group *callGroup) {
 	if len(group.calls) > maxOpenPerID {
 		if open := group.openCalls(); len(open) > maxOpenPerID {
-			e.abandonCall(open[0], closedByDeadline, &fact.Fact{At: e.timers.Now()})
+			e.abandonCall(open[0], closedForRoom, &fact.Fact{At: e.timers.Now()})
 		}
 	}
 	if len(s.open) > e.opts.MaxOpenPerSession {
-		e.abandonCall(s.open[0], closedByDeadline, &fact.Fact{At: e.timers.Now()})
+		e.abandonCall(s.open[0], closedForRoom, &fact.Fact{At: e.timers.Now()})
 	}
 	for _, by := range [...]tables.Measure{tables.ByCalls, tables.ByIDs} {
 		for e.calls.exceeds(by) && e.evictSession(by, s.Key) {
@@ -151,6 +152,7 @@ func (e *engine) endSession(f *fact.Fact) {
 			continue
 		}
 		c.addStep(stepClosed, f)
+		c.sessionEndedAt = f.ProducerTimes.HappenedAt
 		e.abandonCall(c, closedBySessionEnd, f)
 	}
 }
@@ -244,7 +246,7 @@ func (e *engine) expireCallDeadlines() {
 // expireSessions forgets sessions that have been idle for too long.
 func (e *engine) expireSessions() {
 	for s := e.calls.popIdle(); s != nil; s = e.calls.popIdle() {
-		e.calls.forgetSession(s)
+		e.calls.forgetSession(s, false)
 	}
 }
 

@@ -149,6 +149,9 @@ func (e *engine) settleVerdict(c *call, f *fact.Fact) {
 
 // abandonCall closes a call that was not completed in time.
 func (e *engine) abandonCall(c *call, why closeReason, f *fact.Fact) {
+	if why == closedForRoom {
+		e.stats.ForgottenOpen++
+	}
 	e.calls.closeCall(c, events.CallAbandoned, why)
 	e.judge.reportMissingCompletion(c, f)
 	e.judge.judgeCallClaims(c, f)
@@ -192,11 +195,14 @@ func (e *engine) completeCall(f *fact.Fact) {
 func (e *engine) recordOrphan(s *session, f *fact.Fact) {
 	c := e.calls.addOrphan(s, f)
 	group := c.group
-	detail := caseOrphan
-	if group.count > 1 {
-		detail = caseOrphanAgain
+	spec := findingFrom(f.EventID).withCase(caseOrphan)
+	switch {
+	case group.hasRepeated():
+		spec.withCase(caseOrphanAgain)
+	case s.lostOpenCalls:
+		spec.withCase(caseOrphanForgotten).withSeverity(events.SeverityLow)
 	}
-	e.findings.reportRetractable(ruleOrphan, c, f, findingFrom(f.EventID).withCase(detail))
+	e.findings.reportRetractable(ruleOrphan, c, f, spec)
 	if check := rowOf(f.Protocol).checkOrphan; check != nil {
 		check(e.judge, group, c, f)
 	}

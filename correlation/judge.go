@@ -108,11 +108,12 @@ func (j *judge) judgeAsked(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	j.judgeExpiry(c, f, verdict, until, caseApprovalExpired, caseApprovalOver)
 }
 
-// judgeExpiry reports an execution that began after the end of its permission. Where nothing says
-// when it began, and it ended after that time, the finding is of the other case, and low.
+// judgeExpiry reports an execution that began after the end of its permission, by more than the
+// clocks may differ. Where nothing says when it began, and it ended after that time, the finding is
+// of the other case, and low.
 func (j *judge) judgeExpiry(c *call, f *fact.Fact, verdict effectiveVerdict, until time.Time, begun, ended string) {
 	start, known := c.executionStart(f)
-	if until.IsZero() || !start.After(until) {
+	if until.IsZero() || !start.After(until.Add(j.opts.ClockSkew)) {
 		return
 	}
 	spec := findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(begun)
@@ -165,8 +166,11 @@ func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 		return
 	}
 	detail := caseDeadline
-	if c.closeReason == closedBySessionEnd {
+	switch c.closeReason {
+	case closedBySessionEnd:
 		detail = caseSessionEnd
+	case closedForRoom:
+		detail = caseRoom
 	}
 	spec := findingFrom(c.firstEvent()).withCase(detail).withSeverity(grade)
 	c.missingFinding = j.findings.reportRule(ruleMissing, c, f, spec)
@@ -176,9 +180,12 @@ func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 }
 
 // retractMissingCompletion retracts a missing_completion that a late event disproves. In a
-// protocol with endIsMust the finding stays if the session had ended before.
+// protocol with endIsMust the finding stays if the session had ended before, unless by its
+// producer's clock the completion came first.
 func (j *judge) retractMissingCompletion(c *call, f *fact.Fact) {
-	if c.missingFinding == "" || (c.closeReason == closedBySessionEnd && c.announcingProtocol().endIsMust) {
+	stays := c.closeReason == closedBySessionEnd && c.announcingProtocol().endIsMust &&
+		(f.ProducerTimes.HappenedAt.IsZero() || f.ProducerTimes.HappenedAt.After(c.sessionEndedAt))
+	if c.missingFinding == "" || stays {
 		return
 	}
 	j.retractMissingFinding(c, f, caseWithdrawn, "the completion has arrived after all")

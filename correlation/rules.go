@@ -62,7 +62,9 @@ const (
 	caseReusedOnce          = "aaep"
 	caseOrphan              = ""
 	caseOrphanAgain         = "again"
+	caseOrphanForgotten     = "forgotten"
 	caseDeadline            = ""
+	caseRoom                = "room"
 	caseSessionEnd          = "session_end"
 	caseWithdrawn           = "withdrawn"
 	caseReplaced            = "replaced"
@@ -170,6 +172,7 @@ var (
 		Explanation: "{tool} was announced as {call} and nothing said how it ended before its time was over.",
 		Cases: map[string]string{
 			caseSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",
+			caseRoom:       "{tool} was announced as {call}, and the correlator forgot it for want of room before anything said how it ended.",
 			caseWithdrawn:  "The completion of {tool} that was missing for {call} has arrived after all.",
 			caseReplaced:   "No completion of {tool} is missing for {call}: another call uses the approval that it waited for.",
 		},
@@ -181,8 +184,9 @@ var (
 		Inputs:      "completions, and the requests and announcements before them",
 		Explanation: "{tool} was reported as done as {call}, and the runtime had neither asked for it nor announced it.",
 		Cases: map[string]string{
-			caseWithdrawn:   "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
-			caseOrphanAgain: "{tool} was reported as done as {call}, with no call of that id open any more.",
+			caseWithdrawn:       "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
+			caseOrphanAgain:     "{tool} was reported as done as {call}, with no call of that id open any more.",
+			caseOrphanForgotten: "{tool} was reported as done as {call}, in a session whose open calls were forgotten for want of room.",
 		},
 		Remedy: "Check what this runtime ran outside its gate, or why its announcement was lost.",
 	}

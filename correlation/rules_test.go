@@ -200,6 +200,22 @@ func TestSchemaInvalid(t *testing.T) {
 	}
 }
 
+// TestCompletionOvertakenByTheEnd: a completion that its producer reported before the end of the
+// session is not missing, though the end was stored first.
+func TestCompletionOvertakenByTheEnd(t *testing.T) {
+	l := newTestLog(t)
+	l.opts.RequireVerdict = false
+	l.event(wire(90, "session.started", 0, nil))
+	l.event(invoked(1, "call_1"))
+	l.event(wire(91, "session.completed", 5, nil))
+	l.event(completed(2, "call_1", "success"))
+	for _, rule := range standingRules(l.run()) {
+		if rule == MissingCompletion || rule == "AAEP-C-081" || rule == "AAEP-C-063" {
+			t.Errorf("%s stands", rule)
+		}
+	}
+}
+
 // TestAAEP: pairing in AAEP, and the sequences of appendix A that concern it.
 func TestAAEP(t *testing.T) {
 	start := wire(90, "session.started", 0, nil)
@@ -221,7 +237,7 @@ func TestAAEP(t *testing.T) {
 		{"completed twice", []tree{start, invoked(1, "call_1"), completed(2, "call_1", "success"), completed(3, "call_1", "error"), end}, []string{orphan}, false},
 		{"A.3: never completed", []tree{start, invoked(1, "call_1"), end}, []string{missingAAEP}, false},
 		{"A.3: closed as timed out", []tree{start, invoked(1, "call_1"), completed(2, "call_1", "timeout"), end}, nil, false},
-		{"A.8.3: completed after the end", []tree{start, invoked(1, "call_1"), end, completed(2, "call_1", "success")}, []string{missingAAEP}, false},
+		{"A.8.3: completed after the end", []tree{start, invoked(1, "call_1"), end, set(completed(2, "call_1", "success"), "timestamp", stamp(6))}, []string{missingAAEP}, false},
 		{"cancelled with a tool open", []tree{start, invoked(1, "call_1"), wire(92, "session.cancelled", 5, tree{"cancelled_by": "user"})}, []string{missingAAEP}, false},
 		{"an id used twice", []tree{start, invoked(1, "call_1"), completed(2, "call_1", "success"), invoked(3, "call_1"), completed(4, "call_1", "success"), end}, []string{reused}, false},
 		{"an id used twice at once", []tree{start, invoked(1, "call_1"), invoked(3, "call_1"), completed(2, "call_1", "success"), completed(4, "call_1", "success"), end}, []string{reused}, false},

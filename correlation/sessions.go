@@ -32,6 +32,7 @@ type session struct {
 	parentLinkRank int8 // the rank of its parent link, when the session was last active
 
 	occurrenceFloor int32 // the highest occurrence of forgotten ids
+	lostOpenCalls   bool  // the session was forgotten with open calls
 	lastActivity    eventtime.Activity
 }
 
@@ -125,16 +126,27 @@ func (s *session) highestOccurrence() int {
 	return n
 }
 
-// moveToClosed moves a call from the open to the closed ones. Beyond the bound, the oldest
-// closed call is forgotten.
+// moveToClosed moves a call from the open to the closed ones. Beyond the bound, a closed call
+// is forgotten.
 func (s *session) moveToClosed(c *call) {
 	s.open = removeCall(s.open, c)
 	s.closed = append(s.closed, c)
 	s.calls.dirtyCalls = append(s.calls.dirtyCalls, c)
 	if len(s.closed) > s.calls.opts.MaxClosedPerSession {
-		s.forgetCall(s.closed[0])
-		s.closed = append(s.closed[:0], s.closed[1:]...)
+		i := s.nextForgotten()
+		s.forgetCall(s.closed[i])
+		s.closed = slices.Delete(s.closed, i, i+1)
 	}
+}
+
+// nextForgotten returns the index of the closed call to forget: the oldest one, but the end of
+// an abandoned call may still come, so abandoned calls may keep half of the places.
+func (s *session) nextForgotten() int {
+	i := slices.IndexFunc(s.closed, func(c *call) bool { return c.state != events.CallAbandoned })
+	if i < 0 || i > s.calls.opts.MaxClosedPerSession/2 {
+		return 0
+	}
+	return i
 }
 
 func (s *session) forgetCall(c *call) {
@@ -232,18 +244,23 @@ type callGroup struct {
 	key          fact.CallKey
 	calls        []*call // open and remembered ones, in the order they were opened
 	count        int     // the number of occurrences so far
+	floor        int     // the occurrences that were counted before the group was made
 	invokedEvent string  // event id of the first AAEP invocation under this id
 }
 
 // newCallGroup makes a group, with room for one call: most groups have one.
-func newCallGroup(k fact.CallKey, count int) *callGroup {
+func newCallGroup(k fact.CallKey, floor int) *callGroup {
 	made := &struct {
 		callGroup
 		usual [1]*call
-	}{callGroup: callGroup{key: k, count: count}}
+	}{callGroup: callGroup{key: k, count: floor, floor: floor}}
 	made.calls = made.usual[:0]
 	return &made.callGroup
 }
+
+// hasRepeated reports whether the id has had more than one occurrence since its session was
+// known, or known again.
+func (g *callGroup) hasRepeated() bool { return g.count > g.floor+1 }
 
 // recordInvocation records an AAEP invocation, and returns the event of the first one.
 func (g *callGroup) recordInvocation(eventID string) (first string, isFirst bool) {

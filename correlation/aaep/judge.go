@@ -29,7 +29,7 @@ func (q *questions) judgeInvocation(r *reports, e *Event, i *invocation) {
 	}
 	if a == nil || !a.standsAgainst(i, explicit) {
 		q.reportIgnoredRejections(r, e)
-		if i.isRisky() {
+		if i.isRisky() && !q.incomplete {
 			i.reportUnasked(r, nil)
 		}
 		return

@@ -13,6 +13,7 @@ type lifecycle struct {
 	hasEvents, started, ended bool
 	restored                  bool // from a tombstone: counts and tables are incomplete
 	startEvent, endEvent      eventRef
+	endOrder                  eventOrder
 	lastEvent                 eventRef
 	overtakenStart            *overtakenFinding
 	stray                     *catalogue.Finding // what reportStray has reported, while the start may still come
@@ -29,22 +30,25 @@ func (l *lifecycle) checkSecondStart(r *reports, e *Event) bool {
 	return true
 }
 
-// check reports whether the event lies between the session's start and its end. For a start
-// see checkSecondStart.
+// check reports whether the event lies between the session's start and its end, by the log or,
+// if the end has overtaken it, by its publisher's word. For a start see checkSecondStart.
 func (l *lifecycle) check(r *reports, e *Event) bool {
 	_, starts := e.Payload.(*aaep.SessionStarted)
 	if !starts && !l.restored && !l.started && !l.hasEvents {
 		if found := r.add("AAEP-C-060", "", e.eventRef()); e.ID != "" {
-			l.overtakenStart = &overtakenFinding{found, e.Time, e.Number}
+			l.overtakenStart = &overtakenFinding{eventOrder{e.Time, e.Number}, found}
 		}
 	}
 	l.hasEvents, l.lastEvent = true, e.eventRef()
 	if !l.ended || starts {
 		return true
 	}
-	if e.isTerminal() {
+	switch {
+	case e.isTerminal():
 		r.add("AAEP-C-062", "", l.endEvent, e.eventRef())
-	} else {
+	case l.endOrder.isAfter(e):
+		return true
+	default:
 		r.add("AAEP-C-063", "", l.endEvent, e.eventRef())
 	}
 	return false
@@ -58,13 +62,19 @@ func (l *lifecycle) reportStray(r *reports, e *Event) {
 
 // overtakenFinding is an event that came before another one, and the finding about it.
 type overtakenFinding struct {
+	eventOrder
 	finding *catalogue.Finding
-	time    time.Time
-	number  *int64
 }
 
-// isEarlier reports whether other was emitted before it, by their numbers or else their times.
-func (o *overtakenFinding) isEarlier(other *Event) bool {
+// eventOrder is an event's place in its session, as its publisher says.
+type eventOrder struct {
+	time   time.Time
+	number *int64
+}
+
+// isAfter reports whether the event was emitted after another one, by their numbers or else
+// their times.
+func (o eventOrder) isAfter(other *Event) bool {
 	if o.number != nil && other.Number != nil {
 		return *other.Number < *o.number
 	}
@@ -76,7 +86,7 @@ func (l *lifecycle) start(r *reports, e *Event) {
 	if !l.started {
 		l.startEvent, l.startTime = e.eventRef(), e.producerTime()
 	}
-	if o := l.overtakenStart; o != nil && o.isEarlier(e) {
+	if o := l.overtakenStart; o != nil && o.isAfter(e) {
 		r.retract(o.finding, "its start was under way", e)
 		if l.stray != nil {
 			r.retract(l.stray, "its start was under way", e)
@@ -87,7 +97,9 @@ func (l *lifecycle) start(r *reports, e *Event) {
 }
 
 // end applies the terminal event.
-func (l *lifecycle) end(e *Event) { l.ended, l.endEvent = true, e.eventRef() }
+func (l *lifecycle) end(e *Event) {
+	l.ended, l.endEvent, l.endOrder = true, e.eventRef(), eventOrder{e.Time, e.Number}
+}
 
 // checkDuration compares the duration in the terminal event with the observed one.
 func (l *lifecycle) checkDuration(r *reports, e *Event, p *aaep.SessionCompleted) {

@@ -34,7 +34,8 @@ const (
 
 // questions holds the questions of a session, at most maxQuestions.
 type questions struct {
-	list []*userQuestion
+	list       []*userQuestion
+	incomplete bool // one that an invocation may use was forgotten
 }
 
 func (q *questions) storedItems() int { return len(q.list) }
@@ -156,6 +157,7 @@ func newQuestion(e *Event, token string, seconds *int64) *userQuestion {
 func (q *questions) add(a *userQuestion) {
 	if len(q.list) >= maxQuestions {
 		drop := max(slices.IndexFunc(q.list, func(a *userQuestion) bool { return a.stage != questionPending }), 0)
+		q.incomplete = q.incomplete || q.list[drop].usedBy == (eventRef{})
 		q.list = slices.Delete(q.list, drop, drop+1)
 	}
 	q.list = append(q.list, a)

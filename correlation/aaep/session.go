@@ -77,6 +77,9 @@ func (s *Session) Apply(e *Event) []*catalogue.Finding {
 	if inOrder := s.sequence.checkNumber(r, e); inOrder {
 		s.sequence.checkClock(r, e)
 	}
+	if s.lifecycle.hasEnded() {
+		return r.findingList // overtaken by the end: the parts are closed
+	}
 	s.questions.expire(r, &s.states, e)
 	s.questions.noteOutcomesSeen(e)
 	s.applyPayload(e)
@@ -161,8 +164,8 @@ func (s *Session) endSession(e *Event) {
 // missing. It returns the findings that follow.
 func (s *Session) NoteRefusedNumber(number int64, id string, seq uint64) []*catalogue.Finding {
 	s.reports.findingList = nil
-	if !s.lifecycle.hasEnded() {
-		s.sequence.noteRefused(&s.reports, &Event{ID: id, Seq: seq, Number: &number})
+	if e := (&Event{ID: id, Seq: seq, Number: &number}); !s.lifecycle.hasEnded() || s.lifecycle.endOrder.isAfter(e) {
+		s.sequence.noteRefused(&s.reports, e)
 	}
 	return s.reports.findingList
 }
@@ -209,5 +212,5 @@ func Restore(m Tombstone, id string, seq uint64) *Session {
 	if m == 0 {
 		return &Session{}
 	}
-	return &Session{lifecycle: restoreLifecycle(m, eventRef{id, seq})}
+	return &Session{lifecycle: restoreLifecycle(m, eventRef{id, seq}), questions: questions{incomplete: true}}
 }

@@ -2,10 +2,12 @@ package aaep
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -84,5 +86,64 @@ func TestRestore(t *testing.T) {
 	}
 	if Restore(0, "evt", 1).IsRunning() || (&Session{}).SilenceFinding() != nil {
 		t.Error("a new session is not new")
+	}
+}
+
+// numbered is event with a sequence number and a time in seconds.
+func numbered(t testing.TB, n int, typ, members string) *Event {
+	t.Helper()
+	e := event(t, n, typ, fmt.Sprintf(`,"sequence_number":%d%s`, n, members))
+	e.Time = e.Time.Add(time.Duration(n) * time.Second)
+	return e
+}
+
+// TestOvertakenByTheEnd: what its publisher emitted before the session's end is not held against
+// the session because the end was stored first; what it emitted afterwards is.
+func TestOvertakenByTheEnd(t *testing.T) {
+	s := &Session{}
+	s.Apply(numbered(t, 0, "session.started", ""))
+	s.Apply(numbered(t, 1, "tool.invoked", `,"tool":"t","tool_call_id":"call_1"`))
+	end := s.Apply(numbered(t, 3, "session.completed", ""))
+	missing := end[0]
+	if missing.Check != "AAEP-C-065" {
+		t.Fatalf("the gap: %+v", *missing)
+	}
+	retracted := false
+	for _, found := range s.Apply(numbered(t, 2, "tool.completed", `,"tool_call_id":"call_1","success":true`)) {
+		retracted = retracted || found.Replaces == missing
+		if found.Check == "AAEP-C-063" || found.Check == "AAEP-C-083" {
+			t.Errorf("overtaken: %s", found.Check)
+		}
+	}
+	if !retracted {
+		t.Error("the gap is still reported")
+	}
+	after := s.Apply(numbered(t, 4, "progress.updated", ""))
+	if len(after) == 0 || after[len(after)-1].Check != "AAEP-C-063" {
+		t.Errorf("after the end: %+v", after)
+	}
+}
+
+// TestForgottenQuestions: a grave invocation whose question may have been forgotten is no finding.
+func TestForgottenQuestions(t *testing.T) {
+	grave := func(n int) *Event {
+		return event(t, n, "tool.invoked", fmt.Sprintf(`,"tool":"t","tool_call_id":"call_%d","irreversible":true`, n))
+	}
+	has := func(list []*catalogue.Finding, check string) bool {
+		return slices.ContainsFunc(list, func(f *catalogue.Finding) bool { return f.Check == check })
+	}
+	s := &Session{}
+	s.Apply(event(t, 0, "session.started", ""))
+	if !has(s.Apply(grave(1)), "AAEP-C-100") {
+		t.Error("an invocation that nobody was asked about is no finding")
+	}
+	if has(Restore(s.Tombstone(), "evt", 1).Apply(grave(2)), "AAEP-C-100") {
+		t.Error("what was forgotten with the session is held against it")
+	}
+	for i := range maxQuestions + 1 {
+		s.Apply(event(t, 10+i, "awaiting.clarification", fmt.Sprintf(`,"question":"Why?","reply_token":"rpl_%d","timeout_seconds":60,"accepted_response_kinds":["freetext"]`, i)))
+	}
+	if has(s.Apply(grave(3)), "AAEP-C-100") {
+		t.Error("what was forgotten for want of room is held against it")
 	}
 }

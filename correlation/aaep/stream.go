@@ -36,7 +36,7 @@ type missingRange struct {
 // fillMissing applies a chunk that came late, and reports whether the chunk is one.
 func (o *streamedOutput) fillMissing(r *reports, e *Event, p *aaep.OutputStreaming) bool {
 	h := o.missing
-	if h == nil || p.Position == nil || *p.Position != h.from || !h.isEarlier(e) {
+	if h == nil || p.Position == nil || *p.Position != h.from || !h.isAfter(e) {
 		return false
 	}
 	end := h.from + int64(utf8.RuneCountInString(p.Chunk))
@@ -100,7 +100,7 @@ func (o *streamedOutput) checkPosition(r *reports, e *Event, p *aaep.OutputStrea
 	default:
 		found := r.add("AAEP-C-141", "", o.firstEvent, e.eventRef())
 		if o.missing = nil; at > o.nextPosition && e.ID != "" {
-			o.missing = &missingRange{o.nextPosition, at, overtakenFinding{found, e.Time, e.Number}}
+			o.missing = &missingRange{o.nextPosition, at, overtakenFinding{eventOrder{e.Time, e.Number}, found}}
 		}
 	}
 }

@@ -30,6 +30,11 @@ const (
 
 const attestSkew = 5 * time.Minute
 
+// crossingTime is how far an event's time must lie before that of an earlier one to be a finding:
+// each hook of a coding agent is a process of its own, and those of parallel calls overtake each
+// other by less.
+const crossingTime = time.Second
+
 // Session is the state of one session. The zero value is a session without events. Session
 // itself checks the order and the identity of events; Apply passes each event to the parts for
 // everything else.
@@ -206,10 +211,12 @@ func (s *Session) checkOrder(x *Event) {
 	if x.Time.IsZero() {
 		return
 	}
-	if x.Time.Before(s.lastTime) {
+	if !s.lastTime.IsZero() && s.lastTime.Sub(x.Time) >= crossingTime {
 		s.findings.add("AH-C-054", "", x.eventRef())
 	}
-	s.lastTime = x.Time
+	if x.Time.After(s.lastTime) {
+		s.lastTime = x.Time
+	}
 }
 
 func (s *Session) checkIdentity(x *Event) {

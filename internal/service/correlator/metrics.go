@@ -52,7 +52,7 @@ func (c *workerMetrics) countSeen(core *correlation.Correlator, head uint64, n i
 		return
 	}
 	s := core.Stats()
-	c.Read(n, head, s.Open, s.Calls, s.Sessions)
+	c.Read(n, head, s.Open, s.Calls, s.Sessions, s.ForgottenOpen)
 	if now.Before(c.nextLook) {
 		return
 	}

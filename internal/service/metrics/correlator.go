@@ -19,6 +19,7 @@ type Correlator struct {
 	messages, outputs, retracted Counter
 	calls, findings              *Vector
 	open, known, sessions        Gauge
+	forgotten                    Gauge // a counter that the correlator keeps
 	undecided                    atomic.Pointer[time.Time]
 	lag                          readerLag
 }
@@ -49,7 +50,7 @@ func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *C
 	r.addCounter(descRetracted, shard, &c.retracted)
 	r.addVector(descCalls, shard, c.calls)
 	r.addVector(descFindings, shard, c.findings)
-	for d, g := range map[*familyDesc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions} {
+	for d, g := range map[*familyDesc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions, &descForgotten: &c.forgotten} {
 		r.addGauge(*d, shard, func() (float64, bool) { return float64(g.n.Load()), true })
 	}
 	r.addGauge(descUndecided, shard, c.undecidedAge)
@@ -66,7 +67,7 @@ func (c *Correlator) Follow(head Head) {
 }
 
 // Read reports that n messages were read, up to sequence seq, and what is in memory now.
-func (c *Correlator) Read(n int, seq uint64, open, known, sessions int) {
+func (c *Correlator) Read(n int, seq uint64, open, known, sessions int, forgotten uint64) {
 	if c == nil {
 		return
 	}
@@ -75,6 +76,7 @@ func (c *Correlator) Read(n int, seq uint64, open, known, sessions int) {
 	c.open.Set(int64(open))
 	c.known.Set(int64(known))
 	c.sessions.Set(int64(sessions))
+	c.forgotten.Set(int64(forgotten))
 }
 
 // Undecided reports since when the oldest undecided call is known, the zero time if there is

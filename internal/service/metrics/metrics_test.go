@@ -117,7 +117,7 @@ func everything(text string) *Registry {
 	a.Policies(7, true)
 	a.Observed(2)
 	c := r.Correlator("GOV", testRules)
-	c.Read(10, 10, 1, 2, 3)
+	c.Read(10, 10, 1, 2, 3, 0)
 	c.Undecided(now.Add(-time.Minute))
 	c.Put(events.CallState("~"+text), nil)
 	c.Put(events.CallOpen, nil)
@@ -288,7 +288,7 @@ func TestNobodyLooks(t *testing.T) {
 	a.Dropped()
 	a.Policies(1, true)
 	c.Follow(nil)
-	c.Read(1, 1, 1, 1, 1)
+	c.Read(1, 1, 1, 1, 1, 0)
 	c.Undecided(time.Now())
 	c.Put("", nil)
 	u.Follow(nil)
@@ -362,7 +362,7 @@ func TestMessagesBehind(t *testing.T) {
 	}
 	for stream, head := range map[string]uint64{"GOV": 12_345_678, "GOV2": 100} {
 		c := r.Correlator(stream, testRules)
-		c.Read(60, 60, 1, 2, 3)
+		c.Read(60, 60, 1, 2, 3, 0)
 		c.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return head, time.Time{}, nil })
 	}
 	if n, known := MessagesBehind(r.Text()); n != 12_345_658 || !known {

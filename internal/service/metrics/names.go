@@ -83,6 +83,7 @@ var (
 	descOpen      = familyDesc{"countersign_correlator_open_calls", gauge, nil, "Calls that are open.", "it only grows: no runtime reports completions"}
 	descKnown     = familyDesc{"countersign_correlator_calls", gauge, nil, "Calls in memory, closed ones that are remembered for late events included.", ""}
 	descSessions  = familyDesc{"countersign_correlator_sessions", gauge, nil, "Sessions in memory.", ""}
+	descForgotten = familyDesc{"countersign_correlator_open_calls_forgotten_total", counter, nil, "Open calls that the correlator forgot for want of room.", "it grows: raise `--max-calls` or `--max-sessions`"}
 	descUndecided = familyDesc{"countersign_correlator_oldest_undecided_seconds", gauge, nil, "Age of the oldest open call that has no verdict yet or waits for an approval; 0 if there is none.", "above what your reviewers promise"}
 	descCorrLag   = familyDesc{"countersign_correlator_lag_messages", gauge, nil, "Messages of the log that the correlator has not read yet. Absent while NATS does not answer.", ""}
 	descCorrAge   = familyDesc{"countersign_correlator_lag_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer.", "above 60 for 5 minutes"}
@@ -117,7 +118,7 @@ var familyGroups = []struct {
 		descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngestRefused}},
 	{"the gateway", false, []familyDesc{descGatewayAnswers, descGatewayRefused, descGatewayAdmitted, descGatewayStored, descGatewaySeconds,
 		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax, descGatewayTokens}},
-	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions,
+	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions, descForgotten,
 		descUndecided, descCorrLag, descCorrAge}},
 	{"the auditor", true, []familyDesc{descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned,
 		descAuditLag, descAuditAge, descLost}},
