@@ -158,7 +158,7 @@ var (
 	ruleDrift = &Rule{
 		Name: InputDrift, Severity: events.SeverityHigh,
 		Refs:        []string{"AH-C-080", "AAEP-C-082", "docs/architecture.md#five-ideas 3"},
-		Inputs:      "tool and arguments of the request or announcement and of the execution; what a redaction hides is not compared",
+		Inputs:      "tool and arguments of the request or announcement and of the execution; what a redaction hides is not compared. Critical if the allow had a receipt, medium if the event gives a reason for the change",
 		Explanation: "{tool} ran as {call} with other arguments than were {what}.",
 		Cases: map[string]string{
 			caseOtherTool: "{call} was {what} for one tool and ran {tool}.",
@@ -168,7 +168,7 @@ var (
 	ruleMissing = &Rule{
 		Name: MissingCompletion, Severity: events.SeverityMedium,
 		Refs:        []string{"AH-C-079", "AAEP-C-081"},
-		Inputs:      "requests, announcements and completions, approvals on record, the end of the session, and time passing on the log",
+		Inputs:      "requests, announcements and completions, approvals on record, the end of the session, and time passing on the log. High in AAEP",
 		Explanation: "{tool} was announced as {call} and nothing said how it ended before its time was over.",
 		Cases: map[string]string{
 			caseSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",

@@ -49,8 +49,11 @@ func readClaude(_ string, input []byte) (Event, error) {
 		Worker: p.text("agent_id"), MCP: p.object("mcp_server").text("name") != "", CWD: p.text("cwd"), Model: p.text("model"),
 		Prompt: p.text("prompt"), Answer: p.text("last_assistant_message"), Failed: name == "PostToolUseFailure", Took: p.milliseconds("duration_ms"),
 	}
-	if kind == Failure {
+	switch {
+	case kind == Failure:
 		e.Error = errorWord(p.text("error"))
+	case kind == SessionStart && p.text("source") == "compact":
+		e.Kind = Ignored // its context was compacted; the session goes on
 	}
 	return p.call(e, "tool_input")
 }

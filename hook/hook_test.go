@@ -28,6 +28,8 @@ var inputs = []struct {
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"PostToolUseFailure","tool_name":"Bash","tool_input":{"command":"ls"},"tool_use_id":"t","duration_ms":12,"error":"x"}`,
 		Event{Kind: After, Session: "s", Tool: "Bash", CallID: "t", Failed: true, Took: 12 * time.Millisecond}, `{"command":"ls"}`},
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"hello"}`, Event{Kind: Prompt, Session: "s", Prompt: "hello"}, ""},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"SessionStart","source":"startup"}`, Event{Kind: SessionStart, Session: "s"}, ""},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"SessionStart","source":"compact"}`, Event{Kind: Ignored, Session: "s"}, ""},
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"Notification"}`, Event{Kind: Ignored, Session: "s"}, ""},
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"Stop","stop_hook_active":false,"last_assistant_message":"hello"}`, Event{Kind: Response, Session: "s", Answer: "hello"}, ""},
 	{"claude-code", "", `{"session_id":"s","hook_event_name":"SubagentStart","agent_id":"sub","agent_type":"Explore"}`, Event{Kind: Handoff, Session: "s", Worker: "sub"}, ""},

@@ -46,7 +46,7 @@ type Check struct {
 	ID       string          `json:"id"`
 	Protocol string          `json:"protocol"` // its token
 	Level    Level           `json:"level"`
-	Severity events.Severity `json:"severity"` // of its findings, unless a case is graded lower; findings of info are hints
+	Severity events.Severity `json:"severity"` // of its findings, unless a case is graded otherwise; findings of info are hints
 	Scope    Scope           `json:"scope"`
 	Inputs   string          `json:"inputs"` // what it is decided from
 	Ref      string          `json:"ref"`    // document and section, or proposal: "AAEP 3.2.1", "AgentHook SPEC 6, AHP-004"

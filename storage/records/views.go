@@ -59,7 +59,8 @@ func (r *Reader) LatestFindings(ctx context.Context, tenant string, f FindingFil
 	query := `SELECT shard, seq, finding_id IN (SELECT withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '') AS taken_back
 		FROM findings
 		WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
-			AND ({rule:String} = '' OR rule = {rule:String}) AND (empty({severities:Array(String)}) OR severity IN ({severities:Array(String)}))
+			AND ({rule:String} = '' OR rule = {rule:String}) AND (empty({severities:Array(String)}) OR severity IN ({severities:Array(String)})
+				OR withdraws IN (SELECT finding_id FROM findings WHERE tenant = {tenant:String} AND severity IN ({severities:Array(String)})))
 			AND (NOT {enforced:UInt8} OR enforced OR withdraws IN (SELECT finding_id FROM findings WHERE tenant = {tenant:String} AND enforced))
 			AND ({withdrawn:UInt8} OR (NOT taken_back AND withdraws = ''))
 		ORDER BY broker_time DESC, shard DESC, seq DESC` + conn.LimitClause(f.Limit)

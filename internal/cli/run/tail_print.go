@@ -44,7 +44,8 @@ func (c *TailCmd) read(class subject.Class, record []byte) (tell func(*ui.Printe
 		var f events.Finding
 		err := json.Unmarshal(record, &f)
 		bad := (f.Enforced || !c.Enforced) && (c.Severity == "" || slices.Index(events.Severities, f.Severity) >= slices.Index(events.Severities, events.Severity(c.Severity)))
-		return func(p *ui.Printer) { p.Finding(f) }, err == nil && ofSession(c.Session, f.Session) && like(c.Rule, f.Rule) && bad && c.Tool == "" && c.Agent == ""
+		// A retraction is info, whatever it takes back.
+		return func(p *ui.Printer) { p.Finding(f) }, err == nil && ofSession(c.Session, f.Session) && like(c.Rule, f.Rule) && (bad || f.Retracts != "") && c.Tool == "" && c.Agent == ""
 	case subject.Calls:
 		var call events.Call
 		err := json.Unmarshal(record, &call)

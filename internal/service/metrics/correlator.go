@@ -17,9 +17,9 @@ var severities = []string{string(events.SeverityInfo), string(events.SeverityLow
 // Correlator is the set of a correlator's metrics on one shard. A nil Correlator counts nothing.
 type Correlator struct {
 	messages, outputs, retracted Counter
+	forgotten                    Counter // counted by the correlator
 	calls, findings              *Vector
 	open, known, sessions        Gauge
-	forgotten                    Gauge // a counter that the correlator keeps
 	undecided                    atomic.Pointer[time.Time]
 	lag                          readerLag
 }
@@ -48,9 +48,10 @@ func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *C
 	r.addCounter(descMessages, shard, &c.messages)
 	r.addCounter(descOutputs, shard, &c.outputs)
 	r.addCounter(descRetracted, shard, &c.retracted)
+	r.addCounter(descForgotten, shard, &c.forgotten)
 	r.addVector(descCalls, shard, c.calls)
 	r.addVector(descFindings, shard, c.findings)
-	for d, g := range map[*familyDesc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions, &descForgotten: &c.forgotten} {
+	for d, g := range map[*familyDesc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions} {
 		r.addGauge(*d, shard, func() (float64, bool) { return float64(g.n.Load()), true })
 	}
 	r.addGauge(descUndecided, shard, c.undecidedAge)
@@ -66,7 +67,8 @@ func (c *Correlator) Follow(head Head) {
 	}
 }
 
-// Read reports that n messages were read, up to sequence seq, and what is in memory now.
+// Read reports that n messages were read, up to sequence seq, what is in memory now, and how many
+// open calls were forgotten so far.
 func (c *Correlator) Read(n int, seq uint64, open, known, sessions int, forgotten uint64) {
 	if c == nil {
 		return
@@ -76,7 +78,7 @@ func (c *Correlator) Read(n int, seq uint64, open, known, sessions int, forgotte
 	c.open.Set(int64(open))
 	c.known.Set(int64(known))
 	c.sessions.Set(int64(sessions))
-	c.forgotten.Set(int64(forgotten))
+	c.forgotten.n.Store(forgotten)
 }
 
 // Undecided reports since when the oldest undecided call is known, the zero time if there is

@@ -19,7 +19,7 @@ var ruleGroups = []struct{ protocol, title string }{
 }
 
 func rules(_ string, p *text) error {
-	p.line("The severity is that of a finding, unless a case is graded lower. A check that the log does not decide has no findings; the last column says why.")
+	p.line("The severity is that of a finding, unless a case is graded otherwise. A check that the log does not decide has no findings; the last column says why.")
 	p.line("`countersign rules show ID` has what a rule is decided from and what to do about a finding.\n")
 	for _, g := range ruleGroups {
 		head, rows := []string{"id", "level", "severity", "what is wrong", "specification", "decided, or why not"}, [][]string(nil)
