@@ -18,10 +18,9 @@ type SessionParent struct {
 }
 
 // SessionParents lists the sessions of a tenant with call records that name a parent, in a
-// range of sequences of a shard, in the order of the newest such record. It returns at most
-// most sessions; 0 means all. It reads the call records of the range, so the caller should
-// bound the range.
-func (r *Reader) SessionParents(ctx context.Context, shard, tenant string, from, to uint64, most int) (list []SessionParent, err error) {
+// range of sequences of a shard, in the order of the newest such record. It reads the call records
+// of the range, so the caller should bound the range.
+func (r *Reader) SessionParents(ctx context.Context, shard, tenant string, from, to uint64) (list []SessionParent, err error) {
 	err = r.pool.EachRow(ctx, `SELECT session, last, tupleElement(p, 'session'), tupleElement(p, 'source'), tupleElement(p, 'call_id'), tupleElement(p, 'by')
 		FROM (SELECT session, max(seq) AS last, argMax(parent, seq) AS p FROM (
 			SELECT session, seq, JSONExtract(record, 'body', 'parent', 'Tuple(session String, source String, call_id String, by String)') AS parent
@@ -29,7 +28,7 @@ func (r *Reader) SessionParents(ctx context.Context, shard, tenant string, from,
 			WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} AND kind = 'call' AND tenant = {tenant:String}
 				AND position(record, '"parent":{') > 0
 		) WHERE tupleElement(parent, 'session') != '' AND session != ''
-		GROUP BY session) ORDER BY last`+conn.LimitClause(most),
+		GROUP BY session) ORDER BY last`,
 		func(row driver.Rows) error {
 			var k SessionParent
 			err := row.Scan(&k.Session, &k.Seq, &k.Parent.Session, &k.Parent.Source, &k.Parent.CallID, &k.Parent.By)

@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/storage/write"
 )
 
-func TestKinOf(t *testing.T) {
+func TestSessionParents(t *testing.T) {
 	db, shard := New(enginetest.Pool(t)), storagetest.Shard(t)
 	var rows []storage.EvidenceRow
 	add := func(tenant, session string, parent *events.CallParent, more ...events.TimelineEntry) {
@@ -35,15 +35,13 @@ func TestKinOf(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		from, to uint64
-		most     int
 		want     []string
 	}{
-		"all of it":   {1, 100, 0, []string{"kid of top call_1 3", "grandkid of kid call_2 4", "late of top  7"}},
-		"in a range":  {4, 6, 0, []string{"grandkid of kid call_2 4"}},
-		"at most one": {1, 100, 1, []string{"kid of top call_1 3"}},
-		"nothing":     {50, 60, 0, nil},
+		"all of it":  {1, 100, []string{"kid of top call_1 3", "grandkid of kid call_2 4", "late of top  7"}},
+		"in a range": {4, 6, []string{"grandkid of kid call_2 4"}},
+		"nothing":    {50, 60, nil},
 	} {
-		list, err := db.SessionParents(t.Context(), shard, shard, c.from, c.to, c.most)
+		list, err := db.SessionParents(t.Context(), shard, shard, c.from, c.to)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,13 @@
 package inspect
 
 import (
+	"fmt"
 	"testing"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/storage/records"
 )
 
 // TestStepNamesPublisher: a printed event names the sender as the broker knows it, whatever its
@@ -19,5 +22,28 @@ func TestStepNamesPublisher(t *testing.T) {
 	}
 	if s := steps[1]; s.Publisher != "" || s.Protocol != "" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestFamily: a session's family is its own, however many other linked sessions the tenant has, and
+// is bounded.
+func TestFamily(t *testing.T) {
+	link := func(session, parent string) records.SessionParent {
+		return records.SessionParent{Session: session, Parent: events.CallParent{Session: parent}}
+	}
+	var list []records.SessionParent
+	for i := range 10 * treeShown {
+		list = append(list, link(fmt.Sprint("other", i), "stranger"))
+	}
+	list = append(list, link("kid", "top"), link("grandkid", "kid"), link("top", "grandkid"))
+	tree := sessionTree{top: "top", children: map[string][]records.SessionParent{}}
+	tree.addFamily(list)
+	if len(tree.children) != 2 || tree.children["top"][0].Session != "kid" || tree.children["kid"][0].Session != "grandkid" || tree.more {
+		t.Errorf("%+v", tree)
+	}
+	tree = sessionTree{top: "stranger", children: map[string][]records.SessionParent{}}
+	tree.addFamily(list)
+	if n := len(tree.children["stranger"]); n != treeShown || !tree.more {
+		t.Errorf("%d sessions, more %t", n, tree.more)
 	}
 }

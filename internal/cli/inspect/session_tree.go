@@ -51,27 +51,43 @@ func findSessionTree(ctx context.Context, db *read.Reader, tenant string, s evid
 			from = min(from, first)
 		}
 	}
-	list, err := records.New(db.Pool()).SessionParents(ctx, s.Shard, tenant, from, max(from+treeMessages, s.Rows[len(s.Rows)-1].Seq), treeShown+1)
+	list, err := records.New(db.Pool()).SessionParents(ctx, s.Shard, tenant, from, max(from+treeMessages, s.Rows[len(s.Rows)-1].Seq))
 	if err != nil {
 		return nil, err
 	}
-	list, tree.more = newestOf(list)
-	for _, k := range list {
-		if k.Session != tree.top {
-			tree.children[k.Parent.Session] = append(tree.children[k.Parent.Session], k)
-		}
-	}
-	if len(tree.children[tree.top]) == 0 {
+	tree.addFamily(list)
+	if len(tree.children) == 0 {
 		return nil, nil
 	}
 	return &tree, nil
 }
 
-func newestOf(list []records.SessionParent) ([]records.SessionParent, bool) {
-	if len(list) > treeShown {
-		return list[:treeShown], true
+// addFamily adds the topmost session's descendants among a tenant's linked sessions, level by level,
+// up to treeShown.
+func (t *sessionTree) addFamily(list []records.SessionParent) {
+	children := map[string][]records.SessionParent{}
+	for _, k := range list {
+		children[k.Parent.Session] = append(children[k.Parent.Session], k)
 	}
-	return list, false
+	added := map[string]bool{t.top: true}
+	for level := []string{t.top}; len(level) > 0; {
+		var below []string
+		for _, parent := range level {
+			for _, k := range children[parent] {
+				switch {
+				case added[k.Session]:
+					continue
+				case len(added) > treeShown:
+					t.more = true
+					return
+				}
+				added[k.Session] = true
+				t.children[parent] = append(t.children[parent], k)
+				below = append(below, k.Session)
+			}
+		}
+		level = below
+	}
 }
 
 // parentOf returns the parent named by a session's newest call record on a shard, and the first
