@@ -24,14 +24,14 @@ import (
 
 // Cmd is `countersign mcp tools`.
 type Cmd struct {
-	ReadyFile string `help:"Ready file of a running 'up' on this machine." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
+	ReadyFile string `help:"Ready file of a running 'up' on this machine (default: COUNTERSIGN_READY_FILE of the environment, without --config)." placeholder:"FILE" xor:"peer"`
 	Config    string `help:"The gates' configuration, with the gateway's address; evidence tools need a ready file." placeholder:"FILE" xor:"peer"`
 }
 
 // Run serves one client until it ends.
 func (c *Cmd) Run(ctx context.Context) error {
 	s := &service{
-		peer: mcpcmd.Gateway{ReadyFile: c.ReadyFile, Config: c.Config}.Peer, read: evidence{c.ReadyFile}.run, session: "mcp-tools-" + uuid.NewString(),
+		peer: mcpcmd.Gateway{ReadyFile: c.ReadyFile, Config: c.Config}.Peer, read: evidence{gateclient.ReadyFileOf(c.ReadyFile, c.Config)}.run, session: "mcp-tools-" + uuid.NewString(),
 	}
 	err := s.server().Run(ctx, &mcp.StdioTransport{})
 	if errors.Is(err, context.Canceled) {
