@@ -169,10 +169,10 @@ func IsPassing(err error) bool {
 type notSentError struct{ error }
 
 // IsNotStored reports whether the error says for certain that an event was not stored, and the same event
-// may be later: there was no connection, or the gateway refused the token or had no time.
+// may be later: there was no connection, or the gateway refused the token, had no place or was stopping.
 func IsNotStored(err error) bool {
 	var n notSentError
-	return errors.As(err, &n) || isRefused(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
+	return errors.As(err, &n) || isRefused(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable)
 }
 
 // unreachable says why there is no answer. It leaves out the address, because the model reads the text.
