@@ -73,7 +73,7 @@ const (
 var no, yes = false, true
 
 // hints say to clients what a call leaves behind. AANA and AUMP demand of an evaluation that it reads and can be
-// repeated: nothing outside the log changes, and of one question asked twice the second is a repetition.
+// repeated: nothing outside the log changes, and a question is over once it is answered.
 var hints = map[effect]mcp.ToolAnnotations{
 	reads:     {ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
 	evaluates: {ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
