@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/events/protocol"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/schemas"
 )
@@ -17,6 +20,7 @@ type Description struct {
 	Summary  string
 	Body     string            // name of the schema of the body; "" for any
 	Media    []string          // of the body, besides application/json
+	Values   []string          // of the path's parameter; nil for any
 	Query    map[string]string // its parameters, with their meaning
 	Statuses []int
 
@@ -34,6 +38,11 @@ var (
 	asking   = join(posted, 502, 504)
 	storing  = join(posted, 504)
 )
+
+// creating are the statuses of an endpoint that answers 201 in place of 200.
+func creating(list []int) []int {
+	return join(slices.DeleteFunc(slices.Clone(list), func(status int) bool { return status == 200 }), 201)
+}
 
 func join(list []int, more ...int) []int {
 	out := slices.Concat(list, more)
@@ -56,8 +65,8 @@ var filterQuery = map[string]string{
 // a pattern.
 func Descriptions() []Description {
 	return []Description{
-		{Pattern: "POST /v1/admit/{target}", Roles: token.Runtime, Summary: "Ask the admitter, in the protocol that the path names. The answer is the protocol's own; the headers are those of NATS.", Statuses: join(asking, 404), Reply: "Reply", Error: "Refusal"},
-		{Pattern: "POST /v1/events/{target}", Roles: token.Runtime, Summary: "Store events: a JSON object, an array, JSON Lines, or CloudEvents in binary, structured or batch mode; 200 once all are durable.", Statuses: join(storing, 404), Media: eventMedia, Reply: "Stored"},
+		{Pattern: "POST /v1/admit/{target}", Roles: token.Runtime, Summary: "Ask the admitter, in the protocol that the path names. The answer is the protocol's own; the headers are those of NATS.", Values: subject.Protocols, Statuses: join(asking, 404), Reply: "Reply", Error: "Refusal"},
+		{Pattern: "POST /v1/events/{target}", Roles: token.Runtime, Summary: "Store events: a JSON object, an array, JSON Lines, or CloudEvents in binary, structured or batch mode; 200 once all are durable.", Values: protocol.Published(), Statuses: join(storing, 404), Media: eventMedia, Reply: "Stored"},
 		{Pattern: "POST /v1/receipts:verify", Roles: token.Runtime, Summary: "Check a receipt against the call that is about to run.", Statuses: posted, Reply: "ReceiptCheck"},
 		{Pattern: "POST /event", Roles: token.Runtime, Summary: "AgentHook: PreToolUse asks, however it is written, and so does what has no valid type; any other event is stored.", Body: "agenthook/envelope", Statuses: asking, Reply: "HookReply", Error: "Refusal"},
 		{Pattern: "POST /pre-tool-check", Roles: token.Runtime, Summary: "AANA: ask; 200 also for a refusal.", Body: "aana/event", Statuses: asking, Reply: "AANAReply", Error: "AANAError"},
@@ -66,7 +75,7 @@ func Descriptions() []Description {
 		{Pattern: "GET /health", Summary: "AANA: whether calls can be asked about, and the limits; 503 without NATS or an admitter.", Statuses: []int{200, 503}, Reply: "AANAService", Error: "AANAService"},
 		{Pattern: "GET /ready", Summary: "AANA: the same.", Statuses: []int{200, 503}, Reply: "AANAService", Error: "AANAService"},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: token.Runtime, Summary: "AUMP: evaluate an action; 404 for an unknown mandate, 410 for a revoked or expired one.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410), Reply: "aump/action-evaluation.response", Error: "Refusal"},
-		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: token.Runtime, Summary: "AUMP: store an evidence event; 201 once it is durable, whether the mandate exists or not.", Body: "aump/evidence-event", Statuses: join(storing, 201, 404), Reply: "Stored"},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: token.Runtime, Summary: "AUMP: store an evidence event; 201 once it is durable, whether the mandate exists or not.", Body: "aump/evidence-event", Statuses: creating(join(storing, 404)), Reply: "Stored"},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:present", Roles: "runtime, subscriber", Summary: "AUMP: a summary of a mandate for its principal.", Statuses: join(asking, 404, 409), Reply: "MandateReply", Error: "MandateError"},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:revoke", Roles: "runtime, subscriber", Summary: "AUMP: the principal revokes its mandate, with a reason; 200 once it is in force.", Statuses: join(asking, 404, 409), Reply: "MandateReply", Error: "MandateError"},
 		{Pattern: "GET /.well-known/aump", Summary: "AUMP's profile: versions, schemas, bindings.", Statuses: []int{200}, Reply: "aump/profile"},
@@ -75,10 +84,11 @@ func Descriptions() []Description {
 		{Pattern: "GET /v1/approvals/{workflow}", Roles: "runtime, subscriber, reviewer", Summary: "The state of an approval workflow; ?wait= waits while it is pending. A runtime sees the workflows of its publisher, the others those of the tenant.",
 			Query: map[string]string{"wait": "Seconds to wait while the workflow is pending, 0 to 30."}, Statuses: join(signedIn, 400, 404, 500), Reply: "Workflow"},
 		{Pattern: "GET /v1/follow/{kind}", Roles: "subscriber, reviewer", Summary: "Server-sent events, one for each record of the kind (decisions, findings, calls, approvals, aaep, aioc); Last-Event-ID continues without a gap or a repetition. A reviewer sees decisions and approvals.",
-			Query: filterQuery, Statuses: join(signedIn, 400, 404, 410, 500), ReplyMedia: []string{mediaStream}},
+			Values: slices.Sorted(maps.Keys(filterMembers)), Query: filterQuery, Statuses: join(signedIn, 400, 404, 410, 500), ReplyMedia: []string{mediaStream}},
 		{Pattern: "GET /v1/caller", Roles: "any", Summary: "How the token's holder is known: tenant, user and role.", Statuses: signedIn, Reply: "Caller"},
-		{Pattern: "POST /aaep/v1/subscriptions", Roles: token.Subscriber, Summary: "AAEP: subscribe; the body is a subscription.request, the answer subscription.accepted with Location, or subscription.rejected.", Statuses: join(posted, 201), Body: "aaep/subscription.request", Reply: "aaep/subscription.accepted", Error: "SubscriptionError"},
-		{Pattern: "GET /aaep/v1/events", Roles: token.Subscriber, Summary: "AAEP: the events of a subscription, as server-sent events; Last-Event-ID continues.", Statuses: join(signedIn, 400, 404, 410, 500), ReplyMedia: []string{mediaStream}},
+		{Pattern: "POST /aaep/v1/subscriptions", Roles: token.Subscriber, Summary: "AAEP: subscribe; the body is a subscription.request, the answer subscription.accepted with Location, or subscription.rejected.", Statuses: creating(posted), Body: "aaep/subscription.request", Reply: "aaep/subscription.accepted", Error: "SubscriptionError"},
+		{Pattern: "GET /aaep/v1/events", Roles: token.Subscriber, Summary: "AAEP: the events of a subscription, as server-sent events; Last-Event-ID continues.",
+			Query: map[string]string{"subscription_id": "The subscription, as the Location of its answer has it; needed."}, Statuses: join(signedIn, 400, 404, 410, 500), ReplyMedia: []string{mediaStream}},
 		{Pattern: "POST /aaep/v1/replies", Roles: token.Subscriber, Summary: "AAEP: a reply, subscription.renegotiate or subscription.close; 204, or 200 with the new terms.", Statuses: join(storing, 204, 404, 410, 502), Reply: "Terms"},
 		{Pattern: "GET /aaep/v1/ws", Roles: token.Subscriber, Summary: "AAEP over WebSocket, subprotocol aaep.v1.", Statuses: join(signedIn, 101, 400)},
 		{Pattern: "GET /.well-known/aaep-manifest.json", Summary: "AAEP's producer manifest; as a JWS with Accept: application/jose.", Statuses: []int{200}, ReplyMedia: []string{mediaJSON, "application/jose"}, Reply: "Document"},

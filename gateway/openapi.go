@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-
-	"github.com/countersign-dev/countersign/events"
 )
 
 //go:embed components.json
@@ -97,7 +95,7 @@ func (d Description) operation(path string, in SignIn) object {
 	for _, status := range d.Statuses {
 		responses[strconv.Itoa(status)] = d.response(status)
 	}
-	op := object{"summary": d.Summary, "responses": responses}
+	op := object{"operationId": d.operationID(), "summary": d.Summary, "responses": responses}
 	if d.Roles != "" {
 		op["security"], op["description"] = d.security(in), "Role of the token: "+d.Roles+"."
 	}
@@ -112,6 +110,16 @@ func (d Description) operation(path string, in SignIn) object {
 		op["parameters"] = parameters
 	}
 	return op
+}
+
+// operationID is the name by which generated clients call the endpoint: its method and the words of its path.
+func (d Description) operationID() string {
+	method, path := d.Split()
+	name := strings.ToLower(method)
+	for word := range strings.FieldsFuncSeq(path, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		name += strings.ToUpper(word[:1]) + word[1:]
+	}
+	return name
 }
 
 // response describes the answers with a status. An answer that asks for a verdict has the headers of NATS.
@@ -137,18 +145,28 @@ func (d Description) response(status int) object {
 	if len(content) > 0 {
 		out["content"] = content
 	}
+	var headers []string
 	if d.asks() {
-		headers := object{}
-		for _, name := range returned {
-			headers[name] = object{"schema": object{"type": "string"}}
-		}
-		out["headers"] = headers
+		headers = returned
+	}
+	if d.Roles != "" && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
+		headers = append(slices.Clone(headers), "Retry-After")
+	}
+	described := object{}
+	for _, name := range headers {
+		described[name] = object{"schema": object{"type": "string"}}
+	}
+	if len(described) > 0 {
+		out["headers"] = described
 	}
 	return out
 }
 
 // asks reports whether an endpoint answers with a verdict.
 func (d Description) asks() bool { return d.Error == "Refusal" || d.Reply == "AANAReply" }
+
+// stores reports whether an endpoint puts events on the log.
+func (d Description) stores() bool { return d.Reply == "Stored" }
 
 func (d Description) parameters(path string) (list []object) {
 	for rest := path; ; {
@@ -157,7 +175,11 @@ func (d Description) parameters(path string) (list []object) {
 			break
 		}
 		name, behind, _ := strings.Cut(after, "}")
-		list, rest = append(list, parameter(name, "path", "")), behind
+		p := parameter(name, "path", "")
+		if d.Values != nil {
+			p["schema"].(object)["enum"] = d.Values
+		}
+		list, rest = append(list, p), behind
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Query)) {
 		list = append(list, parameter(name, "query", d.Query[name]))
@@ -170,8 +192,8 @@ func (d Description) parameters(path string) (list []object) {
 	if slices.Contains(d.ReplyMedia, mediaStream) {
 		list = append(list, parameter("Last-Event-ID", "header", "The id of the last event that the client has."))
 	}
-	if d.asks() {
-		for _, name := range []string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderWorkflow} {
+	if d.asks() || d.stores() {
+		for _, name := range forwarded {
 			list = append(list, parameter(name, "header", ""))
 		}
 	}

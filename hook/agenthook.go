@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"strings"
@@ -85,8 +86,7 @@ func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 		if v.Probe {
 			w.Metadata["validation"] = map[string]string{"status": "failed", "validator": "countersign hook doctor"}
 		}
-	case After:
-		w.ToolInput = e.Input
+	case After: // the arguments once: the event is no larger than the one that asked
 		w.Metadata["tool_input_executed"], w.Metadata["execution"] = e.Input, e.execution(v.Time)
 		if v.Approval != (Approval{}) {
 			w.Metadata["approval"] = v.Approval.Block()
@@ -115,7 +115,16 @@ func (e Event) AgentHook(agent string, v Envelope) ([]byte, error) {
 	if e.CallID != "" && e.CallID != v.CallID {
 		w.Metadata["agent_tool_call_id"] = e.CallID
 	}
-	return json.Marshal(w)
+	return Encode(w)
+}
+
+// Encode writes an event as JSON, in as many bytes as its arguments have: without the escapes that HTML needs.
+func Encode(event any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(event)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // beginning is as much of a text as fits into limit bytes.

@@ -59,8 +59,9 @@ type Output struct {
 // ErrInput reports that an agent's input cannot be understood. The call must be refused.
 var ErrInput = errors.New("the agent's input cannot be understood")
 
-// MaxInput is the largest input that is read, in bytes.
-const MaxInput = 8 << 20
+// MaxInput is the largest input that is read, in bytes: that of a report has the result of the tool, such as an image. A
+// longer one may be a call, and is refused.
+const MaxInput = 64 << 20
 
 // Agent is one agent's dialect.
 type Agent struct {

@@ -191,6 +191,23 @@ func TestAgentHookEvents(t *testing.T) {
 	}
 }
 
+// The report of a call is no larger than the question, so that a gateway that takes one takes both; arguments have the
+// bytes that the agent wrote.
+func TestSizeOfEvents(t *testing.T) {
+	const overhead = 1500
+	arguments := []byte(`{"path":"a","text":"` + strings.Repeat("<b>&", 1000) + `"}`)
+	for _, kind := range []Kind{Before, After} {
+		raw, err := Event{Kind: kind, Session: "s", Tool: "write_file", CallID: "c", Input: arguments, Took: time.Second}.AgentHook("a",
+			Envelope{ID: "6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001", CallID: "c", Adapter: "v1", Approval: Approval{"wf-1", "01a21769-d6cf-7a64-a867-98a2421eba7f"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(raw) > len(arguments)+overhead || strings.HasSuffix(string(raw), "\n") {
+			t.Errorf("%s: %d bytes for arguments of %d", kind, len(raw), len(arguments))
+		}
+	}
+}
+
 // What an agent answered is recorded by its length alone, like a prompt, unless texts are switched on; it is cut then.
 func TestTextsOfEvents(t *testing.T) {
 	long := strings.Repeat("ä", maxAnswer)

@@ -168,7 +168,7 @@ func (c Call) Propose(v Event) ([]byte, error) {
 		identity["schema_hash"], translation["schema_hash"] = c.Tool.Digest, c.Tool.Digest
 	}
 	metadata["tool_identity"], metadata["provider_translation"], metadata["risk"] = identity, translation, c.risk()
-	return json.Marshal(o)
+	return hook.Encode(o)
 }
 
 // Outcomes of a call, as AHP-013 has them.
@@ -183,14 +183,14 @@ const (
 // approval if the call needed one. The event has no result: results may be large and secret.
 func (c Call) Report(v Event, began, ended time.Time, outcome string, approval hook.Approval) ([]byte, error) {
 	o, metadata := c.event(agenthook.PostToolUse, v)
-	o["tool_input"], metadata["tool_input_executed"] = c.Arguments, c.Arguments
+	metadata["tool_input_executed"] = c.Arguments // once: the event is no larger than the one that asked
 	metadata["execution"] = map[string]any{
 		"outcome": outcome, "started_at": instant(began), "completed_at": instant(ended), "duration_ms": max(0, ended.Sub(began).Milliseconds()),
 	}
 	if approval != (hook.Approval{}) {
 		metadata["approval"] = approval.Block()
 	}
-	return json.Marshal(o)
+	return hook.Encode(o)
 }
 
 // ReportBlocked is the event of a call that was not passed to the server. code is that of the refusal.
@@ -199,7 +199,7 @@ func (c Call) ReportBlocked(v Event, code string) ([]byte, error) {
 	if code != "" {
 		metadata["refusal"] = code
 	}
-	return json.Marshal(o)
+	return hook.Encode(o)
 }
 
 // Change is a definition that is not the accepted one.
@@ -225,7 +225,7 @@ func ReportChanges(server string, changes []Change, v Event) ([]byte, error) {
 		list = append(list, map[string]string{"tool_name": name, "accepted": change.Accepted, "offered": change.Offered})
 	}
 	metadata["changed_tools"], metadata["changed_tools_total"] = list, len(changes)
-	return json.Marshal(o)
+	return hook.Encode(o)
 }
 
 // event is what all events share, and the metadata in it.
@@ -362,5 +362,5 @@ func SessionEvent(start bool, server string, v Event) ([]byte, error) {
 	}
 	o, _ := Call{Server: server}.event(kind, v)
 	delete(o, "tool_name")
-	return json.Marshal(o)
+	return hook.Encode(o)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/hook"
 )
 
 // What two readers could take for different messages is none.
@@ -265,6 +266,13 @@ func TestEvents(t *testing.T) {
 		if risk == nil || risk.RiskClass != want || e.OperationRisk != "unknown" || identity.SchemaHash != l.Tools[0].Digest || e.ToolName != "mcp__kit__t" {
 			t.Errorf("%s: %+v %+v", annotations, risk, e)
 		}
+	}
+	// The report of a call is no larger than the question.
+	large := Call{Server: "kit", Name: "t", Arguments: json.RawMessage(`{"a":"` + strings.Repeat("<b>&", 1000) + `"}`)}
+	asked, err := large.Propose(v)
+	reported, also := large.Report(v, v.Time, v.Time, Succeeded, hook.Approval{Workflow: "wf-1", Decision: "01a21769-d6cf-7a64-a867-98a2421eba7f"})
+	if overhead := 1000; errors.Join(err, also) != nil || max(len(asked), len(reported)) > len(large.Arguments)+overhead {
+		t.Errorf("%d and %d bytes for arguments of %d, %v %v", len(asked), len(reported), len(large.Arguments), err, also)
 	}
 	l := mustList(t, twoTools)
 	raw, err := ReportChanges("kit", slices.Repeat([]Change{{Tool: "a", Accepted: "sha256:" + strings.Repeat("0", 64), Offered: l.Tools[0].Digest}}, 101), v)

@@ -133,6 +133,18 @@ func TestHook(t *testing.T) {
 		t.Errorf("approved while the gate waited: %s", got)
 	}
 	command(t, h.gate("PostToolUse", "c7", "touch asked and waited for")).want(t, 0)
+	damaged := h.waits(t, "c8", "touch asked, and the memory is damaged")
+	open = h.waiting(t)
+	h.damageMemory(t, open[len(open)-1])
+	h.run(t, "approvals", "approve", open[len(open)-1], "--yes").want(t, 0)
+	if got := h.denied(t, damaged()); !strings.Contains(got, "(memory_of_calls)") {
+		t.Errorf("with a damaged memory: %s", got)
+	}
+	large := "ls " + strings.Repeat("a", 900<<10)
+	if got := h.before(t, "c9", large); got != "" {
+		t.Errorf("a large call: %.300s", got)
+	}
+	command(t, h.gate("PostToolUse", "c9", large)).want(t, 0)
 	h.settle(t)
 	for id, want := range map[string]int{"c7": 2, "c6": 1} { // waiting leaves nothing on record: one ask, and what was decided
 		if rows := evidence(t, h.auditors(t), "kind = 'decision' AND session = 's-hook' AND position(record, ?) > 0", `"`+id+`"`); len(rows) != want {
@@ -140,7 +152,10 @@ func TestHook(t *testing.T) {
 		}
 	}
 	calls := h.run(t, "calls", "--session", "s-hook", "--json").want(t, 0).out
-	for _, id := range []string{`"c1"`, `"c3"`, `"c7"`} { // c5 ran as c3, which was approved
+	if line := lineWith(calls, `"tool_call_id":"c8"`); !strings.Contains(line, `"state":"denied"`) {
+		t.Errorf("an allowed call that the gate refused: %s", line)
+	}
+	for _, id := range []string{`"c1"`, `"c3"`, `"c7"`, `"c9"`} { // c5 ran as c3, which was approved
 		if line := lineWith(calls, `"tool_call_id":`+id); !strings.Contains(line, `"match":"equal"`) || !strings.Contains(line, `"state":"completed"`) {
 			t.Errorf("the call %s is not linked with what ran: %s", id, line)
 		}
@@ -149,6 +164,21 @@ func TestHook(t *testing.T) {
 		t.Errorf("findings:\n%s", found)
 	}
 	h.verified(t, 0, "--session", "s-hook")
+}
+
+// damageMemory spoils what the gate remembers of the call that waits for a workflow.
+func (h hooked) damageMemory(t *testing.T, workflow string) {
+	t.Helper()
+	eventually(t, "the gate remembers the call", func() error {
+		remembered, err := filepath.Glob(filepath.Join(h.home, "state/countersign/hook/*"))
+		ok(t, err)
+		for _, path := range remembered {
+			if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte(workflow)) {
+				return os.WriteFile(path, []byte("{"), 0o600)
+			}
+		}
+		return errorf("%q", remembered)
+	})
 }
 
 // waits starts the gate for a call that waits for a person, and returns when it does. The function waits for the gate's

@@ -89,13 +89,16 @@ func TestMCPTools(t *testing.T) {
 		t.Error("a mandate that there is not is found")
 	}
 	mandateTools(t, s, a)
-	ref["id"] = "aump_mnd_other"
-	if r, text := a.call(t, "aump.evaluate_action", request); !r.IsError || strings.Contains(text, "allowed") {
-		t.Errorf("under a mandate that there is not: %s", text)
+	for _, id := range []string{"aump_mnd_own", "aump_mnd_other"} { // revoked, and none
+		ref["id"] = id
+		if r, text := a.call(t, "aump.evaluate_action", request); r.IsError || text != "AUMP decision: denied." {
+			t.Errorf("under the mandate %s: %s", id, text)
+		}
 	}
 
 	s.run(t, "publish", "--protocol", "agenthook", root+"/examples/sessions/agenthook-rogue.jsonl").want(t, 0)
 	s.settle(t)
+	questionsAreClosed(t, s)
 	if r, text := a.call(t, "countersign_findings", object{"session": "sess-rogue-1"}); len(records(r)) == 0 || !strings.Contains(text, `"rule"`) {
 		t.Errorf("findings: %s", text)
 	}
@@ -151,6 +154,25 @@ func checkTool(t *testing.T, a asking) {
 	ok(t, err)
 	if len(page.Contents) != 1 || !strings.Contains(page.Contents[0].Text, "execution_allowed") {
 		t.Errorf("the page of a decision: %+v", page)
+	}
+}
+
+// What was only asked is open no more: nothing will run under its id, and nothing is found missing.
+func questionsAreClosed(t *testing.T, s *system) {
+	t.Helper()
+	asked := evidence(t, s.auditors(t), "kind = 'decision' AND startsWith(session, 'mcp-tools-') AND position(record, '\"verdict\":\"allow\"') > 0")
+	if len(asked) == 0 {
+		t.Fatal("no question was allowed")
+	}
+	session := asked[0].body(t).text("session")
+	calls := s.run(t, "calls", "--session", session, "--json").want(t, 0).out
+	for _, d := range asked {
+		if line := lineWith(calls, `"tool_call_id":"`+d.body(t).text("tool_call_id")+`"`); !strings.Contains(line, `"state":"denied"`) {
+			t.Errorf("a question that was allowed: %s", line)
+		}
+	}
+	if found := s.run(t, "findings", "--session", session, "--json").out; found != "" {
+		t.Errorf("findings: %s", found)
 	}
 }
 

@@ -93,7 +93,7 @@ var printed = map[string]string{
 	"gov.mandates.acme":     `"code":"ok"`,
 	"examples/agents/agent": "sent to press@newspaper.example",
 	"/pre-tool-check":       `"route":"refuse"`,
-	"$url/event":            `"event_id":"e-1"`,
+	"$url/event":            `"event_id":"3f1e5b9c-52d7-4a8e-9c61-0b7d2f4a6e18"`,
 }
 
 // approver approves each call that waits for a person.

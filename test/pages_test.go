@@ -11,6 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
 // block is a shell block of a page.
@@ -131,6 +135,30 @@ func TestPagesAreTyped(t *testing.T) {
 		for word := range p.words {
 			some(p.place+" "+word, func(b block, line string) bool { return p.has(b) && strings.Contains(line, word) })
 		}
+	}
+}
+
+var eventOfPage = regexp.MustCompile(`/event -d '([^']*)'`)
+
+// An event that a page sends is one that is a finding to nobody.
+func TestEventsOfPages(t *testing.T) {
+	found := 0
+	for _, b := range pagesWithBlocks(t) {
+		for _, l := range b.lines {
+			m := eventOfPage.FindStringSubmatch(l.text)
+			if m == nil {
+				continue
+			}
+			found++
+			e, err := agenthook.Decode([]byte(m[1]), strictjson.DefaultLimits)
+			ok(t, err)
+			if broken := hookschema.Strict(e.Doc); len(broken) > 0 {
+				t.Errorf("%s: %v", b.place(), broken)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no page sends an event")
 	}
 }
 

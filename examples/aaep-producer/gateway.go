@@ -70,36 +70,41 @@ func (g gateway) publish(ctx context.Context, e event) error {
 	return err
 }
 
-// admit asks whether a call may run. Anything but an allow with a receipt for exactly this call is none.
-func (g gateway) admit(ctx context.Context, call event) (verdict string, err error) {
+// permission is an allow that is not checked yet.
+type permission struct{ receipt, key string }
+
+// admit asks whether a call may run. An allow is none before check has accepted its permission.
+func (g gateway) admit(ctx context.Context, call event) (verdict string, allowed permission, err error) {
 	a, err := g.post(ctx, "/v1/admit/aaep", call)
 	if err != nil {
-		return "", err
+		return "", allowed, err
 	}
 	verdict = a.header.Get("Countersign-Verdict")
 	switch {
 	case verdict == "":
-		return "", fmt.Errorf("no verdict: status %d: %s", a.status, a.body)
-	case verdict != allow:
-		return verdict, nil
-	case a.status != http.StatusOK:
-		return deny, nil
+		return "", allowed, fmt.Errorf("no verdict: status %d: %s", a.status, a.body)
+	case verdict == allow && a.status != http.StatusOK:
+		verdict = deny
 	}
-	// This agent cannot check signatures, so it believes the gateway (docs/gateway.md, Receipts).
-	receipt, err := g.post(ctx, "/v1/receipts:verify", event{
-		"receipt": a.header.Get("Countersign-Receipt"), "key": a.header.Get("Countersign-Key"),
-		"call": event{"session": call["session_id"], "tool_call_id": call["tool_call_id"], "tool": call["tool"]},
+	return verdict, permission{a.header.Get("Countersign-Receipt"), a.header.Get("Countersign-Key")}, nil
+}
+
+// check holds a permission against the call that runs next. This agent cannot check signatures, so it believes the
+// gateway (docs/gateway.md, Receipts). It remembers no nonces: it makes a call's id itself, and runs the call once.
+func (g gateway) check(ctx context.Context, allowed permission, session string, call event) error {
+	a, err := g.post(ctx, "/v1/receipts:verify", event{
+		"receipt": allowed.receipt, "key": allowed.key, "call": event{"session": session, "tool_call_id": call["tool_call_id"], "tool": call["tool"]},
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
 	var checked struct {
 		Valid bool `json:"valid"`
 	}
-	if receipt.status != http.StatusOK || json.Unmarshal(receipt.body, &checked) != nil || !checked.Valid {
-		return "", fmt.Errorf("the receipt does not hold: status %d: %s", receipt.status, receipt.body)
+	if a.status != http.StatusOK || json.Unmarshal(a.body, &checked) != nil || !checked.Valid {
+		return fmt.Errorf("the receipt does not hold: status %d: %s", a.status, a.body)
 	}
-	return allow, nil
+	return nil
 }
 
 // reply is a user's reply, as far as this agent reads it.

@@ -44,14 +44,14 @@ func find(ctx context.Context, s *session) error {
 // book runs a tool that cannot be undone: its user must accept, and Countersign must allow it.
 func book(ctx context.Context, s *session) error {
 	call := event{"tool": "book_flight", "tool_call_id": newID("call_"), "risk_level": "high", "irreversible": true, "summary_normal": "Booking the flight."}
-	accepted, err := s.confirm(ctx, call, "Book the flight at nine", "Your card is charged. The booking cannot be undone.")
+	accepted, permitted, err := s.confirm(ctx, call, "Book the flight at nine", "Your card is charged. The booking cannot be undone.")
 	if err != nil {
 		return err
 	}
 	if !accepted {
 		return s.say(ctx, "I have booked nothing.")
 	}
-	if err := s.runTool(ctx, call, func() error { return nil }); err != nil {
+	if err := s.runTool(ctx, call, permitted, func() error { return nil }); err != nil {
 		return err
 	}
 	return s.say(ctx, "The flight is booked.")

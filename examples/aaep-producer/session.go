@@ -119,23 +119,26 @@ func (s *session) useTool(ctx context.Context, call event, tool func() error) (a
 	}
 	call = maps.Clone(call)
 	call["tool_call_id"] = newID("call_")
-	verdict, err := s.p.gateway.admit(ctx, s.envelope("tool.invoked", call))
+	verdict, permitted, err := s.p.gateway.admit(ctx, s.envelope("tool.invoked", call))
 	if err != nil || verdict != allow {
 		return false, err
 	}
-	return true, s.runTool(ctx, call, tool)
+	return true, s.runTool(ctx, call, permitted, tool)
 }
 
-// runTool runs a tool that is allowed, and tells how it went.
-func (s *session) runTool(ctx context.Context, call event, tool func() error) error {
+// runTool runs a tool that is allowed, and tells how it went. The permission is checked last: it expires soon.
+func (s *session) runTool(ctx context.Context, call event, permitted permission, tool func() error) error {
 	if err := s.enter(ctx, "calling_tool"); err != nil {
 		return err
 	}
 	if err := s.emit(ctx, "tool.invoked", call); err != nil {
 		return err
 	}
-	s.tools++
-	failed := tool()
+	failed := s.p.gateway.check(ctx, permitted, s.id, call)
+	if failed == nil {
+		s.tools++
+		failed = tool()
+	}
 	completed := event{"tool": call["tool"], "tool_call_id": call["tool_call_id"], "status": "success"}
 	if failed != nil {
 		completed["status"], completed["error_message"] = "error", "The tool failed."
@@ -146,11 +149,11 @@ func (s *session) runTool(ctx context.Context, call event, tool func() error) er
 // confirm asks the user about a call that cannot be undone. Which replies count, and that the first of them
 // counts once, is the admitter's to say: each reply leads to a question to it. Without an accepted reply in
 // time the call is not made.
-func (s *session) confirm(ctx context.Context, call event, action, consequence string) (accepted bool, err error) {
+func (s *session) confirm(ctx context.Context, call event, action, consequence string) (accepted bool, permitted permission, err error) {
 	token, replies, closeQuestion := s.p.expect()
 	defer closeQuestion()
 	if err := errors.Join(s.enter(ctx, "thinking"), s.enter(ctx, "awaiting_input")); err != nil {
-		return false, err
+		return false, permitted, err
 	}
 	err = s.emit(ctx, "awaiting.confirmation", event{
 		"urgency": critical, "action": action, "consequence": consequence, "reply_token": token, "timeout_seconds": int(s.p.patience.Seconds()),
@@ -158,25 +161,25 @@ func (s *session) confirm(ctx context.Context, call event, action, consequence s
 		"extra_context": event{"tool": call["tool"], "tool_call_id": call["tool_call_id"]},
 	})
 	if err != nil {
-		return false, err
+		return false, permitted, err
 	}
 	late := time.After(s.p.patience)
 	for verdict := ""; verdict != allow; {
 		select {
 		case <-replies:
-			if verdict, err = s.p.gateway.admit(ctx, s.envelope("tool.invoked", call)); err != nil {
-				return false, err
+			if verdict, permitted, err = s.p.gateway.admit(ctx, s.envelope("tool.invoked", call)); err != nil {
+				return false, permitted, err
 			}
 			if verdict == deny {
-				return false, s.enter(ctx, "thinking")
+				return false, permitted, s.enter(ctx, "thinking")
 			}
 		case <-late:
-			return false, s.enter(ctx, "thinking")
+			return false, permitted, s.enter(ctx, "thinking")
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return false, permitted, ctx.Err()
 		}
 	}
-	return true, nil
+	return true, permitted, nil
 }
 
 // clarify asks the user a question in free text. An answer of another kind is none.

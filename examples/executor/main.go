@@ -3,8 +3,8 @@
 // what it is about to run, and runs it once. It needs no connection and no admitter, only the
 // public checkpoint key.
 //
-//	countersign up --ready-file ready.json &
-//	go run ./examples/executor -tenant acme -key checkpoint.pub -used /var/lib/executor/used < calls.jsonl
+//	countersign up --data-dir data --ready-file ready.json &
+//	go run ./examples/executor -tenant acme -key data/keys/checkpoint.pub -used /var/lib/executor/used < calls.jsonl
 //
 // A call is the runtime's line, with the two headers of the reply:
 //

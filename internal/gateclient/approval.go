@@ -181,8 +181,7 @@ func (a *Asker) awaitDecision(ctx context.Context, giveUp <-chan struct{}, workf
 // mayFollowLater reports whether an error of status may be over soon: the gateway restarts, has no place to wait, or
 // does not know the workflow yet.
 func mayFollowLater(err error) bool {
-	cause := CauseOf(err)
-	return cause == CauseOutage || cause == CauseBusy || isRefused(err, http.StatusNotFound)
+	return IsPassing(err) || isRefused(err, http.StatusNotFound)
 }
 
 // isRefused reports whether an error is the gateway's answer with one of these statuses.

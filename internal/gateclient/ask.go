@@ -87,6 +87,21 @@ func NewAsker(p Peer) *Asker {
 	}, g, requestTime}
 }
 
+// MaxProposal is the largest event that asks for a call, in bytes. The gateway takes 1 MiB unless its operator says less,
+// and the event with which the call is reported can be a little larger than the one that asks.
+const MaxProposal = 1<<20 - 16<<10
+
+// ErrTooLarge reports a call that the gateway would not take.
+var ErrTooLarge = errors.New("its arguments are too large")
+
+// CheckSize reports an event that is too large to ask with.
+func CheckSize(event []byte) error {
+	if len(event) > MaxProposal {
+		return fmt.Errorf("%w: %d bytes of an event, of %d at most", ErrTooLarge, len(event), MaxProposal)
+	}
+	return nil
+}
+
 // Post sends an event and returns the answer's header and body.
 func (a *Asker) Post(ctx context.Context, event []byte, workflow string) (http.Header, []byte, error) {
 	header := map[string]string{}
@@ -96,11 +111,10 @@ func (a *Asker) Post(ctx context.Context, event []byte, workflow string) (http.H
 	return a.send(ctx, a.most, http.MethodPost, "/event", event, header)
 }
 
-// Ask posts to an endpoint other than the one of events and returns the answer's body. The answer is no
+// Ask posts to an endpoint other than the one of events and returns the answer's header and body. The answer is no
 // permission, because no receipt is checked.
-func (a *Asker) Ask(ctx context.Context, path string, body []byte, header map[string]string) ([]byte, error) {
-	_, answer, err := a.send(ctx, a.most, http.MethodPost, path, body, header)
-	return answer, err
+func (a *Asker) Ask(ctx context.Context, path string, body []byte, header map[string]string) (http.Header, []byte, error) {
+	return a.send(ctx, a.most, http.MethodPost, path, body, header)
 }
 
 // get reads what the gateway answers, which may wait for so long before it does.
@@ -144,14 +158,21 @@ type refusedError struct {
 	error
 }
 
+// IsPassing reports whether an error may be over soon: the gateway restarts, or has no place. The event may be on record
+// all the same: who sends it again sends the same one, of which the second counts for nothing.
+func IsPassing(err error) bool {
+	cause := CauseOf(err)
+	return cause == CauseOutage || cause == CauseBusy
+}
+
 // notSentError is a connection that did not come about.
 type notSentError struct{ error }
 
 // IsNotStored reports whether the error says for certain that an event was not stored, and the same event
-// may be later: there was no connection, or the gateway refused the token or had no time.
+// may be later: there was no connection, or the gateway refused the token, had no place or was stopping.
 func IsNotStored(err error) bool {
 	var n notSentError
-	return errors.As(err, &n) || isRefused(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
+	return errors.As(err, &n) || isRefused(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable)
 }
 
 // unreachable says why there is no answer. It leaves out the address, because the model reads the text.

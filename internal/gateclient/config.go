@@ -45,6 +45,15 @@ const DefaultBudget = 25 * time.Second
 // MaxBudget is below the time-out that `countersign hook install` gives to agents, 60 s.
 const MaxBudget = 50 * time.Second
 
+// ReadyFileOf is the ready file that a command uses: that of its flag or, if neither a flag nor a configuration says where
+// else the gateway is, that of the environment.
+func ReadyFileOf(flag, elsewhere string) string {
+	if flag == "" && elsewhere == "" {
+		return os.Getenv("COUNTERSIGN_READY_FILE")
+	}
+	return flag
+}
+
 // DefaultConfigPath is hook.json in the user's configuration directory.
 func DefaultConfigPath() (string, error) {
 	dir, err := os.UserConfigDir()

@@ -62,3 +62,13 @@ func TestHomeConfigPath(t *testing.T) {
 		}
 	}
 }
+
+// The ready file of the environment is for commands that are told no other place.
+func TestReadyFileOf(t *testing.T) {
+	t.Setenv("COUNTERSIGN_READY_FILE", "environment")
+	for given, want := range map[[2]string]string{{"", ""}: "environment", {"flag", ""}: "flag", {"", "elsewhere"}: ""} {
+		if got := ReadyFileOf(given[0], given[1]); got != want {
+			t.Errorf("%q: %q, want %q", given, got, want)
+		}
+	}
+}

@@ -99,7 +99,7 @@ func (c calls) change(key string, now time.Time, edit func(*sameCall)) error {
 		s.Waiting = nil
 	}
 	edit(&s)
-	b, err := json.Marshal(s)
+	b, err := hook.Encode(s) // the waiting event keeps its bytes
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/gateclient"
 	"github.com/countersign-dev/countersign/internal/owner"
+	"github.com/countersign-dev/countersign/internal/retry"
 )
 
 // Stdio are the process's three streams.
@@ -211,6 +212,9 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	if err != nil {
 		return g.refuseLocal("memory_of_calls", errMemory, err)
 	}
+	if err := gateclient.CheckSize(call.Event); err != nil {
+		return g.agent.Refuse(gateclient.Refusal("bad_arguments", err))
+	}
 	a := gateclient.NewAsker(p)
 	r, err := a.Propose(ctx, call.Event, call.Workflow)
 	var forgotten error
@@ -224,15 +228,16 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	case r.Waits():
 		return g.pending(e, r, forgotten)
 	case r.Verdict != events.Allow:
-		g.forget(key, call)
-		g.reportBlocked(ctx, a, e, call.CallID)
+		g.closeCall(ctx, a, key, e, call)
 		return g.agent.Refuse(gateclient.Refusal(string(r.Verdict), errors.New(r.Reason)))
 	}
 	err = a.CheckReceipt(ctx, r, guard.Execution{Session: e.Session, ToolCallID: call.CallID, Tool: e.Tool, Arguments: e.Input})
 	if err != nil {
+		g.closeCall(ctx, a, key, e, call)
 		return g.agent.Refuse(gateclient.Refusal("bad_receipt", err))
 	}
 	if err := g.opened(key, e, call, r.DecisionRef); err != nil {
+		g.closeCall(ctx, a, key, e, call)
 		return g.refuseLocal("memory_of_calls", errMemory, err)
 	}
 	return g.agent.Allow
@@ -338,6 +343,15 @@ func (g *gate) remember(key string, call waiting, r gateclient.Reply) (waiting, 
 	return call, g.calls.change(key, g.now(), func(s *sameCall) { s.Waiting = &call })
 }
 
+// closeCall ends a call that was refused, here and on the log. The refusal does not depend on it.
+func (g *gate) closeCall(ctx context.Context, a *gateclient.Asker, key string, e hook.Event, call waiting) {
+	g.forget(key, call)
+	e.Kind = hook.Blocked
+	if event, err := g.wire(e, call.CallID, hook.Approval{}); err == nil {
+		_, _, _ = a.Post(ctx, event, "")
+	}
+}
+
 // forget ends the wait of a call that was refused: its repetition is another call.
 func (g *gate) forget(key string, call waiting) {
 	if call.Workflow != "" {
@@ -406,9 +420,18 @@ func (g *gate) publish(ctx context.Context, e hook.Event) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = gateclient.NewAsker(p).Post(ctx, event, "")
-	return err
+	a, pauses := gateclient.NewAsker(p), retry.New(firstPause, maxPause)
+	for {
+		_, _, err = a.Post(ctx, event, "")
+		if e.Kind != hook.After || err == nil || !gateclient.IsPassing(err) || pauses.Wait(ctx) != nil {
+			return err
+		}
+	}
 }
+
+// Pauses between two tries to report a call that ran. Other reports are tried once: the agent waits for them, and no
+// call is open without them.
+const firstPause, maxPause = 300 * time.Millisecond, 2 * time.Second
 
 // reported is the call that a report is about, as it was admitted.
 func (g *gate) reported(e hook.Event) (of openCall, err error) {
@@ -426,12 +449,4 @@ func (g *gate) reported(e hook.Event) (of openCall, err error) {
 	}
 	of.Admitted = cmp.Or(of.Admitted, e.CallID)
 	return of, nil
-}
-
-// reportBlocked closes a refused call on the log. The refusal does not depend on it.
-func (g *gate) reportBlocked(ctx context.Context, a *gateclient.Asker, e hook.Event, callID string) {
-	e.Kind = hook.Blocked
-	if event, err := g.wire(e, callID, hook.Approval{}); err == nil {
-		_, _, _ = a.Post(ctx, event, "")
-	}
 }

@@ -223,15 +223,40 @@ func rewrite(t *testing.T, p place, edit func(*gateclient.Config)) {
 func TestInputFails(t *testing.T) {
 	s := httptest.NewServer(answer(200, map[string]string{"Countersign-Verdict": "allow"}, `{}`))
 	defer s.Close()
+	tooLong := bytes.Repeat([]byte(" "), hook.MaxInput+1)
+	tooLarge := `{"a":"` + strings.Repeat("x", gateclient.MaxProposal) + `"}`
 	for _, a := range hook.Agents {
 		p := settle(t, s.URL, nil)
-		for _, input := range []string{"", "null", "{", "[]", strings.Repeat(" ", hook.MaxInput+1)} {
-			refused(t, a, p.config, []byte(input), "bad_input")
+		for _, input := range [][]byte{nil, []byte("null"), []byte("{"), []byte("[]"), tooLong} {
+			refused(t, a, p.config, input, "bad_input")
 		}
-		for _, args := range []string{`{"a":1,"a":2}`, `{"n":9007199254740993}`, "{\"a\":\"\xff\"}"} {
+		for _, args := range []string{`{"a":1,"a":2}`, `{"n":9007199254740993}`, "{\"a\":\"\xff\"}", tooLarge} {
 			input := bytes.Replace(proposalOf(t, a), []byte("{}"), []byte(args), 1)
 			refused(t, a, p.config, input, "bad_arguments")
 		}
+	}
+}
+
+// A call that is allowed and refused by the gate, for a receipt that does not hold, is closed on the log.
+func TestBadReceiptIsReported(t *testing.T) {
+	type event struct {
+		Type     string `json:"event_type"`
+		Metadata struct {
+			Call string `json:"tool_call_id"`
+		}
+	}
+	var sent []event
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var e event
+		_ = json.NewDecoder(r.Body).Decode(&e)
+		sent = append(sent, e)
+		gateways["an allow with a bad receipt"].serve(w, r)
+	}))
+	defer s.Close()
+	a := hook.Agents[0]
+	refused(t, a, settle(t, s.URL, nil).config, proposalOf(t, a), "bad_receipt")
+	if len(sent) != 2 || sent[1].Type != "ToolUseBlocked" || sent[1].Metadata.Call != sent[0].Metadata.Call || sent[0].Metadata.Call == "" {
+		t.Errorf("%+v", sent)
 	}
 }
 

@@ -63,6 +63,49 @@ func TestReportsRefuseNothing(t *testing.T) {
 	}
 }
 
+// The report of a call that ran is sent again, the same event, while the gateway restarts or has no place. Others are
+// sent once: the agent waits for them.
+func TestReportsAreSentAgain(t *testing.T) {
+	const ran = `{"session_id":"s","hook_event_name":"PostToolUse","tool_name":"t","tool_use_id":"c","tool_input":{}}`
+	for _, tt := range []struct {
+		input  string
+		first  http.HandlerFunc
+		tries  int
+		stored bool
+	}{
+		{ran, answer(503, nil, `{"error":"stopping","message":"send it again"}`), 2, true},
+		{ran, answer(429, nil, `{"error":"rate_limited","message":"more slowly"}`), 2, true},
+		{ran, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 2, true},
+		{ran, answer(413, nil, `{"error":"request_too_large","message":"no"}`), 1, false},
+		{ran, answer(401, nil, `{"error":"unauthorized","message":"no"}`), 1, false},
+		{stops["claude-code"], answer(503, nil, `{"error":"stopping","message":"send it again"}`), 1, false},
+	} {
+		var sent []string
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if sent = append(sent, string(body)); len(sent) == 1 {
+				tt.first(w, r)
+				return
+			}
+			answer(200, nil, `{"event_id":"x","decision":"allow","reason":""}`)(w, r)
+		}))
+		_, errs, code := run(hook.Agents[0], settle(t, s.URL, nil).config, []byte(tt.input))
+		s.Close()
+		if len(sent) != tt.tries || len(sent) == 2 && sent[0] != sent[1] || (code == 0) != tt.stored {
+			t.Errorf("%s: exit %d, %q, %q", tt.input, code, errs, sent)
+		}
+	}
+}
+
+// The result of a tool, such as an image, may be large. It is not recorded, and what ran is.
+func TestLargeResults(t *testing.T) {
+	kind, _ := recorded(t, "claude-code", `{"session_id":"s","hook_event_name":"PostToolUse","tool_name":"Read","tool_use_id":"c","tool_input":{},"tool_response":"`+
+		strings.Repeat("x", 16<<20)+`"}`, nil)
+	if kind != "PostToolUse" {
+		t.Errorf("on record is %q", kind)
+	}
+}
+
 // recorded runs the gate and returns the metadata of the event that it sends.
 func recorded(t *testing.T, agent, input string, edit func(*gateclient.Config)) (eventType string, metadata map[string]any) {
 	t.Helper()

@@ -191,32 +191,34 @@ func TestUnknownRevisions(t *testing.T) {
 	}
 }
 
-// A report that the gateway refused is sent again, under the token that the caller has by then.
+// A report that the gateway refused, or had no place for, is sent again, under the token that the caller has by then.
 func TestReportsAreTriedAgain(t *testing.T) {
-	var tokens []string
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if !bytes.Contains(body, []byte("PostToolUse")) {
-			return
+	for status, want := range map[int]string{401: "Bearer old, Bearer new", 503: "Bearer old, Bearer new", 413: "Bearer old"} {
+		var tokens []string
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if !bytes.Contains(body, []byte("PostToolUse")) {
+				return
+			}
+			if tokens = append(tokens, r.Header.Get("Authorization")); len(tokens) == 1 {
+				w.WriteHeader(status)
+			}
+		}))
+		peer := peerAt(t, s.URL)
+		var current atomic.Pointer[gateclient.Peer]
+		old, renewed := peer.As("old", "runtime"), peer.As("new", "runtime")
+		current.Store(&old)
+		log := &buffer{}
+		gate := newGate(func() (gateclient.Peer, error) { return *current.Swap(&renewed), nil }, "kit", time.Second, log)
+		<-gate.begun
+		current.Store(&old)
+		gate.Report(Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, id: "mcp-1"}, time.Now(), mcp.Succeeded)
+		gate.reports.all.Wait()
+		gate.Close("kit")
+		s.Close()
+		if got := strings.Join(tokens, ", "); got != want {
+			t.Errorf("after %d the report was sent under %s; the log: %s", status, got, log.take())
 		}
-		if tokens = append(tokens, r.Header.Get("Authorization")); len(tokens) == 1 {
-			w.WriteHeader(http.StatusUnauthorized)
-		}
-	}))
-	defer s.Close()
-	peer := peerAt(t, s.URL)
-	var current atomic.Pointer[gateclient.Peer]
-	old, renewed := peer.As("old", "runtime"), peer.As("new", "runtime")
-	current.Store(&old)
-	log := &buffer{}
-	gate := newGate(func() (gateclient.Peer, error) { return *current.Swap(&renewed), nil }, "kit", time.Second, log)
-	<-gate.begun
-	current.Store(&old)
-	gate.Report(Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, id: "mcp-1"}, time.Now(), mcp.Succeeded)
-	gate.reports.all.Wait()
-	gate.Close("kit")
-	if got := strings.Join(tokens, ", "); got != "Bearer old, Bearer new" {
-		t.Errorf("the report was sent under %s; the log: %s", got, log.take())
 	}
 }
 

@@ -237,10 +237,6 @@ func sameCall(c mcp.Call) (string, error) {
 	return fmt.Sprintf("%s %s %x %x %s", c.ToolName(), definition, sha256.Sum256(canonical), sha256.Sum256([]byte(c.Caller)), c.Meta), nil
 }
 
-// maxProposal bounds the event of a call: the one that reports it has the arguments twice, and the gateway
-// takes at most 1 MiB by default.
-const maxProposal = 500 << 10
-
 // proposal is the event to send: that of an identical call that waits for a person, which this call
 // takes over, or a new one.
 func (g *Gate) proposal(key string, c mcp.Call) (waiting, error) {
@@ -259,13 +255,11 @@ func (g *Gate) proposal(key string, c mcp.Call) (waiting, error) {
 	if err == nil {
 		w.event, err = c.Propose(v)
 	}
-	if err == nil && len(w.event) > maxProposal {
-		err = fmt.Errorf("%w: %d bytes of an event, of %d at most", errTooLarge, len(w.event), maxProposal)
+	if err == nil {
+		err = gateclient.CheckSize(w.event)
 	}
 	return w, err
 }
-
-var errTooLarge = errors.New("its arguments are too large")
 
 func (g *Gate) envelope(callID string) (mcp.Event, error) {
 	id, err := uuid.NewRandom()
@@ -334,7 +328,7 @@ func (g *Gate) pending(key string, w waiting, r gateclient.Reply, other bool) *m
 func noVerdict(err error) *mcp.Refusal {
 	refusal := refuse("no_verdict", err)
 	refusal.Reason = string(gateclient.CauseOf(err))
-	if errors.Is(err, errTooLarge) {
+	if errors.Is(err, gateclient.ErrTooLarge) {
 		refusal.Reason = string(gateclient.CauseNotAccepted)
 	}
 	return refusal

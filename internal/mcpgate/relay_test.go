@@ -187,7 +187,7 @@ func TestHostileClient(t *testing.T) {
 		}
 	}
 	// A call whose report would be larger than the gateway takes.
-	client, server := r.fromTheClient(t, `{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"t","arguments":{"a":"`+strings.Repeat("x", 600<<10)+`"}}}`)
+	client, server := r.fromTheClient(t, `{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"t","arguments":{"a":"`+strings.Repeat("x", gateclient.MaxProposal)+`"}}}`)
 	if server != "" || !strings.Contains(client, "too large") {
 		t.Errorf("a large call: %.300s, %.80s", client, server)
 	}

@@ -89,7 +89,7 @@ func (p place) open() (i installation, files []agentFile, err error) {
 
 type installCmd struct {
 	place
-	ReadyFile     string `help:"Ready file of a running 'up' on this machine: the gate reads gateway, token and key from it." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
+	ReadyFile     string `help:"Ready file of a running 'up' on this machine: the gate reads gateway, token and key from it (default: COUNTERSIGN_READY_FILE of the environment, if no gateway is given or configured)." placeholder:"FILE" xor:"peer"`
 	Gateway       string `help:"Address of the gateway, with the four flags below." placeholder:"URL" xor:"peer"`
 	TokenFile     string `help:"A token of the role runtime; a file that only its owner may read." placeholder:"FILE"`
 	PublicKeyFile string `name:"key" help:"checkpoint.pub." placeholder:"FILE"`
@@ -228,11 +228,12 @@ func (c *installCmd) config(before gateclient.Config) (cfg gateclient.Config, er
 		return cfg, fmt.Errorf("%s cannot resume a call that waits: leave out --defer", c.Agent)
 	}
 	cfg = before
-	if c.ReadyFile != "" || c.Gateway != "" { // another gateway gets nothing that belongs to the one before, least of all its token
+	readyFile := gateclient.ReadyFileOf(c.ReadyFile, cmp.Or(c.Gateway, before.Gateway))
+	if readyFile != "" || c.Gateway != "" { // another gateway gets nothing that belongs to the one before, least of all its token
 		cfg = gateclient.Config{Budget: before.Budget, Prompts: before.Prompts, Defer: before.Defer, ApprovalURL: before.ApprovalURL}
 	}
 	for member, flag := range map[*string]string{
-		&cfg.ReadyFile: c.ReadyFile, &cfg.Gateway: c.Gateway, &cfg.TokenFile: c.TokenFile, &cfg.PublicKeyFile: c.PublicKeyFile,
+		&cfg.ReadyFile: readyFile, &cfg.Gateway: c.Gateway, &cfg.TokenFile: c.TokenFile, &cfg.PublicKeyFile: c.PublicKeyFile,
 		&cfg.Tenant: c.Tenant, &cfg.Publisher: c.Publisher, &cfg.Budget: c.Budget, &cfg.ApprovalURL: c.ApprovalURL,
 	} {
 		*member = cmp.Or(flag, *member)

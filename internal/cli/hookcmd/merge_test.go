@@ -255,6 +255,7 @@ func TestConfigIsKept(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
 	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Setenv("COUNTERSIGN_READY_FILE", filepath.Join(dir, "ready.json")) // of another system
 	t.Chdir(dir)
 	for _, name := range []string{"token", "key"} {
 		if err := os.WriteFile(name, []byte(name), 0o600); err != nil {

@@ -29,7 +29,7 @@ type Cmd struct {
 
 // Gateway says where the gateway is and how long calls may wait.
 type Gateway struct {
-	ReadyFile string `help:"Ready file of a running 'up' on this machine." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
+	ReadyFile string `help:"Ready file of a running 'up' on this machine (default: COUNTERSIGN_READY_FILE of the environment, without --config)." placeholder:"FILE" xor:"peer"`
 	Config    string `help:"The gates' configuration, with the gateway's address (default: countersign/hook.json in the user's configuration directory)." placeholder:"FILE" xor:"peer"`
 	Page      string `name:"approval-url" help:"Address of the page where an approval is decided; {workflow} stands for its id (default: that of the gates' configuration, if it is used). Clients that can are asked to open it." placeholder:"URL"`
 }
@@ -48,8 +48,8 @@ func (g Gateway) Peer() (gateclient.Peer, error) {
 }
 
 func (g Gateway) config() (gateclient.Config, error) {
-	if g.ReadyFile != "" {
-		return gateclient.Config{ReadyFile: g.ReadyFile}, nil
+	if file := gateclient.ReadyFileOf(g.ReadyFile, g.Config); file != "" {
+		return gateclient.Config{ReadyFile: file}, nil
 	}
 	path := g.Config
 	if path == "" {

@@ -9,14 +9,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/cli/mcpcmd"
 	"github.com/countersign-dev/countersign/internal/gateclient"
@@ -24,14 +28,14 @@ import (
 
 // Cmd is `countersign mcp tools`.
 type Cmd struct {
-	ReadyFile string `help:"Ready file of a running 'up' on this machine." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE" xor:"peer"`
+	ReadyFile string `help:"Ready file of a running 'up' on this machine (default: COUNTERSIGN_READY_FILE of the environment, without --config)." placeholder:"FILE" xor:"peer"`
 	Config    string `help:"The gates' configuration, with the gateway's address; evidence tools need a ready file." placeholder:"FILE" xor:"peer"`
 }
 
 // Run serves one client until it ends.
 func (c *Cmd) Run(ctx context.Context) error {
 	s := &service{
-		peer: mcpcmd.Gateway{ReadyFile: c.ReadyFile, Config: c.Config}.Peer, read: evidence{c.ReadyFile}.run, session: "mcp-tools-" + uuid.NewString(),
+		peer: mcpcmd.Gateway{ReadyFile: c.ReadyFile, Config: c.Config}.Peer, read: evidence{gateclient.ReadyFileOf(c.ReadyFile, c.Config)}.run, session: "mcp-tools-" + uuid.NewString(),
 	}
 	err := s.server().Run(ctx, &mcp.StdioTransport{})
 	if errors.Is(err, context.Canceled) {
@@ -69,7 +73,7 @@ const (
 var no, yes = false, true
 
 // hints say to clients what a call leaves behind. AANA and AUMP demand of an evaluation that it reads and can be
-// repeated: nothing outside the log changes, and of one question asked twice the second is a repetition.
+// repeated: nothing outside the log changes, and a question is over once it is answered.
 var hints = map[effect]mcp.ToolAnnotations{
 	reads:     {ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
 	evaluates: {ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
@@ -82,7 +86,7 @@ var tools = []tool{
 	{"aana_pre_tool_check", "AANA: the route for a tool call that is about to be made." + noPermission, evaluates, aanaEvent, aanaAnswer, (*service).preToolCheck},
 	{"aump.resolve_mandate", "AUMP: the hash, version and state of a mandate, not its text.", reads,
 		`{"type":"object","additionalProperties":false,"required":["mandate_ref"],"properties":{` + fmt.Sprintf(mandateRef, `"id"`) + `}}`, aumpMandate, (*service).resolveMandate},
-	{"aump.evaluate_action", "AUMP: whether an action is covered by a mandate. An allowed amount stays reserved until it expires." + noPermission, evaluates,
+	{"aump.evaluate_action", "AUMP: whether an action is covered by a mandate. An allowed amount stays reserved until its permission has expired." + noPermission, evaluates,
 		`{"type":"object","additionalProperties":false,"required":["mandate_ref","proposed_action"],"properties":{` + fmt.Sprintf(mandateRef, `"id","hash"`) + `,"proposed_action":{"type":"object"},"context":{"type":"object"}}}`,
 		aumpAnswer, (*service).evaluateAction},
 	{"aump.append_evidence", "AUMP: store an evidence event about a mandate. It is what its sender says, and is held against the log.", records,
@@ -161,44 +165,54 @@ func checkMembers(schema string, arguments []byte) error {
 	return nil
 }
 
-// ask asks the gateway. Of one question asked twice the second is a repetition of the first.
+// ask asks the gateway for a verdict. Nothing runs under the question's id, which is that of every identical question: an
+// allowed one is closed at once.
 func (s *service) ask(ctx context.Context, path string, body []byte) (json.RawMessage, error) {
 	canonical, err := strictjson.CanonicalBytes(body)
 	if err != nil {
 		return nil, err
 	}
-	return s.post(ctx, path, body, map[string]string{
-		events.HeaderSession: s.session, events.HeaderToolCallID: fmt.Sprintf("ask-%x", sha256.Sum256(append([]byte(path), canonical...))),
-	})
-}
-
-func (s *service) post(ctx context.Context, path string, body []byte, header map[string]string) (json.RawMessage, error) {
-	p, err := s.peer()
-	if err != nil {
-		return nil, err
-	}
-	answer, err := gateclient.NewAsker(p).Ask(ctx, path, body, header)
-	if err == nil && !json.Valid(answer) {
-		return nil, errors.New("the gateway's answer makes no sense")
+	id := fmt.Sprintf("ask-%x", sha256.Sum256(append([]byte(path), canonical...)))
+	header, answer, err := s.post(ctx, path, body, map[string]string{events.HeaderSession: s.session, events.HeaderToolCallID: id})
+	if err == nil && header.Get(events.HeaderVerdict) == string(events.Allow) {
+		s.reportNotRun(ctx, id)
 	}
 	return answer, err
 }
 
+// reportNotRun closes an allowed question on the log, and so frees the money that it reserved. The answer does not depend
+// on it.
+func (s *service) reportNotRun(ctx context.Context, id string) {
+	event, err := hook.Event{Kind: hook.Blocked, Session: s.session, Version: buildinfo.Version()}.AgentHook("mcp-tools",
+		hook.Envelope{ID: uuid.NewString(), Time: time.Now(), CallID: id})
+	if err == nil {
+		_, _, _ = s.post(ctx, "/event", event, nil)
+	}
+}
+
+func (s *service) post(ctx context.Context, path string, body []byte, header map[string]string) (http.Header, json.RawMessage, error) {
+	p, err := s.peer()
+	if err != nil {
+		return nil, nil, err
+	}
+	got, answer, err := gateclient.NewAsker(p).Ask(ctx, path, body, header)
+	if err == nil && !json.Valid(answer) {
+		return nil, nil, errors.New("the gateway's answer makes no sense")
+	}
+	return got, answer, err
+}
+
 func (s *service) evaluateAction(ctx context.Context, arguments []byte) (string, json.RawMessage, error) {
 	var given map[string]json.RawMessage
-	var ref struct{ ID string }
 	if err := json.Unmarshal(arguments, &given); err != nil {
 		return "", nil, err
-	}
-	if err := json.Unmarshal(given["mandate_ref"], &ref); err != nil || ref.ID == "" {
-		return "", nil, errors.New("mandate_ref has no id")
 	}
 	given["aump"] = json.RawMessage(`{"version":"0.1.0","type":"action_evaluation_request"}`)
 	body, err := json.Marshal(given)
 	if err != nil {
 		return "", nil, err
 	}
-	answer, err := s.ask(ctx, mandatePath(ref.ID, "evaluateAction"), body)
+	answer, err := s.ask(ctx, "/v1/admit/"+subject.ProtoAUMP, body) // here a denial is an answer, also of a mandate that there is not
 	if err != nil {
 		return "", nil, err
 	}
@@ -227,7 +241,7 @@ func (s *service) appendEvidence(ctx context.Context, arguments []byte) (string,
 	if err := json.Unmarshal(given.Event, &about); err != nil || about.Ref.ID == "" {
 		return "", nil, errors.New("evidence_event has no mandate_ref with an id")
 	}
-	answer, err := s.post(ctx, mandatePath(about.Ref.ID, "appendEvidence"), given.Event, map[string]string{events.HeaderSession: cmp.Or(given.Session, s.session)})
+	_, answer, err := s.post(ctx, mandatePath(about.Ref.ID, "appendEvidence"), given.Event, map[string]string{events.HeaderSession: cmp.Or(given.Session, s.session)})
 	if err != nil {
 		return "", nil, err
 	}
@@ -242,7 +256,7 @@ func (s *service) revokeMandate(ctx context.Context, arguments []byte) (string, 
 	if err := json.Unmarshal(arguments, &given); err != nil || given.Ref.ID == "" {
 		return "", nil, errors.New("mandate_ref has no id")
 	}
-	answer, err := s.post(ctx, mandatePath(given.Ref.ID, "revoke"), arguments, nil)
+	_, answer, err := s.post(ctx, mandatePath(given.Ref.ID, "revoke"), arguments, nil)
 	if err != nil {
 		return "", nil, err
 	}

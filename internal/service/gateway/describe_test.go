@@ -17,9 +17,13 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/gateway/endpoint"
+	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -86,6 +90,7 @@ type openAPI struct {
 }
 
 type operation struct {
+	OperationID string
 	Responses   map[string]struct{ Content, Headers map[string]any }
 	RequestBody struct {
 		Content map[string]struct {
@@ -94,8 +99,13 @@ type operation struct {
 			}
 		}
 	}
-	Parameters []struct{ Name, In string }
+	Parameters []parameter
 	Security   []map[string][]string
+}
+
+type parameter struct {
+	Name, In string
+	Schema   struct{ Enum []string }
 }
 
 const apiURL = "http://gateway/openapi.json"
@@ -190,7 +200,7 @@ func checkDescribed(r *rig, res *http.Response, body []byte) {
 		}
 	}
 	for name := range res.Header {
-		if _, said := answer.Headers[name]; strings.HasPrefix(name, "Countersign-") && !said {
+		if _, said := answer.Headers[name]; (strings.HasPrefix(name, "Countersign-") || name == "Retry-After") && !said {
 			r.tb.Errorf("%s answers with the header %s, which its description does not have", path, name)
 		}
 	}
@@ -242,6 +252,48 @@ func TestDescriptionOfRequests(t *testing.T) {
 		if got := fmt.Sprint(slices.Sorted(maps.Keys(api.Components.Schemes))); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+// A description has the headers that its endpoint hands on, the values of its path, and a name of its own.
+func TestDescriptionOfParameters(t *testing.T) {
+	d, err := description()
+	servicetest.OK(t, err)
+	rows, ids := map[string]endpoint.Row{}, map[string]string{}
+	for _, row := range gateway.Rows() {
+		rows[row.Pattern] = row
+	}
+	candidates := append(protocol.Headers(), events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow, events.HeaderPublisher, events.HeaderDecisionID)
+	for _, said := range gateway.Descriptions() {
+		method, path := said.Split()
+		op := d.paths[path][strings.ToLower(method)]
+		if other := ids[op.OperationID]; op.OperationID == "" || other != "" {
+			t.Errorf("%s and %q are both %q", path, other, op.OperationID)
+		}
+		ids[op.OperationID] = path
+		if slices.Contains(said.Statuses, http.StatusOK) && slices.Contains(said.Statuses, http.StatusCreated) {
+			t.Errorf("%s: 200 and 201", path)
+		}
+		var plan endpoint.Plan
+		if row, is := rows[said.Pattern]; is {
+			_, target, _ := strings.Cut(path, "{")
+			plan, _ = row.Plan(endpoint.Request{Target: strings.NewReplacer("target}", "agenthook", "id}", "m").Replace(target), Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte("{}")})
+		}
+		for _, name := range candidates {
+			header := http.Header{}
+			header.Set(name, "x")
+			reads := (plan.Admit != nil || plan.Publish != nil) && len(gateway.MessageHeaders(header)) > 0
+			if slices.ContainsFunc(op.Parameters, func(p parameter) bool { return p.In == "header" && p.Name == name }) != reads {
+				t.Errorf("%s: hands on %s: %t, and its description says otherwise", path, name, reads)
+			}
+		}
+	}
+	values := func(path, method string) []string { return d.paths[path][method].Parameters[0].Schema.Enum }
+	if got := values("/v1/admit/{target}", "post"); !slices.Equal(got, subject.Protocols) {
+		t.Errorf("protocols: %v", got)
+	}
+	if got, want := values("/v1/follow/{kind}", "get"), slices.Sorted(slices.Values(followRoles[token.Subscriber])); !slices.Equal(got, want) {
+		t.Errorf("kinds: %v, want %v", got, want)
 	}
 }
 
