@@ -1,9 +1,21 @@
 // How requests and events travel: by HTTP through a gateway. nats.js is the other way.
 
-/** A request without an answer that counts; its message is a code. */
-export class Failure extends Error {}
+/**
+ * A request without an answer that counts; its message is a code. certain: nothing that failed was done. failed: the
+ * positions of the events that are not stored, if only some are not.
+ */
+export class Failure extends Error {
+  constructor(code, certain = false, failed = undefined) {
+    super(code);
+    this.certain = certain;
+    this.failed = failed;
+  }
+}
 
 export const MAX_REPLY = 4 << 20;
+export const MAX_BODY = 1 << 20; // that a gateway takes at most
+const NOT_STORED = ['not_stored', 'overloaded', 'stopping', 'unavailable']; // codes of a status from 500 on that say so for certain
+const NOT_CONNECTED = ['ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOTFOUND', 'EAI_AGAIN', 'UND_ERR_CONNECT_TIMEOUT'];
 
 export class HTTP {
   #gateway;
@@ -24,8 +36,10 @@ export class HTTP {
   /** Stores events, texts of JSON. */
   async publish(protocol, events, timeout, session) {
     const headers = session ? {'Countersign-Session': session} : {};
-    const {status, text} = await this.#post('/v1/events/' + encodeURIComponent(protocol), `[${events.join(',')}]`, headers, timeout);
-    if (status !== 200) throw new Error(`the events are not stored: ${errorCode(status, parse(text))}`);
+    const body = `[${events.join(',')}]`;
+    if (Buffer.byteLength(body) > MAX_BODY) throw new Failure('request_too_large', true);
+    const {status, text} = await this.#post('/v1/events/' + encodeURIComponent(protocol), body, headers, timeout);
+    if (status !== 200) throw notStored(status, parse(text));
   }
 
   /** Waits until a workflow is not pending, or for so many seconds; returns status and text of the answer. */
@@ -40,13 +54,13 @@ export class HTTP {
   async #send(path, request, more, timeout, signal) {
     try {
       const headers = {...more, Authorization: 'Bearer ' + this.#token};
-      const signals = [AbortSignal.timeout(timeout), signal].filter(Boolean);
+      const ends = AbortSignal.any([AbortSignal.timeout(timeout), signal].filter(Boolean));
       // A redirect would carry the token to another address.
-      const answer = await fetch(this.#gateway + path, {...request, headers, redirect: 'manual', signal: signals.length > 1 ? AbortSignal.any(signals) : signals[0]});
+      const answer = await fetch(this.#gateway + path, {...request, headers, redirect: 'manual', signal: ends});
       return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
     } catch (e) {
       if (e instanceof Failure) throw e;
-      throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable');
+      throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable', NOT_CONNECTED.includes(e.cause?.code));
     }
   }
 }
@@ -55,6 +69,12 @@ export class HTTP {
 export function errorCode(status, reply) {
   const found = [reply?.error, reply?.detail?.error, reply?.reason].find((text) => typeof text === 'string' && /^[a-z0-9_]{1,64}$/.test(text));
   return found ?? `http_${status}`;
+}
+
+function notStored(status, reply) {
+  const code = errorCode(status, reply), failed = reply?.failed;
+  const known = Array.isArray(failed) && failed.every(Number.isInteger);
+  return new Failure(code, (status >= 400 && status < 500) || NOT_STORED.includes(code), known ? failed : undefined);
 }
 
 function parse(text) {

@@ -57,6 +57,10 @@ class System(unittest.TestCase):
         self.assertEqual(allowed_tool("/a", list=given), ("/a", {"list": [1, 3]}))
         self.assertEqual(given, [1])
 
+    def test_a_large_call_is_reported(self):
+        with self.gate.run(countersign.Call("allowed_tool", {"path": "/f", "text": "<" * 900_000}, self.session)):
+            pass
+
     def test_an_approved_call_runs_once(self):
         call = countersign.Call("asked_tool", {"path": "/d"}, self.session)
         asked = self.gate.admit(call)
