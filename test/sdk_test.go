@@ -15,8 +15,9 @@ const sdkPolicies = `apiVersion: countersign.dev/v1
 kind: AdmissionPolicy
 metadata: {name: sdk-test}
 spec:
-  match: {tools: [allowed_tool, denied_tool, asked_tool]}
+  match: {tools: [allowed_tool, denied_tool, asked_tool, agent_tool]}
   rules:
+    - {name: agent, when: 'tool == "agent_tool" && agent == "billing"', verdict: allow, reason: known_agent}
     - {name: no, when: 'tool == "denied_tool"', verdict: deny, reason: forbidden_tool, message: This tool is forbidden.}
     - {name: ask, when: 'tool == "asked_tool"', verdict: ask, reason: needs_a_person, message: A person must approve this.}
     - {name: yes, when: 'tool == "allowed_tool"', verdict: allow, reason: harmless}

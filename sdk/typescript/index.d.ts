@@ -9,6 +9,10 @@ export interface Call {
   readonly session: string;
   readonly callId: string;
   readonly eventId: string;
+  /** Whose call it is, for policies and mandates of one agent. */
+  readonly agent?: string;
+  /** The W3C trace. */
+  readonly traceparent?: string;
 }
 
 /** What may be done. Only allowed lets a call run; it is never true without a valid receipt. */
@@ -39,6 +43,8 @@ export interface NativeCall {
   readonly arguments?: Json;
   readonly session: string;
   readonly callId: string;
+  readonly agent?: string;
+  readonly traceparent?: string;
 }
 
 export interface NativeOptions {
@@ -94,7 +100,7 @@ export class Client {
   /** Runs a tool like run, under a verdict that was asked for in another protocol's words. For AAEP, whose producers report in AAEP, use admitNative. */
   runNative<T>(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;
   /** A function that does `run` for each of its calls. */
-  guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string}): (args: Arguments) => Promise<T>;
+  guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string; agent?: string}): (args: Arguments) => Promise<T>;
   /** Resolves once all events are stored durably; rejects with NotStored otherwise, or with NotCanonical before anything is sent. */
   publish(protocol: string, ...events: object[]): Promise<void>;
   /** Publishes events that have no field for their session, which are AUMP's. The session is printable ASCII. */
@@ -138,6 +144,6 @@ export class Keyring {
   ): Record<string, unknown>;
 }
 
-export function newCall(tool: string, args: Arguments, session: string, callId?: string): Call;
+export function newCall(tool: string, args: Arguments, session: string, callId?: string, more?: {agent?: string; traceparent?: string}): Call;
 /** The RFC 8785 form of a JSON value. */
 export function canonical(value: Json): string;

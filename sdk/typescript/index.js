@@ -49,8 +49,8 @@ function verdictOf(decision, reason, more = {}) {
 }
 
 /** Makes a call. run copies its arguments, so that what was admitted is what runs. */
-export function newCall(tool, args, session, callId = 'call-' + randomUUID()) {
-  return Object.freeze({tool, arguments: args, session, callId, eventId: randomUUID()});
+export function newCall(tool, args, session, callId = 'call-' + randomUUID(), {agent = '', traceparent = ''} = {}) {
+  return Object.freeze({tool, arguments: args, session, callId, eventId: randomUUID(), agent, traceparent});
 }
 
 export class Client {
@@ -128,9 +128,9 @@ export class Client {
   }
 
   async admitNative(protocol, request, call, options) {
-    if (![call.session, call.callId].every((text) => typeof text === 'string' && HEADER_TEXT.test(text))) return {verdict: verdictOf('deny', 'bad_arguments'), reply: null};
-    const headers = {'Countersign-Session': call.session, 'Countersign-Tool-Call-Id': call.callId};
-    if (options?.workflow) headers['Countersign-Workflow-Id'] = options.workflow;
+    const optional = {'Countersign-Agent': call.agent, traceparent: call.traceparent, 'Countersign-Workflow-Id': options?.workflow};
+    const headers = {'Countersign-Session': call.session, 'Countersign-Tool-Call-Id': call.callId, ...Object.fromEntries(Object.entries(optional).filter(([, text]) => text))};
+    if (!Object.values(headers).every((text) => typeof text === 'string' && HEADER_TEXT.test(text))) return {verdict: verdictOf('deny', 'bad_arguments'), reply: null};
     let body;
     try {
       body = canonical(request);
@@ -218,8 +218,8 @@ export class Client {
     }
   }
 
-  guard(name, tool, {session, ...options}) {
-    return (args) => this.run(newCall(name, args, session), tool, options);
+  guard(name, tool, {session, agent, ...options}) {
+    return (args) => this.run(newCall(name, args, session, undefined, {agent}), tool, options);
   }
 
   async publish(protocol, ...events) {
@@ -275,7 +275,8 @@ export class Client {
       source: this.#publisher,
       session_id: call.session,
       tool_name: call.tool,
-      metadata: {tool_call_id: call.callId, ...metadata},
+      ...(call.agent && {agent_id: call.agent}),
+      metadata: {tool_call_id: call.callId, ...(call.traceparent && {traceparent: call.traceparent}), ...metadata},
       ...more,
     };
   }

@@ -54,9 +54,9 @@ export class HTTP {
   async #send(path, request, more, timeout, signal) {
     try {
       const headers = {...more, Authorization: 'Bearer ' + this.#token};
-      const ends = AbortSignal.any([AbortSignal.timeout(timeout), signal].filter(Boolean));
+      const signals = [AbortSignal.timeout(timeout), signal].filter(Boolean);
       // A redirect would carry the token to another address.
-      const answer = await fetch(this.#gateway + path, {...request, headers, redirect: 'manual', signal: ends});
+      const answer = await fetch(this.#gateway + path, {...request, headers, redirect: 'manual', signal: signals.length > 1 ? AbortSignal.any(signals) : signals[0]});
       return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
     } catch (e) {
       if (e instanceof Failure) throw e;

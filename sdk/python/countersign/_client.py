@@ -57,6 +57,8 @@ class Call:
     session: str
     call_id: str = field(default_factory=lambda: "call-" + uuid.uuid4().hex)
     event_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    agent: str = ""  # whose call it is, for policies and mandates of one agent
+    traceparent: str = ""  # the W3C trace
 
 
 @dataclass(frozen=True)
@@ -311,11 +313,11 @@ class Client:
         call is what the request is about, as the executor knows it. A refusal, and every failure, is a verdict that
         is not allowed. workflow: what an earlier ask gave.
         """
-        if not all(isinstance(text, str) and re.fullmatch(_HEADER_TEXT, text) for text in (call.session, call.call_id)):
-            return Checked(Verdict("deny", "bad_arguments"), {})
         headers = {"Countersign-Session": call.session, "Countersign-Tool-Call-Id": call.call_id}
-        if workflow:
-            headers["Countersign-Workflow-Id"] = workflow
+        optional = {"Countersign-Agent": call.agent, "traceparent": call.traceparent, "Countersign-Workflow-Id": workflow}
+        headers.update({name: text for name, text in optional.items() if text})
+        if not all(isinstance(text, str) and re.fullmatch(_HEADER_TEXT, text) for text in headers.values()):
+            return Checked(Verdict("deny", "bad_arguments"), {})
         try:
             body = dump(request)
         except NotCanonical:
@@ -421,7 +423,7 @@ class Client:
                 **_approval(verdict),
             }, _REPORT_TIME)
 
-    def guard(self, *, session: str, tool: str = "", wait: float = 0.0) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    def guard(self, *, session: str, tool: str = "", wait: float = 0.0, agent: str = "") -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
         """Decorate a function so that every call of it is admitted first, and reported.
 
         Its arguments, by their names, are the tool's arguments; they must be JSON values. A coroutine
@@ -454,7 +456,7 @@ class Client:
                     admitted = json.loads(dump(named))
                 except NotCanonical as e:
                     raise Refused(Verdict("deny", "bad_arguments")) from e
-                with self.run(Call(tool or function.__name__, admitted, session), wait):
+                with self.run(Call(tool or function.__name__, admitted, session, agent=agent), wait):
                     # What runs is what was admitted.
                     for name in bound.arguments:
                         bound.arguments[name] = {k: admitted[k] for k in more} if name == rest else admitted[name]
@@ -719,7 +721,8 @@ def _event(call: Call, event_type: str, publisher: str, metadata: dict[str, Any]
         "source": publisher,
         "session_id": call.session,
         "tool_name": call.tool,
-        "metadata": {"tool_call_id": call.call_id, **(metadata or {})},
+        "metadata": {"tool_call_id": call.call_id, **({"traceparent": call.traceparent} if call.traceparent else {}), **(metadata or {})},
+        **({"agent_id": call.agent} if call.agent else {}),
         **more,
     }
 

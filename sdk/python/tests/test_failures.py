@@ -26,11 +26,12 @@ class Gateway:
         gateway = self
         answers = [*first, (status, headers, body)]
         self.closed = threading.Event()
-        self.tokens, self.events = [], []
+        self.tokens, self.events, self.headers = [], [], []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 gateway.tokens.append(self.headers.get("Authorization"))
+                gateway.headers.append(self.headers)
                 gateway.events.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
                 if status == 0:
@@ -313,6 +314,17 @@ class Failures(unittest.TestCase):
         with Gateway(200, ALLOW, body("allow")) as g:
             self.running(g, countersign.Call("t", {}, "s"))
             self.assertNotIn("approval", g.events[1][0]["metadata"])
+
+    def test_a_call_names_its_agent_and_its_trace(self):
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        call = countersign.Call("t", {}, "s", agent="billing", traceparent=trace)
+        with Gateway(200, ALLOW, body("allow")) as g:
+            self.running(g, call)
+            self.assertEqual([(e["agent_id"], e["metadata"]["traceparent"]) for e in (g.events[0], g.events[1][0])], [("billing", trace)] * 2)
+            client(g.url).admit_native("tool", {}, call)
+            self.assertEqual([g.headers[2].get(name) for name in ("Countersign-Agent", "traceparent")], ["billing", trace])
+            unsaid = client(g.url).admit_native("tool", {}, countersign.Call("t", {}, "s", agent="b\nx: y"))
+            self.assertEqual((unsaid.verdict.reason, len(g.events)), ("bad_arguments", 3))
 
     def test_reports_outlast_a_restart_of_the_gateway(self):
         """The same report again; not for a refusal that stays, and not for ever."""

@@ -14,15 +14,16 @@ import {HTTP} from '../transport.js';
 const publicKey = JSON.parse(readFileSync(new URL('../../vectors/receipts.json', import.meta.url), 'utf8')).public_key;
 
 async function gateway(t, answer) {
-  const seen = [], bodies = [];
+  const seen = [], bodies = [], headers = [];
   const server = createServer((request, response) => {
     seen.push(request.headers.authorization);
+    headers.push(request.headers);
     let text = '';
     request.on('data', (part) => { text += part; }).on('end', () => { bodies.push(text); answer(response); });
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
   t.after(() => new Promise((done) => { server.closeAllConnections(); server.close(done); }));
-  return {url: `http://127.0.0.1:${server.address().port}`, seen, bodies};
+  return {url: `http://127.0.0.1:${server.address().port}`, seen, bodies, headers};
 }
 
 const client = (url, more = {}) => new Client({gateway: url, token: 'token', tenant: 'acme', publisher: 'runtime', publicKey, onUnreported: () => {}, ...more});
@@ -198,6 +199,8 @@ test('what is not stored', async (t) => {
 
 const vectors = JSON.parse(readFileSync(new URL('../../vectors/replies.json', import.meta.url), 'utf8'));
 
+const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+
 /** Runs a call under the allow of a vector, and reports it to a gateway. The receipt of a vector counts once. */
 async function runAllowed(t, protocol, more, answer) {
   const told = [], c = vectors.cases.find(({name}) => name === protocol + ': allow');
@@ -206,7 +209,7 @@ async function runAllowed(t, protocol, more, answer) {
   const g = await gateway(t, answer), http = new HTTP(g.url, 'token');
   const transport = {admit: async () => ({status, headers: new Headers({...headers, ...more}), text: body}), publish: (...events) => http.publish(...events)};
   const gate = new Client({tenant: vectors.tenant, publisher: vectors.publisher, publicKey: vectors.public_key, transport, onUnreported: (text) => told.push(text)});
-  const call = newCall(c.call.tool, JSON.parse(c.call.arguments), c.call.session, c.call.tool_call_id), tool = () => 'done';
+  const call = newCall(c.call.tool, JSON.parse(c.call.arguments), c.call.session, c.call.tool_call_id, {agent: 'billing', traceparent: TRACE}), tool = () => 'done';
   assert.equal(await (protocol === 'agenthook' ? gate.run(call, tool) : gate.runNative(protocol, {}, call, tool)), 'done');
   return {told, call, reports: g.bodies.map((text) => JSON.parse(text)[0])};
 }
@@ -215,7 +218,16 @@ test('a report has the arguments once, and names the approval', async (t) => {
   const more = {'Countersign-Workflow-Id': 'w1', 'Countersign-Decision-Id': 'd1'};
   const {call, reports: [report]} = await runAllowed(t, 'agenthook', more, reply(200, {}, '{}'));
   assert.deepEqual([report.event_type, report.tool_input, report.metadata.tool_input_executed], ['PostToolUse', undefined, call.arguments]);
+  assert.deepEqual([report.agent_id, report.metadata.traceparent], ['billing', TRACE]);
   assert.deepEqual(report.metadata.approval, {required: true, status: 'approved', workflow_id: 'w1', decision_ref: 'd1'});
+});
+
+test('a request in another protocol names the agent and the trace', async (t) => {
+  const g = await gateway(t, reply(200, ALLOW, '{"decision":"allow"}'));
+  await client(g.url).admitNative('tool', {}, newCall('t', {}, 's', undefined, {agent: 'billing', traceparent: TRACE}));
+  assert.deepEqual([g.headers[0]['countersign-agent'], g.headers[0].traceparent], ['billing', TRACE]);
+  const {verdict} = await client(g.url).admitNative('tool', {}, newCall('t', {}, 's', undefined, {agent: 'b\nx: y'}));
+  assert.deepEqual([verdict.reason, g.headers.length], ['bad_arguments', 1]);
 });
 
 test('reports outlast a restart of the gateway', async (t) => {
