@@ -66,8 +66,8 @@ export interface Transport {
 export interface ClientOptions {
   /** https://…, or http:// of this machine. Not needed with transport. */
   gateway?: string;
-  /** A token of the role runtime. Not needed with transport. */
-  token?: string;
+  /** A token of the role runtime, or a function that gives the current one for each request. Not needed with transport. */
+  token?: string | (() => string | Promise<string>);
   transport?: Transport;
   tenant: string;
   /** For which the token was made. */

@@ -18,7 +18,7 @@ const SETTLED = ['approved', 'denied', 'expired', 'cancelled', 'consumed']; // s
 // Codes of requests without a decision that may have one later.
 const OUTAGES = [
   'not_reachable', 'timeout', 'bad_reply', 'audit_unavailable', 'overloaded', 'quota_exceeded', 'rate_limited', 'stopping', 'unavailable',
-  'http_502', 'http_503', 'http_504',
+  'http_502', 'http_503', 'http_504', 'no_token',
 ];
 const LATER = [...OUTAGES, 'in_doubt', 'not_stored']; // codes of reports that may be stored later; one that is stored twice counts once
 const REPORT_TIME = 15_000; // for which the report of a call that ran is tried again

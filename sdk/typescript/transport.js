@@ -24,7 +24,7 @@ export class HTTP {
   constructor(gateway, token) {
     this.#gateway = checkAddress(gateway);
     if (!token) throw new TypeError('a token is needed');
-    if (!/^[\x21-\x7e]+$/.test(token)) throw new TypeError('the token has characters that no token has: is there a line end?');
+    if (typeof token === 'string') checkToken(token);
     this.#token = token;
   }
 
@@ -51,9 +51,18 @@ export class HTTP {
     return this.#send(path, {method: 'POST', body}, {...more, 'Content-Type': 'application/json'}, timeout);
   }
 
+  async #currentToken() {
+    if (typeof this.#token === 'string') return this.#token;
+    try {
+      return checkToken(await this.#token());
+    } catch {
+      throw new Failure('no_token', true);
+    }
+  }
+
   async #send(path, request, more, timeout, signal) {
     try {
-      const headers = {...more, Authorization: 'Bearer ' + this.#token};
+      const headers = {...more, Authorization: 'Bearer ' + await this.#currentToken()};
       const signals = [AbortSignal.timeout(timeout), signal].filter(Boolean);
       // A redirect would carry the token to another address.
       const answer = await fetch(this.#gateway + path, {...request, headers, redirect: 'manual', signal: signals.length > 1 ? AbortSignal.any(signals) : signals[0]});
@@ -94,6 +103,11 @@ async function readAll(answer) {
     parts.push(part);
   }
   return Buffer.concat(parts).toString();
+}
+
+function checkToken(text) {
+  if (typeof text !== 'string' || !/^[\x21-\x7e]+$/.test(text)) throw new TypeError('the token has characters that no token has: is there a line end?');
+  return text;
 }
 
 /** Refuses to send a token in clear over a network. */

@@ -35,7 +35,7 @@ _SETTLED = ("approved", "denied", "expired", "cancelled", "consumed")  # statuse
 # Codes of requests without a decision that may have one later.
 _OUTAGES = (
     "not_reachable", "timeout", "bad_reply", "audit_unavailable", "overloaded", "quota_exceeded", "rate_limited", "stopping", "unavailable",
-    "http_502", "http_503", "http_504",
+    "http_502", "http_503", "http_504", "no_token",
 )
 _LATER = (*_OUTAGES, "in_doubt", "not_stored")  # codes of reports that may be stored later; one that is stored twice counts once
 _NOT_STORED = ("not_stored", "overloaded", "stopping", "unavailable")  # codes of a status from 500 on that say so for certain
@@ -222,7 +222,7 @@ class Client:
     """Asks and reports as one publisher of one tenant. It may be used from several threads.
 
     gateway: address of the gateway, https:// or http:// of this machine.
-    token: a token of the role runtime. publisher: for which it was made.
+    token: a token of the role runtime, or a function that gives the current one for each request. publisher: for which it was made.
     public_key: the checkpoint key, which vouches for the keys that sign receipts.
     pinned_keys: ids of the receipt keys that count; without it every key does that the checkpoint key vouches
         for, also one that was retired, unless records or verify_online tell.
@@ -234,15 +234,15 @@ class Client:
     """
 
     def __init__(
-        self, gateway: str, token: str, *, tenant: str, publisher: str, public_key: str, pinned_keys: Iterable[str] | None = None,
+        self, gateway: str, token: str | Callable[[], str], *, tenant: str, publisher: str, public_key: str, pinned_keys: Iterable[str] | None = None,
         records: Iterable[str] = (), verify_online: bool = False, timeout: float = 10.0,
     ) -> None:
         self._gateway = gateway.rstrip("/")
         local = _check_address(self._gateway)
         if not (token and tenant and publisher):
             raise ValueError("token, tenant and publisher are needed")
-        if not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise ValueError("the token has characters that no token has: is there a line end?")
+        if isinstance(token, str):
+            _check_token(token)
         self._token, self._tenant, self._publisher, self._timeout = token, tenant, publisher, timeout
         self._keys, self._verify_online = Keyring(public_key, pinned_keys, records), verify_online
         proxies = [urllib.request.ProxyHandler({})] if local else []
@@ -551,7 +551,7 @@ class Client:
 
     def _send(self, path: str, body: bytes | None, headers: dict[str, str], seconds: float) -> tuple[int, Any, bytes]:
         """Send a request, a GET without a body, and wait so long for the whole answer."""
-        request = _Request(self._gateway + path, body, {**headers, "Authorization": "Bearer " + self._token})
+        request = _Request(self._gateway + path, body, {**headers, "Authorization": "Bearer " + self._current_token()})
         end = time.monotonic() + seconds
         with _Watchdog(seconds) as request.watchdog:
             try:
@@ -561,6 +561,14 @@ class Client:
         if request.watchdog.late:  # what was read is perhaps only a part
             raise _Failure("timeout")
         return found
+
+    def _current_token(self) -> str:
+        if isinstance(self._token, str):
+            return self._token
+        try:
+            return _check_token(self._token())
+        except Exception as e:
+            raise _Failure("no_token", sent=False) from e
 
     def _exchange(self, request: _Request, end: float, seconds: float) -> tuple[int, Any, bytes]:
         try:
@@ -693,6 +701,12 @@ def _all(answer: Any, end: float) -> bytes:
     if length is not None and length != str(len(body)):
         raise _Failure("bad_reply")
     return body
+
+
+def _check_token(text: str) -> str:
+    if not re.fullmatch(r"[\x21-\x7e]+", text):
+        raise ValueError("the token has characters that no token has: is there a line end?")
+    return text
 
 
 def _check_address(text: str) -> bool:

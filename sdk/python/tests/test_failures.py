@@ -533,6 +533,16 @@ class Failures(unittest.TestCase):
         with Gateway(200, ALLOW, b'{"decision":"allow","reason":"","x":1e-99999999999999999999}') as g:
             self.refused(client(g.url), "bad_reply")
 
+    def test_a_token_for_each_request(self):
+        tokens = iter(["t1", "t2", "bad\n", None])
+        with Gateway(200, {"Countersign-Verdict": "deny"}, body("deny", "no")) as g:
+            gate = countersign.Client(g.url, lambda: next(tokens), tenant="acme", publisher="runtime", public_key=public_key())
+            self.assertEqual([gate.admit(countersign.Call("t", {}, "s")).reason for _ in range(5)], ["no", "no", "no_token", "no_token", "no_token"])
+            self.assertEqual(g.tokens, ["Bearer t1", "Bearer t2"])
+            with self.assertRaises(countersign.NotStored) as caught:
+                gate.publish("agenthook", {})
+            self.assertTrue(caught.exception.certain)
+
     def test_a_token_is_not_shown(self):
         with self.assertRaises(ValueError) as caught:
             countersign.Client("http://127.0.0.1:1", "s3cret\n", tenant="a", publisher="p", public_key=public_key())

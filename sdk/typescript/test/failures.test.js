@@ -88,6 +88,14 @@ test('pinned keys that are an empty text pin all', () => {
   }
 });
 
+test('a token for each request', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'deny'}, said('deny', 'no'))), tokens = ['t1', 't2', 'bad\n'];
+  const gate = client(g.url, {token: async () => tokens.shift()}), reasons = [];
+  for (let n = 0; n < 4; n++) reasons.push((await gate.admit(newCall('t', {}, 's'))).reason);
+  assert.deepEqual([reasons, g.seen], [['no', 'no', 'no_token', 'no_token'], ['Bearer t1', 'Bearer t2']]);
+  await assert.rejects(gate.publish('agenthook', {}), (e) => e.code === 'no_token' && e.certain);
+});
+
 test('a redirect does not carry the token', async (t) => {
   const thief = await gateway(t, reply(200, ALLOW, said('allow')));
   const g = await gateway(t, reply(307, {Location: thief.url}, '{}'));
