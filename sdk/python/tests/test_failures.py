@@ -394,7 +394,12 @@ class Failures(unittest.TestCase):
         def position(x, /, **more):
             self.fail("it ran")
 
+        class Mailbox:
+            def send(self, to):
+                return to
+
         gate.guard(session="s")(rows)(id=5)
+        self.assertEqual(gate.guard(session="s")(Mailbox().send)("dana"), "dana")
         for function, args, more in ((rows, (), {"filters": {"id": 5}}), (position, (1,), {"x": 2})):
             with self.assertRaises(TypeError):
                 gate.guard(session="s")(function)(*args, **more)
