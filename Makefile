@@ -25,8 +25,8 @@ check-tools:
 	  "") echo "python3 is missing: install Python 3.10 or newer, or the second verifier and the Python SDK are not tested" >&2;; \
 	  "Python 2."*|"Python 3."[0-9].*) echo "$$(python3 --version) is too old: install Python 3.10 or newer, or the tests of the second verifier and the Python SDK fail" >&2;; esac
 	@case "$$(node --version 2>/dev/null)" in \
-	  "") echo "node is missing: install Node.js 20 or newer, or the TypeScript SDK is not tested" >&2;; \
-	  v[0-9].*|v1[0-9].*) echo "Node.js $$(node --version) is too old: install Node.js 20 or newer, or the tests of the TypeScript SDK fail" >&2;; esac
+	  "") echo "node is missing: install Node.js 20.3 or newer, or the TypeScript SDK is not tested" >&2;; \
+	  v[0-9].*|v1[0-9].*|v20.[0-2].*) echo "Node.js $$(node --version) is too old: install Node.js 20.3 or newer, or the tests of the TypeScript SDK fail" >&2;; esac
 	@command -v npm >/dev/null || echo "npm is missing: install it with Node.js, or the package and the adapters of the TypeScript SDK are not tested" >&2
 	@[ "$$(uname -s)/$$(uname -m)" = Linux/x86_64 ] || [ -n "$$COUNTERSIGN_CLICKHOUSE" ] || command -v clickhouse >/dev/null || \
 	  { echo "the embedded ClickHouse engine runs on Linux x86-64 only: install clickhouse, or set COUNTERSIGN_CLICKHOUSE to the DSN of a server of yours" >&2; exit 1; }

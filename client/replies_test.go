@@ -75,7 +75,7 @@ type replyCase struct {
 	Now      string    `json:"now"`
 	Decision string    `json:"decision"`
 	Reason   string    `json:"reason"`
-	Workflow bool      `json:"workflow"` // a person must decide, and the verdict names the workflow
+	Workflow bool      `json:"workflow"` // the verdict names a workflow; a person's approval lifts an ask alone
 }
 
 type replyCall struct {
@@ -109,6 +109,23 @@ spec:
       reason: known
 `
 
+// deferPolicy is a policy that defers, for a protocol whose word for that is ask.
+const deferPolicy = `apiVersion: countersign.dev/v1
+kind: AdmissionPolicy
+metadata:
+  name: transfers
+spec:
+  match:
+    tenants: [acme]
+    protocols: [agenthook]
+    tools: [wire_transfer]
+  rules:
+    - name: later
+      when: 'true'
+      verdict: defer
+      reason: desk_closed
+`
+
 // admitting is an admitter without a service: real decisions, with keys, ids and times that are always the same.
 type admitting struct {
 	tb        testing.TB
@@ -123,7 +140,7 @@ type admitting struct {
 func newAdmitting(tb testing.TB) *admitting {
 	tb.Helper()
 	a := &admitting{tb: tb}
-	docs := []policy.Document{{Name: "others.yaml", Data: []byte(replyPolicies)}}
+	docs := []policy.Document{{Name: "others.yaml", Data: []byte(replyPolicies)}, {Name: "transfers.yaml", Data: []byte(deferPolicy)}}
 	for _, name := range []string{"mail.yaml", "assistant.yaml"} {
 		docs = append(docs, policy.Document{Name: name, Data: exampleFile(tb, "policies/assistant/"+name)})
 	}
@@ -316,6 +333,13 @@ func replies(tb testing.TB) replyVectors {
 			v.Answers["failure "+string(f)] = replyAnswer{HTTP: overHTTP(gateway.ProblemOf(f).Response())}
 			add("the gateway's "+string(f), "", "deny", string(f), func(c *replyCase) { c.Answer = "failure " + string(f) })
 		}
+	}
+	for _, c := range []struct{ protocol, from, to, reason string }{
+		{"agenthook", "send_email", "wire_transfer", "decision_deferred"}, {"aana", "public_read", "unknown", "unknown_tool_category"},
+	} {
+		r, name := all[c.protocol], c.protocol+" defer"
+		v.Answers[name] = a.answer(c.protocol, r.header, strings.Replace(r.bodies["allow"], c.from, c.to, 1))
+		v.Cases = append(v.Cases, replyCase{c.protocol + ": defer", name, c.protocol, r.call, at(time.Second), "defer", c.reason, true})
 	}
 	slices.SortStableFunc(v.Cases, func(a, b replyCase) int { return strings.Compare(a.Name, b.Name) })
 	return v

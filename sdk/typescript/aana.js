@@ -3,19 +3,18 @@
 import {randomUUID} from 'node:crypto';
 import {canonical} from './index.js';
 
-const DEFAULTS = {
-  schema_version: 'aana.agent_tool_precheck.v1',
-  tool_category: 'unknown',
-  authorization_state: 'none',
-  evidence_refs: [],
-  risk_domain: 'unknown',
-  proposed_arguments: {},
-  recommended_route: 'accept',
-};
-
 export function toolPrecheckEvent(fields) {
   if (typeof fields?.tool_name !== 'string' || fields.tool_name === '') throw new TypeError('tool_name is needed');
-  return {...DEFAULTS, ...fields};
+  return {
+    schema_version: 'aana.agent_tool_precheck.v1',
+    tool_category: 'unknown',
+    authorization_state: 'none',
+    evidence_refs: [],
+    risk_domain: 'unknown',
+    proposed_arguments: {},
+    recommended_route: 'accept',
+    ...fields,
+  };
 }
 
 export async function checkToolPrecheck(gate, event, options) {

@@ -9,15 +9,19 @@ export interface Call {
   readonly session: string;
   readonly callId: string;
   readonly eventId: string;
+  /** Whose call it is, for policies and mandates of one agent. */
+  readonly agent?: string;
+  /** The W3C trace. */
+  readonly traceparent?: string;
 }
 
 /** What may be done. Only allowed lets a call run; it is never true without a valid receipt. */
 export interface Verdict {
-  readonly decision: 'allow' | 'ask' | 'deny';
+  readonly decision: 'allow' | 'ask' | 'defer' | 'deny';
   /** A policy's message, or a code; empty for an allow. */
   readonly reason: string;
   readonly allowed: boolean;
-  /** ask: what a reviewer must decide. */
+  /** ask: what a reviewer must decide; defer: the same, but no approval lifts it; allow: the approval that it used. */
   readonly workflow: string;
   readonly decisionId: string;
   /** allow: of the receipt, which counts once. */
@@ -39,6 +43,8 @@ export interface NativeCall {
   readonly arguments?: Json;
   readonly session: string;
   readonly callId: string;
+  readonly agent?: string;
+  readonly traceparent?: string;
 }
 
 export interface NativeOptions {
@@ -60,8 +66,8 @@ export interface Transport {
 export interface ClientOptions {
   /** https://…, or http:// of this machine. Not needed with transport. */
   gateway?: string;
-  /** A token of the role runtime. Not needed with transport. */
-  token?: string;
+  /** A token of the role runtime, or a function that gives the current one for each request. Not needed with transport. */
+  token?: string | (() => string | Promise<string>);
   transport?: Transport;
   tenant: string;
   /** For which the token was made. */
@@ -91,11 +97,11 @@ export class Client {
   admitNative(protocol: 'aaep' | 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, options?: NativeOptions): Promise<{verdict: Verdict; reply: any}>;
   /** Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins. */
   run<T>(call: Call, tool: (args: Arguments) => T | Promise<T>, options?: Wait): Promise<T>;
-  /** Runs a tool like run, under a verdict that was asked for in another protocol's words. */
-  runNative<T>(protocol: 'aaep' | 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;
+  /** Runs a tool like run, under a verdict that was asked for in another protocol's words. For AAEP, whose producers report in AAEP, use admitNative. */
+  runNative<T>(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;
   /** A function that does `run` for each of its calls. */
-  guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string}): (args: Arguments) => Promise<T>;
-  /** Resolves once all events are stored durably; rejects otherwise. */
+  guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string; agent?: string}): (args: Arguments) => Promise<T>;
+  /** Resolves once all events are stored durably; rejects with NotStored otherwise, or with NotCanonical before anything is sent. */
   publish(protocol: string, ...events: object[]): Promise<void>;
   /** Publishes events that have no field for their session, which are AUMP's. The session is printable ASCII. */
   publishIn(session: string, protocol: string, ...events: object[]): Promise<void>;
@@ -106,6 +112,16 @@ export class Refused extends Error {
   readonly verdict: Verdict;
   /** The id of the call that did not run. */
   readonly callId: string;
+}
+
+/** Events that are not, or not certainly, on record. */
+export class NotStored extends Error {
+  /** Why, stable. */
+  readonly code: string;
+  /** Whether it is certain that those that failed are not stored; an event in doubt that is sent again may be stored twice. */
+  readonly certain: boolean;
+  /** The positions of those that failed, if only some did, as the gateway says. */
+  readonly failed?: number[];
 }
 
 /** A receipt that permits nothing. */
@@ -128,6 +144,6 @@ export class Keyring {
   ): Record<string, unknown>;
 }
 
-export function newCall(tool: string, args: Arguments, session: string, callId?: string): Call;
+export function newCall(tool: string, args: Arguments, session: string, callId?: string, more?: {agent?: string; traceparent?: string}): Call;
 /** The RFC 8785 form of a JSON value. */
 export function canonical(value: Json): string;

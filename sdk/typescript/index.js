@@ -6,20 +6,23 @@ import {setTimeout as sleep} from 'node:timers/promises';
 import {canonical, NotCanonical} from './canonical.js';
 import {BadReceipt, Keyring, useUntil} from './receipt.js';
 import {readReadyFile} from './ready.js';
-import {errorCode, Failure, HTTP} from './transport.js';
+import {errorCode, Failure, HTTP, MAX_BODY} from './transport.js';
 
 export {BadReceipt, canonical, Keyring, NotCanonical};
 
 const HEADER_TEXT = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/; // what a header carries unchanged
 const MAX_REASON = 2000; // characters of a policy's message
-const DECISIONS = ['allow', 'ask', 'deny'];
+const DECISIONS = ['allow', 'ask', 'defer', 'deny'];
 const WORKFLOW = /^[A-Za-z0-9_-]{1,128}$/;
 const SETTLED = ['approved', 'denied', 'expired', 'cancelled', 'consumed']; // statuses of a workflow that is not pending
 // Codes of requests without a decision that may have one later.
 const OUTAGES = [
   'not_reachable', 'timeout', 'bad_reply', 'audit_unavailable', 'overloaded', 'quota_exceeded', 'rate_limited', 'stopping', 'unavailable',
-  'http_502', 'http_503', 'http_504',
+  'http_502', 'http_503', 'http_504', 'no_token',
 ];
+const LATER = [...OUTAGES, 'in_doubt', 'not_stored']; // codes of reports that may be stored later; one that is stored twice counts once
+const REPORT_TIME = 15_000; // for which the report of a call that ran is tried again
+const MAX_REQUEST = MAX_BODY - (4 << 10); // of an admission, in bytes: the report of the call adds how it ended
 const LONGEST_WAIT = 30_000; // that the gateway lets one request wait for a workflow
 
 /** A guarded call that did not run, not even in part. */
@@ -31,13 +34,23 @@ export class Refused extends Error {
   }
 }
 
+/** Events that are not, or not certainly, on record. */
+export class NotStored extends Error {
+  constructor(code, certain, failed, options) {
+    super(`the events are not ${certain ? '' : 'certainly '}stored: ${code}`, options);
+    this.code = code;
+    this.certain = certain;
+    this.failed = failed;
+  }
+}
+
 function verdictOf(decision, reason, more = {}) {
   return Object.freeze({decision, reason, allowed: decision === 'allow', workflow: '', decisionId: '', nonce: '', until: 0, ...more});
 }
 
 /** Makes a call. run copies its arguments, so that what was admitted is what runs. */
-export function newCall(tool, args, session, callId = 'call-' + randomUUID()) {
-  return Object.freeze({tool, arguments: args, session, callId, eventId: randomUUID()});
+export function newCall(tool, args, session, callId = 'call-' + randomUUID(), {agent = '', traceparent = ''} = {}) {
+  return Object.freeze({tool, arguments: args, session, callId, eventId: randomUUID(), agent, traceparent});
 }
 
 export class Client {
@@ -67,7 +80,7 @@ export class Client {
   async admit(call, options) {
     let body;
     try {
-      body = canonical(this.#event(call, 'PreToolUse', {}, {evidence_phase: 'pre_commit'}));
+      body = canonical(this.#event(call, 'PreToolUse', {}, {tool_input: call.arguments, evidence_phase: 'pre_commit'}));
     } catch {
       return verdictOf('deny', 'bad_arguments');
     }
@@ -107,7 +120,7 @@ export class Client {
 
   async #ask(call, body, workflow) {
     try {
-      const answer = await this.#transport.admit('agenthook', body, workflow ? {'Countersign-Workflow-Id': workflow} : {}, this.#timeout);
+      const answer = await this.#request('agenthook', body, workflow ? {'Countersign-Workflow-Id': workflow} : {}, this.#timeout);
       return this.#read(call, answer, ({decision, reason}) => typeof reason === 'string' && decision).verdict;
     } catch (e) {
       return verdictOf('deny', e instanceof Failure ? e.message : 'bad_reply');
@@ -115,17 +128,26 @@ export class Client {
   }
 
   async admitNative(protocol, request, call, options) {
-    if (![call.session, call.callId].every((text) => typeof text === 'string' && HEADER_TEXT.test(text))) return {verdict: verdictOf('deny', 'bad_arguments'), reply: null};
-    const headers = {'Countersign-Session': call.session, 'Countersign-Tool-Call-Id': call.callId};
-    if (options?.workflow) headers['Countersign-Workflow-Id'] = options.workflow;
+    const optional = {'Countersign-Agent': call.agent, traceparent: call.traceparent, 'Countersign-Workflow-Id': options?.workflow};
+    const headers = {'Countersign-Session': call.session, 'Countersign-Tool-Call-Id': call.callId, ...Object.fromEntries(Object.entries(optional).filter(([, text]) => text))};
+    if (!Object.values(headers).every((text) => typeof text === 'string' && HEADER_TEXT.test(text))) return {verdict: verdictOf('deny', 'bad_arguments'), reply: null};
+    let body;
     try {
-      const body = canonical(request);
-      const answer = await this.#transport.admit(protocol, body, headers, options?.timeout ?? this.#timeout);
+      body = canonical(request);
+    } catch {
+      return {verdict: verdictOf('deny', 'bad_arguments'), reply: null};
+    }
+    try {
+      const answer = await this.#request(protocol, body, headers, options?.timeout ?? this.#timeout);
       return this.#read(call, answer, (reply) => nativeDecision(protocol, reply));
     } catch (e) {
-      const reason = e instanceof NotCanonical ? 'bad_arguments' : e instanceof Failure ? e.message : 'bad_reply';
-      return {verdict: verdictOf('deny', reason), reply: null};
+      return {verdict: verdictOf('deny', e instanceof Failure ? e.message : 'bad_reply'), reply: null};
     }
+  }
+
+  async #request(protocol, body, headers, timeout) {
+    if (Buffer.byteLength(body) > MAX_REQUEST) throw new Failure('request_too_large');
+    return this.#transport.admit(protocol, body, headers, timeout);
   }
 
   /** Reads the verdict of an answer. decide gives the word of the body, which must not contradict the header. */
@@ -138,9 +160,8 @@ export class Client {
     }
     if (reply === null || typeof reply !== 'object') throw new Failure('bad_reply');
     if (status !== 200) return {verdict: verdictOf('deny', errorCode(status, reply)), reply: null};
-    const said = headers.get('Countersign-Verdict') ?? '';
-    const decision = said === 'defer' ? 'ask' : said;
-    if (!DECISIONS.includes(decision) || decide(reply) !== decision) throw new Failure('bad_reply');
+    const decision = headers.get('Countersign-Verdict') ?? '';
+    if (!DECISIONS.includes(decision) || decide(reply) !== (decision === 'defer' ? 'ask' : decision)) throw new Failure('bad_reply');
     const verdict = this.#verdict(call, decision, reply, headers);
     return {verdict, reply: verdict.allowed || decision !== 'allow' ? reply : null}; // an allow without a valid receipt says nothing
   }
@@ -148,12 +169,12 @@ export class Client {
   #verdict(call, decision, reply, headers) {
     const reason = reply.reason ?? reply.hard_blockers?.[0] ?? reply.reason_codes?.[0] ?? reply.reasons?.[0]?.code ?? '';
     if (typeof reason !== 'string') throw new Failure('bad_reply');
-    const decisionId = headers.get('Countersign-Decision-Id') ?? '';
-    if (decision !== 'allow') return verdictOf(decision, reason.slice(0, MAX_REASON), {workflow: headers.get('Countersign-Workflow-Id') ?? '', decisionId});
+    const decisionId = headers.get('Countersign-Decision-Id') ?? '', workflow = headers.get('Countersign-Workflow-Id') ?? '';
+    if (decision !== 'allow') return verdictOf(decision, reason.slice(0, MAX_REASON), {workflow, decisionId});
     const want = {tenant: this.#tenant, source: this.#publisher, session: call.session, tool_call_id: call.callId, tool: call.tool, arguments: call.arguments};
     try {
       const claims = this.#keys.check(headers.get('Countersign-Receipt') ?? '', headers.get('Countersign-Key') ?? '', want);
-      return verdictOf('allow', '', {decisionId, nonce: String(claims.nonce), until: useUntil(claims)});
+      return verdictOf('allow', '', {workflow, decisionId, nonce: String(claims.nonce), until: useUntil(claims)});
     } catch (e) {
       return verdictOf('deny', e instanceof BadReceipt ? e.code : 'bad_reply', {decisionId});
     }
@@ -193,16 +214,16 @@ export class Client {
       return result;
     } finally {
       const execution = {outcome, started_at: started, completed_at: new Date().toISOString()};
-      await this.#report({...admitted, arguments: executed}, 'PostToolUse', {tool_input_executed: executed, execution});
+      await this.#report(admitted, 'PostToolUse', {tool_input_executed: executed, execution, ...approvalOf(verdict)}, REPORT_TIME);
     }
   }
 
-  guard(name, tool, {session, wait = 0}) {
-    return (args) => this.run(newCall(name, args, session), tool, {wait});
+  guard(name, tool, {session, agent, ...options}) {
+    return (args) => this.run(newCall(name, args, session, undefined, {agent}), tool, options);
   }
 
-  publish(protocol, ...events) {
-    return this.#publish('', protocol, events);
+  async publish(protocol, ...events) {
+    await this.#publish('', protocol, events);
   }
 
   async publishIn(session, protocol, ...events) {
@@ -211,23 +232,37 @@ export class Client {
   }
 
   async #publish(session, protocol, events) {
+    const bodies = events.map((event) => canonical(event));
     try {
-      await this.#transport.publish(protocol, events.map(canonical), this.#timeout, session);
+      await this.#transport.publish(protocol, bodies, this.#timeout, session);
     } catch (e) {
-      throw new Error(`the events are not certainly stored: ${e.message}`, {cause: e});
+      const {message, certain, failed} = e instanceof Failure ? e : new Failure('in_doubt');
+      throw new NotStored(message, certain, failed, {cause: e});
     }
   }
 
-  /** Reports what became of a call. A failure is told: the correlator then finds a call without an end. */
-  async #report(call, type, metadata) {
+  /** Reports what became of a call; for so long tries again. A failure is told: the correlator then finds a call without an end. */
+  async #report(call, type, metadata, time = 0) {
     try {
-      await this.publish('agenthook', this.#event(call, type, metadata));
+      await this.#publishUntil(this.#event(call, type, metadata), Date.now() + time);
     } catch (e) {
       try {
         this.#onUnreported(`countersign: call ${call.callId}: ${type} is not on record: ${e.message}`);
       } catch {
         // the call's own outcome matters more
       }
+    }
+  }
+
+  /** Publishes an AgentHook event; tries again until the time end if it may be stored then, as after a restart of the gateway. */
+  async #publishUntil(event, end) {
+    for (let pause = 300; ; pause = Math.min(2 * pause, 2000)) {
+      try {
+        return await this.publish('agenthook', event);
+      } catch (e) {
+        if (!LATER.includes(e.code) || Date.now() + pause > end) throw e;
+      }
+      await sleep(pause);
     }
   }
 
@@ -240,11 +275,16 @@ export class Client {
       source: this.#publisher,
       session_id: call.session,
       tool_name: call.tool,
-      tool_input: call.arguments,
-      metadata: {tool_call_id: call.callId, ...metadata},
+      ...(call.agent && {agent_id: call.agent}),
+      metadata: {tool_call_id: call.callId, ...(call.traceparent && {traceparent: call.traceparent}), ...metadata},
       ...more,
     };
   }
+}
+
+/** The metadata by which a report names the approval that a call used. */
+function approvalOf({workflow, decisionId}) {
+  return workflow ? {approval: {required: true, status: 'approved', workflow_id: workflow, decision_ref: decisionId}} : {};
 }
 
 /** Returns why a call may not run whose arguments are not those that were admitted, or nothing. */

@@ -49,7 +49,7 @@ const ROUTES = {
 
 /** The end of an event's subject: its session and its type, which has one or several tokens. */
 function route(protocol, event, named) {
-  if (!Object.hasOwn(ROUTES, protocol)) throw new Error(`the protocol ${protocol} has no events`);
+  if (!Object.hasOwn(ROUTES, protocol)) throw new Failure('not_found', true);
   const [session, said] = ROUTES[protocol](event, named).map((value) => String(value ?? ''));
   const tokens = said.split('.').map(token);
   const readable = said !== '' && said !== 'request' && tokens.length <= 8;
@@ -64,8 +64,12 @@ function token(value) {
 }
 
 function checkStored(acknowledgement) {
-  const ack = JSON.parse(acknowledgement);
-  if (ack.error || ack.duplicate || typeof ack.stream !== 'string' || ack.stream === '' || !(ack.seq > 0)) {
-    throw new Error(`the event is not certainly stored: ${acknowledgement.slice(0, 300)}`);
+  let ack;
+  try {
+    ack = JSON.parse(acknowledgement);
+  } catch {
+    throw new Failure('in_doubt');
   }
+  if (ack?.error) throw new Failure('not_stored');
+  if (!ack || ack.duplicate || typeof ack.stream !== 'string' || ack.stream === '' || !(ack.seq > 0)) throw new Failure('in_doubt');
 }

@@ -30,6 +30,7 @@ export class Keyring {
    */
   constructor(publicKey, pinned, records = []) {
     this.#pinned = pinned == null ? undefined : new Set(pinned);
+    if (typeof publicKey !== 'string') throw new TypeError('the public key is needed: the text of checkpoint.pub');
     this.#vouchers = publicKey.split(/\s+/).filter(Boolean).map(readVerifier);
     if (this.#vouchers.length === 0) throw new TypeError('there is no public key');
     for (const record of records) this.trust(record);
@@ -208,12 +209,12 @@ function checkTime(claims, now) {
   if (now >= expires) throw new BadReceipt('receipt_expired', 'the receipt has expired');
 }
 
-/** Reads an RFC 3339 time in UTC; digits below a millisecond are dropped. */
 /** When no receipt of an allowance holds any more, in milliseconds since 1970: it may have several. */
 export function useUntil(claims) {
   return instant(claims.use_until ?? claims.expires_at);
 }
 
+/** Reads an RFC 3339 time in UTC; digits below a millisecond are dropped. */
 function instant(text) {
   const m = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z$/.exec(String(text));
   const time = m ? Date.parse(`${m[1]}.${(m[2] ?? '').padEnd(3, '0').slice(0, 3)}Z`) : NaN;

@@ -1,9 +1,21 @@
 // How requests and events travel: by HTTP through a gateway. nats.js is the other way.
 
-/** A request without an answer that counts; its message is a code. */
-export class Failure extends Error {}
+/**
+ * A request without an answer that counts; its message is a code. certain: nothing that failed was done. failed: the
+ * positions of the events that are not stored, if only some are not.
+ */
+export class Failure extends Error {
+  constructor(code, certain = false, failed = undefined) {
+    super(code);
+    this.certain = certain;
+    this.failed = failed;
+  }
+}
 
 export const MAX_REPLY = 4 << 20;
+export const MAX_BODY = 1 << 20; // that a gateway takes at most
+const NOT_STORED = ['not_stored', 'overloaded', 'stopping', 'unavailable']; // codes of a status from 500 on that say so for certain
+const NOT_CONNECTED = ['ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOTFOUND', 'EAI_AGAIN', 'UND_ERR_CONNECT_TIMEOUT'];
 
 export class HTTP {
   #gateway;
@@ -12,7 +24,7 @@ export class HTTP {
   constructor(gateway, token) {
     this.#gateway = checkAddress(gateway);
     if (!token) throw new TypeError('a token is needed');
-    if (!/^[\x21-\x7e]+$/.test(token)) throw new TypeError('the token has characters that no token has: is there a line end?');
+    if (typeof token === 'string') checkToken(token);
     this.#token = token;
   }
 
@@ -24,8 +36,10 @@ export class HTTP {
   /** Stores events, texts of JSON. */
   async publish(protocol, events, timeout, session) {
     const headers = session ? {'Countersign-Session': session} : {};
-    const {status, text} = await this.#post('/v1/events/' + encodeURIComponent(protocol), `[${events.join(',')}]`, headers, timeout);
-    if (status !== 200) throw new Error(`the events are not stored: ${errorCode(status, parse(text))}`);
+    const body = `[${events.join(',')}]`;
+    if (Buffer.byteLength(body) > MAX_BODY) throw new Failure('request_too_large', true);
+    const {status, text} = await this.#post('/v1/events/' + encodeURIComponent(protocol), body, headers, timeout);
+    if (status !== 200) throw notStored(status, parse(text));
   }
 
   /** Waits until a workflow is not pending, or for so many seconds; returns status and text of the answer. */
@@ -37,16 +51,25 @@ export class HTTP {
     return this.#send(path, {method: 'POST', body}, {...more, 'Content-Type': 'application/json'}, timeout);
   }
 
+  async #currentToken() {
+    if (typeof this.#token === 'string') return this.#token;
+    try {
+      return checkToken(await this.#token());
+    } catch {
+      throw new Failure('no_token', true);
+    }
+  }
+
   async #send(path, request, more, timeout, signal) {
     try {
-      const headers = {...more, Authorization: 'Bearer ' + this.#token};
+      const headers = {...more, Authorization: 'Bearer ' + await this.#currentToken()};
       const signals = [AbortSignal.timeout(timeout), signal].filter(Boolean);
       // A redirect would carry the token to another address.
       const answer = await fetch(this.#gateway + path, {...request, headers, redirect: 'manual', signal: signals.length > 1 ? AbortSignal.any(signals) : signals[0]});
       return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
     } catch (e) {
       if (e instanceof Failure) throw e;
-      throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable');
+      throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable', NOT_CONNECTED.includes(e.cause?.code));
     }
   }
 }
@@ -55,6 +78,12 @@ export class HTTP {
 export function errorCode(status, reply) {
   const found = [reply?.error, reply?.detail?.error, reply?.reason].find((text) => typeof text === 'string' && /^[a-z0-9_]{1,64}$/.test(text));
   return found ?? `http_${status}`;
+}
+
+function notStored(status, reply) {
+  const code = errorCode(status, reply), failed = reply?.failed;
+  const known = Array.isArray(failed) && failed.every(Number.isInteger);
+  return new Failure(code, (status >= 400 && status < 500) || NOT_STORED.includes(code), known ? failed : undefined);
 }
 
 function parse(text) {
@@ -74,6 +103,11 @@ async function readAll(answer) {
     parts.push(part);
   }
   return Buffer.concat(parts).toString();
+}
+
+function checkToken(text) {
+  if (typeof text !== 'string' || !/^[\x21-\x7e]+$/.test(text)) throw new TypeError('the token has characters that no token has: is there a line end?');
+  return text;
 }
 
 /** Refuses to send a token in clear over a network. */

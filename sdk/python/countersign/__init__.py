@@ -12,8 +12,9 @@ Everything fails closed: an error, a time-out, or a receipt that is missing, bad
 is a refusal. Only the standard library is needed.
 """
 
-from ._client import Call, Checked, Client, Refused, Verdict
+from ._client import Call, Checked, Client, NotStored, Refused, Verdict
 from ._producers import AAEPProducer, AgentHookPublisher
 from ._receipt import BadReceipt, Keyring
 
-__all__ = ["AAEPProducer", "AgentHookPublisher", "BadReceipt", "Call", "Checked", "Client", "Keyring", "Refused", "Verdict"]
+__all__ = ["AAEPProducer", "AgentHookPublisher", "BadReceipt", "Call", "Checked", "Client", "Keyring", "NotStored", "Refused", "Verdict"]
+__version__ = "0.1.0"

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ._canonical import NotCanonical, canonical, dump, parse
 from ._ready import read_ready_file
@@ -30,15 +30,21 @@ from ._receipt import BadReceipt, Expectation, Keyring, use_until
 _log = logging.getLogger("countersign")
 _MAX_REPLY = 4 << 20
 _MAX_REASON = 2_000  # characters of a policy's message
-_DECISIONS = ("allow", "ask", "deny")
+_DECISIONS = ("allow", "ask", "defer", "deny")
 _SETTLED = ("approved", "denied", "expired", "cancelled", "consumed")  # statuses of a workflow that is not pending
 # Codes of requests without a decision that may have one later.
 _OUTAGES = (
     "not_reachable", "timeout", "bad_reply", "audit_unavailable", "overloaded", "quota_exceeded", "rate_limited", "stopping", "unavailable",
-    "http_502", "http_503", "http_504",
+    "http_502", "http_503", "http_504", "no_token",
 )
+_LATER = (*_OUTAGES, "in_doubt", "not_stored")  # codes of reports that may be stored later; one that is stored twice counts once
+_NOT_STORED = ("not_stored", "overloaded", "stopping", "unavailable")  # codes of a status from 500 on that say so for certain
 _LONGEST_WAIT = 30  # seconds that the gateway lets one request wait for a workflow
+_REPORT_TIME = 15.0  # seconds for which the report of a call that ran is tried again
+_MAX_BODY = 1 << 20  # bytes that a gateway takes at most
+_MAX_REQUEST = _MAX_BODY - (4 << 10)  # of an admission: the report of the call adds how it ended
 _HEADER_TEXT = r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?"  # what a header carries unchanged
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -47,19 +53,21 @@ class Call:
     """A tool call that is about to run."""
 
     tool: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] | None = field(hash=False)  # None for an AAEP invocation, which has none
     session: str
     call_id: str = field(default_factory=lambda: "call-" + uuid.uuid4().hex)
     event_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    agent: str = ""  # whose call it is, for policies and mandates of one agent
+    traceparent: str = ""  # the W3C trace
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What may be done. Only allowed lets a call run; it is never true without a valid receipt."""
 
-    decision: str  # allow, ask, deny
+    decision: str  # allow, ask, defer, deny
     reason: str  # a policy's message, or a code; empty for an allow
-    workflow: str = ""  # ask: what a reviewer must decide
+    workflow: str = ""  # ask: what a reviewer must decide; defer: the same, but no approval lifts it; allow: the approval that it used
     decision_id: str = ""
     nonce: str = ""  # allow: of the receipt, which counts once
     until: float = 0.0  # allow: when no receipt of this allowance holds any more, in seconds since 1970
@@ -87,6 +95,24 @@ class Refused(Exception):
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(f"{verdict.decision}: {verdict.reason}" + (f" (workflow {verdict.workflow})" if verdict.workflow else ""))
         self.verdict = verdict
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Refused, (self.verdict,)
+
+
+class NotStored(OSError):
+    """Events that are not, or not certainly, on record.
+
+    code: why, stable. certain: whether it is certain that those that failed are not stored; an event in doubt that is
+    sent again may be stored twice. failed: the positions of those that failed, if only some did, as the gateway says.
+    """
+
+    def __init__(self, code: str, certain: bool, failed: list[int] | None = None) -> None:
+        super().__init__(f"the events are not {'' if certain else 'certainly '}stored: {code}")
+        self.code, self.certain, self.failed = code, certain, failed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NotStored, (self.code, self.certain, self.failed)
 
 
 class _Request(urllib.request.Request):
@@ -157,6 +183,10 @@ class _Watchdog:
                 problem = e
         raise problem
 
+    @property
+    def connected(self) -> bool:
+        return self._socket is not None
+
     def _keep(self, connected: socket.socket) -> socket.socket:
         with self._lock:
             if self.late:
@@ -181,14 +211,18 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class _Failure(Exception):
-    """A request without an answer that counts; its text is a code."""
+    """A request without an answer that counts; its text is a code. sent is false if there was no connection."""
+
+    def __init__(self, code: str, sent: bool = True) -> None:
+        super().__init__(code)
+        self.sent = sent
 
 
 class Client:
     """Asks and reports as one publisher of one tenant. It may be used from several threads.
 
     gateway: address of the gateway, https:// or http:// of this machine.
-    token: a token of the role runtime. publisher: for which it was made.
+    token: a token of the role runtime, or a function that gives the current one for each request. publisher: for which it was made.
     public_key: the checkpoint key, which vouches for the keys that sign receipts.
     pinned_keys: ids of the receipt keys that count; without it every key does that the checkpoint key vouches
         for, also one that was retired, unless records or verify_online tell.
@@ -200,15 +234,15 @@ class Client:
     """
 
     def __init__(
-        self, gateway: str, token: str, *, tenant: str, publisher: str, public_key: str, pinned_keys: Iterable[str] | None = None,
+        self, gateway: str, token: str | Callable[[], str], *, tenant: str, publisher: str, public_key: str, pinned_keys: Iterable[str] | None = None,
         records: Iterable[str] = (), verify_online: bool = False, timeout: float = 10.0,
     ) -> None:
         self._gateway = gateway.rstrip("/")
         local = _check_address(self._gateway)
         if not (token and tenant and publisher):
             raise ValueError("token, tenant and publisher are needed")
-        if not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise ValueError("the token has characters that no token has: is there a line end?")
+        if isinstance(token, str):
+            _check_token(token)
         self._token, self._tenant, self._publisher, self._timeout = token, tenant, publisher, timeout
         self._keys, self._verify_online = Keyring(public_key, pinned_keys, records), verify_online
         proxies = [urllib.request.ProxyHandler({})] if local else []
@@ -232,7 +266,7 @@ class Client:
         wait: seconds to wait for a person, if the verdict is ask.
         """
         try:
-            body = dump(_event(call, "PreToolUse", self._publisher, evidence_phase="pre_commit"))
+            body = dump(_event(call, "PreToolUse", self._publisher, tool_input=call.arguments, evidence_phase="pre_commit"))
         except NotCanonical:
             return Verdict("deny", "bad_arguments")
         return self._wait(lambda workflow: self._ask(call, body, workflow), wait)
@@ -279,11 +313,11 @@ class Client:
         call is what the request is about, as the executor knows it. A refusal, and every failure, is a verdict that
         is not allowed. workflow: what an earlier ask gave.
         """
-        if not all(isinstance(text, str) and re.fullmatch(_HEADER_TEXT, text) for text in (call.session, call.call_id)):
-            return Checked(Verdict("deny", "bad_arguments"), {})
         headers = {"Countersign-Session": call.session, "Countersign-Tool-Call-Id": call.call_id}
-        if workflow:
-            headers["Countersign-Workflow-Id"] = workflow
+        optional = {"Countersign-Agent": call.agent, "traceparent": call.traceparent, "Countersign-Workflow-Id": workflow}
+        headers.update({name: text for name, text in optional.items() if text})
+        if not all(isinstance(text, str) and re.fullmatch(_HEADER_TEXT, text) for text in headers.values()):
+            return Checked(Verdict("deny", "bad_arguments"), {})
         try:
             body = dump(request)
         except NotCanonical:
@@ -292,6 +326,8 @@ class Client:
         return self._admit(path, call, body, headers, lambda reply: _native_decision(protocol, reply))
 
     def _admit(self, path: str, call: Call, body: bytes, headers: dict[str, str], decide: Callable[[dict[str, Any]], str | None]) -> Checked:
+        if len(body) > _MAX_REQUEST:
+            return Checked(Verdict("deny", "request_too_large"), {})
         try:
             status, header, answer = self._post(path, body, headers)
             return self._read(call, status, header, answer, decide)
@@ -310,20 +346,19 @@ class Client:
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise _Failure("bad_reply") from e
         decision = header.get("Countersign-Verdict", "")
-        decision = "ask" if decision == "defer" else decision
-        if decision not in _DECISIONS or said != decision:
+        if decision not in _DECISIONS or said != ("ask" if decision == "defer" else decision):
             raise _Failure("bad_reply")
         verdict = self._verdict(call, decision, reply, header)
         counts = verdict.allowed or decision != "allow"  # an allow without a valid receipt says nothing
         return Checked(verdict, reply if counts else {})
 
     def _verdict(self, call: Call, decision: str, reply: dict[str, Any], header: Any) -> Verdict:
-        decision_id = header.get("Countersign-Decision-Id", "")
+        decision_id, workflow = header.get("Countersign-Decision-Id", ""), header.get("Countersign-Workflow-Id", "")
         if decision != "allow":
             recorded = [r["code"] for r in reply.get("reasons", ()) if isinstance(r, dict)]  # AAEP; AANA has texts there
             codes = reply.get("hard_blockers") or reply.get("reason_codes") or recorded or [""]
             reason = str(reply.get("reason") or codes[0])
-            return Verdict(decision, reason[:_MAX_REASON], header.get("Countersign-Workflow-Id", ""), decision_id)
+            return Verdict(decision, reason[:_MAX_REASON], workflow, decision_id)
         receipt, key = header.get("Countersign-Receipt", ""), header.get("Countersign-Key", "")
         want = Expectation(self._tenant, self._publisher, call.session, call.call_id, call.tool, call.arguments)
         try:
@@ -334,7 +369,7 @@ class Client:
                 self._keys.check(receipt, key, want)  # the answer may have taken long
         except BadReceipt as e:
             return Verdict("deny", e.code, decision_id=decision_id)
-        return Verdict("allow", "", decision_id=decision_id, nonce=str(claims["nonce"]), until=use_until(claims))
+        return Verdict("allow", "", workflow, decision_id, nonce=str(claims["nonce"]), until=use_until(claims))
 
     def _refuted(self, receipt: str, key: str, call: Call) -> str:
         """Ask the gateway, too, whether a receipt holds; return why it does not, or nothing."""
@@ -385,28 +420,31 @@ class Client:
             self._report(admitted, "PostToolUse", {
                 "tool_input_executed": json.loads(arguments),
                 "execution": {"outcome": outcome, "started_at": _rfc3339(started), "completed_at": _rfc3339(ended)},
-            })
+                **_approval(verdict),
+            }, _REPORT_TIME)
 
-    def guard(self, *, session: str, tool: str = "", wait: float = 0.0) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
+    def guard(self, *, session: str, tool: str = "", wait: float = 0.0, agent: str = "") -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
         """Decorate a function so that every call of it is admitted first, and reported.
 
         Its arguments, by their names, are the tool's arguments; they must be JSON values. A coroutine
         function or a generator would run after the guard has ended: it is refused with TypeError, and so
-        is *args, which has no names, and a keyword of **kwargs with the name of a parameter. Guard a plain
-        function, or use run.
+        is a method, whose self is no JSON value, *args, which has no names, and a keyword of **kwargs with the name of a
+        parameter. Guard a plain function or a bound method, or use run.
         """
 
-        def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
+        def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
                 raise TypeError("guard takes plain functions: this one would run after the guard has ended")
             signature = inspect.signature(function)
+            if next(iter(signature.parameters), "") in ("self", "cls"):
+                raise TypeError("guard takes functions, not methods: self is no JSON value; guard the bound method, or use run")
             kinds = {p.kind: name for name, p in signature.parameters.items()}
             if inspect.Parameter.VAR_POSITIONAL in kinds:
                 raise TypeError("guard takes functions whose arguments have names")
             rest = kinds.get(inspect.Parameter.VAR_KEYWORD)
 
             @functools.wraps(function)
-            def guarded(*args: Any, **kwargs: Any) -> _T:
+            def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T:
                 bound = signature.bind(*args, **kwargs)
                 bound.apply_defaults()
                 named = dict(bound.arguments)
@@ -418,7 +456,7 @@ class Client:
                     admitted = json.loads(dump(named))
                 except NotCanonical as e:
                     raise Refused(Verdict("deny", "bad_arguments")) from e
-                with self.run(Call(tool or function.__name__, admitted, session), wait):
+                with self.run(Call(tool or function.__name__, admitted, session, agent=agent), wait):
                     # What runs is what was admitted.
                     for name in bound.arguments:
                         bound.arguments[name] = {k: admitted[k] for k in more} if name == rest else admitted[name]
@@ -434,7 +472,7 @@ class Client:
     # Events.
 
     def publish(self, protocol: str, *events: dict[str, Any], session: str = "") -> None:
-        """Publish events; return once all are stored durably. Raises OSError if they are not.
+        """Publish events; return once all are stored durably. Raises NotStored, an OSError, if they are not.
 
         session: of events that have no field for it, which are AUMP's; printable ASCII.
         """
@@ -444,19 +482,34 @@ class Client:
             body = dump(list(events))
         except NotCanonical as e:
             raise ValueError(f"the events are not JSON that all readers read alike: {e}") from e
+        if len(body) > _MAX_BODY:
+            raise NotStored("request_too_large", True)
         try:
             status, _, answer = self._post("/v1/events/" + urllib.parse.quote(protocol, safe=""), body, _session_header(session))
         except _Failure as e:
-            raise OSError(f"the events are not certainly stored: {e}") from e
+            raise NotStored(str(e), not e.sent) from e
         if status != 200:
-            raise OSError(f"the events are not stored: {_error_of(status, answer)}")
+            raise _not_stored(status, answer)
 
-    def _report(self, call: Call, event_type: str, metadata: dict[str, Any]) -> None:
-        """Report what became of a call. A failure is logged: the correlator then finds a call without an end."""
+    def _report(self, call: Call, event_type: str, metadata: dict[str, Any], seconds: float = 0.0) -> None:
+        """Report what became of a call; for so many seconds try again. A failure is logged: the correlator then finds a
+        call without an end."""
         try:
-            self.publish("agenthook", _event(call, event_type, self._publisher, metadata))
+            self._publish_until(_event(call, event_type, self._publisher, metadata), time.monotonic() + seconds)
         except Exception as e:  # the call's own outcome matters more
             _log.error("call %s: %s is not on record: %s", call.call_id, event_type, e)
+
+    def _publish_until(self, event: dict[str, Any], end: float) -> None:
+        """Publish an AgentHook event; try again until the time end if it may be stored then, as after a restart of the gateway."""
+        pause = 0.3
+        while True:
+            try:
+                return self.publish("agenthook", event)
+            except NotStored as e:
+                if e.code not in _LATER or time.monotonic() + pause > end:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
 
     # AANA and AUMP, by their own names.
 
@@ -498,7 +551,7 @@ class Client:
 
     def _send(self, path: str, body: bytes | None, headers: dict[str, str], seconds: float) -> tuple[int, Any, bytes]:
         """Send a request, a GET without a body, and wait so long for the whole answer."""
-        request = _Request(self._gateway + path, body, {**headers, "Authorization": "Bearer " + self._token})
+        request = _Request(self._gateway + path, body, {**headers, "Authorization": "Bearer " + self._current_token()})
         end = time.monotonic() + seconds
         with _Watchdog(seconds) as request.watchdog:
             try:
@@ -509,6 +562,14 @@ class Client:
             raise _Failure("timeout")
         return found
 
+    def _current_token(self) -> str:
+        if isinstance(self._token, str):
+            return self._token
+        try:
+            return _check_token(self._token())
+        except Exception as e:
+            raise _Failure("no_token", sent=False) from e
+
     def _exchange(self, request: _Request, end: float, seconds: float) -> tuple[int, Any, bytes]:
         try:
             with self._open(request, seconds) as answer:
@@ -517,7 +578,7 @@ class Client:
             raise _Failure("timeout") from e
         except (OSError, ValueError) as e:
             late = isinstance(getattr(e, "reason", None), TimeoutError)
-            raise _Failure("timeout" if late else "not_reachable") from e
+            raise _Failure("timeout" if late else "not_reachable", request.watchdog.connected) from e
         except http.client.HTTPException as e:  # half an answer
             raise _Failure("bad_reply") from e
 
@@ -615,11 +676,13 @@ def _error_code(status: int, reply: dict[str, Any]) -> str:
     return _code_in(reply) or f"http_{status}"
 
 
-def _error_of(status: int, answer: bytes) -> str:
-    try:
-        return _error_code(status, parse(answer))
-    except (AttributeError, ValueError):
-        return f"http_{status}"
+def _not_stored(status: int, answer: bytes) -> NotStored:
+    code, failed = f"http_{status}", None
+    with suppress(AttributeError, ValueError):
+        reply = parse(answer)
+        code, failed = _error_code(status, reply), reply.get("failed")
+    known = isinstance(failed, list) and all(type(n) is int for n in failed)
+    return NotStored(code, 400 <= status < 500 or code in _NOT_STORED, failed if known else None)
 
 
 def _all(answer: Any, end: float) -> bytes:
@@ -638,6 +701,12 @@ def _all(answer: Any, end: float) -> bytes:
     if length is not None and length != str(len(body)):
         raise _Failure("bad_reply")
     return body
+
+
+def _check_token(text: str) -> str:
+    if not re.fullmatch(r"[\x21-\x7e]+", text):
+        raise ValueError("the token has characters that no token has: is there a line end?")
+    return text
 
 
 def _check_address(text: str) -> bool:
@@ -666,10 +735,17 @@ def _event(call: Call, event_type: str, publisher: str, metadata: dict[str, Any]
         "source": publisher,
         "session_id": call.session,
         "tool_name": call.tool,
-        "tool_input": call.arguments,
-        "metadata": {"tool_call_id": call.call_id, **(metadata or {})},
+        "metadata": {"tool_call_id": call.call_id, **({"traceparent": call.traceparent} if call.traceparent else {}), **(metadata or {})},
+        **({"agent_id": call.agent} if call.agent else {}),
         **more,
     }
+
+
+def _approval(verdict: Verdict) -> dict[str, Any]:
+    """Return the metadata by which a report names the approval that a call used."""
+    if not verdict.workflow:
+        return {}
+    return {"approval": {"required": True, "status": "approved", "workflow_id": verdict.workflow, "decision_ref": verdict.decision_id}}
 
 
 def _rfc3339(t: datetime) -> str:

@@ -7,7 +7,7 @@ import uuid
 from datetime import datetime, timezone
 from typing import Any
 
-from ._client import Client, _rfc3339
+from ._client import Client, NotStored, _rfc3339
 
 _AAEP_CONTEXT = "https://aaep-protocol.org/context/v1"
 
@@ -23,7 +23,7 @@ class AgentHookPublisher:
         self._gate, self._session, self._source = gate, session, source
 
     def publish(self, event_type: str, **fields: Any) -> dict[str, Any]:
-        """Publish an event and return it once it is stored durably; raise OSError otherwise.
+        """Publish an event and return it once it is stored durably; raise NotStored otherwise.
 
         Calls that are about to run are not published but asked about: Client.admit, run, guard.
         """
@@ -57,10 +57,10 @@ class AAEPProducer:
         self._lock, self._next, self._in_doubt = threading.Lock(), 0, False
 
     def emit(self, event_type: str, **fields: Any) -> dict[str, Any]:
-        """Publish an event and return it once it is stored durably; raise OSError otherwise.
+        """Publish an event and return it once it is stored durably; raise NotStored otherwise.
 
-        After an OSError it is not known whether the event's number is in use: the producer then refuses to go on, with
-        RuntimeError. Begin a new session.
+        If that is certain, the next event gets the number. Otherwise it is not known whether the number is in use: the
+        producer then refuses to go on, with RuntimeError. Begin a new session.
         """
         with self._lock:
             if self._in_doubt:
@@ -80,8 +80,8 @@ class AAEPProducer:
                 self._gate.publish("aaep", event)
             except ValueError:  # nothing was sent
                 raise
-            except BaseException:
-                self._in_doubt = True
+            except BaseException as e:
+                self._in_doubt = not (isinstance(e, NotStored) and e.certain)
                 raise
             self._next += 1
         return event

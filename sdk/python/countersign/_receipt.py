@@ -28,6 +28,9 @@ class BadReceipt(Exception):
         super().__init__(text)
         self.code = code
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BadReceipt, (self.code, str(self))
+
 
 @dataclass(frozen=True)
 class Expectation:

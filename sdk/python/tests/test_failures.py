@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pathlib
+import pickle
 import socket
 import subprocess
 import tempfile
@@ -19,17 +20,20 @@ from countersign import _client, _ready
 
 
 class Gateway:
-    """A gateway that gives one answer."""
+    """A gateway that gives one answer, after some first ones: triples like it."""
 
-    def __init__(self, status, headers, body, stall=0):
+    def __init__(self, status, headers, body, stall=0, first=()):
         gateway = self
+        answers = [*first, (status, headers, body)]
         self.closed = threading.Event()
-        self.tokens = []
+        self.tokens, self.events, self.headers = [], [], []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 gateway.tokens.append(self.headers.get("Authorization"))
-                self.rfile.read(int(self.headers["Content-Length"]))
+                gateway.headers.append(self.headers)
+                gateway.events.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
                 if status == 0:
                     return
                 if stall:
@@ -118,6 +122,9 @@ class Failures(unittest.TestCase):
     def setUp(self):
         logging.disable(logging.CRITICAL)  # what cannot be reported is logged
         self.addCleanup(logging.disable, logging.NOTSET)
+        once = unittest.mock.patch.object(_client, "_REPORT_TIME", 0.0)
+        once.start()
+        self.addCleanup(once.stop)
 
     def refused(self, gate, reason):
         ran = []
@@ -227,13 +234,110 @@ class Failures(unittest.TestCase):
         self.assertEqual(client("http://127.0.0.1:1", verify_online=True)._refuted("r", "k", call), "unverifiable")
 
     def test_a_producer_in_doubt_ends(self):
-        producer = countersign.AAEPProducer(client("http://127.0.0.1:1"), agent_id="a")
-        with self.assertRaises(ValueError):
-            producer.emit("agent.progress.updated", percent=float("nan"))  # nothing was sent
-        with self.assertRaises(OSError):
-            producer.emit("agent.progress.updated")
-        with self.assertRaises(RuntimeError):
-            producer.emit("agent.progress.updated")
+        with Gateway(0, {}, b"") as g:
+            producer = countersign.AAEPProducer(client(g.url), agent_id="a")
+            with self.assertRaises(ValueError):
+                producer.emit("agent.progress.updated", percent=float("nan"))  # nothing was sent
+            with self.assertRaises(OSError):
+                producer.emit("agent.progress.updated")
+            with self.assertRaises(RuntimeError):
+                producer.emit("agent.progress.updated")
+
+    def test_a_producer_goes_on_after_a_refusal(self):
+        with Gateway(200, {}, b"{}", first=[(429, {}, b'{"error":"rate_limited"}'), (503, {}, b'{"error":"stopping"}')]) as g:
+            producer = countersign.AAEPProducer(client(g.url), agent_id="a")
+            for code in ("rate_limited", "stopping"):
+                with self.assertRaises(countersign.NotStored) as caught:
+                    producer.emit("agent.progress.updated")
+                self.assertEqual(caught.exception.code, code)
+            self.assertEqual([producer.emit("agent.progress.updated")["sequence_number"] for _ in range(2)], [0, 1])
+
+    def test_what_is_not_stored(self):
+        for status, answer, code, certain, failed in [
+            (429, b'{"error":"rate_limited"}', "rate_limited", True, None),
+            (429, b'{"error":"rate_limited","failed":[1]}', "rate_limited", True, [1]),
+            (503, b'{"error":"not_stored","failed":"all"}', "not_stored", True, None),
+            (504, b'{"error":"in_doubt","failed":[0,2]}', "in_doubt", False, [0, 2]),
+            (502, b"<html>", "http_502", False, None),
+            (0, b"", "not_reachable", False, None),
+        ]:
+            with self.subTest(code=code), Gateway(status, {}, answer) as g, self.assertRaises(countersign.NotStored) as caught:
+                client(g.url).publish("agenthook", {})
+            e = caught.exception
+            self.assertEqual((e.code, e.certain, e.failed), (code, certain, failed))
+        for url, event, code in [("http://127.0.0.1:1", {}, "not_reachable"), ("http://127.0.0.1:1", {"x": "x" * (1 << 20)}, "request_too_large")]:
+            with self.assertRaises(countersign.NotStored) as caught:
+                client(url).publish("agenthook", event)
+            self.assertEqual((caught.exception.code, caught.exception.certain), (code, True))
+
+    def test_exceptions_cross_processes(self):
+        for e in (
+            countersign.Refused(countersign.Verdict("ask", "later", "w1")), countersign.BadReceipt("receipt_expired", "the receipt has expired"),
+            countersign.NotStored("in_doubt", False, [3]),
+        ):
+            copy = pickle.loads(pickle.dumps(e))
+            self.assertEqual((type(copy), str(copy), vars(copy)), (type(e), str(e), vars(e)))
+
+    def test_a_call_is_a_key(self):
+        call = countersign.Call("t", {"x": [1]}, "s")
+        self.assertIn(call, {call: 1})
+
+    def running(self, g, call):
+        """Run a call that the gateway allows; its receipt is not looked at."""
+        gate = client(g.url)
+        claims = {"nonce": call.event_id, "expires_at": "2126-11-25T12:00:00Z"}
+        with unittest.mock.patch.object(gate._keys, "check", return_value=claims), gate.run(call):
+            pass
+
+    def test_the_largest_call_is_on_record(self):
+        """What is admitted can be reported: the arguments are in each event once."""
+        with Gateway(200, {**ALLOW, "Countersign-Workflow-Id": "w" * 128, "Countersign-Decision-Id": "d" * 128}, body("allow")) as g:
+            def call(size):
+                return countersign.Call("t", {"text": "x" * size}, "s")
+
+            self.running(g, call(0))
+            largest = _client._MAX_REQUEST - len(_client.dump(g.events[0]))
+            self.running(g, call(largest))
+            with self.assertRaises(countersign.Refused) as caught:
+                self.running(g, call(largest + 1))
+            self.assertEqual(caught.exception.verdict.reason, "request_too_large")
+            proposed, reports, [blocked] = g.events[2], g.events[3], g.events[4]
+            self.assertEqual(len(_client.dump(proposed)), _client._MAX_REQUEST)
+            self.assertLess(len(_client.dump(reports)), 1 << 20)
+            self.assertEqual((reports[0]["metadata"]["tool_input_executed"], len(g.events)), (proposed["tool_input"], 5))
+            self.assertEqual(blocked["event_type"], "ToolUseBlocked")
+
+    def test_a_report_names_the_approval(self):
+        with Gateway(200, {**ALLOW, "Countersign-Workflow-Id": "w1", "Countersign-Decision-Id": "d1"}, body("allow")) as g:
+            self.running(g, countersign.Call("t", {}, "s"))
+            self.assertEqual(g.events[1][0]["metadata"]["approval"], {"required": True, "status": "approved", "workflow_id": "w1", "decision_ref": "d1"})
+        with Gateway(200, ALLOW, body("allow")) as g:
+            self.running(g, countersign.Call("t", {}, "s"))
+            self.assertNotIn("approval", g.events[1][0]["metadata"])
+
+    def test_a_call_names_its_agent_and_its_trace(self):
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        call = countersign.Call("t", {}, "s", agent="billing", traceparent=trace)
+        with Gateway(200, ALLOW, body("allow")) as g:
+            self.running(g, call)
+            self.assertEqual([(e["agent_id"], e["metadata"]["traceparent"]) for e in (g.events[0], g.events[1][0])], [("billing", trace)] * 2)
+            client(g.url).admit_native("tool", {}, call)
+            self.assertEqual([g.headers[2].get(name) for name in ("Countersign-Agent", "traceparent")], ["billing", trace])
+            unsaid = client(g.url).admit_native("tool", {}, countersign.Call("t", {}, "s", agent="b\nx: y"))
+            self.assertEqual((unsaid.verdict.reason, len(g.events)), ("bad_arguments", 3))
+
+    def test_reports_outlast_a_restart_of_the_gateway(self):
+        """The same report again; not for a refusal that stays, and not for ever."""
+        allowed, away, stopping = (200, ALLOW, body("allow")), (0, {}, b""), (503, {}, b'{"error":"stopping"}')
+        for seconds, answers, last, reports in [(15, [away, stopping], 200, 3), (15, [], 401, 1), (0.2, [], 503, 1)]:
+            with self.subTest(last), Gateway(last, {}, b"{}", first=[allowed, *answers]) as g, unittest.mock.patch.object(_client, "_REPORT_TIME", seconds):
+                self.running(g, countersign.Call("t", {}, "s"))
+                self.assertEqual([event for [event] in g.events[1:]], [g.events[-1][0]] * reports)
+
+    def test_a_defer_is_not_waited_for(self):
+        with Gateway(200, {"Countersign-Verdict": "defer", "Countersign-Workflow-Id": "w1"}, body("ask", "later")) as g:
+            verdict = client(g.url).admit(countersign.Call("t", {}, "s"), wait=3600)
+            self.assertEqual((verdict.decision, verdict.reason, verdict.workflow, len(g.tokens)), ("defer", "later", "w1", 1))
 
     def test_gone(self):
         with Gateway(200, {}, b"") as g:
@@ -273,7 +377,10 @@ class Failures(unittest.TestCase):
         def nameless(*args):
             pass
 
-        for function in (coroutine, generator, nameless):
+        def method(self, path):
+            pass
+
+        for function in (coroutine, generator, nameless, method):
             with self.assertRaises(TypeError):
                 gate.guard(session="s")(function)
 
@@ -287,7 +394,12 @@ class Failures(unittest.TestCase):
         def position(x, /, **more):
             self.fail("it ran")
 
+        class Mailbox:
+            def send(self, to):
+                return to
+
         gate.guard(session="s")(rows)(id=5)
+        self.assertEqual(gate.guard(session="s")(Mailbox().send)("dana"), "dana")
         for function, args, more in ((rows, (), {"filters": {"id": 5}}), (position, (1,), {"x": 2})):
             with self.assertRaises(TypeError):
                 gate.guard(session="s")(function)(*args, **more)
@@ -425,6 +537,16 @@ class Failures(unittest.TestCase):
                 self.refused(client(g.url), "receipt_malformed")
         with Gateway(200, ALLOW, b'{"decision":"allow","reason":"","x":1e-99999999999999999999}') as g:
             self.refused(client(g.url), "bad_reply")
+
+    def test_a_token_for_each_request(self):
+        tokens = iter(["t1", "t2", "bad\n", None])
+        with Gateway(200, {"Countersign-Verdict": "deny"}, body("deny", "no")) as g:
+            gate = countersign.Client(g.url, lambda: next(tokens), tenant="acme", publisher="runtime", public_key=public_key())
+            self.assertEqual([gate.admit(countersign.Call("t", {}, "s")).reason for _ in range(5)], ["no", "no", "no_token", "no_token", "no_token"])
+            self.assertEqual(g.tokens, ["Bearer t1", "Bearer t2"])
+            with self.assertRaises(countersign.NotStored) as caught:
+                gate.publish("agenthook", {})
+            self.assertTrue(caught.exception.certain)
 
     def test_a_token_is_not_shown(self):
         with self.assertRaises(ValueError) as caught:

@@ -57,6 +57,15 @@ class System(unittest.TestCase):
         self.assertEqual(allowed_tool("/a", list=given), ("/a", {"list": [1, 3]}))
         self.assertEqual(given, [1])
 
+    def test_policies_see_the_agent(self):
+        for agent, allowed in (("billing", True), ("", False)):
+            call = countersign.Call("agent_tool", {}, self.session + "-agent", agent=agent)
+            self.assertEqual(self.gate.admit(call).allowed, allowed)
+
+    def test_a_large_call_is_reported(self):
+        with self.gate.run(countersign.Call("allowed_tool", {"path": "/f", "text": "<" * 900_000}, self.session)):
+            pass
+
     def test_an_approved_call_runs_once(self):
         call = countersign.Call("asked_tool", {"path": "/d"}, self.session)
         asked = self.gate.admit(call)

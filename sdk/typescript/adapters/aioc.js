@@ -31,7 +31,7 @@ function decider(gate, protocol, {session, timeout, context}) {
     const {callId, workflow} = kept ?? {callId: 'call-' + randomUUID()};
     const body = context ? {...request, runContext: {context: context(runContext)}} : request;
     const {verdict, reply} = await gate.admitNative(protocol, body, {tool, arguments: args, session: name, callId}, {timeout, workflow});
-    const waits = verdict.decision === 'ask' ? {callId, workflow: verdict.workflow} : reply === null && kept;
+    const waits = ['ask', 'defer'].includes(verdict.decision) ? {callId, workflow: verdict.workflow} : reply === null && kept;
     if (waits) pending.set(key, waits);
     if (pending.size > PENDING_LIMIT) pending.delete(pending.keys().next().value); // the oldest is the likeliest to have expired
     if (verdict.reason === 'bad_reply') return null; // aioc records invalid_policy_result

@@ -3,7 +3,7 @@
 import {ToolMessage} from '@langchain/core/messages';
 import {createMiddleware} from 'langchain';
 import {newCall, Refused} from '../index.js';
-import {sessionOf} from './session.js';
+import {sessionOf, waitOf} from './session.js';
 
 /** A tool that answered with an error instead of throwing one. */
 class Failed extends Error {
@@ -13,7 +13,7 @@ class Failed extends Error {
   }
 }
 
-export function countersign(gate, {session, wait}) {
+export function countersign(gate, {session, ...options}) {
   const wrapToolCall = async (request, handler) => {
     const {toolCall, runtime} = request;
     const call = newCall(toolCall.name, toolCall.args, sessionOf(session, runtime), toolCall.id);
@@ -23,7 +23,7 @@ export function countersign(gate, {session, wait}) {
       return answer;
     };
     try {
-      return await gate.run(call, tool, {wait, signal: runtime?.signal});
+      return await gate.run(call, tool, waitOf(options, runtime?.signal));
     } catch (e) {
       if (e instanceof Failed) return e.answer;
       if (!(e instanceof Refused && e.callId === call.callId)) throw e; // another call's is the tool's own error

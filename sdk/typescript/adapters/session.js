@@ -1,3 +1,8 @@
+/** How long a call waits, and what ends that: the signal of the caller, and the framework's own. */
+export function waitOf({wait, signal}, own) {
+  return {wait, signal: AbortSignal.any([signal, own].filter(Boolean))};
+}
+
 /** The session of a call: a fixed one, or what a function makes of the framework's context. */
 export function sessionOf(session, context) {
   const name = typeof session === 'function' ? session(context) : session;

@@ -32,6 +32,12 @@ holds('adk', async (gate, session, calls, ran) => {
   return told;
 });
 
+test('adk: the caller stops', async () => {
+  const tool = new FunctionTool({name: 'allowed_tool', description: 'd', parameters: {type: 'OBJECT', properties: {}}, execute: () => assert.fail('it ran')});
+  const [stopped] = guardTools(system, [tool], {session: 's', signal: AbortSignal.abort()});
+  await assert.rejects(stopped.runAsync({args: {}, toolContext: {}}), /canceled/);
+});
+
 test('adk: what cannot be guarded', () => {
   assert.throws(() => guardTools(system, [{getTools() {}}]), TypeError);
   assert.throws(() => guardTools(system, [GOOGLE_SEARCH]), TypeError);

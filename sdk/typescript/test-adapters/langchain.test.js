@@ -1,9 +1,11 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
 import {AIMessage} from '@langchain/core/messages';
 import {BaseChatModel} from '@langchain/core/language_models/chat_models';
 import {createAgent, tool} from 'langchain';
 import {countersign} from '@countersign/sdk/langchain';
 import {z} from 'zod';
-import {holds} from './cases.js';
+import {holds, system} from './cases.js';
 
 class Scripted extends BaseChatModel {
   turn = 0;
@@ -41,4 +43,10 @@ holds('langchain', async (gate, session, calls, ran) => {
   const agent = createAgent({model: new Scripted(calls, told), tools: made, middleware: [countersign(gate, {session: () => session})]});
   await agent.invoke({messages: [{role: 'user', content: 'Do as you are told.'}]});
   return told;
+});
+
+test('langchain: the caller stops', async () => {
+  const {wrapToolCall} = countersign(system, {session: 's', signal: AbortSignal.abort()});
+  const message = await wrapToolCall({toolCall: {name: 'allowed_tool', args: {}, id: 'c'}}, () => assert.fail('it ran'));
+  assert.match(message.content, /canceled/);
 });

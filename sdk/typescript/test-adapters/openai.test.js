@@ -40,6 +40,8 @@ test('openai: what cannot be guarded', async () => {
   const [broken] = guardTools(system, [{type: 'function', name: 'allowed_tool', invoke: () => assert.fail('it ran')}], {session: 's'});
   assert.match(await broken.invoke({}, '{"path":'), /bad_arguments/);
   assert.match(await broken.invoke({}, '{"path":"/x"}', {signal: AbortSignal.abort()}), /canceled/);
+  const [stopped] = guardTools(system, [{type: 'function', name: 'allowed_tool', invoke: () => assert.fail('it ran')}], {session: 's', signal: AbortSignal.abort()});
+  assert.match(await stopped.invoke({}, '{"path":"/x"}', {signal: new AbortController().signal}), /canceled/);
   const [homeless] = guardTools(system, [{type: 'function', name: 'allowed_tool', invoke: () => assert.fail('it ran')}], {});
   await assert.rejects(homeless.invoke({}, '{}'), TypeError);
 });

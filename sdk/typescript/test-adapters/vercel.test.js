@@ -39,4 +39,6 @@ test('vercel: what cannot be guarded', async () => {
   const {allowed_tool: broken} = guardTools(system, {allowed_tool: {execute: () => assert.fail('it ran')}}, {session: 's'});
   await assert.rejects(broken.execute({path: new Date()}, {toolCallId: 'x'}), /bad_arguments/);
   await assert.rejects(broken.execute({path: '/x'}, {abortSignal: AbortSignal.abort()}), /canceled/);
+  const {allowed_tool: stopped} = guardTools(system, {allowed_tool: {execute: () => assert.fail('it ran')}}, {session: 's', signal: AbortSignal.abort()});
+  await assert.rejects(stopped.execute({path: '/x'}, {}), /canceled/);
 });

@@ -8,19 +8,22 @@ import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 import test from 'node:test';
 import {checkToolPrecheck, executeToolIfAllowed, shouldExecuteTool, toolPrecheckEvent} from '../aana.js';
-import {Client, Keyring, newCall, Refused} from '../index.js';
+import {Client, Keyring, newCall, NotStored, Refused} from '../index.js';
+import {HTTP} from '../transport.js';
 
 const publicKey = JSON.parse(readFileSync(new URL('../../vectors/receipts.json', import.meta.url), 'utf8')).public_key;
 
 async function gateway(t, answer) {
-  const seen = [];
+  const seen = [], bodies = [], headers = [];
   const server = createServer((request, response) => {
     seen.push(request.headers.authorization);
-    request.resume().on('end', () => answer(response));
+    headers.push(request.headers);
+    let text = '';
+    request.on('data', (part) => { text += part; }).on('end', () => { bodies.push(text); answer(response); });
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
   t.after(() => new Promise((done) => { server.closeAllConnections(); server.close(done); }));
-  return {url: `http://127.0.0.1:${server.address().port}`, seen};
+  return {url: `http://127.0.0.1:${server.address().port}`, seen, bodies, headers};
 }
 
 const client = (url, more = {}) => new Client({gateway: url, token: 'token', tenant: 'acme', publisher: 'runtime', publicKey, onUnreported: () => {}, ...more});
@@ -85,6 +88,14 @@ test('pinned keys that are an empty text pin all', () => {
   }
 });
 
+test('a token for each request', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'deny'}, said('deny', 'no'))), tokens = ['t1', 't2', 'bad\n'];
+  const gate = client(g.url, {token: async () => tokens.shift()}), reasons = [];
+  for (let n = 0; n < 4; n++) reasons.push((await gate.admit(newCall('t', {}, 's'))).reason);
+  assert.deepEqual([reasons, g.seen], [['no', 'no', 'no_token', 'no_token'], ['Bearer t1', 'Bearer t2']]);
+  await assert.rejects(gate.publish('agenthook', {}), (e) => e.code === 'no_token' && e.certain);
+});
+
 test('a redirect does not carry the token', async (t) => {
   const thief = await gateway(t, reply(200, ALLOW, said('allow')));
   const g = await gateway(t, reply(307, {Location: thief.url}, '{}'));
@@ -141,6 +152,105 @@ test('a signal ends the waiting', async (t) => {
   const waiting = client(g.url).admit(newCall('t', {}, 's'), {wait: 3600_000, signal: stop.signal});
   stop.abort();
   assert.equal((await waiting).reason, 'canceled');
+});
+
+test('a signal of guard ends the waiting, too', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'ask', 'Countersign-Workflow-Id': 'w1'}, said('ask', 'later')));
+  const stop = new AbortController();
+  const running = client(g.url).guard('t', () => assert.fail('it ran'), {session: 's', wait: 3600_000, signal: stop.signal})({});
+  stop.abort();
+  await assert.rejects(running, (e) => e.verdict.reason === 'canceled');
+});
+
+test('a defer is not waited for', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'defer', 'Countersign-Workflow-Id': 'w1'}, said('ask', 'later')));
+  const verdict = await client(g.url).admit(newCall('t', {}, 's'), {wait: 3600_000});
+  assert.deepEqual([verdict.decision, verdict.reason, verdict.workflow, g.seen.length], ['defer', 'later', 'w1', 1]);
+});
+
+test('a call that is too large to be reported is refused, and that is on record', async (t) => {
+  const g = await gateway(t, reply(200, {}, '{}'));
+  await assert.rejects(client(g.url).run(newCall('t', {text: 'x'.repeat(1 << 20)}, 's'), () => assert.fail('it ran')), (e) => e.verdict.reason === 'request_too_large');
+  assert.deepEqual(g.bodies.map((text) => JSON.parse(text)[0].event_type), ['ToolUseBlocked']);
+  await assert.rejects(client(g.url).publish('agenthook', {text: 'x'.repeat(1 << 20)}), (e) => e instanceof NotStored && e.certain && e.code === 'request_too_large');
+});
+
+test('a request that is nested too deeply', async () => {
+  let deep = {};
+  for (let n = 0; n < 100_000; n++) deep = {deep};
+  const {verdict} = await client('http://127.0.0.1:1').admitNative('tool', deep, newCall('t', {}, 's'));
+  assert.equal(verdict.reason, 'bad_arguments');
+});
+
+test('what is not stored', async (t) => {
+  for (const [answer, code, certain, failed] of [
+    [reply(429, {}, '{"error":"rate_limited"}'), 'rate_limited', true, undefined],
+    [reply(429, {}, '{"error":"rate_limited","failed":[1]}'), 'rate_limited', true, [1]],
+    [reply(503, {}, '{"error":"not_stored","failed":"all"}'), 'not_stored', true, undefined],
+    [reply(504, {}, '{"error":"in_doubt","failed":[0,2]}'), 'in_doubt', false, [0, 2]],
+    [reply(502, {}, '<html>'), 'http_502', false, undefined],
+    [(response) => response.destroy(), 'not_reachable', false, undefined],
+  ]) {
+    const {url} = await gateway(t, answer);
+    await assert.rejects(client(url).publish('agenthook', {}), (e) => {
+      assert.deepEqual([e.constructor, e.code, e.certain, e.failed], [NotStored, code, certain, failed]);
+      assert.equal(e.message, `the events are not ${certain ? '' : 'certainly '}stored: ${code}`);
+      return true;
+    });
+  }
+  const gone = createServer();
+  await new Promise((done) => gone.listen(0, '127.0.0.1', done));
+  const {port} = gone.address();
+  await new Promise((done) => gone.close(done));
+  await assert.rejects(client(`http://127.0.0.1:${port}`).publish('agenthook', {}), (e) => e.code === 'not_reachable' && e.certain);
+});
+
+const vectors = JSON.parse(readFileSync(new URL('../../vectors/replies.json', import.meta.url), 'utf8'));
+
+const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+
+/** Runs a call under the allow of a vector, and reports it to a gateway. The receipt of a vector counts once. */
+async function runAllowed(t, protocol, more, answer) {
+  const told = [], c = vectors.cases.find(({name}) => name === protocol + ': allow');
+  t.mock.timers.enable({apis: ['Date'], now: Date.parse(c.now)});
+  const {status, headers, body} = vectors.answers[c.answer].http;
+  const g = await gateway(t, answer), http = new HTTP(g.url, 'token');
+  const transport = {admit: async () => ({status, headers: new Headers({...headers, ...more}), text: body}), publish: (...events) => http.publish(...events)};
+  const gate = new Client({tenant: vectors.tenant, publisher: vectors.publisher, publicKey: vectors.public_key, transport, onUnreported: (text) => told.push(text)});
+  const call = newCall(c.call.tool, JSON.parse(c.call.arguments), c.call.session, c.call.tool_call_id, {agent: 'billing', traceparent: TRACE}), tool = () => 'done';
+  assert.equal(await (protocol === 'agenthook' ? gate.run(call, tool) : gate.runNative(protocol, {}, call, tool)), 'done');
+  return {told, call, reports: g.bodies.map((text) => JSON.parse(text)[0])};
+}
+
+test('a report has the arguments once, and names the approval', async (t) => {
+  const more = {'Countersign-Workflow-Id': 'w1', 'Countersign-Decision-Id': 'd1'};
+  const {call, reports: [report]} = await runAllowed(t, 'agenthook', more, reply(200, {}, '{}'));
+  assert.deepEqual([report.event_type, report.tool_input, report.metadata.tool_input_executed], ['PostToolUse', undefined, call.arguments]);
+  assert.deepEqual([report.agent_id, report.metadata.traceparent], ['billing', TRACE]);
+  assert.deepEqual(report.metadata.approval, {required: true, status: 'approved', workflow_id: 'w1', decision_ref: 'd1'});
+});
+
+test('a request in another protocol names the agent and the trace', async (t) => {
+  const g = await gateway(t, reply(200, ALLOW, '{"decision":"allow"}'));
+  await client(g.url).admitNative('tool', {}, newCall('t', {}, 's', undefined, {agent: 'billing', traceparent: TRACE}));
+  assert.deepEqual([g.headers[0]['countersign-agent'], g.headers[0].traceparent], ['billing', TRACE]);
+  const {verdict} = await client(g.url).admitNative('tool', {}, newCall('t', {}, 's', undefined, {agent: 'b\nx: y'}));
+  assert.deepEqual([verdict.reason, g.headers.length], ['bad_arguments', 1]);
+});
+
+test('reports outlast a restart of the gateway', async (t) => {
+  const answers = [(response) => response.destroy(), reply(503, {}, '{"error":"stopping"}'), reply(200, {}, '{}')];
+  const {told, reports} = await runAllowed(t, 'aana', {}, (response) => answers.shift()(response));
+  assert.deepEqual([told, reports.length, reports[1], reports[2]], [[], 3, reports[0], reports[0]]);
+  assert.equal(reports[0].metadata.approval, undefined);
+});
+
+test('a report that is refused for good, and one that cannot be stored in time', async (t) => {
+  const revoked = await runAllowed(t, 'tool', {}, reply(401, {}, '{"error":"unauthorized"}'));
+  assert.deepEqual([revoked.reports.length, revoked.told.length], [1, 1]);
+  t.mock.timers.reset();
+  const late = await runAllowed(t, 'handoff', {}, (response) => { t.mock.timers.tick(60_000); response.destroy(); });
+  assert.deepEqual([late.reports.length, late.told.length], [1, 1]);
 });
 
 const about = (decision, reason) => reply(200, {'Countersign-Verdict': decision, 'Countersign-Workflow-Id': 'w1'}, said(decision, reason));
@@ -207,6 +317,18 @@ test('ready files that others read, or that were left behind', async (t) => {
   assert.throws(() => read({...here, started: '1'}), /left behind/);
   await new Promise((ended) => { child.on('exit', ended); child.kill(); });
   assert.throws(() => read(here), /left behind/);
+});
+
+test('AANA: an event shares nothing with the next one', () => {
+  const first = toolPrecheckEvent({tool_name: 't'});
+  first.evidence_refs.push({id: 'e1'});
+  first.proposed_arguments.to = 'dana';
+  const {evidence_refs: evidence, proposed_arguments: args} = toolPrecheckEvent({tool_name: 't'});
+  assert.deepEqual([evidence, args], [[], {}]);
+});
+
+test('a client without a public key', () => {
+  assert.throws(() => client('http://127.0.0.1:1', {publicKey: undefined}), /public key is needed: the text of checkpoint\.pub/);
 });
 
 test('addresses', () => {

@@ -23,6 +23,14 @@ test('a running system', {skip: !ready && 'COUNTERSIGN_READY_FILE names no ready
     assert.deepEqual(ran, ['/a']);
   });
 
+  await t.test('policies see the agent', async () => {
+    for (const [agent, allowed] of [['billing', true], ['', false]]) {
+      assert.equal((await gate.admit(newCall('agent_tool', {}, session + '-agent', undefined, {agent}))).allowed, allowed);
+    }
+  });
+
+  await t.test('a large call is reported', () => gate.run(newCall('allowed_tool', {path: '/f', text: '<'.repeat(900_000)}, session), () => {}));
+
   await t.test('an approved call runs once', async () => {
     const call = newCall('asked_tool', {path: '/d'}, session);
     const asked = await gate.admit(call);
