@@ -133,7 +133,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 	case hold != nil:
 		return e, &retention.HeldError{Hold: *hold}
 	}
-	return e, p.CheckIdle(time.Now(), c.Quiet)
+	return e, p.CheckIdle(st.At, c.Quiet)
 }
 
 func (e *erasure) print(io ui.Stdio) {

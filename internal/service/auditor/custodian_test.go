@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -221,6 +222,79 @@ func TestErasureInOrder(t *testing.T) {
 	c.f.CustodianUser = ""
 	if err := start(t, c.f).Wait(); !errors.Is(err, ErrErased) || errors.Is(err, daemon.ErrUntrustedLog) {
 		t.Errorf("without the evidence of what was erased: %v", err)
+	}
+}
+
+// While the evidence lacks messages of the log, a session of which they may be is not idle and no hold can be judged: no
+// order begins, and no policy is applied.
+func TestNothingIsDecidedByOldEvidence(t *testing.T) {
+	c := newCustody(t)
+	full := c.f
+	audited := func() {
+		c.f.CustodianUser = ""
+		c.audited()
+		c.f = full
+	}
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
+	audited()
+	full.RetentionAhead, c.f.RetentionAhead = 11*24*time.Hour, 11*24*time.Hour
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\nevidence: 20d\n"))
+	servicetest.OK(t, err)
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
+	})
+	decided := func(k *custodian) string {
+		servicetest.OK(t, k.pollBucket(t.Context()))
+		return fmt.Sprintf("%s of %d", c.status("o1"), len(c.state().Orders))
+	}
+	c.step(func(_ context.Context, k *custodian) {
+		if got := decided(k); got != "ordered of 1" {
+			t.Errorf("with old evidence: %s", got)
+		}
+		if k.mark.taken.IsZero() || !k.policies.isDue(false) {
+			t.Errorf("%+v: it does not wait", k.mark)
+		}
+		old := time.Now().Add(-markLasts)
+		k.mark = evidenceMark{seq: 1, at: k.mark.at, taken: old} // reached, and too old
+		if got := decided(k); got != "ordered of 1" || !k.mark.taken.After(old) {
+			t.Errorf("by an old mark: %s, %+v", got, k.mark)
+		}
+	})
+	audited()
+	c.step(func(_ context.Context, k *custodian) {
+		st, err := streams.StreamState(t.Context(), c.n.JS("auditor"), "GOV")
+		servicetest.OK(t, err)
+		if since := time.Since(st.At); since < -time.Minute || since > time.Minute {
+			t.Fatalf("the broker's clock says %v", st.At)
+		}
+		// Two days ago by the broker's clock nothing was due.
+		k.mark = evidenceMark{seq: st.LastSeq, at: st.At.Add(-48 * time.Hour), taken: time.Now()}
+		if got := decided(k); got != "begun of 1" {
+			t.Errorf("by another clock than the broker's: %s", got)
+		}
+	})
+	audited()
+	c.step(func(_ context.Context, k *custodian) {
+		if got := decided(k); got != "begun of 2" {
+			t.Errorf("with all evidence: %s", got)
+		}
+	})
+}
+
+// A policy that cannot be applied is applied again after a minute, not at the next hour.
+func TestPoliciesAreAppliedAgain(t *testing.T) {
+	c := newCustody(t)
+	for text, within := range map[string]time.Duration{"version: 1\nname: [\n": applyAgain, "version: 1\nname: p\nlog: 10d\n": expireEvery} {
+		_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte(text))
+		servicetest.OK(t, err)
+		c.step(func(ctx context.Context, k *custodian) {
+			err := k.policies.applyDue(ctx, time.Now(), true)
+			if next := time.Until(k.policies.next); next > within || next < within-applyAgain/2 || (err != nil) != (within == applyAgain) {
+				t.Errorf("%q: again in %v (%v)", text, next, err)
+			}
+		})
 	}
 }
 
