@@ -298,6 +298,49 @@ func TestPoliciesAreAppliedAgain(t *testing.T) {
 	}
 }
 
+// A database that is older than an erasure is filled up, though the message of its last record was erased since; a
+// message that no erasure names is lost.
+func TestADatabaseThatIsOlderThanAnErasure(t *testing.T) {
+	c := newCustody(t)
+	full := c.f
+	audited := func() {
+		c.f.CustodianUser = ""
+		c.audited()
+		c.f = full
+	}
+	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	audited()
+	position := c.of("s1")[len(c.of("s1"))-1]
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
+	})
+	c.look()
+	c.look()
+	audited()
+	seq, _ := last[events.Erasure](c, events.ControlErasure)
+	c.consumed(seq)
+	c.look()
+	if got := c.of("s1"); len(got) != 0 || c.status("o1") != retention.Done {
+		t.Fatalf("%v, %s", got, c.status("o1"))
+	}
+	restoreBackup(t, standing(t, c.f), ownerOf(t, c.dsn), int64(position))
+	log, err := streams.StreamState(t.Context(), c.n.JS("auditor"), "GOV")
+	servicetest.OK(t, err)
+	a := standing(t, c.f)
+	if got := uint64(a.tree.Size()); got != position {
+		t.Fatalf("it stands at %d, want %d", got, position)
+	}
+	if err := a.explainMissing(t.Context(), 1); !errors.Is(err, ErrDiffers) {
+		t.Errorf("a message that no erasure names: %v", err)
+	}
+	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
+	audited()
+	if filled, _, err := a.db.Position(t.Context(), a.shard); err != nil || filled <= log.LastSeq {
+		t.Errorf("it was filled up to %d of %d (%v)", filled, log.LastSeq, err)
+	}
+}
+
 // noted is what the log says of the changes of the bucket.
 func (c *custody) noted() string {
 	c.Helper()
@@ -367,26 +410,31 @@ func TestErasureOfASubject(t *testing.T) {
 }
 
 // A workflow that was stored before the erasure of its session began goes with all of its revisions, though the clock
-// of the admitter is ahead; one of afterwards stays.
+// of the admitter is ahead, and though an earlier try died between them; one of afterwards stays.
 func TestApprovalsOfBeforeAnErasure(t *testing.T) {
 	c := newCustody(t)
 	kv, err := c.n.JS("admitter").KeyValue(t.Context(), streams.BucketApprovals)
 	servicetest.OK(t, err)
-	puts := func(id string, requested time.Time) {
+	puts := func(id string) {
 		t.Helper()
-		text, err := json.Marshal(map[string]any{"workflow_id": id, "tenant": "acme", "session": "s1", "requested_at": events.At(requested)})
+		text, err := json.Marshal(map[string]any{"workflow_id": id, "tenant": "acme", "session": "s1", "requested_at": events.At(time.Now().Add(time.Hour))})
 		servicetest.OK(t, err)
 		_, err = kv.Put(t.Context(), "acme."+id, text)
 		servicetest.OK(t, err)
 	}
-	ahead := time.Now().Add(time.Hour)
-	puts("wf-before", ahead)
+	puts("wf-before")
+	puts("wf-other")
 	began := time.Now()
-	puts("wf-before", ahead)
-	puts("wf-cut", began.Add(-time.Hour)) // an earlier try deleted its first revision
-	puts("wf-after", ahead)
+	puts("wf-before")
+	puts("wf-after")
 	c.step(func(ctx context.Context, k *custodian) {
-		if n, err := k.erasure.eraseApprovals(ctx, "acme", []string{"s1"}, began); n != 3 || err != nil {
+		revisions, err := k.erasure.approvalRevisions(ctx, "acme", []string{"s1"}, began)
+		if err != nil || !slices.Equal(revisions, []uint64{3, 2, 1}) {
+			t.Fatalf("revisions %v, %v", revisions, err)
+		}
+		_, err = k.erasure.messages.eraseMessage(ctx, approvalStream, revisions[0]) // and dies
+		servicetest.OK(t, err)
+		if n, err := k.erasure.eraseApprovals(ctx, "acme", []string{"s1"}, began); n != 2 || err != nil {
 			t.Errorf("%d revisions, %v", n, err)
 		}
 	})
