@@ -64,8 +64,7 @@ func (r *custodianRunner) run(ctx context.Context) {
 		r.env.Log.Warn().Dur("ahead", ahead).Msg("retention policies are applied as if it were later than it is")
 	}
 	var c *custodian
-	var logged string // the problem that was logged last, and when
-	var loggedAt time.Time
+	var logged loggedProblem
 	for ctx.Err() == nil {
 		var err error
 		if c == nil {
@@ -80,8 +79,7 @@ func (r *custodianRunner) run(ctx context.Context) {
 		problem := ""
 		if err != nil {
 			problem = err.Error()
-			if problem != logged || time.Since(loggedAt) >= applyAgain {
-				logged, loggedAt = problem, time.Now()
+			if logged.isDue(problem, time.Now()) {
 				r.env.Log.Warn().Err(err).Msg("retention is held up; it will be tried again")
 			}
 		}
@@ -91,6 +89,21 @@ func (r *custodianRunner) run(ctx context.Context) {
 	if c != nil {
 		c.nc.Close()
 	}
+}
+
+// loggedProblem is the problem that was logged last.
+type loggedProblem struct {
+	text string
+	at   time.Time
+}
+
+// isDue reports whether a problem is to be logged: a new one, and one that stays after applyAgain. It notes that it is.
+func (l *loggedProblem) isDue(problem string, now time.Time) bool {
+	if problem == l.text && now.Sub(l.at) < applyAgain {
+		return false
+	}
+	*l = loggedProblem{problem, now}
+	return true
 }
 
 func (r *custodianRunner) connect(ctx context.Context) (*custodian, error) {
