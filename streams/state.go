@@ -21,6 +21,7 @@ type State struct {
 	Messages uint64
 	Created  time.Time // UTC; identifies the stream's incarnation
 	Replicas int       // as configured; 1 on a single server
+	At       time.Time // of this state, by the broker's clock
 }
 
 // StreamState reads a stream's state from the server.
@@ -33,6 +34,7 @@ func StreamState(ctx context.Context, js jetstream.JetStream, stream string) (St
 	return State{
 		FirstSeq: max(1, info.State.FirstSeq), LastSeq: info.State.LastSeq,
 		Messages: info.State.Msgs, Created: info.Created.UTC(), Replicas: max(1, info.Config.Replicas),
+		At: info.TimeStamp.UTC(),
 	}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,8 +49,11 @@ func TestUpWithoutAnAuditor(t *testing.T) {
 	if got := admits("c2"); got != "allow" {
 		t.Errorf("without an auditor: %s", got)
 	}
+	const other = "countersign.dev/checkpoint+365f81ae+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c" // of another system
+	s.run(t, "audit", "cut", "--yes", "--key", other).want(t, 1).oneLine(t, "it is another system's")
 	var cut object
-	ok(t, json.Unmarshal([]byte(s.run(t, "audit", "cut", "--yes", "--json").want(t, 0).out), &cut))
+	byReadyFile := command(t, exec.Command(program("countersign"), "audit", "cut", "--yes", "--json"), "COUNTERSIGN_READY_FILE="+s.ready, "COUNTERSIGN_PUBLIC_KEY="+other)
+	ok(t, json.Unmarshal([]byte(byReadyFile.want(t, 0).out), &cut))
 	if done, _ := cut["cut"].(bool); !done || cut["records"] == 0.0 {
 		t.Errorf("the cut for programs: %v", cut)
 	}

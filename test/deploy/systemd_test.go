@@ -101,9 +101,12 @@ func TestUnitsAreConfined(t *testing.T) {
 			users[user] = true
 		}
 		for _, other := range strings.Fields(strings.Join(slices.Concat(u["Unit"]["After"], u["Unit"]["Wants"]), " ")) {
-			if _, there := units[other]; !there && other != "network-online.target" {
+			if _, there := units[other]; !there && other != "network-online.target" && other != "time-sync.target" {
 				t.Errorf("%s: there is no %s", name, other)
 			}
+		}
+		if waits := slices.Contains(strings.Fields(strings.Join(u["Unit"]["After"], " ")), "time-sync.target"); waits != (name == "countersign.service" || name == "countersign-nats.service") {
+			t.Errorf("%s starts after the clock is set: %v", name, waits)
 		}
 	}
 	for user, used := range users {

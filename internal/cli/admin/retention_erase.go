@@ -133,7 +133,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 	case hold != nil:
 		return e, &retention.HeldError{Hold: *hold}
 	}
-	return e, p.CheckIdle(time.Now(), c.Quiet)
+	return e, p.CheckIdle(st.At, c.Quiet)
 }
 
 func (e *erasure) print(io ui.Stdio) {
@@ -178,7 +178,7 @@ func (c *retentionEraseCmd) await(ctx context.Context, io ui.Stdio, b *Retention
 			}
 			return nil
 		case time.Now().After(end):
-			return fmt.Errorf("%s is %s and goes on by itself; is the auditor running, with a custodian's credentials, and the correlator? See countersign doctor", id, o.Status)
+			return fmt.Errorf("%s is %s and goes on by itself; is the auditor running, with a custodian's credentials and not behind the log, and the correlator? See countersign doctor", id, o.Status)
 		}
 		if err := retry.Sleep(ctx, erasePoll); err != nil {
 			return err

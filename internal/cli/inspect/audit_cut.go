@@ -3,11 +3,13 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -117,24 +119,34 @@ func unsignedTail(ctx context.Context, l evidencereader.Reader, log *system.Evid
 	if position, _, err = l.DB.Position(ctx, log.Shard); err != nil {
 		return 0, 0, err
 	}
-	signed, err = newestCheckpoint(ctx, log, known, position)
+	signed, err = newestCheckpoint(log.Checkpoints(ctx), log.Shard, known, position)
 	return position, signed, err
 }
 
-// newestCheckpoint is the size of the shard's largest valid published checkpoint that is not
-// above a size; 0 without one.
-func newestCheckpoint(ctx context.Context, l *system.EvidenceLog, known note.Verifiers, most uint64) (size uint64, err error) {
-	for p, err := range l.Checkpoints(ctx) {
+// newestCheckpoint is the size of the newest published checkpoint of a shard that is not above a size; 0 without one.
+// They come the newest first. It is an error if the keys open none of those that are there: by another system's key
+// nothing would count as signed.
+func newestCheckpoint(published iter.Seq2[verify.Published, error], shard string, known note.Verifiers, most uint64) (size uint64, err error) {
+	others, opened := 0, 0
+	for p, err := range published {
 		if err != nil {
 			return 0, err
 		}
-		c, err := tree.PeekCheckpoint(p.Text)
-		if err != nil || c.Shard != l.Shard || uint64(c.Size) > most || uint64(c.Size) <= size {
+		if c, err := tree.PeekCheckpoint(p.Text); err != nil || c.Shard != shard {
 			continue
 		}
-		if _, err := tree.OpenCheckpoint(p.Text, known); err == nil {
-			size = uint64(c.Size)
+		c, err := tree.OpenCheckpoint(p.Text, known)
+		switch {
+		case err != nil:
+			others++
+		case uint64(c.Size) > most:
+			opened++
+		default:
+			return uint64(c.Size), nil
 		}
 	}
-	return size, nil
+	if others > 0 && opened == 0 {
+		return 0, fmt.Errorf("the key opens none of the %d published checkpoints of shard %s: it is another system's (--key, COUNTERSIGN_PUBLIC_KEY)", others, shard)
+	}
+	return 0, nil
 }

@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -40,9 +41,10 @@ func FindEvidence(ctx context.Context, f target.Flags) (*target.Target, evidence
 }
 
 // CheckpointKey returns the public key to verify against: from a file, as given, or from the
-// ready file. It never comes from the evidence, which cannot vouch for itself.
+// ready file. With a ready file that has one, a key named in the environment is ignored: as the servers named
+// there, it was meant for another system. The key never comes from the evidence, which cannot vouch for itself.
 func CheckpointKey(flag string, t *target.Target) (string, error) {
-	if flag == "" && t != nil && t.ReadyInfo() != nil {
+	if t != nil && t.ReadyInfo() != nil && t.ReadyInfo().PublicKey != "" && flag == os.Getenv("COUNTERSIGN_PUBLIC_KEY") {
 		flag = t.ReadyInfo().PublicKey
 	}
 	if flag == "" {

@@ -71,6 +71,7 @@ type auditor struct {
 	pending pendingMessages // messages without records yet
 	tree    *tree.Tree      // with all records made so far
 	signed  signedRoots     // that it has to reach
+	erased  *erasures.Log
 
 	redaction   *redactionPolicies
 	classes     *retentionClasses
@@ -120,11 +121,6 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	if err := a.restorePosition(ctx); err != nil {
 		return err
 	}
-	known, err := a.ownVerifier()
-	if err != nil {
-		return err
-	}
-	erased := &erasures.Log{JS: a.js, Stream: a.stream, Space: a.space, Known: known}
 	a.env.Begun()
 	ctx, stop := context.WithCancel(ctx)
 	stored := uint64(a.tree.Size())
@@ -140,17 +136,17 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
 		Stream: a.stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, MaxBytes: maxReadBytes, Log: a.env.Log, Stalled: a.env.Metrics.ReaderStalled,
 		Idle: func() error { return a.handleIdle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
-		Gap: func(from, to uint64) error { return explainGap(ctx, erased, from, to) },
+		Gap: func(from, to uint64) error { return a.explainGap(ctx, from, to) },
 	}, func(msgs []events.LogMessage) error { return a.collectMessages(ctx, msgs) })
 }
 
 // explainGap returns why messages are missing that have no evidence. If they were erased, the log is whole, and
 // ClickHouse has lost what it had.
-func explainGap(ctx context.Context, erased *erasures.Log, from, to uint64) error {
-	if err := erased.Explain(ctx, from, to); err != nil {
+func (a *auditor) explainGap(ctx context.Context, from, to uint64) error {
+	if err := a.erased.Explain(ctx, from, to); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w (sequences %d to %d): ClickHouse lost its data, or is older than the erasure. Restore the newest backup of it", ErrErased, from, to)
+	return fmt.Errorf("%w (sequences %d to %d): ClickHouse lost its data, or is older than the erasure. Restore the newest backup of it, else begin a new log", ErrErased, from, to)
 }
 
 func (a *auditor) custodianRunner() *custodianRunner {

@@ -17,8 +17,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// cosignEvery is how often the bucket of the witnesses is checked.
-const cosignEvery = time.Second
+const (
+	cosignEvery  = time.Second // how often the bucket of the witnesses is checked
+	unknownAgain = time.Minute // after it a checkpoint that the evidence does not have is judged again
+)
 
 // cosignatures stores the signatures that witnesses hand in. It runs beside the auditing of the
 // log and shares the database with it. One goroutine owns it. Its state only saves repeated work.
@@ -29,6 +31,7 @@ type cosignatures struct {
 	shardAccess
 	verifier       note.Verifier
 	version        streams.BucketVersion // when all of the bucket was judged
+	again          time.Time             // when it is judged again, without a change; zero: not
 	loggedRefusals map[uint64]bool       // bucket revisions with a logged refusal
 }
 
@@ -54,8 +57,8 @@ func (c *cosignatures) run(ctx context.Context) {
 	}
 }
 
-// pollBucket judges all entries if the bucket has changed. Its error is what an operator has to
-// look at: a failure, or a fork.
+// pollBucket judges all entries if the bucket has changed, and now and then while the evidence does not have the checkpoint
+// of one: an older database is filled up. Its error is what an operator has to look at: a failure, or a fork.
 func (c *cosignatures) pollBucket(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, custodianWait)
 	defer cancel()
@@ -66,9 +69,10 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the bucket of the witnesses: %w", err)
 	}
-	if version == c.version {
+	if version == c.version && (c.again.IsZero() || time.Now().Before(c.again)) {
 		return nil
 	}
+	c.again = time.Time{}
 	trusted, err := witnessbucket.TrustedWitnesses(ctx, c.js)
 	if err != nil {
 		return err
@@ -86,6 +90,9 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 		case isRefusal(err):
 			c.logRefusal(e, err)
 			told[e.Revision] = true
+			if errors.Is(err, witnessbucket.ErrUnknown) {
+				c.again = time.Now().Add(unknownAgain)
+			}
 		case err != nil:
 			return err
 		}

@@ -99,6 +99,18 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 			t.Fatalf("stored: %q", got)
 		}
 	}
+	// An older database does not have the checkpoint yet.
+	ownerOf(t, dsn)("ALTER TABLE checkpoints DELETE WHERE 1")
+	servicetest.OK(t, c.pollBucket(t.Context()))
+	a.checkpoints.restore(t.Context(), 0, newest.Size)
+	if wait := time.Until(c.again); len(stored()) != 0 || wait <= 0 || wait > unknownAgain {
+		t.Errorf("before the checkpoint is there: %q, judged again in %v", stored(), wait)
+	}
+	c.again = time.Now() // a minute later
+	servicetest.OK(t, c.pollBucket(t.Context()))
+	if got := stored(); len(got) != 1 || !c.again.IsZero() {
+		t.Errorf("afterwards: %q, judged again at %v", got, c.again)
+	}
 	latest, err := a.db.LatestCheckpoint(t.Context(), a.shard)
 	if err != nil || latest.Size != newest.Size || latest.Root != newest.Root {
 		t.Errorf("%+v, %v", latest, err)

@@ -38,6 +38,7 @@ type custodian struct {
 	erasure  *erasureWorker
 	expiry   *expiryWorker
 	ahead    time.Duration // of policies
+	mark     evidenceMark
 
 	begun   bool            // the keys of the bucket were looked through once
 	doneSeq uint64          // the bucket's last sequence when everything was done
@@ -63,6 +64,7 @@ func (r *custodianRunner) run(ctx context.Context) {
 		r.env.Log.Warn().Dur("ahead", ahead).Msg("retention policies are applied as if it were later than it is")
 	}
 	var c *custodian
+	var logged loggedProblem
 	for ctx.Err() == nil {
 		var err error
 		if c == nil {
@@ -77,7 +79,9 @@ func (r *custodianRunner) run(ctx context.Context) {
 		problem := ""
 		if err != nil {
 			problem = err.Error()
-			r.env.Log.Warn().Err(err).Msg("retention is held up; it will be tried again")
+			if logged.isDue(problem, time.Now()) {
+				r.env.Log.Warn().Err(err).Msg("retention is held up; it will be tried again")
+			}
 		}
 		r.env.Health.Set("retention", problem)
 		_ = retry.Sleep(ctx, retry.UntilTick(custodianEvery))
@@ -85,6 +89,21 @@ func (r *custodianRunner) run(ctx context.Context) {
 	if c != nil {
 		c.nc.Close()
 	}
+}
+
+// loggedProblem is the problem that was logged last.
+type loggedProblem struct {
+	text string
+	at   time.Time
+}
+
+// isDue reports whether a problem is to be logged: a new one, and one that stays after applyAgain. It notes that it is.
+func (l *loggedProblem) isDue(problem string, now time.Time) bool {
+	if problem == l.text && now.Sub(l.at) < applyAgain {
+		return false
+	}
+	*l = loggedProblem{problem, now}
+	return true
 }
 
 func (r *custodianRunner) connect(ctx context.Context) (*custodian, error) {
@@ -128,15 +147,60 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	return c, nil
 }
 
-// policyTime is the time for applying policies and measuring idleness. Records are stamped with
-// the real time.
-func (c *custodian) policyTime() time.Time { return time.Now().Add(c.ahead) }
+// evidenceMark is an end of the log that the evidence must have reached before an order begins or a policy is applied:
+// idleness and legal holds are judged by what the evidence has (TestNothingIsDecidedByOldEvidence).
+type evidenceMark struct {
+	seq   uint64
+	at    time.Time // by the broker's clock, as the times of the records
+	taken time.Time // by the own clock; zero without a mark
+}
 
-// pollBucket carries out what the bucket asks for.
+// markLasts bounds how much older than a decision its mark is: what a session did since is not seen.
+const markLasts = time.Minute
+
+// markEnd marks the end of the log, unless there is a young mark.
+func (c *custodian) markEnd(ctx context.Context) error {
+	if !c.mark.taken.IsZero() && time.Since(c.mark.taken) < markLasts {
+		return nil
+	}
+	taken := time.Now()
+	st, err := streams.StreamState(ctx, c.js, c.stream)
+	if err != nil {
+		return err
+	}
+	if !c.mark.taken.IsZero() {
+		c.env.Log.Info().Uint64("sequence", c.mark.seq).Msg("the evidence is behind the log: no erasure begins meanwhile")
+	}
+	c.mark = evidenceMark{seq: st.LastSeq, at: st.At, taken: taken}
+	return nil
+}
+
+// decisionTime is the time up to which the evidence is known, plus that which policies are ahead. It is zero while the
+// evidence has not reached the mark; afterwards the mark is gone.
+func (c *custodian) decisionTime(ctx context.Context) (at time.Time, err error) {
+	if c.mark.taken.IsZero() {
+		return at, nil
+	}
+	position, _, err := c.db.Position(ctx, c.shard)
+	if err != nil || position < c.mark.seq {
+		return at, err
+	}
+	at, c.mark = c.mark.at.Add(c.ahead), evidenceMark{}
+	return at, nil
+}
+
+// pollBucket carries out what the bucket asks for. Nothing is decided while the evidence is behind the log; what has
+// begun goes on.
 func (c *custodian) pollBucket(ctx context.Context) error {
 	version, err := streams.VersionOf(ctx, c.js, streams.BucketRetention)
 	if err != nil {
 		return err
+	}
+	asked := version.Revision != c.doneSeq || len(c.open) > 0
+	if asked || c.policies.isDue(len(c.open) == 0) {
+		if err := c.markEnd(ctx); err != nil { // before anything is noted, which the evidence will have later
+			return err
+		}
 	}
 	if err := c.notes.findNoted(ctx, version.Store); err != nil {
 		return err
@@ -151,8 +215,12 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 	if err := c.forgetSubjects(ctx); err != nil {
 		return err
 	}
-	policyErr := c.policies.applyDue(ctx, c.policyTime(), len(c.open) == 0)
-	if version.Revision == c.doneSeq && len(c.open) == 0 {
+	now, err := c.decisionTime(ctx)
+	if err != nil {
+		return err
+	}
+	policyErr := c.policies.applyDue(ctx, now, len(c.open) == 0)
+	if !asked {
 		return policyErr
 	}
 	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
@@ -163,7 +231,7 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 	errs := []error{policyErr} // a faulty policy does not delay orders
 	for _, key := range keys {
 		if tenant, ok := retention.StateTenant(key); ok {
-			if err := c.advanceTenant(ctx, tenant, key); err != nil {
+			if err := c.advanceTenant(ctx, tenant, key, now); err != nil {
 				c.open[tenant] = true
 				errs = append(errs, fmt.Errorf("tenant %.60q: %w", tenant, err))
 			}
@@ -191,8 +259,8 @@ func (c *custodian) forgetSubjects(ctx context.Context) error {
 	return c.erasure.forgetRevisions(ctx, c.notes.notedSeq)
 }
 
-// advanceTenant continues the orders of one tenant.
-func (c *custodian) advanceTenant(ctx context.Context, tenant, key string) error {
+// advanceTenant continues the orders of one tenant. None begins if now, the time of the decisions, is zero.
+func (c *custodian) advanceTenant(ctx context.Context, tenant, key string, now time.Time) error {
 	s, _, err := c.bucket.readState(ctx, key)
 	if err != nil {
 		return err
@@ -203,7 +271,7 @@ func (c *custodian) advanceTenant(ctx context.Context, tenant, key string) error
 			continue
 		}
 		c.open[tenant] = true
-		if err := c.advanceOrder(ctx, tenant, key, o); err != nil {
+		if err := c.advanceOrder(ctx, tenant, key, o, now); err != nil {
 			errs = append(errs, fmt.Errorf("erasure %s: %w", o.ID, err))
 		}
 	}
@@ -211,7 +279,10 @@ func (c *custodian) advanceTenant(ctx context.Context, tenant, key string) error
 }
 
 // advanceOrder advances an order by one step, or leaves it as it is while it has to wait.
-func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o retention.Order) error {
+func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o retention.Order, now time.Time) error {
+	if o.Status == retention.Ordered && now.IsZero() {
+		return nil
+	}
 	if err := c.log.Load(ctx); err != nil {
 		return err
 	}
@@ -222,7 +293,7 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 	ev := c.evidenceFor(tenant)
 	ev.Holds = s.Holds
 	if o.Status == retention.Ordered {
-		why, err := c.beginOrder(ctx, ev, key, o)
+		why, err := c.beginOrder(ctx, ev, key, o, now)
 		if err != nil || why == "" {
 			return err
 		}
@@ -240,9 +311,9 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 }
 
 // beginOrder makes an order irrevocable, unless there is a reason against it, which it returns.
-func (c *custodian) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
+func (c *custodian) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order, now time.Time) (why string, err error) {
 	if o.Expire != "" {
 		return c.expiry.beginExpiry(ctx, ev, key, o)
 	}
-	return c.erasure.beginOrder(ctx, ev, key, o, c.policyTime())
+	return c.erasure.beginOrder(ctx, ev, key, o, now)
 }

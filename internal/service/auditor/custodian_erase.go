@@ -268,30 +268,50 @@ func (w *erasureWorker) eraseQuarantine(ctx context.Context, tenant string, name
 }
 
 // eraseApprovals deletes the workflows that sessions had when their erasure began, with what their
-// reviewers were shown: all revisions of every key that ever held one. A workflow is of before if its first revision
-// was stored before, or if it says so: the first one may have been deleted by an earlier try.
+// reviewers were shown: all revisions of every key that ever held one.
 func (w *erasureWorker) eraseApprovals(ctx context.Context, tenant string, sessions []string, began time.Time) (n int, err error) {
-	const stream, every = "KV_" + streams.BucketApprovals, "$KV." + streams.BucketApprovals + ".>"
-	stored := map[string]bool{} // before the erasure began, by the broker's clock
-	_, err = w.messages.eraseSubject(ctx, stream, every, func(m events.LogMessage) bool {
+	revisions, err := w.approvalRevisions(ctx, tenant, sessions, began)
+	if err != nil {
+		return 0, err
+	}
+	for _, seq := range revisions {
+		gone, err := w.messages.eraseMessage(ctx, approvalStream, seq)
+		if err != nil {
+			return n, err
+		}
+		if gone {
+			n++
+		}
+	}
+	return n, nil
+}
+
+const approvalStream = "KV_" + streams.BucketApprovals
+
+// approvalRevisions lists the revisions of workflows whose first one was stored before an erasure began, by the broker's
+// clock. The newest comes first, so that the first one goes last: a later try finds what an earlier one left.
+func (w *erasureWorker) approvalRevisions(ctx context.Context, tenant string, sessions []string, began time.Time) (list []uint64, err error) {
+	before := map[string]bool{}
+	for m, err := range streams.EachBySubject(ctx, w.js, approvalStream, "$KV."+streams.BucketApprovals+".>", 1) {
+		if err != nil {
+			return nil, err
+		}
 		var workflow struct {
-			ID          string      `json:"workflow_id"`
-			Tenant      string      `json:"tenant"`
-			Session     string      `json:"session"`
-			RequestedAt events.Time `json:"requested_at"`
+			ID      string `json:"workflow_id"`
+			Tenant  string `json:"tenant"`
+			Session string `json:"session"`
 		}
 		_ = strictjson.Unmarshal(m.Body, &workflow)
 		if workflow.Tenant != tenant || !slices.Contains(sessions, sessionToken(workflow.Session)) {
-			return false
+			continue
 		}
-		stored[workflow.ID] = stored[workflow.ID] || !m.Time.After(began)
-		found := stored[workflow.ID] || !workflow.RequestedAt.After(began)
-		if found {
-			n++
+		before[workflow.ID] = before[workflow.ID] || !m.Time.After(began)
+		if before[workflow.ID] {
+			list = append(list, m.Seq)
 		}
-		return found
-	})
-	return n, err
+	}
+	slices.Reverse(list)
+	return list, nil
 }
 
 // sessionToken is a session's name as records hold it.

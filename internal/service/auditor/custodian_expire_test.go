@@ -244,6 +244,9 @@ func TestExpiryIsStopped(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	put("version: 1\nname: p\nevidence: 4d\n")
+	c.f.CustodianUser = ""
+	c.audited()
+	c.f = full
 	second := order()
 	c.change(func(s retention.State) (retention.State, error) {
 		return s.PlaceHold(retention.Hold{Note: asked("h1")})
@@ -279,7 +282,7 @@ func TestExpiryIsDoneBeforeItsOrder(t *testing.T) {
 		if begun, done, err := k.expiry.expiryRecords(ctx, "another"); begun != nil || done || err != nil {
 			t.Fatal(begun, done, err)
 		}
-		servicetest.OK(t, k.advanceTenant(ctx, "acme", retention.StateKey("acme")))
+		servicetest.OK(t, k.advanceTenant(ctx, "acme", retention.StateKey("acme"), time.Time{}))
 	})
 	if o, _ := c.state().FindOrder("e1"); o.Status != retention.Done || o.Result.Records != 2 {
 		t.Errorf("%+v %+v", o, o.Result)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -224,6 +225,122 @@ func TestErasureInOrder(t *testing.T) {
 	}
 }
 
+// While the evidence lacks messages of the log, a session of which they may be is not idle and no hold can be judged: no
+// order begins, and no policy is applied.
+func TestNothingIsDecidedByOldEvidence(t *testing.T) {
+	c := newCustody(t)
+	full := c.f
+	audited := func() {
+		c.f.CustodianUser = ""
+		c.audited()
+		c.f = full
+	}
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
+	audited()
+	full.RetentionAhead, c.f.RetentionAhead = 11*24*time.Hour, 11*24*time.Hour
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\nevidence: 20d\n"))
+	servicetest.OK(t, err)
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
+	})
+	decided := func(k *custodian) string {
+		servicetest.OK(t, k.pollBucket(t.Context()))
+		return fmt.Sprintf("%s of %d", c.status("o1"), len(c.state().Orders))
+	}
+	c.step(func(_ context.Context, k *custodian) {
+		if got := decided(k); got != "ordered of 1" {
+			t.Errorf("with old evidence: %s", got)
+		}
+		if k.mark.taken.IsZero() || !k.policies.isDue(false) {
+			t.Errorf("%+v: it does not wait", k.mark)
+		}
+		old := time.Now().Add(-markLasts)
+		k.mark = evidenceMark{seq: 1, at: k.mark.at, taken: old} // reached, and too old
+		if got := decided(k); got != "ordered of 1" || !k.mark.taken.After(old) {
+			t.Errorf("by an old mark: %s, %+v", got, k.mark)
+		}
+	})
+	audited()
+	c.step(func(_ context.Context, k *custodian) {
+		st, err := streams.StreamState(t.Context(), c.n.JS("auditor"), "GOV")
+		servicetest.OK(t, err)
+		if since := time.Since(st.At); since < -time.Minute || since > time.Minute {
+			t.Fatalf("the broker's clock says %v", st.At)
+		}
+		// Two days ago by the broker's clock nothing was due.
+		k.mark = evidenceMark{seq: st.LastSeq, at: st.At.Add(-48 * time.Hour), taken: time.Now()}
+		if got := decided(k); got != "begun of 1" {
+			t.Errorf("by another clock than the broker's: %s", got)
+		}
+	})
+	audited()
+	c.step(func(_ context.Context, k *custodian) {
+		if got := decided(k); got != "begun of 2" {
+			t.Errorf("with all evidence: %s", got)
+		}
+	})
+}
+
+// A policy that cannot be applied is applied again after a minute, not at the next hour.
+func TestPoliciesAreAppliedAgain(t *testing.T) {
+	c := newCustody(t)
+	for text, within := range map[string]time.Duration{"version: 1\nname: [\n": applyAgain, "version: 1\nname: p\nlog: 10d\n": expireEvery} {
+		_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte(text))
+		servicetest.OK(t, err)
+		c.step(func(ctx context.Context, k *custodian) {
+			err := k.policies.applyDue(ctx, time.Now(), true)
+			if next := time.Until(k.policies.next); next > within || next < within-applyAgain/2 || (err != nil) != (within == applyAgain) {
+				t.Errorf("%q: again in %v (%v)", text, next, err)
+			}
+		})
+	}
+}
+
+// A database that is older than an erasure is filled up, though the message of its last record was erased since; a
+// message that no erasure names is lost.
+func TestADatabaseThatIsOlderThanAnErasure(t *testing.T) {
+	c := newCustody(t)
+	full := c.f
+	audited := func() {
+		c.f.CustodianUser = ""
+		c.audited()
+		c.f = full
+	}
+	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	audited()
+	position := c.of("s1")[len(c.of("s1"))-1]
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
+	})
+	c.look()
+	c.look()
+	audited()
+	seq, _ := last[events.Erasure](c, events.ControlErasure)
+	c.consumed(seq)
+	c.look()
+	if got := c.of("s1"); len(got) != 0 || c.status("o1") != retention.Done {
+		t.Fatalf("%v, %s", got, c.status("o1"))
+	}
+	restoreBackup(t, standing(t, c.f), ownerOf(t, c.dsn), int64(position))
+	log, err := streams.StreamState(t.Context(), c.n.JS("auditor"), "GOV")
+	servicetest.OK(t, err)
+	a := standing(t, c.f)
+	if got := uint64(a.tree.Size()); got != position {
+		t.Fatalf("it stands at %d, want %d", got, position)
+	}
+	if err := a.explainMissing(t.Context(), 1); !errors.Is(err, ErrDiffers) {
+		t.Errorf("a message that no erasure names: %v", err)
+	}
+	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
+	audited()
+	if filled, _, err := a.db.Position(t.Context(), a.shard); err != nil || filled <= log.LastSeq {
+		t.Errorf("it was filled up to %d of %d (%v)", filled, log.LastSeq, err)
+	}
+}
+
 // noted is what the log says of the changes of the bucket.
 func (c *custody) noted() string {
 	c.Helper()
@@ -293,26 +410,31 @@ func TestErasureOfASubject(t *testing.T) {
 }
 
 // A workflow that was stored before the erasure of its session began goes with all of its revisions, though the clock
-// of the admitter is ahead; one of afterwards stays.
+// of the admitter is ahead, and though an earlier try died between them; one of afterwards stays.
 func TestApprovalsOfBeforeAnErasure(t *testing.T) {
 	c := newCustody(t)
 	kv, err := c.n.JS("admitter").KeyValue(t.Context(), streams.BucketApprovals)
 	servicetest.OK(t, err)
-	puts := func(id string, requested time.Time) {
+	puts := func(id string) {
 		t.Helper()
-		text, err := json.Marshal(map[string]any{"workflow_id": id, "tenant": "acme", "session": "s1", "requested_at": events.At(requested)})
+		text, err := json.Marshal(map[string]any{"workflow_id": id, "tenant": "acme", "session": "s1", "requested_at": events.At(time.Now().Add(time.Hour))})
 		servicetest.OK(t, err)
 		_, err = kv.Put(t.Context(), "acme."+id, text)
 		servicetest.OK(t, err)
 	}
-	ahead := time.Now().Add(time.Hour)
-	puts("wf-before", ahead)
+	puts("wf-before")
+	puts("wf-other")
 	began := time.Now()
-	puts("wf-before", ahead)
-	puts("wf-cut", began.Add(-time.Hour)) // an earlier try deleted its first revision
-	puts("wf-after", ahead)
+	puts("wf-before")
+	puts("wf-after")
 	c.step(func(ctx context.Context, k *custodian) {
-		if n, err := k.erasure.eraseApprovals(ctx, "acme", []string{"s1"}, began); n != 3 || err != nil {
+		revisions, err := k.erasure.approvalRevisions(ctx, "acme", []string{"s1"}, began)
+		if err != nil || !slices.Equal(revisions, []uint64{3, 2, 1}) {
+			t.Fatalf("revisions %v, %v", revisions, err)
+		}
+		_, err = k.erasure.messages.eraseMessage(ctx, approvalStream, revisions[0]) // and dies
+		servicetest.OK(t, err)
+		if n, err := k.erasure.eraseApprovals(ctx, "acme", []string{"s1"}, began); n != 2 || err != nil {
 			t.Errorf("%d revisions, %v", n, err)
 		}
 	})
@@ -323,6 +445,20 @@ func TestApprovalsOfBeforeAnErasure(t *testing.T) {
 	}
 	if !slices.Equal(left, []string{"$KV." + streams.BucketApprovals + ".acme.wf-after"}) {
 		t.Errorf("the bucket has %v", left)
+	}
+}
+
+// A problem that stays is logged once a minute.
+func TestLoggedProblem(t *testing.T) {
+	var l loggedProblem
+	got, now := "", time.Now()
+	for i, problem := range []string{"a", "a", "b", "a", "a", "a"} {
+		if l.isDue(problem, now.Add(time.Duration(i)*applyAgain/2)) {
+			got += fmt.Sprint(i, problem, " ")
+		}
+	}
+	if got != "0a 2b 3a 5a " {
+		t.Errorf("logged: %s", got)
 	}
 }
 

@@ -21,6 +21,9 @@ import (
 // as possible, because the correlator starts over after each.
 const expireEvery = time.Hour
 
+// applyAgain is when policies are applied again after an error, and how often an error that stays is logged.
+const applyAgain = time.Minute
+
 // policyWorker applies the tenants' policies: it orders what is due, and empties the quarantine.
 type policyWorker struct {
 	custodyAccess
@@ -29,7 +32,7 @@ type policyWorker struct {
 	notes    *changeNotes
 	ordered  func(tenant string) // is called before an order is added
 
-	next    time.Time // when policies are applied next
+	next    time.Time // when policies are applied next, by the own clock
 	err     error     // of applying them
 	moreDue bool      // more may be due than one order holds
 }
@@ -40,15 +43,21 @@ func (w *policyWorker) applySoon() { w.next = time.Time{} }
 // applyMore makes the next applyDue without open orders apply all policies.
 func (w *policyWorker) applyMore() { w.moreDue = true }
 
-// applyDue applies all policies when it is time to, or when more may be due and no order is open. It
-// returns the error of the last time.
+// isDue reports whether it is time to apply all policies: when they are due, or more may be due and no order is open.
+func (w *policyWorker) isDue(idle bool) bool {
+	return !time.Now().Before(w.next) || w.moreDue && idle
+}
+
+// applyDue applies all policies if they are due, and returns the error of the last time. now is the time of the decisions;
+// while it is zero, nothing is applied.
 func (w *policyWorker) applyDue(ctx context.Context, now time.Time, idle bool) error {
-	switch {
-	case !now.Before(w.next):
-		w.err, w.next = errors.Join(w.applyPolicies(ctx, now), w.expireTexts(ctx, now)), now.Add(expireEvery)
-	case w.moreDue && idle:
-		w.moreDue = false
-		w.err = errors.Join(w.err, w.applyPolicies(ctx, now), w.expireTexts(ctx, now))
+	if now.IsZero() || !w.isDue(idle) {
+		return w.err
+	}
+	w.moreDue = w.moreDue && !idle
+	w.err, w.next = errors.Join(w.applyPolicies(ctx, now), w.expireTexts(ctx, now)), time.Now().Add(expireEvery)
+	if w.err != nil {
+		w.next = time.Now().Add(applyAgain)
 	}
 	return w.err
 }

@@ -47,6 +47,12 @@ var findingCases = []struct {
 	{"a body with many addresses", func(_ *testing.T, n *servicetest.NATS, _ string) {
 		n.Publish(servicetest.Runtime, withBody(addresses(512)))
 	}, nil, []string{build.FindingTooMany}},
+	{"what was found is made again", func(t *testing.T, n *servicetest.NATS, dsn string) {
+		n.Publish(servicetest.Runtime, withBody(addresses(513)))
+		audited(t, n, flags(n, dsn, 100))
+		database(t) // is lost
+		n.Publish(servicetest.Runtime, mail("s1"))
+	}, []string{build.FindingTooMany}, nil},
 	{"headers with too many addresses", func(_ *testing.T, n *servicetest.NATS, _ string) {
 		n.Publish(servicetest.Runtime, withHeader(addresses(513)))
 	}, []string{build.FindingHeadersWithheld}, nil},

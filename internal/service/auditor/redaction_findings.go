@@ -33,13 +33,20 @@ var redactionFindings = map[string]redactionFinding{
 }
 
 // ownFindings writes the auditor's own findings to the log.
-type ownFindings struct{ shardAccess }
+type ownFindings struct {
+	shardAccess
+	written uint64 // sequence up to which those about redaction were written: that of a published checkpoint
+}
 
 // reportRedaction writes findings about failed redactions before the evidence is stored. After a
-// crash the same findings, with the same ids, may be written again; none is missing.
+// crash the same findings, with the same ids, may be written again; none is missing. Those of records
+// that were signed are not written again when an older database is filled up.
 func (o *ownFindings) reportRedaction(ctx context.Context, msgs []events.LogMessage, built []build.Built) error {
 	var out []streams.Msg
 	for i, b := range built {
+		if msgs[i].Seq <= o.written {
+			continue
+		}
 		for _, code := range b.RedactionFindings {
 			m, err := o.findingMessage(code, msgs[i], b.Record)
 			if err != nil {

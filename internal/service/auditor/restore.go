@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -51,6 +52,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if a.signed, err = a.readSignedRoots(ctx, position); err != nil {
 		return err
 	}
+	a.findings.written = uint64(a.signed.newest())
 	// Read again only now: if another auditor ran meanwhile, the evidence and its checkpoints may be
 	// past what the log held at the first read.
 	if state, err = streams.StreamState(ctx, a.js, a.stream); err != nil {
@@ -80,7 +82,12 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 // openParts makes the parts that the shard alone determines.
 func (a *auditor) openParts(ctx context.Context) (err error) {
 	a.redaction, a.classes = &redactionPolicies{shardAccess: a.shardAccess}, &retentionClasses{shardAccess: a.shardAccess}
-	a.findings = &ownFindings{a.shardAccess}
+	a.findings = &ownFindings{shardAccess: a.shardAccess}
+	known, err := a.ownVerifier()
+	if err != nil {
+		return err
+	}
+	a.erased = &erasures.Log{JS: a.js, Stream: a.stream, Space: a.space, Known: known}
 	if err = errors.Join(a.redaction.load(ctx), a.classes.load(ctx)); err != nil {
 		return err
 	}
@@ -158,6 +165,9 @@ func (a *auditor) compareLog(ctx context.Context, position uint64, state streams
 	if err != nil {
 		return err
 	}
+	if m == nil {
+		return a.explainMissing(ctx, position)
+	}
 	var want string
 	err = a.db.Scan(ctx, a.shard, position, position, func(r storage.EvidenceRow) error {
 		want = r.BodyDigest
@@ -192,10 +202,20 @@ func (a *auditor) messageAt(ctx context.Context, seq uint64) (*events.LogMessage
 	if err != nil {
 		return nil, fmt.Errorf("reading sequence %d of the log: %w", seq, err)
 	}
-	if m == nil {
-		return nil, fmt.Errorf("%w: sequence %d of shard %s is gone from the log", ErrDiffers, seq, a.shard)
-	}
 	return m, nil
+}
+
+// explainMissing checks that the message of the last record was erased; otherwise the log has lost it. The database can
+// be older than the erasure.
+func (a *auditor) explainMissing(ctx context.Context, seq uint64) error {
+	var gap *streams.GapError
+	if err := a.erased.Explain(ctx, seq, seq); errors.As(err, &gap) {
+		return fmt.Errorf("%w: sequence %d of shard %s is gone from the log", ErrDiffers, seq, a.shard)
+	} else if err != nil {
+		return fmt.Errorf("looking for the erasure of sequence %d: %w", seq, err)
+	}
+	a.env.Log.Info().Uint64("position", seq).Msg("the last record's message was erased since")
+	return nil
 }
 
 // restoredTree loads the right edge of the tree of position records. Tree hashes are stored before the
