@@ -85,7 +85,7 @@ type details struct {
 	retractable         []findingRef // findings that a late message may retract
 	earlierEnd          earlierEnd   // the completion before its announcement, if one was reported
 	endedAt             time.Time    // when it ended or was stopped, by its producer's clock; set only if no announcement had come
-	sessionEndedAt      time.Time    // when the end of its session closed it, by its producer's clock
+	sessionEnd          sessionEnd   // what closed it, if the end of its session did
 	hasDuration         bool         // claimedTimes.DurationMS was claimed; it may be 0
 	hasMutationReason   bool         // its completion gives a reason for other arguments
 	claims              callClaims   // what its events claim of verdict and approval
@@ -97,6 +97,16 @@ type details struct {
 	deadline     time.Time
 	lastEmitted  emittedState
 	recordCounts recordCounts
+}
+
+// sessionEnd is when a session ended, by its producer's clock and by the broker's.
+type sessionEnd struct{ claimed, stored time.Time }
+
+// hasOvertaken reports whether a fact says that it was emitted before the end, and came so soon
+// afterwards that this may be so.
+func (o sessionEnd) hasOvertaken(f *fact.Fact) bool {
+	at := f.ProducerTimes.HappenedAt
+	return !at.IsZero() && !at.After(o.claimed) && !f.At.After(o.stored.Add(fact.MaxOvertaken))
 }
 
 // publicDetails are the details that records show.

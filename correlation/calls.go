@@ -30,8 +30,8 @@ type calls struct {
 
 // sessionTombstone is kept of a forgotten session.
 type sessionTombstone struct {
-	occurrence    int  // the highest one
-	lostOpenCalls bool // it had open calls
+	occurrence    int // the highest one
+	lostOpenCalls int // see session
 }
 
 // callCounts are counts over all sessions.
@@ -202,9 +202,9 @@ func (cs *calls) snapshotSize() int {
 	return cs.counts.calls*callSize + cs.sessions.Len()*sessionSize
 }
 
-// forgetSession forgets a session. lostOpenCalls says that it had open calls until now.
-func (cs *calls) forgetSession(s *session, lostOpenCalls bool) {
-	cs.tombstones.Put(s.Key, sessionTombstone{s.highestOccurrence(), lostOpenCalls || s.lostOpenCalls})
+// forgetSession forgets a session. lost is how many open calls it had until now.
+func (cs *calls) forgetSession(s *session, lost int) {
+	cs.tombstones.Put(s.Key, sessionTombstone{s.highestOccurrence(), lost + s.lostOpenCalls})
 	for _, group := range s.groups.list {
 		if n := len(group.calls); n > 0 {
 			cs.keepDenial(group.calls[n-1])

@@ -112,11 +112,11 @@ func (e *engine) evictSession(by tables.Measure, stays fact.SourceSession) bool 
 		return false
 	}
 	e.stats.Evicted++
-	hadOpen := len(s.open) > 0
+	lost := len(s.open)
 	for len(s.open) > 0 {
 		e.abandonCall(s.open[0], closedForRoom, &fact.Fact{At: e.timers.Now()})
 	}
-	e.calls.forgetSession(s, hadOpen)
+	e.calls.forgetSession(s, lost)
 	return true
 }
 
@@ -152,7 +152,7 @@ func (e *engine) endSession(f *fact.Fact) {
 			continue
 		}
 		c.addStep(stepClosed, f)
-		c.sessionEndedAt = f.ProducerTimes.HappenedAt
+		c.sessionEnd = sessionEnd{f.ProducerTimes.HappenedAt, f.At}
 		e.abandonCall(c, closedBySessionEnd, f)
 	}
 }
@@ -246,7 +246,7 @@ func (e *engine) expireCallDeadlines() {
 // expireSessions forgets sessions that have been idle for too long.
 func (e *engine) expireSessions() {
 	for s := e.calls.popIdle(); s != nil; s = e.calls.popIdle() {
-		e.calls.forgetSession(s, false)
+		e.calls.forgetSession(s, 0)
 	}
 }
 

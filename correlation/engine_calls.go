@@ -199,7 +199,8 @@ func (e *engine) recordOrphan(s *session, f *fact.Fact) {
 	switch {
 	case group.hasRepeated():
 		spec.withCase(caseOrphanAgain)
-	case s.lostOpenCalls:
+	case s.lostOpenCalls > 0:
+		s.lostOpenCalls--
 		spec.withCase(caseOrphanForgotten).withSeverity(events.SeverityLow)
 	}
 	e.findings.reportRetractable(ruleOrphan, c, f, spec)

@@ -180,12 +180,10 @@ func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 }
 
 // retractMissingCompletion retracts a missing_completion that a late event disproves. In a
-// protocol with endIsMust the finding stays if the session had ended before, unless by its
-// producer's clock the completion came first.
+// protocol with endIsMust the finding stays if the session had ended before.
 func (j *judge) retractMissingCompletion(c *call, f *fact.Fact) {
-	stays := c.closeReason == closedBySessionEnd && c.announcingProtocol().endIsMust &&
-		(f.ProducerTimes.HappenedAt.IsZero() || f.ProducerTimes.HappenedAt.After(c.sessionEndedAt))
-	if c.missingFinding == "" || stays {
+	tooLate := c.closeReason == closedBySessionEnd && c.announcingProtocol().endIsMust && !c.sessionEnd.hasOvertaken(f)
+	if c.missingFinding == "" || tooLate {
 		return
 	}
 	j.retractMissingFinding(c, f, caseWithdrawn, "the completion has arrived after all")

@@ -692,12 +692,12 @@ func TestCallsCountWhatTheyHold(t *testing.T) {
 	}
 	held("closed, of which two are remembered", 2, 4, 6, 8, 4*len(`{"a":1}`))
 	cs.compactCalls()
-	cs.forgetSession(s, false)
+	cs.forgetSession(s, 0)
 	held("forgotten", 1, 4, 4, 4, 4*len(`{"a":1}`))
 	other := cs.touch(fact.SourceSession{Tenant: "acme", Source: "rt1", Session: "s1"})
 	for len(other.open) > 0 {
 		cs.closeCall(other.open[0], events.CallAbandoned, closedByDeadline)
 	}
-	cs.forgetSession(other, false)
+	cs.forgetSession(other, 0)
 	held("empty", 0, 0, 0, 0, 0)
 }

@@ -32,7 +32,7 @@ type session struct {
 	parentLinkRank int8 // the rank of its parent link, when the session was last active
 
 	occurrenceFloor int32 // the highest occurrence of forgotten ids
-	lostOpenCalls   bool  // the session was forgotten with open calls
+	lostOpenCalls   int   // the open calls with which it was forgotten, and whose ends have not come
 	lastActivity    eventtime.Activity
 }
 

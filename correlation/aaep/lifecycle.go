@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
@@ -14,6 +15,7 @@ type lifecycle struct {
 	restored                  bool // from a tombstone: counts and tables are incomplete
 	startEvent, endEvent      eventRef
 	endOrder                  eventOrder
+	endedAt                   time.Time // by the broker
 	lastEvent                 eventRef
 	overtakenStart            *overtakenFinding
 	stray                     *catalogue.Finding // what reportStray has reported, while the start may still come
@@ -30,8 +32,9 @@ func (l *lifecycle) checkSecondStart(r *reports, e *Event) bool {
 	return true
 }
 
-// check reports whether the event lies between the session's start and its end, by the log or,
-// if the end has overtaken it, by its publisher's word. For a start see checkSecondStart.
+// check reports whether the event lies between the session's start and its end: by the log, or by
+// its publisher's word if it came so soon after the end that the end may have overtaken it. For a
+// start see checkSecondStart.
 func (l *lifecycle) check(r *reports, e *Event) bool {
 	_, starts := e.Payload.(*aaep.SessionStarted)
 	if !starts && !l.restored && !l.started && !l.hasEvents {
@@ -46,7 +49,7 @@ func (l *lifecycle) check(r *reports, e *Event) bool {
 	switch {
 	case e.isTerminal():
 		r.add("AAEP-C-062", "", l.endEvent, e.eventRef())
-	case l.endOrder.isAfter(e):
+	case l.endOrder.isAfter(e) && !e.At.After(l.endedAt.Add(fact.MaxOvertaken)):
 		return true
 	default:
 		r.add("AAEP-C-063", "", l.endEvent, e.eventRef())
@@ -98,7 +101,7 @@ func (l *lifecycle) start(r *reports, e *Event) {
 
 // end applies the terminal event.
 func (l *lifecycle) end(e *Event) {
-	l.ended, l.endEvent, l.endOrder = true, e.eventRef(), eventOrder{e.Time, e.Number}
+	l.ended, l.endEvent, l.endOrder, l.endedAt = true, e.eventRef(), eventOrder{e.Time, e.Number}, e.At
 }
 
 // checkDuration compares the duration in the terminal event with the observed one.

@@ -156,11 +156,23 @@ func newQuestion(e *Event, token string, seconds *int64) *userQuestion {
 
 func (q *questions) add(a *userQuestion) {
 	if len(q.list) >= maxQuestions {
-		drop := max(slices.IndexFunc(q.list, func(a *userQuestion) bool { return a.stage != questionPending }), 0)
-		q.incomplete = q.incomplete || q.list[drop].usedBy == (eventRef{})
+		drop := q.nextForgotten()
+		q.incomplete = q.incomplete || q.list[drop].mayPermit()
 		q.list = slices.Delete(q.list, drop, drop+1)
 	}
 	q.list = append(q.list, a)
+}
+
+// nextForgotten returns the index of the question to forget: the oldest that permits nothing, else
+// the oldest one.
+func (q *questions) nextForgotten() int {
+	return max(slices.IndexFunc(q.list, func(a *userQuestion) bool { return !a.mayPermit() }), 0)
+}
+
+// mayPermit reports whether a later invocation may use the question.
+func (a *userQuestion) mayPermit() bool {
+	open := a.stage == questionPending || a.stage == questionAccepted || a.stage == questionDefaultedAccept
+	return open && a.isConfirmation() && a.usedBy == (eventRef{})
 }
 
 // expire lets questions take their default after their deadline.

@@ -17,7 +17,7 @@ import (
 // Bounds of one session.
 const (
 	maxOpenInvocations = 256 // open invocations; the oldest are forgotten
-	maxQuestions       = 64  // questions; the oldest resolved ones are forgotten first
+	maxQuestions       = 64  // questions; the oldest that permit nothing are forgotten first
 	maxOutputs         = 64  // outputs; the oldest closed ones are forgotten first
 	maxTools           = 256 // announced tools; a longer list is not checked
 	maxGaps            = 16  // gaps of sequence numbers; the oldest are forgotten
@@ -77,7 +77,7 @@ func (s *Session) Apply(e *Event) []*catalogue.Finding {
 	if inOrder := s.sequence.checkNumber(r, e); inOrder {
 		s.sequence.checkClock(r, e)
 	}
-	if s.lifecycle.hasEnded() {
+	if _, starts := e.Payload.(*aaep.SessionStarted); s.lifecycle.hasEnded() && !starts {
 		return r.findingList // overtaken by the end: the parts are closed
 	}
 	s.questions.expire(r, &s.states, e)

@@ -118,6 +118,11 @@ func TestOvertakenByTheEnd(t *testing.T) {
 	if !retracted {
 		t.Error("the gap is still reported")
 	}
+	late := numbered(t, 1, "progress.updated", "")
+	late.At = late.At.Add(time.Hour)
+	if found := s.Apply(late); found[len(found)-1].Check != "AAEP-C-063" {
+		t.Errorf("an hour after the end: %+v", found)
+	}
 	after := s.Apply(numbered(t, 4, "progress.updated", ""))
 	if len(after) == 0 || after[len(after)-1].Check != "AAEP-C-063" {
 		t.Errorf("after the end: %+v", after)
@@ -140,10 +145,34 @@ func TestForgottenQuestions(t *testing.T) {
 	if has(Restore(s.Tombstone(), "evt", 1).Apply(grave(2)), "AAEP-C-100") {
 		t.Error("what was forgotten with the session is held against it")
 	}
+	clarify := func(n int) {
+		s.Apply(event(t, n, "awaiting.clarification", fmt.Sprintf(`,"question":"Why?","reply_token":"rpl_%d","timeout_seconds":60,"accepted_response_kinds":["freetext"]`, n)))
+	}
 	for i := range maxQuestions + 1 {
-		s.Apply(event(t, 10+i, "awaiting.clarification", fmt.Sprintf(`,"question":"Why?","reply_token":"rpl_%d","timeout_seconds":60,"accepted_response_kinds":["freetext"]`, i)))
+		clarify(1000 + i)
+	}
+	if !has(s.Apply(grave(2)), "AAEP-C-100") {
+		t.Error("clarifications that were forgotten permit an invocation")
+	}
+	for i := range maxQuestions + 1 {
+		s.Apply(event(t, 2000+i, "awaiting.confirmation", fmt.Sprintf(`,"action":"a%d","reply_token":"rpl_%d","timeout_seconds":60,"extra_context":{"tool_call_id":"call_x%d"}`, i, 2000+i, i)))
 	}
 	if has(s.Apply(grave(3)), "AAEP-C-100") {
 		t.Error("what was forgotten for want of room is held against it")
+	}
+}
+
+// TestStartOvertakenByTheEnd: a start that everything else overtook takes back the finding that
+// the session had not started.
+func TestStartOvertakenByTheEnd(t *testing.T) {
+	s := &Session{}
+	early := s.Apply(numbered(t, 1, "progress.updated", ""))
+	at := slices.IndexFunc(early, func(f *catalogue.Finding) bool { return f.Check == "AAEP-C-060" })
+	if at < 0 {
+		t.Fatalf("%d findings, none that it has not started", len(early))
+	}
+	s.Apply(numbered(t, 2, "session.completed", ""))
+	if !slices.ContainsFunc(s.Apply(numbered(t, 0, "session.started", "")), func(f *catalogue.Finding) bool { return f.Replaces == early[at] }) {
+		t.Error("the finding stands")
 	}
 }

@@ -211,11 +211,11 @@ func (s *Session) checkOrder(x *Event) {
 	if x.Time.IsZero() {
 		return
 	}
-	if !s.lastTime.IsZero() && s.lastTime.Sub(x.Time) >= crossingTime {
-		s.findings.add("AH-C-054", "", x.eventRef())
-	}
-	if x.Time.After(s.lastTime) {
+	if back := s.lastTime.Sub(x.Time); s.lastTime.IsZero() || back <= 0 {
 		s.lastTime = x.Time
+	} else if back >= crossingTime {
+		s.findings.add("AH-C-054", "", x.eventRef())
+		s.lastTime = x.Time // the next events are held against the clock as it is now
 	}
 }
 

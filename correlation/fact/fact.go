@@ -21,6 +21,10 @@ import (
 // Kind is the kind of a message, from a call's point of view.
 type Kind int
 
+// MaxOvertaken is how long after the end of a session an event may be stored that was, by its
+// publisher's word, emitted before it.
+const MaxOvertaken = time.Minute
+
 const (
 	KindOther          Kind = iota // none of the others; only its event id counts
 	KindRequest                    // the admitter's copy of a request

@@ -37,13 +37,14 @@ func TestFamily(t *testing.T) {
 	}
 	list = append(list, link("kid", "top"), link("grandkid", "kid"), link("top", "grandkid"))
 	tree := sessionTree{top: "top", children: map[string][]records.SessionParent{}}
-	tree.addFamily(list)
+	tree.addFamily("kid", list)
 	if len(tree.children) != 2 || tree.children["top"][0].Session != "kid" || tree.children["kid"][0].Session != "grandkid" || tree.more {
 		t.Errorf("%+v", tree)
 	}
 	tree = sessionTree{top: "stranger", children: map[string][]records.SessionParent{}}
-	tree.addFamily(list)
-	if n := len(tree.children["stranger"]); n != treeShown || !tree.more {
+	list = append(list, link("last", "stranger"), link("lastkid", "last"))
+	tree.addFamily("last", list)
+	if n := len(tree.children["stranger"]); n != treeShown-1 || !tree.more || tree.children["stranger"][0].Session != "last" || len(tree.children["last"]) != 1 {
 		t.Errorf("%d sessions, more %t", n, tree.more)
 	}
 }

@@ -55,34 +55,50 @@ func findSessionTree(ctx context.Context, db *read.Reader, tenant string, s evid
 	if err != nil {
 		return nil, err
 	}
-	tree.addFamily(list)
+	tree.addFamily(s.Session, list)
 	if len(tree.children) == 0 {
 		return nil, nil
 	}
 	return &tree, nil
 }
 
-// addFamily adds the topmost session's descendants among a tenant's linked sessions, level by level,
-// up to treeShown.
-func (t *sessionTree) addFamily(list []records.SessionParent) {
-	children := map[string][]records.SessionParent{}
+// addFamily adds the topmost session's descendants among a tenant's linked sessions, up to treeShown:
+// first those on the way to this session and its own children, then the others level by level.
+func (t *sessionTree) addFamily(this string, list []records.SessionParent) {
+	children, links := map[string][]records.SessionParent{}, map[string]records.SessionParent{}
 	for _, k := range list {
 		children[k.Parent.Session] = append(children[k.Parent.Session], k)
+		links[k.Session] = k
 	}
 	added := map[string]bool{t.top: true}
-	for level := []string{t.top}; len(level) > 0; {
+	add := func(k records.SessionParent) {
+		switch {
+		case added[k.Session]:
+		case len(added) > treeShown:
+			t.more = true
+		default:
+			added[k.Session] = true
+			t.children[k.Parent.Session] = append(t.children[k.Parent.Session], k)
+		}
+	}
+	for session, steps := this, 0; session != t.top && steps < treeSteps; steps++ {
+		k, known := links[session]
+		if !known {
+			break
+		}
+		add(k)
+		session = k.Parent.Session
+	}
+	for _, k := range children[this] {
+		add(k)
+	}
+	for level := []string{t.top}; len(level) > 0 && !t.more; {
 		var below []string
 		for _, parent := range level {
 			for _, k := range children[parent] {
-				switch {
-				case added[k.Session]:
-					continue
-				case len(added) > treeShown:
-					t.more = true
-					return
-				}
-				added[k.Session] = true
-				t.children[parent] = append(t.children[parent], k)
+				add(k)
+			}
+			for _, k := range t.children[parent] {
 				below = append(below, k.Session)
 			}
 		}

@@ -43,9 +43,10 @@ func (c *TailCmd) read(class subject.Class, record []byte) (tell func(*ui.Printe
 	case subject.Findings:
 		var f events.Finding
 		err := json.Unmarshal(record, &f)
-		bad := (f.Enforced || !c.Enforced) && (c.Severity == "" || slices.Index(events.Severities, f.Severity) >= slices.Index(events.Severities, events.Severity(c.Severity)))
 		// A retraction is info, whatever it takes back.
-		return func(p *ui.Printer) { p.Finding(f) }, err == nil && ofSession(c.Session, f.Session) && like(c.Rule, f.Rule) && (bad || f.Retracts != "") && c.Tool == "" && c.Agent == ""
+		bad := c.Severity == "" || f.Retracts != "" || slices.Index(events.Severities, f.Severity) >= slices.Index(events.Severities, events.Severity(c.Severity))
+		shown := bad && (f.Enforced || !c.Enforced) && like(c.Rule, f.Rule) && c.Tool == "" && c.Agent == ""
+		return func(p *ui.Printer) { p.Finding(f) }, err == nil && ofSession(c.Session, f.Session) && shown
 	case subject.Calls:
 		var call events.Call
 		err := json.Unmarshal(record, &call)

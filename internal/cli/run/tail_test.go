@@ -46,6 +46,7 @@ func TestTailOfEnforcedFindings(t *testing.T) {
 	for record, want := range map[string]bool{
 		`{"rule":"x","severity":"high","enforced":true}`: true, `{"rule":"x","severity":"high"}`: false, `{"rule":"x","severity":"low","enforced":true}`: false,
 		`{"rule":"x","severity":"info","withdraws":"fnd_1","enforced":true}`: true,
+		`{"rule":"x","severity":"info","withdraws":"fnd_1"}`:                 false,
 	} {
 		var out bytes.Buffer
 		printed, err := c.print(ui.NewPrinter(&out), events.Output{Subject: "gov.findings.acme.high.s1", Record: []byte(record)})
