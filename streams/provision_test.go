@@ -2,6 +2,7 @@ package streams
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,6 +186,18 @@ func TestClassify(t *testing.T) {
 		if class != tt.want || got != tt.away {
 			t.Errorf("%s: %s %v", tt.name, class, err)
 		}
+	}
+}
+
+// TestStreamHolders: what a stream's leader says of the servers that hold it.
+func TestStreamHolders(t *testing.T) {
+	led := &jetstream.StreamInfo{Cluster: &jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{{Name: "b", Current: true}, {Name: "c", Offline: true}}}}
+	if holders, away, err := streamHolders(nil, led); err != nil || !slices.Equal(holders, []string{"a", "b"}) || !slices.Equal(away, []string{"c"}) {
+		t.Errorf("%q, away %q, %v", holders, away, err)
+	}
+	led.Cluster.Leader = ""
+	if _, _, err := streamHolders(nil, led); !Transient(err) {
+		t.Errorf("without a leader: %v", err)
 	}
 }
 

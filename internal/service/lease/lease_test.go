@@ -171,12 +171,16 @@ func TestLeaseThatCannotBeHad(t *testing.T) {
 	if problem := <-reports; !strings.Contains(problem, "NATS does not take the write: ") {
 		t.Errorf("reported %q", problem)
 	}
+	kv, held := bucket(t, n), make(chan *lease.Lease, 1)
+	other := hold(t, kv, options("other"))
+	for problem := "not asked yet"; problem != ""; problem = <-reports { // it stands by: somebody has the lease
+	}
 	cancel()
 	if err := <-refused; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+	other.Release()
 
-	kv, held := bucket(t, n), make(chan *lease.Lease, 1)
 	n.Stop()
 	for len(reports) > 0 {
 		<-reports
