@@ -106,6 +106,8 @@ func streamHolders(nc *nats.Conn, info *jetstream.StreamInfo) (holders, away []s
 			holders = append(holders, r.Name)
 		}
 	}
+	slices.Sort(holders) // the leader lists them in any order
+	slices.Sort(away)
 	return holders, away, nil
 }
 

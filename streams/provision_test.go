@@ -191,7 +191,7 @@ func TestClassify(t *testing.T) {
 
 // TestStreamHolders: what a stream's leader says of the servers that hold it.
 func TestStreamHolders(t *testing.T) {
-	led := &jetstream.StreamInfo{Cluster: &jetstream.ClusterInfo{Leader: "a", Replicas: []*jetstream.PeerInfo{{Name: "b", Current: true}, {Name: "c", Offline: true}}}}
+	led := &jetstream.StreamInfo{Cluster: &jetstream.ClusterInfo{Leader: "b", Replicas: []*jetstream.PeerInfo{{Name: "a", Current: true}, {Name: "c", Offline: true}}}}
 	if holders, away, err := streamHolders(nil, led); err != nil || !slices.Equal(holders, []string{"a", "b"}) || !slices.Equal(away, []string{"c"}) {
 		t.Errorf("%q, away %q, %v", holders, away, err)
 	}
