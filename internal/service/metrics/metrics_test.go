@@ -485,7 +485,7 @@ func TestExamples(t *testing.T) {
 var withoutAlert = []string{
 	"countersign_ready", "countersign_admissions_total", "countersign_admissions_unanswerable_total", "countersign_admission_decide_seconds", "countersign_admissions_inflight",
 	"countersign_policy_revision", "countersign_policy_snapshot_age_seconds", "countersign_events_stored_total", "countersign_gateway_admissions_total", "countersign_gateway_events_total",
-	"countersign_gateway_inflight", "countersign_calls_total", "countersign_correlator_open_calls", "countersign_evidence_redactions_total",
+	"countersign_gateway_inflight", "countersign_calls_total", "countersign_correlator_open_calls", "countersign_correlator_open_calls_forgotten_total", "countersign_evidence_redactions_total",
 }
 
 func BenchmarkAdmitted(b *testing.B) {

@@ -47,7 +47,7 @@ var exitCodes = [][]string{
 	{strconv.Itoa(ui.ExitOK), "stopped as asked", "success; `admit`: allow"},
 	{strconv.Itoa(ui.ExitFailed), "failed; the log says why", "failed, or something does not hold; `admit`: no verdict, treat it as deny"},
 	{strconv.Itoa(ui.ExitUsage), "wrong flags", "wrong flags or input"},
-	{strconv.Itoa(ui.ExitPending), "another instance writes for this shard, or may", "`admit`: ask or defer"},
+	{strconv.Itoa(ui.ExitPending), "another instance writes for this shard", "`admit`: ask or defer"},
 	{strconv.Itoa(ui.ExitDenied), "the log lost messages, or is not the one of the evidence; nothing may write to it", "`admit`: deny"},
 	{strconv.Itoa(ui.ExitUnconfirmed), "", "a change is stored, but the named admitters did not confirm it within `--wait`"},
 }
