@@ -55,6 +55,28 @@ func TestBrokenStore(t *testing.T) {
 	}
 }
 
+// The log takes what its disk has room for.
+func TestTheDiskIsTheLimit(t *testing.T) {
+	skipShort(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=0700,size=32m"); err != nil {
+		t.Skipf("a small disk needs a tmpfs, and mounting one is not permitted here: %v", err)
+	}
+	f := start(t, func(c *ServerConfig) { c.StoreDir = dir })
+	t.Cleanup(func() { f.srv.Shutdown(); ok(t, syscall.Unmount(dir, 0)) })
+	nc := f.conn("admitter")
+	event := []Msg{{Subject: "gov.events.acme.runtime.agenthook.s1.PreToolUse", Body: make([]byte, 100<<10)}}
+	for stored := 0; stored < 27<<20; stored += len(event[0].Body) { // three quarters are 24 MiB
+		if err := StoreAll(ctx(t), nc, event); err != nil {
+			t.Fatalf("after %d KiB of 32 MiB: %v", stored>>10, err)
+		}
+	}
+	uses, err := StoreUses(ctx(t), nc, DefaultShard)
+	if use := uses["test"]; err != nil || use.Used < 27<<20 || use.Limit != 1<<50 {
+		t.Errorf("%+v, %v", uses, err)
+	}
+}
+
 // storeUntilBroken stores messages until the server tells that it cannot, and returns what it tells.
 func storeUntilBroken(t *testing.T, f *fixture, nc *nats.Conn, msgs []Msg) error {
 	t.Helper()

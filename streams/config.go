@@ -23,6 +23,16 @@ const (
 	// on. The last quarter has room for 50 messages of DefaultTenantMaxPayload in transit.
 	maxPending = 256 << 20
 
+	// A client that is silent is let go within 6 s: until then a service that is gone is asked, and does
+	// not answer (TestSilentClientIsLetGo).
+	serverPingInterval    = "2s"
+	serverPingsUnanswered = 2
+
+	// maxFileStore is more than a disk has, so that the disk is the limit. Without one the server
+	// sets it when it starts, to three quarters of what is free and of what it stores, and refuses
+	// everything beyond, however much room is made (TestTheDiskIsTheLimit).
+	maxFileStore = "1024T"
+
 	tenantAccountPrefix = "tenant-"
 	// A gateway's account is no tenant account: a service that does not know gateways refuses it.
 	gatewayAccountPrefix = "gateway-"

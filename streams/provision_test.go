@@ -2,6 +2,7 @@ package streams
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,20 +161,43 @@ func TestClassify(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		holders []string
+		offline []string // more holders, which the leader knows to be away
 		syncs   map[string]syncSetting
 		want    DurabilityClass
-		fails   bool
+		away    string // of an AwayError; "unknown": another error
 	}{
-		{"three, always", []string{"a", "b", "c"}, map[string]syncSetting{"a": always, "b": always, "c": always}, ClassFsync, false},
-		{"three, one not", []string{"a", "b", "c"}, map[string]syncSetting{"a": always, "b": now, "c": always}, ClassReplicated, false},
-		{"three, one silent", []string{"a", "b", "c"}, map[string]syncSetting{"a": always, "b": always}, ClassReplicated, true},
-		{"others do not count", []string{"a"}, map[string]syncSetting{"a": always, "x": now}, ClassFsync, false},
-		{"one silent", []string{"a"}, map[string]syncSetting{"x": always}, ClassInterval, true},
+		{"three, always", []string{"a", "b", "c"}, nil, map[string]syncSetting{"a": always, "b": always, "c": always}, ClassFsync, ""},
+		{"three, one not", []string{"a", "b", "c"}, nil, map[string]syncSetting{"a": always, "b": now, "c": always}, ClassReplicated, ""},
+		{"three, one away", []string{"a", "b"}, []string{"c"}, map[string]syncSetting{"a": always, "b": always}, ClassFsync, "c"},
+		{"three, one away, one not", []string{"a", "b"}, []string{"c"}, map[string]syncSetting{"a": always, "b": now}, ClassReplicated, "c"},
+		{"three, one silent", []string{"a", "b", "c"}, nil, map[string]syncSetting{"a": always, "b": always}, ClassReplicated, "c"},
+		{"three, one left", []string{"a", "b"}, []string{"c"}, map[string]syncSetting{"a": always}, ClassReplicated, "c b"},
+		{"three, none answers", []string{"a", "b"}, []string{"c"}, nil, ClassReplicated, "unknown"},
+		{"others do not count", []string{"a"}, nil, map[string]syncSetting{"a": always, "x": now}, ClassFsync, ""},
+		{"one silent", []string{"a"}, nil, map[string]syncSetting{"x": always}, ClassInterval, "unknown"},
 	} {
-		class, _, err := durabilityClass(tt.holders, tt.syncs, nil)
-		if class != tt.want || (err != nil) != tt.fails {
+		class, _, err := durabilityClass(tt.holders, tt.offline, tt.syncs, nil)
+		got := ""
+		if e := (*AwayError)(nil); errors.As(err, &e) {
+			got = strings.Join(e.Away, " ")
+		} else if err != nil {
+			got = "unknown"
+		}
+		if class != tt.want || got != tt.away {
 			t.Errorf("%s: %s %v", tt.name, class, err)
 		}
+	}
+}
+
+// TestStreamHolders: what a stream's leader says of the servers that hold it.
+func TestStreamHolders(t *testing.T) {
+	led := &jetstream.StreamInfo{Cluster: &jetstream.ClusterInfo{Leader: "b", Replicas: []*jetstream.PeerInfo{{Name: "a", Current: true}, {Name: "c", Offline: true}}}}
+	if holders, away, err := streamHolders(nil, led); err != nil || !slices.Equal(holders, []string{"a", "b"}) || !slices.Equal(away, []string{"c"}) {
+		t.Errorf("%q, away %q, %v", holders, away, err)
+	}
+	led.Cluster.Leader = ""
+	if _, _, err := streamHolders(nil, led); !Transient(err) {
+		t.Errorf("without a leader: %v", err)
 	}
 }
 

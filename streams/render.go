@@ -35,9 +35,12 @@ func (c ServerConfig) renderServer(w *confWriter) {
 	w.writeLine("port: %d", c.Port)
 	w.writeLine("max_payload: %d", c.MaxPayload)
 	w.writeLine("max_pending: %d", maxPending)
+	w.writeLine("ping_interval: %q", serverPingInterval)
+	w.writeLine("ping_max: %d", serverPingsUnanswered)
 	w.writeBlock("jetstream", func() {
 		w.writeLine("store_dir: \"%s\"", c.StoreDir)
 		w.writeLine("sync_interval: %q", c.SyncInterval)
+		w.writeLine("max_file_store: %q", maxFileStore)
 	})
 	w.writeLine("system_account: %q", SystemAccount)
 }

@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 )
 
@@ -50,7 +52,7 @@ func parseUnit(t *testing.T, file string) unit {
 // systemd would only warn about.
 var directives = map[string]string{
 	"Unit": "Description Documentation After Wants StartLimitIntervalSec",
-	"Service": "Type RemainAfterExit User DynamicUser EnvironmentFile Environment ExecStart ExecReload Restart RestartSec KillMode TimeoutStopSec" +
+	"Service": "Type RemainAfterExit User DynamicUser EnvironmentFile Environment ExecStart ExecReload Restart RestartSec RestartPreventExitStatus KillMode TimeoutStopSec" +
 		" StateDirectory StateDirectoryMode CacheDirectory RuntimeDirectory RuntimeDirectoryMode LimitNOFILE TimerSlackNSec CPUWeight IPAddressDeny IPAddressAllow" +
 		" MemoryDenyWriteExecute NoNewPrivileges CapabilityBoundingSet AmbientCapabilities ProtectSystem ProtectHome PrivateTmp PrivateDevices" +
 		" ProtectClock ProtectControlGroups ProtectHostname ProtectKernelLogs ProtectKernelModules ProtectKernelTunables ProtectProc" +
@@ -117,12 +119,15 @@ func TestUnitsAreConfined(t *testing.T) {
 }
 
 // TestUnitsFenced: a service that another instance has fenced off (exit code 3)
-// must not come back at once.
+// must not come back at once, and one whose log cannot be trusted not at all.
 func TestUnitsFenced(t *testing.T) {
 	units := loadUnits(t)
 	for _, name := range []string{"countersign-correlator.service", "countersign-auditor.service"} {
 		if got := strings.Join(units[name]["Service"]["RestartSec"], ""); got != "15s" {
 			t.Errorf("%s: RestartSec is %q", name, got)
+		}
+		if got := strings.Join(units[name]["Service"]["RestartPreventExitStatus"], ""); got != strconv.Itoa(daemon.ExitUntrustedLog) {
+			t.Errorf("%s: RestartPreventExitStatus is %q", name, got)
 		}
 	}
 	if got := strings.Join(units["countersign.service"]["Service"]["KillMode"], ""); got != "mixed" {

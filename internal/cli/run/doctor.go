@@ -133,21 +133,6 @@ func one(check, level, format string, args ...any) []examined {
 	return []examined{{check, level, fmt.Sprintf(format, args...)}}
 }
 
-// durability checks how durable an acknowledged record is.
-func (d doctor) durability(ctx context.Context) []examined {
-	class, detail, err := streams.Durability(ctx, d.Conn, d.Target.Stream)
-	if err != nil {
-		return one("durability", levelUnsafe, "cannot be read from the server: %v", err)
-	}
-	if problem := class.LossRisk(detail, d.acceptReplicated); problem != "" {
-		return one("durability", levelUnsafe, "%s", problem)
-	}
-	if class == streams.ClassReplicated {
-		detail += "; accepted with --accept-replicated: durable as long as the servers do not lose power at the same time"
-	}
-	return one("durability", levelOK, "%s: %s", class, detail)
-}
-
 // stream checks that the shard's log is on this server; it returns nothing if so.
 func (d doctor) stream(ctx context.Context) []examined {
 	_, err := d.JS.Stream(ctx, d.Target.Stream)

@@ -15,12 +15,14 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
+	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -83,6 +85,7 @@ type service struct {
 	memory         *memoryBudget
 	progress       *changeProgress
 	workers        *workerPool
+	unrecorded     zerolog.Logger            // for decisions that cannot be recorded; at most one line a second
 	rechecking     atomic.Bool               // handleReconnect checks the server
 	requests       atomic.Pointer[nats.Conn] // of the present or last membership in the queue group
 }
@@ -95,7 +98,8 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if err := f.IngestFlags.checkLimits(); err != nil {
 		return nil, err
 	}
-	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrenceTracker(maxTrackedCalls), progress: newProgress(), workers: newWorkerPool(f.MaxInflight)}
+	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrenceTracker(maxTrackedCalls), progress: newProgress(), workers: newWorkerPool(f.MaxInflight),
+		unrecorded: env.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Second})}
 	if s.observed, err = observedTenants(f.Observe); err != nil {
 		return nil, err
 	}
@@ -162,6 +166,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err := s.beginRechecks(ctx, nc, reconnects); err != nil {
 		return err
 	}
+	defer s.followDurability(ctx, nc)()
 	stopIngest, err := s.startIngest(ctx)
 	if err != nil {
 		return err
@@ -185,7 +190,9 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 	if err != nil {
 		return err
 	}
+	s.metrics.Taking(true)
 	defer func() {
+		s.metrics.Taking(false)
 		s.drainRequests(e.conn)
 		e.release()
 	}()
@@ -206,6 +213,7 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 		switch {
 		case away && e.service != nil:
 			s.env.Log.Warn().Msg("requests are left to other admitters until JetStream can be reached")
+			s.metrics.Taking(false)
 			if err := e.stop(); err != nil {
 				return err
 			}
@@ -218,6 +226,7 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 			_ = e.conn.FlushTimeout(flushTimeout)
 			e.release()
 			e = next
+			s.metrics.Taking(true)
 			s.env.Log.Info().Msg("taking requests again")
 		}
 	}
@@ -408,20 +417,54 @@ const drainPoll = 2 * time.Millisecond
 
 const flushTimeout = 5 * time.Second
 
-// checkDurability reads how durable an acknowledgement of the running server is, at the start and
-// after every reconnect. The class goes into every decision. A class that a power failure can
-// lose records of makes the service unhealthy (streams.DurabilityClass.LossRisk).
+// durabilityEvery is how often the durability class is read again.
+const durabilityEvery = 15 * time.Second
+
+// followDurability reads the class again and again until stop is called: a server of a cluster goes
+// away, or comes back with another setting, and no connection of this admitter need notice.
+func (s *service) followDurability(ctx context.Context, nc *nats.Conn) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for failed := 0; retry.Sleep(ctx, durabilityEvery) == nil; {
+			err := s.checkDurability(ctx, nc)
+			if failed++; err == nil {
+				failed = 0
+			}
+			if failed > 1 && ctx.Err() == nil && nc.IsConnected() { // one answer may come late
+				s.reportDurability(err.Error())
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// checkDurability reads how durable an acknowledgement of the running servers is. The class goes into
+// every decision. A class that a power failure can lose records of makes the service unhealthy
+// (streams.DurabilityClass.LossRisk), and so does a server that is away.
 func (s *service) checkDurability(ctx context.Context, nc *nats.Conn) error {
 	class, detail, err := streams.Durability(ctx, nc, s.flags.Stream)
-	if err != nil {
+	var problems []string
+	if away := (*streams.AwayError)(nil); errors.As(err, &away) {
+		problems = append(problems, away.Error())
+	} else if err != nil {
 		return fmt.Errorf("reading the durability class: %w", err)
 	}
-	s.durability.Store(string(class))
-	s.env.Log.Info().Str("durability", string(class)).Str("detail", detail).Bool("accept_replicated", s.flags.Replicated).Msg("an acknowledged record is this durable")
-	problem := class.LossRisk(detail, s.flags.Replicated)
-	if problem != "" {
-		problem = "an acknowledged record can be lost: " + problem
+	if risk := class.LossRisk(detail, s.flags.Replicated); risk != "" {
+		problems = append(problems, "an acknowledged record can be lost: "+risk)
+	}
+	if s.durability.Swap(string(class)) != string(class) {
+		s.env.Log.Info().Str("durability", string(class)).Str("detail", detail).Bool("accept_replicated", s.flags.Replicated).Msg("an acknowledged record is this durable")
+	}
+	s.reportDurability(strings.Join(problems, "; "))
+	return nil
+}
+
+// reportDurability reports the problem in the health report and, when it changes, in the log.
+func (s *service) reportDurability(problem string) {
+	if problem != "" && problem != s.env.Health.Report().Problems["durability"] {
+		s.env.Log.Warn().Str("problem", problem).Msg("durability")
 	}
 	s.env.Health.Set("durability", problem)
-	return nil
 }

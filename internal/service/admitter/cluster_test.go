@@ -63,7 +63,7 @@ func onlyLong(t *testing.T) {
 // The server that the client and one admitter are on stops (SIGSTOP: connections
 // stay). Every request is answered by the other admitter; make cluster holds how soon. When the server goes
 // on so does its admitter. On the way: replicas that are not synced are unhealthy
-// unless that is accepted.
+// unless that is accepted, and an admitter starts while the server is away.
 func TestClusterServerIsStopped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers take seconds to elect leaders")
@@ -118,6 +118,11 @@ func TestClusterServerIsStopped(t *testing.T) {
 	t.Logf("longest answer %v, %d slow ones after 5 s", longest, late)
 	if late > 0 && isLong() {
 		t.Errorf("%d answers took more than %v although the server had been dead for 5 s", late, slow)
+	}
+	// An admitter starts without it, and says who is missing.
+	begun := serveAt(t, c, c.URLWithout(dead), false)
+	if p := begun.Health.Report().Problems["durability"]; !strings.Contains(p, "n3 is away; with fewer than 2 nothing can be recorded") {
+		t.Errorf("with a server away: %q", p)
 	}
 	c.Resume(dead)
 	servicetest.Eventually(t, "the admitter at the stopped server is well again", func() bool {

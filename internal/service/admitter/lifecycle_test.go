@@ -1,21 +1,25 @@
 package admitter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/ingest"
 	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/streams"
@@ -144,11 +148,21 @@ func TestDeniesWhileTheServerIsAwayAndRecovers(t *testing.T) {
 func TestSubscriptionsEndWithTheirConnection(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
-	s := serve(t, n)
+	counts := metrics.New(ServiceName)
+	s := servicetest.Run(t, func(ctx context.Context, env daemon.Env) error {
+		env.Metrics = counts
+		return Run(ctx, flags(n), env)
+	}).AwaitReady()
+	taking := func(value string) bool {
+		return bytes.Contains(counts.Text(), []byte(`countersign_admissions_open{service="admitter"} `+value+"\n"))
+	}
+	if !taking("1") {
+		t.Errorf("ready, and the metrics do not say that requests are taken:\n%s", counts.Text())
+	}
 	n.Stop()
-	servicetest.Eventually(t, "the admitter has noticed", func() bool { return s.Health.Report().Problems["jetstream"] != "" })
+	servicetest.Eventually(t, "the admitter has noticed", func() bool { return s.Health.Report().Problems["jetstream"] != "" && taking("0") })
 	n.Restart()
-	servicetest.Eventually(t, "it is healthy again", func() bool { return s.Health.Report().Status == daemon.StatusOK })
+	servicetest.Eventually(t, "it is healthy again", func() bool { return s.Health.Report().Status == daemon.StatusOK && taking("1") })
 	nc, body := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
 	const event = "gov.events.acme.rt1.agenthook.s1.PreToolUse"
 	for _, subject := range []string{"gov.admit.acme.agenthook", event} {
@@ -378,4 +392,48 @@ func TestADecisionOutlivesItsMembership(t *testing.T) {
 	}
 	cancel()
 	servicetest.OK(t, <-done)
+}
+
+// TestUnrecordedDecisionsAreNotALineEach: while the log takes nothing, the admitter's own log does not fill the
+// disk, too. The metric counts all.
+func TestUnrecordedDecisionsAreNotALineEach(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{MaxBytes: 64 << 10})
+	counts := metrics.New(ServiceName)
+	var lines lockedBuffer
+	servicetest.Run(t, func(ctx context.Context, env daemon.Env) error {
+		env.Metrics, env.Log = counts, zerolog.New(&lines)
+		return Run(ctx, flags(n), env)
+	}).AwaitReady()
+	nc, body := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
+	begun, refused := time.Now(), 0
+	for refused < 100 {
+		if ask(t, nc, "gov.admit.acme.agenthook", body).Header.Get(events.HeaderDecisionID) == "" {
+			refused++
+		}
+	}
+	most := 2 + int(time.Since(begun)/time.Second)
+	if got := lines.count("could not be recorded; the answer is deny"); got < 1 || got > most {
+		t.Errorf("%d lines of %d refusals, at most %d", got, refused, most)
+	}
+	if want := fmt.Sprintf(`countersign_admissions_refused_total{code="audit_unavailable",service="admitter"} %d`+"\n", refused); !bytes.Contains(counts.Text(), []byte(want)) {
+		t.Errorf("not counted:\n%s", counts.Text())
+	}
+}
+
+// lockedBuffer is a buffer for a log.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) count(what string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.text.String(), what)
 }

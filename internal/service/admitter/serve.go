@@ -163,7 +163,7 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 	}
 	out, reply, err := s.decide(ctx, req, ofTenant)
 	if err != nil {
-		s.env.Log.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny")
+		s.unrecorded.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny (at most one line a second)")
 		if !errors.Is(err, streams.ErrTooLarge) && !errors.Is(err, errNoInputs) && !errors.Is(err, errDeadlineExceeded) { // the log is not at fault
 			s.env.Health.Set("log", "decisions cannot be recorded")
 		}

@@ -46,35 +46,42 @@ func (f Flags) shardFlags() ([]Flags, error) {
 }
 
 // runShards runs a correlator for every shard until ctx ends. They share only the process: a
-// shard that loses its lease becomes a standby again, one that fails is restarted, and the others
-// continue.
+// shard that loses its lease becomes a standby again, one that fails is restarted, one whose log
+// cannot be trusted stays stopped, and the others continue. Once all are stopped it returns why.
 func runShards(ctx context.Context, shards []Flags, env daemon.Env) error {
 	r := readiness{remaining: len(shards), ready: env.Ready}
 	var all sync.WaitGroup
-	for _, f := range shards {
+	ends := make([]error, len(shards))
+	for i, f := range shards {
 		part := env
 		part.Log = env.Log.With().Str("shard", f.Stream).Logger()
 		part.Health = env.Health.Part(f.Stream)
 		part.Ready = r.readyFunc(part.Health)
-		all.Go(func() { keepRunning(ctx, f, part) })
+		all.Go(func() { ends[i] = keepRunning(ctx, f, part) })
 	}
 	all.Wait()
-	return errors.Join(ctx.Err(), r.readyErr())
+	return errors.Join(ctx.Err(), r.readyErr(), errors.Join(ends...))
 }
 
-// keepRunning restarts one shard whenever it ends.
-func keepRunning(ctx context.Context, f Flags, env daemon.Env) {
+// keepRunning restarts one shard whenever it ends. It returns the error of a shard whose log cannot be
+// trusted: nothing may write to it until an operator has found out why. Else it returns when ctx ends.
+func keepRunning(ctx context.Context, f Flags, env daemon.Env) error {
 	for wait := againMin; ; wait = min(2*wait, againMax) {
 		begun := time.Now()
 		err := runShard(ctx, f, env)
 		env.Health.BeginAgain()
 		switch {
 		case ctx.Err() != nil:
-			return
+			return nil
 		case errors.Is(err, daemon.ErrFenced):
 			env.Log.Warn().Err(err).Msg("standing by again")
 			env.Health.SetRole(f.Stream, daemon.RoleStandby)
 			wait = againMin
+		case daemon.IsUntrusted(err):
+			env.Log.Error().Err(err).Msg("failed; nothing may write to this log, and the shard stays stopped")
+			env.Health.Set("shard", fmt.Sprintf("the correlator of this shard is stopped: %v", err))
+			env.Health.SetRole(f.Stream, daemon.RoleStandby)
+			return fmt.Errorf("shard %s: %w", f.Stream, err)
 		default:
 			env.Log.Error().Err(err).Dur("retry_in", wait).Msg("failed")
 			env.Health.Set("shard", fmt.Sprintf("the correlator of this shard failed, and is started again: %v", err))
@@ -83,7 +90,7 @@ func keepRunning(ctx context.Context, f Flags, env daemon.Env) {
 			wait = againMin
 		}
 		if retry.Sleep(ctx, wait) != nil {
-			return
+			return nil
 		}
 	}
 }

@@ -141,6 +141,34 @@ func TestSeveralShards(t *testing.T) {
 	}
 }
 
+// TestAShardOfAnUntrustedLogStaysStopped: the others go on, and without others the process ends.
+func TestAShardOfAnUntrustedLogStaysStopped(t *testing.T) {
+	gov, east := servicetest.Start(t, streams.Shard{}), servicetest.Start(t, streams.Shard{Name: eastern})
+	f := flags(gov, long)
+	f.Shards = []string{streams.DefaultShard + "=" + gov.URL(), eastern + "=" + east.URL()}
+	loseFirst := func(n *servicetest.NATS, stream string) {
+		t.Helper()
+		_, err := streams.Erase(t.Context(), n.Conn(string(streams.RoleCustodian)), stream, 1)
+		servicetest.OK(t, err)
+	}
+	east.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	loseFirst(east, eastern)
+	s := run(t, f)
+	servicetest.Eventually(t, "the shard is stopped", func() bool {
+		r := s.Health.Report().Services[eastern]
+		return strings.Contains(r.Problems["shard"], "is stopped: stream EAST has a gap") && r.Role == daemon.RoleStandby
+	})
+	gov.Publish(servicetest.Runtime, session(t, "sess-0002")...)
+	servicetest.Eventually(t, "findings of the other shard", func() bool { return putOut(gov, streams.DefaultShard) > 0 })
+	s.Running()
+	servicetest.OK(t, ignoreCanceled(s.Stop()))
+
+	loseFirst(gov, streams.DefaultShard)
+	if err := run(t, f).Wait(); !daemon.IsUntrusted(err) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
 // TestAShardBeginsAgainWithoutProblems: what an ended run reported is no problem of the next one,
 // which would not clear it.
 func TestAShardBeginsAgainWithoutProblems(t *testing.T) {
@@ -148,7 +176,7 @@ func TestAShardBeginsAgainWithoutProblems(t *testing.T) {
 	env.Health.Set("session_keys", "the bucket does not answer")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); keepRunning(ctx, Flags{Flags: daemon.Flags{Keys: t.TempDir()}}, env) }() // without keys each run ends at once
+	go func() { defer close(done); _ = keepRunning(ctx, Flags{Flags: daemon.Flags{Keys: t.TempDir()}}, env) }() // without keys each run ends at once
 	servicetest.Eventually(t, "the run has ended", func() bool { return env.Health.Report().Problems["shard"] != "" })
 	if problems := env.Health.Report().Problems; len(problems) != 1 {
 		t.Errorf("problems %v", problems)

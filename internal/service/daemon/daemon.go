@@ -31,7 +31,7 @@ const (
 	ExitOK           = 0
 	ExitFailed       = 1
 	ExitUsage        = 2
-	ExitFenced       = 3 // another instance is active on the shard
+	ExitFenced       = 3 // another instance is active on the shard, or may be
 	ExitUntrustedLog = 4 // the log lost messages, or is not the one of the evidence
 	ExitStopped      = ExitOK
 )
@@ -105,9 +105,9 @@ func (e Env) Begun() {
 	}
 }
 
-// ErrFenced reports that another instance of the service is active on the shard; this one must
-// stop (exit code 3).
-var ErrFenced = errors.New("another instance is active on this shard")
+// ErrFenced reports that another instance of the service is active on the shard, or may be; this one
+// must stop (exit code 3).
+var ErrFenced = errors.New("this instance is not the active one of the shard any more")
 
 // ErrUntrustedLog reports that the log lost messages, as do a *streams.GapError and streams.ErrRewound, or is not the
 // one that the evidence is of. Until an operator has found out why, no service may write to it (exit code 4).
@@ -165,14 +165,19 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 	return ExitOK
 }
 
+// IsUntrusted reports whether an error says that the log cannot be trusted (ErrUntrustedLog).
+func IsUntrusted(err error) bool {
+	var gap *streams.GapError
+	return errors.Is(err, ErrUntrustedLog) || errors.Is(err, streams.ErrRewound) || errors.As(err, &gap)
+}
+
 // exitCode logs the error of a service and returns its exit code.
 func exitCode(log zerolog.Logger, err error) int {
-	var gap *streams.GapError
 	switch {
 	case errors.Is(err, ErrFenced):
 		log.Error().Err(err).Msg("stepping down")
 		return ExitFenced
-	case errors.Is(err, ErrUntrustedLog), errors.Is(err, streams.ErrRewound), errors.As(err, &gap):
+	case IsUntrusted(err):
 		log.Error().Err(err).Msg("failed; nothing may write to this log")
 		return ExitUntrustedLog
 	}

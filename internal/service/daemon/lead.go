@@ -45,7 +45,7 @@ func (f Flags) HoldLease(ctx context.Context, js jetstream.JetStream, service st
 func (f Flags) LeaseOptions(service string, env Env) lease.Options {
 	host, _ := os.Hostname()
 	return lease.Options{
-		Key: service + "." + f.Stream, Place: f.Instance, Log: env.Log,
+		Key: service + "." + f.Stream, Place: f.Instance, Log: env.Log, Report: func(problem string) { env.Health.Set("lease", problem) },
 		// Two processes may have the same id, each in its container.
 		Holder: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()),
 	}

@@ -122,11 +122,21 @@ type leaseTerm struct {
 	requests  *nats.Conn
 	lease     *lease.Lease
 	committer *streams.Committer
+	refusals  zerolog.Logger // each at most one line a second
+	doubts    zerolog.Logger
 
 	mu      sync.Mutex
 	idle    *sync.Cond // signals that pending is zero
 	pending int
 	bytes   int
+}
+
+func (o Options) newTerm(l *lease.Lease, requests *nats.Conn) *leaseTerm {
+	t := &leaseTerm{Options: o, lease: l, requests: requests}
+	t.idle = sync.NewCond(&t.mu)
+	t.refusals = o.Logger.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Second})
+	t.doubts = o.Logger.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Second})
+	return t
 }
 
 // serveTerm accepts events until ctx ends or the lease is lost.
@@ -136,8 +146,7 @@ func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) 
 		return err
 	}
 	defer release()
-	t := &leaseTerm{Options: o, lease: l, requests: requests}
-	t.idle = sync.NewCond(&t.mu)
+	t := o.newTerm(l, requests)
 	options := streams.CommitterOptions{Stream: o.Stream, MaxPending: MaxPending, Guard: t.checkLease}
 	if o.PublishSingly {
 		options.BatchAbove = streams.NeverBatch
@@ -300,11 +309,11 @@ func (t *leaseTerm) acknowledge(m *nats.Msg, seq uint64, err error) {
 		t.Metrics.Stored()
 		t.sendReply(m, encodeAck(t.Stream, seq))
 	case errors.Is(err, streams.ErrRefused):
-		t.Logger.Warn().Err(err).Msg("an event was not stored")
+		t.refusals.Warn().Err(err).Msg("an event was not stored (at most one line a second)")
 		t.sendRefusal(m, refusalOf(err))
 	default:
 		t.Metrics.Refused(reasonAmbiguous)
-		t.Logger.Error().Err(err).Msg("it is not known whether an event is stored")
+		t.doubts.Error().Err(err).Msg("it is not known whether an event is stored (at most one line a second)")
 	}
 }
 

@@ -1,6 +1,7 @@
 package ingest_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -442,6 +444,41 @@ func TestNoFalseAcknowledgement(t *testing.T) {
 			t.Errorf("%s", m.Subject)
 		}
 	}
+}
+
+// TestRefusalsAreNotALineEach: while the log takes nothing, the service's own log does not fill the disk, too.
+func TestRefusalsAreNotALineEach(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{MaxBytes: 1})
+	var lines lockedBuffer
+	serve(t, n, func(o *ingest.Options) { o.Logger = zerolog.New(&lines) })
+	begun := time.Now()
+	for _, a := range sendAtOnce(t, n.Conn(servicetest.Runtime), 200) {
+		if a.Error == nil {
+			t.Fatal("stored")
+		}
+	}
+	most := 2 + int(time.Since(begun)/time.Second)
+	if got := lines.count("an event was not stored"); got < 1 || got > most {
+		t.Errorf("%d lines, at most %d", got, most)
+	}
+}
+
+// lockedBuffer is a buffer for a log.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) count(what string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.text.String(), what)
 }
 
 // A gateway speaks for the publishers that are registered as reached through it. The log says

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // Defaults of Options. A standby takes over one TTL after the last renewal that it saw; its own
@@ -28,7 +29,7 @@ const (
 )
 
 // ErrLost reports that another instance holds the lease, or may hold it.
-var ErrLost = errors.New("the lease of the shard is lost: another instance is active or about to be")
+var ErrLost = errors.New("the lease of the shard is lost")
 
 // Options of Hold.
 type Options struct {
@@ -41,6 +42,8 @@ type Options struct {
 	Place string
 	TTL   time.Duration // DefaultTTL if zero; the same for all instances
 	Log   zerolog.Logger
+	// Report is told why Hold can neither read nor take the lease, and "" when that is over. It may be nil.
+	Report func(problem string)
 }
 
 // leaseEntry is the value of a lease's key.
@@ -68,31 +71,48 @@ func Hold(ctx context.Context, kv jetstream.KeyValue, opt Options, standby func(
 		opt.TTL = DefaultTTL
 	}
 	var seen uint64 // last revision seen
-	var since time.Time
+	var since, noted time.Time
 	for {
 		have, revision, err := readEntry(ctx, kv, opt.Key)
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case err != nil:
-			opt.Log.Warn().Err(err).Msg("the lease cannot be read; it will be tried again")
-		case revision != seen || since.IsZero():
+		if err == nil && (revision != seen || since.IsZero()) {
 			seen, since = revision, time.Now()
 		}
-		free := err == nil && (revision == 0 || have.Released || have.Place != "" && have.Place == opt.Place || time.Since(since) >= opt.TTL)
-		if free {
-			l, err := takeLease(ctx, kv, opt, revision)
-			if err == nil {
+		free := revision == 0 || have.Released || have.Place != "" && have.Place == opt.Place || time.Since(since) >= opt.TTL
+		switch {
+		case err == nil && free:
+			l, failed := takeLease(ctx, kv, opt, revision)
+			if failed == nil {
+				opt.report("")
 				return l, nil
 			}
-			opt.Log.Debug().Err(err).Msg("another instance was faster")
-		} else if err == nil && standby != nil {
+			if !streams.IsKVConflict(failed) { // else another instance was faster
+				err = fmt.Errorf("NATS does not take the write: %w", failed)
+			}
+		case err == nil && standby != nil:
 			standby(have.Holder)
 			standby = nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err == nil {
+			opt.report("")
+		} else {
+			opt.report("the lease of the shard cannot be had: " + err.Error())
+			if time.Since(noted) >= opt.TTL {
+				opt.Log.Warn().Err(err).Msg("the lease of the shard cannot be had; it will be tried again")
+				noted = time.Now()
+			}
 		}
 		if err := retry.Sleep(ctx, opt.TTL/renewals); err != nil {
 			return nil, err
 		}
+	}
+}
+
+func (o Options) report(problem string) {
+	if o.Report != nil {
+		o.Report(problem)
 	}
 }
 
@@ -167,8 +187,12 @@ func (l *Lease) keepRenewing() {
 		}
 		l.opt.Log.Warn().Err(err).Msg("the lease could not be renewed")
 		// The others count from when they saw the last renewal, which is later.
-		if errors.Is(err, ErrLost) || !l.Valid() {
-			l.lose(fmt.Errorf("%w: %w", ErrLost, err))
+		switch {
+		case errors.Is(err, ErrLost):
+			l.lose(err)
+			return
+		case !l.Valid():
+			l.lose(fmt.Errorf("%w: it could not be renewed for %v, so another instance may have it: %w", ErrLost, l.opt.TTL*3/4, err))
 			return
 		}
 	}

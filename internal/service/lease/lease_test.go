@@ -145,15 +145,64 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// Without a server the holder of the lease is unknown: the holder stops in time.
+// Without a server the holder of the lease is unknown: the holder stops in time, and says why.
 func TestLostWithTheServer(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	kv := bucket(t, n)
 	l := hold(t, kv, options("alone"))
 	n.Stop()
 	<-l.Context().Done()
-	if err := context.Cause(l.Context()); !errors.Is(err, lease.ErrLost) {
+	if err := context.Cause(l.Context()); !errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), "could not be renewed for 450ms") {
 		t.Error(err)
+	}
+}
+
+// Why nobody has the lease is reported as long as it is so: the writes are refused, or no server answers.
+func TestLeaseThatCannotBeHad(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	reports := make(chan string, 1000)
+	o := options("one")
+	o.Report = func(problem string) { reports <- problem }
+	mayNot, err := n.JS("operator").KeyValue(t.Context(), streams.BucketLeases)
+	servicetest.OK(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	refused := make(chan error, 1)
+	go func() { _, err := lease.Hold(ctx, mayNot, o, nil); refused <- err }()
+	if problem := <-reports; !strings.Contains(problem, "NATS does not take the write: ") {
+		t.Errorf("reported %q", problem)
+	}
+	kv, held := bucket(t, n), make(chan *lease.Lease, 1)
+	other := hold(t, kv, options("other"))
+	for problem := "not asked yet"; problem != ""; problem = <-reports { // it stands by: somebody has the lease
+	}
+	cancel()
+	if err := <-refused; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	other.Release()
+
+	n.Stop()
+	for len(reports) > 0 {
+		<-reports
+	}
+	go func() {
+		l, err := lease.Hold(t.Context(), kv, o, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		held <- l
+	}()
+	if problem := <-reports; !strings.Contains(problem, "the lease of the shard cannot be had: ") {
+		t.Errorf("reported %q", problem)
+	}
+	n.Restart()
+	(<-held).Release()
+	last := "nothing"
+	for len(reports) > 0 {
+		last = <-reports
+	}
+	if last != "" {
+		t.Errorf("reported at the end: %q", last)
 	}
 }
 

@@ -25,6 +25,7 @@ type Admitter struct {
 	record     prometheus.Histogram
 	policy     atomic.Pointer[policyState]
 	observed   atomic.Int64
+	taking     atomic.Bool
 	inflight   atomic.Pointer[func() int]
 }
 
@@ -67,6 +68,7 @@ func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 	a.admission = r.addHistogram(descAdmission, "", secondBuckets)
 	a.decide = r.addHistogram(descDecide, "", secondBuckets)
 	a.record = r.addHistogram(descRecord, "", secondBuckets)
+	r.addGauge(descTaking, "", func() (float64, bool) { return boolGauge(a.taking.Load()), true })
 	r.addGauge(descInflight, "", func() (float64, bool) { return float64((*a.inflight.Load())()), true })
 	r.addGauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
 	r.addGauge(descRevision, "", a.ofPolicy(func(p *policyState) float64 { return float64(p.revision) }))
@@ -100,6 +102,13 @@ func indexOrEnd(list []string, value string) int {
 func (a *Admitter) Observed(tenants int) {
 	if a != nil {
 		a.observed.Store(int64(tenants))
+	}
+}
+
+// Taking records whether the admitter takes requests.
+func (a *Admitter) Taking(taking bool) {
+	if a != nil {
+		a.taking.Store(taking)
 	}
 }
 

@@ -474,6 +474,18 @@ func TestExamples(t *testing.T) {
 			t.Errorf("alerts.yml watches %s, which does not exist", name)
 		}
 	}
+	for _, d := range allFamilies {
+		if alerts := strings.Contains(string(rules), d.name); d.alert != "" && alerts == slices.Contains(withoutAlert, d.name) {
+			t.Errorf("%s says when to look: either an alert does (%t), or it is in withoutAlert", d.name, alerts)
+		}
+	}
+}
+
+// withoutAlert are the families that say when to look, for a person: what is too much depends on the place.
+var withoutAlert = []string{
+	"countersign_ready", "countersign_admissions_total", "countersign_admissions_unanswerable_total", "countersign_admission_decide_seconds", "countersign_admissions_inflight",
+	"countersign_policy_revision", "countersign_policy_snapshot_age_seconds", "countersign_events_stored_total", "countersign_gateway_admissions_total", "countersign_gateway_events_total",
+	"countersign_gateway_inflight", "countersign_calls_total", "countersign_correlator_open_calls", "countersign_correlator_open_calls_forgotten_total", "countersign_evidence_redactions_total",
 }
 
 func BenchmarkAdmitted(b *testing.B) {

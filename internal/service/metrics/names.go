@@ -45,6 +45,7 @@ var (
 	descDecide       = familyDesc{"countersign_admission_decide_seconds", histogram, nil, "The decision alone: decoding, schemas, all evaluators. No I/O.", "it grows after a push of policies"}
 	descRecord       = familyDesc{"countersign_admission_record_seconds", histogram, nil, "Signing and the durable record of request and decision.", "99 of 100 take longer than 0.25 s: a slow disk"}
 	descInflight     = familyDesc{"countersign_admissions_inflight", gauge, nil, "Requests that are worked on now.", "above 0.8 of countersign_admissions_inflight_max"}
+	descTaking       = familyDesc{"countersign_admissions_open", gauge, nil, "1 while the admitter takes requests; 0 before that, and while it leaves them to others because JetStream cannot be reached.", "no admitter has 1"}
 	descInflightMax  = familyDesc{"countersign_admissions_inflight_max", gauge, nil, "Requests that may be worked on at a time (--max-inflight); more are refused as overloaded.", ""}
 	descRevision     = familyDesc{"countersign_policy_revision", gauge, nil, "Revision of the policies in force.", "admitters differ for more than seconds"}
 	descUsable       = familyDesc{"countersign_policy_usable", gauge, nil, "0 if there are no policies or they do not compile: everything is denied.", "0"}
@@ -115,7 +116,7 @@ var familyGroups = []struct {
 }{
 	{"every service", false, []familyDesc{descHealthy, descReady, descActive, descStalls}},
 	{"the admitter", false, []familyDesc{descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
-		descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngestRefused}},
+		descTaking, descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngestRefused}},
 	{"the gateway", false, []familyDesc{descGatewayAnswers, descGatewayRefused, descGatewayAdmitted, descGatewayStored, descGatewaySeconds,
 		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax, descGatewayTokens}},
 	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions, descForgotten,

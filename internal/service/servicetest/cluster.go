@@ -92,8 +92,6 @@ func StartCluster(tb testing.TB, syncIntervals [3]string, dirs ...string) *Clust
 		head, tail, _ := strings.Cut(string(text), account)
 		tail = strings.Replace(tail, "users: [", fmt.Sprintf("users: [ { user: %q, password: %q }", clusterUser, "pw-"+clusterUser), 1)
 		conf := head + account + tail + fmt.Sprintf(`
-ping_interval: "2s"
-ping_max: 2
 cluster { name: "rig", listen: "127.0.0.1:%d", no_advertise: true, ping_interval: "1s", ping_max: 2, routes: [%s] }
 `, ports[2*i+1], strings.Join(routes, ", "))
 		n := &node{tb: tb, name: cfg.Name, url: fmt.Sprintf("nats://127.0.0.1:%d", cfg.Port), dir: cfg.StoreDir, conf: filepath.Join(tb.TempDir(), "nats.conf")}
