@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -72,8 +71,10 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (p *Pipeline) reportMetrics(w http.ResponseWriter, _ *http.Request) {
-	texts := askServices(p, scrapeMetrics)
-	maps.DeleteFunc(texts, func(name string, _ []byte) bool { return !slices.Contains(serviceNames, name) }) // another tenant's gateway has the same series
+	texts, all := map[string][]byte{}, askServices(p, scrapeMetrics)
+	for _, name := range p.opt.Services { // without those of other tenants' gateways, which have the same series
+		texts[name] = all[name] // nil of one that has not begun, or was stopped
+	}
 	metrics.Write(w, metrics.Merge(texts))
 }
 
