@@ -55,6 +55,11 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 	for name, problem := range p.Problems() {
 		all.Services[name] = sick(problem)
 	}
+	for _, name := range p.opt.Services {
+		if _, known := all.Services[name]; !known {
+			all.Services[name] = sick("does not run yet: the log of up says what it waits for")
+		}
+	}
 	for name, r := range all.Services {
 		all.Observed += r.Observed
 		if r.Status == daemon.StatusStarting {
