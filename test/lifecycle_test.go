@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // The ready file is what other programs script against (architecture.md
@@ -207,5 +209,47 @@ func TestDemo(t *testing.T) {
 	}
 	for _, p := range programs {
 		command(t, exec.Command(program(p), "--help")).want(t, 0)
+	}
+}
+
+// While a ClickHouse of one's own is away, up starts and admits. Its health endpoint answers from the beginning, and
+// names what does not run.
+func TestUpWhileItsClickHouseIsAway(t *testing.T) {
+	t.Parallel()
+	address, early := freeAddress(t), make(chan bool, 1)
+	go func() {
+		for ; t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
+			res, err := http.Get("http://" + address + "/healthz")
+			if err != nil {
+				continue
+			}
+			body, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			if strings.Contains(string(body), `"correlator/process":"does not run yet`) {
+				early <- res.StatusCode == http.StatusServiceUnavailable
+				return
+			}
+		}
+	}()
+	s := start(t, "--policy", samplePolicies, "--clickhouse", "clickhouse://someone:secret-password@127.0.0.1:1/x", "--http", address)
+	select {
+	case unhealthy := <-early:
+		if !unhealthy {
+			t.Error("up that begins is healthy")
+		}
+	default:
+		t.Error("the health endpoint did not answer before the services ran")
+	}
+	if v := s.runtime(t).admit(t, "agenthook", allowedCall("s-away", "c1").bytes()); v.verdict != "allow" {
+		t.Errorf("%+v", v)
+	}
+	code, body := health(t, s)
+	for _, name := range []string{"clickhouse/process", "auditor/process"} {
+		if code != http.StatusServiceUnavailable || !strings.Contains(body, `"`+name+`"`) || strings.Contains(body, "secret-password") {
+			t.Errorf("%d, want %s: %s", code, name, body)
+		}
+	}
+	if pid, is := s.info(t).PIDs["clickhouse"]; is {
+		t.Errorf("pid %d of a process that there is not", pid)
 	}
 }

@@ -50,7 +50,7 @@ func (c *Certificates) reload(now time.Time) error {
 }
 
 // Current is the certificate for a handshake (tls.Config.GetCertificate). One that cannot be read leaves
-// the earlier one in use.
+// the earlier one in use. The error is always nil.
 func (c *Certificates) Current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,4 +60,10 @@ func (c *Certificates) Current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		}
 	}
 	return c.held, nil
+}
+
+// Ends is when the certificate ends that handshakes get now.
+func (c *Certificates) Ends() time.Time {
+	held, _ := c.Current(nil)
+	return held.Leaf.NotAfter
 }

@@ -27,6 +27,9 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	if n := shown(); n != 1 {
 		t.Errorf("certificate %d, want the first", n)
 	}
+	if left := time.Until(c.Ends()); left <= 0 {
+		t.Errorf("it ended %v ago", -left)
+	}
 	testkit.WriteCertificate(t, certFile, keyFile, 2)
 	if n := shown(); n != 2 || len(failures) != 0 {
 		t.Errorf("certificate %d, %v", n, failures)

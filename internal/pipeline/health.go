@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +55,11 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 	for name, problem := range p.Problems() {
 		all.Services[name] = sick(problem)
 	}
+	for _, name := range p.opt.Services {
+		if _, known := all.Services[name]; !known {
+			all.Services[name] = sick("does not run yet: the log of up says what it waits for")
+		}
+	}
 	for name, r := range all.Services {
 		all.Observed += r.Observed
 		if r.Status == daemon.StatusStarting {
@@ -72,8 +76,10 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (p *Pipeline) reportMetrics(w http.ResponseWriter, _ *http.Request) {
-	texts := askServices(p, scrapeMetrics)
-	maps.DeleteFunc(texts, func(name string, _ []byte) bool { return !slices.Contains(serviceNames, name) }) // another tenant's gateway has the same series
+	texts, all := map[string][]byte{}, askServices(p, scrapeMetrics)
+	for _, name := range p.opt.Services { // without those of other tenants' gateways, which have the same series
+		texts[name] = all[name] // nil of one that has not begun, or was stopped
+	}
 	metrics.Write(w, metrics.Merge(texts))
 }
 

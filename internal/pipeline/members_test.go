@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -142,7 +143,11 @@ func TestStateIsLockedWhileItIsLoaded(t *testing.T) {
 
 // A gateway that does not start keeps no other tenant's from being tried, and is reported.
 func TestAGatewayThatDoesNotStart(t *testing.T) {
-	p := &Pipeline{opt: Options{Tenant: "acme", Services: []string{procGateway}, Exe: "/nonexistent/countersign", ChildLog: io.Discard},
+	running := daemon.NewHealth()
+	running.SetReady()
+	srv := httptest.NewServer(running)
+	defer srv.Close()
+	p := &Pipeline{health: map[string]string{procGateway: srv.URL}, opt: Options{Tenant: "acme", Services: []string{procGateway}, Exe: "/nonexistent/countersign", ChildLog: io.Discard},
 		state: upState{Tenants: []string{"globex", "initech"}}, gateways: map[string]string{"acme": "http://127.0.0.1:1"}, sup: supervise.New(zerolog.Nop(), func(string, int) {})}
 	err := p.startGateways(t.Context())
 	for _, name := range []string{"gateway-globex", "gateway-initech"} {

@@ -106,9 +106,10 @@ func Niceness(service string) int { return niceness[service] }
 
 var niceness = map[string]int{procCorrelator: 5, procAuditor: 5}
 
-// Start starts everything and returns once all processes answer. NATS, ClickHouse, the admitter and the gateway
-// must; a correlator or an auditor that does not is started again and again (Problems), and one that reads a long
-// log is not waited for longer than catchUp. On an error no process is left running.
+// Start starts everything and returns once all processes answer. NATS, an engine, the admitter and the gateway
+// must. A correlator, an auditor or a ClickHouse of Options.ClickHouse that does not is tried again and again
+// (Problems), and a service that reads a long log is not waited for longer than catchUp. The health endpoint
+// answers meanwhile. On an error no process is left running.
 func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if opt.Host == "" {
 		opt.Host = streams.DefaultHost
@@ -138,7 +139,10 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if err := p.prepareDataDir(ctx); err != nil {
 		return p, err
 	}
-	if err := p.sup.Start(ctx, supervise.Spec{Name: procClickHouse, Start: p.startClickHouse}); err != nil {
+	if err := p.serveHealth(); err != nil {
+		return p, err
+	}
+	if err := p.beginClickHouse(ctx); err != nil {
 		return p, err
 	}
 	if err := p.sup.Start(ctx, supervise.Spec{Name: procNATS, Start: p.startNATS}); err != nil {
@@ -170,9 +174,6 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	}
 	if missing != nil {
 		p.opt.Log.Error().Err(missing).Msg("gateways of added tenants do not run; it is tried again")
-	}
-	if err := p.serveHealth(); err != nil {
-		return p, err
 	}
 	if err := p.beginFollowingState(missing); err != nil {
 		return p, err
@@ -217,6 +218,27 @@ func (p *Pipeline) processChanged(name string, pid int) {
 	if p.opt.OnChange != nil {
 		p.opt.OnChange(p.Ready)
 	}
+}
+
+// beginClickHouse starts the engine, or waits for a ClickHouse server, but for no longer than headStart: nothing but
+// the evidence needs it.
+func (p *Pipeline) beginClickHouse(ctx context.Context) error {
+	spec := supervise.Spec{Name: procClickHouse, Start: p.startClickHouse}
+	if p.opt.ClickHouse == "" {
+		return p.sup.Start(ctx, spec)
+	}
+	p.mu.Lock()
+	p.ready.ClickHouseDSN = p.opt.ClickHouse
+	p.mu.Unlock()
+	first := p.sup.Keep(spec)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-first.Done():
+		reader{p: p, name: procClickHouse, first: first}.logFirst()
+	case <-time.After(headStart):
+	}
+	return nil
 }
 
 func (p *Pipeline) startClickHouse(ctx context.Context) (supervise.Process, error) {

@@ -133,7 +133,7 @@ func TestHealthOfTheWhole(t *testing.T) {
 		"admitter": {Status: daemon.StatusUnhealthy, Problems: map[string]string{"policies": "none"}}, "auditor": {Status: daemon.StatusStarting},
 		"correlator": {Status: daemon.StatusOK},
 	}
-	p := &Pipeline{health: map[string]string{"gone": "http://127.0.0.1:1"}, sup: supervise.New(zerolog.Nop(), nil)}
+	p := &Pipeline{opt: Options{Services: []string{procGateway}}, health: map[string]string{"gone": "http://127.0.0.1:1"}, sup: supervise.New(zerolog.Nop(), nil)}
 	for name, r := range reports {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { daemon.WriteReport(w, r) }))
 		defer srv.Close()
@@ -145,7 +145,7 @@ func TestHealthOfTheWhole(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"admitter/policies": "none", "auditor/process": "is starting", "gone/process": "does not answer"}
+	want := map[string]string{"admitter/policies": "none", "auditor/process": "is starting", "gone/process": "does not answer", "gateway/process": "does not run yet: the log of up says what it waits for"}
 	if w.Code != http.StatusServiceUnavailable || len(got.Problems) != len(want) {
 		t.Errorf("%d %+v", w.Code, got)
 	}

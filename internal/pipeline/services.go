@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os/exec"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/service/daemon"
@@ -41,23 +42,22 @@ type reader struct {
 func (p *Pipeline) startServices(ctx context.Context) (pending []reader, err error) {
 	for _, name := range p.opt.Services {
 		if readsLog(name) {
-			start := p.haltOnDistrust(name, p.startService(name, p.opt.Tenant))
-			pending = append(pending, reader{p, name, p.sup.Keep(supervise.Spec{Name: name, Start: start})})
+			spec := supervise.Spec{Name: name, Start: p.startService(name, p.opt.Tenant), Final: p.haltOnDistrust(name)}
+			pending = append(pending, reader{p, name, p.sup.Keep(spec)})
 		}
 	}
 	if pending, err = awaitReaders(ctx, pending, headStart); err != nil {
 		return nil, err
 	}
 	for _, name := range p.opt.Services {
-		if readsLog(name) || name == procAdmitter && p.haltedBy() != "" {
-			continue
+		if !readsLog(name) && (name != procAdmitter || p.haltedBy() == "") {
+			if err := p.sup.Start(ctx, supervise.Spec{Name: name, Start: p.startService(name, p.opt.Tenant)}); err != nil {
+				return nil, err
+			}
 		}
-		if err := p.sup.Start(ctx, supervise.Spec{Name: name, Start: p.startService(name, p.opt.Tenant)}); err != nil {
-			return nil, err
+		if by := p.haltedBy(); by != "" { // perhaps while this one, or another reader, was not known to the supervisor yet
+			p.haltWriters(ctx, by)
 		}
-	}
-	if by := p.haltedBy(); by != "" { // perhaps meanwhile
-		p.haltWriters(ctx, by)
 	}
 	return pending, nil
 }
@@ -121,27 +121,20 @@ func distrusts(err error) bool {
 	return errors.As(err, &exit) && exit.ExitCode() == daemon.ExitUntrustedLog
 }
 
-// haltOnDistrust is how a service is started that reads the log: once it has ended because the log cannot be trusted,
-// before it was ready or after, nothing writes to the log any more.
-func (p *Pipeline) haltOnDistrust(name string, start func(context.Context) (supervise.Process, error)) func(context.Context) (supervise.Process, error) {
-	var proc supervise.Process
-	return func(ctx context.Context) (_ supervise.Process, err error) {
-		if proc != nil {
-			err = proc.Err() // why it is started again
-		}
+// haltOnDistrust is what happens when a service that reads the log has ended: if it does not trust the log, before it
+// was ready or after, it is not started again, and nothing writes to the log any more.
+func (p *Pipeline) haltOnDistrust(name string) func(error) bool {
+	return func(err error) bool {
 		if !distrusts(err) {
-			proc, err = start(ctx)
+			return false
 		}
-		if distrusts(err) {
-			p.opt.Log.Error().Err(err).Str("child", name).Msg("requests are refused and nothing is written to the log, until an operator has found the cause: see \"The log was rewound\" in docs/operating.md")
-			p.haltWriters(ctx, name)
-			return nil, fmt.Errorf("%w: %w", supervise.ErrFinal, err)
-		}
-		return proc, err
+		p.opt.Log.Error().Err(err).Str("child", name).Msg("requests are refused and nothing is written to the log, until an operator has found the cause: see \"The log was rewound\" in docs/operating.md")
+		p.haltWriters(context.Background(), name)
+		return true
 	}
 }
 
-// haltWriters stops the services that write to the log; they are not started again. The one that does not trust the
+// haltWriters stops the services that write to the log, all at the same time; they are not started again. The one that does not trust the
 // log has ended. If another one did not trust it before, that one stops them all.
 func (p *Pipeline) haltWriters(ctx context.Context, by string) {
 	p.mu.Lock()
@@ -155,11 +148,15 @@ func (p *Pipeline) haltWriters(ctx context.Context, by string) {
 		delete(p.health, name)
 	}
 	p.mu.Unlock()
+	var stops sync.WaitGroup
 	for _, name := range others {
-		if err := p.sup.StopChild(context.WithoutCancel(ctx), name); err != nil {
-			p.opt.Log.Error().Err(err).Msg("stopping what writes to the log")
-		}
+		stops.Go(func() {
+			if err := p.sup.StopChild(context.WithoutCancel(ctx), name); err != nil {
+				p.opt.Log.Error().Err(err).Msg("stopping what writes to the log")
+			}
+		})
 	}
+	stops.Wait()
 }
 
 // haltedBy is the service that does not trust the log, if one does not.

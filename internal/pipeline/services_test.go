@@ -45,8 +45,8 @@ func TestReadersAreWaitedFor(t *testing.T) {
 			}
 		}})},
 		{p, procCorrelator, p.sup.Keep(supervise.Spec{Name: procCorrelator, Start: func(context.Context) (supervise.Process, error) {
-			return nil, errors.Join(supervise.ErrFinal, errors.New("no disk"))
-		}})},
+			return nil, errors.New("no disk")
+		}, Final: func(error) bool { return true }})},
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -71,7 +71,7 @@ func TestReadersAreWaitedFor(t *testing.T) {
 // How much of the log a service has not read is told.
 func TestWhatIsLeftIsTold(t *testing.T) {
 	r := metrics.New(procAuditor)
-	r.Auditor("GOV", nil).Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 4711, time.Time{}, nil })
+	r.Auditor("GOV", nil, nil).Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 4711, time.Time{}, nil })
 	srv := httptest.NewServer(http.Handler(r))
 	defer srv.Close()
 	var log bytes.Buffer
@@ -101,12 +101,12 @@ func TestAServiceThatWasReadyDoesNotTrustTheLog(t *testing.T) {
 	together := make(chan struct{}) // both end when both run
 	for _, name := range []string{procCorrelator, procAuditor} {
 		starts := 0
-		first := p.sup.Keep(supervise.Spec{Name: name, Start: p.haltOnDistrust(name, func(context.Context) (supervise.Process, error) {
+		first := p.sup.Keep(supervise.Spec{Name: name, Start: func(context.Context) (supervise.Process, error) {
 			if starts++; starts > 1 {
 				t.Errorf("%s is started again", name)
 			}
 			return &failing{running{together}}, nil
-		})})
+		}, Final: p.haltOnDistrust(name)})
 		<-first.Done()
 	}
 	close(together)
@@ -166,5 +166,57 @@ func TestWritersAreHalted(t *testing.T) {
 		if err := p.sup.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// together is a process that stops once its fellow stops, too.
+type together struct {
+	running
+	mine, others chan struct{}
+}
+
+func (p *together) Stop(ctx context.Context) error {
+	close(p.mine)
+	select {
+	case <-p.others:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// No writer goes on while another one is stopped.
+func TestWritersAreHaltedAtTheSameTime(t *testing.T) {
+	var log bytes.Buffer
+	p := &Pipeline{opt: Options{Log: zerolog.New(&log)}, sup: supervise.New(zerolog.Nop(), nil), health: map[string]string{}}
+	a, b := make(chan struct{}), make(chan struct{})
+	for name, proc := range map[string]*together{procAdmitter: {mine: a, others: b}, procAuditor: {mine: b, others: a}} {
+		if err := p.sup.Start(t.Context(), supervise.Spec{Name: name, Start: func(context.Context) (supervise.Process, error) { return proc, nil }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.haltWriters(t.Context(), procCorrelator); log.Len() > 0 {
+		t.Error(log.String())
+	}
+}
+
+// A service that has not begun, or was stopped for good, does not answer: the metrics of the whole say so.
+func TestServicesThatDoNotRunAreNotUp(t *testing.T) {
+	srv := httptest.NewServer(http.Handler(metrics.New(procGateway)))
+	defer srv.Close()
+	p := &Pipeline{
+		opt: Options{Log: zerolog.Nop(), Services: serviceNames}, sup: supervise.New(zerolog.Nop(), nil),
+		health: map[string]string{procGateway: srv.URL, "gateway-globex": srv.URL, procAdmitter: srv.URL},
+	}
+	p.haltWriters(t.Context(), procAuditor) // which never begun
+	w := httptest.NewRecorder()
+	p.reportMetrics(w, nil)
+	for _, line := range []string{`{service="admitter"} 0`, `{service="auditor"} 0`, `{service="correlator"} 0`, `{service="gateway"} 1`} {
+		if !strings.Contains(w.Body.String(), "countersign_service_up"+line+"\n") {
+			t.Errorf("%s is not in\n%s", line, w.Body)
+		}
+	}
+	if strings.Contains(w.Body.String(), "globex") {
+		t.Errorf("the gateway of another tenant:\n%s", w.Body)
 	}
 }

@@ -49,8 +49,11 @@ const (
 	defaultIdleConns   = 8
 )
 
-// codeUnknownDatabase is ClickHouse's UNKNOWN_DATABASE.
-const codeUnknownDatabase = 81
+// ClickHouse's UNKNOWN_DATABASE and UNKNOWN_TABLE.
+const (
+	codeUnknownDatabase = 81
+	codeUnknownTable    = 60
+)
 
 // databaseName matches valid names. The name is written into statements, so it must be one word.
 var databaseName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)

@@ -55,6 +55,12 @@ func IsLasting(err error) bool {
 	return errors.Is(err, ErrDamaged) || errors.As(err, &refused) && !slices.Contains(passingCodes, refused.Code)
 }
 
+// IsMissing reports whether the server answered that it has no such database or table.
+func IsMissing(err error) bool {
+	var refused *clickhouse.Exception
+	return errors.As(err, &refused) && (refused.Code == codeUnknownDatabase || refused.Code == codeUnknownTable)
+}
+
 // Exec runs a statement.
 func (p *Pool) Exec(ctx context.Context, statement string, args ...any) error {
 	return p.conn.Exec(ctx, statement, args...)

@@ -211,3 +211,13 @@ func unwrapSecrets(t *testing.T, argv []string) (env map[string]string, command 
 	}
 	return env, argv[end+1:]
 }
+
+// A service in a container has as long to stop as its unit gives it.
+func TestComposeLetsServicesStop(t *testing.T) {
+	c, units := loadCompose(t), loadUnits(t)
+	for _, name := range []string{"admitter", "correlator", "auditor", "gateway"} {
+		if got, want := c.Services[name].StopGrace, strings.Join(units["countersign-"+name+".service"]["Service"]["TimeoutStopSec"], ""); got != want {
+			t.Errorf("%s: %q, its unit has %q", name, got, want)
+		}
+	}
+}

@@ -57,7 +57,7 @@ var directives = map[string]string{
 		" MemoryDenyWriteExecute NoNewPrivileges CapabilityBoundingSet AmbientCapabilities ProtectSystem ProtectHome PrivateTmp PrivateDevices" +
 		" ProtectClock ProtectControlGroups ProtectHostname ProtectKernelLogs ProtectKernelModules ProtectKernelTunables ProtectProc" +
 		" RestrictAddressFamilies RestrictNamespaces RestrictRealtime RestrictSUIDSGID LockPersonality SystemCallArchitectures SystemCallFilter" +
-		" SystemCallErrorNumber UMask",
+		" SystemCallErrorNumber UMask OOMPolicy",
 	"Install": "WantedBy",
 }
 
@@ -132,6 +132,13 @@ func TestUnitsFenced(t *testing.T) {
 	}
 	if got := strings.Join(units["countersign.service"]["Service"]["KillMode"], ""); got != "mixed" {
 		t.Errorf("countersign.service: KillMode %q would stop its children behind its back", got)
+	}
+}
+
+// `up` starts a child again that the kernel ended for want of memory.
+func TestUnitOfUpOutlivesAChild(t *testing.T) {
+	if got := strings.Join(loadUnits(t)["countersign.service"]["Service"]["OOMPolicy"], ""); got != "continue" {
+		t.Errorf("OOMPolicy %q would stop all for the want of memory of one child", got)
 	}
 }
 

@@ -63,21 +63,22 @@ func (c *DoctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Timeout <= 0 {
 		return ui.UsageError{Err: errors.New("--timeout must be above zero")}
 	}
+	list := limited(ctx, c.Timeout, "disk", func(context.Context) []examined { return disk(t.ReadyInfo()) }) // a full one stops NATS
 	o, err := system.Connect(ctx, t)
 	if err != nil {
+		_ = c.report(io, list)
 		return err
 	}
 	defer o.Conn.Close()
 	d := doctor{Operator: o, acceptReplicated: c.AcceptReplicated}
-	if list := limited(ctx, c.Timeout, "log", d.stream); len(list) > 0 { // every other check needs the log
-		return c.report(io, list)
+	if wrong := limited(ctx, c.Timeout, "log", d.stream); len(wrong) > 0 { // every other check needs the log
+		return c.report(io, append(list, wrong...))
 	}
-	var list []examined
 	for _, check := range []struct {
 		name    string
 		examine func(context.Context) []examined
 	}{
-		{"durability", d.durability}, {"disk", d.disk}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"ingest", d.ingest}, {"correlator", d.correlator},
+		{"durability", d.durability}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"ingest", d.ingest}, {"correlator", d.correlator},
 		{"policies", d.policies}, {"gateway", d.gateway}, {"permissions", d.permissions}, {"clock", d.clock}, {"keys", d.keys}, {"evidence", d.evidence}, {"retention", d.retention},
 	} {
 		list = append(list, limited(ctx, c.Timeout, check.name, check.examine)...)

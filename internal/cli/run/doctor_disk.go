@@ -1,23 +1,22 @@
 package run
 
 import (
-	"context"
-
+	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/storage/engine"
 )
 
 // A disk is nearly full with less than a tenth of it free, as for the alert CountersignDiskNearlyFull,
-// and as good as full with less than a fiftieth.
+// and as good as full with less than a fiftieth and less than asGoodAsFullMost.
 const (
-	nearlyFull   = 10
-	asGoodAsFull = 50
+	nearlyFull       = 10
+	asGoodAsFull     = 50
+	asGoodAsFullMost = 1 << 30
 )
 
-// disk checks the room on the disk of `up`. Other servers may be on other machines: there an alert
-// has to do it.
-func (d doctor) disk(context.Context) []examined {
-	ready := d.Target.ReadyInfo()
-	if ready == nil || ready.DataDir == "" {
+// disk checks the room on the disk of an `up` of this machine. Other servers may be on other machines: there an
+// alert has to do it.
+func disk(ready *target.Ready) []examined {
+	if ready == nil || ready.DataDir == "" || !ready.Owner.Runs() {
 		return nil
 	}
 	free, size, err := engine.DiskSpace(ready.DataDir)
@@ -30,7 +29,7 @@ func (d doctor) disk(context.Context) []examined {
 func checkDisk(dir string, free, size uint64) []examined {
 	level, then := levelOK, ""
 	switch {
-	case free < size/asGoodAsFull:
+	case free < min(size/asGoodAsFull, asGoodAsFullMost):
 		level, then = levelUnsafe, ": make room at once; every request is denied once it is full"
 	case free < size/nearlyFull:
 		level, then = levelWarn, ": make room before it is full; every request is denied then"

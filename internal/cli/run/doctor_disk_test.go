@@ -1,32 +1,60 @@
 package run
 
 import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/owner"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
 )
 
 func TestCheckDisk(t *testing.T) {
-	for free, want := range map[uint64]string{0: levelUnsafe, 19: levelUnsafe, 20: levelWarn, 99: levelWarn, 100: levelOK, 1000: levelOK} {
-		if got := checkDisk("/data", free<<20, 1000<<20); got[0].Level != want {
-			t.Errorf("%d of 1000 MiB free: %+v, want %s", free, got, want)
+	const small, large = 1000, 4 << 20
+	for _, tc := range []struct {
+		free, size uint64 // MiB
+		want       string
+	}{
+		{0, small, levelUnsafe}, {19, small, levelUnsafe}, {20, small, levelWarn}, {99, small, levelWarn}, {100, small, levelOK}, {1000, small, levelOK},
+		{1023, large, levelUnsafe}, {1024, large, levelWarn},
+	} {
+		if got := checkDisk("/data", tc.free<<20, tc.size<<20); got[0].Level != tc.want {
+			t.Errorf("%d of %d MiB free: %+v, want %s", tc.free, tc.size, got, tc.want)
 		}
 	}
 }
 
-// The disk of `up` is looked at; where the servers of one's own have theirs, no ready file says.
+// The disk of an `up` of this machine is looked at; where other servers have theirs is not known.
 func TestDoctorLooksAtTheDiskOfUp(t *testing.T) {
 	for name, tc := range map[string]struct {
-		target *target.Target
-		want   int
+		ready *target.Ready
+		want  int
 	}{
-		"up":                   {target.FromReady(target.Ready{DataDir: t.TempDir()}), 1},
-		"servers of one's own": {&target.Target{}, 0},
+		"up":                    {&target.Ready{DataDir: t.TempDir(), Owner: owner.ThisProcess()}, 1},
+		"up of another machine": {&target.Ready{DataDir: t.TempDir(), Owner: &owner.Owner{PID: 1, Started: "1", Machine: "other"}}, 0},
+		"servers of one's own":  {nil, 0},
 	} {
-		got := doctor{Operator: system.Operator{Target: tc.target}}.disk(t.Context())
-		if len(got) != tc.want {
+		if got := disk(tc.ready); len(got) != tc.want {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// A full disk stops NATS: the disk is looked at although there is no answer.
+func TestDoctorLooksAtTheDiskWithoutNATS(t *testing.T) {
+	dir := t.TempDir()
+	text, err := json.Marshal(target.Ready{DataDir: dir, Owner: owner.ThisProcess(), NATSURL: "nats://127.0.0.1:1", Tenant: servicetest.Tenant,
+		Roles: map[string]target.Role{target.Operator: {User: "operator", Password: "pw-operator"}}})
+	servicetest.OK(t, err)
+	file := filepath.Join(dir, "ready.json")
+	write(t, file, string(text))
+	var out bytes.Buffer
+	c := &DoctorCmd{Flags: target.Flags{ReadyFile: file}, Timeout: servicetest.Guard}
+	if err := c.Run(t.Context(), ui.Stdio{Out: &out, Err: &out}); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || !strings.Contains(out.String(), "disk ") || !strings.Contains(out.String(), dir) {
+		t.Errorf("%v: %s", err, &out)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,18 @@ func TestUpConfig(t *testing.T) {
 		if err := (&UpCmd{Config: path}).settle(); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// A ready file that cannot be written ends `up` before anything runs.
+func TestUpWithoutAPlaceForItsReadyFile(t *testing.T) {
+	dir := t.TempDir()
+	c := &UpCmd{DataDir: filepath.Join(dir, "data"), ReadyFile: filepath.Join(dir, "no", "ready.json")}
+	if err := c.Run(t.Context(), ui.Stdio{}); err == nil || !strings.Contains(err.Error(), "ready file") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(c.DataDir); !os.IsNotExist(err) {
+		t.Errorf("something was begun: %v", err)
 	}
 }
 

@@ -51,15 +51,17 @@ func (c *ProvisionCmd) Run(ctx context.Context, io ui.Stdio) error {
 			fmt.Fprintf(io.Out, "keys in %s; public checkpoint key:\n%s\n", made.Keys, made.PublicKey)
 		}
 	}
+	var failed error
 	if c.Streams {
-		report, err := c.provision(ctx, io)
-		if err != nil {
-			return err
-		}
+		var report streams.ProvisionReport
+		report, failed = c.provision(ctx, io)
 		made.Created, made.Existing = report.Created, report.Existing
 	}
 	if c.JSON {
-		return ui.WriteJSON(io, made)
+		if failed == nil || made.Keys != "" { // the keys are there all the same
+			failed = errors.Join(ui.WriteJSON(io, made), failed)
+		}
+		return failed
 	}
 	for _, s := range made.Created {
 		fmt.Fprintln(io.Out, "created ", s)
@@ -67,7 +69,7 @@ func (c *ProvisionCmd) Run(ctx context.Context, io ui.Stdio) error {
 	for _, s := range made.Existing {
 		fmt.Fprintln(io.Out, "existing", s)
 	}
-	return nil
+	return failed
 }
 
 // provision makes streams and buckets. It prints what differs.

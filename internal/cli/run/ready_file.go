@@ -1,7 +1,10 @@
 package run
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -18,15 +21,20 @@ type readyFile struct {
 	written bool
 }
 
-// removeStale removes the file that a killed `up` left behind, so that a waiting process does not
-// take it for the new one's.
-func (f *readyFile) removeStale() {
+// prepare removes the file that a killed `up` left behind, so that a waiting process does not
+// take it for the new one's. It is an error if the file cannot be written, which is known before anything runs.
+func (f *readyFile) prepare() error {
 	if f.path == "" {
-		return
+		return nil
 	}
 	if r, err := target.ReadReady(f.path); err == nil && r.Owner.Gone() {
 		_ = os.Remove(f.path)
 	}
+	probe, err := os.CreateTemp(filepath.Dir(f.path), ".countersign-ready-*")
+	if err != nil {
+		return fmt.Errorf("the ready file cannot be written: %w", err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // publish writes what now returns. It is read under the lock: an older state must not be written

@@ -85,7 +85,9 @@ func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	ready := &readyFile{path: c.ReadyFile, log: log}
-	ready.removeStale()
+	if err := ready.prepare(); err != nil {
+		return err
+	}
 	p, err := pipeline.Start(ctx, pipeline.Options{
 		DataDir: c.DataDir, Tenant: c.Tenant, Host: c.Host, NATSPort: c.NATSPort, SyncInterval: c.SyncInterval,
 		ClickHouse: c.ClickHouse, ClickHousePort: c.ClickHousePort, GatewayPort: c.GatewayPort, CacheDir: c.CacheDir, HTTP: c.HTTP, LogLevel: c.LogLevel,

@@ -178,9 +178,15 @@ func holds(t *testing.T, n *servicetest.NATS, dsn string) {
 // audited runs an auditor until it has caught up.
 func audited(t *testing.T, n *servicetest.NATS, f Flags) {
 	t.Helper()
+	auditedBy(t, n, start(t, f))
+}
+
+// auditedBy waits until an auditor that was just started has audited the log, and stops it.
+func auditedBy(t *testing.T, n *servicetest.NATS, s *servicetest.Service) {
+	t.Helper()
 	log, err := streams.StreamState(t.Context(), n.JS("auditor"), streams.DefaultShard)
 	servicetest.OK(t, err)
-	s := start(t, f).AwaitReady() // which it also is while it stands by
+	s.AwaitReady() // which it also is while it stands by
 	servicetest.Eventually(t, "everything is audited", func() bool { return signedUp(n) >= int(log.LastSeq) })
 	if err := s.Stop(); err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
@@ -19,8 +20,17 @@ func startCounting(ctx context.Context, a shardAccess, position uint64) (*metric
 	if err != nil {
 		return nil, fmt.Errorf("counting the evidence: %w", err)
 	}
-	counts := a.env.Metrics.Auditor(a.stream, redaction.DetectorNames())
+	counts := a.counters()
 	counts.Resumed(position, sequences)
 	counts.Follow(daemon.StreamHead(a.js, a.stream))
 	return counts, nil
+}
+
+// counters are the auditor's metrics, nil without metrics.
+func (a shardAccess) counters() *metrics.Auditor {
+	rules := map[string][]events.Severity{}
+	for _, r := range Rules() {
+		rules[r.Name] = []events.Severity{r.Severity}
+	}
+	return a.env.Metrics.Auditor(a.stream, redaction.DetectorNames(), rules)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -41,14 +40,9 @@ func (o *ownFindings) reportRecreated(ctx context.Context) error {
 // report writes one of the auditor's own findings, unless an earlier attempt has written
 // it.
 func (o *ownFindings) report(ctx context.Context, f events.Finding) error {
-	body, err := events.Encode(f)
-	if err != nil {
-		return err
-	}
-	subj := o.space.Finding("", string(f.Severity), "")
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	last, err := streams.LastBySubject(ctx, o.js, o.stream, subj)
+	last, err := streams.LastBySubject(ctx, o.js, o.stream, o.subjectOf(f))
 	if err != nil {
 		return err
 	}
@@ -57,10 +51,5 @@ func (o *ownFindings) report(ctx context.Context, f events.Finding) error {
 			return nil
 		}
 	}
-	return streams.StoreAll(ctx, o.nc, []streams.Msg{{
-		Subject: subj, Body: body,
-		Header: cloudevents.Binary(cloudevents.Attributes{
-			ID: f.FindingID, Source: o.source(), Type: events.TypeFinding, Time: f.DetectedAt.Time,
-		}),
-	}})
+	return o.store(ctx, f)
 }

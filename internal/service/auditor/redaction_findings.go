@@ -42,29 +42,25 @@ type ownFindings struct {
 // crash the same findings, with the same ids, may be written again; none is missing. Those of records
 // that were signed are not written again when an older database is filled up.
 func (o *ownFindings) reportRedaction(ctx context.Context, msgs []events.LogMessage, built []build.Built) error {
-	var out []streams.Msg
+	var found []events.Finding
 	for i, b := range built {
 		if msgs[i].Seq <= o.written {
 			continue
 		}
 		for _, code := range b.RedactionFindings {
-			m, err := o.findingMessage(code, msgs[i], b.Record)
-			if err != nil {
-				return err
-			}
-			out = append(out, m)
+			found = append(found, o.redactionFinding(code, msgs[i], b.Record))
 		}
 	}
-	if len(out) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
-	if err := streams.StoreAll(ctx, o.nc, out); err != nil {
-		return fmt.Errorf("writing %d findings about redaction: %w", len(out), err)
+	if err := o.store(ctx, found...); err != nil {
+		return fmt.Errorf("writing %d findings about redaction: %w", len(found), err)
 	}
 	return nil
 }
 
-func (o *ownFindings) findingMessage(code string, m events.LogMessage, rec evidence.Record) (streams.Msg, error) {
+func (o *ownFindings) redactionFinding(code string, m events.LogMessage, rec evidence.Record) events.Finding {
 	about := redactionFindings[code]
 	f := events.Finding{
 		FindingID: fmt.Sprintf("%s-%s-%d", code, o.shard, m.Seq), Rule: code, Severity: about.severity, Tenant: rec.Tenant, Session: rec.Session,
@@ -73,11 +69,34 @@ func (o *ownFindings) findingMessage(code string, m events.LogMessage, rec evide
 	if code == build.FindingSecretInSubject {
 		f.Session = "" // the name is the secret: do not repeat it
 	}
-	body, err := events.Encode(f)
-	return streams.Msg{
-		Subject: o.space.Finding(f.Tenant, string(f.Severity), f.Session), Body: body,
-		Header: cloudevents.Binary(cloudevents.Attributes{
-			ID: f.FindingID, Source: o.source(), Type: events.TypeFinding, Time: m.Time,
-		}),
-	}, err
+	return f
+}
+
+// store writes findings to the log and counts them.
+func (o *ownFindings) store(ctx context.Context, found ...events.Finding) error {
+	var out []streams.Msg
+	for _, f := range found {
+		body, err := events.Encode(f)
+		if err != nil {
+			return err
+		}
+		out = append(out, streams.Msg{
+			Subject: o.subjectOf(f), Body: body,
+			Header: cloudevents.Binary(cloudevents.Attributes{
+				ID: f.FindingID, Source: o.source(), Type: events.TypeFinding, Time: f.DetectedAt.Time,
+			}),
+		})
+	}
+	if err := streams.StoreAll(ctx, o.nc, out); err != nil {
+		return err
+	}
+	counts := o.counters()
+	for _, f := range found {
+		counts.Found(f)
+	}
+	return nil
+}
+
+func (o *ownFindings) subjectOf(f events.Finding) string {
+	return o.space.Finding(f.Tenant, string(f.Severity), f.Session)
 }

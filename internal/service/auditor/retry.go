@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/storage/write"
 )
 
@@ -29,7 +30,7 @@ type retrier struct {
 	issues healthIssues
 }
 
-// retry calls f until it succeeds, ctx ends, or another writer is detected.
+// retry calls f until it succeeds, ctx ends, or it fails in a way that a retry does not mend.
 func (r *retrier) retry(ctx context.Context, what string, f func() error) error {
 	for pauses := retry.New(retryMin, retryMax); ; {
 		err := f()
@@ -41,6 +42,8 @@ func (r *retrier) retry(ctx context.Context, what string, f func() error) error 
 		case errors.As(err, &conflict):
 			return fmt.Errorf("%w: %w", daemon.ErrFenced, err)
 		case errors.Is(err, daemon.ErrFenced), errors.Is(err, write.ErrBatch): // a retry does not help
+			return err
+		case conn.IsMissing(err): // ClickHouse lost its data: the next start makes the tables
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()

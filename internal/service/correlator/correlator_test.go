@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -377,5 +378,18 @@ func TestATickIsDueAfterOnesOwnRecord(t *testing.T) {
 	servicetest.OK(t, w.writeTick(t.Context(), now.Add(tickAgain)))
 	if got := ticks(); got != 2 {
 		t.Errorf("%d ticks later, want 2", got)
+	}
+}
+
+// A finding of a severity that alerts look at has a counter before the first one, also where a case is graded higher
+// than its rule: arguments that changed under a receipt are critical.
+func TestGradedFindingsAreCountedFromTheStart(t *testing.T) {
+	r := metrics.New("correlator")
+	r.Correlator("GOV", alertedRules())
+	text := string(r.Text())
+	for rule, severity := range map[string]events.Severity{"input_drift": events.SeverityCritical, "missing_completion": events.SeverityHigh, "executed_despite_deny": events.SeverityCritical} {
+		if line := fmt.Sprintf(`countersign_findings_total{rule="%s",service="correlator",severity="%s",shard="GOV"} 0`, rule, severity); !strings.Contains(text, line+"\n") {
+			t.Errorf("%s is not there", line)
+		}
 	}
 }

@@ -25,22 +25,27 @@ type workerMetrics struct {
 }
 
 func newWorkerMetrics(f Flags, env daemon.Env, js jetstream.JetStream) workerMetrics {
-	c := workerMetrics{Correlator: env.Metrics.Correlator(f.Stream, ruleSeverities())}
+	c := workerMetrics{Correlator: env.Metrics.Correlator(f.Stream, alertedRules())}
 	if c.Correlator != nil {
 		c.Follow(daemon.StreamHead(js, f.Stream))
 	}
 	return c
 }
 
-// ruleSeverities lists every rule that a finding can name.
-func ruleSeverities() map[string]events.Severity {
-	list := map[string]events.Severity{}
+// alertedRules lists every rule that a finding can name, with the severities of which an alert has to see the first
+// finding: the usual one, and those of the alerts, if a case can be graded so. Cases of checks are graded lower only.
+func alertedRules() map[string][]events.Severity {
+	list := map[string][]events.Severity{}
 	for _, r := range correlation.Rules() {
-		list[r.Name] = r.Severity
+		list[r.Name] = []events.Severity{r.Severity, events.SeverityHigh, events.SeverityCritical}
 	}
 	for _, c := range checks.All() {
-		if c.Status != catalogue.Undecidable {
-			list[c.ID] = c.Severity
+		if c.Status == catalogue.Undecidable {
+			continue
+		}
+		list[c.ID] = []events.Severity{c.Severity}
+		if c.Severity == events.SeverityCritical {
+			list[c.ID] = append(list[c.ID], events.SeverityHigh)
 		}
 	}
 	return list

@@ -141,12 +141,30 @@ func (w *worker) loadSnapshot(ctx context.Context, last uint64) error {
 	}
 	w.core, w.head, w.last = core, h.Seq, *m
 	for _, o := range h.Pending {
-		p := pendingOutput{correlation.Output{Subject: o.Subject, Type: o.Type, ID: o.ID, Body: o.Body}, o.Seq, o.N, o.At}
-		if !isCovered(w.cursor, p) {
+		out, err := o.output()
+		if err != nil {
+			return fmt.Errorf("%w: an output that waits: %w", errSnapshot, err)
+		}
+		if p := (pendingOutput{out, o.Seq, o.N, o.At}); !isCovered(w.cursor, p) {
 			w.pending = append(w.pending, p)
 		}
 	}
 	return nil
+}
+
+// output is the encoded output, with what the metrics count.
+func (o savedOutput) output() (out correlation.Output, err error) {
+	out = correlation.Output{Subject: o.Subject, Type: o.Type, ID: o.ID, Body: o.Body}
+	if o.Type == events.TypeCall {
+		var c events.Call
+		c, err = events.DecodeRecord[events.Call](o.Body)
+		out.State = c.State
+		return out, err
+	}
+	var f events.Finding
+	f, err = events.DecodeRecord[events.Finding](o.Body)
+	out.Finding = &f
+	return out, err
 }
 
 // openFile verifies the file and splits it into header and core.

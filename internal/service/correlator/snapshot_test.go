@@ -429,3 +429,30 @@ func TestNobodyWaitsForASnapshot(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What waits in a snapshot is counted when it is written, as if there had been no restart.
+func TestOutputsOfASnapshotAreCounted(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	w := keeping(t, n, long, t.TempDir())
+	for _, m := range n.Log() {
+		w.feedOne(t, m)
+	}
+	w.saveNow(t)
+	again := keeping(t, n, long, w.snapshots.dir)
+	calls, findings := 0, 0
+	for i, p := range w.pending {
+		got := again.pending[i].out
+		if p.out.State != got.State || (p.out.Finding == nil) != (got.Finding == nil) {
+			t.Fatalf("output %d is %+v, and was %+v", i, got, p.out)
+		}
+		if f := p.out.Finding; f == nil {
+			calls++
+		} else if findings++; f.Rule != got.Finding.Rule || f.Severity != got.Finding.Severity || f.Retracts != got.Finding.Retracts {
+			t.Errorf("finding %+v was %+v", got.Finding, f)
+		}
+	}
+	if calls == 0 || findings == 0 {
+		t.Errorf("%d calls and %d findings wait", calls, findings)
+	}
+}

@@ -136,4 +136,9 @@ func TestHealthOfParts(t *testing.T) {
 	if r := h.Report(); r.Status != StatusOK {
 		t.Errorf("%+v", r)
 	}
+	b.SetRole("B", RoleActive)
+	b.BeginAgain() // it is not known to be active any more
+	if s, want := h.Status(), map[string]bool{"A": false}; !maps.Equal(s.Active, want) {
+		t.Errorf("active %v, want %v", s.Active, want)
+	}
 }

@@ -104,12 +104,13 @@ func (h *Health) set(component, problem string) {
 	h.problems[component] = problem
 }
 
-// BeginAgain forgets the problems of a run that has ended. The next run in this process begins
+// BeginAgain forgets the problems and the role of a run that has ended. The next run in this process begins
 // without, as a new process does: it would not know that it has to clear them.
 func (h *Health) BeginAgain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.problems)
+	h.role = ""
 }
 
 // setLost records whether a connection is lost. The service has the problem nats while one of its

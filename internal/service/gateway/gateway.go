@@ -105,7 +105,8 @@ type server struct {
 	env      daemon.Env
 	nc       *nats.Conn
 	tokens   *tokenStore
-	issuer   *issuer // nil if no JWTs are accepted
+	certs    *httpserve.Certificates // nil without TLS
+	issuer   *issuer                 // nil if no JWTs are accepted
 	rates    *quota.Meter
 	inflight chan struct{}
 	guard    *guard.Guard // nil: no receipt can be checked
@@ -190,7 +191,16 @@ func newServer(f Flags, env daemon.Env, nc *nats.Conn) (*server, error) {
 	if s.aaep, err = newAAEPBridge(s, s.streams.events); err != nil {
 		return nil, err
 	}
-	s.count = env.Metrics.Gateway(gateway.Answers(), gateway.Refusals(), s.load, s.tokens.endingSoon)
+	if f.TLSCert != "" {
+		if s.certs, err = httpserve.NewCertificates(f.TLSCert, f.TLSKey, func(err error) {
+			env.Log.Error().Err(err).Msg("the gateway's certificate cannot be read again; the earlier one stays in use")
+		}); err != nil {
+			return nil, err
+		}
+	}
+	s.count = env.Metrics.Gateway(gateway.Answers(), gateway.Refusals(), metrics.GatewayState{
+		Load: s.load, TokensEnding: s.tokens.endingSoon, CertificateEnds: s.certificateEnds,
+	})
 	return s, nil
 }
 
@@ -201,6 +211,14 @@ func (s *server) load() metrics.GatewayLoad {
 	}
 }
 
+// certificateEnds is when the gateway's own certificate ends, if it has one.
+func (s *server) certificateEnds() (at time.Time, known bool) {
+	if s.certs == nil {
+		return at, false
+	}
+	return s.certs.Ends(), true
+}
+
 // listen serves HTTP until ctx ends.
 func (s *server) listen(ctx context.Context) error {
 	inner, err := net.Listen("tcp", s.flags.Listen)
@@ -209,14 +227,8 @@ func (s *server) listen(ctx context.Context) error {
 	}
 	conns := s.flags.MaxStreams + spareConns
 	listener, scheme := httpserve.Limit(inner, conns, max(1, conns/2)), "http" // one address shuts no other out
-	if s.flags.TLSCert != "" {
-		certificates, err := httpserve.NewCertificates(s.flags.TLSCert, s.flags.TLSKey, func(err error) {
-			s.env.Log.Error().Err(err).Msg("the gateway's certificate cannot be read again; the earlier one stays in use")
-		})
-		if err != nil {
-			return errors.Join(err, inner.Close())
-		}
-		config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.Current, NextProtos: []string{"http/1.1"}}
+	if s.certs != nil {
+		config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: s.certs.Current, NextProtos: []string{"http/1.1"}}
 		if err := s.flags.askForCertificates(config); err != nil {
 			return errors.Join(err, inner.Close())
 		}

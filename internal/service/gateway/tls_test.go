@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/testkit"
 )
@@ -38,6 +40,11 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	old.MaxVersion = tls.VersionTLS12
 	if _, err := serialAt(addr, old); err == nil {
 		t.Error("a client of TLS 1.2 is served")
+	}
+	s, err := newServer(Flags{TLSCert: certFile, TLSKey: keyFile}, daemon.Env{}, nil)
+	servicetest.OK(t, err)
+	if at, known := s.certificateEnds(); !known || time.Until(at) <= 0 || time.Until(at) > time.Hour {
+		t.Errorf("the certificate ends at %v, known: %v", at, known)
 	}
 	testkit.WriteCertificate(t, certFile, keyFile, 2)
 	servicetest.Eventually(t, "the new certificate is shown", func() bool {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 )
@@ -14,7 +15,7 @@ var recordKinds = []string{evidence.KindRequest, evidence.KindEvent, evidence.Ki
 
 // Auditor is the set of an auditor's metrics on one shard. A nil Auditor counts nothing.
 type Auditor struct {
-	records, redactions                   *Vector
+	records, redactions, findings         *Vector
 	bytes, quarantined, checkpoints, lost Counter
 	batch, insert                         prometheus.Histogram
 	signed                                Gauge
@@ -22,8 +23,8 @@ type Auditor struct {
 }
 
 // Auditor returns the metrics of a shard's auditor. detectors are the names of all redaction
-// detectors.
-func (r *Registry) Auditor(shard string, detectors []string) *Auditor {
+// detectors. rules are those of its own findings, as for Correlator.
+func (r *Registry) Auditor(shard string, detectors []string, rules map[string][]events.Severity) *Auditor {
 	if r == nil {
 		return nil
 	}
@@ -33,11 +34,12 @@ func (r *Registry) Auditor(shard string, detectors []string) *Auditor {
 		r.mu.Unlock()
 		return a
 	}
-	a = &Auditor{records: countersOf(descRecords), redactions: newVector(detectors)}
+	a = &Auditor{records: countersOf(descRecords), redactions: newVector(detectors), findings: findingsOf(rules)}
 	r.auditors[shard] = a
 	r.mu.Unlock()
 	r.addVector(descRecords, shard, a.records)
 	r.addVector(descRedactions, shard, a.redactions)
+	r.addVector(descFindings, shard, a.findings)
 	r.addCounter(descBytes, shard, &a.bytes)
 	r.addCounter(descQuarantine, shard, &a.quarantined)
 	r.addCounter(descCheckpoints, shard, &a.checkpoints)
@@ -94,6 +96,13 @@ func (a *Auditor) Stored(before uint64, batch []build.Built, begun time.Time) {
 	a.batch.Observe(float64(len(batch)))
 	observeSince(a.insert, begun)
 	a.lag.done.Store(last)
+}
+
+// Found counts a finding of the auditor's own that is in the log.
+func (a *Auditor) Found(f events.Finding) {
+	if a != nil {
+		a.findings.With(f.Rule, string(f.Severity)).Inc()
+	}
 }
 
 // Checkpoint reports that a checkpoint is stored and published.

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,9 +25,9 @@ type Correlator struct {
 	lag                          readerLag
 }
 
-// Correlator returns the metrics of a shard's correlator. rules maps all rules to their usual
-// severity; these have a counter from the start, so that an alert sees the first finding, too.
-func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *Correlator {
+// Correlator returns the metrics of a shard's correlator. rules has all rules, with the severities that have a
+// counter from the start, so that an alert sees the first finding, too.
+func (r *Registry) Correlator(shard string, rules map[string][]events.Severity) *Correlator {
 	if r == nil {
 		return nil
 	}
@@ -36,13 +37,7 @@ func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *C
 		r.mu.Unlock()
 		return c
 	}
-	names := make([]string, 0, len(rules))
-	for name := range rules {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	c = &Correlator{calls: countersOf(descCalls), findings: newVector(names, severities)}
-	c.findings.hiddenAtZero = func(v []string) bool { return string(rules[v[0]]) != v[1] }
+	c = &Correlator{calls: countersOf(descCalls), findings: findingsOf(rules)}
 	r.correlators[shard] = c
 	r.mu.Unlock()
 	r.addCounter(descMessages, shard, &c.messages)
@@ -58,6 +53,13 @@ func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *C
 	r.addGauge(descCorrLag, shard, c.lag.messagesBehind)
 	r.addGauge(descCorrAge, shard, c.lag.secondsBehind)
 	return c
+}
+
+// findingsOf makes the counters of findings by rule and severity.
+func findingsOf(rules map[string][]events.Severity) *Vector {
+	v := newVector(slices.Sorted(maps.Keys(rules)), severities)
+	v.hiddenAtZero = func(v []string) bool { return !slices.Contains(rules[v[0]], events.Severity(v[1])) }
+	return v
 }
 
 // Follow sets the function that reads the end of the log.

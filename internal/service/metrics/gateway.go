@@ -24,27 +24,29 @@ var gatewayOutcomes = append(append([]string{}, verdicts...), Unrecorded, Failed
 type Gateway struct {
 	answered, refused, admitted, stored *Vector
 	seconds                             prometheus.Histogram
-	load                                atomic.Pointer[func() GatewayLoad]
-	ending                              atomic.Pointer[TokensEnding]
+	state                               atomic.Pointer[GatewayState]
+}
+
+// GatewayState has the functions that read what gauges of the gateway show.
+type GatewayState struct {
+	Load            func() GatewayLoad
+	TokensEnding    func() (n int, known bool)        // how many of its tokens end soon; not known without a current view of them
+	CertificateEnds func() (at time.Time, known bool) // of its own certificate; not known without TLS
 }
 
 // GatewayLoad is what a gateway works on, and how much of it is allowed.
 type GatewayLoad struct{ Inflight, MaxInflight, Streams, Subscriptions, MaxStreams int }
 
-// TokensEnding is how many of the gateway's tokens end soon; not known without a current view of them.
-type TokensEnding func() (n int, known bool)
-
 // Gateway returns the gateway's metrics. answers are the statuses that each endpoint has; other pairs are exposed
-// once they are counted. refusals are the codes of refusals. A service that is run again passes load and ending anew.
-func (r *Registry) Gateway(answers map[string][]string, refusals []string, load func() GatewayLoad, ending TokensEnding) *Gateway {
+// once they are counted. refusals are the codes of refusals. A service that is run again passes state anew.
+func (r *Registry) Gateway(answers map[string][]string, refusals []string, state GatewayState) *Gateway {
 	if r == nil {
 		return nil
 	}
 	r.mu.Lock()
 	if g := r.gateway; g != nil {
 		r.mu.Unlock()
-		g.load.Store(&load)
-		g.ending.Store(&ending)
+		g.state.Store(&state)
 		return g
 	}
 	endpoints := slices.Sorted(maps.Keys(answers))
@@ -54,8 +56,7 @@ func (r *Registry) Gateway(answers map[string][]string, refusals []string, load 
 		admitted: newVector(subject.Protocols, gatewayOutcomes), stored: newVector(subject.Protocols),
 	}
 	g.answered.hiddenAtZero = func(v []string) bool { return !slices.Contains(answers[v[0]], v[1]) }
-	g.load.Store(&load)
-	g.ending.Store(&ending)
+	g.state.Store(&state)
 	r.gateway = g
 	r.mu.Unlock()
 	r.addVector(descGatewayAnswers, "", g.answered)
@@ -68,11 +69,15 @@ func (r *Registry) Gateway(answers map[string][]string, refusals []string, load 
 		&descGatewayStreams: func(l GatewayLoad) int { return l.Streams }, &descGatewaySubscriptions: func(l GatewayLoad) int { return l.Subscriptions },
 		&descGatewayStreamsMax: func(l GatewayLoad) int { return l.MaxStreams },
 	} {
-		r.addGauge(*d, "", func() (float64, bool) { return float64(value((*g.load.Load())())), true })
+		r.addGauge(*d, "", func() (float64, bool) { return float64(value(g.state.Load().Load())), true })
 	}
 	r.addGauge(descGatewayTokens, "", func() (float64, bool) {
-		n, known := (*g.ending.Load())()
+		n, known := g.state.Load().TokensEnding()
 		return float64(n), known
+	})
+	r.addGauge(descGatewayCertificate, "", func() (float64, bool) {
+		at, known := g.state.Load().CertificateEnds()
+		return time.Until(at).Seconds(), known
 	})
 	return g
 }

@@ -96,7 +96,10 @@ func value(samples []sample, name string, labels ...string) (sum float64) {
 	return sum
 }
 
-var testRules = map[string]events.Severity{"executed_despite_deny": events.SeverityCritical, "AH-C-001": events.SeverityMedium}
+var (
+	testRules = map[string][]events.Severity{"executed_despite_deny": {events.SeverityCritical, events.SeverityHigh}, "AH-C-001": {events.SeverityMedium}}
+	ownRules  = map[string][]events.Severity{"log_recreated": {events.SeverityCritical}}
+)
 
 // everything makes a registry of all services; text may be anything.
 func everything(text string) *Registry {
@@ -126,15 +129,21 @@ func everything(text string) *Registry {
 	c.Put("", &events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityLow})
 	c.Put("", &events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityInfo, Retracts: "fnd" + text})
 	c.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 14, now.Add(-2 * time.Second), nil })
-	u := r.Auditor("GOV", []string{"jwt"})
+	u := r.Auditor("EAST", []string{"jwt"}, ownRules)
 	u.Resumed(100, 100)
 	u.Stored(100, []build.Built{
 		{Record: evidence.Record{Seq: 101, Kind: text, Tenant: text, Session: text, Subject: text, Redactions: []evidence.Redaction{{Path: text, Detector: text}}}, Canonical: []byte("1234")},
 		{Record: evidence.Record{Seq: 102, Kind: evidence.KindEvent, Redactions: []evidence.Redaction{{Detector: "jwt"}}}, Canonical: []byte("12"), Quarantine: true},
 	}, now.Add(-time.Second))
 	u.Checkpoint(102)
+	u.Found(events.Finding{Rule: text, Severity: events.Severity(text)})
+	u.Found(events.Finding{Rule: "log_recreated", Severity: events.SeverityCritical})
 	u.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 102, time.Time{}, nil })
-	g := r.Gateway(map[string][]string{"POST /event": {"200"}}, []string{"rate_limited"}, func() GatewayLoad { return GatewayLoad{1, 64, 2, 3, 100} }, func() (int, bool) { return 5, true })
+	g := r.Gateway(map[string][]string{"POST /event": {"200"}}, []string{"rate_limited"}, GatewayState{
+		Load:            func() GatewayLoad { return GatewayLoad{1, 64, 2, 3, 100} },
+		TokensEnding:    func() (int, bool) { return 5, true },
+		CertificateEnds: func() (time.Time, bool) { return now.Add(-time.Minute), true },
+	})
 	g.Answered(text, 200, "~"+text)
 	g.Answered("POST /event", 429, "rate_limited")
 	g.Admitted(text, text)
@@ -185,7 +194,9 @@ func TestTextFormat(t *testing.T) {
 		{"countersign_calls_total", []string{"state", "open"}, 1},
 		{"countersign_findings_total", []string{"rule", "executed_despite_deny", "severity", "critical"}, 1},
 		{"countersign_findings_total", []string{"rule", "executed_despite_deny"}, 2},
-		{"countersign_findings_total", []string{"rule", "other", "severity", "other"}, 1},
+		{"countersign_findings_total", []string{"rule", "log_recreated", "severity", "critical"}, 1},
+		{"countersign_findings_total", []string{"rule", "other", "severity", "other", "shard", "GOV"}, 1},
+		{"countersign_findings_total", []string{"rule", "other", "severity", "other", "shard", "EAST"}, 1},
 		{"countersign_findings_withdrawn_total", nil, 1},
 		{"countersign_correlator_lag_messages", nil, 4},
 		{"countersign_evidence_records_total", []string{"kind", "event"}, 1},
@@ -224,13 +235,18 @@ func TestTextFormat(t *testing.T) {
 	if lag := value(samples, "countersign_correlator_lag_seconds"); lag < 2 || lag > 60 {
 		t.Errorf("lag %v", lag)
 	}
+	if left := value(samples, "countersign_gateway_certificate_seconds_left"); left > -60 || left < -120 {
+		t.Errorf("%v s are left", left)
+	}
 	if age := value(samples, "countersign_correlator_oldest_undecided_seconds"); age < 60 || age > 120 {
 		t.Errorf("oldest undecided %v", age)
 	}
-	if !slices.ContainsFunc(samples, func(s sample) bool {
-		return s.name == "countersign_findings_total" && s.labels["rule"] == "AH-C-001" && s.value == 0
-	}) {
-		t.Error("a rule that was never broken has no counter: an alert would not see the first finding")
+	for rule, severity := range map[string]events.Severity{"AH-C-001": events.SeverityMedium, "executed_despite_deny": events.SeverityHigh} {
+		if !slices.ContainsFunc(samples, func(s sample) bool {
+			return s.name == "countersign_findings_total" && s.labels["rule"] == rule && s.labels["severity"] == string(severity) && s.value == 0
+		}) {
+			t.Errorf("%s %s has no counter: an alert would not see the first finding", rule, severity)
+		}
 	}
 }
 
@@ -264,7 +280,7 @@ func FuzzLabels(f *testing.F) {
 	f.Add("a\"} 1\nforged_total{x=\"y")
 	base := strings.Count(string(everything("other").Text()), "\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if slices.Contains([]string{"jwt", "AH-C-001"}, text) || testRules[text] != "" || slices.Contains(refusalCodes, text) {
+		if slices.Contains([]string{"jwt", "AH-C-001"}, text) || testRules[text] != nil || ownRules[text] != nil || slices.Contains(refusalCodes, text) {
 			t.Skip("a name of ours")
 		}
 		if got := strings.Count(string(everything(text).Text()), "\n"); got > base+2 { // states and kinds are names of ours, too
@@ -275,8 +291,8 @@ func FuzzLabels(f *testing.F) {
 
 func TestNobodyLooks(t *testing.T) {
 	var r *Registry
-	a, c, u := r.Admitter(1, nil), r.Correlator("GOV", nil), r.Auditor("GOV", nil)
-	g := r.Gateway(nil, nil, nil, nil)
+	a, c, u := r.Admitter(1, nil), r.Correlator("GOV", nil), r.Auditor("GOV", nil, nil)
+	g := r.Gateway(nil, nil, GatewayState{})
 	g.Answered("x", 200, "x")
 	g.Admitted("aaep", Failed)
 	g.Stored("aaep", 1)
@@ -295,6 +311,7 @@ func TestNobodyLooks(t *testing.T) {
 	u.Resumed(1, 1)
 	u.Stored(0, nil, time.Now())
 	u.Checkpoint(1)
+	u.Found(events.Finding{})
 }
 
 func TestLost(t *testing.T) {
@@ -315,7 +332,7 @@ func TestLost(t *testing.T) {
 		"a row that is more": {func(a *Auditor) { a.Resumed(10, 11) }, 0},
 		"an empty batch":     {func(a *Auditor) { a.Stored(10, nil, time.Now()) }, 0},
 	} {
-		a := New("auditor").Auditor("GOV", nil)
+		a := New("auditor").Auditor("GOV", nil, nil)
 		c.do(a)
 		if got := a.lost.n.Load(); got != c.want {
 			t.Errorf("%s: %d lost, want %d", name, got, c.want)
@@ -369,7 +386,7 @@ func TestMessagesBehind(t *testing.T) {
 		t.Errorf("%d %v", n, known)
 	}
 	a := New("auditor")
-	a.Auditor("GOV", nil).Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 7, time.Time{}, nil })
+	a.Auditor("GOV", nil, nil).Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 7, time.Time{}, nil })
 	if n, known := MessagesBehind(a.Text()); n != 7 || !known {
 		t.Errorf("%d %v", n, known)
 	}
@@ -377,12 +394,14 @@ func TestMessagesBehind(t *testing.T) {
 
 func TestTwoShardsAndTwice(t *testing.T) {
 	r := New("correlator")
-	noLoad := func() GatewayLoad { return GatewayLoad{} }
-	noTokens := func() (int, bool) { return 0, false }
 	one := r.Correlator("GOV", testRules)
 	r.Correlator("GOV2", testRules).Put(events.CallOpen, nil)
+	idle := GatewayState{
+		Load: func() GatewayLoad { return GatewayLoad{} }, TokensEnding: func() (int, bool) { return 0, false },
+		CertificateEnds: func() (time.Time, bool) { return time.Time{}, false },
+	}
 	//nolint:staticcheck // SA4000: a scrape may not change what it shows
-	if r.Correlator("GOV", testRules) != one || r.Auditor("GOV", nil) != r.Auditor("GOV", nil) || r.Admitter(1, func() int { return 0 }) != r.Admitter(2, nil) || r.Gateway(nil, nil, noLoad, noTokens) != r.Gateway(nil, nil, noLoad, noTokens) {
+	if r.Correlator("GOV", testRules) != one || r.Auditor("EAST", nil, nil) != r.Auditor("EAST", nil, nil) || r.Admitter(1, func() int { return 0 }) != r.Admitter(2, nil) || r.Gateway(nil, nil, idle) != r.Gateway(nil, nil, idle) {
 		t.Error("the same shard has two sets of metrics")
 	}
 	_, samples := parse(t, r.Text())
@@ -394,7 +413,7 @@ func TestTwoShardsAndTwice(t *testing.T) {
 func TestMerge(t *testing.T) {
 	a, b := New("admitter"), New("auditor")
 	a.Admitter(1, func() int { return 0 }).Dropped()
-	b.Auditor("GOV", []string{"jwt"}).Checkpoint(5)
+	b.Auditor("GOV", []string{"jwt"}, nil).Checkpoint(5)
 	merged := Merge(map[string][]byte{"admitter": a.Text(), "auditor": b.Text(), "correlator": nil, "odd": []byte("not a metric\n# HELP\nx 1\n")})
 	types, samples := parse(t, merged)
 	if types["go_goroutines"] != "gauge" || value(samples, "go_goroutines", "service", "admitter") == 0 || value(samples, "go_goroutines", "service", "auditor") == 0 {

@@ -72,6 +72,7 @@ var (
 	descGatewaySubscriptions = familyDesc{"countersign_gateway_aaep_subscriptions", gauge, nil, "AAEP subscriptions, and the WebSockets that carry them.", "above 0.8 of countersign_gateway_streams_max"}
 	descGatewayStreamsMax    = familyDesc{"countersign_gateway_streams_max", gauge, nil, "How many there may be of each of the two (--max-streams); more are refused as too_many_streams.", ""}
 	descGatewayTokens        = familyDesc{"countersign_gateway_tokens_ending", gauge, nil, "Tokens of the tenant that hold, and end within 7 days. Absent while the admitter does not confirm the tokens.", "above 0: whoever has one is refused then (countersign doctor names them)"}
+	descGatewayCertificate   = familyDesc{"countersign_gateway_certificate_seconds_left", gauge, nil, "Seconds until the gateway's own certificate ends; below 0 once it has. Absent without TLS.", "below 604800: callers refuse the gateway after its end"}
 )
 
 // Metrics of the correlator.
@@ -79,7 +80,7 @@ var (
 	descMessages  = familyDesc{"countersign_correlator_messages_total", counter, nil, "Messages of the log that were read, those of a replay after the start included.", ""}
 	descOutputs   = familyDesc{"countersign_correlator_outputs_total", counter, nil, "Calls and findings that were written to the log.", ""}
 	descCalls     = familyDesc{"countersign_calls_total", counter, []string{"state"}, "Call records that were written, by state.", "abandoned or orphaned become a habit"}
-	descFindings  = familyDesc{"countersign_findings_total", counter, []string{"rule", "severity"}, "Findings that were written. Those that take an earlier one back are not among them.", "critical: at once. high: the same day"}
+	descFindings  = familyDesc{"countersign_findings_total", counter, []string{"rule", "severity"}, "Findings that the correlator, or the auditor of its own rules, has written. Those that take an earlier one back are not among them.", "critical: at once. high: the same day"}
 	descRetracted = familyDesc{"countersign_findings_withdrawn_total", counter, nil, "Findings that were taken back because of what came later.", ""}
 	descOpen      = familyDesc{"countersign_correlator_open_calls", gauge, nil, "Calls that are open.", "it only grows: no runtime reports completions"}
 	descKnown     = familyDesc{"countersign_correlator_calls", gauge, nil, "Calls in memory, closed ones that are remembered for late events included.", ""}
@@ -118,7 +119,7 @@ var familyGroups = []struct {
 	{"the admitter", false, []familyDesc{descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
 		descTaking, descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngestRefused}},
 	{"the gateway", false, []familyDesc{descGatewayAnswers, descGatewayRefused, descGatewayAdmitted, descGatewayStored, descGatewaySeconds,
-		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax, descGatewayTokens}},
+		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax, descGatewayTokens, descGatewayCertificate}},
 	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions, descForgotten,
 		descUndecided, descCorrLag, descCorrAge}},
 	{"the auditor", true, []familyDesc{descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned,

@@ -78,13 +78,21 @@ func TestAKeptChildIsTriedForEver(t *testing.T) {
 // A kept child is not waited for, and does not run any more after its end is final.
 func TestTheEndOfAKeptChild(t *testing.T) {
 	s := New(zerolog.Nop(), nil)
-	final := s.Keep(Spec{Name: "final", Start: func(context.Context) (Process, error) { return nil, ErrFinal }})
-	await(t, final.Done())
-	await(t, s.children[0].done)
-	if err := s.Problems()["final"]; !errors.Is(final.Err(), ErrFinal) || !errors.Is(err, ErrFinal) {
-		t.Errorf("%v, its problem: %v", final.Err(), err)
+	lost := errors.New("the log is gone")
+	isLost := func(err error) bool { return errors.Is(err, lost) }
+	for name, start := range map[string]func() (Process, error){
+		"start": func() (Process, error) { return nil, lost },
+		"end":   func() (Process, error) { return &ended{err: lost}, nil },
+	} {
+		starts := 0
+		final := s.Keep(Spec{Name: name, Start: func(context.Context) (Process, error) { starts++; return start() }, Final: isLost})
+		await(t, final.Done())
+		await(t, s.children[len(s.children)-1].done)
+		if err := s.Problems()[name]; (name == "start") != isLost(final.Err()) || !isLost(err) || starts != 1 {
+			t.Errorf("%s: %d starts, %v, its problem: %v", name, starts, final.Err(), err)
+		}
+		s.Begun(name)
 	}
-	s.Begun("final")
 	if list := s.Problems(); len(list) > 0 {
 		t.Errorf("a child that works has problems: %v", list)
 	}
@@ -107,7 +115,7 @@ func TestTheEndOfAKeptChild(t *testing.T) {
 	if err := s.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
-	late := s.Keep(Spec{Name: "late", Start: func(context.Context) (Process, error) { t.Error("started"); return nil, ErrFinal }})
+	late := s.Keep(Spec{Name: "late", Start: func(context.Context) (Process, error) { t.Error("started"); return nil, lost }})
 	if await(t, late.Done()); late.Err() == nil {
 		t.Error("a child is kept after the end")
 	}
@@ -121,3 +129,17 @@ func await(t *testing.T, done <-chan struct{}) {
 		t.Fatal("it never comes")
 	}
 }
+
+// ended is a process that has ended.
+type ended struct {
+	scripted
+	err error
+}
+
+func (p *ended) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+func (p *ended) Err() error                 { return p.err }
+func (p *ended) Stop(context.Context) error { return nil }

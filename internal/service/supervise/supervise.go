@@ -29,9 +29,6 @@ const (
 	firstStarts = 5 // how often a child is started that ends before it was ever ready
 )
 
-// ErrFinal reports that the cause of a failed start does not pass.
-var ErrFinal = errors.New("it is not started again")
-
 var (
 	errStopping = errors.New("stopping")
 	errEnded    = errors.New("it ended")
@@ -46,11 +43,13 @@ type Process interface {
 	Stop(ctx context.Context) error // requests the end; kills when ctx ends
 }
 
-// Spec describes how to start one child. Start returns when the child is ready. After ErrFinal it is not called
-// again.
+// Spec describes how to start one child. Start returns when the child is ready.
 type Spec struct {
 	Name  string
 	Start func(ctx context.Context) (Process, error)
+	// Final, which may be nil, is asked at once after every end, and after every failed start but those of
+	// Supervisor.Start: true if the child is not started again.
+	Final func(err error) bool
 }
 
 // Supervisor owns its children. Its methods are safe for concurrent use.
@@ -107,7 +106,7 @@ func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// add watches a child from now on; pid is 0 if it does not run yet. It returns false if everything stops.
+// add watches a child from now on. It returns false if everything stops.
 func (s *Supervisor) add(c *child, pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,11 +114,16 @@ func (s *Supervisor) add(c *child, pid int) bool {
 		return false
 	}
 	s.children = append(s.children, c)
+	s.changed(c, pid)
+	go s.watchChild(c)
+	return true
+}
+
+// changed tells the process id of a child, unless it is 0: the child does not run yet, or is not of this machine.
+func (s *Supervisor) changed(c *child, pid int) {
 	if pid != 0 {
 		s.onChange(c.spec.Name, pid)
 	}
-	go s.watchChild(c)
-	return true
 }
 
 // First is the outcome of the first starts of a child.
@@ -137,7 +141,9 @@ func (f *First) Done() <-chan struct{} { return f.done }
 func (f *First) Err() error { return f.err }
 
 func (f *First) settle(err error) {
-	f.once.Do(func() { f.err = err; close(f.done) })
+	if f != nil {
+		f.once.Do(func() { f.err = err; close(f.done) })
+	}
 }
 
 // addStart adds the result of a start; a nil First has none.
@@ -148,14 +154,14 @@ func (f *First) addStart(err error) {
 	if err != nil {
 		f.failed++
 	}
-	if err == nil || f.failed >= firstStarts || errors.Is(err, ErrFinal) {
+	if err == nil || f.failed >= firstStarts {
 		f.settle(err)
 	}
 }
 
 // Keep starts a child and keeps it running until Stop, as Start does, but does not wait, and does not give the
 // child up that does not become ready. The outcome is an error after firstStarts failed starts, although the child
-// is started again; after ErrFinal; and if the child is stopped before. It is a problem that a child has not begun.
+// is started again; after one that is final; and if the child is stopped before. It is a problem that a child has not begun.
 func (s *Supervisor) Keep(spec Spec) *First {
 	first := &First{done: make(chan struct{})}
 	c := newChild(spec, nil, first)
@@ -229,8 +235,12 @@ func (s *Supervisor) watchChild(c *child) {
 			if time.Since(born) > Settled {
 				pauses.Reset()
 			}
+			err := cmp.Or(proc.Err(), errEnded)
+			c.note(proc, err)
+			if s.isFinal(c, err) {
+				return
+			}
 			delay = pauses.Next()
-			c.note(proc, cmp.Or(proc.Err(), errEnded))
 			s.log.Warn().Str("child", c.spec.Name).Err(proc.Err()).Dur("restart_in", delay).Msg("a child died and will be restarted")
 		}
 		if !s.startChild(c, delay, pauses) {
@@ -254,19 +264,28 @@ func (s *Supervisor) startChild(c *child, delay time.Duration, pauses *retry.Pau
 		c.note(proc, err)
 		if err == nil {
 			s.log.Info().Str("child", c.spec.Name).Int("pid", proc.PID()).Msg("started")
-			s.onChange(c.spec.Name, proc.PID())
+			s.changed(c, proc.PID())
 		}
 		c.first.addStart(err)
-		switch {
-		case err == nil:
+		if err == nil {
 			return true
-		case errors.Is(err, ErrFinal):
-			s.log.Error().Str("child", c.spec.Name).Err(err).Msg("a child did not start")
+		}
+		if s.isFinal(c, err) {
 			return false
 		}
 		delay = pauses.Next()
 		s.log.Error().Str("child", c.spec.Name).Err(err).Dur("retry_in", delay).Msg("a child did not start; it will be tried again")
 	}
+}
+
+// isFinal reports whether a child that ended, or did not start, is not started again.
+func (s *Supervisor) isFinal(c *child, err error) bool {
+	if c.spec.Final == nil || !c.spec.Final(err) {
+		return false
+	}
+	c.first.settle(err)
+	s.log.Error().Str("child", c.spec.Name).Err(err).Msg("a child ended and is not started again")
+	return true
 }
 
 // note notes the child's process, and why it does not run.

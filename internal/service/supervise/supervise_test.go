@@ -294,7 +294,7 @@ func TestNiceHoldsForAllThreads(t *testing.T) {
 func TestStopChild(t *testing.T) {
 	pids := make(chan int, 10)
 	s := New(zerolog.Nop(), func(_ string, pid int) { pids <- pid })
-	named := func(name string) Spec { return Spec{name, spec("serves").Start} }
+	named := func(name string) Spec { return Spec{Name: name, Start: spec("serves").Start} }
 	for _, name := range []string{"stays", "leaves"} {
 		if err := s.Start(t.Context(), named(name)); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,44 @@
+package auditor
+
+import (
+	"testing"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/storage/conn"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// A ClickHouse that comes back without its tables ends the auditor. The next one makes them, and the evidence, again.
+func TestTablesThatAreGone(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, session(t, "s1")...)
+	s := start(t, flags(n, dsn, 100)).AwaitReady()
+	servicetest.Eventually(t, "everything is audited", func() bool { return signedUp(n) == len(n.Log()) })
+	dropTables(t, dsn)
+	n.Publish(servicetest.Runtime, session(t, "s2")...)
+	if err := s.Wait(); !conn.IsMissing(err) {
+		t.Fatalf("it ended with %v", err)
+	}
+	audited(t, n, flags(n, dsn, 100))
+	holds(t, n, dsn)
+}
+
+// dropTables empties the database of everything.
+func dropTables(t *testing.T, dsn string) {
+	t.Helper()
+	options, err := clickhouse.ParseDSN(dsn)
+	servicetest.OK(t, err)
+	c, err := clickhouse.Open(options)
+	servicetest.OK(t, err)
+	defer func() { _ = c.Close() }()
+	var tables []struct {
+		Name string `ch:"name"`
+	}
+	// Views first: they read the tables.
+	servicetest.OK(t, c.Select(t.Context(), &tables, "SELECT name FROM system.tables WHERE database = currentDatabase() ORDER BY engine LIKE '%View' DESC"))
+	for _, table := range tables {
+		servicetest.OK(t, c.Exec(t.Context(), "DROP TABLE "+table.Name+" SYNC"))
+	}
+}
