@@ -39,6 +39,7 @@ var additionLines = []answeredLine{
 	{"bin/countersign approvals approve $workflow --ready-file erin", "approved;"},
 	{"bin/countersign admit", `"decision":"allow"`},
 	{"curl", `"error":"unauthorized"`},
+	{"bin/countersign policy push", "in force"},
 }
 
 // Users and a tenant that are added to a running system: the page's lines as they are printed. A quorum

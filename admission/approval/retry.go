@@ -14,7 +14,7 @@ const (
 	ReasonPending       = "approval_pending"          // the request waits for a workflow that was open before
 	ReasonNotNamed      = "approval_not_named"        // there is an approval, and the retry must name its workflow
 	ReasonPolicyChanged = "approval_policy_changed"   // there was a workflow, under other policies
-	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but not for this action
+	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but not for this action (without arguments: for another document)
 	ReasonUnknown       = "approval_unknown"          // the workflow that the request names is none of its own
 	ReasonEvasion       = "approval_evasion"          // another workflow is about doing the same to the same (AgentHook H-09)
 	ReasonBacklog       = "approval_backlog_full"     // the publisher has as many open workflows as it may have

@@ -36,6 +36,7 @@ func TestAnswer(t *testing.T) {
 		{"approved, waits, another call", ResumeWaits, []Act{ActApprove}, func(r *Retry) { r.Call = "c2" }, OtherCall},
 		{"denied", "", []Act{ActDeny}, nil, Refused},
 		{"denied, another call", "", []Act{ActDeny}, func(r *Retry) { r.Call, r.Event = "c2", "e2" }, Refused},
+		{"denied, other policies", "", []Act{ActDeny}, func(r *Retry) { r.Policy.Revision++ }, Outdated},
 		{"denied, past its time", "", []Act{ActDeny}, func(r *Retry) { r.Now = noon.Add(10 * time.Minute) }, Vacant},
 		{"cancelled", "", []Act{ActCancel}, nil, Vacant},
 		{"consumed", "", []Act{ActApprove, ActConsume}, nil, Vacant},

@@ -130,7 +130,7 @@ var messages = map[Code]string{
 	CodeShown:           "what you would decide on",
 	CodeApproved:        "approved; the agent may now ask again, once",
 	CodeRecorded:        "your approval is recorded; more reviewers must approve",
-	CodeDenied:          "denied; the agent is refused exactly this until the workflow's time is up",
+	CodeDenied:          "denied; the agent is refused exactly this until the workflow's time is up or the policies change",
 	CodeCancelled:       "cancelled; the agent must ask anew",
 	CodeInvalid:         "the request is not one; see docs/approvals.md for its form",
 	CodeUnknown:         "no such workflow: it was never there, or it ended a while ago (its records are in the log)",

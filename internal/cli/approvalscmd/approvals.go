@@ -25,7 +25,7 @@ type Cmd struct {
 	List    approvalsListCmd    `cmd:"" help:"List the workflows that wait for a reviewer."`
 	Show    approvalsShowCmd    `cmd:"" help:"Show what a workflow is about."`
 	Approve approvalsApproveCmd `cmd:"" help:"Let the agent do exactly what the workflow shows, once."`
-	Deny    approvalsDenyCmd    `cmd:"" help:"Refuse the agent what the workflow shows until the workflow's time is up."`
+	Deny    approvalsDenyCmd    `cmd:"" help:"Refuse the agent what the workflow shows until the workflow's time is up or the policies change."`
 	Cancel  approvalsCancelCmd  `cmd:"" help:"Take a workflow back, also an approved one that was not used yet."`
 }
 
