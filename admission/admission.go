@@ -6,8 +6,9 @@
 //
 // The protocol's own evaluator (packages below this one that implement call.Protocol) and the
 // tool policies decide together. All of them are always evaluated, the strictest verdict wins,
-// and every reason is kept. Every failure is a deny with a stable reason code: nothing fails
-// open. Begin reading with Decide.
+// and every reason is kept. In a protocol whose evaluator decides alone if need be, policies of
+// which none matches give no verdict (policy.Result.AdvisoryOnly). Every failure is a deny with a
+// stable reason code: nothing fails open. Begin reading with Decide.
 package admission
 
 import (

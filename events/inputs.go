@@ -2,7 +2,7 @@ package events
 
 // DecisionInputs are the inputs of a decision other than the request, the policies and the
 // records that the decision names: the answers of the service's stores. With them the decision
-// can be replayed. It is nil for default inputs, which is the usual case.
+// can be replayed. It is absent for default inputs, which is the usual case.
 type DecisionInputs struct {
 	Strict       bool               `json:"strict,omitempty"`       // AAEP: a confirmation must name the call; with profile reference-sdk, high-risk invocations need one as well
 	Profile      string             `json:"profile,omitempty"`      // "" is hardened

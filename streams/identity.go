@@ -11,7 +11,7 @@ import (
 // headerRequestInfo is the header that the server stamps on a request that crosses accounts by an
 // import with share: true. The server removes any value from the client. On a message that
 // crossed no account it proves nothing; therefore no user of the services' account may publish
-// on admit, ingest, mandates or resolve.
+// on admit, ingest, follow, mandates, resolve or tokens.
 const headerRequestInfo = "Nats-Request-Info"
 
 // crossAccount is the prefix of every reply subject that the server makes for a request from

@@ -23,7 +23,7 @@ const (
 	// and ingest check. It resolves no approval and writes no record.
 	RoleGateway Role = "gateway"
 
-	RoleProvisioner Role = "provisioner" // creates streams and buckets, and updates the settings of buckets
+	RoleProvisioner Role = "provisioner" // creates streams and buckets, and changes none that exists
 	RoleAdmitter    Role = "admitter"
 	RoleCorrelator  Role = "correlator"
 	RoleAuditor     Role = "auditor"

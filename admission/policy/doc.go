@@ -37,7 +37,8 @@
 //
 // All matching policies and all their rules are evaluated; the strictest matching rule wins
 // (allow < ask < defer < deny) and every matching rule is a reason. A call that no rule matches
-// is denied, and so is one that cannot be evaluated.
+// is denied, and so is one that cannot be evaluated. In a protocol whose evaluator decides alone
+// if need be, package admission uses Result.AdvisoryOnly instead of the former.
 //
 // # Levels
 //

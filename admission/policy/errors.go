@@ -24,7 +24,7 @@ const (
 	CodeNoMatch         = "no_policy_match"       // policies exist, but no rule matched
 	CodePolicyError     = "policy_error"          // a condition could not be evaluated
 	CodePolicyMemory    = "policy_memory"         // the conditions make more of the request than its share of memory allows
-	CodePolicyDeadline  = "policy_deadline"       // the request's deadline passed before the conditions were evaluated
+	CodePolicyDeadline  = "policy_deadline"       // half of the admitter's --timeout passed before the conditions were evaluated; no record is kept
 	CodeInvalidToolName = "invalid_tool_name"     // a tool name that two readers may take for different tools
 	CodeInvalidArgName  = "invalid_argument_name" // an argument name that two readers may take for different names
 	CodeInvalidOperand  = "invalid_operand"       // another operand with control characters or invalid UTF-8

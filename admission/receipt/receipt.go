@@ -50,7 +50,7 @@ type Claims struct {
 	Tool       string             `json:"tool,omitempty"`         // its name in the request
 	ArgsSalt   string             `json:"args_salt,omitempty"`    // base64url of 16 bytes
 	ArgsHash   string             `json:"args_hash,omitempty"`    // HMAC-SHA256 over the RFC 8785 form of the arguments, keyed by the salt
-	Verdict    events.Verdict     `json:"verdict"`                // allow
+	Verdict    events.Verdict     `json:"verdict"`                // allow, ask, defer or deny: only with allow may the call run
 	Mode       string             `json:"mode,omitempty"`         // "observe": the policies were not enforced, so an allow is none of theirs
 	Policy     events.PolicyRef   `json:"policy"`                 // the deciding policy
 	Mandate    *events.MandateRef `json:"mandate,omitempty"`      // the AUMP mandate of the request

@@ -75,7 +75,7 @@ ORDER BY shard, seq, sets.seq LIMIT 1 BY shard, seq, file LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "changes", Asks: "What changed in what decides, and who changed it?", Needs: []string{"since", "until"},
-		Says: "Changes of policies, mandates, publishers, rules, keys and redaction policies, and attempts on unknown workflows. `author` is unverified; `writer` is the service that took the change up. A refused change has an `error`; everything was denied meanwhile.",
+		Says: "Changes of policies, mandates, publishers, rules, keys, redaction and retention policies, legal holds, erasures and expiries, and attempts on unknown workflows. `author` is unverified; of rules, redaction policies, publishers, keys and expiries no record names one. `writer` is the service that took the change up. A refused change has an `error`; of policies and publishers, everything was denied meanwhile.",
 		SQL: `SELECT broker_time, kind, revision, author, message, error,
     arrayMap((change, name) -> trim(BOTH ' ' FROM concat(change, ' ', name)), items.change, items.name) AS items, writer, shard, seq
 FROM changes

@@ -91,6 +91,29 @@ func TestHeldUpWriterDoublesNoChange(t *testing.T) {
 	}
 }
 
+// A change of a hold, an erasure and an expiry say what it is about, who ordered it and why.
+func TestChangesOfWhatIsKept(t *testing.T) {
+	db, shard := New(enginetest.Pool(t)), storagetest.Shard(t)
+	row := func(seq uint64, kind string, body any) storage.EvidenceRow {
+		r := storagetest.RecordRow(t, shard, seq, storage.KindControl, body)
+		r.Tenant, r.Session, r.SessionIndex, r.Subject = "", "", nil, "gov.control.GOV."+kind
+		return r
+	}
+	if err := db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), []storage.EvidenceRow{
+		row(1, events.ControlRetention, events.RetentionChange{Tenant: "acme", What: "release", ID: "h1", Session: "s1", By: "ann", Reason: "the case is over"}),
+		row(2, events.ControlErasure, events.Erasure{ErasureID: "e1", Tenant: "acme", State: events.ErasureBegun, Sessions: []string{"s1"}, OrderedBy: "bob", Reason: "asked for"}),
+		row(3, events.ControlExpiry, events.Expiry{ExpiryID: "x1", Tenant: "acme", State: events.ErasureDone, Policy: "acme@01"}),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := storagetest.Count(t, db.pool, "SELECT countIf((seq, tenant, author, message, items.change, items.tenant, items.name) IN ("+
+		"(1, 'acme', 'ann', 'the case is over', ['release'], ['acme'], ['h1 s1']), (2, 'acme', 'bob', 'asked for', ['begun'], ['acme'], ['e1']), "+
+		"(3, 'acme', '', '', ['done'], ['acme'], ['acme@01']))) FROM changes WHERE shard = {s:String}", conn.Param("s", shard))
+	if got != 3 {
+		t.Errorf("%d of 3 changes are as the records say", got)
+	}
+}
+
 // Of two writers with the same batch only one stores it, and its changes.
 func TestCompetitorDoublesNoChange(t *testing.T) {
 	pool, shard := enginetest.Pool(t), storagetest.Shard(t)

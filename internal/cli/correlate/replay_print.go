@@ -27,7 +27,7 @@ func (r *replayReport) print(p *ui.Printer) {
 		p.Printf("%s\n", p.Paint(ui.Red, "DIFFERENT: not all comes out as it was recorded"))
 		if !r.Whole {
 			p.Printf("  a session can depend on others (event ids, tokens and nonces of its publisher): look again with --whole.\n" +
-				"  It also differs if the correlator runs with other options (--missing-after, --no-verdict-ok) or is of another version.\n")
+				"  It also differs if the correlator runs with other options (--missing-after, --no-verdict-ok, --max-calls, --max-sessions) or is of another version.\n")
 		}
 	case len(r.Inconclusive) > 0:
 		p.Printf("%s\n", p.Paint(ui.Yellow, "same, as far as it can be compared"))

@@ -22,8 +22,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Reason codes of denials that are not recorded decisions. The caller gets the denial and no
-// receipt.
+// Reason codes of denials that are not recorded decisions, beside audit_unavailable, internal_error
+// and policy_deadline. The caller gets the denial and no receipt.
 const (
 	codeOverloaded   = "overloaded" // the admitter works on as many requests as it may, or has no memory left for this one
 	codeStopping     = "stopping"   // the admitter is stopping; another one answers the next request

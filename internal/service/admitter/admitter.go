@@ -47,7 +47,7 @@ const About = "Answers admission requests with verdicts that have durable eviden
 type Flags struct {
 	daemon.Flags
 	MaxInflight int           `help:"Admissions worked on at the same time; more are answered deny." env:"COUNTERSIGN_MAX_INFLIGHT" default:"2048"`
-	Timeout     time.Duration `help:"How long the durable record of a decision may take before the answer is deny." env:"COUNTERSIGN_RECORD_TIMEOUT" default:"4s"`
+	Timeout     time.Duration `help:"How long a decision and its durable record may take together before the answer is deny; the policies may take half of it." env:"COUNTERSIGN_RECORD_TIMEOUT" default:"4s"`
 	Replicated  bool          `name:"accept-replicated" help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
 	MemoryLimit int64         `help:"How much memory this admitter may use, in MiB. What could need more is answered deny." env:"COUNTERSIGN_MEMORY_LIMIT" default:"2048"`
 	IngestFlags

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -100,6 +101,8 @@ spec:
 	servicetest.OK(t, err)
 	s.config.Store(&admission.Config{Policies: set})
 	s.secrets.cached = nil
+	counts := metrics.New("admitter")
+	s.metrics = counts.Admitter(1, func() int { return 0 })
 	r := preToolUse(t)
 	s.admitRequest(t.Context(), r, time.Now())
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != policy.CodePolicyDeadline || r.answer.Get(events.HeaderVerdict) != "deny" {
@@ -107,6 +110,9 @@ spec:
 	}
 	if log := n.Log(); len(log) != 0 {
 		t.Errorf("%d messages in the log", len(log))
+	}
+	if !strings.Contains(string(counts.Text()), `refused_total{code="policy_deadline",service="admitter"} 1`) {
+		t.Error("the denial is not counted under its code")
 	}
 }
 

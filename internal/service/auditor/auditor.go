@@ -87,8 +87,9 @@ type auditor struct {
 // GOGC in the environment takes precedence.
 const gcPercent = 200
 
-// Run audits the shard until ctx ends or another auditor takes over. It survives restarts of NATS
-// and ClickHouse.
+// Run audits the shard until ctx ends or another auditor takes over. It survives restarts of
+// ClickHouse. If NATS is away for longer than the lease lasts, it ends with daemon.ErrFenced,
+// because another auditor may have taken over.
 func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

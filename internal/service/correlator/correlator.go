@@ -39,7 +39,7 @@ type Flags struct {
 	CheckpointKey string        `help:"Public checkpoint key, or a file that holds it, which vouches for the admitter's keys (default: read from checkpoint.pub in --keys)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	MissingAfter  time.Duration `help:"An open call counts as abandoned after this. Change it only when no call is open." env:"COUNTERSIGN_MISSING_AFTER" default:"15m"`
 	StateDir      string        `help:"Directory of a snapshot of the state, so that a start does not read the whole log (none when empty)." env:"COUNTERSIGN_STATE" placeholder:"DIR"`
-	StateEvery    int           `help:"Write a snapshot after so many messages at the latest." env:"COUNTERSIGN_STATE_EVERY" default:"200000"`
+	StateEvery    int           `help:"Write a snapshot after so many messages; of a large state not before 30 times as long has passed as the last one took." env:"COUNTERSIGN_STATE_EVERY" default:"200000"`
 	MaxCalls      int           `help:"How many calls are in memory at most (some 3 KB each if open, else 1 KB); beyond it the least recently active session of the largest publisher is forgotten. The same for every instance of a shard." env:"COUNTERSIGN_MAX_CALLS" default:"262144"`
 	MaxSessions   int           `help:"How many sessions are in memory at most, in the same way." env:"COUNTERSIGN_MAX_SESSIONS" default:"65536"`
 	Shards        []string      `name:"shard" help:"A shard that this process correlates, as STREAM or STREAM=URL; may be given several times. Instead of --stream." env:"COUNTERSIGN_SHARDS" placeholder:"STREAM=URL"`

@@ -1,9 +1,9 @@
 // Package gateway is the shell around package gateway (the mapping of HTTP to the pipeline's
 // subjects): an HTTP server in front of NATS, for programs that have no NATS client. It serves one
 // tenant, with the NATS user of the role gateway. It decides nothing: a caller's identity comes from a
-// bearer token, a verdict comes from the admitter, and every failure is an HTTP error or a
-// refusal in the protocol's words. Begin with Run, then server.answer (serve.go), forward.go and
-// stream.go.
+// bearer token, a client certificate or a JWT, a verdict comes from the admitter, and every failure
+// is an HTTP error or a refusal in the protocol's words. Begin with Run, then server.answer
+// (serve.go), forward.go and stream.go.
 package gateway
 
 import (
@@ -94,7 +94,7 @@ func (f Flags) check() error {
 	case f.MaxBody < 1 || f.MaxBody > 1<<20:
 		return errors.New("--max-body must be 1 to 1048576: the pipeline takes no larger document")
 	case f.Timeout <= 0 || f.ReadTimeout <= 0 || f.MaxInflight < 1 || f.MaxStreams < 1 || f.UserStreams < 1 || f.Rate < 0:
-		return errors.New("the time-outs and the limits must be above zero")
+		return errors.New("the time-outs and the limits must be above zero; --rate may be 0")
 	}
 	return nil
 }

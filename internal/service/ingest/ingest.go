@@ -7,7 +7,7 @@
 // For that, only the instance that holds the shard's lease is active; the others stand by. The
 // active instance acknowledges an event only after the server has stored it durably. While no
 // instance is active, a publisher gets "no responders", as from JetStream when it is away. Begin
-// with Run; message.go has the checks of an event, quota.go the limits.
+// with Run; message.go has the checks of an event, package quota the limits.
 package ingest
 
 import (

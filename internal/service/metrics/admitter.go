@@ -11,7 +11,7 @@ import (
 )
 
 // refusalCodes are the reason codes of unrecorded answers that have a counter of their own.
-var refusalCodes = []string{"overloaded", "stopping", "quota_exceeded", "audit_unavailable", "internal_error"}
+var refusalCodes = []string{"overloaded", "stopping", "quota_exceeded", "audit_unavailable", "internal_error", "policy_deadline"}
 
 var verdicts = []string{string(events.Allow), string(events.Ask), string(events.Defer), string(events.Deny)}
 

@@ -39,7 +39,7 @@ var sharedFlags = []struct {
 	grammar      any
 }{
 	{"Connection flags", "How a command of `countersign` finds the system.", &target.Flags{}},
-	{"Service flags", "All three services have these.", &daemon.Flags{}},
+	{"Service flags", "All four services have these.", &daemon.Flags{}},
 }
 
 // exitCodes are what services and commands end with.
@@ -47,7 +47,7 @@ var exitCodes = [][]string{
 	{strconv.Itoa(ui.ExitOK), "stopped as asked", "success; `admit`: allow"},
 	{strconv.Itoa(ui.ExitFailed), "failed; the log says why", "failed, or something does not hold; `admit`: no verdict, treat it as deny"},
 	{strconv.Itoa(ui.ExitUsage), "wrong flags", "wrong flags or input"},
-	{strconv.Itoa(ui.ExitPending), "another instance writes for this shard", "`admit`: ask or defer"},
+	{strconv.Itoa(ui.ExitPending), "another instance writes for this shard, or may: NATS was away for longer than its lease lasts (3 s)", "`admit`: ask or defer"},
 	{strconv.Itoa(ui.ExitDenied), "the log lost messages, or is not the one of the evidence; nothing may write to it", "`admit`: deny"},
 	{strconv.Itoa(ui.ExitUnconfirmed), "", "a change is stored, but the named admitters did not confirm it within `--wait`"},
 }

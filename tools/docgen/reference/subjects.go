@@ -59,7 +59,7 @@ func subjects(root string, p *text) error {
 		rows = append(rows, []string{quoted(subject.Pattern(c)), facts.kind, rolesWith(c, publishes), rolesWith(c, subscribes), rolesWith(c, readsStream), body})
 	}
 	p.table([]string{"subject", "kind", "may publish", "may subscribe", "may read the stream", "body"}, rows)
-	p.line("A runtime may publish no event of type `request`. The witness and the custodian have no subjects of their own but the control records of erasure.\n")
+	p.line("A runtime may publish no event of type `request`. The custodian publishes control records of the kinds `erasure`, `expiry` and `retention` alone. The witness publishes on none of these subjects: its signatures go into the bucket `witnesses`.\n")
 	if err := controlKinds(root, p); err != nil {
 		return err
 	}
