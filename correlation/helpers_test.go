@@ -247,6 +247,9 @@ func (r *result) add(t testing.TB, outs []Output) {
 			if p.Class != subject.Findings || p.State != string(rec.Severity) || o.ID != rec.FindingID || rec.EventIDs == nil || rec.Remedy == "" {
 				t.Errorf("finding %+v is not in order on %q", rec, o.Subject)
 			}
+			if rec.Retracts != "" && (!rec.IsRetraction() || slices.ContainsFunc(slices.Concat(r.findings, r.checks), func(f events.Finding) bool { return f.FindingID == rec.Retracts && f.Rule != rec.Rule })) {
+				t.Errorf("finding %+v does not retract the one that it names", rec)
+			}
 			if strings.ContainsAny(rec.Explanation, "{}") || !strings.HasSuffix(rec.Explanation, ".") {
 				t.Errorf("explanation %q is not a sentence", rec.Explanation)
 			}

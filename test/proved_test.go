@@ -50,7 +50,7 @@ func TestProvedAnswersNeedNoServer(t *testing.T) {
 			table, column, typ, replace string
 			by                          [][]string // the commands that read the table
 		}{
-			{"findings", "shard", "LowCardinality(Nullable(String))", "finding_id AS withdraws, concat('x', finding_id) AS finding_id", proved[:1]},
+			{"findings", "shard", "LowCardinality(Nullable(String))", "'info' AS severity, finding_id AS withdraws, concat('x', finding_id) AS finding_id", proved[:1]},
 			{"calls", "shard", "LowCardinality(Nullable(String))", "'invented' AS tool_call_id, 'invented' AS call_id, 'completed' AS state, '' AS decision_id", proved[1:2]},
 			{"calls", "seq", "Nullable(UInt64)", "'invented' AS tool_call_id, 'invented' AS call_id, 'completed' AS state, '' AS decision_id", proved[1:3]},
 		} {
@@ -188,7 +188,8 @@ func inventFinding(t testing.TB, db driver.Conn, sess string) uint64 {
 	dec.UseNumber()
 	ok(t, dec.Decode(&record))
 	body := record["body"].(map[string]any)
-	body["withdraws"], body["finding_id"] = body["finding_id"], "fnd_"+strings.Repeat("a", 32)
+	subj := strings.Replace(found.Subject, "."+body["severity"].(string)+".", ".info.", 1)
+	body["withdraws"], body["finding_id"], body["severity"], record["subject"] = body["finding_id"], "fnd_"+strings.Repeat("a", 32), "info", subj
 	digest := sha256.Sum256(sorted(t, body))
 	at := time.Now().UTC().Add(24 * time.Hour).Truncate(time.Second).Add(time.Millisecond)
 	record["seq"], record["session_index"], record["session_prev"] = seq, len(mine)+1, hex.EncodeToString([]byte(last.RecordHash))
@@ -197,8 +198,8 @@ func inventFinding(t testing.TB, db driver.Conn, sess string) uint64 {
 	text := string(sorted(t, record))
 	hash := sha256.Sum256([]byte("countersign/evidence/v1\x00" + text))
 	change(t, db, fmt.Sprintf(`INSERT INTO evidence (shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash)
-		SELECT shard, %d, tenant, session, %d, kind, subject, toDateTime64('%s', 9, 'UTC'), %s, %s, unhex('%x') FROM evidence WHERE seq = %d`,
-		seq, len(mine)+1, at.Format("2006-01-02 15:04:05.000000000"), sqlText(record["body_digest"].(string)), sqlText(text), hash, found.Seq))
+		SELECT shard, %d, tenant, session, %d, kind, %s, toDateTime64('%s', 9, 'UTC'), %s, %s, unhex('%x') FROM evidence WHERE seq = %d`,
+		seq, len(mine)+1, sqlText(subj), at.Format("2006-01-02 15:04:05.000000000"), sqlText(record["body_digest"].(string)), sqlText(text), hash, found.Seq))
 	return seq
 }
 

@@ -90,7 +90,7 @@ func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r records.StoredFinding)
 	switch {
 	case r.Retracted:
 		head += "  " + p.Paint(ui.Yellow, "taken back since")
-	case f.Retracts != "":
+	case f.IsRetraction():
 		head += "  " + p.Paint(ui.Yellow, "takes back "+ui.Clean(f.Retracts, 80))
 	case f.Enforced:
 		head += "  " + p.Paint(ui.Red, "enforced")
