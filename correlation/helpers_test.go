@@ -195,11 +195,15 @@ func (l *testLog) signed(d events.Decision, k signing.PrivateKey) uint64 {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	return l.putSigned(space.Decision(d.Tenant, string(d.Verdict), d.Session), body, k)
+}
+
+func (l *testLog) putSigned(subj string, body []byte, k signing.PrivateKey) uint64 {
 	sig, err := k.SignDetached(signing.TypeRecord, body)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return l.put(space.Decision(d.Tenant, string(d.Verdict), d.Session), map[string][]string{events.HeaderSignature: {sig}}, body)
+	return l.put(subj, map[string][]string{events.HeaderSignature: {sig}}, body)
 }
 
 // admit logs request and decision, as the admitter does.
@@ -414,7 +418,7 @@ func (c corpusCase) put(l *testLog, short tree, n int) {
 		return
 	}
 	if a, ok := short["approval"].(map[string]any); ok {
-		l.put(space.Approval("acme", a["status"].(string), a["workflow_id"].(string)), nil, encode(a))
+		l.putSigned(space.Approval("acme", a["status"].(string), a["workflow_id"].(string)), encode(a), signer)
 		return
 	}
 	if docs, ok := short["publishers"].([]any); ok {
