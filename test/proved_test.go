@@ -81,6 +81,17 @@ func TestProvedAnswersNeedNoServer(t *testing.T) {
 		put()
 	})
 
+	t.Run("evidence is a view without the end of a session", func(t *testing.T) {
+		last := number(t, db, "SELECT max(seq) FROM evidence WHERE session = '"+sess+"'")
+		put := replaced(t, db, "evidence", fmt.Sprintf("CREATE VIEW other DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT *, redacted FROM evidence_first WHERE seq != %d", last))
+		s.run(t, "export", "--session", sess, "--out", filepath.Join(t.TempDir(), "bundle.zip")).want(t, 1).says(t, fmt.Sprintf("gap at sequence %d", last))
+		s.verified(t, 1, "--session", sess)
+		if rep, _ := s.report(t); !rep.code("gap") || !rep.code("schema_differs") {
+			t.Errorf("verify says %+v", rep.Problems)
+		}
+		put()
+	})
+
 	t.Run("a text that is another each time", func(t *testing.T) {
 		put := replaced(t, db, "evidence", "CREATE TABLE other (shard LowCardinality(String), seq UInt64, tenant LowCardinality(String), session String, session_index Nullable(UInt64), kind LowCardinality(String), subject String, broker_time DateTime64(9, 'UTC'), body_digest String, stored String, record String ALIAS if(kind = 'finding' AND rand(seq) % 4 = 0, replaceAll(stored, 'executed', 'excused'), stored), record_hash FixedString(32), redacted Bool, expiry UInt64, concerns LowCardinality(String)) ENGINE = MergeTree ORDER BY (shard, seq)",
 			"INSERT INTO other (shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, stored, record_hash, redacted, expiry, concerns) SELECT shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash, redacted, expiry, concerns FROM evidence")
