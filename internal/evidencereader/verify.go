@@ -145,7 +145,7 @@ func (rd Reader) finishReport(ctx context.Context, rep verify.Report, shard stri
 // notProvedText describes records that no checkpoint covers.
 func notProvedText(n int64, compared bool) string {
 	if compared {
-		return fmt.Sprintf("; the last %d records are not signed yet and NOT proved: they were compared with the log", n)
+		return fmt.Sprintf("; the last %d records are not signed yet and NOT proved: they were compared with the log (where something is redacted, other than in decisions and approvals, subject and time alone)", n)
 	}
 	return fmt.Sprintf("; the last %d records are not signed yet and NOT proved, and were not compared with the log", n)
 }
