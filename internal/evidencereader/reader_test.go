@@ -318,6 +318,39 @@ func TestVerifyComparesMaskedSignatures(t *testing.T) {
 	}
 }
 
+// A session's report has what the verification of its shard found about its records, although the
+// database answers the second question for retired keys otherwise.
+func TestProvedSessionHasFindingsOfItsShard(t *testing.T) {
+	s := newShard(t, 50)
+	k := events.KeyRetirement{KeyID: s.receiptKey().ID, Use: "receipt", RetiredAt: events.At(created)}
+	var err error
+	k.Vouch, err = signing.SignRetirement(s.signer, k)
+	ok(t, err)
+	s.log = append(s.log, events.LogMessage{Seq: 51, Subject: subject.Space{}.Control("GOV", events.ControlKeyRetired), Body: encode(t, k), Time: created.Add(51 * time.Second)})
+	s.audit(s.log[50:])
+	s.add("s-late") // with an approval under the retired key
+	a := attack(t, s)
+	a.do("RENAME TABLE evidence TO evidence_first")
+	defer a.do("RENAME TABLE evidence_first TO evidence")
+	a.do(`CREATE VIEW evidence DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT * FROM evidence_first
+		WHERE NOT endsWith(subject, '.key_retired') OR (SELECT count() FROM system.processes WHERE query LIKE '%multiIf(kind%' AND query NOT LIKE '%system.processes%') = 0`)
+	defer a.do("DROP VIEW evidence SYNC")
+	parts, _, err := s.ReadProvedSession(t.Context(), "acme", "s-late", VerifyOptions{Keys: s.keys})
+	ok(t, err)
+	part := parts[0]
+	ok(t, s.AddProofs(t.Context(), &part.Session))
+	if len(part.Retired) != 0 {
+		t.Fatal("the second answer is not another one")
+	}
+	rep := verify.Session(verify.SessionInput{Shard: s.name, Tenant: "acme", Session: "s-late", Keys: s.keys, Checkpoint: verify.Published{Text: part.Checkpoint}, Rows: part.Rows, Proofs: part.Proofs, ReceiptKeys: part.Keys})
+	if !rep.OK {
+		t.Fatalf("%+v", rep)
+	}
+	if part.AddFindings(&rep); rep.OK || rep.Total != 1 || rep.Findings[0].Code != verify.CodeApprovalRetired {
+		t.Errorf("%+v", rep)
+	}
+}
+
 // The database cannot choose which of the newest decisions are compared.
 func TestVerifyDemandsComparisons(t *testing.T) {
 	s := newShard(t, 100)

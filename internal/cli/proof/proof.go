@@ -59,7 +59,7 @@ type Basis struct {
 // The basis of answers without a verification.
 var (
 	OnIndex        = Basis{Text: "rests on: the index, which is not proved: records may be missing or another's; --proved verifies first"}
-	OnRecordsShown = Basis{Text: "rests on: the records shown, each in the signed tree; NOT proved: that they are all"}
+	OnRecordsShown = Basis{Text: "rests on: the records shown, each in the signed tree; NOT proved: that they are all, and that no key behind them was retired"}
 )
 
 // Prover verifies the evidence for an answer.

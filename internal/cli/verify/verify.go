@@ -119,6 +119,7 @@ func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 		}
 		rep.RestsOn = proof.OnRecordsShown.Text
 		if whole != nil {
+			s.AddFindings(&rep)
 			rep.CheckCompleteness(s.Whole)
 			rep.RestsOn = c.sessionBasis(s.Whole, log)
 		}
