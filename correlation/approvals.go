@@ -396,12 +396,23 @@ func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, 
 	}
 }
 
-// applyApproval applies an approval record. It changes no verdict: an approved call is decided
-// again, and that decision counts.
+// applyApproval applies an approval record. As with a decision, a vouched key must have signed it and
+// its subject must match; otherwise it is a finding and has no other effect. It changes no verdict: an
+// approved call is decided again, and that decision counts.
 func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
 	a, err := events.DecodeRecord[events.Approval](m.Body)
 	if err != nil {
 		c.engine.findings.reportInvalid(fact.EnvelopeFact(m, p), fact.DecodeErrorText(err))
+		return
+	}
+	what := c.signatureDefect(&m, fact.VerifiedSignature{})
+	if what == "" && (fact.TokenOf(p.Tenant) != subject.Escape(a.Tenant) || p.State != a.Status || fact.TokenOf(p.Workflow) != subject.Escape(a.WorkflowID)) {
+		what = "tenant, status or workflow of its subject differ"
+	}
+	if what != "" {
+		f := fact.EnvelopeFact(m, p)
+		f.Source, f.Key.Source, f.Session, f.Key.Session = fact.BoundID(a.Source), subject.Escape(a.Source), fact.BoundID(a.Session), subject.Escape(a.Session)
+		c.reportForged(f, caseApproval, what)
 		return
 	}
 	c.engine.approvals.recordApprovalStatus(workflowKey{fact.TokenOf(p.Tenant), fact.SumOf(a.WorkflowID)}, a.Status, m.Time)

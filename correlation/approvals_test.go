@@ -39,7 +39,45 @@ func (l *testLog) approval(act, status, workflow, decision string, change ...fun
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.put(space.Approval("acme", status, workflow), nil, body)
+	l.putSigned(space.Approval("acme", status, workflow), body, signer)
+}
+
+// TestForgedApproval: an approval record that no admitter signed, or under another subject, has no
+// effect and is a finding about the session that it names.
+func TestForgedApproval(t *testing.T) {
+	body := encode(tree{"workflow_id": "wf1", "tenant": "acme", "status": "approved", "action_digest": "sha256:00", "source": "rt1", "session": "s1", "tool_call_id": "c1",
+		"decision_id": "d1", "act": "approve", "step": 1, "action_id": "act-1", "approver": "ann", "reason": "known", "requested_at": stamp(1), "decided_at": stamp(1)})
+	approved := space.Approval("acme", "approved", "wf1")
+	for name, tc := range map[string]struct {
+		put  func(l *testLog)
+		what string // "": it counts
+	}{
+		"signed":                  {func(l *testLog) { l.putSigned(approved, body, signer) }, ""},
+		"unsigned":                {func(l *testLog) { l.put(approved, nil, body) }, "it has no signature"},
+		"by a key of no admitter": {func(l *testLog) { l.putSigned(approved, body, mustKey(9)) }, "its key is not published, or no trusted key vouches for it"},
+		"of another workflow":     {func(l *testLog) { l.putSigned(space.Approval("acme", "approved", "wf2"), body, signer) }, "tenant, status or workflow of its subject differ"},
+		"of another status":       {func(l *testLog) { l.putSigned(space.Approval("acme", "denied", "wf1"), body, signer) }, "tenant, status or workflow of its subject differ"},
+		"of another tenant":       {func(l *testLog) { l.putSigned(space.Approval("globex", "approved", "wf1"), body, signer) }, "tenant, status or workflow of its subject differ"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLog(t)
+			l.admit(pre(1), "d1", events.Ask, waiting("wf1", "pending"))
+			tc.put(l)
+			l.at(100_000).tick()
+			r := l.run()
+			if got := strings.Contains(stepsOf(r.only(t)), "approved@"); got != (tc.what == "") {
+				t.Errorf("steps %s", stepsOf(r.only(t)))
+			}
+			if tc.what == "" {
+				wantRules(t, r.findings, missingHook)
+				return
+			}
+			wantRules(t, r.findings, forged, missingHook)
+			if f := r.findings[0]; f.Explanation != "An approval is in the log that no admitter signed: "+tc.what+"." || f.Session != "s1" || f.Source != "rt1" {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
 }
 
 func waiting(workflow, status string) func(*events.Decision) {

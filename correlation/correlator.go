@@ -430,7 +430,7 @@ func (c *Correlator) reportForged(f *fact.Fact, caseOf, what string) {
 	c.engine.findings.reportRule(ruleForged, nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withCase(caseOf).withText(what))
 }
 
-// signatureDefect says what is wrong with a decision's signature; "" if nothing is.
+// signatureDefect says what is wrong with the signature of a record; "" if nothing is.
 func (c *Correlator) signatureDefect(m *events.LogMessage, s fact.VerifiedSignature) string {
 	token := m.HeaderValue(events.HeaderSignature)
 	if token == "" {

@@ -734,7 +734,7 @@ func TestOtherMessages(t *testing.T) {
 		{"broken AUMP event", space.Event("acme", "rt1", subject.ProtoAUMP, "s1", "mandate"), `[`, []string{schema}},
 		{"tool request", space.Request("acme", "rt1", subject.ProtoTool, "s1"), `{}`, nil},
 		{"request in no protocol", space.Request("acme", "rt1", "gossip", "s1"), `{}`, []string{schema}},
-		{"approval", space.Approval("acme", "approved", "w"), string(encoded), nil},
+		{"unsigned approval", space.Approval("acme", "approved", "w"), string(encoded), []string{forged}},
 		{"broken approval", space.Approval("acme", "approved", "w"), `{}x`, []string{schema}},
 		{"reply", space.Event("acme", "rt1", subject.ProtoAAEP, "s1", "confirmation.reply"), string(encode(tree{
 			"type": "confirmation.reply", "reply_token": "rpl_1", "decision": "accept", "subscription_id": "sub_1", "timestamp": stamp(1)})), nil},

@@ -195,11 +195,15 @@ func (l *testLog) signed(d events.Decision, k signing.PrivateKey) uint64 {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	return l.putSigned(space.Decision(d.Tenant, string(d.Verdict), d.Session), body, k)
+}
+
+func (l *testLog) putSigned(subj string, body []byte, k signing.PrivateKey) uint64 {
 	sig, err := k.SignDetached(signing.TypeRecord, body)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return l.put(space.Decision(d.Tenant, string(d.Verdict), d.Session), map[string][]string{events.HeaderSignature: {sig}}, body)
+	return l.put(subj, map[string][]string{events.HeaderSignature: {sig}}, body)
 }
 
 // admit logs request and decision, as the admitter does.
@@ -246,6 +250,9 @@ func (r *result) add(t testing.TB, outs []Output) {
 			}
 			if p.Class != subject.Findings || p.State != string(rec.Severity) || o.ID != rec.FindingID || rec.EventIDs == nil || rec.Remedy == "" {
 				t.Errorf("finding %+v is not in order on %q", rec, o.Subject)
+			}
+			if rec.Retracts != "" && (!rec.IsRetraction() || slices.ContainsFunc(slices.Concat(r.findings, r.checks), func(f events.Finding) bool { return f.FindingID == rec.Retracts && f.Rule != rec.Rule })) {
+				t.Errorf("finding %+v does not retract the one that it names", rec)
 			}
 			if strings.ContainsAny(rec.Explanation, "{}") || !strings.HasSuffix(rec.Explanation, ".") {
 				t.Errorf("explanation %q is not a sentence", rec.Explanation)
@@ -411,7 +418,7 @@ func (c corpusCase) put(l *testLog, short tree, n int) {
 		return
 	}
 	if a, ok := short["approval"].(map[string]any); ok {
-		l.put(space.Approval("acme", a["status"].(string), a["workflow_id"].(string)), nil, encode(a))
+		l.putSigned(space.Approval("acme", a["status"].(string), a["workflow_id"].(string)), encode(a), signer)
 		return
 	}
 	if docs, ok := short["publishers"].([]any); ok {

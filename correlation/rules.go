@@ -91,6 +91,7 @@ const (
 	caseUndecodable         = "undecodable"
 	caseKey                 = "key"
 	caseVerdict             = "verdict"
+	caseApproval            = "approval"
 	caseTrace               = "trace"
 	caseTraceSubject        = "trace_subject"
 )
@@ -214,12 +215,13 @@ var (
 	ruleForged = &Rule{
 		Name: ForgedRecord, Severity: events.SeverityCritical,
 		Refs:        []string{"docs/security.md#what-is-signed-by-which-key", "AH-C-082"},
-		Inputs:      "decisions, keys and trace events with their signatures and subjects, and verdicts that events claim",
+		Inputs:      "decisions, approvals, keys and trace events with their signatures and subjects, and verdicts that events claim",
 		Explanation: "A decision is in the log that no admitter signed: {what}.",
 		Cases: map[string]string{
 			caseSubject:         "A decision is in the log under a subject that contradicts it: {what}.",
 			caseUndecodable:     "A message among the decisions is no decision record: {what}.",
 			caseVerdict:         "A decision is in the log with a verdict that does not exist.",
+			caseApproval:        "An approval is in the log that no admitter signed: {what}.",
 			caseKey:             "A key was published or retired that the checkpoint key does not vouch for.",
 			caseTrace:           "A trace event is in the log that no admitter wrote for a decision: {what}.",
 			caseTraceSubject:    "A trace event is in the log under a subject that contradicts it: {what}.",

@@ -119,3 +119,8 @@ type Finding struct {
 	Retracts    string   `json:"withdraws,omitempty"`    // finding_id that a late event disproved
 	Enforced    bool     `json:"enforced,omitempty"`     // the tenant enforces the rule: the finding must be acted on
 }
+
+// IsRetraction reports whether the finding retracts an earlier one, which has its rule and stands in
+// the same incarnation of the log. Retractions have severity info, under which only the services that
+// judge the log may publish.
+func (f *Finding) IsRetraction() bool { return f.Retracts != "" && f.Severity == SeverityInfo }

@@ -20,6 +20,9 @@ import (
 	"time"
 )
 
+// TenantDatabase begins the name of the database with the views of an auditor of one tenant.
+const TenantDatabase = "audit_"
+
 // Kinds of evidence records.
 const (
 	KindRequest     = "request"

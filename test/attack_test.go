@@ -235,7 +235,7 @@ func TestAttackForgedIdentity(t *testing.T) {
 }
 
 // An attacker with the admitter's NATS password, but not its key, can write a decision; the
-// decision does not count and is found.
+// decision does not count and is found. No answer that has it is proved.
 func TestForgedDecision(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -265,6 +265,11 @@ func TestForgedDecision(t *testing.T) {
 	rep, _ := s.report(t)
 	if rep.OK || !strings.Contains(fmt.Sprint(rep.Problems), "decision_") {
 		t.Errorf("verify says %+v", rep)
+	}
+	signed(t, s)
+	answer := s.run(t, "chain", "--session", "s-forged", "--json", "--proved").want(t, 0)
+	if strings.Contains(answer.out, `"proved":true`) || !strings.Contains(answer.err, "problems in the verified records, the first decision_unsigned") {
+		t.Errorf("an answer with forged decisions is proved: %s\n%s", answer.out, answer.err)
 	}
 }
 

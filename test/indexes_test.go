@@ -78,7 +78,7 @@ func TestIndexesAreNotBelieved(t *testing.T) {
 		{"the whole chain deleted", []string{"ALTER TABLE evidence_chain DELETE" + mine}, []string{"replay", "verify"}},
 		{"the chain of another session", append(move("evidence_chain", "small-x"), "INSERT INTO evidence_chain SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('"+sess+"' AS session) FROM (SELECT * FROM evidence_chain WHERE session = 'small-2')"), []string{"session", "verify", "export"}},
 		{"findings deleted", []string{"ALTER TABLE findings DELETE" + mine}, []string{"findings"}},
-		{"findings taken back", []string{"INSERT INTO findings SETTINGS insert_deduplicate = 0 SELECT * REPLACE (finding_id AS withdraws, concat(finding_id, 'x') AS finding_id) FROM findings" + mine}, []string{"findings", "session"}},
+		{"findings taken back", []string{"INSERT INTO findings SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('info' AS severity, finding_id AS withdraws, concat(finding_id, 'x') AS finding_id) FROM findings" + mine}, []string{"findings", "session"}},
 		{"findings of less weight", []string{"ALTER TABLE findings UPDATE severity = 'low', rule = 'another' WHERE 1"}, []string{"findings"}},
 		{"calls deleted", []string{"ALTER TABLE calls DELETE" + mine}, []string{"calls", "audit"}},
 		{"calls with another verdict", []string{"ALTER TABLE calls UPDATE verdict = 'allow' WHERE 1"}, []string{"calls", "audit"}},

@@ -50,7 +50,7 @@ func TestProvedAnswersNeedNoServer(t *testing.T) {
 			table, column, typ, replace string
 			by                          [][]string // the commands that read the table
 		}{
-			{"findings", "shard", "LowCardinality(Nullable(String))", "finding_id AS withdraws, concat('x', finding_id) AS finding_id", proved[:1]},
+			{"findings", "shard", "LowCardinality(Nullable(String))", "'info' AS severity, finding_id AS withdraws, concat('x', finding_id) AS finding_id", proved[:1]},
 			{"calls", "shard", "LowCardinality(Nullable(String))", "'invented' AS tool_call_id, 'invented' AS call_id, 'completed' AS state, '' AS decision_id", proved[1:2]},
 			{"calls", "seq", "Nullable(UInt64)", "'invented' AS tool_call_id, 'invented' AS call_id, 'completed' AS state, '' AS decision_id", proved[1:3]},
 		} {
@@ -77,6 +77,17 @@ func TestProvedAnswersNeedNoServer(t *testing.T) {
 		}
 		if r := s.run(t, "doctor"); r.code == 0 || !strings.Contains(r.out, "schema_differs") {
 			t.Errorf("doctor does not name the view: %s", r.out)
+		}
+		put()
+	})
+
+	t.Run("evidence is a view without the end of a session", func(t *testing.T) {
+		last := number(t, db, "SELECT max(seq) FROM evidence WHERE session = '"+sess+"'")
+		put := replaced(t, db, "evidence", fmt.Sprintf("CREATE VIEW other DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT *, redacted FROM evidence_first WHERE seq != %d", last))
+		s.run(t, "export", "--session", sess, "--out", filepath.Join(t.TempDir(), "bundle.zip")).want(t, 1).says(t, fmt.Sprintf("gap at sequence %d", last))
+		s.verified(t, 1, "--session", sess)
+		if rep, _ := s.report(t); !rep.code("gap") || !rep.code("schema_differs") {
+			t.Errorf("verify says %+v", rep.Problems)
 		}
 		put()
 	})
@@ -188,7 +199,8 @@ func inventFinding(t testing.TB, db driver.Conn, sess string) uint64 {
 	dec.UseNumber()
 	ok(t, dec.Decode(&record))
 	body := record["body"].(map[string]any)
-	body["withdraws"], body["finding_id"] = body["finding_id"], "fnd_"+strings.Repeat("a", 32)
+	subj := strings.Replace(found.Subject, "."+body["severity"].(string)+".", ".info.", 1)
+	body["withdraws"], body["finding_id"], body["severity"], record["subject"] = body["finding_id"], "fnd_"+strings.Repeat("a", 32), "info", subj
 	digest := sha256.Sum256(sorted(t, body))
 	at := time.Now().UTC().Add(24 * time.Hour).Truncate(time.Second).Add(time.Millisecond)
 	record["seq"], record["session_index"], record["session_prev"] = seq, len(mine)+1, hex.EncodeToString([]byte(last.RecordHash))
@@ -197,8 +209,8 @@ func inventFinding(t testing.TB, db driver.Conn, sess string) uint64 {
 	text := string(sorted(t, record))
 	hash := sha256.Sum256([]byte("countersign/evidence/v1\x00" + text))
 	change(t, db, fmt.Sprintf(`INSERT INTO evidence (shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash)
-		SELECT shard, %d, tenant, session, %d, kind, subject, toDateTime64('%s', 9, 'UTC'), %s, %s, unhex('%x') FROM evidence WHERE seq = %d`,
-		seq, len(mine)+1, at.Format("2006-01-02 15:04:05.000000000"), sqlText(record["body_digest"].(string)), sqlText(text), hash, found.Seq))
+		SELECT shard, %d, tenant, session, %d, kind, %s, toDateTime64('%s', 9, 'UTC'), %s, %s, unhex('%x') FROM evidence WHERE seq = %d`,
+		seq, len(mine)+1, sqlText(subj), at.Format("2006-01-02 15:04:05.000000000"), sqlText(record["body_digest"].(string)), sqlText(text), hash, found.Seq))
 	return seq
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/nats-io/nats.go"
 )
 
 // report is what `verify --json` prints for one shard.
@@ -196,6 +197,30 @@ func TestTampering(t *testing.T) {
 		})
 	}
 	s.verified(t, 0)
+
+	// Of an earlier incarnation of the log the database has nothing; its published checkpoints are there.
+	const gone = "GOV@20250101T000000.000000000Z"
+	_, err := s.service(t, "auditor").RequestMsg(&nats.Msg{Subject: "gov.checkpoints.GOV", Data: []byte(s.signCheckpoint(t, gone, 9, [32]byte{1}))}, patience)
+	ok(t, err)
+	s.runtime(t).publish(t, allowedCall("small-3", "c1"))
+	eventually(t, "a later checkpoint is published", func() error {
+		if note := s.newestCheckpoint(t); strings.Contains(note, gone) {
+			return errorf("the newest is still %s", note)
+		}
+		return nil
+	})
+	if r := s.verified(t, 1); !strings.Contains(r.out, gone) || !strings.Contains(r.out, "checkpoint_ahead") {
+		t.Errorf("verify does not miss the earlier incarnation: %s", r.out)
+	}
+	s.verified(t, 0, "--shard", shard)
+}
+
+// newestCheckpoint is the newest one on NATS.
+func (s *system) newestCheckpoint(t testing.TB) string {
+	t.Helper()
+	m, err := message(s.connect(t, "operator"), "GOV_CHECKPOINTS", object{"last_by_subj": "gov.checkpoints.GOV"})
+	ok(t, err)
+	return string(m.Data)
 }
 
 // signCheckpoint signs with the auditor's key, as an attacker who has it could.

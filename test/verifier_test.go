@@ -333,6 +333,10 @@ func TestSecondVerifierBundle(t *testing.T) {
 			b.files["records.jsonl"] = bytes.ReplaceAll(text, []byte(".deny."), []byte(".allow."))
 			b.rewrite(t, b.records(t), true)
 		}},
+		{"a finding made milder", "records.jsonl", func(t *testing.T, b zipped) {
+			b.files["records.jsonl"] = bytes.Replace(b.files["records.jsonl"], []byte(`"severity":"critical"`), []byte(`"severity":"info"`), 1)
+			b.rewrite(t, b.records(t), true)
+		}},
 		{"a signature of another decision", "records.jsonl", func(t *testing.T, b zipped) {
 			list := b.records(t)
 			list[decision]["headers"].(map[string]any)[signature] = other(list)["headers"].(map[string]any)[signature]

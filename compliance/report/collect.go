@@ -44,12 +44,15 @@ type approvalRow struct {
 
 type findingRow struct {
 	Seq                              uint64
-	ID, Retracts                     string
+	id                               findingID
 	Rule, Severity, Explanation, Fix string
 	Meaning                          string // of the rule, from the catalogue
 	Seqs                             string
-	Enforced, Retracted              bool
+	Enforced, Retracts, Retracted    bool
 }
+
+// findingID is what a retraction names a finding by, beside the shard.
+type findingID struct{ rule, id string }
 
 // readRecord adds a record to the page's tables and returns its row of the timeline.
 func (b *Builder) readRecord(r evidence.Record) timelineRow {
@@ -177,7 +180,7 @@ func (b *Builder) addFinding(r evidence.Record, row *timelineRow) {
 		row.What = "does not read as a finding"
 		return
 	}
-	out := findingRow{Seq: r.Seq, ID: f.FindingID, Retracts: f.Retracts, Rule: shortVisible(f.Rule), Severity: shortVisible(string(f.Severity)), Explanation: longVisible(f.Explanation),
+	out := findingRow{Seq: r.Seq, id: findingID{f.Rule, f.FindingID}, Retracts: f.IsRetraction(), Rule: shortVisible(f.Rule), Severity: shortVisible(string(f.Severity)), Explanation: longVisible(f.Explanation),
 		Fix: longVisible(f.Remedy), Enforced: f.Enforced}
 	meaning, fix := ruleText(f.Rule)
 	out.Meaning, out.Fix = meaning, cmp.Or(out.Fix, fix)
@@ -189,10 +192,18 @@ func (b *Builder) addFinding(r evidence.Record, row *timelineRow) {
 		out.Seqs += fmt.Sprintf(" %d", s)
 	}
 	out.Seqs = strings.TrimSpace(out.Seqs)
+	if len(b.findings.rows) < b.findings.limit {
+		b.retracted[out.id] = false
+	}
 	b.findings.add(out)
+	if of := (findingID{f.Rule, f.Retracts}); out.Retracts {
+		if _, shown := b.retracted[of]; shown {
+			b.retracted[of] = true
+		}
+	}
 	b.summaryCounts.addFinding(f)
 	row.What, row.Label, row.Detail = shortVisible(f.Rule), out.Severity, visible(f.Explanation, 160)
-	if f.Retracts != "" {
+	if out.Retracts {
 		row.What = "finding retracted: " + row.What
 	}
 }

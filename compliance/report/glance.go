@@ -33,7 +33,7 @@ type summaryCounts struct {
 }
 
 func (g *summaryCounts) addFinding(f events.Finding) {
-	if f.Retracts != "" {
+	if f.IsRetraction() {
 		g.retracted++
 		return
 	}

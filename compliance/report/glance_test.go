@@ -18,7 +18,7 @@ func TestGlance(t *testing.T) {
 	for range MaxRows + 5 {
 		b.summaryCounts.addFinding(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityCritical})
 	}
-	b.summaryCounts.addFinding(events.Finding{Rule: "executed_despite_deny", Retracts: "f1"})
+	b.summaryCounts.addFinding(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityInfo, Retracts: "f1"})
 	b.summaryCounts.addApproval(events.Approval{WorkflowID: "w9", Status: "pending"})
 	b.summaryCounts.addApproval(events.Approval{WorkflowID: "w9", Status: "expired"})
 	rows := b.summaryRows()

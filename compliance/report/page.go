@@ -94,15 +94,9 @@ func (b *Builder) Render(w io.Writer) error {
 
 // markRetracted marks the findings that a later one retracts.
 func (b *Builder) markRetracted() []findingRow {
-	gone := map[string]bool{}
-	for _, f := range b.findings.rows {
-		if f.Retracts != "" {
-			gone[f.Retracts] = true
-		}
-	}
 	rows := slices.Clone(b.findings.rows)
 	for i := range rows {
-		rows[i].Retracted = gone[rows[i].ID]
+		rows[i].Retracted = b.retracted[rows[i].id]
 	}
 	return rows
 }

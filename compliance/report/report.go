@@ -89,6 +89,7 @@ type Builder struct {
 	decisions     rowTable[decisionRow]
 	approvals     rowTable[approvalRow]
 	findings      rowTable[findingRow]
+	retracted     map[findingID]bool // of the rows in findings: a later one retracts it, shown or not
 	calls         callTable
 	policies      policyRefs
 	inForce       *inforce.File // nil: the bundle has none
@@ -99,7 +100,7 @@ type Builder struct {
 
 // New makes a Builder for one page.
 func New(src Source) *Builder {
-	b := &Builder{src: src, controlCounts: controls.NewCounts(), kinds: map[string]int{}, verdicts: map[events.Verdict]int{}, sessions: map[string]bool{}}
+	b := &Builder{src: src, controlCounts: controls.NewCounts(), kinds: map[string]int{}, verdicts: map[events.Verdict]int{}, sessions: map[string]bool{}, retracted: map[findingID]bool{}}
 	b.timeline.limit, b.decisions.limit, b.approvals.limit, b.findings.limit = MaxTimeline, MaxRows, MaxRows, MaxRows
 	return b
 }

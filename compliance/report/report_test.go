@@ -214,6 +214,29 @@ func FuzzVisible(f *testing.F) {
 	})
 }
 
+// A finding stands unless one of severity info under its rule retracts it, which the page need not show.
+func TestRetractedFindings(t *testing.T) {
+	l := &log{t: t, session: "s"}
+	for i := range MaxRows {
+		l.finding(events.Finding{FindingID: fmt.Sprint("f", i), Rule: "executed_despite_deny", Severity: events.SeverityCritical})
+	}
+	l.finding(events.Finding{FindingID: "r1", Rule: "executed_despite_deny", Severity: events.SeverityInfo, Retracts: "f3"})
+	l.finding(events.Finding{FindingID: "r2", Rule: "quota_exceeded", Severity: events.SeverityInfo, Retracts: "f5"})
+	l.finding(events.Finding{FindingID: "r3", Rule: "executed_despite_deny", Severity: events.SeverityMedium, Retracts: "f7"})
+	b := New(source())
+	for _, r := range l.records {
+		b.Add(r)
+	}
+	for i, row := range b.markRetracted() {
+		if row.Retracted != (i == 3) {
+			t.Errorf("finding %d: retracted %v", i, row.Retracted)
+		}
+	}
+	if n := b.summaryCounts.retracted; n != 2 {
+		t.Errorf("%d retractions", n)
+	}
+}
+
 func TestHugeSessionsAreBounded(t *testing.T) {
 	l := &log{t: t, session: "huge"}
 	for i := range MaxTimeline + 500 {

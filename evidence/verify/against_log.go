@@ -59,6 +59,18 @@ func (x *Examined) NotInLog() {
 	x.findings = append(x.findings, newFinding(CodeLog, x.seq, "", "the log has no message at this sequence, and no checkpoint covers the record"))
 }
 
+// SignatureMasked reports whether the row's signature covers a text that the evidence does not hold: only
+// CompareLog can check it.
+func (x *Examined) SignatureMasked() bool { return x.fact.signature.masked }
+
+// DemandCompared reports that fewer than the newest want decisions and approvals were to be compared
+// with the log, although the rows have as many. The caller calls it before Finish.
+func (v *Verifier) DemandCompared(want, have int) {
+	if want = min(want, v.rep.Decisions+v.rep.Approvals); have < want {
+		v.rep.addFinding(CodeLog, 0, "", "only %d of the newest %d decisions and approvals were compared with the log: the database names a later one as the first of them than its rows show", have, want)
+	}
+}
+
 // fillFromLog takes value and body of a masked signature claim from the log's message.
 func (c *signatureClaim) fillFromLog(m events.LogMessage) {
 	value := m.HeaderValue(events.HeaderSignature)

@@ -165,7 +165,8 @@ func (e *Examiner) scopeOf(subj []byte) scope.Scope {
 	return sc
 }
 
-// checkSubject checks that kind, tenant and session agree with the subject.
+// checkSubject checks that kind, tenant, session and the severity of a finding agree with the
+// subject: a service may publish findings of some severities only.
 func (e *Examiner) checkSubject(v *view.Record, sc scope.Scope) {
 	kind := string(v.Kind)
 	if kind != sc.Kind && kind != evidence.KindUnparseable {
@@ -181,6 +182,12 @@ func (e *Examiner) checkSubject(v *view.Record, sc scope.Scope) {
 	}
 	if string(v.Session) != want.Session && !(kind == evidence.KindApproval && redactedAt(v.Redactions, "/body/session")) {
 		e.addFinding(CodeSubject, "session", "the record says %.64q, its subject %.64q", v.Session, want.Session)
+	}
+	if kind != evidence.KindFinding {
+		return
+	}
+	if severity := severityOf(v.Body); severity != sc.State {
+		e.addFinding(CodeSubject, "body/severity", "the finding says %.20q, its subject %.20q", severity, sc.State)
 	}
 }
 

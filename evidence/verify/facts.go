@@ -162,6 +162,15 @@ var signatureCodes = map[factKind]struct {
 	factApproval: {"approval", CodeApprovalUnsigned, CodeApprovalSignature, CodeApprovalKey, CodeApprovalRetired},
 }
 
+// severityOf decodes the severity of a finding; "" if it cannot be decoded.
+func severityOf(body []byte) string {
+	var f struct {
+		Severity string `json:"severity"`
+	}
+	_ = strictjson.Unmarshal(body, &f)
+	return f.Severity
+}
+
 // approvalOf decodes what an approval record says of its subject. Members that cannot be
 // decoded are empty, and match no subject.
 func approvalOf(body []byte) (a struct {

@@ -23,7 +23,7 @@ const (
 	CodeColumn         Code = "column_mismatch"    // a column and the record differ
 	CodeHash           Code = "hash_mismatch"      // the stored hash is not the text's
 	CodeChain          Code = "session_chain"      // index or previous hash do not follow
-	CodeSubject        Code = "subject_mismatch"   // kind, tenant or session do not fit the subject
+	CodeSubject        Code = "subject_mismatch"   // kind, tenant, session or a finding's severity do not fit the subject
 	CodeBody           Code = "body_mismatch"      // body, reason and digest form do not fit
 	CodeRedaction      Code = "redaction_mismatch" // a redaction without its placeholder
 	CodeSessionScope   Code = "session_scope"      // a row of another session

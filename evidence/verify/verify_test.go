@@ -113,6 +113,12 @@ func TestTamperingIsFound(t *testing.T) {
 			rewrite(&r[7], func(r *evidence.Record) { r.Subject = "gov.calls.other.open.sess-z" })
 			return r
 		}, "subject_mismatch@8 session_chain@9 root_mismatch@13"},
+		"a finding made milder": {func(r []evidence.Row) []evidence.Row {
+			rewrite(&r[8], func(r *evidence.Record) {
+				r.Body = []byte(strings.Replace(string(r.Body), `"severity":"high"`, `"severity":"info"`, 1))
+			})
+			return r
+		}, "subject_mismatch@9 session_chain@10 root_mismatch@13"},
 		"index": {func(r []evidence.Row) []evidence.Row {
 			rewrite(&r[7], func(r *evidence.Record) { *r.SessionIndex = 9 })
 			return r

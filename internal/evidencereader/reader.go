@@ -9,10 +9,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
@@ -50,6 +52,25 @@ func (rd Reader) Shards(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(all) // the name ends in the time of creation
 	return all, nil
+}
+
+// NoteShards yields published checkpoints as they come, and adds to named the incarnations of the log
+// that those signed by a key name: an incarnation may be gone from the database.
+func (rd Reader) NoteShards(history iter.Seq2[verify.Published, error], keys []note.Verifier, named map[string]bool) iter.Seq2[verify.Published, error] {
+	known := note.VerifierList(keys...)
+	return func(yield func(verify.Published, error) bool) {
+		for p, err := range history {
+			c, invalid := tree.PeekCheckpoint(p.Text)
+			if err == nil && invalid == nil && !named[c.Shard] && strings.HasPrefix(c.Shard, rd.Stream+"@") {
+				if _, unsigned := tree.OpenCheckpoint(p.Text, known); unsigned == nil {
+					named[strings.Clone(c.Shard)] = true
+				}
+			}
+			if !yield(p, err) {
+				return
+			}
+		}
+	}
 }
 
 // Session is one session's evidence in one shard, with its proofs.

@@ -292,6 +292,80 @@ func TestVerifyCompares(t *testing.T) {
 	}
 }
 
+// A signature that only the log proves is checked there, however old its record is.
+func TestVerifyComparesMaskedSignatures(t *testing.T) {
+	s := newShard(t, 50)
+	forge := func(signer byte) {
+		key, err := signing.NewPrivateKey(bytes.Repeat([]byte{signer}, 32))
+		ok(t, err)
+		body := encode(t, events.Approval{WorkflowID: fmt.Sprint("w", signer), Tenant: "acme", Status: "approved", Session: "s-1", Tool: "ghp_0123456789abcdefghijABCDEFGHIJ012345"})
+		signature, err := key.SignDetached(signing.TypeRecord, body)
+		ok(t, err)
+		seq := uint64(len(s.log) + 1)
+		s.log = append(s.log, events.LogMessage{Seq: seq, Subject: subject.Space{}.Approval("acme", "approved", fmt.Sprint("w", signer)), Header: map[string][]string{events.HeaderSignature: {signature}},
+			Body: body, Time: created.Add(time.Duration(seq) * time.Second)})
+	}
+	forge(4) // the admitter's key
+	forge(5)
+	s.audit(s.log[50:])
+	s.add("s-1")
+	o := VerifyOptions{Compare: 1, Log: func(_ context.Context, seq uint64) (*events.LogMessage, error) { return &s.log[seq-1], nil }}
+	if rep := s.verify(o); rep.Total != 1 || rep.Findings[0].Code != verify.CodeApprovalKey || rep.Findings[0].Seq != 52 || rep.SignaturesUnchecked != 0 || rep.Compared != 3 {
+		t.Errorf("%+v", rep)
+	}
+	if o.Compare = 0; s.verify(o).SignaturesUnchecked != 2 {
+		t.Error("compared although nothing was to be")
+	}
+}
+
+// A session's report has what the verification of its shard found about its records, although the
+// database answers the second question for retired keys otherwise.
+func TestProvedSessionHasFindingsOfItsShard(t *testing.T) {
+	s := newShard(t, 50)
+	k := events.KeyRetirement{KeyID: s.receiptKey().ID, Use: "receipt", RetiredAt: events.At(created)}
+	var err error
+	k.Vouch, err = signing.SignRetirement(s.signer, k)
+	ok(t, err)
+	s.log = append(s.log, events.LogMessage{Seq: 51, Subject: subject.Space{}.Control("GOV", events.ControlKeyRetired), Body: encode(t, k), Time: created.Add(51 * time.Second)})
+	s.audit(s.log[50:])
+	s.add("s-late") // with an approval under the retired key
+	a := attack(t, s)
+	a.do("RENAME TABLE evidence TO evidence_first")
+	defer a.do("RENAME TABLE evidence_first TO evidence")
+	a.do(`CREATE VIEW evidence DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT * FROM evidence_first
+		WHERE NOT endsWith(subject, '.key_retired') OR (SELECT count() FROM system.processes WHERE query LIKE '%multiIf(kind%' AND query NOT LIKE '%system.processes%') = 0`)
+	defer a.do("DROP VIEW evidence SYNC")
+	parts, _, err := s.ReadProvedSession(t.Context(), "acme", "s-late", VerifyOptions{Keys: s.keys})
+	ok(t, err)
+	part := parts[0]
+	ok(t, s.AddProofs(t.Context(), &part.Session))
+	if len(part.Retired) != 0 {
+		t.Fatal("the second answer is not another one")
+	}
+	rep := verify.Session(verify.SessionInput{Shard: s.name, Tenant: "acme", Session: "s-late", Keys: s.keys, Checkpoint: verify.Published{Text: part.Checkpoint}, Rows: part.Rows, Proofs: part.Proofs, ReceiptKeys: part.Keys})
+	if !rep.OK {
+		t.Fatalf("%+v", rep)
+	}
+	if part.AddFindings(&rep); rep.OK || rep.Total != 1 || rep.Findings[0].Code != verify.CodeApprovalRetired {
+		t.Errorf("%+v", rep)
+	}
+}
+
+// The database cannot choose which of the newest decisions are compared.
+func TestVerifyDemandsComparisons(t *testing.T) {
+	s := newShard(t, 100)
+	a := attack(t, s)
+	a.do("RENAME TABLE evidence TO evidence_first")
+	defer a.do("RENAME TABLE evidence_first TO evidence")
+	a.do(`CREATE VIEW evidence DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT * FROM evidence_first
+		WHERE kind != 'decision' OR seq > 90 OR (SELECT count() FROM system.processes WHERE query LIKE '%ORDER BY shard DESC, seq DESC LIMIT%' AND query NOT LIKE '%system.processes%') = 0`)
+	defer a.do("DROP VIEW evidence SYNC")
+	rep := s.verify(VerifyOptions{Compare: 10, Log: func(_ context.Context, seq uint64) (*events.LogMessage, error) { return &s.log[seq-1], nil }})
+	if rep.Decisions != 25 || rep.Compared >= 10 || rep.Total != 1 || rep.Findings[0].Code != verify.CodeLog {
+		t.Errorf("%+v", rep)
+	}
+}
+
 // A time range is proved as a part of the tree, with the checkpoints in it and kept ones.
 func TestVerifyParts(t *testing.T) {
 	s := newShard(t, 400)

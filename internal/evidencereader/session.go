@@ -68,6 +68,21 @@ type ProvedSession struct {
 	Why   *ExpiryReasons // why records have no text, from the expiry records that were read with it
 }
 
+// AddFindings adds to a session's report what the verification of its shard found about its records and the
+// session's own did not: keys and their retirements are read a second time for it, and the database may
+// answer otherwise then. Without a whole shard CheckCompleteness says so.
+func (s ProvedSession) AddFindings(rep *verify.Report) {
+	if _, hides := s.Whole.FirstIncompleteness(); hides {
+		return
+	}
+	for _, f := range s.Whole.Findings {
+		ofRow := slices.ContainsFunc(s.Rows, func(r evidence.Row) bool { return r.Seq == f.Seq })
+		if ofRow && !slices.ContainsFunc(rep.Findings, func(have verify.Finding) bool { return have.Code == f.Code && have.Seq == f.Seq }) {
+			rep.AddFindings(f)
+		}
+	}
+}
+
 // ReadProvedSession reads all evidence of the log and picks a session's records by their texts:
 // no index or column decides which records belong to it, and the newest checkpoint covers each of
 // them. There is one part for every shard with such records; whole has the verification of every

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -52,12 +53,12 @@ func (rd Reader) verifyRange(ctx context.Context, v *verify.Verifier, shard stri
 	if o.sink != nil {
 		size = sinkStretchSize
 	}
-	ranges, err := rd.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, size))
-	if err != nil || len(ranges) == 0 {
+	compare, err := rd.newLogComparison(ctx, v, shard, o) // before the ranges, which then have all that it counts
+	if err != nil {
 		return err
 	}
-	compare, err := rd.newLogComparison(ctx, v, shard, o)
-	if err != nil {
+	ranges, err := rd.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, size))
+	if err != nil || len(ranges) == 0 {
 		return err
 	}
 	n := workerCount(o.Workers)
@@ -80,7 +81,14 @@ func (rd Reader) verifyRange(ctx context.Context, v *verify.Verifier, shard stri
 		})
 	}
 	g.Go(func() error { return collectResults(ctx, v, queue, rowsIn(ranges), o) })
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	// The database has said where the newest ones begin. It must not choose which are compared.
+	if compare.Log != nil && o.Compare > 0 && from == 0 {
+		v.DemandCompared(o.Compare, int(compare.reached.Load()))
+	}
+	return nil
 }
 
 // distributeRanges passes each range to the queue that collects results in order, and then to the
@@ -175,17 +183,18 @@ func rowsIn(ranges []read.Range) (n uint64) {
 	return n
 }
 
-// logComparison compares rows with the log: decisions and approvals from a sequence on, and every
-// row that no checkpoint covers.
+// logComparison compares rows with the log: decisions and approvals from a sequence on, those with a
+// signature that only the log proves, and every row that no checkpoint covers.
 type logComparison struct {
 	VerifyOptions
-	from   uint64
-	signed uint64 // size of the newest signed checkpoint
+	from    uint64
+	signed  uint64         // size of the newest signed checkpoint
+	reached *atomic.Uint64 // how many decisions and approvals lie from that sequence on
 }
 
 // newLogComparison determines from which sequence on decisions and approvals are compared.
 func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard string, o VerifyOptions) (logComparison, error) {
-	c := logComparison{o, math.MaxUint64, 0}
+	c := logComparison{o, math.MaxUint64, 0, new(atomic.Uint64)}
 	if newest, signed := v.Newest(); signed {
 		c.signed = uint64(newest.Size)
 	}
@@ -210,7 +219,12 @@ func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard
 func (c logComparison) compareRow(ctx context.Context, r evidence.Row, x *verify.Examined) error {
 	// Without any signature, that is the finding, and not each row.
 	unproved := c.Log != nil && c.signed > 0 && r.Seq > c.signed
-	if !unproved && (r.Seq < c.from || r.Kind != evidence.KindDecision && r.Kind != evidence.KindApproval) {
+	newest := r.Seq >= c.from && (r.Kind == evidence.KindDecision || r.Kind == evidence.KindApproval)
+	if newest {
+		c.reached.Add(1)
+	}
+	masked := c.Log != nil && c.Compare != 0 && x.SignatureMasked()
+	if !unproved && !newest && !masked {
 		return nil
 	}
 	m, err := c.Log(ctx, r.Seq)

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -24,7 +25,8 @@ type VerifyOptions struct {
 	Keys      []note.Verifier
 	Published []verify.Published // checkpoints from other sources, of any shard
 	// History are the auditor's published checkpoints, of any shard. Each must also be stored,
-	// since it is stored before it is published. It is read once for a shard, and not held.
+	// since it is stored before it is published. It is read once for a shard, and not held. What it
+	// has is fixed when its first one is read.
 	History    iter.Seq2[verify.Published, error]
 	Witnesses  []note.Verifier // see verify.Options
 	Quorum     int
@@ -53,7 +55,6 @@ type VerifyOptions struct {
 	sink              rowSink       // of rows that the newest checkpoint covers
 	stretch, leadSize uint64        // for tests; 0: stretchSize, leadRecords
 	pause             time.Duration // for tests; 0: derivedPause
-	window            int           // for tests; 0: historyWindow
 }
 
 // leadRecords is how many records before a part are also read, for the requests of its first
@@ -144,7 +145,7 @@ func (rd Reader) finishReport(ctx context.Context, rep verify.Report, shard stri
 // notProvedText describes records that no checkpoint covers.
 func notProvedText(n int64, compared bool) string {
 	if compared {
-		return fmt.Sprintf("; the last %d records are not signed yet and NOT proved: they were compared with the log", n)
+		return fmt.Sprintf("; the last %d records are not signed yet and NOT proved: they were compared with the log (where something is redacted, other than in decisions and approvals, subject and time alone)", n)
 	}
 	return fmt.Sprintf("; the last %d records are not signed yet and NOT proved, and were not compared with the log", n)
 }
@@ -158,32 +159,49 @@ func IsDamaged(err error) bool {
 // gatherCheckpoints lists the stored checkpoints of a shard, and those from other sources that
 // may be of it. Published ones that are not stored are returned as findings (lost).
 func (rd Reader) gatherCheckpoints(ctx context.Context, shard string, o VerifyOptions) (list []verify.Published, lost []verify.Finding, err error) {
-	stored, err := rd.DB.Checkpoints(ctx, shard)
+	// The history begins before the stored checkpoints are read, so each of it is stored by then.
+	history, stop := beginHistory(o.History)
+	defer stop()
+	rows, err := rd.DB.Checkpoints(ctx, shard)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the checkpoints: %w", err)
 	}
-	for _, c := range stored {
+	for _, c := range rows {
 		list = append(list, verify.Published{Source: "table checkpoints", Text: c.Note})
 	}
-	missing, err := rd.missingCheckpoints(ctx, shard, o.History, cmp.Or(o.window, historyWindow))
+	slices.SortFunc(list, byText)
+	stored := list // whose answer decides: the server is not asked again (ADR 10)
+	isStored := func(p verify.Published) bool {
+		_, found := slices.BinarySearchFunc(stored, p, byText)
+		return found
+	}
+	var missing []missingCheckpoint
+	for p, err := range history {
+		if err != nil {
+			return nil, nil, err
+		}
+		if c, err := tree.PeekCheckpoint(p.Text); (err != nil || c.Shard == shard) && !isStored(p) {
+			missing = append(missing, missingCheckpoint{p, uint64(max(0, c.Size))})
+		}
+	}
+	slices.SortStableFunc(missing, func(a, b missingCheckpoint) int {
+		return cmp.Or(cmp.Compare(a.size, b.size), byText(a.Published, b.Published))
+	})
+	missing = slices.CompactFunc(missing, func(a, b missingCheckpoint) bool { return a.Text == b.Text })
 	for _, c := range missing {
 		list = append(list, c.Published)
 		lost = append(lost, verify.Finding{Code: verify.CodeCheckpointLost, Seq: c.size, Field: "table checkpoints",
 			Detail: fmt.Sprintf("the checkpoint of this size was published (%s) and is not stored", c.Source)})
 	}
 	for _, p := range o.Published {
-		c, err := tree.PeekCheckpoint(p.Text)
-		known := o.History != nil && slices.ContainsFunc(list, func(have verify.Published) bool { return have.Text == p.Text })
-		if err == nil && c.Shard != shard || known {
+		known := o.History != nil && (isStored(p) || slices.ContainsFunc(missing, func(m missingCheckpoint) bool { return m.Text == p.Text }))
+		if c, err := tree.PeekCheckpoint(p.Text); err == nil && c.Shard != shard || known {
 			continue
 		}
 		list = append(list, p)
 	}
-	return list, lost, err
+	return list, lost, nil
 }
-
-// historyWindow is how many published checkpoints are compared with the stored ones at a time.
-const historyWindow = 4096
 
 // missingCheckpoint is a published checkpoint that is not stored.
 type missingCheckpoint struct {
@@ -191,40 +209,20 @@ type missingCheckpoint struct {
 	size uint64 // 0 if it cannot be read
 }
 
-// missingCheckpoints returns the published checkpoints of a shard that are not stored.
-func (rd Reader) missingCheckpoints(ctx context.Context, shard string, history iter.Seq2[verify.Published, error], most int) (missing []missingCheckpoint, err error) {
+func byText(a, b verify.Published) int { return strings.Compare(a.Text, b.Text) }
+
+// beginHistory reads the first of the published checkpoints, which fixes what the rest is, and
+// returns all of them. The caller calls stop.
+func beginHistory(history iter.Seq2[verify.Published, error]) (all iter.Seq2[verify.Published, error], stop func()) {
 	if history == nil {
-		return nil, nil
+		return func(func(verify.Published, error) bool) {}, func() {}
 	}
-	var window []storage.Checkpoint
-	sources := map[string]string{} // of the window, by text
-	compare := func() error {
-		list, err := rd.DB.MissingCheckpoints(ctx, shard, window)
-		for _, c := range list {
-			missing = append(missing, missingCheckpoint{verify.Published{Source: sources[c.Note], Text: c.Note}, c.Size})
+	next, stop := iter.Pull2(history)
+	p, err, more := next()
+	return func(yield func(verify.Published, error) bool) {
+		for ; more && yield(p, err); p, err, more = next() {
 		}
-		window = window[:0]
-		clear(sources)
-		return err
-	}
-	for p, err := range history {
-		if err != nil {
-			return nil, err
-		}
-		c, err := tree.PeekCheckpoint(p.Text)
-		if err == nil && c.Shard != shard || sources[p.Text] != "" {
-			continue
-		}
-		window, sources[p.Text] = append(window, storage.Checkpoint{Size: uint64(max(0, c.Size)), Note: p.Text}), p.Source
-		if len(window) == most {
-			if err := compare(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	err = compare()
-	slices.SortStableFunc(missing, func(a, b missingCheckpoint) int { return cmp.Compare(a.size, b.size) })
-	return missing, err
+	}, stop
 }
 
 // findPart finds the sequences of a time range, and the tree's right edge before it.

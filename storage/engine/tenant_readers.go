@@ -86,7 +86,7 @@ func (a TenantReader) RowFilters() (list []auditorFilter) {
 }
 
 // Database is the name of the database with the tenant reader's views.
-func (a TenantReader) Database() string { return "audit_" + a.User }
+func (a TenantReader) Database() string { return storage.TenantDatabase + a.User }
 
 // Definer is the user that the views run as.
 func (a TenantReader) Definer() string { return "of_" + a.User }

@@ -40,11 +40,11 @@ ORDER BY shard, seq LIMIT 1 BY shard, call_id LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "despite-no", Asks: "What ran although the verdict was no, or not yes yet?", Needs: []string{"since", "until"},
-		Says: "Findings with the log sequences that prove them (`seqs`), without retracted ones.",
+		Says: "Findings with the log sequences that prove them (`seqs`), without those that a finding of severity `info` under the same rule, in the same shard, retracts (`withdraws`).",
 		SQL: `SELECT broker_time, rule, severity, enforced, session, source, tool_call_id, explanation, seqs, finding_id, shard, seq
 FROM findings
 WHERE tenant = {tenant:String} AND rule IN ('executed_despite_deny', 'executed_while_ask_pending') AND withdraws = ''
-    AND finding_id NOT IN (SELECT withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '')
+    AND (shard, rule, finding_id) NOT IN (SELECT shard, rule, withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '' AND severity = 'info')
     AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
 ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},

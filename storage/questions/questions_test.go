@@ -53,6 +53,7 @@ func story(t *testing.T, shard, tenant string) (rows []storage.EvidenceRow) {
 	add(storage.KindApproval, "s2", events.Approval{WorkflowID: "w1", Tenant: tenant, Status: "pending", DecisionID: "d2", ToolCallID: "tc5", Step: 2, Act: "vote", Approver: "dana", Approvers: []string{"dana"}})
 	add(storage.KindEvent, "s1", nil).Record = `{"body":{},"redaction_policy":"acme/1","redactions":[{"action":"mask","commitment":"c","detector":"email","path":"/body/to"},{"commitment":"c","detector":"secret","path":"/body/key"}],"v":1}`
 	add(storage.KindUnparseable, "s1", nil).Record = `{"body":null,"reason":"not_json","redactions":[],"v":1}`
+	add(storage.KindFinding, "s1", events.Finding{FindingID: "f4", Rule: "executed_despite_deny", Severity: "medium", Retracts: "f1"}).SessionIndex = nil
 	for i, index := range []uint64{5: 1, 6: 2, 7: 3, 8: 4, 9: 5, 10: 6, 11: 7, 12: 1, 13: 2, 14: 3, 15: 5, 16: 8, 17: 9} { // one of s2's is missing
 		if index > 0 {
 			rows[i].SessionIndex = &index
@@ -73,7 +74,7 @@ var answers = map[string]struct {
 	"despite-no": {Params{}, "rule tool_call_id enforced", []string{"executed_despite_deny tc3 true"}},
 	"policy":     {Params{ID: "d1"}, "policy revision author file text", []string{"mail 4 ann mail.yaml metadata: {name: mail}"}},
 	"changes":    {Params{}, "kind revision author items", []string{"policy 4 ann [mail]", "rules 1  [off input_drift]", "mandate 9 bob [put m1]"}},
-	"missing":    {Params{}, "newest missing doubled unsigned broken_sessions", []string{"20 1 0 10 1"}},
+	"missing":    {Params{}, "newest missing doubled unsigned broken_sessions", []string{"21 1 0 11 1"}},
 	"redacted": {Params{Session: "s1"}, "kind path detector action policy reason",
 		[]string{"event /body/to email mask acme/1 ", "event /body/key secret  acme/1 ", "unparseable     not_json"}},
 	"mandate":   {Params{ID: "tc1"}, "mandate_id tool_call_id verdict state outcome", []string{"m1 tc1 allow completed succeeded"}},

@@ -40,7 +40,7 @@ func TestTypedTablesLoseNothing(t *testing.T) {
 	}{
 		{storage.KindDecision, decision}, {storage.KindDecision, events.Decision{DecisionID: "bare", Tenant: "acme", Session: "s1"}},
 		{storage.KindCall, call}, {storage.KindCall, events.Call{CallID: "bare", Tenant: "acme", Session: "s1"}},
-		{storage.KindFinding, finding}, {storage.KindFinding, events.Finding{FindingID: "bare", Tenant: "acme", Session: "s1"}},
+		{storage.KindFinding, finding}, {storage.KindFinding, events.Finding{FindingID: "bare", Severity: events.SeverityInfo, Tenant: "acme", Session: "s1"}},
 		{storage.KindApproval, storagetest.FullApproval}, {storage.KindApproval, events.Approval{WorkflowID: "bare", Tenant: "acme", Session: "s1"}},
 	}
 	var rows []storage.EvidenceRow

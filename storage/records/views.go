@@ -48,7 +48,9 @@ type FindingFilter struct {
 	Limit         int             // greatest number of findings, the newest ones; 0 means all
 }
 
-// StoredFinding is the row of a finding. Retracted says that a later record retracts it.
+// StoredFinding is the row of a finding. Retracted says that a record retracts it: a finding of severity
+// info under its rule, in its shard. An id may come again in the next incarnation of the log, and the
+// admitter may publish findings of another severity.
 type StoredFinding struct {
 	storage.EvidenceRow
 	Retracted bool
@@ -56,12 +58,14 @@ type StoredFinding struct {
 
 // LatestFindings returns the findings that match f, in log order.
 func (r *Reader) LatestFindings(ctx context.Context, tenant string, f FindingFilter) ([]StoredFinding, error) {
-	query := `SELECT shard, seq, finding_id IN (SELECT withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '') AS taken_back
+	query := `SELECT shard, seq, (shard, rule, finding_id) IN (
+			SELECT shard, rule, withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '' AND severity = 'info'
+		) AS taken_back
 		FROM findings
 		WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
 			AND ({rule:String} = '' OR rule = {rule:String}) AND (empty({severities:Array(String)}) OR severity IN ({severities:Array(String)})
-				OR withdraws IN (SELECT finding_id FROM findings WHERE tenant = {tenant:String} AND severity IN ({severities:Array(String)})))
-			AND (NOT {enforced:UInt8} OR enforced OR withdraws IN (SELECT finding_id FROM findings WHERE tenant = {tenant:String} AND enforced))
+				OR (shard, rule, withdraws) IN (SELECT shard, rule, finding_id FROM findings WHERE tenant = {tenant:String} AND severity IN ({severities:Array(String)})))
+			AND (NOT {enforced:UInt8} OR enforced OR (shard, rule, withdraws) IN (SELECT shard, rule, finding_id FROM findings WHERE tenant = {tenant:String} AND enforced))
 			AND ({withdrawn:UInt8} OR (NOT taken_back AND withdraws = ''))
 		ORDER BY broker_time DESC, shard DESC, seq DESC` + conn.LimitClause(f.Limit)
 	return r.findingsAt(ctx, query, conn.Param("tenant", tenant), conn.Param("session", f.Session), conn.TimeParam("since", f.Since), conn.Param("rule", f.Rule),

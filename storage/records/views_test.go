@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/enginetest"
 	"github.com/countersign-dev/countersign/storage/internal/storagetest"
@@ -42,7 +43,18 @@ func viewed(t *testing.T) (db *Reader, tenant string) {
 	add("s2-b", storage.KindControl, map[string]any{})                                                       // 8
 	add("", storage.KindEvent, map[string]any{})                                                             // 9
 	add("s1", storage.KindFinding, finding("f1-not", "missing_completion", events.SeverityMedium, ""))       // 10
-	if err := write.New(db.pool).CommitEvidence(t.Context(), rows); err != nil {
+	// None of these retracts f2.
+	add("s2", storage.KindFinding, finding("f4", "executed_despite_deny", events.SeverityMedium, "f2")) // 11
+	add("s2", storage.KindFinding, finding("f5", "quota_exceeded", events.SeverityInfo, "f2"))          // 12
+	add("s2", storage.KindFinding, finding("f6", "executed_despite_deny", events.SeverityInfo, "f2"))   // 13
+	rows[12].Subject = subject.Space{}.Finding(shard, "medium", "s2")                                   // as the admitter may publish it
+	add("s2", storage.KindFinding, finding("f7", "executed_despite_deny", events.SeverityInfo, "f2"))   // 14
+	next := rows[13]
+	next.Shard = shard + "-next"
+	if err := write.New(db.pool).CommitEvidence(t.Context(), []storage.EvidenceRow{next}); err != nil {
+		t.Fatal(err)
+	}
+	if err := write.New(db.pool).CommitEvidence(t.Context(), rows[:13]); err != nil {
 		t.Fatal(err)
 	}
 	return db, shard
@@ -96,11 +108,11 @@ func TestLatestFindings(t *testing.T) {
 		"worse alone":  {FindingFilter{Severity: "high"}, "[6]"},
 		"since":        {FindingFilter{Since: storagetest.Time.Add(7 * time.Minute)}, "[10]"},
 		"enforced":     {FindingFilter{Enforced: true}, "[6]"},
-		"enforced, and taken back when it was not any more": {FindingFilter{Enforced: true, Retracted: true}, "[5! 6 7]"},
+		"enforced, and taken back when it was not any more": {FindingFilter{Enforced: true, Retracted: true}, "[5! 6 7 11 13]"},
 		"enforced, of a session":                            {FindingFilter{Enforced: true, Session: "s1"}, "[]"},
 		"or worse, and what took them back":                 {FindingFilter{Severity: "medium", Retracted: true}, "[5! 6 7 10]"},
 		"taken back, too":                                   {FindingFilter{Session: "s1", Retracted: true}, "[5! 7 10]"},
-		"the newest of them":                                {FindingFilter{Retracted: true, Limit: 2}, "[7 10]"},
+		"the newest of them":                                {FindingFilter{Retracted: true, Limit: 2}, "[13 14]"},
 		"nobody's":                                          {FindingFilter{Session: "s9"}, "[]"},
 		"not with a wildcard":                               {FindingFilter{Rule: "%"}, "[]"},
 	} {
@@ -130,7 +142,7 @@ func TestWhatReplayAsks(t *testing.T) {
 	if names, err := db.SessionsWithPrefix(t.Context(), shard, "%", 5); err != nil || len(names) > 0 {
 		t.Errorf("sessions %v %v", names, err)
 	}
-	if last, n, err := read.New(db.pool).ShardExtent(t.Context(), shard); last != 10 || n != 10 || err != nil {
+	if last, n, err := read.New(db.pool).ShardExtent(t.Context(), shard); last != 13 || n != 13 || err != nil {
 		t.Errorf("extent %d %d %v", last, n, err)
 	}
 	if seq, at, err := read.New(db.pool).FirstInput(t.Context(), shard, 1, storagetest.Time.Add(3*time.Minute)); seq != 8 || !at.Equal(storagetest.Time.Add(8*time.Minute)) || err != nil {

@@ -54,7 +54,7 @@ func (c *Cmd) exportFormat(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer done()
-	if plan.ranged && restsOn.Proved {
+	if plan.ranged && own.DB != l.DB {
 		if _, err := signedRange(ctx, l, own, shard, plan); err != nil {
 			return err
 		}

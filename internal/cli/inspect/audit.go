@@ -110,7 +110,7 @@ func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	if c.JSON {
-		if err = printAnswerJSON(io, a, c.Proved); more {
+		if err = printAnswerJSON(io, a, restsOn.Proved); more {
 			fmt.Fprintf(io.Err, "note: %s\n", rowCount(a, more))
 		}
 	} else {

@@ -82,7 +82,7 @@ func (c *CallsCmd) Run(ctx context.Context, io ui.Stdio) error {
 			"changed at (UTC)", "state", "verdict", "match", "tool", "call", "session", "decided", "ran")))
 	}
 	for _, r := range rows {
-		if err := c.print(io, p, r); err != nil {
+		if err := c.print(io, p, r, restsOn.Proved); err != nil {
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func (c *CallsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return proof.NoteExpired(ctx, io, own, t.Tenant, c.Session, proof.NotListed)
 }
 
-func (c *CallsCmd) print(io ui.Stdio, p *ui.Printer, r storage.EvidenceRow) error {
+func (c *CallsCmd) print(io ui.Stdio, p *ui.Printer, r storage.EvidenceRow, proved bool) error {
 	body, call, err := evidencereader.DecodeRow[events.Call](r)
 	decided, started, ran := durationsOf(call)
 	switch {
@@ -101,7 +101,7 @@ func (c *CallsCmd) print(io ui.Stdio, p *ui.Printer, r storage.EvidenceRow) erro
 		p.Printf("%s  %s\n", place(r), p.Paint(ui.Red, "not a call record: run countersign verify"))
 		return nil
 	case c.JSON:
-		return ui.WriteJSON(io, callView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Call: body, Decided: inSeconds(decided), Started: inSeconds(started), Ran: inSeconds(ran), Proved: c.Proved, Stands: c.stands[callPlace{r.Shard, r.Seq}]})
+		return ui.WriteJSON(io, callView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Call: body, Decided: inSeconds(decided), Started: inSeconds(started), Ran: inSeconds(ran), Proved: proved, Stands: c.stands[callPlace{r.Shard, r.Seq}]})
 	}
 	verdict := cmp.Or(string(call.Verdict), string(c.stands[callPlace{r.Shard, r.Seq}]))
 	p.Printf("%s  %s  %s  %s  %s  %s  %s  %9s  %9s\n", p.Paint(ui.Faint, place(r)), p.Paint(ui.StateColour[call.State], ui.Pad(string(call.State), 9)),

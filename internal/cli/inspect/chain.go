@@ -43,7 +43,7 @@ func (c *ChainCmd) Run(ctx context.Context, io ui.Stdio) error {
 		if err != nil {
 			return err
 		}
-		if err := PrintChain(io, p.Session, gone, c.JSON, c.Proved); err != nil {
+		if err := PrintChain(io, p.Session, gone, c.JSON, restsOn.Proved); err != nil {
 			return err
 		}
 	}

@@ -65,7 +65,7 @@ func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	rows, more := ui.Newest(rows, c.Limit)
 	p := ui.NewPrinter(io.Out)
 	for _, r := range rows {
-		if err := c.print(io, p, r); err != nil {
+		if err := c.print(io, p, r, restsOn.Proved); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return proof.NoteExpired(ctx, io, own, t.Tenant, c.Session, proof.NotListed)
 }
 
-func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r records.StoredFinding) error {
+func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r records.StoredFinding, proved bool) error {
 	body, f, err := evidencereader.DecodeRow[events.Finding](r.EvidenceRow)
 	switch {
 	case err != nil && c.JSON:
@@ -83,14 +83,14 @@ func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r records.StoredFinding)
 		p.Printf("%s  %s\n", place(r.EvidenceRow), p.Paint(ui.Red, "not a finding: run countersign verify"))
 		return nil
 	case c.JSON:
-		return ui.WriteJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Retracted: r.Retracted, Finding: body, Proved: c.Proved})
+		return ui.WriteJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Retracted: r.Retracted, Finding: body, Proved: proved})
 	}
 	head := p.Paint(ui.SeverityColour[f.Severity], ui.Pad(string(f.Severity), 8)) + "  " + p.Paint(ui.Bold, ui.Clean(f.Rule, 60)) + "  " +
 		p.Paint(ui.Faint, "session "+ui.Clean(cmp.Or(r.Session, "-"), 60)+where(f))
 	switch {
 	case r.Retracted:
 		head += "  " + p.Paint(ui.Yellow, "taken back since")
-	case f.Retracts != "":
+	case f.IsRetraction():
 		head += "  " + p.Paint(ui.Yellow, "takes back "+ui.Clean(f.Retracts, 80))
 	case f.Enforced:
 		head += "  " + p.Paint(ui.Red, "enforced")

@@ -41,7 +41,7 @@ func TestEvidenceColumns(t *testing.T) {
 			call := events.Call{Tenant: "acme", Session: x, Tool: x, ToolCallID: x, State: events.CallCompleted, Timeline: []events.TimelineEntry{}}
 			row := rowOf(subject.Space{}.Call("acme", "completed", "s"), call)
 			row.Session = x
-			if err := (&CallsCmd{}).print(io, p, row); err != nil {
+			if err := (&CallsCmd{}).print(io, p, row, false); err != nil {
 				t.Error(err)
 			}
 		},

@@ -44,7 +44,7 @@ func (c *SessionCmd) Run(ctx context.Context, io ui.Stdio) error {
 		}
 		steps := stepsOf(part, gone)
 		for i := range steps {
-			steps[i].Proved = c.Proved
+			steps[i].Proved = restsOn.Proved
 		}
 		if c.JSON {
 			err = printSteps(io, steps)

@@ -8,13 +8,16 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
+// findingID is what a retraction names a finding by, in one shard.
+type findingID struct{ rule, id string }
+
 // retractedFindings are the findings that a later one retracts.
-func retractedFindings(steps []step) map[string]bool {
-	list := map[string]bool{}
+func retractedFindings(steps []step) map[findingID]bool {
+	list := map[findingID]bool{}
 	for _, st := range steps {
 		var f events.Finding
-		if st.Kind == evidence.KindFinding && json.Unmarshal(st.Body, &f) == nil && f.Retracts != "" {
-			list[f.Retracts] = true
+		if st.Kind == evidence.KindFinding && json.Unmarshal(st.Body, &f) == nil && f.IsRetraction() {
+			list[findingID{f.Rule, f.Retracts}] = true
 		}
 	}
 	return list
@@ -25,19 +28,19 @@ func overview(steps []step) string {
 	retracted := retractedFindings(steps)
 	calls, findings, decisions := map[string]bool{}, 0, 0
 	for _, st := range steps {
-		var r struct {
-			CallID    string `json:"call_id"`
-			FindingID string `json:"finding_id"`
-			Retracts  string `json:"withdraws"`
-		}
-		_ = json.Unmarshal(st.Body, &r)
 		switch st.Kind {
 		case evidence.KindDecision:
 			decisions++
 		case evidence.KindCall:
-			calls[r.CallID] = true
+			var c struct {
+				CallID string `json:"call_id"`
+			}
+			_ = json.Unmarshal(st.Body, &c)
+			calls[c.CallID] = true
 		case evidence.KindFinding:
-			if r.Retracts == "" && !retracted[r.FindingID] {
+			var f events.Finding
+			_ = json.Unmarshal(st.Body, &f)
+			if !f.IsRetraction() && !retracted[findingID{f.Rule, f.FindingID}] {
 				findings++
 			}
 		}

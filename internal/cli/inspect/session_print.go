@@ -44,7 +44,7 @@ func printSession(p *ui.Printer, s evidencereader.Session, steps []step, tree *s
 	p.Printf("\n")
 }
 
-func printStep(p *ui.Printer, st step, retracted map[string]bool) {
+func printStep(p *ui.Printer, st step, retracted map[findingID]bool) {
 	if st.Missing > 0 {
 		p.Printf("%16s  %s\n", "", p.Paint(ui.Red, fmt.Sprintf("%s of this session missing here: run countersign verify", ui.Plural(int(st.Missing), "record"))))
 	}
@@ -74,7 +74,7 @@ func printStep(p *ui.Printer, st step, retracted map[string]bool) {
 }
 
 // tellers print a record of a kind: the rest of its line, and the lines below it.
-var tellers = map[string]func(*ui.Printer, step, map[string]bool){
+var tellers = map[string]func(*ui.Printer, step, map[findingID]bool){
 	evidence.KindRequest: tellEvent, evidence.KindEvent: tellEvent, evidence.KindDecision: tellDecision, evidence.KindCall: tellCall,
 	evidence.KindFinding: tellFinding, evidence.KindApproval: tellApproval,
 }
@@ -106,7 +106,7 @@ type told struct {
 	} `json:"metadata"`
 }
 
-func tellEvent(p *ui.Printer, st step, _ map[string]bool) {
+func tellEvent(p *ui.Printer, st step, _ map[findingID]bool) {
 	var e told
 	_ = json.Unmarshal(st.Body, &e) // members of other types stay empty
 	tool, _ := e.Tool.(string)
@@ -122,7 +122,7 @@ func subjectType(subj string) string {
 	return tokens[len(tokens)-1]
 }
 
-func tellDecision(p *ui.Printer, st step, _ map[string]bool) {
+func tellDecision(p *ui.Printer, st step, _ map[findingID]bool) {
 	d, ok := decodeBody[events.Decision](p, st)
 	if !ok {
 		return
@@ -166,7 +166,7 @@ func policyText(d events.Decision) string {
 	return text
 }
 
-func tellCall(p *ui.Printer, st step, _ map[string]bool) {
+func tellCall(p *ui.Printer, st step, _ map[findingID]bool) {
 	c, ok := decodeBody[events.Call](p, st)
 	if !ok {
 		return
@@ -205,16 +205,16 @@ func order(decision, execution uint64) string {
 	return fmt.Sprintf("decided at %d, AFTER it was said to have run at %d", decision, execution)
 }
 
-func tellFinding(p *ui.Printer, st step, retracted map[string]bool) {
+func tellFinding(p *ui.Printer, st step, retracted map[findingID]bool) {
 	f, ok := decodeBody[events.Finding](p, st)
 	if !ok {
 		return
 	}
 	note := ""
 	switch {
-	case retracted[f.FindingID]:
+	case retracted[findingID{f.Rule, f.FindingID}]:
 		note = "  " + p.Paint(ui.Yellow, "(taken back later)")
-	case f.Retracts != "":
+	case f.IsRetraction():
 		note = "  " + p.Paint(ui.Yellow, "(takes an earlier one back)")
 	}
 	p.Printf("%s  %s%s\n", p.Paint(ui.SeverityColour[f.Severity], ui.Pad(string(f.Severity), 8)), p.Paint(ui.Bold, ui.Clean(f.Rule, 60)), note)
@@ -225,7 +225,7 @@ func tellFinding(p *ui.Printer, st step, retracted map[string]bool) {
 	p.Wrapped(stepIndent, "do: ", f.Remedy, "")
 }
 
-func tellApproval(p *ui.Printer, st step, _ map[string]bool) {
+func tellApproval(p *ui.Printer, st step, _ map[findingID]bool) {
 	a, ok := decodeBody[events.Approval](p, st)
 	if !ok {
 		return

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -9,6 +10,25 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage/records"
 )
+
+// TestOverviewCountsStandingFindings: a finding stands unless one of severity info under its rule
+// retracts it.
+func TestOverviewCountsStandingFindings(t *testing.T) {
+	finding := func(body string) step { return step{Kind: evidence.KindFinding, Body: json.RawMessage(body)} }
+	steps := []step{
+		finding(`{"finding_id":"f1","rule":"executed_despite_deny","severity":"critical"}`),
+		finding(`{"finding_id":"f2","rule":"executed_despite_deny","severity":"critical"}`),
+		finding(`{"finding_id":"r1","rule":"executed_despite_deny","severity":"info","withdraws":"f1"}`),
+		finding(`{"finding_id":"r2","rule":"quota_exceeded","severity":"info","withdraws":"f2"}`),
+	}
+	if got := overview(steps); got != "0 decisions, 0 calls, 1 finding" {
+		t.Error(got)
+	}
+	steps = append(steps, finding(`{"finding_id":"r3","rule":"executed_despite_deny","severity":"medium","withdraws":"f2"}`))
+	if got := overview(steps); got != "0 decisions, 0 calls, 2 findings" {
+		t.Error(got)
+	}
+}
 
 // TestStepNamesPublisher: a printed event names the sender as the broker knows it, whatever its
 // body says, so that check can match it with its decision.

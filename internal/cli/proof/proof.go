@@ -51,7 +51,7 @@ type ScanFlags struct {
 // Basis describes what an answer rests on, for display.
 type Basis struct {
 	Text   string
-	Proved bool
+	Proved bool // a verification of everything was made for the answer, and found nothing
 	// note is for programs that read a list of records; it is printed beside the list.
 	note string
 }
@@ -59,7 +59,7 @@ type Basis struct {
 // The basis of answers without a verification.
 var (
 	OnIndex        = Basis{Text: "rests on: the index, which is not proved: records may be missing or another's; --proved verifies first"}
-	OnRecordsShown = Basis{Text: "rests on: the records shown, each in the signed tree; NOT proved: that they are all"}
+	OnRecordsShown = Basis{Text: "rests on: the records shown, each in the signed tree; NOT proved: that they are all, and that no key behind them was retired"}
 )
 
 // Prover verifies the evidence for an answer.
@@ -196,10 +196,30 @@ func (p *Prover) basis(whole []verify.Report) Basis {
 		}
 		note += fmt.Sprintf("no NATS server named: records after the newest stored checkpoint (size %d) could be missing", whole[len(whole)-1].Signed)
 	}
-	if note != "" {
+	wrong := findingsText(whole)
+	if wrong != "" && note != "" {
+		note += "; "
+	}
+	if note += wrong; note != "" {
 		text += "; " + note
 	}
-	return Basis{Text: text, Proved: true, note: note}
+	return Basis{Text: text, Proved: wrong == "", note: note}
+}
+
+// findingsText says what a verification found, other than what ends it (evidencereader.CheckProved);
+// "" for nothing. Such records are on the log as they are in the answer, and may be forged there.
+func findingsText(whole []verify.Report) string {
+	total, first := 0, ""
+	for _, rep := range whole {
+		if total += rep.Total; first == "" && len(rep.Findings) > 0 {
+			f := rep.Findings[0]
+			first = fmt.Sprintf("%s at sequence %d of shard %s", f.Code, f.Seq, rep.Shard)
+		}
+	}
+	if total == 0 {
+		return ""
+	}
+	return fmt.Sprintf("NOT proved: %s in the verified records, the first %s: run countersign verify", ui.Plural(total, "problem"), first)
 }
 
 // FindEvidence finds the running system and returns the reader to answer from: with --proved, that of

@@ -31,8 +31,19 @@ func TestBasis(t *testing.T) {
 		"no server to ask":     {Prover{}, whole[1:], "after the newest stored checkpoint (size 100) could be missing", "nothing is missing"},
 		"the same, all signed": {Prover{}, []verify.Report{{Signed: 7}}, "after the newest stored checkpoint (size 7) could be missing", "nothing is missing"},
 	} {
-		if b := tc.p.basis(tc.whole); !strings.Contains(b.Text, tc.says) || strings.Contains(b.Text, tc.saysNot) || b.note != "" && !strings.Contains(b.Text, b.note) {
+		if b := tc.p.basis(tc.whole); !b.Proved || !strings.Contains(b.Text, tc.says) || strings.Contains(b.Text, tc.saysNot) || b.note != "" && !strings.Contains(b.Text, b.note) {
 			t.Errorf("%s: %+v", name, b)
 		}
+	}
+}
+
+// A record that its signature does not hold for is on the log, and in the answer. The answer says so, and
+// that it is not proved.
+func TestBasisOfForgedRecords(t *testing.T) {
+	rep := verify.Report{Shard: "now", Signed: 100, Total: 2, Findings: []verify.Finding{{Code: verify.CodeApprovalUnsigned, Seq: 47}, {Code: verify.CodeDecisionSignature, Seq: 50}}}
+	b := (&Prover{asked: true, shard: "now", last: 100}).basis([]verify.Report{{Shard: "old", Signed: 9}, rep})
+	const want = "NOT proved: 2 problems in the verified records, the first approval_unsigned at sequence 47 of shard now: run countersign verify"
+	if b.Proved || b.note != want || !strings.Contains(b.Text, "none of them is missing") && !strings.Contains(b.Text, "nothing is missing") || !strings.Contains(b.Text, want) {
+		t.Errorf("%+v", b)
 	}
 }

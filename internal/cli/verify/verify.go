@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/countersign-dev/countersign/evidence"
@@ -118,6 +119,7 @@ func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 		}
 		rep.RestsOn = proof.OnRecordsShown.Text
 		if whole != nil {
+			s.AddFindings(&rep)
 			rep.CheckCompleteness(s.Whole)
 			rep.RestsOn = c.sessionBasis(s.Whole, log)
 		}
@@ -230,13 +232,13 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 	case one:
 		return nil, ui.UsageError{Err: errors.New("this database shows one tenant's records, and a shard has every tenant's: verify a --session of it, or ask a user that may read all of it")}
 	}
-	published := slices.Clone(a.kept)
+	published, named := slices.Clone(a.kept), map[string]bool{}
 	var history iter.Seq2[verify.Published, error]
 	if log == nil {
 		fmt.Fprintln(io.Err, "note: no NATS server named, so neither the published checkpoints nor the log itself are compared")
 	} else {
 		published = append(published, log.Published...)
-		history = log.Checkpoints(ctx)
+		history = l.NoteShards(log.Checkpoints(ctx), a.keys, named)
 	}
 	shards, err := c.pick(ctx, l, published)
 	if err != nil {
@@ -245,36 +247,52 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 	o := evidencereader.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(), Progress: ui.CountProgress(io, "verifying"),
 		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog, Derived: !c.SkipScan, History: history}
 	defer proof.FewerCollections()()
-	for i, shard := range shards {
-		o.Log = nil
-		if log.IsOf(shard) {
-			o.Log = log.Message
+	add := func(shard string, o evidencereader.VerifyOptions) error {
+		rep, err := c.shard(ctx, l, log, a, shard, o)
+		if errors.Is(err, evidencereader.ErrEmptyRange) && len(shards)+len(named) > 1 {
+			fmt.Fprintf(io.Err, "note: %v\n", err)
+			return nil
 		}
+		reports = append(reports, rep)
+		return err
+	}
+	for i, shard := range shards {
 		if i == len(shards)-1 { // the current incarnation
 			o.MinRecords, o.Receipts = c.AtLeast, a.receipts
 		}
-		rep, err := l.Verify(ctx, shard, o)
-		switch {
-		case errors.Is(err, evidencereader.ErrEmptyRange) && len(shards) > 1:
-			fmt.Fprintf(io.Err, "note: %v\n", err)
-		case err != nil:
+		if err := add(shard, o); err != nil {
 			return nil, err
-		default:
-			if log.IsOf(shard) {
-				if err := log.AddGaps(ctx, c.Prefix, a.keys, &rep); err != nil {
-					return nil, err
-				}
+		}
+	}
+	o.MinRecords, o.Receipts = 0, nil
+	for _, shard := range slices.Sorted(maps.Keys(named)) {
+		if c.Shard == "" && !slices.Contains(shards, shard) { // its rows are gone
+			if err := add(shard, o); err != nil {
+				return nil, err
 			}
-			if log == nil {
-				rep.RestsOn += "; NOT compared with the published checkpoints and the log: deleted checkpoints, and records after the newest one, could be missing"
-			}
-			reports = append(reports, rep)
 		}
 	}
 	if len(reports) == 0 {
 		return nil, evidencereader.ErrEmptyRange
 	}
 	return reports, wholeDatabase(ctx, l, &reports[len(reports)-1])
+}
+
+// shard verifies one incarnation of the log.
+func (c *Cmd) shard(ctx context.Context, l evidencereader.Reader, log *system.EvidenceLog, a against, shard string, o evidencereader.VerifyOptions) (rep verify.Report, err error) {
+	if log.IsOf(shard) {
+		o.Log = log.Message
+	}
+	if rep, err = l.Verify(ctx, shard, o); err != nil {
+		return rep, err
+	}
+	if log.IsOf(shard) {
+		err = log.AddGaps(ctx, c.Prefix, a.keys, &rep)
+	}
+	if log == nil {
+		rep.RestsOn += "; NOT compared with the published checkpoints and the log: deleted checkpoints, and records after the newest one, could be missing"
+	}
+	return rep, err
 }
 
 // wholeDatabase adds to the last report the findings about the database as a whole.

@@ -30,6 +30,16 @@ var findingCases = []struct {
 		n.Stop()
 		n.Recreate()
 	}, []string{ruleRecreated}, nil},
+	{"the log is replaced, and the evidence deleted", func(t *testing.T, n *servicetest.NATS, dsn string) {
+		n.Publish(servicetest.Runtime, mail("s1"))
+		audited(t, n, flags(n, dsn, 100))
+		last, err := streams.LastBySubject(t.Context(), n.JS("auditor"), streams.StreamCheckpoints, ">")
+		servicetest.OK(t, err)
+		n.Stop()
+		n.Recreate()
+		n.Publish("auditor", streams.Msg{Subject: last.Subject, Body: last.Body}) // of the log alone was the store lost
+		database(t)
+	}, []string{ruleRecreated}, nil},
 	{"the server is started again", func(t *testing.T, n *servicetest.NATS, dsn string) {
 		n.Publish(servicetest.Runtime, mail("s1"))
 		audited(t, n, flags(n, dsn, 100))

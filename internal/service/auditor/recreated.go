@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -15,26 +16,44 @@ const (
 	remedyRecreated = "Find out which user deleted or replaced the stream. The earlier evidence still verifies by itself."
 )
 
-// reportRecreated writes a finding if there is evidence of an earlier incarnation of this log: a log
-// that begins anew must not go unnoticed.
+// reportRecreated writes a finding if there is evidence of an earlier incarnation of this log, or a
+// published checkpoint of one: a log that begins anew must not go unnoticed.
 func (o *ownFindings) reportRecreated(ctx context.Context) error {
-	shards, err := o.db.Shards(ctx)
-	if err != nil {
+	earlier, err := o.earlierIncarnation(ctx)
+	if earlier == "" || err != nil {
 		return err
 	}
-	for _, earlier := range shards {
-		if !o.isOfStream(earlier) || earlier == o.shard {
-			continue
-		}
-		f := events.Finding{
-			FindingID: "log-recreated-" + o.shard, Rule: ruleRecreated, Severity: events.SeverityCritical, EventIDs: []string{},
-			Explanation: fmt.Sprintf("The log began anew as %s; evidence of %s is there and its log is gone.", o.shard, earlier),
-			Remedy:      remedyRecreated,
-			DetectedAt:  events.At(time.Now()),
-		}
-		return o.report(ctx, f)
+	return o.report(ctx, events.Finding{
+		FindingID: "log-recreated-" + o.shard, Rule: ruleRecreated, Severity: events.SeverityCritical, EventIDs: []string{},
+		Explanation: fmt.Sprintf("The log began anew as %s; %s is there and its log is gone.", o.shard, earlier),
+		Remedy:      remedyRecreated,
+		DetectedAt:  events.At(time.Now()),
+	})
+}
+
+// earlierIncarnation says what there is of an earlier incarnation: evidence, or else the newest
+// published checkpoint, since a user of the database may have deleted the evidence; "" for nothing. The
+// checkpoint's signature is not checked: a new log may have a new key.
+func (o *ownFindings) earlierIncarnation(ctx context.Context) (string, error) {
+	shards, err := o.db.Shards(ctx)
+	if err != nil {
+		return "", err
 	}
-	return nil
+	for _, earlier := range shards {
+		if o.isOfStream(earlier) && earlier != o.shard {
+			return "evidence of " + earlier, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := streams.LastBySubject(ctx, o.js, streams.StreamCheckpoints, o.space.Checkpoints(o.stream))
+	if m == nil || err != nil {
+		return "", err
+	}
+	if cp, err := tree.PeekCheckpoint(string(m.Body)); err == nil && o.isOfStream(cp.Shard) && cp.Shard != o.shard {
+		return "a published checkpoint of " + cp.Shard, nil
+	}
+	return "", nil
 }
 
 // report writes one of the auditor's own findings, unless an earlier attempt has written

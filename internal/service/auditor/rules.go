@@ -18,7 +18,7 @@ type Rule struct {
 
 // Rules lists the rules of the auditor's own findings.
 func Rules() []Rule {
-	list := []Rule{{ruleRecreated, events.SeverityCritical, "The log began anew; evidence of an earlier one is there and its log is gone.", remedyRecreated,
+	list := []Rule{{ruleRecreated, events.SeverityCritical, "The log began anew; evidence or a published checkpoint of an earlier one is there and its log is gone.", remedyRecreated,
 		"the time at which the log was created, and the shards that there is evidence of", "docs/operating.md#the-log-was-recreated"}}
 	for _, name := range slices.Sorted(maps.Keys(redactionFindings)) {
 		a := redactionFindings[name]

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
 )
@@ -47,6 +48,9 @@ func RecordRow(t testing.TB, shard string, seq uint64, kind string, body any) st
 	}
 	r := Row(shard, seq)
 	r.Kind, r.Record = kind, string(text)
+	if f, is := body.(events.Finding); is {
+		r.Subject = subject.Space{}.Finding(r.Tenant, string(f.Severity), r.Session)
+	}
 	return r
 }
 

@@ -409,12 +409,14 @@ ENGINE = MergeTree
 ORDER BY (tenant, session, shard, seq)
 SETTINGS non_replicated_deduplication_window = 10000, old_parts_lifetime = 60;
 
+-- The severity is that of the subject: NATS lets the admitter publish under one only,
+-- whatever a body says. verify demands that the two are equal.
 CREATE MATERIALIZED VIEW IF NOT EXISTS findings_mv TO findings AS
 SELECT
     tenant, session, shard, seq, broker_time,
     tupleElement(r, 'finding_id') AS finding_id,
     tupleElement(r, 'rule') AS rule,
-    tupleElement(r, 'severity') AS severity,
+    splitByChar('.', subject)[-2] AS severity,
     tupleElement(r, 'source') AS source,
     tupleElement(r, 'tool_call_id') AS tool_call_id,
     tupleElement(r, 'call_id') AS call_id,
@@ -428,8 +430,8 @@ SELECT
     toUInt8(1) AS form
 FROM
 (
-    SELECT tenant, session, shard, seq, broker_time, JSONExtract(record, 'body', 'Tuple(
-        finding_id String, rule String, severity String, source String, tool_call_id String, call_id String,
+    SELECT tenant, session, shard, seq, broker_time, subject, JSONExtract(record, 'body', 'Tuple(
+        finding_id String, rule String, source String, tool_call_id String, call_id String,
         event_ids Array(String), seqs Array(UInt64), explanation String, remedy String, detected_at String,
         withdraws String, enforced Bool
     )') AS r
