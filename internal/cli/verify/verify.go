@@ -12,6 +12,8 @@ import (
 	"iter"
 	"slices"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/evidence/verify"
@@ -162,7 +164,7 @@ func (c *Cmd) sessionBasis(whole verify.Report, log *system.EvidenceLog) string 
 // last of the session's shards.
 func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep verify.Report, err error) {
 	// The report lists records that cannot be proved.
-	if err := l.AddProofs(ctx, &s); err != nil && !evidencereader.IsDamaged(err) {
+	if err := l.AddProofs(ctx, &s, a.keys); err != nil && !evidencereader.IsDamaged(err) {
 		return rep, err
 	}
 	in := verify.SessionInput{
@@ -172,7 +174,7 @@ func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s eviden
 	if last {
 		in.MinRecords, in.Receipts = c.AtLeast, a.receipts
 	}
-	kept, err := cosignedOf(ctx, l, s, a.kept)
+	kept, err := cosignedOf(ctx, l, s, a, log.Cosigners())
 	if err != nil {
 		return rep, err
 	}
@@ -194,13 +196,13 @@ func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s eviden
 }
 
 // cosignedOf adds to the kept checkpoints the newest stored one of a session's shard that a
-// witness signed.
-func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []verify.Published) ([]verify.Published, error) {
-	note, err := l.CosignedCheckpoint(ctx, s.Shard, 0)
-	if err != nil || note == "" {
-		return kept, err
+// witness signed: one that must have signed, or that the system names.
+func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, a against, cosigners []note.Verifier) ([]verify.Published, error) {
+	text, err := l.CosignedCheckpoint(ctx, s.Shard, 0, a.keys, slices.Concat(a.witnesses, cosigners))
+	if err != nil || text == "" {
+		return a.kept, err
 	}
-	return append(slices.Clone(kept), verify.Published{Source: "table checkpoints", Text: note}), nil
+	return append(slices.Clone(a.kept), verify.Published{Source: "table checkpoints", Text: text}), nil
 }
 
 // extensions proves that the newest checkpoint extends the kept ones of its shard. One that
