@@ -211,6 +211,12 @@ func TestWitness(t *testing.T) {
 	last := number(t, s.auditors(t), "SELECT max(size) FROM checkpoints")
 	ok(t, os.WriteFile(file, []byte(s.signCheckpoint(t, shard, last, [32]byte{9})), 0o600))
 	sign(1, "--checkpoint", file).says(t, "another history")
+	ok(t, os.WriteFile(file, []byte(s.signCheckpoint(t, shard, last+1, [32]byte{9})), 0o600))
+	sign(1, "--checkpoint", file).says(t, "if its tree hashes are damaged")
+	const another = "GOV@20200101T000000.000000000Z"
+	ok(t, os.WriteFile(file, []byte(s.signCheckpoint(t, another, last, [32]byte{9})), 0o600))
+	sign(1, "--checkpoint", file).says(t, "--new-log "+another)
+	sign(0, "--checkpoint", file, "--new-log", another, "--out", filepath.Join(dir, "another.txt"))
 	ok(t, os.WriteFile(file, []byte(strings.Replace(string(first), "countersign.dev/GOV", "countersign.dev/VOG", 1)), 0o600))
 	sign(1, "--checkpoint", file)
 	// Nor does it forget.

@@ -8,11 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 func signedCheckpoint(t *testing.T, shard string, size int64) (tree.Checkpoint, string) {
@@ -92,6 +94,49 @@ func TestWitnessMemory(t *testing.T) {
 	}
 	if last := blind.last("GOV@a"); last != nil {
 		t.Errorf("it hands in what it could not remember: %+v", last)
+	}
+}
+
+// A history under the name of another incarnation is a second history, too: the witness signs the
+// first incarnation of a log that it sees, and another one only if it is told to.
+func TestWitnessRefusesAnotherIncarnation(t *testing.T) {
+	skey, _, err := tree.NewWitnessKey(bytes.NewReader(make([]byte, 32)), "witness.example.com/w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := tree.WitnessSigner(skey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, vkey, err := signing.NewCheckpointKey(bytes.NewReader(make([]byte, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := signing.CheckpointVerifier(vkey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := openMemory(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.close()
+	noProofs := func() (*evidencereader.Reader, error) { return nil, errors.New("no proof is needed") }
+	for _, tc := range []struct {
+		shard, newLog string
+		want          error
+	}{
+		{"GOV@a", "", nil}, {"GOV@b", "", errNewLog}, {"GOV@b", "GOV@c", errNewLog}, {"GOV@a", "", nil}, {"EAST@b", "", nil}, {"GOVERN@b", "", nil},
+		{"GOV@b", "GOV@b", nil}, {"GOV@b", "", nil}, {"GOV@a", "", nil}, {"GOV@c", "GOV@b", errNewLog},
+	} {
+		_, text := signedCheckpoint(t, tc.shard, 5)
+		_, _, err := cosigner{w, note.VerifierList(log), memory, tc.newLog, noProofs}.sign(t.Context(), text)
+		if !errors.Is(err, tc.want) || err != nil && (tc.want == nil || !isRefused(err) || !alarming(err)) {
+			t.Errorf("%s with --new-log %q: %v, want %v", tc.shard, tc.newLog, err, tc.want)
+		}
+	}
+	if memory.last("GOV@c") != nil || memory.last("GOV@b") == nil {
+		t.Errorf("it remembers %v", memory.logs)
 	}
 }
 
