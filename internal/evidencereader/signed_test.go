@@ -34,7 +34,7 @@ func TestCosignedCheckpoint(t *testing.T) {
 	}
 	insert(100, good)
 	insert(100, s.notes[100]+"— "+strings.Replace(lines, "A", "B", 1)+"— "+lines) // a wrong signature of the witness in front of the right one
-	insert(150, good) // an older checkpoint in the place of a newer one
+	insert(150, good)                                                             // an older checkpoint in the place of a newer one
 	insert(150, s.notes[150]+"— audit.bigfour.example/w1 AAAAAAAA\n")
 	for name, tc := range map[string]struct {
 		last      uint64
@@ -114,9 +114,9 @@ func TestUnsignedControlRecords(t *testing.T) {
 	if len(whole.Input.Keys) != 1 {
 		t.Errorf("the range has keys %+v", whole.Input.Keys)
 	}
-	any := func(events.Expiry) bool { return true }
+	every := func(events.Expiry) bool { return true }
 	for keys, want := range map[*[]note.Verifier]int{&s.keys: 0, {}: 1} {
-		if list, err := s.expiryRecords(t.Context(), s.name, *keys, any); err != nil || len(list) != want {
+		if list, err := s.expiryRecords(t.Context(), s.name, *keys, every); err != nil || len(list) != want {
 			t.Errorf("%d expiries with %d keys, want %d; %v", len(list), len(*keys), want, err)
 		}
 	}

@@ -91,7 +91,7 @@ type cosigner struct {
 	witness  tree.Witness
 	known    note.Verifiers // the log's key
 	memory   *witnessMemory
-	newLog   string // an incarnation to sign though the memory has another of its log
+	newLog   string                                 // an incarnation to sign though the memory has another of its log
 	database func() (*evidencereader.Reader, error) // for proofs; closed by its maker
 }
 
