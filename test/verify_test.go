@@ -195,6 +195,10 @@ func TestWitness(t *testing.T) {
 	s.runtime(t).admit(t, "agenthook", allowedCall("s-witness", "c1").bytes())
 	s.exact(t)
 	signed(t, s)
+	if rep, _ := s.report(t, "--witness", pub, "--unwitnessed", "0", "--from-checkpoint", file); rep.OK || !rep.code("witness_quorum") {
+		t.Errorf("an old signature is enough: %+v", rep)
+	}
+	s.verified(t, 0, "--witness", pub, "--unwitnessed", "100000", "--from-checkpoint", file)
 	sign(0, "--out", file)
 	if rep, r := s.report(t, "--witness", pub, "--from-checkpoint", file); !rep.OK || !strings.Contains(r.out, `"witnessed":`+fmt.Sprint(rep.Signed)) {
 		t.Errorf("%s", r.out)

@@ -185,7 +185,7 @@ func PrintReport(p *ui.Printer, r verify.Report) {
 			p.Printf("    %d signatures were not checked: a credential was taken out of a name that they cover; --compare-log=-1 checks them against the log\n", r.SignaturesUnchecked)
 		}
 		if r.Witnessed > 0 {
-			p.Printf("    witnesses signed up to %d\n", r.Witnessed)
+			p.Printf("    witnesses signed up to %d, %d records before the end\n", r.Witnessed, max(r.Size-r.Witnessed, 0))
 		}
 		for _, s := range r.Cosigned {
 			p.Printf("    cosigned by %s at %s up to size %d\n", ui.Clean(s.Witness, 200), s.At, s.Size)

@@ -33,8 +33,9 @@ type Cmd struct {
 	Until        string   `help:"Only what the broker stored before this time, given in the same way." placeholder:"TIME"`
 	AtLeast      int64    `help:"Fail if there are fewer records: a log cut off at its end still fits together." placeholder:"N"`
 	From         []string `name:"from-checkpoint" help:"A checkpoint that you kept, or a witness signed: today's log must extend it. May be repeated." placeholder:"FILE" sep:"none"`
-	Witness      []string `help:"Public key of a witness, or a file that holds it, that must have signed the checkpoint. May be repeated." placeholder:"KEY" sep:"none"`
+	Witness      []string `help:"Public key of a witness, or a file that holds it, that must have signed a checkpoint of the log, of a bundle its own. May be repeated." placeholder:"KEY" sep:"none"`
 	Quorum       int      `help:"How many of the witnesses must have signed one (default: all)." placeholder:"N"`
+	Unwitnessed  *int64   `help:"How many records the log may have behind the newest checkpoint that the witnesses signed (default: any number)." placeholder:"N"`
 	Receipt      []string `help:"A receipt, compact, one a line: its decision must be in the log and say the same. May be repeated." placeholder:"FILE" sep:"none"`
 	Bundle       string   `help:"An export bundle instead of a running system; needs no server." placeholder:"FILE"`
 	Proof        string   `help:"A proof of one record instead; needs no server." placeholder:"FILE"`
@@ -89,7 +90,20 @@ func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
+	c.limitUnwitnessed(reports)
 	return c.report(io, reports)
+}
+
+// limitUnwitnessed adds a finding to reports with more records behind the newest witnessed checkpoint
+// than --unwitnessed allows. An old signature is a good one, and says nothing of what came later.
+func (c *Cmd) limitUnwitnessed(reports []verify.Report) {
+	for i := range reports {
+		r := &reports[i]
+		if behind := r.Size - r.Witnessed; c.Unwitnessed != nil && r.Witnessed > 0 && behind > *c.Unwitnessed {
+			r.AddFindings(verify.Finding{Code: verify.CodeWitnesses, Seq: uint64(r.Witnessed),
+				Detail: fmt.Sprintf("the witnesses signed up to this size, and %d records come behind it; at most %d may", behind, *c.Unwitnessed)})
+		}
+	}
 }
 
 // session verifies one session: its records are picked from all stored ones, or read from the

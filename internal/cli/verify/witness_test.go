@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
@@ -140,8 +141,27 @@ func TestWitnessRefusesAnotherIncarnation(t *testing.T) {
 	}
 }
 
+// A witness's signature of long ago is not enough where --unwitnessed limits what may come behind it.
+func TestUnwitnessed(t *testing.T) {
+	most := int64(10)
+	for name, tc := range map[string]struct {
+		limit           *int64
+		size, witnessed int64
+		holds           bool
+	}{
+		"no limit": {nil, 1000, 1, true}, "within it": {&most, 1000, 990, true}, "all signed": {&most, 1000, 1000, true}, "behind it": {&most, 1000, 989, false}, "none signed: reported already": {&most, 1000, 0, true},
+	} {
+		reports := []verify.Report{{OK: true, Size: tc.size, Witnessed: tc.witnessed}}
+		(&Cmd{Unwitnessed: tc.limit}).limitUnwitnessed(reports)
+		if reports[0].OK != tc.holds || reports[0].ByCode[verify.CodeWitnesses] > 0 == tc.holds {
+			t.Errorf("%s: %+v", name, reports[0])
+		}
+	}
+}
+
 // A check that was asked for and cannot be made is refused.
 func TestVerifyFlagsThatDoNotGoTogether(t *testing.T) {
+	some, negative := int64(3), int64(-1)
 	for name, c := range map[string]Cmd{
 		"bundle and proof":         {Bundle: "a", Proof: "b"},
 		"bundle and session":       {Bundle: "a", Session: "s"},
@@ -158,13 +178,16 @@ func TestVerifyFlagsThatDoNotGoTogether(t *testing.T) {
 		"quorum of nobody":         {Quorum: 1},
 		"quorum of too many":       {Quorum: 3, Witness: []string{"a", "b"}},
 		"no workers":               {Workers: -1},
+		"unwitnessed by nobody":    {Unwitnessed: &some},
+		"unwitnessed in a bundle":  {Unwitnessed: &some, Witness: []string{"w"}, Bundle: "b"},
+		"fewer than none":          {Unwitnessed: &negative, Witness: []string{"w"}},
 	} {
 		var usageError ui.UsageError
 		if !errors.As(c.consistent(), &usageError) {
 			t.Errorf("%s goes through", name)
 		}
 	}
-	for _, c := range []Cmd{{}, {Session: "s", From: []string{"x"}, Witness: []string{"w"}, Quorum: 1, Receipt: []string{"r"}, AtLeast: 3},
+	for _, c := range []Cmd{{}, {Session: "s", From: []string{"x"}, Witness: []string{"w"}, Quorum: 1, Receipt: []string{"r"}, AtLeast: 3, Unwitnessed: &some},
 		{Since: "x", Until: "y", From: []string{"x"}}, {Bundle: "b", Witness: []string{"w"}, Retired: []string{"r"}, AtLeast: 4}, {Prove: 3, Out: "x", Witness: []string{"w"}}} {
 		if err := c.consistent(); err != nil {
 			t.Errorf("%+v: %v", c, err)
