@@ -96,11 +96,14 @@ func (rd Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (ver
 		}
 		v.ProveExpiries(options.Expiries)
 	}
-	if err := rd.verifyRange(ctx, v, shard, from, to, o); err != nil {
+	compared, err := rd.verifyRange(ctx, v, shard, from, to, o)
+	if err != nil {
 		return verify.Report{}, fmt.Errorf("reading the evidence: %w", err)
 	}
 	if options.Part == nil {
-		return rd.finishReport(ctx, v.Finish(), shard, from, to, lost, o)
+		rep := v.Finish()
+		compared.reportFewer(&rep)
+		return rd.finishReport(ctx, rep, shard, from, to, lost, o)
 	}
 	var proof tlog.TreeProof
 	if newest, signed := v.Newest(); signed && v.Size() > 0 && v.Size() <= newest.Size {
