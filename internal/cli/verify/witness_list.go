@@ -104,7 +104,10 @@ func (c *witnessListCmd) lines(ctx context.Context, l evidencereader.Reader, tru
 			return nil, 0, err
 		}
 		for i, w := range trusted {
-			if by := tree.Cosignatures(c.Note, []note.Verifier{w}); len(by) > 0 && lines[i].At == nil {
+			if lines[i].At != nil {
+				continue
+			}
+			if by := tree.Cosignatures(c.Note, []note.Verifier{w}); len(by) > 0 {
 				lines[i].Size, lines[i].At = by[0].Size, &by[0].At
 				unseen--
 			}
