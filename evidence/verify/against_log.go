@@ -53,9 +53,6 @@ func (x *Examined) CompareLog(r evidence.Row, m events.LogMessage) {
 	}
 }
 
-// NeedsLog reports whether the row's signature can be checked only with the log's message.
-func (x *Examined) NeedsLog() bool { return x.fact.signature.masked }
-
 // NotInLog reports that the log has no message at the row's sequence. The caller calls it
 // for a row that no checkpoint covers.
 func (x *Examined) NotInLog() {

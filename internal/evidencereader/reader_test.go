@@ -292,43 +292,6 @@ func TestVerifyCompares(t *testing.T) {
 	}
 }
 
-// A signature that only the log shows is checked there, however old the decision is.
-func TestVerifyChecksMaskedSignatures(t *testing.T) {
-	s := newShard(t, 1)
-	space, key := subject.Space{}, s.receiptKey()
-	const tool = "AKIAIOSFODNN7EXAMPLE"
-	for i, name := range []string{tool, tool, "fs.read", "fs.read"} {
-		id := fmt.Sprint("d-", i)
-		d := encode(t, events.Decision{DecisionID: id, Tenant: "acme", Session: "s-masked", Verdict: events.Allow, Tool: name, Reasons: []events.Reason{}})
-		signature, err := key.SignDetached(signing.TypeRecord, d)
-		ok(t, err)
-		if i == 1 { // forged: the signature of another text
-			signature, err = key.SignDetached(signing.TypeRecord, append(d, ' '))
-			ok(t, err)
-		}
-		for _, m := range []events.LogMessage{
-			{Subject: space.Request("acme", "rt1", "agenthook", "s-masked"), Header: map[string][]string{events.HeaderDecisionID: {id}}, Body: []byte(`{"n":1}`)},
-			{Subject: space.Decision("acme", "allow", "s-masked"), Header: map[string][]string{events.HeaderSignature: {signature}}, Body: d},
-		} {
-			m.Seq = uint64(len(s.log) + 1)
-			m.Time = created.Add(time.Duration(m.Seq) * time.Second)
-			s.log = append(s.log, m)
-		}
-	}
-	s.audit(s.log[1:])
-	read := func(_ context.Context, seq uint64) (*events.LogMessage, error) { return &s.log[seq-1], nil }
-	for name, tc := range map[string]struct {
-		o                           VerifyOptions
-		compared, unchecked, forged int
-	}{
-		"the newest one": {VerifyOptions{Log: read, Compare: 1}, 3, 0, 1}, "none": {VerifyOptions{Log: read}, 0, 2, 0}, "no log": {VerifyOptions{Compare: 1}, 0, 2, 0},
-	} {
-		if rep := s.verify(tc.o); rep.Compared != tc.compared || rep.SignaturesUnchecked != tc.unchecked || rep.ByCode[verify.CodeDecisionSignature] != tc.forged || rep.Total != tc.forged {
-			t.Errorf("%s: %d compared, %d unchecked, %v", name, rep.Compared, rep.SignaturesUnchecked, rep.Findings)
-		}
-	}
-}
-
 // How many decisions are compared is not left to the database: what it answers is held against the rows.
 func TestVerifyComparesAsManyAsThereAre(t *testing.T) {
 	log := func(context.Context, uint64) (*events.LogMessage, error) { return nil, nil }

@@ -176,8 +176,8 @@ func rowsIn(ranges []read.Range) (n uint64) {
 	return n
 }
 
-// logComparison compares rows with the log: decisions and approvals from a sequence on, those whose
-// signature only the log shows, and every row that no checkpoint covers.
+// logComparison compares rows with the log: decisions and approvals from a sequence on, and every
+// row that no checkpoint covers.
 type logComparison struct {
 	VerifyOptions
 	from   uint64
@@ -213,11 +213,10 @@ func (c *logComparison) compareRow(ctx context.Context, r evidence.Row, x *verif
 	// Without any signature, that is the finding, and not each row.
 	unproved := c.Log != nil && c.signed > 0 && r.Seq > c.signed
 	verdict := r.Kind == evidence.KindDecision || r.Kind == evidence.KindApproval
-	needed := c.Log != nil && c.Compare != 0 && x.NeedsLog()
-	if !unproved && !needed && (r.Seq < c.from || !verdict) {
+	if !unproved && (r.Seq < c.from || !verdict) {
 		return nil
 	}
-	if verdict && r.Seq >= c.from {
+	if verdict {
 		c.tried.Add(1)
 	}
 	m, err := c.Log(ctx, r.Seq)

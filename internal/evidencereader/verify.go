@@ -39,9 +39,8 @@ type VerifyOptions struct {
 	Since, Until time.Time
 
 	// Log reads a message of the shard's log, nil if it is erased. With it, the newest Compare
-	// decisions and approvals (all if Compare is negative), unless it is 0 those whose signature
-	// only the log shows, and every record that the newest checkpoint does not cover are compared
-	// with the log. LogOf is the shard of that log; ""
+	// decisions and approvals (all if Compare is negative) and every record that the newest
+	// checkpoint does not cover are compared with the log. LogOf is the shard of that log; ""
 	// means the verified shard.
 	Log     func(ctx context.Context, seq uint64) (*events.LogMessage, error)
 	LogOf   string
