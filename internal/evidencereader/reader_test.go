@@ -292,30 +292,6 @@ func TestVerifyCompares(t *testing.T) {
 	}
 }
 
-// How many decisions are compared is not left to the database: what it answers is held against the rows.
-func TestVerifyComparesAsManyAsThereAre(t *testing.T) {
-	log := func(context.Context, uint64) (*events.LogMessage, error) { return nil, nil }
-	rows := []evidence.Row{{Seq: 1, Kind: evidence.KindRequest}, {Seq: 2, Kind: evidence.KindDecision}, {Seq: 3, Kind: evidence.KindApproval}, {Seq: 4, Kind: evidence.KindDecision}}
-	for name, tc := range map[string]struct {
-		o     VerifyOptions
-		from  uint64 // what the database says
-		fewer bool
-	}{
-		"the newest two": {VerifyOptions{Log: log, Compare: 2}, 3, false}, "more than there are": {VerifyOptions{Log: log, Compare: 1000}, 2, false}, "all": {VerifyOptions{Log: log, Compare: -1}, 0, false},
-		"one of two": {VerifyOptions{Log: log, Compare: 2}, 4, true}, "none": {VerifyOptions{Log: log, Compare: 1000}, storage.AllSequences, true},
-		"none are asked for": {VerifyOptions{Log: log}, storage.AllSequences, false}, "no log": {VerifyOptions{Compare: 1000}, storage.AllSequences, false},
-	} {
-		c := &logComparison{VerifyOptions: tc.o, from: tc.from}
-		for _, r := range rows {
-			ok(t, c.compareRow(t.Context(), r, &verify.Examined{}))
-		}
-		rep := verify.Report{Decisions: 2, Approvals: 1}
-		if c.reportFewer(&rep); rep.ByCode[verify.CodeLog] > 0 != tc.fewer {
-			t.Errorf("%s: %+v", name, rep.Findings)
-		}
-	}
-}
-
 // A time range is proved as a part of the tree, with the checkpoints in it and kept ones.
 func TestVerifyParts(t *testing.T) {
 	s := newShard(t, 400)

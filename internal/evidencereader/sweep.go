@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -47,19 +46,19 @@ type rowSink interface {
 
 // verifyRange reads the rows of a shard in ranges, several concurrently, and passes the results
 // to v in the order of the sequences. It holds only a few ranges in memory, however many rows
-// claim one sequence. It returns what was compared with the log, nil without any rows.
-func (rd Reader) verifyRange(ctx context.Context, v *verify.Verifier, shard string, from, to uint64, o VerifyOptions) (*logComparison, error) {
+// claim one sequence.
+func (rd Reader) verifyRange(ctx context.Context, v *verify.Verifier, shard string, from, to uint64, o VerifyOptions) error {
 	size := stretchSize
 	if o.sink != nil {
 		size = sinkStretchSize
 	}
 	ranges, err := rd.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, size))
 	if err != nil || len(ranges) == 0 {
-		return nil, err
+		return err
 	}
 	compare, err := rd.newLogComparison(ctx, v, shard, o)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n := workerCount(o.Workers)
 	g, ctx := errgroup.WithContext(ctx)
@@ -81,7 +80,7 @@ func (rd Reader) verifyRange(ctx context.Context, v *verify.Verifier, shard stri
 		})
 	}
 	g.Go(func() error { return collectResults(ctx, v, queue, rowsIn(ranges), o) })
-	return compare, g.Wait()
+	return g.Wait()
 }
 
 // distributeRanges passes each range to the queue that collects results in order, and then to the
@@ -101,7 +100,7 @@ func distributeRanges(ctx context.Context, ranges []read.Range, work, queue chan
 }
 
 // examineRange reads and examines one range.
-func (rd Reader) examineRange(ctx context.Context, e *verify.Examiner, shard string, s seqRange, compare *logComparison) error {
+func (rd Reader) examineRange(ctx context.Context, e *verify.Examiner, shard string, s seqRange, compare logComparison) error {
 	defer close(s.found)
 	list := make([]examinedRow, 0, chunkSize)
 	flush := func() error {
@@ -181,13 +180,12 @@ func rowsIn(ranges []read.Range) (n uint64) {
 type logComparison struct {
 	VerifyOptions
 	from   uint64
-	signed uint64       // size of the newest signed checkpoint
-	tried  atomic.Int64 // decisions and approvals that were to be compared
+	signed uint64 // size of the newest signed checkpoint
 }
 
 // newLogComparison determines from which sequence on decisions and approvals are compared.
-func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard string, o VerifyOptions) (*logComparison, error) {
-	c := &logComparison{VerifyOptions: o, from: math.MaxUint64}
+func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard string, o VerifyOptions) (logComparison, error) {
+	c := logComparison{o, math.MaxUint64, 0}
 	if newest, signed := v.Newest(); signed {
 		c.signed = uint64(newest.Size)
 	}
@@ -201,7 +199,7 @@ func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard
 	default:
 		from, err := rd.DB.FirstOfNewest(ctx, shard, []string{evidence.KindDecision, evidence.KindApproval}, o.Compare)
 		if err != nil {
-			return nil, err
+			return c, err
 		}
 		c.from = from
 	}
@@ -209,15 +207,11 @@ func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard
 }
 
 // compareRow compares a row with the log if it is one to compare.
-func (c *logComparison) compareRow(ctx context.Context, r evidence.Row, x *verify.Examined) error {
+func (c logComparison) compareRow(ctx context.Context, r evidence.Row, x *verify.Examined) error {
 	// Without any signature, that is the finding, and not each row.
 	unproved := c.Log != nil && c.signed > 0 && r.Seq > c.signed
-	verdict := r.Kind == evidence.KindDecision || r.Kind == evidence.KindApproval
-	if !unproved && (r.Seq < c.from || !verdict) {
+	if !unproved && (r.Seq < c.from || r.Kind != evidence.KindDecision && r.Kind != evidence.KindApproval) {
 		return nil
-	}
-	if verdict {
-		c.tried.Add(1)
 	}
 	m, err := c.Log(ctx, r.Seq)
 	if err != nil {
@@ -230,20 +224,4 @@ func (c *logComparison) compareRow(ctx context.Context, r evidence.Row, x *verif
 		x.NotInLog()
 	}
 	return nil
-}
-
-// reportFewer adds a finding if fewer decisions and approvals were to be compared than there are and
-// were asked for: the database named a later sequence to begin with than the rows show.
-func (c *logComparison) reportFewer(rep *verify.Report) {
-	if c == nil || c.Log == nil || c.Compare == 0 {
-		return
-	}
-	want := int64(rep.Decisions + rep.Approvals)
-	if c.Compare > 0 {
-		want = min(want, int64(c.Compare))
-	}
-	if n := c.tried.Load(); n < want {
-		rep.AddFindings(verify.Finding{Code: verify.CodeLog, Field: "table evidence",
-			Detail: fmt.Sprintf("%d of the newest %d decisions and approvals were compared with the log: the database answers two queries differently", n, want)})
-	}
 }
