@@ -195,6 +195,10 @@ func TestWitness(t *testing.T) {
 	s.runtime(t).admit(t, "agenthook", allowedCall("s-witness", "c1").bytes())
 	s.exact(t)
 	signed(t, s)
+	if rep, _ := s.report(t, "--witness", pub, "--unwitnessed", "0", "--from-checkpoint", file); rep.OK || !rep.code("witness_quorum") {
+		t.Errorf("an old signature is enough: %+v", rep)
+	}
+	s.verified(t, 0, "--witness", pub, "--unwitnessed", "100000", "--from-checkpoint", file)
 	sign(0, "--out", file)
 	if rep, r := s.report(t, "--witness", pub, "--from-checkpoint", file); !rep.OK || !strings.Contains(r.out, `"witnessed":`+fmt.Sprint(rep.Signed)) {
 		t.Errorf("%s", r.out)
@@ -207,10 +211,17 @@ func TestWitness(t *testing.T) {
 	// Not an older checkpoint, and not another history, even with valid signatures.
 	ok(t, os.WriteFile(file, first, 0o600))
 	sign(1, "--checkpoint", file).says(t, "shorter")
+	older := filepath.Join(dir, "older.state")
+	sign(0, "--checkpoint", file, "--state", older)
 	shard := evidence(t, s.auditors(t), "seq = 1")[0].Shard
 	last := number(t, s.auditors(t), "SELECT max(size) FROM checkpoints")
 	ok(t, os.WriteFile(file, []byte(s.signCheckpoint(t, shard, last, [32]byte{9})), 0o600))
 	sign(1, "--checkpoint", file).says(t, "another history")
+	sign(1, "--checkpoint", file, "--state", older).says(t, "if its tree hashes are damaged")
+	const another = "GOV@20200101T000000.000000000Z"
+	ok(t, os.WriteFile(file, []byte(s.signCheckpoint(t, another, last, [32]byte{9})), 0o600))
+	sign(1, "--checkpoint", file).says(t, "--new-log "+another)
+	sign(0, "--checkpoint", file, "--new-log", another, "--out", filepath.Join(dir, "another.txt"))
 	ok(t, os.WriteFile(file, []byte(strings.Replace(string(first), "countersign.dev/GOV", "countersign.dev/VOG", 1)), 0o600))
 	sign(1, "--checkpoint", file)
 	// Nor does it forget.

@@ -40,7 +40,8 @@ func TestWitnessesHaveAHome(t *testing.T) {
 	strange := filepath.Join(dir, "strange.txt")
 	for name, c := range map[string]struct{ note, says string }{
 		"another history": {s.signCheckpoint(t, shard, last, [32]byte{9}), "two histories"},
-		"another log":     {s.signCheckpoint(t, "GOV@20200101T000000.000000000Z", last, [32]byte{9}), "signed no checkpoint of this size"},
+		"another log":     {s.signCheckpoint(t, "GOV@20200101T000000.000000000Z", last, [32]byte{9}), "another party has or had the log's key"},
+		"not reached":     {s.signCheckpoint(t, shard, 1_000_000, [32]byte{9}), "does not reach as far yet"},
 	} {
 		ok(t, os.WriteFile(strange, []byte(c.note), 0o600))
 		// Somebody else's machine: its witness has never seen the log.

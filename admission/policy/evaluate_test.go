@@ -223,7 +223,7 @@ func TestDeceptiveArgumentNamesAreDenied(t *testing.T) {
 		"zero width": {"pa\u200bth", "deny invalid_argument_name"}, "joiner": {"pa\u200dth", "deny invalid_argument_name"}, "NUL": {"path\x00", "deny invalid_argument_name"},
 		"escape": {"\x1bpath", "deny invalid_argument_name"}, "DEL": {"path\x7f", "deny invalid_argument_name"}, "soft hyphen": {"pa\u00adth", "deny invalid_argument_name"},
 		"byte order mark": {"\ufeffpath", "deny invalid_argument_name"}, "right to left": {"\u202ehtap", "deny invalid_argument_name"}, "selector": {"path\ufe0f", "deny invalid_argument_name"},
-		"grapheme joiner": {"pa\u034fth", "deny invalid_argument_name"}, "Hangul filler": {"path\u3164", "deny invalid_argument_name"}, "tag": {"path\U000e0070", "deny invalid_argument_name"},
+		"grapheme joiner": {"pa\u034fth", "deny invalid_argument_name"}, "Hangul filler": {"path\u3164", "deny invalid_argument_name"}, "Braille blank": {"path\u2800", "deny invalid_argument_name"}, "tag": {"path\U000e0070", "deny invalid_argument_name"},
 		"full width": {"\uff50ath", "deny invalid_argument_name"}, "dotless i": {"f\u0131le", "deny invalid_argument_name"}, "long s": {"u\u017fer", "deny invalid_argument_name"},
 		"Kelvin": {"\u212aey", "deny invalid_argument_name"}, "ligature": {"\ufb01le", "deny invalid_argument_name"}, "dotted capital I": {"F\u0130LE", "deny invalid_argument_name"}, "invalid UTF-8": {"a\xff", "deny invalid_argument_name"},
 	} {

@@ -110,11 +110,7 @@ func Write(w io.Writer, in Input) error {
 	for i, r := range in.Rows {
 		proofs.Proofs[i] = recordProof{Seq: r.Seq, Path: append([]tlog.Hash{}, in.Proofs[i]...)}
 	}
-	keys := slices.Clone(in.Keys)
-	slices.SortFunc(keys, func(a, b events.KeyRecord) int { return strings.Compare(a.KeyID, b.KeyID) })
-	if keys == nil {
-		keys = []events.KeyRecord{}
-	}
+	keys := sortedKeys(in.Keys)
 	keysJSON, err := events.Encode(keys)
 	if err != nil {
 		return err
@@ -148,6 +144,13 @@ func Write(w io.Writer, in Input) error {
 		}
 	}
 	return packZip(w, members)
+}
+
+// sortedKeys puts keys in the order of keys.json.
+func sortedKeys(list []events.KeyRecord) []events.KeyRecord {
+	keys := append([]events.KeyRecord{}, list...)
+	slices.SortStableFunc(keys, func(a, b events.KeyRecord) int { return strings.Compare(a.KeyID, b.KeyID) })
+	return keys
 }
 
 func (in Input) records(c tree.Checkpoint) ([]evidence.Record, error) {

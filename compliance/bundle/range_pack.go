@@ -3,7 +3,6 @@ package bundle
 import (
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
@@ -18,12 +17,7 @@ func (rw *rangeWriter) manifestHeader() Manifest {
 
 // contents is the input for the attached members and the statement.
 func (rw *rangeWriter) contents() contents {
-	keys := slices.Clone(rw.in.Keys)
-	slices.SortFunc(keys, func(a, b events.KeyRecord) int { return strings.Compare(a.KeyID, b.KeyID) })
-	if keys == nil {
-		keys = []events.KeyRecord{}
-	}
-	c := contents{Manifest: rw.manifestHeader(), Checkpoint: rw.checkpoint, CheckpointText: rw.in.Checkpoint, Keys: keys}
+	c := contents{Manifest: rw.manifestHeader(), Checkpoint: rw.checkpoint, CheckpointText: rw.in.Checkpoint, Keys: sortedKeys(rw.in.Keys)}
 	records := rw.streams[memberRecords].toZipEntry()
 	c.each = func(yield func(evidence.Row, evidence.Record) error) error {
 		return rereadRows(records.open(), func(row evidence.Row, rec evidence.Record) error {

@@ -197,7 +197,7 @@ func (b *rangeBundle) compareDerived(rep *verify.Report) error {
 		want.Members = append(want.Members, line)
 	}
 	text, err1 := events.Encode(want)
-	keys, err2 := events.Encode(b.contents.Keys)
+	keys, err2 := events.Encode(sortedKeys(b.contents.Keys))
 	if err := errors.Join(err1, err2); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

@@ -29,7 +29,8 @@ copy; each has a commitment in its record.
 manifest.json, decisions.jsonl, findings.jsonl and this text are derived from
 the records for convenience; nothing rests on them, and the manifest is not
 signed. That the session has no record after the last one here, only the whole
-log can show.
+log can show. If the log began anew, records that the session has in earlier or
+later incarnations of it are not here.
 %s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, expiredReadme(m)+readmeExtra+readmeReport)
 }
 

@@ -3,6 +3,7 @@ package bundle
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -131,6 +132,34 @@ func TestBundleTampering(t *testing.T) {
 				t.Errorf("%s, want %s (%v)", places(rep.Report), tc.codes, rep.Findings)
 			}
 		})
+	}
+}
+
+// keys.json is in its one order, whatever the manifest lists.
+func TestKeysInAnotherOrder(t *testing.T) {
+	f := everything(t)
+	in := f.input("acme", "sess-a")
+	first := f.KeyRecord()
+	var err error
+	f.Receipt, err = signing.NewPrivateKey(evidencetest.Derived("another"))
+	ok(t, err)
+	in.Keys = []events.KeyRecord{first, f.KeyRecord()}
+	var file bytes.Buffer
+	ok(t, Write(&file, in))
+	if rep, err := verifyBundle(f, file.Bytes()); err != nil || !rep.OK {
+		t.Fatalf("%v %v", err, rep.Findings)
+	}
+	rep, err := verifyBundle(f, repack(t, file.Bytes(), func(m map[string][]byte) {
+		var keys []json.RawMessage
+		ok(t, json.Unmarshal(m[memberKeys], &keys))
+		other, err := json.Marshal([]json.RawMessage{keys[1], keys[0]})
+		ok(t, err)
+		m[memberManifest] = bytes.Replace(m[memberManifest], []byte(hexSum(m[memberKeys])), []byte(hexSum(other)), 1)
+		m[memberKeys] = other
+	}))
+	ok(t, err)
+	if !slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool { return p.Code == verify.CodeMember && p.Field == memberKeys }) {
+		t.Errorf("%v", rep.Findings)
 	}
 }
 

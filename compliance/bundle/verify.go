@@ -40,7 +40,7 @@ var jsonLimits = []struct {
 // part.
 type Result struct {
 	verify.Report
-	Notes []string
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Verify checks a bundle, of a session or of a range, with a checkpoint key. The caller must have the
@@ -236,7 +236,7 @@ func (b *sessionBundle) verify(key note.Verifier) verify.Report {
 func (b *sessionBundle) compare(rep *verify.Report) {
 	header := Input{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
 		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.header(b.checkpoint)
-	keys, err1 := events.Encode(b.keys)
+	keys, err1 := events.Encode(sortedKeys(b.keys))
 	proofs, err2 := events.Encode(b.proofs)
 	attached, unlisted := b.attached()
 	for _, name := range unlisted {

@@ -1,6 +1,7 @@
 package format_test
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"testing"
@@ -44,6 +45,24 @@ func TestBadInput(t *testing.T) {
 		}
 		if len(sum.Skipped) == 0 {
 			t.Errorf("%s says nothing of what it left out: %+v", name, sum)
+		}
+	}
+}
+
+// A verdict that policies were only observed for is not shown as theirs.
+func TestObservedDecisions(t *testing.T) {
+	w := newWorld(t)
+	w.decided("s-aana", aanaRequest(`{}`), events.Decision{Protocol: "aana", Verdict: events.Allow, NativeVerdict: "accept", Tool: "send_email", Mode: events.ModeObserve, Would: events.Deny})
+	w.decided("s-aana", aanaRequest(`{}`), events.Decision{Protocol: "aana", Verdict: events.Deny, NativeVerdict: "refuse", Tool: "send_email", Mode: events.ModeObserve})
+	for name, says := range map[string][2]string{
+		format.AANAAuditRecords: {`"mode":"shadow"`, `"mode":"enforce"`}, format.OCSF: {`"enforced_verdict":"deny"`, `"mode":"observe"`}, format.CEF: {"cs6Label=verdict if enforced cs6=deny", "act=deny"},
+	} {
+		lines, _ := written(t, name, w.items, nil)
+		if len(lines) != 2 || !bytes.Contains(lines[0], []byte(says[0])) || !bytes.Contains(lines[1], []byte(says[1])) || bytes.Contains(lines[1], []byte(says[0])) {
+			t.Errorf("%s: %s", name, bytes.Join(lines, []byte("\n")))
+		}
+		for _, line := range lines {
+			judge(t, name, line)
 		}
 	}
 }

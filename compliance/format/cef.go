@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
+	"unicode"
 
+	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -34,13 +36,14 @@ var cefHeader = strings.NewReplacer(`\`, `\\`, `|`, `\|`, "\r\n", " ", "\n", " "
 var cefValue = strings.NewReplacer(`\`, `\\`, `=`, `\=`, "\n", `\n`, "\r", `\r`)
 
 // cefText makes a text safe for a line: UTF-8, without control characters except line breaks, and
-// without the separators that some readers treat as the end of a line.
+// without what is not seen as itself: separators that some readers treat as the end of a line,
+// directional overrides, characters that are drawn as nothing.
 func cefText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\r':
 			return r
-		case r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029':
+		case !unicode.IsPrint(r) || names.IsInvisible(r):
 			return ' '
 		}
 		return r
@@ -100,6 +103,7 @@ func (c cefWriter) writeDecision(i encode.Item, d events.Decision) error {
 	if d.Policy != nil {
 		e.pairs = append(e.pairs, labelledField("cs5", "policy", d.Policy.Name)...)
 	}
+	e.pairs = append(e.pairs, labelledField("cs6", "verdict if enforced", observedVerdict(d))...)
 	return c.writeEvent(i, e)
 }
 

@@ -66,6 +66,9 @@ func TestCEFGolden(t *testing.T) {
 	if got := e.formatLine("v1"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	if got := cefText("a\u202eb\ufe0f\u3164\tc\n"); got != "a b   c\n" {
+		t.Errorf("what is not seen as itself: %q", got)
+	}
 }
 
 // FuzzCEF: whatever the texts are, a reader finds the same fields again, and the

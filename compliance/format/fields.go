@@ -22,7 +22,7 @@ var cefFields = []encode.Field{
 	{Names: []string{"act", "outcome", "reason"}, From: "verdict; success, pending or failure, of a call its own word; codes"},
 	{Names: []string{"externalId", "app", "sproc", "suser", "shost"}, From: "identifier, protocol, tool, agent or reviewer, publisher"},
 	{Names: []string{"cat", "msg"}, From: "severity and explanation of a finding"},
-	{Names: []string{"cs1", "cs2", "cs3", "cs4", "cs5"}, From: "tenant, session, record of evidence, tool call, policy or retracted finding; the labels say which"},
+	{Names: []string{"cs1", "cs2", "cs3", "cs4", "cs5", "cs6"}, From: "tenant, session, record of evidence, tool call, policy or retracted finding, what an observed policy would have given; the labels say which"},
 }
 
 // Grade is the severity of a kind of record in the formats for a SIEM.

@@ -118,6 +118,7 @@ func (o ocsfWriter) writeDecision(i encode.Item, d events.Decision) error {
 	}
 	e.addNonEmpty("action_id", c.action, "disposition_id", c.disposition, "disposition", c.name, "status_id", c.status, "status", ocsfStatus(c.status, string(d.Verdict)), "status_code", string(d.Verdict),
 		"status_detail", strings.Join(encode.DecidingCodes(d), " "), "message", cmp.Or(d.Tool, d.Action, "request")+": "+string(d.Verdict))
+	e["unmapped"].(objectMembers).addNonEmpty("mode", d.Mode, "enforced_verdict", observedVerdict(d))
 	if d.Policy != nil && d.Policy.Name != "" {
 		e["policy"] = objectMembers{"name": d.Policy.Name, "version": encode.FormatUint(d.Policy.Revision)}.addNonEmpty("uid", d.Policy.Digest)
 	}

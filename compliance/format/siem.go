@@ -75,3 +75,12 @@ func callSpan(c events.Call) (begin, end events.Time) {
 	}
 	return begin, end
 }
+
+// observedVerdict is what the policies would have given if they had been enforced; "" if that is the
+// verdict.
+func observedVerdict(d events.Decision) string {
+	if !d.ObservedOnly() {
+		return ""
+	}
+	return string(d.EnforcedVerdict())
+}

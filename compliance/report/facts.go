@@ -152,7 +152,8 @@ type chainCheck struct {
 	breaks      []string
 	ends        []string
 	ended       int
-	missingSeqs int // sequences between the first and the last that are missing here
+	unfollowed  bool // there are more sessions than prev holds
+	missingSeqs int  // sequences between the first and the last that are missing here
 	last        uint64
 }
 
@@ -174,8 +175,10 @@ func (c *chainCheck) addRecord(r evidence.Record) {
 	if (known && *r.SessionIndex != before+1) && len(c.breaks) < maxNotes {
 		c.breaks = append(c.breaks, fmt.Sprintf("at sequence %d: record %d of the session follows record %d", r.Seq, *r.SessionIndex, before))
 	}
-	if known || len(c.prev) <= maxSessions {
+	if known || len(c.prev) < maxSessions {
 		c.prev[r.Session] = *r.SessionIndex
+	} else {
+		c.unfollowed = true
 	}
 }
 

@@ -67,7 +67,11 @@ func newStateView(p inforce.Policy, room *int) stateView {
 	if p.Error != "" {
 		add("Could not be used", longVisible(p.Error)+" (everything was denied)")
 	}
-	add("Text", textNote(p.Text, p.Why, p.Withheld))
+	if text := textNote(p.Text, p.Why, p.Withheld); p.Text == inforce.TextComplete && p.Use.Decisions == 0 {
+		add("Text", text+"; no record here names this digest: that this was in force is the exporter's word")
+	} else {
+		add("Text", text)
+	}
 	for _, d := range p.Documents {
 		t := textView{Name: shortVisible(d.Name), Lines: linesOf(d.Text, room)}
 		if len(d.Redacted) > 0 {

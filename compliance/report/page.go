@@ -158,13 +158,16 @@ func (b *Builder) completenessPairs() []pair {
 	list := []pair{{"Log", shortVisible(b.src.Shard)}}
 	if b.count > 0 {
 		list = append(list, pair{"Sequences of these records", fmt.Sprintf("%d to %d, %s", b.first.Seq, b.last.Seq, countWord(b.count, "record"))},
-			pair{"Sequences in between that are not here", fmt.Sprintf("%d; they belong to other sessions, tenants or the pipeline itself%s", b.chainCheck.missingSeqs, map[bool]string{true: ", or have expired"}[b.src.Expired > 0])})
+			pair{"Sequences in between that are not here", b.missingText()})
 	}
 	if b.src.Expired > 0 {
 		list = append(list, pair{"Expired", b.expiredText()})
 	}
 	list = append(list, pair{"Signed tree", fmt.Sprintf("%d records, root %s", cp.Size, cp.Root)})
 	chain := "unbroken: in each session, every record names the one before it, and none is left out between its first and its last record here"
+	if b.chainCheck.unfollowed {
+		chain += fmt.Sprintf("; looked at in the first %d sessions, countersign verify looks at all", maxSessions)
+	}
 	if len(b.chainCheck.breaks) > 0 {
 		chain = "BROKEN " + strings.Join(b.chainCheck.breaks, "; ")
 	}
@@ -174,9 +177,25 @@ func (b *Builder) completenessPairs() []pair {
 			pair{"Sessions cut by the range", "a session may have records before and after; its first record here then does not have index 1"})
 	} else {
 		list = append(list, pair{"Did the session end", b.endedText()},
-			pair{"Later records", "Whether the session has records after the last one here, only the whole log can show, or a later export."})
+			pair{"Later records", "Whether the session has records after the last one here, only the whole log can show, or a later export."},
+			pair{"Other incarnations of the log", "If the log began anew, records that the session has in earlier or later incarnations of it are not here."})
 	}
 	return list
+}
+
+// missingText says what the sequences are that are missing. Of a session the chain shows that none is
+// its own; of a range nothing here shows whose they are.
+func (b *Builder) missingText() string {
+	text := fmt.Sprint(b.chainCheck.missingSeqs)
+	if b.src.Session != "" {
+		text += "; they belong to other sessions, tenants or the pipeline itself"
+	} else {
+		text += "; that they belong to other tenants or the pipeline itself, only the whole log can show: a record that was left out is noticed if its session has records here before and after it, and not otherwise"
+	}
+	if b.src.Expired > 0 {
+		text += ", or have expired"
+	}
+	return text
 }
 
 // expiredText says what is missing from the rest of the page, and why.
@@ -201,14 +220,15 @@ func (b *Builder) endedText() string {
 	return "yes: " + strings.Join(b.chainCheck.ends, "; ")
 }
 
-// receiptKeys lists the receipt keys, and the signers that the checkpoint itself names.
+// receiptKeys lists the receipt keys, and the signers that the checkpoint itself names. When a key was
+// published is not vouched for, so it is not shown.
 func (b *Builder) receiptKeys() (list []pair, signers []string) {
 	for i, k := range b.src.Keys {
 		if i == MaxNames {
 			list = append(list, pair{"more", fmt.Sprintf("%d further keys are in keys.json", len(b.src.Keys)-i)})
 			break
 		}
-		list = append(list, pair{shortVisible(k.KeyID), fmt.Sprintf("%s, %s, public key %s, published %s", shortVisible(k.Use), shortVisible(k.Algorithm), shortVisible(k.PublicKey), formatEventTime(k.CreatedAt))})
+		list = append(list, pair{shortVisible(k.KeyID), fmt.Sprintf("%s, %s, public key %s", shortVisible(k.Use), shortVisible(k.Algorithm), shortVisible(k.PublicKey))})
 	}
 	_, lines, _ := strings.Cut(b.src.Note, "\n\n")
 	for line := range strings.Lines(lines) {

@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -40,6 +42,43 @@ func TestPageSaysWhatTheEvidenceSays(t *testing.T) {
 	}
 }
 
+// The page does not say more than its records and the checkpoint show.
+func TestPageClaimsNoMore(t *testing.T) {
+	session := render(t, source(), sample(t))
+	ranged := source()
+	ranged.Session, ranged.From, ranged.To = "", begin, begin.Add(time.Hour)
+	inForce := whatDecided("")
+	inForce.Policies[0].Text = inforce.TextComplete
+	for name, tc := range map[string]struct{ page, says, saysNot string }{
+		"a witness's name":          {session, "That a witness signed it, only <code>--witness</code>", "published 2026"},
+		"other incarnations":        {session, "in earlier or later incarnations of it are not here", ""},
+		"a session's missing":       {session, "they belong to other sessions, tenants", "only the whole log can show: a record"},
+		"a range's missing":         {render(t, ranged, sample(t)), "only the whole log can show: a record that was left out is noticed if", "they belong to other sessions"},
+		"a state without a verdict": {renderWith(t, source(), sample(t), inForce), "no record here names this digest: that this was in force is the exporter&#39;s word", ""},
+	} {
+		if !strings.Contains(tc.page, tc.says) || tc.saysNot != "" && strings.Contains(tc.page, tc.saysNot) {
+			t.Errorf("%s: the page does not say %q, or says %q", name, tc.says, tc.saysNot)
+		}
+	}
+}
+
+// The chains of more sessions than are followed are not said to be unbroken.
+func TestChainsThatAreNotFollowed(t *testing.T) {
+	c := chainCheck{prev: map[string]uint64{}}
+	for i := range maxSessions {
+		c.prev[fmt.Sprint(i)] = 1
+	}
+	b := New(Source{Tenant: "acme"})
+	for session, want := range map[string]bool{"0": false, "one more": true} {
+		index := uint64(2)
+		b.chainCheck = c
+		b.chainCheck.addRecord(evidence.Record{Seq: 1, Session: session, SessionIndex: &index})
+		if said := strings.Contains(fmt.Sprint(b.completenessPairs()), "looked at in the first 100000 sessions"); said != want {
+			t.Errorf("a record of session %s: %t", session, said)
+		}
+	}
+}
+
 func TestSameRecordsGiveTheSamePage(t *testing.T) {
 	if a, b := render(t, source(), sample(t)), render(t, source(), sample(t)); a != b {
 		t.Error("two pages of the same records differ")
@@ -56,7 +95,7 @@ func TestFormatNamesWhatThePageLooksLike(t *testing.T) {
 		page = regexp.MustCompile(foreign).ReplaceAllString(page, "")
 	}
 	sum := sha256.Sum256([]byte(page))
-	const want = "countersign/report/v1 06661eb6e09fa22b"
+	const want = "countersign/report/v1 775bcad1f9c00b5d"
 	if got := Format + " " + hex.EncodeToString(sum[:8]); got != want {
 		t.Errorf("the page is %s, it was %s", got, want)
 	}
@@ -191,6 +230,7 @@ func TestVisible(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain text": "plain text", "a\tb\n": "a⟨U+0009⟩b⟨U+000A⟩", "\u202Ex": "⟨U+202E⟩x", "é": "é", "e\u0301\u0301\u0301": "e\u0301\u0301⟨U+0301⟩",
 		"0123456789abc": "0123456789…", "日本語": "日本語", "\u00a0": "⟨U+00A0⟩", "a\xffb": "a\uFFFDb", "": "",
+		"send\ufe0f": "send⟨U+FE0F⟩", "\u3164": "⟨U+3164⟩", "\u115f\u034f": "⟨U+115F⟩⟨U+034F⟩", "\u2800": "⟨U+2800⟩", "a\U000e0100": "a⟨U+E0100⟩",
 	} {
 		if got := visible(in, 10); got != want {
 			t.Errorf("%q is shown as %q, not %q", in, got, want)

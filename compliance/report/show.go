@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -14,7 +15,7 @@ const maxMarks = 2
 
 // visible makes a text from a record safe to read. It keeps at most most characters, and replaces every
 // character that would not be seen as itself (controls, line breaks, directional overrides,
-// zero-width characters, too many marks on a letter) by its number, as in ⟨U+202E⟩.
+// characters that are drawn as nothing, too many marks on a letter) by its number, as in ⟨U+202E⟩.
 func visible(s string, most int) string {
 	var b strings.Builder
 	n, marks := 0, 0
@@ -29,7 +30,7 @@ func visible(s string, most int) string {
 		} else {
 			marks = 0
 		}
-		if r == ' ' || unicode.IsPrint(r) && marks <= maxMarks {
+		if r == ' ' || unicode.IsPrint(r) && !names.IsInvisible(r) && marks <= maxMarks {
 			b.WriteRune(r)
 		} else {
 			fmt.Fprintf(&b, "⟨U+%04X⟩", r)

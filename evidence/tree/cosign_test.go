@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -129,6 +130,33 @@ func TestWitnessKeys(t *testing.T) {
 	evidencetest.Must(t, err)
 	if text := fmt.Sprintf("%v %+v %#v", w, w, w); strings.Contains(text, "[") {
 		t.Errorf("prints its key: %s", text)
+	}
+}
+
+// A line that is not valid does not come along, and hides no valid one of the same key behind it.
+func TestKeepSignatures(t *testing.T) {
+	f := evidencetest.New(t)
+	f.Session()
+	w, v := evidencetest.NewWitness(t, "witness.example.com/w1")
+	good, _, err := tree.Cosign(w, f.Checkpoint(), note.VerifierList(f.Verifier), nil, nil, evidencetest.Start)
+	evidencetest.Must(t, err)
+	later, _, err := tree.Cosign(w, f.Checkpoint(), note.VerifierList(f.Verifier), nil, nil, evidencetest.Start.Add(time.Hour))
+	evidencetest.Must(t, err)
+	own, second := strings.TrimPrefix(good, f.Checkpoint()), strings.TrimPrefix(later, f.Checkpoint())
+	wrong := strings.Replace(own, "A", "B", 1)
+	for name, in := range map[string]string{
+		"as it is": good, "in the other order": strings.Replace(good, "\n\n", "\n\n"+own, 1), "a wrong one in front": strings.Replace(good, "\n\n", "\n\n"+wrong, 1),
+		"another's": good + "— other.example/w AAAAAAAA\n", "no line at all": good + "x\n", "twice": good + second,
+	} {
+		kept, err := tree.KeepSignatures(in, f.Verifier, v, v)
+		if err != nil || len(kept) != len(good) || len(tree.Cosigners(kept, []note.Verifier{v})) != 1 {
+			t.Errorf("%s: %v\n%s", name, err, kept)
+		}
+	}
+	for name, in := range map[string]string{"none that is known": strings.Replace(good, "\n13\n", "\n14\n", 1), "no note": "x", "too long": good + strings.Repeat("x", maxCheckpoint)} {
+		if kept, err := tree.KeepSignatures(in, f.Verifier, v); !errors.Is(err, tree.ErrCheckpoint) {
+			t.Errorf("%s: %v %q", name, err, kept)
+		}
 	}
 }
 

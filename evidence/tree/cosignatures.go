@@ -101,13 +101,26 @@ func MergeSignatures(notes ...string) (string, error) {
 }
 
 // KeepSignatures removes from a checkpoint all signatures that are not valid under the given
-// keys, which are the log's and those of witnesses.
+// keys, which are the log's and those of witnesses. It keeps one for each key. Each line is
+// checked by itself: one that is not valid hides no other.
 func KeepSignatures(signed string, known ...note.Verifier) (string, error) {
-	n, err := note.Open([]byte(signed), note.VerifierList(known...))
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", ErrCheckpoint, noteErrorText(err))
+	text, lines, ok := strings.Cut(signed, "\n\n")
+	if !ok || len(signed) > maxCheckpoint {
+		return "", fmt.Errorf("%w: not a signed note", ErrCheckpoint)
 	}
-	n.UnverifiedSigs = nil
-	kept, err := note.Sign(n)
-	return string(kept), err
+	verifiers, kept, seen := note.VerifierList(DistinctKeys(known)...), "", map[string]bool{}
+	for line := range strings.Lines(lines) {
+		n, err := note.Open([]byte(text+"\n\n"+line), verifiers)
+		if err != nil {
+			continue
+		}
+		if key := fmt.Sprintf("%s+%08x", n.Sigs[0].Name, n.Sigs[0].Hash); !seen[key] {
+			seen[key] = true
+			kept += line
+		}
+	}
+	if kept == "" {
+		return "", fmt.Errorf("%w: not signed by a known key", ErrCheckpoint)
+	}
+	return text + "\n\n" + kept, nil
 }

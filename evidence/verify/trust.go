@@ -211,7 +211,7 @@ func (r retirement) isBefore(seq uint64, seconds int64) bool {
 
 func (r retirement) String() string {
 	if r.seq == 0 {
-		return "on " + r.record.RetiredAt.String()
+		return "on " + r.record.RetiredAt.String() + " by the clock of its signer: the log, whose order counts, is not here"
 	}
 	return "at sequence " + strconv.FormatUint(r.seq, 10)
 }

@@ -2,29 +2,57 @@ package evidencereader
 
 import (
 	"context"
+	"slices"
+
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
-// CosignedCheckpoint returns the newest checkpoint of a shard that a witness signed and that
-// covers a record, with all its stored signatures; "" without one. The signatures are not checked
-// here.
-func (rd Reader) CosignedCheckpoint(ctx context.Context, shard string, last uint64) (string, error) {
-	newest, err := rd.DB.CosignedCheckpoints(ctx, shard, max(last, 1), 1)
-	if err != nil || len(newest) == 0 {
-		return "", err
+// CosignedCheckpoint returns the newest checkpoint of a shard that covers a record and that the log
+// and one of the given witnesses signed, with their signatures and no other line; "" without one. Of
+// what the database holds, only what the keys signed counts: otherwise one of its users could put a
+// witness's name on a bundle, or hide the checkpoint that a witness signed (TestCosignedCheckpoint).
+func (rd Reader) CosignedCheckpoint(ctx context.Context, shard string, last uint64, keys, witnesses []note.Verifier) (string, error) {
+	if len(witnesses) == 0 {
+		return "", nil
 	}
-	same, err := rd.DB.CheckpointsAt(ctx, shard, newest[0].Size)
+	newest, size := "", int64(0)
+	for c, err := range rd.DB.CosignedCheckpoints(ctx, shard, max(last, 1)) {
+		if err != nil {
+			return "", err
+		}
+		kept, err := tree.KeepSignatures(c.Note, slices.Concat(keys, witnesses)...)
+		if err != nil || len(tree.Cosigners(kept, witnesses)) == 0 {
+			continue
+		}
+		if cp, err := tree.OpenCheckpoint(kept, note.VerifierList(keys...)); err == nil && cp.Shard == shard && cp.Size >= int64(last) {
+			newest, size = kept, cp.Size
+			break
+		}
+	}
+	if newest == "" {
+		return "", nil
+	}
+	same, err := rd.DB.CheckpointsAt(ctx, shard, uint64(size))
 	if err != nil {
 		return "", err
 	}
-	text := newest[0].Note
 	for _, c := range same {
 		// A checkpoint with another root is a fork: verification reports it, an export has one of
 		// them.
-		if joined, err := tree.MergeSignatures(text, c.Note); err == nil {
-			text = joined
+		if joined, err := tree.MergeSignatures(newest, c.Note); err == nil {
+			newest = joined
 		}
 	}
-	return text, nil
+	return tree.KeepSignatures(newest, slices.Concat(keys, witnesses)...)
+}
+
+// signedByLog returns a stored checkpoint without the lines that none of the log's keys signed. It
+// returns one that none of them signed as it is: verification reports it.
+func signedByLog(stored string, keys []note.Verifier) string {
+	if kept, err := tree.KeepSignatures(stored, keys...); err == nil {
+		return kept
+	}
+	return stored
 }

@@ -4,18 +4,25 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// expiryRecords reads the wanted records of expiries that have begun in a shard. They are
-// unchecked and have no proofs yet.
-func (rd Reader) expiryRecords(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []verify.ExpiryRecord, err error) {
+// expiryRecords reads the wanted records of expiries that have begun in a shard and that one of the
+// checkpoint keys signed; without keys they are unchecked. They have no proofs yet.
+func (rd Reader) expiryRecords(ctx context.Context, shard string, by []note.Verifier, wanted func(events.Expiry) bool) (list []verify.ExpiryRecord, err error) {
+	known := note.VerifierList(by...)
 	err = rd.DB.ScanSubject(ctx, shard, rd.expirySubject(), func(r storage.EvidenceRow) error {
-		if e, ok := evidence.ExpiryIn(rowOf(r)); ok && e.State == events.ErasureBegun && wanted(e) {
-			list = append(list, verify.ExpiryRecord{Row: rowOf(r)})
+		x := verify.ExpiryRecord{Row: rowOf(r)}
+		if e, ok := evidence.ExpiryIn(x.Row); !ok || e.State != events.ErasureBegun || !wanted(e) {
+			return nil
+		}
+		if _, signed := x.Expiry(shard, rd.Space, known); signed || len(by) == 0 {
+			list = append(list, x)
 		}
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/compliance/bundle"
@@ -23,9 +24,9 @@ type Range struct {
 	Input bundle.RangeInput
 }
 
-// TenantRange finds a tenant's records between two times. The caller adds to the bundle input:
-// Spool, Decided and SignKey.
-func (rd Reader) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, progress func(done, total uint64)) (Range, error) {
+// TenantRange finds a tenant's records between two times. What the checkpoint keys must have signed and
+// did not is left out, as by AddProofs. The caller adds to the bundle input: Spool, Decided and SignKey.
+func (rd Reader) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, keys []note.Verifier, progress func(done, total uint64)) (Range, error) {
 	n, err := rd.DB.CountTenant(ctx, shard, tenant, from, to)
 	if err != nil {
 		return Range{}, fmt.Errorf("looking for the range: %w", err)
@@ -40,8 +41,8 @@ func (rd Reader) TenantRange(ctx context.Context, shard, tenant string, from, to
 	if err != nil {
 		return Range{}, fmt.Errorf("reading the checkpoint: %w", err)
 	}
-	r := Range{Count: n, Input: bundle.RangeInput{Shard: shard, Tenant: tenant, Space: rd.Space, From: from, To: to, Checkpoint: cp.Note}}
-	if r.Input.Keys, _, err = rd.keyHistory(ctx, shard); err != nil {
+	r := Range{Count: n, Input: bundle.RangeInput{Shard: shard, Tenant: tenant, Space: rd.Space, From: from, To: to, Checkpoint: signedByLog(cp.Note, keys)}}
+	if r.Input.Keys, _, err = rd.keyHistory(ctx, shard, keys); err != nil {
 		return Range{}, err
 	}
 	gone, err := rd.DB.CountExpired(ctx, tenant, "")
@@ -49,7 +50,7 @@ func (rd Reader) TenantRange(ctx context.Context, shard, tenant string, from, to
 		return Range{}, fmt.Errorf("looking for what expired: %w", err)
 	}
 	if gone.Records > 0 {
-		if r.Input.Expiries, err = rd.expiryRecords(ctx, shard, func(e events.Expiry) bool { return e.Tenant == tenant }); err == nil {
+		if r.Input.Expiries, err = rd.expiryRecords(ctx, shard, keys, func(e events.Expiry) bool { return e.Tenant == tenant }); err == nil {
 			err = rd.ProveExpiries(ctx, shard, int64(cp.Size), r.Input.Expiries)
 		}
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
@@ -105,10 +106,10 @@ func (rd Reader) Session(ctx context.Context, tenant, session string) ([]Session
 }
 
 // AddProofs adds the newest checkpoint that covers all records of a session, their inclusion
-// proofs, the receipt keys and their retirements. On an error for which IsDamaged is true,
-// records have no proof if it cannot be made from the stored tree, and everything else is
-// there.
-func (rd Reader) AddProofs(ctx context.Context, s *Session) error {
+// proofs, the receipt keys and their retirements. What the checkpoint keys must have signed and did
+// not is left out; without keys nothing is. On an error for which IsDamaged is true, records have no
+// proof if it cannot be made from the stored tree, and everything else is there.
+func (rd Reader) AddProofs(ctx context.Context, s *Session, keys []note.Verifier) error {
 	cp, err := rd.DB.LatestCheckpoint(ctx, s.Shard)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("reading the checkpoint: %w", err)
@@ -117,7 +118,7 @@ func (rd Reader) AddProofs(ctx context.Context, s *Session) error {
 	if cp.Size < last {
 		return fmt.Errorf("record %d of the session is not covered by a checkpoint yet: try again in a moment", last)
 	}
-	s.Checkpoint = cp.Note
+	s.Checkpoint = signedByLog(cp.Note, keys)
 	seqs := make([]uint64, len(s.Rows))
 	for i, r := range s.Rows {
 		seqs[i] = r.Seq
@@ -131,7 +132,7 @@ func (rd Reader) AddProofs(ctx context.Context, s *Session) error {
 			return err
 		}
 	}
-	if err := rd.proveRest(ctx, s, int64(cp.Size)); err != nil {
+	if err := rd.proveRest(ctx, s, int64(cp.Size), keys); err != nil {
 		return err
 	}
 	return lacking
@@ -153,11 +154,11 @@ func (rd Reader) proveSingly(ctx context.Context, shard string, size int64, seqs
 	return proofs, nil
 }
 
-func (rd Reader) proveRest(ctx context.Context, s *Session, size int64) (err error) {
-	if s.Keys, s.Retired, err = rd.keyHistory(ctx, s.Shard); err != nil || !slices.ContainsFunc(s.Rows, evidence.Row.Expired) {
+func (rd Reader) proveRest(ctx context.Context, s *Session, size int64, keys []note.Verifier) (err error) {
+	if s.Keys, s.Retired, err = rd.keyHistory(ctx, s.Shard, keys); err != nil || !slices.ContainsFunc(s.Rows, evidence.Row.Expired) {
 		return err
 	}
-	if s.Expiries, err = rd.expiryRecords(ctx, s.Shard, func(e events.Expiry) bool {
+	if s.Expiries, err = rd.expiryRecords(ctx, s.Shard, keys, func(e events.Expiry) bool {
 		return e.Tenant == s.Tenant && slices.ContainsFunc(e.Sessions, func(x events.ExpiredSession) bool { return x.Session == s.Session })
 	}); err != nil {
 		return err
@@ -229,9 +230,12 @@ func rowOf(r storage.EvidenceRow) evidence.Row {
 		BrokerTime: r.BrokerTime, BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, Expiry: r.Expiry}
 }
 
-// keyHistory reads the admitters' keys and their retirements from a shard's key records. They are
-// unchecked.
-func (rd Reader) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []verify.Retired, err error) {
+// keyHistory reads the admitters' keys and their retirements from a shard's key records: those that
+// one of the checkpoint keys signed, each key once. The correlator, too, may write on these subjects,
+// and what is left out here is a finding of the whole log's verification alone. Without checkpoint keys
+// all are returned, unchecked.
+func (rd Reader) keyHistory(ctx context.Context, shard string, by []note.Verifier) (keys []events.KeyRecord, retired []verify.Retired, err error) {
+	known, seen := note.VerifierList(by...), map[string]bool{}
 	read := func(kind string, take func(seq uint64, body []byte)) error {
 		return rd.DB.ScanSubject(ctx, shard, rd.Space.Control(rd.Stream, kind), func(r storage.EvidenceRow) error {
 			if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verification reports invalid records
@@ -241,13 +245,14 @@ func (rd Reader) keyHistory(ctx context.Context, shard string) (keys []events.Ke
 		})
 	}
 	err = read(events.ControlKey, func(_ uint64, body []byte) {
-		if k, err := events.DecodeRecord[events.KeyRecord](body); err == nil {
-			keys = append(keys, k)
+		k, err := events.DecodeRecord[events.KeyRecord](body)
+		if err == nil && (len(by) == 0 || signing.CheckKeyRecord(known, k) && !seen[k.KeyID]) {
+			keys, seen[k.KeyID] = append(keys, k), true
 		}
 	})
 	if err == nil {
 		err = read(events.ControlKeyRetired, func(seq uint64, body []byte) {
-			if k, err := events.DecodeRecord[events.KeyRetirement](body); err == nil {
+			if k, err := events.DecodeRecord[events.KeyRetirement](body); err == nil && (len(by) == 0 || signing.CheckRetirement(known, k)) {
 				retired = append(retired, verify.Retired{Record: k, Seq: seq})
 			}
 		})

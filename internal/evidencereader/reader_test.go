@@ -435,7 +435,7 @@ func TestInclusion(t *testing.T) {
 	parts, err := s.Session(t.Context(), "acme", "s-1")
 	ok(t, err)
 	mine := parts[len(parts)-1] // the other shards have the session, too
-	ok(t, s.AddProofs(t.Context(), &mine))
+	ok(t, s.AddProofs(t.Context(), &mine, s.keys))
 	if mine.Shard != s.name || len(mine.Proofs) != len(mine.Rows) || len(mine.Keys) != 1 || len(mine.Retired) != 0 {
 		t.Errorf("%s %+v", mine.Shard, mine.Keys)
 	}
@@ -457,7 +457,7 @@ func TestSessionWithARowMissing(t *testing.T) {
 	parts, err = s.Session(t.Context(), "acme", "s-1")
 	ok(t, err)
 	mine = parts[len(parts)-1]
-	if err := s.AddProofs(t.Context(), &mine); !IsDamaged(err) {
+	if err := s.AddProofs(t.Context(), &mine, s.keys); !IsDamaged(err) {
 		t.Fatalf("the tree lacks a hash: %v", err)
 	}
 	rep := verify.Session(verify.SessionInput{Shard: s.name, Tenant: "acme", Session: "s-1", Keys: s.keys, Rows: mine.Rows, Proofs: mine.Proofs,

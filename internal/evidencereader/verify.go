@@ -73,12 +73,12 @@ func (rd Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (ver
 	if options.Checkpoints, lost, err = rd.gatherCheckpoints(ctx, shard, o); err != nil {
 		return verify.Report{}, err
 	}
-	keys, retired, err := rd.keyHistory(ctx, shard)
+	keys, retired, err := rd.keyHistory(ctx, shard, o.Keys)
 	if err != nil {
 		return verify.Report{}, err
 	}
 	options.KeyHints = keys
-	if options.Expiries, err = rd.expiryRecords(ctx, shard, func(events.Expiry) bool { return true }); err != nil {
+	if options.Expiries, err = rd.expiryRecords(ctx, shard, o.Keys, func(events.Expiry) bool { return true }); err != nil {
 		return verify.Report{}, err
 	}
 	from, to := uint64(0), storage.AllSequences

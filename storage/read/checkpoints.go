@@ -3,7 +3,9 @@ package read
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -62,26 +64,48 @@ func (r *Reader) MissingCheckpoints(ctx context.Context, shard string, list []st
 	return missing, nil
 }
 
-// CosignedCheckpoints returns up to most checkpoints of a shard with more than one signature,
-// of size from or more, the largest tree first. It does not check the signatures; the
-// auditor checked them before it stored them.
-func (r *Reader) CosignedCheckpoints(ctx context.Context, shard string, from uint64, most int) ([]storage.Checkpoint, error) {
-	return r.queryCheckpoints(ctx, `shard = {shard:String} AND size >= {size:UInt64} AND countSubstrings(note, '\n— ') > 1
-		ORDER BY size DESC, created LIMIT {most:UInt64}`, conn.Param("shard", shard), conn.Param("size", from), conn.Param("most", uint64(max(most, 0))))
+// CosignedCheckpoints yields the checkpoints of a shard with more than one signature, of size
+// from or more, the largest tree first. The signatures are unchecked: a user of the database can
+// add lines. An error is the last thing that it yields.
+func (r *Reader) CosignedCheckpoints(ctx context.Context, shard string, from uint64) iter.Seq2[storage.Checkpoint, error] {
+	return func(yield func(storage.Checkpoint, error) bool) {
+		enough := errors.New("the caller has enough")
+		err := r.eachCheckpoint(ctx, func(c storage.Checkpoint) error {
+			if !yield(c, nil) {
+				return enough
+			}
+			return nil
+		}, `shard = {shard:String} AND size >= {size:UInt64} AND countSubstrings(note, '\n— ') > 1 ORDER BY size DESC, created`, conn.Param("shard", shard), conn.Param("size", from))
+		if err != nil && !errors.Is(err, enough) {
+			yield(storage.Checkpoint{}, err)
+		}
+	}
 }
 
 func (r *Reader) queryCheckpoints(ctx context.Context, where string, args ...any) (list []storage.Checkpoint, err error) {
-	err = r.pool.EachRow(ctx, `SELECT shard, size, root, note, created FROM checkpoints WHERE `+where, func(row driver.Rows) error {
-		var c storage.Checkpoint
-		var root string
-		err := row.Scan(&c.Shard, &c.Size, &root, &c.Note, &c.Created)
-		copy(c.Root[:], root)
-		c.Created = c.Created.UTC()
+	err = r.eachCheckpoint(ctx, func(c storage.Checkpoint) error {
 		list = append(list, c)
-		return err
-	}, args...)
+		return nil
+	}, where, args...)
 	if err != nil {
-		return nil, fmt.Errorf("reading the checkpoints: %w", err)
+		return nil, err
 	}
 	return list, nil
+}
+
+func (r *Reader) eachCheckpoint(ctx context.Context, fn func(storage.Checkpoint) error, where string, args ...any) error {
+	err := r.pool.EachRow(ctx, `SELECT shard, size, root, note, created FROM checkpoints WHERE `+where, func(row driver.Rows) error {
+		var c storage.Checkpoint
+		var root string
+		if err := row.Scan(&c.Shard, &c.Size, &root, &c.Note, &c.Created); err != nil {
+			return err
+		}
+		copy(c.Root[:], root)
+		c.Created = c.Created.UTC()
+		return fn(c)
+	}, args...)
+	if err != nil {
+		return fmt.Errorf("reading the checkpoints: %w", err)
+	}
+	return nil
 }

@@ -33,7 +33,7 @@ func ValidTool(name string) bool {
 	}
 	latin, other, all := false, false, true
 	for _, r := range name {
-		if r != ' ' && !unicode.IsGraphic(r) || r != ' ' && unicode.IsSpace(r) || unicode.Is(unicode.Co, r) || isInvisible(r) || unicode.In(r, confusableScripts...) {
+		if r != ' ' && !unicode.IsGraphic(r) || r != ' ' && unicode.IsSpace(r) || unicode.Is(unicode.Co, r) || IsInvisible(r) || unicode.In(r, confusableScripts...) {
 			return false
 		}
 		latin = latin || unicode.Is(unicode.Latin, r)
@@ -43,10 +43,10 @@ func ValidTool(name string) bool {
 	return !latin && !readsAsLatin(name) || latin && !other && all
 }
 
-// isInvisible reports whether a character may be drawn as nothing: a reader that drops it reads
+// IsInvisible reports whether a character may be drawn as nothing: a reader that drops it reads
 // another name.
-func isInvisible(r rune) bool {
-	return unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+func IsInvisible(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == brailleBlank
 }
 
 // isUnambiguous reports whether a character may appear beside Latin letters: ASCII, the letters
@@ -69,6 +69,7 @@ func isUnambiguous(r rune) bool {
 }
 
 const (
+	brailleBlank   = '\u2800'
 	katakanaDot    = '\u30fb' // separates words in Katakana
 	dottedCapitalI = '\u0130'
 
@@ -139,7 +140,7 @@ func validArgumentName(name string) bool {
 		return false
 	}
 	for _, r := range name {
-		if unicode.Is(unicode.Cc, r) || isInvisible(r) || unicode.In(r, confusableScripts...) {
+		if unicode.Is(unicode.Cc, r) || IsInvisible(r) || unicode.In(r, confusableScripts...) {
 			return false
 		}
 	}

@@ -73,13 +73,21 @@ func (a decision) auditRecord() auditRecord {
 		}
 	}
 	return auditRecord{
-		Version: "0.1", CreatedAt: a.DecidedAt, RecordType: "tool_precheck", Mode: "enforce", Surface: "countersign", Route: a.route,
+		Version: "0.1", CreatedAt: a.DecidedAt, RecordType: "tool_precheck", Mode: a.mode(), Surface: "countersign", Route: a.route,
 		Contract: "aana.agent_tool_precheck.v1", ToolName: encode.TextPointer(a.Tool), Category: a.toolCategory(), Domain: a.riskDomain(), Gate: a.finalGate(), Action: a.route,
 		CandidateGate: a.candidateGate(), AIx: index{"0.1", score, map[string]float64{"P": score, "F": f, "C": score}, a.route, a.blockers},
 		Blockers: a.blockers, Missing: a.missingEvidence(), State: a.authorizationState(), ViolationCount: len(a.blockers), ViolationCodes: a.blockers,
 		Sources: a.evidenceSources(), ArgumentKeys: a.argumentKeys(), LatencyMS: encode.DecisionLatency(a.Decision), FreshnessFailures: fresh,
 		Review: a.reviewRoute(), Fingerprints: a.inputFingerprints(), Event: a.decisionEvent(), Evidence: encode.ProofOf(a.item, a.DecisionID),
 	}
+}
+
+// mode is the contract's word for whether the verdict of the policies had an effect.
+func (a decision) mode() string {
+	if a.Mode == events.ModeObserve && a.Would != "" {
+		return "shadow"
+	}
+	return "enforce"
 }
 
 func (a decision) reviewRoute() review {

@@ -238,7 +238,7 @@ func (s *verifyShard) verifySession(ctx context.Context, l evidencereader.Reader
 	if err != nil {
 		return err
 	}
-	if err := l.AddProofs(ctx, &parts[0]); err != nil {
+	if err := l.AddProofs(ctx, &parts[0], s.verifiers); err != nil {
 		return err
 	}
 	p := parts[0]

@@ -77,10 +77,14 @@ func (c *Cmd) exportSession(ctx context.Context, io ui.Stdio, l evidencereader.R
 	if err != nil {
 		return err
 	}
-	if err := l.AddProofs(ctx, &s); err != nil {
+	by, err := c.signers(ctx, t)
+	if err != nil {
 		return err
 	}
-	if err := c.useWitnessed(ctx, l, &s); err != nil {
+	if err := l.AddProofs(ctx, &s, by.log); err != nil {
+		return err
+	}
+	if err := c.useWitnessed(ctx, l, &s, by); err != nil {
 		return err
 	}
 	if err := WriteSession(ctx, l, t, s, c.Out, plan.key); err != nil {

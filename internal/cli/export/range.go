@@ -37,11 +37,15 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	if err != nil {
 		return err
 	}
-	r, err := own.TenantRange(ctx, shard, t.Tenant, plan.from, plan.to, ui.CountProgress(io, "exporting"))
+	by, err := c.signers(ctx, t)
 	if err != nil {
 		return err
 	}
-	if note, err := c.witnessed(ctx, l, shard, evidencereader.NewestSeq(last, r.Input.Expiries)); err != nil {
+	r, err := own.TenantRange(ctx, shard, t.Tenant, plan.from, plan.to, by.log, ui.CountProgress(io, "exporting"))
+	if err != nil {
+		return err
+	}
+	if note, err := c.witnessed(ctx, l, shard, evidencereader.NewestSeq(last, r.Input.Expiries), by); err != nil {
 		return err
 	} else if note != "" {
 		r.Input.Checkpoint = note

@@ -2,17 +2,50 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 )
 
+// signers are the keys that sign checkpoints: what the database holds beside their signatures does
+// not go into a bundle.
+type signers struct {
+	log       []note.Verifier // none if no key is known, which --skip-scan allows
+	witnesses []note.Verifier // that the system trusts; none without a server
+}
+
+func (c *Cmd) signers(ctx context.Context, t *target.Target) (s signers, err error) {
+	if s.log, err = system.TrustedKeys(c.Key, t); err != nil {
+		if c.SkipScan && c.Key == "" {
+			return signers{}, nil
+		}
+		return s, err
+	}
+	o, err := system.Connect(ctx, t)
+	if errors.Is(err, target.ErrNoServer) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	defer o.Conn.Close()
+	trusted, err := witnessbucket.TrustedWitnesses(ctx, o.JS)
+	s.witnesses = witnessbucket.Verifiers(trusted)
+	return s, err
+}
+
 // witnessed returns the checkpoint for the bundle: the one in the files, with the signatures of
-// all of them. Without files it is the newest one that a witness signed and that covers the last
-// record; "" without one.
-func (c *Cmd) witnessed(ctx context.Context, l evidencereader.Reader, shard string, last uint64) (string, error) {
+// all of them. Without files it is the newest one that a trusted witness signed and that covers the
+// last record; "" without one.
+func (c *Cmd) witnessed(ctx context.Context, l evidencereader.Reader, shard string, last uint64, by signers) (string, error) {
 	var notes []string
 	for _, path := range c.Witnessed {
 		b, err := ui.ReadSmallFile("--witnessed", path, ui.MaxKeptFile)
@@ -31,18 +64,18 @@ func (c *Cmd) witnessed(ctx context.Context, l evidencereader.Reader, shard stri
 		}
 	}
 	if len(notes) == 0 {
-		return l.CosignedCheckpoint(ctx, shard, last)
+		return l.CosignedCheckpoint(ctx, shard, last, by.log, by.witnesses)
 	}
-	note, err := tree.MergeSignatures(notes...)
+	joined, err := tree.MergeSignatures(notes...)
 	if err != nil {
 		return "", err
 	}
-	return note, ofLog(ctx, l, shard, note)
+	return joined, ofLog(ctx, l, shard, joined)
 }
 
 // ofLog checks that the log signed this checkpoint: a stored one has the same size and root.
-func ofLog(ctx context.Context, l evidencereader.Reader, shard, note string) error {
-	cp, err := tree.PeekCheckpoint(note)
+func ofLog(ctx context.Context, l evidencereader.Reader, shard, signed string) error {
+	cp, err := tree.PeekCheckpoint(signed)
 	if err != nil {
 		return err
 	}
@@ -59,13 +92,13 @@ func ofLog(ctx context.Context, l evidencereader.Reader, shard, note string) err
 }
 
 // useWitnessed replaces the newest checkpoint by a witnessed one, with the proofs for it.
-func (c *Cmd) useWitnessed(ctx context.Context, l evidencereader.Reader, s *evidencereader.Session) error {
+func (c *Cmd) useWitnessed(ctx context.Context, l evidencereader.Reader, s *evidencereader.Session, by signers) error {
 	last := evidencereader.NewestSeq(s.Rows[len(s.Rows)-1].Seq, s.Expiries)
-	note, err := c.witnessed(ctx, l, s.Shard, last)
-	if err != nil || note == "" {
+	signed, err := c.witnessed(ctx, l, s.Shard, last, by)
+	if err != nil || signed == "" {
 		return err
 	}
-	cp, err := tree.PeekCheckpoint(note)
+	cp, err := tree.PeekCheckpoint(signed)
 	if err != nil {
 		return err
 	}
@@ -76,7 +109,7 @@ func (c *Cmd) useWitnessed(ctx context.Context, l evidencereader.Reader, s *evid
 	for i, r := range s.Rows {
 		seqs[i] = r.Seq
 	}
-	s.Checkpoint = note
+	s.Checkpoint = signed
 	if s.Proofs, err = l.InclusionProofs(ctx, s.Shard, cp.Size, seqs); err != nil {
 		return err
 	}

@@ -176,7 +176,11 @@ func (d *demo) verify(ctx context.Context, l evidencereader.Reader, key string, 
 // export writes the bundle and verifies it from the file and the public key alone.
 func (d *demo) export(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session) error {
 	d.title("The compliance bundle of the session, verified from the file and the public key alone")
-	if err := l.AddProofs(ctx, &s); err != nil {
+	keys, err := system.CheckpointVerifiers(d.pipe.Ready().PublicKey)
+	if err != nil {
+		return err
+	}
+	if err := l.AddProofs(ctx, &s, keys); err != nil {
 		return err
 	}
 	if err := export.WriteSession(ctx, l, t, s, d.cmd.Out, nil); err != nil {

@@ -45,6 +45,17 @@ func TestColumns(t *testing.T) {
 	}
 }
 
+// Two names that differ do not look the same, and no character moves the cursor.
+func TestCleanShowsWhatIsNotSeen(t *testing.T) {
+	for in, want := range map[string]string{
+		"send_mail": "send_mail", "send_mail\ufe0f": "send_mail\ufffd", "\u3164": "\ufffd", "a\u115f\u034fb": "a\ufffd\ufffdb", "a\u2800": "a\ufffd", "a\U000e0100": "a\ufffd", "a\u202eb\x1b": "a\ufffdb\ufffd", "日本 é": "日本 é",
+	} {
+		if got := Clean(in, 20); got != want {
+			t.Errorf("%q is shown as %q, not %q", in, got, want)
+		}
+	}
+}
+
 func TestBreakLines(t *testing.T) {
 	for _, c := range []struct {
 		text  string

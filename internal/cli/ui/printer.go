@@ -11,6 +11,7 @@ import (
 
 	"github.com/mattn/go-isatty"
 
+	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -88,11 +89,12 @@ func CleanLines(s string) string {
 // marks is how many characters a column may hold, since any number of marks can combine.
 const marks = 4
 
-// Clean makes text from a producer safe to print: it removes control characters, which could move
-// the cursor or forge a line, and cuts the text to the width most, in columns.
+// Clean makes text from a producer safe to print: it replaces control characters, which could move
+// the cursor or forge a line, and characters that are drawn as nothing, so that two names that differ
+// do not look the same. It cuts the text to the width most, in columns.
 func Clean(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		if unicode.IsPrint(r) && !names.IsInvisible(r) {
 			return r
 		}
 		return '\uFFFD'

@@ -106,6 +106,7 @@ func (c *Cmd) consistent() error {
 		{c.Prove > 0 && (c.Session != "" || times || len(c.From) > 0 || len(c.Receipt) > 0 || c.AtLeast > 0), "--prove writes one proof; verify the rest without it"},
 		{c.Proof != "" && c.AtLeast > 1, "--proof holds one record"},
 		{c.Quorum < 0 || c.Quorum > len(c.Witness), "--quorum must be at most the number of --witness keys"},
+		{c.Unwitnessed != nil && (len(c.Witness) == 0 || offline || *c.Unwitnessed < 0), "--unwitnessed limits what is behind the newest checkpoint of the --witness keys; a --bundle or --proof has one checkpoint"},
 		{c.Workers < 0, "--workers must not be negative"},
 	} {
 		if rule.broken {

@@ -63,7 +63,7 @@ func (c *Cmd) bundle(io ui.Stdio, a against) error {
 	if c.AtLeast > 0 && int64(rep.Records) < c.AtLeast {
 		return fmt.Errorf("%s holds %d records, not %d", c.Bundle, rep.Records, c.AtLeast)
 	}
-	return c.report(io, []verify.Report{rep})
+	return c.report(io, []verify.Report{rep}, result.Notes...)
 }
 
 // bundleBasis describes what a bundle proves by itself.
@@ -139,14 +139,15 @@ func (c *Cmd) prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, a
 	return nil
 }
 
-// report prints the reports. It returns an error unless everything is verified.
-func (c *Cmd) report(io ui.Stdio, reports []verify.Report) error {
+// report prints the reports, with notes in their JSON form. It returns an error unless everything is
+// verified.
+func (c *Cmd) report(io ui.Stdio, reports []verify.Report, notes ...string) error {
 	ok := true
 	p := ui.NewPrinter(io.Out)
 	for _, r := range reports {
 		ok = ok && r.OK
 		if c.JSON {
-			if err := ui.WriteJSON(io, r); err != nil {
+			if err := ui.WriteJSON(io, bundle.Result{Report: r, Notes: notes}); err != nil {
 				return err
 			}
 			continue
@@ -184,7 +185,7 @@ func PrintReport(p *ui.Printer, r verify.Report) {
 			p.Printf("    %d signatures were not checked: a credential was taken out of a name that they cover; --compare-log=-1 checks them against the log\n", r.SignaturesUnchecked)
 		}
 		if r.Witnessed > 0 {
-			p.Printf("    witnesses signed up to %d\n", r.Witnessed)
+			p.Printf("    witnesses signed up to %d, %d records before the end\n", r.Witnessed, max(r.Size-r.Witnessed, 0))
 		}
 		for _, s := range r.Cosigned {
 			p.Printf("    cosigned by %s at %s up to size %d\n", ui.Clean(s.Witness, 200), s.At, s.Size)

@@ -33,3 +33,14 @@ func TestReportIsHarmless(t *testing.T) {
 	PrintReport(ui.NewPrinter(&out), verify.Report{Shard: uitest.Hostile, Session: uitest.Hostile, OK: true})
 	uitest.Harmless(t, out.String(), 2)
 }
+
+// A program that reads the JSON learns what was not checked.
+func TestReportHasTheNotes(t *testing.T) {
+	var out bytes.Buffer
+	if err := (&Cmd{JSON: true}).report(ui.Stdio{Out: &out}, []verify.Report{{OK: true, Records: 7}}, "report.html was made by another version"); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, `"notes":["report.html was made by another version"]`) || !strings.Contains(text, `"ok":true`) || !strings.Contains(text, `"records":7`) {
+		t.Error(text)
+	}
+}

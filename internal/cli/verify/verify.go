@@ -13,6 +13,8 @@ import (
 	"maps"
 	"slices"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/evidence/verify"
@@ -32,8 +34,9 @@ type Cmd struct {
 	Until        string   `help:"Only what the broker stored before this time, given in the same way." placeholder:"TIME"`
 	AtLeast      int64    `help:"Fail if there are fewer records: a log cut off at its end still fits together." placeholder:"N"`
 	From         []string `name:"from-checkpoint" help:"A checkpoint that you kept, or a witness signed: today's log must extend it. May be repeated." placeholder:"FILE" sep:"none"`
-	Witness      []string `help:"Public key of a witness, or a file that holds it, that must have signed the checkpoint. May be repeated." placeholder:"KEY" sep:"none"`
+	Witness      []string `help:"Public key of a witness, or a file that holds it, that must have signed a checkpoint of the log, of a bundle its own. May be repeated." placeholder:"KEY" sep:"none"`
 	Quorum       int      `help:"How many of the witnesses must have signed one (default: all)." placeholder:"N"`
+	Unwitnessed  *int64   `help:"How many records the log may have behind the newest checkpoint that the witnesses signed (default: any number)." placeholder:"N"`
 	Receipt      []string `help:"A receipt, compact, one a line: its decision must be in the log and say the same. May be repeated." placeholder:"FILE" sep:"none"`
 	Bundle       string   `help:"An export bundle instead of a running system; needs no server." placeholder:"FILE"`
 	Proof        string   `help:"A proof of one record instead; needs no server." placeholder:"FILE"`
@@ -88,7 +91,20 @@ func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
+	c.limitUnwitnessed(reports)
 	return c.report(io, reports)
+}
+
+// limitUnwitnessed adds a finding to reports with more records behind the newest witnessed checkpoint
+// than --unwitnessed allows. An old signature is a good one, and says nothing of what came later.
+func (c *Cmd) limitUnwitnessed(reports []verify.Report) {
+	for i := range reports {
+		r := &reports[i]
+		if behind := r.Size - r.Witnessed; c.Unwitnessed != nil && r.Witnessed > 0 && behind > *c.Unwitnessed {
+			r.AddFindings(verify.Finding{Code: verify.CodeWitnesses, Seq: uint64(r.Witnessed),
+				Detail: fmt.Sprintf("the witnesses signed up to this size, and %d records come behind it; at most %d may", behind, *c.Unwitnessed)})
+		}
+	}
 }
 
 // session verifies one session: its records are picked from all stored ones, or read from the
@@ -164,7 +180,7 @@ func (c *Cmd) sessionBasis(whole verify.Report, log *system.EvidenceLog) string 
 // last of the session's shards.
 func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep verify.Report, err error) {
 	// The report lists records that cannot be proved.
-	if err := l.AddProofs(ctx, &s); err != nil && !evidencereader.IsDamaged(err) {
+	if err := l.AddProofs(ctx, &s, a.keys); err != nil && !evidencereader.IsDamaged(err) {
 		return rep, err
 	}
 	in := verify.SessionInput{
@@ -174,7 +190,7 @@ func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s eviden
 	if last {
 		in.MinRecords, in.Receipts = c.AtLeast, a.receipts
 	}
-	kept, err := cosignedOf(ctx, l, s, a.kept)
+	kept, err := cosignedOf(ctx, l, s, a, log.Cosigners())
 	if err != nil {
 		return rep, err
 	}
@@ -196,13 +212,13 @@ func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s eviden
 }
 
 // cosignedOf adds to the kept checkpoints the newest stored one of a session's shard that a
-// witness signed.
-func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []verify.Published) ([]verify.Published, error) {
-	note, err := l.CosignedCheckpoint(ctx, s.Shard, 0)
-	if err != nil || note == "" {
-		return kept, err
+// witness signed: one that must have signed, or that the system names.
+func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, a against, cosigners []note.Verifier) ([]verify.Published, error) {
+	text, err := l.CosignedCheckpoint(ctx, s.Shard, 0, a.keys, slices.Concat(a.witnesses, cosigners))
+	if err != nil || text == "" {
+		return a.kept, err
 	}
-	return append(slices.Clone(kept), verify.Published{Source: "table checkpoints", Text: note}), nil
+	return append(slices.Clone(a.kept), verify.Published{Source: "table checkpoints", Text: text}), nil
 }
 
 // extensions proves that the newest checkpoint extends the kept ones of its shard. One that

@@ -57,6 +57,7 @@ type witnessFlags struct {
 	Key    string `help:"The witness's secret key (countersign witness key)." required:"" placeholder:"FILE"`
 	LogKey string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	State  string `help:"Where the witness remembers what it signed (default: the key file, with .state behind its name)." placeholder:"FILE"`
+	NewLog string `help:"Sign this incarnation, too, of a log of which the witness remembers another: its operator began it anew." placeholder:"SHARD"`
 }
 
 type witnessSignCmd struct {
@@ -101,7 +102,7 @@ func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w tree.Witn
 	if err != nil {
 		return "", err
 	}
-	signed, _, err := cosigner{w, known, memory, database.open}.sign(ctx, text)
+	signed, _, err := cosigner{w, known, memory, c.NewLog, database.open}.sign(ctx, text)
 	return signed, err
 }
 

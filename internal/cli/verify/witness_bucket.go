@@ -116,12 +116,14 @@ func (c *witnessAddCmd) judge(ctx context.Context, box system.Bucket, l evidence
 	if err != nil {
 		return witnessbucket.CheckedCheckpoint{}, err
 	}
-	j, err := witnessbucket.CheckHandedIn(ctx, text, log, witnessbucket.Verifiers(trusted), l.DB.CheckpointsAt)
+	j, err := witnessbucket.CheckHandedIn(ctx, text, log, witnessbucket.Verifiers(trusted), l.DB)
 	switch {
 	case errors.Is(err, witnessbucket.ErrUntrusted):
 		err = fmt.Errorf("%w (of %d that are): see countersign witness list, and trust its key with: countersign witness trust", err, len(trusted))
 	case errors.Is(err, tree.ErrFork):
 		err = fmt.Errorf("%w\nThe log's key signed two histories. Keep this file: it is the proof", err)
+	case errors.Is(err, witnessbucket.ErrForeign):
+		err = fmt.Errorf("%w\nUnless checkpoints were deleted from the evidence, another party has or had the log's key. Keep this file", err)
 	}
 	return j, err
 }

@@ -82,11 +82,16 @@ func (p *proofSource) close() {
 	}
 }
 
+// errNewLog reports an incarnation that the witness has not seen, of a log that it knows. Whoever
+// holds the log's key can give a second history a name of its own.
+var errNewLog = errors.New("the witness remembers another incarnation of this log")
+
 // cosigner signs checkpoints and remembers them.
 type cosigner struct {
 	witness  tree.Witness
 	known    note.Verifiers // the log's key
 	memory   *witnessMemory
+	newLog   string                                 // an incarnation to sign though the memory has another of its log
 	database func() (*evidencereader.Reader, error) // for proofs; closed by its maker
 }
 
@@ -98,6 +103,9 @@ func (c cosigner) sign(ctx context.Context, text string) (string, tree.Checkpoin
 		return "", cp, err
 	}
 	old := c.memory.last(cp.Shard)
+	if known := c.memory.otherOf(cp.Shard); old == nil && known != "" && c.newLog != cp.Shard {
+		return "", cp, fmt.Errorf("%w: %s, and this is %s\nThis witness does not sign. If the log's operator confirms, by another way, that the log began anew, give --new-log %s", errNewLog, known, cp.Shard, cp.Shard)
+	}
 	var proof tlog.TreeProof
 	if old != nil && 0 < old.Size && old.Size < cp.Size {
 		l, err := c.database()
@@ -109,6 +117,9 @@ func (c cosigner) sign(ctx context.Context, text string) (string, tree.Checkpoin
 		}
 	}
 	signed, cp, err := tree.Cosign(c.witness, text, c.known, old, proof, time.Now())
+	if errors.Is(err, tree.ErrFork) && old.Size < cp.Size {
+		err = fmt.Errorf("%w\nThe proof comes from the database: if its tree hashes are damaged, that looks the same. countersign verify says which it is", err)
+	}
 	if errors.Is(err, tree.ErrFork) || errors.Is(err, tree.ErrRollback) {
 		return "", cp, fmt.Errorf("%w\nThis witness does not sign. Keep both checkpoints: %s remembers the one it signed", err, c.memory.path)
 	}

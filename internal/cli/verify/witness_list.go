@@ -95,22 +95,26 @@ func (c *witnessListCmd) lines(ctx context.Context, l evidencereader.Reader, tru
 		return nil, 0, err
 	}
 	newest = int64(cp.Size)
-	stored, err := l.DB.CosignedCheckpoints(ctx, shard, 0, cosignedRead)
-	if err != nil {
-		return nil, 0, err
-	}
 	for _, w := range trusted {
-		line := witnessLine{Witness: w.Name(), Key: w.Text, Shard: shard, Newest: newest}
-		for _, one := range stored {
-			if by := tree.Cosignatures(one.Note, []note.Verifier{w}); len(by) > 0 {
-				line.Size, line.At = by[0].Size, &by[0].At
-				break // the largest comes first
+		lines = append(lines, witnessLine{Witness: w.Name(), Key: w.Text, Shard: shard, Newest: newest})
+	}
+	unseen := len(lines)
+	for c, err := range l.DB.CosignedCheckpoints(ctx, shard, 0) { // the largest comes first
+		if err != nil {
+			return nil, 0, err
+		}
+		for i, w := range trusted {
+			if lines[i].At != nil {
+				continue
+			}
+			if by := tree.Cosignatures(c.Note, []note.Verifier{w}); len(by) > 0 {
+				lines[i].Size, lines[i].At = by[0].Size, &by[0].At
+				unseen--
 			}
 		}
-		lines = append(lines, line)
+		if unseen == 0 {
+			break
+		}
 	}
 	return lines, newest, nil
 }
-
-// cosignedRead is how many checkpoints are searched for the newest one of every witness.
-const cosignedRead = 5000

@@ -88,6 +88,17 @@ func (m *witnessMemory) last(shard string) *tree.Checkpoint {
 	return &cp
 }
 
+// otherOf is another remembered incarnation of the log of a shard, "" without one.
+func (m *witnessMemory) otherOf(shard string) string {
+	stream, _, _ := strings.Cut(shard, "@")
+	for _, other := range slices.Sorted(maps.Keys(m.logs)) {
+		if of, _, _ := strings.Cut(other, "@"); of == stream && other != shard {
+			return other
+		}
+	}
+	return ""
+}
+
 // remember stores a signed checkpoint. It is on disk when remember returns nil, and nothing is
 // remembered if it returns an error: what only the process knew, another one would not know.
 func (m *witnessMemory) remember(cp tree.Checkpoint, signed string) error {

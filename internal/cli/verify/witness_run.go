@@ -27,7 +27,7 @@ type witnessRunCmd struct {
 }
 
 // Run signs published checkpoints until it is stopped. Failures to reach the system are retried;
-// another history, or a shorter one, ends it with an error.
+// another history, a shorter one, or one under another name ends it with an error.
 func (c *witnessRunCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Every <= 0 {
 		return ui.UsageError{Err: errors.New("--every must be above zero")}
@@ -74,7 +74,12 @@ func (c *witnessRunCmd) Run(ctx context.Context, io ui.Stdio) error {
 // solve.
 func alarming(err error) bool {
 	var usage ui.UsageError
-	return errors.Is(err, tree.ErrFork) || errors.Is(err, tree.ErrRollback) || errors.Is(err, tree.ErrCheckpoint) || errors.As(err, &usage)
+	return isRefused(err) || errors.Is(err, tree.ErrCheckpoint) || errors.As(err, &usage)
+}
+
+// isRefused reports whether the witness refuses a checkpoint because of what it signed before.
+func isRefused(err error) bool {
+	return errors.Is(err, tree.ErrFork) || errors.Is(err, tree.ErrRollback) || errors.Is(err, errNewLog)
 }
 
 // witnessRun is the state of a running witness.
@@ -148,8 +153,8 @@ func (r *witnessRun) sign(ctx context.Context, text string) (string, tree.Checkp
 	}
 	database := &proofSource{ctx: ctx, t: r.t}
 	defer database.close()
-	signed, cp, err := cosigner{r.witness, note.VerifierList(r.log), r.memory, database.open}.sign(ctx, text)
-	if errors.Is(err, tree.ErrFork) || errors.Is(err, tree.ErrRollback) {
+	signed, cp, err := cosigner{r.witness, note.VerifierList(r.log), r.memory, r.cmd.NewLog, database.open}.sign(ctx, text)
+	if isRefused(err) {
 		refused := fmt.Sprintf("%s.refused-%d", r.memory.path, cp.Size)
 		if kept := atomicfile.Write(refused, []byte(text), 0o600); kept != nil {
 			return "", cp, errors.Join(err, kept)

@@ -8,11 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 func signedCheckpoint(t *testing.T, shard string, size int64) (tree.Checkpoint, string) {
@@ -95,8 +98,70 @@ func TestWitnessMemory(t *testing.T) {
 	}
 }
 
+// A history under the name of another incarnation is a second history, too: the witness signs the
+// first incarnation of a log that it sees, and another one only if it is told to.
+func TestWitnessRefusesAnotherIncarnation(t *testing.T) {
+	skey, _, err := tree.NewWitnessKey(bytes.NewReader(make([]byte, 32)), "witness.example.com/w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := tree.WitnessSigner(skey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, vkey, err := signing.NewCheckpointKey(bytes.NewReader(make([]byte, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := signing.CheckpointVerifier(vkey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := openMemory(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.close()
+	noProofs := func() (*evidencereader.Reader, error) { return nil, errors.New("no proof is needed") }
+	for _, tc := range []struct {
+		shard, newLog string
+		want          error
+	}{
+		{"GOV@a", "", nil}, {"GOV@b", "", errNewLog}, {"GOV@b", "GOV@c", errNewLog}, {"GOV@a", "", nil}, {"EAST@b", "", nil}, {"GOVERN@b", "", nil},
+		{"GOV@b", "GOV@b", nil}, {"GOV@b", "", nil}, {"GOV@a", "", nil}, {"GOV@c", "GOV@b", errNewLog},
+	} {
+		_, text := signedCheckpoint(t, tc.shard, 5)
+		_, _, err := cosigner{w, note.VerifierList(log), memory, tc.newLog, noProofs}.sign(t.Context(), text)
+		if !errors.Is(err, tc.want) || err != nil && (tc.want == nil || !isRefused(err) || !alarming(err)) {
+			t.Errorf("%s with --new-log %q: %v, want %v", tc.shard, tc.newLog, err, tc.want)
+		}
+	}
+	if memory.last("GOV@c") != nil || memory.last("GOV@b") == nil {
+		t.Errorf("it remembers %v", memory.logs)
+	}
+}
+
+// A witness's signature of long ago is not enough where --unwitnessed limits what may come behind it.
+func TestUnwitnessed(t *testing.T) {
+	most := int64(10)
+	for name, tc := range map[string]struct {
+		limit           *int64
+		size, witnessed int64
+		holds           bool
+	}{
+		"no limit": {nil, 1000, 1, true}, "within it": {&most, 1000, 990, true}, "all signed": {&most, 1000, 1000, true}, "behind it": {&most, 1000, 989, false}, "none signed: reported already": {&most, 1000, 0, true},
+	} {
+		reports := []verify.Report{{OK: true, Size: tc.size, Witnessed: tc.witnessed}}
+		(&Cmd{Unwitnessed: tc.limit}).limitUnwitnessed(reports)
+		if reports[0].OK != tc.holds || reports[0].ByCode[verify.CodeWitnesses] > 0 == tc.holds {
+			t.Errorf("%s: %+v", name, reports[0])
+		}
+	}
+}
+
 // A check that was asked for and cannot be made is refused.
 func TestVerifyFlagsThatDoNotGoTogether(t *testing.T) {
+	some, negative := int64(3), int64(-1)
 	for name, c := range map[string]Cmd{
 		"bundle and proof":         {Bundle: "a", Proof: "b"},
 		"bundle and session":       {Bundle: "a", Session: "s"},
@@ -113,13 +178,16 @@ func TestVerifyFlagsThatDoNotGoTogether(t *testing.T) {
 		"quorum of nobody":         {Quorum: 1},
 		"quorum of too many":       {Quorum: 3, Witness: []string{"a", "b"}},
 		"no workers":               {Workers: -1},
+		"unwitnessed by nobody":    {Unwitnessed: &some},
+		"unwitnessed in a bundle":  {Unwitnessed: &some, Witness: []string{"w"}, Bundle: "b"},
+		"fewer than none":          {Unwitnessed: &negative, Witness: []string{"w"}},
 	} {
 		var usageError ui.UsageError
 		if !errors.As(c.consistent(), &usageError) {
 			t.Errorf("%s goes through", name)
 		}
 	}
-	for _, c := range []Cmd{{}, {Session: "s", From: []string{"x"}, Witness: []string{"w"}, Quorum: 1, Receipt: []string{"r"}, AtLeast: 3},
+	for _, c := range []Cmd{{}, {Session: "s", From: []string{"x"}, Witness: []string{"w"}, Quorum: 1, Receipt: []string{"r"}, AtLeast: 3, Unwitnessed: &some},
 		{Since: "x", Until: "y", From: []string{"x"}}, {Bundle: "b", Witness: []string{"w"}, Retired: []string{"r"}, AtLeast: 4}, {Prove: 3, Out: "x", Witness: []string{"w"}}} {
 		if err := c.consistent(); err != nil {
 			t.Errorf("%+v: %v", c, err)

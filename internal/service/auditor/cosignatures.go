@@ -82,12 +82,13 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 		return err
 	}
 	var forks error
-	told := map[uint64]bool{}
+	ahead, told := false, map[uint64]bool{}
 	for _, e := range list {
 		switch err := c.storeCosigned(ctx, e, witnessbucket.Verifiers(trusted)); {
-		case errors.Is(err, tree.ErrFork):
+		case errors.Is(err, tree.ErrFork), errors.Is(err, witnessbucket.ErrForeign):
 			forks = errors.Join(forks, fmt.Errorf("%s handed in (revision %d of the bucket %s) a checkpoint that the log's key signed and that is not of this log: %w", e.Key, e.Revision, streams.BucketWitnesses, err))
 		case isRefusal(err):
+			ahead = ahead || errors.Is(err, witnessbucket.ErrAhead)
 			c.logRefusal(e, err)
 			told[e.Revision] = true
 			if errors.Is(err, witnessbucket.ErrUnknown) {
@@ -98,7 +99,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 		}
 	}
 	c.loggedRefusals = told
-	if forks == nil {
+	if forks == nil && !ahead { // what is ahead is judged again, until the log reaches it
 		c.version = version
 	}
 	return forks
@@ -107,8 +108,11 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 // isRefusal reports whether an error is about the entry itself, and not about reading or storing
 // it.
 func isRefusal(err error) bool {
-	return errors.Is(err, tree.ErrCheckpoint) || errors.Is(err, witnessbucket.ErrUntrusted) || errors.Is(err, witnessbucket.ErrUnknown)
+	return errors.Is(err, tree.ErrCheckpoint) || errors.Is(err, errOtherStream) || errors.Is(err, witnessbucket.ErrUntrusted) || errors.Is(err, witnessbucket.ErrAhead)
 }
+
+// errOtherStream refuses a checkpoint of another stream: that stream's auditor judges it.
+var errOtherStream = errors.New("a checkpoint of another stream")
 
 func (c *cosignatures) logRefusal(e streams.KVEntry, err error) {
 	if !c.loggedRefusals[e.Revision] {
@@ -122,12 +126,12 @@ func (c *cosignatures) storeCosigned(ctx context.Context, e streams.KVEntry, tru
 	if len(e.Value) > witnessbucket.MaxNote {
 		return fmt.Errorf("%w: %d bytes", tree.ErrCheckpoint, len(e.Value))
 	}
-	j, err := witnessbucket.CheckHandedIn(ctx, string(e.Value), c.verifier, trusted, c.db.CheckpointsAt)
+	if cp, err := tree.PeekCheckpoint(string(e.Value)); err == nil && !c.isOfStream(cp.Shard) {
+		return fmt.Errorf("%w: %s", errOtherStream, cp.Shard)
+	}
+	j, err := witnessbucket.CheckHandedIn(ctx, string(e.Value), c.verifier, trusted, c.db)
 	if err != nil {
 		return err
-	}
-	if !c.isOfStream(j.Shard) {
-		return fmt.Errorf("%w: of %s, which is another auditor's", witnessbucket.ErrUnknown, j.Shard)
 	}
 	stored, err := c.db.CheckpointsAt(ctx, j.Shard, uint64(j.Size))
 	if err != nil || !j.LacksSignature(stored) {

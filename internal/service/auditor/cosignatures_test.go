@@ -51,12 +51,13 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 		servicetest.OK(t, err)
 		return out
 	}
-	own := func(size int64, root byte) string {
+	ownOf := func(shard string, size int64, root byte) string {
 		t.Helper()
-		out, err := tree.SignCheckpoint(a.signer, tree.Checkpoint{Shard: a.shard, Size: size, Root: [32]byte{root}})
+		out, err := tree.SignCheckpoint(a.signer, tree.Checkpoint{Shard: shard, Size: size, Root: [32]byte{root}})
 		servicetest.OK(t, err)
 		return out
 	}
+	own := func(size int64, root byte) string { return ownOf(a.shard, size, root) }
 	put := func(user, key, text string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
 		defer cancel()
@@ -70,16 +71,15 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	c := &cosignatures{shardAccess: a.shardAccess, verifier: log, loggedRefusals: map[uint64]bool{}}
 	stored := func() (notes []string) {
 		t.Helper()
-		list, err := a.db.CosignedCheckpoints(t.Context(), a.shard, 0, 10)
-		servicetest.OK(t, err)
-		for _, one := range list {
+		for one, err := range a.db.CosignedCheckpoints(t.Context(), a.shard, 0) {
+			servicetest.OK(t, err)
 			notes = append(notes, one.Note)
 		}
 		return notes
 	}
 	for name, text := range map[string]string{
 		"nothing": "", "text": "hello\n\n— a b\n", "not signed by a witness": newest.Note, "signed by a stranger": sign(stranger, newest.Note),
-		"of a size that the log never signed": sign(w, own(int64(newest.Size)+100, 1)), "too large": strings.Repeat("x", witnessbucket.MaxNote+1),
+		"ahead of the log": sign(w, own(int64(newest.Size)+100, 1)), "of another stream": sign(w, ownOf("EAST@20261120T064150.123456789Z", 1, 1)), "too large": strings.Repeat("x", witnessbucket.MaxNote+1),
 		"for another time": strings.Replace(sign(w, newest.Note), "— a.example/w ", "— a.example/w A", 1),
 	} {
 		servicetest.OK(t, put("witness", box, text))
@@ -115,12 +115,21 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	if err != nil || latest.Size != newest.Size || latest.Root != newest.Root {
 		t.Errorf("%+v, %v", latest, err)
 	}
-	servicetest.OK(t, put("witness", box, sign(w, own(int64(newest.Size), 9))))
-	for range 2 {
-		if err := c.pollBucket(t.Context()); err == nil || !strings.Contains(err.Error(), "another history") {
-			t.Fatalf("a fork goes by: %v", err)
+	// What the log's key signed and is not of this log is made known until it is gone, whatever its size.
+	for name, tc := range map[string]struct{ text, says string }{
+		"another root":                        {own(int64(newest.Size), 9), "another history"},
+		"of a size that the log never signed": {own(int64(newest.Size)-1, 9), "no such checkpoint"},
+		"of an incarnation that never was":    {ownOf(a.stream+"@20200101T000000.000000000Z", 1_000_000, 9), "no such checkpoint"},
+	} {
+		servicetest.OK(t, put("witness", box, sign(w, tc.text)))
+		for range 2 {
+			if err := c.pollBucket(t.Context()); err == nil || !strings.Contains(err.Error(), tc.says) {
+				t.Fatalf("%s goes by: %v", name, err)
+			}
 		}
 	}
+	servicetest.OK(t, put("witness", box, sign(w, newest.Note)))
+	servicetest.OK(t, c.pollBucket(t.Context()))
 	holds(t, n, dsn)
 }
 

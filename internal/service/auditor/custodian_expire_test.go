@@ -59,7 +59,7 @@ func (c *custody) verified(sessions ...string) verify.Report {
 			parts, err := l.Session(ctx, "acme", session)
 			servicetest.OK(c, err)
 			s := parts[len(parts)-1]
-			servicetest.OK(c, l.AddProofs(ctx, &s))
+			servicetest.OK(c, l.AddProofs(ctx, &s, []note.Verifier{v}))
 			if one := verify.Session(verify.SessionInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Keys: []note.Verifier{v}, Rows: s.Rows,
 				Proofs: s.Proofs, Checkpoint: verify.Published{Text: s.Checkpoint}, ReceiptKeys: s.Keys, Expiries: s.Expiries}); !one.OK {
 				c.Errorf("session %s: %+v", session, one.Findings)

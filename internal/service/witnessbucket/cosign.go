@@ -32,10 +32,13 @@ const (
 // MaxNote bounds a signed checkpoint that is handed in, in bytes.
 const MaxNote = 64 << 10
 
-// Reasons for refusing a signature, beside evidence.ErrCheckpoint and ErrFork.
+// Reasons for refusing a signature, beside tree.ErrCheckpoint and tree.ErrFork.
 var (
 	ErrUntrusted = errors.New("no witness whose key is trusted has signed it")
-	ErrUnknown   = errors.New("the log has signed no checkpoint of this size")
+	ErrAhead     = errors.New("the evidence does not reach as far yet")
+	// ErrForeign means that another party has or had the log's key: a checkpoint is stored before it
+	// is published.
+	ErrForeign = errors.New("the log's key signed it, and the evidence has no such checkpoint")
 )
 
 // TrustedKey is the bucket's key for the public key of a witness.
@@ -94,29 +97,25 @@ type CheckedCheckpoint struct {
 	By   []tree.Cosignature
 }
 
-// Checkpoints reads the stored checkpoints of one size (read.Reader.CheckpointsAt).
-type Checkpoints func(ctx context.Context, shard string, size uint64) ([]storage.Checkpoint, error)
+// Checkpoints are the stored checkpoints (read.Reader).
+type Checkpoints interface {
+	CheckpointsAt(ctx context.Context, shard string, size uint64) ([]storage.Checkpoint, error)
+	LatestCheckpoint(ctx context.Context, shard string) (storage.Checkpoint, error)
+}
 
 // CheckHandedIn checks a checkpoint against the log's key, the trusted witnesses, and the stored
-// checkpoints of its size. ErrFork means that the log's key signed two histories; the checkpoint
-// is the proof.
+// checkpoints. ErrFork means that the log's key signed two histories; the checkpoint is the proof.
 func CheckHandedIn(ctx context.Context, signed string, log note.Verifier, trusted []note.Verifier, stored Checkpoints) (j CheckedCheckpoint, err error) {
 	if j.Checkpoint, err = tree.OpenCheckpoint(signed, note.VerifierList(log)); err != nil {
 		return j, err
 	}
-	known := []note.Verifier{log} // and the witnesses with a valid signature: an invalid one must not hide another
-	for _, w := range trusted {
-		if by := tree.Cosignatures(signed, []note.Verifier{w}); len(by) > 0 {
-			j.By, known = append(j.By, by...), append(known, w)
-		}
-	}
-	if len(j.By) == 0 {
-		return j, ErrUntrusted
-	}
-	if j.Note, err = tree.KeepSignatures(signed, known...); err != nil {
+	if j.Note, err = tree.KeepSignatures(signed, append([]note.Verifier{log}, trusted...)...); err != nil {
 		return j, err
 	}
-	list, err := stored(ctx, j.Shard, uint64(j.Size))
+	if j.By = tree.Cosignatures(j.Note, trusted); len(j.By) == 0 {
+		return j, ErrUntrusted
+	}
+	list, err := stored.CheckpointsAt(ctx, j.Shard, uint64(j.Size))
 	if err != nil {
 		return j, err
 	}
@@ -128,7 +127,14 @@ func CheckHandedIn(ctx context.Context, signed string, log note.Verifier, truste
 	if len(list) > 0 {
 		return j, fmt.Errorf("%w: of %s, size %d, the evidence has a checkpoint with root %x, and this one, signed by the same key, has root %s", tree.ErrFork, j.Shard, j.Size, list[0].Root, j.Root)
 	}
-	return j, fmt.Errorf("%w: %s, size %d", ErrUnknown, j.Shard, j.Size)
+	newest, err := stored.LatestCheckpoint(ctx, j.Shard)
+	switch {
+	case err == nil && newest.Size < uint64(j.Size): // of a database that was restored, and is being filled up
+		return j, fmt.Errorf("%w: of %s up to size %d, and this is of size %d", ErrAhead, j.Shard, newest.Size, j.Size)
+	case err == nil || errors.Is(err, storage.ErrNotFound):
+		return j, fmt.Errorf("%w: of %s, size %d", ErrForeign, j.Shard, j.Size)
+	}
+	return j, err
 }
 
 // LacksSignature reports whether the stored checkpoints of this size lack a signature that j has.
