@@ -30,10 +30,7 @@ func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, rev
 		Slot: slot, ID: d.Approval.WorkflowID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, DecisionID: d.DecisionID, Keys: a.keys,
 		ArgsDigest: d.ArgsDigest, Mandate: d.Mandate, Terms: approvalTerms(a.policies), Preview: preview, PreviewDigest: digest,
 		Call: out.call.ToolCallID, Event: out.call.EventID, Now: now, ExpiresAt: d.ExpiresAt.Time,
-		Unapprovable: a.unapprovable, Asks: a.retry.Asks,
-	}
-	if d.Policy != nil {
-		o.Policy = *d.Policy
+		Unapprovable: a.unapprovable, Asks: a.retry.Asks, Policy: out.policyInForce(),
 	}
 	w := approval.Open(o)
 	out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: w, Records: append(closingRecords(old, superseded, now), w.Record())}
