@@ -179,6 +179,7 @@ func TestBypassApprovalStretched(t *testing.T) {
 		{name: "another revision of the same policies", snap: later, want: "ask external approval_policy_changed"},
 		{name: "too late", after: DefaultApprovalLifetime, want: "ask external"},
 		{name: "its action", old: `"evidence_phase"`, new: `"action":"delete","evidence_phase"`, want: "ask external approval_for_other_call"},
+		{name: "another directory", old: `"metadata":{`, new: `"metadata":{"agent_cwd":"/srv/product",`, want: "ask external approval_for_other_call"},
 		{name: "its resource", old: `"evidence_phase"`, new: `"resource":"x","evidence_phase"`, want: "ask external approval_for_other_call"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -193,6 +194,28 @@ func TestBypassApprovalStretched(t *testing.T) {
 				t.Errorf("%s, want %s", codes(out), tc.want)
 			}
 		})
+	}
+}
+
+// What an approval is for is also the directory in which the call runs, and its reviewer sees it.
+func TestApprovalHoldsTheDirectory(t *testing.T) {
+	in := func(dir string) string {
+		return edit(t, preToolUse, `"metadata":{`, `"metadata":{"agent_cwd":"`+dir+`",`)
+	}
+	s, snap := newShelf(), asking(t)
+	s.ask(t, agenthook.Name, in("/workspace/throwaway"), snap, 0)
+	for _, w := range s.held {
+		if w.Preview.Dir != "/workspace/throwaway" {
+			t.Errorf("the reviewer sees the directory %q", w.Preview.Dir)
+		}
+	}
+	s.resolve(t, approval.ActApprove, snap, time.Second)
+	for _, tc := range []struct{ dir, want string }{
+		{"/workspace/product", "ask external approval_for_other_call"}, {"/workspace/throwaway", "allow external approval_granted"},
+	} {
+		if out := s.ask(t, agenthook.Name, in(tc.dir), snap, time.Minute); codes(out) != tc.want {
+			t.Errorf("%s: %s, want %s", tc.dir, codes(out), tc.want)
+		}
 	}
 }
 

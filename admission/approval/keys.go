@@ -16,6 +16,7 @@ type Action struct {
 	Call                              string
 	Tool, Action, Kind, Scope         string
 	Resource                          any
+	Dir                               string // in which relative paths of the arguments lie; "" if unknown
 	FromAgent, ToAgent                string
 	Args                              []byte         // RFC 8785; nil if there are none
 	Event                             map[string]any // the document without claims; replaces absent arguments
@@ -44,6 +45,9 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 	strict := map[string]any{
 		"tenant": a.Tenant, "source": a.Source, "session": a.Session, "protocol": a.Protocol, "tool": a.Tool, "action": a.Action,
 		"resource_kind": a.Kind, "resource_scope": a.Scope, "resource": a.Resource, "from_agent": a.FromAgent, "to_agent": a.ToAgent, "mandate": a.Mandate,
+	}
+	if a.Dir != "" {
+		strict["dir"] = a.Dir
 	}
 	if a.Mandated != nil {
 		strict["mandated"] = json.RawMessage(a.Mandated)

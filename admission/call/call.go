@@ -71,6 +71,8 @@ type Call struct {
 	Event          map[string]any // the document, without the publisher's claims in its own favour
 	Traceparent    string         // W3C traceparent
 
+	Dir string // the directory in which the agent works, as the request states it; "" if it does not
+
 	FromAgent, ToAgent string // of a handoff: the proposing agent and the target
 	RawArguments       bool   // Args holds only the text of arguments that are not JSON
 
