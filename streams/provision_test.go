@@ -186,6 +186,18 @@ func TestDurabilityUnknown(t *testing.T) {
 	}
 }
 
+// TestDecidedIsForgotten: each workflow and each used confirmation is a key of its own, so these buckets would
+// grow for ever.
+func TestDecidedIsForgotten(t *testing.T) {
+	for _, s := range (Shard{}).streamConfigs() {
+		bucket, ofBucket := strings.CutPrefix(s.Name, "KV_")
+		forgets := bucket == BucketApprovals || bucket == BucketConfirmed
+		if ofBucket && (s.MaxAge != 0) != forgets || forgets && s.MaxAge < 2*24*time.Hour {
+			t.Errorf("%s keeps a revision for %v", s.Name, s.MaxAge)
+		}
+	}
+}
+
 // TestOpenBucketWithDirectGet: a service refuses a bucket that any replica answers for.
 func TestOpenBucketWithDirectGet(t *testing.T) {
 	cfg := testConfig(t)
@@ -193,7 +205,7 @@ func TestOpenBucketWithDirectGet(t *testing.T) {
 	ok(t, err)
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}
-	c := Shard{}.bucketConfig(BucketKeys, kvHistory)
+	c := Shard{}.bucketConfig(bucketSpec{BucketKeys, kvHistory, 0})
 	c.AllowDirect = true
 	_, err = f.js(f.conn("provisioner")).CreateStream(ctx(t), c)
 	ok(t, err)
