@@ -270,6 +270,22 @@ func TestDeniedRetry(t *testing.T) {
 	}
 }
 
+// A workflow that the service has cancelled since the policies changed is explained like one that has
+// not been yet; a reviewer's cancellation is not such a reason.
+func TestCancelledForOtherPolicies(t *testing.T) {
+	s, snap := newShelf(), asking(t)
+	for by, want := range map[string]string{"": "ask external approval_policy_changed", "dana": "ask external"} {
+		s.ask(t, agenthook.Name, preToolUse, snap, 0)
+		for slot, w := range s.held {
+			w.Status, w.By, w.Reason = approval.Cancelled, by, approval.ReasonPolicyChanged
+			s.held[slot] = w
+		}
+		if out := s.ask(t, agenthook.Name, preToolUse, snap, time.Minute); codes(out) != want {
+			t.Errorf("cancelled by %q: %s, want %s", by, codes(out), want)
+		}
+	}
+}
+
 // A workflow that another one replaces ends on the log first.
 func TestReplacedWorkflowsAreRecorded(t *testing.T) {
 	s, snap := newShelf(), asking(t)

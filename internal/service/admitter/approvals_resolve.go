@@ -127,15 +127,23 @@ func (a *approvalStore) unavailableReply(ctx context.Context, err error) approva
 func (a *approvalStore) newCommand(who reviewRequest, req approval.Request) approval.Command {
 	c := approval.Command{
 		Act: approval.Acts[req.Action], Reviewer: who.user, Reason: req.Reason, PreviewDigest: req.PreviewDigest, At: who.at,
-		IsMember: func(string, string) bool { return false },
+		IsMember: func(string, string) bool { return false }, CurrentPolicy: a.policyInForce(),
 	}
 	if config := a.s.config.Load(); config != nil && config.PolicyErr == nil {
-		c.CurrentPolicy = events.PolicyRef{Revision: config.Revision, Digest: config.Policies.Digest()}
 		c.IsMember = func(group, user string) bool {
 			return slices.Contains(config.Policies.Members(who.tenant, group), user)
 		}
 	}
 	return c
+}
+
+// policyInForce is the policy snapshot in force, zero if there is none that compiles.
+func (a *approvalStore) policyInForce() events.PolicyRef {
+	config := a.s.config.Load()
+	if config == nil || config.PolicyErr != nil {
+		return events.PolicyRef{}
+	}
+	return events.PolicyRef{Revision: config.Revision, Digest: config.Policies.Digest()}
 }
 
 // resolveWorkflow applies a reviewer's decision to a workflow. It returns once the record is
