@@ -224,6 +224,10 @@ func (a *approvalStore) showWorkflow(ctx context.Context, who reviewRequest, req
 	return approval.NewReply(approval.CodeShown, &v)
 }
 
+// maxListed is how many bytes of workflows a list holds about: the server takes no answer of more than 8 MiB,
+// and names that publishers choose can be long.
+const maxListed = 512 << 10
+
 // listPending lists the workflows that wait for a decision, oldest first.
 func (a *approvalStore) listPending(who reviewRequest, req approval.Request) approval.Reply {
 	c := a.newCommand(who, req)
@@ -242,14 +246,21 @@ func (a *approvalStore) listPending(who reviewRequest, req approval.Request) app
 		all = all[i:]
 	}
 	reply := approval.NewReply(approval.CodeListed, nil)
-	for i, w := range all {
-		if i == cmp.Or(req.Limit, approval.DefaultLimit) {
+	for i, size := 0, 0; i < len(all); i++ {
+		if i == cmp.Or(req.Limit, approval.DefaultLimit) || size > maxListed {
 			reply.Next = all[i-1].ID
 			break
 		}
-		reply.Workflows = append(reply.Workflows, w.View(events.At(who.at), false))
+		v := all[i].View(events.At(who.at), false)
+		reply.Workflows, size = append(reply.Workflows, v), size+encodedSize(v)
 	}
 	return reply
+}
+
+// encodedSize is how many bytes a view takes in a reply.
+func encodedSize(v approval.View) int {
+	body, _ := json.Marshal(v) // an error would be one of the reply, too
+	return len(body)
 }
 
 func byAge(a, b *approval.Workflow) int {
@@ -266,6 +277,9 @@ func (a *approvalStore) sendReply(r micro.Request, reply approval.Reply) {
 		err = r.Respond(body)
 	default:
 		err = r.Error(cmp.Or(resolveErrors[reply.Code], "409"), string(reply.Code), body)
+	}
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = r.Error("500", admission.CodeInternal, nil)
 	}
 	if err != nil {
 		a.s.env.Log.Warn().Err(err).Msg("a reviewer's answer could not be sent")

@@ -7,10 +7,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
+	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -439,5 +443,54 @@ func TestApprovalsSurviveRestarts(t *testing.T) {
 	}
 	if w := o.expect(o.call(), "ask"); w == approved {
 		t.Error("the approval served twice")
+	}
+}
+
+// TestListOfLongNames: whatever names a publisher chooses, a reviewer sees all that waits, page by page.
+func TestListOfLongNames(t *testing.T) {
+	a := &approvalStore{s: &service{}, index: newApprovalIndex()}
+	const workflows = 200
+	long := strings.Repeat("<", call.MaxField)
+	for i := range workflows {
+		w := approval.Workflow{
+			ID: fmt.Sprint("wf-", i), Tenant: "acme", Source: "rt1", Session: long, Slot: fmt.Sprint(i), Status: approval.Pending,
+			Calls: slices.Repeat([]string{long}, approval.MaxCalls), Preview: approval.Preview{Tool: long, Agent: long}, ExpiresAt: events.At(time.Now().Add(time.Hour)),
+		}
+		a.index.put(approval.StoreKey(w.Tenant, w.Slot), &w, 1)
+	}
+	who, seen := reviewRequest{tenant: "acme", user: "dana", at: time.Now()}, map[string]bool{}
+	for req := (approval.Request{Action: approval.ActionList, Limit: approval.MaxLimit}); ; {
+		page := a.listPending(who, req)
+		body, err := json.Marshal(page)
+		servicetest.OK(t, err)
+		if len(body) > 1<<20 || len(page.Workflows) == 0 {
+			t.Fatalf("a page of %d bytes, %d workflows", len(body), len(page.Workflows))
+		}
+		for _, v := range page.Workflows {
+			seen[v.WorkflowID] = true
+		}
+		if req.After = page.Next; req.After == "" {
+			break
+		}
+	}
+	if len(seen) != workflows {
+		t.Errorf("%d of %d workflows are listed", len(seen), workflows)
+	}
+}
+
+// tooSmall takes no answer with a body.
+type tooSmall struct{ fake }
+
+func (s *tooSmall) Respond(b []byte, opts ...micro.RespondOpt) error {
+	_ = s.fake.Respond(b, opts...)
+	return nats.ErrMaxPayload
+}
+
+// TestAnswerThatIsTooLarge: a reviewer is told at once of an answer that cannot be sent.
+func TestAnswerThatIsTooLarge(t *testing.T) {
+	var r tooSmall
+	(&approvalStore{s: &service{}}).sendReply(&r, approval.NewReply(approval.CodeListed, nil))
+	if r.answered != 2 || r.code != "500" || r.description != admission.CodeInternal {
+		t.Errorf("answered %d times, at last %s %s", r.answered, r.code, r.description)
 	}
 }
