@@ -323,6 +323,7 @@ func TestRepliesOfAnApprovedCall(t *testing.T) {
 		{"aump by policy", aump.Name, booking, "decision", "requires_escalation", "allowed", "1500", "1501", m, asking(t)},
 		{"aump by itself", aump.Name, order, "decision", "requires_escalation", "allowed", "1500", "1501", supervised, EvaluatorsOnly()},
 		{"aioc tool", aioc.NameTool, toolCall, "decision", "require_approval", "allow", "r1", "r2", m, gate("tools: [export_report]")},
+		{"aioc tool by another agent", aioc.NameTool, toolCall, "decision", "require_approval", "allow", "Finance Agent", "Support Agent", m, gate("tools: [export_report]")},
 		{"aioc handoff", aioc.NameHandoff, handoffCall, "decision", "require_approval", "allow", "r1", "r2", m, gate("toAgents: [Finance Agent]")},
 		{"aioc handoff to another", aioc.NameHandoff, handoffCall, "decision", "require_approval", "allow", "Finance Agent", "Finance Boss", m, gate("protocols: [handoff]")},
 	} {

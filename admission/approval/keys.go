@@ -17,7 +17,7 @@ type Action struct {
 	Tool, Action, Kind, Scope         string
 	Resource                          any
 	Dir                               string // in which relative paths of the arguments lie; "" if unknown
-	FromAgent, ToAgent                string
+	Proposer, FromAgent, ToAgent      string
 	Args                              []byte         // RFC 8785; nil if there are none
 	Event                             map[string]any // the document without claims; replaces absent arguments
 	Body                              string         // digest of the request, if there is no Event either
@@ -48,6 +48,9 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 	}
 	if a.Dir != "" {
 		strict["dir"] = a.Dir
+	}
+	if a.Proposer != "" {
+		strict["proposer"] = a.Proposer
 	}
 	if a.Mandated != nil {
 		strict["mandated"] = json.RawMessage(a.Mandated)
