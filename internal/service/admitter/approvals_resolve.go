@@ -146,6 +146,9 @@ func (a *approvalStore) policyInForce() events.PolicyRef {
 	return events.PolicyRef{Revision: config.Revision, Digest: config.Policies.Digest()}
 }
 
+// maxAttempts is how often a reviewer's command is judged again because another one came first.
+const maxAttempts = 8
+
 // resolveWorkflow applies a reviewer's decision to a workflow. It returns once the record is
 // durable. After a lost compare-and-set the command is judged again against the new state.
 func (a *approvalStore) resolveWorkflow(ctx context.Context, who reviewRequest, req approval.Request) approval.Reply {

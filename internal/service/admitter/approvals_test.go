@@ -395,6 +395,30 @@ func TestApprovalIsUsedOnce(t *testing.T) {
 	}
 }
 
+// TestManyCallsWaitForOneWorkflow: an agent proposes the same action in many calls at once, each with an id of
+// its own; each of them waits.
+func TestManyCallsWaitForOneWorkflow(t *testing.T) {
+	o := openOffice(t, "")
+	serve(t, o.n) // a second admitter
+	const calls = 3 * approval.MaxCalls / 2
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	answers := map[string]int{}
+	for i := range calls {
+		all.Go(func() {
+			reply := ask(t, o.runtime, askingAt, o.call("call-mail-2", fmt.Sprint("call-", i)))
+			mu.Lock()
+			defer mu.Unlock()
+			answers[reply.Header.Get(events.HeaderVerdict)+" "+reply.Header.Get(events.HeaderWorkflow)]++
+		})
+	}
+	all.Wait()
+	list := o.says("dana", approval.Request{Action: approval.ActionList}).Workflows
+	if len(list) != 1 || len(list[0].Calls) != approval.MaxCalls || len(answers) != 1 || answers["ask "+list[0].WorkflowID] != calls {
+		t.Errorf("%v, workflows %+v", answers, list)
+	}
+}
+
 // Two reviewers at once: one word counts, the other is told.
 func TestReviewersRace(t *testing.T) {
 	o := openOffice(t, "")
