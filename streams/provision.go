@@ -218,6 +218,12 @@ var comparedSettings = []struct {
 	{"subject_transform", func(c jetstream.StreamConfig) any { return c.SubjectTransform != nil }, nil},
 }
 
+// keepsLonger reports whether a bucket keeps for ever what one that is made now forgets. It serves as well, until its
+// keys are many; and no role may change its settings.
+func keepsLonger(have, want jetstream.StreamConfig) bool {
+	return have.MaxAge == 0 && strings.HasPrefix(want.Name, bucketStream(""))
+}
+
 func limitText(n int64) string {
 	if n <= 0 {
 		return "unlimited"
@@ -227,7 +233,7 @@ func limitText(n int64) string {
 
 func (s Shard) compareConfig(have, want jetstream.StreamConfig) (out []Difference) {
 	for _, f := range comparedSettings {
-		if f.optional != nil && f.optional(s) {
+		if f.optional != nil && f.optional(s) || f.field == "max_age" && keepsLonger(have, want) {
 			continue
 		}
 		if h, w := fmt.Sprint(f.value(have)), fmt.Sprint(f.value(want)); h != w {

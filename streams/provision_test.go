@@ -198,6 +198,25 @@ func TestDecidedIsForgotten(t *testing.T) {
 	}
 }
 
+// TestBucketsOfBeforeServe: a shard whose buckets forget nothing is provisioned as it is; an age that is too short is
+// a difference.
+func TestBucketsOfBeforeServe(t *testing.T) {
+	for age, fields := range map[time.Duration]int{0: 0, time.Hour: 1} {
+		want := Shard{}.bucketConfig(bucketSpec{BucketApprovals, kvHistory, decidedAge})
+		have := want
+		have.MaxAge = age
+		if got := (Shard{}).compareConfig(have, want); len(got) != fields {
+			t.Errorf("a bucket that keeps a revision for %v: %v", age, got)
+		}
+	}
+	quarantine := Shard{}.streamConfigs()[1]
+	have := quarantine
+	have.MaxAge = 0
+	if got := (Shard{}).compareConfig(have, quarantine); len(got) != 1 {
+		t.Errorf("a quarantine that keeps all for ever: %v", got)
+	}
+}
+
 // TestOpenBucketWithDirectGet: a service refuses a bucket that any replica answers for.
 func TestOpenBucketWithDirectGet(t *testing.T) {
 	cfg := testConfig(t)
