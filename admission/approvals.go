@@ -2,6 +2,7 @@ package admission
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/approval"
@@ -29,9 +30,11 @@ type approvalDecision struct {
 // lifetime of the result. An ask or a defer joins the open workflow of its action or opens one;
 // a denied workflow makes it a deny. An ask consumes an approved workflow; an approval lifts
 // nothing else: no defer, and no ask that its evaluator declares unapprovable. An allow becomes
-// an ask while another workflow of the session is open for the same action on the same
-// resource. A deny stays a deny, whatever was approved. Without an index no state is kept, and
-// every ask opens a workflow of its own.
+// what its action's workflow says while that is undecided or denied: what made the verdict an
+// ask, such as a stated risk, need not be part of the action. It becomes an ask while another
+// workflow of the session is about the same action on the same resource. A deny stays a deny,
+// whatever was approved. Without an index no state is kept, and every ask opens a workflow of its
+// own.
 func (out *Outcome) applyApprovals(native call.Opinion, policies policy.Result, in Inputs, lifetime time.Duration) time.Duration {
 	if in.Approvals == nil || native.Observational || native.Malformed {
 		return lifetime
@@ -40,10 +43,7 @@ func (out *Outcome) applyApprovals(native call.Opinion, policies policy.Result, 
 		unapprovable: native.Unapprovable != "" || policies.Verdict.Strictness() > events.Ask.Strictness()}
 	switch out.Decision.Verdict {
 	case events.Allow:
-		if a.evadesWorkflow() {
-			a.requireApproval()
-			a.followWorkflow()
-		}
+		a.holdAllow()
 	case events.Ask, events.Defer:
 		if native.Verdict != events.Allow && out.call.Unconfirmed != nil {
 			// A reviewer cannot answer for the user: only a confirmation lifts this ask
@@ -51,7 +51,7 @@ func (out *Outcome) applyApprovals(native call.Opinion, policies policy.Result, 
 			out.Decision.Approval = nil
 			return lifetime
 		}
-		if a.evadesWorkflow() {
+		if a.evades(a.forbiddingWorkflows()) {
 			a.addReason(approval.ReasonEvasion)
 		}
 		a.followWorkflow()
@@ -72,7 +72,7 @@ func (out *Outcome) approvalAction() approval.Action {
 	c, d := out.call, out.Decision
 	a := approval.Action{
 		Tenant: d.Tenant, Source: d.Source, Session: c.Session, Protocol: d.Protocol, Call: c.ToolCallID, Tool: canonicalTool(c), Action: c.Action,
-		Kind: c.ResourceKind, Scope: c.ResourceScope, Resource: c.Resource, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
+		Kind: c.ResourceKind, Scope: c.ResourceScope, Resource: c.Resource, Dir: c.Dir, Proposer: c.Proposer, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
 		Args: c.ArgsCanonical, Event: c.Event, Body: d.RequestDigest, Mandated: c.Mandated,
 	}
 	if d.Mandate != nil {
@@ -91,12 +91,68 @@ func canonicalTool(c call.Call) string {
 	return c.Tool
 }
 
-// evadesWorkflow reports whether another workflow of the session is undecided or denied for the
-// same action on the same resource (AgentHook H-09, AH-C-077).
-func (a *approvalDecision) evadesWorkflow() bool {
+// holdAllow turns an allow into what the workflow of its own action says, or into an ask if it
+// evades another one.
+func (a *approvalDecision) holdAllow() {
+	forbidding := a.forbiddingWorkflows()
+	if len(forbidding) == 0 {
+		return
+	}
+	switch slot, w, revision := a.ownWorkflow(); {
+	case w != nil && w.Status == approval.Denied:
+		a.applyDenial(slot, w, revision)
+	case w != nil:
+		a.changeVerdict(events.Ask, approval.ReasonPending, DefaultApprovalLifetime)
+		a.joinWorkflow(slot, w, revision)
+	case a.evades(forbidding):
+		a.requireApproval()
+		a.followWorkflow()
+	}
+}
+
+// forbiddingWorkflows returns the workflows of the session that stand against an allow; most
+// sessions have none.
+func (a *approvalDecision) forbiddingWorkflows() (list []*approval.Workflow) {
 	d := a.out.Decision
-	open := a.in.Approvals.SessionWorkflows(d.Tenant, d.Source, d.Session)
-	if len(open) == 0 {
+	for _, w := range a.in.Approvals.SessionWorkflows(d.Tenant, d.Source, d.Session) {
+		if a.isForbiddenBy(w) {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+// isForbiddenBy reports whether a workflow stands against an allow: it is undecided or denied, and
+// of the policies in force. In mode observe one that only policies asked for does not.
+func (a *approvalDecision) isForbiddenBy(w *approval.Workflow) bool {
+	if w.Status == approval.Approved || !w.InForce(a.out.policyInForce(), a.in.Now) {
+		return false
+	}
+	native := func(code string) bool { return !strings.HasPrefix(code, policyAsk) }
+	return a.out.Decision.Mode != events.ModeObserve || len(w.Asks) == 0 || slices.ContainsFunc(w.Asks, native)
+}
+
+// ownWorkflow returns the workflow of the action itself that stands against an allow, nil if none
+// does. The workflow of the call goes before that of other calls of the action.
+func (a *approvalDecision) ownWorkflow() (slot string, w *approval.Workflow, revision uint64) {
+	a.readKeys()
+	for _, slot = range []string{a.keys.CallSlot, a.keys.Slot} {
+		w, revision = a.in.Approvals.WorkflowAt(a.out.Decision.Tenant, slot)
+		switch {
+		case w == nil || !w.InForce(a.out.policyInForce(), a.in.Now):
+		case w.Status == approval.Approved:
+			return "", nil, 0
+		case a.isForbiddenBy(w) && !w.WaitsForAnother():
+			return slot, w, revision
+		}
+	}
+	return "", nil, 0
+}
+
+// evades reports whether one of the workflows that forbid an allow is another one about the same
+// action on the same resource (AgentHook H-09, AH-C-077).
+func (a *approvalDecision) evades(forbidding []*approval.Workflow) bool {
+	if len(forbidding) == 0 {
 		return false
 	}
 	action := a.out.approvalAction()
@@ -104,10 +160,8 @@ func (a *approvalDecision) evadesWorkflow() bool {
 	if err != nil || evasion == "" {
 		return false
 	}
-	same := func(w *approval.Workflow) bool {
-		return w.Evasion == evasion && !w.Over(a.in.Now) && w.Status != approval.Approved
-	}
-	if !slices.ContainsFunc(open, same) {
+	same := func(w *approval.Workflow) bool { return w.Evasion == evasion }
+	if !slices.ContainsFunc(forbidding, same) {
 		return false
 	}
 	// A workflow may be older than the tool's catalogue entry: the tool's own name identifies
@@ -116,7 +170,7 @@ func (a *approvalDecision) evadesWorkflow() bool {
 	asSaid.Tool = a.out.call.Tool
 	keys, err := approval.KeysOf(action, a.in.digest)
 	said, saidErr := approval.KeysOf(asSaid, a.in.digest)
-	return err == nil && saidErr == nil && slices.ContainsFunc(open, func(w *approval.Workflow) bool {
+	return err == nil && saidErr == nil && slices.ContainsFunc(forbidding, func(w *approval.Workflow) bool {
 		return same(w) && w.ActionDigest != keys.Action && w.ActionDigest != said.Action
 	})
 }
@@ -144,15 +198,21 @@ func (a *approvalDecision) changeVerdict(v events.Verdict, code string, lifetime
 	}
 }
 
-// followWorkflow finds the workflow of the action and applies its status.
-func (a *approvalDecision) followWorkflow() {
-	d, book := &a.out.Decision, a.in.Approvals
+// readKeys sets the keys of the action and what the request is to its workflow.
+func (a *approvalDecision) readKeys() {
 	keys, err := approval.KeysOf(a.out.approvalAction(), a.in.digest)
 	if err != nil {
 		panic(err) // cannot happen: everything in it came out of strictjson
 	}
 	a.keys, a.retry = keys, a.out.approvalRetry(a.in)
 	a.retry.Unapprovable, a.retry.Asks, a.retry.Terms = a.unapprovable, a.asks(), approvalTerms(a.policies)
+}
+
+// followWorkflow finds the workflow of the action and applies its status.
+func (a *approvalDecision) followWorkflow() {
+	d, book := &a.out.Decision, a.in.Approvals
+	a.readKeys()
+	keys := a.keys
 	slot, w, revision := keys.CallSlot, (*approval.Workflow)(nil), uint64(0)
 	if w, revision = book.WorkflowAt(d.Tenant, slot); w.MatchRetry(a.retry) == approval.Vacant {
 		slot = keys.Slot
@@ -170,18 +230,18 @@ func (a *approvalDecision) followWorkflow() {
 func (a *approvalDecision) asks() []string {
 	list := slices.Clone(a.native.AskCodes)
 	for _, rule := range a.policies.Asks {
-		list = append(list, policy.EvaluatorName+":"+rule)
+		list = append(list, policyAsk+rule)
 	}
 	return list
 }
 
+// policyAsk begins the name of a policy's rule among the asks.
+const policyAsk = policy.EvaluatorName + ":"
+
 // approvalRetry describes the request for matching with a workflow.
 func (out *Outcome) approvalRetry(in Inputs) approval.Retry {
-	c, d := out.call, out.Decision
-	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Previous: c.PreviousCall, Now: in.Now}
-	if d.Policy != nil {
-		r.Policy = *d.Policy
-	}
+	c := out.call
+	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Previous: c.PreviousCall, Now: in.Now, Policy: out.policyInForce()}
 	if v := call.HeaderValues(out.request.Header, events.HeaderWorkflow); len(v) == 1 {
 		r.Named = v[0]
 	}
@@ -189,6 +249,14 @@ func (out *Outcome) approvalRetry(in Inputs) approval.Retry {
 		r.Named = c.NamedWorkflow
 	}
 	return r
+}
+
+// policyInForce is the policy snapshot of the decision, zero without policies.
+func (out *Outcome) policyInForce() events.PolicyRef {
+	if p := out.Decision.Policy; p != nil {
+		return *p
+	}
+	return events.PolicyRef{}
 }
 
 // answerHandlers maps the status of a workflow to the step that follows.

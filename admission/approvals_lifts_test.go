@@ -148,15 +148,15 @@ func (n spent) Total(string, time.Duration, time.Time) (int64, bool) { return in
 // TestApprovalOfAnotherAsk: an approval lifts the asks of the rules that opened its workflow, and
 // no ask of another rule, although action, policies and reviewers are the same.
 func TestApprovalOfAnotherAsk(t *testing.T) {
-	in := func(dir string) string {
-		return edit(t, preToolUse, `"metadata":{`, `"metadata":{"agent_cwd":"`+dir+`",`)
+	in := func(model string) string {
+		return edit(t, preToolUse, `"metadata":{`, `"metadata":{"agent_model":"`+model+`",`)
 	}
-	places := rules(t, "ask anywhere: true", "ask test: agent_tool.dir == '/test'", "ask production: agent_tool.dir == '/srv'")
+	places := rules(t, "ask anywhere: true", "ask test: event.metadata.agent_model == 'test'", "ask production: event.metadata.agent_model == 'srv'")
 	budget := compiled(t, `{apiVersion: countersign.dev/v1, kind: AdmissionPolicy, metadata: {name: pay}, spec: {rules: [
 		{name: every, when: 'true', verdict: ask, reason: payment},
 		{name: limit, when: 'true', limit: {max: 1000, per: 24h}, verdict: ask, reason: daily_budget_spent}]}}`)
 	const trial = `{apiVersion: countersign.dev/v1, kind: AdmissionPolicy, metadata: {name: trial}, spec: {validationActions: [audit], rules: [
-		{name: production, when: 'agent_tool.dir == "/srv"', verdict: ask, reason: production}]}}`
+		{name: production, when: 'event.metadata.agent_model == "srv"', verdict: ask, reason: production}]}}`
 	tried := compiled(t, `{apiVersion: countersign.dev/v1, kind: AdmissionPolicy, metadata: {name: p}, spec: {rules: [
 		{name: every, when: 'true', verdict: ask, reason: anywhere}]}}`+"\n---\n"+trial)
 	for _, tc := range []struct {
@@ -166,11 +166,11 @@ func TestApprovalOfAnotherAsk(t *testing.T) {
 		before, after spent
 		want          string
 	}{
-		{"the same rules", places, in("/test"), in("/test"), 0, 0, "allow anywhere test approval_granted"},
-		{"one rule less", places, in("/test"), in("/tmp"), 0, 0, "allow anywhere approval_granted"},
-		{"another rule instead", places, in("/test"), in("/srv"), 0, 0, "ask anywhere production approval_for_other_ask"},
-		{"a rule more", places, in("/tmp"), in("/srv"), 0, 0, "ask anywhere production approval_for_other_ask"},
-		{"a rule more that only audits", tried, in("/tmp"), in("/srv"), 0, 0, "allow anywhere production approval_granted"},
+		{"the same rules", places, in("test"), in("test"), 0, 0, "allow anywhere test approval_granted"},
+		{"one rule less", places, in("test"), in("tmp"), 0, 0, "allow anywhere approval_granted"},
+		{"another rule instead", places, in("test"), in("srv"), 0, 0, "ask anywhere production approval_for_other_ask"},
+		{"a rule more", places, in("tmp"), in("srv"), 0, 0, "ask anywhere production approval_for_other_ask"},
+		{"a rule more that only audits", tried, in("tmp"), in("srv"), 0, 0, "allow anywhere production approval_granted"},
 		{"a limit that was not reached", budget, preToolUse, preToolUse, 999, 1000, "ask payment daily_budget_spent approval_for_other_ask"},
 		{"a limit that was reached before", budget, preToolUse, preToolUse, 1000, 1001, "allow payment daily_budget_spent approval_granted"},
 	} {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // openWorkflow puts a new workflow in a slot. The old workflow there has ended, or ends now.
 func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, revision uint64) {
 	out, d, now := a.out, &a.out.Decision, a.in.Now
-	superseded := supersedeReasons[old.MatchRetry(a.retry)]
+	superseded := cmp.Or(supersedeReasons[old.MatchRetry(a.retry)], old.SupersededFor())
 	if superseded != "" {
 		a.addReason(superseded)
 	}
@@ -30,10 +31,7 @@ func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, rev
 		Slot: slot, ID: d.Approval.WorkflowID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, DecisionID: d.DecisionID, Keys: a.keys,
 		ArgsDigest: d.ArgsDigest, Mandate: d.Mandate, Terms: approvalTerms(a.policies), Preview: preview, PreviewDigest: digest,
 		Call: out.call.ToolCallID, Event: out.call.EventID, Now: now, ExpiresAt: d.ExpiresAt.Time,
-		Unapprovable: a.unapprovable, Asks: a.retry.Asks,
-	}
-	if d.Policy != nil {
-		o.Policy = *d.Policy
+		Unapprovable: a.unapprovable, Asks: a.retry.Asks, Policy: out.policyInForce(),
 	}
 	w := approval.Open(o)
 	out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: w, Records: append(closingRecords(old, superseded, now), w.Record())}
@@ -83,7 +81,7 @@ func (a *approvalDecision) buildPreview() (approval.Preview, string, error) {
 	c, d := a.out.call, a.out.Decision
 	p := approval.Preview{
 		Protocol: d.Protocol, Source: d.Source, Agent: d.Agent, Session: d.Session, ToolCallID: d.ToolCallID, Tool: c.Tool, Action: c.Action,
-		Kind: c.ResourceKind, Scope: c.ResourceScope, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
+		Kind: c.ResourceKind, Scope: c.ResourceScope, Dir: c.Dir, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
 		Policy: a.policies.Policy, Verdict: string(d.Verdict), Message: a.policies.Message, Reasons: []string{},
 	}
 	if d.Mandate != nil {

@@ -182,6 +182,50 @@ func TestBypassPendingAskByAnotherTool(t *testing.T) {
 	}
 }
 
+// What was asked only because of another workflow is free once that is over, or of other policies; a
+// reviewer's no to it stays.
+func TestEvasionEnds(t *testing.T) {
+	about := `"action":"send","resource_kind":"email","resource":"outbox","evidence_phase"`
+	asked := edit(t, preToolUse, `"evidence_phase"`, about)
+	other := edit(t, asked, "send_mail", "post", `"c1"`, `"c2"`, eventID, eventID2)
+	snap := rules(t, `ask external: tool == "send_mail"`, `allow fine: tool != "send_mail"`)
+	free := rules(t, "allow free: true")
+	for _, tc := range []struct {
+		name           string
+		other          bool // the other tool asks while the first waits
+		first, evasion approval.Act
+		later          *Config
+		want           string
+	}{
+		{"the first is cancelled", true, approval.ActCancel, "", snap, "allow fine"},
+		{"the first waits", true, "", "", snap, "ask fine approval_evasion approval_pending"},
+		{"a reviewer denied the other", true, approval.ActCancel, approval.ActDeny, snap, "deny fine approval_denied"},
+		{"other policies, the first waits", false, "", "", free, "allow free"},
+		{"other policies, the first was denied", false, approval.ActDeny, "", free, "allow free"},
+		{"other policies, both wait", true, "", "", free, "allow free"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newShelf()
+			s.ask(t, agenthook.Name, asked, snap, 0)
+			if !tc.other && tc.first != "" {
+				s.resolve(t, tc.first, snap, time.Second)
+			}
+			if tc.other {
+				w := s.ask(t, agenthook.Name, other, snap, time.Second).Decision.Approval.WorkflowID
+				for slot, h := range s.held {
+					act := map[bool]approval.Act{true: tc.evasion, false: tc.first}[h.ID == w]
+					if act != "" {
+						s.held[slot], _, _ = h.Resolve(approval.Command{Act: act, Reviewer: "dana", At: noon.Add(time.Second)})
+					}
+				}
+			}
+			if out := s.ask(t, agenthook.Name, other, tc.later, time.Minute); codes(out) != tc.want {
+				t.Errorf("%s, want %s", codes(out), tc.want)
+			}
+		})
+	}
+}
+
 func TestEvasionCanBeApproved(t *testing.T) {
 	about := `"action":"send","resource_kind":"email","resource":"outbox","evidence_phase"`
 	asked := edit(t, preToolUse, `"evidence_phase"`, about)
@@ -279,6 +323,7 @@ func TestRepliesOfAnApprovedCall(t *testing.T) {
 		{"aump by policy", aump.Name, booking, "decision", "requires_escalation", "allowed", "1500", "1501", m, asking(t)},
 		{"aump by itself", aump.Name, order, "decision", "requires_escalation", "allowed", "1500", "1501", supervised, EvaluatorsOnly()},
 		{"aioc tool", aioc.NameTool, toolCall, "decision", "require_approval", "allow", "r1", "r2", m, gate("tools: [export_report]")},
+		{"aioc tool by another agent", aioc.NameTool, toolCall, "decision", "require_approval", "allow", "Finance Agent", "Support Agent", m, gate("tools: [export_report]")},
 		{"aioc handoff", aioc.NameHandoff, handoffCall, "decision", "require_approval", "allow", "r1", "r2", m, gate("toAgents: [Finance Agent]")},
 		{"aioc handoff to another", aioc.NameHandoff, handoffCall, "decision", "require_approval", "allow", "Finance Agent", "Finance Boss", m, gate("protocols: [handoff]")},
 	} {

@@ -179,6 +179,7 @@ func TestBypassApprovalStretched(t *testing.T) {
 		{name: "another revision of the same policies", snap: later, want: "ask external approval_policy_changed"},
 		{name: "too late", after: DefaultApprovalLifetime, want: "ask external"},
 		{name: "its action", old: `"evidence_phase"`, new: `"action":"delete","evidence_phase"`, want: "ask external approval_for_other_call"},
+		{name: "another directory", old: `"metadata":{`, new: `"metadata":{"agent_cwd":"/srv/product",`, want: "ask external approval_for_other_call"},
 		{name: "its resource", old: `"evidence_phase"`, new: `"resource":"x","evidence_phase"`, want: "ask external approval_for_other_call"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -193,6 +194,28 @@ func TestBypassApprovalStretched(t *testing.T) {
 				t.Errorf("%s, want %s", codes(out), tc.want)
 			}
 		})
+	}
+}
+
+// What an approval is for is also the directory in which the call runs, and its reviewer sees it.
+func TestApprovalHoldsTheDirectory(t *testing.T) {
+	in := func(dir string) string {
+		return edit(t, preToolUse, `"metadata":{`, `"metadata":{"agent_cwd":"`+dir+`",`)
+	}
+	s, snap := newShelf(), asking(t)
+	s.ask(t, agenthook.Name, in("/workspace/throwaway"), snap, 0)
+	for _, w := range s.held {
+		if w.Preview.Dir != "/workspace/throwaway" {
+			t.Errorf("the reviewer sees the directory %q", w.Preview.Dir)
+		}
+	}
+	s.resolve(t, approval.ActApprove, snap, time.Second)
+	for _, tc := range []struct{ dir, want string }{
+		{"/workspace/product", "ask external approval_for_other_call"}, {"/workspace/throwaway", "allow external approval_granted"},
+	} {
+		if out := s.ask(t, agenthook.Name, in(tc.dir), snap, time.Minute); codes(out) != tc.want {
+			t.Errorf("%s: %s, want %s", tc.dir, codes(out), tc.want)
+		}
 	}
 }
 
@@ -244,6 +267,22 @@ func TestDeniedRetry(t *testing.T) {
 	}
 	if out := s.ask(t, agenthook.Name, preToolUse, snap, DefaultApprovalLifetime); codes(out) != "ask external" {
 		t.Errorf("after its time: %s", codes(out))
+	}
+}
+
+// A workflow that the service has cancelled since the policies changed is explained like one that has
+// not been yet; a reviewer's cancellation is not such a reason.
+func TestCancelledForOtherPolicies(t *testing.T) {
+	s, snap := newShelf(), asking(t)
+	for by, want := range map[string]string{"": "ask external approval_policy_changed", "dana": "ask external"} {
+		s.ask(t, agenthook.Name, preToolUse, snap, 0)
+		for slot, w := range s.held {
+			w.Status, w.By, w.Reason = approval.Cancelled, by, approval.ReasonPolicyChanged
+			s.held[slot] = w
+		}
+		if out := s.ask(t, agenthook.Name, preToolUse, snap, time.Minute); codes(out) != want {
+			t.Errorf("cancelled by %q: %s, want %s", by, codes(out), want)
+		}
 	}
 }
 

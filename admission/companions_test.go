@@ -308,6 +308,29 @@ func TestPoliciesAndCatalogue(t *testing.T) {
 	}
 }
 
+// TestCatalogueNeedsAConfirmation: a runtime that leaves out what its invocation may do needs a confirmation all
+// the same, by what the operator says of the tool.
+func TestCatalogueNeedsAConfirmation(t *testing.T) {
+	for name, c := range map[string]struct{ entry, body, want string }{
+		"irreversible":             {`"irreversible":true`, toolInvoked, "ask confirmation_required@/irreversible ok"},
+		"irreversible by its risk": {`"risk":"publication"`, toolInvoked, "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok"},
+		"high risk":                {`"risk":"credential_access"`, toolInvoked, "ask high_risk_unconfirmed@/risk_level ok"},
+		"denied by the event":      {`"irreversible":true`, edit(t, toolInvoked, `"tool":`, `"irreversible":false,"risk_level":"low","tool":`), "ask confirmation_required@/irreversible ok"},
+		"a medium risk":            {`"risk":"write"`, toolInvoked, "allow ok"},
+		"nothing is said":          {`"category":"write"`, toolInvoked, "allow ok"},
+		"stricter event":           {`"risk":"read_only"`, edit(t, toolInvoked, `"tool":`, `"irreversible":true,"tool":`), "ask confirmation_required@/irreversible ok"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := inputs()
+			in.Publishers = catalogue(t, `{"name":"bank.transfer","aliases":["transfer_funds"],`+c.entry+`}`)
+			out := Decide(request(aaep.Name, c.body), allowAll(t), in)
+			if got := codes(out); got != c.want || strings.HasPrefix(got, "ask") != (out.Consumption.Unconfirmed != nil) {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
 // A catalogue that cannot be used denies everything of its tenant, in every
 // protocol, in the protocol's own words.
 func TestBrokenCatalogueDenies(t *testing.T) {

@@ -23,6 +23,11 @@ const (
 	duplicateWindow = 100 * time.Millisecond
 
 	kvHistory = 64
+
+	// decidedAge is how long approval workflows and used confirmations are kept. None matters for more than a
+	// day and an hour; the rest is for a shard without an admitter, which records their end later. Each
+	// is a key of its own, and an admitter reads all keys of the workflows at its start.
+	decidedAge = 4 * 24 * time.Hour
 )
 
 // Shard says what Provision creates. A zero field means its default; an existing stream or bucket
@@ -126,7 +131,7 @@ func (s Shard) streamConfigs() []jetstream.StreamConfig {
 	checkpoints := s.baseStream(StreamCheckpoints, "Countersign: signed checkpoints of the evidence log", s.Space.All(subject.Checkpoints))
 	out := []jetstream.StreamConfig{log, quarantine, checkpoints}
 	for _, b := range allBuckets {
-		out = append(out, s.bucketConfig(b.name, b.history))
+		out = append(out, s.bucketConfig(b))
 	}
 	for i := range out {
 		// Where deletion is allowed, only the permission table prevents a user from deleting a
@@ -151,16 +156,17 @@ func (s Shard) baseStream(name, about string, subjects ...string) jetstream.Stre
 	}
 }
 
-// allBuckets lists the KV buckets and how many revisions of a key each keeps.
+// allBuckets lists the KV buckets.
 var allBuckets = []bucketSpec{
-	{BucketPolicies, kvHistory}, {BucketMandates, kvHistory}, {BucketPublishers, kvHistory}, {BucketApprovals, kvHistory},
-	{BucketKeys, kvHistory}, {BucketRules, kvHistory}, {BucketRedaction, kvHistory}, {BucketRetention, kvHistory}, {BucketWitnesses, kvHistory}, {BucketTokens, kvHistory},
-	{BucketSessionSecrets, 1}, {BucketConfirmed, 1}, {BucketSpend, 1}, {BucketLeases, 1},
+	{BucketPolicies, kvHistory, 0}, {BucketMandates, kvHistory, 0}, {BucketPublishers, kvHistory, 0}, {BucketApprovals, kvHistory, decidedAge},
+	{BucketKeys, kvHistory, 0}, {BucketRules, kvHistory, 0}, {BucketRedaction, kvHistory, 0}, {BucketRetention, kvHistory, 0}, {BucketWitnesses, kvHistory, 0},
+	{BucketTokens, kvHistory, 0}, {BucketSessionSecrets, 1, 0}, {BucketConfirmed, 1, decidedAge}, {BucketSpend, 1, 0}, {BucketLeases, 1, 0},
 }
 
 type bucketSpec struct {
 	name    string
-	history int64
+	history int64         // how many revisions of a key it keeps
+	age     time.Duration // how long it keeps a revision; 0: for ever
 }
 
 // bucketStream is the name of the stream that holds a KV bucket.
@@ -169,9 +175,9 @@ func bucketStream(bucket string) string { return "KV_" + bucket }
 // bucketConfig is a KV bucket as the jetstream package reads it, except that its history cannot be
 // purged (no rollups) and that only the stream's leader answers reads: any replica answers a
 // direct get, and a lagging one does not know a key that was just written.
-func (s Shard) bucketConfig(name string, history int64) jetstream.StreamConfig {
-	c := s.baseStream(bucketStream(name), "Countersign: "+strings.ReplaceAll(name, "_", " "), "$KV."+name+".>")
-	c.MaxMsgsPerSubject = history
+func (s Shard) bucketConfig(b bucketSpec) jetstream.StreamConfig {
+	c := s.baseStream(bucketStream(b.name), "Countersign: "+strings.ReplaceAll(b.name, "_", " "), "$KV."+b.name+".>")
+	c.MaxMsgsPerSubject, c.MaxAge = b.history, b.age
 	return c
 }
 
@@ -212,6 +218,12 @@ var comparedSettings = []struct {
 	{"subject_transform", func(c jetstream.StreamConfig) any { return c.SubjectTransform != nil }, nil},
 }
 
+// keepsLonger reports whether a bucket keeps for ever what one that is made now forgets. It serves as well, until its
+// keys are many; and no role may change its settings.
+func keepsLonger(have, want jetstream.StreamConfig) bool {
+	return have.MaxAge == 0 && strings.HasPrefix(want.Name, bucketStream(""))
+}
+
 func limitText(n int64) string {
 	if n <= 0 {
 		return "unlimited"
@@ -221,7 +233,7 @@ func limitText(n int64) string {
 
 func (s Shard) compareConfig(have, want jetstream.StreamConfig) (out []Difference) {
 	for _, f := range comparedSettings {
-		if f.optional != nil && f.optional(s) {
+		if f.optional != nil && f.optional(s) || f.field == "max_age" && keepsLonger(have, want) {
 			continue
 		}
 		if h, w := fmt.Sprint(f.value(have)), fmt.Sprint(f.value(want)); h != w {

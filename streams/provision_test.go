@@ -210,6 +210,37 @@ func TestDurabilityUnknown(t *testing.T) {
 	}
 }
 
+// TestDecidedIsForgotten: each workflow and each used confirmation is a key of its own, so these buckets would
+// grow for ever.
+func TestDecidedIsForgotten(t *testing.T) {
+	for _, s := range (Shard{}).streamConfigs() {
+		bucket, ofBucket := strings.CutPrefix(s.Name, "KV_")
+		forgets := bucket == BucketApprovals || bucket == BucketConfirmed
+		if ofBucket && (s.MaxAge != 0) != forgets || forgets && s.MaxAge < 2*24*time.Hour {
+			t.Errorf("%s keeps a revision for %v", s.Name, s.MaxAge)
+		}
+	}
+}
+
+// TestBucketsOfBeforeServe: a shard whose buckets forget nothing is provisioned as it is; an age that is too short is
+// a difference.
+func TestBucketsOfBeforeServe(t *testing.T) {
+	for age, fields := range map[time.Duration]int{0: 0, time.Hour: 1} {
+		want := Shard{}.bucketConfig(bucketSpec{BucketApprovals, kvHistory, decidedAge})
+		have := want
+		have.MaxAge = age
+		if got := (Shard{}).compareConfig(have, want); len(got) != fields {
+			t.Errorf("a bucket that keeps a revision for %v: %v", age, got)
+		}
+	}
+	quarantine := Shard{}.streamConfigs()[1]
+	have := quarantine
+	have.MaxAge = 0
+	if got := (Shard{}).compareConfig(have, quarantine); len(got) != 1 {
+		t.Errorf("a quarantine that keeps all for ever: %v", got)
+	}
+}
+
 // TestOpenBucketWithDirectGet: a service refuses a bucket that any replica answers for.
 func TestOpenBucketWithDirectGet(t *testing.T) {
 	cfg := testConfig(t)
@@ -217,7 +248,7 @@ func TestOpenBucketWithDirectGet(t *testing.T) {
 	ok(t, err)
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}
-	c := Shard{}.bucketConfig(BucketKeys, kvHistory)
+	c := Shard{}.bucketConfig(bucketSpec{BucketKeys, kvHistory, 0})
 	c.AllowDirect = true
 	_, err = f.js(f.conn("provisioner")).CreateStream(ctx(t), c)
 	ok(t, err)

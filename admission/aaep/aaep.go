@@ -70,7 +70,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	}
 	switch p := e.Payload.(type) {
 	case *wire.ToolInvoked:
-		checkInvocation(p, r, &c, &o)
+		checkInvocation(r, &c, &o)
 	case *wire.AwaitingConfirmation:
 		checkDefault(p, &o)
 	}
@@ -127,10 +127,18 @@ func orLow(level string) string {
 	return level
 }
 
-func checkInvocation(p *wire.ToolInvoked, r call.Request, c *call.Call, o *call.Opinion) {
+// checkInvocation holds an invocation against its confirmation. What the operator's catalogue says of the
+// tool counts where it is stricter: a runtime may leave the event's own members out.
+func checkInvocation(r call.Request, c *call.Call, o *call.Opinion) {
+	risk := c.Risk
+	if r.Publishers != nil {
+		risk = r.Publishers.Lookup(r.Tenant, r.Source, c.Tool).Entry.RaiseRisk(risk)
+	}
+	level, _ := risk["level"].(string)
+	irreversible, _ := risk["irreversible"].(bool)
 	checkConfirmation(call.Invocation{
 		Tenant: r.Tenant, Source: r.Source, Session: c.Session, ToolCallID: c.ToolCallID, Tool: c.Tool,
-		Risk: orLow(p.RiskLevel), Irreversible: isTrue(p.Irreversible), Now: r.Now,
+		Risk: level, Irreversible: irreversible, Now: r.Now,
 	}, r, c, o)
 	if c.ToolCallID == "" {
 		o.AddReason(events.Allow, Name, call.CodeNoToolCallID, "/tool_call_id")

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/agenttool"
 	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
@@ -138,6 +139,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		c.EventID = e.EventID
 		c.EventIDAsSent = e.Doc.MemberText("event_id")
 	}
+	c.Dir = agenttool.DirOf(tree)
 	if c.Tool != "" {
 		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, e.ToolCallID())
 	}

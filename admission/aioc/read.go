@@ -99,7 +99,7 @@ func (b *reader) bindArguments(c *call.Call, canonical []byte, err error) {
 // its own policy; here they are records of Countersign, and policies do not see a publisher's
 // claims about them. Names are compared without case, - and _.
 var claimMembers = map[string]bool{
-	"approved": true, "approval": true, "approvals": true, "approvedby": true, "approvedat": true, "approver": true, "approvers": true,
+	"approved": true, "isapproved": true, "humanapproved": true, "humanapproval": true, "approvalgranted": true, "approval": true, "approvals": true, "approvedby": true, "approvedat": true, "approver": true, "approvers": true,
 	"approvalgrant": true, "approvalgrants": true, "approvalstatus": true, "approvalrequest": true, "approvalrequests": true,
 	"grant": true, "grants": true, "suspendedproposal": true, "suspendedproposals": true,
 }

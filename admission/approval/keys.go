@@ -16,7 +16,8 @@ type Action struct {
 	Call                              string
 	Tool, Action, Kind, Scope         string
 	Resource                          any
-	FromAgent, ToAgent                string
+	Dir                               string // in which relative paths of the arguments lie; "" if unknown
+	Proposer, FromAgent, ToAgent      string
 	Args                              []byte         // RFC 8785; nil if there are none
 	Event                             map[string]any // the document without claims; replaces absent arguments
 	Body                              string         // digest of the request, if there is no Event either
@@ -44,6 +45,12 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 	strict := map[string]any{
 		"tenant": a.Tenant, "source": a.Source, "session": a.Session, "protocol": a.Protocol, "tool": a.Tool, "action": a.Action,
 		"resource_kind": a.Kind, "resource_scope": a.Scope, "resource": a.Resource, "from_agent": a.FromAgent, "to_agent": a.ToAgent, "mandate": a.Mandate,
+	}
+	if a.Dir != "" {
+		strict["dir"] = a.Dir
+	}
+	if a.Proposer != "" {
+		strict["proposer"] = a.Proposer
 	}
 	if a.Mandated != nil {
 		strict["mandated"] = json.RawMessage(a.Mandated)

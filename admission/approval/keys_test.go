@@ -28,6 +28,8 @@ func TestKeys(t *testing.T) {
 		{"another kind", func(a *Action) { a.Kind = "file" }, false, false, false},
 		{"another action", func(a *Action) { a.Action = "read" }, false, false, false},
 		{"another scope", func(a *Action) { a.Scope = "local" }, false, false, true},
+		{"another agent that proposes it", func(a *Action) { a.Proposer = "x" }, false, false, true},
+		{"another directory", func(a *Action) { a.Dir = "/srv" }, false, false, true},
 		{"another session", func(a *Action) { a.Session = "s2" }, false, false, false},
 		{"another source", func(a *Action) { a.Source = "rt2" }, false, false, false},
 		{"another tenant", func(a *Action) { a.Tenant = "globex" }, false, false, false},

@@ -37,6 +37,7 @@ type Preview struct {
 	Action     string   `json:"action,omitempty"`
 	Kind       string   `json:"resource_kind,omitempty"`
 	Scope      string   `json:"resource_scope,omitempty"`
+	Dir        string   `json:"dir,omitempty"` // in which the call runs
 	FromAgent  string   `json:"from_agent,omitempty"`
 	ToAgent    string   `json:"to_agent,omitempty"`
 	Mandate    string   `json:"mandate,omitempty"`
@@ -70,7 +71,7 @@ func (p Preview) Describe(resource any, args map[string]any, show []string) Prev
 		l.addLeaves(slices.DeleteFunc(slices.Clone(show), isSecretName), "", args, 0)
 	}
 	p.Arguments, p.More = l.items, l.more
-	for _, s := range []*string{&p.Agent, &p.Session, &p.ToolCallID, &p.Tool, &p.Action, &p.Kind, &p.Scope, &p.FromAgent, &p.ToAgent} {
+	for _, s := range []*string{&p.Agent, &p.Session, &p.ToolCallID, &p.Tool, &p.Action, &p.Kind, &p.Scope, &p.Dir, &p.FromAgent, &p.ToAgent} {
 		*s = truncateName(*s)
 	}
 	return p

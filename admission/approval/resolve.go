@@ -34,7 +34,7 @@ const (
 	CodeStalePolicy     Code = "policy_changed"     // the approval could not be used any more
 	CodeUnapprovable    Code = "not_approvable"     // the verdict has a part that no approval lifts
 	CodeReasonTooLong   Code = "reason_not_allowed" // too long, or not plain text
-	CodeUnavailable     Code = "audit_unavailable"  // it could not be recorded; nothing was changed for certain
+	CodeUnavailable     Code = "audit_unavailable"  // it may be recorded or not: the log did not answer in time
 )
 
 // Command is a reviewer's command.

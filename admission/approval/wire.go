@@ -144,7 +144,7 @@ var messages = map[Code]string{
 	CodeStalePolicy:     "the policies have changed since; the agent must ask anew",
 	CodeUnapprovable:    "an approval lifts an ask only; this verdict is also deferred or blocked, and the agent must propose something else (deny it, cancel it or let it expire)",
 	CodeReasonTooLong:   "the reason must be printable text of at most 512 characters",
-	CodeUnavailable:     "it could not be recorded durably, so it does not count; look with show and try again",
+	CodeUnavailable:     "the log did not confirm in time that it is recorded, so it may count or not; look with show, and cancel an approval that must not count",
 }
 
 // NewReply returns the reply for an outcome.

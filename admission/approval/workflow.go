@@ -175,6 +175,14 @@ func (w Workflow) Supersede(reason string, now time.Time) (Workflow, error) {
 	return w.applyAct(ActCancel, "", reason, now)
 }
 
+// SupersededFor is the reason for which the service itself cancelled a workflow, "" if it did not.
+func (w *Workflow) SupersededFor() string {
+	if w == nil || w.Status != Cancelled || w.By != "" {
+		return ""
+	}
+	return w.Reason
+}
+
 // Consume consumes an approved workflow for a decision.
 func (w Workflow) Consume(decisionID string, now time.Time) (Workflow, error) {
 	n, err := w.applyAct(ActConsume, "", "", now)

@@ -19,14 +19,14 @@ func isListed(list []string, name string) bool {
 func namedAfter(list []string, name string) bool {
 	name = normalizeName(name)
 	return slices.ContainsFunc(list, func(class string) bool {
-		for _, one := range singularForms(normalizeName(class)) {
-			rest, ok := strings.CutPrefix(name, one)
-			if ok && (rest == "" || strings.ContainsAny(rest[:1], "_-.:/#@ ")) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(singularForms(normalizeName(class)), func(one string) bool { return startsWithWord(name, one) })
 	})
+}
+
+// startsWithWord reports whether a name is a word, or continues it after a separator.
+func startsWithWord(name, word string) bool {
+	rest, ok := strings.CutPrefix(name, word)
+	return ok && (rest == "" || strings.ContainsAny(rest[:1], "_-.:/#@ "))
 }
 
 func singularForms(class string) []string {
@@ -71,9 +71,18 @@ func excludedCounterparty(s *rowInput) bool {
 	return matchCounterparty(s, s.Mandate.Purpose.ExcludedCounterparties) == matchFound
 }
 
+// maybeExcludedCounterparty also finds a party that is named after an entry as it stands, as
+// competitors_7 after competitors. An allowed list does not: there it would loosen a denial.
 func maybeExcludedCounterparty(s *rowInput) bool {
-	st := matchCounterparty(s, s.Mandate.Purpose.ExcludedCounterparties)
-	return st == matchUncertain || st == matchUnnamed
+	list := s.Mandate.Purpose.ExcludedCounterparties
+	switch matchCounterparty(s, list) {
+	case matchUncertain, matchUnnamed:
+		return true
+	case matchOutside:
+		name := normalizeName(*s.Action.Counterparty)
+		return slices.ContainsFunc(list, func(entry string) bool { return startsWithWord(name, normalizeName(entry)) })
+	}
+	return false
 }
 
 // notAllowedCounterparty requires an exact match: here a match counts in favour of the party

@@ -71,6 +71,12 @@ type Call struct {
 	Event          map[string]any // the document, without the publisher's claims in its own favour
 	Traceparent    string         // W3C traceparent
 
+	Dir string // the directory in which the agent works, as the request states it; "" if it does not
+
+	// Proposer is the agent, where the protocol makes it part of what is proposed: an approval is for
+	// this agent then.
+	Proposer string
+
 	FromAgent, ToAgent string // of a handoff: the proposing agent and the target
 	RawArguments       bool   // Args holds only the text of arguments that are not JSON
 

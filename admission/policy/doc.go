@@ -84,8 +84,8 @@
 //
 // spec.fallback: true makes a policy the * entry of aioc's composition (RFC-0010): it does not
 // apply where another policy that matches the call lists the tool, or the agent that the
-// handoff is to, by its exact name, whether or not a rule of that policy matches. Without the
-// key the strictest wins.
+// handoff is to, by its exact name, whether or not a rule of that policy matches; one of scope
+// default silences fallbacks of that scope alone. Without the key the strictest wins.
 //
 // Arguments that are not JSON arrive as {"__raw": text}. They are denied with invalid_arguments
 // unless a rule matches in a policy with spec.acceptRawArguments: true; all other policies are

@@ -212,10 +212,9 @@ func (s *Set) judgeInput(in *Input, words []string) Result {
 		indexKey: indexKey{tenant: in.Tenant, name: casefold.String(in.indexName()), action: in.Action, event: in.EventType}}}
 	var room [64]int
 	candidates := s.index.find(room[:0], j.query)
-	overruled := s.fallbacksOverruled(in, words, candidates)
-	accepted := s.applyLevel(&j, words, candidates, overruled, false)
+	accepted := s.applyLevel(&j, words, candidates, false)
 	if s.hasDefaults && !j.tenantSpoke {
-		accepted = s.applyLevel(&j, words, candidates, overruled, true) || accepted
+		accepted = s.applyLevel(&j, words, candidates, true) || accepted
 	}
 	out := &j.out
 	if len(out.Reasons) == 0 {
@@ -241,8 +240,9 @@ func (s *Set) judgeInput(in *Input, words []string) Result {
 
 // applyLevel applies the policies of scope default, or all others. It reports whether one that
 // decides accepts raw arguments.
-func (s *Set) applyLevel(j *judgement, words []string, candidates []int, overruled, defaults bool) (accepted bool) {
+func (s *Set) applyLevel(j *judgement, words []string, candidates []int, defaults bool) (accepted bool) {
 	in := j.in
+	overruled := s.fallbacksOverruled(in, words, candidates, defaults)
 	for _, i := range candidates {
 		p := s.policies[i]
 		if (p.level == ScopeDefault) != defaults || p.builtin && in.isPolicyOnly() || p.fallback && overruled || !p.matchesBesidesNames(in, words) {

@@ -102,15 +102,16 @@ func (p *policy) namesExactly(in *Input) bool {
 	return listed
 }
 
-// fallbacksOverruled reports whether fallback policies do not apply because another policy that
-// matches the call names it exactly (RFC-0010: exact name, then *).
-func (s *Set) fallbacksOverruled(in *Input, words []string, candidates []int) bool {
+// fallbacksOverruled reports whether fallback policies of a level do not apply because another policy
+// that matches the call names it exactly (RFC-0010: exact name, then *). One of scope default overrules
+// none of a tenant's own: it may not decide at all, and then nothing would stand in the fallback's place.
+func (s *Set) fallbacksOverruled(in *Input, words []string, candidates []int, defaults bool) bool {
 	if !s.hasFallbacks {
 		return false
 	}
 	for _, i := range candidates {
 		p := s.policies[i]
-		if p.fallback || p.action != "" || !p.namesExactly(in) || !p.matchesBesidesNames(in, words) {
+		if p.fallback || p.action != "" || p.level == ScopeDefault && !defaults || !p.namesExactly(in) || !p.matchesBesidesNames(in, words) {
 			continue
 		}
 		if exact, _ := p.matches(in); exact {

@@ -124,20 +124,30 @@ func TestFallback(t *testing.T) {
 		in   Input
 		want string
 	}{
-		"exact":                          {[]string{fallback, doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("export"), "allow exact"},
-		"other name":                     {[]string{fallback, doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("import"), "deny star"},
-		"pattern is not exact":           {[]string{fallback, doc("a", "{tools: ['exp*']}", "allow glob: true")}, toolCall("export"), "deny glob,star"},
-		"exact without a matching rule":  {[]string{anyTool, doc("a", "{tools: [export]}", "allow exact: false")}, toolCall("export"), "deny no_policy_match"},
-		"exact for another source":       {[]string{anyTool, doc("a", "{tools: [export], sources: [rt2]}", "allow exact: true")}, toolCall("export"), "ask star"},
-		"exact for another tenant":       {[]string{anyTool, doc("a", "{tools: [export], tenants: [evil]}", "allow exact: true")}, toolCall("export"), "ask star"},
-		"two fallbacks":                  {[]string{anyTool, with(doc("b", "{tools: [export]}", "allow b: true"), "fallback: true")}, toolCall("export"), "ask b,star"},
-		"not a fallback":                 {[]string{doc("star", "", "deny star: true"), doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("export"), "deny exact,star"},
-		"false is none":                  {[]string{with(doc("star", "", "deny star: true"), "fallback: false"), doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("export"), "deny exact,star"},
-		"other protocols too":            {[]string{fallback, doc("a", "{tools: [export]}", "allow exact: true")}, call("export"), "allow exact"},
-		"handoff, exact":                 {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{toAgents: [Finance Agent]}", "allow exact: true")}, handoff("A", "Finance Agent"), "allow exact"},
-		"handoff, other":                 {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{toAgents: [Finance Agent]}", "allow exact: true")}, handoff("A", "HR"), "deny star"},
-		"handoff, from is not the key":   {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{fromAgents: [A]}", "allow from: true")}, handoff("A", "HR"), "deny from,star"},
-		"handoff, exact, from another":   {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{fromAgents: [B], toAgents: [HR]}", "allow x: true")}, handoff("A", "HR"), "deny star"},
+		"exact":                         {[]string{fallback, doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("export"), "allow exact"},
+		"other name":                    {[]string{fallback, doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("import"), "deny star"},
+		"pattern is not exact":          {[]string{fallback, doc("a", "{tools: ['exp*']}", "allow glob: true")}, toolCall("export"), "deny glob,star"},
+		"exact without a matching rule": {[]string{anyTool, doc("a", "{tools: [export]}", "allow exact: false")}, toolCall("export"), "deny no_policy_match"},
+		"exact for another source":      {[]string{anyTool, doc("a", "{tools: [export], sources: [rt2]}", "allow exact: true")}, toolCall("export"), "ask star"},
+		"exact for another tenant":      {[]string{anyTool, doc("a", "{tools: [export], tenants: [evil]}", "allow exact: true")}, toolCall("export"), "ask star"},
+		"two fallbacks":                 {[]string{anyTool, with(doc("b", "{tools: [export]}", "allow b: true"), "fallback: true")}, toolCall("export"), "ask b,star"},
+		"not a fallback":                {[]string{doc("star", "", "deny star: true"), doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("export"), "deny exact,star"},
+		"false is none":                 {[]string{with(doc("star", "", "deny star: true"), "fallback: false"), doc("a", "{tools: [export]}", "allow exact: true")}, toolCall("export"), "deny exact,star"},
+		"other protocols too":           {[]string{fallback, doc("a", "{tools: [export]}", "allow exact: true")}, call("export"), "allow exact"},
+		"handoff, exact":                {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{toAgents: [Finance Agent]}", "allow exact: true")}, handoff("A", "Finance Agent"), "allow exact"},
+		"handoff, other":                {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{toAgents: [Finance Agent]}", "allow exact: true")}, handoff("A", "HR"), "deny star"},
+		"handoff, from is not the key":  {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{fromAgents: [A]}", "allow from: true")}, handoff("A", "HR"), "deny from,star"},
+		"handoff, exact, from another":  {[]string{with(doc("star", "{toAgents: ['*']}", "deny star: true"), "fallback: true"), doc("a", "{fromAgents: [B], toAgents: [HR]}", "allow x: true")}, handoff("A", "HR"), "deny star"},
+		"a default names it, the tenant's own allow": {[]string{
+			doc("t", "{tenants: [acme]}", "allow reads: true"), with(doc("f", "{tenants: [acme]}", "deny star: true"), "fallback: true"),
+			with(doc("d", "{tools: [export]}", "deny never: true"), "scope: default"),
+		}, toolCall("export"), "deny star,reads"},
+		"a default's fallback": {[]string{
+			with(doc("f", "", "deny star: true"), "scope: default\n  fallback: true"), with(doc("d", "{tools: [export]}", "ask exact: true"), "scope: default"),
+		}, toolCall("export"), "ask exact"},
+		"a tenant's policy and a default's fallback": {[]string{
+			with(doc("f", "", "deny star: true"), "scope: default\n  fallback: true"), doc("a", "{tools: [export], tenants: [acme]}", "allow exact: false"),
+		}, toolCall("export"), "deny no_policy_match"},
 		"the exact name in another case": {[]string{anyTool, doc("a", "{tools: [export]}", "ask exact: true")}, toolCall("Export"), "deny tool_name_case,star"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, compileDocs(t, c.docs...).Evaluate(c.in), c.want) })

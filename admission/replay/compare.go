@@ -88,6 +88,7 @@ var approvalEffects = map[string]map[events.Verdict]events.Verdict{
 	approval.ReasonDenied:  {events.Ask: events.Deny, events.Defer: events.Deny, events.Allow: events.Deny},
 	approval.ReasonBacklog: {events.Ask: events.Deny, events.Defer: events.Deny, events.Allow: events.Deny},
 	approval.ReasonEvasion: {events.Allow: events.Ask},
+	approval.ReasonPending: {events.Allow: events.Ask},
 }
 
 // afterApproval applies the recorded approval reasons to a verdict. They cannot occur beside a

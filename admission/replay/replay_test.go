@@ -330,6 +330,8 @@ func TestShift(t *testing.T) {
 		{"granted, and now deferred", "ask", nil, []string{approval.ReasonGranted}, events.Allow, []string{"verdict: ask", "verdict: defer"}, "unknown: an approval workflow"},
 		{"refused, and now allowed", "ask", nil, []string{approval.ReasonDenied}, events.Deny, []string{"verdict: ask", "verdict: allow"}, "allow"},
 		{"waiting", "ask", nil, []string{approval.ReasonPending}, events.Ask, nil, "ask"},
+		{"waiting, though allowed", "fetch", nil, []string{approval.ReasonPending}, events.Ask, nil, "ask"},
+		{"denied, though allowed", "fetch", nil, []string{approval.ReasonDenied}, events.Deny, nil, "deny"},
 		{"evasion, and now asked", "fetch", nil, []string{approval.ReasonEvasion}, events.Ask, []string{`"fetch", "book_flight"`, `"x"`, `tool == "ask"`, `tool == "fetch"`}, "unknown: an approval workflow"},
 		{"evasion", "fetch", nil, []string{approval.ReasonEvasion}, events.Ask, nil, "ask"},
 		{"evasion, and now denied", "fetch", nil, []string{approval.ReasonEvasion}, events.Ask, []string{`"fetch", "book_flight"`, `"x"`}, "deny"},

@@ -1,6 +1,10 @@
 package agenthook
 
-import "github.com/countersign-dev/countersign/events/internal/field"
+import (
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/internal/field"
+)
 
 // AdmissionVerdict is metadata.admission_verdict (AHP-013), of events and replies.
 type AdmissionVerdict struct {
@@ -126,6 +130,9 @@ type blocks struct {
 	failMode    *FailMode
 }
 
+// schemaHash reads a block's schema_hash in lower case: its form permits both cases of hexadecimal digits.
+func schemaHash(o field.Object) string { return strings.ToLower(o.Text("schema_hash")) }
+
 func readBlocks(meta field.Object) blocks {
 	return blocks{
 		verdict:     readBlock(meta, "admission_verdict", readVerdict),
@@ -183,7 +190,7 @@ func readIdentity(o field.Object) ToolIdentity {
 		CanonicalName: o.Text("canonical_name"),
 		ProviderName:  o.Text("provider_name"),
 		Source:        o.Text("source"),
-		SchemaHash:    o.Text("schema_hash"),
+		SchemaHash:    schemaHash(o),
 	}
 }
 
@@ -193,7 +200,7 @@ func readTranslation(o field.Object) ProviderTranslation {
 		ModelFacingTool: o.Text("model_facing_tool"),
 		Provider:        o.Text("provider"),
 		AdapterVersion:  o.Text("adapter_version"),
-		SchemaHash:      o.Text("schema_hash"),
+		SchemaHash:      schemaHash(o),
 	}
 }
 
@@ -212,7 +219,7 @@ func readValidation(o field.Object) Validation {
 	return Validation{
 		Status:     o.Text("status"),
 		Validator:  o.Text("validator"),
-		SchemaHash: o.Text("schema_hash"),
+		SchemaHash: schemaHash(o),
 	}
 }
 

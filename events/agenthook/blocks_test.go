@@ -19,7 +19,7 @@ func TestBlocks(t *testing.T) {
 		&agenthook.AdmissionVerdict{Verdict: "ask", Reason: "r", Subscriber: "countersign", ClaimReference: "c", PolicyID: "p", DecidedAt: "2026-11-20T06:41:49Z"},
 		&agenthook.Approval{Required: ptr(true), Status: "approved", WorkflowID: "wf", ActionID: "act", Department: "d", ReviewerRef: "group:x",
 			RequestedAt: "t1", DecidedAt: "t2", ExpiresAt: "t3", ResumePolicy: "publisher_waits", DecisionRef: "dr", ApprovalURL: "https://x"},
-		&agenthook.ToolIdentity{CanonicalName: "email.send", ProviderName: "send", Source: "mcp_tools_call", SchemaHash: "sha256:1"},
+		&agenthook.ToolIdentity{CanonicalName: "email.send", ProviderName: "send", Source: "mcp_tools_call", SchemaHash: "sha256:1a"},
 		&agenthook.ProviderTranslation{ProviderSurface: "mcp_tools_call", ModelFacingTool: "m", Provider: "pr", AdapterVersion: "1", SchemaHash: "sha256:2"},
 		&agenthook.Risk{RiskClass: "external_side_effect", RequiresHumanApproval: ptr(true), DataExfiltrationRisk: "low",
 			WritesExternalSystem: ptr(true), Idempotent: ptr(false), ContainsSecret: ptr(false)},

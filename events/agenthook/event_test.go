@@ -35,7 +35,7 @@ const full = `{
   "admission_verdict": {"verdict": "ask", "reason": "r", "subscriber": "countersign", "claim_reference": "c", "policy_id": "p", "decided_at": "2026-11-20T06:41:49Z"},
   "approval": {"required": true, "status": "approved", "workflow_id": "wf", "action_id": "act", "department": "d", "reviewer_ref": "group:x",
    "requested_at": "t1", "decided_at": "t2", "expires_at": "t3", "resume_policy": "publisher_waits", "decision_ref": "dr", "approval_url": "https://x"},
-  "tool_identity": {"canonical_name": "email.send", "provider_name": "send", "source": "mcp_tools_call", "schema_hash": "sha256:1"},
+  "tool_identity": {"canonical_name": "email.send", "provider_name": "send", "source": "mcp_tools_call", "schema_hash": "sha256:1A"},
   "provider_translation": {"provider_surface": "mcp_tools_call", "model_facing_tool": "m", "provider": "pr", "adapter_version": "1", "schema_hash": "sha256:2"},
   "risk": {"risk_class": "external_side_effect", "requires_human_approval": true, "data_exfiltration_risk": "low", "writes_external_system": true, "idempotent": false, "contains_secret": false},
   "validation": {"status": "passed", "validator": "v", "schema_hash": "sha256:3"},

@@ -138,8 +138,7 @@ func Describe(name string, args, event map[string]any) Tool {
 			kind = MCP // a server's tool with the name of the agent's own
 		}
 	}
-	t := Tool{Kind: string(kind), Known: true, Paths: []string{}, URLs: []string{}}
-	t.Dir, _ = metadata["agent_cwd"].(string)
+	t := Tool{Kind: string(kind), Known: true, Paths: []string{}, URLs: []string{}, Dir: DirOf(event)}
 	switch kind {
 	case Shell, PowerShell:
 		t.Command = t.commandIn(name, args)
@@ -159,6 +158,13 @@ func Describe(name string, args, event map[string]any) Tool {
 		t.checkArguments(others, args)
 	}
 	return t
+}
+
+// DirOf is Tool.Dir of an event.
+func DirOf(event map[string]any) string {
+	metadata, _ := event["metadata"].(map[string]any)
+	dir, _ := metadata["agent_cwd"].(string)
+	return dir
 }
 
 // listShells are the tools that run a list of words as they are. Another tool may join them to one text.

@@ -25,7 +25,7 @@ const (
 	CauseOtherArgs     Cause = "other_arguments"    // for a person, as an identical call but for its arguments does
 	CauseReviewer      Cause = "denied_by_reviewer" // a person said no
 	CauseExpired       Cause = "expired"            // the approval was not given, or not used, in time
-	CauseCanceled      Cause = "cancelled"          // a person took the workflow back
+	CauseCanceled      Cause = "cancelled"          // a person took the workflow back, or the policies changed
 	CauseConsumed      Cause = "consumed"           // the approval was used
 	CausePolicyChanged Cause = "policy_changed"     // the approval was asked for under other policies, or for other reasons
 	CauseNotFound      Cause = "not_found"          // the gateway does not know the workflow any more
@@ -83,7 +83,7 @@ const (
 // endings are the denials of calls whose workflow cannot permit them any more, by its status.
 var endings = map[string]Reply{
 	statusExpired:   {Verdict: events.Deny, Cause: CauseExpired, Reason: "the approval was not given, or not used, in time"},
-	statusCancelled: {Verdict: events.Deny, Cause: CauseCanceled, Reason: "a person took the request for approval back"},
+	statusCancelled: {Verdict: events.Deny, Cause: CauseCanceled, Reason: "the request for approval was taken back by a person, or by a change of the policies"},
 	statusConsumed:  {Verdict: events.Deny, Cause: CauseConsumed, Reason: "the approval was used up"},
 }
 

@@ -290,7 +290,6 @@ func (g *gate) isOurs(e hook.Event, w waiting) bool {
 		EventID   string    `json:"event_id"`
 		Timestamp time.Time `json:"timestamp"`
 		Metadata  struct {
-			CWD         string `json:"agent_cwd"`
 			Model       string `json:"agent_model"`
 			Version     string `json:"agent_version"`
 			Translation struct {
@@ -305,7 +304,7 @@ func (g *gate) isOurs(e hook.Event, w waiting) bool {
 	if hadID {
 		e.CallID = w.CallID
 	}
-	e.CWD, e.Model, e.Version = was.Metadata.CWD, was.Metadata.Model, was.Metadata.Version // these may change between two tries
+	e.Model, e.Version = was.Metadata.Model, was.Metadata.Version // these may change between two tries, and the directory may not
 	again, err := e.AgentHook(g.agent.Name, hook.Envelope{
 		ID: was.EventID, Time: was.Timestamp, CallID: w.CallID, Derived: !hadID, Adapter: was.Metadata.Translation.Adapter,
 	})

@@ -321,6 +321,13 @@ func TestSameCall(t *testing.T) {
 	if third.CallID != second.CallID || third.Workflow != "wf-1" || !bytes.Equal(third.Event, second.Event) {
 		t.Errorf("the repetition is %+v, want %+v", third, second)
 	}
+	mustRemember(t, g, key, third, "wf-1", hour)
+	elsewhere := e
+	elsewhere.CWD = "/srv/product"
+	if moved := mustPropose(t, g, key, elsewhere); moved.CallID == second.CallID || moved.Workflow != "" || !bytes.Contains(moved.Event, []byte("/srv/product")) {
+		t.Errorf("in another directory it is %+v", moved)
+	}
+	mustRemember(t, g, key, third, "wf-1", hour)
 	// Another program changes what the waiting event claims: it is not sent.
 	forged := third
 	forged.Event = bytes.Replace(third.Event, []byte(`"operation_risk":"unknown"`), []byte(`"operation_risk":"read_only"`), 1)

@@ -116,7 +116,7 @@ func (c *witnessAddCmd) judge(ctx context.Context, box system.Bucket, l evidence
 	if err != nil {
 		return witnessbucket.CheckedCheckpoint{}, err
 	}
-	j, err := witnessbucket.CheckHandedIn(ctx, text, log, witnessbucket.Verifiers(trusted), l.DB)
+	j, err := witnessbucket.CheckHandedIn(ctx, text, "", log, witnessbucket.Verifiers(trusted), l.DB)
 	switch {
 	case errors.Is(err, witnessbucket.ErrUntrusted):
 		err = fmt.Errorf("%w (of %d that are): see countersign witness list, and trust its key with: countersign witness trust", err, len(trusted))

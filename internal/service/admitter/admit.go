@@ -25,7 +25,7 @@ import (
 // Reason codes of denials that are not recorded decisions, beside audit_unavailable, internal_error
 // and policy_deadline. The caller gets the denial and no receipt.
 const (
-	codeOverloaded   = "overloaded" // the admitter works on as many requests as it may, or has no memory left for this one
+	codeOverloaded   = "overloaded" // the admitter works on as many requests as it may, has no memory left for this one, or other calls kept changing what it depends on
 	codeStopping     = "stopping"   // the admitter is stopping; another one answers the next request
 	codeQuota        = ruleQuota    // the publisher, the reviewer or the tenant asks more often than its quota allows
 	errorUnavailable = "503"

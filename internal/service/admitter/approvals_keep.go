@@ -29,7 +29,7 @@ const (
 	maxCachedApprovals = 20_000
 )
 
-// maintainWorkflows expires workflows, writes records that a crash left out, and removes workflows that
+// maintainWorkflows ends workflows whose time is up or whose policies have changed, writes records that a crash left out, and removes workflows that
 // ended long ago. All admitters do so; compare-and-set ensures that each task is done once.
 func (a *approvalStore) maintainWorkflows(ctx context.Context) {
 	tick := time.NewTicker(maintainEvery)
@@ -48,15 +48,22 @@ func (a *approvalStore) maintainWorkflows(ctx context.Context) {
 	}
 }
 
+// sweep is one check of all workflows.
+type sweep struct {
+	now       time.Time
+	retention time.Duration
+	policies  events.PolicyRef // in force; zero if they do not compile
+}
+
 func (a *approvalStore) sweepWorkflows(ctx context.Context, now time.Time) error {
 	var errs []error
-	retention := approvalRetention
+	s := sweep{now, approvalRetention, a.policyInForce()}
 	if a.index.size() > maxCachedApprovals {
-		retention = 0
+		s.retention = 0
 	}
 	a.index.eachKey(func(key string, h cachedApproval) {
 		for _, chore := range maintenanceTasks {
-			if ctx.Err() != nil || !chore.due(h, now, retention) {
+			if ctx.Err() != nil || !chore.due(h, s) {
 				continue
 			}
 			if err := a.withTimeout(ctx, func(ctx context.Context) error { return chore.do(a, ctx, key, h, now) }); err != nil && !errors.Is(err, errConflict) {
@@ -76,24 +83,32 @@ func (a *approvalStore) withTimeout(ctx context.Context, f func(context.Context)
 
 // maintenanceTasks are the tasks that may be due for a workflow, most urgent first.
 var maintenanceTasks = []struct {
-	due func(h cachedApproval, now time.Time, retention time.Duration) bool
+	due func(h cachedApproval, s sweep) bool
 	do  func(*approvalStore, context.Context, string, cachedApproval, time.Time) error
 }{
 	{
-		func(h cachedApproval, now time.Time, _ time.Duration) bool {
-			return h.workflow.Status != approval.Expired && h.workflow.StatusAt(now) == approval.Expired
+		func(h cachedApproval, s sweep) bool {
+			return h.workflow.Status != approval.Expired && h.workflow.StatusAt(s.now) == approval.Expired
 		},
 		(*approvalStore).expireWorkflow,
 	},
 	{
-		func(h cachedApproval, now time.Time, _ time.Duration) bool {
-			return !h.logged && now.Sub(h.since) >= approvalGrace
+		// An admitter that has not read a push yet does not cancel what was opened after it.
+		func(h cachedApproval, s sweep) bool {
+			live := h.workflow.Status == approval.Pending || h.workflow.Status == approval.Approved
+			return live && h.workflow.Policy.Revision < s.policies.Revision
+		},
+		(*approvalStore).cancelOutdated,
+	},
+	{
+		func(h cachedApproval, s sweep) bool {
+			return !h.logged && s.now.Sub(h.since) >= approvalGrace
 		},
 		(*approvalStore).repairRecord,
 	},
 	{
-		func(h cachedApproval, now time.Time, retention time.Duration) bool {
-			return h.logged && h.workflow.Over(now) && now.Sub(endTime(h.workflow.ChangedAt.Time, h.workflow.ExpiresAt.Time, h.workflow.Status)) >= retention
+		func(h cachedApproval, s sweep) bool {
+			return h.logged && h.workflow.Over(s.now) && s.now.Sub(endTime(h.workflow.ChangedAt.Time, h.workflow.ExpiresAt.Time, h.workflow.Status)) >= s.retention
 		},
 		(*approvalStore).deleteWorkflow,
 	},
@@ -109,6 +124,15 @@ func endTime(changed, expires time.Time, status approval.Status) time.Time {
 
 func (a *approvalStore) expireWorkflow(ctx context.Context, key string, h cachedApproval, now time.Time) error {
 	w, err := h.workflow.Expire(now)
+	if err != nil {
+		return err
+	}
+	return a.changeWorkflow(ctx, key, w, h)
+}
+
+// cancelOutdated cancels a workflow that was opened under older policies: it can never be used.
+func (a *approvalStore) cancelOutdated(ctx context.Context, key string, h cachedApproval, now time.Time) error {
+	w, err := h.workflow.Supersede(approval.ReasonPolicyChanged, now)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
@@ -132,6 +133,36 @@ func TestLostRecordsAreWritten(t *testing.T) {
 	servicetest.OK(t, a.sweepWorkflows(t.Context(), expired.Add(approvalRetention)))
 	if e, err := streams.KVLast(t.Context(), a.js, streams.BucketApprovals, key); err != nil || !e.Deleted || a.index.Find("acme", "wf-1") != nil {
 		t.Errorf("%+v %v", e, err)
+	}
+}
+
+// An admitter that has read a push cancels what was opened before it, and one that has not cancels nothing
+// of after it.
+func TestOutdatedWorkflowsAreCancelled(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	a := keeper(t, n)
+	out, key := pendingStep(a, time.Now().Add(time.Hour))
+	_, err := a.reserve(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	set, err := policy.Compile([]policy.Document{{Name: "mail.yaml", Data: askPolicy("")}})
+	servicetest.OK(t, err)
+	for _, step := range []struct {
+		config *admission.Config
+		want   approval.Status
+	}{
+		{&admission.Config{PolicyErr: policy.ErrNoPolicies, Revision: 2}, approval.Pending}, // they may compile again, as they were
+		{&admission.Config{Policies: set, Revision: 0}, approval.Pending},
+		{&admission.Config{Policies: set, Revision: 1}, approval.Pending},
+		{&admission.Config{Policies: set, Revision: 2}, approval.Cancelled},
+	} {
+		a.s.config.Store(step.config)
+		servicetest.OK(t, a.sweepWorkflows(t.Context(), time.Now()))
+		if w := a.index.lookup(key).workflow; w.Status != step.want {
+			t.Errorf("revision %d: %s, want %s", step.config.Revision, w.Status, step.want)
+		}
+	}
+	if w := a.index.lookup(key).workflow; w.SupersededFor() != approval.ReasonPolicyChanged || a.index.PendingCount("acme", "rt1") != 0 {
+		t.Errorf("%+v", w)
 	}
 }
 

@@ -127,16 +127,27 @@ func (a *approvalStore) unavailableReply(ctx context.Context, err error) approva
 func (a *approvalStore) newCommand(who reviewRequest, req approval.Request) approval.Command {
 	c := approval.Command{
 		Act: approval.Acts[req.Action], Reviewer: who.user, Reason: req.Reason, PreviewDigest: req.PreviewDigest, At: who.at,
-		IsMember: func(string, string) bool { return false },
+		IsMember: func(string, string) bool { return false }, CurrentPolicy: a.policyInForce(),
 	}
 	if config := a.s.config.Load(); config != nil && config.PolicyErr == nil {
-		c.CurrentPolicy = events.PolicyRef{Revision: config.Revision, Digest: config.Policies.Digest()}
 		c.IsMember = func(group, user string) bool {
 			return slices.Contains(config.Policies.Members(who.tenant, group), user)
 		}
 	}
 	return c
 }
+
+// policyInForce is the policy snapshot in force, zero if there is none that compiles.
+func (a *approvalStore) policyInForce() events.PolicyRef {
+	config := a.s.config.Load()
+	if config == nil || config.PolicyErr != nil {
+		return events.PolicyRef{}
+	}
+	return events.PolicyRef{Revision: config.Revision, Digest: config.Policies.Digest()}
+}
+
+// maxAttempts is how often a reviewer's command is judged again because another one came first.
+const maxAttempts = 8
 
 // resolveWorkflow applies a reviewer's decision to a workflow. It returns once the record is
 // durable. After a lost compare-and-set the command is judged again against the new state.
@@ -216,6 +227,10 @@ func (a *approvalStore) showWorkflow(ctx context.Context, who reviewRequest, req
 	return approval.NewReply(approval.CodeShown, &v)
 }
 
+// maxListed is how many bytes of workflows a list holds about: the server takes no answer of more than 8 MiB,
+// and names that publishers choose can be long.
+const maxListed = 512 << 10
+
 // listPending lists the workflows that wait for a decision, oldest first.
 func (a *approvalStore) listPending(who reviewRequest, req approval.Request) approval.Reply {
 	c := a.newCommand(who, req)
@@ -234,14 +249,21 @@ func (a *approvalStore) listPending(who reviewRequest, req approval.Request) app
 		all = all[i:]
 	}
 	reply := approval.NewReply(approval.CodeListed, nil)
-	for i, w := range all {
-		if i == cmp.Or(req.Limit, approval.DefaultLimit) {
+	for i, size := 0, 0; i < len(all); i++ {
+		if i == cmp.Or(req.Limit, approval.DefaultLimit) || size > maxListed {
 			reply.Next = all[i-1].ID
 			break
 		}
-		reply.Workflows = append(reply.Workflows, w.View(events.At(who.at), false))
+		v := all[i].View(events.At(who.at), false)
+		reply.Workflows, size = append(reply.Workflows, v), size+encodedSize(v)
 	}
 	return reply
+}
+
+// encodedSize is how many bytes a view takes in a reply.
+func encodedSize(v approval.View) int {
+	body, _ := json.Marshal(v) // an error would be one of the reply, too
+	return len(body)
 }
 
 func byAge(a, b *approval.Workflow) int {
@@ -258,6 +280,9 @@ func (a *approvalStore) sendReply(r micro.Request, reply approval.Reply) {
 		err = r.Respond(body)
 	default:
 		err = r.Error(cmp.Or(resolveErrors[reply.Code], "409"), string(reply.Code), body)
+	}
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = r.Error("500", admission.CodeInternal, nil)
 	}
 	if err != nil {
 		a.s.env.Log.Warn().Err(err).Msg("a reviewer's answer could not be sent")

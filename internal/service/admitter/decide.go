@@ -8,17 +8,15 @@ import (
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// maxAttempts is how often a decision is made again because another process changed the state
-// that it depends on.
-const maxAttempts = 8
-
-// decide decides one request, reserves what the verdict uses up and records it. The outcome is
-// also set if an error is returned.
+// decide decides one request, reserves what the verdict uses up and records it. If another caller
+// changes the state that it depends on, it is made again while there is time: of many calls that
+// wait for one workflow, one joins it at a time. The outcome is also set if an error is returned.
 func (s *service) decide(ctx context.Context, req admission.Request, ofTenant bool) (out admission.Outcome, a recordedAnswer, err error) {
 	// A shutdown must not separate a record from its answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
@@ -28,7 +26,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, ofTenant bo
 	evaluating, cancelEvaluating := context.WithTimeout(ctx, s.flags.Timeout/2)
 	defer cancelEvaluating()
 	held := s.secrets.lookup()
-	for range maxAttempts {
+	for pauses := retry.New(conflictMin, conflictMax); ; {
 		in, err := s.drawInputs(req, ofTenant)
 		if err != nil {
 			return out, a, fmt.Errorf("%w: %w", errNoInputs, err)
@@ -56,6 +54,9 @@ func (s *service) decide(ctx context.Context, req admission.Request, ofTenant bo
 		s.metrics.Decided(in.Now)
 		msgs, release, err := s.reserveAll(ctx, req, &out)
 		if errors.Is(err, errConflict) {
+			if pauses.Wait(evaluating) != nil {
+				return out, a, errConflict
+			}
 			continue
 		}
 		if err == nil {
@@ -75,7 +76,6 @@ func (s *service) decide(ctx context.Context, req admission.Request, ofTenant bo
 		}
 		return out, a, err
 	}
-	return out, a, errConflict
 }
 
 // failureCode is the reason code of the deny that replaces a decision which could not be
@@ -86,6 +86,8 @@ func failureCode(err error) string {
 		return admission.CodeInternal
 	case errors.Is(err, errDeadlineExceeded):
 		return policy.CodePolicyDeadline
+	case errors.Is(err, errConflict):
+		return codeOverloaded
 	}
 	return admission.CodeAuditUnavailable
 }

@@ -133,15 +133,17 @@ func (f *bucketFollower) openWatch(ctx context.Context) error {
 	return nil
 }
 
-// readAll takes the content of the bucket from a watch that has just begun.
+// readAll takes the content of the bucket from a watch that has just begun. A large bucket may take long; a
+// server that sends nothing for openTimeout does not answer.
 func (f *bucketFollower) readAll(ctx context.Context, watch jetstream.KeyWatcher) (read bucketRead, err error) {
 	read.entries = map[string]bucketEntry{}
-	timeout := time.After(openTimeout)
+	silence := time.NewTimer(openTimeout)
+	defer silence.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return read, ctx.Err()
-		case <-timeout:
+		case <-silence.C:
 			return read, fmt.Errorf("reading the bucket %s: it does not answer: %w", f.bucket, context.DeadlineExceeded)
 		case e, open := <-watch.Updates():
 			switch {
@@ -150,6 +152,7 @@ func (f *bucketFollower) readAll(ctx context.Context, watch jetstream.KeyWatcher
 			case e == nil:
 				return read, nil
 			}
+			silence.Reset(openTimeout)
 			read.revision = max(read.revision, e.Revision())
 			read.entries[e.Key()] = readEntry(e)
 		}
@@ -246,13 +249,14 @@ func (f *bucketFollower) applyPending(ctx context.Context) {
 	f.watermark.set(f.newest)
 }
 
-// caughtUp waits until everything is applied that the bucket held at the call.
+// caughtUp waits until everything is applied that the bucket holds at the call. What was newer and is gone,
+// by its age or an erasure, no watch delivers.
 func (f *bucketFollower) caughtUp(ctx context.Context) error {
-	st, err := streams.StreamState(ctx, f.js, "KV_"+f.bucket)
+	newest, err := f.lag.minRevision(ctx)
 	if err != nil {
 		return err
 	}
-	if err := f.watermark.await(ctx, st.LastSeq); err != nil {
+	if err := f.watermark.await(ctx, newest); err != nil {
 		return fmt.Errorf("following the bucket %s: %w", f.bucket, err)
 	}
 	return nil

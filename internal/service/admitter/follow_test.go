@@ -7,10 +7,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -149,4 +152,62 @@ func TestAReadThatLostItsConnectionIsNotCurrent(t *testing.T) {
 		t.Error("the view does not count as current after an undisturbed read")
 	}
 	closeWatch(f.watch)
+}
+
+// slowWatch delivers what it is given.
+type slowWatch struct {
+	jetstream.KeyWatcher
+	updates chan jetstream.KeyValueEntry
+}
+
+func (w slowWatch) Updates() <-chan jetstream.KeyValueEntry { return w.updates }
+
+// entry is one key's value.
+type entry struct {
+	jetstream.KeyValueEntry
+	revision uint64
+}
+
+func (e entry) Key() string                   { return fmt.Sprint("k", e.revision) }
+func (e entry) Revision() uint64              { return e.revision }
+func (e entry) Value() []byte                 { return []byte{1} }
+func (entry) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePut }
+
+// TestALargeBucketIsReadToItsEnd: a bucket whose read takes longer than a silence may last is read; a
+// silence ends the read.
+func TestALargeBucketIsReadToItsEnd(t *testing.T) {
+	for name, whole := range map[string]bool{"slow": true, "silent": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := slowWatch{updates: make(chan jetstream.KeyValueEntry, 4)}
+				go func() {
+					for i := range 3 {
+						time.Sleep(openTimeout - time.Second)
+						w.updates <- entry{revision: uint64(i + 1)}
+					}
+					if whole {
+						w.updates <- nil
+					}
+				}()
+				read, err := (&bucketFollower{bucket: "b"}).readAll(t.Context(), w)
+				if whole && (err != nil || len(read.entries) != 3 || read.revision != 3) || !whole && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%+v, %v", read, err)
+				}
+			})
+		})
+	}
+}
+
+// TestReviewersAreAnsweredOfABucketThatShrank: the bucket's newest revisions are gone, by their age or an
+// erasure; an admitter that starts then knows all that is left.
+func TestReviewersAreAnsweredOfABucketThatShrank(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	a := keeper(t, n)
+	out, key := pendingStep(a, time.Now().Add(time.Hour))
+	_, err := a.reserve(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	erase(t, n, key, false)
+	ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
+	defer cancel()
+	servicetest.OK(t, keeper(t, n).follower.caughtUp(ctx))
 }

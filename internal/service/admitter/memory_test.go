@@ -116,6 +116,30 @@ spec:
 	}
 }
 
+// contested is a store whose state other callers change all the time.
+type contested struct{ stateStore }
+
+func (contested) load(admission.Request, *admission.Inputs) {}
+
+func (contested) reserve(context.Context, admission.Request, *admission.Outcome) (reservation, error) {
+	return reservation{}, errConflict
+}
+
+// TestStateThatOthersKeepChangingIsADenial: the request is refused when its time is over, and nothing is said of the
+// log, which is not at fault.
+func TestStateThatOthersKeepChangingIsADenial(t *testing.T) {
+	s := unstarted(t, servicetest.Start(t, streams.Shard{}))
+	s.flags.Timeout, s.stores, s.secrets.cached = 100*time.Millisecond, []stateStore{contested{}}, nil
+	r := preToolUse(t)
+	s.admitRequest(t.Context(), r, time.Now())
+	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != codeOverloaded {
+		t.Errorf("%s", r.body)
+	}
+	if problem := s.env.Health.Report().Problems["log"]; problem != "" {
+		t.Errorf("health says of the log: %s", problem)
+	}
+}
+
 // The factor by which a request is counted is enough for the worst documents: many
 // small values.
 func TestMemoryOfARequestIsNotUnderestimated(t *testing.T) {

@@ -21,7 +21,7 @@ const (
 	policySettleDelay = 50 * time.Millisecond
 	// recordRetry is how often a change that could not be recorded is retried.
 	recordRetry = time.Second
-	// openTimeout bounds reading a whole bucket.
+	// openTimeout is how long a bucket that is read may send nothing.
 	openTimeout = 10 * time.Second
 )
 

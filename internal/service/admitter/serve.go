@@ -164,7 +164,8 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 	out, reply, err := s.decide(ctx, req, ofTenant)
 	if err != nil {
 		s.unrecorded.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny (at most one line a second)")
-		if !errors.Is(err, streams.ErrTooLarge) && !errors.Is(err, errNoInputs) && !errors.Is(err, errDeadlineExceeded) { // the log is not at fault
+		logAtFault := !slices.ContainsFunc([]error{streams.ErrTooLarge, errNoInputs, errDeadlineExceeded, errConflict}, func(other error) bool { return errors.Is(err, other) })
+		if logAtFault {
 			s.env.Health.Set("log", "decisions cannot be recorded")
 		}
 		s.denyUnrecorded(r, failureCode(err), denialBody(&out, failureCode(err)))

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	cosignEvery  = time.Second // how often the bucket of the witnesses is checked
-	unknownAgain = time.Minute // after it a checkpoint that the evidence does not have is judged again
+	cosignEvery = time.Second // how often the bucket of the witnesses is checked
 )
 
 // cosignatures stores the signatures that witnesses hand in. It runs beside the auditing of the
@@ -31,7 +30,6 @@ type cosignatures struct {
 	shardAccess
 	verifier       note.Verifier
 	version        streams.BucketVersion // when all of the bucket was judged
-	again          time.Time             // when it is judged again, without a change; zero: not
 	loggedRefusals map[uint64]bool       // bucket revisions with a logged refusal
 }
 
@@ -57,8 +55,8 @@ func (c *cosignatures) run(ctx context.Context) {
 	}
 }
 
-// pollBucket judges all entries if the bucket has changed, and now and then while the evidence does not have the checkpoint
-// of one: an older database is filled up. Its error is what an operator has to look at: a failure, or a fork.
+// pollBucket judges all entries if the bucket has changed, or while the evidence does not reach the checkpoint of one: an
+// older database is filled up. Its error is what an operator has to look at: a failure, or a fork.
 func (c *cosignatures) pollBucket(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, custodianWait)
 	defer cancel()
@@ -69,10 +67,9 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the bucket of the witnesses: %w", err)
 	}
-	if version == c.version && (c.again.IsZero() || time.Now().Before(c.again)) {
+	if version == c.version {
 		return nil
 	}
-	c.again = time.Time{}
 	trusted, err := witnessbucket.TrustedWitnesses(ctx, c.js)
 	if err != nil {
 		return err
@@ -91,9 +88,6 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 			ahead = ahead || errors.Is(err, witnessbucket.ErrAhead)
 			c.logRefusal(e, err)
 			told[e.Revision] = true
-			if errors.Is(err, witnessbucket.ErrUnknown) {
-				c.again = time.Now().Add(unknownAgain)
-			}
 		case err != nil:
 			return err
 		}
@@ -129,7 +123,7 @@ func (c *cosignatures) storeCosigned(ctx context.Context, e streams.KVEntry, tru
 	if cp, err := tree.PeekCheckpoint(string(e.Value)); err == nil && !c.isOfStream(cp.Shard) {
 		return fmt.Errorf("%w: %s", errOtherStream, cp.Shard)
 	}
-	j, err := witnessbucket.CheckHandedIn(ctx, string(e.Value), c.verifier, trusted, c.db)
+	j, err := witnessbucket.CheckHandedIn(ctx, string(e.Value), c.shard, c.verifier, trusted, c.db)
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,9 @@ type Checkpoints interface {
 
 // CheckHandedIn checks a checkpoint against the log's key, the trusted witnesses, and the stored
 // checkpoints. ErrFork means that the log's key signed two histories; the checkpoint is the proof.
-func CheckHandedIn(ctx context.Context, signed string, log note.Verifier, trusted []note.Verifier, stored Checkpoints) (j CheckedCheckpoint, err error) {
+// current is the incarnation of the log that is audited now: after a loss its evidence is made again,
+// from the first record on.
+func CheckHandedIn(ctx context.Context, signed, current string, log note.Verifier, trusted []note.Verifier, stored Checkpoints) (j CheckedCheckpoint, err error) {
 	if j.Checkpoint, err = tree.OpenCheckpoint(signed, note.VerifierList(log)); err != nil {
 		return j, err
 	}
@@ -129,7 +131,7 @@ func CheckHandedIn(ctx context.Context, signed string, log note.Verifier, truste
 	}
 	newest, err := stored.LatestCheckpoint(ctx, j.Shard)
 	switch {
-	case err == nil && newest.Size < uint64(j.Size): // of a database that was restored, and is being filled up
+	case err == nil && newest.Size < uint64(j.Size), errors.Is(err, storage.ErrNotFound) && j.Shard == current: // the evidence is being filled up
 		return j, fmt.Errorf("%w: of %s up to size %d, and this is of size %d", ErrAhead, j.Shard, newest.Size, j.Size)
 	case err == nil || errors.Is(err, storage.ErrNotFound):
 		return j, fmt.Errorf("%w: of %s, size %d", ErrForeign, j.Shard, j.Size)

@@ -1,0 +1,114 @@
+package admission
+
+import (
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/aana"
+	"github.com/countersign-dev/countersign/admission/agenthook"
+	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/admission/aump"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// TestMilderClaim: an action that waits for a person, or was denied, is asked for again with a claim by
+// which policies and evaluators would allow it.
+func TestMilderClaim(t *testing.T) {
+	grave := edit(t, preToolUse, `"tool_input"`, `"operation_risk":"destructive_write","tool_input"`)
+	mild := edit(t, preToolUse, `"tool_input"`, `"operation_risk":"read_only","tool_input"`)
+	human := edit(t, preToolUse, `"metadata":{`, `"metadata":{"risk":{"risk_class":"write","requires_human_approval":true},`)
+	unconfirmed := edit(t, confirmedWrite, `"authorization_state":"confirmed"`, `"authorization_state":"validated"`)
+	byRisk := rules(t, "ask grave: risk.level == 'high'", "allow fine: true")
+	pushed := rules(t, "ask grave: risk.level == 'high'", "allow fine: true")
+	pushed.Revision++
+	header := []string{events.HeaderSession, "s1", events.HeaderToolCallID, "c1"}
+	m := courierMandate(t, `"escalation": {`, `"escalation": {"confidence_threshold":0.65,`)
+	unsure, _ := bookingUnder(m, `"proposed_action"`, `"context":{"confidence":0.5},"proposed_action"`)
+	sure, _ := bookingUnder(m, `"proposed_action"`, `"context":{"confidence":0.9},"proposed_action"`)
+	for _, tc := range []struct {
+		name, protocol, asked, milder string
+		snap, later                   *Config // later: of the second request, snap without
+		act                           approval.Act
+		after                         time.Duration
+		want                          string
+	}{
+		{name: "denied", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, act: approval.ActDeny, want: "deny fine approval_denied"},
+		{name: "denied, another id", protocol: agenthook.Name, asked: grave, milder: edit(t, mild, `"c1"`, `"c2"`), snap: byRisk, act: approval.ActDeny, want: "deny fine approval_denied"},
+		{name: "pending", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, want: "ask fine approval_pending"},
+		{name: "pending, another id", protocol: agenthook.Name, asked: grave, milder: edit(t, mild, `"c1"`, `"c2"`), snap: byRisk, want: "ask fine approval_pending"},
+		{name: "approved", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, act: approval.ActApprove, want: "allow fine"},
+		{name: "cancelled", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, act: approval.ActCancel, want: "allow fine"},
+		{name: "its time is up", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, act: approval.ActDeny, after: DefaultApprovalLifetime, want: "allow fine"},
+		{name: "other policies", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, later: pushed, act: approval.ActDeny, want: "allow fine"},
+		{name: "other arguments", protocol: agenthook.Name, asked: grave, milder: edit(t, mild, "a@example.com", "b@example.com"), snap: byRisk, act: approval.ActDeny, want: "allow fine"},
+		{name: "another session", protocol: agenthook.Name, asked: grave, milder: edit(t, mild, `"s1"`, `"s2"`), snap: byRisk, act: approval.ActDeny, want: "allow fine"},
+		{name: "the need of a person", protocol: agenthook.Name, asked: human, milder: preToolUse, snap: allowAll(t), act: approval.ActDeny, want: "deny ok approval_denied"},
+		{name: "the need of a person, in mode observe", protocol: agenthook.Name, asked: human, milder: preToolUse, snap: observing(allowAll(t)), act: approval.ActDeny, want: "deny ok approval_denied"},
+		{name: "a policy's ask, and then mode observe", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, later: observing(byRisk), act: approval.ActDeny, want: "allow fine"},
+		{name: "a contract", protocol: aana.Name, asked: unconfirmed, milder: confirmedWrite, snap: allowAll(t), act: approval.ActDeny, want: "deny write_has_explicit_confirmation ok approval_denied"},
+		{name: "a mandate", protocol: aump.Name, asked: string(unsure.Body), milder: string(sure.Body), snap: EvaluatorsOnly(), act: approval.ActDeny, want: "deny within_mandate evaluators_only approval_denied"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newShelf()
+			header := header
+			switch tc.protocol {
+			case agenthook.Name:
+				header = nil // the body has a session
+			case aump.Name:
+				s.mandate = m
+			}
+			first := s.ask(t, tc.protocol, tc.asked, tc.snap, 0, header...)
+			if first.Decision.Verdict != events.Ask {
+				t.Fatalf("asked: %s", codes(first))
+			}
+			if tc.act != "" {
+				s.resolve(t, tc.act, tc.snap, time.Second)
+			}
+			snap := tc.snap
+			if tc.later != nil {
+				snap = tc.later
+			}
+			out := s.ask(t, tc.protocol, tc.milder, snap, max(time.Minute, tc.after), header...)
+			d := out.Decision
+			if codes(out) != tc.want {
+				t.Fatalf("%s, want %s", codes(out), tc.want)
+			}
+			if d.Verdict != events.Allow && (d.Approval.WorkflowID != first.Decision.Approval.WorkflowID || d.NativeVerdict != out.protocol.NativeVerdict(d.Verdict) || out.Claims.Verdict != d.Verdict || out.Consumption.Spend != nil) {
+				t.Errorf("%+v %+v", d, out.Consumption)
+			}
+		})
+	}
+}
+
+// The own workflow of a call that is approved goes before that of another call of the same action.
+func TestMilderClaimOfAnApprovedCall(t *testing.T) {
+	s, snap := newShelf(), rules(t, "ask grave: risk.level == 'high'", "allow fine: true")
+	claim := func(class, id string) string {
+		return edit(t, preToolUse, `"tool_input"`, `"operation_risk":"`+class+`","tool_input"`, `"c1"`, `"`+id+`"`)
+	}
+	s.ask(t, agenthook.Name, claim("destructive_write", "c1"), snap, 0)
+	s.resolve(t, approval.ActApprove, snap, time.Second)
+	s.ask(t, agenthook.Name, claim("destructive_write", "c2"), snap, time.Minute) // a workflow of its own
+	s.resolve(t, approval.ActApprove, snap, time.Minute)
+	s.ask(t, agenthook.Name, claim("destructive_write", "c1"), snap, 2*time.Minute) // uses the first
+	s.ask(t, agenthook.Name, claim("destructive_write", "c1"), snap, 2*time.Minute)
+	s.resolve(t, approval.ActDeny, snap, 2*time.Minute)
+	claims := func(want map[string]string) {
+		t.Helper()
+		for id, want := range want {
+			if out := s.ask(t, agenthook.Name, claim("read_only", id), snap, 3*time.Minute); codes(out) != want {
+				t.Errorf("%s: %s, want %s", id, codes(out), want)
+			}
+		}
+	}
+	claims(map[string]string{"c2": "allow fine", "c1": "deny fine approval_denied"})
+	// Of other policies it says nothing any more.
+	snap.Revision++
+	for slot, w := range s.held {
+		if w.Status == approval.Denied {
+			w.Policy.Revision++
+			s.held[slot] = w
+		}
+	}
+	claims(map[string]string{"c2": "deny fine approval_denied"})
+}
