@@ -338,7 +338,7 @@ func TestProvedSessionHasFindingsOfItsShard(t *testing.T) {
 	parts, _, err := s.ReadProvedSession(t.Context(), "acme", "s-late", VerifyOptions{Keys: s.keys})
 	ok(t, err)
 	part := parts[0]
-	ok(t, s.AddProofs(t.Context(), &part.Session))
+	ok(t, s.AddProofs(t.Context(), &part.Session, s.keys))
 	if len(part.Retired) != 0 {
 		t.Fatal("the second answer is not another one")
 	}
