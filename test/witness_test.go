@@ -41,6 +41,7 @@ func TestWitnessesHaveAHome(t *testing.T) {
 	for name, c := range map[string]struct{ note, says string }{
 		"another history": {s.signCheckpoint(t, shard, last, [32]byte{9}), "two histories"},
 		"another log":     {s.signCheckpoint(t, "GOV@20200101T000000.000000000Z", last, [32]byte{9}), "another party has or had the log's key"},
+		"another stream":  {s.signCheckpoint(t, "EAST@20200101T000000.000000000Z", last, [32]byte{9}), "not of stream GOV"},
 		"not reached":     {s.signCheckpoint(t, shard, 1_000_000, [32]byte{9}), "does not reach as far yet"},
 	} {
 		ok(t, os.WriteFile(strange, []byte(c.note), 0o600))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -112,6 +113,9 @@ func (c *witnessAddCmd) Run(ctx context.Context, io ui.Stdio) error {
 }
 
 func (c *witnessAddCmd) judge(ctx context.Context, box system.Bucket, l evidencereader.Reader, text string, log note.Verifier) (witnessbucket.CheckedCheckpoint, error) {
+	if cp, err := tree.PeekCheckpoint(text); err == nil && !strings.HasPrefix(cp.Shard, l.Stream+"@") {
+		return witnessbucket.CheckedCheckpoint{}, fmt.Errorf("a checkpoint of %s, not of stream %s", cp.Shard, l.Stream)
+	}
 	trusted, err := witnessbucket.TrustedWitnesses(ctx, box.JS)
 	if err != nil {
 		return witnessbucket.CheckedCheckpoint{}, err
