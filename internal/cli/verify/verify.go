@@ -263,10 +263,11 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 	o := evidencereader.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(), Progress: ui.CountProgress(io, "verifying"),
 		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog, Derived: !c.SkipScan, History: history}
 	defer proof.FewerCollections()()
+	var empty []error
 	add := func(shard string, o evidencereader.VerifyOptions) error {
 		rep, err := c.shard(ctx, l, log, a, shard, o)
-		if errors.Is(err, evidencereader.ErrEmptyRange) && len(shards)+len(named) > 1 {
-			fmt.Fprintf(io.Err, "note: %v\n", err)
+		if errors.Is(err, evidencereader.ErrEmptyRange) {
+			empty = append(empty, err)
 			return nil
 		}
 		reports = append(reports, rep)
@@ -287,6 +288,12 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 				return nil, err
 			}
 		}
+	}
+	if len(reports) == 0 && len(empty) == 1 {
+		return nil, empty[0]
+	}
+	for _, err := range empty {
+		fmt.Fprintf(io.Err, "note: %v\n", err)
 	}
 	if len(reports) == 0 {
 		return nil, evidencereader.ErrEmptyRange
