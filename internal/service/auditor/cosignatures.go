@@ -72,7 +72,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	if version == c.version && (c.again.IsZero() || time.Now().Before(c.again)) {
 		return nil
 	}
-	c.again = time.Time{}
+	c.again = time.Now() // unless all of it is judged now
 	trusted, err := witnessbucket.TrustedWitnesses(ctx, c.js)
 	if err != nil {
 		return err
@@ -82,6 +82,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 		return err
 	}
 	var forks error
+	var again time.Time
 	told := map[uint64]bool{}
 	for _, e := range list {
 		switch err := c.storeCosigned(ctx, e, witnessbucket.Verifiers(trusted)); {
@@ -91,7 +92,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 			c.logRefusal(e, err)
 			told[e.Revision] = true
 			if errors.Is(err, witnessbucket.ErrUnknown) {
-				c.again = time.Now().Add(unknownAgain)
+				again = time.Now().Add(unknownAgain)
 			}
 		case err != nil:
 			return err
@@ -99,7 +100,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	}
 	c.loggedRefusals = told
 	if forks == nil {
-		c.version = version
+		c.version, c.again = version, again
 	}
 	return forks
 }
