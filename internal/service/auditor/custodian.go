@@ -97,9 +97,12 @@ type loggedProblem struct {
 	at   time.Time
 }
 
-// isDue reports whether a problem is to be logged: a new one, and one that stays after applyAgain. It notes that it is.
+// logAgain is how often a problem that stays is logged.
+const logAgain = time.Minute
+
+// isDue reports whether a problem is to be logged: a new one, and one that stays after logAgain. It notes that it is.
 func (l *loggedProblem) isDue(problem string, now time.Time) bool {
-	if problem == l.text && now.Sub(l.at) < applyAgain {
+	if problem == l.text && now.Sub(l.at) < logAgain {
 		return false
 	}
 	*l = loggedProblem{problem, now}
@@ -143,7 +146,7 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, open: map[string]bool{}}
 	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}, done: map[string]uint64{}}
-	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, ordered: func(tenant string) { c.open[tenant] = true }}
+	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
 }
 
