@@ -261,6 +261,10 @@ func TestNothingIsDecidedByOldEvidence(t *testing.T) {
 		if got := decided(k); got != "ordered of 1" || !k.mark.taken.After(old) {
 			t.Errorf("by an old mark: %s, %+v", got, k.mark)
 		}
+		k.behind = k.behind.Add(-behindAtMost)
+		if err := k.pollBucket(t.Context()); err == nil || !strings.Contains(err.Error(), "behind the log") {
+			t.Errorf("nobody is told that nothing is decided: %v", err)
+		}
 	})
 	audited()
 	c.step(func(_ context.Context, k *custodian) {
@@ -271,6 +275,7 @@ func TestNothingIsDecidedByOldEvidence(t *testing.T) {
 		}
 		// Two days ago by the broker's clock nothing was due.
 		k.mark = evidenceMark{seq: st.LastSeq, at: st.At.Add(-48 * time.Hour), taken: time.Now()}
+		k.behind = time.Now().Add(-behindAtMost)
 		if got := decided(k); got != "begun of 1" {
 			t.Errorf("by another clock than the broker's: %s", got)
 		}
