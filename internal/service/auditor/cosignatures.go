@@ -72,7 +72,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	if version == c.version && (c.again.IsZero() || time.Now().Before(c.again)) {
 		return nil
 	}
-	c.again = time.Now() // unless all of it is judged now
+	c.again = time.Time{}
 	trusted, err := witnessbucket.TrustedWitnesses(ctx, c.js)
 	if err != nil {
 		return err
@@ -82,7 +82,6 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 		return err
 	}
 	var forks error
-	var again time.Time
 	told := map[uint64]bool{}
 	for _, e := range list {
 		switch err := c.storeCosigned(ctx, e, witnessbucket.Verifiers(trusted)); {
@@ -92,7 +91,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 			c.logRefusal(e, err)
 			told[e.Revision] = true
 			if errors.Is(err, witnessbucket.ErrUnknown) {
-				again = time.Now().Add(unknownAgain)
+				c.again = time.Now().Add(unknownAgain)
 			}
 		case err != nil:
 			return err
@@ -100,7 +99,7 @@ func (c *cosignatures) pollBucket(ctx context.Context) error {
 	}
 	c.loggedRefusals = told
 	if forks == nil {
-		c.version, c.again = version, again
+		c.version = version
 	}
 	return forks
 }

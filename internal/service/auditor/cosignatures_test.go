@@ -14,8 +14,6 @@ import (
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
-	"github.com/countersign-dev/countersign/storage"
-	"github.com/countersign-dev/countersign/storage/read"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -108,15 +106,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	if wait := time.Until(c.again); len(stored()) != 0 || wait <= 0 || wait > unknownAgain {
 		t.Errorf("before the checkpoint is there: %q, judged again in %v", stored(), wait)
 	}
-	db := c.db
-	c.db, err = read.Open(t.Context(), dsn)
-	servicetest.OK(t, err)
-	servicetest.OK(t, c.db.Close())
 	c.again = time.Now() // a minute later
-	if err := c.pollBucket(t.Context()); err == nil {
-		t.Error("without the database it is judged")
-	}
-	c.db = db // the next second
 	servicetest.OK(t, c.pollBucket(t.Context()))
 	if got := stored(); len(got) != 1 || !c.again.IsZero() {
 		t.Errorf("afterwards: %q, judged again at %v", got, c.again)
@@ -125,23 +115,12 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	if err != nil || latest.Size != newest.Size || latest.Root != newest.Root {
 		t.Errorf("%+v, %v", latest, err)
 	}
-	forked := func() {
-		t.Helper()
-		for range 2 {
-			if err := c.pollBucket(t.Context()); err == nil || !strings.Contains(err.Error(), "another history") {
-				t.Fatalf("a fork goes by: %v", err)
-			}
+	servicetest.OK(t, put("witness", box, sign(w, own(int64(newest.Size), 9))))
+	for range 2 {
+		if err := c.pollBucket(t.Context()); err == nil || !strings.Contains(err.Error(), "another history") {
+			t.Fatalf("a fork goes by: %v", err)
 		}
 	}
-	servicetest.OK(t, put("witness", box, sign(w, own(int64(newest.Size), 9))))
-	forked()
-	size := newest.Size + 100
-	servicetest.OK(t, put("witness", box, sign(w, own(int64(size), 9))))
-	servicetest.OK(t, c.pollBucket(t.Context())) // nothing shows yet that it is a fork
-	servicetest.OK(t, a.writer.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: a.shard, Size: size, Root: [32]byte{1}, Note: own(int64(size), 1), Created: time.Now()}))
-	c.again = time.Now() // a minute later
-	forked()
-	ownerOf(t, dsn)("ALTER TABLE checkpoints DELETE WHERE size = ?", size)
 	holds(t, n, dsn)
 }
 
