@@ -341,7 +341,7 @@ func refuse(code string, err error) *mcp.Refusal {
 
 // Report reports, in the background, how an admitted call ended that had reached the server. A report that
 // the gateway refused, or could not be asked to store, is tried again: the caller may have a newer token by
-// then.
+// then. Each try is a new event, because the time of an event is that of its turn.
 func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
 	ended := g.now()
 	write := func(v mcp.Event) ([]byte, error) { return a.call.Report(v, began, ended, outcome, a.approval) }

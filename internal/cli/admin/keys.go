@@ -120,7 +120,7 @@ func (c *keysRetireCmd) confirm(ctx context.Context, kid string) (bool, error) {
 
 type keysListCmd struct {
 	target.Flags
-	Key  string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Key  string `help:"The public checkpoint key, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	JSON bool   `name:"json" help:"Print one JSON object for each key, with its record and retirement."`
 }
 

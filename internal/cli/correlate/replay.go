@@ -36,7 +36,7 @@ type ReplayCmd struct {
 	Session string      `help:"The session." required:"" type:"session"`
 	From    string      `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
 	Whole   bool        `help:"Replay the whole shard, exactly as the correlator did. Slower."`
-	Key     string      `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Key     string      `help:"The public checkpoint key, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	system.DigestFlags
 	MissingAfter time.Duration `help:"As the correlator has it: an open call counts as abandoned after this." default:"15m"`
 	MaxCalls     int           `help:"As the correlator has it: how many calls are in memory at most. For --whole." default:"262144"`

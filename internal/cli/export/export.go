@@ -28,7 +28,7 @@ type Cmd struct {
 	target.Flags
 	proof.ScanFlags
 	proof.EngineFlags
-	Key      string `help:"The public checkpoint key to prove against, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Key      string `help:"The public checkpoint key to prove against, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	Session  string `help:"The session to export." type:"session"`
 	From     string `help:"Instead of a session: everything of the tenant from this time on (2026-11-01 or 2026-11-01T06:00:00Z)." placeholder:"TIME"`
 	To       string `help:"The end of the range, excluded." placeholder:"TIME"`

@@ -228,7 +228,7 @@ func (c *installCmd) config(before gateclient.Config) (cfg gateclient.Config, er
 		return cfg, fmt.Errorf("%s cannot resume a call that waits: leave out --defer", c.Agent)
 	}
 	cfg = before
-	readyFile := gateclient.ReadyFileOf(c.ReadyFile, cmp.Or(c.Gateway, before.Gateway))
+	readyFile := gateclient.ReadyFileOf(c.ReadyFile, cmp.Or(c.Gateway, before.Gateway, before.ReadyFile))
 	if readyFile != "" || c.Gateway != "" { // another gateway gets nothing that belongs to the one before, least of all its token
 		cfg = gateclient.Config{Budget: before.Budget, Prompts: before.Prompts, Defer: before.Defer, ApprovalURL: before.ApprovalURL}
 	}

@@ -262,6 +262,9 @@ func TestConfigIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile("mine.json", []byte(`{"tenant": "t", "gateway_url": "https://c.example", "public_key": "k", "roles": {"runtime": {"publisher": "p", "token": "x"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	yes, no := true, false
 	const gateway, other = "https://a.example", "https://b.example"
 	path := filepath.Join(dir, "countersign", "hook.json")
@@ -271,6 +274,8 @@ func TestConfigIsKept(t *testing.T) {
 	full.Budget, full.Prompts, full.Defer = "9s", true, true
 	quick.Budget, quick.Prompts, quick.Defer = "3s", true, true
 	bare.Budget = "3s"
+	ready := gateclient.Config{ReadyFile: filepath.Join(dir, "mine.json"), Budget: "3s"}
+	readyFull := gateclient.Config{ReadyFile: ready.ReadyFile, Budget: "9s"}
 	first := peer
 	first.Budget, first.Prompts, first.Defer = "9s", &yes, &yes
 	for _, step := range []struct {
@@ -288,6 +293,8 @@ func TestConfigIsKept(t *testing.T) {
 		{"another gateway with the old token", installCmd{place: place{Agent: "codex"}, Gateway: other}, bare, "", "the token"},
 		{"a token with a ready file", installCmd{place: place{Agent: "codex"}, ReadyFile: "ready.json", Tenant: "t"}, bare, "", "need --gateway"},
 		{"an agent that cannot defer", installCmd{place: place{Agent: "codex"}, Defer: &yes}, bare, "", "leave out --defer"},
+		{"a ready file", installCmd{place: place{Agent: "codex"}, ReadyFile: "mine.json"}, ready, `+  "ready_file"`, ""},
+		{"one flag beside a ready file", installCmd{place: place{Agent: "codex"}, Budget: "9s"}, readyFull, `-  "budget": "3s"`, ""},
 	} {
 		var out bytes.Buffer
 		std := ui.Stdio{Out: &out, Err: io.Discard}

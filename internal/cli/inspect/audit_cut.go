@@ -21,7 +21,7 @@ import (
 
 type auditCutCmd struct {
 	target.Flags
-	Key  string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Key  string `help:"The public checkpoint key, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	Yes  bool   `short:"y" help:"Do it, as the owner of the database (--clickhouse, or the ready file's). Without it the command says what it would take away."`
 	JSON bool   `name:"json" help:"Print JSON."`
 }

@@ -180,8 +180,8 @@ func (s *service) ask(ctx context.Context, path string, body []byte) (json.RawMe
 	return answer, err
 }
 
-// reportNotRun closes an allowed question on the log, and so frees the money that it reserved. The answer does not depend
-// on it.
+// reportNotRun closes an allowed question on the log, so that its money is freed once the permission has expired. The answer
+// does not depend on it.
 func (s *service) reportNotRun(ctx context.Context, id string) {
 	event, err := hook.Event{Kind: hook.Blocked, Session: s.session, Version: buildinfo.Version()}.AgentHook("mcp-tools",
 		hook.Envelope{ID: uuid.NewString(), Time: time.Now(), CallID: id})

@@ -22,7 +22,7 @@ import (
 // ExplainCmd is `countersign explain`.
 type ExplainCmd struct {
 	target.Flags
-	Key string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Key string `help:"The public checkpoint key, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	system.DigestFlags
 	ShowRequest bool   `help:"Print the request as well. It holds the raw arguments."`
 	JSON        bool   `name:"json" help:"Print JSON."`

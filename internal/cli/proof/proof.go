@@ -35,7 +35,7 @@ import (
 type ProveFlags struct {
 	Proved bool `help:"Verify all of the evidence first and answer from what was proved (default: from the index)."`
 	EngineFlags
-	Key string `help:"With --proved: the public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Key string `help:"With --proved: the public checkpoint key, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 }
 
 // EngineFlags are the flags of commands that answer with a database engine of their own.

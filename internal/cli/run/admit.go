@@ -24,7 +24,7 @@ type AdmitCmd struct {
 	Session    string        `help:"Session, for protocols whose body has no field for it."`
 	ToolCallID string        `help:"Tool call id, for protocols whose body has no field for it."`
 	Timeout    time.Duration `help:"How long to wait for the verdict." default:"5s"`
-	Key        string        `help:"The public checkpoint key that receipts are checked with, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Key        string        `help:"The public checkpoint key that receipts are checked with, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	Unchecked  bool          `name:"insecure-no-receipt" help:"Believe an allow without checking its receipt: a process that can answer in the admitter's place can allow anything."`
 	File       string        `arg:"" help:"The request in the protocol's own JSON, - for standard input."`
 }

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -40,19 +41,24 @@ func FindEvidence(ctx context.Context, f target.Flags) (*target.Target, evidence
 	return t, l, err
 }
 
-// CheckpointKey returns the public key to verify against: from a file, as given, or from the
-// ready file. With a ready file that has one, a key named in the environment is ignored: as the servers named
-// there, it was meant for another system. The key never comes from the evidence, which cannot vouch for itself.
+// CheckpointKey returns the public key to verify against: from a file, as given, or from the ready file. It refuses a key
+// of the environment that is not the ready file's: one of the two is another system's. A key that is given by the flag alone
+// is meant. The key never comes from the evidence, which cannot vouch for itself.
 func CheckpointKey(flag string, t *target.Target) (string, error) {
-	if t != nil && t.ReadyInfo() != nil && t.ReadyInfo().PublicKey != "" && flag == os.Getenv("COUNTERSIGN_PUBLIC_KEY") {
-		flag = t.ReadyInfo().PublicKey
+	ready := ""
+	if t != nil && t.ReadyInfo() != nil {
+		ready = t.ReadyInfo().PublicKey
 	}
-	if flag == "" {
+	given := cmp.Or(flag, ready)
+	if given == "" {
 		return "", ui.UsageError{Err: fmt.Errorf("no public key to verify against: give --key FILE (checkpoint.pub of the installation) or COUNTERSIGN_PUBLIC_KEY, or --ready-file FILE")}
 	}
-	key, err := keys.ReadCheckpointKey(flag)
+	key, err := keys.ReadCheckpointKey(given)
 	if err != nil {
 		return "", ui.UsageError{Err: fmt.Errorf("--key: %w", err)}
+	}
+	if ready != "" && key != ready && flag == os.Getenv("COUNTERSIGN_PUBLIC_KEY") {
+		return "", ui.UsageError{Err: fmt.Errorf("COUNTERSIGN_PUBLIC_KEY has the key %s, and the ready file has %s: unset the variable and, if its key is meant, give that with the flag", key, ready)}
 	}
 	return key, nil
 }

@@ -44,7 +44,7 @@ type Cmd struct {
 	StatementKey string   `help:"With --bundle: the public key that must have signed its statement, or a file that holds it." placeholder:"FILE"`
 	Prove        uint64   `help:"Prove one record instead: writes a proof that verifies anywhere." placeholder:"SEQ"`
 	Out          string   `help:"With --prove: the file to write." placeholder:"FILE"`
-	Key          string   `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Key          string   `help:"The public checkpoint key, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	Shard        string   `help:"Only this incarnation of the log, e.g. GOV@20261120T090000.000000000Z (default: all)."`
 	CompareLog   int      `help:"Compare this many of the newest decisions and approvals with the log itself; --compare-log=-1: all." default:"1000" placeholder:"N"`
 	Workers      int      `help:"How many rows are looked at side by side (default: one for each processor)." placeholder:"N"`

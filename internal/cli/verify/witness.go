@@ -55,7 +55,7 @@ func (c *witnessKeyCmd) Run(io ui.Stdio) error {
 // witnessFlags name the files of a witness.
 type witnessFlags struct {
 	Key    string `help:"The witness's secret key (countersign witness key)." required:"" placeholder:"FILE"`
-	LogKey string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	LogKey string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	State  string `help:"Where the witness remembers what it signed (default: the key file, with .state behind its name)." placeholder:"FILE"`
 	NewLog string `help:"Sign this incarnation, too, of a log of which the witness remembers another: its operator began it anew." placeholder:"SHARD"`
 }

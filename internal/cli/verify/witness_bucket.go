@@ -70,7 +70,7 @@ func (c *witnessDistrustCmd) Run(ctx context.Context, io ui.Stdio) error {
 type witnessAddCmd struct {
 	target.Flags
 	File   string `arg:"" help:"The checkpoint that a witness signed (countersign witness sign --out FILE)."`
-	LogKey string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	LogKey string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 }
 
 func (c *witnessAddCmd) Run(ctx context.Context, io ui.Stdio) error {

@@ -39,6 +39,7 @@ type custodian struct {
 	expiry   *expiryWorker
 	ahead    time.Duration // of policies
 	mark     evidenceMark
+	behind   time.Time // since when the evidence has not reached a mark; zero: it has
 
 	begun   bool            // the keys of the bucket were looked through once
 	doneSeq uint64          // the bucket's last sequence when everything was done
@@ -97,9 +98,12 @@ type loggedProblem struct {
 	at   time.Time
 }
 
-// isDue reports whether a problem is to be logged: a new one, and one that stays after applyAgain. It notes that it is.
+// logAgain is how often a problem that stays is logged.
+const logAgain = time.Minute
+
+// isDue reports whether a problem is to be logged: a new one, and one that stays after logAgain. It notes that it is.
 func (l *loggedProblem) isDue(problem string, now time.Time) bool {
-	if problem == l.text && now.Sub(l.at) < applyAgain {
+	if problem == l.text && now.Sub(l.at) < logAgain {
 		return false
 	}
 	*l = loggedProblem{problem, now}
@@ -143,7 +147,7 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, open: map[string]bool{}}
 	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}, done: map[string]uint64{}}
-	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, ordered: func(tenant string) { c.open[tenant] = true }}
+	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
 }
 
@@ -168,9 +172,6 @@ func (c *custodian) markEnd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !c.mark.taken.IsZero() {
-		c.env.Log.Info().Uint64("sequence", c.mark.seq).Msg("the evidence is behind the log: no erasure begins meanwhile")
-	}
 	c.mark = evidenceMark{seq: st.LastSeq, at: st.At, taken: taken}
 	return nil
 }
@@ -182,11 +183,28 @@ func (c *custodian) decisionTime(ctx context.Context) (at time.Time, err error) 
 		return at, nil
 	}
 	position, _, err := c.db.Position(ctx, c.shard)
-	if err != nil || position < c.mark.seq {
+	if err != nil {
 		return at, err
 	}
-	at, c.mark = c.mark.at.Add(c.ahead), evidenceMark{}
+	if position < c.mark.seq {
+		if c.behind.IsZero() {
+			c.behind = time.Now()
+		}
+		return at, nil
+	}
+	at, c.mark, c.behind = c.mark.at.Add(c.ahead), evidenceMark{}, time.Time{}
 	return at, nil
+}
+
+// behindAtMost is how long the evidence may be behind the log without a problem that is shown.
+const behindAtMost = 10 * time.Minute
+
+// checkBehind returns an error if nothing was decided for long. While the bucket is empty, nothing waits for a decision.
+func (c *custodian) checkBehind(bucketRevision uint64) error {
+	if bucketRevision == 0 || c.behind.IsZero() || time.Since(c.behind) < behindAtMost {
+		return nil
+	}
+	return fmt.Errorf("the evidence has been behind the log for more than %.0f minutes: no erasure begins and no policy is applied", behindAtMost.Minutes())
 }
 
 // pollBucket carries out what the bucket asks for. Nothing is decided while the evidence is behind the log; what has
@@ -219,16 +237,16 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	policyErr := c.policies.applyDue(ctx, now, len(c.open) == 0)
+	// Neither delays orders.
+	errs := []error{c.checkBehind(version.Revision), c.policies.applyDue(ctx, now, len(c.open) == 0)}
 	if !asked {
-		return policyErr
+		return errors.Join(errs...)
 	}
 	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
 	if err != nil {
 		return err
 	}
 	clear(c.open)
-	errs := []error{policyErr} // a faulty policy does not delay orders
 	for _, key := range keys {
 		if tenant, ok := retention.StateTenant(key); ok {
 			if err := c.advanceTenant(ctx, tenant, key, now); err != nil {

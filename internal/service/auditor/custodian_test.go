@@ -261,6 +261,10 @@ func TestNothingIsDecidedByOldEvidence(t *testing.T) {
 		if got := decided(k); got != "ordered of 1" || !k.mark.taken.After(old) {
 			t.Errorf("by an old mark: %s, %+v", got, k.mark)
 		}
+		k.behind = k.behind.Add(-behindAtMost)
+		if err := k.pollBucket(t.Context()); err == nil || !strings.Contains(err.Error(), "behind the log") {
+			t.Errorf("nobody is told that nothing is decided: %v", err)
+		}
 	})
 	audited()
 	c.step(func(_ context.Context, k *custodian) {
@@ -271,6 +275,7 @@ func TestNothingIsDecidedByOldEvidence(t *testing.T) {
 		}
 		// Two days ago by the broker's clock nothing was due.
 		k.mark = evidenceMark{seq: st.LastSeq, at: st.At.Add(-48 * time.Hour), taken: time.Now()}
+		k.behind = time.Now().Add(-behindAtMost)
 		if got := decided(k); got != "begun of 1" {
 			t.Errorf("by another clock than the broker's: %s", got)
 		}
@@ -283,19 +288,25 @@ func TestNothingIsDecidedByOldEvidence(t *testing.T) {
 	})
 }
 
-// A policy that cannot be applied is applied again after a minute, not at the next hour.
+// A policy that cannot be applied is applied again after a minute, not at the next hour, and less often if that goes on:
+// what becomes due of other tenants meanwhile goes into few erasures.
 func TestPoliciesAreAppliedAgain(t *testing.T) {
 	c := newCustody(t)
-	for text, within := range map[string]time.Duration{"version: 1\nname: [\n": applyAgain, "version: 1\nname: p\nlog: 10d\n": expireEvery} {
-		_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte(text))
-		servicetest.OK(t, err)
-		c.step(func(ctx context.Context, k *custodian) {
-			err := k.policies.applyDue(ctx, time.Now(), true)
-			if next := time.Until(k.policies.next); next > within || next < within-applyAgain/2 || (err != nil) != (within == applyAgain) {
-				t.Errorf("%q: again in %v (%v)", text, next, err)
+	const faulty, good = "version: 1\nname: [\n", "version: 1\nname: p\nlog: 10d\n"
+	c.step(func(ctx context.Context, k *custodian) {
+		for i, want := range []struct {
+			text  string
+			after time.Duration
+		}{{faulty, applyAgain}, {faulty, 2 * applyAgain}, {faulty, 4 * applyAgain}, {good, expireEvery}, {faulty, applyAgain}} {
+			_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte(want.text))
+			servicetest.OK(t, err)
+			k.policies.applySoon()
+			err = k.policies.applyDue(ctx, time.Now(), true)
+			if after := time.Until(k.policies.next); after > want.after || after < want.after-applyAgain/2 || (err != nil) != (want.text == faulty) {
+				t.Errorf("%d: again in %v (%v), want %v", i, after, err, want.after)
 			}
-		})
-	}
+		}
+	})
 }
 
 // A database that is older than an erasure is filled up, though the message of its last record was erased since; a
@@ -453,7 +464,7 @@ func TestLoggedProblem(t *testing.T) {
 	var l loggedProblem
 	got, now := "", time.Now()
 	for i, problem := range []string{"a", "a", "b", "a", "a", "a"} {
-		if l.isDue(problem, now.Add(time.Duration(i)*applyAgain/2)) {
+		if l.isDue(problem, now.Add(time.Duration(i)*logAgain/2)) {
 			got += fmt.Sprint(i, problem, " ")
 		}
 	}

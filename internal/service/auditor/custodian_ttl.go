@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/expiry"
@@ -21,7 +22,7 @@ import (
 // as possible, because the correlator starts over after each.
 const expireEvery = time.Hour
 
-// applyAgain is when policies are applied again after an error, and how often an error that stays is logged.
+// applyAgain is when policies are applied again after an error; each further pause is twice as long, up to expireEvery.
 const applyAgain = time.Minute
 
 // policyWorker applies the tenants' policies: it orders what is due, and empties the quarantine.
@@ -32,9 +33,10 @@ type policyWorker struct {
 	notes    *changeNotes
 	ordered  func(tenant string) // is called before an order is added
 
-	next    time.Time // when policies are applied next, by the own clock
-	err     error     // of applying them
-	moreDue bool      // more may be due than one order holds
+	next    time.Time     // when policies are applied next, by the own clock
+	err     error         // of applying them
+	pauses  *retry.Pauses // after errors
+	moreDue bool          // more may be due than one order holds
 }
 
 // applySoon makes the next applyDue apply all policies.
@@ -57,7 +59,9 @@ func (w *policyWorker) applyDue(ctx context.Context, now time.Time, idle bool) e
 	w.moreDue = w.moreDue && !idle
 	w.err, w.next = errors.Join(w.applyPolicies(ctx, now), w.expireTexts(ctx, now)), time.Now().Add(expireEvery)
 	if w.err != nil {
-		w.next = time.Now().Add(applyAgain)
+		w.next = time.Now().Add(w.pauses.Next())
+	} else {
+		w.pauses.Reset()
 	}
 	return w.err
 }

@@ -436,7 +436,8 @@ class Client:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
                 raise TypeError("guard takes plain functions: this one would run after the guard has ended")
             signature = inspect.signature(function)
-            if next(iter(signature.parameters), "") in ("self", "cls"):
+            of_class = "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
+            if of_class and next(iter(signature.parameters), "") in ("self", "cls"):
                 raise TypeError("guard takes functions, not methods: self is no JSON value; guard the bound method, or use run")
             kinds = {p.kind: name for name, p in signature.parameters.items()}
             if inspect.Parameter.VAR_POSITIONAL in kinds:

@@ -377,10 +377,11 @@ class Failures(unittest.TestCase):
         def nameless(*args):
             pass
 
-        def method(self, path):
-            pass
+        class Mailbox:
+            def send(self, to):
+                pass
 
-        for function in (coroutine, generator, nameless, method):
+        for function in (coroutine, generator, nameless, Mailbox.send):
             with self.assertRaises(TypeError):
                 gate.guard(session="s")(function)
 
@@ -391,6 +392,9 @@ class Failures(unittest.TestCase):
         def rows(**filters):
             self.assertEqual(filters, {"id": 5})
 
+        def classify(cls, text):
+            return cls + text
+
         def position(x, /, **more):
             self.fail("it ran")
 
@@ -399,6 +403,7 @@ class Failures(unittest.TestCase):
                 return to
 
         gate.guard(session="s")(rows)(id=5)
+        self.assertEqual(gate.guard(session="s")(classify)("a", "b"), "ab")
         self.assertEqual(gate.guard(session="s")(Mailbox().send)("dana"), "dana")
         for function, args, more in ((rows, (), {"filters": {"id": 5}}), (position, (1,), {"x": 2})):
             with self.assertRaises(TypeError):

@@ -20,6 +20,7 @@ type setting struct {
 
 // runtimeSettings are the variables that no flag stands for.
 var runtimeSettings = [][]string{
+	{"`COUNTERSIGN_READY_FILE`", "the ready file, if neither a flag nor, for `hook install`, the gates' configuration says where the gateway is", "`countersign hook install`, `countersign mcp`"},
 	{"`GOGC`", "how often the Go runtime collects garbage; replaces the service's own choice", "`admitter`, `correlator`, `auditor`"},
 	{"`GOMEMLIMIT`", "the memory limit of the Go runtime; replaces what follows from `--memory-limit`", "`admitter`"},
 	{"`XDG_DATA_HOME`", "where the default of `--data-dir` lies; `~/.local/share` if it is not set", "`countersign`"},
