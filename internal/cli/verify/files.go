@@ -182,7 +182,7 @@ func PrintReport(p *ui.Printer, r verify.Report) {
 			p.Printf("    %d records are what the log has\n", r.Compared)
 		}
 		if r.SignaturesUnchecked > 0 {
-			p.Printf("    %d signatures were not checked: a credential was taken out of a name that they cover; --compare-log=-1 checks them against the log\n", r.SignaturesUnchecked)
+			p.Printf("    %d signatures were not checked: a credential was taken out of a name that they cover, and they were not compared with the log\n", r.SignaturesUnchecked)
 		}
 		if r.Witnessed > 0 {
 			p.Printf("    witnesses signed up to %d, %d records before the end\n", r.Witnessed, max(r.Size-r.Witnessed, 0))
