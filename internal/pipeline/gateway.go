@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -130,36 +131,53 @@ func putOnce(ctx context.Context, js jetstream.JetStream, bucket, key string, va
 	return err
 }
 
-// gatewayName is the name of the process that is a tenant's gateway.
-func (p *Pipeline) gatewayName(tenant string) string {
-	if tenant == p.opt.Tenant {
+// tenantGateways are the gateways, one for each tenant, by their addresses.
+type tenantGateways struct {
+	first string            // the tenant that the pipeline was made for
+	port  int               // of its gateway; 0 means a free one
+	keys  string            // directory of the manifest key
+	urls  map[string]string // by tenant
+}
+
+// process is the name of the process that is a tenant's gateway.
+func (g *tenantGateways) process(tenant string) string {
+	if tenant == g.first {
 		return procGateway
 	}
 	return procGateway + "-" + tenant
 }
 
-// gatewayEnv is the part of the environment of a tenant's gateway; the caller holds mu. It listens on
-// loopback: it has no certificate.
-func (p *Pipeline) gatewayEnv(tenant string) []string {
+// env is the part of the environment of a tenant's gateway. It listens on loopback: it has no
+// certificate.
+func (g *tenantGateways) env(tenant string) []string {
 	port := "0"
-	if tenant == p.opt.Tenant {
-		port = strconv.Itoa(p.opt.GatewayPort)
+	if tenant == g.first {
+		port = strconv.Itoa(g.port)
 	}
-	if u, err := url.Parse(p.gateways[tenant]); err == nil && u.Port() != "" {
+	if u, err := url.Parse(g.urls[tenant]); err == nil && u.Port() != "" {
 		port = u.Port() // a restarted gateway must have the same address
 	}
 	return []string{"COUNTERSIGN_TENANT=" + tenant, "COUNTERSIGN_GATEWAY_LISTEN=" + net.JoinHostPort(streams.DefaultHost, port),
 		"COUNTERSIGN_GATEWAY_TLS_CERT=", "COUNTERSIGN_GATEWAY_TLS_KEY=", "COUNTERSIGN_GATEWAY_CLIENT_CA=",
-		"COUNTERSIGN_GATEWAY_MANIFEST_KEY=" + filepath.Join(p.keys, manifestKeyFile)}
+		"COUNTERSIGN_GATEWAY_MANIFEST_KEY=" + filepath.Join(g.keys, manifestKeyFile)}
 }
 
-// noteGateway keeps the address of a tenant's gateway; the caller holds mu.
-func (p *Pipeline) noteGateway(tenant, at string) {
-	if at == "" {
-		return
+// missing are those of the tenants whose gateway never ran.
+func (g *tenantGateways) missing(tenants []string) (list []string) {
+	for _, tenant := range tenants {
+		if g.urls[tenant] == "" {
+			list = append(list, tenant)
+		}
 	}
-	p.gateways[tenant] = at
-	if tenant == p.opt.Tenant {
-		p.ready.GatewayURL = at
+	return list
+}
+
+// surplus are the tenants with a gateway that are none of these.
+func (g *tenantGateways) surplus(tenants []string) (list []string) {
+	for tenant := range g.urls {
+		if !slices.Contains(tenants, tenant) {
+			list = append(list, tenant)
+		}
 	}
+	return list
 }

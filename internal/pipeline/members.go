@@ -336,18 +336,13 @@ func (p *Pipeline) apply(ctx context.Context, s upState) (err error) {
 }
 
 // missingGateways are the tenants whose gateway never ran.
-func (p *Pipeline) missingGateways() (list []string) {
+func (p *Pipeline) missingGateways() []string {
 	if !slices.Contains(p.opt.Services, procGateway) {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, tenant := range p.state.tenants(p.opt.Tenant) {
-		if p.gateways[tenant] == "" {
-			list = append(list, tenant)
-		}
-	}
-	return list
+	return p.gateways.missing(p.state.tenants(p.opt.Tenant))
 }
 
 // startGateways starts the gateways of added tenants that have none yet. One that does not start keeps no other
@@ -356,9 +351,9 @@ func (p *Pipeline) startGateways(ctx context.Context) error {
 	var errs []error
 	var failed []string
 	for _, tenant := range p.missingGateways() {
-		err := p.sup.Start(ctx, supervise.Spec{Name: p.gatewayName(tenant), Start: p.startService(procGateway, tenant)})
+		err := p.sup.Start(ctx, supervise.Spec{Name: p.gateways.process(tenant), Start: p.startService(procGateway, tenant)})
 		if err != nil {
-			errs, failed = append(errs, err), append(failed, p.gatewayName(tenant))
+			errs, failed = append(errs, err), append(failed, p.gateways.process(tenant))
 		}
 	}
 	p.mu.Lock()
@@ -369,7 +364,7 @@ func (p *Pipeline) startGateways(ctx context.Context) error {
 
 func (p *Pipeline) noteInForce(generation int, problem error) error {
 	p.mu.Lock()
-	at := inForce{Generation: generation, Gateways: maps.Clone(p.gateways)}
+	at := inForce{Generation: generation, Gateways: maps.Clone(p.gateways.urls)}
 	p.mu.Unlock()
 	if problem != nil {
 		at.Error = strings.ReplaceAll(problem.Error(), "\n", "; ")

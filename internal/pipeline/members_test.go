@@ -148,7 +148,7 @@ func TestAGatewayThatDoesNotStart(t *testing.T) {
 	srv := httptest.NewServer(running)
 	defer srv.Close()
 	p := &Pipeline{health: map[string]string{procGateway: srv.URL}, opt: Options{Tenant: "acme", Services: []string{procGateway}, Exe: "/nonexistent/countersign", ChildLog: io.Discard},
-		state: upState{Tenants: []string{"globex", "initech"}}, gateways: map[string]string{"acme": "http://127.0.0.1:1"}, sup: supervise.New(zerolog.Nop(), func(string, int) {})}
+		state: upState{Tenants: []string{"globex", "initech"}}, gateways: tenantGateways{first: "acme", urls: map[string]string{"acme": "http://127.0.0.1:1"}}, sup: supervise.New(zerolog.Nop(), func(string, int) {})}
 	err := p.startGateways(t.Context())
 	for _, name := range []string{"gateway-globex", "gateway-initech"} {
 		if err == nil || !strings.Contains(err.Error(), name) {
@@ -164,16 +164,16 @@ func TestAGatewayThatDoesNotStart(t *testing.T) {
 
 // The gateway of the tenant of `up` has the port that was asked for, also after a restart; others have free ones.
 func TestPortsOfGateways(t *testing.T) {
-	p := &Pipeline{opt: Options{Tenant: "acme", GatewayPort: 8466}, gateways: map[string]string{}}
+	g := tenantGateways{first: "acme", port: 8466}
 	has := func(tenant, listen string) {
 		t.Helper()
-		if env := p.gatewayEnv(tenant); !slices.Contains(env, "COUNTERSIGN_GATEWAY_LISTEN="+listen) {
+		if env := g.env(tenant); !slices.Contains(env, "COUNTERSIGN_GATEWAY_LISTEN="+listen) {
 			t.Errorf("%s: %v", tenant, env)
 		}
 	}
 	has("acme", "127.0.0.1:8466")
 	has("globex", "127.0.0.1:0")
-	p.gateways = map[string]string{"acme": "http://127.0.0.1:8466", "globex": "http://127.0.0.1:40001"}
+	g.urls = map[string]string{"acme": "http://127.0.0.1:8466", "globex": "http://127.0.0.1:40001"}
 	has("acme", "127.0.0.1:8466")
 	has("globex", "127.0.0.1:40001")
 }

@@ -24,7 +24,7 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 	}
 	up := upWith(t)
 	server, whole := make(told, 100), make(told, 100)
-	p := &Pipeline{opt: Options{Tenant: "acme", DataDir: up.DataDir, Services: []string{}, Log: zerolog.New(whole)}, gateways: map[string]string{}, ending: map[string]string{}}
+	p := &Pipeline{opt: Options{Tenant: "acme", DataDir: up.DataDir, Services: []string{}, Log: zerolog.New(whole)}, gateways: tenantGateways{urls: map[string]string{}}, ending: map[string]string{}}
 	var err error
 	if p.state, err = readState(filepath.Join(up.DataDir, stateFile)); err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ type Pipeline struct {
 	state    upState
 	ready    target.Ready
 	health   map[string]string // health URL by service
-	gateways map[string]string // URL by tenant
+	gateways tenantGateways
 	failed   []string          // gateways that did not start, by process
 	halted   string            // the service for which nothing writes to the log any more (haltWriters)
 	ending   map[string]string // tenant by token: of removed users, and perhaps not refused yet
@@ -128,7 +128,8 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return nil, err
 		}
 	}
-	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, gateways: map[string]string{}, ending: map[string]string{}, closed: func() {}, unfollow: func() {}}
+	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, ending: map[string]string{}, closed: func() {}, unfollow: func() {}}
+	p.gateways = tenantGateways{first: opt.Tenant, port: opt.GatewayPort, keys: p.keys, urls: map[string]string{}}
 	p.sup = supervise.New(opt.Log, p.processChanged)
 	defer func() {
 		if err != nil {
@@ -348,7 +349,7 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 			"COUNTERSIGN_STATE=" + filepath.Join(p.opt.DataDir, "state"), "COUNTERSIGN_PREFIX=" + subject.DefaultPrefix, "COUNTERSIGN_STREAM=" + streams.DefaultShard, "COUNTERSIGN_PUBLIC_KEY=" + p.ready.PublicKey,
 		}
 		if name == procGateway {
-			env = append(env, p.gatewayEnv(tenant)...)
+			env = append(env, p.gateways.env(tenant)...)
 		}
 		if name == procAuditor {
 			custodian := p.state.serviceUser(string(streams.RoleCustodian))
@@ -368,8 +369,10 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if name == procGateway {
-			p.health[p.gatewayName(tenant)] = info.HTTP
-			p.noteGateway(tenant, info.URL)
+			p.health[p.gateways.process(tenant)] = info.HTTP
+			if p.gateways.urls[tenant] = info.URL; tenant == p.opt.Tenant {
+				p.ready.GatewayURL = info.URL
+			}
 			return proc, nil
 		}
 		p.health[name] = info.HTTP

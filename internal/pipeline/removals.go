@@ -224,20 +224,15 @@ func endRegistration(ctx context.Context, js jetstream.JetStream, m tenantUser) 
 // stopGateways stops the gateways of tenants that were removed.
 func (p *Pipeline) stopGateways(ctx context.Context) {
 	p.mu.Lock()
-	tenants, gone := p.state.tenants(p.opt.Tenant), []string{}
-	for tenant := range p.gateways {
-		if !slices.Contains(tenants, tenant) {
-			gone = append(gone, tenant)
-		}
-	}
+	gone := p.gateways.surplus(p.state.tenants(p.opt.Tenant))
 	p.mu.Unlock()
 	for _, tenant := range gone {
-		name := p.gatewayName(tenant)
+		name := p.gateways.process(tenant)
 		if err := p.sup.StopChild(ctx, name); err != nil {
 			p.opt.Log.Warn().Err(err).Msg("the gateway of a removed tenant was killed")
 		}
 		p.mu.Lock()
-		delete(p.gateways, tenant)
+		delete(p.gateways.urls, tenant)
 		delete(p.health, name)
 		delete(p.ready.PIDs, name)
 		p.mu.Unlock()
@@ -259,7 +254,7 @@ func (p *Pipeline) noteEnding(earlier upState) {
 // awaitRefused waits until the gateways refuse the tokens that were revoked: they look for changes every second.
 func (p *Pipeline) awaitRefused(ctx context.Context) error {
 	p.mu.Lock()
-	ending, gateways := maps.Clone(p.ending), maps.Clone(p.gateways)
+	ending, gateways := maps.Clone(p.ending), maps.Clone(p.gateways.urls)
 	p.mu.Unlock()
 	for text, tenant := range ending {
 		for gateways[tenant] != "" && isLetIn(ctx, gateways[tenant], text) {

@@ -243,7 +243,7 @@ func TestRemovalWaitsForTheGateway(t *testing.T) {
 		w.WriteHeader(status)
 	}))
 	defer srv.Close()
-	p := &Pipeline{state: upState{Removed: []removal{{tenantUser{"acme", "dana", streams.RoleReviewer}, 1}}}, gateways: map[string]string{"acme": srv.URL}, ending: map[string]string{}}
+	p := &Pipeline{state: upState{Removed: []removal{{tenantUser{"acme", "dana", streams.RoleReviewer}, 1}}}, gateways: tenantGateways{first: "acme", urls: map[string]string{"acme": srv.URL}}, ending: map[string]string{}}
 	p.noteEnding(upState{Tokens: map[string]string{"dana": "old", "erin": "other"}})
 	for range 2 {
 		if err := p.awaitRefused(notFollowed(t)); err == nil {
