@@ -23,8 +23,9 @@ const (
 	// on. The last quarter has room for 50 messages of DefaultTenantMaxPayload in transit.
 	maxPending = 256 << 20
 
-	// A client that is silent is let go within 6 s: until then a service that is gone is asked, and does
-	// not answer (TestSilentClientIsLetGo).
+	// A client that is silent is let go within 8 s: until then a service that is gone is asked, and does
+	// not answer (TestSilentClientIsLetGo). The server pings only a client from which it heard nothing for a whole
+	// interval, so the first ping can come 4 s after the last answer.
 	serverPingInterval    = "2s"
 	serverPingsUnanswered = 2
 

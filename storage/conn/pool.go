@@ -128,6 +128,12 @@ func (p *Pool) dial(ctx context.Context, address string) (net.Conn, error) {
 	return plain.DialContext(ctx, "tcp", address)
 }
 
+// CheckDSN returns why Open would refuse dsn before it connects. The error contains no secret.
+func CheckDSN(dsn string) error {
+	_, err := parseDSN(dsn)
+	return err
+}
+
 func parseDSN(dsn string) (*clickhouse.Options, error) {
 	options, err := clickhouse.ParseDSN(dsn)
 	if err != nil {

@@ -23,6 +23,10 @@ func TestBadDSN(t *testing.T) {
 		if s := err.Error(); len(s) == 0 || strings.Contains(s, "secret") {
 			t.Errorf("%s: %s", why, s)
 		}
+		connects := why == "nobody there" || why == "escape"
+		if refused := CheckDSN(dsn); connects != (refused == nil) || refused != nil && refused.Error() != err.Error() {
+			t.Errorf("%s: without a connection: %v", why, refused)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -92,7 +93,7 @@ func TestUpConfig(t *testing.T) {
 	if !strings.HasPrefix(c.DataDir, "/") {
 		t.Errorf("data directory %s", c.DataDir)
 	}
-	for _, text := range []string{"tenant: [", "tenants: x", "{}x", "tenant: a\n---\ntenant: b\n", "tenant: '../x'", "sync-interval: never"} {
+	for _, text := range []string{"tenant: [", "tenants: x", "{}x", "tenant: a\n---\ntenant: b\n", "tenant: '../x'", "sync-interval: never", "clickhouse: http://127.0.0.1:8123", "clickhouse: clickhouse://127.0.0.1:9000/a-b"} {
 		write(t, path, text)
 		if err := (&UpCmd{Config: path}).settle(); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)
@@ -107,8 +108,19 @@ func TestUpWithoutAPlaceForItsReadyFile(t *testing.T) {
 	if err := c.Run(t.Context(), ui.Stdio{}); err == nil || !strings.Contains(err.Error(), "ready file") {
 		t.Error(err)
 	}
-	if _, err := os.Stat(c.DataDir); !os.IsNotExist(err) {
-		t.Errorf("something was begun: %v", err)
+	if made, err := os.ReadDir(c.DataDir); err != nil || len(made) > 0 {
+		t.Errorf("something was begun: %v, %v", made, err)
+	}
+}
+
+// The ready file may lie in the data directory, also at the first start, which makes that directory.
+func TestUpWithItsReadyFileInTheDataDirectory(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "new", "data")
+	c := &UpCmd{DataDir: data, ReadyFile: filepath.Join(data, "ready.json"), ClickHouse: "clickhouse://127.0.0.1:1"}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // it goes on until the first part is waited for
+	if err := c.Run(ctx, ui.Stdio{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -83,6 +84,9 @@ func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {
 	docs, err := c.policies(log)
 	if err != nil {
 		return err
+	}
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil { // the ready file may lie in it
+		return fmt.Errorf("creating the data directory: %w", err)
 	}
 	ready := &readyFile{path: c.ReadyFile, log: log}
 	if err := ready.prepare(); err != nil {
@@ -184,6 +188,8 @@ func (c *UpCmd) check() error {
 		return fmt.Errorf("--log-level %.20q must be debug, info, warn or error", c.LogLevel)
 	case c.SyncInterval != streams.DefaultSyncInterval && syncErr != nil:
 		return fmt.Errorf("--sync-interval %.20q must be always, or a duration such as 2m", c.SyncInterval)
+	case c.ClickHouse != "":
+		return conn.CheckDSN(c.ClickHouse)
 	}
 	return nil
 }

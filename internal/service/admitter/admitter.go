@@ -110,7 +110,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if _, err = keys.Receipt(f.Keys); err != nil {
 		return nil, err
 	}
-	s.metrics = env.Metrics.Admitter(f.MaxInflight, s.workers.held)
+	s.metrics = env.Metrics.Admitter(f.Stream, f.MaxInflight, s.workers.held)
 	s.metrics.Observed(len(s.observed))
 	env.Health.SetObserved(len(s.observed))
 	s.rates = newRateStore(s)

@@ -154,7 +154,7 @@ func TestSubscriptionsEndWithTheirConnection(t *testing.T) {
 		return Run(ctx, flags(n), env)
 	}).AwaitReady()
 	taking := func(value string) bool {
-		return bytes.Contains(counts.Text(), []byte(`countersign_admissions_open{service="admitter"} `+value+"\n"))
+		return bytes.Contains(counts.Text(), []byte(`countersign_admissions_open{service="admitter",shard="GOV"} `+value+"\n"))
 	}
 	if !taking("1") {
 		t.Errorf("ready, and the metrics do not say that requests are taken:\n%s", counts.Text())

@@ -102,7 +102,7 @@ spec:
 	s.config.Store(&admission.Config{Policies: set})
 	s.secrets.cached = nil
 	counts := metrics.New("admitter")
-	s.metrics = counts.Admitter(1, func() int { return 0 })
+	s.metrics = counts.Admitter("GOV", 1, func() int { return 0 })
 	r := preToolUse(t)
 	s.admitRequest(t.Context(), r, time.Now())
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != policy.CodePolicyDeadline || r.answer.Get(events.HeaderVerdict) != "deny" {

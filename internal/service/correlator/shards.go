@@ -70,17 +70,16 @@ func keepRunning(ctx context.Context, f Flags, env daemon.Env) error {
 		begun := time.Now()
 		err := runShard(ctx, f, env)
 		env.Health.BeginAgain()
+		env.Health.SetRole(f.Stream, daemon.RoleStandby) // without a role no alert would see that no instance is active
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, daemon.ErrFenced):
 			env.Log.Warn().Err(err).Msg("standing by again")
-			env.Health.SetRole(f.Stream, daemon.RoleStandby)
 			wait = againMin
 		case daemon.IsUntrusted(err):
 			env.Log.Error().Err(err).Msg("failed; nothing may write to this log, and the shard stays stopped")
 			env.Health.Set("shard", fmt.Sprintf("the correlator of this shard is stopped: %v", err))
-			env.Health.SetRole(f.Stream, daemon.RoleStandby)
 			return fmt.Errorf("shard %s: %w", f.Stream, err)
 		default:
 			env.Log.Error().Err(err).Dur("retry_in", wait).Msg("failed")

@@ -139,16 +139,17 @@ func (w *worker) loadSnapshot(ctx context.Context, last uint64) error {
 	if core.Stats().Seq != h.Seq {
 		return fmt.Errorf("%w: it is of sequence %d and says %d", errSnapshot, core.Stats().Seq, h.Seq)
 	}
-	w.core, w.head, w.last = core, h.Seq, *m
+	var pending []pendingOutput
 	for _, o := range h.Pending {
 		out, err := o.output()
 		if err != nil {
 			return fmt.Errorf("%w: an output that waits: %w", errSnapshot, err)
 		}
 		if p := (pendingOutput{out, o.Seq, o.N, o.At}); !isCovered(w.cursor, p) {
-			w.pending = append(w.pending, p)
+			pending = append(pending, p)
 		}
 	}
+	w.core, w.head, w.last, w.pending = core, h.Seq, *m, pending // all of it or nothing: without it the log is read from its beginning
 	return nil
 }
 

@@ -108,7 +108,7 @@ func TestSnapshotsThatDoNotFit(t *testing.T) {
 		again.snapshots = w.snapshots
 		change(again)
 		err := again.loadSnapshot(t.Context(), uint64(len(log)))
-		if err != nil && (again.head != 0 || again.core.Stats().Seq != 0) {
+		if err != nil && (again.head != 0 || again.core.Stats().Seq != 0 || len(again.pending) != 0) {
 			t.Error("it took some of what it refused")
 		}
 		return err
@@ -130,6 +130,12 @@ func TestSnapshotsThatDoNotFit(t *testing.T) {
 		{"another checkpoint key", "configuration", func(w *worker) { w.snapshots.context = "other" }},
 		{"other options", "configuration", func(w *worker) { w.snapshots.options.MissingAfter++ }},
 		{"another log", "of GOV@", func(w *worker) { w.snapshots.incarnation = "GOV@20200101T000000.000000000Z" }},
+		{"an output that cannot be read", "waits", func(w *worker) {
+			h, image, err := w.snapshots.openFile(good)
+			servicetest.OK(t, err)
+			h.Pending = append(h.Pending, savedOutput{Type: events.TypeFinding, Body: []byte("{}x")})
+			servicetest.OK(t, w.snapshots.writeFile(w.path(), h, image))
+		}},
 		{"fits", "", func(*worker) {}},
 	} {
 		servicetest.OK(t, os.WriteFile(w.path(), good, 0o600))

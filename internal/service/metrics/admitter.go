@@ -36,9 +36,9 @@ type policyState struct {
 	since    time.Time
 }
 
-// Admitter returns the admitter's metrics. inflight returns how many requests are being worked
+// Admitter returns the metrics of the admitter of a shard. inflight returns how many requests are being worked
 // on, of at most limit; a service that is run again passes it anew.
-func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
+func (r *Registry) Admitter(shard string, limit int, inflight func() int) *Admitter {
 	if r == nil {
 		return nil
 	}
@@ -68,7 +68,9 @@ func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 	a.admission = r.addHistogram(descAdmission, "", secondBuckets)
 	a.decide = r.addHistogram(descDecide, "", secondBuckets)
 	a.record = r.addHistogram(descRecord, "", secondBuckets)
-	r.addGauge(descTaking, "", func() (float64, bool) { return boolGauge(a.taking.Load()), true })
+	r.registerFamily(descTaking, "", func(of *prometheus.Desc, to chan<- prometheus.Metric) {
+		to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, boolGauge(a.taking.Load()), shard)
+	})
 	r.addGauge(descInflight, "", func() (float64, bool) { return float64((*a.inflight.Load())()), true })
 	r.addGauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
 	r.addGauge(descRevision, "", a.ofPolicy(func(p *policyState) float64 { return float64(p.revision) }))

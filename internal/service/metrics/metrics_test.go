@@ -107,7 +107,7 @@ func everything(text string) *Registry {
 	r.Health(func() Status {
 		return Status{Healthy: true, Ready: true, Active: map[string]bool{"GOV": true, "EAST": false}}
 	})
-	a := r.Admitter(2048, func() int { return 3 })
+	a := r.Admitter("GOV", 2048, func() int { return 3 })
 	r.Ingest().Stored()
 	now := time.Now()
 	a.Decided(now)
@@ -119,6 +119,7 @@ func everything(text string) *Registry {
 	a.Dropped()
 	a.Policies(7, true)
 	a.Observed(2)
+	a.Taking(true)
 	c := r.Correlator("GOV", testRules)
 	c.Read(10, 10, 1, 2, 3, 0)
 	c.Undecided(now.Add(-time.Minute))
@@ -186,6 +187,7 @@ func TestTextFormat(t *testing.T) {
 		{"countersign_admissions_unanswerable_total", nil, 1},
 		{"countersign_admission_seconds_count", nil, 2},
 		{"countersign_admissions_inflight", nil, 3},
+		{"countersign_admissions_open", []string{"shard", "GOV"}, 1},
 		{"countersign_admissions_inflight_max", nil, 2048},
 		{"countersign_policy_revision", nil, 7},
 		{"countersign_policy_usable", nil, 1},
@@ -291,7 +293,7 @@ func FuzzLabels(f *testing.F) {
 
 func TestNobodyLooks(t *testing.T) {
 	var r *Registry
-	a, c, u := r.Admitter(1, nil), r.Correlator("GOV", nil), r.Auditor("GOV", nil, nil)
+	a, c, u := r.Admitter("GOV", 1, nil), r.Correlator("GOV", nil), r.Auditor("GOV", nil, nil)
 	g := r.Gateway(nil, nil, GatewayState{})
 	g.Answered("x", 200, "x")
 	g.Admitted("aaep", Failed)
@@ -401,7 +403,7 @@ func TestTwoShardsAndTwice(t *testing.T) {
 		CertificateEnds: func() (time.Time, bool) { return time.Time{}, false },
 	}
 	//nolint:staticcheck // SA4000: a scrape may not change what it shows
-	if r.Correlator("GOV", testRules) != one || r.Auditor("EAST", nil, nil) != r.Auditor("EAST", nil, nil) || r.Admitter(1, func() int { return 0 }) != r.Admitter(2, nil) || r.Gateway(nil, nil, idle) != r.Gateway(nil, nil, idle) {
+	if r.Correlator("GOV", testRules) != one || r.Auditor("EAST", nil, nil) != r.Auditor("EAST", nil, nil) || r.Admitter("GOV", 1, func() int { return 0 }) != r.Admitter("GOV", 2, nil) || r.Gateway(nil, nil, idle) != r.Gateway(nil, nil, idle) {
 		t.Error("the same shard has two sets of metrics")
 	}
 	_, samples := parse(t, r.Text())
@@ -412,7 +414,7 @@ func TestTwoShardsAndTwice(t *testing.T) {
 
 func TestMerge(t *testing.T) {
 	a, b := New("admitter"), New("auditor")
-	a.Admitter(1, func() int { return 0 }).Dropped()
+	a.Admitter("GOV", 1, func() int { return 0 }).Dropped()
 	b.Auditor("GOV", []string{"jwt"}, nil).Checkpoint(5)
 	merged := Merge(map[string][]byte{"admitter": a.Text(), "auditor": b.Text(), "correlator": nil, "odd": []byte("not a metric\n# HELP\nx 1\n")})
 	types, samples := parse(t, merged)
@@ -446,7 +448,7 @@ func TestServeHTTP(t *testing.T) {
 // Counting and looking at the same time is no race, and nothing is missed.
 func TestConcurrent(t *testing.T) {
 	r := New("admitter")
-	a := r.Admitter(1, func() int { return 0 })
+	a := r.Admitter("GOV", 1, func() int { return 0 })
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -508,7 +510,7 @@ var withoutAlert = []string{
 }
 
 func BenchmarkAdmitted(b *testing.B) {
-	a := New("admitter").Admitter(1, func() int { return 0 })
+	a := New("admitter").Admitter("GOV", 1, func() int { return 0 })
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {

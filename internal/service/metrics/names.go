@@ -24,7 +24,7 @@ type familyDesc struct {
 // Labels that every family of a service has.
 const (
 	labelService = "service" // admitter, correlator, auditor or gateway
-	labelShard   = "shard"   // correlator and auditor: the configured stream
+	labelShard   = "shard"   // the configured stream
 )
 
 // Metrics of every service, beside the Prometheus library's for the process (process_*) and the
@@ -45,7 +45,7 @@ var (
 	descDecide       = familyDesc{"countersign_admission_decide_seconds", histogram, nil, "The decision alone: decoding, schemas, all evaluators. No I/O.", "it grows after a push of policies"}
 	descRecord       = familyDesc{"countersign_admission_record_seconds", histogram, nil, "Signing and the durable record of request and decision.", "99 of 100 take longer than 0.25 s: a slow disk"}
 	descInflight     = familyDesc{"countersign_admissions_inflight", gauge, nil, "Requests that are worked on now.", "above 0.8 of countersign_admissions_inflight_max"}
-	descTaking       = familyDesc{"countersign_admissions_open", gauge, nil, "1 while the admitter takes requests; 0 before that, and while it leaves them to others because JetStream cannot be reached.", "no admitter has 1"}
+	descTaking       = familyDesc{"countersign_admissions_open", gauge, []string{labelShard}, "1 while the admitter takes requests; 0 before that, and while it leaves them to others because JetStream cannot be reached.", "no admitter of a shard has 1"}
 	descInflightMax  = familyDesc{"countersign_admissions_inflight_max", gauge, nil, "Requests that may be worked on at a time (--max-inflight); more are refused as overloaded.", ""}
 	descRevision     = familyDesc{"countersign_policy_revision", gauge, nil, "Revision of the policies in force.", "admitters differ for more than seconds"}
 	descUsable       = familyDesc{"countersign_policy_usable", gauge, nil, "0 if there are no policies or they do not compile: everything is denied.", "0"}
