@@ -199,8 +199,7 @@ func (e *engine) recordOrphan(s *session, f *fact.Fact) {
 	switch {
 	case group.hasRepeated():
 		spec.withCase(caseOrphanAgain)
-	case s.lostOpenCalls > 0:
-		s.lostOpenCalls--
+	case s.takeLostCall():
 		spec.withCase(caseOrphanForgotten).withSeverity(events.SeverityLow)
 	}
 	e.findings.reportRetractable(ruleOrphan, c, f, spec)

@@ -77,6 +77,16 @@ func (s *session) forgetGroup() {
 // noteAskedAdmission records that an event of the session asked for admission.
 func (s *session) noteAskedAdmission() { s.askedAdmission = true }
 
+// takeLostCall reports whether an end may be that of an open call with which the session was forgotten.
+// Each of them excuses one end.
+func (s *session) takeLostCall() bool {
+	lost := s.lostOpenCalls > 0
+	if lost {
+		s.lostOpenCalls--
+	}
+	return lost
+}
+
 // raiseParentLink reports whether a rank is higher than that of the parent link, and sets it.
 func (s *session) raiseParentLink(rank int8) bool {
 	higher := rank > s.parentLinkRank

@@ -110,7 +110,7 @@ func TestLatestFindings(t *testing.T) {
 		"enforced":     {FindingFilter{Enforced: true}, "[6]"},
 		"enforced, and taken back when it was not any more": {FindingFilter{Enforced: true, Retracted: true}, "[5! 6 7 11 13]"},
 		"enforced, of a session":                            {FindingFilter{Enforced: true, Session: "s1"}, "[]"},
-		"or worse, and what took them back":                 {FindingFilter{Severity: "medium", Retracted: true}, "[5! 6 7 10]"},
+		"or worse, and what took them back":                 {FindingFilter{Severity: "medium", Retracted: true}, "[5! 6 7 10 11 13]"},
 		"taken back, too":                                   {FindingFilter{Session: "s1", Retracted: true}, "[5! 7 10]"},
 		"the newest of them":                                {FindingFilter{Retracted: true, Limit: 2}, "[13 14]"},
 		"nobody's":                                          {FindingFilter{Session: "s9"}, "[]"},

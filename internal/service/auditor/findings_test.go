@@ -109,17 +109,18 @@ func TestFindings(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 			tc.play(t, n, dsn)
+			before := len(ofKind(n, "gov.findings."))
 			counts := metrics.New("auditor")
 			auditedBy(t, n, servicetest.Run(t, func(ctx context.Context, env daemon.Env) error {
 				env.Metrics = counts
 				return Run(ctx, flags(n, dsn, 100), env)
 			}))
 			var found []string
-			for _, body := range ofKind(n, "gov.findings.") {
+			for i, body := range ofKind(n, "gov.findings.") {
 				f, err := events.DecodeRecord[events.Finding]([]byte(body))
 				servicetest.OK(t, err)
 				counted := fmt.Sprintf(`countersign_findings_total{rule="%s",service="auditor",severity="%s",shard="GOV"} 1`, f.Rule, f.Severity)
-				if !strings.Contains(string(counts.Text()), counted+"\n") {
+				if i >= before && !strings.Contains(string(counts.Text()), counted+"\n") {
 					t.Errorf("%s is not counted", f.Rule)
 				}
 				if found = append(found, f.Rule); f.Severity != severity[f.Rule] || f.Explanation == "" || f.Remedy == "" {
