@@ -30,8 +30,8 @@ type approvalDecision struct {
 // lifetime of the result. An ask or a defer joins the open workflow of its action or opens one;
 // a denied workflow makes it a deny. An ask consumes an approved workflow; an approval lifts
 // nothing else: no defer, and no ask that its evaluator declares unapprovable. An allow becomes
-// what its action's workflow says while that is undecided or denied: what made the verdict an
-// ask, such as a stated risk, need not be part of the action. It becomes an ask while another
+// what its action's workflow says while that waits for a person or is denied: what made the verdict
+// an ask, such as a stated risk, need not be part of the action. It becomes an ask while another
 // workflow of the session is about the same action on the same resource. A deny stays a deny,
 // whatever was approved. Without an index no state is kept, and every ask opens a workflow of its
 // own.
@@ -132,7 +132,7 @@ func (a *approvalDecision) isForbiddenBy(w *approval.Workflow) bool {
 	return a.out.Decision.Mode != events.ModeObserve || len(w.Asks) == 0 || slices.ContainsFunc(w.Asks, native)
 }
 
-// ownWorkflow returns the workflow of the action itself that stands against an allow, nil if none
+// ownWorkflow returns the workflow of the action itself that holds an allow, nil if none
 // does. The workflow of the call goes before that of other calls of the action.
 func (a *approvalDecision) ownWorkflow() (slot string, w *approval.Workflow, revision uint64) {
 	a.readKeys()
@@ -142,11 +142,23 @@ func (a *approvalDecision) ownWorkflow() (slot string, w *approval.Workflow, rev
 		case w == nil || !w.InForce(a.out.policyInForce(), a.in.Now):
 		case w.Status == approval.Approved:
 			return "", nil, 0
-		case a.isForbiddenBy(w) && !w.WaitsForAnother():
+		case a.isForbiddenBy(w) && waitsForPerson(w):
 			return slot, w, revision
 		}
 	}
 	return "", nil, 0
+}
+
+// waitsForPerson reports whether a workflow holds an allow of its own action: it is denied, or only
+// a reviewer's approval can remove one of its asks. Evidence that its protocol asks for removes
+// others, and so does the end of the workflow that it seemed to evade.
+func waitsForPerson(w *approval.Workflow) bool {
+	return w.Status == approval.Denied || !w.Unapprovable && slices.ContainsFunc(w.Asks, needsPerson)
+}
+
+// needsPerson reports whether no protocol lets the runtime remove an ask by better evidence.
+func needsPerson(ask string) bool {
+	return !slices.ContainsFunc(companions, func(c call.Companion) bool { return c.EvidenceCodes[ask] })
 }
 
 // evades reports whether one of the workflows that forbid an allow is another one about the same

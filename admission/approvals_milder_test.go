@@ -18,12 +18,20 @@ func TestMilderClaim(t *testing.T) {
 	mild := edit(t, preToolUse, `"tool_input"`, `"operation_risk":"read_only","tool_input"`)
 	human := edit(t, preToolUse, `"metadata":{`, `"metadata":{"risk":{"risk_class":"write","requires_human_approval":true},`)
 	unconfirmed := edit(t, confirmedWrite, `"authorization_state":"confirmed"`, `"authorization_state":"validated"`)
+	claimed := edit(t, unconfirmed, `"tool_category":"write"`, `"tool_category":"private_read"`, `"validated"`, `"user_claimed"`)
+	authenticated := edit(t, confirmedWrite, `"tool_category":"write"`, `"tool_category":"private_read"`, `"confirmed"`, `"authenticated"`,
+		`"desk.approval","kind":"approval"`, `"desk.login","kind":"auth_event"`)
+	unauthorized := edit(t, confirmedWrite, `"authorization_state":"confirmed"`, `"authorization_state":"none"`)
+	recommended := edit(t, confirmedWrite, `"recommended_route":"accept"`, `"recommended_route":"ask"`)
+	unsure := rules(t, "ask unsure: risk.authorization_state != 'confirmed'", "allow ok: true")
+	early := rules(t, "ask early: now < timestamp('"+noon.Add(time.Second).Format(time.RFC3339)+"')", "allow fine: true")
+	deferred := rules(t, "defer grave: risk.level == 'high'", "allow fine: true")
 	byRisk := rules(t, "ask grave: risk.level == 'high'", "allow fine: true")
 	pushed := rules(t, "ask grave: risk.level == 'high'", "allow fine: true")
 	pushed.Revision++
 	header := []string{events.HeaderSession, "s1", events.HeaderToolCallID, "c1"}
 	m := courierMandate(t, `"escalation": {`, `"escalation": {"confidence_threshold":0.65,`)
-	unsure, _ := bookingUnder(m, `"proposed_action"`, `"context":{"confidence":0.5},"proposed_action"`)
+	doubtful, _ := bookingUnder(m, `"proposed_action"`, `"context":{"confidence":0.5},"proposed_action"`)
 	sure, _ := bookingUnder(m, `"proposed_action"`, `"context":{"confidence":0.9},"proposed_action"`)
 	for _, tc := range []struct {
 		name, protocol, asked, milder string
@@ -46,7 +54,16 @@ func TestMilderClaim(t *testing.T) {
 		{name: "the need of a person, in mode observe", protocol: agenthook.Name, asked: human, milder: preToolUse, snap: observing(allowAll(t)), act: approval.ActDeny, want: "deny ok approval_denied"},
 		{name: "a policy's ask, and then mode observe", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, later: observing(byRisk), act: approval.ActDeny, want: "allow fine"},
 		{name: "a contract", protocol: aana.Name, asked: unconfirmed, milder: confirmedWrite, snap: allowAll(t), act: approval.ActDeny, want: "deny write_has_explicit_confirmation ok approval_denied"},
-		{name: "a mandate", protocol: aump.Name, asked: string(unsure.Body), milder: string(sure.Body), snap: EvaluatorsOnly(), act: approval.ActDeny, want: "deny within_mandate evaluators_only approval_denied"},
+		{name: "a mandate", protocol: aump.Name, asked: string(doubtful.Body), milder: string(sure.Body), snap: EvaluatorsOnly(), act: approval.ActDeny, want: "deny within_mandate evaluators_only approval_denied"},
+		{name: "the evidence that a contract asked for", protocol: aana.Name, asked: unconfirmed, milder: confirmedWrite, snap: allowAll(t), want: "allow write_has_explicit_confirmation ok"},
+		{name: "the authentication that a contract asked for", protocol: aana.Name, asked: claimed, milder: authenticated, snap: allowAll(t), want: "allow private_read_has_authenticated_context ok"},
+		{name: "the evidence that a contract deferred to", protocol: aana.Name, asked: unauthorized, milder: confirmedWrite, snap: allowAll(t), want: "allow write_has_explicit_confirmation ok"},
+		{name: "a contract's defer, denied", protocol: aana.Name, asked: unauthorized, milder: confirmedWrite, snap: allowAll(t), act: approval.ActDeny, want: "deny write_has_explicit_confirmation ok approval_denied"},
+		{name: "a policy asked, too", protocol: aana.Name, asked: unconfirmed, milder: confirmedWrite, snap: unsure, want: "ask write_has_explicit_confirmation ok approval_pending"},
+		{name: "a runtime that recommended to ask", protocol: aana.Name, asked: recommended, milder: confirmedWrite, snap: allowAll(t), want: "ask write_has_explicit_confirmation ok approval_pending"},
+		{name: "a policy's defer", protocol: agenthook.Name, asked: grave, milder: mild, snap: deferred, want: "allow fine"},
+		{name: "a policy's defer, denied", protocol: agenthook.Name, asked: grave, milder: mild, snap: deferred, act: approval.ActDeny, want: "deny fine approval_denied"},
+		{name: "a rule's hour is over", protocol: agenthook.Name, asked: preToolUse, milder: preToolUse, snap: early, want: "ask fine approval_pending"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newShelf()
@@ -58,7 +75,7 @@ func TestMilderClaim(t *testing.T) {
 				s.mandate = m
 			}
 			first := s.ask(t, tc.protocol, tc.asked, tc.snap, 0, header...)
-			if first.Decision.Verdict != events.Ask {
+			if first.Decision.Verdict == events.Allow || first.Decision.Approval == nil {
 				t.Fatalf("asked: %s", codes(first))
 			}
 			if tc.act != "" {

@@ -130,16 +130,13 @@ func orLow(level string) string {
 // checkInvocation holds an invocation against its confirmation. What the operator's catalogue says of the
 // tool counts where it is stricter: a runtime may leave the event's own members out.
 func checkInvocation(r call.Request, c *call.Call, o *call.Opinion) {
-	risk := c.Risk
+	i := call.Invocation{Tenant: r.Tenant, Source: r.Source, Session: c.Session, ToolCallID: c.ToolCallID, Tool: c.Tool, Now: r.Now}
+	i.Risk, _ = c.Risk["level"].(string)
+	i.Irreversible, _ = c.Risk["irreversible"].(bool)
 	if r.Publishers != nil {
-		risk = r.Publishers.Lookup(r.Tenant, r.Source, c.Tool).Entry.RaiseRisk(risk)
+		i = i.RaisedBy(r.Publishers.Lookup(r.Tenant, r.Source, c.Tool).Entry)
 	}
-	level, _ := risk["level"].(string)
-	irreversible, _ := risk["irreversible"].(bool)
-	checkConfirmation(call.Invocation{
-		Tenant: r.Tenant, Source: r.Source, Session: c.Session, ToolCallID: c.ToolCallID, Tool: c.Tool,
-		Risk: level, Irreversible: irreversible, Now: r.Now,
-	}, r, c, o)
+	checkConfirmation(i, r, c, o)
 	if c.ToolCallID == "" {
 		o.AddReason(events.Allow, Name, call.CodeNoToolCallID, "/tool_call_id")
 	}

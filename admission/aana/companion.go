@@ -7,7 +7,8 @@ import (
 )
 
 // Companion evaluates calls of other protocols by the contract that they carry.
-var Companion = call.Companion{Name: Name, Member: "aana", Requirement: publisher.RequireContract, Judge: judgeCarried}
+var Companion = call.Companion{Name: Name, Member: "aana", Requirement: publisher.RequireContract,
+	EvidenceCodes: evidenceCodes, Judge: judgeCarried}
 
 // memberContract is the only member of the object in which a call carries a contract.
 const memberContract = "contract"

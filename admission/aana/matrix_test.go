@@ -39,6 +39,23 @@ var step3 = map[string]string{
 	"unknown":         "defer U | defer U | defer U | defer U | defer U",
 }
 
+// Evidence can remove every ask of the table, and nothing stricter than it.
+func TestEvidenceCodes(t *testing.T) {
+	asks := wordSet(reasonCoerced, reasonGateFails)
+	for _, row := range []stateRow{routeMatrix[wire.PrivateRead], routeMatrix[wire.Write], highRiskRow} {
+		for _, cell := range row {
+			for _, code := range cell.blockers {
+				if cell.route == wire.Ask {
+					asks[code] = true
+				}
+			}
+		}
+	}
+	if d := cmp.Diff(asks, Companion.EvidenceCodes); d != "" {
+		t.Error(d)
+	}
+}
+
 // TestEveryCell decides on every category, state, route and risk with evidence
 // that supports the state, under both profiles.
 func TestEveryCell(t *testing.T) {

@@ -107,6 +107,10 @@ var highRiskRow = stateRow{
 	wire.Confirmed:     {wire.Accept, reasonWriteConfirmed, nil},
 }
 
+// evidenceCodes are the codes of the contract's reasons to ask that better evidence of the same
+// call removes. A route that the runtime recommends is a claim, not evidence.
+var evidenceCodes = wordSet(CodeNotAuthenticated, CodeNoValidation, CodeNoConfirmation, CodeHighRisk, reasonCoerced, reasonGateFails)
+
 func sameForAllStates(c matrixCell) stateRow {
 	r := stateRow{}
 	for _, s := range wire.States() {

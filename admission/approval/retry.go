@@ -82,12 +82,6 @@ func (w *Workflow) InForce(policy events.PolicyRef, now time.Time) bool {
 	return !w.Over(now) && samePolicy(w.Policy, policy)
 }
 
-// WaitsForAnother reports whether a pending workflow was opened only because another one was about
-// the same (ReasonEvasion): once that is over, nothing asks any more.
-func (w *Workflow) WaitsForAnother() bool {
-	return w.Status == Pending && len(w.Asks) == 0 && !w.Unapprovable
-}
-
 // coversReasons reports whether an approval of the workflow covers the current verdict: the
 // same reasons to ask or fewer, and the same reviewers.
 func (w *Workflow) coversReasons(r Retry) bool {

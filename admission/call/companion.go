@@ -20,6 +20,10 @@ type Companion struct {
 	Headers []string
 	// Requirement is the word with which a tool's catalogue entry requires the document.
 	Requirement string
+	// EvidenceCodes are the codes of the reasons to ask that the runtime itself can remove: the
+	// protocol has it obtain better evidence and ask again. The evaluator gives them for the
+	// protocol's own requests, too.
+	EvidenceCodes map[string]bool
 	// Judge evaluates the call. It returns the call with what the document adds to it.
 	Judge func(Carried) (Call, Opinion)
 }

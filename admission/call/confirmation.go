@@ -1,6 +1,10 @@
 package call
 
-import "time"
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/publisher"
+)
 
 // Invocation identifies a tool invocation that a user may have confirmed (AAEP chapter 6).
 type Invocation struct {
@@ -13,6 +17,15 @@ type Invocation struct {
 
 // NeedsConfirmation reports whether an invocation needs a confirmation: AAEP-C-100, AAEP-C-101.
 func (i Invocation) NeedsConfirmation() bool { return i.Irreversible || i.Risk == "high" }
+
+// RaisedBy is the invocation with what the catalogue's entry of its tool says where that is stricter.
+// entry may be nil.
+func (i Invocation) RaisedBy(entry *publisher.Entry) Invocation {
+	risk := entry.RaiseRisk(map[string]any{"level": i.Risk, "irreversible": i.Irreversible})
+	i.Risk, _ = risk["level"].(string)
+	i.Irreversible, _ = risk["irreversible"].(bool)
+	return i
+}
 
 // ConfirmationStatus is the status of an invocation's confirmation.
 type ConfirmationStatus string

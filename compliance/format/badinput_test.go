@@ -53,7 +53,7 @@ func TestBadInput(t *testing.T) {
 func TestObservedDecisions(t *testing.T) {
 	w := newWorld(t)
 	w.decided("s-aana", aanaRequest(`{}`), events.Decision{Protocol: "aana", Verdict: events.Allow, NativeVerdict: "accept", Tool: "send_email", Mode: events.ModeObserve, Would: events.Deny})
-	w.decided("s-aana", aanaRequest(`{}`), events.Decision{Protocol: "aana", Verdict: events.Deny, NativeVerdict: "refuse", Tool: "send_email", Mode: events.ModeObserve})
+	w.decided("s-aana", aanaRequest(`{}`), events.Decision{Protocol: "aana", Verdict: events.Deny, NativeVerdict: "refuse", Tool: "send_email", Mode: events.ModeObserve, Would: events.Allow})
 	for name, says := range map[string][2]string{
 		format.AANAAuditRecords: {`"mode":"shadow"`, `"mode":"enforce"`}, format.OCSF: {`"enforced_verdict":"deny"`, `"mode":"observe"`}, format.CEF: {"cs6Label=verdict if enforced cs6=deny", "act=deny"},
 	} {

@@ -194,6 +194,10 @@ func TestRedactionPanicWithholdsTheBody(t *testing.T) {
 		if got := b.Record.Redactions[0]; got.Detector != redact.Withheld || got.Commitment != want {
 			t.Errorf("%s: %+v", name, got)
 		}
+		// A finding has then no severity that its subject could contradict.
+		if b := f.Log("gov.findings.acme.high.s", nil, []byte(`{"note":"not ours"}`)); b.Record.Reason != build.ReasonRedactionFailed || b.Record.Kind != evidence.KindFinding {
+			t.Errorf("%s: %+v", name, b.Record)
+		}
 	}
 	if rep := evidencetest.VerifyRows(f.Options(), f.Rows()); !rep.OK {
 		t.Error(rep.Findings)
@@ -384,7 +388,7 @@ func FuzzBuild(f *testing.F) {
 		}
 		rep := evidencetest.VerifyRows(x.Options(), x.Rows())
 		for _, p := range rep.Findings { // a forged decision, approval, finding or key is for the verifier to find
-			forged := strings.HasPrefix(string(p.Code), "decision_") || strings.HasPrefix(string(p.Code), "approval_") || p.Code == verify.CodeKeyVouch || p.Code == verify.CodeSubject && p.Field == "body/severity"
+			forged := strings.HasPrefix(string(p.Code), "decision_") || strings.HasPrefix(string(p.Code), "approval_") || p.Code == verify.CodeKeyVouch || p.Code == verify.CodeSubject && p.Field == "body/severity" && b.Record.Reason == ""
 			if !forged {
 				t.Errorf("%s in %s", p, b.Canonical)
 			}

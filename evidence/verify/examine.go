@@ -183,7 +183,7 @@ func (e *Examiner) checkSubject(v *view.Record, sc scope.Scope) {
 	if string(v.Session) != want.Session && !(kind == evidence.KindApproval && redactedAt(v.Redactions, "/body/session")) {
 		e.addFinding(CodeSubject, "session", "the record says %.64q, its subject %.64q", v.Session, want.Session)
 	}
-	if kind != evidence.KindFinding {
+	if kind != evidence.KindFinding || len(v.Reason) > 0 { // a withheld body states no severity
 		return
 	}
 	if severity := severityOf(v.Body); severity != sc.State {

@@ -18,11 +18,12 @@ func (rd Reader) CosignedCheckpoint(ctx context.Context, shard string, last uint
 		return "", nil
 	}
 	newest, size := "", int64(0)
+	known := slices.Concat(keys, witnesses)
 	for c, err := range rd.DB.CosignedCheckpoints(ctx, shard, max(last, 1)) {
 		if err != nil {
 			return "", err
 		}
-		kept, err := tree.KeepSignatures(c.Note, slices.Concat(keys, witnesses)...)
+		kept, err := tree.KeepSignatures(c.Note, known...)
 		if err != nil || len(tree.Cosigners(kept, witnesses)) == 0 {
 			continue
 		}
@@ -39,13 +40,17 @@ func (rd Reader) CosignedCheckpoint(ctx context.Context, shard string, last uint
 		return "", err
 	}
 	for _, c := range same {
+		kept, err := tree.KeepSignatures(c.Note, known...)
+		if err != nil {
+			continue
+		}
 		// A checkpoint with another root is a fork: verification reports it, an export has one of
 		// them.
-		if joined, err := tree.MergeSignatures(newest, c.Note); err == nil {
+		if joined, err := tree.MergeSignatures(newest, kept); err == nil {
 			newest = joined
 		}
 	}
-	return tree.KeepSignatures(newest, slices.Concat(keys, witnesses)...)
+	return tree.KeepSignatures(newest, known...)
 }
 
 // signedByLog returns a stored checkpoint without the lines that none of the log's keys signed. It

@@ -2,6 +2,7 @@ package evidencereader
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,12 @@ func TestCosignedCheckpoint(t *testing.T) {
 	}
 	insert(100, good)
 	insert(100, s.notes[100]+"— "+strings.Replace(lines, "A", "B", 1)+"— "+lines) // a wrong signature of the witness in front of the right one
-	insert(150, good)                                                             // an older checkpoint in the place of a newer one
+	junk := strings.Builder{}
+	for i := range 2000 {
+		fmt.Fprintf(&junk, "— audit.bigfour.example/w1 AAAA%04d\n", i)
+	}
+	insert(100, s.notes[100]+junk.String()) // more than a checkpoint may have
+	insert(150, good)                       // an older checkpoint in the place of a newer one
 	insert(150, s.notes[150]+"— audit.bigfour.example/w1 AAAAAAAA\n")
 	for name, tc := range map[string]struct {
 		last      uint64

@@ -72,7 +72,7 @@ class Record:
         if self.kind == "approval":
             session = self.session if self.redacted("/body/session") else in_token(self.member("session"))
         need((self.tenant, self.session) == (self.scope.tenant, session), "tenant or session are not those of the subject")
-        need(self.kind != "finding" or self.member("severity") == self.scope.state, "the severity is not that of the subject")
+        need(self.kind != "finding" or self.reason or self.member("severity") == self.scope.state, "the severity is not that of the subject")
 
     def check_body(self):
         need(not self.reason or self.body is None, "a reason for having no body, and a body")

@@ -45,7 +45,10 @@ func (st *Store) Apply(m events.LogMessage) {
 	case *aaep.StateChanged:
 		st.findSession(key, e).applyStateChange(payload)
 	case *aaep.ToolInvoked:
-		st.findSession(key, e).applyInvocation(key, payload, m.Time)
+		st.findSession(key, e).applyInvocation(st.opts.raise(call.Invocation{
+			Tenant: key.tenant, Source: key.source, ToolCallID: payload.ToolCallID, Tool: payload.Tool, Risk: payload.RiskLevel,
+			Irreversible: payload.Irreversible != nil && *payload.Irreversible, Now: m.Time,
+		}))
 	default:
 		if e.IsTerminal() {
 			st.findSession(key, e).withdrawAllQuestions()
@@ -203,18 +206,14 @@ func (s *sessionState) withdrawQuestions(from ...stage) {
 
 // applyInvocation handles an invocation on the log that was never admitted: it uses the
 // confirmation that admission would have used, so that no other invocation can.
-func (s *sessionState) applyInvocation(k sourceKey, p *aaep.ToolInvoked, at time.Time) {
-	if s == nil || p.ToolCallID == "" || s.questionFor(p.ToolCallID) != nil {
+func (s *sessionState) applyInvocation(i call.Invocation) {
+	if s == nil || i.ToolCallID == "" || s.questionFor(i.ToolCallID) != nil {
 		return
-	}
-	i := call.Invocation{
-		Tenant: k.tenant, Source: k.source, ToolCallID: p.ToolCallID, Tool: p.Tool, Risk: p.RiskLevel,
-		Irreversible: p.Irreversible != nil && *p.Irreversible, Now: at,
 	}
 	if c := s.inferConfirmation(i); i.NeedsConfirmation() && c.ID != "" {
 		for _, q := range s.questions {
 			if q.id == c.ID && q.stage == accepted {
-				q.call = p.ToolCallID
+				q.call = i.ToolCallID
 			}
 		}
 	}

@@ -37,6 +37,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -61,6 +62,17 @@ type Options struct {
 	// a publisher's answers count for its own questions: any client that can publish as the runtime can then
 	// answer in the user's place. It may be nil, and its answer may change.
 	Repliers func(tenant string) []string
+	// Entry is what the catalogue says of a publisher's tool, nil if it says nothing. It may be nil, and its
+	// answer may change: an invocation is graded by what holds when it is read.
+	Entry func(tenant, source, tool string) *publisher.Entry
+}
+
+// raise grades an invocation as admission does.
+func (o Options) raise(i call.Invocation) call.Invocation {
+	if o.Entry == nil {
+		return i
+	}
+	return i.RaisedBy(o.Entry(i.Tenant, i.Source, i.Tool))
 }
 
 func (o Options) repliersOf(tenant string) []string {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/publisher"
 )
 
 func TestStandings(t *testing.T) {
@@ -202,6 +203,33 @@ func TestStandings(t *testing.T) {
 			}
 			if (c.ID != "") != (c.Status == call.ConfirmationAccepted) {
 				t.Errorf("%+v", c)
+			}
+		})
+	}
+}
+
+// TestCatalogueGradesInvocations: an invocation that came without asking uses a confirmation by what the catalogue
+// says of its tool, as admission would grade it.
+func TestCatalogueGradesInvocations(t *testing.T) {
+	for name, c := range map[string]struct {
+		entry string
+		want  call.ConfirmationStatus
+	}{
+		"irreversible":   {`"name":"files.remove","aliases":["rm"],"irreversible":true`, call.ConfirmationNone},
+		"high risk":      {`"name":"files.remove","aliases":["rm"],"risk":"credential_access"`, call.ConfirmationNone},
+		"nothing grave":  {`"name":"files.remove","aliases":["rm"],"risk":"write"`, call.ConfirmationAccepted},
+		"not catalogued": {`"name":"files.read","irreversible":true`, call.ConfirmationAccepted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tools := publisher.Compile([]publisher.Document{{Tenant: "acme", Name: "tools.desk",
+				Data: []byte(`{"schema":"https://schemas.countersign.dev/countersign/tool-catalogue/v1","name":"desk","tools":[{` + c.entry + `}]}`)}}, 1)
+			p := newTape(t)
+			p.l.opts.Entry = func(tenant, source, tool string) *publisher.Entry { return tools.Lookup(tenant, source, tool).Entry }
+			p.ask("rpl_1")
+			p.reply("rpl_1", "accept")
+			p.event("sess_1", "tool.invoked", set{"tool": "rm", "tool_call_id": "call_9"})
+			if got := p.grave().Status; got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ var fields = []encode.Field{
 	{Names: []string{"candidate_gate"}, From: "pass if nothing blocks"},
 	{Names: []string{"missing_evidence", "evidence_refs", "evidence_freshness_failures", "public_audit_log_allowed", "public_claim_allowed"}, From: "blockers and codes; without the request nothing is public"},
 	{Names: []string{"tool_category", "authorization_state", "risk_domain", "evidence_source_ids", "proposed_argument_keys"}, From: "the redacted request; null or empty without it"},
-	{Names: []string{"mode"}, From: "`shadow` if the policies were only observed, else `enforce`"},
+	{Names: []string{"mode"}, From: "`shadow` if the verdict is allow and the policies were only observed, else `enforce`"},
 	{Names: []string{"latency_ms"}, From: "received to decided"},
 	{Names: []string{"input_fingerprints"}, From: "the keyed digest of the arguments as `hmac_sha256`"},
 	{Names: []string{"human_review_route"}, From: "for ask and defer; the reason is the first blocker"},

@@ -82,9 +82,10 @@ func (a decision) auditRecord() auditRecord {
 	}
 }
 
-// mode is the contract's word for whether the verdict of the policies had an effect.
+// mode is the contract's word for whether the policies had an effect. A verdict other than allow stops
+// the call in mode observe as well.
 func (a decision) mode() string {
-	if a.Mode == events.ModeObserve && a.Would != "" {
+	if a.Mode == events.ModeObserve && a.Would != "" && a.Verdict == events.Allow {
 		return "shadow"
 	}
 	return "enforce"

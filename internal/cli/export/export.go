@@ -77,7 +77,7 @@ func (c *Cmd) exportSession(ctx context.Context, io ui.Stdio, l evidencereader.R
 	if err != nil {
 		return err
 	}
-	by, err := c.signers(ctx, t)
+	by, err := c.signers(ctx, io, t, restsOn)
 	if err != nil {
 		return err
 	}

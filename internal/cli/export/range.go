@@ -37,7 +37,7 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	if err != nil {
 		return err
 	}
-	by, err := c.signers(ctx, t)
+	by, err := c.signers(ctx, io, t, restsOn)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -19,27 +20,39 @@ import (
 // not go into a bundle.
 type signers struct {
 	log       []note.Verifier // none if no key is known, which --skip-scan allows
-	witnesses []note.Verifier // that the system trusts; none without a server
+	witnesses []note.Verifier // that the system trusts; none without a server, or with --witnessed
 }
 
-func (c *Cmd) signers(ctx context.Context, t *target.Target) (s signers, err error) {
+// signers returns the keys of the log and of the witnesses. What is not proved needs no NATS server:
+// without the witnesses, the bundle has the newest checkpoint.
+func (c *Cmd) signers(ctx context.Context, io ui.Stdio, t *target.Target, restsOn proof.Basis) (s signers, err error) {
 	if s.log, err = system.TrustedKeys(c.Key, t); err != nil {
 		if c.SkipScan && c.Key == "" {
 			return signers{}, nil
 		}
 		return s, err
 	}
-	o, err := system.Connect(ctx, t)
-	if errors.Is(err, target.ErrNoServer) {
-		return s, nil
+	if len(c.Witnessed) > 0 {
+		return s, nil // the files name the checkpoint
 	}
-	if err != nil {
+	trusted, err := trustedWitnesses(ctx, t)
+	switch {
+	case errors.Is(err, target.ErrNoServer), err != nil && !restsOn.Proved:
+		fmt.Fprintf(io.Err, "note: which witnesses are trusted is not known, so no witness's signature is added: %v\n", err)
+	case err != nil:
 		return s, err
 	}
-	defer o.Conn.Close()
-	trusted, err := witnessbucket.TrustedWitnesses(ctx, o.JS)
 	s.witnesses = witnessbucket.Verifiers(trusted)
-	return s, err
+	return s, nil
+}
+
+func trustedWitnesses(ctx context.Context, t *target.Target) ([]witnessbucket.Witness, error) {
+	o, err := system.Connect(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Conn.Close()
+	return witnessbucket.TrustedWitnesses(ctx, o.JS)
 }
 
 // witnessed returns the checkpoint for the bundle: the one in the files, with the signatures of

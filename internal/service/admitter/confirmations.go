@@ -44,7 +44,8 @@ type confirmationStore struct {
 }
 
 func newConfirmationStore(s *service) *confirmationStore {
-	c := &confirmationStore{s: s, opts: confirm.Options{Space: s.space, Repliers: s.publishers.repliers}, lookback: confirm.Horizon}
+	opts := confirm.Options{Space: s.space, Repliers: s.publishers.repliers, Entry: s.publishers.entry}
+	c := &confirmationStore{s: s, opts: opts, lookback: confirm.Horizon}
 	c.reset()
 	return c
 }

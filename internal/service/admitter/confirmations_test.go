@@ -1,6 +1,7 @@
 package admitter
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -224,6 +225,25 @@ func TestConfirmationRepliers(t *testing.T) {
 	servicetest.OK(t, s.Stop())
 	serve(t, n)
 	if got := verdictOn(t, nc, transfer(t, "call_1")); got != accepted {
+		t.Error(got)
+	}
+}
+
+// The memory of confirmations reads the tenant's catalogue: a confirmation that names no call is used by an invocation
+// that came without asking and is grave by the catalogue alone.
+func TestConfirmationsKnowTheCatalogue(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "pay.yaml", []byte(payPolicy))
+	const tools = `{"schema":"https://schemas.countersign.dev/countersign/tool-catalogue/v1","name":"desk","tools":[{"name":"bank.transfer","aliases":["transfer"],"irreversible":true}]}`
+	_, err := bucket(t, n, "operator", streams.BucketPublishers).Put(t.Context(), publisher.Key(servicetest.Tenant, toolsName), []byte(tools))
+	servicetest.OK(t, err)
+	asked := question(t, "rpl_1", "call_1")
+	asked.Body = bytes.Replace(asked.Body, []byte(`"tool_call_id":"call_1"`), []byte(`"desk":1`), 1)
+	ran := streams.Msg{Subject: "gov.events.acme.rt1.aaep.sess_1.agent.tool.invoked",
+		Body: encoded(t, aaepDoc("tool.invoked", "i9"), doc{"tool": "transfer", "tool_call_id": "call_9"})}
+	n.Publish(servicetest.Runtime, asked, answerTo(t, servicetest.Runtime, "rpl_1", "accept"), ran)
+	serve(t, n)
+	if got := verdictOn(t, n.Conn(servicetest.Runtime), transfer(t, "call_1")); got != unasked {
 		t.Error(got)
 	}
 }

@@ -50,6 +50,14 @@ func (p *publisherStore) repliers(tenant string) []string {
 	return nil
 }
 
+// entry is what the catalogue says of a publisher's tool, nil if it says nothing.
+func (p *publisherStore) entry(tenant, source, tool string) *publisher.Entry {
+	if set := p.set.Load(); set != nil {
+		return set.Lookup(tenant, source, tool).Entry
+	}
+	return nil
+}
+
 // load leaves Publishers nil while nothing is declared.
 func (p *publisherStore) load(_ admission.Request, in *admission.Inputs) {
 	if set := p.set.Load(); set != nil {

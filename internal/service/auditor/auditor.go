@@ -127,7 +127,7 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	stored := uint64(a.tree.Size())
 	var beside sync.WaitGroup
 	beside.Go(func() { a.custodianRunner().run(ctx) })
-	beside.Go(func() { (&cosignatures{shardAccess: a.shardAccess}).run(ctx) })
+	beside.Go(func() { (&cosignatures{shardAccess: a.shardAccess, checkpoints: a.checkpoints}).run(ctx) })
 	beside.Go(func() { a.checkpoints.restore(ctx, 0, stored); a.repairContents(ctx, stored) })
 	defer func() {
 		stop()

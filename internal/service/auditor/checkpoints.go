@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -29,6 +30,8 @@ type checkpointer struct {
 	stored   *tree.Tree // with the stored records only
 	signed   int64      // tree size of the newest checkpoint
 	signedAt time.Time
+
+	restores atomic.Int32 // that are still to end: until then the database may lack published checkpoints
 }
 
 // noteStored notes the tree with the records that are stored now.
@@ -53,6 +56,7 @@ func (c *checkpointer) readSigned(ctx context.Context) error {
 // the database lacks. A checkpoint is stored before it is published, so a missing one was deleted, or
 // an older database was restored. Errors are logged; `countersign verify` compares the two in any case.
 func (c *checkpointer) restore(ctx context.Context, above, upTo uint64) {
+	defer c.restores.Add(-1)
 	restored := 0
 	var window []storage.Checkpoint
 	storeMissing := func() error {
@@ -98,10 +102,10 @@ func (c *checkpointer) sign(ctx context.Context, now bool) error {
 	if size < c.ahead {
 		return nil
 	}
-	if c.ahead > 0 {
+	if c.ahead > c.begun {
 		c.restore(ctx, uint64(c.begun), uint64(c.ahead))
-		c.ahead = 0
 	}
+	c.ahead = 0
 	if size == c.signed || (!now && time.Since(c.signedAt) < c.every) {
 		return nil
 	}

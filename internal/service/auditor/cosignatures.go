@@ -17,9 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-const (
-	cosignEvery = time.Second // how often the bucket of the witnesses is checked
-)
+const cosignEvery = time.Second // how often the bucket of the witnesses is checked
 
 // cosignatures stores the signatures that witnesses hand in. It runs beside the auditing of the
 // log and shares the database with it. One goroutine owns it. Its state only saves repeated work.
@@ -28,6 +26,7 @@ const (
 // it would need a signature again.
 type cosignatures struct {
 	shardAccess
+	checkpoints    *checkpointer // only its restores are read
 	verifier       note.Verifier
 	version        streams.BucketVersion // when all of the bucket was judged
 	loggedRefusals map[uint64]bool       // bucket revisions with a logged refusal
@@ -123,7 +122,11 @@ func (c *cosignatures) storeCosigned(ctx context.Context, e streams.KVEntry, tru
 	if cp, err := tree.PeekCheckpoint(string(e.Value)); err == nil && !c.isOfStream(cp.Shard) {
 		return fmt.Errorf("%w: %s", errOtherStream, cp.Shard)
 	}
+	restoring := c.checkpoints.restores.Load() > 0 // read first: a restore may end during the check
 	j, err := witnessbucket.CheckHandedIn(ctx, string(e.Value), c.shard, c.verifier, trusted, c.db)
+	if restoring && j.Shard == c.shard && errors.Is(err, witnessbucket.ErrForeign) {
+		return fmt.Errorf("%w: published checkpoints of %s are being stored again, and this is of size %d", witnessbucket.ErrAhead, j.Shard, j.Size)
+	}
 	if err != nil {
 		return err
 	}

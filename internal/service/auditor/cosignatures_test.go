@@ -68,7 +68,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	}
 	servicetest.OK(t, put("operator", witnessbucket.TrustedKey(w.Name()), w.vkey))
 	box := witnessbucket.SignedKey("witness", a.shard)
-	c := &cosignatures{shardAccess: a.shardAccess, verifier: log, loggedRefusals: map[uint64]bool{}}
+	c := &cosignatures{shardAccess: a.shardAccess, checkpoints: a.checkpoints, verifier: log, loggedRefusals: map[uint64]bool{}}
 	stored := func() (notes []string) {
 		t.Helper()
 		for one, err := range a.db.CosignedCheckpoints(t.Context(), a.shard, 0) {
@@ -79,7 +79,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"nothing": "", "text": "hello\n\n— a b\n", "not signed by a witness": newest.Note, "signed by a stranger": sign(stranger, newest.Note),
-		"ahead of the log": sign(w, own(int64(newest.Size)+100, 1)), "of another stream": sign(w, ownOf("EAST@20261120T064150.123456789Z", 1, 1)), "too large": strings.Repeat("x", witnessbucket.MaxNote+1),
+		"ahead of the log": sign(w, own(int64(newest.Size)+100, 1)), "not stored again yet": sign(w, own(int64(newest.Size)-1, 9)), "of another stream": sign(w, ownOf("EAST@20261120T064150.123456789Z", 1, 1)), "too large": strings.Repeat("x", witnessbucket.MaxNote+1),
 		"for another time": strings.Replace(sign(w, newest.Note), "— a.example/w ", "— a.example/w A", 1),
 	} {
 		servicetest.OK(t, put("witness", box, text))

@@ -47,6 +47,9 @@ func TestARestoredDatabaseIsFilledUp(t *testing.T) {
 		servicetest.OK(t, auditAll(t, a, m))
 		servicetest.OK(t, a.checkpoints.sign(t.Context(), true))
 	}
+	if left := a.checkpoints.restores.Load(); left != 1 {
+		t.Errorf("%d restores are still to end, want that of the start, which auditShard begins", left)
+	}
 	for _, size := range publishedSizes(t, n)[len(before):] {
 		if size < newest {
 			t.Errorf("a checkpoint of size %d was published after that of %d", size, newest)

@@ -106,6 +106,10 @@ func (a *auditor) openStore(ctx context.Context, position uint64) error {
 	}
 	a.checkpoints = &checkpointer{shardAccess: a.shardAccess, metrics: counts, every: a.flags.CheckpointEvery,
 		begun: a.tree.Size(), ahead: a.signed.newest(), stored: a.tree.Clone()}
+	a.checkpoints.restores.Store(1) // up to the position; auditShard begins it
+	if a.checkpoints.ahead > a.checkpoints.begun {
+		a.checkpoints.restores.Add(1) // what is made again; sign begins it
+	}
 	a.store = &batchStore{shardAccess: a.shardAccess, intents: a.intents, checkpoints: a.checkpoints, metrics: counts, checkpointEvery: a.flags.CheckpointEvery}
 	return a.checkpoints.readSigned(ctx)
 }
