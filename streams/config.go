@@ -24,8 +24,8 @@ const (
 	maxPending = 256 << 20
 
 	// A client that is silent is let go within 8 s: until then a service that is gone is asked, and does
-	// not answer (TestSilentClientIsLetGo). The server pings only a client from which it heard nothing for a whole
-	// interval, so the first ping can come 4 s after the last answer.
+	// not answer (TestSilentClientIsLetGo). The server pings only a client that sent nothing for a whole
+	// interval, so the first ping can come 4 s after the last message.
 	serverPingInterval    = "2s"
 	serverPingsUnanswered = 2
 

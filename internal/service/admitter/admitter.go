@@ -353,7 +353,7 @@ func (s *service) beginRechecks(ctx context.Context, nc *nats.Conn, reconnects u
 	if nc.Stats().Reconnects == reconnects {
 		return nil
 	}
-	return s.recheckServer(ctx, nc)
+	return errors.Join(s.recheckServer(ctx, nc))
 }
 
 // handleReconnect checks again what a restarted or replaced server may have changed. It retries
@@ -365,13 +365,16 @@ func (s *service) handleReconnect(ctx context.Context, nc *nats.Conn) {
 	}
 	pauses := retry.New(recheckMin, recheckMax)
 	for {
-		err := s.recheckServer(ctx, nc)
+		durabilityErr, keyErr := s.recheckServer(ctx, nc)
+		err := errors.Join(durabilityErr, keyErr)
 		if err == nil || ctx.Err() != nil || !nc.IsConnected() {
 			return
 		}
 		wait := pauses.Next()
 		s.env.Log.Error().Err(err).Dur("retry_in", wait).Msg("after reconnecting")
-		s.env.Health.Set("durability", err.Error())
+		if durabilityErr != nil {
+			s.env.Health.Set("durability", durabilityErr.Error())
+		}
 		if retry.Sleep(ctx, wait) != nil {
 			return
 		}
@@ -384,15 +387,17 @@ const (
 	recheckMax = time.Second
 )
 
-func (s *service) recheckServer(ctx context.Context, nc *nats.Conn) error {
+// recheckServer reads the durability class and publishes the key. The health report has an error of the key then, and not
+// one of the class.
+func (s *service) recheckServer(ctx context.Context, nc *nats.Conn) (durabilityErr, keyErr error) {
 	s.secrets.forgetAll() // notices of erasures may have been missed while disconnected
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return err
+		return err, nil
 	}
-	keyErr := s.keys.publishKey(ctx, js)
+	keyErr = s.keys.publishKey(ctx, js)
 	s.keys.reportKeyError(keyErr)
-	return errors.Join(s.checkDurability(ctx, nc), keyErr)
+	return s.checkDurability(ctx, nc), keyErr
 }
 
 // drainRequests answers the requests that have begun or had arrived when the service was stopped.

@@ -205,6 +205,31 @@ func TestALogReplacedDuringTheStartGetsTheKey(t *testing.T) {
 	}
 }
 
+// TestAKeyThatCannotBePublishedIsNoProblemOfDurability: the health report names the part that fails.
+func TestAKeyThatCannotBePublishedIsNoProblemOfDurability(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	s.rechecking.Store(true)
+	nc := n.Conn("admitter")
+	stop, err := s.startDependencies(t.Context(), nc)
+	servicetest.OK(t, err)
+	defer stop()
+	_, err = bucket(t, n, "admitter", streams.BucketKeys).Put(t.Context(), keys.RetiredEntry(s.keys.signer.Load().key.ID), []byte("{}"))
+	servicetest.OK(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.handleReconnect(ctx, nc) }()
+	for range 2 { // the second round begins after the first has reported
+		servicetest.Eventually(t, "the key cannot be published", func() bool { return s.env.Health.Report().Problems["receipt_key"] != "" })
+		s.env.Health.Set("receipt_key", "")
+	}
+	cancel()
+	<-done
+	if p := s.env.Health.Report().Problems["durability"]; p != "" {
+		t.Errorf("durability: %s", p)
+	}
+}
+
 func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := serve(t, n)
