@@ -210,6 +210,9 @@ func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard
 		if err != nil {
 			return c, err
 		}
+		if from == storage.AllSequences { // none yet: all that are stored until the rows are read are compared
+			from = 0
+		}
 		c.from = from
 	}
 	return c, nil

@@ -46,7 +46,7 @@ type Cmd struct {
 	Out          string   `help:"With --prove: the file to write." placeholder:"FILE"`
 	Key          string   `help:"The public checkpoint key, or a file that holds it (default: the ready file's, from which the variable must not differ)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	Shard        string   `help:"Only this incarnation of the log, e.g. GOV@20261120T090000.000000000Z (default: all)."`
-	CompareLog   int      `help:"Compare this many of the newest decisions and approvals with the log itself, and those whose signature only the log shows; --compare-log=-1: all." default:"1000" placeholder:"N"`
+	CompareLog   int      `help:"Compare this many of the newest decisions and approvals with the log itself, and all those whose signature only the log shows; --compare-log=-1: all." default:"1000" placeholder:"N"`
 	Workers      int      `help:"How many rows are looked at side by side (default: one for each processor)." placeholder:"N"`
 	JSON         bool     `name:"json" help:"Print the report as JSON."`
 }
