@@ -123,8 +123,8 @@ func (a *approvalDecision) forbiddingWorkflows() (list []*approval.Workflow) {
 }
 
 // isForbiddenBy reports whether a workflow stands against an allow: it is undecided or denied, and
-// of the policies in force. In mode observe one whose asks are all of policies does not. One of a defer
-// has no asks, whoever deferred, and does.
+// of the policies in force. In mode observe one whose asks are all of policies does not. One of a
+// defer, a policy's or an evaluator's, has no asks and does.
 func (a *approvalDecision) isForbiddenBy(w *approval.Workflow) bool {
 	if w.Status == approval.Approved || !w.InForce(a.out.policyInForce(), a.in.Now) {
 		return false

@@ -140,7 +140,7 @@ func TestForgottenQuestions(t *testing.T) {
 	s := &Session{}
 	s.Apply(event(t, 0, "session.started", ""))
 	if !has(s.Apply(grave(1)), "AAEP-C-100") {
-		t.Error("an invocation that nobody was asked about is no finding")
+		t.Error("an invocation without a question is no finding")
 	}
 	if has(Restore(s.Tombstone(), "evt", 1).Apply(grave(2)), "AAEP-C-100") {
 		t.Error("what was forgotten with the session is held against it")

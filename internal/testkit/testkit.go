@@ -3,6 +3,9 @@
 package testkit
 
 import (
+	"bytes"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -26,4 +29,23 @@ func Eventually(tb testing.TB, what string, cond func() bool) {
 			tb.Fatalf("did not come about: %s", what)
 		}
 	}
+}
+
+// Log keeps what is logged. It may be written to while it is read.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// Count is how often a text was logged.
+func (l *Log) Count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
 }

@@ -82,8 +82,8 @@ func (p *proofSource) close() {
 	}
 }
 
-// errNewLog reports an incarnation that the witness has not seen, of a log that it knows. Whoever
-// holds the log's key can give a second history a name of its own.
+// errNewLog reports an incarnation that the witness has not seen, of a log that it knows. With
+// the log's key a second history can be signed under a name of its own.
 var errNewLog = errors.New("the witness remembers another incarnation of this log")
 
 // cosigner signs checkpoints and remembers them.

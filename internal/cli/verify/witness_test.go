@@ -178,7 +178,7 @@ func TestVerifyFlagsThatDoNotGoTogether(t *testing.T) {
 		"quorum of nobody":         {Quorum: 1},
 		"quorum of too many":       {Quorum: 3, Witness: []string{"a", "b"}},
 		"no workers":               {Workers: -1},
-		"unwitnessed by nobody":    {Unwitnessed: &some},
+		"unwitnessed, no witness":  {Unwitnessed: &some},
 		"unwitnessed in a bundle":  {Unwitnessed: &some, Witness: []string{"w"}, Bundle: "b"},
 		"fewer than none":          {Unwitnessed: &negative, Witness: []string{"w"}},
 	} {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -424,7 +424,7 @@ func TestADecisionOutlivesItsMembership(t *testing.T) {
 func TestUnrecordedDecisionsAreNotALineEach(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{MaxBytes: 64 << 10})
 	counts := metrics.New(ServiceName)
-	var lines lockedBuffer
+	var lines testkit.Log
 	servicetest.Run(t, func(ctx context.Context, env daemon.Env) error {
 		env.Metrics, env.Log = counts, zerolog.New(&lines)
 		return Run(ctx, flags(n), env)
@@ -437,28 +437,10 @@ func TestUnrecordedDecisionsAreNotALineEach(t *testing.T) {
 		}
 	}
 	most := 2 + int(time.Since(begun)/time.Second)
-	if got := lines.count("could not be recorded; the answer is deny"); got < 1 || got > most {
+	if got := lines.Count("could not be recorded; the answer is deny"); got < 1 || got > most {
 		t.Errorf("%d lines of %d refusals, at most %d", got, refused, most)
 	}
 	if want := fmt.Sprintf(`countersign_admissions_refused_total{code="audit_unavailable",service="admitter"} %d`+"\n", refused); !bytes.Contains(counts.Text(), []byte(want)) {
 		t.Errorf("not counted:\n%s", counts.Text())
 	}
-}
-
-// lockedBuffer is a buffer for a log.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) count(what string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.text.String(), what)
 }

@@ -78,13 +78,7 @@ func TestEvidenceExpires(t *testing.T) {
 		c.n.Publish(servicetest.Runtime, session(t, s)...)
 	}
 	c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte("{one")})
-	full := c.f
-	audited := func() {
-		c.f.CustodianUser = ""
-		c.audited()
-		c.f = full
-	}
-	audited()
+	c.audited()
 	messages := c.of("s1")
 	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nevidence: 10d\nsessions: [{match: 'demo-*', evidence: 1d}, {match: s3, keep: true}]\n"))
 	servicetest.OK(t, err)
@@ -131,7 +125,7 @@ func TestEvidenceExpires(t *testing.T) {
 	if again, _ := last[events.Expiry](c, events.ControlExpiry); again != seq {
 		t.Error("it is announced again")
 	}
-	audited()
+	c.audited()
 	c.step(func(ctx context.Context, k *custodian) { // dies when the first mutation is under way
 		begun, done, err := k.expiry.expiryRecords(ctx, o.ID)
 		if err != nil || len(begun) != 1 || done {
@@ -155,7 +149,7 @@ func TestEvidenceExpires(t *testing.T) {
 		c.look()
 		time.Sleep(10 * time.Millisecond) // mutations are under way
 	}
-	audited()
+	c.audited()
 	with, without := c.texts()
 	if !slices.Equal(with, []string{"s2", "s3"}) || !slices.Equal(without, []string{"demo-1", "s1"}) {
 		t.Errorf("with texts %v, without %v", with, without)
@@ -177,7 +171,7 @@ func TestEvidenceExpires(t *testing.T) {
 
 	// The session goes on, in the same chain, and expires once more.
 	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
-	audited()
+	c.audited()
 	if rep := c.verified("s1"); !rep.OK || rep.Expired != int(e.Records) {
 		t.Errorf("%+v", rep.Findings)
 	}
@@ -187,12 +181,12 @@ func TestEvidenceExpires(t *testing.T) {
 	}
 	c.look()
 	c.look()
-	audited()
+	c.audited()
 	for c.status(o.ID) != retention.Done {
 		c.look()
 		time.Sleep(10 * time.Millisecond)
 	}
-	audited()
+	c.audited()
 	if rep := c.verified("s1"); !rep.OK || rep.Expired <= int(e.Records) {
 		t.Errorf("%+v", rep)
 	}
@@ -215,10 +209,7 @@ func TestEvidenceExpires(t *testing.T) {
 func TestExpiryIsStopped(t *testing.T) {
 	c := newCustody(t)
 	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
-	full := c.f
-	c.f.CustodianUser = ""
 	c.audited()
-	c.f = full
 	put := func(text string) {
 		_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte(text))
 		servicetest.OK(t, err)
@@ -244,9 +235,7 @@ func TestExpiryIsStopped(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	put("version: 1\nname: p\nevidence: 4d\n")
-	c.f.CustodianUser = ""
 	c.audited()
-	c.f = full
 	second := order()
 	c.change(func(s retention.State) (retention.State, error) {
 		return s.PlaceHold(retention.Hold{Note: asked("h1")})

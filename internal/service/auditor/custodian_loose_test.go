@@ -40,10 +40,7 @@ func TestMessagesWithoutSession(t *testing.T) {
 	put("plain", loose, "", `{"a":2}`)
 	put("foreign", "gov.events.acme.rt1.x", "", `{"a":3}`)
 	put("s3", "gov.events.acme.rt1.agenthook.s3.PreToolUse", "", `{"user": "dora", "broken`)
-	full := c.f
-	c.f.CustodianUser = ""
 	c.audited()
-	c.f = full
 	names := func(seqs []uint64) (list []string) {
 		for name, seq := range at {
 			if slices.Contains(seqs, seq) {
@@ -112,9 +109,7 @@ func TestMessagesWithoutSession(t *testing.T) {
 	c.change(func(s retention.State) (retention.State, error) { s.Orders[0].IdleSeconds = 0; return s, nil })
 	c.look() // begins
 	c.look() // announces
-	c.f.CustodianUser = ""
 	c.audited()
-	c.f = full
 	seq, e := last[events.Erasure](c, events.ControlErasure)
 	if e.Cause != "ttl" || seq == 0 {
 		t.Fatalf("%+v", e)

@@ -37,10 +37,12 @@ func newCustody(t *testing.T) *custody {
 	return c
 }
 
-// audited brings the evidence to the end of the log.
+// audited brings the evidence to the end of the log, and erases nothing.
 func (c *custody) audited() {
 	c.Helper()
-	audited(c.T, c.n, c.f) // c.f of its own: it has no custodian's credentials
+	f := c.f
+	f.CustodianUser = ""
+	audited(c.T, c.n, f)
 }
 
 // step does what the bucket asks for now.
@@ -140,14 +142,11 @@ func TestErasureInOrder(t *testing.T) {
 	c := newCustody(t)
 	c.n.Publish(servicetest.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
 	c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte("{hush")}, garbage("{other"))
-	full := c.f
-	c.f.CustodianUser = ""
 	c.audited()
 	before, others := c.of("s1"), c.of("s2")
 	c.change(func(s retention.State) (retention.State, error) {
 		return s.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
 	})
-	c.f = full
 	all := func(when string, want retention.Status) {
 		t.Helper()
 		if got := c.of("s1"); !slices.Equal(got, before) || c.status("o1") != want {
@@ -165,9 +164,7 @@ func TestErasureInOrder(t *testing.T) {
 	c.consumed(seq) // the correlator is behind it, the evidence not
 	c.look()
 	all("not in evidence", retention.Begun)
-	c.f.CustodianUser = ""
 	c.audited()
-	c.f = full
 	c.consumed(seq - 1)
 	c.look()
 	all("not correlated", retention.Begun)
@@ -229,16 +226,10 @@ func TestErasureInOrder(t *testing.T) {
 // order begins, and no policy is applied.
 func TestNothingIsDecidedByOldEvidence(t *testing.T) {
 	c := newCustody(t)
-	full := c.f
-	audited := func() {
-		c.f.CustodianUser = ""
-		c.audited()
-		c.f = full
-	}
 	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
 	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
-	audited()
-	full.RetentionAhead, c.f.RetentionAhead = 11*24*time.Hour, 11*24*time.Hour
+	c.audited()
+	c.f.RetentionAhead = 11 * 24 * time.Hour
 	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
 	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\nevidence: 20d\n"))
 	servicetest.OK(t, err)
@@ -266,7 +257,7 @@ func TestNothingIsDecidedByOldEvidence(t *testing.T) {
 			t.Errorf("nobody is told that nothing is decided: %v", err)
 		}
 	})
-	audited()
+	c.audited()
 	c.step(func(_ context.Context, k *custodian) {
 		st, err := streams.StreamState(t.Context(), c.n.JS("auditor"), "GOV")
 		servicetest.OK(t, err)
@@ -280,7 +271,7 @@ func TestNothingIsDecidedByOldEvidence(t *testing.T) {
 			t.Errorf("by another clock than the broker's: %s", got)
 		}
 	})
-	audited()
+	c.audited()
 	c.step(func(_ context.Context, k *custodian) {
 		if got := decided(k); got != "begun of 2" {
 			t.Errorf("with all evidence: %s", got)
@@ -313,22 +304,16 @@ func TestPoliciesAreAppliedAgain(t *testing.T) {
 // message that no erasure names is lost.
 func TestADatabaseThatIsOlderThanAnErasure(t *testing.T) {
 	c := newCustody(t)
-	full := c.f
-	audited := func() {
-		c.f.CustodianUser = ""
-		c.audited()
-		c.f = full
-	}
 	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
 	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
-	audited()
+	c.audited()
 	position := c.of("s1")[len(c.of("s1"))-1]
 	c.change(func(s retention.State) (retention.State, error) {
 		return s.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
 	})
 	c.look()
 	c.look()
-	audited()
+	c.audited()
 	seq, _ := last[events.Erasure](c, events.ControlErasure)
 	c.consumed(seq)
 	c.look()
@@ -346,7 +331,7 @@ func TestADatabaseThatIsOlderThanAnErasure(t *testing.T) {
 		t.Errorf("a message that no erasure names: %v", err)
 	}
 	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
-	audited()
+	c.audited()
 	if filled, _, err := a.db.Position(t.Context(), a.shard); err != nil || filled <= log.LastSeq {
 		t.Errorf("it was filled up to %d of %d (%v)", filled, log.LastSeq, err)
 	}
@@ -376,15 +361,9 @@ func TestErasureOfASubject(t *testing.T) {
 	named := func(session string) {
 		c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook." + session + ".PreToolUse", Body: []byte(`{"agent":"dora"}`)})
 	}
-	evidence := func() {
-		full := c.f
-		c.f.CustodianUser = ""
-		c.audited()
-		c.f = full
-	}
 	named("s1")
 	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
-	evidence()
+	c.audited()
 	for id, scope := range map[string]retention.Scope{"o1": {Subject: "dora"}, "o2": {Session: "s2"}} {
 		c.change(func(s retention.State) (retention.State, error) {
 			return s.RequestErasure(retention.Order{Scope: scope, Note: asked(id)})
@@ -392,9 +371,9 @@ func TestErasureOfASubject(t *testing.T) {
 	}
 	c.look() // both begin
 	named("s3")
-	evidence()
+	c.audited()
 	c.look() // both are on the log
-	evidence()
+	c.audited()
 	seq, _ := last[events.Erasure](c, events.ControlErasure)
 	c.consumed(seq)
 	c.step(func(ctx context.Context, k *custodian) {
@@ -490,10 +469,7 @@ func TestRetentionPolicy(t *testing.T) {
 	}
 	c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte("{one")},
 		streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s2.PreToolUse", Body: []byte("{two")})
-	full := c.f
-	c.f.CustodianUser = ""
 	c.audited()
-	c.f = full
 	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\nquarantine: 20d\nsessions: [{match: 'demo-*', log: 1d}, {match: s3, keep: true}]\n"))
 	servicetest.OK(t, err)
 	c.change(func(s retention.State) (retention.State, error) {

@@ -1,7 +1,6 @@
 package ingest_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +25,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/quota"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -449,7 +448,7 @@ func TestNoFalseAcknowledgement(t *testing.T) {
 // TestRefusalsAreNotALineEach: while the log takes nothing, the service's own log does not fill the disk, too.
 func TestRefusalsAreNotALineEach(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{MaxBytes: 1})
-	var lines lockedBuffer
+	var lines testkit.Log
 	serve(t, n, func(o *ingest.Options) { o.Logger = zerolog.New(&lines) })
 	begun := time.Now()
 	for _, a := range sendAtOnce(t, n.Conn(servicetest.Runtime), 200) {
@@ -458,27 +457,9 @@ func TestRefusalsAreNotALineEach(t *testing.T) {
 		}
 	}
 	most := 2 + int(time.Since(begun)/time.Second)
-	if got := lines.count("an event was not stored"); got < 1 || got > most {
+	if got := lines.Count("an event was not stored"); got < 1 || got > most {
 		t.Errorf("%d lines, at most %d", got, most)
 	}
-}
-
-// lockedBuffer is a buffer for a log.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) count(what string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.text.String(), what)
 }
 
 // A gateway speaks for the publishers that are registered as reached through it. The log says
