@@ -191,34 +191,45 @@ func TestUnknownRevisions(t *testing.T) {
 	}
 }
 
-// A report that the gateway refused, or had no place for, is sent again, under the token that the caller has by then.
+// A report that did not get through, or whose answer was lost, is sent again: the same event, under the token that the
+// caller has by then.
 func TestReportsAreTriedAgain(t *testing.T) {
-	for status, want := range map[int]string{401: "Bearer old, Bearer new", 503: "Bearer old, Bearer new", 413: "Bearer old"} {
-		var tokens []string
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			if !bytes.Contains(body, []byte("PostToolUse")) {
-				return
+	const cut, again = 0, "Bearer old, Bearer new"
+	for status, want := range map[int]string{cut: again, 401: again, 403: again, 429: again, 502: again, 503: again, 504: again, 413: "Bearer old"} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			var tokens []string
+			events := map[string]bool{}
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if !bytes.Contains(body, []byte("PostToolUse")) {
+					return
+				}
+				events[string(body)] = true
+				switch tokens = append(tokens, r.Header.Get("Authorization")); {
+				case len(tokens) > 1:
+				case status == cut:
+					panic(http.ErrAbortHandler)
+				default:
+					w.WriteHeader(status)
+				}
+			}))
+			peer := peerAt(t, s.URL)
+			var current atomic.Pointer[gateclient.Peer]
+			old, renewed := peer.As("old", "runtime"), peer.As("new", "runtime")
+			current.Store(&old)
+			log := &buffer{}
+			gate := newGate(func() (gateclient.Peer, error) { return *current.Swap(&renewed), nil }, "kit", time.Second, log)
+			<-gate.begun
+			current.Store(&old)
+			gate.Report(Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, id: "mcp-1"}, time.Now(), mcp.Succeeded)
+			gate.reports.all.Wait()
+			gate.Close("kit")
+			s.Close()
+			if got := strings.Join(tokens, ", "); got != want || len(events) != 1 {
+				t.Errorf("after %d the report was sent under %s, as %d events; the log: %s", status, got, len(events), log.take())
 			}
-			if tokens = append(tokens, r.Header.Get("Authorization")); len(tokens) == 1 {
-				w.WriteHeader(status)
-			}
-		}))
-		peer := peerAt(t, s.URL)
-		var current atomic.Pointer[gateclient.Peer]
-		old, renewed := peer.As("old", "runtime"), peer.As("new", "runtime")
-		current.Store(&old)
-		log := &buffer{}
-		gate := newGate(func() (gateclient.Peer, error) { return *current.Swap(&renewed), nil }, "kit", time.Second, log)
-		<-gate.begun
-		current.Store(&old)
-		gate.Report(Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, id: "mcp-1"}, time.Now(), mcp.Succeeded)
-		gate.reports.all.Wait()
-		gate.Close("kit")
-		s.Close()
-		if got := strings.Join(tokens, ", "); got != want {
-			t.Errorf("after %d the report was sent under %s; the log: %s", status, got, log.take())
-		}
+		})
 	}
 }
 

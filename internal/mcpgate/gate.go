@@ -339,12 +339,18 @@ func refuse(code string, err error) *mcp.Refusal {
 	return &mcp.Refusal{Code: code, Text: gateclient.Refusal(code, err)}
 }
 
-// Report reports, in the background, how an admitted call ended that had reached the server. A report that
-// the gateway refused, or could not be asked to store, is tried again: the caller may have a newer token by
-// then. Each try is a new event, because the time of an event is that of its turn.
+// Report reports, in the background, how an admitted call ended that had reached the server. Unless the gateway does not
+// accept it, a report is tried again; the caller may have a newer token by then. Each try sends the same event: the
+// earlier one may be on record though its answer was lost, and of two the second counts for nothing.
 func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
 	ended := g.now()
-	write := func(v mcp.Event) ([]byte, error) { return a.call.Report(v, began, ended, outcome, a.approval) }
+	var event []byte
+	write := func(v mcp.Event) (_ []byte, err error) { // in its first turn
+		if event == nil {
+			event, err = a.call.Report(v, began, ended, outcome, a.approval)
+		}
+		return event, err
+	}
 	g.report(func() {
 		pauses, until := retry.New(firstRetry, lastRetry), g.now().Add(retryTime)
 		for {
@@ -352,7 +358,7 @@ func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
 			if err == nil {
 				return
 			}
-			if !gateclient.IsNotStored(err) || g.now().After(until) || !g.pause(pauses.Next()) {
+			if gateclient.CauseOf(err) == gateclient.CauseNotAccepted || g.now().After(until) || !g.pause(pauses.Next()) {
 				g.log.print("a call is not on record: " + err.Error())
 				return
 			}
