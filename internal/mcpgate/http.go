@@ -253,7 +253,7 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 		fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, err.Error(), nil)
 		return false
 	case err != nil:
-		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, "the server has ended", nil)
+		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, serverEnded, nil)
 		return false
 	case answer == nil:
 		if m.Method == mcp.MethodCanceled {
@@ -267,11 +267,20 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 	if gone {
 		c.relay.abandon(context.WithoutCancel(r.Context()), m, stateless)
 	}
-	if !answered && !gone && !out.begun {
-		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, "the server has ended", nil)
+	switch {
+	case answered || gone:
+	case out.begun:
+		if line, err := mcp.Failure(m.ID, serverEnded); err == nil {
+			_ = out.message(routed{line, true}) // a client that is gone needs no answer
+		}
+	default:
+		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, serverEnded, nil)
 	}
 	return answered
 }
+
+// serverEnded is what a client is told whose request gets no answer any more.
+const serverEnded = "the server has ended"
 
 // refuseRequest answers a request that the router does not take.
 func refuseRequest(w http.ResponseWriter, id mcp.ID, err error) {
@@ -318,12 +327,13 @@ func (s *server) delete(w http.ResponseWriter, r *http.Request, t *seat) {
 }
 
 // answerWriter writes messages as one JSON document, or as server-sent events if there is more than the
-// answer.
+// answer, or the answer takes long.
 type answerWriter struct {
 	w          http.ResponseWriter
 	connection *http.ResponseController
 	begun      bool
-	known      func() bool // whether the caller's token is still that of the same user
+	alive      time.Duration // keepAliveTime
+	known      func() bool   // whether the caller's token is still that of the same user
 }
 
 // lostTime is how long a stream goes on while the gateway does not say whether its token is still valid.
@@ -332,7 +342,7 @@ const lostTime = time.Minute
 // answerTo begins an answer with what only user may read.
 func (s *server) answerTo(w http.ResponseWriter, r *http.Request, user string) *answerWriter {
 	heard := s.now()
-	return &answerWriter{w: w, connection: http.NewResponseController(w), known: func() bool {
+	return &answerWriter{w: w, connection: http.NewResponseController(w), alive: s.alive, known: func() bool {
 		p, err := s.signIn(r)
 		if err == nil {
 			heard = s.now()
@@ -342,12 +352,13 @@ func (s *server) answerTo(w http.ResponseWriter, r *http.Request, user string) *
 	}}
 }
 
-// keepAlive is how often a stream without messages shows that it is there.
-const keepAlive = 15 * time.Second
+// keepAliveTime is how often an answer without messages shows that it is there. Clients and proxies give up one that shows
+// nothing, some after a minute.
+const keepAliveTime = 15 * time.Second
 
 // run writes a stream's messages until it has its answer, its client is gone, or its server is.
 func (a *answerWriter) run(client context.Context, c *conn, s *stream) (answered, gone bool) {
-	ticker := time.NewTicker(keepAlive)
+	ticker := time.NewTicker(a.alive)
 	defer ticker.Stop()
 	for {
 		var err error
@@ -360,9 +371,10 @@ func (a *answerWriter) run(client context.Context, c *conn, s *stream) (answered
 			_ = a.begin() // an empty stream: there is no answer to what was cancelled
 			return true, false
 		case <-ticker.C:
-			if err = a.comment(); !a.known() { // revoked
+			if !a.known() { // revoked
 				return false, true
 			}
+			err = a.comment()
 		case <-client.Done():
 			return false, true
 		case <-c.relay.closed:
@@ -396,6 +408,7 @@ func (a *answerWriter) begin() error {
 	}
 	a.begun = true
 	a.w.Header().Set("Content-Type", eventStream)
+	a.w.Header().Set("X-Accel-Buffering", "no") // nginx would hold single messages back
 	a.w.WriteHeader(http.StatusOK)
 	return a.connection.Flush()
 }
@@ -418,12 +431,12 @@ func (a *answerWriter) message(m routed) error {
 	return a.connection.Flush()
 }
 
-// comment keeps a stream open; an answer that has not begun stays open by itself.
+// comment shows that the answer is still to come. It begins the stream if need be: every client must be able to read one.
 func (a *answerWriter) comment() error {
-	if !a.begun {
-		return nil
-	}
 	_ = a.connection.SetWriteDeadline(time.Now().Add(writeTime))
+	if err := a.begin(); err != nil {
+		return err
+	}
 	if _, err := a.w.Write([]byte(":\n\n")); err != nil {
 		return err
 	}

@@ -78,6 +78,7 @@ type server struct {
 	callers *callers
 	now     func() time.Time
 	input   time.Duration // inputTime
+	alive   time.Duration // keepAliveTime
 
 	closing sync.WaitGroup // what closes in the background
 
@@ -149,7 +150,7 @@ func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
 		scheme = "https"
 	}
 	s := &server{
-		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), callers: newCallers(), now: time.Now, input: inputTime,
+		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), callers: newCallers(), now: time.Now, input: inputTime, alive: keepAliveTime,
 		client: &http.Client{
 			// A redirect would carry the token, and the call, to another address.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -380,6 +380,43 @@ func TestServerThatReadsNothing(t *testing.T) {
 	}
 }
 
+// overHTTP sends a message over a connection, and returns the beginning of its answer.
+func (d *door) overHTTP(t *testing.T, body, session string) *http.Response {
+	t.Helper()
+	s := httptest.NewServer(d)
+	t.Cleanup(s.Close)
+	r := d.request(http.MethodPost, body, mcp.HeaderSession, session)
+	r.URL.Host, r.RequestURI = s.Listener.Addr().String(), ""
+	s.Client().Timeout = patience
+	answer, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { answer.Body.Close() })
+	return answer
+}
+
+// The answer to a request that takes long begins as a stream before it is there, and says it if the server ends.
+func TestLongRequests(t *testing.T) {
+	const begin = `read -r line; echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}'; read -r line; read -r line; `
+	for name, c := range map[string]struct{ then, want string }{
+		"an answer": {`echo '{"jsonrpc":"2.0","id":7,"result":{}}'; cat`, `"result":{}`},
+		"an end":    {`exit`, serverEnded},
+	} {
+		d := newDoor(t, "/bin/sh", "-c", begin+c.then)
+		d.alive = 5 * time.Millisecond
+		id := d.begin(t)
+		answer := d.overHTTP(t, longRequest, id) // the server does not answer it
+		if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != eventStream || answer.Header.Get("X-Accel-Buffering") != "no" {
+			t.Fatalf("%s: %d %v", name, answer.StatusCode, answer.Header)
+		}
+		d.send(`{"jsonrpc":"2.0","method":"notifications/x"}`, mcp.HeaderSession, id) // now it does
+		if stream, err := io.ReadAll(answer.Body); err != nil || !strings.HasPrefix(string(stream), ":\n\n") || !strings.Contains(string(stream), `data: {`) || !strings.Contains(string(stream), c.want) {
+			t.Errorf("%s: the client got %s, %v", name, stream, err)
+		}
+	}
+}
+
 // Old sessions end side by side, and the server goes on meanwhile.
 func TestSweepIsSideBySide(t *testing.T) {
 	d := newDoor(t)
