@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -202,6 +203,46 @@ func TestIdleSessionsGiveWay(t *testing.T) {
 	if err := d.reserve(&seat{sessions: maxSessions}); !errors.Is(err, errBusy) {
 		t.Errorf("a caller who has more than all others: %v", err)
 	}
+}
+
+// Callers are not sessions: many of them, who hold nothing, keep nobody away. At the bound, the one that has been away for
+// the longest time gives way.
+func TestManyCallers(t *testing.T) {
+	d := newDoor(t)
+	base, err := d.o.Peer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	come := func(user string) error {
+		_, err := d.seatOf(base.As(goodToken, user), d.o.Upstreams[0])
+		return err
+	}
+	for i := range maxSessions + 1 {
+		if err := come(fmt.Sprint("user-", i)); err != nil {
+			t.Fatalf("caller %d: %v", i, err)
+		}
+	}
+	d.mu.Lock()
+	for i := 0; len(d.seats) < maxSeats; i++ {
+		d.seats[seatKey{fmt.Sprint("busy-", i), "kit"}] = &seat{sessions: 1}
+	}
+	d.mu.Unlock()
+	for i, gone := range []string{"user-0", "user-1"} {
+		if err := come(fmt.Sprint("new-", i)); err != nil || d.seats[seatKey{gone, "kit"}] != nil || len(d.seats) != maxSeats {
+			t.Errorf("a caller beyond the bound: %v; %d seats", err, len(d.seats))
+		}
+	}
+	d.mu.Lock()
+	for _, t := range d.seats {
+		t.sessions = 1
+	}
+	d.mu.Unlock()
+	if err := come("late"); !errors.Is(err, errBusy) {
+		t.Errorf("a caller while all others have sessions: %v", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.seats, func(_ seatKey, t *seat) bool { return t.gate == nil })
 }
 
 // However the address of the gate is written: clients write the host in lower case, and leave out the default port.
