@@ -23,8 +23,8 @@ const metadataPath = "/.well-known/oauth-protected-resource"
 // ServeHTTP answers one request. What a caller without a valid token is told does not depend on which
 // servers there are.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(arrivalTime)) // for a body that is announced and does not come
+	// Of a body that nothing here reads, net/http reads the rest before it answers; that may never come.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.arrival))
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	if !slices.Contains(s.hosts, strings.ToLower(r.Host)) || !s.allowsOrigin(r.Header.Values("Origin")) {
@@ -41,7 +41,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuseCaller(w, name, err)
 		return
 	}
-	_ = connection.SetReadDeadline(time.Time{}) // a stream of a caller may be long
 	i := slices.IndexFunc(s.o.Upstreams, func(u Upstream) bool { return u.Name == name })
 	if i < 0 {
 		fail(w, http.StatusNotFound, "", mcp.CodeInvalid, "there is no such server", nil)
@@ -135,7 +134,7 @@ func (s *server) serveMetadata(w http.ResponseWriter, r *http.Request, name stri
 
 // post takes one message of a client.
 func (s *server) post(w http.ResponseWriter, r *http.Request, t *seat) {
-	line, status := readBody(w, r)
+	line, status := s.readBody(w, r)
 	if status != 0 {
 		fail(w, status, "", mcp.CodeInvalid, "send one JSON-RPC message as application/json, of at most 4 MiB", nil)
 		return
@@ -158,14 +157,12 @@ func (s *server) post(w http.ResponseWriter, r *http.Request, t *seat) {
 }
 
 // readBody reads a message, with a line break behind it. status is not 0 if there is none.
-func readBody(w http.ResponseWriter, r *http.Request) (line []byte, status int) {
+func (s *server) readBody(w http.ResponseWriter, r *http.Request) (line []byte, status int) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return nil, http.StatusUnsupportedMediaType
 	}
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(arrivalTime)) // a connection without deadlines has none
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.arrival)) // until the body's end
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	_ = connection.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -308,6 +305,7 @@ func (s *server) get(w http.ResponseWriter, r *http.Request, t *seat) {
 	}
 	defer n.conn.router.remove(events)
 	out := s.answerTo(w, r, t.user)
+	_ = out.connection.SetReadDeadline(time.Time{}) // the stream may be long
 	if out.begin() == nil {
 		out.run(r.Context(), n.conn, events)
 	}

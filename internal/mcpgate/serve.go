@@ -77,6 +77,7 @@ type server struct {
 	base    string       // URL of the gate
 	callers *callers
 	now     func() time.Time
+	arrival time.Duration // arrivalTime
 	input   time.Duration // inputTime
 	alive   time.Duration // keepAliveTime
 
@@ -150,7 +151,7 @@ func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
 		scheme = "https"
 	}
 	s := &server{
-		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), callers: newCallers(), now: time.Now, input: inputTime, alive: keepAliveTime,
+		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), callers: newCallers(), now: time.Now, arrival: arrivalTime, input: inputTime, alive: keepAliveTime,
 		client: &http.Client{
 			// A redirect would carry the token, and the call, to another address.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -421,12 +421,14 @@ func TestServerThatReadsNothing(t *testing.T) {
 	}
 }
 
-// overHTTP sends a message over a connection, and returns the beginning of its answer.
-func (d *door) overHTTP(t *testing.T, body, session string) *http.Response {
+// stream sends a request over a connection, and returns its answer, a stream of which the beginning was read: signs of
+// life, for longer than a request may take to arrive.
+func (d *door) stream(t *testing.T, method, body, session string) io.Reader {
 	t.Helper()
+	d.alive, d.arrival = 5*time.Millisecond, 50*time.Millisecond
 	s := httptest.NewServer(d)
 	t.Cleanup(s.Close)
-	r := d.request(http.MethodPost, body, mcp.HeaderSession, session)
+	r := d.request(method, body, mcp.HeaderSession, session)
 	r.URL.Host, r.RequestURI = s.Listener.Addr().String(), ""
 	s.Client().Timeout = patience
 	answer, err := s.Client().Do(r)
@@ -434,7 +436,14 @@ func (d *door) overHTTP(t *testing.T, body, session string) *http.Response {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { answer.Body.Close() })
-	return answer
+	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != eventStream || answer.Header.Get("X-Accel-Buffering") != "no" {
+		t.Fatalf("%d %v", answer.StatusCode, answer.Header)
+	}
+	signs := make([]byte, 20*len(":\n\n"))
+	if _, err := io.ReadFull(answer.Body, signs); err != nil || strings.Trim(string(signs), ":\n") != "" {
+		t.Errorf("the stream of a %s: %q, %v", method, signs, err)
+	}
+	return answer.Body
 }
 
 // The answer to a request that takes long begins as a stream before it is there, and says it if the server ends.
@@ -445,16 +454,42 @@ func TestLongRequests(t *testing.T) {
 		"an end":    {`exit`, serverEnded},
 	} {
 		d := newDoor(t, "/bin/sh", "-c", begin+c.then)
-		d.alive = 5 * time.Millisecond
 		id := d.begin(t)
-		answer := d.overHTTP(t, longRequest, id) // the server does not answer it
-		if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != eventStream || answer.Header.Get("X-Accel-Buffering") != "no" {
-			t.Fatalf("%s: %d %v", name, answer.StatusCode, answer.Header)
-		}
+		d.stream(t, http.MethodGet, "", id)
+		answer := d.stream(t, http.MethodPost, longRequest, id)                       // the server does not answer it
 		d.send(`{"jsonrpc":"2.0","method":"notifications/x"}`, mcp.HeaderSession, id) // now it does
-		if stream, err := io.ReadAll(answer.Body); err != nil || !strings.HasPrefix(string(stream), ":\n\n") || !strings.Contains(string(stream), `data: {`) || !strings.Contains(string(stream), c.want) {
-			t.Errorf("%s: the client got %s, %v", name, stream, err)
+		if rest, err := io.ReadAll(answer); err != nil || !strings.Contains(string(rest), `data: {`) || !strings.Contains(string(rest), c.want) {
+			t.Errorf("%s: the client got %s, %v", name, rest, err)
 		}
+	}
+}
+
+// A body that is announced and never comes keeps no connection, whether anything reads it or not.
+func TestBodiesThatNeverCome(t *testing.T) {
+	d := newDoor(t)
+	d.arrival = 50 * time.Millisecond
+	s := httptest.NewServer(d)
+	defer s.Close()
+	for request, want := range map[string]string{
+		"POST /kit": "400 ", "POST /other": "404 ", "PUT /kit": "405 ", "GET /kit": "400 ", "DELETE /kit": "400 ",
+		"POST /kit\nContent-Type: text/plain": "415 ", "POST /kit\nAuthorization: none": "401 ",
+	} {
+		line, header, _ := strings.Cut(request, "\n")
+		for _, given := range []string{"Host: 127.0.0.1:8467", "Content-Length: 10", "Content-Type: application/json", "Authorization: Bearer " + goodToken} {
+			if name, _, _ := strings.Cut(given, ":"); !strings.HasPrefix(header, name) {
+				header += "\n" + given
+			}
+		}
+		connection, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = connection.SetDeadline(time.Now().Add(patience))
+		fmt.Fprint(connection, strings.ReplaceAll(line+" HTTP/1.1\n"+strings.TrimSpace(header)+"\n\n", "\n", "\r\n"))
+		if answer, err := io.ReadAll(connection); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+want) {
+			t.Errorf("%s: %.100s, %v", request, answer, err)
+		}
+		connection.Close()
 	}
 }
 
