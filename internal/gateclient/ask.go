@@ -168,6 +168,13 @@ func IsPassing(err error) bool {
 // notSentError is a connection that did not come about.
 type notSentError struct{ error }
 
+// MayBeStored reports whether an event is on record for all that the error of sending it says: it was sent, and its
+// answer did not come, or is none.
+func MayBeStored(err error) bool {
+	var n notSentError
+	return CauseOf(err) == CauseOutage && !errors.As(err, &n)
+}
+
 // unreachable says why there is no answer. It leaves out the address, because the model reads the text.
 func unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {

@@ -135,6 +135,55 @@ func TestRefusedCallsAreReported(t *testing.T) {
 	}
 }
 
+// A call that was asked for and got no answer may be allowed on the log: it is refused, and reported as such. One that
+// was not asked for, or was not taken, is not on the log.
+func TestCallsWithoutVerdictAreClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc // to the question; nil if there is no connection
+		call   string
+		want   int
+	}{
+		"a time-out":       {answer(504, nil, `{"error":"timeout","message":"no"}`), call, 1},
+		"a cut connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, call, 1},
+		"no answer":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, call, 1},
+		"not authorized":   {answer(401, nil, `{}`), call, 0},
+		"too large":        {answer(504, nil, `{}`), strings.Replace(call, `{}`, `{"a":"`+strings.Repeat("x", gateclient.MaxProposal)+`"}`, 1), 0},
+		"no connection":    {nil, call, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := &recorder{}
+			r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
+				body, _ := io.ReadAll(req.Body)
+				req.Body = io.NopCloser(bytes.NewReader(body))
+				if bytes.Contains(body, []byte(`"PreToolUse"`)) {
+					c.answer(w, req)
+					return
+				}
+				g.ServeHTTP(w, req)
+			})
+			r.gate.hold = time.Second
+			r.list(t)
+			if c.answer == nil {
+				<-r.gate.begun
+				peer := peerAt(t, "http://127.0.0.1:1")
+				r.gate.peer = func() (gateclient.Peer, error) { return peer, nil }
+			}
+			if client, server := r.fromTheClient(t, c.call); server != "" || !strings.Contains(client, "(no_verdict)") {
+				t.Errorf("the client got %.200s, the server %.80s", client, server)
+			}
+			r.gate.reports.all.Wait()
+			blocked := g.of("ToolUseBlocked")
+			if len(blocked) != c.want || c.want > 0 && !strings.Contains(fmt.Sprint(blocked), "refusal:no_verdict") {
+				t.Errorf("on record is %v", blocked)
+			}
+			if log := r.log.take(); strings.Contains(log, "not on record") {
+				t.Errorf("in vain: %s", log)
+			}
+		})
+	}
+}
+
 // The log names the files of the gate, the client is told none.
 func TestRefusalsNameNoFile(t *testing.T) {
 	r := newRig(t, (&recorder{}).ServeHTTP)

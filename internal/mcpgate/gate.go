@@ -152,7 +152,9 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	}
 	switch {
 	case err != nil:
-		g.keep(key, w)
+		if !g.keep(key, w) && w.callID != "" && gateclient.MayBeStored(err) { // an allow would stay open
+			g.reportBlocked(c, w.callID, noVerdictCode)
+		}
 		return Admitted{}, noVerdict(err)
 	case r.Waits():
 		return Admitted{}, g.pending(key, w, r, other)
@@ -189,7 +191,7 @@ func (g *Gate) waitsForOther(key string, c mcp.Call) bool {
 	return false
 }
 
-// propose asks once, in its turn.
+// propose asks once, in its turn. Of a call that is not asked for it returns no w.
 func (g *Gate) propose(ctx context.Context, a *gateclient.Asker, key string, c mcp.Call) (w waiting, r gateclient.Reply, err error) {
 	select {
 	case <-g.begun:
@@ -203,7 +205,7 @@ func (g *Gate) propose(ctx context.Context, a *gateclient.Asker, key string, c m
 	}
 	defer func() { <-g.turn }()
 	if w, err = g.proposal(key, c); err != nil {
-		return w, r, err
+		return waiting{}, r, err
 	}
 	r, err = a.Propose(ctx, w.event, w.workflow)
 	return w, r, err
@@ -324,9 +326,11 @@ func (g *Gate) pending(key string, w waiting, r gateclient.Reply, other bool) *m
 	return refusal
 }
 
+const noVerdictCode = "no_verdict"
+
 // noVerdict is the refusal of a call without a verdict.
 func noVerdict(err error) *mcp.Refusal {
-	refusal := refuse("no_verdict", err)
+	refusal := refuse(noVerdictCode, err)
 	refusal.Reason = string(gateclient.CauseOf(err))
 	if errors.Is(err, gateclient.ErrTooLarge) {
 		refusal.Reason = string(gateclient.CauseNotAccepted)
