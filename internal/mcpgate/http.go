@@ -31,6 +31,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusForbidden, "", mcp.CodeInvalid, "the header Host or Origin names another place than this gate (--public-url, --origin)", nil)
 		return
 	}
+	if s.answerBrowser(w, r) {
+		return
+	}
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	if rest, is := strings.CutPrefix(r.URL.Path, metadataPath); is {
 		s.serveMetadata(w, r, strings.TrimPrefix(rest, "/"))
@@ -59,23 +62,44 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodDelete:
 		s.delete(w, r, t)
 	default:
-		w.Header().Set("Allow", "POST, GET, DELETE")
+		w.Header().Set("Allow", allowedMethods)
 		fail(w, http.StatusMethodNotAllowed, "", mcp.CodeInvalid, "send POST, GET or DELETE", nil)
 	}
 }
 
-// allowsOrigin refuses web pages: a browser sends their origin. Pages of the gate itself there are none.
+// allowsOrigin refuses web pages of other origins: a browser sends theirs. Pages of the gate itself there are none.
 func (s *server) allowsOrigin(origins []string) bool {
-	return len(origins) == 0 || len(origins) == 1 && (origins[0] == originOf(s.base) || slices.Contains(s.o.Origins, origins[0]))
+	return len(origins) == 0 || len(origins) == 1 && (origins[0] == originOf(s.base) || slices.Contains(s.origins, origins[0]))
 }
 
-func originOf(base string) string {
-	u, err := url.Parse(base)
-	if err != nil {
+// originOf is the origin of a URL as browsers write it, "" if the URL names no host.
+func originOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
 		return ""
 	}
-	return u.Scheme + "://" + u.Host
+	return u.Scheme + "://" + spellings(u.Scheme, u.Host)[0]
 }
+
+// answerBrowser says in the header that a page of an allowed origin may send the request and read the answer (CORS). It
+// reports whether the request was the browser's own, which asks just that, and has no token.
+func (s *server) answerBrowser(w http.ResponseWriter, r *http.Request) (asked bool) {
+	origin, header := r.Header.Get("Origin"), w.Header()
+	if !slices.Contains(s.origins, origin) {
+		return false
+	}
+	header.Set("Access-Control-Allow-Origin", origin)
+	header.Set("Access-Control-Expose-Headers", mcp.HeaderSession+", WWW-Authenticate, Retry-After")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	header.Set("Access-Control-Allow-Methods", allowedMethods)
+	header.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers")) // as any other client may
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+const allowedMethods = "POST, GET, DELETE"
 
 // fail answers with an error in JSON-RPC, which clients show.
 func fail(w http.ResponseWriter, status int, id mcp.ID, code int, message string, data any) {

@@ -280,6 +280,47 @@ func TestSpellingsOfPublicURL(t *testing.T) {
 	}
 }
 
+// A browser asks, without a token, whether a page may send a request, and reads in each answer whether the page may see
+// it. It may for the origins of --origin, however they are written, and for no other.
+func TestWebPages(t *testing.T) {
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	s, cancel := newServer(ServeOptions{
+		Origins: []string{"https://App.Example:443/", "http://localhost:6274"}, Upstreams: d.o.Upstreams, Peer: d.o.Peer, Pins: d.o.Pins, Hold: d.o.Hold, Err: d.o.Err,
+	}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8467})
+	defer cancel()
+	defer s.stop()
+	d.server = s
+	for origin, allowed := range map[string]bool{"https://app.example": true, "http://localhost:6274": true, "https://App.Example": false, "http://app.example": false, "https://app.example.evil": false, "http://localhost": false, "null": false} {
+		asks := d.do(http.MethodOptions, "", "Origin", origin, "Authorization", "none", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,content-type,mcp-param-path")
+		h := asks.Header()
+		if !allowed {
+			if w := d.send(longRequest, "Origin", origin); asks.Code != http.StatusForbidden || w.Code != http.StatusForbidden || h.Get("Access-Control-Allow-Origin")+w.Header().Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%s: %d %v, %d %v", origin, asks.Code, h, w.Code, w.Header())
+			}
+			continue
+		}
+		if asks.Code != http.StatusNoContent || h.Get("Access-Control-Allow-Origin") != origin || h.Get("Access-Control-Allow-Headers") != "authorization,content-type,mcp-param-path" || !strings.Contains(h.Get("Access-Control-Allow-Methods"), "DELETE") {
+			t.Errorf("%s: the question: %d %v", origin, asks.Code, h)
+		}
+		for status, header := range map[int][]string{200: nil, 401: {"Authorization", "none"}} {
+			w := d.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`, append(header, "Origin", origin)...)
+			if h := w.Header(); w.Code != status || h.Get("Access-Control-Allow-Origin") != origin || !strings.Contains(h.Get("Access-Control-Expose-Headers"), mcp.HeaderSession) || h.Get("Access-Control-Allow-Credentials") != "" {
+				t.Errorf("%s: a request: %d %v", origin, w.Code, h)
+			}
+		}
+	}
+	if w := d.do(http.MethodOptions, "", "Authorization", "none"); w.Code != http.StatusUnauthorized || w.Header().Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("OPTIONS without an origin: %d %v", w.Code, w.Header())
+	}
+	for origin, valid := range map[string]bool{"https://app.example": true, "https://App.Example:443/": true, "moz-extension://1f": true, "*": false, "null": false, "app.example": false, "https://app.example/page": false, "https://u@app.example": false, "": false} {
+		o := d.o
+		o.Listen, o.Origins = "127.0.0.1:0", []string{origin}
+		if err := o.Check(); (err == nil) != valid {
+			t.Errorf("--origin %q: %v", origin, err)
+		}
+	}
+}
+
 // What one session's server has listed is nothing that another session's server has.
 func TestAcceptedPerSession(t *testing.T) {
 	d := newDoor(t, "/bin/sh", "-c", kit)
