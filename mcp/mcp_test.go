@@ -76,13 +76,55 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// Of a message that is not passed on, the id is known if all readers take the same one.
+func TestUnreadID(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"result":{"text":"abc\ud83d"}}`:         "answers 1",
+		"{\"jsonrpc\":\"2.0\",\"result\":\"\xff\",\"id\":\"x\"}":         `answers "x"`,
+		`{"jsonrpc":"2.0","id":1,"result":{},"error":null}`:              "answers 1",
+		`{"jsonrpc":"2.0","id":7.0,"result":{}}`:                         "answers 7",
+		`{"jsonrpc":"2.0","id":1e2,"error":{"code":1,"message":"m"}}`:    "answers 100",
+		`{"jsonrpc":"2.0","id":1,"result":{"id":2,"id":3,"method":"x"}}`: "answers 1",
+		`{"id":1,"method":"a\ud800","method":"b"}`:                       "asks 1",
+		`{"jsonrpc":"2.0","id":1,"id":2,"result":{}}`:                    "",
+		`{"jsonrpc":"2.0","id":1,"ID":2,"result":{}}`:                    "",
+		`{"jsonrpc":"2.0","id":1,"method":"a","result":{}}`:              "",
+		`{"jsonrpc":"2.0","id":1}`:                                       "",
+		`{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}`:   "",
+		`{"jsonrpc":"2.0","id":1.5,"result":{}}`:                         "",
+		`{"jsonrpc":"2.0","id":1e300,"result":{}}`:                       "",
+		`{"jsonrpc":"2.0","id":"\ud800","result":{}}`:                    "",
+		`{"jsonrpc":"2.0","id":{},"result":{}}`:                          "",
+		`{"jsonrpc":"2.0","id":1,"result":{}}{"id":2}`:                   "",
+		`{"jsonrpc":"2.0","id":1,"result":{}`:                            "",
+		`[{"jsonrpc":"2.0","id":1,"result":{}}]`:                         "",
+		`npm warn`:                                                       "",
+	} {
+		id, answers := UnreadID([]byte(line))
+		got := "asks " + string(id)
+		if answers {
+			got = "answers " + string(id)
+		}
+		if id == "" {
+			got = ""
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1}}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":"x","result":{"tools":[{"name":"t","inputSchema":{}}]}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		m, err := Parse(line)
+		id, answers := UnreadID(line)
 		if err != nil {
 			return
+		}
+		if id != m.ID || id != "" && answers != (m.Method == "") {
+			t.Errorf("the id of what cannot be read is %q, that of what can %q", id, m.ID)
 		}
 		var loose struct{ Method string } // reads members in any case
 		if json.Unmarshal(line, &loose) != nil || loose.Method != m.Method {

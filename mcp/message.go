@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -86,6 +88,52 @@ func Parse(line []byte) (Message, error) {
 		m.ID = ID(id)
 	}
 	return m, m.check(string(o["jsonrpc"]))
+}
+
+// UnreadID is the id of a message that Parse refuses: what every reader takes for it, "" if there is no such id.
+// answers tells a response from a request.
+func UnreadID(line []byte) (id ID, answers bool) {
+	d := jsontext.NewDecoder(bytes.NewReader(line), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	if t, err := d.ReadToken(); err != nil || t.Kind() != jsontext.KindBeginObject {
+		return "", false
+	}
+	var ids, methods int
+	for d.PeekKind() == jsontext.KindString {
+		name, err := d.ReadToken()
+		if err != nil {
+			return "", false
+		}
+		known := strings.ToLower(name.String())
+		value, err := d.ReadValue()
+		if err != nil {
+			return "", false
+		}
+		switch known {
+		case "id":
+			id = readID(value)
+			ids++
+		case "method":
+			methods++
+		case "result", "error":
+			answers = true
+		}
+	}
+	_, broken := d.ReadToken()
+	if _, err := d.ReadToken(); broken != nil || !errors.Is(err, io.EOF) || ids != 1 || answers == (methods > 0) {
+		return "", false
+	}
+	return id, answers
+}
+
+// readID reads an id; a number as the whole one that it is, in whatever form.
+func readID(value jsontext.Value) ID {
+	if n, err := strconv.ParseFloat(string(value), 64); err == nil && !wholeNumber.Match(value) {
+		value = strconv.AppendFloat(nil, n, 'f', -1, 64)
+	}
+	if value.Kind() == jsontext.KindString && !value.IsValid() || value.Kind() != jsontext.KindString && !wholeNumber.Match(value) || len(value) > maxID {
+		return ""
+	}
+	return ID(value)
 }
 
 // ReadQuestion reads a request without its envelope, as gateways show it to a decision point: an object

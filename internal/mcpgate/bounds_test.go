@@ -135,6 +135,55 @@ func TestRefusedCallsAreReported(t *testing.T) {
 	}
 }
 
+// A call that was asked for and got no answer may be allowed on the log: it is refused, and reported as such. One that
+// was not asked for, or was not taken, is not on the log.
+func TestCallsWithoutVerdictAreClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc // to the question; nil if there is no connection
+		call   string
+		want   int
+	}{
+		"a time-out":       {answer(504, nil, `{"error":"timeout","message":"no"}`), call, 1},
+		"a cut connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, call, 1},
+		"no answer":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, call, 1},
+		"not authorized":   {answer(401, nil, `{}`), call, 0},
+		"too large":        {answer(504, nil, `{}`), strings.Replace(call, `{}`, `{"a":"`+strings.Repeat("x", gateclient.MaxProposal)+`"}`, 1), 0},
+		"no connection":    {nil, call, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := &recorder{}
+			r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
+				body, _ := io.ReadAll(req.Body)
+				req.Body = io.NopCloser(bytes.NewReader(body))
+				if bytes.Contains(body, []byte(`"PreToolUse"`)) {
+					c.answer(w, req)
+					return
+				}
+				g.ServeHTTP(w, req)
+			})
+			r.gate.hold = time.Second
+			r.list(t)
+			if c.answer == nil {
+				<-r.gate.begun
+				peer := peerAt(t, "http://127.0.0.1:1")
+				r.gate.peer = func() (gateclient.Peer, error) { return peer, nil }
+			}
+			if client, server := r.fromTheClient(t, c.call); server != "" || !strings.Contains(client, "(no_verdict)") {
+				t.Errorf("the client got %.200s, the server %.80s", client, server)
+			}
+			r.gate.reports.all.Wait()
+			blocked := g.of("ToolUseBlocked")
+			if len(blocked) != c.want || c.want > 0 && !strings.Contains(fmt.Sprint(blocked), "refusal:no_verdict") {
+				t.Errorf("on record is %v", blocked)
+			}
+			if log := r.log.take(); strings.Contains(log, "not on record") {
+				t.Errorf("in vain: %s", log)
+			}
+		})
+	}
+}
+
 // The log names the files of the gate, the client is told none.
 func TestRefusalsNameNoFile(t *testing.T) {
 	r := newRig(t, (&recorder{}).ServeHTTP)
@@ -191,34 +240,45 @@ func TestUnknownRevisions(t *testing.T) {
 	}
 }
 
-// A report that the gateway refused, or had no place for, is sent again, under the token that the caller has by then.
+// A report that did not get through, or whose answer was lost, is sent again: the same event, under the token that the
+// caller has by then.
 func TestReportsAreTriedAgain(t *testing.T) {
-	for status, want := range map[int]string{401: "Bearer old, Bearer new", 503: "Bearer old, Bearer new", 413: "Bearer old"} {
-		var tokens []string
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			if !bytes.Contains(body, []byte("PostToolUse")) {
-				return
+	const cut, again = 0, "Bearer old, Bearer new"
+	for status, want := range map[int]string{cut: again, 401: again, 403: again, 429: again, 502: again, 503: again, 504: again, 413: "Bearer old"} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			var tokens []string
+			events := map[string]bool{}
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if !bytes.Contains(body, []byte("PostToolUse")) {
+					return
+				}
+				events[string(body)] = true
+				switch tokens = append(tokens, r.Header.Get("Authorization")); {
+				case len(tokens) > 1:
+				case status == cut:
+					panic(http.ErrAbortHandler)
+				default:
+					w.WriteHeader(status)
+				}
+			}))
+			peer := peerAt(t, s.URL)
+			var current atomic.Pointer[gateclient.Peer]
+			old, renewed := peer.As("old", "runtime"), peer.As("new", "runtime")
+			current.Store(&old)
+			log := &buffer{}
+			gate := newGate(func() (gateclient.Peer, error) { return *current.Swap(&renewed), nil }, "kit", time.Second, log)
+			<-gate.begun
+			current.Store(&old)
+			gate.Report(Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, id: "mcp-1"}, time.Now(), mcp.Succeeded)
+			gate.reports.all.Wait()
+			gate.Close("kit")
+			s.Close()
+			if got := strings.Join(tokens, ", "); got != want || len(events) != 1 {
+				t.Errorf("after %d the report was sent under %s, as %d events; the log: %s", status, got, len(events), log.take())
 			}
-			if tokens = append(tokens, r.Header.Get("Authorization")); len(tokens) == 1 {
-				w.WriteHeader(status)
-			}
-		}))
-		peer := peerAt(t, s.URL)
-		var current atomic.Pointer[gateclient.Peer]
-		old, renewed := peer.As("old", "runtime"), peer.As("new", "runtime")
-		current.Store(&old)
-		log := &buffer{}
-		gate := newGate(func() (gateclient.Peer, error) { return *current.Swap(&renewed), nil }, "kit", time.Second, log)
-		<-gate.begun
-		current.Store(&old)
-		gate.Report(Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: json.RawMessage("{}")}, id: "mcp-1"}, time.Now(), mcp.Succeeded)
-		gate.reports.all.Wait()
-		gate.Close("kit")
-		s.Close()
-		if got := strings.Join(tokens, ", "); got != want {
-			t.Errorf("after %d the report was sent under %s; the log: %s", status, got, log.take())
-		}
+		})
 	}
 }
 

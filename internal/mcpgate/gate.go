@@ -152,7 +152,9 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	}
 	switch {
 	case err != nil:
-		g.keep(key, w)
+		if !g.keep(key, w) && w.callID != "" && gateclient.MayBeStored(err) { // an allow would stay open
+			g.reportBlocked(c, w.callID, noVerdictCode)
+		}
 		return Admitted{}, noVerdict(err)
 	case r.Waits():
 		return Admitted{}, g.pending(key, w, r, other)
@@ -189,7 +191,7 @@ func (g *Gate) waitsForOther(key string, c mcp.Call) bool {
 	return false
 }
 
-// propose asks once, in its turn.
+// propose asks once, in its turn. Of a call that is not asked for it returns no w.
 func (g *Gate) propose(ctx context.Context, a *gateclient.Asker, key string, c mcp.Call) (w waiting, r gateclient.Reply, err error) {
 	select {
 	case <-g.begun:
@@ -203,7 +205,7 @@ func (g *Gate) propose(ctx context.Context, a *gateclient.Asker, key string, c m
 	}
 	defer func() { <-g.turn }()
 	if w, err = g.proposal(key, c); err != nil {
-		return w, r, err
+		return waiting{}, r, err
 	}
 	r, err = a.Propose(ctx, w.event, w.workflow)
 	return w, r, err
@@ -324,9 +326,11 @@ func (g *Gate) pending(key string, w waiting, r gateclient.Reply, other bool) *m
 	return refusal
 }
 
+const noVerdictCode = "no_verdict"
+
 // noVerdict is the refusal of a call without a verdict.
 func noVerdict(err error) *mcp.Refusal {
-	refusal := refuse("no_verdict", err)
+	refusal := refuse(noVerdictCode, err)
 	refusal.Reason = string(gateclient.CauseOf(err))
 	if errors.Is(err, gateclient.ErrTooLarge) {
 		refusal.Reason = string(gateclient.CauseNotAccepted)
@@ -339,12 +343,18 @@ func refuse(code string, err error) *mcp.Refusal {
 	return &mcp.Refusal{Code: code, Text: gateclient.Refusal(code, err)}
 }
 
-// Report reports, in the background, how an admitted call ended that had reached the server. A report that
-// the gateway refused, or could not be asked to store, is tried again: the caller may have a newer token by
-// then. Each try is a new event, because the time of an event is that of its turn.
+// Report reports, in the background, how an admitted call ended that had reached the server. Unless the gateway does not
+// accept it, a report is tried again; the caller may have a newer token by then. Each try sends the same event: the
+// earlier one may be on record though its answer was lost, and of two the second counts for nothing.
 func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
 	ended := g.now()
-	write := func(v mcp.Event) ([]byte, error) { return a.call.Report(v, began, ended, outcome, a.approval) }
+	var event []byte
+	write := func(v mcp.Event) (_ []byte, err error) { // in its first turn
+		if event == nil {
+			event, err = a.call.Report(v, began, ended, outcome, a.approval)
+		}
+		return event, err
+	}
 	g.report(func() {
 		pauses, until := retry.New(firstRetry, lastRetry), g.now().Add(retryTime)
 		for {
@@ -352,7 +362,7 @@ func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
 			if err == nil {
 				return
 			}
-			if !gateclient.IsNotStored(err) || g.now().After(until) || !g.pause(pauses.Next()) {
+			if gateclient.CauseOf(err) == gateclient.CauseNotAccepted || g.now().After(until) || !g.pause(pauses.Next()) {
 				g.log.print("a call is not on record: " + err.Error())
 				return
 			}

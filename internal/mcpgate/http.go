@@ -23,12 +23,15 @@ const metadataPath = "/.well-known/oauth-protected-resource"
 // ServeHTTP answers one request. What a caller without a valid token is told does not depend on which
 // servers there are.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(arrivalTime)) // for a body that is announced and does not come
+	// Of a body that nothing here reads, net/http reads the rest before it answers; that may never come.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.arrival))
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	if !slices.Contains(s.hosts, strings.ToLower(r.Host)) || !s.allowsOrigin(r.Header.Values("Origin")) {
 		fail(w, http.StatusForbidden, "", mcp.CodeInvalid, "the header Host or Origin names another place than this gate (--public-url, --origin)", nil)
+		return
+	}
+	if s.answerBrowser(w, r) {
 		return
 	}
 	name := strings.TrimPrefix(r.URL.Path, "/")
@@ -41,7 +44,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuseCaller(w, name, err)
 		return
 	}
-	_ = connection.SetReadDeadline(time.Time{}) // a stream of a caller may be long
 	i := slices.IndexFunc(s.o.Upstreams, func(u Upstream) bool { return u.Name == name })
 	if i < 0 {
 		fail(w, http.StatusNotFound, "", mcp.CodeInvalid, "there is no such server", nil)
@@ -60,23 +62,44 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodDelete:
 		s.delete(w, r, t)
 	default:
-		w.Header().Set("Allow", "POST, GET, DELETE")
+		w.Header().Set("Allow", allowedMethods)
 		fail(w, http.StatusMethodNotAllowed, "", mcp.CodeInvalid, "send POST, GET or DELETE", nil)
 	}
 }
 
-// allowsOrigin refuses web pages: a browser sends their origin. Pages of the gate itself there are none.
+// allowsOrigin refuses web pages of other origins: a browser sends theirs. Pages of the gate itself there are none.
 func (s *server) allowsOrigin(origins []string) bool {
-	return len(origins) == 0 || len(origins) == 1 && (origins[0] == originOf(s.base) || slices.Contains(s.o.Origins, origins[0]))
+	return len(origins) == 0 || len(origins) == 1 && (origins[0] == originOf(s.base) || slices.Contains(s.origins, origins[0]))
 }
 
-func originOf(base string) string {
-	u, err := url.Parse(base)
-	if err != nil {
+// originOf is the origin of a URL as browsers write it, "" if the URL names no host.
+func originOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
 		return ""
 	}
-	return u.Scheme + "://" + u.Host
+	return u.Scheme + "://" + spellings(u.Scheme, u.Host)[0]
 }
+
+// answerBrowser says in the header that a page of an allowed origin may send the request and read the answer (CORS). It
+// reports whether the request was the browser's own, which asks just that, and has no token.
+func (s *server) answerBrowser(w http.ResponseWriter, r *http.Request) (asked bool) {
+	origin, header := r.Header.Get("Origin"), w.Header()
+	if !slices.Contains(s.origins, origin) {
+		return false
+	}
+	header.Set("Access-Control-Allow-Origin", origin)
+	header.Set("Access-Control-Expose-Headers", mcp.HeaderSession+", WWW-Authenticate, Retry-After")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	header.Set("Access-Control-Allow-Methods", allowedMethods)
+	header.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers")) // as any other client may
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+const allowedMethods = "POST, GET, DELETE"
 
 // fail answers with an error in JSON-RPC, which clients show.
 func fail(w http.ResponseWriter, status int, id mcp.ID, code int, message string, data any) {
@@ -135,7 +158,7 @@ func (s *server) serveMetadata(w http.ResponseWriter, r *http.Request, name stri
 
 // post takes one message of a client.
 func (s *server) post(w http.ResponseWriter, r *http.Request, t *seat) {
-	line, status := readBody(w, r)
+	line, status := s.readBody(w, r)
 	if status != 0 {
 		fail(w, status, "", mcp.CodeInvalid, "send one JSON-RPC message as application/json, of at most 4 MiB", nil)
 		return
@@ -158,14 +181,12 @@ func (s *server) post(w http.ResponseWriter, r *http.Request, t *seat) {
 }
 
 // readBody reads a message, with a line break behind it. status is not 0 if there is none.
-func readBody(w http.ResponseWriter, r *http.Request) (line []byte, status int) {
+func (s *server) readBody(w http.ResponseWriter, r *http.Request) (line []byte, status int) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return nil, http.StatusUnsupportedMediaType
 	}
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(arrivalTime)) // a connection without deadlines has none
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.arrival)) // until the body's end
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	_ = connection.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -253,7 +274,7 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 		fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, err.Error(), nil)
 		return false
 	case err != nil:
-		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, "the server has ended", nil)
+		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, serverEnded, nil)
 		return false
 	case answer == nil:
 		if m.Method == mcp.MethodCanceled {
@@ -267,11 +288,20 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 	if gone {
 		c.relay.abandon(context.WithoutCancel(r.Context()), m, stateless)
 	}
-	if !answered && !gone && !out.begun {
-		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, "the server has ended", nil)
+	switch {
+	case answered || gone:
+	case out.begun:
+		if line, err := mcp.Failure(m.ID, serverEnded); err == nil {
+			_ = out.message(routed{line, true}) // a client that is gone needs no answer
+		}
+	default:
+		fail(w, http.StatusBadGateway, m.ID, mcp.CodeInternal, serverEnded, nil)
 	}
 	return answered
 }
+
+// serverEnded is what a client is told whose request gets no answer any more.
+const serverEnded = "the server has ended"
 
 // refuseRequest answers a request that the router does not take.
 func refuseRequest(w http.ResponseWriter, id mcp.ID, err error) {
@@ -299,6 +329,7 @@ func (s *server) get(w http.ResponseWriter, r *http.Request, t *seat) {
 	}
 	defer n.conn.router.remove(events)
 	out := s.answerTo(w, r, t.user)
+	_ = out.connection.SetReadDeadline(time.Time{}) // the stream may be long
 	if out.begin() == nil {
 		out.run(r.Context(), n.conn, events)
 	}
@@ -318,12 +349,13 @@ func (s *server) delete(w http.ResponseWriter, r *http.Request, t *seat) {
 }
 
 // answerWriter writes messages as one JSON document, or as server-sent events if there is more than the
-// answer.
+// answer, or the answer takes long.
 type answerWriter struct {
 	w          http.ResponseWriter
 	connection *http.ResponseController
 	begun      bool
-	known      func() bool // whether the caller's token is still that of the same user
+	alive      time.Duration // keepAliveTime
+	known      func() bool   // whether the caller's token is still that of the same user
 }
 
 // lostTime is how long a stream goes on while the gateway does not say whether its token is still valid.
@@ -332,7 +364,7 @@ const lostTime = time.Minute
 // answerTo begins an answer with what only user may read.
 func (s *server) answerTo(w http.ResponseWriter, r *http.Request, user string) *answerWriter {
 	heard := s.now()
-	return &answerWriter{w: w, connection: http.NewResponseController(w), known: func() bool {
+	return &answerWriter{w: w, connection: http.NewResponseController(w), alive: s.alive, known: func() bool {
 		p, err := s.signIn(r)
 		if err == nil {
 			heard = s.now()
@@ -342,12 +374,13 @@ func (s *server) answerTo(w http.ResponseWriter, r *http.Request, user string) *
 	}}
 }
 
-// keepAlive is how often a stream without messages shows that it is there.
-const keepAlive = 15 * time.Second
+// keepAliveTime is how often an answer without messages shows that it is there. Clients and proxies give up one that shows
+// nothing, some after a minute.
+const keepAliveTime = 15 * time.Second
 
 // run writes a stream's messages until it has its answer, its client is gone, or its server is.
 func (a *answerWriter) run(client context.Context, c *conn, s *stream) (answered, gone bool) {
-	ticker := time.NewTicker(keepAlive)
+	ticker := time.NewTicker(a.alive)
 	defer ticker.Stop()
 	for {
 		var err error
@@ -360,9 +393,10 @@ func (a *answerWriter) run(client context.Context, c *conn, s *stream) (answered
 			_ = a.begin() // an empty stream: there is no answer to what was cancelled
 			return true, false
 		case <-ticker.C:
-			if err = a.comment(); !a.known() { // revoked
+			if !a.known() { // revoked
 				return false, true
 			}
+			err = a.comment()
 		case <-client.Done():
 			return false, true
 		case <-c.relay.closed:
@@ -396,6 +430,7 @@ func (a *answerWriter) begin() error {
 	}
 	a.begun = true
 	a.w.Header().Set("Content-Type", eventStream)
+	a.w.Header().Set("X-Accel-Buffering", "no") // nginx would hold single messages back
 	a.w.WriteHeader(http.StatusOK)
 	return a.connection.Flush()
 }
@@ -418,12 +453,12 @@ func (a *answerWriter) message(m routed) error {
 	return a.connection.Flush()
 }
 
-// comment keeps a stream open; an answer that has not begun stays open by itself.
+// comment shows that the answer is still to come. It begins the stream if need be: every client must be able to read one.
 func (a *answerWriter) comment() error {
-	if !a.begun {
-		return nil
-	}
 	_ = a.connection.SetWriteDeadline(time.Now().Add(writeTime))
+	if err := a.begin(); err != nil {
+		return err
+	}
 	if _, err := a.w.Write([]byte(":\n\n")); err != nil {
 		return err
 	}

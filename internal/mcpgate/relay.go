@@ -122,14 +122,26 @@ func (r *relay) sayClient(answer []byte, err error) {
 // the session.
 func (r *relay) fromClient(ctx context.Context, line []byte) error {
 	m, err := mcp.Parse(line)
-	if err == nil {
-		err = r.accept(ctx, m, line)
+	if err != nil {
+		r.sayClient(mcp.Error(r.unreadID(line), mcp.CodeInvalid, err.Error(), nil))
+		return nil
 	}
-	if errors.Is(err, mcp.ErrMessage) {
+	if err = r.accept(ctx, m, line); errors.Is(err, mcp.ErrMessage) {
 		r.sayClient(mcp.Invalid(err))
 		return nil
 	}
 	return err
+}
+
+// unreadID is the id of a request that cannot be passed on, "" unless it is certain and no other request's.
+func (r *relay) unreadID(line []byte) mcp.ID {
+	id, answers := mcp.UnreadID(line)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if answers || r.uses(id.Key()) {
+		return ""
+	}
+	return id
 }
 
 // accept treats a message of the client. The error is mcp.ErrMessage for a request whose id is in use;
@@ -216,8 +228,7 @@ var errInput = errors.New("it gives a running call what no policy sees")
 // note remembers a request, if its id is free and there is room. The caller holds r.mu.
 func (r *relay) note(q *request) (used, full bool) {
 	key := q.ID.Key()
-	_, used = r.asked[key]
-	used = used || slices.Contains(r.canceled, key)
+	used = r.uses(key)
 	full = len(r.asked) >= maxInFlight || q.governed && r.held+q.size > maxHeld
 	if !used && !full {
 		r.asked[key] = q
@@ -225,6 +236,9 @@ func (r *relay) note(q *request) (used, full bool) {
 	}
 	return used, full
 }
+
+// uses reports whether an id is that of a request which the server may still answer. The caller holds r.mu.
+func (r *relay) uses(key string) bool { return r.asked[key] != nil || slices.Contains(r.canceled, key) }
 
 // forget forgets a request. The caller holds r.mu.
 func (r *relay) forget(q *request) {
@@ -413,6 +427,9 @@ func (r *relay) fromServer(line []byte) error {
 	switch {
 	case err != nil:
 		r.gate.log.print("the server wrote what is no message: dropped: " + err.Error())
+		if id, answers := mcp.UnreadID(line); answers {
+			r.unread(id, err)
+		}
 		return nil
 	case m.IsNotification():
 		return r.client.write(line)
@@ -507,6 +524,11 @@ func (r *relay) lost(id mcp.ID, outcome, reason string) {
 		r.gate.Report(q.admitted, q.began, outcome)
 	}
 	r.sayClient(mcp.Failure(q.ID, reason))
+}
+
+// unread answers a request of the client whose answer cannot be passed on.
+func (r *relay) unread(id mcp.ID, err error) {
+	r.lost(id, mcp.Unknown, "the server's answer: "+err.Error())
 }
 
 // abandon takes back a request whose client has gone: what has not reached the server does not. With

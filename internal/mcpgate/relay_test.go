@@ -256,6 +256,47 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
+// Requests whose answer cannot be passed on fail, and so does a request that cannot be passed on itself: its client would
+// wait for ever. A call among them may have run.
+func TestUnreadMessagesFail(t *testing.T) {
+	g := &recorder{}
+	r := newRig(t, g.ServeHTTP)
+	ask := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for name, answer := range map[string]string{
+		"half a pair":      `{"result":{"text":"abc\ud83d"},"jsonrpc":"2.0","id":1}`,
+		"no UTF-8":         "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\"}",
+		"result and error": `{"jsonrpc":"2.0","id":1,"result":{},"error":null}`,
+		"a fraction":       `{"jsonrpc":"2.0","id":1.0,"result":{}}`,
+		"the other type":   `{"jsonrpc":"2.0","id":"1","result":{},"result":{}}`,
+	} {
+		if _, server := r.fromTheClient(t, ask); server == "" {
+			t.Fatalf("%s: the id is in use", name)
+		}
+		if client, _ := r.fromTheServer(t, answer); !strings.Contains(client, `"id":1,`) || !strings.Contains(client, "the server's answer: ") {
+			t.Errorf("%s: the client got %q", name, client)
+		}
+	}
+	m, err := mcp.Parse([]byte(call))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As after its admission.
+	r.asked[m.ID.Key()] = &request{Message: m, governed: true, sent: true, admitted: Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: []byte("{}")}, id: "mcp-1"}}
+	r.fromTheServer(t, `{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"\ud83d"}]}}`)
+	r.gate.reports.all.Wait()
+	if done := g.of("PostToolUse"); len(done) != 1 || !strings.Contains(fmt.Sprint(done), "outcome:"+mcp.Unknown) {
+		t.Errorf("on record is %v", done)
+	}
+	half := `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"t","arguments":{"a":"\ud83d"}}}`
+	if client, server := r.fromTheClient(t, half); server != "" || !strings.Contains(client, `"id":9,`) {
+		t.Errorf("a request that cannot be passed on: the client got %q, the server %q", client, server)
+	}
+	r.fromTheClient(t, strings.Replace(ask, `"id":1`, `"id":9`, 1))
+	if client, _ := r.fromTheClient(t, half); !strings.Contains(client, `"id":null`) {
+		t.Errorf("one with an id in use: the client got %q", client)
+	}
+}
+
 // While a call is judged, neither its server can answer it nor a cancellation reach the server.
 func TestAnswerBeforeAdmission(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})

@@ -331,6 +331,10 @@ func (u *remote) take(data []byte, asked *mcp.Message) error {
 	m, err := mcp.Parse(data)
 	if err != nil {
 		u.log.print("a server sent what is no message: dropped: " + err.Error())
+		if id, answers := mcp.UnreadID(data); answers && asked != nil && id.Key() == asked.ID.Key() {
+			u.relay.unread(id, err)
+			return errAnswered
+		}
 		return nil
 	}
 	response := m.Method == ""

@@ -231,3 +231,28 @@ func TestStatusWithoutResponse(t *testing.T) {
 		u.stop()
 	}
 }
+
+// Over HTTP, a request whose answer cannot be passed on fails at once, though its stream goes on.
+func TestUnreadAnswerOverHTTP(t *testing.T) {
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", eventStream)
+		fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"id\":8,\"result\":\"\\ud83d\"}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":\"\\ud83d\"}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-release
+	}))
+	defer server.Close()
+	defer close(release)
+	r := newRig(t, answer(503, nil, `{}`))
+	u := newRemote(t.Context(), server.URL, func() (string, error) { return "", nil }, server.Client(), false, r.gate.log)
+	defer u.stop()
+	client := &lines{make(chan string)}
+	u.relay, r.server.w, r.client.w = r.relay, u, client
+	if err := r.fromClient(t.Context(), []byte(longRequest)); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-client.all; !strings.Contains(got, `"id":7,`) || !strings.Contains(got, "the server's answer") {
+		t.Errorf("the client got %s", got)
+	}
+}

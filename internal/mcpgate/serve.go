@@ -23,10 +23,10 @@ import (
 
 // ServeOptions are those of Serve.
 type ServeOptions struct {
-	Listen          string // loopback, unless there are a certificate and PublicURL
-	Cert, Key       string // files
-	PublicURL       string // under which clients reach the gate; "" for the address itself
-	Origins         []string
+	Listen          string   // loopback, unless there are a certificate and PublicURL
+	Cert, Key       string   // files
+	PublicURL       string   // under which clients reach the gate; "" for the address itself
+	Origins         []string // of web pages that may call the gate
 	AuthorizationAt []string // issuers of the callers' tokens, for clients that ask
 	Upstreams       []Upstream
 	Peer            func() (gateclient.Peer, error) // the gateway: callers bring their own token
@@ -75,9 +75,12 @@ type server struct {
 	client  *http.Client // for upstreams
 	hosts   []string     // that a request may name
 	base    string       // URL of the gate
+	origins []string     // of web pages that may call it, as browsers write them
 	callers *callers
 	now     func() time.Time
+	arrival time.Duration // arrivalTime
 	input   time.Duration // inputTime
+	alive   time.Duration // keepAliveTime
 
 	closing sync.WaitGroup // what closes in the background
 
@@ -149,7 +152,7 @@ func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
 		scheme = "https"
 	}
 	s := &server{
-		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), callers: newCallers(), now: time.Now, input: inputTime,
+		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), callers: newCallers(), now: time.Now, arrival: arrivalTime, input: inputTime, alive: keepAliveTime,
 		client: &http.Client{
 			// A redirect would carry the token, and the call, to another address.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -160,6 +163,9 @@ func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
 		for _, name := range []string{"localhost", "127.0.0.1", "[::1]"} {
 			s.hosts = append(s.hosts, spellings(scheme, name+":"+port)...)
 		}
+	}
+	for _, origin := range o.Origins {
+		s.origins = append(s.origins, originOf(origin))
 	}
 	if u, err := url.Parse(o.PublicURL); err == nil && u.Host != "" {
 		s.hosts = append(s.hosts, spellings(u.Scheme, u.Host)...)
@@ -207,12 +213,24 @@ func (o ServeOptions) Check() error {
 			return fmt.Errorf("the address of the server %s must begin with https://, or with http:// and name this machine", u.Name)
 		}
 	}
-	if o.PublicURL != "" {
-		if u, err := url.Parse(o.PublicURL); err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || gateclient.CheckURL(o.PublicURL) != nil {
-			return errors.New("--public-url must be an address like https://mcp.example")
+	for _, origin := range o.Origins {
+		if u := bareURL(origin); u == nil || strings.Trim(u.Path, "/") != "" {
+			return fmt.Errorf("--origin %s must be an origin like https://app.example", gateclient.Clean(origin))
 		}
 	}
+	if o.PublicURL != "" && (bareURL(o.PublicURL) == nil || gateclient.CheckURL(o.PublicURL) != nil) {
+		return errors.New("--public-url must be an address like https://mcp.example")
+	}
 	return nil
+}
+
+// bareURL reads a URL of a scheme, a host and a path, nil if it is none or has more.
+func bareURL(address string) *url.URL {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil
+	}
+	return u
 }
 
 func (o ServeOptions) listen() (net.Listener, error) {

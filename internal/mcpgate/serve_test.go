@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -204,6 +205,46 @@ func TestIdleSessionsGiveWay(t *testing.T) {
 	}
 }
 
+// Callers are not sessions: many of them, who hold nothing, keep nobody away. At the bound, the one that has been away for
+// the longest time gives way.
+func TestManyCallers(t *testing.T) {
+	d := newDoor(t)
+	base, err := d.o.Peer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	come := func(user string) error {
+		_, err := d.seatOf(base.As(goodToken, user), d.o.Upstreams[0])
+		return err
+	}
+	for i := range maxSessions + 1 {
+		if err := come(fmt.Sprint("user-", i)); err != nil {
+			t.Fatalf("caller %d: %v", i, err)
+		}
+	}
+	d.mu.Lock()
+	for i := 0; len(d.seats) < maxSeats; i++ {
+		d.seats[seatKey{fmt.Sprint("busy-", i), "kit"}] = &seat{sessions: 1}
+	}
+	d.mu.Unlock()
+	for i, gone := range []string{"user-0", "user-1"} {
+		if err := come(fmt.Sprint("new-", i)); err != nil || d.seats[seatKey{gone, "kit"}] != nil || len(d.seats) != maxSeats {
+			t.Errorf("a caller beyond the bound: %v; %d seats", err, len(d.seats))
+		}
+	}
+	d.mu.Lock()
+	for _, t := range d.seats {
+		t.sessions = 1
+	}
+	d.mu.Unlock()
+	if err := come("late"); !errors.Is(err, errBusy) {
+		t.Errorf("a caller while all others have sessions: %v", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.seats, func(_ seatKey, t *seat) bool { return t.gate == nil })
+}
+
 // However the address of the gate is written: clients write the host in lower case, and leave out the default port.
 func TestSpellingsOfPublicURL(t *testing.T) {
 	address := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
@@ -236,6 +277,47 @@ func TestSpellingsOfPublicURL(t *testing.T) {
 			t.Errorf("%s: %s from %q: %d, want %d", c.url, c.host, c.origin, w.Code, c.status)
 		}
 		cancel()
+	}
+}
+
+// A browser asks, without a token, whether a page may send a request, and reads in each answer whether the page may see
+// it. It may for the origins of --origin, however they are written, and for no other.
+func TestWebPages(t *testing.T) {
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	s, cancel := newServer(ServeOptions{
+		Origins: []string{"https://App.Example:443/", "http://localhost:6274"}, Upstreams: d.o.Upstreams, Peer: d.o.Peer, Pins: d.o.Pins, Hold: d.o.Hold, Err: d.o.Err,
+	}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8467})
+	defer cancel()
+	defer s.stop()
+	d.server = s
+	for origin, allowed := range map[string]bool{"https://app.example": true, "http://localhost:6274": true, "https://App.Example": false, "http://app.example": false, "https://app.example.evil": false, "http://localhost": false, "null": false} {
+		asks := d.do(http.MethodOptions, "", "Origin", origin, "Authorization", "none", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,content-type,mcp-param-path")
+		h := asks.Header()
+		if !allowed {
+			if w := d.send(longRequest, "Origin", origin); asks.Code != http.StatusForbidden || w.Code != http.StatusForbidden || h.Get("Access-Control-Allow-Origin")+w.Header().Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%s: %d %v, %d %v", origin, asks.Code, h, w.Code, w.Header())
+			}
+			continue
+		}
+		if asks.Code != http.StatusNoContent || h.Get("Access-Control-Allow-Origin") != origin || h.Get("Access-Control-Allow-Headers") != "authorization,content-type,mcp-param-path" || !strings.Contains(h.Get("Access-Control-Allow-Methods"), "DELETE") {
+			t.Errorf("%s: the question: %d %v", origin, asks.Code, h)
+		}
+		for status, header := range map[int][]string{200: nil, 401: {"Authorization", "none"}} {
+			w := d.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`, append(header, "Origin", origin)...)
+			if h := w.Header(); w.Code != status || h.Get("Access-Control-Allow-Origin") != origin || !strings.Contains(h.Get("Access-Control-Expose-Headers"), mcp.HeaderSession) || h.Get("Access-Control-Allow-Credentials") != "" {
+				t.Errorf("%s: a request: %d %v", origin, w.Code, h)
+			}
+		}
+	}
+	if w := d.do(http.MethodOptions, "", "Authorization", "none"); w.Code != http.StatusUnauthorized || w.Header().Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("OPTIONS without an origin: %d %v", w.Code, w.Header())
+	}
+	for origin, valid := range map[string]bool{"https://app.example": true, "https://App.Example:443/": true, "moz-extension://1f": true, "*": false, "null": false, "app.example": false, "https://app.example/page": false, "https://u@app.example": false, "": false} {
+		o := d.o
+		o.Listen, o.Origins = "127.0.0.1:0", []string{origin}
+		if err := o.Check(); (err == nil) != valid {
+			t.Errorf("--origin %q: %v", origin, err)
+		}
 	}
 }
 
@@ -377,6 +459,78 @@ func TestServerThatReadsNothing(t *testing.T) {
 			t.Fatal("the session and its process are still there")
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// stream sends a request over a connection, and returns its answer, a stream of which the beginning was read: signs of
+// life, for longer than a request may take to arrive.
+func (d *door) stream(t *testing.T, method, body, session string) io.Reader {
+	t.Helper()
+	d.alive, d.arrival = 5*time.Millisecond, 50*time.Millisecond
+	s := httptest.NewServer(d)
+	t.Cleanup(s.Close)
+	r := d.request(method, body, mcp.HeaderSession, session)
+	r.URL.Host, r.RequestURI = s.Listener.Addr().String(), ""
+	s.Client().Timeout = patience
+	answer, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { answer.Body.Close() })
+	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != eventStream || answer.Header.Get("X-Accel-Buffering") != "no" {
+		t.Fatalf("%d %v", answer.StatusCode, answer.Header)
+	}
+	signs := make([]byte, 20*len(":\n\n"))
+	if _, err := io.ReadFull(answer.Body, signs); err != nil || strings.Trim(string(signs), ":\n") != "" {
+		t.Errorf("the stream of a %s: %q, %v", method, signs, err)
+	}
+	return answer.Body
+}
+
+// The answer to a request that takes long begins as a stream before it is there, and says it if the server ends.
+func TestLongRequests(t *testing.T) {
+	const begin = `read -r line; echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}'; read -r line; read -r line; `
+	for name, c := range map[string]struct{ then, want string }{
+		"an answer": {`echo '{"jsonrpc":"2.0","id":7,"result":{}}'; cat`, `"result":{}`},
+		"an end":    {`exit`, serverEnded},
+	} {
+		d := newDoor(t, "/bin/sh", "-c", begin+c.then)
+		id := d.begin(t)
+		d.stream(t, http.MethodGet, "", id)
+		answer := d.stream(t, http.MethodPost, longRequest, id)                       // the server does not answer it
+		d.send(`{"jsonrpc":"2.0","method":"notifications/x"}`, mcp.HeaderSession, id) // now it does
+		if rest, err := io.ReadAll(answer); err != nil || !strings.Contains(string(rest), `data: {`) || !strings.Contains(string(rest), c.want) {
+			t.Errorf("%s: the client got %s, %v", name, rest, err)
+		}
+	}
+}
+
+// A body that is announced and never comes keeps no connection, whether anything reads it or not.
+func TestBodiesThatNeverCome(t *testing.T) {
+	d := newDoor(t)
+	d.arrival = 50 * time.Millisecond
+	s := httptest.NewServer(d)
+	defer s.Close()
+	for request, want := range map[string]string{
+		"POST /kit": "400 ", "POST /other": "404 ", "PUT /kit": "405 ", "GET /kit": "400 ", "DELETE /kit": "400 ",
+		"POST /kit\nContent-Type: text/plain": "415 ", "POST /kit\nAuthorization: none": "401 ",
+	} {
+		line, header, _ := strings.Cut(request, "\n")
+		for _, given := range []string{"Host: 127.0.0.1:8467", "Content-Length: 10", "Content-Type: application/json", "Authorization: Bearer " + goodToken} {
+			if name, _, _ := strings.Cut(given, ":"); !strings.HasPrefix(header, name) {
+				header += "\n" + given
+			}
+		}
+		connection, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = connection.SetDeadline(time.Now().Add(patience))
+		fmt.Fprint(connection, strings.ReplaceAll(line+" HTTP/1.1\n"+strings.TrimSpace(header)+"\n\n", "\n", "\r\n"))
+		if answer, err := io.ReadAll(connection); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+want) {
+			t.Errorf("%s: %.100s, %v", request, answer, err)
+		}
+		connection.Close()
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 // Bounds of what callers of Serve hold.
 const (
 	maxSessions   = 256              // of all callers: each may be a process
+	maxSeats      = 4096             // callers before a server, with sessions and without
 	maxOfCaller   = 32               // sessions and requests without a session, of one caller
 	maxOfSession  = 32               // requests of one session without an answer
 	maxIdle       = 4                // servers that wait for the next request without a session, of one seat
@@ -158,7 +159,7 @@ func (s *server) seatOf(p gateclient.Peer, u Upstream) (*seat, error) {
 	key := seatKey{p.User(), u.Name}
 	t := s.seats[key]
 	if t == nil {
-		if len(s.seats) >= maxSessions {
+		if len(s.seats) >= maxSeats && !s.dropSeat() {
 			return nil, errBusy
 		}
 		pins, err := s.o.Pins(u.Name, p.User())
@@ -175,6 +176,37 @@ func (s *server) seatOf(p gateclient.Peer, u Upstream) (*seat, error) {
 	t.peer.Store(&p)
 	t.used = time.Now()
 	return t, nil
+}
+
+// dropSeat ends the seat without sessions that nothing has used for the longest time, and reports whether there is one.
+// The caller holds s.mu.
+func (s *server) dropSeat() bool {
+	var oldest *seat
+	var key seatKey
+	for k, t := range s.seats {
+		if t.sessions == 0 && (oldest == nil || t.used.Before(oldest.used)) {
+			oldest, key = t, k
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	s.closing.Go(s.removeSeat(key, oldest))
+	return true
+}
+
+// removeSeat removes a seat without sessions. The caller holds s.mu, and calls end without it.
+func (s *server) removeSeat(key seatKey, t *seat) (end func()) {
+	delete(s.seats, key)
+	var conns []func()
+	for _, c := range t.idle {
+		conns = append(conns, func() { s.close(c) })
+	}
+	t.idle = nil
+	return func() {
+		sideBySide(conns)
+		t.gate.Close(t.upstream.Name)
+	}
 }
 
 // reserve counts a session, if the caller may have one more. Many clients end without a word: if there is no room, a
@@ -334,12 +366,7 @@ func (s *server) sweep(now time.Time) {
 	}
 	for key, t := range s.seats {
 		if t.sessions == 0 && now.Sub(t.used) > idleTime {
-			delete(s.seats, key)
-			for _, c := range t.idle {
-				first = append(first, func() { s.close(c) })
-			}
-			t.idle = nil
-			then = append(then, func() { t.gate.Close(t.upstream.Name) })
+			then = append(then, s.removeSeat(key, t))
 		}
 	}
 	s.mu.Unlock()

@@ -21,7 +21,7 @@ type serveCmd struct {
 	Upstream      []string `help:"A server to serve under /NAME: NAME=URL, or NAME=COMMAND, whose words are separated by spaces. May be repeated." sep:"none" placeholder:"NAME=URL|COMMAND"`
 	UpstreamToken []string `help:"The gate's own bearer token for the URL of a server: NAME=FILE. Tokens of callers are never passed on." sep:"none" placeholder:"NAME=FILE"`
 	Authorization []string `name:"authorization-server" help:"Issuer of the callers' tokens, which clients are told (OAuth protected-resource metadata)." sep:"none" placeholder:"URL"`
-	Origin        []string `help:"Origin of requests that is allowed besides the gate's own: browsers send it for web pages." sep:"none" placeholder:"ORIGIN"`
+	Origin        []string `help:"Origin of web pages that may call the gate, such as https://app.example. May be repeated. Pages of other origins are refused." sep:"none" placeholder:"ORIGIN"`
 	Pin           string   `help:"Accept only the definitions in DIR/NAME.json, for every caller. Without it each caller accepts a tool as it is first seen." placeholder:"DIR"`
 	Reads         bool     `help:"Have resources/read and prompts/get admitted, too (default: they pass)."`
 }
