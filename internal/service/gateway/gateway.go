@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/internal/httpserve"
@@ -104,6 +105,7 @@ type server struct {
 	flags    Flags
 	env      daemon.Env
 	nc       *nats.Conn
+	asking   *client.RequestSender // over nc
 	tokens   *tokenStore
 	certs    *httpserve.Certificates // nil without TLS
 	issuer   *issuer                 // nil if no JWTs are accepted
@@ -143,6 +145,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
+	defer s.asking.Close()
 	if err := s.tokens.load(ctx); err != nil { // no admitter yet: callers are answered so until there is one
 		env.Log.Warn().Err(err).Msg(noTokens)
 		env.Health.Set(s.tokens.name, noTokens)
@@ -179,7 +182,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 func newServer(f Flags, env daemon.Env, nc *nats.Conn) (*server, error) {
 	s := &server{
 		issuer: newIssuer(f, env),
-		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), rates: newRates(f.Rate),
+		flags:  f, env: env, nc: nc, asking: client.NewRequestSender(nc), tokens: newTokenStore(f, nc), rates: newRates(f.Rate),
 		inflight: make(chan struct{}, f.MaxInflight), stopped: make(chan struct{}),
 	}
 	s.streams = newOutputStreams(s)
