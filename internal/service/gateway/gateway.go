@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,7 @@ type Flags struct {
 	TLSKey        string        `name:"tls-key" help:"Private key of the certificate, PEM." env:"COUNTERSIGN_GATEWAY_TLS_KEY" placeholder:"FILE"`
 	ClientCA      string        `name:"client-ca" help:"Certificates of the authorities whose client certificates are accepted, PEM; needs --tls-cert. A certificate lets in only what token create --certificate-subject has mapped." env:"COUNTERSIGN_GATEWAY_CLIENT_CA" placeholder:"FILE"`
 	Issuer        string        `name:"oidc-issuer" help:"URL of the OIDC issuer whose JWTs are accepted; needs --oidc-audience. A JWT lets in only what token create --oidc-subject has mapped." env:"COUNTERSIGN_GATEWAY_OIDC_ISSUER" placeholder:"URL"`
-	Audience      string        `name:"oidc-audience" help:"Audience that a JWT must name." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
+	Audiences     []string      `name:"oidc-audience" help:"Audience that a JWT must name; of several one (repeat the flag, or separate them by commas)." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
 	CheckpointKey string        `help:"Public checkpoint key, or a file that holds it, with which the gateway checks receipts for callers that cannot (default: it checks none)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	Timeout       time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
 	ReadTimeout   time.Duration `help:"How long a caller may take to send a request." env:"COUNTERSIGN_GATEWAY_READ_TIMEOUT" default:"15s"`
@@ -88,7 +89,7 @@ func (f Flags) check() error {
 		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert and --tls-key, tokens must not travel in plain text", f.Listen)
 	case f.ClientCA != "" && f.TLSCert == "":
 		return errors.New("--client-ca needs --tls-cert and --tls-key")
-	case (f.Issuer == "") != (f.Audience == ""):
+	case (f.Issuer == "") != (len(f.Audiences) == 0) || slices.Contains(f.Audiences, ""):
 		return errors.New("--oidc-issuer and --oidc-audience belong together")
 	case f.Issuer != "" && !isSafeURL(f.Issuer):
 		return errors.New("--oidc-issuer must be an https URL; http only on loopback")
