@@ -83,7 +83,7 @@ type Options struct {
 type Client struct {
 	nc       *nats.Conn
 	opt      Options
-	resender *requestSender
+	resender *RequestSender
 	guard    *guard.Guard
 	reports  *reporter
 }
@@ -114,7 +114,7 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.ResendAfter == 0 {
 		opt.ResendAfter = opt.Timeout / resendShare
 	}
-	c := &Client{nc: nc, opt: opt, resender: newRequestSender(nc), guard: g}
+	c := &Client{nc: nc, opt: opt, resender: NewRequestSender(nc), guard: g}
 	c.reports = newReporter(c.publishReport, opt.OnUnreported)
 	return c, nil
 }
@@ -158,13 +158,7 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 	deny := func(reason string, err error) Verdict {
 		return Verdict{Decision: events.Deny, Reason: reason, Err: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
-	defer cancel()
-	pause := time.Duration(0)
-	if c.opt.ResendAfter > 0 && isRepeatable(call) {
-		pause = c.opt.ResendAfter
-	}
-	reply, err := c.resender.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(c.opt.Space, c.opt.Tenant, call) }, pause)
+	reply, err := c.resender.request(ctx, requestMsg(c.opt.Space, c.opt.Tenant, call), c.opt.Timeout, c.opt.ResendAfter)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return deny(ReasonNoResponders, err)
@@ -203,15 +197,9 @@ func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant str
 // RequestResending is Request with a time-out. It sends the request again as Admit does: see
 // Options.ResendAfter.
 func RequestResending(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	s := newRequestSender(nc)
-	defer s.close()
-	pause := time.Duration(0)
-	if isRepeatable(call) {
-		pause = timeout / resendShare
-	}
-	return s.sendUntilAnswered(ctx, func() *nats.Msg { return requestMsg(space, tenant, call) }, pause)
+	s := NewRequestSender(nc)
+	defer s.Close()
+	return s.Request(ctx, requestMsg(space, tenant, call), timeout)
 }
 
 func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {

@@ -61,7 +61,7 @@ func (c *Client) Flush(ctx context.Context) error { return c.reports.flush(ctx) 
 // Close drops the fail-mode events that are not published yet and waits until no goroutine of
 // this client runs. It does not close the caller's connection.
 func (c *Client) Close() {
-	c.resender.close()
+	c.resender.Close()
 	c.reports.close()
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/events"
 )
 
 const (
@@ -28,10 +31,10 @@ const (
 	codeUnavailable = "audit_unavailable"
 )
 
-// requestSender sends a request and, without an answer, sends it again, alternating with a
+// RequestSender sends a request and, without an answer, sends it again, alternating with a
 // connection to another server of the cluster if one is known. The first answer counts. It is
-// safe for concurrent use.
-type requestSender struct {
+// safe for concurrent use. The caller must Close it after the last request.
+type RequestSender struct {
 	nc      *nats.Conn
 	options nats.Options // nc's; later the application may change its handlers, under a lock that is nc's own
 
@@ -41,7 +44,27 @@ type requestSender struct {
 	closed            bool
 }
 
-func newRequestSender(nc *nats.Conn) *requestSender { return &requestSender{nc: nc, options: nc.Opts} }
+// NewRequestSender returns a sender over a connection that it does not own. The caller MUST NOT
+// change nc's handlers meanwhile; later it may.
+func NewRequestSender(nc *nats.Conn) *RequestSender { return &RequestSender{nc: nc, options: nc.Opts} }
+
+// Request sends an admission request, and sends it again as Admit does, until there is an answer
+// or the time is over: see Options.ResendAfter.
+func (s *RequestSender) Request(ctx context.Context, request *nats.Msg, timeout time.Duration) (*nats.Msg, error) {
+	return s.request(ctx, request, timeout, timeout/resendShare)
+}
+
+// request is Request with the wait before a request that names a tool call is sent again; it is not if the
+// wait is not above zero.
+func (s *RequestSender) request(ctx context.Context, request *nats.Msg, timeout, resendAfter time.Duration) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if !isRepeatable(request) {
+		resendAfter = 0
+	}
+	copyOf := func() *nats.Msg { m := *request; return &m } // two may be under way at a time
+	return s.sendUntilAnswered(ctx, copyOf, max(0, resendAfter))
+}
 
 type serverAnswer struct {
 	reply *nats.Msg
@@ -51,7 +74,7 @@ type serverAnswer struct {
 // sendUntilAnswered returns the first answer, or the last error. pause is the wait before the
 // request is sent again. With zero it is sent again only if no admitter can have acted on it:
 // there was none, the request was not sent, or the admitter was stopping.
-func (s *requestSender) sendUntilAnswered(ctx context.Context, request func() *nats.Msg, pause time.Duration) (*nats.Msg, error) {
+func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *nats.Msg, pause time.Duration) (*nats.Msg, error) {
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan serverAnswer, maxSends)
@@ -124,7 +147,7 @@ func maySendAgain(err error, twice bool) bool {
 // maySucceed reports whether another admitter may decide what this one refused: it had not
 // started on the request; or it could not record its decision, the request may be decided
 // twice, and there is another server.
-func (s *requestSender) maySucceed(reply *nats.Msg, twice bool) bool {
+func (s *RequestSender) maySucceed(reply *nats.Msg, twice bool) bool {
 	switch reply.Header.Get("Nats-Service-Error") {
 	case codeStopping:
 		return true
@@ -135,10 +158,10 @@ func (s *requestSender) maySucceed(reply *nats.Msg, twice bool) bool {
 }
 
 // hasOtherServers reports whether the connection knows another server than its own.
-func (s *requestSender) hasOtherServers() bool { return len(s.otherServers()) > 0 }
+func (s *RequestSender) hasOtherServers() bool { return len(s.otherServers()) > 0 }
 
 // otherServers lists the servers that the connection knows, without its own.
-func (s *requestSender) otherServers() (list []string) {
+func (s *RequestSender) otherServers() (list []string) {
 	own := hostOf(s.nc.ConnectedUrl())
 	for _, s := range append(append([]string{}, s.options.Servers...), s.nc.DiscoveredServers()...) {
 		if h := hostOf(s); h != "" && h != own {
@@ -167,7 +190,7 @@ func hostOf(server string) string {
 }
 
 // connectionFor returns the connection for the n-th attempt, from zero.
-func (s *requestSender) connectionFor(n int) *nats.Conn {
+func (s *RequestSender) connectionFor(n int) *nats.Conn {
 	if n%2 == 0 {
 		return s.nc
 	}
@@ -206,8 +229,8 @@ func connectLike(o nats.Options, servers []string) (*nats.Conn, error) {
 	return o.Connect()
 }
 
-// close closes the connection to another server.
-func (s *requestSender) close() {
+// Close closes the connection to another server.
+func (s *RequestSender) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -219,12 +242,17 @@ func (s *requestSender) close() {
 // isRepeatable reports whether a request may be decided twice: it names a tool call. The second
 // decision is then a retry of the same call. A request without one is a new call each time, and
 // its money is spent each time.
-func isRepeatable(call Call) bool {
-	if call.ToolCallID != "" {
+func isRepeatable(request *nats.Msg) bool {
+	if request.Header.Get(events.HeaderToolCallID) != "" {
 		return true
 	}
-	var body struct {
+	type named struct {
 		ToolCallID string `json:"tool_call_id"`
 	}
-	return json.Unmarshal(call.Body, &body) == nil && body.ToolCallID != ""
+	var body struct { // each protocol has the id in one of these
+		named
+		Metadata named
+		CallID   string `json:"callId"`
+	}
+	return json.Unmarshal(request.Data, &body) == nil && cmp.Or(body.ToolCallID, body.Metadata.ToolCallID, body.CallID) != ""
 }

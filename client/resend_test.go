@@ -43,8 +43,11 @@ func TestAdmitAsksAgain(t *testing.T) {
 	}))
 	unnamed := theCall
 	unnamed.ToolCallID = ""
-	inBody := unnamed
-	inBody.Body = []byte(`{"event_id":"e1","tool_call_id":"c1"}`)
+	inBody := func(text string) client.Call {
+		c := unnamed
+		c.Body = []byte(text)
+		return c
+	}
 	for _, tt := range []struct {
 		name   string
 		call   client.Call
@@ -59,7 +62,10 @@ func TestAdmitAsksAgain(t *testing.T) {
 		{"all answers lost", theCall, 99, time.Millisecond, 4, client.ReasonTimeout},
 		{"told not to", theCall, 1, -1, 1, client.ReasonTimeout},
 		{"without a tool call", unnamed, 1, 50 * time.Millisecond, 1, client.ReasonTimeout},
-		{"the tool call in the body", inBody, 99, time.Millisecond, 4, client.ReasonTimeout},
+		{"the tool call in the body", inBody(`{"event_id":"e1","tool_call_id":"c1"}`), 99, time.Millisecond, 4, client.ReasonTimeout},
+		{"the tool call in the metadata", inBody(`{"event_id":"e1","metadata":{"tool_call_id":"c1"}}`), 99, time.Millisecond, 4, client.ReasonTimeout},
+		{"the tool call of a tool event", inBody(`{"toolName":"t","callId":"c1"}`), 99, time.Millisecond, 4, client.ReasonTimeout},
+		{"an empty tool call", inBody(`{"tool_call_id":"","metadata":{},"callId":null}`), 99, time.Millisecond, 1, client.ReasonTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			asked.Store(0)

@@ -15,9 +15,9 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/streams"
 )
 

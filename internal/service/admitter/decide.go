@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/internal/retry"
-	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/streams"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 )
 
 // memoryBudget keeps an admitter below its memory limit. The worst-case need of requests in

@@ -12,9 +12,9 @@ import (
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/streams"
 )
 

@@ -19,7 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
-	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/streams"
 )
 

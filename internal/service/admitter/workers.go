@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/countersign-dev/countersign/internal/service/admitter/shares"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 )
 
 // job is a request for a worker.

@@ -185,7 +185,7 @@ func TestAAEPEndsWithItsMapping(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := startIssuer(t)
-			r := startAAEP(t, func(f *Flags) { f.Issuer, f.Audience, f.UserStreams = i.srv.URL, audience, 3 })
+			r := startAAEP(t, func(f *Flags) { f.Issuer, f.Audiences, f.UserStreams = i.srv.URL, []string{audience}, 3 })
 			who, err := token.OIDCSubject(i.srv.URL, "agent-7")
 			servicetest.OK(t, err)
 			r.mapSubject("m1", who, "sam", token.Subscriber, false)

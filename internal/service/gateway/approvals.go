@@ -46,8 +46,12 @@ func (v *approvals) answer(w http.ResponseWriter, r *http.Request) endpoint.Resp
 	if p != nil {
 		return p.Response()
 	}
-	if _, now, refused := v.server.signIn(r); refused != nil || now != id { // revoked meanwhile
-		return gateway.ProblemOf(gateway.BadToken).Response()
+	_, now, p := v.server.signIn(r)
+	if p == nil && now != id { // mapped otherwise meanwhile
+		p = gateway.ProblemOf(gateway.BadToken)
+	}
+	if p != nil {
+		return p.Response()
 	}
 	return gateway.ApprovalAnswer(a, time.Now())
 }

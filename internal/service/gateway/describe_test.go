@@ -238,7 +238,7 @@ func TestDescriptionOfRequests(t *testing.T) {
 			}
 		}
 	}
-	for want, flags := range map[string]Flags{"[bearer tokenHeader]": {}, "[bearer certificate tokenHeader]": {ClientCA: "ca.pem"}, "[bearer oidc tokenHeader]": {Issuer: "https://login.example", Audience: "x"}} {
+	for want, flags := range map[string]Flags{"[bearer tokenHeader]": {}, "[bearer certificate tokenHeader]": {ClientCA: "ca.pem"}, "[bearer oidc tokenHeader]": {Issuer: "https://login.example", Audiences: []string{"x"}}} {
 		s, err := newServer(flags, daemon.Env{Metrics: metrics.New(ServiceName)}, nil)
 		servicetest.OK(t, err)
 		answer := httptest.NewRecorder()

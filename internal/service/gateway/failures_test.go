@@ -9,8 +9,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +163,45 @@ func TestNoAnswerInTime(t *testing.T) {
 	a := <-got
 	checkFailure(t, "NATS goes away", asks[0], a.res, a.body, gateway.TimedOut)
 	r.nats.Restart()
+}
+
+// Another admitter answers what one that stops has refused, and what one that died leaves without an answer. A request
+// that names no tool call would be another call: it is sent again only if nobody has begun with it.
+func TestAnotherAdmitterAnswers(t *testing.T) {
+	r := start(t, func(f *Flags) { f.Timeout = 4 * time.Second })
+	r.admitter()
+	const call = `{"event_id":"6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f%03d","event_type":"PreToolUse","timestamp":"2026-11-20T09:00:00Z","source":"mail-agent","session_id":"s-1","tool_name":"send_email",` +
+		`"tool_input":{"to":"dana@acme.example"},"resource_scope":"internal_network","operation_risk":"write","metadata":{"tool_call_id":"%s"}}`
+	stops := func(m *nats.Msg, nc *nats.Conn) { // as the admitter: it leaves the queue group and refuses what has arrived
+		if m.Sub.Unsubscribe() != nil || nc.Flush() != nil {
+			return // the test fails: nobody answers
+		}
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{events.HeaderVerdict: {"deny"}, "Nats-Service-Error-Code": {"503"}, "Nats-Service-Error": {"stopping"}}, Data: []byte(`{"decision":"deny"}`)})
+	}
+	dies := func(_ *nats.Msg, nc *nats.Conn) { nc.Close() }
+	n := 0
+	for _, c := range []struct {
+		name, callID string
+		does         func(*nats.Msg, *nats.Conn)
+	}{{"one stops", "c-%d", stops}, {"one stops, the call has no id", "", stops}, {"one dies", "c-%d", dies}} {
+		first := r.nats.Conn("admitter")
+		var taken atomic.Bool
+		_, err := first.QueueSubscribe("gov.admit.*.*", "admitter", func(m *nats.Msg) {
+			if !taken.Swap(true) {
+				c.does(m, first)
+			}
+		})
+		servicetest.OK(t, err)
+		servicetest.OK(t, first.Flush())
+		for !taken.Load() {
+			n++
+			id := strings.Replace(c.callID, "%d", strconv.Itoa(n), 1)
+			if res, body := r.do("POST", "/event", "runtime", fmt.Appendf(nil, call, n, id)); res.StatusCode != http.StatusOK || res.Header.Get(events.HeaderDecisionID) == "" {
+				t.Errorf("%s: %d %v %s", c.name, res.StatusCode, res.Header, body)
+			}
+		}
+		first.Close()
+	}
 }
 
 // denialsOfVectors are the admitter's denials among the vectors for SDKs, by protocol.

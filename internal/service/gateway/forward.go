@@ -19,14 +19,12 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// ask sends a request to the admitter. It goes on if the caller hangs up: a decision may be recorded
-// already.
+// ask sends a request to the admitter, and sends it again as the Go client does: another admitter may answer.
+// It goes on if the caller hangs up: a decision may be recorded already.
 func (s *server) ask(r *http.Request, msg *nats.Msg) (*nats.Msg, *endpoint.Problem) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.flags.Timeout)
-	defer cancel()
-	reply, err := s.nc.RequestMsgWithContext(ctx, msg)
+	reply, err := s.asking.Request(context.WithoutCancel(r.Context()), msg, s.flags.Timeout)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrDisconnected):
 		return nil, gateway.ProblemOf(gateway.TimedOut)
 	case err != nil:
 		return nil, gateway.ProblemOf(gateway.NATSAway)

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/gateway"
 	"github.com/countersign-dev/countersign/internal/httpserve"
@@ -43,7 +45,7 @@ type Flags struct {
 	TLSKey        string        `name:"tls-key" help:"Private key of the certificate, PEM." env:"COUNTERSIGN_GATEWAY_TLS_KEY" placeholder:"FILE"`
 	ClientCA      string        `name:"client-ca" help:"Certificates of the authorities whose client certificates are accepted, PEM; needs --tls-cert. A certificate lets in only what token create --certificate-subject has mapped." env:"COUNTERSIGN_GATEWAY_CLIENT_CA" placeholder:"FILE"`
 	Issuer        string        `name:"oidc-issuer" help:"URL of the OIDC issuer whose JWTs are accepted; needs --oidc-audience. A JWT lets in only what token create --oidc-subject has mapped." env:"COUNTERSIGN_GATEWAY_OIDC_ISSUER" placeholder:"URL"`
-	Audience      string        `name:"oidc-audience" help:"Audience that a JWT must name." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
+	Audiences     []string      `name:"oidc-audience" help:"Audience that a JWT must name; of several one (repeat the flag, or separate them by commas)." env:"COUNTERSIGN_GATEWAY_OIDC_AUDIENCE" placeholder:"NAME"`
 	CheckpointKey string        `help:"Public checkpoint key, or a file that holds it, with which the gateway checks receipts for callers that cannot (default: it checks none)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
 	Timeout       time.Duration `help:"How long a request waits for the admitter." env:"COUNTERSIGN_GATEWAY_TIMEOUT" default:"10s"`
 	ReadTimeout   time.Duration `help:"How long a caller may take to send a request." env:"COUNTERSIGN_GATEWAY_READ_TIMEOUT" default:"15s"`
@@ -87,7 +89,7 @@ func (f Flags) check() error {
 		return fmt.Errorf("--listen %s is not on loopback: give --tls-cert and --tls-key, tokens must not travel in plain text", f.Listen)
 	case f.ClientCA != "" && f.TLSCert == "":
 		return errors.New("--client-ca needs --tls-cert and --tls-key")
-	case (f.Issuer == "") != (f.Audience == ""):
+	case (f.Issuer == "") != (len(f.Audiences) == 0) || slices.Contains(f.Audiences, ""):
 		return errors.New("--oidc-issuer and --oidc-audience belong together")
 	case f.Issuer != "" && !isSafeURL(f.Issuer):
 		return errors.New("--oidc-issuer must be an https URL; http only on loopback")
@@ -104,6 +106,7 @@ type server struct {
 	flags    Flags
 	env      daemon.Env
 	nc       *nats.Conn
+	asking   *client.RequestSender // over nc
 	tokens   *tokenStore
 	certs    *httpserve.Certificates // nil without TLS
 	issuer   *issuer                 // nil if no JWTs are accepted
@@ -143,6 +146,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
+	defer s.asking.Close()
 	if err := s.tokens.load(ctx); err != nil { // no admitter yet: callers are answered so until there is one
 		env.Log.Warn().Err(err).Msg(noTokens)
 		env.Health.Set(s.tokens.name, noTokens)
@@ -179,7 +183,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 func newServer(f Flags, env daemon.Env, nc *nats.Conn) (*server, error) {
 	s := &server{
 		issuer: newIssuer(f, env),
-		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), rates: newRates(f.Rate),
+		flags:  f, env: env, nc: nc, asking: client.NewRequestSender(nc), tokens: newTokenStore(f, nc), rates: newRates(f.Rate),
 		inflight: make(chan struct{}, f.MaxInflight), stopped: make(chan struct{}),
 	}
 	s.streams = newOutputStreams(s)

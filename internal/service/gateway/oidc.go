@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ const (
 	issuerBurst   = 2
 	issuerPause   = 2 * time.Second // after a discovery that failed
 	issuerAnswer  = 1 << 20         // bytes
+	keysRenewAge  = 4 * time.Minute // from here on keys are read again, and the old ones are in use meanwhile
 	keysMaxAge    = 5 * time.Minute // a key that the issuer has withdrawn is in use no longer than this
 )
 
@@ -31,17 +33,20 @@ const (
 var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA}
 
 // issuer checks the JWTs of an OIDC issuer. It keeps the issuer's keys, and asks again for a key that it
-// does not know and when the keys are old. A JWT that cannot be checked proves nothing.
+// does not know and when the keys are old.
 type issuer struct {
-	url, audience string
-	env           daemon.Env
-	client        *http.Client
-	now           func() time.Time
+	url       string
+	audiences []string // a JWT must name one of them
+	env       daemon.Env
+	client    *http.Client
+	now       func() time.Time
+
+	renewing sync.Mutex // held by the caller that makes a verifier, and while failed is used
+	failed   time.Time  // when the last attempt failed
 
 	mu       sync.Mutex
 	verifier *oidc.IDTokenVerifier
 	made     time.Time // when the verifier was, without keys
-	failed   time.Time // when the last discovery failed
 }
 
 func newIssuer(f Flags, env daemon.Env) *issuer {
@@ -53,53 +58,100 @@ func newIssuer(f Flags, env daemon.Env) *issuer {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("an issuer must not redirect") },
 		Transport:     &issuerTransport{inner: &http.Transport{DisableKeepAlives: true}, limit: rate.NewLimiter(rate.Every(issuerEvery), issuerBurst), health: env.Health},
 	}
-	return &issuer{url: f.Issuer, audience: f.Audience, env: env, client: client, now: time.Now}
+	return &issuer{url: f.Issuer, audiences: f.Audiences, env: env, client: client, now: time.Now}
 }
 
-// subjectOf is the subject of a JWT that holds; "" for every other text. No error of the check is
-// logged: it may quote the JWT.
-func (i *issuer) subjectOf(text string) string {
+// subjectOf is the subject of a JWT that holds; "" for every other text. The error is errIssuer if the JWT cannot be
+// checked, because the issuer does not answer. No other error of the check is told or logged: it may quote the JWT.
+func (i *issuer) subjectOf(text string) (string, error) {
 	if i == nil || text == "" {
-		return ""
+		return "", nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*issuerTimeout)
 	defer cancel()
-	verifier, err := i.current(ctx)
+	verifier, err := i.current(ctx, text)
 	if err != nil {
 		i.env.Health.Set("oidc", "the issuer's configuration cannot be read; no JWT is accepted")
-		return ""
+		return "", errIssuer
 	}
 	held, err := verifier.Verify(ctx, text)
-	if err != nil {
-		return ""
+	switch {
+	case isKeysAway(err):
+		return "", errIssuer
+	case err != nil, !slices.ContainsFunc(held.Audience, func(name string) bool { return slices.Contains(i.audiences, name) }):
+		return "", nil
 	}
 	subject, err := token.OIDCSubject(i.url, held.Subject)
 	if err != nil {
-		return ""
+		return "", nil
 	}
-	return subject
+	return subject, nil
+}
+
+// isKeysAway reports whether the verifier could not read the issuer's keys. go-oidc says so by the text alone, in front of
+// which no text of a JWT can come.
+func isKeysAway(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "failed to verify signature: fetching keys")
 }
 
 // current is the verifier. An old one is made anew, without the keys that it has; so a key that was
-// withdrawn is forgotten, and while the issuer is away no JWT is accepted for longer than keysMaxAge.
-func (i *issuer) current(ctx context.Context) (*oidc.IDTokenVerifier, error) {
+// withdrawn is forgotten, and while the issuer is away no JWT is accepted for longer than keysMaxAge. text is a JWT by
+// which the new one reads its keys.
+func (i *issuer) current(ctx context.Context, text string) (*oidc.IDTokenVerifier, error) {
+	if v := i.youngerThan(keysRenewAge); v != nil {
+		return v, nil
+	}
+	if !i.renewing.TryLock() { // another caller makes a new one
+		if v := i.youngerThan(keysMaxAge); v != nil {
+			return v, nil
+		}
+		i.renewing.Lock()
+	}
+	defer i.renewing.Unlock()
+	if v := i.youngerThan(keysRenewAge); v != nil { // meanwhile
+		return v, nil
+	}
+	if v, err := i.renew(ctx, text); err == nil {
+		return v, nil
+	}
+	if v := i.youngerThan(keysMaxAge); v != nil {
+		return v, nil
+	}
+	return nil, errIssuer
+}
+
+// youngerThan is the verifier if it is younger than age; nil if not.
+func (i *issuer) youngerThan(age time.Duration) *oidc.IDTokenVerifier {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.verifier != nil && i.now().Sub(i.made) < keysMaxAge {
-		return i.verifier, nil
+	if i.verifier == nil || i.now().Sub(i.made) >= age {
+		return nil
 	}
-	if i.now().Sub(i.failed) < issuerPause { // those that waited for the lock do not try one after the other
+	return i.verifier
+}
+
+// renew makes a verifier, unless the last attempt failed a moment ago: callers that waited for each other do not try
+// one after the other.
+func (i *issuer) renew(ctx context.Context, text string) (*oidc.IDTokenVerifier, error) {
+	if i.now().Sub(i.failed) < issuerPause {
 		return nil, errIssuer
 	}
+	begun := i.now()
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, i.client), i.url)
 	if err != nil {
-		i.verifier, i.failed = nil, i.now()
+		i.failed = i.now()
 		return nil, err
 	}
-	i.verifier = provider.VerifierContext(oidc.ClientContext(context.Background(), i.client),
-		&oidc.Config{ClientID: i.audience, SupportedSigningAlgs: algorithms, Now: i.now})
-	i.made = i.now()
-	return i.verifier, nil
+	next := provider.VerifierContext(oidc.ClientContext(context.Background(), i.client),
+		&oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algorithms, Now: i.now}) // subjectOf looks at the audience
+	if _, err := next.Verify(ctx, text); isKeysAway(err) {
+		i.failed = i.now()
+		return nil, err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.verifier, i.made = next, begun
+	return next, nil
 }
 
 // issuerTransport bounds what is asked of an issuer, and what it may answer. Its keys come over https,

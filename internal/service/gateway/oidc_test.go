@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -31,13 +32,15 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-const audience = "countersign-gateway"
+const audience, another = "countersign-gateway", "https://mcp.example/files"
 
 // testIssuer is a small OIDC issuer: a discovery document and its public keys.
 type testIssuer struct {
 	tb   testing.TB
 	srv  *httptest.Server
 	away atomic.Bool
+	// keysAway is away for the keys alone.
+	keysAway atomic.Bool
 
 	mu      sync.Mutex
 	keys    map[string]*ecdsa.PrivateKey
@@ -52,7 +55,13 @@ func startIssuer(tb testing.TB) *testIssuer {
 		i.answer(w, map[string]any{"issuer": i.srv.URL, "jwks_uri": i.srv.URL + "/keys", "authorization_endpoint": i.srv.URL + "/auth",
 			"id_token_signing_alg_values_supported": []string{"ES256", "HS256", "none"}})
 	})
-	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) { i.answer(w, i.publicKeys()) })
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
+		if i.keysAway.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		i.answer(w, i.publicKeys())
+	})
 	i.srv = httptest.NewServer(mux)
 	tb.Cleanup(i.srv.Close)
 	i.addKey("k1")
@@ -133,7 +142,7 @@ func signES256(tb testing.TB, key *ecdsa.PrivateKey, kid string, claims []byte) 
 
 // check is the gateway's check against the issuer, which may ask for keys at any time.
 func (i *testIssuer) check() *issuer {
-	c := newIssuer(Flags{Issuer: i.srv.URL, Audience: audience}, daemon.Env{Health: daemon.NewHealth()})
+	c := newIssuer(Flags{Issuer: i.srv.URL, Audiences: []string{audience, another}}, daemon.Env{Health: daemon.NewHealth()})
 	c.client.Transport.(*issuerTransport).limit = rate.NewLimiter(rate.Inf, 1)
 	return c
 }
@@ -160,7 +169,7 @@ func TestJWT(t *testing.T) {
 		"expired":              i.jwt("k1", "k1", i.claims(map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})),
 		"without an expiry":    i.jwt("k1", "k1", i.claims(map[string]any{"exp": nil})),
 		"not valid yet":        i.jwt("k1", "k1", i.claims(map[string]any{"nbf": time.Now().Add(time.Hour).Unix()})),
-		"wrong audience":       i.jwt("k1", "k1", i.claims(map[string]any{"aud": "another"})),
+		"wrong audience":       i.jwt("k1", "k1", i.claims(map[string]any{"aud": []string{"others", ""}})),
 		"without an audience":  i.jwt("k1", "k1", i.claims(map[string]any{"aud": nil})),
 		"another issuer":       i.jwt("k1", "k1", i.claims(map[string]any{"iss": "https://login.example"})),
 		"without a subject":    i.jwt("k1", "k1", i.claims(map[string]any{"sub": ""})),
@@ -173,30 +182,36 @@ func TestJWT(t *testing.T) {
 		"no JWT":               "a.b.c",
 		"empty":                "",
 	} {
-		if got := c.subjectOf(text); got != "" {
-			t.Errorf("%s: proves %s", name, got)
+		if got, err := c.subjectOf(text); got != "" || err != nil {
+			t.Errorf("%s: proves %q, %v", name, got, err)
 		}
 	}
-	if got := c.subjectOf(valid); got != want {
-		t.Errorf("a JWT that holds proves %q, want %q", got, want)
+	for name, text := range map[string]string{
+		"that holds": valid, "for the other audience": i.jwt("k1", "k1", i.claims(map[string]any{"aud": another})),
+		"for one of the audiences": i.jwt("k1", "k1", i.claims(map[string]any{"aud": []string{"others", audience}})),
+	} {
+		if got, err := c.subjectOf(text); got != want || err != nil {
+			t.Errorf("a JWT %s proves %q, %v, want %q", name, got, err, want)
+		}
 	}
-	if got := (*issuer)(nil).subjectOf(valid); got != "" {
-		t.Errorf("without an issuer: %q", got)
+	if got, err := (*issuer)(nil).subjectOf(valid); got != "" || err != nil {
+		t.Errorf("without an issuer: %q, %v", got, err)
 	}
 }
 
 // Keys are kept, read again for a new key, and forgotten when the issuer has withdrawn them. While the
-// issuer is away nothing is accepted with keys that are old.
+// issuer is away nothing is accepted with keys that are old, and what cannot be checked is told from what proves nothing.
 func TestIssuerKeys(t *testing.T) {
 	i := startIssuer(t)
 	c := i.check()
 	var ahead time.Duration
 	c.now = func() time.Time { return time.Now().Add(ahead) }
-	holds := func(text string) bool { return c.subjectOf(text) != "" }
+	holds := func(text string) bool { subject, _ := c.subjectOf(text); return subject != "" }
+	unchecked := func(text string) bool { _, err := c.subjectOf(text); return errors.Is(err, errIssuer) }
 	i.away.Store(true)
 	first := i.jwt("k1", "k1", i.claims(nil))
-	if holds(first) {
-		t.Fatal("accepted before the issuer was ever read")
+	if !unchecked(first) {
+		t.Fatal("checked before the issuer was ever read")
 	}
 	i.away.Store(false)
 	ahead += issuerPause
@@ -221,15 +236,34 @@ func TestIssuerKeys(t *testing.T) {
 	if !holds(third) {
 		t.Error("the keys are not kept while they are young")
 	}
-	ahead += keysMaxAge
-	if holds(third) {
+	ahead += keysRenewAge
+	if !holds(third) {
+		t.Error("the keys are not kept while they cannot be read again")
+	}
+	i.away.Store(false)
+	i.keysAway.Store(true)
+	ahead += issuerPause
+	if !holds(third) {
+		t.Error("the keys are not kept while the issuer says only where they are")
+	}
+	i.rotate("k4")
+	if fourth := i.jwt("k4", "k4", i.claims(nil)); !unchecked(fourth) || holds(fourth) {
+		t.Error("a key that cannot be read is no wrong key")
+	}
+	ahead += keysMaxAge - keysRenewAge
+	if holds(third) || !unchecked(third) {
 		t.Error("accepted with old keys while the issuer is away")
+	}
+	i.keysAway.Store(false)
+	ahead += issuerPause
+	if holds(third) || unchecked(third) {
+		t.Error("a withdrawn key is accepted once the issuer is back")
 	}
 }
 
 // Invented key ids do not make the gateway ask the issuer for each, and its answers are bounded.
 func TestIssuerIsAskedSeldom(t *testing.T) {
-	transport := newIssuer(Flags{Issuer: "https://login.example", Audience: audience}, daemon.Env{Health: daemon.NewHealth()}).client.Transport.(*issuerTransport)
+	transport := newIssuer(Flags{Issuer: "https://login.example", Audiences: []string{audience, another}}, daemon.Env{Health: daemon.NewHealth()}).client.Transport.(*issuerTransport)
 	if transport.limit.Limit() != rate.Every(issuerEvery) || transport.limit.Burst() != issuerBurst {
 		t.Errorf("limit %v, burst %d", transport.limit.Limit(), transport.limit.Burst())
 	}
@@ -252,8 +286,8 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 	}
 	large := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, issuerAnswer+1)) }))
 	defer large.Close()
-	c := newIssuer(Flags{Issuer: large.URL, Audience: audience}, daemon.Env{Health: daemon.NewHealth()})
-	if _, err := c.current(t.Context()); err == nil {
+	c := newIssuer(Flags{Issuer: large.URL, Audiences: []string{audience, another}}, daemon.Env{Health: daemon.NewHealth()})
+	if _, err := c.current(t.Context(), ""); err == nil {
 		t.Error("an answer that is too large is read")
 	}
 	for url, safe := range map[string]bool{"https://a.example": true, "http://127.0.0.1:1": true, "http://a.example": false, "file:///etc/passwd": false, "https://": false, "": false} {
@@ -270,7 +304,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // A stream ends when its subject is mapped otherwise, though the subject is let in still.
 func TestStreamEndsWithItsMapping(t *testing.T) {
 	i := startIssuer(t)
-	r := start(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
+	r := start(t, func(f *Flags) { f.Issuer, f.Audiences = i.srv.URL, []string{audience} })
 	stop, err := follow.Serve(t.Context(), r.nats.JS("correlator"), streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
 	servicetest.OK(t, err)
 	t.Cleanup(stop)
@@ -301,7 +335,7 @@ func TestStreamEndsWithItsMapping(t *testing.T) {
 // A JWT lets in what its subject is mapped to, in that role and until the mapping is revoked.
 func TestJWTSignsIn(t *testing.T) {
 	i := startIssuer(t)
-	r := start(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
+	r := start(t, func(f *Flags) { f.Issuer, f.Audiences = i.srv.URL, []string{audience} })
 	text := i.jwt("k1", "k1", i.claims(map[string]any{"role": "reviewer", "tenant": "globex"}))
 	status := func(path string) int {
 		res, _ := r.do("POST", path, "", []byte(`{}`), "Authorization", "Bearer "+text)
@@ -332,7 +366,7 @@ func acceptedSoon(t *testing.T, accepted func() bool) {
 func TestIssuerAway(t *testing.T) {
 	i := startIssuer(t)
 	i.away.Store(true)
-	r := start(t, func(f *Flags) { f.Issuer, f.Audience = i.srv.URL, audience })
+	r := start(t, func(f *Flags) { f.Issuer, f.Audiences = i.srv.URL, []string{audience} })
 	who, err := token.OIDCSubject(i.srv.URL, "agent-7")
 	servicetest.OK(t, err)
 	r.mapSubject("m1", who, servicetest.Runtime, token.Runtime, false)
@@ -342,7 +376,7 @@ func TestIssuerAway(t *testing.T) {
 	}
 	first := i.jwt("k1", "k1", i.claims(nil))
 	healthy := func() bool { return r.service.Health.Report().Problems["oidc"] == "" }
-	if got := status(first); got != 401 || healthy() {
+	if got := status(first); got != 503 || healthy() {
 		t.Errorf("away at the start: %d, healthy %v", got, healthy())
 	}
 	if res, body := r.do("GET", "/v1/caller", "runtime", nil); res.StatusCode != 200 {
@@ -362,7 +396,7 @@ func TestIssuerAway(t *testing.T) {
 	if got := status(second); got != 200 {
 		t.Errorf("away later: %d by a key that is known", got)
 	}
-	servicetest.Eventually(t, "a new key is asked for in vain, and health says so", func() bool { return status(third) == 401 && !healthy() })
+	servicetest.Eventually(t, "a new key is asked for in vain, and health says so", func() bool { return status(third) == 503 && !healthy() })
 	i.away.Store(false)
 	if got := status(third); got != 200 || !healthy() {
 		t.Errorf("back again: %d, healthy %v", got, healthy())

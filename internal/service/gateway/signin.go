@@ -18,10 +18,16 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/quota"
 )
 
-// signIn returns the caller by its bearer token, its JWT or its client certificate. All refusals are alike: one
-// that the view does not let in may have been made a moment ago, so the caller waits for a new look.
+// signIn returns the caller by its bearer token, its JWT or its client certificate. All refusals of what proves no caller
+// are alike: one that the view does not let in may have been made a moment ago, so the caller waits for a new look. What
+// cannot be checked now is no refusal of the caller.
 func (s *server) signIn(r *http.Request) (token.Record, string, *endpoint.Problem) {
-	find := s.credential(r) // before the view is read: it may have to ask the issuer for keys
+	find, err := s.credential(r) // before the view is read: it may have to ask the issuer for keys
+	if err != nil {
+		p := gateway.ProblemOf(gateway.NATSAway)
+		p.Message = "the OIDC issuer does not answer; nothing is allowed"
+		return token.Record{}, "", p
+	}
 	for looked := false; ; looked = true {
 		set := s.tokens.current()
 		if set == nil {
@@ -81,25 +87,26 @@ func (s *server) admitCaller(r *http.Request, may func(token.Record) bool) (who 
 // finder looks a caller up in a view of the tokens.
 type finder func(*token.Set, time.Time) (token.Record, string, bool)
 
-// credential reads what a request proves about its caller; nil if it proves nothing. A request with the
-// header Authorization stands by it alone: a certificate mends no bad token.
-func (s *server) credential(r *http.Request) finder {
+// credential reads what a request proves about its caller; nil if it proves nothing. The error says that it cannot be
+// checked now. A request with the header Authorization stands by it alone: a certificate mends no bad token.
+func (s *server) credential(r *http.Request) (finder, error) {
 	values := r.Header.Values("Authorization")
 	switch len(values) {
 	case 0:
-		return bySubject(certificateOf(r.TLS, time.Now()))
+		return bySubject(certificateOf(r.TLS, time.Now())), nil
 	case 1:
 	default:
-		return nil
+		return nil, nil
 	}
 	scheme, text, _ := strings.Cut(values[0], " ")
 	if text = strings.TrimSpace(text); !strings.EqualFold(scheme, "Bearer") {
-		return nil
+		return nil, nil
 	}
 	if _, formed := token.IDOf(text); formed {
-		return func(set *token.Set, now time.Time) (token.Record, string, bool) { return set.Find(text, now) }
+		return func(set *token.Set, now time.Time) (token.Record, string, bool) { return set.Find(text, now) }, nil
 	}
-	return bySubject(s.issuer.subjectOf(text))
+	subject, err := s.issuer.subjectOf(text)
+	return bySubject(subject), err
 }
 
 // readToken reads the token of a protocol's own header as if it came in Authorization, which is the one that

@@ -186,8 +186,9 @@ func TestIdentityFlags(t *testing.T) {
 	for name, change := range map[string]func(*Flags){
 		"--client-ca needs":      func(f *Flags) { f.ClientCA = "ca.pem" },
 		"belong together":        func(f *Flags) { f.Issuer = "https://login.example" },
-		"must be an https URL":   func(f *Flags) { f.Issuer, f.Audience = "http://login.example", "x" },
-		"--oidc-audience belong": func(f *Flags) { f.Audience = "x" },
+		"must be an https URL":   func(f *Flags) { f.Issuer, f.Audiences = "http://login.example", []string{"x"} },
+		"--oidc-audience belong": func(f *Flags) { f.Audiences = []string{"x"} },
+		"--oidc-issuer and":      func(f *Flags) { f.Issuer, f.Audiences = "https://login.example", []string{"x", ""} },
 		"is not on loopback":     func(f *Flags) { f.Listen = "192.0.2.7:8466" },
 	} {
 		f := good

@@ -1,4 +1,4 @@
-// Package shares divides a capacity among the callers of the admitter. Begin with Shares.
+// Package shares divides a capacity among the callers of a service. Begin with Shares.
 package shares
 
 import (
