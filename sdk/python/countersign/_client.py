@@ -40,7 +40,7 @@ _OUTAGES = (
 _LATER = (*_OUTAGES, "in_doubt", "not_stored")  # codes of reports that may be stored later; one that is stored twice counts once
 _NOT_STORED = ("not_stored", "overloaded", "stopping", "unavailable")  # codes of a status from 500 on that say so for certain
 _LONGEST_WAIT = 30  # seconds that the gateway lets one request wait for a workflow
-_REPORT_TIME = 15.0  # seconds for which the report of a call that ran is tried again
+_REPORT_TIME = 15.0  # seconds for which the report of a call that ran, and a producer's event, is sent again
 _MAX_BODY = 1 << 20  # bytes that a gateway takes at most
 _MAX_REQUEST = _MAX_BODY - (4 << 10)  # of an admission: the report of the call adds how it ended
 _HEADER_TEXT = r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?"  # what a header carries unchanged
@@ -103,16 +103,17 @@ class Refused(Exception):
 class NotStored(OSError):
     """Events that are not, or not certainly, on record.
 
-    code: why, stable. certain: whether it is certain that those that failed are not stored; an event in doubt that is
-    sent again may be stored twice. failed: the positions of those that failed, if only some did, as the gateway says.
+    code: why, stable. certain: whether it is certain that those that failed are not stored. In doubt, send the same event
+    again, with its event_id: it counts once. failed: the positions of those that failed, if only some did, as the gateway
+    says. event: what a producer made and sent, None of other events.
     """
 
-    def __init__(self, code: str, certain: bool, failed: list[int] | None = None) -> None:
+    def __init__(self, code: str, certain: bool, failed: list[int] | None = None, event: dict[str, Any] | None = None) -> None:
         super().__init__(f"the events are not {'' if certain else 'certainly '}stored: {code}")
-        self.code, self.certain, self.failed = code, certain, failed
+        self.code, self.certain, self.failed, self.event = code, certain, failed, event
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NotStored, (self.code, self.certain, self.failed)
+        return NotStored, (self.code, self.certain, self.failed, self.event)
 
 
 class _Request(urllib.request.Request):
@@ -496,19 +497,20 @@ class Client:
         """Report what became of a call; for so many seconds try again. A failure is logged: the correlator then finds a
         call without an end."""
         try:
-            self._publish_until(_event(call, event_type, self._publisher, metadata), time.monotonic() + seconds)
+            self._publish_for(seconds, "agenthook", _event(call, event_type, self._publisher, metadata))
         except Exception as e:  # the call's own outcome matters more
             _log.error("call %s: %s is not on record: %s", call.call_id, event_type, e)
 
-    def _publish_until(self, event: dict[str, Any], end: float) -> None:
-        """Publish an AgentHook event; try again until the time end if it may be stored then, as after a restart of the gateway."""
-        pause = 0.3
+    def _publish_for(self, seconds: float, protocol: str, event: dict[str, Any]) -> None:
+        """Publish an event; for so many seconds send it again if it may be stored then, as after a restart of the gateway."""
+        end, pause, certain = time.monotonic() + seconds, 0.3, True
         while True:
             try:
-                return self.publish("agenthook", event)
+                return self.publish(protocol, event)
             except NotStored as e:
+                certain = certain and e.certain  # an earlier attempt may have stored it
                 if e.code not in _LATER or time.monotonic() + pause > end:
-                    raise
+                    raise NotStored(e.code, certain, e.failed, event) from e
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
 
