@@ -20,7 +20,7 @@ const OUTAGES = [
   'not_reachable', 'timeout', 'bad_reply', 'audit_unavailable', 'overloaded', 'quota_exceeded', 'rate_limited', 'stopping', 'unavailable',
   'http_502', 'http_503', 'http_504', 'no_token',
 ];
-const LATER = [...OUTAGES, 'in_doubt', 'not_stored']; // codes of reports that may be stored later; one that is stored twice counts once
+const LATER = [...OUTAGES, 'in_doubt', 'not_stored']; // codes of reports that may be stored later; an event that is stored twice counts once
 const REPORT_TIME = 15_000; // for which the report of a call that ran is tried again
 const MAX_REQUEST = MAX_BODY - (4 << 10); // of an admission, in bytes: the report of the call adds how it ended
 const LONGEST_WAIT = 30_000; // that the gateway lets one request wait for a workflow

@@ -37,7 +37,7 @@ _OUTAGES = (
     "not_reachable", "timeout", "bad_reply", "audit_unavailable", "overloaded", "quota_exceeded", "rate_limited", "stopping", "unavailable",
     "http_502", "http_503", "http_504", "no_token",
 )
-_LATER = (*_OUTAGES, "in_doubt", "not_stored")  # codes of reports that may be stored later; one that is stored twice counts once
+_LATER = (*_OUTAGES, "in_doubt", "not_stored")  # codes of reports that may be stored later; an event that is stored twice counts once
 _NOT_STORED = ("not_stored", "overloaded", "stopping", "unavailable")  # codes of a status from 500 on that say so for certain
 _LONGEST_WAIT = 30  # seconds that the gateway lets one request wait for a workflow
 _REPORT_TIME = 15.0  # seconds for which the report of a call that ran, and a producer's event, is sent again
