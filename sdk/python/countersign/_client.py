@@ -290,19 +290,22 @@ class Client:
             begun, known = time.monotonic(), workflow != ""
             waiting, workflow = verdict, verdict.workflow
             decided = self._decided(workflow, int(min(deadline - begun, _LONGEST_WAIT)))
+            if decided == "consumed":  # by an allow whose answer was lost; one more ask would open a workflow that nobody waits for
+                return Verdict("deny", "approval_used", workflow)
             if known or not decided:  # a gateway that answers at once is not asked without a pause
                 time.sleep(max(0.0, begun + pause - time.monotonic()))
             pause = min(2 * pause, 2.0)
 
-    def _decided(self, workflow: str, seconds: int) -> bool:
-        """Wait until a workflow is not pending any more; False if it is when the time is over, or if that cannot be learnt."""
+    def _decided(self, workflow: str, seconds: int) -> str:
+        """Wait until a workflow is not pending any more and return its status; nothing if it is when the time is over, or if that cannot be learnt."""
         if seconds < 1 or not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", workflow):
-            return False
+            return ""
         try:
             status, _, answer = self._send(f"/v1/approvals/{workflow}?wait={seconds}", None, {}, seconds + self._timeout)
-            return status == 200 and parse(answer)["status"] in _SETTLED
+            found = parse(answer)["status"]
+            return found if status == 200 and found in _SETTLED else ""
         except Exception:  # the next ask tells
-            return False
+            return ""
 
     def _ask(self, call: Call, body: bytes, workflow: str) -> Verdict:
         headers = {"Countersign-Workflow-Id": workflow} if workflow else {}

@@ -488,15 +488,22 @@ class Failures(unittest.TestCase):
         verdict, asks, _ = self.wait_for(3600, later=b'{"error": "unauthorized"}')
         self.assertEqual((verdict.reason, asks), ("unauthorized", ["", "w1"]))
 
-    def wait_for(self, seconds, *answers, later):
-        """Ask a gateway that first says ask, and has the workflow decided at once."""
+    def test_an_approval_whose_allow_was_lost(self):
+        """It is used up: one more ask would open another workflow."""
+        verdict, asks, waits = self.wait_for(3600, b"<html>502</html>", later=body("deny", "no"), statuses=["approved", "consumed"])
+        self.assertEqual((verdict.decision, verdict.reason, verdict.workflow), ("deny", "approval_used", "w1"))
+        self.assertEqual((asks, len(waits)), (["", "w1"], 2))
+
+    def wait_for(self, seconds, *answers, later, statuses=("denied",)):
+        """Ask a gateway that first says ask, and has the workflow decided at once, with these statuses, the last one for ever."""
         asks, waits = [], []
         answers = [body("ask", "later"), *answers]
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 waits.append(self.path)
-                self.answer(b'{"workflow_id": "w1", "status": "denied"}', {})
+                status = statuses[min(len(waits), len(statuses)) - 1]
+                self.answer(json.dumps({"workflow_id": "w1", "status": status}).encode(), {})
 
             def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
