@@ -91,7 +91,9 @@ type Client struct {
 // ErrNoPublicKey reports a Client without a key to verify receipts with.
 var ErrNoPublicKey = errors.New("client: Options.PublicKey is required: without it a verdict cannot be told from a forgery")
 
-// New returns a client. The caller MUST NOT change nc's handlers while New runs; later it may.
+// New returns a client. The caller MUST NOT change nc's handlers while New runs; later it may. While nc is reconnecting,
+// the client sends nothing over it, whatever nats.ReconnectBufSize is: Admit denies with ReasonNotSent unless another
+// server answers, and Publish refuses.
 func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.PublicKey == "" {
 		return nil, ErrNoPublicKey

@@ -83,7 +83,12 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 		n := sent
 		sent, waiting = sent+1, waiting+1
 		go func() {
-			reply, err := s.connectionFor(n).RequestMsgWithContext(sending, request())
+			nc := s.connectionFor(n)
+			if !nc.IsConnected() && !nc.IsClosed() { // it could keep the request and send it when nobody waits for the answer any more
+				answers <- serverAnswer{nil, nats.ErrReconnectBufExceeded}
+				return
+			}
+			reply, err := nc.RequestMsgWithContext(sending, request())
 			answers <- serverAnswer{reply, err}
 		}()
 	}

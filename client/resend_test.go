@@ -1,7 +1,11 @@
 package client_test
 
 import (
+	"errors"
+	"net"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -205,4 +209,51 @@ func TestAdmitWhileHandlersChange(t *testing.T) {
 	if <-changed; !v.Allowed() {
 		t.Errorf("%s %s %v", v.Decision, v.Reason, v.Err)
 	}
+}
+
+// TestNothingIsSentLater: an ordinary connection of NATS keeps what is sent while it reconnects. A request whose caller
+// was told deny, or an event that is not stored, must not come afterwards.
+func TestNothingIsSentLater(t *testing.T) {
+	w := start(t, streams.Shard{})
+	var asked atomic.Int64
+	ok(t, w.answer(func(*nats.Msg) *nats.Msg {
+		asked.Add(1)
+		return w.allow(nil)
+	}))
+	door := &dialer{}
+	nc, err := nats.Connect(w.srv.ClientURL(), nats.UserInfo("rt1", "pw-rt1"), nats.CustomInboxPrefix(streams.User{Name: "rt1"}.Inbox()),
+		nats.SetCustomDialer(door), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0))
+	ok(t, err)
+	defer nc.Close()
+	c := askingBy(t, w, nc, client.Options{Timeout: time.Second, ResendAfter: 10 * time.Millisecond})
+	back := nc.StatusChanged(nats.CONNECTED)
+	door.shut.Store(true)
+	ok(t, nc.ForceReconnect())
+	if v := c.Admit(t.Context(), theCall); v.Allowed() || v.Reason != client.ReasonNotSent {
+		t.Errorf("a request without a connection: %s %s %v", v.Decision, v.Reason, v.Err)
+	}
+	if err := c.Publish(t.Context(), "agenthook", []byte(`{"event_type":"late"}`)); !errors.Is(err, streams.ErrRefused) {
+		t.Errorf("an event without a connection: %v, want %v", err, streams.ErrRefused)
+	}
+	door.shut.Store(false)
+	<-back
+	if v := c.Admit(t.Context(), theCall); !v.Allowed() || asked.Load() != 1 {
+		t.Errorf("%s %s %v, and the admitter had %d requests, want 1", v.Decision, v.Reason, v.Err, asked.Load())
+	}
+	ok(t, c.Publish(t.Context(), "agenthook", []byte(`{"event_type":"now"}`)))
+	for _, m := range w.log(t) {
+		if strings.HasSuffix(m.Subject, ".late") {
+			t.Error("an event came after its caller was told that it is not stored")
+		}
+	}
+}
+
+// dialer refuses to connect while it is shut.
+type dialer struct{ shut atomic.Bool }
+
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	if d.shut.Load() {
+		return nil, syscall.ECONNREFUSED
+	}
+	return net.Dial(network, address) //nolint:noctx // the interface has no context
 }

@@ -91,7 +91,7 @@ var problems = map[Failure]endpoint.Problem{
 	NATSAway:       {Status: 503, RetryAfter: 1, Message: "no admitter, or no ingest, answers; nothing is allowed"},
 	LogFull:        {Status: 503, RetryAfter: 5, Message: "the log did not store it; send it again"},
 	TimedOut:       {Status: 504, Message: "no answer in time; nothing is allowed"},
-	InDoubt:        {Status: 504, Message: "it is not known whether the log stored it; sending it again may store it twice"},
+	InDoubt:        {Status: 504, Message: "it is not known whether the log stored it; send the same event again, with its event_id: it counts once"},
 	Stopping:       {Status: 503, RetryAfter: 1, Message: "the gateway is stopping; send it again"},
 	Panicked:       {Status: 500, Message: "the gateway failed on this request; its log says where"},
 	TooManyStreams: {Status: 429, RetryAfter: 5, Message: "too many streams are open"},

@@ -216,7 +216,7 @@ var cursor = Agent{
 	},
 	Past: []string{
 		"without failClosed: true a hook that fails lets the call run",
-		"hooks of .claude/settings.json are read as well: a call can be asked for twice",
+		"hooks of .claude/settings.json are read as well: a call that two gates see is asked for and reported twice",
 	},
 }
 

@@ -15,7 +15,8 @@ const publishTimeout = 10 * time.Second
 // PublishEvents stores a producer's events in their order, many in flight at a time. It returns nil
 // only once every message is acknowledged. Otherwise it returns a *PublishError with the messages
 // that are not certainly stored, each with ErrRefused or ErrAmbiguous. After such an error it
-// sends no further round.
+// sends no further round, but those behind a refused message in its round may be stored: sent
+// again, it comes after them.
 func PublishEvents(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
 	return sendAll(ctx, nc, msgs, maxEventBytes, (*sender).publishEvents)
 }

@@ -117,6 +117,9 @@ func (s *sender) publishEach(ctx context.Context, msgs []Msg, last nats.Header) 
 		}
 		return out
 	}
+	if !s.nc.IsConnected() { // the connection of an application could keep the messages and send them later
+		return fail(0, nats.ErrDisconnected)
+	}
 	sent, done := 0, 0
 	for done < len(msgs) {
 		for sent < len(msgs) && sent-done < senderWindow {

@@ -159,7 +159,7 @@ type refusedError struct {
 }
 
 // IsPassing reports whether an error may be over soon: the gateway restarts, or has no place. The event may be on record
-// all the same: who sends it again sends the same one, of which the second counts for nothing.
+// all the same: send the same one again, of which the second counts for nothing while its id is remembered.
 func IsPassing(err error) bool {
 	cause := CauseOf(err)
 	return cause == CauseOutage || cause == CauseBusy

@@ -39,6 +39,9 @@ type Stdio struct {
 // answerTime of the budget is kept for the answer: a report that takes too long is no refusal.
 const answerTime = 300 * time.Millisecond
 
+// closeTime bounds the report of a call without a verdict: the gateway that gave none may be slow.
+const closeTime = 2 * time.Second
+
 // exitUsage is the exit code of a gate that is called wrongly. Agents take 2 for a refusal.
 const exitUsage = 2
 
@@ -224,6 +227,11 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	}
 	switch {
 	case err != nil:
+		if call.Workflow == "" && !gateclient.IsNotStored(err) { // it may be allowed by now, and its repetition is another call
+			ctx, cancel := context.WithTimeout(ctx, closeTime)
+			defer cancel()
+			g.closeCall(ctx, a, key, e, call)
+		}
 		return g.agent.Refuse(gateclient.Refusal("no_verdict", err))
 	case r.Waits():
 		return g.pending(e, r, forgotten)

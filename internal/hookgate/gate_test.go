@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,26 +238,49 @@ func TestInputFails(t *testing.T) {
 	}
 }
 
-// A call that is allowed and refused by the gate, for a receipt that does not hold, is closed on the log.
-func TestBadReceiptIsReported(t *testing.T) {
-	type event struct {
-		Type     string `json:"event_type"`
-		Metadata struct {
-			Call string `json:"tool_call_id"`
+// A call that may be allowed on the log, and that the gate refuses, is closed there: its receipt does not hold, or no
+// verdict came. One that was certainly not decided, or that waits for a person, is not.
+func TestRefusedCallsAreClosed(t *testing.T) {
+	ask := answer(200, map[string]string{"Countersign-Verdict": "ask", "Countersign-Workflow-Id": "wf-1"}, `{"event_id":"x","decision":"ask","reason":"later"}`)
+	unauthorized := answer(401, nil, `{"error":"unauthorized","message":"no"}`)
+	for name, tt := range map[string]struct {
+		first  http.HandlerFunc
+		code   string
+		closed bool
+	}{
+		"bad receipt":  {gateways["an allow with a bad receipt"].serve, "bad_receipt", true},
+		"no answer":    {answer(504, nil, `{"error":"timeout","message":"no answer in time"}`), "no_verdict", true},
+		"cut":          {gateways["a cut connection"].serve, "no_verdict", true},
+		"no JSON":      {gateways["no JSON"].serve, "no_verdict", true},
+		"no admitter":  {gateways["an HTTP error"].serve, "no_verdict", false},
+		"unauthorized": {unauthorized, "no_verdict", false},
+		"waits":        {ask, "no_verdict", false},
+	} {
+		type event struct {
+			Type     string `json:"event_type"`
+			Metadata struct {
+				Call string `json:"tool_call_id"`
+			}
 		}
-	}
-	var sent []event
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var e event
-		_ = json.NewDecoder(r.Body).Decode(&e)
-		sent = append(sent, e)
-		gateways["an allow with a bad receipt"].serve(w, r)
-	}))
-	defer s.Close()
-	a := hook.Agents[0]
-	refused(t, a, settle(t, s.URL, nil).config, proposalOf(t, a), "bad_receipt")
-	if len(sent) != 2 || sent[1].Type != "ToolUseBlocked" || sent[1].Metadata.Call != sent[0].Metadata.Call || sent[0].Metadata.Call == "" {
-		t.Errorf("%+v", sent)
+		var sent []event
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				var e event
+				_ = json.NewDecoder(r.Body).Decode(&e)
+				if sent = append(sent, e); len(sent) == 1 {
+					tt.first(w, r)
+					return
+				}
+			}
+			unauthorized(w, r)
+		}))
+		a := hook.Agents[0]
+		refused(t, a, settle(t, s.URL, nil).config, proposalOf(t, a), tt.code)
+		s.Close()
+		call := sent[0].Metadata.Call
+		if closed := slices.ContainsFunc(sent, func(e event) bool { return e.Type == "ToolUseBlocked" && e.Metadata.Call == call }); closed != tt.closed || call == "" {
+			t.Errorf("%s: %+v, want it closed: %t", name, sent, tt.closed)
+		}
 	}
 }
 

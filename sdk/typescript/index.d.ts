@@ -118,7 +118,7 @@ export class Refused extends Error {
 export class NotStored extends Error {
   /** Why, stable. */
   readonly code: string;
-  /** Whether it is certain that those that failed are not stored; an event in doubt that is sent again may be stored twice. */
+  /** Whether it is certain that those that failed are not stored. In doubt, send the same event again, with its event_id: it counts once. */
   readonly certain: boolean;
   /** The positions of those that failed, if only some did, as the gateway says. */
   readonly failed?: number[];

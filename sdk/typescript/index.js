@@ -20,7 +20,7 @@ const OUTAGES = [
   'not_reachable', 'timeout', 'bad_reply', 'audit_unavailable', 'overloaded', 'quota_exceeded', 'rate_limited', 'stopping', 'unavailable',
   'http_502', 'http_503', 'http_504', 'no_token',
 ];
-const LATER = [...OUTAGES, 'in_doubt', 'not_stored']; // codes of reports that may be stored later; one that is stored twice counts once
+const LATER = [...OUTAGES, 'in_doubt', 'not_stored']; // codes of reports that may be stored later; an event that is stored twice counts once
 const REPORT_TIME = 15_000; // for which the report of a call that ran is tried again
 const MAX_REQUEST = MAX_BODY - (4 << 10); // of an admission, in bytes: the report of the call adds how it ended
 const LONGEST_WAIT = 30_000; // that the gateway lets one request wait for a workflow
@@ -102,19 +102,21 @@ export class Client {
       waiting = verdict;
       workflow = verdict.workflow;
       const decided = await this.#decided(workflow, Math.floor(Math.min(end - begun, LONGEST_WAIT) / 1000), options?.signal);
+      if (decided === 'consumed') return verdictOf('deny', 'approval_used', {workflow}); // by an allow whose answer was lost; one more ask would open a workflow that nobody waits for
       const rest = known || !decided ? begun + pause - Date.now() : 0; // a gateway that answers at once is not asked without a pause
       if (rest > 0) await sleep(rest, undefined, {signal: options?.signal}).catch(() => {}); // the loop looks at the signal
     }
   }
 
-  /** Waits until a workflow is not pending any more. False if it is when the time is over, or if that cannot be learnt. */
+  /** Waits until a workflow is not pending any more and returns its status; nothing if it is when the time is over, or if that cannot be learnt. */
   async #decided(workflow, seconds, signal) {
-    if (!(seconds >= 1) || !this.#transport.approval || !WORKFLOW.test(workflow)) return false;
+    if (!(seconds >= 1) || !this.#transport.approval || !WORKFLOW.test(workflow)) return '';
     try {
       const {status, text} = await this.#transport.approval(workflow, seconds, seconds * 1000 + this.#timeout, signal);
-      return status === 200 && SETTLED.includes(JSON.parse(text).status);
+      const found = JSON.parse(text).status;
+      return status === 200 && SETTLED.includes(found) ? found : '';
     } catch {
-      return false; // the next ask tells
+      return ''; // the next ask tells
     }
   }
 

@@ -58,6 +58,9 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if i.off != "" {
 		list = append(list, i.switchedOn())
 	}
+	if i.files[scopeManaged] != "" {
+		list = append(list, i.onlyGate())
+	}
 	if i.program != "" {
 		list = append(list, i.asked(ctx, c.scope()))
 	}
@@ -161,6 +164,46 @@ func (i installation) switchedOn() finding {
 	}
 	f.OK, f.Detail = true, "no settings file switches them off"
 	return f
+}
+
+// onlyGate checks that the managed configuration and one of the user or of the project do not both run the gate: their
+// commands differ, so the agent runs both.
+func (i installation) onlyGate() finding {
+	f := finding{Check: "one gate before each call"}
+	managed, err := i.gateIn(scopeManaged)
+	for _, scope := range []string{scopeUser, scopeProject} {
+		own, ownErr := i.gateIn(scope)
+		switch err = errors.Join(err, ownErr); {
+		case err != nil:
+			f.Detail = err.Error()
+			return f
+		case managed != "" && own != "":
+			f.Detail = managed + " and " + own + " both run the gate, so each call is asked for and reported twice: countersign hook uninstall " + i.agent + " --" + scope
+			return f
+		}
+	}
+	f.OK, f.Detail = true, "not both in the managed configuration and in one of the user or the project"
+	return f
+}
+
+// gateIn returns the file of a scope if it runs the gate, else nothing.
+func (i installation) gateIn(scope string) (string, error) {
+	path, err := expand(i.files[scope])
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	rest, problem := i.remove(text)
+	if err = errors.Join(err, problem); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	if bytes.Equal(rest, text) {
+		return "", nil
+	}
+	return path, nil
 }
 
 // gateConfig is the gate's own configuration: of this user's default place, or of the user's home.

@@ -95,3 +95,35 @@ func TestOthersMayRun(t *testing.T) {
 		}
 	}
 }
+
+// A gate in the managed configuration and another one of the user or the project are named: the agent runs both. Of
+// files that cannot be read nothing is said to be good.
+func TestOnlyGate(t *testing.T) {
+	gate := func(end string) string {
+		return `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"/opt/bin/countersign-hook claude-code ` + end + `"}]}]}}`
+	}
+	managed, own, others := gate("--managed"), gate("--config /home/dana/hook.json"), `{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":"/bin/lint"}]}]}}`
+	for name, c := range map[string]struct{ managed, user, project, want string }{
+		"no gate":                {"", others, "", "ok"},
+		"of the machine":         {managed, others, "", "ok"},
+		"of user and project":    {"", own, own, "ok"}, // one command
+		"of machine and user":    {managed, own, others, "--user"},
+		"of machine and project": {managed, others, own, "--project"},
+		"unreadable":             {managed, "{", "", "no JSON"},
+		"machine's unreadable":   {"{", own, "", "no JSON"},
+	} {
+		i, dir := installation{agent: "claude-code", files: map[string]string{}}, t.TempDir()
+		for scope, text := range map[string]string{scopeManaged: c.managed, scopeUser: c.user, scopeProject: c.project} {
+			i.files[scope] = filepath.Join(dir, scope)
+			if text == "" {
+				continue
+			}
+			if err := os.WriteFile(i.files[scope], []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if f := i.onlyGate(); f.OK != (c.want == "ok") || !f.OK && !strings.Contains(f.Detail, c.want) {
+			t.Errorf("%s: %+v, want %s", name, f, c.want)
+		}
+	}
+}

@@ -37,10 +37,10 @@ _OUTAGES = (
     "not_reachable", "timeout", "bad_reply", "audit_unavailable", "overloaded", "quota_exceeded", "rate_limited", "stopping", "unavailable",
     "http_502", "http_503", "http_504", "no_token",
 )
-_LATER = (*_OUTAGES, "in_doubt", "not_stored")  # codes of reports that may be stored later; one that is stored twice counts once
+_LATER = (*_OUTAGES, "in_doubt", "not_stored")  # codes of reports that may be stored later; an event that is stored twice counts once
 _NOT_STORED = ("not_stored", "overloaded", "stopping", "unavailable")  # codes of a status from 500 on that say so for certain
 _LONGEST_WAIT = 30  # seconds that the gateway lets one request wait for a workflow
-_REPORT_TIME = 15.0  # seconds for which the report of a call that ran is tried again
+_REPORT_TIME = 15.0  # seconds for which the report of a call that ran, and a producer's event, is sent again
 _MAX_BODY = 1 << 20  # bytes that a gateway takes at most
 _MAX_REQUEST = _MAX_BODY - (4 << 10)  # of an admission: the report of the call adds how it ended
 _HEADER_TEXT = r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?"  # what a header carries unchanged
@@ -103,16 +103,17 @@ class Refused(Exception):
 class NotStored(OSError):
     """Events that are not, or not certainly, on record.
 
-    code: why, stable. certain: whether it is certain that those that failed are not stored; an event in doubt that is
-    sent again may be stored twice. failed: the positions of those that failed, if only some did, as the gateway says.
+    code: why, stable. certain: whether it is certain that those that failed are not stored. In doubt, send the same event
+    again, with its event_id: it counts once. failed: the positions of those that failed, if only some did, as the gateway
+    says. event: what a producer made and sent, None of other events.
     """
 
-    def __init__(self, code: str, certain: bool, failed: list[int] | None = None) -> None:
+    def __init__(self, code: str, certain: bool, failed: list[int] | None = None, event: dict[str, Any] | None = None) -> None:
         super().__init__(f"the events are not {'' if certain else 'certainly '}stored: {code}")
-        self.code, self.certain, self.failed = code, certain, failed
+        self.code, self.certain, self.failed, self.event = code, certain, failed, event
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NotStored, (self.code, self.certain, self.failed)
+        return NotStored, (self.code, self.certain, self.failed, self.event)
 
 
 class _Request(urllib.request.Request):
@@ -289,19 +290,22 @@ class Client:
             begun, known = time.monotonic(), workflow != ""
             waiting, workflow = verdict, verdict.workflow
             decided = self._decided(workflow, int(min(deadline - begun, _LONGEST_WAIT)))
+            if decided == "consumed":  # by an allow whose answer was lost; one more ask would open a workflow that nobody waits for
+                return Verdict("deny", "approval_used", workflow)
             if known or not decided:  # a gateway that answers at once is not asked without a pause
                 time.sleep(max(0.0, begun + pause - time.monotonic()))
             pause = min(2 * pause, 2.0)
 
-    def _decided(self, workflow: str, seconds: int) -> bool:
-        """Wait until a workflow is not pending any more; False if it is when the time is over, or if that cannot be learnt."""
+    def _decided(self, workflow: str, seconds: int) -> str:
+        """Wait until a workflow is not pending any more and return its status; nothing if it is when the time is over, or if that cannot be learnt."""
         if seconds < 1 or not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", workflow):
-            return False
+            return ""
         try:
             status, _, answer = self._send(f"/v1/approvals/{workflow}?wait={seconds}", None, {}, seconds + self._timeout)
-            return status == 200 and parse(answer)["status"] in _SETTLED
+            found = parse(answer)["status"]
+            return found if status == 200 and found in _SETTLED else ""
         except Exception:  # the next ask tells
-            return False
+            return ""
 
     def _ask(self, call: Call, body: bytes, workflow: str) -> Verdict:
         headers = {"Countersign-Workflow-Id": workflow} if workflow else {}
@@ -496,19 +500,20 @@ class Client:
         """Report what became of a call; for so many seconds try again. A failure is logged: the correlator then finds a
         call without an end."""
         try:
-            self._publish_until(_event(call, event_type, self._publisher, metadata), time.monotonic() + seconds)
+            self._publish_for(seconds, "agenthook", _event(call, event_type, self._publisher, metadata))
         except Exception as e:  # the call's own outcome matters more
             _log.error("call %s: %s is not on record: %s", call.call_id, event_type, e)
 
-    def _publish_until(self, event: dict[str, Any], end: float) -> None:
-        """Publish an AgentHook event; try again until the time end if it may be stored then, as after a restart of the gateway."""
-        pause = 0.3
+    def _publish_for(self, seconds: float, protocol: str, event: dict[str, Any]) -> None:
+        """Publish an event; for so many seconds send it again if it may be stored then, as after a restart of the gateway."""
+        end, pause, certain = time.monotonic() + seconds, 0.3, True
         while True:
             try:
-                return self.publish("agenthook", event)
+                return self.publish(protocol, event)
             except NotStored as e:
+                certain = certain and e.certain  # an earlier attempt may have stored it
                 if e.code not in _LATER or time.monotonic() + pause > end:
-                    raise
+                    raise NotStored(e.code, certain, e.failed, event) from e
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
 

@@ -7,6 +7,7 @@ import uuid
 from datetime import datetime, timezone
 from typing import Any
 
+from . import _client
 from ._client import Client, NotStored, _rfc3339
 
 _AAEP_CONTEXT = "https://aaep-protocol.org/context/v1"
@@ -23,8 +24,10 @@ class AgentHookPublisher:
         self._gate, self._session, self._source = gate, session, source
 
     def publish(self, event_type: str, **fields: Any) -> dict[str, Any]:
-        """Publish an event and return it once it is stored durably; raise NotStored otherwise.
+        """Publish an event and return it once it is stored durably.
 
+        For 15 seconds it is sent again if it may be stored then. After that, or for a refusal that stays, raises NotStored,
+        whose event can be given to Client.publish: the same event counts once, one made anew is another.
         Calls that are about to run are not published but asked about: Client.admit, run, guard.
         """
         if event_type == "PreToolUse":
@@ -38,7 +41,7 @@ class AgentHookPublisher:
             "session_id": self._session,
             **fields,
         }
-        self._gate.publish("agenthook", event)
+        self._gate._publish_for(_client._REPORT_TIME, "agenthook", event)
         return event
 
 
@@ -54,17 +57,22 @@ class AAEPProducer:
     def __init__(self, gate: Client, *, agent_id: str, session: str = "", **producer: Any) -> None:
         self.session = session or "sess_" + uuid.uuid4().hex
         self._gate, self._producer = gate, {"agent_id": agent_id, **producer}
-        self._lock, self._next, self._in_doubt = threading.Lock(), 0, False
+        self._lock, self._next = threading.Lock(), 0
+        self._in_doubt: dict[str, Any] | None = None  # the latest event, while it is not known whether it is stored
 
     def emit(self, event_type: str, **fields: Any) -> dict[str, Any]:
-        """Publish an event and return it once it is stored durably; raise NotStored otherwise.
+        """Publish an event and return it once it is stored durably.
 
-        If that is certain, the next event gets the number. Otherwise it is not known whether the number is in use: the
-        producer then refuses to go on, with RuntimeError. Begin a new session.
+        For 15 seconds it is sent again if it may be stored then. After that, or for a refusal that stays, raises NotStored.
+        If it is certain that the event is not stored, the next one gets its number. Otherwise the producer keeps it and
+        sends it before the next one, which is not sent until that has succeeded: do not emit it once more.
         """
         with self._lock:
             if self._in_doubt:
-                raise RuntimeError("an event of this session is not certainly stored: begin a new session")
+                try:
+                    self._send(self._in_doubt)
+                except NotStored as e:
+                    raise NotStored(e.code, True) from e  # of the new event
             event = {
                 "@context": _AAEP_CONTEXT,
                 "type": event_type if event_type.startswith("aaep:") else "aaep:" + event_type,
@@ -77,11 +85,18 @@ class AAEPProducer:
                 **fields,
             }
             try:
-                self._gate.publish("aaep", event)
+                self._send(event)
             except ValueError:  # nothing was sent
+                self._in_doubt = None
                 raise
-            except BaseException as e:
-                self._in_doubt = not (isinstance(e, NotStored) and e.certain)
+            except NotStored as e:
+                if e.certain:
+                    self._in_doubt = None
                 raise
-            self._next += 1
         return event
+
+    def _send(self, event: dict[str, Any]) -> None:
+        """Store an event and count its number. Until it returns the event is in doubt."""
+        self._in_doubt = event
+        self._gate._publish_for(_client._REPORT_TIME, "aaep", event)
+        self._next, self._in_doubt = self._next + 1, None

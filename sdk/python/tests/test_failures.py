@@ -233,23 +233,47 @@ class Failures(unittest.TestCase):
                 self.assertEqual((verdict.allowed, verdict.reason), (not problem, problem))
         self.assertEqual(client("http://127.0.0.1:1", verify_online=True)._refuted("r", "k", call), "unverifiable")
 
-    def test_a_producer_in_doubt_ends(self):
-        with Gateway(0, {}, b"") as g:
+    def test_a_producer_in_doubt_sends_the_same_event(self):
+        """An event in doubt comes before the next one, as it was; a refusal later does not tell that it is not stored."""
+        in_doubt, stopping = (504, {}, b'{"error":"in_doubt"}'), (503, {}, b'{"error":"stopping"}')
+        with Gateway(200, {}, b"{}", first=[in_doubt, stopping, (401, {}, b"{}")]) as g:
             producer = countersign.AAEPProducer(client(g.url), agent_id="a")
             with self.assertRaises(ValueError):
                 producer.emit("agent.progress.updated", percent=float("nan"))  # nothing was sent
-            with self.assertRaises(OSError):
+            with unittest.mock.patch.object(_client, "_REPORT_TIME", 0.5), self.assertRaises(countersign.NotStored) as caught:
                 producer.emit("agent.progress.updated")
-            with self.assertRaises(RuntimeError):
+            self.assertEqual((caught.exception.code, caught.exception.certain), ("stopping", False))
+            with self.assertRaises(countersign.NotStored) as next_one:
                 producer.emit("agent.progress.updated")
+            self.assertEqual((next_one.exception.code, next_one.exception.certain), ("http_401", True))
+            self.assertEqual(producer.emit("agent.progress.updated")["sequence_number"], 1)
+            sent = [event for [event] in g.events]
+            self.assertEqual(sent[:4], [caught.exception.event] * 4)
+            self.assertEqual([e["sequence_number"] for e in sent], [0, 0, 0, 0, 1])
+
+    def test_producers_outlast_a_restart_of_the_gateway(self):
+        for protocol, produce in [
+            ("agenthook", lambda gate: countersign.AgentHookPublisher(gate, session="s", source="a").publish("PostToolUse")),
+            ("aaep", lambda gate: countersign.AAEPProducer(gate, agent_id="a").emit("agent.progress.updated")),
+        ]:
+            with self.subTest(protocol), Gateway(200, {}, b"{}", first=[(0, {}, b"")]) as g, unittest.mock.patch.object(_client, "_REPORT_TIME", 15):
+                event = produce(client(g.url))
+                self.assertEqual(g.events, [[event], [event]])
+
+    def test_an_event_that_a_publisher_made_can_be_sent_again(self):
+        with Gateway(200, {}, b"{}", first=[(504, {}, b'{"error":"in_doubt"}')]) as g:
+            hooks = countersign.AgentHookPublisher(client(g.url), session="s", source="a")
+            with self.assertRaises(countersign.NotStored) as caught:
+                hooks.publish("SessionStart")
+            client(g.url).publish("agenthook", caught.exception.event)
+            self.assertEqual(g.events[0], g.events[1])
 
     def test_a_producer_goes_on_after_a_refusal(self):
-        with Gateway(200, {}, b"{}", first=[(429, {}, b'{"error":"rate_limited"}'), (503, {}, b'{"error":"stopping"}')]) as g:
+        with Gateway(200, {}, b"{}", first=[(403, {}, b'{"error":"forbidden"}')]) as g:
             producer = countersign.AAEPProducer(client(g.url), agent_id="a")
-            for code in ("rate_limited", "stopping"):
-                with self.assertRaises(countersign.NotStored) as caught:
-                    producer.emit("agent.progress.updated")
-                self.assertEqual(caught.exception.code, code)
+            with self.assertRaises(countersign.NotStored) as caught:
+                producer.emit("agent.progress.updated")
+            self.assertEqual((caught.exception.code, caught.exception.certain), ("forbidden", True))
             self.assertEqual([producer.emit("agent.progress.updated")["sequence_number"] for _ in range(2)], [0, 1])
 
     def test_what_is_not_stored(self):
@@ -273,7 +297,7 @@ class Failures(unittest.TestCase):
     def test_exceptions_cross_processes(self):
         for e in (
             countersign.Refused(countersign.Verdict("ask", "later", "w1")), countersign.BadReceipt("receipt_expired", "the receipt has expired"),
-            countersign.NotStored("in_doubt", False, [3]),
+            countersign.NotStored("in_doubt", False, [3], {"event_id": "e"}),
         ):
             copy = pickle.loads(pickle.dumps(e))
             self.assertEqual((type(copy), str(copy), vars(copy)), (type(e), str(e), vars(e)))
@@ -464,15 +488,22 @@ class Failures(unittest.TestCase):
         verdict, asks, _ = self.wait_for(3600, later=b'{"error": "unauthorized"}')
         self.assertEqual((verdict.reason, asks), ("unauthorized", ["", "w1"]))
 
-    def wait_for(self, seconds, *answers, later):
-        """Ask a gateway that first says ask, and has the workflow decided at once."""
+    def test_an_approval_whose_allow_was_lost(self):
+        """It is used up: one more ask would open another workflow."""
+        verdict, asks, waits = self.wait_for(3600, b"<html>502</html>", later=body("deny", "no"), statuses=["approved", "consumed"])
+        self.assertEqual((verdict.decision, verdict.reason, verdict.workflow), ("deny", "approval_used", "w1"))
+        self.assertEqual((asks, len(waits)), (["", "w1"], 2))
+
+    def wait_for(self, seconds, *answers, later, statuses=("denied",)):
+        """Ask a gateway that first says ask, and has the workflow decided at once, with these statuses, the last one for ever."""
         asks, waits = [], []
         answers = [body("ask", "later"), *answers]
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 waits.append(self.path)
-                self.answer(b'{"workflow_id": "w1", "status": "denied"}', {})
+                status = statuses[min(len(waits), len(statuses)) - 1]
+                self.answer(json.dumps({"workflow_id": "w1", "status": status}).encode(), {})
 
             def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
@@ -525,16 +556,18 @@ class Failures(unittest.TestCase):
                         watchdog.connect(("gateway.example", 443))
                 self.assertEqual(waits, want)
 
-    def test_an_interrupted_producer_ends(self):
+    def test_an_interrupted_producer(self):
+        """Its event may be stored: it comes before the next one."""
         class Interrupt(BaseException):
             pass
 
-        gate = unittest.mock.Mock(publish=unittest.mock.Mock(side_effect=Interrupt))
-        producer = countersign.AAEPProducer(gate, agent_id="a")
-        with self.assertRaises(Interrupt):
+        with Gateway(200, {}, b"{}") as g:
+            gate = client(g.url)
+            producer = countersign.AAEPProducer(gate, agent_id="a")
+            with unittest.mock.patch.object(gate, "publish", side_effect=Interrupt), self.assertRaises(Interrupt):
+                producer.emit("agent.session.started")
             producer.emit("agent.progress.updated")
-        with self.assertRaises(RuntimeError):
-            producer.emit("agent.progress.updated")
+            self.assertEqual([(e["type"], e["sequence_number"]) for [e] in g.events], [("aaep:agent.session.started", 0), ("aaep:agent.progress.updated", 1)])
 
     def test_answers_that_no_code_foresees(self):
         for head in ("W10", "eyJraWQiOltdfQ", "eyJraWQiOjFlLTk5OTk5OTk5OTk5OTk5OTk5OTk5fQ"):

@@ -256,12 +256,15 @@ test('a report that is refused for good, and one that cannot be stored in time',
 const about = (decision, reason) => reply(200, {'Countersign-Verdict': decision, 'Countersign-Workflow-Id': 'w1'}, said(decision, reason));
 
 /** Asks a gateway that has the workflow decided at once. It gives these answers, the last one for ever. */
-async function waitFor(t, wait, ...answers) {
+const waitFor = (t, wait, ...answers) => waitUntil(t, wait, ['denied'], answers);
+
+/** Waits for a workflow with these statuses, the last one for ever. */
+async function waitUntil(t, wait, statuses, answers) {
   const asks = [], waits = [];
   const server = createServer((request, response) => {
     if (request.method === 'GET') {
       waits.push(request.url);
-      response.end(JSON.stringify({workflow_id: 'w1', status: 'denied'}));
+      response.end(JSON.stringify({workflow_id: 'w1', status: statuses[Math.min(waits.length, statuses.length) - 1]}));
       return;
     }
     const answer = answers[Math.min(asks.length, answers.length - 1)];
@@ -295,6 +298,12 @@ test('waiting outlasts a restart of the gateway', async (t) => {
   assert.deepEqual([late.decision, late.workflow], ['ask', 'w1']);
   const revoked = await waitFor(t, 3600_000, ask, reply(401, {}, '{"error":"unauthorized"}'));
   assert.deepEqual([revoked.verdict.reason, revoked.asks.length], ['unauthorized', 2]);
+});
+
+test('an approval whose allow was lost is used up: one more ask would open another workflow', async (t) => {
+  const answers = [about('ask', 'later'), (response) => response.destroy(), about('deny', 'no')];
+  const {verdict, asks, waits} = await waitUntil(t, 3600_000, ['approved', 'consumed'], answers);
+  assert.deepEqual([verdict.decision, verdict.reason, verdict.workflow, asks, waits.length], ['deny', 'approval_used', 'w1', ['', 'w1'], 2]);
 });
 
 test('ready files that others read, or that were left behind', async (t) => {

@@ -73,7 +73,7 @@ var policyDocuments = []policyKeys{
 		{"eventTypes", "as in the policy's match"},
 	}},
 	{"readLimit", "limit of a rule", [][2]string{
-		{"max", "the rule matches when what was counted within `per`, together with this call, is more"},
+		{"max", "the rule matches when what was counted within `per`, together with this call, is more; each allow counts, also a second one of the same call"},
 		{"per", "1s to 744h"},
 		{"by", "which callers share a counter: any of `source`, `session`, `agent`, `tool`, `action` (`session`, `agent`, `action` are claims); without it all of the tenant"},
 		{"amount", "a whole number of at least 0 that the call adds; default 1. Anything else denies (`policy_error`). `int()` cuts off the fraction: count money in cents"},
