@@ -32,10 +32,11 @@ const (
 	questionClosed     // its session ended
 )
 
-// questions holds the questions of a session, at most maxQuestions.
+// questions holds the questions of a session, at most maxQuestions. What is forgotten for want of room
+// permits nothing: otherwise a runtime that asks much could invoke what it likes.
 type questions struct {
 	list       []*userQuestion
-	incomplete bool // one that an invocation may use was forgotten
+	incomplete bool // the session was forgotten, and they with it
 }
 
 func (q *questions) storedItems() int { return len(q.list) }
@@ -157,7 +158,6 @@ func newQuestion(e *Event, token string, seconds *int64) *userQuestion {
 func (q *questions) add(a *userQuestion) {
 	if len(q.list) >= maxQuestions {
 		drop := q.nextForgotten()
-		q.incomplete = q.incomplete || q.list[drop].mayPermit()
 		q.list = slices.Delete(q.list, drop, drop+1)
 	}
 	q.list = append(q.list, a)

@@ -4,7 +4,7 @@
 //
 // The package is pure: it has no clock and no randomness, and does not depend on the order of
 // a map. The bounds below limit what a session stores (see StoredItems). Forgotten state leads
-// to no finding.
+// to no finding, except that a forgotten question permits nothing.
 package aaep
 
 import (
