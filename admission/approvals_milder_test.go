@@ -37,7 +37,7 @@ func TestMilderClaim(t *testing.T) {
 	unproved := edit(t, mail(mild), `"metadata":{`, `"metadata":{`+carrying("send_mail", `{"to":"a@example.com","body":"hunter2-secret","n":1.0}`, `"confirmed"`, `"validated"`)+`,`)
 	for _, tc := range []struct {
 		name, protocol, asked, milder string
-		between                       string // "", or a request between the two
+		between                       string  // "", or a request between the two
 		snap, later                   *Config // later: of the second request, snap without
 		act                           approval.Act
 		after                         time.Duration

@@ -100,7 +100,7 @@ func (s *Session) applyPayload(e *Event) {
 		s.states.checkChange(r, e, p, s.lifecycle.isComplete())
 		s.tools.checkLeftCalling(r, e, p)
 		if s.states.leavesAwaiting(p) {
-			s.questions.supersedePending()
+			s.questions.supersedePending(e)
 		}
 		s.states.enter(p)
 	case *aaep.ProgressUpdated:
