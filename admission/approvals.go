@@ -227,15 +227,33 @@ func (a *approvalDecision) followWorkflow() {
 	a.readKeys()
 	keys := a.keys
 	slot, w, revision := keys.CallSlot, (*approval.Workflow)(nil), uint64(0)
-	if w, revision = book.WorkflowAt(d.Tenant, slot); w.MatchRetry(a.retry) == approval.Vacant {
+	if w, revision = book.WorkflowAt(d.Tenant, slot); a.matchRetry(w) == approval.Vacant {
 		slot = keys.Slot
-		if w, revision = book.WorkflowAt(d.Tenant, slot); w.MatchRetry(a.retry) == approval.OtherCall {
+		if w, revision = book.WorkflowAt(d.Tenant, slot); a.matchRetry(w) == approval.OtherCall {
 			a.addReason(approval.ReasonNotOurs) // the workflow stays with the calls it was opened for
 			slot = keys.CallSlot
 			w, revision = book.WorkflowAt(d.Tenant, slot)
 		}
 	}
-	answerHandlers[w.MatchRetry(a.retry)](a, slot, w, revision)
+	answerHandlers[a.matchRetry(w)](a, slot, w, revision)
+}
+
+// matchRetry returns the status of a workflow for the request. A request that leaves out what a
+// pending workflow waits for does not replace it: the action would then wait for less, or for nobody.
+func (a *approvalDecision) matchRetry(w *approval.Workflow) approval.RetryStatus {
+	status := w.MatchRetry(a.retry)
+	if status == approval.OtherAsk && w.Status == approval.Pending && a.isForbiddenBy(w) && a.asksLess(w) {
+		return approval.Waiting
+	}
+	return status
+}
+
+// asksLess reports whether the workflow waits for a person on account of an ask that the request
+// does not have.
+func (a *approvalDecision) asksLess(w *approval.Workflow) bool {
+	return !w.Unapprovable && slices.ContainsFunc(w.Asks, func(ask string) bool {
+		return needsPerson(ask) && !slices.Contains(a.retry.Asks, ask)
+	})
 }
 
 // asks are the codes of the evaluators' reasons to ask, and the rules of policies that ask. No

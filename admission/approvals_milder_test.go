@@ -33,8 +33,11 @@ func TestMilderClaim(t *testing.T) {
 	m := courierMandate(t, `"escalation": {`, `"escalation": {"confidence_threshold":0.65,`)
 	doubtful, _ := bookingUnder(m, `"proposed_action"`, `"context":{"confidence":0.5},"proposed_action"`)
 	sure, _ := bookingUnder(m, `"proposed_action"`, `"context":{"confidence":0.9},"proposed_action"`)
+	mail := func(body string) string { return edit(t, body, `"password"`, `"body"`) } // a contract's arguments hold no password
+	unproved := edit(t, mail(mild), `"metadata":{`, `"metadata":{`+carrying("send_mail", `{"to":"a@example.com","body":"hunter2-secret","n":1.0}`, `"confirmed"`, `"validated"`)+`,`)
 	for _, tc := range []struct {
 		name, protocol, asked, milder string
+		between                       string  // "", or a request between the two
 		snap, later                   *Config // later: of the second request, snap without
 		act                           approval.Act
 		after                         time.Duration
@@ -63,6 +66,8 @@ func TestMilderClaim(t *testing.T) {
 		{name: "a runtime that recommended to ask", protocol: aana.Name, asked: recommended, milder: confirmedWrite, snap: allowAll(t), want: "ask write_has_explicit_confirmation ok approval_pending"},
 		{name: "a policy's defer", protocol: agenthook.Name, asked: grave, milder: mild, snap: deferred, want: "allow fine"},
 		{name: "a policy's defer, denied", protocol: agenthook.Name, asked: grave, milder: mild, snap: deferred, act: approval.ActDeny, want: "deny fine approval_denied"},
+		{name: "a contract that lacks evidence, between", protocol: agenthook.Name, asked: mail(grave), between: unproved, milder: mail(mild), snap: byRisk, want: "ask fine approval_pending"},
+		{name: "the need of a person, between", protocol: agenthook.Name, asked: grave, between: edit(t, human, `"c1"`, `"c2"`), milder: mild, snap: byRisk, want: "ask fine approval_pending"},
 		{name: "a rule's hour is over", protocol: agenthook.Name, asked: preToolUse, milder: preToolUse, snap: early, want: "ask fine approval_pending"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -85,6 +90,12 @@ func TestMilderClaim(t *testing.T) {
 			if tc.later != nil {
 				snap = tc.later
 			}
+			if tc.between != "" {
+				between := s.ask(t, tc.protocol, tc.between, snap, 30*time.Second, header...)
+				if d := between.Decision; d.Approval == nil || d.Approval.WorkflowID != first.Decision.Approval.WorkflowID {
+					t.Fatalf("between: %s", codes(between))
+				}
+			}
 			out := s.ask(t, tc.protocol, tc.milder, snap, max(time.Minute, tc.after), header...)
 			d := out.Decision
 			if codes(out) != tc.want {
@@ -94,6 +105,21 @@ func TestMilderClaim(t *testing.T) {
 				t.Errorf("%+v %+v", d, out.Consumption)
 			}
 		})
+	}
+}
+
+// A workflow that waits for evidence alone gives way to one that waits for a person.
+func TestPersonAfterEvidence(t *testing.T) {
+	s, snap := newShelf(), allowAll(t)
+	ask := func(after time.Duration, edits ...string) Outcome {
+		return s.ask(t, aana.Name, edit(t, confirmedWrite, edits...), snap, after, events.HeaderSession, "s1", events.HeaderToolCallID, "c1")
+	}
+	evidence := ask(0, `"authorization_state":"confirmed"`, `"authorization_state":"validated"`)
+	person := ask(time.Second, `"recommended_route":"accept"`, `"recommended_route":"ask"`)
+	out := ask(2 * time.Second)
+	if codes(out) != "ask write_has_explicit_confirmation ok approval_pending" || out.Decision.Approval.WorkflowID != person.Decision.Approval.WorkflowID ||
+		person.Decision.Approval.WorkflowID == evidence.Decision.Approval.WorkflowID {
+		t.Errorf("%s; %s; %s", codes(evidence), codes(person), codes(out))
 	}
 }
 

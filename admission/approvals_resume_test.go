@@ -226,6 +226,21 @@ func TestEvasionEnds(t *testing.T) {
 	}
 }
 
+// What holds the same arguments up no more, such as a defer, still holds other arguments up.
+func TestEvasionOfADefer(t *testing.T) {
+	about := `"action":"send","resource_kind":"email","resource":"outbox","evidence_phase"`
+	asked := edit(t, preToolUse, `"evidence_phase"`, `"operation_risk":"destructive_write",`+about)
+	mild := edit(t, asked, "destructive_write", "read_only")
+	snap := rules(t, "defer grave: risk.level == 'high'", "allow fine: true")
+	for body, want := range map[string]string{mild: "allow fine", edit(t, mild, "a@example.com", "b@example.com", `"c1"`, `"c2"`): "ask fine approval_evasion"} {
+		s := newShelf()
+		s.ask(t, agenthook.Name, asked, snap, 0)
+		if out := s.ask(t, agenthook.Name, body, snap, time.Minute); codes(out) != want {
+			t.Errorf("%s, want %s", codes(out), want)
+		}
+	}
+}
+
 func TestEvasionCanBeApproved(t *testing.T) {
 	about := `"action":"send","resource_kind":"email","resource":"outbox","evidence_phase"`
 	asked := edit(t, preToolUse, `"evidence_phase"`, about)

@@ -19,9 +19,12 @@ func (e *engine) announceCall(f *fact.Fact) {
 		s.noteAskedAdmission()
 	}
 	c := s.matchAnnouncement(f)
-	if c == nil {
+	switch {
+	case c == nil:
 		c = e.openOccurrence(s, f)
-	} else {
+	case !c.isOpen() && c.isAnnouncedBy(f):
+		return
+	default:
 		e.judge.checkRequestConflict(c, f)
 		e.approvals.checkResumePolicy(c, f)
 		e.attachAnnouncement(c, f)

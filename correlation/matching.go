@@ -68,12 +68,18 @@ func belongsToClosedCall(c *call, f *fact.Fact) bool {
 	sameEvent := c.hasEvent(f.EventID)
 	switch f.Kind {
 	case fact.KindPre:
-		return c.isOtherView(f) || sameEvent && c.preEvent != f.EventID || !c.hasPre && (c.closedByRefusal() || c.closeReason == closedByError || f.CallKey.ID != "" && c.endedBefore(f))
+		return c.isOtherView(f) || sameEvent && c.preEvent != f.EventID || c.isAnnouncedBy(f) || !c.hasPre && (c.closedByRefusal() || c.closeReason == closedByError || f.CallKey.ID != "" && c.endedBefore(f))
 	case fact.KindRequest:
 		return !c.hasRequest && (sameEvent || len(c.decisions) > 0 && !c.hasPre && f.EventID == "" || len(c.decisions) == 0 && f.CallKey.ID != "" && c.endedBefore(f))
 	default:
 		return len(c.decisions) == 0 && (sameEvent || f.EventID == "")
 	}
+}
+
+// isAnnouncedBy reports whether a pre event is the very one that announced the call. It comes again once its
+// id was forgotten, from a publisher that does not know that it was stored.
+func (c *call) isAnnouncedBy(f *fact.Fact) bool {
+	return f.Kind == fact.KindPre && f.EventID != "" && c.preEvent == f.EventID && c.frameEvent == f.EventID && c.frameSum == f.FrameSum
 }
 
 // matchCompletion returns the call that a completion ends: the oldest open occurrence under

@@ -560,6 +560,37 @@ func TestFullKeepsItsIDs(t *testing.T) {
 	}
 }
 
+// TestAnnouncedAgainOnceForgotten: the event that announced a call opens no second one when it comes again
+// after its id was forgotten. One with another content, or under another id, does.
+func TestAnnouncedAgainOnceForgotten(t *testing.T) {
+	repeated := pre(1)
+	for _, tc := range []struct {
+		name       string
+		first, end tree
+		again      tree
+		calls      int
+	}{
+		{"the same", repeated, post(2), repeated, 1},
+		{"the same, of a call that was stopped", repeated, hook(2, "ToolUseBlocked", 2), repeated, 1},
+		{"the same, of AAEP", invoked(1, "call_1"), completed(2, "call_1", "success"), invoked(1, "call_1"), 1},
+		{"another id", repeated, post(2), set(repeated, "event_id", uuid(9)), 2},
+		{"another time", repeated, post(2), set(repeated, "timestamp", stamp(9)), 2},
+		{"other arguments", repeated, post(2), set(repeated, "tool_input.amount", 7), 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newTestLog(t)
+			l.opts.RequireVerdict, l.opts.MaxEventsPerSource, l.opts.MaxEvents = false, 1, 1
+			l.event(tc.first)
+			l.event(tc.end)
+			l.event(tc.again)
+			l.at(4000).tick()
+			if r := l.run(); len(r.last()) != tc.calls || slices.Contains(standingRules(r), MissingCompletion) != (tc.calls > 1) {
+				t.Errorf("%d calls, %v", len(r.last()), standingRules(r))
+			}
+		})
+	}
+}
+
 // TestConflictsAreForgotten: the variants of an event id are forgotten with the id.
 func TestConflictsAreForgotten(t *testing.T) {
 	l := newTestLog(t)

@@ -32,10 +32,11 @@ const (
 	questionClosed     // its session ended
 )
 
-// questions holds the questions of a session, at most maxQuestions.
+// questions holds the questions of a session, at most maxQuestions. What is forgotten for want of room
+// permits nothing: otherwise a runtime that asks much could invoke what it likes.
 type questions struct {
 	list       []*userQuestion
-	incomplete bool // one that an invocation may use was forgotten
+	incomplete bool // the session was forgotten, and they with it
 }
 
 func (q *questions) storedItems() int { return len(q.list) }
@@ -63,16 +64,16 @@ type userQuestion struct {
 	resolvedBy                        eventRef  // the reply; zero if it was resolved without one
 	resolvedAt                        time.Time // by the broker
 	progressShown                     bool
-	outcomeNoted                      bool        // a later event shows that the agent took note of its answer
-	subscription                      string      // the subscription whose answer counts
-	usedBy                            eventRef    // the invocation that used it
-	usedByTool                        string      // the tool of that invocation
-	earlierInvocation                 *invocation // the invocation that preceded it
-	harmlessInvocation                *invocation // a later harmless invocation, which may have used it
-	actedOnEarly                      bool        // an invocation used it before it was answered
-	acceptedLate                      bool        // accepted after its deadline
-	acceptedSecond                    bool        // accepted after another answer
-	acceptedAfterWithdrawal           bool        // accepted after it was withdrawn
+	outcomeNoted                      bool         // a later event shows that the agent took note of its answer
+	answer                            replyContent // the reply that counts
+	usedBy                            eventRef     // the invocation that used it
+	usedByTool                        string       // the tool of that invocation
+	earlierInvocation                 *invocation  // the invocation that preceded it
+	harmlessInvocation                *invocation  // a later harmless invocation, which may have used it
+	actedOnEarly                      bool         // an invocation used it before it was answered
+	acceptedLate                      bool         // accepted after its deadline
+	acceptedSecond                    bool         // accepted after another answer
+	acceptedAfterWithdrawal           bool         // accepted after it was withdrawn
 }
 
 // Message identifies a message of the log. The zero value means none.
@@ -157,7 +158,6 @@ func newQuestion(e *Event, token string, seconds *int64) *userQuestion {
 func (q *questions) add(a *userQuestion) {
 	if len(q.list) >= maxQuestions {
 		drop := q.nextForgotten()
-		q.incomplete = q.incomplete || q.list[drop].mayPermit()
 		q.list = slices.Delete(q.list, drop, drop+1)
 	}
 	q.list = append(q.list, a)
@@ -212,10 +212,10 @@ func (a *userQuestion) isTimeOver(e *Event) bool {
 }
 
 // supersedePending marks the pending questions when the agent leaves awaiting_input without an
-// answer (AAEP 6.8).
-func (q *questions) supersedePending() {
+// answer (AAEP 6.8), at e. A question that was asked later waits on.
+func (q *questions) supersedePending(e *Event) {
 	for _, a := range q.list {
-		if a.stage == questionPending {
+		if a.stage == questionPending && !e.producerTime().Before(a.askedAt) {
 			a.stage = questionSuperseded
 		}
 	}

@@ -21,7 +21,7 @@ func (q *questions) handleReply(r *reports, st *states, e *Event, token string, 
 	}
 	a := q.list[i]
 	c.subscription, c.response = fact.BoundID(c.subscription), fact.BoundID(c.response)
-	if slices.Contains(a.replies, c) {
+	if slices.Contains(a.replies, c) || a.isAnswer(c) {
 		return // a second delivery
 	}
 	if len(a.replies) < maxReplies {
@@ -58,10 +58,17 @@ func (q *questions) handleReply(r *reports, st *states, e *Event, token string, 
 func (a *userQuestion) handleSecondReply(r *reports, e *Event, c replyContent, yes bool) {
 	found := r.add("AAEP-C-110", "it has been answered", a.event, e.eventRef())
 	found.Case = "consumed"
-	if a.subscription != c.subscription {
+	if a.answer.subscription != c.subscription {
 		asHint(found)
 	}
 	a.acceptedSecond = a.acceptedSecond || (yes && a.stage == questionRejected)
+}
+
+// isAnswer reports whether a reply is the one that counts. A subscriber that sends it again, since it does
+// not know that it was stored, dates it anew.
+func (a *userQuestion) isAnswer(c replyContent) bool {
+	c.time = a.answer.time
+	return c == a.answer && a.resolvedBy != (eventRef{})
 }
 
 func (a *userQuestion) applyReply(r *reports, st *states, e *Event, c replyContent) {
@@ -78,7 +85,7 @@ func (a *userQuestion) applyReply(r *reports, st *states, e *Event, c replyConte
 		a.resolve(r, st, questionRejected, e.eventRef(), e.producerTime())
 	}
 	if a.stage != questionPending {
-		a.subscription, a.resolvedAt = c.subscription, e.At
+		a.answer, a.resolvedAt = c, e.At
 	}
 	st.noteActivity()
 }

@@ -4,7 +4,7 @@
 //
 // The package is pure: it has no clock and no randomness, and does not depend on the order of
 // a map. The bounds below limit what a session stores (see StoredItems). Forgotten state leads
-// to no finding.
+// to no finding, except that a forgotten question permits nothing.
 package aaep
 
 import (
@@ -100,7 +100,7 @@ func (s *Session) applyPayload(e *Event) {
 		s.states.checkChange(r, e, p, s.lifecycle.isComplete())
 		s.tools.checkLeftCalling(r, e, p)
 		if s.states.leavesAwaiting(p) {
-			s.questions.supersedePending()
+			s.questions.supersedePending(e)
 		}
 		s.states.enter(p)
 	case *aaep.ProgressUpdated:

@@ -43,7 +43,7 @@ func (st *Store) Apply(m events.LogMessage) {
 	case *aaep.ConfirmationReply:
 		st.applyReply(key, payload, m.Time)
 	case *aaep.StateChanged:
-		st.findSession(key, e).applyStateChange(payload)
+		st.findSession(key, e).applyStateChange(payload, e.Time)
 	case *aaep.ToolInvoked:
 		st.findSession(key, e).applyInvocation(st.opts.raise(call.Invocation{
 			Tenant: key.tenant, Source: key.source, ToolCallID: payload.ToolCallID, Tool: payload.Tool, Risk: payload.RiskLevel,
@@ -178,13 +178,13 @@ func (st *Store) pendingQuestion(k sourceKey, token string) *question {
 }
 
 // applyStateChange withdraws the session's pending questions when the agent stops waiting
-// (section 6.8).
-func (s *sessionState) applyStateChange(p *aaep.StateChanged) {
+// (section 6.8). A change that was sent again may come after a question that it came before.
+func (s *sessionState) applyStateChange(p *aaep.StateChanged, at time.Time) {
 	if s == nil {
 		return
 	}
 	if (s.awaiting || p.FromState == stateAwaiting) && p.ToState != stateAwaiting {
-		s.withdrawQuestions(pending)
+		s.withdrawQuestions(func(q *question) bool { return q.stage == pending && (at.IsZero() || !at.Before(q.askedAt)) })
 	}
 	s.awaiting = p.ToState == stateAwaiting
 }
@@ -192,13 +192,13 @@ func (s *sessionState) applyStateChange(p *aaep.StateChanged) {
 // withdrawAllQuestions withdraws all questions of a session that ends.
 func (s *sessionState) withdrawAllQuestions() {
 	if s != nil {
-		s.withdrawQuestions(pending, accepted)
+		s.withdrawQuestions(func(q *question) bool { return q.stage == pending || q.stage == accepted })
 	}
 }
 
-func (s *sessionState) withdrawQuestions(from ...stage) {
+func (s *sessionState) withdrawQuestions(which func(*question) bool) {
 	for _, q := range s.questions {
-		if slices.Contains(from, q.stage) {
+		if which(q) {
 			q.stage = withdrawn
 		}
 	}

@@ -24,6 +24,7 @@ type question struct {
 	id                string
 	session           string
 	content           [sha256.Size]byte
+	askedAt           time.Time // by the publisher's clock
 	publisherDeadline time.Time // by the publisher's clock
 	brokerDeadline    time.Time // by the broker's clock
 	stage             stage
@@ -52,7 +53,7 @@ var riskLevels = map[string]int{"low": 1, "medium": 2, "high": 3}
 func newQuestion(e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) *question {
 	wait := time.Duration(min(*p.TimeoutSeconds, int64(MaxWait/time.Second))) * time.Second
 	q := &question{
-		session: e.SessionID, content: sha256.Sum256(e.Raw), publisherDeadline: e.Time.Add(wait), brokerDeadline: at.Add(wait),
+		session: e.SessionID, content: sha256.Sum256(e.Raw), askedAt: e.Time, publisherDeadline: e.Time.Add(wait), brokerDeadline: at.Add(wait),
 		call: namedField(e, p, fieldCallID), tool: namedField(e, p, fieldTool), risk: riskLevels[p.RiskLevel],
 		irreversible:       p.Irreversible != nil && *p.Irreversible || p.Reversibility == "irreversible",
 		statesIrreversible: p.Irreversible != nil || p.Reversibility != "", acceptsByDefault: p.DefaultDecision == "accept",

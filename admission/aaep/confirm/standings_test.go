@@ -119,6 +119,11 @@ func TestStandings(t *testing.T) {
 			p.reply("rpl_1", "accept")
 			p.event("sess_1", "state.changed", set{"from_state": "awaiting_input", "to_state": "calling_tool"})
 		}, "accepted explicit"},
+		{"it had gone on before the question, and that was stored again after it", func(p *tape) {
+			p.at(5).ask("rpl_1", about("call_1"))
+			p.event("sess_1", "state.changed", set{"from_state": "awaiting_input", "to_state": "thinking", "timestamp": stamp(start.Add(4 * time.Second))})
+			p.reply("rpl_1", "accept")
+		}, "accepted explicit"},
 		{"work of another kind goes on", func(p *tape) {
 			p.ask("rpl_1", about("call_1"))
 			p.event("sess_1", "state.changed", set{"from_state": "thinking", "to_state": "deciding"})

@@ -103,6 +103,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	}
 	defer a.close()
 	defer f.WatchJetStream(ctx, a.nc, env, nil)()
+	a.counters() // at 0 while it stands by: a series that begins with its first finding shows no increase
 	l, err := f.HoldLease(ctx, a.js, "auditor", env, a.reportStandby)
 	if err != nil {
 		return err
@@ -128,7 +129,7 @@ func (a *auditor) auditShard(ctx context.Context) error {
 	var beside sync.WaitGroup
 	beside.Go(func() { a.custodianRunner().run(ctx) })
 	beside.Go(func() { (&cosignatures{shardAccess: a.shardAccess, checkpoints: a.checkpoints}).run(ctx) })
-	beside.Go(func() { a.checkpoints.restore(ctx, 0, stored); a.repairContents(ctx, stored) })
+	beside.Go(func() { _ = a.checkpoints.restore(ctx, 0, stored); a.repairContents(ctx, stored) })
 	defer func() {
 		stop()
 		_ = a.store.await() // nothing may use the connections after this

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -212,7 +213,14 @@ func TestTheNextBatchIsMadeWhileOneIsStored(t *testing.T) {
 func TestTheSecondAuditorStandsByAndTakesOver(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	first := start(t, flags(n, dsn, 2)).AwaitReady()
-	second := start(t, flags(n, dsn, 3)).AwaitReady()
+	counts := metrics.New("auditor")
+	second := servicetest.Run(t, func(ctx context.Context, env daemon.Env) error {
+		env.Metrics = counts
+		return Run(ctx, flags(n, dsn, 3), env)
+	}).AwaitReady()
+	if !strings.Contains(string(counts.Text()), `countersign_findings_total{rule="log_recreated",service="auditor",severity="critical",shard="GOV"} 0`) {
+		t.Error("a standby does not show its findings at 0: the first would be no increase")
+	}
 	if a, b := first.Health.Report().Role, second.Health.Report().Role; a != daemon.RoleActive || b != daemon.RoleStandby {
 		t.Fatalf("roles %q and %q", a, b)
 	}

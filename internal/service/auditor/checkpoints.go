@@ -54,12 +54,29 @@ func (c *checkpointer) readSigned(ctx context.Context) error {
 
 // restore stores again the published checkpoints of this shard, above one size and up to another, that
 // the database lacks. A checkpoint is stored before it is published, so a missing one was deleted, or
-// an older database was restored. Errors are logged; `countersign verify` compares the two in any case.
-func (c *checkpointer) restore(ctx context.Context, above, upTo uint64) {
-	defer c.restores.Add(-1)
+// an older database was restored. It is tried again until all are stored or ctx ends: until then what
+// a witness signed may be of a checkpoint that the database lacks.
+func (c *checkpointer) restore(ctx context.Context, above, upTo uint64) error {
 	restored := 0
+	err := c.retry(ctx, "published checkpoints that the database lacks", func() error {
+		n, err := c.storeMissing(ctx, above, upTo)
+		restored += n
+		return err
+	})
+	if restored > 0 {
+		c.env.Log.Error().Int("checkpoints", restored).Uint64("above_size", above).Uint64("up_to_size", upTo).Str("shard", c.shard).
+			Msg("published checkpoints were missing from the database and were stored again; unless a backup was restored, find out which user deleted them")
+	}
+	if err == nil {
+		c.restores.Add(-1)
+	}
+	return err
+}
+
+// storeMissing does the work of restore once, and returns how many checkpoints it has stored.
+func (c *checkpointer) storeMissing(ctx context.Context, above, upTo uint64) (restored int, err error) {
 	var window []storage.Checkpoint
-	storeMissing := func() error {
+	storeWindow := func() error {
 		missing, err := c.db.MissingCheckpoints(ctx, c.shard, window)
 		window = window[:0]
 		for _, cp := range missing {
@@ -70,28 +87,19 @@ func (c *checkpointer) restore(ctx context.Context, above, upTo uint64) {
 		}
 		return err
 	}
-	err := c.eachPublished(ctx, above+1, func(cp storage.Checkpoint) error {
+	err = c.eachPublished(ctx, above+1, func(cp storage.Checkpoint) error {
 		if cp.Size > upTo {
 			return nil
 		}
 		if window = append(window, cp); len(window) < restoreWindow {
 			return nil
 		}
-		return storeMissing()
+		return storeWindow()
 	})
 	if err == nil {
-		err = storeMissing()
+		err = storeWindow()
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	if err != nil {
-		c.env.Log.Warn().Err(err).Msg("the stored checkpoints could not be compared with the published ones")
-	}
-	if restored > 0 {
-		c.env.Log.Error().Int("checkpoints", restored).Uint64("above_size", above).Uint64("up_to_size", upTo).Str("shard", c.shard).
-			Msg("published checkpoints were missing from the database and were stored again; unless a backup was restored, find out which user deleted them")
-	}
+	return restored, err
 }
 
 // sign signs the stored tree, then stores and publishes the note. While records come in
@@ -103,7 +111,9 @@ func (c *checkpointer) sign(ctx context.Context, now bool) error {
 		return nil
 	}
 	if c.ahead > c.begun {
-		c.restore(ctx, uint64(c.begun), uint64(c.ahead))
+		if err := c.restore(ctx, uint64(c.begun), uint64(c.ahead)); err != nil {
+			return err
+		}
 	}
 	c.ahead = 0
 	if size == c.signed || (!now && time.Since(c.signedAt) < c.every) {

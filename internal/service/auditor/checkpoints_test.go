@@ -10,7 +10,7 @@ import (
 )
 
 // An auditor puts right after its next start what was deleted from the database or
-// changed in an index.
+// changed in an index, also if ClickHouse is away for a while.
 func TestAStartPutsRightWhatWasChangedByHand(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	for _, name := range []string{"s1", "s2"} { // each with a checkpoint
@@ -33,9 +33,21 @@ func TestAStartPutsRightWhatWasChangedByHand(t *testing.T) {
 	if before < 2 || number(sizes) != 1 || number(wrong) != 1 {
 		t.Fatalf("%d checkpoints before, %d now, %d rows changed", before, number(sizes), number(wrong))
 	}
-	a := standing(t, flags(n, dsn, 100))
+	p, through := startProxy(t, dsn, "never")
+	a := standing(t, flags(n, through, 100))
 	size := uint64(a.tree.Size())
-	a.checkpoints.restore(t.Context(), 0, size)
+	p.away(true)
+	done := make(chan error, 1)
+	go func() { done <- a.checkpoints.restore(t.Context(), 0, size) }()
+	servicetest.Eventually(t, "it says that it cannot store", func() bool { return a.env.Health.Report().Problems["store"] != "" })
+	if a.checkpoints.restores.Load() != 1 {
+		t.Error("the restore counts as done")
+	}
+	p.away(false)
+	servicetest.OK(t, <-done)
+	if left := a.checkpoints.restores.Load(); left != 0 {
+		t.Errorf("%d restores are still to end", left)
+	}
 	a.repairContents(t.Context(), size)
 	if number(sizes) != before || number(wrong) != 0 {
 		t.Errorf("%d of %d checkpoints, %d rows changed", number(sizes), before, number(wrong))

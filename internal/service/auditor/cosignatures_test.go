@@ -102,7 +102,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	// An older database does not have the checkpoint yet.
 	ownerOf(t, dsn)("ALTER TABLE checkpoints DELETE WHERE 1")
 	servicetest.OK(t, c.pollBucket(t.Context()))
-	a.checkpoints.restore(t.Context(), 0, newest.Size)
+	servicetest.OK(t, a.checkpoints.restore(t.Context(), 0, newest.Size))
 	servicetest.OK(t, c.pollBucket(t.Context()))
 	if got := stored(); len(got) != 1 {
 		t.Errorf("once the checkpoint is there: %q", got)

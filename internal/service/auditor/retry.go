@@ -23,8 +23,8 @@ const (
 	retryMax = 5 * time.Second
 )
 
-// retrier repeats operations, and reports those that fail. Two goroutines may use it at the same time:
-// the one that makes records and the one that stores a batch.
+// retrier repeats operations, and reports those that fail. Several goroutines may use it at the same
+// time: one makes records, one stores a batch, one stores checkpoints again.
 type retrier struct {
 	env    daemon.Env
 	issues healthIssues
@@ -57,7 +57,7 @@ func (r *retrier) retry(ctx context.Context, what string, f func() error) error 
 	}
 }
 
-// healthIssues are the operations being retried, for the health report. There can be two at the
+// healthIssues are the operations being retried, for the health report. There can be several at the
 // same time.
 type healthIssues struct {
 	mu   sync.Mutex
