@@ -58,7 +58,7 @@ var remedies = map[string]string{
 	LintDeadRule:          "remove the rule or correct its match or condition",
 	LintShadowedRule:      "remove it, or narrow the stricter rule",
 	LintDuplicateRule:     "remove one of them",
-	LintCatchAllAllow:     "name tools, actions or a condition; what no rule allows is denied anyway",
+	LintCatchAllAllow:     "name tools, actions or a condition, and in place of evaluators-only write a policy with match.protocols; what no rule allows is denied anyway",
 	LintUnusedParam:       "remove it, or use it",
 	LintUnusedVariable:    "remove it, or use it",
 	LintUnusedGroup:       "remove it, or name it in an approval",
@@ -66,7 +66,7 @@ var remedies = map[string]string{
 	LintLimitWithoutBy:    "say by: [source] or by: [session] if one caller must not use up what others have left",
 	LintUnreachableQuorum: "add members to the groups for that tenant, or lower the quorum",
 	LintClaimAlone:        "decide on tool, arguments, source or catalogue as well: a runtime can claim anything, and a claim may only make a verdict stricter",
-	LintEvaluatorAlone:    "a runtime may choose its protocol: add a policy with match.protocols that denies such calls or asks, or `builtin: evaluators-only` if that is meant",
+	LintEvaluatorAlone:    "a runtime may choose its protocol: add a policy with these match.protocols that denies such calls or asks, or one that allows them (when: 'true') if their evaluator is meant to decide alone",
 	LintUnboundedGrowth:   "compare without making a new text (==, startsWith, contains, in), or bound size() first; a request that is too large for it is denied with policy_memory",
 }
 
@@ -105,6 +105,7 @@ func Lint(docs []Document) []Finding {
 	}
 	l.checkDuplicates()
 	l.checkWholeSet()
+	l.checkBuiltin()
 	l.checkJudged()
 	return l.sortedFindings(docs)
 }

@@ -97,14 +97,31 @@ func (p *lintedPolicy) neverMatches(variable string, values []string, narrow rul
 	return slices.ContainsFunc(operands[variable], func(outer []string) bool { return excludesAll(outer, values) })
 }
 
-// checkCatchAll finds rules that allow everything.
+// checkCatchAll finds rules that allow everything. Over the protocols with an evaluator of their own such a
+// rule says that it decides alone.
 func (p *lintedPolicy) checkCatchAll() {
 	m := p.Match
+	if onlyJudged(m.Protocols) {
+		return
+	}
 	for i, r := range p.Rules {
 		n := r.narrowedMatch()
 		narrow := slices.ContainsFunc([][]string{m.Tools, m.Actions, m.ResourceKinds, m.Risks, m.EventTypes, m.FromAgents, m.ToAgents, n.Tools, n.Actions, n.EventTypes}, isSelective)
 		if value, known := p.conditionTruth(i); r.Verdict == events.Allow && known && value && !narrow && p.Action == "" && r.Limit == nil {
 			p.warn(r.line, p.Name+"/"+r.Name, LintCatchAllAllow, "the rule allows every call that no other rule objects to")
+		}
+	}
+}
+
+// checkBuiltin finds a built-in policy that opens what other policies allow in part: it allows whatever no
+// rule denies or asks for.
+func (l *linter) checkBuiltin() {
+	lists := slices.ContainsFunc(l.policies, func(p *lintedPolicy) bool {
+		return p.Action == "" && p.Match.addressesCalls() && slices.ContainsFunc(p.Rules, func(r ruleSpec) bool { return r.Verdict == events.Allow })
+	})
+	for _, s := range l.src.policies {
+		if s.builtin && lists {
+			l.add(s.place, s.Name+"/"+s.Rules[0].Name, LintCatchAllAllow, SeverityWarning, "the built-in policy allows every call, of every tenant and protocol, that no other rule objects to: what the other policies allow is no limit any more")
 		}
 	}
 }

@@ -77,6 +77,8 @@ func TestLint(t *testing.T) {
 		{"catch-all", LintCatchAllAllow, doc("p", "", "allow a: true"), doc("p", "{tools: ['x*']}", "allow a: true")},
 		{"catch-all by pattern", LintCatchAllAllow, doc("p", "{tools: ['*']}", "allow a: 1 == 1"), doc("p", "{tools: [x]}", "allow a: 1 == 1")},
 		{"catch-all of tenants", LintCatchAllAllow, doc("p", "{tenants: [acme]}", "allow a: true"), doc("p", "{tenants: [acme]}", "deny a: true")},
+		{"catch-all of a protocol", LintCatchAllAllow, doc("p", "{protocols: [agenthook, aana]}", "allow a: true"), doc("p", "{protocols: [aana, aump]}", "allow a: true")},
+		{"catch-all by the built-in policy", LintCatchAllAllow, narrow("allow a: true") + "---\nbuiltin: evaluators-only\n", narrow("deny a: has(args.a)", "ask b: has(args.b)") + "---\nbuiltin: evaluators-only\n"},
 		{"unused param", LintUnusedParam, written("p", "match: {tools: [x]}", "params: {a: 1}", allowed), written("p", "match: {tools: [x]}", "params: {a: 1}", ruleOf("allow", "params.a < now.getHours()"))},
 		{"unused document", LintUnusedParam, other("Params", "q", "{a: 1}") + "---\n" + narrow("deny a: true"), other("Params", "q", "{a: 1}") + "---\n" + written("p", "match: {tools: [x]}", "paramsFrom: [q]", allowed)},
 		{"unused variable", LintUnusedVariable, written("p", "match: {tools: [x]}", "variables: [{name: a, expression: '1'}]", allowed),
