@@ -54,6 +54,12 @@ func TestSQLTables(t *testing.T) {
 		"insert secret values (1)": "false []", "create index i on secret (a)": "false []", "select (array[1,2])[(select n from secret)]": "false []", "select array[(select p from secret)]": "false []",
 		"select 1 ---1 from secret": "false []", "select * from U&\"d!0061ta\" uescape '!'": "false [u]", "select q'[']' from secret -- '": "false []", "select 1 drop table t": "false [t]", "select 1 shutdown": "false []",
 		"select dblink_exec('c','drop table t')": "false []", "select load_extension('x')": "false []", "copy secret to '/tmp/x'": "false []", "delete a from secret": "false [secret]", "update low_priority secret set a=1": "false []",
+		"select 1from secret": "false []", "select 1e0from secret": "false []", "select 0x1from secret": "false []", "select 1.e0from secret": "false []", "select a from t where exists(select 1from secret)": "false [t]", "select 1drop table t": "false []",
+		"select 1\u00a0from\u00a0secret": "false []", "select 1\u2003from\u2003secret": "false []", "select 1\u3000from\u3000secret": "false []", "select 1\xa0from\xa0secret": "false []",
+		"select a from größe where x = 1.5e3 or y = 0x1F or t1.e0 = 2": "true [größe]",
+		"select * from t for system_time all, secret": "false [t]", "select * from t for version as of 1, secret": "false [t]", "select a from t for no key update": "true [t]", "select a from t for share": "true [t]",
+		"select a from t order by b desc": "true [t]", "select a from t order by b desc, c limit 10": "true [t]", "desc secret": "true [secret]", "describe secret": "true [secret]", "explain secret": "false []", "explain desc secret": "false []",
+		"explain verbose select a from t": "true [t]", "explain select a from t": "true [t]",
 		"select a from f(x)": "false [f]", "select * from 'x.parquet'": "false []", "grant select on secret to u": "false []", "select * from a b c, secret": "false [a]", "select a from t where (": "false [t]", "create table t (like secret)": "false [t]", "create table t () inherits (secret)": "false [t]",
 	} {
 		got := parseSQL(text)
@@ -65,7 +71,7 @@ func TestSQLTables(t *testing.T) {
 			t.Errorf("%q: %v %v, want %s", text, got.Known, tables, want)
 		}
 	}
-	for text, reads := range map[string]bool{"select 1": true, "select load_extension('x')": false, "select 1 shutdown": false, "select lower(a) from b": true, "select s.nextval from dual": false, "explain delete from t": false} {
+	for text, reads := range map[string]bool{"select 1": true, "select load_extension('x')": false, "select 1 shutdown": false, "select lower(a) from b": true, "select s.nextval from dual": false, "explain delete from t": false, "select a from t order by b desc": true} {
 		if got := parseSQL(text).Statements[0].Reads; got != reads {
 			t.Errorf("%q reads: %v", text, got)
 		}

@@ -90,7 +90,7 @@ var calls = []call{
 	{
 		Function{
 			Name: "sql.statements", Use: "sql.statements(text)",
-			About: "The statements of a text, in no dialect. Backslashes in texts, `$$`, `#`, nested and executable comments, and a carriage return alone in a comment make it not `known`, and so does a kind of statement, a word, a function or a form " +
+			About: "The statements of a text, in no dialect. Backslashes in texts, `$$`, `#`, nested and executable comments, a carriage return alone in a comment, a space beyond ASCII and a word joined to a number make it not `known`, and so does a kind of statement, a word, a function or a form " +
 				"that its tables do not name: `create index`, `copy`, `select load_extension('x')`, `select 1 drop table t`.",
 			Example: `sql.statements("select 1; drop table t").statements[1].kind == "drop"`,
 		},
