@@ -57,7 +57,7 @@ func TestSQLTables(t *testing.T) {
 		"select 1from secret": "false []", "select 1e0from secret": "false []", "select 0x1from secret": "false []", "select 1.e0from secret": "false []", "select a from t where exists(select 1from secret)": "false [t]", "select 1drop table t": "false []",
 		"select 1\u00a0from\u00a0secret": "false []", "select 1\u2003from\u2003secret": "false []", "select 1\u3000from\u3000secret": "false []", "select 1\xa0from\xa0secret": "false []",
 		"select a from größe where x = 1.5e3 or y = 0x1F or t1.e0 = 2": "true [größe]",
-		"select * from t for system_time all, secret": "false [t]", "select * from t for version as of 1, secret": "false [t]", "select a from t for no key update": "true [t]", "select a from t for share": "true [t]",
+		"select * from t for system_time all, secret":                  "false [t]", "select * from t for version as of 1, secret": "false [t]", "select a from t for no key update": "true [t]", "select a from t for share": "true [t]",
 		"select a from t order by b desc": "true [t]", "select a from t order by b desc, c limit 10": "true [t]", "desc secret": "true [secret]", "describe secret": "true [secret]", "explain secret": "false []", "explain desc secret": "false []",
 		"explain verbose select a from t": "true [t]", "explain select a from t": "true [t]",
 		"select a from f(x)": "false [f]", "select * from 'x.parquet'": "false []", "grant select on secret to u": "false []", "select * from a b c, secret": "false [a]", "select a from t where (": "false [t]", "create table t (like secret)": "false [t]", "create table t () inherits (secret)": "false [t]",
@@ -129,5 +129,23 @@ func TestViewOfAProgramElsewhere(t *testing.T) {
 func TestViewLongCluster(t *testing.T) {
 	if v := parseView([]string{"git", "push", "-" + strings.Repeat("v", 20) + "f"}); !slices.Contains(v.Options, "-f") {
 		t.Error(v.Options)
+	}
+}
+
+// The words of a subcommand are all read, or the view is not known.
+func TestViewSubcommands(t *testing.T) {
+	for line, want := range map[string]string{
+		"aws s3 rm s3://b --recursive": "true s3 rm", "aws --region eu s3 rm s3://b": "true s3 rm", "aws s3 --region eu rm s3://b": "false s3", "aws s3 --region=eu rm s3://b": "false s3", "aws configure": "true configure", "aws configure --help": "true configure",
+		"gh pr merge 5": "true pr merge", "gh pr -R o/r merge 5": "false pr", "gh repo deploy-key delete 1": "true repo deploy-key delete", "gh repo deploy-key -R o/r delete 1": "false repo deploy-key", "gh api -X DELETE repos/o/r": "false api",
+		"gcloud compute instances delete vm": "true compute instances delete vm", "gcloud compute --project p instances delete vm": "false compute", "gcloud iam service-accounts keys --iam-account=a delete k": "false iam service-accounts keys",
+		"gcloud beta compute instances delete vm --quiet": "true beta compute instances delete vm", "gcloud compute instances list --filter=x": "true compute instances list",
+		"az network vnet subnet delete -n x": "true network vnet subnet delete", "az vm list --output json": "true vm list",
+		"docker container rm x": "true container rm", "docker volume rm x": "true volume rm", "docker run -it image": "true run", "docker ps -a": "true ps", "docker compose -f x.yml down": "false compose",
+		"terraform state rm a.b": "true state rm", "terraform workspace delete x": "true workspace delete", "tofu state rm a.b": "true state rm", "terraform plan -out x": "true plan", "terraform state -x rm a.b": "false state",
+		"git push -f": "true push", "kubectl delete -f x": "true delete",
+	} {
+		if v := parseView(strings.Fields(line)); fmt.Sprint(v.Known, " ", v.Command) != want {
+			t.Errorf("%s: %v %s, want %s", line, v.Known, v.Command, want)
+		}
 	}
 }
