@@ -149,3 +149,33 @@ func TestViewSubcommands(t *testing.T) {
 		}
 	}
 }
+
+// What may lie below a directory touches it: where homes are is not known.
+func TestTouchesHomes(t *testing.T) {
+	for _, c := range []struct {
+		path, root string
+		want       bool
+	}{
+		{"/home/anna/.ssh/id_rsa", "~/.ssh", true}, {"/root/.SSH", "~/.ssh", true}, {"/home/anna/src/main.go", "~/.ssh", false}, {"/home/anna/.ssh2/x", "~/.ssh", false}, {"/home/anna", "~", true},
+		{"~/.ssh/id_rsa", "/home/anna/.ssh", true}, {"~root/x", "/root", true}, {"~www-data/x", "/var", true}, {"~/x", "/", true},
+		{"~/.ssh/x", "~/.ssh", true}, {"~anna/.ssh/x", "~/.ssh", true}, {"~/src", "~/.ssh", false}, {"~/x", "~", true},
+		{"x/.ssh/id", "~/.ssh", false}, {"x", "~", false}, {"~x", "~", true},
+		{"x/etc", "etc", true}, {"/w/x", "etc", true}, {"/w/x", "", true}, {"/w/x", "~/../x", true}, {"/w/etc", "/etc", false},
+	} {
+		if got := touches(c.path, c.root); got != c.want {
+			t.Errorf("%q touches %q: %v", c.path, c.root, got)
+		}
+	}
+}
+
+// A path that clients rewrite before they send it is not one URL to every reader.
+func TestAddressPaths(t *testing.T) {
+	for path, known := range map[string]bool{
+		"/v1/public/../admin": false, "/v1/public/%2e%2e/admin": false, "/v1/public/.%2E/admin": false, "/v1/./x": false, "/v1/%2e": false, "/v1/..": false, "/..": false,
+		"": true, "/": true, "/v1/public/x": true, "/a.b/...": true, "/.well-known/x": true, "/a..b": true, "/x?y=../z": true,
+	} {
+		if a := ParseAddress("https://a.example" + path); a.Known != known {
+			t.Errorf("%q: %+v", path, a)
+		}
+	}
+}

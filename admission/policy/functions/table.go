@@ -70,7 +70,8 @@ var calls = []call{
 	{
 		Function{
 			Name: "path.touches", Use: "path.touches(path, root)",
-			About:   "For denying: true if the path may name root or something below it. It ignores case, and is true for what is unknown. Join a relative path to a directory first.",
+			About: "For denying: true if the path may name root or something below it. It ignores case, and is true for what is unknown and for a relative root. Join a relative path to a directory first. " +
+				"`~` may be any directory: `~/.ssh` as root is touched by every path with a part `.ssh`, and a path with `~` touches every absolute root.",
 			Example: `path.touches("/ETC/passwd", "/etc")`,
 		},
 		[]*cel.Type{text, text}, cel.BoolType, 10, 2, func(a []any) any { return touches(a[0].(string), a[1].(string)) },
