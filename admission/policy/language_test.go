@@ -124,6 +124,7 @@ func TestMistakesInTheNewLanguage(t *testing.T) {
 		"unknown reviewers":        {written("p", "approval: {reviewers: [nobody]}", ruleOf("ask", "true")), "t:5: policy p: approval names the reviewers nobody"},
 		"unknown reviewers, rule":  {written("p", ruleOf("ask", "true", "approval: {reviewers: [nobody]}")), "t:5: policy p: approval names the reviewers nobody"},
 		"quorum out of reach":      {other("ReviewerGroup", "g", "{members: [anna]}") + "---\n" + written("p", "approval: {reviewers: [g], quorum: 2}", ruleOf("ask", "true")), "wants 2 reviewers, and its groups have 1"},
+		"quorum of the policy":     {other("ReviewerGroup", "g", "{members: [anna]}") + "---\n" + written("p", "approval: {quorum: 2}", ruleOf("ask", "true", "approval: {reviewers: [g]}")), "wants 2 reviewers"},
 		"quorum zero":              {written("p", "approval: {quorum: 0}", ruleOf("ask", "true")), "quorum must be a whole number between 1 and 16"},
 		"quorum text":              {written("p", "approval: {quorum: '2'}", ruleOf("ask", "true")), "quorum must be a whole number"},
 		"resume":                   {written("p", "approval: {resume: at_once}", ruleOf("ask", "true")), "resume"},
@@ -295,6 +296,8 @@ func TestApprovalTerms(t *testing.T) {
 		"one of":  {[]string{ask("a", "{reviewers: [legal, board]}", "ask"), ask("b", "{reviewers: [money, legal]}", "ask")}, approval.Terms{Reviewers: []string{"legal&money", "legal", "board&money", "board&legal"}}},
 		"denied":  {[]string{ask("a", "{reviewers: [legal]}", "ask"), ask("b", "", "deny")}, approval.Terms{}},
 		"trial":   {[]string{ask("a", "{reviewers: [legal]}", "ask"), strings.Replace(ask("b", "{reviewers: [board]}", "ask"), "spec:\n", "spec:\n  validationActions: [audit]\n", 1)}, approval.Terms{Reviewers: []string{"legal"}}},
+		"rest":    {[]string{written("a", "approval: {reviewers: [legal], quorum: 2, resume: manual_retry, expiresAfter: 1h, show: [/to]}", ruleOf("ask", "true", "approval: {expiresAfter: 4h}"))}, approval.Terms{Reviewers: []string{"legal"}, Quorum: 2, Resume: approval.ResumeManual, Lifetime: 4 * time.Hour, Show: []string{"/to"}}},
+		"own":     {[]string{written("a", "approval: {reviewers: [legal], quorum: 2, expiresAfter: 1h, show: [/to]}", ruleOf("ask", "true", "approval: {reviewers: [board], quorum: 1, show: [/cc]}"))}, approval.Terms{Reviewers: []string{"board"}, Quorum: 1, Lifetime: time.Hour, Show: []string{"/cc"}}},
 		"of rule": {[]string{written("a", "approval: {quorum: 5}", ruleOf("ask", "true", "approval: {quorum: 2}"))}, approval.Terms{Quorum: 2}},
 	} {
 		set := compileDocs(t, append(c.docs, groups...)...)

@@ -236,7 +236,9 @@ func (l *linter) checkWholeSet() {
 		}
 		l.checkQuorums(s, s.Approval, compiled, groups)
 		for _, r := range s.Rules {
-			l.checkQuorums(s, r.Approval, compiled, groups)
+			if r.Approval != nil {
+				l.checkQuorums(s, s.approvalOf(r), compiled, groups)
+			}
 		}
 	}
 	for _, d := range l.src.params {
