@@ -47,7 +47,7 @@ const (
 	LintLimitWithoutBy    = "limit_without_by"   // all callers of a tenant share one counter
 	LintUnreachableQuorum = "unreachable_quorum" // a tenant has fewer reviewers in the groups than must approve
 	LintClaimAlone        = "claim_alone"        // an allow or a counter rests only on what the runtime says of itself: action, risk, resource, session, agent
-	LintEvaluatorAlone    = "evaluator_alone"    // no policy of a tenant reaches a protocol with an evaluator of its own, which then alone decides
+	LintEvaluatorAlone    = "evaluator_alone"    // no policy of a tenant speaks of all calls over a protocol with an evaluator of its own, which then alone decides
 	LintUnboundedGrowth   = "unbounded_growth"   // a loop makes a new text or list of a part of the request in every round, or one call multiplies two sizes of it
 )
 

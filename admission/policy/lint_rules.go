@@ -100,17 +100,21 @@ func (p *lintedPolicy) neverMatches(variable string, values []string, narrow rul
 // checkCatchAll finds rules that allow everything. Over the protocols with an evaluator of their own such a
 // rule says that it decides alone.
 func (p *lintedPolicy) checkCatchAll() {
-	m := p.Match
-	if onlyJudged(m.Protocols) {
+	if onlyJudged(p.Match.Protocols) {
 		return
 	}
 	for i, r := range p.Rules {
-		n := r.narrowedMatch()
-		narrow := slices.ContainsFunc([][]string{m.Tools, m.Actions, m.ResourceKinds, m.Risks, m.EventTypes, m.FromAgents, m.ToAgents, n.Tools, n.Actions, n.EventTypes}, isSelective)
-		if value, known := p.conditionTruth(i); r.Verdict == events.Allow && known && value && !narrow && p.Action == "" && r.Limit == nil {
+		if value, known := p.conditionTruth(i); r.Verdict == events.Allow && known && value && !p.narrows(r) && p.Action == "" && r.Limit == nil {
 			p.warn(r.line, p.Name+"/"+r.Name, LintCatchAllAllow, "the rule allows every call that no other rule objects to")
 		}
 	}
+}
+
+// narrows reports whether the match of a policy or of its rule says more of a call than its tenant, source and
+// protocol.
+func (p *lintedPolicy) narrows(r ruleSpec) bool {
+	m, n := p.Match, r.narrowedMatch()
+	return slices.ContainsFunc([][]string{m.Tools, m.Actions, m.ResourceKinds, m.Risks, m.EventTypes, m.FromAgents, m.ToAgents, n.Tools, n.Actions, n.EventTypes}, isSelective)
 }
 
 // checkBuiltin finds a built-in policy that opens what other policies allow in part: it allows whatever no
@@ -256,7 +260,7 @@ func (l *linter) checkWholeSet() {
 	}
 }
 
-// checkJudged finds tenants of which no policy reaches the protocols that have an evaluator of
+// checkJudged finds tenants of which no policy speaks of all calls over the protocols that have an evaluator of
 // their own.
 func (l *linter) checkJudged() {
 	seen := map[string]bool{}
@@ -276,18 +280,36 @@ func (l *linter) checkJudged() {
 			}
 			alone := slices.DeleteFunc(slices.Clone(judgedProtocols), func(protocol string) bool { return l.reaches(tenant, protocol) })
 			if len(alone) > 0 {
-				l.add(p.place, "", LintEvaluatorAlone, SeverityInfo, fmt.Sprintf("no policy for %s reaches the protocols %s: there the protocol's evaluator alone decides", whom, strings.Join(alone, ", ")))
+				l.add(p.place, "", LintEvaluatorAlone, SeverityInfo, fmt.Sprintf("no policy for %s speaks of all calls over the protocols %s: there the protocol's evaluator alone decides what no rule denies or asks for", whom, strings.Join(alone, ", ")))
 			}
 		}
 	}
 }
 
-// reaches reports whether a policy that decides applies to a tenant's requests of a protocol. The
-// protocols with an evaluator have no event types in common with others.
+// reaches reports whether a policy that decides speaks of all of a tenant's requests of a protocol: it names
+// the protocol, or has a rule for all calls, whatever their tool. The protocols with an evaluator have no event
+// types in common with others.
 func (l *linter) reaches(tenant, protocol string) bool {
-	return slices.ContainsFunc(l.src.policies, func(s spec) bool {
-		return s.Action == "" && len(s.Match.EventTypes) == 0 && s.Match.reachesProtocol(protocol) && newOperand(s.Match.Tenants).matches(tenant)
+	if slices.ContainsFunc(l.src.policies, func(s spec) bool { return s.builtin }) {
+		return true
+	}
+	return slices.ContainsFunc(l.policies, func(p *lintedPolicy) bool {
+		m := p.Match
+		applies := p.Action == "" && len(m.EventTypes) == 0 && m.reachesProtocol(protocol) && newOperand(m.Tenants).matches(tenant)
+		return applies && (len(m.Protocols) > 0 || p.hasRuleForAll())
 	})
+}
+
+// hasRuleForAll reports whether a policy has a rule for all calls that its tenants and protocols let through:
+// one that does not allow, or that allows them all.
+func (p *lintedPolicy) hasRuleForAll() bool {
+	for i, r := range p.Rules {
+		value, known := p.conditionTruth(i)
+		if !p.narrows(r) && (r.Verdict != events.Allow || known && value) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkQuorums finds tenants that have too few reviewers for an approval.
