@@ -149,6 +149,12 @@ func plainHost(h string) bool {
 	return last != "" && (last[0] < '0' || last[0] > '9') && !strings.Contains(h, "..")
 }
 
+// HostMatches is the name of the function that compares a host with patterns.
+const HostMatches = "host.matches"
+
+// IsHostPattern reports whether a host can match a pattern.
+func IsHostPattern(p string) bool { return plainHost(strings.TrimPrefix(strings.ToLower(p), "*.")) }
+
 // hostMatches reports whether a host is one of the patterns, or, for *.example.org, below
 // example.org. Hosts that are not plain match nothing.
 func hostMatches(host string, patterns []string) bool {

@@ -82,8 +82,9 @@ var calls = []call{
 	},
 	{
 		Function{
-			Name: "host.matches", Use: "host.matches(host, patterns)",
-			About:   "True if the host is on the list, or below a `*.` entry.",
+			Name: HostMatches, Use: HostMatches + "(host, patterns)",
+			About: "For allowing: true if the host is on the list, or below a `*.` entry. It is false for a host that two readers may take for different ones, as `0x7f.1`, and a pattern with a scheme, a port or " +
+				"`*` elsewhere matches nothing.",
 			Example: `host.matches("a.example.org", ["*.example.org"])`,
 		},
 		[]*cel.Type{text, texts}, cel.BoolType, 10, 1, func(a []any) any { return hostMatches(a[0].(string), a[1].([]string)) },
