@@ -125,6 +125,8 @@ func TestMistakesInTheNewLanguage(t *testing.T) {
 		"unknown reviewers, rule":  {written("p", ruleOf("ask", "true", "approval: {reviewers: [nobody]}")), "t:5: policy p: approval names the reviewers nobody"},
 		"quorum out of reach":      {other("ReviewerGroup", "g", "{members: [anna]}") + "---\n" + written("p", "approval: {reviewers: [g], quorum: 2}", ruleOf("ask", "true")), "wants 2 reviewers, and its groups have 1"},
 		"quorum of the policy":     {other("ReviewerGroup", "g", "{members: [anna]}") + "---\n" + written("p", "approval: {quorum: 2}", ruleOf("ask", "true", "approval: {reviewers: [g]}")), "wants 2 reviewers"},
+		"time zone":                {written("p", ruleOf("ask", `[1].exists(x, now.getHours("Europe/Berln") == x)`)), `the time zone "Europe/Berln", which is none`},
+		"time zone in a variable":  {written("p", "variables: [{name: late, expression: 'now.getDayOfWeek(\"Local\") > 4'}]", ruleOf("ask", "variables.late")), `the time zone "Local", which is none`},
 		"quorum zero":              {written("p", "approval: {quorum: 0}", ruleOf("ask", "true")), "quorum must be a whole number between 1 and 16"},
 		"quorum text":              {written("p", "approval: {quorum: '2'}", ruleOf("ask", "true")), "quorum must be a whole number"},
 		"resume":                   {written("p", "approval: {resume: at_once}", ruleOf("ask", "true")), "resume"},
@@ -353,4 +355,12 @@ func TestRulesHaveMatchesOfTheirOwn(t *testing.T) {
 	spoiled := call("read")
 	spoiled.EventType = "Pre\x00"
 	expect(t, set.Evaluate(spoiled), "deny invalid_operand")
+}
+
+// A condition may ask for the time in a zone, by its name or its distance.
+func TestTimeZones(t *testing.T) {
+	in := call("x")
+	in.Now = time.Date(2026, 7, 1, 23, 30, 0, 0, time.UTC)
+	when := `now.getHours() == 23 && now.getHours("Europe/Berlin") == 1 && now.getHours("+05:30") == 5 && now.getDate("Asia/Tokyo") == 2 && now.getHours("UTC") == 23`
+	expect(t, compileDocs(t, written("p", "rules:", "  - name: r", "    when: >-", "      "+when, "    verdict: allow", "    reason: r")).Evaluate(in), "allow r")
 }
