@@ -118,7 +118,7 @@ func TestTrialOfALimitThatIsNotKnown(t *testing.T) {
 
 // Lint names exactly the protocols of which the own evaluator decides where no rule matches.
 func TestLintKnowsTheEvaluators(t *testing.T) {
-	text := preamble + "p}\nspec:\n  match: {protocols: [none]}\n  rules:\n    - {name: a, when: 'tool == \"x\"', verdict: allow, reason: fine}\n"
+	text := preamble + "p}\nspec:\n  match: {protocols: [agenthook]}\n  rules:\n    - {name: a, when: 'tool == \"x\"', verdict: allow, reason: fine}\n"
 	found := policy.Lint([]policy.Document{{Name: "p", Data: []byte(text)}})
 	if len(found) != 1 || found[0].Code != policy.LintEvaluatorAlone {
 		t.Fatalf("%+v", found)

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+	_ "time/tzdata" // a condition may name a zone, and a machine need not have them
 
 	"cel.dev/cel-go/cel"
 	celast "cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
@@ -85,7 +87,7 @@ var requestVariables = []RequestVariable{
 	mapVariable("event", "the whole request without the publisher's claims: its own `admission_verdict`, `approval`, `annotations`, and attestation, trust and identity blocks"),
 	mapVariable("catalog", "what the tenant's tool catalogue says about the tool; `catalog.known` is always there"),
 	{"agent_tool", "object", "what the tool of a coding agent does: a [Tool](#tool)", cel.ObjectType("agenttool.Tool")},
-	{"now", "timestamp", "the time of the decision, UTC", cel.TimestampType},
+	{"now", "timestamp", "the time of the decision, UTC; `now.getHours(\"Europe/Berlin\")` is the hour there, by the machine's table of zones or, without one, the program's", cel.TimestampType},
 }
 
 func textVariable(name, meaning string) RequestVariable {
@@ -150,7 +152,33 @@ func (sc *policyEnv) checkExpression(what, expression string) (*cel.Ast, error) 
 	if issues != nil && issues.Err() != nil {
 		return nil, celIssues(what, issues)
 	}
+	if zone := findBadZone(ast.NativeRep().Expr()); zone != "" {
+		return nil, fmt.Errorf("%s names the time zone %.64q, which is none; write one as \"Europe/Berlin\" or \"+01:00\"", what, zone)
+	}
 	return ast, nil
+}
+
+// zoneFunctions take a time zone as their argument.
+var zoneFunctions = []string{
+	overloads.TimeGetFullYear, overloads.TimeGetMonth, overloads.TimeGetDayOfYear, overloads.TimeGetDate, overloads.TimeGetDayOfMonth,
+	overloads.TimeGetDayOfWeek, overloads.TimeGetHours, overloads.TimeGetMinutes, overloads.TimeGetSeconds, overloads.TimeGetMilliseconds,
+}
+
+// findBadZone finds a constant time zone that is none, or that of the machine: the condition would fail, or say
+// another thing on each machine.
+func findBadZone(e celast.Expr) string {
+	if function, args := expr.Call(e); len(args) == 1 && slices.Contains(zoneFunctions, function) {
+		zone := expr.LiteralText(args[0])
+		if _, err := time.LoadLocation(zone); zone == "Local" || err != nil && !strings.Contains(zone, ":") {
+			return zone
+		}
+	}
+	for _, c := range expr.Children(e) {
+		if zone := findBadZone(c); zone != "" {
+			return zone
+		}
+	}
+	return ""
 }
 
 // estimateCost returns the static cost of an expression, including the variables that it uses

@@ -92,7 +92,7 @@ func (sc *policyEnv) compileRule(s spec, r ruleSpec) (rule, error) {
 	out := rule{
 		id: s.Name + "/" + r.Name, verdict: r.Verdict, reason: r.Reason, message: r.Message, toolResultMode: r.ResultMode == ModeToolResult,
 		tools: newOperand(m.Tools), actions: newOperand(m.Actions), eventTypes: newOperand(m.EventTypes),
-		approval: cmp.Or(r.Approval, s.Approval).approvalTerms(),
+		approval: s.approvalOf(r).approvalTerms(),
 	}
 	out.foldedTools = out.tools.foldPatterns()
 	var errs []error

@@ -103,6 +103,16 @@ const (
 var faultCodes = map[Fault]string{FaultEvaluation: CodePolicyError, FaultLimit: CodePolicyError,
 	FaultMemory: CodePolicyMemory, FaultDeadline: CodePolicyDeadline, FaultCounters: CodeCounters}
 
+// IsFault reports whether a reason code says that a rule could not be evaluated.
+func IsFault(code string) bool {
+	for _, c := range faultCodes {
+		if c == code {
+			return true
+		}
+	}
+	return false
+}
+
 // DefaultWarning is the warning of a rule that has no message.
 const DefaultWarning = "policy_warning"
 

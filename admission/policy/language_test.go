@@ -124,6 +124,9 @@ func TestMistakesInTheNewLanguage(t *testing.T) {
 		"unknown reviewers":        {written("p", "approval: {reviewers: [nobody]}", ruleOf("ask", "true")), "t:5: policy p: approval names the reviewers nobody"},
 		"unknown reviewers, rule":  {written("p", ruleOf("ask", "true", "approval: {reviewers: [nobody]}")), "t:5: policy p: approval names the reviewers nobody"},
 		"quorum out of reach":      {other("ReviewerGroup", "g", "{members: [anna]}") + "---\n" + written("p", "approval: {reviewers: [g], quorum: 2}", ruleOf("ask", "true")), "wants 2 reviewers, and its groups have 1"},
+		"quorum of the policy":     {other("ReviewerGroup", "g", "{members: [anna]}") + "---\n" + written("p", "approval: {quorum: 2}", ruleOf("ask", "true", "approval: {reviewers: [g]}")), "wants 2 reviewers"},
+		"time zone":                {written("p", ruleOf("ask", `[1].exists(x, now.getHours("Europe/Berln") == x)`)), `the time zone "Europe/Berln", which is none`},
+		"time zone in a variable":  {written("p", "variables: [{name: late, expression: 'now.getDayOfWeek(\"Local\") > 4'}]", ruleOf("ask", "variables.late")), `the time zone "Local", which is none`},
 		"quorum zero":              {written("p", "approval: {quorum: 0}", ruleOf("ask", "true")), "quorum must be a whole number between 1 and 16"},
 		"quorum text":              {written("p", "approval: {quorum: '2'}", ruleOf("ask", "true")), "quorum must be a whole number"},
 		"resume":                   {written("p", "approval: {resume: at_once}", ruleOf("ask", "true")), "resume"},
@@ -295,6 +298,8 @@ func TestApprovalTerms(t *testing.T) {
 		"one of":  {[]string{ask("a", "{reviewers: [legal, board]}", "ask"), ask("b", "{reviewers: [money, legal]}", "ask")}, approval.Terms{Reviewers: []string{"legal&money", "legal", "board&money", "board&legal"}}},
 		"denied":  {[]string{ask("a", "{reviewers: [legal]}", "ask"), ask("b", "", "deny")}, approval.Terms{}},
 		"trial":   {[]string{ask("a", "{reviewers: [legal]}", "ask"), strings.Replace(ask("b", "{reviewers: [board]}", "ask"), "spec:\n", "spec:\n  validationActions: [audit]\n", 1)}, approval.Terms{Reviewers: []string{"legal"}}},
+		"rest":    {[]string{written("a", "approval: {reviewers: [legal], quorum: 2, resume: manual_retry, expiresAfter: 1h, show: [/to]}", ruleOf("ask", "true", "approval: {expiresAfter: 4h}"))}, approval.Terms{Reviewers: []string{"legal"}, Quorum: 2, Resume: approval.ResumeManual, Lifetime: 4 * time.Hour, Show: []string{"/to"}}},
+		"own":     {[]string{written("a", "approval: {reviewers: [legal], quorum: 2, expiresAfter: 1h, show: [/to]}", ruleOf("ask", "true", "approval: {reviewers: [board], quorum: 1, show: [/cc]}"))}, approval.Terms{Reviewers: []string{"board"}, Quorum: 1, Lifetime: time.Hour, Show: []string{"/cc"}}},
 		"of rule": {[]string{written("a", "approval: {quorum: 5}", ruleOf("ask", "true", "approval: {quorum: 2}"))}, approval.Terms{Quorum: 2}},
 	} {
 		set := compileDocs(t, append(c.docs, groups...)...)
@@ -350,4 +355,12 @@ func TestRulesHaveMatchesOfTheirOwn(t *testing.T) {
 	spoiled := call("read")
 	spoiled.EventType = "Pre\x00"
 	expect(t, set.Evaluate(spoiled), "deny invalid_operand")
+}
+
+// A condition may ask for the time in a zone, by its name or its distance.
+func TestTimeZones(t *testing.T) {
+	in := call("x")
+	in.Now = time.Date(2026, 7, 1, 23, 30, 0, 0, time.UTC)
+	when := `now.getHours() == 23 && now.getHours("Europe/Berlin") == 1 && now.getHours("+05:30") == 5 && now.getDate("Asia/Tokyo") == 2 && now.getHours("UTC") == 23`
+	expect(t, compileDocs(t, written("p", "rules:", "  - name: r", "    when: >-", "      "+when, "    verdict: allow", "    reason: r")).Evaluate(in), "allow r")
 }

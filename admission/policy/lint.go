@@ -47,7 +47,9 @@ const (
 	LintLimitWithoutBy    = "limit_without_by"   // all callers of a tenant share one counter
 	LintUnreachableQuorum = "unreachable_quorum" // a tenant has fewer reviewers in the groups than must approve
 	LintClaimAlone        = "claim_alone"        // an allow or a counter rests only on what the runtime says of itself: action, risk, resource, session, agent
-	LintEvaluatorAlone    = "evaluator_alone"    // no policy of a tenant reaches a protocol with an evaluator of its own, which then alone decides
+	LintEvaluatorAlone    = "evaluator_alone"    // no policy of a tenant speaks of all calls over a protocol with an evaluator of its own, which then alone decides
+	LintDeadPattern       = "dead_pattern"       // a pattern matches nothing, or not what it looks like: an unknown protocol, a host with a scheme or port, a regular expression among tools
+	LintFallbackFloor     = "fallback_floor"     // a global policy that asks or denies is a fallback, which a tenant's policy silences
 	LintUnboundedGrowth   = "unbounded_growth"   // a loop makes a new text or list of a part of the request in every round, or one call multiplies two sizes of it
 )
 
@@ -58,7 +60,7 @@ var remedies = map[string]string{
 	LintDeadRule:          "remove the rule or correct its match or condition",
 	LintShadowedRule:      "remove it, or narrow the stricter rule",
 	LintDuplicateRule:     "remove one of them",
-	LintCatchAllAllow:     "name tools, actions or a condition; what no rule allows is denied anyway",
+	LintCatchAllAllow:     "name tools, actions or a condition, and in place of evaluators-only write a policy with match.protocols; what no rule allows is denied anyway",
 	LintUnusedParam:       "remove it, or use it",
 	LintUnusedVariable:    "remove it, or use it",
 	LintUnusedGroup:       "remove it, or name it in an approval",
@@ -66,7 +68,9 @@ var remedies = map[string]string{
 	LintLimitWithoutBy:    "say by: [source] or by: [session] if one caller must not use up what others have left",
 	LintUnreachableQuorum: "add members to the groups for that tenant, or lower the quorum",
 	LintClaimAlone:        "decide on tool, arguments, source or catalogue as well: a runtime can claim anything, and a claim may only make a verdict stricter",
-	LintEvaluatorAlone:    "a runtime may choose its protocol: add a policy with match.protocols that denies such calls or asks, or `builtin: evaluators-only` if that is meant",
+	LintEvaluatorAlone:    "a runtime may choose its protocol: add a policy with these match.protocols that denies such calls or asks, or one that allows them (when: 'true') if their evaluator is meant to decide alone",
+	LintDeadPattern:       "correct it: entries of match are compared with the whole value",
+	LintFallbackFloor:     "leave fallback out if the policy must hold for every tenant and tool",
 	LintUnboundedGrowth:   "compare without making a new text (==, startsWith, contains, in), or bound size() first; a request that is too large for it is denied with policy_memory",
 }
 
@@ -100,11 +104,14 @@ func Lint(docs []Document) []Finding {
 		p.checkUnused()
 		p.checkLimits()
 		p.checkGrowth()
+		p.checkPatterns()
+		p.checkEffect()
 		p.checkClaims()
 		p.byClaims()
 	}
 	l.checkDuplicates()
 	l.checkWholeSet()
+	l.checkBuiltin()
 	l.checkJudged()
 	return l.sortedFindings(docs)
 }

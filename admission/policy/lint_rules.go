@@ -97,14 +97,35 @@ func (p *lintedPolicy) neverMatches(variable string, values []string, narrow rul
 	return slices.ContainsFunc(operands[variable], func(outer []string) bool { return excludesAll(outer, values) })
 }
 
-// checkCatchAll finds rules that allow everything.
+// checkCatchAll finds rules that allow everything. Over the protocols with an evaluator of their own such a
+// rule says that it decides alone.
 func (p *lintedPolicy) checkCatchAll() {
-	m := p.Match
+	if onlyJudged(p.Match.Protocols) {
+		return
+	}
 	for i, r := range p.Rules {
-		n := r.narrowedMatch()
-		narrow := slices.ContainsFunc([][]string{m.Tools, m.Actions, m.ResourceKinds, m.Risks, m.EventTypes, m.FromAgents, m.ToAgents, n.Tools, n.Actions, n.EventTypes}, isSelective)
-		if value, known := p.conditionTruth(i); r.Verdict == events.Allow && known && value && !narrow && p.Action == "" && r.Limit == nil {
+		if value, known := p.conditionTruth(i); r.Verdict == events.Allow && known && value && !p.narrows(r) && p.Action == "" && r.Limit == nil {
 			p.warn(r.line, p.Name+"/"+r.Name, LintCatchAllAllow, "the rule allows every call that no other rule objects to")
+		}
+	}
+}
+
+// narrows reports whether the match of a policy or of its rule says more of a call than its tenant, source and
+// protocol.
+func (p *lintedPolicy) narrows(r ruleSpec) bool {
+	m, n := p.Match, r.narrowedMatch()
+	return slices.ContainsFunc([][]string{m.Tools, m.Actions, m.ResourceKinds, m.Risks, m.EventTypes, m.FromAgents, m.ToAgents, n.Tools, n.Actions, n.EventTypes}, isSelective)
+}
+
+// checkBuiltin finds a built-in policy that opens what other policies allow in part: it allows whatever no
+// rule denies or asks for.
+func (l *linter) checkBuiltin() {
+	lists := slices.ContainsFunc(l.policies, func(p *lintedPolicy) bool {
+		return p.Action == "" && p.Match.addressesCalls() && slices.ContainsFunc(p.Rules, func(r ruleSpec) bool { return r.Verdict == events.Allow })
+	})
+	for _, s := range l.src.policies {
+		if s.builtin && lists {
+			l.add(s.place, s.Name+"/"+s.Rules[0].Name, LintCatchAllAllow, SeverityWarning, "the built-in policy allows every call, of every tenant and protocol, that no other rule objects to: what the other policies allow is no limit any more")
 		}
 	}
 }
@@ -219,7 +240,9 @@ func (l *linter) checkWholeSet() {
 		}
 		l.checkQuorums(s, s.Approval, compiled, groups)
 		for _, r := range s.Rules {
-			l.checkQuorums(s, r.Approval, compiled, groups)
+			if r.Approval != nil {
+				l.checkQuorums(s, s.approvalOf(r), compiled, groups)
+			}
 		}
 	}
 	for _, d := range l.src.params {
@@ -237,7 +260,7 @@ func (l *linter) checkWholeSet() {
 	}
 }
 
-// checkJudged finds tenants of which no policy reaches the protocols that have an evaluator of
+// checkJudged finds tenants of which no policy speaks of all calls over the protocols that have an evaluator of
 // their own.
 func (l *linter) checkJudged() {
 	seen := map[string]bool{}
@@ -257,18 +280,36 @@ func (l *linter) checkJudged() {
 			}
 			alone := slices.DeleteFunc(slices.Clone(judgedProtocols), func(protocol string) bool { return l.reaches(tenant, protocol) })
 			if len(alone) > 0 {
-				l.add(p.place, "", LintEvaluatorAlone, SeverityInfo, fmt.Sprintf("no policy for %s reaches the protocols %s: there the protocol's evaluator alone decides", whom, strings.Join(alone, ", ")))
+				l.add(p.place, "", LintEvaluatorAlone, SeverityInfo, fmt.Sprintf("no policy for %s speaks of all calls over the protocols %s: there the protocol's evaluator alone decides what no rule denies or asks for", whom, strings.Join(alone, ", ")))
 			}
 		}
 	}
 }
 
-// reaches reports whether a policy that decides applies to a tenant's requests of a protocol. The
-// protocols with an evaluator have no event types in common with others.
+// reaches reports whether a policy that decides speaks of all of a tenant's requests of a protocol: it names
+// the protocol, or has a rule for all calls, whatever their tool. The protocols with an evaluator have no event
+// types in common with others.
 func (l *linter) reaches(tenant, protocol string) bool {
-	return slices.ContainsFunc(l.src.policies, func(s spec) bool {
-		return s.Action == "" && len(s.Match.EventTypes) == 0 && s.Match.reachesProtocol(protocol) && newOperand(s.Match.Tenants).matches(tenant)
+	if slices.ContainsFunc(l.src.policies, func(s spec) bool { return s.builtin }) {
+		return true
+	}
+	return slices.ContainsFunc(l.policies, func(p *lintedPolicy) bool {
+		m := p.Match
+		applies := p.Action == "" && len(m.EventTypes) == 0 && m.reachesProtocol(protocol) && newOperand(m.Tenants).matches(tenant)
+		return applies && (len(m.Protocols) > 0 || p.hasRuleForAll())
 	})
+}
+
+// hasRuleForAll reports whether a policy has a rule for all calls that its tenants and protocols let through:
+// one that does not allow, or that allows them all.
+func (p *lintedPolicy) hasRuleForAll() bool {
+	for i, r := range p.Rules {
+		value, known := p.conditionTruth(i)
+		if !p.narrows(r) && (r.Verdict != events.Allow || known && value) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkQuorums finds tenants that have too few reviewers for an approval.

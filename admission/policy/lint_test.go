@@ -11,6 +11,10 @@ func lintOf(docs ...string) []Finding {
 	return Lint([]Document{{Name: "t", Data: []byte(strings.Join(docs, "---\n"))}})
 }
 
+func withoutEvaluatorAlone(findings []Finding) []Finding {
+	return slices.DeleteFunc(findings, func(f Finding) bool { return f.Code == LintEvaluatorAlone })
+}
+
 func lintCodes(problems []Finding) string {
 	var list []string
 	for _, p := range problems {
@@ -58,6 +62,15 @@ func TestLint(t *testing.T) {
 		{"replace by the request", LintUnboundedGrowth, narrow("allow a: has(args.s) && has(args.t) && args.s.replace('a', args.t) == 'x'"), narrow("allow a: has(args.s) && args.s.replace('a', 'b') == 'x'")},
 		{"join by the request", LintUnboundedGrowth, narrow("allow a: has(args.l) && has(args.s) && args.l.join(args.s) == 'x'"), narrow("allow a: has(args.l) && args.l.join(',') == 'x'")},
 		{"format by the request", LintUnboundedGrowth, narrow("allow a: has(args.s) && args.s.format([1]) == 'x'"), narrow("allow a: has(args.s) && '%s'.format([args.s]) == 'x'")},
+		{"a protocol", LintDeadPattern, doc("p", "{protocols: [AgentHook], tools: [x]}", "deny a: true"), doc("p", "{protocols: ['agent*'], tools: [x]}", "deny a: true")},
+		{"a regular expression", LintDeadPattern, doc("p", "{tools: ['^send_.*$']}", "deny a: true"), doc("p", "{tools: ['send_*']}", "deny a: true")},
+		{"a regular expression of a rule", LintDeadPattern, written("p", "match: {tools: ['*']}", ruleOf("deny", "has(args.a)", "match: {tools: ['send_(a|b)']}")), written("p", "match: {tools: ['*']}", ruleOf("deny", "has(args.a)", "match: {tools: ['send_?']}"))},
+		{"a URL for a host", LintDeadPattern, narrow(`deny a: host.matches(tool, ["a.example", "https://evil.example"])`), narrow(`deny a: host.matches(tool, ["a.example", "*.evil.example", "10.0.0.1"])`)},
+		{"a port, in a variable", LintDeadPattern, written("p", "match: {tools: [x]}", "params: {hosts: ['a.example:443']}", "variables: [{name: evil, expression: 'host.matches(tool, params.hosts)'}]", ruleOf("deny", "variables.evil")),
+			written("p", "match: {tools: [x]}", "params: {hosts: ['a.example']}", "variables: [{name: evil, expression: 'host.matches(tool, params.hosts)'}]", ruleOf("deny", "variables.evil"))},
+		{"stars", LintDeadPattern, narrow(`deny a: [tool].exists(t, host.matches(t, ["*.evil.*"]))`), narrow(`deny a: [tool].exists(t, host.matches(t, ["*.evil"]))`)},
+		{"an allow with a limit", LintDeadRule, written("p", "match: {tools: [x]}", ruleOf("allow", "true", "limit: {max: 1, per: 1m, by: [source]}")), written("p", "match: {tools: [x]}", ruleOf("ask", "true", "limit: {max: 1, per: 1m, by: [source]}"))},
+		{"a fallback", LintFallbackFloor, written("p", "fallback: true", ruleOf("ask", "true")), written("p", "match: {tenants: [acme]}", "fallback: true", ruleOf("ask", "true"))},
 		{"false", LintDeadRule, narrow("deny a: false"), narrow("deny a: has(args.a)")},
 		{"constant", LintDeadRule, narrow("deny a: 1 > 2"), narrow("deny a: 1 < 2")},
 		{"false in part", LintDeadRule, narrow("deny a: tool == 'x' && false"), narrow("deny a: tool == 'x' || false")},
@@ -77,6 +90,8 @@ func TestLint(t *testing.T) {
 		{"catch-all", LintCatchAllAllow, doc("p", "", "allow a: true"), doc("p", "{tools: ['x*']}", "allow a: true")},
 		{"catch-all by pattern", LintCatchAllAllow, doc("p", "{tools: ['*']}", "allow a: 1 == 1"), doc("p", "{tools: [x]}", "allow a: 1 == 1")},
 		{"catch-all of tenants", LintCatchAllAllow, doc("p", "{tenants: [acme]}", "allow a: true"), doc("p", "{tenants: [acme]}", "deny a: true")},
+		{"catch-all of a protocol", LintCatchAllAllow, doc("p", "{protocols: [agenthook, aana]}", "allow a: true"), doc("p", "{protocols: [aana, aump]}", "allow a: true")},
+		{"catch-all by the built-in policy", LintCatchAllAllow, narrow("allow a: true") + "---\nbuiltin: evaluators-only\n", narrow("deny a: has(args.a)", "ask b: has(args.b)") + "---\nbuiltin: evaluators-only\n"},
 		{"unused param", LintUnusedParam, written("p", "match: {tools: [x]}", "params: {a: 1}", allowed), written("p", "match: {tools: [x]}", "params: {a: 1}", ruleOf("allow", "params.a < now.getHours()"))},
 		{"unused document", LintUnusedParam, other("Params", "q", "{a: 1}") + "---\n" + narrow("deny a: true"), other("Params", "q", "{a: 1}") + "---\n" + written("p", "match: {tools: [x]}", "paramsFrom: [q]", allowed)},
 		{"unused variable", LintUnusedVariable, written("p", "match: {tools: [x]}", "variables: [{name: a, expression: '1'}]", allowed),
@@ -88,15 +103,21 @@ func TestLint(t *testing.T) {
 		{"a limit by a claim", LintClaimAlone, written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [source, agent]}")), written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [source, tool]}"))},
 		{"another protocol", LintEvaluatorAlone, doc("p", "{protocols: [agenthook]}", "allow a: tool == 'x'"), doc("p", "{protocols: [agenthook]}", "allow a: tool == 'x'") + "---\n" + doc("q", "{protocols: [aana, aump]}", "deny a: true")},
 		{"one of two protocols", LintEvaluatorAlone, doc("p", "{protocols: [agenthook, aana]}", "allow a: tool == 'x'"), doc("p", "{protocols: ['a*']}", "allow a: tool == 'x'")},
-		{"event types", LintEvaluatorAlone, doc("p", "{eventTypes: [PreToolUse]}", "allow a: tool == 'x'"), doc("p", "{tools: [x]}", "allow a: true")},
+		{"event types", LintEvaluatorAlone, doc("p", "{eventTypes: [PreToolUse]}", "allow a: tool == 'x'"), doc("p", "", "ask a: tool == 'x'")},
+		{"a list of tools", LintEvaluatorAlone, doc("p", "{tools: ['send_*']}", "allow a: true"), doc("p", "{tools: ['send_*'], protocols: [agenthook, aana, aump]}", "allow a: true")},
+		{"a deny of tools", LintEvaluatorAlone, doc("p", "{tools: ['send_*']}", "deny a: true"), doc("p", "{tools: ['*']}", "deny a: true")},
+		{"a condition of tools", LintEvaluatorAlone, doc("p", "", "allow a: tool == 'x'"), doc("p", "", "allow a: tool == 'x'", "deny b: tool == 'y'")},
 		{"handoffs", LintEvaluatorAlone, doc("p", "{toAgents: [x]}", "allow a: true"), doc("p", "{toAgents: [x]}", "allow a: true") + "---\nbuiltin: evaluators-only\n"},
 		{"another tenant", LintEvaluatorAlone, doc("p", "{protocols: [tool], tenants: [acme]}", "allow a: tool == 'x'") + "---\n" + doc("q", "{tenants: [globex]}", "allow a: tool == 'x'"),
-			doc("p", "{protocols: [tool], tenants: [acme]}", "allow a: tool == 'x'") + "---\n" + doc("q", "{tenants: ['ac*']}", "allow a: tool == 'x'")},
+			doc("p", "{protocols: [tool], tenants: [acme]}", "allow a: tool == 'x'") + "---\n" + doc("q", "{tenants: ['ac*']}", "deny a: tool == 'x'")},
 		{"limit without by", LintLimitWithoutBy, written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [tenant]}")), written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [session]}"))},
 	} {
 		covered[c.code] = true
 		t.Run(c.name, func(t *testing.T) {
 			bad, good := lintOf(c.bad), lintOf(c.good)
+			if c.code != LintEvaluatorAlone { // of which it says nothing
+				good = withoutEvaluatorAlone(good)
+			}
 			i := slices.IndexFunc(bad, func(p Finding) bool { return p.Code == c.code })
 			if i < 0 {
 				t.Fatalf("not found, only %q in\n%s", lintCodes(bad), c.bad)
@@ -113,7 +134,7 @@ func TestLint(t *testing.T) {
 	if got := lintCodes(lintOf(trial)); got != LintNothingEnforced {
 		t.Error(got)
 	}
-	if got := lintOf(trial, base); len(got) > 0 {
+	if got := withoutEvaluatorAlone(lintOf(trial, base)); len(got) > 0 {
 		t.Errorf("%+v", got)
 	}
 	covered[LintNothingEnforced] = true

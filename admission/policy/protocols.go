@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/countersign-dev/countersign/events/subject"
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/events/subject"
+)
 
 // policyOnlyProtocol is the row of a protocol that has no evaluator of its own, so that policies alone
 // decide. For such a protocol the built-in policy evaluators-only is no policy, and a tenant
@@ -16,6 +20,11 @@ var policyOnlyProtocols = map[string]policyOnlyProtocol{subject.ProtoTool: {}, s
 // judgedProtocols are the protocols with an evaluator of their own, which alone decides where the tenant has
 // policies and no rule matches.
 var judgedProtocols = []string{subject.ProtoAANA, subject.ProtoAUMP}
+
+// onlyJudged reports whether the protocols of a match are such protocols and no others.
+func onlyJudged(protocols []string) bool {
+	return len(protocols) > 0 && !slices.ContainsFunc(protocols, func(p string) bool { return !slices.Contains(judgedProtocols, p) })
+}
 
 // ProposesHandoff reports whether the requests of a protocol propose a change of agent. They
 // then have no tool.

@@ -54,6 +54,22 @@ func (r *reader) approvalField(what string, into **approvalSpec) fieldReader {
 	}
 }
 
+// approvalOf is the approval of a rule: what it says itself, and for the rest what its policy says.
+func (s spec) approvalOf(r ruleSpec) *approvalSpec {
+	if r.Approval == nil || s.Approval == nil {
+		return cmp.Or(r.Approval, s.Approval)
+	}
+	a, all := *r.Approval, s.Approval
+	if len(a.Reviewers) == 0 {
+		a.Reviewers, a.groups = all.Reviewers, all.groups
+	}
+	if len(a.Show) == 0 {
+		a.Show = all.Show
+	}
+	a.Quorum, a.Resume, a.Lifetime = cmp.Or(a.Quorum, all.Quorum), cmp.Or(a.Resume, all.Resume), cmp.Or(a.Lifetime, all.Lifetime)
+	return &a
+}
+
 func (a *approvalSpec) approvalTerms() *approval.Terms {
 	if a == nil {
 		return nil
@@ -66,12 +82,12 @@ func (a *approvalSpec) approvalTerms() *approval.Terms {
 func (src *documentSet) checkReviewers() (errs []error) {
 	groups := compileGroups(src.groups)
 	for _, s := range src.policies {
-		check := func(a *approvalSpec) {
-			errs = append(errs, a.checkGroups(s, groups)...)
-		}
-		check(s.Approval)
+		own := s.Approval.checkGroups(s, groups)
+		errs = append(errs, own...)
 		for _, r := range s.Rules {
-			check(r.Approval)
+			if r.Approval != nil && (len(own) == 0 || len(r.Approval.groups) > 0) { // else it is said already
+				errs = append(errs, s.approvalOf(r).checkGroups(s, groups)...)
+			}
 		}
 	}
 	return errs

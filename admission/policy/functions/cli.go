@@ -11,7 +11,7 @@ import (
 type View struct {
 	Known    bool     `cel:"known"`    // the program is in the table, and its subcommand and global options are
 	Program  string   `cel:"program"`  // git, kubectl, aws, terraform, …; as the name of a command of shell.parse
-	Command  string   `cel:"command"`  // the subcommand: push, "delete" with its noun: "s3 rm"
+	Command  string   `cel:"command"`  // the subcommand with the words that are part of it: "push", "s3 rm", "container rm"; of gcloud and az all words before an option
 	Globals  []string `cel:"globals"`  // options before the subcommand, without =value
 	Options  []string `cel:"options"`  // options behind it, without =value; of a cluster each letter as well
 	Operands []string `cel:"operands"` // the other arguments behind it, options' arguments included
@@ -33,8 +33,17 @@ type program struct {
 	takes    []string // global options with an argument
 	flags    []string // global options without one
 	words    int      // words of a subcommand; 1 if 0
+	groups   []string // subcommands of which the next word is part
 	commands []string // known subcommands, by their first word; nil: any
+
+	optionsLast bool // no option stands between the words of a subcommand
 }
+
+// allWords are more words than a subcommand has: all before an option are part of it.
+const allWords = 4096
+
+// terraformGroups are subcommands of terraform and tofu that have subcommands.
+var terraformGroups = []string{"state", "workspace", "providers", "metadata"}
 
 // programs are the programs of which the arguments are understood.
 var programs = map[string]program{
@@ -53,8 +62,8 @@ var programs = map[string]program{
 			"expose run exec attach cp port-forward proxy debug drain cordon uncordon taint certificate autoscale kustomize events"),
 	},
 	"aws":       {takes: []string{"--profile", "--region", "--output", "--endpoint-url", "--query", "--ca-bundle"}, flags: []string{"--no-cli-pager", "--debug", "--no-verify-ssl", "--no-paginate", "--version"}, words: 2},
-	"terraform": {takes: []string{}, flags: []string{"-version", "-help", "--version"}, commands: strings.Fields("init validate plan apply destroy console fmt force-unlock get graph import login logout metadata modules output providers refresh show state taint test untaint version workspace")},
-	"tofu":      {flags: []string{"-version"}, commands: strings.Fields("init validate plan apply destroy console fmt force-unlock get graph import output providers refresh show state taint test untaint version workspace")},
+	"terraform": {groups: terraformGroups, flags: []string{"-version", "-help", "--version"}, commands: strings.Fields("init validate plan apply destroy console fmt force-unlock get graph import login logout metadata modules output providers refresh show state taint test untaint version workspace")},
+	"tofu":      {groups: terraformGroups, flags: []string{"-version"}, commands: strings.Fields("init validate plan apply destroy console fmt force-unlock get graph import output providers refresh show state taint test untaint version workspace")},
 	"npm":       {takes: []string{"--prefix", "-C"}, flags: []string{"--silent", "-s", "--version", "-v"}},
 	"yarn":      {takes: []string{"--cwd"}, flags: []string{"--silent"}},
 	"pnpm":      {takes: []string{"-C", "--dir", "--filter"}, flags: []string{"--silent", "-r", "-w"}},
@@ -63,12 +72,15 @@ var programs = map[string]program{
 	"uv":        {flags: []string{"--version", "-q"}},
 	"cargo":     {flags: []string{"--version", "-V", "-q"}},
 	"go":        {takes: []string{"-C"}, commands: strings.Fields("build clean doc env fix fmt generate get install list mod run test tool version vet work bug")},
-	"docker":    {takes: []string{"--context", "-c", "-H", "--host"}},
-	"gh":        {words: 2, flags: []string{"--version"}},
-	"helm":      {takes: []string{"-n", "--namespace", "--kube-context"}},
-	"gcloud":    {takes: []string{"--project"}, words: 3},
-	"az":        {words: 2},
-	"brew":      {}, "apt": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apt-get": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apk": {}, "dnf": {flags: []string{"-y"}}, "yum": {flags: []string{"-y"}}, "gem": {}, "composer": {},
+	"docker": {
+		takes:  []string{"--context", "-c", "-H", "--host"},
+		groups: strings.Fields("builder buildx checkpoint compose config container context image manifest model network node plugin scout secret service stack swarm system trust volume"),
+	},
+	"gh":     {words: 2, groups: []string{"repo deploy-key", "repo autolink", "codespace ports"}, flags: []string{"--version"}},
+	"helm":   {takes: []string{"-n", "--namespace", "--kube-context"}},
+	"gcloud": {takes: []string{"--project"}, words: allWords},
+	"az":     {words: allWords, optionsLast: true},
+	"brew":   {}, "apt": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apt-get": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apk": {}, "dnf": {flags: []string{"-y"}}, "yum": {flags: []string{"-y"}}, "gem": {}, "composer": {},
 }
 
 // parseView reads the words of a command.
@@ -96,14 +108,21 @@ func parseView(words []string) View {
 			v.Known = false
 		}
 	}
-	for n := max(p.words, 1); n > 0 && i < len(words) && !strings.HasPrefix(words[i], "-"); i, n = i+1, n-1 {
+	left := max(p.words, 1) // words of the subcommand that are not read yet
+	for ; left > 0 && i < len(words) && !strings.HasPrefix(words[i], "-"); i++ {
 		v.Command = strings.TrimSpace(v.Command + " " + words[i])
+		if left--; slices.Contains(p.groups, v.Command) {
+			left++
+		}
 	}
 	first, _, _ := strings.Cut(v.Command, " ")
 	if strings.Contains(v.Command, Unknown) || p.commands != nil && first != "" && !slices.Contains(p.commands, first) {
 		v.Known = false
 	}
 	v.readArguments(words[min(i, len(words)):])
+	if left > 0 && len(v.Operands) > 0 && !p.optionsLast {
+		v.Known = false // an operand behind the options may be a word of the subcommand
+	}
 	return v
 }
 

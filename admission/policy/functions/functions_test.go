@@ -54,6 +54,12 @@ func TestSQLTables(t *testing.T) {
 		"insert secret values (1)": "false []", "create index i on secret (a)": "false []", "select (array[1,2])[(select n from secret)]": "false []", "select array[(select p from secret)]": "false []",
 		"select 1 ---1 from secret": "false []", "select * from U&\"d!0061ta\" uescape '!'": "false [u]", "select q'[']' from secret -- '": "false []", "select 1 drop table t": "false [t]", "select 1 shutdown": "false []",
 		"select dblink_exec('c','drop table t')": "false []", "select load_extension('x')": "false []", "copy secret to '/tmp/x'": "false []", "delete a from secret": "false [secret]", "update low_priority secret set a=1": "false []",
+		"select 1from secret": "false []", "select 1e0from secret": "false []", "select 0x1from secret": "false []", "select 1.e0from secret": "false []", "select a from t where exists(select 1from secret)": "false [t]", "select 1drop table t": "false []",
+		"select 1\u00a0from\u00a0secret": "false []", "select 1\u2003from\u2003secret": "false []", "select 1\u3000from\u3000secret": "false []", "select 1\xa0from\xa0secret": "false []",
+		"select a from größe where x = 1.5e3 or y = 0x1F or t1.e0 = 2": "true [größe]",
+		"select * from t for system_time all, secret":                  "false [t]", "select * from t for version as of 1, secret": "false [t]", "select a from t for no key update": "true [t]", "select a from t for share": "true [t]",
+		"select a from t order by b desc": "true [t]", "select a from t order by b desc, c limit 10": "true [t]", "desc secret": "true [secret]", "describe secret": "true [secret]", "explain secret": "false []", "explain desc secret": "false []",
+		"explain verbose select a from t": "true [t]", "explain select a from t": "true [t]",
 		"select a from f(x)": "false [f]", "select * from 'x.parquet'": "false []", "grant select on secret to u": "false []", "select * from a b c, secret": "false [a]", "select a from t where (": "false [t]", "create table t (like secret)": "false [t]", "create table t () inherits (secret)": "false [t]",
 	} {
 		got := parseSQL(text)
@@ -65,7 +71,7 @@ func TestSQLTables(t *testing.T) {
 			t.Errorf("%q: %v %v, want %s", text, got.Known, tables, want)
 		}
 	}
-	for text, reads := range map[string]bool{"select 1": true, "select load_extension('x')": false, "select 1 shutdown": false, "select lower(a) from b": true, "select s.nextval from dual": false, "explain delete from t": false} {
+	for text, reads := range map[string]bool{"select 1": true, "select load_extension('x')": false, "select 1 shutdown": false, "select lower(a) from b": true, "select s.nextval from dual": false, "explain delete from t": false, "select a from t order by b desc": true} {
 		if got := parseSQL(text).Statements[0].Reads; got != reads {
 			t.Errorf("%q reads: %v", text, got)
 		}
@@ -123,5 +129,53 @@ func TestViewOfAProgramElsewhere(t *testing.T) {
 func TestViewLongCluster(t *testing.T) {
 	if v := parseView([]string{"git", "push", "-" + strings.Repeat("v", 20) + "f"}); !slices.Contains(v.Options, "-f") {
 		t.Error(v.Options)
+	}
+}
+
+// The words of a subcommand are all read, or the view is not known.
+func TestViewSubcommands(t *testing.T) {
+	for line, want := range map[string]string{
+		"aws s3 rm s3://b --recursive": "true s3 rm", "aws --region eu s3 rm s3://b": "true s3 rm", "aws s3 --region eu rm s3://b": "false s3", "aws s3 --region=eu rm s3://b": "false s3", "aws configure": "true configure", "aws configure --help": "true configure",
+		"gh pr merge 5": "true pr merge", "gh pr -R o/r merge 5": "false pr", "gh repo deploy-key delete 1": "true repo deploy-key delete", "gh repo deploy-key -R o/r delete 1": "false repo deploy-key", "gh api -X DELETE repos/o/r": "false api",
+		"gcloud compute instances delete vm": "true compute instances delete vm", "gcloud compute --project p instances delete vm": "false compute", "gcloud iam service-accounts keys --iam-account=a delete k": "false iam service-accounts keys",
+		"gcloud beta compute instances delete vm --quiet": "true beta compute instances delete vm", "gcloud compute instances list --filter=x": "true compute instances list",
+		"az network vnet subnet delete -n x": "true network vnet subnet delete", "az vm list --output json": "true vm list",
+		"docker container rm x": "true container rm", "docker volume rm x": "true volume rm", "docker run -it image": "true run", "docker ps -a": "true ps", "docker compose -f x.yml down": "false compose",
+		"terraform state rm a.b": "true state rm", "terraform workspace delete x": "true workspace delete", "tofu state rm a.b": "true state rm", "terraform plan -out x": "true plan", "terraform state -x rm a.b": "false state",
+		"git push -f": "true push", "kubectl delete -f x": "true delete",
+	} {
+		if v := parseView(strings.Fields(line)); fmt.Sprint(v.Known, " ", v.Command) != want {
+			t.Errorf("%s: %v %s, want %s", line, v.Known, v.Command, want)
+		}
+	}
+}
+
+// What may lie below a directory touches it: where homes are is not known.
+func TestTouchesHomes(t *testing.T) {
+	for _, c := range []struct {
+		path, root string
+		want       bool
+	}{
+		{"/home/anna/.ssh/id_rsa", "~/.ssh", true}, {"/root/.SSH", "~/.ssh", true}, {"/home/anna/src/main.go", "~/.ssh", false}, {"/home/anna/.ssh2/x", "~/.ssh", false}, {"/home/anna", "~", true},
+		{"~/.ssh/id_rsa", "/home/anna/.ssh", true}, {"~root/x", "/root", true}, {"~www-data/x", "/var", true}, {"~/x", "/", true},
+		{"~/.ssh/x", "~/.ssh", true}, {"~anna/.ssh/x", "~/.ssh", true}, {"~/src", "~/.ssh", false}, {"~/x", "~", true},
+		{"x/.ssh/id", "~/.ssh", false}, {"x", "~", false}, {"~x", "~", true},
+		{"x/etc", "etc", true}, {"/w/x", "etc", true}, {"/w/x", "", true}, {"/w/x", "~/../x", true}, {"/w/etc", "/etc", false},
+	} {
+		if got := touches(c.path, c.root); got != c.want {
+			t.Errorf("%q touches %q: %v", c.path, c.root, got)
+		}
+	}
+}
+
+// A path that clients rewrite before they send it is not one URL to every reader.
+func TestAddressPaths(t *testing.T) {
+	for path, known := range map[string]bool{
+		"/v1/public/../admin": false, "/v1/public/%2e%2e/admin": false, "/v1/public/.%2E/admin": false, "/v1/./x": false, "/v1/%2e": false, "/v1/..": false, "/..": false,
+		"": true, "/": true, "/v1/public/x": true, "/a.b/...": true, "/.well-known/x": true, "/a..b": true, "/x?y=../z": true,
+	} {
+		if a := ParseAddress("https://a.example" + path); a.Known != known {
+			t.Errorf("%q: %+v", path, a)
+		}
 	}
 }

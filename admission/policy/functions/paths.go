@@ -30,7 +30,7 @@ func joinPaths(dir, p string) string {
 // and for one that a file system could read as another: control or invisible characters,
 // backslashes, a Unicode form other than NFC. Upper and lower case differ.
 func Within(p, root string) bool {
-	if root == "" || root[0] != '/' && root[0] != '~' || !plainPath(p) || !plainPath(root) {
+	if !rooted(root) || !plainPath(p) || !plainPath(root) {
 		return false
 	}
 	return below(shell.Join(root, p), shell.Join("/", root))
@@ -38,14 +38,27 @@ func Within(p, root string) bool {
 
 // touches reports whether a path may name root or something below it. It ignores case and forms of
 // Unicode, and is true for a path with an unknown part, for one that cannot be compared, and for a
-// relative one that leads upwards. Other relative paths touch nothing: join them to a directory first.
+// relative one that leads upwards. Other relative paths touch nothing: join them to a directory first. Any
+// directory may be the home that ~ stands for. A root that is relative can be anywhere.
 func touches(p, root string) bool {
 	if strings.Contains(p, Unknown) || !utf8.ValidString(p) || len(p) > maxPath {
 		return true
 	}
-	p = shell.Join("", visible(p))
-	return strings.Contains(p, Unknown) || p == ".." || strings.HasPrefix(p, "../") || below(foldPath(p), foldPath(shell.Join("/", root)))
+	p, root = foldPath(shell.Join("", visible(p))), foldPath(shell.Join("", root))
+	switch {
+	case strings.Contains(p, Unknown), p == "..", strings.HasPrefix(p, "../"), !rooted(root):
+		return true
+	case !rooted(p):
+		return false
+	case root[0] == '~':
+		_, inHome, narrow := strings.Cut(root, "/")
+		return !narrow || strings.Contains(p+"/", "/"+inHome+"/")
+	}
+	return p[0] == '~' || below(p, root)
 }
+
+// rooted reports whether a path begins at the root or at a home directory.
+func rooted(p string) bool { return strings.HasPrefix(p, "/") || strings.HasPrefix(p, "~") }
 
 func below(p, root string) bool {
 	return p == root || root == "/" && strings.HasPrefix(p, "/") || strings.HasPrefix(p, root+"/")
@@ -82,7 +95,7 @@ type Address struct {
 	Host   string `cel:"host"`   // in lower case, without port and final dot
 	Port   int64  `cel:"port"`   // 0: none
 	User   string `cel:"user"`   // user name before the host; the password is left out
-	Path   string `cel:"path"`   // with its escapes
+	Path   string `cel:"path"`   // with its escapes; not known if a part of it is . or ..
 	Query  string `cel:"query"`  // with its escapes
 }
 
@@ -91,8 +104,8 @@ func (a Address) Size() int64 {
 	return int64(len(a.Scheme)+len(a.Host)+len(a.User)+len(a.Path)+len(a.Query)) + 128
 }
 
-// ParseAddress reads a URL. A host that is no plain ASCII name or address is not known: readers
-// differ on it.
+// ParseAddress reads a URL. A host that is no plain ASCII name or address is not known, and neither is a path
+// with . or .. in it: readers differ on them.
 func ParseAddress(s string) Address {
 	if len(s) > maxPath || strings.ContainsAny(s, "\\\x00 \t\r\n") || strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII || r < ' ' }) {
 		return Address{}
@@ -109,8 +122,18 @@ func ParseAddress(s string) Address {
 		}
 		a.Port = int64(n)
 	}
-	a.Known = plainHost(a.Host)
+	a.Known = plainHost(a.Host) && !hasDotSegment(a.Path)
 	return a
+}
+
+// hasDotSegment reports whether a part of a path is . or .., which most clients take out before they send it.
+func hasDotSegment(p string) bool {
+	for part := range strings.SplitSeq(p, "/") {
+		if part = strings.ReplaceAll(strings.ToLower(part), "%2e", "."); part == "." || part == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // plainHost reports whether a host is a name of letters, digits, dots and dashes, or an address in its
@@ -125,6 +148,12 @@ func plainHost(h string) bool {
 	last := h[strings.LastIndexByte(h, '.')+1:]
 	return last != "" && (last[0] < '0' || last[0] > '9') && !strings.Contains(h, "..")
 }
+
+// HostMatches is the name of the function that compares a host with patterns.
+const HostMatches = "host.matches"
+
+// IsHostPattern reports whether a host can match a pattern.
+func IsHostPattern(p string) bool { return plainHost(strings.TrimPrefix(strings.ToLower(p), "*.")) }
 
 // hostMatches reports whether a host is one of the patterns, or, for *.example.org, below
 // example.org. Hosts that are not plain match nothing.

@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -58,14 +59,18 @@ var readingKinds = wordSet("select show describe desc explain values table")
 // beginnings are the words that must follow the first one, so that the tables of the statement are where
 // this reader looks for them. A kind that is not here, or behind which another word stands, is not known.
 var beginnings = map[string]map[string]bool{
-	"select": nil, "values": nil, "with": nil, "explain": nil, "show": nil, "describe": nil, "desc": nil, "table": nil, "truncate": nil, "update": nil,
+	"select": nil, "values": nil, "with": nil, "show": nil, "describe": nil, "desc": nil, "table": nil, "truncate": nil, "update": nil,
 	"begin": nil, "commit": nil, "rollback": nil,
 	"insert": wordSet("into"), "replace": wordSet("into"), "delete": wordSet("from"), "merge": wordSet("into"),
 	"drop": wordSet("table view"), "alter": wordSet("table view"), "create": wordSet("table view"),
+	"explain": wordSet("analyze verbose select insert update delete merge with values table"), // to some it describes a table
 }
 
 // tableWords stand before a table.
-var tableWords = wordSet("from join into update table only truncate using describe desc view")
+var tableWords = wordSet("from join into update table only truncate using view")
+
+// describingWords stand before a table if they begin the statement.
+var describingWords = wordSet("describe desc")
 
 // modifiers stand between such a word and a table.
 var modifiers = wordSet("table if not exists only lateral into view")
@@ -212,7 +217,7 @@ func (r *statementReader) read(i int) int {
 		}
 	case r.top().expect && !modifiers[word]:
 		return r.table(i)
-	case tableWords[word]:
+	case tableWords[word] || i == 0 && describingWords[word]:
 		r.tableWord(i)
 	case reservedWords[word]:
 		r.clause(i)
@@ -236,8 +241,14 @@ func (r *statementReader) tableWord(i int) {
 	*r.top() = level{list: true, expect: true}
 }
 
+// lockWords follow a FOR that ends a list of tables. Behind another one more tables may stand: FOR SYSTEM_TIME.
+var lockWords = wordSet("update share no key")
+
 // clause reads a word that may end a list of tables.
 func (r *statementReader) clause(i int) {
+	if r.lower[i] == "for" {
+		r.known = r.known && i+1 < len(r.lower) && lockWords[r.lower[i+1]]
+	}
 	if endingWords[r.lower[i]] {
 		*r.top() = level{}
 	}
@@ -352,7 +363,8 @@ func unquoteName(t string) string {
 
 // sqlTokens splits a text into words, quoted names and signs. Texts in quotes become ”. The result
 // is not known where dialects differ: backslashes in texts, dollar quotes, # and nested or
-// executable comments, line ends that are none to all, and quotes that do not end.
+// executable comments, line ends that are none to all, quotes that do not end, spaces beyond ASCII, and
+// words joined to numbers.
 func sqlTokens(s string) (tokens []string, known bool) {
 	known = true
 	for i := 0; i < len(s); {
@@ -383,8 +395,8 @@ func sqlTokens(s string) (tokens []string, known bool) {
 			for end < len(s) && (isSQLWord(s[end:end+1]) || s[end] >= '0' && s[end] <= '9' || s[end] == '$') {
 				end++
 			}
+			known = known && plainWord(tokens, s[i:end])
 			tokens = append(tokens, s[i:end])
-			known = known && !strings.Contains(s[i:end], "$")
 			i = end
 		default:
 			known = known && strings.IndexByte("#$\\\x00@{}", c) < 0 && c >= ' '
@@ -393,6 +405,27 @@ func sqlTokens(s string) (tokens []string, known bool) {
 		}
 	}
 	return tokens, known
+}
+
+// Numbers as all dialects read them, and what may stand directly behind the point of one. To some, 1from is
+// a number and a word.
+var (
+	number   = regexp.MustCompile(`^(?i:[0-9]+(e[0-9]*)?|0x[0-9a-f]+)$`)
+	exponent = regexp.MustCompile(`^(?i:e[0-9]*)$`)
+)
+
+// plainWord reports whether a word or number is one to every reader, behind the tokens before it.
+func plainWord(before []string, word string) bool {
+	n := len(before)
+	switch {
+	case word[0] >= '0' && word[0] <= '9':
+		return number.MatchString(word)
+	case n > 1 && before[n-1] == "." && before[n-2][0] >= '0' && before[n-2][0] <= '9':
+		return exponent.MatchString(word)
+	}
+	return !strings.ContainsFunc(word, func(r rune) bool { // $, and spaces beyond ASCII
+		return r == '$' || r > unicode.MaxASCII && !unicode.In(r, unicode.L, unicode.M, unicode.Nd)
+	})
 }
 
 // endsWithLine reports whether every dialect reads on where this reader does: PostgreSQL ends a comment at

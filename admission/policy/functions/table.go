@@ -70,7 +70,8 @@ var calls = []call{
 	{
 		Function{
 			Name: "path.touches", Use: "path.touches(path, root)",
-			About:   "For denying: true if the path may name root or something below it. It ignores case, and is true for what is unknown. Join a relative path to a directory first.",
+			About: "For denying: true if the path may name root or something below it. It ignores case, and is true for what is unknown and for a relative root. Join a relative path to a directory first. " +
+				"`~` may be any directory: `~/.ssh` as root is touched by every path with a part `.ssh`, and a path with `~` touches every absolute root.",
 			Example: `path.touches("/ETC/passwd", "/etc")`,
 		},
 		[]*cel.Type{text, text}, cel.BoolType, 10, 2, func(a []any) any { return touches(a[0].(string), a[1].(string)) },
@@ -81,8 +82,9 @@ var calls = []call{
 	},
 	{
 		Function{
-			Name: "host.matches", Use: "host.matches(host, patterns)",
-			About:   "True if the host is on the list, or below a `*.` entry.",
+			Name: HostMatches, Use: HostMatches + "(host, patterns)",
+			About: "For allowing: true if the host is on the list, or below a `*.` entry. It is false for a host that two readers may take for different ones, as `0x7f.1`, and a pattern with a scheme, a port or " +
+				"`*` elsewhere matches nothing.",
 			Example: `host.matches("a.example.org", ["*.example.org"])`,
 		},
 		[]*cel.Type{text, texts}, cel.BoolType, 10, 1, func(a []any) any { return hostMatches(a[0].(string), a[1].([]string)) },
@@ -90,7 +92,7 @@ var calls = []call{
 	{
 		Function{
 			Name: "sql.statements", Use: "sql.statements(text)",
-			About: "The statements of a text, in no dialect. Backslashes in texts, `$$`, `#`, nested and executable comments, and a carriage return alone in a comment make it not `known`, and so does a kind of statement, a word, a function or a form " +
+			About: "The statements of a text, in no dialect. Backslashes in texts, `$$`, `#`, nested and executable comments, a carriage return alone in a comment, a space beyond ASCII and a word joined to a number make it not `known`, and so does a kind of statement, a word, a function or a form " +
 				"that its tables do not name: `create index`, `copy`, `select load_extension('x')`, `select 1 drop table t`.",
 			Example: `sql.statements("select 1; drop table t").statements[1].kind == "drop"`,
 		},

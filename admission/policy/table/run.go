@@ -128,9 +128,13 @@ func (e Expect) compare(r Result) (problems []string) {
 		say("verdict: want %s, got %s", e.Verdict, r.Verdict)
 	}
 	var codes, rules []string
+	failed := map[string]string{} // codes by rule
 	for _, reason := range r.Reasons {
 		codes = append(codes, reason.Code)
-		if strings.Contains(reason.Policy, "/") {
+		switch {
+		case policy.IsFault(reason.Code):
+			failed[reason.Policy] = reason.Code
+		case strings.Contains(reason.Policy, "/"):
 			rules = append(rules, reason.Policy)
 		}
 	}
@@ -145,7 +149,9 @@ func (e Expect) compare(r Result) (problems []string) {
 		}
 	}
 	for _, want := range e.Rules {
-		if !slices.Contains(rules, want) {
+		if code := failed[want]; code != "" {
+			say("rules: want %s to match; it failed (%s)", want, code)
+		} else if !slices.Contains(rules, want) {
 			say("rules: want %s to match; those that matched: %s", want, joinWords(rules))
 		}
 	}
@@ -162,13 +168,14 @@ func joinWords(words []string) string {
 	return strings.Join(words, ", ")
 }
 
-// Uncovered lists the rules ("policy/rule") that no result names as matched, in their order.
+// Uncovered lists the rules ("policy/rule") that no result names as matched, in their order. A rule that only
+// failed did not match.
 func Uncovered(rules []string, results ...[]Result) (missed []string) {
 	matched := map[string]bool{}
 	for _, rs := range results {
 		for _, r := range rs {
 			for _, reason := range r.Reasons {
-				matched[reason.Policy] = true
+				matched[reason.Policy] = matched[reason.Policy] || !policy.IsFault(reason.Code)
 			}
 		}
 	}

@@ -31,6 +31,17 @@ spec:
 ---
 apiVersion: countersign.dev/v1
 kind: AdmissionPolicy
+metadata: {name: money}
+spec:
+  match: {tools: [pay]}
+  rules:
+    - name: too-much
+      when: 'args.amout > 1000'
+      verdict: deny
+      reason: too_much
+---
+apiVersion: countersign.dev/v1
+kind: AdmissionPolicy
 metadata: {name: rate}
 spec:
   match: {tools: [fetch]}
@@ -89,6 +100,9 @@ func TestRun(t *testing.T) {
 		{"another rule", `
   - {name: a, request: {agentName: a, turn: 1, toolName: send_email, parsedArguments: {to: x}}, expect: {verdict: ask, rules: [mail/colleagues]}}`,
 			"rules: want mail/colleagues to match; those that matched: mail/strangers"},
+		{"a rule that fails", `
+  - {name: a, request: {agentName: a, turn: 1, toolName: pay, parsedArguments: {amount: 5000}}, expect: {verdict: deny, rules: [money/too-much]}}`,
+			"rules: want money/too-much to match; it failed (policy_error)"},
 		{"another policy", `
   - {name: a, request: {agentName: a, turn: 1, toolName: nothing, parsedArguments: {}}, expect: {verdict: deny, policy: mail}}`, "policy: want mail, got none"},
 		{"a change", `
@@ -254,7 +268,8 @@ func TestApply(t *testing.T) {
 func TestUncovered(t *testing.T) {
 	tab := parsed(t, `
   - {name: a, request: {agentName: a, turn: 1, toolName: send_email, parsedArguments: {to: x}}, expect: {verdict: ask}}
-  - {name: b, counted: 50, request: {agentName: a, turn: 1, toolName: fetch, parsedArguments: {}}, expect: {verdict: deny}}`)
+  - {name: b, counted: 50, request: {agentName: a, turn: 1, toolName: fetch, parsedArguments: {}}, expect: {verdict: deny}}
+  - {name: c, request: {agentName: a, turn: 1, toolName: pay, parsedArguments: {amount: 5000}}, expect: {verdict: deny}}`)
 	rules, err := policy.Rules([]policy.Document{{Name: "p.yaml", Data: []byte(policies)}})
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +278,7 @@ func TestUncovered(t *testing.T) {
 	for _, r := range rules {
 		ids = append(ids, r.ID())
 	}
-	if got := fmt.Sprint(Uncovered(ids, Run(tab, options(t)))); got != "[mail/colleagues]" {
+	if got := fmt.Sprint(Uncovered(ids, Run(tab, options(t)))); got != "[mail/colleagues money/too-much]" {
 		t.Errorf("%s of %v", got, ids)
 	}
 }

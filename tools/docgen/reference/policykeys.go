@@ -65,7 +65,7 @@ var policyDocuments = []policyKeys{
 		{"reason", "stable code, for the decision record"},
 		{"message", "for people, goes into the reply"},
 		{"resultMode", "how aioc's tool gate is told a refusal: `throw`, the default, ends the run; `tool_result` is soft: the runtime tells the model and goes on. All rules that give the verdict must be soft"},
-		{"approval", "how its ask is approved, and which reviewers may deny a defer"},
+		{"approval", "how its ask is approved, and which reviewers may deny a defer; a key that it leaves out is as in the policy's"},
 	}},
 	{"readRuleMatch", "match of a rule", [][2]string{
 		{"tools", "as in the policy's match"},
