@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,19 +152,6 @@ func TestOrdersAreForgotten(t *testing.T) {
 	back, err := Decode(text)
 	if again, _ := back.Encode(); err != nil || string(again) != string(text) {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestSpans(t *testing.T) {
-	list := JoinSpans([]uint64{1, 2, 3, 7, 9, 10})
-	if want := []events.Span{{1, 3}, {7, 7}, {9, 10}}; !slices.Equal(list, want) {
-		t.Fatalf("%v", list)
-	}
-	slices.Reverse(list)
-	for _, tt := range []struct{ from, to, want uint64 }{{1, 3, 0}, {1, 4, 4}, {2, 2, 0}, {7, 10, 8}, {9, 10, 0}, {11, 12, 11}} {
-		if got := FirstUncovered(list, tt.from, tt.to); got != tt.want {
-			t.Errorf("%d to %d: %d, want %d", tt.from, tt.to, got, tt.want)
-		}
 	}
 }
 

@@ -253,7 +253,7 @@ func (p *pastLog) stretch(ctx context.Context, from, to uint64) (list []events.L
 		if err != nil {
 			return nil, err
 		}
-		if m == nil && p.erased.RecordOf(seq) != nil {
+		if m == nil && p.erased.Covers(seq) {
 			continue
 		}
 		if m == nil {

@@ -38,7 +38,7 @@ func (c custodyAccess) evidenceFor(tenant string) erasureplan.Evidence {
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 			return streams.MessageAt(ctx, c.js, c.stream, seq)
 		},
-		Erased: func(seq uint64) bool { return c.log.RecordOf(seq) != nil },
+		Erased: c.log.Covers,
 	}
 }
 

@@ -134,7 +134,7 @@ func (w *policyWorker) dueSessions(ctx context.Context, ev erasureplan.Evidence,
 	}
 	var list []string
 	err := expiry.New(ev.DB.Pool()).IdleSessions(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
-		if keep := p.LogPeriod(session); keep > 0 && now.Sub(at) >= keep && w.log.RecordOf(newest) == nil {
+		if keep := p.LogPeriod(session); keep > 0 && now.Sub(at) >= keep && !w.log.Covers(newest) {
 			list = append(list, session)
 		}
 		return nil

@@ -36,35 +36,64 @@ type Log struct {
 
 	next    uint64 // next sequence to read
 	records []Record
-	spans   []events.Span // of the valid records
+	open    map[string][]int // indexes of the records of erasures that are not done, by erasure
+	erased  retention.SpanSet
 }
 
 // Subject is the subject of erasure records.
 func (l *Log) Subject() string { return l.Space.Control(l.Stream, events.ControlErasure) }
 
 // Load reads the records since the last call. Records that the checkpoint key did not sign, or of
-// another incarnation of the log, are skipped and explain nothing.
+// another incarnation of the log, are skipped and explain nothing. After an error it goes on where it came to.
 func (l *Log) Load(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	st, err := streams.StreamState(ctx, l.JS, l.Stream)
+	st, err := withTimeout(ctx, func(ctx context.Context) (streams.State, error) { return streams.StreamState(ctx, l.JS, l.Stream) })
 	if err != nil {
 		return err
 	}
 	shard := streams.IncarnationName(l.Stream, st.Created)
-	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, l.Subject(), l.next) {
+	var spans []events.Span
+	defer func() { l.erased.Add(spans) }()
+	for {
+		m, err := withTimeout(ctx, func(ctx context.Context) (*events.LogMessage, error) {
+			return streams.NextBySubject(ctx, l.JS, l.Stream, l.Subject(), l.next)
+		})
 		if err != nil {
 			return fmt.Errorf("reading the erasure records: %w", err)
+		}
+		if m == nil {
+			return nil
 		}
 		l.next = m.Seq + 1
 		e, err := events.DecodeRecord[events.Erasure](m.Body)
 		if err != nil || e.Shard != shard || !signing.CheckErasure(l.Known, e) || lastSeq(e.Sequences) >= m.Seq {
 			continue
 		}
-		l.records = append(l.records, Record{m.Seq, m.Time, e})
-		l.spans = append(l.spans, e.Sequences...)
+		spans = append(spans, e.Sequences...)
+		l.add(Record{m.Seq, m.Time, e})
 	}
-	return nil
+}
+
+// withTimeout asks one question of the server. Each has a time of its own: a log of years has thousands of records.
+func withTimeout[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return ask(ctx)
+}
+
+// add adds a record. Records of an erasure that is done lose their sequences, which the set has: they are nearly all
+// of the memory.
+func (l *Log) add(r Record) {
+	if l.open == nil {
+		l.open = map[string][]int{}
+	}
+	l.open[r.ErasureID] = append(l.open[r.ErasureID], len(l.records))
+	l.records = append(l.records, r)
+	if r.State == events.ErasureDone {
+		for _, i := range l.open[r.ErasureID] {
+			l.records[i].Sequences = nil
+		}
+		delete(l.open, r.ErasureID)
+	}
 }
 
 func lastSeq(list []events.Span) uint64 {
@@ -74,29 +103,22 @@ func lastSeq(list []events.Span) uint64 {
 	return list[len(list)-1][1]
 }
 
-// Records returns the valid records, in the order of the log.
+// Records returns the valid records, in the order of the log. Those of an erasure that is done have no sequences.
 func (l *Log) Records() []Record { return l.records }
 
-// RecordOf returns the first record that names a sequence, nil if none does.
-func (l *Log) RecordOf(seq uint64) *Record {
-	for i := range l.records {
-		if l.records[i].Covers(seq) {
-			return &l.records[i]
-		}
-	}
-	return nil
-}
+// Covers reports whether a record names a sequence.
+func (l *Log) Covers(seq uint64) bool { return l.erased.Covers(seq) }
 
 // Explain checks that erasure records name every sequence of a gap, loading new records if
 // needed. Its error is a *streams.GapError if no record names one of the sequences.
 func (l *Log) Explain(ctx context.Context, from, to uint64) error {
-	if retention.FirstUncovered(l.spans, from, to) == 0 {
+	if l.erased.FirstUncovered(from, to) == 0 {
 		return nil
 	}
 	if err := l.Load(ctx); err != nil {
 		return streams.RetryLater(err)
 	}
-	if seq := retention.FirstUncovered(l.spans, from, to); seq != 0 {
+	if seq := l.erased.FirstUncovered(from, to); seq != 0 {
 		return &streams.GapError{Stream: l.Stream, Want: seq, Got: to + 1}
 	}
 	return nil

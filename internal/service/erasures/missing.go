@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/countersign-dev/countersign/evidence/retention"
 )
 
 // Missing counts the missing sequences of the log that erasure records explain, and lists those
@@ -24,20 +22,25 @@ func (l *Log) Missing(ctx context.Context, most int) (erased int, unexplained []
 	if err := l.Load(ctx); err != nil {
 		return 0, nil, err
 	}
-	look := func(seq uint64) {
-		switch {
-		case retention.FirstUncovered(l.spans, seq, seq) == 0:
-			erased++
-		case len(unexplained) < most:
-			unexplained = append(unexplained, seq)
+	count := func(from, to uint64) {
+		for from <= to {
+			lost := l.erased.FirstUncovered(from, to)
+			if lost == 0 {
+				erased += int(to - from + 1)
+				return
+			}
+			erased += int(lost - from)
+			if len(unexplained) < most {
+				unexplained = append(unexplained, lost)
+			}
+			from = lost + 1
 		}
 	}
-	for seq := uint64(1); seq < info.State.FirstSeq; seq++ {
-		look(seq)
-	}
+	first := max(1, info.State.FirstSeq)
+	count(1, first-1)
 	for _, seq := range info.State.Deleted {
-		if seq >= info.State.FirstSeq {
-			look(seq)
+		if seq >= first {
+			count(seq, seq)
 		}
 	}
 	return erased, unexplained, nil
