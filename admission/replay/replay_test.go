@@ -325,6 +325,10 @@ func TestShift(t *testing.T) {
 
 		{"granted", "ask", nil, []string{approval.ReasonGranted}, events.Allow, nil, "allow"},
 		{"granted, and still asked for other reasons", "ask", nil, []string{approval.ReasonGranted}, events.Allow, []string{"reason: asks", "reason: asks_more"}, "allow"},
+		{"granted, and now another rule asks", "ask", nil, []string{approval.ReasonGranted}, events.Allow, []string{"name: ask", "name: other"}, "unknown: an approval workflow"},
+		{"granted, and now two must approve", "ask", nil, []string{approval.ReasonGranted}, events.Allow, []string{"reason: asks", "reason: asks\n      approval: {quorum: 2}"}, "unknown: an approval workflow"},
+		{"refused, and now two are asked", "ask", nil, []string{approval.ReasonDenied}, events.Deny, []string{"reason: asks", "reason: asks\n      approval: {quorum: 2}"}, "unknown: an approval workflow"},
+		{"waiting, and now two must approve", "ask", nil, []string{approval.ReasonPending}, events.Ask, []string{"reason: asks", "reason: asks\n      approval: {quorum: 2}"}, "ask"},
 		{"granted, and now denied", "ask", nil, []string{approval.ReasonGranted}, events.Allow, []string{"verdict: ask", "verdict: deny"}, "deny"},
 		{"granted, and now allowed anyway", "ask", nil, []string{approval.ReasonGranted}, events.Allow, []string{"verdict: ask", "verdict: allow"}, "allow"},
 		{"granted, and now deferred", "ask", nil, []string{approval.ReasonGranted}, events.Allow, []string{"verdict: ask", "verdict: defer"}, "unknown: an approval workflow"},
