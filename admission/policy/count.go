@@ -91,6 +91,7 @@ type limit struct {
 	window time.Duration
 	by     []string // sorted, without tenant
 	amount *program // nil is 1
+	unit   string   // the amount's definition; "" without one
 }
 
 // counterFields are the allowed entries of limit.by. Every counter belongs to one tenant.
@@ -116,6 +117,9 @@ func (l *limit) counterKey(rule string, in *Input) string {
 	fields := []string{"countersign/counter/v1", in.Tenant, rule, l.window.String()}
 	for _, name := range l.by {
 		fields = append(fields, name, counterFields[name](in))
+	}
+	if l.unit != "" { // another amount may count in another unit
+		fields = append(fields, "amount", l.unit)
 	}
 	return hashFields(fields[:2])[:tenantKeyLength] + hashFields(fields)[:32]
 }

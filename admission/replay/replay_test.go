@@ -321,6 +321,7 @@ func TestShift(t *testing.T) {
 		{"a lower limit that was not", "fetch", counted(7), nil, "", []string{"MAX", "5"}, "deny"},
 		{"a higher limit", "fetch", counted(12), nil, "", []string{"MAX", "20"}, "allow"},
 		{"a limit on something else", "fetch", counted(3), nil, "", []string{"[source]", "[tool]"}, "unknown: a limit counts something"},
+		{"a limit in another unit", "fetch", counted(3), nil, "", []string{"[source]", "[source], amount: '1'"}, "unknown: a limit counts something"},
 		{"such a limit beside a deny", "fetch", counted(3), nil, "", []string{"[source]", "[tool]", "      verdict: allow\n      reason: reads", "      verdict: deny\n      reason: reads"}, "deny"},
 
 		{"granted", "ask", nil, []string{approval.ReasonGranted}, events.Allow, nil, "allow"},
