@@ -41,6 +41,16 @@ type Counters interface {
 	Total(key string, window time.Duration, now time.Time) (total int64, known bool)
 }
 
+// WindowSlots is the resolution of a window: an addition counts for its window and up to a sixtieth of
+// it longer, never shorter.
+const WindowSlots = 60
+
+// WindowSlot is the number of the slot that contains a time. An addition counts until its slot is more
+// than WindowSlots before that of now.
+func WindowSlot(window time.Duration, t time.Time) int64 {
+	return t.UnixNano() / max(1, int64(window)/WindowSlots)
+}
+
 // NoCounts are the counters of a decision that keeps no state: nothing was
 // counted before.
 type NoCounts struct{}

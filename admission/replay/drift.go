@@ -3,6 +3,7 @@ package replay
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -19,7 +20,7 @@ type counterDrift struct {
 
 // driftStep is what one decision adds to a drift.
 type driftStep struct {
-	at time.Time
+	slot int64 // of the counter's window
 	drifted
 }
 
@@ -48,7 +49,7 @@ func (f *Drift) Add(recorded events.Decision, candidate Result, out Outcome) {
 	}
 	for key, s := range steps {
 		if s != (drifted{}) {
-			f.add(key, windows[key], driftStep{recorded.DecidedAt.Time, s})
+			f.add(key, driftStep{policy.WindowSlot(windows[key], recorded.DecidedAt.Time), s})
 		}
 	}
 }
@@ -66,7 +67,7 @@ func countedBy(recorded events.Decision, out Outcome, amount int64) drifted {
 	return drifted{0, amount} // a person may approve it, or its outcome is not known
 }
 
-func (f *Drift) add(key string, window time.Duration, s driftStep) {
+func (f *Drift) add(key string, s driftStep) {
 	if f.counters == nil {
 		f.counters = map[string]*counterDrift{}
 	}
@@ -75,14 +76,14 @@ func (f *Drift) add(key string, window time.Duration, s driftStep) {
 		c = &counterDrift{}
 		f.counters[key] = c
 	}
-	c.forget(s.at.Add(-window))
+	c.forget(s.slot)
 	c.steps = append(c.steps, s)
 	c.sum.low, c.sum.high = c.sum.low+s.low, c.sum.high+s.high
 }
 
-// forget drops the steps up to a time.
-func (c *counterDrift) forget(until time.Time) {
-	for len(c.steps) > 0 && !c.steps[0].at.After(until) {
+// forget drops the steps that do not count any more.
+func (c *counterDrift) forget(now int64) {
+	for len(c.steps) > 0 && c.steps[0].slot < now-policy.WindowSlots {
 		c.sum.low, c.sum.high = c.sum.low-c.steps[0].low, c.sum.high-c.steps[0].high
 		c.steps = c.steps[1:]
 	}
@@ -93,6 +94,6 @@ func (f *Drift) of(key string, window time.Duration, now time.Time) drifted {
 	if f == nil || f.counters[key] == nil {
 		return drifted{}
 	}
-	f.counters[key].forget(now.Add(-window))
+	f.counters[key].forget(policy.WindowSlot(window, now))
 	return f.counters[key].sum
 }
