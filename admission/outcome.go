@@ -231,3 +231,10 @@ func microError(r events.Reason) (code, description string) {
 var microCodes = map[string]string{
 	CodeUnknownTenant: "403", CodeUnknownSource: "403", CodeUnknownProtocol: "404", CodeInternal: "500", CodeTooLarge: "413",
 }
+
+// Asked returns what asks for an approval, the codes of evaluators and the rules of policies, and the
+// terms of that approval.
+func (out *Outcome) Asked() ([]string, approval.Terms) {
+	a := approvalDecision{native: out.ruling.NativeOpinion, policies: out.ruling.Policies}
+	return a.asks(), approvalTerms(a.policies)
+}

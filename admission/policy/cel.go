@@ -129,22 +129,24 @@ func (sc *policyEnv) compileCondition(when string) (condition, error) {
 	return c, err
 }
 
-// compileAmount compiles the amount of a limit.
-func (sc *policyEnv) compileAmount(expression string) (*program, error) {
+// compileAmount compiles the amount of a limit, and returns its definition. Without an expression there is
+// none.
+func (sc *policyEnv) compileAmount(expression string) (amount *program, definition string, err error) {
 	if expression == "" {
-		return nil, nil
+		return nil, "", nil
 	}
 	ast, err := sc.checkExpression("limit.amount", expression)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if t := ast.OutputType(); t != cel.IntType && t != cel.DynType {
-		return nil, fmt.Errorf("limit.amount must be a whole number, and this is of type %s; int(…) makes one", t)
+		return nil, "", fmt.Errorf("limit.amount must be a whole number, and this is of type %s; int(…) makes one", t)
 	}
 	if _, err := sc.estimateCost("limit.amount", ast); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return sc.planProgram("limit.amount", ast)
+	amount, err = sc.planProgram("limit.amount", ast)
+	return amount, sc.definitionOf(expression, ast), err
 }
 
 func (sc *policyEnv) checkExpression(what, expression string) (*cel.Ast, error) {

@@ -106,7 +106,7 @@ func (sc *policyEnv) compileRule(s spec, r ruleSpec) (rule, error) {
 	fail(r.whenLine, err)
 	if l := r.Limit; l != nil {
 		out.limit = &limit{max: l.Max, window: l.Per, by: sortedCounterFields(l.By)}
-		out.limit.amount, err = sc.compileAmount(l.Amount)
+		out.limit.amount, out.limit.unit, err = sc.compileAmount(l.Amount)
 		fail(max(l.amountLine, l.line), err)
 	}
 	if len(m.Tools) > 0 && !s.Match.addressesCalls() {

@@ -41,6 +41,16 @@ type Counters interface {
 	Total(key string, window time.Duration, now time.Time) (total int64, known bool)
 }
 
+// WindowSlots is the resolution of a window: an addition counts for its window and up to a sixtieth of
+// it longer, never shorter.
+const WindowSlots = 60
+
+// WindowSlot is the number of the slot that contains a time. An addition counts until its slot is more
+// than WindowSlots before that of now.
+func WindowSlot(window time.Duration, t time.Time) int64 {
+	return t.UnixNano() / max(1, int64(window)/WindowSlots)
+}
+
 // NoCounts are the counters of a decision that keeps no state: nothing was
 // counted before.
 type NoCounts struct{}
@@ -91,6 +101,7 @@ type limit struct {
 	window time.Duration
 	by     []string // sorted, without tenant
 	amount *program // nil is 1
+	unit   string   // the amount's definition; "" without one
 }
 
 // counterFields are the allowed entries of limit.by. Every counter belongs to one tenant.
@@ -116,6 +127,9 @@ func (l *limit) counterKey(rule string, in *Input) string {
 	fields := []string{"countersign/counter/v1", in.Tenant, rule, l.window.String()}
 	for _, name := range l.by {
 		fields = append(fields, name, counterFields[name](in))
+	}
+	if l.unit != "" { // another amount may count in another unit
+		fields = append(fields, "amount", l.unit)
 	}
 	return hashFields(fields[:2])[:tenantKeyLength] + hashFields(fields)[:32]
 }

@@ -93,6 +93,25 @@ func TestCounterKeys(t *testing.T) {
 	if keyOf(strings.Replace(all, "per: 1m", "per: 2m", 1), nil) == base || keyOf(strings.Replace(all, "name: many", "name: lots", 1), nil) == base {
 		t.Error("another rule or window shares the counter")
 	}
+	// The sum of one amount says nothing about another: euros are no cents.
+	priced := func(rate int, variable, amount string) string {
+		return strings.Replace(limited("{max: 9, per: 1m, amount: '"+amount+"'}"), "spec:\n", fmt.Sprintf("spec:\n  params: {rate: %d, other: 1}\n  variables:\n    - {name: units, expression: '%s'}\n    - {name: price, expression: 'variables.units * params.rate'}\n", rate, variable), 1)
+	}
+	amounts := map[string]string{keyOf(limited("{max: 9, per: 1m}"), nil): "none"}
+	for name, doc := range map[string]string{
+		"price": priced(1, "1", "variables.price"), "a param": priced(2, "1", "variables.price"), "a variable": priced(1, "2", "variables.price"), "another amount": priced(1, "1", "variables.price + 1"),
+	} {
+		key := keyOf(doc, nil)
+		if other, taken := amounts[key]; taken {
+			t.Errorf("%s has the counter of %s", name, other)
+		}
+		amounts[key] = name
+	}
+	for name, doc := range map[string]string{"a new maximum": strings.Replace(priced(1, "1", "variables.price"), "max: 9", "max: 8", 1), "a param that no amount reads": strings.Replace(priced(1, "1", "variables.price"), "other: 1", "other: 2", 1)} {
+		if amounts[keyOf(doc, nil)] != "price" {
+			t.Errorf("%s begins a new count", name)
+		}
+	}
 	shared := limited("{max: 9, per: 1m}")
 	if keyOf(shared, nil) != keyOf(shared, func(in *Input) { in.Session, in.Source, in.Tool = "x", "y", "z" }) {
 		t.Error("what is not in by has a part in the counter")

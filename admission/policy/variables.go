@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,12 +53,14 @@ type policyEnv struct {
 	env   *cel.Env
 	sizes sizeEstimates
 	names *policyNames // nil if the policy has neither params nor variables
+
+	definitions map[string]string // of params and variables: a hash of all that gives one its value, but for the call
 }
 
 // newPolicyEnv adds a policy's params and variables to the shared environment. The errors name
 // file and line.
 func newPolicyEnv(base *cel.Env, s spec) (*policyEnv, []error) {
-	sc := &policyEnv{env: base, sizes: sizeEstimates{params: map[string]uint64{}, variables: map[string]uint64{}}}
+	sc := &policyEnv{env: base, sizes: sizeEstimates{params: map[string]uint64{}, variables: map[string]uint64{}}, definitions: map[string]string{}}
 	if len(s.Params)+len(s.Variables) == 0 {
 		return sc, nil
 	}
@@ -66,6 +69,8 @@ func newPolicyEnv(base *cel.Env, s spec) (*policyEnv, []error) {
 	for name, v := range s.Params {
 		full := paramsPrefix + name
 		sc.names.params[full], sc.sizes.params[full] = valueOf(v), sizeOf(v)
+		text, _ := json.Marshal(v) // cannot fail: it was read from YAML
+		sc.definitions[full] = hashFields([]string{string(text)})
 		opts = append(opts, cel.Variable(full, typeOf(v)))
 	}
 	env, err := base.Extend(opts...)
@@ -90,6 +95,7 @@ func (sc *policyEnv) defineVariable(v variableSpec) error {
 	var planned *program
 	if err == nil {
 		kind = ast.OutputType()
+		sc.definitions[full] = sc.definitionOf(v.Expression, ast)
 		sc.sizes.variables[full], err = sc.estimateCost("the expression", ast)
 	}
 	if err == nil {
@@ -103,6 +109,17 @@ func (sc *policyEnv) defineVariable(v variableSpec) error {
 	sc.names.variables[full] = len(sc.names.programs)
 	sc.names.programs = append(sc.names.programs, planned)
 	return err
+}
+
+// definitionOf is a hash of an expression with the params and variables that it reads, directly or not.
+func (sc *policyEnv) definitionOf(expression string, ast *cel.Ast) string {
+	fields := []string{expression}
+	for _, prefix := range []string{paramsPrefix, variablesPrefix} {
+		for _, name := range referencedNames(ast, prefix) {
+			fields = append(fields, name, sc.definitions[name])
+		}
+	}
+	return hashFields(fields)
 }
 
 // referencedNames lists the names with a prefix that a checked expression refers to.

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/countersign-dev/countersign/admission/approval"
@@ -106,6 +107,12 @@ func afterApproval(recorded events.Decision, v events.Verdict) (events.Verdict, 
 	return v, true
 }
 
+// asksLike reports whether two results need the same approval. One that was given answers no ask of
+// another rule, and none on other terms.
+func (r Result) asksLike(o Result) bool {
+	return slices.Equal(r.asks, o.asks) && reflect.DeepEqual(r.terms, o.terms)
+}
+
 // Outcome is what other policies would have decided.
 type Outcome struct {
 	Verdict events.Verdict
@@ -135,9 +142,9 @@ func CandidateOutcome(recorded events.Decision, base, candidate Result) Outcome 
 	}
 	d := candidate.Decision
 	_, approvals := splitApprovals(recorded.Reasons)
+	v, _ := afterApproval(recorded, d.Verdict)
 	switch {
-	case d.Verdict == base.Decision.Verdict: // the effect of approvals is then the same, too
-		v, _ := afterApproval(recorded, d.Verdict)
+	case d.Verdict == base.Decision.Verdict && (v == d.Verdict || candidate.asksLike(base)): // the effect of approvals is then the same, too
 		return Outcome{Verdict: v, Reasons: slices.Concat(d.Reasons, approvals)}
 	case len(approvals) == 0, d.Verdict == events.Deny:
 		return Outcome{Verdict: d.Verdict, Reasons: d.Reasons}

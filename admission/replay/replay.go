@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
@@ -53,6 +54,8 @@ type KnownState struct {
 	// sessions.
 	TenantKey []byte
 	Session   *digest.Session
+	// Drift, if set, is that of the counters before the decision, for a candidate.
+	Drift *Drift
 }
 
 // Result is a replayed decision. If Unknown is not empty, the decision depends on unknown
@@ -60,20 +63,23 @@ type KnownState struct {
 type Result struct {
 	Decision events.Decision
 	Unknown  []string
+
+	asks  []string       // what asks for an approval
+	terms approval.Terms // of that approval
 }
 
 // Decide replays a decision with policies that may differ from the original ones. It leaves out
 // the effect of human approvals: see Compare and CandidateOutcome.
 func Decide(r Record, config *admission.Config, k KnownState) Result {
-	low := r.replayDecision(config, k, 0)
-	if !low.openCounters {
-		return low.result()
+	low := r.replayWith(config, k, false, nil)
+	if low.open == "" {
+		return low.result
 	}
 	// Unknown counters matter only if they would change the outcome.
-	high := r.replayDecision(config, k, math.MaxInt64)
-	out := low.result()
-	if !sameOutcome(low.decision, high.decision) {
-		out.Unknown = append(out.Unknown, "a limit counts something that was not counted then")
+	high := r.replayWith(config, k, true, nil)
+	out := low.result
+	if !sameOutcome(out.Decision, high.result.Decision) {
+		out.Unknown = append(out.Unknown, low.open)
 	}
 	return out
 }
@@ -82,33 +88,32 @@ func sameOutcome(a, b events.Decision) bool {
 	return a.Verdict == b.Verdict
 }
 
-// replayRun is one run, with its missing inputs.
+// replayRun is one run.
 type replayRun struct {
-	r            Record
-	k            KnownState
-	totals       policy.Totals
-	unknownTotal int64
+	r      Record
+	k      KnownState
+	totals policy.Totals
+	high   bool // totals that are not known are as high as they can be, otherwise as low
 
-	decision     events.Decision
-	openCounters bool
-	missing      []string
+	result Result
+	open   string // why a total is not known; "" if all are
 }
 
-func (a *replayRun) result() Result { return Result{a.decision, a.missing} }
+// Why a total is not known.
+const (
+	notCounted = "a limit counts something that was not counted then"
+	notCertain = "a limit counts calls before it of which the outcome is not known"
+)
 
 // PolicyInput is what the policies saw of a recorded call. seen is false if they saw none, because
 // the request was refused before. missing lists absent inputs that may have changed it.
 func PolicyInput(r Record, k KnownState) (in policy.Input, seen bool, missing []string) {
-	a := r.replayWith(admission.EvaluatorsOnly(), k, 0, func(i policy.Input) { in, seen = i, true })
-	return in, seen, a.missing
+	a := r.replayWith(admission.EvaluatorsOnly(), k, false, func(i policy.Input) { in, seen = i, true })
+	return in, seen, a.result.Unknown
 }
 
-func (r Record) replayDecision(config *admission.Config, k KnownState, unknownTotal int64) *replayRun {
-	return r.replayWith(config, k, unknownTotal, nil)
-}
-
-func (r Record) replayWith(config *admission.Config, k KnownState, unknownTotal int64, inspect func(policy.Input)) *replayRun {
-	a := &replayRun{r: r, k: k, totals: policy.RecordedTotals(r.Decision.Counts), unknownTotal: unknownTotal}
+func (r Record) replayWith(config *admission.Config, k KnownState, high bool, inspect func(policy.Input)) *replayRun {
+	a := &replayRun{r: r, k: k, totals: policy.RecordedTotals(r.Decision.Counts), high: high}
 	d := r.Decision
 	in := d.Inputs
 	if in == nil {
@@ -128,9 +133,10 @@ func (r Record) replayWith(config *admission.Config, k KnownState, unknownTotal 
 	}
 	req := admission.Request{Tenant: d.Tenant, Source: d.Source, Gateway: d.Gateway, Protocol: d.Protocol, Header: r.Header, Body: r.Body, ReceivedAt: d.ReceivedAt.Time}
 	out := admission.Decide(req, &s, inputs)
-	a.decision = out.Decision
+	a.result.Decision = out.Decision
+	a.result.asks, a.result.terms = out.Asked()
 	if hasReason(d, admission.EvaluatorName, admission.CodeTooLarge) {
-		a.missing = append(a.missing, "the request was so large that the log has no copy of it")
+		a.lacks("the request was so large that the log has no copy of it")
 	}
 	return a
 }
@@ -149,11 +155,27 @@ func hasReason(d events.Decision, evaluator, code string) bool {
 
 // Total implements policy.Counters.
 func (a *replayRun) Total(key string, window time.Duration, now time.Time) (int64, bool) {
-	if _, recorded := a.totals[key]; recorded {
-		return a.totals.Total(key, window, now)
+	total, recorded := a.totals[key]
+	drift := drifted{0, math.MaxInt64}
+	switch {
+	case recorded && total < 0:
+		return 0, false
+	case recorded:
+		if drift = a.k.Drift.of(key, window, now); drift.low != drift.high {
+			a.open = notCertain
+		}
+	default:
+		a.open = notCounted
 	}
-	a.openCounters = true
-	return a.unknownTotal, true
+	if a.high {
+		return total + drift.high, true
+	}
+	return total + drift.low, true
+}
+
+// lacks notes an input that is not known.
+func (a *replayRun) lacks(format string, args ...any) {
+	a.result.Unknown = append(a.result.Unknown, fmt.Sprintf(format, args...))
 }
 
 // recordedConfirmation answers from the record.
@@ -174,7 +196,7 @@ func (a *replayRun) setPublishers(in *admission.Inputs, ref events.SnapshotRef) 
 		reg = a.k.Publishers(a.r.Decision.Tenant, ref)
 	}
 	if reg == nil {
-		a.missing = append(a.missing, fmt.Sprintf("the publisher declarations of revision %d are not to be had", ref.Revision))
+		a.lacks("the publisher declarations of revision %d are not to be had", ref.Revision)
 		return
 	}
 	in.Publishers = reg
@@ -206,7 +228,7 @@ func (m mandateState) Mandate(tenant, _, _ string) *mandate.Mandate {
 		found = m.a.k.Mandate(tenant, ref.ID, ref.Hash)
 	}
 	if found == nil {
-		m.a.missing = append(m.a.missing, fmt.Sprintf("mandate %.80s with hash %.80s is not to be had", ref.ID, ref.Hash))
+		m.a.lacks("mandate %.80s with hash %.80s is not to be had", ref.ID, ref.Hash)
 	}
 	return found
 }

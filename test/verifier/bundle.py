@@ -9,7 +9,7 @@ import archive
 import canonical
 import expired
 import statement
-from record import Session, included
+from record import Session, included, whole
 from signed import Bad, Checkpoint, Key, standard, vouched
 
 HEAD = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json")
@@ -92,9 +92,9 @@ class Bundle:
         proofs = canonical.check(self.files["proofs.json"])
         if set(proofs) != {"size", "proofs"} or any(set(p) != {"seq", "path"} for p in proofs["proofs"]):
             raise Bad("other members than it should have")
-        if self.checkpoint and proofs["size"] != self.checkpoint.size:
+        if self.checkpoint and whole(proofs["size"], "size") != self.checkpoint.size:
             raise Bad("the proofs are for another size than the checkpoint's")
-        return [(p["seq"], [standard(h) for h in p["path"]]) for p in proofs["proofs"]]
+        return [(whole(p["seq"], "seq"), [standard(h) for h in p["path"]]) for p in proofs["proofs"]]
 
     def check_expiries(self):
         if expired.NAME not in self.files or not self.checkpoint:
@@ -150,7 +150,7 @@ class Bundle:
         if self.session.expired:
             want["expired"] = self.session.expired
         for name in sorted(set(want) | set(m)):
-            if m.get(name) != want.get(name):
+            if canonical.write(m.get(name)) != canonical.write(want.get(name)):  # to Python, true is 1
                 raise Bad("%s is %s, not %s" % (name, json.dumps(m.get(name)), json.dumps(want.get(name))))
         self.check_listed(listed)
 
@@ -172,7 +172,7 @@ class Bundle:
 
     def check_digest(self, entry):
         m = next(m for m in self.members if m.name == entry["name"])
-        if (m.size, m.digest(hashlib.sha256())) != (entry["size"], entry["sha256"]):
+        if (m.size, m.digest(hashlib.sha256())) != (whole(entry["size"], "size"), entry["sha256"]):
             raise Bad("not the file that the manifest lists")
 
     def predicate(self):

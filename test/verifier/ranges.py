@@ -9,7 +9,7 @@ import expired
 import merkle
 import statement
 from bundle import BODIES, HEAD, KINDS, TAIL, Bundle, layouts
-from record import Record, Session, need
+from record import Record, Session, need, whole
 from signed import Bad, standard
 
 WHOLE = ("manifest.json", "checkpoint.txt", "keys.json", expired.NAME, statement.NAME)
@@ -132,8 +132,8 @@ class Range(Bundle):
             line = next(self.cover, None)
             need(line is not None, "it ends before the tree is whole")
             one = canonical.check(line)
-            need(set(one) == {"hash", "level"} and one["level"] == int(one["level"]), "a line is no subtree")
-            need(self.tree.append(int(one["level"]), standard(one["hash"])), "a subtree stands where none can")
+            need(isinstance(one, dict) and set(one) == {"hash", "level"}, "a line is no subtree")
+            need(self.tree.append(whole(one["level"], "level"), standard(one["hash"])), "a subtree stands where none can")
         need(self.tree.size == size, "a subtree reaches over a record")
 
     def leaf(self, r):
@@ -156,7 +156,7 @@ class Range(Bundle):
         if self.session.expired:
             want["expired"] = self.session.expired
         for name in sorted(set(want) | set(m)):
-            need(m.get(name) == want.get(name), "%s is not what follows from the records" % name)
+            need(canonical.write(m.get(name)) == canonical.write(want.get(name)), "%s is not what follows from the records" % name)
         self.check_listed(listed)
 
     def predicate(self):

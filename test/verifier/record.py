@@ -42,7 +42,7 @@ class Record:
         need(isinstance(r, dict) and MEMBERS <= set(r) <= MEMBERS | OPTIONAL, "the record has other members")
         need(all(isinstance(r[k], str) for k in TEXTS), "a member has the wrong type")
         need(all(isinstance(r[k], str) and r[k] for k in OPTIONAL & set(r)), "an optional member is empty or no text")
-        need(r["v"] == 1, "version %s" % r["v"])
+        need(whole(r["v"], "v") == 1, "version %s" % r["v"])
         self.raw, self.hash, self.all = raw, record_hash(raw), r
         self.seq = whole(r["seq"], "seq")
         need(1 <= self.seq <= 2**53, "seq is out of range")
@@ -210,7 +210,7 @@ class Session:
         self.index, self.last, self.seq = 0, None, 0
         self.reasons, self.expired = None, 0  # why records have no text
         self.requests = {}  # decision id -> [digest, decided]
-        self.records = self.decisions = self.approvals = 0
+        self.records = self.decisions = self.approvals = self.unchecked = 0
 
     def add(self, raw):
         r = Record(raw, self.prefix)
@@ -240,11 +240,13 @@ class Session:
         return True
 
     def signed(self, r):
+        """Checks the signature, where the record still has the bytes that it covers."""
         value = r.header("Countersign-Signature")
         need(value, "the %s has no signature" % r.kind)
         if any(red["path"].startswith("/body/") for red in r.all["redactions"]):
-            return None  # it covers what was taken out of names: only the log can prove it
-        return check_signature(value, r.body_bytes(), self.keys)
+            self.unchecked += 1  # it covers what was taken out of names: only the log can prove it
+        else:
+            check_signature(value, r.body_bytes(), self.keys)
 
     def decision(self, r):
         need(isinstance(r.body, dict), "the decision is no record")

@@ -43,7 +43,10 @@ def verify_bundle(path, key, witnesses):
             return 1
         s, c = b.session, b.checkpoint
         print("holds  %s of shard %s" % (b.summary(), c.shard))
-        print("       %d decisions and %d approvals signed, %d keys vouched for" % (s.decisions, s.approvals, len(b.keys)))
+        print("       %d decisions and %d approvals, %d keys vouched for" % (s.decisions, s.approvals, len(b.keys)))
+        print("       %d of their signatures verified" % (s.decisions + s.approvals - s.unchecked))
+        if s.unchecked:
+            print("       %d signatures were not checked: a credential was taken out of a name that they cover" % s.unchecked)
         print("       checkpoint of size %d, root %s%s" % (c.size, c.root.hex(), "".join(", cosigned by " + w for w in b.cosigned)))
         if b.reasons:
             print("       %d texts expired: %s" % (s.expired, ", ".join("%d under policy %s" % (n, p) for p, n in sorted(b.reasons.used.items()))))

@@ -69,6 +69,7 @@ type simulation struct {
 	quiet     bool // only count
 	policies  *recorded.Policies
 	stores    *pastStores
+	drift     replay.Drift // of the candidate's counters
 
 	from, to                  uint64
 	counts                    map[[2]events.Verdict]int // old, new
@@ -112,10 +113,11 @@ type change struct {
 func (s *simulation) entry(ctx context.Context, e recorded.Entry) error {
 	s.total++
 	d := e.Decision
-	out, err := s.shift(ctx, e)
+	candidate, out, err := s.shift(ctx, e)
 	if err != nil {
 		return err
 	}
+	s.drift.Add(d, candidate, out)
 	c := change{DecisionID: d.DecisionID, Seq: e.Message.Seq, At: d.DecidedAt, Tenant: d.Tenant, Session: d.Session, Tool: d.Tool,
 		ToolCallID: d.ToolCallID, Old: d.EnforcedVerdict(), OldReasons: d.Reasons}
 	if len(out.Unknown) > 0 {
@@ -135,25 +137,32 @@ func (s *simulation) entry(ctx context.Context, e recorded.Entry) error {
 	return s.list(c, &s.listedChanged)
 }
 
-// shift decides an entry with the policies of the time and with the candidate.
-func (s *simulation) shift(ctx context.Context, e recorded.Entry) (replay.Outcome, error) {
+// shift decides an entry with the policies of the time and with the candidate. The result is that of the
+// candidate, zero if there is none.
+func (s *simulation) shift(ctx context.Context, e recorded.Entry) (replay.Result, replay.Outcome, error) {
+	unknown := func(why string) (replay.Result, replay.Outcome, error) {
+		return replay.Result{}, replay.Outcome{Unknown: []string{why}}, nil
+	}
 	switch {
 	case e.Err != nil:
-		return replay.Outcome{Unknown: []string{"it is no decision record: " + e.Err.Error()}}, nil
+		return unknown("it is no decision record: " + e.Err.Error())
 	case e.Request == nil:
-		return replay.Outcome{Unknown: []string{"its request is not in the log"}}, nil
+		return unknown("its request is not in the log")
 	}
 	in, err := s.policies.ForDecision(ctx, e.Decision, e.Message.Seq)
 	switch {
 	case errors.Is(err, recorded.ErrNoPolicies):
-		return replay.Outcome{Unknown: []string{err.Error()}}, nil
+		return unknown(err.Error())
 	case err != nil:
-		return replay.Outcome{}, err
+		return replay.Result{}, replay.Outcome{}, err
 	case in.GoneErr != nil:
-		return replay.Outcome{Unknown: []string{in.GoneErr.Error()}}, nil
+		return unknown(in.GoneErr.Error())
 	}
 	r, k := recordOf(e), s.stores.known(digest.Keys{})
-	return replay.CandidateOutcome(e.Decision, replay.Decide(r, configOf(in), k), replay.Decide(r.Enforced(), s.candidate, k)), nil
+	base := replay.Decide(r, configOf(in), k)
+	k.Drift = &s.drift
+	candidate := replay.Decide(r.Enforced(), s.candidate, k)
+	return candidate, replay.CandidateOutcome(e.Decision, base, candidate), nil
 }
 
 func (s *simulation) list(c change, listed *int) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/replay"
 	"github.com/countersign-dev/countersign/events"
@@ -193,8 +194,15 @@ func (s *suggesting) entry(e recorded.Entry) error {
 	if err != nil {
 		return err
 	}
-	s.collector.Add(suggest.Call{Input: in, Shown: shown, Hidden: hidden, At: d.DecidedAt.Time})
+	s.collector.Add(suggest.Call{Input: in, Shown: shown, Hidden: hidden, Approved: wasApproved(d), Counted: len(d.Counts) > 0, At: d.DecidedAt.Time})
 	return nil
+}
+
+// wasApproved reports whether an approval made a decision's ask an allow.
+func wasApproved(d events.Decision) bool {
+	return slices.ContainsFunc(d.Reasons, func(r events.Reason) bool {
+		return r.Evaluator == approval.EvaluatorName && r.Code == approval.ReasonGranted
+	})
 }
 
 // changes simulates the proposal over the same time.
@@ -311,7 +319,7 @@ func (s suggestion) print(io ui.Stdio, asJSON bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %d decisions: %d calls were permitted and ran, %d did not run or did not report, %d were refused, %d cannot be read.\n",
 		s.Seen.Decisions, s.Seen.Ran, s.Seen.NotRun, s.Seen.Refused, s.Seen.Unusable)
-	fmt.Fprintf(&b, "# These policies permit %d of the calls that ran, and no other call.\n", s.Calls)
+	fmt.Fprintf(&b, "# These policies permit %d of the calls that ran, and no other call. A protocol whose own evaluator decides where no rule matches is not held back.\n", s.Calls)
 	for _, l := range s.LeftOut {
 		fmt.Fprintf(&b, "# Left out: %d calls of %q: %s.\n", l.Calls, l.Tool, l.Reason)
 	}

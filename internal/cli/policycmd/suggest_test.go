@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/admission/replay"
@@ -91,6 +92,18 @@ func TestSuggestedPoliciesPermitWhatRan(t *testing.T) {
 		if d := replay.Decide(r.Enforced(), &admission.Config{Policies: p.Set}, replay.KnownState{}).Decision; d.Verdict != events.Deny {
 			t.Errorf("%s gets %s\n%s", other, d.Verdict, p.Text)
 		}
+	}
+}
+
+// What reviewers approved is known by the decision's reason, whatever asked.
+func TestApprovedDecisionsAreKnown(t *testing.T) {
+	r := decided(t, "agenthook", suggestRequests["agenthook"][0])
+	if wasApproved(r.Decision) {
+		t.Error("an allow without an approval counts as approved")
+	}
+	r.Decision.Reasons = append(r.Decision.Reasons, events.Reason{Evaluator: approval.EvaluatorName, Code: approval.ReasonGranted})
+	if !wasApproved(r.Decision) {
+		t.Error("an approved ask does not count as approved")
 	}
 }
 

@@ -34,6 +34,7 @@ type Rule struct {
 	Protocol  string            `json:"protocol"`
 	Tool      string            `json:"tool"`
 	Calls     int               `json:"calls"`
+	Counted   int               `json:"counted_by_limits,omitempty"` // calls of this form that limits counted; the rule has no limit
 	First     events.Time       `json:"first"`
 	Last      events.Time       `json:"last"`
 	Arguments map[string]string `json:"arguments"` // what each may be
@@ -303,7 +304,7 @@ func (w *policyWriter) keepLists(names []string, lists map[string][]string) {
 }
 
 func (w *policyWriter) addRule(s *shape, condition string, says map[string]string, calls int) {
-	r := Rule{ID: fmt.Sprintf("%s/%s-%d", w.name, w.prefix, len(w.rules)+1), Protocol: w.key.protocol, Tool: w.key.name, Calls: calls,
+	r := Rule{ID: fmt.Sprintf("%s/%s-%d", w.name, w.prefix, len(w.rules)+1), Protocol: w.key.protocol, Tool: w.key.name, Calls: calls, Counted: s.counted,
 		First: events.At(s.first), Last: events.At(s.last), Arguments: says, Samples: []json.RawMessage{}, When: condition}
 	for _, sample := range s.samples {
 		r.Samples = append(r.Samples, json.RawMessage(sample))
@@ -336,6 +337,9 @@ func (w *policyWriter) text() string {
 
 func (r Rule) write(b *strings.Builder) {
 	fmt.Fprintf(b, "    # %d calls, %s to %s\n", r.Calls, r.First.UTC().Format(time.DateTime), r.Last.UTC().Format(time.DateTime))
+	if r.Counted > 0 {
+		fmt.Fprintf(b, "    # limits counted %d calls of this form; this rule has no limit\n", r.Counted)
+	}
 	for _, name := range sortedKeys(r.Arguments) {
 		fmt.Fprintf(b, "    # %s: %s\n", strconv.Quote(name), r.Arguments[name])
 	}

@@ -1,6 +1,7 @@
 // Package suggest proposes policies from calls that were seen to run. A proposal permits the calls that
 // were seen and no other: publisher, tool, arguments and all else that policies read, except ids and
-// times, are those of one call that ran. Calls that are too many for that are left out. A wider rule for
+// times, are those of one call that ran. Calls that are too many for that are left out, and calls that a
+// person approved. A proposal has no limits, and says where one counted. A wider rule for
 // them, by what they have in common, is in the proposal as a comment, for a person to take up. A proposal
 // never quotes what evidence hides. The package is pure. Begin reading with Collector.
 package suggest
@@ -34,7 +35,11 @@ type Call struct {
 	Shown map[string]any
 	// Hidden says that evidence hides one of the values of Quoted.
 	Hidden bool
-	At     time.Time
+	// Approved says that reviewers approved it: a policy alone did not permit it.
+	Approved bool
+	// Counted says that a limit counted it.
+	Counted bool
+	At      time.Time
 }
 
 // LeftOut counts calls that are not in the proposal.
@@ -70,7 +75,7 @@ type shape struct {
 	combinations                    map[string]*combination // by canonical form
 	tooMany                         bool                    // more than combinations holds
 	settings                        map[string]map[string]bool
-	calls                           int
+	calls, counted                  int
 	first, last                     time.Time
 	samples                         []string
 }
@@ -118,6 +123,8 @@ func (c *Collector) leaveOut(tool, reason string, calls int) {
 func unproposable(call Call) string {
 	in := call.Input
 	switch {
+	case call.Approved:
+		return "a person approved it, for this once"
 	case in.Tool == "" || policy.ProposesHandoff(in.Protocol):
 		return "it names no tool; write rules for handoffs by hand"
 	case strings.ContainsAny(in.Tool, "*?"):
@@ -209,6 +216,9 @@ func newShape(in *policy.Input) *shape {
 
 func (s *shape) add(call Call) {
 	s.calls++
+	if call.Counted {
+		s.counted++
+	}
 	s.addSettings(call.Input)
 	for name, v := range call.Input.Args {
 		s.arguments[name].add(v)

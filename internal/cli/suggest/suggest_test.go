@@ -211,6 +211,26 @@ func TestShapeAroundTheArguments(t *testing.T) {
 	}
 }
 
+// An approval was for one call: no rule may permit such a call for ever. What a limit counted is proposed, and
+// its rule says that it has no limit.
+func TestApprovedAndCountedCalls(t *testing.T) {
+	c := New("acme")
+	approved, counted := seen(input(t, "pay", `{"amount":5000000}`)), seen(input(t, "lookup", `{"id":7}`))
+	approved.Approved, counted.Counted = true, true
+	c.Add(approved)
+	c.Add(counted)
+	p, err := c.Propose()
+	if err != nil || p.permits(approved.Input) || !p.permits(counted.Input) {
+		t.Errorf("%v\n%s", err, p.Text)
+	}
+	if len(p.LeftOut) != 1 || p.LeftOut[0].Tool != "pay" || !strings.Contains(p.LeftOut[0].Reason, "a person approved it") {
+		t.Errorf("left out: %+v", p.LeftOut)
+	}
+	if !strings.Contains(p.Text, "# limits counted 1 calls of this form; this rule has no limit\n") || p.Rules[0].Counted != 1 {
+		t.Errorf("counted: %s", p.Text)
+	}
+}
+
 // What evidence hides is in no part of a proposal, and its calls are left out.
 func TestHiddenValuesAreNotProposed(t *testing.T) {
 	const secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"

@@ -205,7 +205,7 @@ func (r *rateStore) readDecisions(ctx context.Context, longest time.Duration, ca
 		l, complete := tally.New(), false
 		err := streams.ReadLog(ctx, r.js, streams.ReadOptions{
 			Stream: r.s.flags.Stream, Filter: []string{r.allowSubjects()}, Log: r.s.env.Log, Stalled: r.s.env.Metrics.ReaderStalled,
-			Since: time.Now().Add(-longest - longest/tally.WindowSlots - rereadSlack),
+			Since: time.Now().Add(-longest - longest/policy.WindowSlots - rereadSlack),
 			Idle: func() error {
 				if complete {
 					return nil

@@ -17,9 +17,6 @@ const (
 	maxTenantCounters   = 50_000  // per tenant, so that no tenant can use up the others' room
 	maxPendingDecisions = 100_000 // own decisions not yet seen in the log
 
-	// WindowSlots is the resolution of a window: an addition counts for its window and up to a
-	// sixtieth of it longer, never shorter.
-	WindowSlots = 60
 	// pendingFor is how long an own decision that may not be recorded can take to arrive from the
 	// log. An arrival after it is counted twice, never not at all.
 	pendingFor = 2 * time.Minute
@@ -62,13 +59,8 @@ func New() *Tally {
 	return &Tally{tenants: map[string]*tenantCounters{}, pending: map[string]pendingDecision{}}
 }
 
-// slotOf is the number of the tallySlot that contains a time.
-func slotOf(window time.Duration, t time.Time) int64 {
-	return t.UnixNano() / max(1, int64(window)/WindowSlots)
-}
-
 func (c *counter) total(now time.Time) (sum int64) {
-	first := slotOf(c.window, now) - WindowSlots
+	first := policy.WindowSlot(c.window, now) - policy.WindowSlots
 	for _, s := range c.slots {
 		if s.at >= first {
 			sum = min(sum+s.sum, policy.MaxAmount)
@@ -79,18 +71,18 @@ func (c *counter) total(now time.Time) (sum int64) {
 
 // addAmount adds an amount and drops slots that no longer count.
 func (c *counter) addAmount(amount int64, at time.Time) {
-	i := slotOf(c.window, at)
+	i := policy.WindowSlot(c.window, at)
 	place, there := slices.BinarySearchFunc(c.slots, i, func(s tallySlot, i int64) int { return cmp.Compare(s.at, i) })
 	if !there {
 		c.slots = slices.Insert(c.slots, place, tallySlot{at: i})
 	}
 	c.slots[place].sum = max(0, min(c.slots[place].sum+amount, policy.MaxAmount))
 	newest := c.slots[len(c.slots)-1].at
-	c.slots = slices.DeleteFunc(c.slots, func(s tallySlot) bool { return s.at < newest-WindowSlots })
+	c.slots = slices.DeleteFunc(c.slots, func(s tallySlot) bool { return s.at < newest-policy.WindowSlots })
 }
 
 func (c *counter) isIdle(now time.Time) bool {
-	return len(c.slots) == 0 || c.slots[len(c.slots)-1].at < slotOf(c.window, now)-WindowSlots
+	return len(c.slots) == 0 || c.slots[len(c.slots)-1].at < policy.WindowSlot(c.window, now)-policy.WindowSlots
 }
 
 // Total implements policy.Counters.

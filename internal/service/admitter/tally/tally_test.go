@@ -205,7 +205,7 @@ func TestTallyIsAWindow(t *testing.T) {
 				if now.Sub(a.at) <= window {
 					least += a.amount
 				}
-				if now.Sub(a.at) <= window+window/WindowSlots+time.Nanosecond {
+				if now.Sub(a.at) <= window+window/policy.WindowSlots+time.Nanosecond {
 					most += a.amount
 				}
 			}
