@@ -208,8 +208,11 @@ func problem(status int, body []byte) error {
 // ErrCaller reports a token that the gateway does not know, or that may not ask for admission.
 var ErrCaller = errors.New("the gateway does not accept this token")
 
+// ErrRole reports a token that is known, and not a runtime's. It is an ErrCaller.
+var ErrRole = fmt.Errorf("%w: its role is another one", ErrCaller)
+
 // Identify asks the gateway for the user of the peer's token, and returns the peer as that user. The error
-// is ErrCaller unless the token is a runtime's of the peer's tenant. Nothing is recorded.
+// is ErrCaller, or ErrRole, unless the token is a runtime's of the peer's tenant. Nothing is recorded.
 func (a *Asker) Identify(ctx context.Context) (Peer, error) {
 	var who struct{ Tenant, User, Role string }
 	text, err := a.get(ctx, "/v1/caller", 0)
@@ -220,8 +223,10 @@ func (a *Asker) Identify(ctx context.Context) (Peer, error) {
 		return Peer{}, err
 	case json.Unmarshal(text, &who) != nil:
 		return Peer{}, errors.New("the gateway's answer makes no sense")
-	case who.Tenant != a.peer.tenant || who.Role != "runtime" || who.User == "":
+	case who.Tenant != a.peer.tenant || who.User == "":
 		return Peer{}, ErrCaller
+	case who.Role != "runtime":
+		return Peer{}, ErrRole
 	}
 	return a.peer.As(a.peer.token, who.User), nil
 }

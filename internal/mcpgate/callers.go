@@ -32,7 +32,7 @@ type callers struct {
 
 	mu       sync.Mutex
 	accepted map[gateclient.Peer]callerEntry // by the peer with the token and without a user
-	refused  map[gateclient.Peer]time.Time   // until when
+	refused  map[gateclient.Peer]refusedToken
 	running  map[gateclient.Peer]*lookup
 	places   map[string]int // taken ones: of knownPlaces, otherPlaces, and of remote addresses
 }
@@ -43,6 +43,12 @@ const knownPlaces, otherPlaces = "known", "other"
 // callerEntry is a token that the gateway accepted.
 type callerEntry struct {
 	peer  gateclient.Peer
+	until time.Time
+}
+
+// refusedToken is a token that the gateway refused, and why.
+type refusedToken struct {
+	err   error
 	until time.Time
 }
 
@@ -58,7 +64,7 @@ func newCallers() *callers {
 		identify: func(ctx context.Context, p gateclient.Peer) (gateclient.Peer, error) {
 			return gateclient.NewAsker(p).Identify(ctx)
 		},
-		now: time.Now, accepted: map[gateclient.Peer]callerEntry{}, refused: map[gateclient.Peer]time.Time{},
+		now: time.Now, accepted: map[gateclient.Peer]callerEntry{}, refused: map[gateclient.Peer]refusedToken{},
 		running: map[gateclient.Peer]*lookup{}, places: map[string]int{},
 	}
 }
@@ -81,7 +87,7 @@ func bearerToken(h http.Header) (token string, ok bool) {
 }
 
 // signIn returns the caller of a request, as the gateway knows its token. The error is
-// gateclient.ErrCaller, or errUnavailable.
+// gateclient.ErrCaller, which ErrRole is too, or errUnavailable.
 func (s *server) signIn(r *http.Request) (gateclient.Peer, error) {
 	token, ok := bearerToken(r.Header)
 	if !ok {
@@ -103,13 +109,14 @@ func (s *server) signIn(r *http.Request) (gateclient.Peer, error) {
 func (c *callers) find(ctx context.Context, asked gateclient.Peer, remote string) (gateclient.Peer, error) {
 	c.mu.Lock()
 	known, found := c.accepted[asked]
+	refused := c.refused[asked]
 	switch now := c.now(); {
 	case found && now.Before(known.until):
 		c.mu.Unlock()
 		return known.peer, nil
-	case now.Before(c.refused[asked]):
+	case now.Before(refused.until):
 		c.mu.Unlock()
-		return gateclient.Peer{}, gateclient.ErrCaller
+		return gateclient.Peer{}, refused.err
 	}
 	l := c.running[asked]
 	if l == nil {
@@ -163,7 +170,7 @@ func (c *callers) ask(l *lookup, asked gateclient.Peer, places []string) {
 	case errors.Is(l.err, gateclient.ErrCaller):
 		c.forgetOld()
 		delete(c.accepted, asked)
-		c.refused[asked] = c.now().Add(refuseTime)
+		c.refused[asked] = refusedToken{l.err, c.now().Add(refuseTime)}
 	}
 	delete(c.running, asked)
 	for _, p := range places {

@@ -118,11 +118,19 @@ func (s *server) refuseCaller(w http.ResponseWriter, name string, err error) {
 		fail(w, http.StatusServiceUnavailable, "", mcp.CodeInternal, "the gateway does not answer: no token can be looked up", nil)
 		return
 	}
-	at := s.base + metadataPath
-	if mcp.CheckServerName(name) == nil { // whether there is such a server or not
-		at += "/" + name
+	if errors.Is(err, gateclient.ErrRole) { // to sign in again would not help
+		fail(w, http.StatusForbidden, "", mcp.CodeInvalid, "the token is not one of a runtime (countersign token create --role runtime)", nil)
+		return
 	}
-	w.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+at+`"`)
+	challenge := "Bearer"
+	if len(s.o.AuthorizationAt) > 0 {
+		challenge += ` resource_metadata="` + s.base + metadataPath
+		if mcp.CheckServerName(name) == nil { // whether there is such a server or not
+			challenge += "/" + name
+		}
+		challenge += `"`
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
 	fail(w, http.StatusUnauthorized, "", mcp.CodeInvalid, "no valid bearer token of a runtime (countersign token create --role runtime)", nil)
 }
 
@@ -136,18 +144,16 @@ func (s *server) refuseSession(w http.ResponseWriter, id mcp.ID, err error) {
 	fail(w, http.StatusBadGateway, id, mcp.CodeInternal, "the server cannot be started", nil)
 }
 
-// serveMetadata says where a token for a server comes from. Names of servers are not checked: it tells
-// the same of every one.
+// serveMetadata says where a token for a server comes from, if clients can sign in somewhere. Names of servers are not
+// checked: it tells the same of every one.
 func (s *server) serveMetadata(w http.ResponseWriter, r *http.Request, name string) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead || name != "" && mcp.CheckServerName(name) != nil {
+	if len(s.o.AuthorizationAt) == 0 || r.Method != http.MethodGet && r.Method != http.MethodHead || name != "" && mcp.CheckServerName(name) != nil {
 		fail(w, http.StatusNotFound, "", mcp.CodeInvalid, "there is no such document", nil)
 		return
 	}
-	document := map[string]any{"resource": strings.TrimSuffix(s.base+"/"+name, "/"), "bearer_methods_supported": []string{"header"}}
-	if len(s.o.AuthorizationAt) > 0 {
-		document["authorization_servers"] = s.o.AuthorizationAt
-	}
-	body, err := json.Marshal(document)
+	body, err := json.Marshal(map[string]any{
+		"resource": strings.TrimSuffix(s.base+"/"+name, "/"), "bearer_methods_supported": []string{"header"}, "authorization_servers": s.o.AuthorizationAt,
+	})
 	if err != nil { // it is made of texts
 		w.WriteHeader(http.StatusInternalServerError)
 		return

@@ -321,6 +321,36 @@ func TestWebPages(t *testing.T) {
 	}
 }
 
+// A client learns where to sign in if there is such a place, and is not sent there when that would not help.
+func TestWhereToSignIn(t *testing.T) {
+	const document, noDocument = `{"authorization_servers":["https://login.example"],"bearer_methods_supported":["header"],"resource":"http://127.0.0.1:8467/kit"}`, "there is no such document"
+	for _, c := range []struct {
+		servers        []string
+		err            error
+		status         int
+		challenge, doc string
+	}{
+		{nil, gateclient.ErrCaller, 401, "Bearer", noDocument},
+		{[]string{"https://login.example"}, gateclient.ErrCaller, 401, `Bearer resource_metadata="http://127.0.0.1:8467/.well-known/oauth-protected-resource/kit"`, document},
+		{[]string{"https://login.example"}, gateclient.ErrRole, 403, "", document},
+		{[]string{"https://login.example"}, errors.New("no answer"), 503, "", document},
+	} {
+		d := newDoor(t)
+		d.o.AuthorizationAt = c.servers
+		d.callers.identify = func(context.Context, gateclient.Peer) (gateclient.Peer, error) { return gateclient.Peer{}, c.err }
+		for range 2 { // looked up, and remembered
+			if w := d.send(longRequest); w.Code != c.status || w.Header().Get("WWW-Authenticate") != c.challenge {
+				t.Errorf("%v: %d %v", c, w.Code, w.Header())
+			}
+		}
+		w, r := httptest.NewRecorder(), d.request(http.MethodGet, "")
+		r.URL.Path = metadataPath + "/kit"
+		if d.ServeHTTP(w, r); !strings.Contains(w.Body.String(), c.doc) {
+			t.Errorf("%v: the metadata: %d %s", c, w.Code, w.Body)
+		}
+	}
+}
+
 // What one session's server has listed is nothing that another session's server has.
 func TestAcceptedPerSession(t *testing.T) {
 	d := newDoor(t, "/bin/sh", "-c", kit)
