@@ -1,5 +1,8 @@
 // How requests and events travel: by HTTP through a gateway. nats.js is the other way.
 
+import {Agent, request as httpRequest} from 'node:http';
+import {Agent as TLSAgent, request as httpsRequest} from 'node:https';
+
 /**
  * A request without an answer that counts; its message is a code. certain: nothing that failed was done. failed: the
  * positions of the events that are not stored, if only some are not.
@@ -19,10 +22,12 @@ const NOT_CONNECTED = ['ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH', 'ENOTFOUND
 
 export class HTTP {
   #gateway;
+  #local;
   #token;
 
   constructor(gateway, token) {
-    this.#gateway = checkAddress(gateway);
+    this.#local = checkAddress(gateway);
+    this.#gateway = gateway.replace(/\/+$/, '');
     if (!token) throw new TypeError('a token is needed');
     if (typeof token === 'string') checkToken(token);
     this.#token = token;
@@ -61,17 +66,28 @@ export class HTTP {
   }
 
   async #send(path, request, more, timeout, signal) {
+    const late = AbortSignal.timeout(timeout);
     try {
       const headers = {...more, Authorization: 'Bearer ' + await this.#currentToken()};
-      const signals = [AbortSignal.timeout(timeout), signal].filter(Boolean);
       // A redirect would carry the token to another address.
-      const answer = await fetch(this.#gateway + path, {...request, headers, redirect: 'manual', signal: signals.length > 1 ? AbortSignal.any(signals) : signals[0]});
+      const answer = await (this.#local ? fetchHere : fetch)(this.#gateway + path, {...request, headers, redirect: 'manual', signal: signal ? AbortSignal.any([late, signal]) : late});
       return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
     } catch (e) {
       if (e instanceof Failure) throw e;
-      throw new Failure(e.name === 'TimeoutError' ? 'timeout' : 'not_reachable', NOT_CONNECTED.includes(e.cause?.code));
+      throw new Failure(late.aborted ? 'timeout' : 'not_reachable', NOT_CONNECTED.includes(e.code ?? e.cause?.code));
     }
   }
+}
+
+/** fetch for addresses of this machine: agents of its own use no proxy, whatever environment or application say, and follow no redirect. */
+function fetchHere(address, {method, headers, body, signal}) {
+  const url = new URL(address);
+  const [request, agent] = url.protocol === 'https:' ? [httpsRequest, new TLSAgent()] : [httpRequest, new Agent()];
+  return new Promise((resolve, reject) => {
+    request(url, {method, headers, signal, agent}, (answer) => {
+      resolve({status: answer.statusCode, headers: {get: (name) => answer.headers[name.toLowerCase()] ?? null}, body: answer});
+    }).on('error', reject).end(body);
+  });
 }
 
 /** The code by which an answer says what is wrong. Any other text is left out: it may repeat the request, token included. */
@@ -110,12 +126,12 @@ function checkToken(text) {
   return text;
 }
 
-/** Refuses to send a token in clear over a network. */
+/** Refuses to send a token in clear over a network; reports whether the address is this machine. */
 function checkAddress(text) {
   const url = URL.parse ? URL.parse(text) : new URL(text);
   const local = url && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname);
   if (!url || !(url.protocol === 'https:' || (url.protocol === 'http:' && local))) {
     throw new TypeError("the gateway's address must begin with https://, or be http:// of this machine");
   }
-  return text.replace(/\/+$/, '');
+  return local;
 }

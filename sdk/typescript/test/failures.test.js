@@ -300,6 +300,15 @@ test('waiting outlasts a restart of the gateway', async (t) => {
   assert.deepEqual([revoked.verdict.reason, revoked.asks.length], ['unauthorized', 2]);
 });
 
+test('the token for this machine goes through no proxy', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'deny'}, said('deny', 'no')));
+  const undici = Symbol.for('undici.globalDispatcher.1'), before = globalThis[undici]; // where fetch looks for a proxy
+  t.after(() => { globalThis[undici] = before; });
+  globalThis[undici] = {dispatch: () => { throw new Error('to a proxy'); }};
+  await assert.rejects(fetch(g.url), (e) => e.message === 'to a proxy' || e.cause?.message === 'to a proxy');
+  assert.equal((await client(g.url).admit(newCall('t', {}, 's'))).reason, 'no');
+});
+
 test('an approval whose allow was lost is used up: one more ask would open another workflow', async (t) => {
   const answers = [about('ask', 'later'), (response) => response.destroy(), about('deny', 'no')];
   const {verdict, asks, waits} = await waitUntil(t, 3600_000, ['approved', 'consumed'], answers);
