@@ -93,10 +93,11 @@ var maintenanceTasks = []struct {
 		(*approvalStore).expireWorkflow,
 	},
 	{
-		// An admitter that has not read a push yet does not cancel what was opened after it.
+		// An admitter that has not read a push yet does not cancel what was opened after it. One that has does
+		// not cancel what another is still recording.
 		func(h cachedApproval, s sweep) bool {
 			live := h.workflow.Status == approval.Pending || h.workflow.Status == approval.Approved
-			return live && h.workflow.Policy.Revision < s.policies.Revision
+			return h.logged && live && h.workflow.Policy.Revision < s.policies.Revision
 		},
 		(*approvalStore).cancelOutdated,
 	},

@@ -136,8 +136,8 @@ func TestLostRecordsAreWritten(t *testing.T) {
 	}
 }
 
-// An admitter that has read a push cancels what was opened before it, and one that has not cancels nothing
-// of after it.
+// An admitter that has read a push cancels what was opened before it, once that is on the log, and one that
+// has not cancels nothing of after it.
 func TestOutdatedWorkflowsAreCancelled(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	a := keeper(t, n)
@@ -146,20 +146,27 @@ func TestOutdatedWorkflowsAreCancelled(t *testing.T) {
 	servicetest.OK(t, err)
 	set, err := policy.Compile([]policy.Document{{Name: "mail.yaml", Data: askPolicy("")}})
 	servicetest.OK(t, err)
+	opened := time.Now()
 	for _, step := range []struct {
 		config *admission.Config
+		after  time.Duration
 		want   approval.Status
 	}{
-		{&admission.Config{PolicyErr: policy.ErrNoPolicies, Revision: 2}, approval.Pending}, // they may compile again, as they were
-		{&admission.Config{Policies: set, Revision: 0}, approval.Pending},
-		{&admission.Config{Policies: set, Revision: 1}, approval.Pending},
-		{&admission.Config{Policies: set, Revision: 2}, approval.Cancelled},
+		{&admission.Config{Policies: set, Revision: 2}, 0, approval.Pending},                               // its record may be on its way
+		{&admission.Config{Policies: set, Revision: 1}, approvalGrace, approval.Pending},                   // writes the record
+		{&admission.Config{PolicyErr: policy.ErrNoPolicies, Revision: 2}, approvalGrace, approval.Pending}, // they may compile again, as they were
+		{&admission.Config{Policies: set, Revision: 0}, approvalGrace, approval.Pending},
+		{&admission.Config{Policies: set, Revision: 1}, approvalGrace, approval.Pending},
+		{&admission.Config{Policies: set, Revision: 2}, approvalGrace, approval.Cancelled},
 	} {
 		a.s.config.Store(step.config)
-		servicetest.OK(t, a.sweepWorkflows(t.Context(), time.Now()))
+		servicetest.OK(t, a.sweepWorkflows(t.Context(), opened.Add(step.after)))
 		if w := a.index.lookup(key).workflow; w.Status != step.want {
 			t.Errorf("revision %d: %s, want %s", step.config.Revision, w.Status, step.want)
 		}
+	}
+	if got := (&office{t: t, n: n}).trail("wf-1"); got != "open>pending cancel>cancelled" {
+		t.Error(got)
 	}
 	if w := a.index.lookup(key).workflow; w.SupersededFor() != approval.ReasonPolicyChanged || a.index.PendingCount("acme", "rt1") != 0 {
 		t.Errorf("%+v", w)

@@ -268,30 +268,32 @@ func (w *erasureWorker) eraseQuarantine(ctx context.Context, tenant string, name
 }
 
 // eraseApprovals deletes the workflows that sessions had when their erasure began, with what their
-// reviewers were shown: all revisions of every key that ever held one.
+// reviewers were shown: all revisions of every key that ever held one. An admitter may end a workflow
+// between the list and the delete, so what is there is listed until nothing is left.
 func (w *erasureWorker) eraseApprovals(ctx context.Context, tenant string, sessions []string, began time.Time) (n int, err error) {
-	revisions, err := w.approvalRevisions(ctx, tenant, sessions, began)
-	if err != nil {
-		return 0, err
-	}
-	for _, seq := range revisions {
-		gone, err := w.messages.eraseMessage(ctx, approvalStream, seq)
-		if err != nil {
+	for before := map[string]bool{}; ; {
+		revisions, err := w.approvalRevisions(ctx, tenant, sessions, began, before)
+		if err != nil || len(revisions) == 0 {
 			return n, err
 		}
-		if gone {
-			n++
+		for _, seq := range revisions {
+			gone, err := w.messages.eraseMessage(ctx, approvalStream, seq)
+			if err != nil {
+				return n, err
+			}
+			if gone {
+				n++
+			}
 		}
 	}
-	return n, nil
 }
 
 const approvalStream = "KV_" + streams.BucketApprovals
 
 // approvalRevisions lists the revisions of workflows whose first one was stored before an erasure began, by the broker's
-// clock. The newest comes first, so that the first one goes last: a later try finds what an earlier one left.
-func (w *erasureWorker) approvalRevisions(ctx context.Context, tenant string, sessions []string, began time.Time) (list []uint64, err error) {
-	before := map[string]bool{}
+// clock, and of those that before names; it adds the workflows to before. The newest comes first, so that the first one
+// goes last: a later try finds what an earlier one left.
+func (w *erasureWorker) approvalRevisions(ctx context.Context, tenant string, sessions []string, began time.Time, before map[string]bool) (list []uint64, err error) {
 	for m, err := range streams.EachBySubject(ctx, w.js, approvalStream, "$KV."+streams.BucketApprovals+".>", 1) {
 		if err != nil {
 			return nil, err

@@ -400,7 +400,7 @@ func TestErasureOfASubject(t *testing.T) {
 }
 
 // A workflow that was stored before the erasure of its session began goes with all of its revisions, though the clock
-// of the admitter is ahead, and though an earlier try died between them; one of afterwards stays.
+// of the admitter is ahead, an earlier try died between them, and an admitter adds one meanwhile; one of afterwards stays.
 func TestApprovalsOfBeforeAnErasure(t *testing.T) {
 	c := newCustody(t)
 	kv, err := c.n.JS("admitter").KeyValue(t.Context(), streams.BucketApprovals)
@@ -418,7 +418,8 @@ func TestApprovalsOfBeforeAnErasure(t *testing.T) {
 	puts("wf-before")
 	puts("wf-after")
 	c.step(func(ctx context.Context, k *custodian) {
-		revisions, err := k.erasure.approvalRevisions(ctx, "acme", []string{"s1"}, began)
+		before := map[string]bool{}
+		revisions, err := k.erasure.approvalRevisions(ctx, "acme", []string{"s1"}, began, before)
 		if err != nil || !slices.Equal(revisions, []uint64{3, 2, 1}) {
 			t.Fatalf("revisions %v, %v", revisions, err)
 		}
@@ -427,6 +428,12 @@ func TestApprovalsOfBeforeAnErasure(t *testing.T) {
 		if n, err := k.erasure.eraseApprovals(ctx, "acme", []string{"s1"}, began); n != 2 || err != nil {
 			t.Errorf("%d revisions, %v", n, err)
 		}
+		puts("wf-before") // between the list and the delete
+		if revisions, err = k.erasure.approvalRevisions(ctx, "acme", []string{"s1"}, began, before); err != nil || !slices.Equal(revisions, []uint64{5}) {
+			t.Fatalf("revisions %v, %v", revisions, err)
+		}
+		_, err = k.erasure.messages.eraseMessage(ctx, approvalStream, revisions[0])
+		servicetest.OK(t, err)
 	})
 	var left []string
 	for m, err := range streams.EachBySubject(t.Context(), c.n.JS("operator"), "KV_"+streams.BucketApprovals, ">", 1) {
