@@ -343,10 +343,12 @@ func TestWhereToSignIn(t *testing.T) {
 				t.Errorf("%v: %d %v", c, w.Code, w.Header())
 			}
 		}
-		w, r := httptest.NewRecorder(), d.request(http.MethodGet, "")
-		r.URL.Path = metadataPath + "/kit"
-		if d.ServeHTTP(w, r); !strings.Contains(w.Body.String(), c.doc) {
-			t.Errorf("%v: the metadata: %d %s", c, w.Code, w.Body)
+		for _, path := range []string{"/kit", "/kit/"} {
+			w, r := httptest.NewRecorder(), d.request(http.MethodGet, "")
+			r.URL.Path = metadataPath + path
+			if d.ServeHTTP(w, r); !strings.Contains(w.Body.String(), c.doc) {
+				t.Errorf("%v: the metadata of %s: %d %s", c, path, w.Code, w.Body)
+			}
 		}
 	}
 }
@@ -542,7 +544,7 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	s := httptest.NewServer(d)
 	defer s.Close()
 	for request, want := range map[string]string{
-		"POST /kit": "400 ", "POST /other": "404 ", "PUT /kit": "405 ", "GET /kit": "400 ", "DELETE /kit": "400 ",
+		"POST /kit": "400 ", "POST /kit/": "400 ", "POST /other": "404 ", "PUT /kit": "405 ", "GET /kit": "400 ", "DELETE /kit": "400 ",
 		"POST /kit\nContent-Type: text/plain": "415 ", "POST /kit\nAuthorization: none": "401 ",
 	} {
 		line, header, _ := strings.Cut(request, "\n")
