@@ -54,7 +54,7 @@ type Gate struct {
 
 	begun   chan struct{} // closed once the beginning of the session was sent
 	ending  chan struct{} // closed once the session ends: nothing is tried again
-	turn    chan struct{} // held by the one that writes the session's next event: they are stored in the order of their times
+	turn    chan struct{} // held by the one that writes the session's next event: first tries are stored in the order of their times
 	reports background
 
 	mu      sync.Mutex
