@@ -152,7 +152,7 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	}
 	switch {
 	case err != nil:
-		if !g.keep(key, w) && w.callID != "" && gateclient.MayBeStored(err) { // an allow would stay open
+		if !g.keep(key, w) && w.callID != "" && !gateclient.IsNotStored(err) { // an allow would stay open
 			g.reportBlocked(c, w.callID, noVerdictCode)
 		}
 		return Admitted{}, noVerdict(err)
