@@ -168,11 +168,12 @@ func IsPassing(err error) bool {
 // notSentError is a connection that did not come about.
 type notSentError struct{ error }
 
-// MayBeStored reports whether an event is on record for all that the error of sending it says: it was sent, and its
-// answer did not come, or is none.
-func MayBeStored(err error) bool {
+// IsNotStored reports whether the error says that an event was not stored, and one like it may be later: there was no
+// connection, or the gateway refused the token, had no place or was stopping. A proxy that answers so for an event that
+// the gateway has stored makes it untrue.
+func IsNotStored(err error) bool {
 	var n notSentError
-	return CauseOf(err) == CauseOutage && !errors.As(err, &n)
+	return errors.As(err, &n) || isRefused(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable)
 }
 
 // unreachable says why there is no answer. It leaves out the address, because the model reads the text.

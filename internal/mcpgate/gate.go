@@ -54,7 +54,7 @@ type Gate struct {
 
 	begun   chan struct{} // closed once the beginning of the session was sent
 	ending  chan struct{} // closed once the session ends: nothing is tried again
-	turn    chan struct{} // held by the one that writes the session's next event: they are stored in the order of their times
+	turn    chan struct{} // held by the one that writes the session's next event: first tries are stored in the order of their times
 	reports background
 
 	mu      sync.Mutex
@@ -152,7 +152,7 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	}
 	switch {
 	case err != nil:
-		if !g.keep(key, w) && w.callID != "" && gateclient.MayBeStored(err) { // an allow would stay open
+		if !g.keep(key, w) && w.callID != "" && !gateclient.IsNotStored(err) { // an allow would stay open
 			g.reportBlocked(c, w.callID, noVerdictCode)
 		}
 		return Admitted{}, noVerdict(err)
@@ -459,12 +459,36 @@ func (g *Gate) store(write func(mcp.Event) ([]byte, error), callID string) error
 
 // logger writes lines to standard error, where clients of stdio servers keep or drop them.
 type logger struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu    sync.Mutex
+	w     io.Writer
+	notes int       // since
+	since time.Time // the beginning of a minute
 }
 
 func (l *logger) print(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fmt.Fprintln(l.w, "countersign: "+gateclient.Clean(text))
+	l.write(text)
 }
+
+// maxNotes bounds the notes of a minute.
+const maxNotes = 60
+
+// note prints what is to be said of a client's or a server's message. It leaves out what is too much: a server that
+// writes nothing but garbage fills no disk.
+func (l *logger) note(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); now.Sub(l.since) > time.Minute {
+		if l.notes > maxNotes {
+			l.write(fmt.Sprintf("%d notes like the last one were left out", l.notes-maxNotes))
+		}
+		l.notes, l.since = 0, now
+	}
+	if l.notes++; l.notes <= maxNotes {
+		l.write(text)
+	}
+}
+
+// write writes a line. The caller holds l.mu.
+func (l *logger) write(text string) { fmt.Fprintln(l.w, "countersign: "+gateclient.Clean(text)) }

@@ -34,9 +34,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.answerBrowser(w, r) {
 		return
 	}
-	name := strings.TrimPrefix(r.URL.Path, "/")
+	name := strings.Trim(r.URL.Path, "/") // some clients end it with one
 	if rest, is := strings.CutPrefix(r.URL.Path, metadataPath); is {
-		s.serveMetadata(w, r, strings.TrimPrefix(rest, "/"))
+		s.serveMetadata(w, r, strings.Trim(rest, "/"))
 		return
 	}
 	peer, err := s.signIn(r)

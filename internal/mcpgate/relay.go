@@ -160,7 +160,7 @@ func (r *relay) accept(ctx context.Context, m mcp.Message, line []byte) error {
 		return nil // that the page was opened, or not, decides nothing
 	}
 	if !owed {
-		r.gate.log.print("the client answered what the server had not asked: dropped")
+		r.gate.log.note("the client answered what the server had not asked: dropped")
 		return nil
 	}
 	return r.server.write(line)
@@ -386,7 +386,7 @@ func (r *relay) showPage(workflow, page string) {
 func (r *relay) notification(m mcp.Message, line []byte) error {
 	switch {
 	case mcp.Governed(m.Method, true), mcp.GivesInput(m.Method):
-		r.gate.log.print("the client sent " + m.Method + " without an id: dropped")
+		r.gate.log.note("the client sent " + m.Method + " without an id: dropped")
 		return nil
 	case m.Method != mcp.MethodCanceled:
 		return r.server.write(line)
@@ -426,7 +426,7 @@ func (r *relay) fromServer(line []byte) error {
 	m, err := mcp.Parse(line)
 	switch {
 	case err != nil:
-		r.gate.log.print("the server wrote what is no message: dropped: " + err.Error())
+		r.gate.log.note("the server wrote what is no message: dropped: " + err.Error())
 		if id, answers := mcp.UnreadID(line); answers {
 			r.unread(id, err)
 		}
@@ -441,7 +441,7 @@ func (r *relay) fromServer(line []byte) error {
 		}
 		r.mu.Unlock()
 		if twice {
-			r.gate.log.print("the server asked twice with one id: dropped")
+			r.gate.log.note("the server asked twice with one id: dropped")
 			return nil
 		}
 		return r.client.write(line)
@@ -473,7 +473,7 @@ func (r *relay) response(m mcp.Message, line []byte) error {
 	case canceled: // the client does not wait for it any more
 		return nil
 	case !asked:
-		r.gate.log.print("the server answered what it was not asked: dropped")
+		r.gate.log.note("the server answered what it was not asked: dropped")
 		return nil
 	case q.governed:
 		r.gate.Report(q.admitted, q.began, m.Outcome())

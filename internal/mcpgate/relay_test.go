@@ -256,6 +256,25 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
+// However many messages a server writes that are none, the log has a bounded number of lines about them in a minute.
+func TestNotesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &buffer{}
+		l := &logger{w: log}
+		for _, want := range []int{maxNotes, maxNotes + 1} { // one says how many were left out
+			for range 10 * maxNotes {
+				l.note("garbage")
+			}
+			l.print("a call is not on record") // is always printed
+			text := log.take()
+			if n := strings.Count(text, "\n"); n != want+1 || strings.Contains(text, fmt.Sprint(9*maxNotes, " notes")) != (want > maxNotes) || !strings.Contains(text, "not on record") {
+				t.Errorf("%d lines, want %d and one:\n%.300s", n, want, text)
+			}
+			time.Sleep(time.Minute + 1)
+		}
+	})
+}
+
 // Requests whose answer cannot be passed on fail, and so does a request that cannot be passed on itself: its client would
 // wait for ever. A call among them may have run.
 func TestUnreadMessagesFail(t *testing.T) {

@@ -89,7 +89,7 @@ func (u *remote) Write(line []byte) (int, error) {
 		u.gone()
 	}
 	if err != nil {
-		u.log.print("a server did not take a message: " + err.Error())
+		u.log.note("a server did not take a message: " + err.Error())
 		return len(line), nil // its requests fail by themselves
 	}
 	answer.Body.Close()
@@ -255,7 +255,7 @@ func (u *remote) post(ctx context.Context, m mcp.Message, line []byte) (*http.Re
 	if err != nil || answer.StatusCode/100 == 2 {
 		return answer, err
 	}
-	u.log.print(statusText(answer.StatusCode))
+	u.log.note(statusText(answer.StatusCode))
 	u.mu.Lock()
 	session := u.session
 	u.mu.Unlock()
@@ -330,7 +330,7 @@ func (u *remote) take(data []byte, asked *mcp.Message) error {
 	}
 	m, err := mcp.Parse(data)
 	if err != nil {
-		u.log.print("a server sent what is no message: dropped: " + err.Error())
+		u.log.note("a server sent what is no message: dropped: " + err.Error())
 		if id, answers := mcp.UnreadID(data); answers && asked != nil && id.Key() == asked.ID.Key() {
 			u.relay.unread(id, err)
 			return errAnswered
@@ -339,7 +339,7 @@ func (u *remote) take(data []byte, asked *mcp.Message) error {
 	}
 	response := m.Method == ""
 	if response && (asked == nil || m.ID.Key() != asked.ID.Key()) {
-		u.log.print("a server answered what it was not asked: dropped")
+		u.log.note("a server answered what it was not asked: dropped")
 		return nil
 	}
 	if response && asked.Method == "initialize" && slices.Contains(mcp.Revisions, m.Revision()) {

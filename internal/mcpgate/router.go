@@ -106,7 +106,7 @@ func (r *router) Write(line []byte) (int, error) {
 	}
 	s := r.route(m)
 	if s == nil {
-		r.log.print("a message has no client that waits for it: dropped")
+		r.log.note("a message has no client that waits for it: dropped")
 		return len(line), nil
 	}
 	select {

@@ -343,10 +343,12 @@ func TestWhereToSignIn(t *testing.T) {
 				t.Errorf("%v: %d %v", c, w.Code, w.Header())
 			}
 		}
-		w, r := httptest.NewRecorder(), d.request(http.MethodGet, "")
-		r.URL.Path = metadataPath + "/kit"
-		if d.ServeHTTP(w, r); !strings.Contains(w.Body.String(), c.doc) {
-			t.Errorf("%v: the metadata: %d %s", c, w.Code, w.Body)
+		for _, path := range []string{"/kit", "/kit/"} {
+			w, r := httptest.NewRecorder(), d.request(http.MethodGet, "")
+			r.URL.Path = metadataPath + path
+			if d.ServeHTTP(w, r); !strings.Contains(w.Body.String(), c.doc) {
+				t.Errorf("%v: the metadata of %s: %d %s", c, path, w.Code, w.Body)
+			}
 		}
 	}
 }
@@ -492,11 +494,10 @@ func TestServerThatReadsNothing(t *testing.T) {
 	}
 }
 
-// stream sends a request over a connection, and returns its answer, a stream of which the beginning was read: signs of
-// life, for longer than a request may take to arrive.
+// stream sends a request over a connection, and returns its answer, a stream of which the beginning was read: twenty signs of
+// life.
 func (d *door) stream(t *testing.T, method, body, session string) io.Reader {
 	t.Helper()
-	d.alive, d.arrival = 5*time.Millisecond, 50*time.Millisecond
 	s := httptest.NewServer(d)
 	t.Cleanup(s.Close)
 	r := d.request(method, body, mcp.HeaderSession, session)
@@ -517,7 +518,8 @@ func (d *door) stream(t *testing.T, method, body, session string) io.Reader {
 	return answer.Body
 }
 
-// The answer to a request that takes long begins as a stream before it is there, and says it if the server ends.
+// The answer to a request that takes long begins as a stream before it is there, and says it if the server ends. Streams
+// last longer than a request may take to arrive.
 func TestLongRequests(t *testing.T) {
 	const begin = `read -r line; echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}'; read -r line; read -r line; `
 	for name, c := range map[string]struct{ then, want string }{
@@ -525,6 +527,7 @@ func TestLongRequests(t *testing.T) {
 		"an end":    {`exit`, serverEnded},
 	} {
 		d := newDoor(t, "/bin/sh", "-c", begin+c.then)
+		d.alive, d.arrival = 5*time.Millisecond, 50*time.Millisecond
 		id := d.begin(t)
 		d.stream(t, http.MethodGet, "", id)
 		answer := d.stream(t, http.MethodPost, longRequest, id)                       // the server does not answer it
@@ -542,7 +545,7 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	s := httptest.NewServer(d)
 	defer s.Close()
 	for request, want := range map[string]string{
-		"POST /kit": "400 ", "POST /other": "404 ", "PUT /kit": "405 ", "GET /kit": "400 ", "DELETE /kit": "400 ",
+		"POST /kit": "400 ", "POST /kit/": "400 ", "POST /other": "404 ", "PUT /kit": "405 ", "GET /kit": "400 ", "DELETE /kit": "400 ",
 		"POST /kit\nContent-Type: text/plain": "415 ", "POST /kit\nAuthorization: none": "401 ",
 	} {
 		line, header, _ := strings.Cut(request, "\n")
