@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/aaep"
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/service/follow"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -125,6 +126,7 @@ func TestAAEPOverSSE(t *testing.T) {
 		"another role": {"runtime", "/aaep/v1/subscriptions", subscribe, 403}, "no token": {"", "/aaep/v1/subscriptions", subscribe, 401},
 		"another version": {"subscriber", "/aaep/v1/subscriptions", strings.Replace(subscribe, "1.0.0", "99.99.99", 1), 400},
 		"no message":      {"subscriber", "/aaep/v1/replies", `{}`, 400},
+		"too large":       {"subscriber", "/aaep/v1/replies", strings.Repeat(" ", aaep.MaxMessage+1), 413},
 	} {
 		if res, body := r.do("POST", c.path, c.who, []byte(c.body)); res.StatusCode != c.status {
 			t.Errorf("%s: %d %s", name, res.StatusCode, body)
