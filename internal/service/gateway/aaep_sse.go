@@ -123,6 +123,10 @@ func (b *aaepBridge) getEvents(w http.ResponseWriter, r *http.Request) {
 		b.server.write(w, aaepEventsPattern, p.Response())
 		return
 	}
+	if r.Method == http.MethodHead { // it takes no place and reads nothing
+		b.server.openStream(r.Context(), w, r, aaepEventsPattern, nil, func() {})
+		return
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context())) // a newer stream cancels it, too
 	done, ok := a.beginReading(ctx, cancel)
 	if !ok { // a newer stream has overtaken this one
