@@ -14,15 +14,16 @@ import (
 
 // Description describes one endpoint for its callers. OpenAPI and Page are made of the descriptions.
 type Description struct {
-	Pattern  string // as it is registered
-	Path     string // as callers write it, if the pattern says less
-	Roles    string // of the token; "" if the endpoint needs none
-	Summary  string
-	Body     string            // name of the schema of the body; "" for any
-	Media    []string          // of the body, besides application/json
-	Values   []string          // of the path's parameter; nil for any
-	Query    map[string]string // its parameters, with their meaning
-	Statuses []int
+	Pattern      string // as it is registered
+	Path         string // as callers write it, if the pattern says less
+	Roles        string // of the token; "" if the endpoint needs none
+	Summary      string
+	Body         string            // name of the schema of the body; "" for any
+	Media        []string          // of the body, besides application/json
+	BodyOptional bool              // a request may have no body
+	Values       []string          // of the path's parameter; nil for any
+	Query        map[string]string // its parameters, with their meaning
+	Statuses     []int
 
 	// Of the answers: the media types of a success, JSON if there are none, and the schemas of its body and of that of an
 	// error. A name that begins with a capital letter is one of components.json, any other one of package schemas; "" is no
@@ -76,7 +77,7 @@ func Descriptions() []Description {
 		{Pattern: "GET /ready", Summary: "AANA: the same.", Statuses: []int{200, 503}, Reply: "AANAService", Error: "AANAService"},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: token.Runtime, Summary: "AUMP: evaluate an action; 404 for an unknown mandate, 410 for a revoked or expired one.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410), Reply: "aump/action-evaluation.response", Error: "Refusal"},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: token.Runtime, Summary: "AUMP: store an evidence event; 201 once it is durable, whether the mandate exists or not.", Body: "aump/evidence-event", Statuses: creating(join(storing, 404)), Reply: "Stored"},
-		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:present", Roles: "runtime, subscriber", Summary: "AUMP: a summary of a mandate for its principal.", Statuses: join(asking, 404, 409), Reply: "MandateReply", Error: "MandateError"},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:present", Roles: "runtime, subscriber", Summary: "AUMP: a summary of a mandate for its principal.", BodyOptional: true, Statuses: join(asking, 404, 409), Reply: "MandateReply", Error: "MandateError"},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:revoke", Roles: "runtime, subscriber", Summary: "AUMP: the principal revokes its mandate, with a reason; 200 once it is in force.", Statuses: join(asking, 404, 409), Reply: "MandateReply", Error: "MandateError"},
 		{Pattern: "GET /.well-known/aump", Summary: "AUMP's profile: versions, schemas, bindings.", Statuses: []int{200}, Reply: "aump/profile"},
 		{Pattern: "POST /aioc/tool", Roles: token.Runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking, Reply: "aioc/policy-result", Error: "Refusal"},

@@ -85,7 +85,7 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 	if p != nil {
 		return row.Fail(p)
 	}
-	if !gateway.AcceptsContent(row.Pattern, r.Header) {
+	if bare := row.BodyOptional && r.ContentLength == 0 && r.Header["Content-Type"] == nil; !bare && !gateway.AcceptsContent(row.Pattern, r.Header) {
 		return row.Fail(gateway.ProblemOf(gateway.BadContentType))
 	}
 	body, release, p := s.readBody(r, who, s.flags.MaxBody)
