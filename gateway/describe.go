@@ -14,15 +14,16 @@ import (
 
 // Description describes one endpoint for its callers. OpenAPI and Page are made of the descriptions.
 type Description struct {
-	Pattern  string // as it is registered
-	Path     string // as callers write it, if the pattern says less
-	Roles    string // of the token; "" if the endpoint needs none
-	Summary  string
-	Body     string            // name of the schema of the body; "" for any
-	Media    []string          // of the body, besides application/json
-	Values   []string          // of the path's parameter; nil for any
-	Query    map[string]string // its parameters, with their meaning
-	Statuses []int
+	Pattern      string // as it is registered
+	Path         string // as callers write it, if the pattern says less
+	Roles        string // of the token; "" if the endpoint needs none
+	Summary      string
+	Body         string            // name of the schema of the body; "" for any
+	Media        []string          // of the body, besides application/json
+	BodyOptional bool              // a request may have no body
+	Values       []string          // of the path's parameter; nil for any
+	Query        map[string]string // its parameters, with their meaning
+	Statuses     []int
 
 	// Of the answers: the media types of a success, JSON if there are none, and the schemas of its body and of that of an
 	// error. A name that begins with a capital letter is one of components.json, any other one of package schemas; "" is no
@@ -76,7 +77,7 @@ func Descriptions() []Description {
 		{Pattern: "GET /ready", Summary: "AANA: the same.", Statuses: []int{200, 503}, Reply: "AANAService", Error: "AANAService"},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:evaluateAction", Roles: token.Runtime, Summary: "AUMP: evaluate an action; 404 for an unknown mandate, 410 for a revoked or expired one.", Body: "aump/action-evaluation.request", Statuses: join(asking, 404, 410), Reply: "aump/action-evaluation.response", Error: "Refusal"},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:appendEvidence", Roles: token.Runtime, Summary: "AUMP: store an evidence event; 201 once it is durable, whether the mandate exists or not.", Body: "aump/evidence-event", Statuses: creating(join(storing, 404)), Reply: "Stored"},
-		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:present", Roles: "runtime, subscriber", Summary: "AUMP: a summary of a mandate for its principal.", Statuses: join(asking, 404, 409), Reply: "MandateReply", Error: "MandateError"},
+		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:present", Roles: "runtime, subscriber", Summary: "AUMP: a summary of a mandate for its principal.", BodyOptional: true, Statuses: join(asking, 404, 409), Reply: "MandateReply", Error: "MandateError"},
 		{Pattern: "POST /aump/mandates/{target}", Path: "/aump/mandates/{id}:revoke", Roles: "runtime, subscriber", Summary: "AUMP: the principal revokes its mandate, with a reason; 200 once it is in force.", Statuses: join(asking, 404, 409), Reply: "MandateReply", Error: "MandateError"},
 		{Pattern: "GET /.well-known/aump", Summary: "AUMP's profile: versions, schemas, bindings.", Statuses: []int{200}, Reply: "aump/profile"},
 		{Pattern: "POST /aioc/tool", Roles: token.Runtime, Summary: "aioc: the tool gate.", Body: "aioc/tool-policy-input", Statuses: asking, Reply: "aioc/policy-result", Error: "Refusal"},
@@ -88,9 +89,9 @@ func Descriptions() []Description {
 		{Pattern: "GET /v1/caller", Roles: "any", Summary: "How the token's holder is known: tenant, user and role.", Statuses: signedIn, Reply: "Caller"},
 		{Pattern: "POST /aaep/v1/subscriptions", Roles: token.Subscriber, Summary: "AAEP: subscribe; the body is a subscription.request, the answer subscription.accepted with Location, or subscription.rejected.", Statuses: creating(posted), Body: "aaep/subscription.request", Reply: "aaep/subscription.accepted", Error: "SubscriptionError"},
 		{Pattern: "GET /aaep/v1/events", Roles: token.Subscriber, Summary: "AAEP: the events of a subscription, as server-sent events; Last-Event-ID continues.",
-			Query: map[string]string{"subscription_id": "The subscription, as the Location of its answer has it; needed."}, Statuses: join(signedIn, 400, 404, 410, 500), ReplyMedia: []string{mediaStream}},
-		{Pattern: "POST /aaep/v1/replies", Roles: token.Subscriber, Summary: "AAEP: a reply, subscription.renegotiate or subscription.close; 204, or 200 with the new terms.", Statuses: join(storing, 204, 404, 410, 502), Reply: "Terms"},
-		{Pattern: "GET /aaep/v1/ws", Roles: token.Subscriber, Summary: "AAEP over WebSocket, subprotocol aaep.v1.", Statuses: join(signedIn, 101, 400)},
+			Query: map[string]string{"subscription_id": "The subscription, as the Location of its answer has it; needed."}, Statuses: join(signedIn, 404, 500), ReplyMedia: []string{mediaStream}},
+		{Pattern: "POST /aaep/v1/replies", Roles: token.Subscriber, Summary: "AAEP: a reply, subscription.renegotiate or subscription.close; 204, or 200 with the new terms.", Statuses: join(storing, 204, 404), Reply: "Terms"},
+		{Pattern: "GET /aaep/v1/ws", Roles: token.Subscriber, Summary: "AAEP over WebSocket, subprotocol aaep.v1.", Statuses: []int{101, 400, 401, 403, 429, 503}},
 		{Pattern: "GET /.well-known/aaep-manifest.json", Summary: "AAEP's producer manifest; as a JWS with Accept: application/jose.", Statuses: []int{200}, ReplyMedia: []string{mediaJSON, "application/jose"}, Reply: "Document"},
 		{Pattern: "GET /schemas/{protocol}/{name}/v1", Summary: "A JSON Schema, under its stable identifier.", Statuses: []int{200, 404}, ReplyMedia: []string{"application/schema+json"}, Reply: "Document"},
 		{Pattern: "GET /openapi.json", Summary: "This description, in OpenAPI 3.1.", Statuses: []int{200}, Reply: "Document"},

@@ -104,7 +104,7 @@ func (d Description) operation(path string, in SignIn) object {
 		for _, media := range d.Media {
 			content[media] = object{"schema": object{}}
 		}
-		op["requestBody"] = object{"required": true, "content": content}
+		op["requestBody"] = object{"required": !d.BodyOptional, "content": content}
 	}
 	if parameters := d.parameters(path); parameters != nil {
 		op["parameters"] = parameters

@@ -200,6 +200,11 @@ func isUTF8(h http.Header) bool {
 	return err == nil && (!named || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "us-ascii"))
 }
 
+// isCompressed reports whether a request names an encoding of its body besides identity, which is none.
+func isCompressed(h http.Header) bool {
+	return slices.ContainsFunc(h.Values("Content-Encoding"), func(v string) bool { return !strings.EqualFold(v, "identity") })
+}
+
 // mediaType is the media type of a request, in lower case and without parameters.
 func mediaType(h http.Header) string {
 	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
@@ -217,7 +222,7 @@ const maxEvents = 10_000
 // they are: one that says to be compressed, or in another charset than UTF-8, would be read otherwise than it is meant.
 func AcceptsContent(pattern string, h http.Header) bool {
 	switch media := mediaType(h); {
-	case len(h.Values("Content-Type")) > 1 || len(h.Values("Content-Encoding")) > 0 || !isUTF8(h):
+	case len(h.Values("Content-Type")) > 1 || isCompressed(h) || !isUTF8(h):
 		return false
 	case media == mediaJSON:
 		return true

@@ -19,7 +19,7 @@ import (
 )
 
 // Rows are the endpoints. A pattern of net/http cannot end a segment with ":verb", so plan splits it.
-var Rows = []endpoint.Row{{Pattern: "POST /aump/mandates/{target}", Plan: plan, Reply: reply, AllowSubscribers: true}}
+var Rows = []endpoint.Row{{Pattern: "POST /aump/mandates/{target}", Plan: plan, Reply: reply, AllowSubscribers: true, BodyOptional: true}}
 
 // verbs are the ends of a target, and what each does.
 var verbs = map[string]func(endpoint.Request) (endpoint.Plan, *endpoint.Problem){

@@ -139,6 +139,7 @@ type Row struct {
 	TokenHeader string // a header that may bring the token where there is no Authorization; "" for none
 
 	AllowSubscribers bool // a subscriber may come, too; its plan must be a question about its mandate
+	BodyOptional     bool // a request without a body needs no content type
 }
 
 // Respond renders the admitter's answer.

@@ -8,9 +8,11 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"mime"
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -312,8 +314,16 @@ func (b *aaepBridge) routes(mux *router) {
 // serveManifest answers with the manifest, or with its signature where the client asks for JOSE.
 func (b *aaepBridge) serveManifest(w http.ResponseWriter, r *http.Request) {
 	out := endpoint.JSON(http.StatusOK, b.terms.Manifest())
-	if signed := b.terms.SignedManifest; signed != "" && r.Header.Get("Accept") == "application/jose" {
+	if signed := b.terms.SignedManifest; signed != "" && acceptsJOSE(r.Header) {
 		out = endpoint.Response{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/jose"}}, Body: []byte(signed)}
 	}
 	b.server.write(w, "GET "+manifestPath, out)
+}
+
+// acceptsJOSE reports whether a client names JOSE among what it takes.
+func acceptsJOSE(h http.Header) bool {
+	return slices.ContainsFunc(strings.Split(strings.Join(h.Values("Accept"), ","), ","), func(part string) bool {
+		media, parameters, err := mime.ParseMediaType(part)
+		return err == nil && media == "application/jose" && parameters["q"] != "0"
+	})
 }

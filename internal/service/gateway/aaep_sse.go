@@ -37,10 +37,11 @@ func (b *aaepBridge) readMessage(r *http.Request) (m aaep.Message, who token.Rec
 	if !gateway.AcceptsContent("", r.Header) {
 		return m, who, id, gateway.ProblemOf(gateway.BadContentType)
 	}
-	body, p := b.server.readBody(r)
+	body, release, p := b.server.readBody(r, who, min(aaep.MaxMessage, b.server.flags.MaxBody))
 	if p != nil {
 		return m, who, id, p
 	}
+	defer release()
 	m, err := aaep.Decode(body)
 	if err != nil {
 		return m, who, id, &endpoint.Problem{Status: http.StatusBadRequest, Code: "invalid_message", Message: err.Error()}
@@ -120,6 +121,10 @@ func (b *aaepBridge) getEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	if p != nil {
 		b.server.write(w, aaepEventsPattern, p.Response())
+		return
+	}
+	if r.Method == http.MethodHead { // it takes no place and reads nothing
+		b.server.openStream(r.Context(), w, r, aaepEventsPattern, nil, func() {})
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context())) // a newer stream cancels it, too

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/aaep"
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/service/follow"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -108,8 +110,17 @@ func TestAAEPOverSSE(t *testing.T) {
 			t.Fatalf("%s %s %s", got, kind, data)
 		}
 	}
-	_ = s.res.Body.Close()
+	head, err := http.NewRequestWithContext(t.Context(), http.MethodHead, r.url+path, nil)
+	servicetest.OK(t, err)
+	head.Header.Set("Authorization", "Bearer "+r.tokens["subscriber"])
+	res, err := http.DefaultClient.Do(head)
+	servicetest.OK(t, err)
+	_ = res.Body.Close()
 	r.say(3)
+	if got, _, _ := s.next(t); res.StatusCode != 200 || got != "evt_3" {
+		t.Errorf("after HEAD, which is answered %d, the stream goes on with %s", res.StatusCode, got)
+	}
+	_ = s.res.Body.Close()
 	if got, _, _ := r.open(path, "subscriber", "evt_1").next(t); got != "evt_2" {
 		t.Errorf("behind evt_1 comes %s", got)
 	}
@@ -125,6 +136,7 @@ func TestAAEPOverSSE(t *testing.T) {
 		"another role": {"runtime", "/aaep/v1/subscriptions", subscribe, 403}, "no token": {"", "/aaep/v1/subscriptions", subscribe, 401},
 		"another version": {"subscriber", "/aaep/v1/subscriptions", strings.Replace(subscribe, "1.0.0", "99.99.99", 1), 400},
 		"no message":      {"subscriber", "/aaep/v1/replies", `{}`, 400},
+		"too large":       {"subscriber", "/aaep/v1/replies", strings.Repeat(" ", aaep.MaxMessage+1), 413},
 	} {
 		if res, body := r.do("POST", c.path, c.who, []byte(c.body)); res.StatusCode != c.status {
 			t.Errorf("%s: %d %s", name, res.StatusCode, body)
@@ -382,7 +394,12 @@ func TestAAEPManifest(t *testing.T) {
 	if res.StatusCode != 200 || !strings.Contains(string(plain), `"aaep:producer.manifest"`) {
 		t.Errorf("%d %s", res.StatusCode, plain)
 	}
-	_, compact := r.do("GET", manifestPath, "", nil, "Accept", "application/jose")
+	for _, accept := range []string{"", "*/*", "application/json", "application/jose;q=0"} {
+		if _, body := r.do("GET", manifestPath, "", nil, "Accept", accept); !bytes.Equal(body, plain) {
+			t.Errorf("Accept: %s: %s", accept, body)
+		}
+	}
+	_, compact := r.do("GET", manifestPath, "", nil, "Accept", "Application/JOSE, application/json;q=0.5")
 	signed, err := jose.ParseSignedCompact(string(compact), []jose.SignatureAlgorithm{jose.ES256})
 	servicetest.OK(t, err)
 	if body, err := signed.Verify(signed.Signatures[0].Header.JSONWebKey); err != nil || string(body) != string(plain) {

@@ -93,7 +93,8 @@ type operation struct {
 	OperationID string
 	Responses   map[string]struct{ Content, Headers map[string]any }
 	RequestBody struct {
-		Content map[string]struct {
+		Required bool
+		Content  map[string]struct {
 			Schema struct {
 				Ref string `json:"$ref"`
 			}
@@ -230,6 +231,9 @@ func TestDescriptionOfRequests(t *testing.T) {
 		}
 		if method != http.MethodPost {
 			continue
+		}
+		if op.RequestBody.Required == strings.HasSuffix(path, ":present") {
+			t.Errorf("%s: a body is needed: %t", path, op.RequestBody.Required)
 		}
 		for _, media := range []string{"application/json", "application/x-ndjson", "application/cloudevents+json", "application/cloudevents-batch+json", "text/plain", "application/x-www-form-urlencoded"} {
 			_, described := op.RequestBody.Content[media]

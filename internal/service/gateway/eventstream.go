@@ -24,6 +24,7 @@ func (s *server) openStream(ctx context.Context, w http.ResponseWriter, r *http.
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")       // nginx passes events on as they come
 	h.Set("Transfer-Encoding", "identity") // not sent: the end of the connection ends the stream
 	w.WriteHeader(http.StatusOK)
 	s.count.Answered(pattern, http.StatusOK, "")

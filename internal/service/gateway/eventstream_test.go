@@ -111,7 +111,7 @@ func TestStreamHead(t *testing.T) {
 	servicetest.OK(t, err)
 	_ = res.Body.Close()
 	<-r.ended
-	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" || res.Header.Get("X-Accel-Buffering") != "no" {
 		t.Errorf("%d %v", res.StatusCode, res.Header)
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/quota"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 )
 
 // ServiceName is the service's name in logs and metrics.
@@ -112,7 +113,8 @@ type server struct {
 	issuer   *issuer                 // nil if no JWTs are accepted
 	rates    *quota.Meter
 	inflight chan struct{}
-	guard    *guard.Guard // nil: no receipt can be checked
+	bodies   *shares.Shares // bytes of memory
+	guard    *guard.Guard   // nil: no receipt can be checked
 	count    *metrics.Gateway
 
 	streams   *outputStreams
@@ -146,6 +148,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
+	s.asking = client.NewRequestSender(nc)
 	defer s.asking.Close()
 	if err := s.tokens.load(ctx); err != nil { // no admitter yet: callers are answered so until there is one
 		env.Log.Warn().Err(err).Msg(noTokens)
@@ -183,8 +186,8 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 func newServer(f Flags, env daemon.Env, nc *nats.Conn) (*server, error) {
 	s := &server{
 		issuer: newIssuer(f, env),
-		flags:  f, env: env, nc: nc, asking: client.NewRequestSender(nc), tokens: newTokenStore(f, nc), rates: newRates(f.Rate),
-		inflight: make(chan struct{}, f.MaxInflight), stopped: make(chan struct{}),
+		flags:  f, env: env, nc: nc, tokens: newTokenStore(f, nc), rates: newRates(f.Rate),
+		inflight: make(chan struct{}, f.MaxInflight), bodies: shares.New(bodyMemory), stopped: make(chan struct{}),
 	}
 	s.streams = newOutputStreams(s)
 	s.approvals = &approvals{server: s, streams: s.streams}

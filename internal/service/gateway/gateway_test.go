@@ -308,6 +308,7 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		"a type that is none":         {"/event", "runtime", bytes.Replace(pre, []byte("PreToolUse"), []byte("PreToolUse "), 1), nil, 400, `"decision":"deny"`},
 		"no type":                     {"/event", "runtime", bytes.Replace(pre, []byte("event_type"), []byte("Event_Type"), 1), nil, 400, `"decision":"deny"`},
 		"compressed":                  {"/v1/events/agenthook", "runtime", []byte(`{}`), []string{"Content-Encoding", "gzip"}, 415, `unsupported_media_type`},
+		"not compressed, by name":     {"/event", "runtime", pre, []string{"Content-Encoding", "Identity"}, 200, `"decision":"allow"`},
 		"another charset":             {"/event", "runtime", pre, []string{"Content-Type", "application/json; charset=utf-16"}, 415, `unsupported_media_type`},
 		"UTF-8 by name":               {"/event", "runtime", pre, []string{"Content-Type", "application/json; charset=UTF-8"}, 200, `"decision":"allow"`},
 		"too many events":             {"/v1/events/agenthook", "runtime", bytes.Repeat([]byte("{}\n"), 10001), []string{"Content-Type", "application/x-ndjson"}, 413, `request_too_large`},

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,9 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/gateway"
+	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -153,6 +156,51 @@ func TestSizeLimits(t *testing.T) {
 	large := "X-Large: " + strings.Repeat("y", maxHeader+8<<10) + "\r\n\r\n" // net/http reads 4 KiB more than it is told
 	if got := r.firstLine(r.head("GET /v1/caller", "runtime") + large); got != "HTTP/1.1 431 Request Header Fields Too Large" {
 		t.Errorf("a header that is too large: %s", got)
+	}
+}
+
+// Callers share the memory for long bodies: one that sends them slowly leaves room for short ones and for others, and
+// has its share back when the request is over.
+func TestBodyMemory(t *testing.T) {
+	s := &server{bodies: shares.New(4 * bodyStep), flags: Flags{MaxBody: 1 << 20}} // two of them are the first caller's
+	read := func(user string, body io.Reader) (release func(), code string) {
+		r := httptest.NewRequest(http.MethodPost, "/event", body)
+		_, release, p := s.readBody(r, token.Record{Role: token.Runtime, User: user}, s.flags.MaxBody)
+		if p != nil {
+			return func() {}, p.Code
+		}
+		return release, ""
+	}
+	sized := func(user string, n int) (code string) {
+		release, code := read(user, bytes.NewReader(make([]byte, n)))
+		release()
+		return code
+	}
+	const long = freeBody + 2*bodyStep
+	for what, ends := range map[string]error{"whole": nil, "cut off": io.ErrUnexpectedEOF} {
+		body, slow := io.Pipe()
+		over := make(chan func())
+		go func() { release, _ := read("rt1", body); over <- release }()
+		for _, n := range []int{long - 1, 1} { // the second is read once the first has taken its share
+			if _, err := slow.Write(make([]byte, n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := sized("rt1", freeBody+1); got != string(gateway.Overloaded) {
+			t.Errorf("more than the share: %q", got)
+		}
+		if short, other := sized("rt1", freeBody), sized("rt2", freeBody+bodyStep); short != "" || other != "" {
+			t.Errorf("a short body: %q, another caller: %q", short, other)
+		}
+		servicetest.OK(t, slow.CloseWithError(ends))
+		release := <-over
+		if held := s.bodies.Held() > 0; held != (ends == nil) {
+			t.Errorf("%s: the memory is held while the request is worked on: %v", what, held)
+		}
+		release()
+		if got := sized("rt1", long); got != "" || s.bodies.Held() != 0 {
+			t.Errorf("%s: a long one afterwards: %q, %d bytes are held", what, got, s.bodies.Held())
+		}
 	}
 }
 

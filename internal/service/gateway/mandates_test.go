@@ -65,6 +65,12 @@ func TestMandatesOfPrincipals(t *testing.T) {
 	}
 	servicetest.Eventually(t, "the tokens are known", func() bool { status, _ := post("rt1-as-subscriber", "x:present", ``); return status != 401 })
 
+	for action, want := range map[string]int{"present": 404, "revoke": 400, "evaluateAction": 403} { // as curl -X POST sends it
+		bare := r.connect("POST " + path + "aump_mnd_none:" + action + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + r.tokens["subscriber"] + "\r\nContent-Length: 0\r\n\r\n")
+		if status, _, body := bare.answer(); status != want {
+			t.Errorf("%s without a body: %d %s", action, status, body)
+		}
+	}
 	status, unknown := post("subscriber", "aump_mnd_none:revoke", `{"reason":"x"}`)
 	if status != 404 {
 		t.Errorf("an unknown mandate: %d %s", status, unknown)

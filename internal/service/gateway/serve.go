@@ -1,11 +1,9 @@
 package gateway
 
 import (
-	"errors"
 	"io"
 	"log"
 	"net/http"
-	"os"
 	"runtime/debug"
 	"time"
 
@@ -87,13 +85,14 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 	if p != nil {
 		return row.Fail(p)
 	}
-	if !gateway.AcceptsContent(row.Pattern, r.Header) {
+	if bare := row.BodyOptional && r.ContentLength == 0 && r.Header["Content-Type"] == nil; !bare && !gateway.AcceptsContent(row.Pattern, r.Header) {
 		return row.Fail(gateway.ProblemOf(gateway.BadContentType))
 	}
-	body, p := s.readBody(r)
+	body, release, p := s.readBody(r, who, s.flags.MaxBody)
 	if p != nil {
 		return row.Fail(p)
 	}
+	defer release()
 	select { // after the body was read: a slow sender takes no place
 	case s.inflight <- struct{}{}:
 		defer func(begun time.Time) { <-s.inflight; s.count.Worked(begun) }(time.Now())
@@ -118,24 +117,6 @@ func (s *server) answer(r *http.Request, row endpoint.Row) (out endpoint.Respons
 		return s.askAsPrincipal(r, who, row, *plan.Mandate)
 	}
 	return s.publish(r, who, row, *plan.Publish)
-}
-
-func (s *server) readBody(r *http.Request) ([]byte, *endpoint.Problem) {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, s.flags.MaxBody))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		// A client that is still sending would see a reset connection instead of the answer.
-		_, _ = io.CopyN(io.Discard, r.Body, s.flags.MaxBody)
-		p := gateway.ProblemOf(gateway.BodyTooLarge)
-		p.Limit = s.flags.MaxBody
-		return nil, p
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, gateway.ProblemOf(gateway.SlowBody)
-	case err != nil:
-		return nil, gateway.ProblemOf(gateway.BadBody)
-	}
-	return body, nil
 }
 
 // write sends a response.
