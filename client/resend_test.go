@@ -225,7 +225,7 @@ func TestNothingIsSentLater(t *testing.T) {
 		nats.SetCustomDialer(door), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0))
 	ok(t, err)
 	defer nc.Close()
-	c := askingBy(t, w, nc, client.Options{Timeout: time.Second, ResendAfter: 10 * time.Millisecond})
+	c := askingBy(t, w, nc, client.Options{Timeout: testTimeout, ResendAfter: -1})
 	back := nc.StatusChanged(nats.CONNECTED)
 	door.shut.Store(true)
 	ok(t, nc.ForceReconnect())
