@@ -85,6 +85,12 @@ func TestToolCatalogue(t *testing.T) {
 		t.Errorf("reasons %v", reasons(d))
 	}
 
+	// A push says which policies name the alias: they will not see it.
+	listed := policyDir(t, "listed.yaml", strings.Replace(allowAll, "metadata:", "# write_file\nmetadata:", 1))
+	if said := s.run(t, "policy", "push", "--dry-run", listed).want(t, 0); !strings.Contains(said.err, "the policy file listed.yaml mentions write_file: policies see that tool as files.write") {
+		t.Errorf("the push says %s", said.err)
+	}
+
 	// A document that cannot be used is refused before it can deny every request.
 	two := toolCatalogue(writeTool(nil), object{"name": "files.other", "aliases": []string{"Write_File"}})
 	s.run(t, "publisher", "put", documentFile(t, two)).want(t, 1).oneLine(t, "files.write", "nothing was put")

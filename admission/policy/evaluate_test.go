@@ -152,6 +152,9 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 			}
 		})
 	}
+	for _, when := range []string{`args.nope == 1 || args.s == "text"`, `[1, 2].exists(x, args.nope == x || x == 2)`} { // another part decides
+		expect(t, compileDocs(t, doc("a", "", "allow ok: "+when)).Evaluate(in), "allow ok")
+	}
 	in.Args["n"] = struct{}{} // a value of no JSON type
 	expect(t, compileDocs(t, doc("a", "", "allow no: args.n == 1")).Evaluate(in), "deny policy_error")
 }

@@ -56,7 +56,7 @@ const (
 // remedies says what to do about a finding of each code.
 var remedies = map[string]string{
 	LintDoesNotCompile:    "correct it; nothing in the set is used before",
-	LintMissingHas:        "ask has() first, in the same condition: a missing key denies with policy_error",
+	LintMissingHas:        "ask has() first, in the same condition: a missing key denies with policy_error, unless another part of a || is true",
 	LintDeadRule:          "remove the rule or correct its match or condition",
 	LintShadowedRule:      "remove it, or narrow the stricter rule",
 	LintDuplicateRule:     "remove one of them",

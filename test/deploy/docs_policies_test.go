@@ -3,11 +3,13 @@ package deploy_test
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/policy/functions"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/examples"
 )
 
@@ -24,6 +26,30 @@ func TestPoliciesInDocsCompile(t *testing.T) {
 	}
 	if n < 5 {
 		t.Errorf("only %d policies were found", n)
+	}
+}
+
+// TestBudgetInDocs: the page's budget counts whole and broken amounts to the cent, and of one currency alone.
+func TestBudgetInDocs(t *testing.T) {
+	all := blocks(t, "docs/policies.md")
+	i := slices.IndexFunc(all, func(b block) bool { return strings.Contains(b.text, "metadata: {name: spending}") })
+	set, err := policy.Compile([]policy.Document{{Name: "spending.yaml", Data: []byte(all[i].text)}})
+	ok(t, err)
+	for args, want := range map[string]string{
+		`{"amount":20,"currency":"EUR"}`: "allow 2000", `{"amount":19.99,"currency":"EUR"}`: "allow 1999", `{"amount":1.10,"currency":"EUR"}`: "allow 110", `{"amount":0.99,"currency":"EUR"}`: "allow 99",
+		`{"amount":1000,"currency":"EUR"}`: "allow 100000", `{"amount":1000.01,"currency":"EUR"}`: "ask 100001",
+		`{"amount":"500","currency":"EUR"}`: "deny 0", `{"amount":5,"currency":"JPY"}`: "deny 0", `{"amount":-5,"currency":"EUR"}`: "deny", `{"amount":5}`: "deny 0", `{"currency":"EUR"}`: "deny 0",
+	} {
+		tree, err := strictjson.ParseObject([]byte(args), strictjson.DefaultLimits)
+		ok(t, err)
+		got := set.Evaluate(policy.Input{Tenant: "acme", Source: "rt1", Protocol: "agenthook", Tool: "buy", Args: tree, Counters: policy.NoCounts{}})
+		said := string(got.Verdict)
+		for _, c := range got.Counts {
+			said += fmt.Sprint(" ", c.Amount)
+		}
+		if said != want {
+			t.Errorf("%s: %s, want %s", args, said, want)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/cli/publishercmd"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -54,23 +55,31 @@ func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *PolicyBucket, held
 	if _, err := change.Encode(); err != nil {
 		return err
 	}
-	findings := policy.Lint(policybucket.DecodeDocuments(change.Documents))
+	docs := policybucket.DecodeDocuments(change.Documents)
+	findings := policy.Lint(docs)
+	aliases, err := publishercmd.RegisteredAliases(ctx, b.JS)
+	if err != nil {
+		return fmt.Errorf("reading the tool catalogues: %w", err)
+	}
+	warnings := publishercmd.AliasWarnings(docs, aliases)
 	if !c.JSON {
+		for _, w := range warnings {
+			fmt.Fprintln(io.Err, "warning:", w)
+		}
 		for _, finding := range findings { // shown before the question
 			printFinding(ui.NewPrinter(io.Err), finding)
 		}
 		// The current set may be broken: then everything is shown as replaced.
 		have, _ := held.Documents()
-		printDifference(ui.NewPrinter(io.Err), compareDocuments(have, policybucket.DecodeDocuments(change.Documents)), c.DryRun)
+		printDifference(ui.NewPrinter(io.Err), compareDocuments(have, docs), c.DryRun)
 	}
-	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo, Problems: findings}
+	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo, Problems: findings, Warnings: warnings}
 	if c.DryRun {
 		return c.report(io, r)
 	}
 	if !c.Yes && !ui.Confirmed(io, fmt.Sprintf("put these %d policies in force?", r.Policies)) {
 		return fmt.Errorf("nothing was changed")
 	}
-	var err error
 	if r.Revision, err = b.put(ctx, change, held.SetAt); err != nil {
 		return err
 	}
@@ -90,6 +99,7 @@ type pushReport struct {
 	RollbackTo uint64 `json:"rollback_to,omitempty"`
 
 	Problems []policy.Finding `json:"problems,omitempty"` // lint's findings; they do not prevent the push
+	Warnings []string         `json:"warnings,omitempty"` // policies that name a tool by an alias
 }
 
 func (c *signedBy) report(io ui.Stdio, r pushReport) error {

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -103,10 +106,9 @@ func fits(docs []publisher.Document, next publisher.Document) error {
 // renamed warns of policies that name a tool by an alias: from now on they see its canonical
 // name.
 func (b *PublisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]string, error) {
-	warnings := []string{}
 	aliases := p.Aliases()
 	if len(aliases) == 0 {
-		return warnings, nil
+		return []string{}, nil
 	}
 	held, err := policybucket.InForce(ctx, b.JS)
 	if err != nil {
@@ -114,17 +116,34 @@ func (b *PublisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]st
 	}
 	docs, err := held.Documents()
 	if err != nil {
-		return warnings, nil // policies that do not compile deny everything; policy list reports it
+		return []string{}, nil // policies that do not compile deny everything; policy list reports it
 	}
+	return AliasWarnings(docs, aliases), nil
+}
+
+// RegisteredAliases are the aliases of tools in the catalogues of all tenants.
+func RegisteredAliases(ctx context.Context, js jetstream.JetStream) (list []publisher.Alias, err error) {
+	entries, err := streams.KVLive(ctx, js, streams.BucketPublishers, nil)
+	for _, e := range entries {
+		if p, err := publisher.Parse(e.Value); err == nil { // what is not usable has no aliases; publisher list reports it
+			list = append(list, p.Aliases()...)
+		}
+	}
+	return list, err
+}
+
+// AliasWarnings names the policy files that mention a tool by an alias.
+func AliasWarnings(docs []policy.Document, aliases []publisher.Alias) []string {
+	warnings := []string{}
 	for _, a := range aliases {
 		name := wordPattern(a.Name)
 		for _, d := range docs {
 			if name.Match(d.Data) {
-				warnings = append(warnings, fmt.Sprintf("the policy file %s mentions %s: policies now see that tool as %s", ui.Clean(d.Name, 80), ui.Clean(a.Name, 80), a.Tool))
+				warnings = append(warnings, fmt.Sprintf("the policy file %s mentions %s: policies see that tool as %s", ui.Clean(d.Name, 80), ui.Clean(a.Name, 80), a.Tool))
 			}
 		}
 	}
-	return warnings, nil
+	return warnings
 }
 
 // wordPattern matches a word by itself: no letter, digit, _, . or - is beside it.
