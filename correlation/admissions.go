@@ -25,24 +25,24 @@ type flaggedRequest struct {
 
 // admissions holds the requests and decisions that are still to be compared.
 type admissions struct {
-	findings        *findings                              `snapshot:"-"` // another part, as is the next
-	history         *history                               `snapshot:"-"`
-	flaggedRequests *tables.FIFO[fact.Sum, flaggedRequest] // by decision
-	namedDecisions  *tables.FIFO[fact.Sum, namedDecision]  // decisions that events named before they were recorded
+	findings        *findings                                `snapshot:"-"` // another part, as is the next
+	history         *history                                 `snapshot:"-"`
+	flaggedRequests *tables.Shared[fact.Sum, flaggedRequest] // by decision
+	namedDecisions  *tables.Shared[fact.Sum, namedDecision]  // decisions that events named before they were recorded
 }
 
 func newAdmissions(fs *findings, h *history) *admissions {
 	return &admissions{
 		findings: fs, history: h,
-		flaggedRequests: tables.NewFIFO[fact.Sum, flaggedRequest](maxFlaggedRequests),
-		namedDecisions:  tables.NewFIFO[fact.Sum, namedDecision](maxNamedDecisions),
+		flaggedRequests: tables.NewShared[fact.Sum, flaggedRequest](maxFlaggedRequests),
+		namedDecisions:  tables.NewShared[fact.Sum, namedDecision](maxNamedDecisions),
 	}
 }
 
 // recordFlaggedRequest records a request that does not permit every verdict.
 func (ad *admissions) recordFlaggedRequest(f *fact.Fact) {
 	if f.RequestFlags != 0 && f.DecisionID != "" {
-		ad.flaggedRequests.Put(f.OwnReceiptKey(), flaggedRequest{f.RequestFlags, f.Seq})
+		ad.flaggedRequests.Put(f.Key.Tenant, f.OwnReceiptKey(), flaggedRequest{f.RequestFlags, f.Seq})
 	}
 }
 
@@ -51,7 +51,7 @@ func (ad *admissions) checkAdmissionDecision(f *fact.Fact) {
 	if !rowOf(f.Protocol).rulesApprovals {
 		return
 	}
-	if r := ad.flaggedRequests.Lookup(f.OwnReceiptKey()); r != nil {
+	if r := ad.flaggedRequests.Lookup(f.Key.Tenant, f.OwnReceiptKey()); r != nil {
 		ad.checkFlaggedVerdict(f, *r)
 	}
 	ad.checkEarlyVerdict(f)
@@ -97,14 +97,14 @@ func (ad *admissions) recordNamedDecision(f *fact.Fact) {
 	if ad.history.hasDecision(f.Key.Publisher(), f.ReceiptDecisionID) {
 		return
 	}
-	if k := fact.ReceiptKey(f.Key.Tenant, f.ReceiptDecisionID); ad.namedDecisions.Lookup(k) == nil {
-		ad.namedDecisions.Put(k, namedDecision{f.EventID, f.Seq})
+	if k := fact.ReceiptKey(f.Key.Tenant, f.ReceiptDecisionID); ad.namedDecisions.Lookup(f.Key.Tenant, k) == nil {
+		ad.namedDecisions.Put(f.Key.Tenant, k, namedDecision{f.EventID, f.Seq})
 	}
 }
 
 // checkEarlyVerdict reports a verdict that was known before it was recorded (AH-C-071).
 func (ad *admissions) checkEarlyVerdict(f *fact.Fact) {
-	n := ad.namedDecisions.Lookup(f.OwnReceiptKey())
+	n := ad.namedDecisions.Lookup(f.Key.Tenant, f.OwnReceiptKey())
 	if n == nil || f.DecisionID == "" {
 		return
 	}

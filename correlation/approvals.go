@@ -13,16 +13,16 @@ import (
 )
 
 // approvals holds the status of each approval workflow on record, and what decisions opened it
-// for. maxApprovals bounds both tables; the oldest entries are forgotten.
+// for. maxApprovals bounds both tables.
 type approvals struct {
 	opts      *engineOptions `snapshot:"-"` // not part of a snapshot
 	findings  *findings      `snapshot:"-"` // another part
-	statuses  *tables.FIFO[workflowKey, approvalStatus]
-	workflows *tables.FIFO[workflowKey, *workflow]
+	statuses  *tables.Shared[fact.Sum, approvalStatus]
+	workflows *tables.Shared[fact.Sum, *workflow]
 }
 
 func newApprovals(o *engineOptions, fs *findings) *approvals {
-	return &approvals{opts: o, findings: fs, statuses: tables.NewFIFO[workflowKey, approvalStatus](maxApprovals), workflows: tables.NewFIFO[workflowKey, *workflow](maxApprovals)}
+	return &approvals{opts: o, findings: fs, statuses: tables.NewShared[fact.Sum, approvalStatus](maxApprovals), workflows: tables.NewShared[fact.Sum, *workflow](maxApprovals)}
 }
 
 // approvalStatus is the status of a workflow, and the broker's time since which it has that
@@ -33,9 +33,9 @@ type approvalStatus struct {
 }
 
 // recordApprovalStatus records the status of a workflow.
-func (ap *approvals) recordApprovalStatus(k workflowKey, status string, at time.Time) {
-	if w, known := ap.statuses.Get(k); !known || w.status != status {
-		ap.statuses.Put(k, approvalStatus{status, at})
+func (ap *approvals) recordApprovalStatus(tenant string, workflow fact.Sum, status string, at time.Time) {
+	if w, known := ap.statuses.Get(tenant, workflow); !known || w.status != status {
+		ap.statuses.Put(tenant, workflow, approvalStatus{status, at})
 	}
 }
 
@@ -44,7 +44,7 @@ func (ap *approvals) checkApprovalEvent(w *protocolSession, f *fact.Fact) {
 	if f.Kind != fact.KindApproval || f.Approval.ValueOrZero().Workflow == "" {
 		return
 	}
-	recorded, known := ap.statuses.Get(workflowKey{f.Key.Tenant, fact.SumOf(f.Approval.Workflow)})
+	recorded, known := ap.statuses.Get(f.Key.Tenant, fact.SumOf(f.Approval.Workflow))
 	if known && isGranted(recorded.status) != f.Approval.HasStatus(fact.StatusApproved) {
 		ap.findings.ReportSessionFinding(f, *w.origin, fact.SingleEventFinding("AH-C-111", "", f))
 	}
@@ -109,7 +109,7 @@ func (ap *approvals) isApprovedOnRecord(c *call) bool {
 		if d.Approval == nil {
 			return false
 		}
-		w, _ := ap.statuses.Get(workflowKey{c.session.Key.Tenant, fact.SumOf(d.Approval.Workflow)})
+		w, _ := ap.statuses.Get(c.session.Key.Tenant, fact.SumOf(d.Approval.Workflow))
 		return isGranted(d.Approval.Status) || isGranted(w.status)
 	})
 }
@@ -121,7 +121,7 @@ func (ap *approvals) openRequest(c *call) string {
 	if verdict.recorded == nil || nativeVerdict(verdict.verdict) != events.Ask || c.hasPost || c.invokedEvent != "" {
 		return ""
 	}
-	w, _ := ap.statuses.Get(workflowKey{c.session.Key.Tenant, fact.SumOf(verdict.recorded.Approval.ValueOrZero().Workflow)})
+	w, _ := ap.statuses.Get(c.session.Key.Tenant, fact.SumOf(verdict.recorded.Approval.ValueOrZero().Workflow))
 	return w.status
 }
 
@@ -141,7 +141,7 @@ func (ap *approvals) checkIgnoredApproval(f *fact.Fact) {
 	if waits.Workflow == "" || waits.Status != fact.StatusPending || f.DecisionExtras == nil || f.DecisionExtras.Received.IsZero() {
 		return
 	}
-	w, known := ap.statuses.Get(workflowKey{f.Key.Tenant, fact.SumOf(waits.Workflow)})
+	w, known := ap.statuses.Get(f.Key.Tenant, fact.SumOf(waits.Workflow))
 	if known && w.status == fact.StatusApproved && f.DecisionExtras.Received.After(w.at.Add(fact.RecommendedVerdictWait)) {
 		ap.findings.ReportSessionFinding(f, f.Origin, fact.SingleEventFinding("AH-C-051", "", f))
 	}
@@ -177,7 +177,7 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approva
 		digest = d.ArgsDigest
 	}
 	if w == nil {
-		_, recorded := ap.statuses.Get(workflowKey{c.session.Key.Tenant, fact.SumOf(a.Workflow)})
+		_, recorded := ap.statuses.Get(c.session.Key.Tenant, fact.SumOf(a.Workflow))
 		waits := a.HasStatus(fact.StatusPending) && c.waitsForUnnamed()
 		if !recorded && !waits && c.claims.reportOnce(claimedApprovalKind) {
 			ap.findings.reportCheck("AH-C-105", c, f, spec.withCase(caseNoWorkflow).withText("it names a workflow that is not on record"))
@@ -198,7 +198,7 @@ func (ap *approvals) judgeStrangeWorkflow(c *call, f *fact.Fact, a *fact.Approva
 
 // isWorkflowApproved reports whether the claimed workflow is approved on record.
 func (ap *approvals) isWorkflowApproved(tenant string, a *fact.Approval) bool {
-	recorded, _ := ap.statuses.Get(workflowKey{tenant, fact.SumOf(a.Workflow)})
+	recorded, _ := ap.statuses.Get(tenant, fact.SumOf(a.Workflow))
 	if isGranted(recorded.status) {
 		return true
 	}
@@ -415,6 +415,6 @@ func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
 		c.reportForged(f, caseApproval, what)
 		return
 	}
-	c.engine.approvals.recordApprovalStatus(workflowKey{fact.TokenOf(p.Tenant), fact.SumOf(a.WorkflowID)}, a.Status, m.Time)
+	c.engine.approvals.recordApprovalStatus(fact.TokenOf(p.Tenant), fact.SumOf(a.WorkflowID), a.Status, m.Time)
 	c.checkApprovalRecord(m, p, a)
 }

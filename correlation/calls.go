@@ -17,7 +17,7 @@ import (
 type calls struct {
 	opts          *engineOptions `snapshot:"-"` // not part of a snapshot
 	sessions      *tables.LRU[fact.SourceSession, *session]
-	tombstones    *tables.FIFO[fact.SourceSession, sessionTombstone]
+	tombstones    *tables.Shared[fact.SourceSession, sessionTombstone]
 	denials       *tables.LRU[fact.Sum, *denial] // of forgotten calls
 	lastCallOrder uint64                         // the order of the call opened last
 	counts        callCounts
@@ -46,7 +46,7 @@ func newCalls(o *engineOptions, t *timers, fs *findings) *calls {
 	return &calls{
 		opts: o, timers: t, findings: fs,
 		sessions:   tables.NewLRU[fact.SourceSession, *session](),
-		tombstones: tables.NewFIFO[fact.SourceSession, sessionTombstone](maxTombstones),
+		tombstones: tables.NewShared[fact.SourceSession, sessionTombstone](maxTombstones),
 		denials:    tables.NewLRU[fact.Sum, *denial](),
 	}
 }
@@ -96,7 +96,7 @@ func (cs *calls) exceeds(by tables.Measure) bool {
 
 // addSession adds a session. rank is the rank of its parent link.
 func (cs *calls) addSession(o *fact.Origin, rank int8) *session {
-	d, _ := cs.tombstones.Get(o.Key)
+	d, _ := cs.tombstones.Get(o.Key.Tenant, o.Key)
 	s := &session{
 		calls: cs, Origin: o, parentLinkRank: rank, lastActivity: cs.timers.CurrentActivity(),
 		occurrenceFloor: int32(d.occurrence), lostOpenCalls: d.lostOpenCalls,
@@ -204,7 +204,7 @@ func (cs *calls) snapshotSize() int {
 
 // forgetSession forgets a session. lost is how many open calls it had until now.
 func (cs *calls) forgetSession(s *session, lost int) {
-	cs.tombstones.Put(s.Key, sessionTombstone{s.highestOccurrence(), lost + s.lostOpenCalls})
+	cs.tombstones.Put(s.Key.Tenant, s.Key, sessionTombstone{s.highestOccurrence(), lost + s.lostOpenCalls})
 	for _, group := range s.groups.list {
 		if n := len(group.calls); n > 0 {
 			cs.keepDenial(group.calls[n-1])

@@ -8,8 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Bounds: the sessions with agents that handed over, and such agents of one session. The
-// oldest are forgotten. These entries outlive the session: waiting does not give an agent its
+// Bounds: the sessions with agents that handed over, and such agents of one session. These entries outlive the session: waiting does not give an agent its
 // turn back.
 const (
 	maxHandoffs   = 16_384
@@ -32,11 +31,11 @@ type handedOverAgent struct {
 // handoffs holds the agents that handed over, by session.
 type handoffs struct {
 	findings  *findings `snapshot:"-"` // another part
-	bySession *tables.FIFO[fact.SourceSession, []handedOverAgent]
+	bySession *tables.Shared[fact.SourceSession, []handedOverAgent]
 }
 
 func newHandoffs(fs *findings) *handoffs {
-	return &handoffs{findings: fs, bySession: tables.NewFIFO[fact.SourceSession, []handedOverAgent](maxHandoffs)}
+	return &handoffs{findings: fs, bySession: tables.NewShared[fact.SourceSession, []handedOverAgent](maxHandoffs)}
 }
 
 // isEmpty reports whether no agent handed over.
@@ -45,12 +44,12 @@ func (hs *handoffs) isEmpty() bool { return hs.bySession.Len() == 0 }
 // trackHandoff checks whether the call's agent handed over before, and records an accepted
 // handoff.
 func (hs *handoffs) trackHandoff(s *session, c *call, f *fact.Fact) {
-	list, _ := hs.bySession.Get(s.Key)
+	list, _ := hs.bySession.Get(s.Key.Tenant, s.Key)
 	if len(list) > 0 || c.handoffFinding.finding != "" {
 		hs.checkCallAfterHandoff(list, c, f)
 	}
 	if f.Kind == fact.KindDecision && f.Decision.Verdict == events.Allow && f.Agent != "" && rowOf(f.Protocol).isHandoffTo != nil && !c.hasWeakScope() {
-		hs.bySession.Put(s.Key, addHandoff(list, f))
+		hs.bySession.Put(s.Key.Tenant, s.Key, addHandoff(list, f))
 	}
 }
 

@@ -27,6 +27,10 @@ type sourceState struct {
 
 func (s *sourceState) ID() fact.PublisherKey { return s.key }
 
+func (s *sourceState) Owner() tables.PublisherKey { return s.key.TenantTableKey() }
+
+func (s *sourceState) Holds(*tables.Share) {}
+
 // eventContent identifies a content that came under an event id.
 type eventContent struct{ contentSum, coreSum fact.Sum }
 
@@ -85,16 +89,16 @@ func (h *history) ensureSourceHashed(k fact.PublisherKey, hash uint32) *sourceSt
 	if s, ok := h.sources.GetHashed(k, hash); ok {
 		return s
 	}
-	if h.sources.Len() >= h.opts.MaxPublishers {
-		if old, found := h.sources.Oldest(); found {
-			h.eventIDCount -= old.firstContents.Len()
-		}
-		h.sources.RemoveOldest()
-	}
 	s := &sourceState{
 		key:             k,
 		firstContents:   tables.NewFIFO[fact.Sum, firstContent](tables.NoLimit),
 		emittedFindings: tables.NewFIFO[fact.Sum, struct{}](findingsPerEvent * h.opts.MaxEventsPerSource),
+	}
+	if h.sources.Len() >= h.opts.MaxPublishers {
+		if old, found := h.sources.Surplus(tables.ByPlaces, s.Owner(), k); found {
+			h.eventIDCount -= old.firstContents.Len()
+			h.sources.Remove(old.key)
+		}
 	}
 	h.sources.Add(s)
 	return s

@@ -622,7 +622,7 @@ func usedFor(t *testing.T, calls, perSession int) int {
 	// What is bounded however many calls there are is full before it is measured.
 	l.opts.MaxEvents, l.opts.MaxEventsPerSource = 256, 256
 	core := New(l.opts)
-	core.engine.lineage.linkTargets, core.engine.receipts.holders = tables.NewFIFO[linkKey, sessionLink](512), tables.NewFIFO[fact.Sum, fact.Sum](512)
+	core.engine.lineage.linkTargets, core.engine.receipts.holders = tables.NewShared[fact.Sum, sessionLink](512), tables.NewShared[fact.Sum, fact.Sum](512)
 	seq := uint64(0)
 	apply := func() {
 		for _, m := range l.msgs {

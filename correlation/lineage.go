@@ -17,14 +17,14 @@ import (
 // used it, or one publisher in two sessions. No link makes a session its own ancestor. A
 // shared correlation_id says that sessions are related, but not how; it links nothing.
 //
-// maxParentLinks bounds both tables. The oldest entries are forgotten; emitted records stay.
+// maxParentLinks bounds both tables. Emitted records stay.
 type lineage struct {
-	parentLinks *tables.FIFO[fact.SourceSession, parentLink] // by child
-	linkTargets *tables.FIFO[linkKey, sessionLink]
+	parentLinks *tables.Shared[fact.SourceSession, parentLink] // by child
+	linkTargets *tables.Shared[fact.Sum, sessionLink]          // by what a child may name; the sum includes its kind
 }
 
 func newLineage() *lineage {
-	return &lineage{parentLinks: tables.NewFIFO[fact.SourceSession, parentLink](maxParentLinks), linkTargets: tables.NewFIFO[linkKey, sessionLink](4 * maxParentLinks)}
+	return &lineage{parentLinks: tables.NewShared[fact.SourceSession, parentLink](maxParentLinks), linkTargets: tables.NewShared[fact.Sum, sessionLink](4 * maxParentLinks)}
 }
 
 // maxParentLinks bounds the sessions with a known parent. linkTargets holds four times as many
@@ -44,14 +44,8 @@ type sessionRegister interface {
 
 // parentOf is the parent link of a session; the zero value if it has none.
 func (x *lineage) parentOf(key fact.SourceSession) parentLink {
-	link, _ := x.parentLinks.Get(key)
+	link, _ := x.parentLinks.Get(key.Tenant, key)
 	return link
-}
-
-// linkKey identifies something that a child may name. The sum includes its kind.
-type linkKey struct {
-	tenant string
-	target fact.Sum
 }
 
 // sessionLink names a session, or a call in it.
@@ -88,10 +82,10 @@ func (x *lineage) resolveParentSession(f *fact.Fact, known sessionRegister) {
 		return
 	}
 	if l.AnnouncesHandoff {
-		x.recordLinkTarget(f, x.eventLinkKey(f), nil)
+		x.recordLinkTarget(f, eventTarget(f), nil)
 	}
 	var old parentLink
-	if k := x.parentLinks.LookupHashed(f.Key, f.OriginHashes().Session); k != nil {
+	if k := x.parentLinks.LookupHashed(f.Key.Tenant, f.Key, f.OriginHashes().Session); k != nil {
 		old = *k
 	}
 	if old.rank < linkByEvent && l.Correlation != "" {
@@ -116,11 +110,11 @@ func (x *lineage) resolveTraceParent(f *fact.Fact, rank int8, known sessionRegis
 	if rank < linkBySpan {
 		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])))
 	}
-	trace := linkKey{f.Key.Tenant, fact.SumOf("trace", f.LineageRefs.Trace[:fact.TraceEnd])}
-	first, carried := x.linkTargets.Get(trace)
+	trace := fact.SumOf("trace", f.LineageRefs.Trace[:fact.TraceEnd])
+	first, carried := x.linkTargets.Get(f.Key.Tenant, trace)
 	switch {
 	case !carried:
-		x.linkTargets.Put(trace, sessionLink{origin: originFor(f, nil)})
+		x.linkTargets.Put(f.Key.Tenant, trace, sessionLink{origin: originFor(f, nil)})
 	case rank < linkByTrace:
 		x.linkParentSession(f, known, linkByTrace, first)
 	}
@@ -144,7 +138,7 @@ func originFor(f *fact.Fact, c *call) *fact.Origin {
 
 // findLinkTarget returns the session of a target; the zero value if there is none or several.
 func (x *lineage) findLinkTarget(f *fact.Fact, mark fact.Sum) sessionLink {
-	r := x.linkTargets.LookupHashed(linkKey{f.Key.Tenant, mark}, linkKeyHash(f.OriginHashes().Tenant, mark))
+	r := x.linkTargets.Lookup(f.Key.Tenant, mark)
 	if r == nil || r.ambiguous {
 		return sessionLink{}
 	}
@@ -156,11 +150,11 @@ func (x *lineage) linkParentSession(f *fact.Fact, known sessionRegister, rank in
 	if r.isZero() || r.origin.Key == f.Key || r.origin.Key.Session == noSession {
 		return
 	}
-	if old, _ := x.parentLinks.Get(f.Key); old.rank >= rank {
+	if old, _ := x.parentLinks.Get(f.Key.Tenant, f.Key); old.rank >= rank {
 		return
 	}
 	for up, n := r.origin.Key, 0; ; n++ {
-		above, has := x.parentLinks.Get(up)
+		above, has := x.parentLinks.Get(up.Tenant, up)
 		if !has {
 			break
 		}
@@ -169,30 +163,31 @@ func (x *lineage) linkParentSession(f *fact.Fact, known sessionRegister, rank in
 		}
 		up = above.origin.Key
 	}
-	x.parentLinks.Put(f.Key, parentLink{r, rank})
+	x.parentLinks.Put(f.Key.Tenant, f.Key, parentLink{r, rank})
 	known.upgradeParentLink(f.Key, rank)
 }
 
-func (x *lineage) eventLinkKey(f *fact.Fact) linkKey {
+// eventTarget is a fact's event as a link target; zero if it has no id.
+func eventTarget(f *fact.Fact) fact.Sum {
 	if f.EventID == "" {
-		return linkKey{}
+		return fact.Sum{}
 	}
-	return linkKey{f.Key.Tenant, f.IDSum()}
+	return f.IDSum()
 }
 
 // recordLinkTarget records the session that used a target, or that several did.
-func (x *lineage) recordLinkTarget(f *fact.Fact, t linkKey, c *call) {
-	if t.target == (fact.Sum{}) {
+func (x *lineage) recordLinkTarget(f *fact.Fact, target fact.Sum, c *call) {
+	if target.IsZero() {
 		return
 	}
-	hash := linkKeyHash(f.OriginHashes().Tenant, t.target)
-	switch old := x.linkTargets.LookupHashed(t, hash); {
+	hash := target.Hash()
+	switch old := x.linkTargets.LookupHashed(f.Key.Tenant, target, hash); {
 	case old == nil:
 		r := sessionLink{origin: originFor(f, c)}
 		if c != nil {
 			r.callSum = c.idSum()
 		}
-		*x.linkTargets.Add(t, hash) = r
+		*x.linkTargets.Add(f.Key.Tenant, target, hash) = r
 	case old.origin.Key != f.Key:
 		old.ambiguous = true
 	}
@@ -204,7 +199,7 @@ func (x *lineage) recordCallTargets(c *call, f *fact.Fact) {
 		return
 	}
 	if f.Kind == fact.KindPre {
-		x.recordLinkTarget(f, x.eventLinkKey(f), c)
+		x.recordLinkTarget(f, eventTarget(f), c)
 	}
 	if f.LineageRefs.Trace != "" {
 		x.recordSpanTarget(c, f)
@@ -215,18 +210,11 @@ func (x *lineage) recordCallTargets(c *call, f *fact.Fact) {
 // another session is a child. If several calls of one session carried the span, it links to
 // the session only.
 func (x *lineage) recordSpanTarget(c *call, f *fact.Fact) {
-	t := linkKey{f.Key.Tenant, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])}
-	switch old := x.linkTargets.Lookup(t); {
+	span := fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])
+	switch old := x.linkTargets.Lookup(f.Key.Tenant, span); {
 	case old == nil:
-		x.linkTargets.Put(t, sessionLink{origin: originFor(f, c), callSum: c.idSum()})
+		x.linkTargets.Put(f.Key.Tenant, span, sessionLink{origin: originFor(f, c), callSum: c.idSum()})
 	case old.origin.Key == f.Key && old.callSum != c.idSum():
 		old.callSum = fact.Sum{}
 	}
-}
-
-func (k linkKey) Hash() uint32 { return linkKeyHash(fact.TextHash(k.tenant), k.target) }
-
-// linkKeyHash is the hash of a linkKey whose tenant has a known hash.
-func linkKeyHash(tenant uint64, mark fact.Sum) uint32 {
-	return fact.MixHash(tenant, uint64(mark.Hash()))
 }

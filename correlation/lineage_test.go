@@ -191,7 +191,7 @@ func TestNoCircles(t *testing.T) {
 		k := e.Key
 		up, steps := k, 0
 		for {
-			p, has := parents.Get(up)
+			p, has := parents.Get(up.Tenant, up)
 			if !has {
 				break
 			}
@@ -211,7 +211,7 @@ func TestLineageIsBounded(t *testing.T) {
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	core := l.run().core
-	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewFIFO[fact.SourceSession, parentLink](8), tables.NewFIFO[linkKey, sessionLink](16)
+	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewShared[fact.SourceSession, parentLink](8), tables.NewShared[fact.Sum, sessionLink](16)
 	for i := range 200 {
 		l.event(in(fmt.Sprint("k", i), set(set(pre(10+i), "correlation_id", uuid(9+i)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/3+1, i+1))))
 	}

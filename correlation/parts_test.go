@@ -2,6 +2,8 @@ package correlation
 
 import (
 	"bytes"
+	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
 	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
+	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -152,6 +155,105 @@ func TestJudgePart(t *testing.T) {
 	}
 }
 
+// TestTenantsKeepTheirShare: a tenant that floods a table takes nothing from one that holds less
+// than an equal share.
+func TestTenantsKeepTheirShare(t *testing.T) {
+	const limit = 16
+	small := func() *engine {
+		e := New(Options{MaxPublishers: limit}).engine
+		e.receipts.holders, e.handoffs.bySession = tables.NewShared[fact.Sum, fact.Sum](limit), tables.NewShared[fact.SourceSession, []handedOverAgent](limit)
+		e.approvals.statuses, e.approvals.workflows = tables.NewShared[fact.Sum, approvalStatus](limit), tables.NewShared[fact.Sum, *workflow](limit)
+		e.admissions.flaggedRequests, e.admissions.namedDecisions = tables.NewShared[fact.Sum, flaggedRequest](limit), tables.NewShared[fact.Sum, namedDecision](limit)
+		e.lineage.parentLinks, e.lineage.linkTargets = tables.NewShared[fact.SourceSession, parentLink](limit), tables.NewShared[fact.Sum, sessionLink](limit)
+		e.calls.tombstones = tables.NewShared[fact.SourceSession, sessionTombstone](limit)
+		return e
+	}
+	of := func(tenant string, i int) *fact.Fact {
+		id := tenant + strconv.Itoa(i)
+		return &fact.Fact{Kind: fact.KindDecision, Protocol: subject.ProtoHandoff, Seq: 1, Origin: fact.OriginOf(tenant, "rt"+strconv.Itoa(i), "s"), EventID: "e" + id, DecisionID: "d" + id, Agent: "a",
+			Tool: aioc.HandoffToolName("another"), CallKey: fact.CallKeyOf("c"+id, ""), Decision: &fact.RecordedVerdict{Verdict: events.Allow, Approval: &fact.Approval{Workflow: "w" + id}}}
+	}
+	call := func(e *engine, f *fact.Fact) *call {
+		s := e.calls.find(f.Key)
+		if s == nil {
+			s = e.calls.addSession(&f.Origin, 0)
+		}
+		return e.calls.newOccurrence(s, f)
+	}
+	for name, table := range map[string]struct {
+		add  func(e *engine, f *fact.Fact)
+		kept func(e *engine, f *fact.Fact) bool
+	}{
+		"receipts": {func(e *engine, f *fact.Fact) { e.receipts.recordReceipt(f) },
+			func(e *engine, f *fact.Fact) bool {
+				_, kept := e.receipts.holderOf(f.Key.Tenant, f.DecisionID)
+				return kept
+			}},
+		"handoffs": {func(e *engine, f *fact.Fact) { e.handoffs.trackHandoff(call(e, f).session, call(e, f), f) },
+			func(e *engine, f *fact.Fact) bool { return e.handoffs.bySession.Lookup(f.Key.Tenant, f.Key) != nil }},
+		"statuses of approvals": {func(e *engine, f *fact.Fact) {
+			e.approvals.recordApprovalStatus(f.Key.Tenant, fact.SumOf(f.Decision.Approval.Workflow), fact.StatusApproved, epoch)
+		}, func(e *engine, f *fact.Fact) bool {
+			return e.approvals.isWorkflowApproved(f.Key.Tenant, f.Decision.Approval)
+		}},
+		"workflows": {func(e *engine, f *fact.Fact) { e.approvals.openWorkflow(call(e, f), f) },
+			func(e *engine, f *fact.Fact) bool {
+				return e.approvals.findWorkflow(f.Key.Tenant, f.Decision.Approval.Workflow) != nil
+			}},
+		"flagged requests": {func(e *engine, f *fact.Fact) {
+			f.RequestFlags = fact.FlagReportsOnly
+			e.admissions.recordFlaggedRequest(f)
+		},
+			func(e *engine, f *fact.Fact) bool {
+				return e.admissions.flaggedRequests.Lookup(f.Key.Tenant, f.OwnReceiptKey()) != nil
+			}},
+		"named decisions": {func(e *engine, f *fact.Fact) { f.ReceiptDecisionID = f.DecisionID; e.admissions.recordNamedDecision(f) },
+			func(e *engine, f *fact.Fact) bool {
+				return e.admissions.namedDecisions.Lookup(f.Key.Tenant, f.OwnReceiptKey()) != nil
+			}},
+		"parent links": {func(e *engine, f *fact.Fact) {
+			f.LineageRefs.ParentSession = "planner"
+			e.lineage.resolveParentSession(f, &sessionsOfTest{})
+		}, func(e *engine, f *fact.Fact) bool { return !e.lineage.parentOf(f.Key).isZero() }},
+		"link targets": {func(e *engine, f *fact.Fact) { e.lineage.recordLinkTarget(f, eventTarget(f), nil) },
+			func(e *engine, f *fact.Fact) bool { return !e.lineage.findLinkTarget(f, eventTarget(f)).isZero() }},
+		"forgotten sessions": {func(e *engine, f *fact.Fact) { e.calls.forgetSession(call(e, f).session, 0) },
+			func(e *engine, f *fact.Fact) bool { return e.calls.tombstones.Lookup(f.Key.Tenant, f.Key) != nil }},
+		"publishers": {func(e *engine, f *fact.Fact) { e.history.classifyNovelty(f) },
+			func(e *engine, f *fact.Fact) bool { return e.history.hasDecision(f.Key.Publisher(), f.DecisionID) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := small()
+			for i := range limit / 2 {
+				table.add(e, of("globex", i))
+			}
+			for i := range 4 * limit {
+				table.add(e, of("acme", i))
+			}
+			for i := range limit / 2 {
+				if !table.kept(e, of("globex", i)) {
+					t.Errorf("entry %d of the tenant that holds little is forgotten", i)
+				}
+			}
+			if last := of("acme", 4*limit-1); !table.kept(e, last) || table.kept(e, of("acme", 0)) {
+				t.Error("the tenant that floods keeps its oldest entry, or not its newest one")
+			}
+		})
+	}
+}
+
+// TestOnlyPublishersHaveFIFOs: a table that tenants share has shares of tenants. A plain FIFO is
+// one publisher's.
+func TestOnlyPublishersHaveFIFOs(t *testing.T) {
+	var fifos []string
+	for _, m := range regexp.MustCompile(`(\w+) \*tables\.FIFO\[`).FindAllStringSubmatch(stateShape(), -1) {
+		fifos = append(fifos, m[1])
+	}
+	if want := []string{"firstContents", "emittedFindings"}; !slices.Equal(fifos, want) {
+		t.Errorf("%v are FIFOs, want %v", fifos, want)
+	}
+}
+
 // TestPartsAlone: each part keeps its bounds without an engine, and its section gives the same
 // part again.
 func TestPartsAlone(t *testing.T) {
@@ -202,7 +304,10 @@ func TestPartsAlone(t *testing.T) {
 				c, f := openCall(cs, strconv.Itoa(i), agent, uint64(i+1))
 				f.Kind, f.Protocol, f.Tool, f.Decision = fact.KindDecision, subject.ProtoHandoff, aioc.HandoffToolName("another"), of(i).Decision
 				hs.trackHandoff(c.session, c, f)
-			}, func() int { list, _ := hs.bySession.Get(fact.OriginOf("acme", "rt1", "s1").Key); return len(list) }}
+			}, func() int {
+				list, _ := hs.bySession.Get("acme", fact.OriginOf("acme", "rt1", "s1").Key)
+				return len(list)
+			}}
 		}},
 		"receipts": {maxReceipts + 100, maxReceipts, func() alone {
 			fs := newFindingsPart(o)
@@ -222,7 +327,7 @@ func TestPartsAlone(t *testing.T) {
 			fs := newFindingsPart(o)
 			ap := newApprovals(fs.opts, fs)
 			return alone{ap, func(i int) {
-				ap.recordApprovalStatus(workflowKey{"acme", fact.SumOf(strconv.Itoa(i))}, fact.StatusPending, epoch)
+				ap.recordApprovalStatus("acme", fact.SumOf(strconv.Itoa(i)), fact.StatusPending, epoch)
 			}, ap.statuses.Len}
 		}},
 	} {

@@ -322,7 +322,7 @@ func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d trackerTo
 	ts.findings.ReportSessionFinding(passedTime, *w.origin, &catalogue.Finding{Check: d.silence.Check, Text: "the session goes on", Events: []string{f.EventID},
 		Seqs: []uint64{f.Seq}, Replaces: d.silence, RetractsOnly: true})
 	d.silence = nil
-	ts.tombstones.Put(w.ID(), d)
+	ts.tombstones.Put(w.origin.Key.Tenant, w.ID(), d)
 }
 
 // trackedAAEP are the sessions of AAEP that are tracked.

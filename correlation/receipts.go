@@ -14,8 +14,7 @@ import (
 // Countersign-Decision-Id. An execution without a reference rests on the last allow under its
 // id.
 
-// maxReceipts bounds the decisions whose call is remembered (about 100 B each). The oldest are
-// forgotten.
+// maxReceipts bounds the decisions whose call is remembered (about 100 B each).
 const maxReceipts = 65_536
 
 // Cases of receipt_reused.
@@ -32,25 +31,25 @@ func receiptHolder(k fact.SourceSession, s fact.CallKey) fact.Sum {
 // receipts holds the allow decisions with receipts, and the call that each receipt was made
 // for.
 type receipts struct {
-	opts     *engineOptions                   `snapshot:"-"` // not part of a snapshot
-	findings *findings                        `snapshot:"-"` // another part, as is the next
-	history  *history                         `snapshot:"-"`
-	holders  *tables.FIFO[fact.Sum, fact.Sum] // by fact.ReceiptKey; the value is a receiptHolder
+	opts     *engineOptions                     `snapshot:"-"` // not part of a snapshot
+	findings *findings                          `snapshot:"-"` // another part, as is the next
+	history  *history                           `snapshot:"-"`
+	holders  *tables.Shared[fact.Sum, fact.Sum] // by fact.ReceiptKey; the value is a receiptHolder
 }
 
 func newReceipts(o *engineOptions, fs *findings, h *history) *receipts {
-	return &receipts{opts: o, findings: fs, history: h, holders: tables.NewFIFO[fact.Sum, fact.Sum](maxReceipts)}
+	return &receipts{opts: o, findings: fs, history: h, holders: tables.NewShared[fact.Sum, fact.Sum](maxReceipts)}
 }
 
 // holderOf returns the receiptHolder of a decision's receipt.
 func (rs *receipts) holderOf(tenant, decisionID string) (holder fact.Sum, known bool) {
-	return rs.holders.Get(fact.ReceiptKey(tenant, decisionID))
+	return rs.holders.Get(tenant, fact.ReceiptKey(tenant, decisionID))
 }
 
 // recordReceipt records the call that a decision's receipt was made for.
 func (rs *receipts) recordReceipt(f *fact.Fact) {
 	if f.Decision.Verdict == events.Allow {
-		rs.holders.Put(f.OwnReceiptKey(), receiptHolder(f.Key, f.CallKey))
+		rs.holders.Put(f.Key.Tenant, f.OwnReceiptKey(), receiptHolder(f.Key, f.CallKey))
 	}
 }
 

@@ -674,10 +674,10 @@ func TestReceiptHolders(t *testing.T) {
 func TestApprovalStatuses(t *testing.T) {
 	fs := newFindingsPart(Options{})
 	ap := newApprovals(fs.opts, fs)
-	k := workflowKey{"acme", fact.SumOf("w1")}
-	ap.recordApprovalStatus(k, fact.StatusPending, epoch)
-	ap.recordApprovalStatus(k, fact.StatusApproved, epoch.Add(time.Minute))
-	ap.recordApprovalStatus(k, fact.StatusApproved, epoch.Add(time.Hour))
+	k := fact.SumOf("w1")
+	ap.recordApprovalStatus("acme", k, fact.StatusPending, epoch)
+	ap.recordApprovalStatus("acme", k, fact.StatusApproved, epoch.Add(time.Minute))
+	ap.recordApprovalStatus("acme", k, fact.StatusApproved, epoch.Add(time.Hour))
 	asked := func(tenant string, after time.Duration) *fact.Fact {
 		return &fact.Fact{
 			Kind: fact.KindDecision, Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf(tenant, "rt1", "s1"), EventID: "e" + after.String(),

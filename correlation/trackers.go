@@ -16,7 +16,7 @@ type trackers struct {
 	findings *findings      `snapshot:"-"`
 
 	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
-	tombstones      *tables.FIFO[protocolSessionKey, trackerTombstone]
+	tombstones      *tables.Shared[protocolSessionKey, trackerTombstone]
 	storedItems     int // of all sessions; at most storedItemLimit
 	storedItemLimit int
 	runningSessions map[fact.PublisherKey]int // sessions that started on the log and did not end
@@ -26,7 +26,7 @@ func newTrackers(o *engineOptions, t *timers, fs *findings) *trackers {
 	return &trackers{
 		opts: o, timers: t, findings: fs, storedItemLimit: maxStoredItems,
 		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
-		tombstones:      tables.NewFIFO[protocolSessionKey, trackerTombstone](maxTombstones),
+		tombstones:      tables.NewShared[protocolSessionKey, trackerTombstone](maxTombstones),
 		runningSessions: map[fact.PublisherKey]int{},
 	}
 }
@@ -67,7 +67,7 @@ func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
 			ts.forgetProtocolSession(old, trackerTombstone{})
 		}
 	}
-	d, _ := ts.tombstones.Get(key)
+	d, _ := ts.tombstones.Get(key.Tenant, key)
 	w := &protocolSession{origin: o, protocol: f.Protocol, lastActivity: ts.timers.CurrentActivity()}
 	rowOf(f.Protocol).sessions.restore(ts, w, f, d)
 	ts.sessions.Add(w)
@@ -201,6 +201,6 @@ func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone
 	rowOf(w.protocol).sessions.tombstone(ts, w, &d)
 	ts.storedItems -= w.storedItems
 	ts.sessions.Count(w.share, tables.ByStoredItems, -w.storedItems)
-	ts.tombstones.Put(w.ID(), d)
+	ts.tombstones.Put(w.origin.Key.Tenant, w.ID(), d)
 	ts.sessions.Remove(w.ID())
 }

@@ -47,7 +47,7 @@ func (ap *approvals) findWorkflow(tenant, id string) *workflow {
 	if id == "" {
 		return nil
 	}
-	if w := ap.workflows.Lookup(workflowKey{tenant, fact.SumOf(id)}); w != nil {
+	if w := ap.workflows.Lookup(tenant, fact.SumOf(id)); w != nil {
 		return *w
 	}
 	return nil
@@ -80,7 +80,7 @@ func (ap *approvals) openWorkflow(c *call, f *fact.Fact) {
 		w = &workflow{
 			sessionSum: sessionSum(f.Key), tool: cmp.Or(f.Tool, c.tool), canonical: c.canonicalTool, argsDigest: d.ArgsDigest, resume: p.ResumePolicy, event: d.EventID, seq: d.Seq,
 		}
-		ap.workflows.Put(workflowKey{f.Key.Tenant, fact.SumOf(p.Workflow)}, w)
+		ap.workflows.Put(f.Key.Tenant, fact.SumOf(p.Workflow), w)
 	}
 	if w.sessionSum == sessionSum(f.Key) {
 		w.addWaiting(callKeySum(c.group.key))
@@ -188,14 +188,4 @@ func (ap *approvals) retractOtherCall(c *call, f *fact.Fact) {
 		ap.findings.reportCheck("AH-C-104", c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
 			retracting(made.id).withText("the call says that it tries that one again"))
 	}
-}
-
-// workflowKey is an approval workflow of a tenant.
-type workflowKey struct {
-	tenant   string
-	workflow fact.Sum
-}
-
-func (k workflowKey) Hash() uint32 {
-	return fact.MixHash(fact.TextHash(k.tenant), uint64(k.workflow.Hash()))
 }

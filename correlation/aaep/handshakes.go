@@ -12,7 +12,8 @@ import (
 // publishes is checked against AAEP chapter 5.
 
 // maxNegotiations bounds the publishers with followed subscriptions (at most about 150 KB
-// each, usually under 1 KB). The least recently active are forgotten.
+// each, usually under 1 KB). The least recently active one of the tenant that has most is
+// forgotten.
 const maxNegotiations = 1024
 
 // Handshakes holds the negotiations of each publisher.
@@ -43,6 +44,10 @@ type publisherNegotiations struct {
 
 func (n *publisherNegotiations) ID() fact.PublisherKey { return n.key }
 
+func (n *publisherNegotiations) Owner() tables.PublisherKey { return n.key.TenantTableKey() }
+
+func (n *publisherNegotiations) Holds(*tables.Share) {}
+
 // negotiationKey is the key of a publisher's negotiations. All of a recording has one key.
 func (ng *Handshakes) negotiationKey(tenant, source string) fact.PublisherKey {
 	if ng.fromRecording {
@@ -60,10 +65,12 @@ type originSharer interface {
 func (ng *Handshakes) ensure(key fact.PublisherKey, f *fact.Fact, names originSharer) *publisherNegotiations {
 	n, known := ng.byPublisher.Get(key)
 	if !known {
-		if ng.byPublisher.Len() >= maxNegotiations {
-			ng.byPublisher.RemoveOldest()
-		}
 		n = &publisherNegotiations{key: key, origin: names.SharedOrigin(f)}
+		if ng.byPublisher.Len() >= maxNegotiations {
+			if old, found := ng.byPublisher.Surplus(tables.ByPlaces, n.Owner(), key); found {
+				ng.byPublisher.Remove(old.key)
+			}
+		}
 		ng.byPublisher.Add(n)
 	}
 	return n

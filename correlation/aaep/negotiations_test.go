@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -80,3 +81,25 @@ func TestLateAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestNegotiationsOutliveAFlood: another tenant's publishers make none of a tenant's be forgotten
+// that has few.
+func TestNegotiationsOutliveAFlood(t *testing.T) {
+	ng := NewHandshakes()
+	shake := func(tenant string, i int) *publisherNegotiations {
+		f := &fact.Fact{Origin: fact.OriginOf(tenant, fmt.Sprint("rt", i), "")}
+		return ng.ensure(ng.negotiationKey(f.Key.Tenant, f.Key.Source), f, ownOrigin{})
+	}
+	first := shake("globex", 0)
+	for i := range 2 * maxNegotiations {
+		shake("acme", i)
+	}
+	if shake("globex", 0) != first || ng.byPublisher.Len() != maxNegotiations {
+		t.Errorf("the negotiations are new ones, of %d", ng.byPublisher.Len())
+	}
+}
+
+// ownOrigin shares no memory.
+type ownOrigin struct{}
+
+func (ownOrigin) SharedOrigin(f *fact.Fact) *fact.Origin { return &f.Origin }

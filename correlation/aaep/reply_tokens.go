@@ -9,31 +9,24 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-type (
-	tenantToken struct {
-		tenant string
-		token  fact.Sum
-	}
-	tokenUse struct {
-		session fact.SourceSession
-		event   string
-		seq     uint64
-	}
-)
+type tokenUse struct {
+	session fact.SourceSession
+	event   string
+	seq     uint64
+}
 
 // Replies holds the reply tokens of questions, the replies that came before their question,
-// and the publisher that replies on each subscription. Each table is bounded; the oldest
-// entries are forgotten.
+// and the publisher that replies on each subscription.
 type Replies struct {
 	findings      fact.Reporter   `snapshot:"-"` // not part of a snapshot, as are the next two
 	sessions      trackedSessions `snapshot:"-"`
 	fromRecording bool            `snapshot:"-"`
 	negotiations  *Handshakes     `snapshot:"-"` // another part
 
-	replyTokens        *tables.FIFO[fact.TokenKey, tokenUse]    // by publisher
-	tokenOwners        *tables.FIFO[tenantToken, fact.TokenKey] // the last publisher that used a token
-	earlyReplies       *tables.FIFO[tenantToken, []earlyReply]
-	subscriptionOwners *tables.FIFO[tenantToken, string] // the publisher that replies on each subscription
+	replyTokens        *tables.Shared[fact.TokenKey, tokenUse] // by publisher
+	tokenOwners        *tables.Shared[fact.Sum, fact.TokenKey] // the last publisher that used a token
+	earlyReplies       *tables.Shared[fact.Sum, []earlyReply]
+	subscriptionOwners *tables.Shared[fact.Sum, string] // the publisher that replies on each subscription
 }
 
 // trackedSessions are the AAEP sessions that the engine tracks.
@@ -47,9 +40,9 @@ type trackedSessions interface {
 func NewReplies(ng *Handshakes) *Replies {
 	return &Replies{
 		negotiations: ng,
-		replyTokens:  tables.NewFIFO[fact.TokenKey, tokenUse](maxReplyTokens), tokenOwners: tables.NewFIFO[tenantToken, fact.TokenKey](maxReplyTokens),
-		earlyReplies:       tables.NewFIFO[tenantToken, []earlyReply](maxEarlyTokens),
-		subscriptionOwners: tables.NewFIFO[tenantToken, string](maxReplyTokens),
+		replyTokens:  tables.NewShared[fact.TokenKey, tokenUse](maxReplyTokens), tokenOwners: tables.NewShared[fact.Sum, fact.TokenKey](maxReplyTokens),
+		earlyReplies:       tables.NewShared[fact.Sum, []earlyReply](maxEarlyTokens),
+		subscriptionOwners: tables.NewShared[fact.Sum, string](maxReplyTokens),
 	}
 }
 
@@ -65,14 +58,14 @@ func (rp *Replies) RecordReplyToken(w *Session, who fact.Origin, f *fact.Fact) {
 		return
 	}
 	key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(token)}
-	if use, known := rp.replyTokens.Get(key); known && use.event != f.EventID {
+	if use, known := rp.replyTokens.Get(key.Tenant, key); known && use.event != f.EventID {
 		found := fact.SingleEventFinding("AAEP-C-053", "", f)
 		found.Events, found.Seqs = append([]string{use.event}, found.Events...), append([]uint64{use.seq}, found.Seqs...)
 		rp.findings.ReportSessionFinding(f, who, found)
 	}
-	rp.replyTokens.Put(key, tokenUse{f.Key, f.EventID, f.Seq})
-	rp.tokenOwners.Put(tenantToken{key.Tenant, key.Token}, key)
-	rp.applyEarlyReplies(w, who, f, tenantToken{key.Tenant, key.Token})
+	rp.replyTokens.Put(key.Tenant, key, tokenUse{f.Key, f.EventID, f.Seq})
+	rp.tokenOwners.Put(key.Tenant, key.Token, key)
+	rp.applyEarlyReplies(w, who, f, key.Token)
 }
 
 // RouteQuestionReply passes a reply to its question. A reply names no session: its token finds
@@ -82,15 +75,15 @@ func (rp *Replies) RouteQuestionReply(f *fact.Fact) {
 	rp.findings.ReportEventFindings(f)
 	EventOf(f).Seq, EventOf(f).At, EventOf(f).FromRecording = f.Seq, f.At, rp.fromRecording
 	token := fact.SumOf(EventOf(f).Token())
-	use, known := rp.replyTokens.Get(fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: token})
+	use, known := rp.replyTokens.Get(f.Key.Tenant, fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: token})
 	if !known {
-		if key, other := rp.tokenOwners.Get(tenantToken{f.Key.Tenant, token}); other {
-			use, known = rp.replyTokens.Get(key)
+		if key, other := rp.tokenOwners.Get(f.Key.Tenant, token); other {
+			use, known = rp.replyTokens.Get(key.Tenant, key)
 		}
 	}
 	if !known {
 		id := rp.findings.ReportSessionFinding(f, f.Origin, unknownReplyFinding(EventOf(f)))
-		rp.bufferEarlyReply(f, tenantToken{f.Key.Tenant, token}, id)
+		rp.bufferEarlyReply(f, token, id)
 		return
 	}
 	if w, who := rp.sessions.Touch(use.session); w != nil {
@@ -115,21 +108,21 @@ type earlyReply struct {
 	reply   keptReply
 }
 
-func (rp *Replies) bufferEarlyReply(f *fact.Fact, k tenantToken, finding string) {
-	before, _ := rp.earlyReplies.Get(k)
+func (rp *Replies) bufferEarlyReply(f *fact.Fact, token fact.Sum, finding string) {
+	before, _ := rp.earlyReplies.Get(f.Key.Tenant, token)
 	if len(before) < maxEarlyReplies {
-		rp.earlyReplies.Put(k, append(slices.Clip(before), earlyReply{finding, f.Origin, f.Seq, f.At, f.ContentSum, EventOf(f).KeepReply()}))
+		rp.earlyReplies.Put(f.Key.Tenant, token, append(slices.Clip(before), earlyReply{finding, f.Origin, f.Seq, f.At, f.ContentSum, EventOf(f).KeepReply()}))
 	}
 }
 
 // applyEarlyReplies applies the replies that overtook their question, if their sender's time
 // is after it, and retracts their findings.
-func (rp *Replies) applyEarlyReplies(w *Session, who fact.Origin, asked *fact.Fact, k tenantToken) {
-	replies, _ := rp.earlyReplies.Get(k)
+func (rp *Replies) applyEarlyReplies(w *Session, who fact.Origin, asked *fact.Fact, token fact.Sum) {
+	replies, _ := rp.earlyReplies.Get(asked.Key.Tenant, token)
 	if len(replies) == 0 {
 		return
 	}
-	rp.earlyReplies.Put(k, nil)
+	rp.earlyReplies.Put(asked.Key.Tenant, token, nil)
 	for _, r := range replies {
 		e := r.reply.Event(r.seq, r.at)
 		if !replyFollows(e, EventOf(asked)) {
@@ -148,21 +141,17 @@ func (rp *Replies) checkSubscriptionOwner(f *fact.Fact, asked fact.Origin) {
 	if id == "" || rp.fromRecording {
 		return
 	}
-	key := tenantToken{f.Key.Tenant, fact.SumOf(id)}
-	if owner, known := rp.subscriptionOwners.Get(key); known && owner != f.Key.Source {
+	tenant, subscription := f.Key.Tenant, fact.SumOf(id)
+	if owner, known := rp.subscriptionOwners.Get(tenant, subscription); known && owner != f.Key.Source {
 		rp.findings.ReportSessionFinding(f, asked, fact.SingleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
 		return
 	}
-	rp.subscriptionOwners.Put(key, f.Key.Source)
-}
-
-func (k tenantToken) Hash() uint32 {
-	return fact.MixHash(fact.TextHash(k.tenant), uint64(k.token.Hash()))
+	rp.subscriptionOwners.Put(tenant, subscription, f.Key.Source)
 }
 
 // Bounds of the tables.
 const (
-	maxReplyTokens  = 65_536 // reply tokens; the oldest are forgotten
+	maxReplyTokens  = 65_536 // reply tokens
 	maxEarlyTokens  = 1024   // tokens of early replies
 	maxEarlyReplies = 4      // replies for each of them; up to 4 KB each, usually 200 B
 )

@@ -6,12 +6,11 @@ import (
 )
 
 // Attestations hold what publishers say of their runtimes in all their sessions: the nonces of
-// attestations, and the fingerprints of hooks. maxTokens bounds each table; the oldest entries
-// are forgotten.
+// attestations, and the fingerprints of hooks. maxTokens bounds each table.
 type Attestations struct {
 	findings         fact.Reporter `snapshot:"-"` // not part of a snapshot
-	nonces           *tables.FIFO[fact.TokenKey, nonceUse]
-	hookFingerprints *tables.FIFO[fact.TokenKey, trustedHook]
+	nonces           *tables.Shared[fact.TokenKey, nonceUse]
+	hookFingerprints *tables.Shared[fact.TokenKey, trustedHook]
 }
 
 // nonceUse is the last event with a nonce.
@@ -29,7 +28,7 @@ type trustedHook struct {
 
 // NewAttestations makes the part. Configure MUST be called before its use.
 func NewAttestations() *Attestations {
-	return &Attestations{nonces: tables.NewFIFO[fact.TokenKey, nonceUse](maxTokens), hookFingerprints: tables.NewFIFO[fact.TokenKey, trustedHook](maxTokens)}
+	return &Attestations{nonces: tables.NewShared[fact.TokenKey, nonceUse](maxTokens), hookFingerprints: tables.NewShared[fact.TokenKey, trustedHook](maxTokens)}
 }
 
 // Configure sets what is not part of a snapshot.
@@ -41,12 +40,12 @@ func (as *Attestations) CheckNonce(who fact.Origin, f *fact.Fact) {
 		return
 	}
 	key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(EventOf(f).Nonce())}
-	if before, used := as.nonces.Get(key); used && before.event != f.EventID {
+	if before, used := as.nonces.Get(key.Tenant, key); used && before.event != f.EventID {
 		found := fact.SingleEventFinding("AH-C-122", "its nonce was used before", f)
 		found.Case, found.Events, found.Seqs = "nonce", append([]string{before.event}, found.Events...), append([]uint64{before.seq}, found.Seqs...)
 		as.findings.ReportSessionFinding(f, who, found)
 	}
-	as.nonces.Put(key, nonceUse{f.EventID, f.Seq})
+	as.nonces.Put(key.Tenant, key, nonceUse{f.EventID, f.Seq})
 }
 
 // CheckHookFingerprints compares the hooks that an event calls trusted with those of the
@@ -55,13 +54,13 @@ func (as *Attestations) CheckHookFingerprints(who fact.Origin, f *fact.Fact) {
 	for _, h := range EventOf(f).IntroducedHooks() {
 		key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(h.Hook)}
 		now := trustedHook{fact.SumOf(h.Fingerprint), f.EventID, f.Seq}
-		if before, known := as.hookFingerprints.Get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
+		if before, known := as.hookFingerprints.Get(key.Tenant, key); known && h.Unexpected && before.fingerprint != now.fingerprint {
 			found := fact.SingleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
 			found.Case, found.Call = h.Hook, ""
 			found.Events, found.Seqs = append([]string{before.event}, found.Events...), append([]uint64{before.seq}, found.Seqs...)
 			as.findings.ReportSessionFinding(f, who, found)
 		}
-		as.hookFingerprints.Put(key, now)
+		as.hookFingerprints.Put(key.Tenant, key, now)
 	}
 }
 

@@ -33,14 +33,14 @@ type expectedTrace struct {
 	received bool
 }
 
-// Traces holds the decisions with trace events, by id.
+// Traces holds the decisions with trace events, by the sum of their id.
 type Traces struct {
-	expected *tables.FIFO[fact.Sum, *expectedTrace]
+	expected *tables.Shared[fact.Sum, *expectedTrace]
 }
 
 // NewTraces makes the part.
 func NewTraces() *Traces {
-	return &Traces{expected: tables.NewFIFO[fact.Sum, *expectedTrace](maxTraces)}
+	return &Traces{expected: tables.NewShared[fact.Sum, *expectedTrace](maxTraces)}
 }
 
 // Expect records a decision that will have a trace event.
@@ -48,13 +48,11 @@ func (ts *Traces) Expect(d *events.Decision) {
 	if d.Protocol != ToolProtocol.Token && d.Protocol != HandoffProtocol.Token {
 		return
 	}
-	id := traceKey(d.Tenant, d.DecisionID)
-	if _, known := ts.expected.Get(id); !known {
-		ts.expected.Put(id, &expectedTrace{key: fact.OriginOf(d.Tenant, d.Source, d.Session).Key, protocol: d.Protocol})
+	key, id := fact.OriginOf(d.Tenant, d.Source, d.Session).Key, fact.SumOf(d.DecisionID)
+	if _, known := ts.expected.Get(key.Tenant, id); !known {
+		ts.expected.Put(key.Tenant, id, &expectedTrace{key: key, protocol: d.Protocol})
 	}
 }
-
-func traceKey(tenant, decisionID string) fact.Sum { return fact.SumOf("trace", tenant, decisionID) }
 
 // Defects of a trace event, besides those of its form.
 var (
@@ -76,7 +74,7 @@ func (ts *Traces) Receive(m events.LogMessage, p subject.Parsed, f *fact.Fact) (
 	if named, _ := e.Metadata["decisionId"].(string); named != decisionID {
 		return "", errors.New("it names another decision than its header")
 	}
-	t, known := ts.expected.Get(traceKey(p.Tenant, decisionID))
+	t, known := ts.expected.Get(f.Key.Tenant, fact.SumOf(decisionID))
 	switch {
 	case !known:
 		return "", errors.New("the decision that it names is not recorded before it")

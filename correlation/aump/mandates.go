@@ -36,28 +36,28 @@ func readEvidenceNumber(f *fact.Fact, n *fact.NumberFields) {
 
 // Bounds of the tables.
 const (
-	maxMandates     = 65_536 // mandates, and sessions with decisions under mandates; the oldest are forgotten
+	maxMandates     = 65_536 // mandates of which decisions and changes speak, those with evidence, and sessions with decisions under mandates
 	maxAhead        = 256    // how far the number of refused evidence may be ahead
 	maxMandateTexts = 8      // hashes of a mandate, and mandates of a session; beyond it nothing is checked
 )
 
-type mandateKey struct {
-	tenant string
-	id     fact.Sum
-}
-
-// Mandates holds what the log has of each mandate, and the mandates of each session.
-// maxMandates bounds both tables; the oldest entries are forgotten.
+// Mandates holds what decisions and changes say of each mandate, the newest evidence of each,
+// and the mandates of each session. maxMandates bounds each table. Evidence may name any
+// mandate: it is kept apart, so that no revocation is forgotten for it.
 type Mandates struct {
-	findings  fact.Reporter `snapshot:"-"` // not part of a snapshot, as is the next
-	clockSkew time.Duration `snapshot:"-"` // how far a producer's clock may be behind
-	byID      *tables.FIFO[mandateKey, *mandate]
-	ofSession *tables.FIFO[fact.SourceSession, []fact.Sum]
+	findings  fact.Reporter                      `snapshot:"-"` // not part of a snapshot, as is the next
+	clockSkew time.Duration                      `snapshot:"-"` // how far a producer's clock may be behind
+	recorded  *tables.Shared[fact.Sum, *mandate] // by the sum of the id, as is the next
+	newest    *tables.Shared[fact.Sum, newestEvidence]
+	ofSession *tables.Shared[fact.SourceSession, []fact.Sum]
 }
 
 // NewMandates makes the part. Configure MUST be called before its use.
 func NewMandates() *Mandates {
-	return &Mandates{byID: tables.NewFIFO[mandateKey, *mandate](maxMandates), ofSession: tables.NewFIFO[fact.SourceSession, []fact.Sum](maxMandates)}
+	return &Mandates{
+		recorded: tables.NewShared[fact.Sum, *mandate](maxMandates), newest: tables.NewShared[fact.Sum, newestEvidence](maxMandates),
+		ofSession: tables.NewShared[fact.SourceSession, []fact.Sum](maxMandates),
+	}
 }
 
 // Configure sets what is not part of a snapshot.
@@ -65,15 +65,19 @@ func (ms *Mandates) Configure(r fact.Reporter, clockSkew time.Duration) {
 	ms.findings, ms.clockSkew = r, clockSkew
 }
 
-// mandate is what the log has of a mandate.
+// mandate is what decisions and changes say of a mandate.
 type mandate struct {
-	hashes     []string // all hashes so far
-	revoked    time.Time
-	lastNumber int64  // the number of its newest evidence
-	lastHash   string // the hash of that evidence
-	lastEvent  string // the event id of that evidence
-	lastSeq    uint64 // the sequence of that evidence
-	states     []mandateState
+	hashes  []string // all hashes so far
+	revoked time.Time
+	states  []mandateState
+}
+
+// newestEvidence is the newest evidence of a mandate.
+type newestEvidence struct {
+	number int64
+	hash   string
+	event  string
+	seq    uint64
 }
 
 // mandateState is what decisions said of a mandate under one hash.
@@ -124,24 +128,30 @@ func (ms *Mandates) CheckEvidence(f *fact.Fact) {
 	if e == nil || e.Ref.ID == "" {
 		return
 	}
-	md := ms.ensureMandate(f.Key.Tenant, e.Ref.ID)
 	say := func(check, what string) {
 		ms.findings.ReportSessionFinding(f, f.Origin, fact.SingleEventFinding(check, what, f))
 	}
-	if under, known := ms.ofSession.Get(f.Key); known && len(under) <= maxMandateTexts && !slices.Contains(under, fact.SumOf(e.Ref.ID)) {
+	if under, known := ms.ofSession.Get(f.Key.Tenant, f.Key); known && len(under) <= maxMandateTexts && !slices.Contains(under, fact.SumOf(e.Ref.ID)) {
 		say("AUMP-E-002", "")
 	}
+	if md, known := ms.recorded.Get(f.Key.Tenant, fact.SumOf(e.Ref.ID)); known {
+		md.checkEvidence(e, ms.clockSkew, say)
+	}
+	ms.checkEvidenceChain(f, say)
+}
+
+// checkEvidence compares an evidence event with what decisions and changes say of its mandate.
+func (md *mandate) checkEvidence(e *aump.Evidence, skew time.Duration, say func(check, what string)) {
 	hash, ok := aump.NormaliseHash(e.Ref.Hash)
 	if n := len(md.hashes); ok && n > 0 && n <= maxMandateTexts && !slices.Contains(md.hashes, hash) {
 		say("AUMP-E-003", "")
 	}
-	if what := md.voidReason(e, hash, ms.clockSkew); ok && what != "" {
+	if what := md.voidReason(e, hash, skew); ok && what != "" {
 		say("AUMP-E-005", what)
 	}
-	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(ms.clockSkew)) {
+	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(skew)) {
 		say("AUMP-E-004", "")
 	}
-	ms.checkEvidenceChain(md, f, say)
 }
 
 // voidReason says why an evidence event cannot report an allowed action, by the decisions
@@ -187,43 +197,49 @@ func (md *mandate) recordFlags(hash string, w fact.MandateFlags, at time.Time) {
 }
 
 // checkEvidenceChain checks the numbers and hashes of a mandate's evidence.
-func (ms *Mandates) checkEvidenceChain(md *mandate, f *fact.Fact, say func(check, what string)) {
+func (ms *Mandates) checkEvidenceChain(f *fact.Fact, say func(check, what string)) {
 	e := evidenceOf(f)
+	last, _ := ms.newest.Get(f.Key.Tenant, fact.SumOf(e.Ref.ID))
 	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
-	own, _ := aump.NormaliseHash(e.Hashes.Event)
-	behind := func(check, what string) { ms.reportBehind(md, f, check, what) }
+	behind := func(check, what string) { ms.reportBehind(last, f, check, what) }
 	switch {
 	case e.Sequence < 1: // the schema reports it
 		return
-	case e.Sequence <= md.lastNumber:
+	case e.Sequence <= last.number:
 		behind("AUMP-E-011", "a number comes again or late")
 		return
-	case e.Sequence > md.lastNumber+1:
+	case e.Sequence > last.number+1:
 		behind("AUMP-E-011", "numbers are missing")
-	case previous != "" && md.lastNumber == 0:
+	case previous != "" && last.number == 0:
 		say("AUMP-E-010", "the first one names one before it")
-	case previous != "" && md.lastHash != "" && previous != md.lastHash:
+	case previous != "" && last.hash != "" && previous != last.hash:
 		behind("AUMP-E-010", "")
 	}
-	md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
+	ms.recordEvidence(f, e)
+}
+
+// recordEvidence records the newest evidence of a mandate.
+func (ms *Mandates) recordEvidence(f *fact.Fact, e *aump.Evidence) {
+	hash, _ := aump.NormaliseHash(e.Hashes.Event)
+	ms.newest.Put(f.Key.Tenant, fact.SumOf(e.Ref.ID), newestEvidence{e.Sequence, hash, fact.BoundID(e.ID), f.Seq})
 }
 
 // reportBehind reports a finding about an evidence event and the mandate's newest one.
-func (ms *Mandates) reportBehind(md *mandate, f *fact.Fact, check, what string) {
+func (ms *Mandates) reportBehind(last newestEvidence, f *fact.Fact, check, what string) {
 	found := fact.SingleEventFinding(check, what, f)
-	if md.lastEvent != "" {
-		found.Events, found.Seqs = append([]string{md.lastEvent}, found.Events...), append([]uint64{md.lastSeq}, found.Seqs...)
+	if last.event != "" {
+		found.Events, found.Seqs = append([]string{last.event}, found.Events...), append([]uint64{last.seq}, found.Seqs...)
 	}
 	ms.findings.ReportSessionFinding(f, f.Origin, found)
 }
 
 // ensureMandate returns the state of a mandate, and adds it if it is missing.
 func (ms *Mandates) ensureMandate(tenant, id string) *mandate {
-	key := mandateKey{tenant, fact.SumOf(id)}
-	md, known := ms.byID.Get(key)
+	key := fact.SumOf(id)
+	md, known := ms.recorded.Get(tenant, key)
 	if !known {
 		md = &mandate{}
-		ms.byID.Put(key, md)
+		ms.recorded.Put(tenant, key, md)
 	}
 	return md
 }
@@ -245,9 +261,9 @@ func (ms *Mandates) RecordUse(f *fact.Fact, ref *events.MandateRef) {
 	if f.DecisionExtras != nil {
 		md.recordFlags(ref.Hash, f.DecisionExtras.MandateFlags, f.DecisionExtras.Decided)
 	}
-	ids, _ := ms.ofSession.Get(f.Key)
+	ids, _ := ms.ofSession.Get(f.Key.Tenant, f.Key)
 	if id := fact.SumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
-		ms.ofSession.Put(f.Key, append(slices.Clone(ids), id))
+		ms.ofSession.Put(f.Key.Tenant, f.Key, append(slices.Clone(ids), id))
 	}
 }
 
@@ -258,15 +274,14 @@ func (ms *Mandates) NoteNumber(f *fact.Fact) {
 	if e == nil || e.Ref.ID == "" {
 		return
 	}
-	md := ms.ensureMandate(f.Key.Tenant, e.Ref.ID)
-	switch ahead := e.Sequence - md.lastNumber; {
-	case ahead < 1, ahead > maxAhead, ahead > 1 && md.lastNumber == 0:
+	last, _ := ms.newest.Get(f.Key.Tenant, fact.SumOf(e.Ref.ID))
+	switch ahead := e.Sequence - last.number; {
+	case ahead < 1, ahead > maxAhead, ahead > 1 && last.number == 0:
 		return
 	case ahead > 1:
-		ms.reportBehind(md, f, "AUMP-E-011", "numbers are missing")
+		ms.reportBehind(last, f, "AUMP-E-011", "numbers are missing")
 	}
-	own, _ := aump.NormaliseHash(e.Hashes.Event)
-	md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, fact.BoundID(e.ID), f.Seq
+	ms.recordEvidence(f, e)
 }
 
 // ApplyChange records a change of a mandate from the log.
@@ -304,8 +319,6 @@ func readMandateReason(r *events.Reason) (x fact.ReasonsSaid) {
 	}
 	return x
 }
-
-func (k mandateKey) Hash() uint32 { return fact.MixHash(fact.TextHash(k.tenant), uint64(k.id.Hash())) }
 
 // evidenceOf is the evidence of a fact, nil if it has none.
 func evidenceOf(f *fact.Fact) *aump.Evidence {

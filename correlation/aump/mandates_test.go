@@ -20,7 +20,7 @@ func TestMandatesOfASession(t *testing.T) {
 	for i := range 3 * maxMandateTexts {
 		ms.RecordUse(f, &events.MandateRef{ID: "m" + strconv.Itoa(i), Hash: "sha256:" + strconv.Itoa(i)})
 	}
-	ids, _ := ms.ofSession.Get(f.Key)
+	ids, _ := ms.ofSession.Get("acme", f.Key)
 	if len(ids) != maxMandateTexts+1 {
 		t.Errorf("a session has %d mandates", len(ids))
 	}
@@ -30,6 +30,31 @@ func TestMandatesOfASession(t *testing.T) {
 	}
 	if md := ms.ensureMandate("other", "m1"); !md.revoked.IsZero() {
 		t.Error("another tenant's mandate is revoked, too")
+	}
+}
+
+// TestMandatesOutliveAFlood: evidence of another tenant, about as many mandates as a table holds,
+// makes no finding about a tenant and loses none. Evidence of the tenant's own that invents
+// mandates loses no revocation.
+func TestMandatesOutliveAFlood(t *testing.T) {
+	revokedAt := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for flooding, want := range map[string][]string{"acme": {""}, "globex": {"", "numbers are missing"}} {
+		ms, found := NewMandates(), &texts{}
+		ms.Configure(found, 0)
+		evidence := func(tenant, mandate string, n int64) {
+			f := &fact.Fact{Origin: fact.OriginOf(tenant, "rt1", "s1"), Event: &aump.Evidence{Sequence: n, Ref: aump.Ref{ID: mandate}, Result: aump.Allowed, CreatedAt: revokedAt.Add(time.Hour)}}
+			ms.CheckEvidence(f)
+		}
+		ms.ApplyChange(events.MandateChange{Changes: []events.MandateStep{{Tenant: "globex", MandateID: "revoked", Change: "revoked"}}}, revokedAt)
+		evidence("globex", "m1", 1)
+		for i := range maxMandates {
+			evidence(flooding, "invented-"+strconv.Itoa(i), 1)
+		}
+		evidence("globex", "revoked", 1)
+		evidence("globex", "m1", 2)
+		if !slices.Equal(found.said, want) {
+			t.Errorf("%s floods: %q, want %q", flooding, found.said, want)
+		}
 	}
 }
 

@@ -315,6 +315,12 @@ func (k PublisherKey) TableKey() tables.PublisherKey {
 	return tables.PublisherKey{Tenant: k.Tenant, Source: k.Source}
 }
 
+// TenantTableKey is the owner of an entry that is one publisher's: it counts as its tenant's, so
+// that of each tenant the least recently active publisher is forgotten first.
+func (k PublisherKey) TenantTableKey() tables.PublisherKey {
+	return tables.PublisherKey{Tenant: k.Tenant}
+}
+
 // IDSum is the key of the fact's id in the history. The decoder computes it.
 func (f *Fact) IDSum() Sum {
 	if f.CachedIDSum == (Sum{}) {

@@ -38,16 +38,16 @@ func ProtocolSessionHash(session uint32, protocol string) uint32 {
 	return MixHash(uint64(session), uint64(len(protocol)))
 }
 
-// OriginHashes are the hashes of a message's tenant, publisher and session.
+// OriginHashes are the hashes of a message's publisher and session.
 type OriginHashes struct {
-	Computed          bool
-	Source, Session   uint32
-	Tenant, publisher uint64 // publisher is not a key of a table
+	Computed        bool
+	Source, Session uint32
+	publisher       uint64 // not a key of a table
 }
 
 func hashesOf(k SourceSession) OriginHashes {
 	tenant, source := TextHash(k.Tenant), TextHash(k.Source)
-	h := OriginHashes{Computed: true, Source: MixHash(tenant, source), Tenant: tenant, publisher: mixHash64(tenant, source)}
+	h := OriginHashes{Computed: true, Source: MixHash(tenant, source), publisher: mixHash64(tenant, source)}
 	h.Session = h.SessionHash(k.Session)
 	return h
 }

@@ -101,7 +101,7 @@ func (q *FIFO[K, V]) Add(k K, hash uint32) *V {
 		q.DropOldest(EvictionBatch(q.limit))
 	}
 	if 2*(q.n+1) > len(q.table) {
-		q.grow()
+		q.resize(max(2*len(q.table), MinTableSize))
 	}
 	number := q.head + uint32(q.n)
 	q.n++
@@ -137,7 +137,8 @@ func EvictionBatch(limit int) int { return 1 + limit/1024 }
 // KeyAt is the key of entry i, counted from the oldest.
 func (q *FIFO[K, V]) KeyAt(i int) K { return q.entry(q.head + uint32(i)).Key }
 
-// DropOldest forgets the n oldest entries. n MUST NOT exceed Len.
+// DropOldest forgets the n oldest entries, and makes a table small that is mostly free. n MUST
+// NOT exceed Len.
 func (q *FIFO[K, V]) DropOldest(n int) {
 	for range n {
 		e := q.entry(q.head)
@@ -148,6 +149,13 @@ func (q *FIFO[K, V]) DropOldest(n int) {
 			q.spareChunk, q.chunks[0] = q.chunks[0], nil
 			q.chunks = q.chunks[1:]
 		}
+	}
+	size := len(q.table)
+	for size > MinTableSize && 8*q.n < size {
+		size /= 2
+	}
+	if size < len(q.table) {
+		q.resize(size)
 	}
 }
 
@@ -160,9 +168,9 @@ func (q *FIFO[K, V]) All() []Entry[K, V] {
 	return list
 }
 
-// grow doubles the table.
-func (q *FIFO[K, V]) grow() {
-	q.table = make([]uint64, max(2*len(q.table), MinTableSize))
+// resize makes the table of positions anew.
+func (q *FIFO[K, V]) resize(size int) {
+	q.table = make([]uint64, size)
 	for i := range q.n {
 		number := q.head + uint32(i)
 		InsertPosition(q.table, q.entry(number).hash, number)

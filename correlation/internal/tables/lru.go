@@ -134,13 +134,6 @@ func (l *LRU[K, V]) Remove(k K) {
 	}
 }
 
-// RemoveOldest removes the least recently used entry, if there is one.
-func (l *LRU[K, V]) RemoveOldest() {
-	if i := l.entries[0].prev; i != 0 {
-		l.drop(i)
-	}
-}
-
 func (l *LRU[K, V]) drop(i int32) {
 	removePosition(l.table, l.entries[i].hash, uint32(i))
 	l.unlink(i)

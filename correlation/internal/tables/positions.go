@@ -1,7 +1,7 @@
 // Package tables has the bounded tables of a correlator. FIFO forgets the oldest entries, LRU
-// the least recently used ones. Both depend only on the calls made, and both can be written in
-// a snapshot. If publishers share an LRU, it counts what each of them holds, and the one that
-// holds most makes room (LRU.Surplus).
+// the least recently used ones. What the tenants of a shard hold together is in a Shared, a
+// FIFO with shares of tenants, or in an LRU that counts what each publisher holds: the one that
+// holds most makes room. All depend only on the calls made, and can be written in a snapshot.
 //
 // A table finds a key by its hash. Publishers choose keys, so they must not be able to predict
 // the hashes.

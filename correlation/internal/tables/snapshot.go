@@ -30,12 +30,15 @@ type packedFIFO[K, V any] struct {
 }
 
 // Pack returns the limit and the entries, the oldest first.
-func (q *FIFO[K, V]) Pack() any {
-	p := &packedFIFO[K, V]{q.limit, make([]keyValue[K, V], 0, q.n)}
+func (q *FIFO[K, V]) Pack() any { return &packedFIFO[K, V]{q.limit, q.keyValues()} }
+
+// keyValues are the entries as they are in a snapshot.
+func (q *FIFO[K, V]) keyValues() []keyValue[K, V] {
+	list := make([]keyValue[K, V], 0, q.n)
 	for _, e := range q.All() {
-		p.Entries = append(p.Entries, keyValue[K, V]{e.Key, e.Value})
+		list = append(list, keyValue[K, V]{e.Key, e.Value})
 	}
-	return p
+	return list
 }
 
 // Unpack restores what Pack returned.
@@ -44,5 +47,37 @@ func (q *FIFO[K, V]) Unpack(form any) {
 	*q = FIFO[K, V]{limit: p.Limit}
 	for _, e := range p.Entries {
 		q.Put(e.Key, e.Value)
+	}
+}
+
+// packedShared is the form of a Shared in a snapshot.
+type packedShared[K, V any] struct {
+	Limit   int
+	Tenants []packedTenant[K, V]
+}
+
+type packedTenant[K, V any] struct {
+	Tenant  string
+	Entries []keyValue[K, V]
+}
+
+// Pack returns the limit and the entries: the tenants in the order of their names, of each the
+// oldest entry first.
+func (s *Shared[K, V]) Pack() any {
+	p := &packedShared[K, V]{s.limit, make([]packedTenant[K, V], 0, len(s.tenants))}
+	for _, tenant := range s.names() {
+		p.Tenants = append(p.Tenants, packedTenant[K, V]{tenant, s.tenants[tenant].keyValues()})
+	}
+	return p
+}
+
+// Unpack restores what Pack returned.
+func (s *Shared[K, V]) Unpack(form any) {
+	p := form.(*packedShared[K, V])
+	*s = *NewShared[K, V](p.Limit)
+	for _, t := range p.Tenants {
+		for _, e := range t.Entries {
+			s.Put(t.Tenant, e.Key, e.Value)
+		}
 	}
 }

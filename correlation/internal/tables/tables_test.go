@@ -2,6 +2,7 @@ package tables
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -46,6 +47,9 @@ func TestFullDoesNotGrow(t *testing.T) {
 	if w.Len() != 64 || len(w.chunks) > 2 || len(w.table) != 128 {
 		t.Errorf("%d entries in %d chunks and a table of %d", w.Len(), len(w.chunks), len(w.table))
 	}
+	if w.DropOldest(60); len(w.table) != 32 {
+		t.Errorf("4 entries are left, in a table of %d", len(w.table))
+	}
 }
 
 // TestPack: what was packed and unpacked has the same entries in the same order.
@@ -63,6 +67,17 @@ func TestPack(t *testing.T) {
 	sameEntry := func(a, b Entry[number, int]) bool { return a.Key == b.Key && a.Value == b.Value }
 	if !slices.EqualFunc(again.All(), w.All(), sameEntry) || again.Len() > 8 {
 		t.Errorf("FIFO: %v, want %v", again.All(), w.All())
+	}
+	s := NewShared[number, int](8)
+	for i := range 20 {
+		s.Put(fmt.Sprint("t", i%3), number(i), i)
+	}
+	var same Shared[number, int]
+	same.Unpack(s.Pack())
+	same.Put("t1", 100, 100)
+	s.Put("t1", 100, 100)
+	if !slices.EqualFunc(same.All(), s.All(), sameEntry) || same.Len() != 8 {
+		t.Errorf("Shared: %v, want %v", same.All(), s.All())
 	}
 	var other LRU[place, *tenancy]
 	other.Unpack(l.Pack())
@@ -109,6 +124,90 @@ func TestFIFONumbers(t *testing.T) {
 					t.Fatalf("limit %d, first %d: the entry %d is another one", limit, first, i)
 				}
 			}
+		}
+	}
+}
+
+// TestSharedTakesFromTheLargest: a tenant that floods a full table takes nothing from one that
+// holds less than an equal share, and keeps what it added last.
+func TestSharedTakesFromTheLargest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit int
+		held  map[string]int // what each tenant adds before the flood
+		want  map[string]int // what it has after it
+	}{
+		"alone":                     {64, nil, map[string]int{"acme": 64}},
+		"one has little":            {64, map[string]int{"globex": 10}, map[string]int{"globex": 10, "acme": 54}},
+		"one has an equal share":    {64, map[string]int{"globex": 32}, map[string]int{"globex": 32, "acme": 32}},
+		"one has all":               {64, map[string]int{"globex": 64}, map[string]int{"globex": 32, "acme": 32}},
+		"one has all of many":       {4096, map[string]int{"globex": 4096}, map[string]int{"globex": 2048, "acme": 2048}},
+		"two have little":           {64, map[string]int{"globex": 5, "initech": 20}, map[string]int{"globex": 5, "initech": 20, "acme": 39}},
+		"more tenants than entries": {1, map[string]int{"globex": 1}, map[string]int{"globex": 0, "acme": 1}},
+	} {
+		s, n := NewShared[number, int](tc.limit), 0
+		for _, tenant := range slices.Sorted(maps.Keys(tc.held)) {
+			for range tc.held[tenant] {
+				n++
+				s.Put(tenant, number(n), n)
+			}
+		}
+		for range 20 * tc.limit {
+			n++
+			s.Put("acme", number(n), n)
+		}
+		for tenant, want := range tc.want {
+			got := 0
+			for i := range n + 1 {
+				if _, there := s.Get(tenant, number(i)); there {
+					got++
+				}
+			}
+			batch := EvictionBatch(tc.limit) - 1 // the last one may just have gone
+			if got > want || got < want-batch || tenant != "acme" && got != want {
+				t.Errorf("%s: %s has %d, want %d", name, tenant, got, want)
+			}
+		}
+		if _, there := s.Get("acme", number(n)); !there || s.Len() > tc.limit {
+			t.Errorf("%s: %d entries, the last one is there: %v", name, s.Len(), there)
+		}
+	}
+}
+
+// TestSharedAgrees holds a Shared against a plain search: whatever the order of the entries, the
+// oldest of the tenant that holds most goes.
+func TestSharedAgrees(t *testing.T) {
+	type entry struct {
+		tenant string
+		key    number
+	}
+	random, s, values, order := rand.New(rand.NewPCG(1, 2)), NewShared[number, int](40), map[entry]int{}, []entry{}
+	for step := range 20_000 {
+		// Now one tenant has most, now another one.
+		e := entry{fmt.Sprint("t", min(random.IntN(6), random.IntN(1+step/100%6))), number(random.IntN(60))}
+		if _, there := values[e]; !there {
+			if len(order) == 40 {
+				held := map[string]int{}
+				for _, o := range order {
+					held[o.tenant]++
+				}
+				most := e.tenant
+				for _, o := range order {
+					if n := held[o.tenant] - held[most]; n > 0 || n == 0 && most != e.tenant && o.tenant < most {
+						most = o.tenant
+					}
+				}
+				oldest := slices.IndexFunc(order, func(o entry) bool { return o.tenant == most })
+				delete(values, order[oldest])
+				order = slices.Delete(order, oldest, oldest+1)
+			}
+			order = append(order, e)
+		}
+		values[e] = step
+		s.Put(e.tenant, e.key, step)
+		o := entry{fmt.Sprint("t", random.IntN(6)), number(random.IntN(60))}
+		want, there := values[o]
+		if got, is := s.Get(o.tenant, o.key); got != want || is != there || s.Len() != len(order) || len(s.tenants) != len(s.ranked) {
+			t.Fatalf("step %d: %v is %d, %v; want %d, %v", step, o, got, is, want, there)
 		}
 	}
 }
