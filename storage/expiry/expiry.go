@@ -60,14 +60,13 @@ type SessionlessRecord struct {
 // below the tenant's own: those have no tenant.
 const ofTenantOrBelow = `shard = {shard:String} AND (tenant = {tenant:String} OR tenant = '' AND kind = 'unparseable' AND startsWith(subject, {below:String}))`
 
-// SessionlessRecords calls fn for the records of a tenant without a session that were stored
-// before a time and contain text, in order, at most limit. below is the prefix of the
-// subjects of the tenant's events.
-func (r *Reader) SessionlessRecords(ctx context.Context, shard, tenant, below, text string, before time.Time, limit int, fn func(SessionlessRecord) error) error {
+// SessionlessRecords calls fn for the records of a tenant without a session from a sequence on that were
+// stored before a time and contain text, in order. below is the prefix of the subjects of the tenant's events.
+func (r *Reader) SessionlessRecords(ctx context.Context, shard, tenant, below, text string, from uint64, before time.Time, fn func(SessionlessRecord) error) error {
 	return r.scanSessionless(ctx, `SELECT seq, session, kind, broker_time, record FROM evidence WHERE `+ofTenantOrBelow+`
-		AND session = '' AND broker_time < {before:DateTime64(9, 'UTC')} AND position(record, {text:String}) > 0 ORDER BY seq LIMIT {limit:UInt32}`,
+		AND session = '' AND seq >= {from:UInt64} AND broker_time < {before:DateTime64(9, 'UTC')} AND position(record, {text:String}) > 0 ORDER BY seq`,
 		fn, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("below", below), conn.Param("text", text),
-		clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds), conn.Param("limit", uint32(limit)))
+		clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds), conn.Param("from", from))
 }
 
 // RecordsWithoutBody calls fn for the records of a tenant that have no body, in any session.
@@ -90,16 +89,16 @@ func (r *Reader) scanSessionless(ctx context.Context, query string, fn func(Sess
 }
 
 // IdleSessions calls fn for the sessions of a tenant in one shard that have no record since
-// before, with sequence and time of their newest record.
+// before, the longest idle first, with sequence and time of their newest record.
 func (r *Reader) IdleSessions(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
-	return r.queryIdleSessions(ctx, shard, tenant, before, "ORDER BY session", fn)
+	return r.queryIdleSessions(ctx, shard, tenant, before, "", fn)
 }
 
-// queryIdleSessions is IdleSessions with a further condition and the order of the result.
+// queryIdleSessions is IdleSessions with a further condition.
 func (r *Reader) queryIdleSessions(ctx context.Context, shard, tenant string, before time.Time, further string, fn func(session string, newest uint64, at time.Time) error) error {
 	return r.pool.EachRow(ctx, `SELECT session, max(seq), max(broker_time) AS newest FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session != ''
-		GROUP BY session HAVING newest < {before:DateTime64(9, 'UTC')} `+further,
+		GROUP BY session HAVING newest < {before:DateTime64(9, 'UTC')} `+further+` ORDER BY newest, session`,
 		func(row driver.Rows) error {
 			var session string
 			var seq uint64
@@ -115,7 +114,7 @@ func (r *Reader) queryIdleSessions(ctx context.Context, shard, tenant string, be
 // their text and no record since before, the longest idle first. newest and at are sequence
 // and time of the session's newest record.
 func (r *Reader) SessionsWithText(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
-	return r.queryIdleSessions(ctx, shard, tenant, before, "AND countIf(expiry = 0) > 0 ORDER BY newest, session", fn)
+	return r.queryIdleSessions(ctx, shard, tenant, before, "AND countIf(expiry = 0) > 0", fn)
 }
 
 // RecordPlace is a record's place in the log and in its session.

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/storage/write"
 )
 
-// Who is named, where, and since when a session is silent.
+// Who is named, where, and since when a session is silent: the longest comes first.
 func TestNaming(t *testing.T) {
 	db, shard := New(enginetest.Pool(t)), storagetest.Shard(t)
 	var rows []storage.EvidenceRow
@@ -37,7 +37,7 @@ func TestNaming(t *testing.T) {
 	for _, tt := range []struct {
 		before time.Duration
 		want   []string
-	}{{0, nil}, {2 * time.Hour, []string{"s2"}}, {4 * time.Hour, []string{"s2", "s3"}}, {9 * time.Hour, []string{"s1", "s2", "s3"}}} {
+	}{{0, nil}, {2 * time.Hour, []string{"s2"}}, {4 * time.Hour, []string{"s2", "s3"}}, {9 * time.Hour, []string{"s2", "s3", "s1"}}} {
 		var got []string
 		err := db.IdleSessions(t.Context(), shard, "acme", storagetest.Time.Add(tt.before), func(s string, seq uint64, at time.Time) error {
 			if s == "s1" && (seq != 6 || !at.Equal(storagetest.Time.Add(5*time.Hour))) {

@@ -51,7 +51,28 @@ func (d doctor) retention(ctx context.Context) []examined {
 		return one(check, levelUnsafe, "the retention policy of tenant %s cannot be used: %v", d.Target.Tenant, err)
 	}
 	if open > 0 {
-		return one(check, levelWarn, "%s of tenant %s not done yet: does the auditor have a custodian's credentials, and does the correlator run?", ui.Plural(open, "erasure"), d.Target.Tenant)
+		return one(check, levelWarn, "%s of tenant %s not done yet: %s", ui.Plural(open, "erasure"), d.Target.Tenant, describeProgress(d.erasureProgress(ctx)))
 	}
 	return one(check, levelOK, "tenant %s: %s, nothing left to erase", d.Target.Tenant, ui.Plural(len(s.Holds), "legal hold"))
+}
+
+// erasureProgress counts the messages that the tenant's begun erasures name, and those that are gone: none if that
+// cannot be read.
+func (d doctor) erasureProgress(ctx context.Context) (gone, named int) {
+	known, err := system.TrustedKeys("", d.Target)
+	if err != nil {
+		return 0, 0
+	}
+	gone, named, err = system.Erasures(d.JS, d.Target.Stream, d.Target.Prefix, known).Progress(ctx, d.Target.Tenant)
+	if err != nil {
+		return 0, 0
+	}
+	return gone, named
+}
+
+func describeProgress(gone, named int) string {
+	if gone == 0 {
+		return "does the auditor have a custodian's credentials, and does the correlator run?"
+	}
+	return fmt.Sprintf("%d of %d messages are gone so far", gone, named)
 }

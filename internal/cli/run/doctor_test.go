@@ -16,11 +16,14 @@ import (
 	natsd "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/cli/ui/uitest"
+	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -215,4 +218,41 @@ func TestDoctorChecksTheGateway(t *testing.T) {
 	if len(list) != 1 || !strings.Contains(list[0].Detail, "soon") || list[0].Level != levelWarn {
 		t.Errorf("tokens: %+v", list)
 	}
+}
+
+// Of an erasure that takes long, doctor says how far it is; of one that nothing is gone of, what to look at.
+func TestDoctorSaysHowFarAnErasureIs(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	_, public, err := keys.Checkpoint(n.Keys)
+	servicetest.OK(t, err)
+	tgt := target.FromReady(target.Ready{Tenant: servicetest.Tenant, PublicKey: public})
+	d := doctor{Operator: system.Operator{Target: tgt, Tenant: servicetest.Tenant, JS: n.JS("operator")}}
+	order := func(s retention.State, err error) {
+		t.Helper()
+		servicetest.OK(t, err)
+		text, err := s.Encode()
+		servicetest.OK(t, err)
+		kv, err := d.JS.KeyValue(t.Context(), streams.BucketRetention)
+		servicetest.OK(t, err)
+		_, err = kv.Put(t.Context(), retention.StateKey(servicetest.Tenant), text)
+		servicetest.OK(t, err)
+	}
+	says := func(want string) {
+		t.Helper()
+		if got := d.retention(t.Context())[0]; got.Level != levelWarn || !strings.HasSuffix(got.Detail, want) {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+	asked := retention.Note{ID: "e1", By: "dana", Reason: "r", At: events.At(time.Now())}
+	order(retention.State{V: 1}.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked}))
+	for range 3 {
+		n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte("{")})
+	}
+	n.PublishErasure(events.Erasure{ErasureID: "e1", State: events.ErasureBegun, Sessions: []string{"s1"}, Sequences: []events.Span{{1, 3}}})
+	says("does the correlator run?")
+	for _, seq := range []uint64{1, 3} {
+		_, err := streams.Erase(t.Context(), n.Conn("custodian"), streams.DefaultShard, seq)
+		servicetest.OK(t, err)
+	}
+	says("2 of 3 messages are gone so far")
 }

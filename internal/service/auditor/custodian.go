@@ -145,9 +145,9 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 		log: &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}}
 	bucket, messages := &retentionBucket{js: js, kv: kv}, &messageEraser{nc: nc, js: js}
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, open: map[string]bool{}}
-	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, forget: map[string]bool{}}
+	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}, done: map[string]uint64{}}
-	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
+	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, sessionlessFrom: map[string]uint64{}, pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
 }
 
@@ -309,7 +309,7 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 		return err
 	}
 	ev := c.evidenceFor(tenant)
-	ev.Holds = s.Holds
+	ev.Holds, ev.SessionlessFrom = s.Holds, c.policies.sessionlessFrom[tenant]
 	if o.Status == retention.Ordered {
 		why, err := c.beginOrder(ctx, ev, key, o, now)
 		if err != nil || why == "" {
@@ -318,10 +318,11 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 		c.env.Log.Warn().Str("tenant", tenant).Str("erasure", o.ID).Str("why", why).Msg("an erasure is refused")
 		return c.bucket.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.RefuseOrder(o.ID, why, time.Now()) })
 	}
-	if o.Expire == "" {
-		return c.erasure.continueErasure(ctx, ev, key, o)
+	advance := c.erasure.continueErasure
+	if o.Expire != "" {
+		advance = c.expiry.continueExpiry
 	}
-	finished, err := c.expiry.continueExpiry(ctx, ev, key, o)
+	finished, err := advance(ctx, ev, key, o)
 	if finished && err == nil && len(o.Sessions) == retention.MaxBatch {
 		c.policies.applyMore()
 	}

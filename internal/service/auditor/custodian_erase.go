@@ -32,6 +32,9 @@ type erasureWorker struct {
 	builder  *build.Builder
 	keys     *sessionSecrets // their copies in this auditor's memory
 	master   digest.Master
+	// plans holds, by order, what was checked against holds and idleness when the order began, until it is recorded. A
+	// new custodian plans again.
+	plans map[string]erasureplan.Plan
 	// forget holds the keys of states whose older revisions may name an erased data subject.
 	forget map[string]bool
 }
@@ -52,39 +55,43 @@ func (w *erasureWorker) beginOrder(ctx context.Context, ev erasureplan.Evidence,
 	if err := p.CheckIdle(now, time.Duration(o.IdleSeconds)*time.Second); err != nil {
 		return err.Error(), nil
 	}
-	return w.bucket.beginUnheld(ctx, ev, key, o, p)
+	w.plans[o.ID] = p
+	if why, err = w.bucket.beginUnheld(ctx, ev, key, o, p); why != "" || err != nil {
+		delete(w.plans, o.ID)
+	}
+	return why, err
 }
 
 // continueErasure continues an erasure that has begun. Nothing is deleted until its record is in
 // the log and in the evidence, and the correlator has passed it, too. Then keys, quarantine,
 // approvals and messages are deleted, in this order, and a final record says that the erasure is
-// done.
-func (w *erasureWorker) continueErasure(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) error {
+// done. It returns true when the order is.
+func (w *erasureWorker) continueErasure(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (finished bool, err error) {
 	if err := w.log.Load(ctx); err != nil {
-		return err
+		return false, err
 	}
 	begun, done := w.erasureRecords(o.ID)
 	if begun == nil {
 		if err := w.recordErasureBegun(ctx, ev, o); err != nil {
-			return err
+			return false, err
 		}
 		if err := w.log.Load(ctx); err != nil {
-			return err
+			return false, err
 		}
 		if begun, _ = w.erasureRecords(o.ID); begun == nil {
-			return errors.New("its record is not in the log yet")
+			return false, errors.New("its record is not in the log yet")
 		}
 	}
 	if done == nil {
 		if passed, err := w.hasPassed(ctx, begun[len(begun)-1].Seq); err != nil || !passed {
-			return err
+			return false, err
 		}
 		r, err := w.destroyData(ctx, ev, begun)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if err := w.publishDone(ctx, begun, r); err != nil {
-			return err
+			return false, err
 		}
 		done = &begun[0]
 		done.Keys, done.Quarantined, done.Approvals = r.Keys, r.Quarantined, r.Approvals
@@ -94,13 +101,13 @@ func (w *erasureWorker) continueErasure(ctx context.Context, ev erasureplan.Evid
 		result.Messages += e.Messages
 	}
 	if err := w.bucket.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.FinishOrder(o.ID, result, time.Now()) }); err != nil {
-		return err
+		return false, err
 	}
 	w.env.Log.Info().Str("tenant", ev.Tenant).Str("erasure", o.ID).Uint64("messages", result.Messages).Int("keys", result.Keys).Msg("erased")
 	if o.Subject != "" {
 		w.forget[key] = true
 	}
-	return nil
+	return true, nil
 }
 
 // erasureRecords returns the records of an erasure in the log: begun only if all parts of one
@@ -126,9 +133,12 @@ func (w *erasureWorker) erasureRecords(id string) (begun []erasures.Record, done
 
 // recordErasureBegun writes the records that name what will be missing.
 func (w *erasureWorker) recordErasureBegun(ctx context.Context, ev erasureplan.Evidence, o retention.Order) error {
-	p, err := ev.NewPlan(ctx, o)
-	if err != nil {
-		return err
+	p, planned := w.plans[o.ID]
+	if !planned {
+		var err error
+		if p, err = ev.NewPlan(ctx, o); err != nil {
+			return err
+		}
 	}
 	spans := retention.JoinSpans(p.Seqs)
 	parts := slices.Collect(slices.Chunk(spans, spansInRecord))
@@ -151,7 +161,11 @@ func (w *erasureWorker) recordErasureBegun(ctx context.Context, ev erasureplan.E
 		}
 		msgs = append(msgs, msg)
 	}
-	return streams.StoreAll(ctx, w.nc, msgs)
+	if err := streams.StoreAll(ctx, w.nc, msgs); err != nil {
+		return err
+	}
+	delete(w.plans, o.ID)
+	return nil
 }
 
 func causeOf(o retention.Order) string {

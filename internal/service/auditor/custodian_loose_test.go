@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -52,6 +54,16 @@ func TestMessagesWithoutSession(t *testing.T) {
 	}
 	later := events.At(time.Now().Add(time.Hour))
 	c.step(func(ctx context.Context, k *custodian) {
+		reads := map[uint64]int{}
+		e := k.evidenceFor("acme")
+		e.Read = func(_ context.Context, seq uint64) (*events.LogMessage, error) {
+			reads[seq]++
+			return c.n.At("GOV", seq), nil
+		}
+		p, err := e.NewPlan(ctx, retention.Order{Sessions: []string{"s1", "s2", "s3"}})
+		if got := fmt.Sprint(names(p.Seqs)); err != nil || got != "[headed other s1 s3]" || reads[at["headed"]] != 1 {
+			t.Errorf("three sessions at once: %s, reading %v (%v)", got, reads, err)
+		}
 		for _, tt := range []struct {
 			order retention.Order
 			holds []retention.Scope
@@ -138,4 +150,43 @@ func TestMessagesWithoutSession(t *testing.T) {
 	if len(left) != 2 || left[0] != `{"broken": "two` {
 		t.Errorf("in quarantine: %q", left)
 	}
+}
+
+// Messages without a session that are held, however many, do not keep younger ones on the log; erased ones are not
+// looked at again.
+func TestHeldMessagesWithoutSession(t *testing.T) {
+	c := newCustody(t)
+	c.step(func(ctx context.Context, k *custodian) {
+		e := k.evidenceFor("acme")
+		e.Shard, e.Holds = "GOV@held", []retention.Hold{{Scope: retention.Scope{Session: "s1"}}}
+		const held = erasureplan.MaxSessionless
+		var rows []storage.EvidenceRow
+		for seq := uint64(1); seq <= held+2; seq++ {
+			names := "s1"
+			if seq > held {
+				names = "s2"
+			}
+			at := time.Unix(int64(seq), 0)
+			rec := evidence.Record{V: evidence.Version, Reason: "not_json", Body: []byte("null"), BrokerTime: events.At(at), Headers: map[string][]string{events.HeaderSession: {names}}}
+			text, err := rec.Canonical()
+			servicetest.OK(t, err)
+			rows = append(rows, storage.EvidenceRow{Shard: e.Shard, Tenant: "acme", Seq: seq, Kind: evidence.KindUnparseable, BrokerTime: at,
+				Record: string(text), RecordHash: [32]byte{1}})
+		}
+		servicetest.OK(t, k.store.CommitEvidence(ctx, rows))
+		order := retention.Order{SessionlessBefore: events.At(time.Now())}
+		p, err := e.NewPlan(ctx, order)
+		if !slices.Equal(p.Seqs, []uint64{held + 1, held + 2}) || err != nil {
+			t.Errorf("%d messages are due (%v)", len(p.Seqs), err)
+		}
+		looked := 0
+		e.Erased = func(seq uint64) bool { looked++; return seq <= held }
+		for _, want := range []int{held + 2, 2} {
+			looked = 0
+			p, err = e.NewPlan(ctx, order)
+			if e.SessionlessFrom = p.SessionlessFrom; looked != want || len(p.Seqs) != 2 || err != nil {
+				t.Errorf("%d messages are due, looked at %d, want %d (%v)", len(p.Seqs), looked, want, err)
+			}
+		}
+	})
 }

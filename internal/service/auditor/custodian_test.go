@@ -468,6 +468,70 @@ func sessionKey(ctx context.Context, k *custodian) ([]byte, error) {
 	return k.erasure.keys.SessionSecret("acme", "s1")
 }
 
+// After a full order of a policy the next follows at once, not at the next hour.
+func TestFullOrders(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")[0])
+	now := events.At(time.Now())
+	for _, tt := range []struct {
+		expire   string
+		sessions int
+		more     bool
+	}{{"", retention.MaxBatch, true}, {"", retention.MaxBatch - 1, false}, {"p@1", retention.MaxBatch, true}, {"p@1", retention.MaxBatch - 1, false}} {
+		sessions := make([]string, tt.sessions)
+		for i := range sessions {
+			sessions[i] = fmt.Sprint("s", i)
+		}
+		id := fmt.Sprintf("o-%s-%d", tt.expire, tt.sessions)
+		c.change(func(s retention.State) (retention.State, error) {
+			s, err := s.RequestErasure(retention.Order{Note: asked(id), Sessions: sessions, Expire: tt.expire})
+			servicetest.OK(t, err)
+			return s.BeginOrder(id, retention.Planned{}, time.Now())
+		})
+		c.step(func(ctx context.Context, k *custodian) { // an earlier auditor has carried it out, and died
+			var msgs []streams.Msg
+			for _, state := range []string{events.ErasureBegun, events.ErasureDone} {
+				m, err := k.erasure.signedErasure(events.Erasure{ErasureID: id, Shard: k.shard, State: state, Part: 1, Parts: 1, Tenant: "acme", Sessions: sessions, Cause: "ttl",
+					Sequences: []events.Span{{1, 1}}, Messages: 1, Reason: "r", OrderedBy: "p", OrderedAt: now, At: now, Writer: "w"})
+				if tt.expire != "" {
+					m, err = k.expiry.signedExpiry(events.Expiry{ExpiryID: id, Shard: k.shard, State: state, Part: 1, Parts: 1, Tenant: "acme", Policy: tt.expire,
+						Sessions: []events.ExpiredSession{{Session: "s1", Index: 1, Sequences: []events.Span{{1, 1}}}}, Records: 1, At: now, Writer: "w"})
+				}
+				servicetest.OK(t, err)
+				msgs = append(msgs, m)
+			}
+			servicetest.OK(t, streams.StoreAll(ctx, k.nc, msgs))
+			servicetest.OK(t, k.advanceTenant(ctx, "acme", retention.StateKey("acme"), time.Time{}))
+			if c.status(id) != retention.Done || k.policies.moreDue != tt.more {
+				t.Errorf("%s: %s, and more may be due: %v", id, c.status(id), k.policies.moreDue)
+			}
+		})
+	}
+}
+
+// An erasure takes what was checked against holds and idleness when it began, and nothing that came later.
+func TestErasureOfWhatWasPlanned(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.audited()
+	planned := c.of("s1")
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
+	})
+	c.step(func(ctx context.Context, k *custodian) {
+		servicetest.OK(t, k.pollBucket(ctx)) // marks the end of the log, and begins
+		if c.status("o1") != retention.Begun {
+			t.Fatalf("the order is %s", c.status("o1"))
+		}
+		c.n.Publish(servicetest.Runtime, session(t, "s1")[0])
+		c.audited()
+		servicetest.OK(t, k.pollBucket(ctx))
+	})
+	if _, e := last[events.Erasure](c, events.ControlErasure); e.Messages != uint64(len(planned)) || !e.Covers(planned[0]) {
+		t.Errorf("%d messages planned, recorded %+v", len(planned), e)
+	}
+}
+
 // What a policy lets go goes together, but for what is held.
 func TestRetentionPolicy(t *testing.T) {
 	c := newCustody(t)

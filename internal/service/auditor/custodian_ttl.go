@@ -37,6 +37,8 @@ type policyWorker struct {
 	err     error         // of applying them
 	pauses  *retry.Pauses // after errors
 	moreDue bool          // more may be due than one order holds
+
+	sessionlessFrom map[string]uint64 // by tenant: erasureplan.Evidence.SessionlessFrom
 }
 
 // applySoon makes the next applyDue apply all policies.
@@ -87,16 +89,16 @@ func (w *policyWorker) expireTenant(ctx context.Context, tenant string, p *reten
 		return err
 	}
 	ev := w.evidenceFor(tenant)
-	ev.Holds = s.Holds
-	due, err := w.dueSessions(ctx, ev, p, s, now)
-	if err != nil {
-		return err
-	}
+	ev.Holds, ev.SessionlessFrom = s.Holds, w.sessionlessFrom[tenant]
 	if err := w.expireQuarantine(ctx, ev, p, s, now); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.ByPolicy() && o.Expire == "" }) {
 		return nil
+	}
+	due, err := w.dueSessions(ctx, ev, p, s, now)
+	if err != nil {
+		return err
 	}
 	before, err := w.sessionlessDue(ctx, ev, p, now)
 	if err != nil || len(due) == 0 && before.IsZero() {
@@ -116,6 +118,7 @@ func (w *policyWorker) sessionlessDue(ctx context.Context, ev erasureplan.Eviden
 	}
 	before = events.At(now.Add(-keep))
 	plan, err := ev.NewPlan(ctx, retention.Order{SessionlessBefore: before})
+	w.sessionlessFrom[ev.Tenant] = plan.SessionlessFrom
 	if errors.Is(err, erasureplan.ErrNothing) {
 		return events.Time{}, nil
 	}
@@ -123,14 +126,11 @@ func (w *policyWorker) sessionlessDue(ctx context.Context, ev erasureplan.Eviden
 	return before, err
 }
 
-// dueSessions lists sessions that are due and not erased, at most as many as one erasure holds.
+// dueSessions lists sessions that are due and not erased, the longest idle first, at most as many as one erasure holds.
 func (w *policyWorker) dueSessions(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	shortest := p.ShortestLog()
 	if shortest == 0 {
 		return nil, nil
-	}
-	if err := w.log.Load(ctx); err != nil {
-		return nil, err
 	}
 	var list []string
 	err := expiry.New(ev.DB.Pool()).IdleSessions(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -43,6 +42,8 @@ type Plan struct {
 	NewestSession string         // the session of that record
 	Redacted      int            // records that hold commitments
 	Withheld      int            // records without a body; their bytes are in quarantine
+	// SessionlessFrom is Evidence.SessionlessFrom for the next plan by policy.
+	SessionlessFrom uint64
 
 	sessionlessBySeq map[uint64]sessionlessMessage
 }
@@ -60,6 +61,9 @@ type Evidence struct {
 	// without a session from expiring.
 	Erased func(seq uint64) bool
 	Holds  []retention.Hold
+	// SessionlessFrom is a sequence up to which every message without a session that a policy lets go is erased: a plan
+	// by policy looks for them from there on.
+	SessionlessFrom uint64
 }
 
 // texts finds records by their text.
@@ -108,9 +112,12 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 		return p, fmt.Errorf("%w: %d", ErrTooMany, len(p.Sessions))
 	}
 	for _, session := range p.Sessions {
-		if err := errors.Join(e.addSession(ctx, &p, session), e.addByHeader(ctx, &p, session)); err != nil {
+		if err := e.addSession(ctx, &p, session); err != nil {
 			return p, err
 		}
+	}
+	if err := e.addByHeader(ctx, &p); err != nil {
+		return p, err
 	}
 	slices.Sort(p.Seqs)
 	p.Seqs = slices.Compact(p.Seqs)
@@ -136,7 +143,7 @@ func (p Plan) Planned() (planned retention.Planned) {
 // from the sessions.
 func (e Evidence) addMatching(ctx context.Context, p *Plan, text string) error {
 	p.Sessions = slices.DeleteFunc(p.Sessions, func(s string) bool { return s == "" })
-	return e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), text, endOfTime, math.MaxInt32, func(r expiry.SessionlessRecord) error {
+	return e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), text, 1, endOfTime, func(r expiry.SessionlessRecord) error {
 		p.addSessionless(r)
 		return nil
 	})
@@ -183,13 +190,15 @@ func (e Evidence) BlockingHold(ctx context.Context, s retention.State, p Plan, s
 	if hold != nil || n.failed != nil || len(p.sessionlessBySeq) == 0 {
 		return hold, n.failed
 	}
-	for i, h := range s.Holds {
-		reached := false
-		if err := e.eachHeld(ctx, h, p.sessionlessBySeq, func(uint64) { reached = true }); err != nil {
+	for i := range s.Holds {
+		h, err := e.newSessionlessHold(ctx, s.Holds[i])
+		if err != nil {
 			return nil, err
 		}
-		if reached {
-			return &s.Holds[i], nil
+		for seq, m := range p.sessionlessBySeq {
+			if covers, err := h.covers(ctx, e, seq, m); err != nil || covers {
+				return &s.Holds[i], err
+			}
 		}
 	}
 	return nil, nil

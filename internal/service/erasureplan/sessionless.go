@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -81,14 +80,21 @@ func (e Evidence) readMessage(ctx context.Context, seq uint64) (*events.LogMessa
 	return e.Read(ctx, seq)
 }
 
-// addByHeader adds the messages without a session that name session in a header, with their
-// decisions. It reads the header in the log, since the evidence may have it redacted.
-func (e Evidence) addByHeader(ctx context.Context, p *Plan, session string) error {
-	own, err := e.ownName(ctx, session)
-	if err != nil {
-		return err
+// addByHeader adds the messages without a session that name one of the plan's sessions in a header, with their
+// decisions. It reads the header in the log, since the evidence may have it redacted: each message once.
+func (e Evidence) addByHeader(ctx context.Context, p *Plan) error {
+	if len(p.Sessions) == 0 {
+		return nil
 	}
-	return e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), `"`+events.HeaderSession+`":[`, endOfTime, math.MaxInt32, func(r expiry.SessionlessRecord) error {
+	wanted := map[string]bool{}
+	for _, session := range p.Sessions {
+		own, err := e.ownName(ctx, session)
+		if err != nil {
+			return err
+		}
+		wanted[session], wanted[own] = true, true
+	}
+	return e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), `"`+events.HeaderSession+`":[`, 1, endOfTime, func(r expiry.SessionlessRecord) error {
 		names, header := parseSessionless(r.Record).sessions, map[string][]string(nil)
 		m, err := e.readMessage(ctx, r.Seq)
 		if err != nil {
@@ -98,7 +104,7 @@ func (e Evidence) addByHeader(ctx context.Context, p *Plan, session string) erro
 			header = m.Header
 			names = append(names, m.Header[events.HeaderSession]...)
 		}
-		if !slices.ContainsFunc(names, func(n string) bool { return n == own || sessionToken(n) == own || sessionToken(n) == session }) {
+		if !slices.ContainsFunc(names, func(n string) bool { return wanted[n] || wanted[sessionToken(n)] }) {
 			return nil
 		}
 		p.addSessionless(r)
@@ -228,69 +234,81 @@ func (e Evidence) addSequences(ctx context.Context, p *Plan, text string) error 
 	return nil
 }
 
-// addOlder adds the messages without a session from before a time that are not erased and not
-// held.
+// addOlder adds the first messages without a session from before a time that are neither erased nor held, up to
+// MaxSessionless. Held ones do not count, so they cannot block the others.
 func (e Evidence) addOlder(ctx context.Context, p *Plan, before time.Time) error {
-	var list []expiry.SessionlessRecord
-	err := e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), "{", before, math.MaxInt32, func(r expiry.SessionlessRecord) error {
-		if len(list) < MaxSessionless && (e.Erased == nil || !e.Erased(r.Seq)) {
-			list = append(list, r)
+	var holds []sessionlessHold
+	for _, h := range e.Holds {
+		hold, err := e.newSessionlessHold(ctx, h)
+		if err != nil {
+			return err
+		}
+		holds = append(holds, hold)
+	}
+	enough := errors.New("enough")
+	remain := false
+	p.SessionlessFrom = e.SessionlessFrom
+	err := e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), "{", e.SessionlessFrom, before, func(r expiry.SessionlessRecord) error {
+		if e.Erased != nil && e.Erased(r.Seq) {
+			if !remain {
+				p.SessionlessFrom = r.Seq + 1
+			}
+			return nil
+		}
+		remain = true
+		for _, h := range holds {
+			if covers, err := h.covers(ctx, e, r.Seq, parseSessionless(r.Record)); err != nil || covers {
+				return err
+			}
+		}
+		p.Kinds[r.Kind]++
+		if p.addSessionless(r); p.Sessionless == MaxSessionless {
+			return enough
 		}
 		return nil
 	})
-	if err != nil {
-		return err
+	if errors.Is(err, enough) {
+		err = nil
 	}
-	held := map[uint64]bool{}
-	for _, h := range e.Holds {
-		all := map[uint64]sessionlessMessage{}
-		for _, r := range list {
-			all[r.Seq] = parseSessionless(r.Record)
-		}
-		if err := e.eachHeld(ctx, h, all, func(seq uint64) { held[seq] = true }); err != nil {
-			return err
-		}
-	}
-	for _, r := range list {
-		if !held[r.Seq] {
-			p.Kinds[r.Kind]++
-			p.addSessionless(r)
-		}
-	}
-	return nil
+	return err
 }
 
-// eachHeld calls yield for each of the listed messages that a legal hold covers. The hold is on
-// the tenant, on a session that the header names, or on a data subject that the record or the
-// bytes name. A name that the evidence does not show counts as any session's.
-func (e Evidence) eachHeld(ctx context.Context, h retention.Hold, list map[uint64]sessionlessMessage, yield func(seq uint64)) error {
-	named := map[uint64]bool{}
-	if h.Subject != "" {
-		text, err := jsonForm(h.Subject)
-		if err != nil {
-			return err
-		}
-		seqs, err := e.texts().SessionlessContaining(ctx, e.Shard, e.Tenant, text)
-		if err != nil {
-			return err
-		}
-		for _, seq := range seqs {
-			named[seq] = true
-		}
+// sessionlessHold is a legal hold on messages without a session.
+type sessionlessHold struct {
+	retention.Hold
+	named map[uint64]bool // whose evidence names the data subject of the hold
+}
+
+func (e Evidence) newSessionlessHold(ctx context.Context, hold retention.Hold) (sessionlessHold, error) {
+	h := sessionlessHold{Hold: hold, named: map[uint64]bool{}}
+	if h.Subject == "" {
+		return h, nil
 	}
-	for seq, l := range list {
-		if h.Subject != "" && l.bodiless && !named[seq] {
-			m, err := e.readMessage(ctx, seq)
-			if err != nil {
-				return err
-			}
-			named[seq] = m != nil && containsName(string(m.Body), h.Subject)
-		}
-		if h.Scope == (retention.Scope{}) || named[seq] || h.Session != "" && (l.hidden || slices.ContainsFunc(l.sessions, func(s string) bool { return s == h.Session || sessionToken(s) == h.Session })) {
-			yield(seq)
-		}
+	text, err := jsonForm(h.Subject)
+	if err != nil {
+		return h, err
 	}
-	return nil
+	seqs, err := e.texts().SessionlessContaining(ctx, e.Shard, e.Tenant, text)
+	for _, seq := range seqs {
+		h.named[seq] = true
+	}
+	return h, err
+}
+
+// covers reports whether the hold covers a message without a session: it is on the tenant, on a session that the header
+// names, or on a data subject that the record or the bytes name. A name that the evidence does not show counts as any
+// session's.
+func (h sessionlessHold) covers(ctx context.Context, e Evidence, seq uint64, m sessionlessMessage) (bool, error) {
+	switch {
+	case h.Scope == (retention.Scope{}):
+		return true, nil
+	case h.Session != "":
+		return m.hidden || slices.ContainsFunc(m.sessions, func(s string) bool { return s == h.Session || sessionToken(s) == h.Session }), nil
+	case h.named[seq] || !m.bodiless:
+		return h.named[seq], nil
+	}
+	logged, err := e.readMessage(ctx, seq)
+	return logged != nil && containsName(string(logged.Body), h.Subject), err
 }
 
 // sessionToken is a session's name as records hold it.

@@ -4,12 +4,10 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/internal/service/keys"
@@ -22,25 +20,13 @@ import (
 func TestLog(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	js := n.JS("auditor")
-	signer, public, err := keys.Checkpoint(n.Keys)
+	_, public, err := keys.Checkpoint(n.Keys)
 	servicetest.OK(t, err)
 	known, err := note.NewVerifier(public)
 	servicetest.OK(t, err)
-	st, err := streams.StreamState(t.Context(), js, "GOV")
-	servicetest.OK(t, err)
 	record := func(id, state string, part, parts int, spans ...events.Span) {
 		t.Helper()
-		now := events.At(time.Now())
-		e := events.Erasure{ErasureID: id, Shard: streams.IncarnationName("GOV", st.Created), State: state, Part: part, Parts: parts, Tenant: "acme", Sessions: []string{},
-			Cause: "order", Sequences: spans, Reason: "r", OrderedBy: "dana", OrderedAt: now, At: now, Writer: "test"}
-		for _, s := range spans {
-			e.Messages += s[1] - s[0] + 1
-		}
-		e.Vouch, err = signing.SignErasure(signer, e)
-		servicetest.OK(t, err)
-		body, err := events.Encode(e)
-		servicetest.OK(t, err)
-		n.Publish("auditor", streams.Msg{Subject: "gov.control.GOV." + events.ControlErasure, Body: body})
+		n.PublishErasure(events.Erasure{ErasureID: id, State: state, Part: part, Parts: parts, Sessions: []string{}, Sequences: spans})
 	}
 	for range 12 {
 		n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte("{")})
@@ -55,7 +41,7 @@ func TestLog(t *testing.T) {
 		return list
 	}
 	record("e1", events.ErasureBegun, 1, 2, events.Span{1, 2}, events.Span{5, 5})
-	record("e2", events.ErasureBegun, 1, 1, events.Span{9, 9})
+	record("e2", events.ErasureBegun, 1, 1, events.Span{9, 10})
 	if got := kept(); !slices.Equal(got, []int{2, 1}) {
 		t.Errorf("the open erasures have %d sequences", got)
 	}
@@ -70,6 +56,12 @@ func TestLog(t *testing.T) {
 	}
 	if erased, lost, err := l.Missing(t.Context(), 9); erased != 6 || !slices.Equal(lost, []uint64{11}) || err != nil {
 		t.Errorf("%d erased, lost %d (%v)", erased, lost, err)
+	}
+	if gone, named, err := l.Progress(t.Context(), "acme"); gone != 1 || named != 2 || err != nil {
+		t.Errorf("%d of %d messages of what is open are gone (%v)", gone, named, err)
+	}
+	if gone, named, err := l.Progress(t.Context(), "globex"); gone != 0 || named != 0 || err != nil {
+		t.Errorf("%d of %d messages of another tenant (%v)", gone, named, err)
 	}
 	var gap *streams.GapError
 	if err := l.Explain(t.Context(), 5, 7); err != nil {
