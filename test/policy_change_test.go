@@ -62,7 +62,10 @@ func explained(t *testing.T, s *system, id string) object {
 // decided as before. Every decision on the way can be made again from the log.
 func TestPolicyIsChangedSafely(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--policy", policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "allow"), "files.yaml", policyText("files", "write_file", "allow")))
+	limited := func(most int) string {
+		return policyText("letters", "send_letter", "allow") + fmt.Sprintf("    - name: many\n      when: 'true'\n      limit: {max: %d, per: 24h}\n      verdict: deny\n      reason: too_many\n", most)
+	}
+	s := start(t, "--policy", policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "allow"), "files.yaml", policyText("files", "write_file", "allow"), "letters.yaml", limited(2)))
 	r := s.runtime(t)
 	ask := func(stage string) func(int) object {
 		return func(n int) object { return unknownCall("s-change", fmt.Sprint("call-", stage, "-", n)) }
@@ -74,7 +77,7 @@ func TestPolicyIsChangedSafely(t *testing.T) {
 		t.Fatalf("verdicts %s and %s by the first set", file.verdict, denied.verdict)
 	}
 
-	candidate := policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "deny"), "files.yaml", policyText("files", "write_file", "allow"))
+	candidate := policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "deny"), "files.yaml", policyText("files", "write_file", "allow"), "letters.yaml", limited(2))
 	lines := jsonLines(t, s.run(t, "policy", "simulate", "--json", "--since", "1h", candidate).want(t, 0).out)
 	changed, sum := lines[:len(lines)-1], lines[len(lines)-1]
 	if len(changed) != 1 || member(changed[0], "decision_id") != allowed.id || member(changed[0], "old") != "allow" || member(changed[0], "new") != "deny" ||
@@ -82,6 +85,14 @@ func TestPolicyIsChangedSafely(t *testing.T) {
 		t.Fatalf("simulated: %v", lines)
 	}
 	s.run(t, "policy", "simulate", "--exit-code", candidate).want(t, 1)
+	for n := range 6 {
+		r.admit(t, "agenthook", preToolUse("s-change", fmt.Sprint("call-letter-", n), "send_letter", object{"n": n}).bytes())
+	}
+	more := policyDir(t, "rockets.yaml", policyText("rockets", "launch_rocket", "allow"), "files.yaml", policyText("files", "write_file", "allow"), "letters.yaml", limited(4))
+	lines = jsonLines(t, s.run(t, "policy", "simulate", "--json", more).want(t, 0).out)
+	if sum := lines[len(lines)-1]; member(sum, "summary.changed") != "2" || member(sum, "summary.cannot_be_replayed") != "0" {
+		t.Errorf("a limit of 4 in place of 2, over 6 letters: %v", lines)
+	}
 
 	if out := s.run(t, "policy", "push", "--dry-run", candidate).want(t, 0).out; !strings.Contains(out, "nothing was changed") {
 		t.Errorf("dry run: %s", out)

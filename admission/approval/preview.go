@@ -57,18 +57,34 @@ type Item struct {
 	Size     int    `json:"size,omitempty"`  // characters of a string, members of an empty or deep object or array
 	Value    string `json:"value,omitempty"` // as JSON, if it may be shown
 	Withheld bool   `json:"withheld,omitempty"`
+	Why      string `json:"why,omitempty"` // why a value that the terms name is withheld; see the constants
 }
 
+// Why a value that the terms name is withheld.
+const (
+	WhyName   = "its name is one of secrets"
+	WhySecret = "it looks like a secret"
+	WhyLong   = "it is too long"
+	WhyForm   = "it is not printable"
+	WhyNested = "it is an object or a list"
+)
+
 // Describe completes a preview with the resource and the arguments. show lists the values that
-// may be shown.
+// may be shown; of an object or a list, all that is in it.
 func (p Preview) Describe(resource any, args map[string]any, show []string) Preview {
 	if resource != nil {
 		p.Resource = &Item{Path: "resource"}
-		p.Resource.describeValue(resource, slices.Contains(show, "resource"))
+		p.Resource.describeValue(resource, slices.Contains(show, "resource"), false)
 	}
 	l := argumentLister{}
 	if args != nil {
-		l.addLeaves(slices.DeleteFunc(slices.Clone(show), isSecretName), "", args, 0)
+		var pointers []shownPointer
+		for _, pointer := range show {
+			if pointer != "" { // all arguments at once are never named
+				pointers = append(pointers, shownPointer{pointer, isSecretName(pointer)})
+			}
+		}
+		l.addLeaves(pointers, "", args, 0)
 	}
 	p.Arguments, p.More = l.items, l.more
 	for _, s := range []*string{&p.Agent, &p.Session, &p.ToolCallID, &p.Tool, &p.Action, &p.Kind, &p.Scope, &p.Dir, &p.FromAgent, &p.ToAgent} {
@@ -94,6 +110,12 @@ func (p Preview) Digest(digest func([]byte) string) (string, error) {
 	return digest(b), nil
 }
 
+// shownPointer is the rest of a pointer of the terms, from a place in the arguments.
+type shownPointer struct {
+	rest   string
+	secret bool // a name on the way is one of secrets: the value is withheld
+}
+
 type argumentLister struct {
 	items []Item
 	more  int
@@ -101,7 +123,7 @@ type argumentLister struct {
 
 // addLeaves lists the leaves of a tree. show are the pointers of the values that may be shown,
 // from here; shown is the path without names that may be values.
-func (l *argumentLister) addLeaves(show []string, shown string, v any, depth int) {
+func (l *argumentLister) addLeaves(show []shownPointer, shown string, v any, depth int) {
 	switch t := v.(type) {
 	case map[string]any:
 		if len(t) > 0 && depth < maxDepth {
@@ -120,11 +142,11 @@ func (l *argumentLister) addLeaves(show []string, shown string, v any, depth int
 		}
 	}
 	item := Item{Path: cmp.Or(shown, "/")}
-	item.describeValue(v, slices.Contains(show, ""))
+	item.describeValue(v, slices.ContainsFunc(show, shownPointer.isHere), !slices.Contains(show, shownPointer{}))
 	l.items = append(l.items, item)
 }
 
-func (l *argumentLister) addMember(show []string, name, shown string, v any, depth int) {
+func (l *argumentLister) addMember(show []shownPointer, name, shown string, v any, depth int) {
 	if len(l.items) < maxItems {
 		l.addLeaves(pointersBelow(show, name), shown, v, depth)
 	} else {
@@ -132,16 +154,22 @@ func (l *argumentLister) addMember(show []string, name, shown string, v any, dep
 	}
 }
 
-// pointersBelow returns the rests of the pointers that begin with a member's name. The pointer of
-// a leaf is never built: a name may be as long as the request, and have 100,000 leaves.
-func pointersBelow(show []string, name string) (below []string) {
+// isHere reports whether the place itself is named.
+func (p shownPointer) isHere() bool { return p.rest == "" }
+
+// pointersBelow returns the rests of the pointers that begin with a member's name, and those that name
+// all members. The pointer of a leaf is never built: a name may be as long as the request, and have
+// 100,000 leaves.
+func pointersBelow(show []shownPointer, name string) (below []shownPointer) {
 	if len(show) == 0 {
 		return nil
 	}
 	token := "/" + strictjson.EscapePointer(name)
-	for _, pointer := range show {
-		if rest, ok := strings.CutPrefix(pointer, token); ok && (rest == "" || rest[0] == '/') {
-			below = append(below, rest)
+	for _, p := range show {
+		if p.isHere() {
+			below = append(below, shownPointer{secret: p.secret || isSecretName(name)})
+		} else if rest, ok := strings.CutPrefix(p.rest, token); ok && (rest == "" || rest[0] == '/') {
+			below = append(below, shownPointer{rest, p.secret})
 		}
 	}
 	return below
@@ -168,12 +196,14 @@ func countLeaves(v any, depth int) (n int) {
 	return 1
 }
 
-func (i *Item) describeValue(v any, mayShow bool) {
-	plain := ""
+// describeValue describes a value. named says that the terms name it, and secret that its name is one of
+// secrets.
+func (i *Item) describeValue(v any, named, secret bool) {
+	plain, why := "", WhyNested
 	switch t := v.(type) {
 	case string:
 		i.Type, i.Size = "string", utf8.RuneCountInString(t)
-		if i.Size <= maxShownValue && isPrintable(t) && !isSecretText(t) {
+		if why = whyWithheld(t, i.Size); why == "" {
 			plain = strconv.Quote(t)
 		}
 	case json.Number:
@@ -189,11 +219,29 @@ func (i *Item) describeValue(v any, mayShow bool) {
 	default:
 		i.Type = "unknown"
 	}
-	if mayShow && plain != "" {
+	switch {
+	case !named:
+		why = ""
+	case secret:
+		why = WhyName
+	case plain != "":
 		i.Value = plain
 		return
 	}
-	i.Withheld = true
+	i.Withheld, i.Why = true, why
+}
+
+// whyWithheld is why a text is never shown; "" if it may be.
+func whyWithheld(text string, size int) string {
+	switch {
+	case size > maxShownValue:
+		return WhyLong
+	case !isPrintable(text):
+		return WhyForm
+	case isSecretText(text):
+		return WhySecret
+	}
+	return ""
 }
 
 var (

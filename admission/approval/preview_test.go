@@ -2,6 +2,7 @@ package approval
 
 import (
 	"encoding/json"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -62,6 +63,20 @@ func TestPreviewShowsWhatTheTermsName(t *testing.T) {
 	}
 }
 
+// A value that the terms name and a reviewer does not see says why; one that they do not name does not.
+func TestPreviewSaysWhyAValueIsWithheld(t *testing.T) {
+	args := tree(t, `{"payee":{"name":"Dana","iban":"FR7630006000011234567890189","pin":{"token":"1"}},"author":"x","text":"line\nbreak","mail":"`+strings.Repeat("a ", 200)+`","list":[],"other":1}`)
+	p := Preview{}.Describe("x\ny", args, []string{"/payee", "/author", "/text", "/mail", "/list", "resource"})
+	got := map[string]string{"resource": p.Resource.Why}
+	for _, i := range p.Arguments {
+		got[i.Path] = i.Value + i.Why
+	}
+	want := map[string]string{"resource": WhyForm, "/payee/name": `"Dana"`, "/payee/iban": WhySecret, "/payee/pin/token": WhyName, "/author": WhyName, "/text": WhyForm, "/mail": WhyLong, "/list": WhyNested, "/other": ""}
+	if !maps.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestPreviewIsBounded(t *testing.T) {
 	wide := map[string]any{}
 	for i := range 1000 {
@@ -117,7 +132,7 @@ func TestPreviewComparesWholeNames(t *testing.T) {
 	args := map[string]any{"a": "1", "ab": "2", "c": map[string]any{"": "3", "/": "4", "~2": "5", "d": []any{"6"}}, "resource": "7"}
 	for pointer, want := range map[string]string{
 		"/a": "1", "/ab": "2", "/c/": "3", "/c/~1": "4", "/c/~02": "5", "/c/d/0": "6", "/resource": "7",
-		"/": "", "/c": "", "/c/~2": "", "/c//": "", "/c/d": "", "/c/d/00": "", "resource": "", "a": "",
+		"/c": "3465", "/c/d": "6", "/": "", "": "", "/c/~2": "", "/c//": "", "/c/d/00": "", "resource": "", "a": "",
 	} {
 		got := ""
 		for _, i := range (Preview{}.Describe(nil, args, []string{pointer}).Arguments) {

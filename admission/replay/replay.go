@@ -54,8 +54,8 @@ type KnownState struct {
 	// sessions.
 	TenantKey []byte
 	Session   *digest.Session
-	// Drift, if set, is that of the counters before the decision, for a candidate.
-	Drift *Drift
+	// Counts, if set, is by how much the counters differ from the record before the decision, for a candidate.
+	Counts *CountShift
 }
 
 // Result is a replayed decision. If Unknown is not empty, the decision depends on unknown
@@ -156,21 +156,21 @@ func hasReason(d events.Decision, evaluator, code string) bool {
 // Total implements policy.Counters.
 func (a *replayRun) Total(key string, window time.Duration, now time.Time) (int64, bool) {
 	total, recorded := a.totals[key]
-	drift := drifted{0, math.MaxInt64}
+	shift := shifted{0, math.MaxInt64}
 	switch {
 	case recorded && total < 0:
 		return 0, false
 	case recorded:
-		if drift = a.k.Drift.of(key, window, now); drift.low != drift.high {
+		if shift = a.k.Counts.of(key, window, now); shift.low != shift.high {
 			a.open = notCertain
 		}
 	default:
 		a.open = notCounted
 	}
 	if a.high {
-		return total + drift.high, true
+		return total + shift.high, true
 	}
-	return total + drift.low, true
+	return total + shift.low, true
 }
 
 // lacks notes an input that is not known.

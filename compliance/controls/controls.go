@@ -51,12 +51,15 @@ const (
 
 // Entry is one control.
 type Entry struct {
-	ID          string   `json:"id"` // "<framework>:<reference>"
-	Framework   string   `json:"framework"`
-	Reference   string   `json:"reference"`
-	Title       string   `json:"title"` // in our own words
-	Coverage    Coverage `json:"coverage"`
-	Shows       []string `json:"shows"`         // empty exactly when Coverage is None
+	ID        string   `json:"id"` // "<framework>:<reference>"
+	Framework string   `json:"framework"`
+	Reference string   `json:"reference"`
+	Title     string   `json:"title"` // in our own words
+	Coverage  Coverage `json:"coverage"`
+	Shows     []string `json:"shows"` // empty exactly when Coverage is None
+	// ShowsOnLog is what control records show beside records of other kinds. They are on the log and in no
+	// bundle.
+	ShowsOnLog  []string `json:"shows_on_log,omitempty"`
 	DoesNotShow []string `json:"does_not_show"` // never empty
 	From        From     `json:"from"`
 }

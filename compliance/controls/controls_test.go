@@ -121,11 +121,29 @@ func TestNothingIsLeftOut(t *testing.T) {
 	}
 }
 
+// Control records are in no bundle: what they show stands apart, where an entry rests on other records too.
+func TestWhatControlRecordsShowStandsApart(t *testing.T) {
+	ofControl := regexp.MustCompile(`(?i)control record|revocation|revoked (mandates|keys)|retired|\bchanges? of\b|registration`)
+	for _, e := range All().Entries {
+		if len(e.ShowsOnLog) > 0 && len(e.From.Control) == 0 {
+			t.Errorf("%s names no control records", e.ID)
+		}
+		if slices.Equal(e.From.Kinds, []string{evidence.KindControl}) {
+			continue // it is listed for no bundle
+		}
+		for _, text := range e.Shows {
+			if m := ofControl.FindString(text); m != "" {
+				t.Errorf("%s says %q of records that a bundle has: %s", e.ID, m, text)
+			}
+		}
+	}
+}
+
 // No entry draws a conclusion of law or audit.
 func TestNoConclusions(t *testing.T) {
 	conclusion := regexp.MustCompile(`(?i)\b(compl(y|ies|iant|iance)|conform(s|ant|ity)?|satisf(y|ies)|fulfil|meets?|certif|guarantee|ensures?|proves that .* (lawful|legal)|adequate|sufficient)`)
 	for _, e := range All().Entries {
-		for _, text := range append(append([]string{e.Title}, e.Shows...), e.DoesNotShow...) {
+		for _, text := range slices.Concat([]string{e.Title}, e.Shows, e.ShowsOnLog, e.DoesNotShow) {
 			if m := conclusion.FindString(text); m != "" {
 				t.Errorf("%s says %q: %s", e.ID, m, text)
 			}

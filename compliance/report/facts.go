@@ -149,7 +149,8 @@ var redactionReasons = map[string]string{
 // chainCheck checks the chains of the sessions.
 type chainCheck struct {
 	prev        map[string]uint64 // last index by session, of at most about maxSessions sessions
-	breaks      []string
+	broken      int               // breaks
+	breaks      []string          // the first of them
 	ends        []string
 	ended       int
 	unfollowed  bool // there are more sessions than prev holds
@@ -172,8 +173,11 @@ func (c *chainCheck) addRecord(r evidence.Record) {
 		c.prev = map[string]uint64{}
 	}
 	before, known := c.prev[r.Session]
-	if (known && *r.SessionIndex != before+1) && len(c.breaks) < maxNotes {
-		c.breaks = append(c.breaks, fmt.Sprintf("at sequence %d: record %d of the session follows record %d", r.Seq, *r.SessionIndex, before))
+	if known && *r.SessionIndex != before+1 {
+		c.broken++
+		if len(c.breaks) < maxNotes {
+			c.breaks = append(c.breaks, fmt.Sprintf("at sequence %d: record %d of the session follows record %d", r.Seq, *r.SessionIndex, before))
+		}
 	}
 	if known || len(c.prev) < maxSessions {
 		c.prev[r.Session] = *r.SessionIndex

@@ -95,8 +95,8 @@ func (b *Builder) summaryRows() []summaryRow {
 	for _, s := range b.summaryCounts.workflows {
 		statuses[s]++
 	}
-	chain := summaryRow{"Chain", "completeness", []summaryMark{{Word: "unbroken"}}, ""}
-	if n := len(b.chainCheck.breaks); n > 0 {
+	chain := summaryRow{"Chain", "completeness", []summaryMark{{Word: "unbroken"}}, moreText(b.chainCheck.unfollowed, maxSessions, "sessions")}
+	if n := b.chainCheck.broken; n > 0 {
 		chain.Marks = []summaryMark{{"broken", n}}
 	}
 	return []summaryRow{

@@ -1,11 +1,13 @@
 package report
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
 )
 
 // What a reader has to know first stands first, counted whatever the tables have
@@ -43,8 +45,12 @@ func TestGlance(t *testing.T) {
 			}
 		}
 	}
-	b.chainCheck.breaks = []string{"at sequence 3"}
-	if rows := b.summaryRows(); rows[len(rows)-1].Marks[0].Word != "broken" {
+	b.chainCheck = chainCheck{}
+	for n := range maxNotes + 6 {
+		index := uint64(2 * (n + 1))
+		b.chainCheck.addRecord(evidence.Record{Seq: index, Session: "s", SessionIndex: &index})
+	}
+	if rows := b.summaryRows(); rows[len(rows)-1].Marks[0] != (summaryMark{"broken", maxNotes + 5}) || !strings.Contains(fmt.Sprint(b.completenessPairs()), "; and 5 more") {
 		t.Errorf("%+v", rows)
 	}
 }

@@ -168,8 +168,11 @@ func (b *Builder) completenessPairs() []pair {
 	if b.chainCheck.unfollowed {
 		chain += fmt.Sprintf("; looked at in the first %d sessions, countersign verify looks at all", maxSessions)
 	}
-	if len(b.chainCheck.breaks) > 0 {
+	if n := b.chainCheck.broken; n > 0 {
 		chain = "BROKEN " + strings.Join(b.chainCheck.breaks, "; ")
+		if more := n - len(b.chainCheck.breaks); more > 0 {
+			chain += fmt.Sprintf("; and %d more", more)
+		}
 	}
 	list = append(list, pair{"Chain", chain})
 	if b.src.Session == "" {

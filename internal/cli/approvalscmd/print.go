@@ -77,7 +77,11 @@ func printItem(p *ui.Printer, what string, i approval.Item) {
 		text = fmt.Sprintf("%s of %d", i.Type, i.Size)
 	}
 	if i.Withheld {
-		text = p.Paint(ui.Faint, text+" (withheld)")
+		why := "withheld"
+		if i.Why != "" {
+			why += ": " + ui.Clean(i.Why, 40)
+		}
+		text = p.Paint(ui.Faint, text+" ("+why+")")
 	} else {
 		text = ui.Clean(i.Value, 250)
 	}

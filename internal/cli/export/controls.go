@@ -71,7 +71,7 @@ func printControl(out io.Writer, e controls.Entry) error {
 		head  string
 		items []string
 	}{
-		{"The evidence shows", e.Shows}, {"It does not show", e.DoesNotShow},
+		{"The evidence shows", e.Shows}, {"Control records of the log show, which are in no bundle", e.ShowsOnLog}, {"It does not show", e.DoesNotShow},
 		{"From", from(e.From)},
 	}
 	for _, l := range lists {

@@ -69,7 +69,7 @@ type simulation struct {
 	quiet     bool // only count
 	policies  *recorded.Policies
 	stores    *pastStores
-	drift     replay.Drift // of the candidate's counters
+	shifted   replay.CountShift // of the candidate's counters
 
 	from, to                  uint64
 	counts                    map[[2]events.Verdict]int // old, new
@@ -117,7 +117,7 @@ func (s *simulation) entry(ctx context.Context, e recorded.Entry) error {
 	if err != nil {
 		return err
 	}
-	s.drift.Add(d, candidate, out)
+	s.shifted.Add(d, candidate, out)
 	c := change{DecisionID: d.DecisionID, Seq: e.Message.Seq, At: d.DecidedAt, Tenant: d.Tenant, Session: d.Session, Tool: d.Tool,
 		ToolCallID: d.ToolCallID, Old: d.EnforcedVerdict(), OldReasons: d.Reasons}
 	if len(out.Unknown) > 0 {
@@ -160,7 +160,7 @@ func (s *simulation) shift(ctx context.Context, e recorded.Entry) (replay.Result
 	}
 	r, k := recordOf(e), s.stores.known(digest.Keys{})
 	base := replay.Decide(r, configOf(in), k)
-	k.Drift = &s.drift
+	k.Counts = &s.shifted
 	candidate := replay.Decide(r.Enforced(), s.candidate, k)
 	return candidate, replay.CandidateOutcome(e.Decision, base, candidate), nil
 }

@@ -83,7 +83,7 @@ var policyDocuments = []policyKeys{
 		{"quorum", "how many different reviewers must approve; default 1"},
 		{"resume", "[what the runtime does afterwards](../approvals.md#the-runtime)"},
 		{"expiresAfter", "1s to 24h; how long the workflow stays open. It goes before that of the policy"},
-		{"show", "arguments that a reviewer sees in plain, as JSON pointers, or `resource`; all others only as type and size"},
+		{"show", "arguments that a reviewer sees in plain, as JSON pointers (of an object or a list, all in it), or `resource`; all others only as type and size. Never shown are texts of more than 200 characters, with a line break, or like a secret (24 letters and digits without a space, as in a UUID or a long IBAN), and names with a word such as `token`, `auth` or `session` in them"},
 	}},
 	{"readGroup", "spec of a reviewer group", [][2]string{
 		{"members", "NATS users"},

@@ -42,11 +42,11 @@ func (c counted) decide(t testing.TB, snap *admission.Config, name string, at ti
 
 // simulated is what a candidate makes of decisions in their order.
 func simulated(records []Record, old, candidate *admission.Config) (list []Outcome) {
-	drift := &Drift{}
+	shift := &CountShift{}
 	for _, r := range records {
-		c := Decide(r.Enforced(), candidate, KnownState{Drift: drift})
+		c := Decide(r.Enforced(), candidate, KnownState{Counts: shift})
 		out := CandidateOutcome(r.Decision, Decide(r, old, KnownState{}), c)
-		drift.Add(r.Decision, c, out)
+		shift.Add(r.Decision, c, out)
 		list = append(list, out)
 	}
 	return list
@@ -123,17 +123,17 @@ func TestSimulationIsWhatHappens(t *testing.T) {
 }
 
 // Without its request a decision may have been allowed or not: what counts it is known between bounds.
-func TestDriftOfWhatCannotBeReplayed(t *testing.T) {
+func TestCountShiftOfWhatCannotBeReplayed(t *testing.T) {
 	old, candidate := snapshot(t, "MAX", "10"), snapshot(t, "MAX", "1")
 	then := counted{}
 	first, second := then.decide(t, old, "fetch", now), then.decide(t, old, "fetch", now.Add(time.Second))
-	drift := &Drift{}
-	drift.Add(first.Decision, Result{}, Outcome{Unknown: []string{"gone"}})
-	if got := Decide(second, candidate, KnownState{Drift: drift}); len(got.Unknown) != 1 || got.Unknown[0] != notCertain {
+	shift := &CountShift{}
+	shift.Add(first.Decision, Result{}, Outcome{Unknown: []string{"gone"}})
+	if got := Decide(second, candidate, KnownState{Counts: shift}); len(got.Unknown) != 1 || got.Unknown[0] != notCertain {
 		t.Errorf("after a call that cannot be replayed: %v", got.Unknown)
 	}
 	second.Decision.DecidedAt = events.At(now.Add(time.Hour + 2*time.Minute))
-	if got := Decide(second, candidate, KnownState{Drift: drift}); len(got.Unknown) != 0 {
+	if got := Decide(second, candidate, KnownState{Counts: shift}); len(got.Unknown) != 0 {
 		t.Errorf("an hour later: %v", got.Unknown)
 	}
 }

@@ -7,30 +7,30 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Drift is by how much the counters of a candidate's limits differ from the recorded totals, because
-// the candidate would have allowed other calls before. The zero Drift is that of a candidate that comes
+// CountShift is by how much the counters of a candidate's limits differ from the recorded totals, because
+// the candidate would have allowed other calls before. The zero CountShift is that of a candidate that comes
 // into force. One goroutine uses it.
-type Drift struct{ counters map[string]*counterDrift }
+type CountShift struct{ counters map[string]*counterShift }
 
-// counterDrift is the drift of one counter.
-type counterDrift struct {
-	steps []driftStep // within the window, in the order of the log
-	sum   drifted     // of the steps
+// counterShift is the shift of one counter.
+type counterShift struct {
+	steps []shiftStep // within the window, in the order of the log
+	sum   shifted     // of the steps
 }
 
-// driftStep is what one decision adds to a drift.
-type driftStep struct {
+// shiftStep is what one decision adds to a shift.
+type shiftStep struct {
 	slot int64 // of the counter's window
-	drifted
+	shifted
 }
 
-// drifted is a difference that is known to lie between two numbers, both included.
-type drifted struct{ low, high int64 }
+// shifted is a difference that is known to lie between two numbers, both included.
+type shifted struct{ low, high int64 }
 
 // Add takes in the next decision of the log, with what the candidate makes of it. candidate may be zero
 // for a decision that cannot be replayed at all.
-func (f *Drift) Add(recorded events.Decision, candidate Result, out Outcome) {
-	steps := map[string]drifted{}
+func (f *CountShift) Add(recorded events.Decision, candidate Result, out Outcome) {
+	steps := map[string]shifted{}
 	windows := map[string]time.Duration{}
 	counts := candidate.Decision.Counts
 	if candidate.Decision.DecisionID == "" {
@@ -43,13 +43,13 @@ func (f *Drift) Add(recorded events.Decision, candidate Result, out Outcome) {
 		for _, c := range recorded.Counts {
 			if c.Total >= 0 { // otherwise nothing was counted
 				s := steps[c.Key]
-				steps[c.Key], windows[c.Key] = drifted{s.low - c.Amount, s.high - c.Amount}, windowOf(c)
+				steps[c.Key], windows[c.Key] = shifted{s.low - c.Amount, s.high - c.Amount}, windowOf(c)
 			}
 		}
 	}
 	for key, s := range steps {
-		if s != (drifted{}) {
-			f.add(key, driftStep{policy.WindowSlot(windows[key], recorded.DecidedAt.Time), s})
+		if s != (shifted{}) {
+			f.add(key, shiftStep{policy.WindowSlot(windows[key], recorded.DecidedAt.Time), s})
 		}
 	}
 }
@@ -57,23 +57,23 @@ func (f *Drift) Add(recorded events.Decision, candidate Result, out Outcome) {
 func windowOf(c events.Count) time.Duration { return time.Duration(c.WindowMS) * time.Millisecond }
 
 // countedBy is what a decision adds to a counter of the candidate.
-func countedBy(recorded events.Decision, out Outcome, amount int64) drifted {
+func countedBy(recorded events.Decision, out Outcome, amount int64) shifted {
 	switch {
 	case out.Verdict == events.Allow:
-		return drifted{amount, amount}
+		return shifted{amount, amount}
 	case out.Verdict == events.Deny, out.Verdict == recorded.Verdict: // an ask that was approved has another record
-		return drifted{}
+		return shifted{}
 	}
-	return drifted{0, amount} // a person may approve it, or its outcome is not known
+	return shifted{0, amount} // a person may approve it, or its outcome is not known
 }
 
-func (f *Drift) add(key string, s driftStep) {
+func (f *CountShift) add(key string, s shiftStep) {
 	if f.counters == nil {
-		f.counters = map[string]*counterDrift{}
+		f.counters = map[string]*counterShift{}
 	}
 	c := f.counters[key]
 	if c == nil {
-		c = &counterDrift{}
+		c = &counterShift{}
 		f.counters[key] = c
 	}
 	c.forget(s.slot)
@@ -82,17 +82,17 @@ func (f *Drift) add(key string, s driftStep) {
 }
 
 // forget drops the steps that do not count any more.
-func (c *counterDrift) forget(now int64) {
+func (c *counterShift) forget(now int64) {
 	for len(c.steps) > 0 && c.steps[0].slot < now-policy.WindowSlots {
 		c.sum.low, c.sum.high = c.sum.low-c.steps[0].low, c.sum.high-c.steps[0].high
 		c.steps = c.steps[1:]
 	}
 }
 
-// of is the drift of a counter at a time. A nil Drift has none.
-func (f *Drift) of(key string, window time.Duration, now time.Time) drifted {
+// of is the shift of a counter at a time. A nil CountShift has none.
+func (f *CountShift) of(key string, window time.Duration, now time.Time) shifted {
 	if f == nil || f.counters[key] == nil {
-		return drifted{}
+		return shifted{}
 	}
 	f.counters[key].forget(policy.WindowSlot(window, now))
 	return f.counters[key].sum
