@@ -122,6 +122,10 @@ func sortedSets(keys map[policySet]bool) []policySet {
 	return out
 }
 
+// errorWithheld stands for the compiler's error where the set has documents that the tenant may not
+// see: it names files, policies, rules and parts of their conditions.
+const errorWithheld = "the error is withheld: the set has documents that speak of other tenants, or that are not here"
+
 func (col *collector) buildPolicy(k policySet) (Policy, error) {
 	p := Policy{Revision: k.revision, Digest: k.digest, Use: col.refs.policies[k], Text: TextMissing}
 	c, held := col.changes[k]
@@ -131,13 +135,18 @@ func (col *collector) buildPolicy(k policySet) (Policy, error) {
 	}
 	p.Seq, p.At = c.Seq, c.At
 	p.Author, _ = redaction.Text(c.Change.Author)
-	p.Error, _ = redaction.Text(c.Change.Error)
+	if c.Change.Error != "" {
+		p.Error = errorWithheld
+	}
 	docs := c.Change.Documents
 	if c.Change.Omitted {
 		var err error
 		if docs, p.Why, err = col.src.Policies(k.revision); err != nil || p.Why != "" {
 			return p, err
 		}
+	}
+	if len(visibleDocuments(docs, col.tenant)) == len(docs) {
+		p.Error, _ = redaction.Text(c.Change.Error)
 	}
 	if p.Why = digestMismatch(docs, k.digest); p.Why != "" {
 		return p, nil

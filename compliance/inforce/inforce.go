@@ -52,7 +52,7 @@ type Policy struct {
 	At      events.Time `json:"at,omitzero"`       // when that was stored
 	Author  string      `json:"author,omitempty"`  // who pushed it, as that person said
 	Message string      `json:"message,omitempty"` // likewise
-	Error   string      `json:"error,omitempty"`   // why the set could not be used: everything was denied
+	Error   string      `json:"error,omitempty"`   // why the set could not be used (everything was denied), in words of the log only if no document is withheld
 
 	Text      string     `json:"text"`                // complete, partial (documents of other tenants withheld, or secrets redacted) or missing
 	Why       string     `json:"why,omitempty"`       // if the text is partial or missing

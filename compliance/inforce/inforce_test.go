@@ -194,6 +194,34 @@ func TestWhatIsListed(t *testing.T) {
 	}
 }
 
+// The compiler's error names files, policies, rules and parts of conditions: it is shown only where
+// every document of the set is.
+func TestErrorOfAnotherTenantsPolicy(t *testing.T) {
+	broken := text("vip-payees", "tenants: [globex]", "")
+	own := text("own", "tenants: [acme]", "")
+	const why = "vip-payees.yaml:14: when is not valid CEL"
+	for _, tc := range []struct {
+		name    string
+		docs    []events.PolicyDocument
+		omitted bool
+		shown   bool
+	}{
+		{"own", []events.PolicyDocument{own}, false, true},
+		{"another tenant's", []events.PolicyDocument{own, broken}, false, false},
+		{"not readable", []events.PolicyDocument{own, {Name: "vip-payees.yaml", Text: "{"}}, false, false},
+		{"not in the log", nil, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := change(6, 7, "", tc.docs)
+			c.Change.Error, c.Change.Omitted = why, tc.omitted
+			p := collect(t, fake{changes: []Change{c}}, decision(t, 5, events.Decision{}), decision(t, 9, events.Decision{})).Policies[0]
+			if (p.Error == why) != tc.shown || p.Error == "" || strings.Contains(p.Error, "vip") && !tc.shown {
+				t.Errorf("error %q", p.Error)
+			}
+		})
+	}
+}
+
 func TestOmittedTextsComeFromTheBucket(t *testing.T) {
 	docs := []events.PolicyDocument{text("own", "", "")}
 	digest := digestOf(t, docs)

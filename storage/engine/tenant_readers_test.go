@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -222,5 +223,24 @@ func TestAuditorOfAStrangeTenant(t *testing.T) {
 		if err := db.Exec(t.Context(), "SELECT formatQuery({q:String})", conn.Param("q", statement)); err != nil {
 			t.Errorf("%s: %v", statement, err)
 		}
+	}
+}
+
+// The statements run again while the auditor of the earlier run asks, and may stop anywhere: at no
+// point may its login reach a definer that no row policy binds.
+func TestStatementsOpenNothingMeanwhile(t *testing.T) {
+	a, _, err := NewTenantReader("ann", "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := a.Statements("countersign")
+	last := len(list) - 1
+	if !strings.HasPrefix(list[0], "CREATE USER OR REPLACE ann ") || list[last] != "GRANT SELECT ON audit_ann.* TO ann" {
+		t.Errorf("the login is made by %q first and gets its right by %q last", list[0], list[last])
+	}
+	isPolicy := func(s string) bool { return strings.HasPrefix(s, "CREATE ROW POLICY ") }
+	firstGrant := slices.IndexFunc(list, func(s string) bool { return strings.HasPrefix(s, "GRANT ") })
+	if slices.ContainsFunc(list[firstGrant:], isPolicy) || !isPolicy(list[firstGrant-1]) {
+		t.Errorf("a row policy comes after a grant:\n%s", strings.Join(list, "\n"))
 	}
 }
