@@ -227,7 +227,7 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	}
 	switch {
 	case err != nil:
-		if call.Workflow == "" && gateclient.MayBeStored(err) { // it may be allowed by now, and its repetition is another call
+		if call.Workflow == "" && !gateclient.IsNotStored(err) { // it may be allowed by now, and its repetition is another call
 			ctx, cancel := context.WithTimeout(ctx, closeTime)
 			defer cancel()
 			g.closeCall(ctx, a, key, e, call)
