@@ -56,7 +56,7 @@ func newIssuer(f Flags, env daemon.Env) *issuer {
 	client := &http.Client{
 		Timeout:       issuerTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("an issuer must not redirect") },
-		Transport:     &issuerTransport{inner: &http.Transport{DisableKeepAlives: true}, limit: rate.NewLimiter(rate.Every(issuerEvery), issuerBurst), health: env.Health},
+		Transport:     &issuerTransport{inner: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}, limit: rate.NewLimiter(rate.Every(issuerEvery), issuerBurst), health: env.Health},
 	}
 	return &issuer{url: f.Issuer, audiences: f.Audiences, env: env, client: client, now: time.Now}
 }

@@ -15,6 +15,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -294,6 +296,38 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 		if isSafeURL(url) != safe {
 			t.Errorf("%q: safe %v", url, !safe)
 		}
+	}
+}
+
+// The issuer is asked through the proxy that the environment names. Go reads that once in a process, so another one asks.
+func TestIssuerThroughProxy(t *testing.T) {
+	if os.Getenv("ASK_ISSUER") != "" {
+		c := newIssuer(Flags{Issuer: "https://login.example", Audiences: []string{audience}}, daemon.Env{Health: daemon.NewHealth()})
+		if _, err := c.current(t.Context(), ""); err == nil {
+			t.Error("the proxy refuses, and the issuer is there")
+		}
+		return
+	}
+	asked := make(chan string, 8)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.Host
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	defer proxy.Close()
+	self, err := os.Executable()
+	servicetest.OK(t, err)
+	asker := exec.CommandContext(t.Context(), self, "-test.run=^TestIssuerThroughProxy$")
+	asker.Env = append(os.Environ(), "ASK_ISSUER=1", "HTTPS_PROXY="+proxy.URL, "NO_PROXY=", "no_proxy=")
+	if out, err := asker.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	select {
+	case got := <-asked:
+		if got != "CONNECT login.example:443" {
+			t.Error(got)
+		}
+	default:
+		t.Error("the proxy was not asked")
 	}
 }
 
