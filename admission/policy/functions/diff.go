@@ -41,7 +41,7 @@ type patchMark struct{ prefix, action string }
 var patchMarks = []patchMark{
 	{"*** Add File: ", "add"}, {"*** Update File: ", "update"}, {"*** Delete File: ", "delete"}, {"*** Move to: ", "move"},
 	{"--- ", "update"}, {"+++ ", "update"}, {"rename from ", "move"}, {"rename to ", "move"}, {"copy from ", "update"}, {"copy to ", "add"},
-	{"Index: ", "update"},
+	{"Index:", "update"},
 }
 
 // maxHeader is the longest first line of a file in a patch of git.
@@ -174,8 +174,13 @@ func (r *patchReader) readMark(line string) {
 		if !ok {
 			continue
 		}
-		name, _, _ = strings.Cut(name, "\t") // of a time
+		unified := m.prefix == "--- " || m.prefix == "+++ "
+		name, _, dated := strings.Cut(name, "\t")
+		name = strings.TrimSpace(name)
+		if first, _, more := strings.Cut(name, " "); more && !dated && (unified || m.prefix == "Index:") {
+			r.add(first, m.action, unified) // GNU patch ends a name at a blank if no tab ends it
+		}
 		r.unnamed = false
-		r.add(strings.TrimSpace(name), m.action, m.prefix == "--- " || m.prefix == "+++ ")
+		r.add(name, m.action, unified)
 	}
 }

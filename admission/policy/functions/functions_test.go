@@ -27,7 +27,10 @@ func TestPatchFiles(t *testing.T) {
 		"cd / && apply_patch <<E\n*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\nE":         "false [a]",
 		"*** a/x\n--- b/y\n***************\n*** 1 ****\n":                                         "false [b/y y]",
 		"--- a/x\n+++ b/x\n@@ -1 +1 @@\n *** a list\n+*** b\n":                                    "true [a/x x b/x]",
-		"hello": "false []",
+		"--- .env x.go\n+++ .env x.go\n@@ -1 +1 @@\n-a\n+b\n":                                     "true [.env .env x.go]",
+		"--- a/x y\t2026-01-01\n+++ b/x y\t2026-01-01\n":                                          "true [a/x y x y b/x y]",
+		"Index:x\n@@ -1 +1 @@\n-a\n+b\n":                                                          "true [x]",
+		"hello":                                                                                   "false []",
 	} {
 		p := parsePatch(text)
 		var names []string
