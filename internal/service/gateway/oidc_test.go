@@ -299,6 +299,47 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 	}
 }
 
+// While one caller waits for new keys the others go on with those that are held.
+func TestOneCallerWaitsForNewKeys(t *testing.T) {
+	i := startIssuer(t)
+	c := i.check()
+	var ahead time.Duration
+	c.now = func() time.Time { return time.Now().Add(ahead) }
+	text := i.jwt("k1", "k1", i.claims(nil))
+	held := func() bool { subject, err := c.subjectOf(text); return subject != "" && err == nil }
+	if !held() {
+		t.Fatal("the keys are not read")
+	}
+	ahead = keysRenewAge
+	inner := c.client.Transport
+	var once sync.Once
+	arrived, answer, renewed := make(chan struct{}), make(chan struct{}), make(chan bool)
+	c.client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		once.Do(func() { close(arrived) })
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+		return inner.RoundTrip(r)
+	})
+	go func() { renewed <- held() }()
+	<-arrived
+	for range 3 {
+		if !held() {
+			t.Error("the held keys are not in use meanwhile")
+		}
+	}
+	select {
+	case <-renewed:
+		t.Error("the others waited, too")
+	default:
+		close(answer)
+		if !<-renewed || c.youngerThan(keysRenewAge) == nil {
+			t.Error("the keys are not new")
+		}
+	}
+}
+
 // The issuer is asked through the proxy that the environment names. Go reads that once in a process, so another one asks.
 func TestIssuerThroughProxy(t *testing.T) {
 	if os.Getenv("ASK_ISSUER") != "" {
