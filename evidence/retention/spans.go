@@ -26,8 +26,8 @@ func appendSpan(list []events.Span, s events.Span) []events.Span {
 	return append(list, s)
 }
 
-// SpanSet is a set of sequences. Its zero value is empty. It keeps 16 bytes for each run of sequences, and finds one
-// by binary search: a log whose policies erase for a year has millions of runs.
+// SpanSet is a set of sequences. Its zero value is empty. It keeps 16 bytes for each span, and finds one by binary
+// search: a log whose policies erase for months has millions of spans.
 type SpanSet struct {
 	spans []events.Span // in order; between two of them a sequence is missing
 }

@@ -48,26 +48,26 @@ func TestSpanSet(t *testing.T) {
 			}
 			set.Add(list)
 		}
-		runs := 0
+		shortest := 0
 		for seq := uint64(1); seq <= last; seq++ {
 			if set.Covers(seq) != has[seq] {
 				t.Fatalf("%d: %v, want %v (%v)", seq, !has[seq], has[seq], set.spans)
 			}
 			if has[seq] && !has[seq+1] {
-				runs++
+				shortest++
 			}
 			want := uint64(slices.Index(has[seq:], false)) + seq
 			if got := set.FirstUncovered(seq, last+1); got != want {
 				t.Fatalf("from %d: %d, want %d (%v)", seq, got, want, set.spans)
 			}
 		}
-		if len(set.spans) != runs {
-			t.Fatalf("%d spans for %d runs: %v", len(set.spans), runs, set.spans)
+		if len(set.spans) != shortest {
+			t.Fatalf("%d spans, want %d: %v", len(set.spans), shortest, set.spans)
 		}
 	}
 }
 
-// A million spans is what a policy erases in some four days of a call a second.
+// A gap of the log is explained by one of a million spans.
 func BenchmarkFirstUncovered(b *testing.B) {
 	var list []events.Span
 	for i := range uint64(1_000_000) {
