@@ -150,7 +150,7 @@ func recordsOfPolicies(t *testing.T, s *system, authors ...string) {
 		for _, c := range evidence(t, s.auditors(t), "kind = 'control' AND subject = 'gov.control.GOV.policy'") {
 			body := c.body(t)
 			docs, _ := body["documents"].([]any)
-			if len(docs) != 2 || !strings.Contains(fmt.Sprint(docs), "launch_rocket") {
+			if len(docs) != 3 || !strings.Contains(fmt.Sprint(docs), "launch_rocket") {
 				return errorf("a change with the documents %v", docs)
 			}
 			got = append(got, member(body, "author"))
