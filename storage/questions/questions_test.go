@@ -34,6 +34,9 @@ func story(t *testing.T, shard, tenant string) (rows []storage.EvidenceRow) {
 	control("rules", events.RulesChange{Writer: "w", Tenant: tenant, Revision: 1, Rules: map[string]string{"input_drift": "off"}})
 	control("rules", events.RulesChange{Writer: "w", Tenant: "somebody else", Revision: 2, Rules: map[string]string{"input_drift": "off"}})
 	control("mandate", events.MandateChange{Writer: "w", Revision: 9, Changes: []events.MandateStep{{Change: "put", Tenant: tenant, MandateID: "m1", Author: "bob"}}})
+	control("publisher", events.PublisherChange{Writer: "w", Revision: 5, Error: "globex: tools.pay is no catalogue", Documents: []events.PublisherDocument{
+		{Tenant: "globex", Name: "tools.pay", Error: "no catalogue"}, {Tenant: tenant, Name: "tools.mail"}}})
+	control("publisher", events.PublisherChange{Writer: "w", Revision: 6, Error: "tools.mail is no catalogue", Documents: []events.PublisherDocument{{Tenant: tenant, Name: "tools.mail", Error: "no catalogue"}}})
 	control("cursor", events.Cursor{Shard: shard})
 	d := events.Decision{DecisionID: "d1", EventID: "e1", Tenant: tenant, Source: "rt1", Agent: "mailer", ToolCallID: "tc1", Tool: "send", Verdict: events.Allow,
 		Policy: &events.PolicyRef{Name: "mail", Revision: 4, Digest: "sha256:set"}, Mandate: &events.MandateRef{ID: "m1", Hash: "sha256:m"}}
@@ -54,7 +57,7 @@ func story(t *testing.T, shard, tenant string) (rows []storage.EvidenceRow) {
 	add(storage.KindEvent, "s1", nil).Record = `{"body":{},"redaction_policy":"acme/1","redactions":[{"action":"mask","commitment":"c","detector":"email","path":"/body/to"},{"commitment":"c","detector":"secret","path":"/body/key"}],"v":1}`
 	add(storage.KindUnparseable, "s1", nil).Record = `{"body":null,"reason":"not_json","redactions":[],"v":1}`
 	add(storage.KindFinding, "s1", events.Finding{FindingID: "f4", Rule: "executed_despite_deny", Severity: "medium", Retracts: "f1"}).SessionIndex = nil
-	for i, index := range []uint64{5: 1, 6: 2, 7: 3, 8: 4, 9: 5, 10: 6, 11: 7, 12: 1, 13: 2, 14: 3, 15: 5, 16: 8, 17: 9} { // one of s2's is missing
+	for i, index := range []uint64{7: 1, 8: 2, 9: 3, 10: 4, 11: 5, 12: 6, 13: 7, 14: 1, 15: 2, 16: 3, 17: 5, 18: 8, 19: 9} { // one of s2's is missing
 		if index > 0 {
 			rows[i].SessionIndex = &index
 		}
@@ -73,8 +76,10 @@ var answers = map[string]struct {
 	"no-verdict": {Params{}, "tool tool_call_id state", []string{"rm tc2 orphaned"}},
 	"despite-no": {Params{}, "rule tool_call_id enforced", []string{"executed_despite_deny tc3 true"}},
 	"policy":     {Params{ID: "d1"}, "policy revision author file text", []string{"mail 4 ann mail.yaml metadata: {name: mail}"}},
-	"changes":    {Params{}, "kind revision author items", []string{"policy 4 ann [mail]", "rules 1  [off input_drift]", "mandate 9 bob [put m1]"}},
-	"missing":    {Params{}, "newest missing doubled unsigned broken_sessions", []string{"21 1 0 11 1"}},
+	"changes":    {Params{}, "kind revision author items error", []string{
+		"policy 4 ann [mail] ", "rules 1  [off input_drift] ", "mandate 9 bob [put m1] ",
+		"publisher 5  [tools.mail] withheld: it may speak of other tenants", "publisher 6  [tools.mail] tools.mail is no catalogue"}},
+	"missing":    {Params{}, "newest missing doubled unsigned broken_sessions", []string{"23 1 0 13 1"}},
 	"redacted": {Params{Session: "s1"}, "kind path detector action policy reason",
 		[]string{"event /body/to email mask acme/1 ", "event /body/key secret  acme/1 ", "unparseable     not_json"}},
 	"mandate":   {Params{ID: "tc1"}, "mandate_id tool_call_id verdict state outcome", []string{"m1 tc1 allow completed succeeded"}},
