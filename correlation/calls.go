@@ -180,6 +180,10 @@ func (cs *calls) rebuild() {
 		cs.sessions.Count(s.share, tables.ByIDs, s.groups.len())
 		for _, c := range s.open {
 			cs.timers.restoreDeadline(c)
+			cs.sessions.Count(s.share, tables.ByArgsBytes, len(c.args.Canonical)+c.differencesBytes)
+		}
+		for _, c := range s.closed {
+			cs.sessions.Count(s.share, tables.ByArgsBytes, c.differencesBytes)
 		}
 	}
 }
@@ -229,19 +233,32 @@ func (cs *calls) countIDs(s *session, n int) {
 	cs.sessions.Count(s.share, tables.ByIDs, n)
 }
 
-// keepCallArgs counts the call's arguments against Options.MaxArgsBytes, and drops them if
-// they do not fit. releaseCallArgs frees the bytes.
+// hasRoomForArgs reports whether a session may keep so many more bytes. A tenant keeps at most
+// as many as it leaves free of Options.MaxArgsBytes: others find room, however much one has.
+func (cs *calls) hasRoomForArgs(s *session, size int) bool {
+	free := cs.opts.MaxArgsBytes - cs.counts.argsBytes - size
+	return s.share.OfTenant(tables.ByArgsBytes)+size <= free
+}
+
+// countArgsBytes changes the count of all sessions and of the session's publisher.
+func (cs *calls) countArgsBytes(s *session, n int) {
+	cs.counts.argsBytes += n
+	cs.sessions.Count(s.share, tables.ByArgsBytes, n)
+}
+
+// keepCallArgs counts the arguments of an open call, and drops those of a closed one, or if there
+// is no room for them. releaseCallArgs frees the bytes.
 func (cs *calls) keepCallArgs(c *call) {
 	size := len(c.args.Canonical)
-	if size > maxArgsPerCall || cs.counts.argsBytes+size > cs.opts.MaxArgsBytes {
+	if !c.isOpen() || size > maxArgsPerCall || !cs.hasRoomForArgs(c.session, size) {
 		c.args.Canonical = nil
 		return
 	}
-	cs.counts.argsBytes += size
+	cs.countArgsBytes(c.session, size)
 }
 
 func (cs *calls) releaseCallArgs(c *call) {
-	cs.counts.argsBytes -= len(c.args.Canonical)
+	cs.countArgsBytes(c.session, -len(c.args.Canonical))
 	c.args.Canonical = nil
 }
 
@@ -365,26 +382,26 @@ func (cs *calls) linkRetry(c, before *call) {
 	cs.findings.emitCall(before)
 }
 
-// keepCallDifferences counts the call's differences against Options.MaxArgsBytes while it is
-// remembered, and drops them if they do not fit.
+// keepCallDifferences counts the call's differences like arguments while it is remembered, and
+// drops them if there is no room for them.
 func (cs *calls) keepCallDifferences(c *call) {
 	size := 0
 	for _, d := range c.differences {
 		size += len(d.Pointer) + differenceSize
 	}
-	if cs.counts.argsBytes+size > cs.opts.MaxArgsBytes {
+	if !cs.hasRoomForArgs(c.session, size) {
 		c.inputMatch = inputMatch{match: c.match, reason: events.MatchNotKept}
 		return
 	}
 	c.differencesBytes = size
-	cs.counts.argsBytes += size
+	cs.countArgsBytes(c.session, size)
 }
 
 // differenceSize is the size of a difference without its pointer's text.
 const differenceSize = 32
 
 func (cs *calls) releaseCallDifferences(c *call) {
-	cs.counts.argsBytes -= c.differencesBytes
+	cs.countArgsBytes(c.session, -c.differencesBytes)
 	if c.differencesBytes = 0; c.details != nil {
 		c.differences = nil
 	}

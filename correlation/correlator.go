@@ -239,7 +239,8 @@ const (
 	// was forgotten counts as new.
 	DefaultMaxEvents = 262_144
 	// DefaultMaxArgsBytes bounds the canonical arguments of open calls and the differences of
-	// remembered calls, together. Arguments are kept to compare redacted copies and to say
+	// remembered calls, together; a tenant keeps at most as many bytes as it leaves free, so
+	// one alone half of them. Arguments are kept to compare redacted copies and to say
 	// where the executed arguments differ. Without them, a redacted call is inconclusive and a
 	// difference has no place. Digests, which decide everything else, are always kept.
 	DefaultMaxArgsBytes = 64 << 20

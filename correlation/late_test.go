@@ -662,6 +662,18 @@ func heapInUse() int {
 	return int(m.HeapAlloc)
 }
 
+// TestLateArgumentsAreNotKept: the arguments of a call that was announced after its end take no
+// room. Nothing would free it.
+func TestLateArgumentsAreNotKept(t *testing.T) {
+	l := newTestLog(t)
+	l.opts.RequireVerdict = false
+	l.event(post(2))
+	l.event(pre(1))
+	if st := l.run().core.Stats(); st.ArgsBytes != 0 || st.Calls != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // TestCallsCountWhatTheyHold: the counts of the part are what its sessions hold, whatever is
 // opened, closed and forgotten.
 func TestCallsCountWhatTheyHold(t *testing.T) {

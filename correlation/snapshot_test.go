@@ -600,3 +600,32 @@ func TestFloodKeepsOrder(t *testing.T) {
 		t.Errorf("all together remember %d", core.engine.trackers.storedItems)
 	}
 }
+
+// TestFloodLeavesRoomForArguments: a tenant whose open calls keep all the arguments that there is
+// room for leaves others enough to compare a redacted copy.
+func TestFloodLeavesRoomForArguments(t *testing.T) {
+	l := newTestLog(t)
+	l.opts.RequireVerdict, l.opts.MaxArgsBytes = false, 400
+	for i := range 40 {
+		l.eventFrom("other", "rt1", set(pre(100+i), "metadata.tool_call_id", fmt.Sprint("x", i)))
+	}
+	before := l.run().core.Stats().ArgsBytes
+	l.event(pre(1))
+	ran := set(post(2), "metadata.tool_input_executed", tree{"invoice": "***", "amount": 121})
+	l.event(set(ran, "metadata.redaction", tree{"applied": true, "fields": []any{"/tool_input_executed/invoice"}}))
+	whole := l.run()
+	calls := slices.DeleteFunc(whole.last(), func(c events.Call) bool { return c.Tenant != "acme" })
+	if c := calls[len(calls)-1]; c.Match != matchDrift || before < 100 || before > 200 {
+		t.Errorf("match %q because %q, beside %d bytes of another tenant", c.Match, c.MatchReason, before)
+	}
+	resumed, err := Restore(l.opts, replay(t, l.opts, l.msgs[:5]).core.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range l.msgs[5:] {
+		resumed.Apply(m)
+	}
+	if was, is := whole.core.Stats(), resumed.Stats(); was != is {
+		t.Errorf("after a snapshot %+v, want %+v", is, was)
+	}
+}

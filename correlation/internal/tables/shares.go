@@ -15,6 +15,7 @@ const (
 	ByCalls                      // calls of sessions
 	ByIDs                        // tool call ids of sessions
 	ByStoredItems                // items stored by tracked sessions
+	ByArgsBytes                  // bytes of kept arguments and differences of sessions
 	measures
 )
 
@@ -194,6 +195,9 @@ func (l *LRU[K, V]) Count(h *Share, by Measure, n int) {
 		l.held.count(h, by, n)
 	}
 }
+
+// OfTenant is what the tenant of a publisher holds in all.
+func (h *Share) OfTenant(by Measure) int { return h.tenant.has[by] }
 
 // linkOwn and unlinkOwn keep the order of use among one publisher's entries.
 func (l *LRU[K, V]) linkOwn(i int32) {
