@@ -118,6 +118,8 @@ var attacks = []struct {
 			[]string{"TestCorpus"}},
 		{"reuse a user's confirmation; forge a trace event", "bound to one call, used once, before the session ends; signatures",
 			[]string{"TestForged", "TestConfirmationOfAnEndedSession"}},
+		{"flood what the correlator remembers of all tenants", "shares of tenants: the one that holds most loses",
+			[]string{"TestSharedFairly", "TestTenantsKeepTheirShare", "TestQuestionOutlivesAFlood", "TestMandatesOutliveAFlood", "TestFloodLeavesRoomForArguments"}},
 	}},
 	{"Evidence", []attack{
 		{"change, delete, invent or move rows", "hashes, chains, the tree, checkpoints also on NATS",
