@@ -55,13 +55,16 @@ type PolicyChange struct {
 }
 
 // PublisherChange records that an admitter decides from other publisher manifests,
-// registrations and tool catalogues.
+// registrations and tool catalogues. A change whose documents are too many for one record is
+// several, in order and with the same revision and digest; it counts when the last part is there.
 type PublisherChange struct {
 	Writer    string              `json:"writer"`          // the admitter's process
 	Revision  uint64              `json:"revision"`        // of the publishers bucket
 	Digest    string              `json:"digest"`          // of the documents
-	Documents []PublisherDocument `json:"documents"`       // those in force
-	Error     string              `json:"error,omitempty"` // documents that cannot be used; meanwhile everything of their tenant is denied
+	Documents []PublisherDocument `json:"documents"`       // those in force, or this part of them
+	Error     string              `json:"error,omitempty"` // documents that cannot be used, of the tenants in this part; meanwhile everything of their tenant is denied
+	Part      int                 `json:"part,omitempty"`  // from 1; absent if the record is the whole change
+	Parts     int                 `json:"parts,omitempty"` // how many parts there are
 }
 
 // PublisherDocument names one document in force.

@@ -96,7 +96,7 @@ func (e *ConflictError) Error() string {
 	for i, d := range e.Differences {
 		lines[i] = d.String()
 	}
-	return "existing streams differ from what Countersign needs and were left alone (change them by hand or use another server): " +
+	return "existing streams differ from what Countersign needs and were left alone (change them as docs/operating.md says, or use another server): " +
 		strings.Join(lines, "; ")
 }
 

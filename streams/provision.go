@@ -35,7 +35,7 @@ const (
 type Shard struct {
 	Name          string // default DefaultShard
 	Space         subject.Space
-	Replicas      int           // default 1
+	Replicas      int           // default: as the log has it, 1 if there is none yet
 	MaxBytes      int64         // of the log; default unlimited. A full log refuses messages (fails closed).
 	QuarantineAge time.Duration // default DefaultQuarantineAge
 }
@@ -52,10 +52,16 @@ type ProvisionReport struct {
 func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (ProvisionReport, error) {
 	var report ProvisionReport
 	var conflict ConflictError
-	for _, want := range s.streamConfigs() {
+	configs := s.streamConfigs()
+	for i, want := range configs {
 		have, created, err := ensureStream(ctx, js, want)
 		if err != nil {
 			return report, fmt.Errorf("provisioning stream %s: %w", want.Name, err)
+		}
+		if i == 0 && s.Replicas == 0 { // the log, first of the list
+			for j := range configs {
+				configs[j].Replicas = max(1, have.Replicas)
+			}
 		}
 		if created {
 			report.Created = append(report.Created, want.Name)

@@ -311,14 +311,14 @@ func (s *Set) State(tenant string) *events.SnapshotRef {
 
 // Err reports the documents that cannot be used, nil if there are none.
 func (s *Set) Err() error {
+	return s.ErrOf(func(string) bool { return true })
+}
+
+// ErrOf is Err for the documents of certain tenants, and of AnyTenant.
+func (s *Set) ErrOf(wanted func(tenant string) bool) error {
 	errs := []error{s.unusableErr}
-	names := make([]string, 0, len(s.tenants))
-	for name := range s.tenants {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if err := s.tenants[name].err; err != nil {
+	for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
+		if err := s.tenants[name].err; err != nil && wanted(name) {
 			errs = append(errs, fmt.Errorf("tenant %s: %w", name, err))
 		}
 	}

@@ -23,6 +23,14 @@ type Declarations struct {
 	findings         fact.Reporter             `snapshot:"-"` // not part of a snapshot
 	byTenant         map[string][]*declaration // by tenant token
 	reportedUnusable []fact.Sum                // unusable documents that were reported
+	incomplete       changeParts               // a change whose last part has not come yet
+}
+
+// changeParts are the parts of a change so far.
+type changeParts struct {
+	digest    string
+	part      int // the last one, 0 if there is none
+	documents []events.PublisherDocument
 }
 
 // declaration is one manifest or registration, and what was seen of its publishers.
@@ -41,8 +49,11 @@ type declaration struct {
 // Configure sets what is not part of a snapshot.
 func (ds *Declarations) Configure(r fact.Reporter) { ds.findings = r }
 
-// Replace applies a change of the declarations.
+// Replace applies a change of the declarations, when its last part comes.
 func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessage) {
+	if !ds.collectParts(&change) {
+		return
+	}
 	before := *ds
 	ds.byTenant, ds.reportedUnusable = nil, nil
 	broken := map[string]bool{}
@@ -57,6 +68,31 @@ func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessa
 			ds.add(subject.Escape(d.Tenant), before.carryOver(d))
 		}
 	}
+}
+
+// collectParts adds the documents of the parts before to a last part, and reports whether the
+// change is whole. Several admitters write the same change, and their parts can be mixed: the
+// collection begins at any first part, and takes a later part from whichever of them it comes.
+// The change that was begun last is therefore always completed.
+func (ds *Declarations) collectParts(change *events.PublisherChange) bool {
+	in := &ds.incomplete
+	if change.Parts == 0 {
+		*in = changeParts{}
+		return true
+	}
+	switch {
+	case change.Part == 1:
+		*in = changeParts{digest: change.Digest}
+	case change.Digest != in.digest || change.Part != in.part+1:
+		return false
+	}
+	in.part = change.Part
+	in.documents = append(in.documents, change.Documents...)
+	if in.part < change.Parts {
+		return false
+	}
+	change.Documents, *in = in.documents, changeParts{}
+	return true
 }
 
 // reportUnusableDocument reports an unusable manifest or registration (AH-C-126), once for

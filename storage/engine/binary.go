@@ -7,8 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"regexp"
-	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,12 +16,11 @@ import (
 
 // oldestProgram is the first release with materialized views that de-duplicate as the schema
 // needs it.
-var oldestProgram = [2]int{24, 8}
+var oldestProgram = release{24, 8}
 
-var programVersion = regexp.MustCompile(`version (\d+)\.(\d+)`)
-
-// findProgram returns the clickhouse program on PATH, or "" if there is none or it is too old.
-func findProgram(ctx context.Context, log zerolog.Logger) string {
+// findProgram returns the clickhouse program on PATH, or "" if there is none, or it is too old for
+// the schema or for data that a newer engine has written.
+func findProgram(ctx context.Context, log zerolog.Logger, written release) string {
 	path, err := exec.LookPath("clickhouse")
 	if err != nil {
 		return ""
@@ -30,15 +28,18 @@ func findProgram(ctx context.Context, log zerolog.Logger) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	m := programVersion.FindSubmatch(out)
-	if err != nil || m == nil {
+	_, text, _ := strings.Cut(string(out), "version ")
+	version, found := parseRelease(text)
+	if err != nil || !found {
 		log.Warn().Str("path", path).Err(err).Msg("passing over a clickhouse program that does not tell its version")
 		return ""
 	}
-	major, _ := strconv.Atoi(string(m[1]))
-	minor, _ := strconv.Atoi(string(m[2]))
-	if major < oldestProgram[0] || (major == oldestProgram[0] && minor < oldestProgram[1]) {
-		log.Warn().Str("path", path).Str("version", string(m[0])).Msg("passing over a clickhouse program that is too old (24.8 is the oldest that will do)")
+	if version.olderThan(oldestProgram) {
+		log.Warn().Str("path", path).Stringer("version", version).Msg("passing over a clickhouse program that is too old (24.8 is the oldest that will do)")
+		return ""
+	}
+	if version.olderThan(written) {
+		log.Warn().Str("path", path).Stringer("version", version).Stringer("written_by", written).Msg("passing over a clickhouse program that is older than the engine that wrote the data")
 		return ""
 	}
 	return path

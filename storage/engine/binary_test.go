@@ -77,25 +77,43 @@ func fakeProgram(t *testing.T, script string) {
 func TestProgramOnPath(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
+		written      release // what wrote the data
 		found        bool
 	}{
-		{"recent", "echo 'ClickHouse local version 25.3.1.1 (official build).'", true},
-		{"oldest", "echo 'ClickHouse local version 24.8.1.1 (official build).'", true},
-		{"too old", "echo 'ClickHouse server version 18.16.1.'", false},
-		{"just too old", "echo 'ClickHouse local version 24.7.9.9.'", false},
-		{"something else", "echo hello", false},
-		{"broken", "exit 3", false},
+		{"recent", "echo 'ClickHouse local version 25.3.1.1 (official build).'", release{}, true},
+		{"the one that wrote the data", "echo 'ClickHouse local version 25.3.1.1 (official build).'", release{25, 3}, true},
+		{"older than the data", "echo 'ClickHouse local version 25.3.1.1 (official build).'", release{25, 4}, false},
+		{"oldest", "echo 'ClickHouse local version 24.8.1.1 (official build).'", release{}, true},
+		{"too old", "echo 'ClickHouse server version 18.16.1.'", release{}, false},
+		{"just too old", "echo 'ClickHouse local version 24.7.9.9.'", release{}, false},
+		{"something else", "echo hello", release{}, false},
+		{"broken", "exit 3", release{}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fakeProgram(t, c.script)
-			if got := findProgram(t.Context(), zerolog.Nop()); (got != "") != c.found {
+			if got := findProgram(t.Context(), zerolog.Nop(), c.written); (got != "") != c.found {
 				t.Errorf("found %q, want found = %v", got, c.found)
 			}
 		})
 	}
 	t.Setenv("PATH", t.TempDir())
-	if got := findProgram(t.Context(), zerolog.Nop()); got != "" {
+	if got := findProgram(t.Context(), zerolog.Nop(), release{}); got != "" {
 		t.Errorf("found %q on an empty PATH", got)
+	}
+}
+
+// ClickHouse cannot go back: an engine that is older than the one that wrote the data does not start
+// on it.
+func TestOlderEngine(t *testing.T) {
+	for text, want := range map[string]string{"99.1.2.3 binary\n": "was written by ClickHouse 99.1", "nothing": "does not name the version"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, versionFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Start(t.Context(), Options{DataDir: dir, Embedded: true, NoFetch: true, CacheDir: t.TempDir()})
+		if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, ErrOlderEngine) != (text != "nothing") {
+			t.Errorf("%q: error %v", text, err)
+		}
 	}
 }
 
@@ -117,6 +135,9 @@ grep -q 'NoNewPrivs:.*1' /proc/$$/status || exit 8
 	t.Cleanup(func() { _ = e.Stop(t.Context()) })
 	if e.Kind() != KindBinary {
 		t.Errorf("kind %s", e.Kind())
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, versionFile)); string(b) != e.Version()+" binary\n" {
+		t.Errorf("the data directory says that %q wrote it (%v)", b, err)
 	}
 	db := openMigrated(t, e)
 	if err := write.New(db).CommitEvidence(t.Context(), storagetest.OneOfEach(t, "S", 1)); err != nil {

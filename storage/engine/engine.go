@@ -24,7 +24,7 @@ const (
 
 // Engine is a running ClickHouse that answers. Its methods are safe for concurrent use.
 type Engine struct {
-	kind                         string
+	kind, dataDir                string
 	dsn, readonlyDSN, controlDSN string
 	version                      string
 	proc                         *process
@@ -42,7 +42,7 @@ type Engine struct {
 
 // newEngine makes the Engine of a started child that listens on port.
 func (l engineLaunch) newEngine(kind string, p *process, port int) *Engine {
-	e := &Engine{kind: kind, proc: p, owner: l.locks.owner, done: make(chan struct{}), auditors: l.auditors}
+	e := &Engine{kind: kind, dataDir: l.opts.DataDir, proc: p, owner: l.locks.owner, done: make(chan struct{}), auditors: l.auditors}
 	e.dsn = nativeDSN(OwnerUser, l.creds.Owner, l.opts.Host, port, conn.DatabaseName)
 	e.readonlyDSN = nativeDSN(ReadonlyUser, l.creds.Readonly, l.opts.Host, port, conn.DatabaseName)
 	e.controlDSN = nativeDSN(OwnerUser, l.creds.Owner, l.opts.Host, port, "system")
@@ -65,12 +65,15 @@ func (e *Engine) watchProcess(stop func(context.Context) error) *Engine {
 	return e
 }
 
-// prepareDatabase waits until a listening child answers its owner, and makes the database and
-// the auditors' views.
+// prepareDatabase waits until a listening child answers its owner, notes its version in the data
+// directory, and makes the database and the auditors' views.
 func (e *Engine) prepareDatabase(ctx context.Context) error {
 	err := withConn(e.controlDSN, func(c clickhouse.Conn) error {
 		if err := c.QueryRow(ctx, "SELECT version()").Scan(&e.version); err != nil {
 			return fmt.Errorf("asking the ClickHouse engine for its version: %w", err)
+		}
+		if err := e.markVersion(); err != nil {
+			return err
 		}
 		if err := c.Exec(ctx, "CREATE DATABASE IF NOT EXISTS "+conn.DatabaseName); err != nil {
 			return fmt.Errorf("creating the database %s: %w", conn.DatabaseName, err)

@@ -15,6 +15,8 @@ var (
 	ErrDigest = errors.New("not the pinned ClickHouse engine")
 	// ErrDataDirInUse: another engine works on the data directory.
 	ErrDataDirInUse = errors.New("the data directory is in use by another engine")
+	// ErrOlderEngine: a newer engine has written the data directory; ClickHouse cannot go back.
+	ErrOlderEngine = errors.New("a newer ClickHouse has written the data directory")
 	// ErrPortBusy: another process listens on the requested port.
 	ErrPortBusy = errors.New("the engine's port is in use")
 	// ErrEngineDied: the engine's process ended without Stop.

@@ -130,10 +130,17 @@ func launchEngine(ctx context.Context, opts Options, locks dataLocks, start star
 // chooseEngine chooses between the program on PATH and the embedded engine, and fetches the
 // latter if needed.
 func chooseEngine(ctx context.Context, opts Options) (starter, error) {
+	written, err := writtenBy(opts.DataDir)
+	if err != nil {
+		return nil, err
+	}
 	if !opts.Embedded {
-		if program := findProgram(ctx, opts.Log); program != "" {
+		if program := findProgram(ctx, opts.Log, written); program != "" {
 			return func(ctx context.Context, l engineLaunch) (*Engine, error) { return startBinary(ctx, l, program) }, nil
 		}
+	}
+	if pinned, _ := parseRelease(LibraryVersion); pinned.olderThan(written) {
+		return nil, fmt.Errorf("%w: %s was written by ClickHouse %s, and this program has %s: start it with the newer one, or restore the backup from before that ran", ErrOlderEngine, opts.DataDir, written, pinned)
 	}
 	lib, err := engineLibrary(ctx, opts)
 	if err != nil {

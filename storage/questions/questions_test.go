@@ -76,10 +76,10 @@ var answers = map[string]struct {
 	"no-verdict": {Params{}, "tool tool_call_id state", []string{"rm tc2 orphaned"}},
 	"despite-no": {Params{}, "rule tool_call_id enforced", []string{"executed_despite_deny tc3 true"}},
 	"policy":     {Params{ID: "d1"}, "policy revision author file text", []string{"mail 4 ann mail.yaml metadata: {name: mail}"}},
-	"changes":    {Params{}, "kind revision author items error", []string{
+	"changes": {Params{}, "kind revision author items error", []string{
 		"policy 4 ann [mail] ", "rules 1  [off input_drift] ", "mandate 9 bob [put m1] ",
 		"publisher 5  [tools.mail] withheld: it may speak of other tenants", "publisher 6  [tools.mail] tools.mail is no catalogue"}},
-	"missing":    {Params{}, "newest missing doubled unsigned broken_sessions", []string{"23 1 0 13 1"}},
+	"missing": {Params{}, "newest missing doubled unsigned broken_sessions", []string{"23 1 0 13 1"}},
 	"redacted": {Params{Session: "s1"}, "kind path detector action policy reason",
 		[]string{"event /body/to email mask acme/1 ", "event /body/key secret  acme/1 ", "unparseable     not_json"}},
 	"mandate":   {Params{ID: "tc1"}, "mandate_id tool_call_id verdict state outcome", []string{"m1 tc1 allow completed succeeded"}},

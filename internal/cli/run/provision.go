@@ -21,7 +21,7 @@ type ProvisionCmd struct {
 	target.Flags
 	Keys     string `help:"Create missing key files here, and vouch for the admitter's key." placeholder:"DIR"`
 	Streams  bool   `help:"Create missing streams and buckets on the server, as the provisioner."`
-	Replicas int    `help:"Replicas of every stream." default:"1"`
+	Replicas int    `help:"Replicas of every stream; 0: as the log has it, 1 for a new one." default:"0"`
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
 
@@ -93,7 +93,7 @@ func (c *ProvisionCmd) provision(ctx context.Context, io ui.Stdio) (none streams
 		for _, d := range conflict.Differences {
 			fmt.Fprintln(io.Err, "  ", d)
 		}
-		return none, errors.New("streams or buckets exist with other settings; nothing was changed. Change them with the nats tool, or name another shard with --stream")
+		return none, errors.New("streams or buckets exist with other settings; nothing that existed was changed. No user of Countersign may change a stream: docs/operating.md says at \"A cluster of three servers\" how to. Or name another shard with --stream")
 	}
 	return report, err
 }

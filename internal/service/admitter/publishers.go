@@ -15,8 +15,12 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// maxDocuments bounds the list in one record of a change.
-const maxDocuments = 1000
+// Bounds of one record of a change, which must fit into a message of the log.
+const (
+	maxDocuments   = 1000
+	maxDeclared    = 256 << 10 // bytes of declarations
+	maxChangeError = 4096      // bytes
+)
 
 // publisherStore is the stateStore of declarations about publishers and tools. Every change
 // compiles all documents again, since any document can claim a name.
@@ -87,7 +91,9 @@ func (p *publisherStore) applyChanges(ctx context.Context, changed map[string]bu
 	set := publisher.Compile(docs, revision, unusable...)
 	err := set.Err()
 	if p.opened || len(p.held) > 0 {
-		p.changes.addChange(revision, changeOf(set, revision, err))
+		for _, r := range changeRecords(set, revision) {
+			p.changes.addChange(revision, r)
+		}
 	}
 	p.opened = true
 	p.changes.recordPending(ctx)
@@ -126,40 +132,53 @@ func (p *publisherStore) reportState(documents int, revision uint64, err error) 
 	p.s.env.Health.Set("publishers", "")
 }
 
-func changeOf(set *publisher.Set, revision uint64, err error) events.PublisherChange {
-	list := set.Documents()
-	c := events.PublisherChange{
-		Writer: writerName(), Revision: revision, Digest: set.Digest(), Documents: append([]events.PublisherDocument{}, list[:min(maxDocuments, len(list))]...),
+// changeRecords returns the log's records of a change: one, or as many parts as its documents need.
+func changeRecords(set *publisher.Set, revision uint64) (list []events.PublisherChange) {
+	parts := splitDocuments(set.Documents())
+	for i, docs := range parts {
+		c := events.PublisherChange{Writer: writerName(), Revision: revision, Digest: set.Digest(), Documents: docs}
+		if len(parts) > 1 {
+			c.Part, c.Parts = i+1, len(parts)
+		}
+		if err := set.ErrOf(func(tenant string) bool {
+			return slices.ContainsFunc(docs, func(d events.PublisherDocument) bool { return d.Tenant == tenant })
+		}); err != nil {
+			text := err.Error()
+			c.Error = strings.ToValidUTF8(text[:min(maxChangeError, len(text))], "")
+		}
+		list = append(list, c)
 	}
-	trimDeclarations(c.Documents)
-	if err != nil {
-		text := err.Error()
-		c.Error = strings.ToValidUTF8(text[:min(maxChangeError, len(text))], "")
-	}
-	return c
+	return list
 }
 
-// maxDeclared bounds the declarations in one record, in bytes: the record must fit into a message
-// of the log.
-const maxDeclared = 256 << 10
-
-// trimDeclarations drops declarations of manifests once the record would become too large.
-func trimDeclarations(docs []events.PublisherDocument) {
-	size := 0
-	for i := range docs {
-		d := docs[i].Declares
-		if d == nil {
-			continue
+// splitDocuments cuts a list into parts that fit into one record each; there is at least one part.
+// A declaration that is too large for any record is left out.
+func splitDocuments(docs []events.PublisherDocument) (parts [][]events.PublisherDocument) {
+	begin, size := 0, 0
+	for i, d := range docs {
+		next := declaredBytes(d.Declares)
+		if next > maxDeclared {
+			docs[i].Declares, next = nil, 0
 		}
-		size += 128 + len(d.Publisher) + len(d.Source)
-		for _, name := range d.Absent {
+		if i > begin && (i-begin == maxDocuments || size+next > maxDeclared) {
+			parts = append(parts, docs[begin:i])
+			begin, size = i, 0
+		}
+		size += next
+	}
+	return append(parts, append([]events.PublisherDocument{}, docs[begin:]...))
+}
+
+// declaredBytes is about the size of a declaration in a record.
+func declaredBytes(d *events.PublisherDeclares) int {
+	if d == nil {
+		return 0
+	}
+	size := 128 + len(d.Publisher) + len(d.Source)
+	for _, names := range [][]string{d.Absent, d.Partial, d.Profiles} {
+		for _, name := range names {
 			size += 8 + len(name)
 		}
-		if size > maxDeclared {
-			docs[i].Declares = nil
-		}
 	}
+	return size
 }
-
-// maxChangeError bounds the error in one record, in bytes.
-const maxChangeError = 4096

@@ -1,6 +1,8 @@
 package admitter
 
 import (
+	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -116,21 +118,44 @@ func TestMandateHeadersAreKept(t *testing.T) {
 	t.Error("no request in the log")
 }
 
-// What a record says of declarations stays within what a message can hold, and
-// the documents that it leaves out are named all the same.
-func TestDeclarationsThatAreTooMany(t *testing.T) {
-	var docs []events.PublisherDocument
-	for range maxDocuments {
-		d := &events.PublisherDeclares{Source: strings.Repeat("s", 64)}
-		for range 64 {
-			d.Absent = append(d.Absent, strings.Repeat("E", 64))
-		}
-		docs = append(docs, events.PublisherDocument{Tenant: "acme", Name: "manifest.x", Declares: d})
+// Documents that do not fit into one record are in several, each within what a message can hold: no
+// tenant's declarations depend on how much another one declares. An error is in the parts of its tenant.
+func TestChangeInParts(t *testing.T) {
+	var docs []publisher.Document
+	for n := range 2 * maxDocuments {
+		docs = append(docs, publisher.Document{Tenant: "acme", Name: fmt.Sprintf("registration.bot%04d", n),
+			Data: fmt.Appendf(nil, `{"schema":%q,"publisher":"bot%04d","gateway":"gw1"}`, publisher.RegistrationSchema, n)})
 	}
-	trimDeclarations(docs)
-	body, err := events.Encode(events.PublisherChange{Documents: docs})
-	servicetest.OK(t, err)
-	if docs[0].Declares == nil || docs[maxDocuments-1].Declares != nil || len(docs) != maxDocuments || len(body) > 512<<10 {
-		t.Errorf("%d bytes, %v, %v", len(body), docs[0].Declares, docs[maxDocuments-1].Declares)
+	docs = append(docs, publisher.Document{Tenant: "globex", Name: toolsName, Data: []byte("{")})
+	set := publisher.Compile(docs, 7)
+	all := set.Documents()
+	list := changeRecords(set, 7)
+	var got []events.PublisherDocument
+	for i, c := range list {
+		body, err := events.Encode(c)
+		servicetest.OK(t, err)
+		if c.Part != i+1 || c.Parts != len(list) || c.Digest != set.Digest() || len(body) > 768<<10 {
+			t.Errorf("part %d of %d, %d bytes", c.Part, c.Parts, len(body))
+		}
+		if (c.Error != "") != (i == len(list)-1) {
+			t.Errorf("part %d has the error %q", c.Part, c.Error)
+		}
+		got = append(got, c.Documents...)
+	}
+	if len(list) < 3 || !reflect.DeepEqual(got, all) {
+		t.Errorf("%d parts with %d documents of %d", len(list), len(got), len(all))
+	}
+	if one := changeRecords(publisher.Compile(nil, 8), 8); len(one) != 1 || one[0].Parts != 0 || one[0].Documents == nil {
+		t.Errorf("without documents: %+v", one)
+	}
+}
+
+// The declarations of one record have a bound of their own.
+func TestPartsByDeclarations(t *testing.T) {
+	long := &events.PublisherDeclares{Source: "s", Absent: []string{strings.Repeat("E", maxDeclared/3)}}
+	tooLong := &events.PublisherDeclares{Source: "s", Absent: []string{strings.Repeat("E", maxDeclared)}}
+	docs := []events.PublisherDocument{{Declares: long}, {Declares: long}, {Declares: long}, {Declares: tooLong}}
+	if parts := splitDocuments(docs); len(parts) != 2 || len(parts[0]) != 2 || len(parts[1]) != 2 || parts[1][0].Declares == nil || parts[1][1].Declares != nil {
+		t.Errorf("%d parts", len(parts))
 	}
 }
