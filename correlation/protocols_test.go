@@ -16,7 +16,6 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/toyprotocol"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/protocol/protocoltest"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -363,19 +362,6 @@ func TestDurationsPairByCorrelation(t *testing.T) {
 			t.Errorf("%s %v", f.Explanation, f.EventIDs)
 		}
 	}
-}
-
-// TestGenericCodeNamesNoProtocol: generic code asks the row of a protocol and never its name
-// (docs/adr/0023).
-func TestGenericCodeNamesNoProtocol(t *testing.T) {
-	protocoltest.GenericCode(t, ".", map[string]string{
-		"protocols.go":             "the table",
-		"rules.go":                 "a case of a rule, whose word is part of the ids of findings",
-		"corpus/corpus.go":         "reads the sessions of tests",
-		"corpus/events.go":         "events of tests",
-		"checks/protocols.go":      "the table of checks",
-		"conformance/protocols.go": "the table of conformance",
-	}, 60)
 }
 
 // TestGenericCodeUsesNoPart: generic code uses no part of the engine that is one protocol's.

@@ -4,23 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/events/protocol/protocoltest"
 	"github.com/countersign-dev/countersign/evidence/evidencetest"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/evidence/toyprotocol"
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
-
-// protocolTables are the files that may name protocols, and why.
-var protocolTables = map[string]string{
-	"internal/protocol/protocol.go": "the table",
-	"evidencetest/examplelog.go":    "events of tests", "evidencetest/fixture.go": "events of tests",
-}
-
-// TestGenericCodeNamesNoProtocol: the code of evidence asks the row of a protocol.
-func TestGenericCodeNamesNoProtocol(t *testing.T) {
-	protocoltest.GenericCode(t, ".", protocolTables, 60)
-}
 
 // TestToyProtocolInEvidence: one row is enough for records of a protocol to be built, redacted
 // and verified, with and without anything to redact.

@@ -6,19 +6,10 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/countersign-dev/countersign/events/protocol/protocoltest"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas/internal/schematest"
 )
-
-// Generic code of schemas asks the row of a protocol and never its name (docs/adr/0023).
-func TestGenericCodeNamesNoProtocol(t *testing.T) {
-	protocoltest.GenericCode(t, ".", map[string]string{
-		"protocols.go":       "the table",
-		"judge/protocols.go": "the table of what judges messages",
-	}, 8)
-}
 
 // The table has a row for every token, and records may name exactly these protocols.
 func TestProtocolsOfRecords(t *testing.T) {

@@ -137,13 +137,14 @@ func Write(w io.Writer, in Input) error {
 	if members, err = in.sign(held, members); err != nil {
 		return err
 	}
-	total := 0
-	for _, m := range members {
+	total, entries := 0, make([]zipEntry, len(members))
+	for i, m := range members {
+		entries[i] = whole(m.name, m.data)
 		if total += len(m.data); total > MaxSize-1<<16 {
 			return fmt.Errorf("%w: the session is larger than %d bytes", ErrInvalid, MaxSize)
 		}
 	}
-	return packZip(w, members)
+	return packEntries(w, entries)
 }
 
 // sortedKeys puts keys in the order of keys.json.
@@ -214,7 +215,7 @@ func assembleMembers(m Manifest, rows []evidence.Row, records []evidence.Record,
 		members = append(members, member{b.name, lines[b.kind].Bytes()})
 	}
 	for _, f := range members {
-		m.Members = append(m.Members, Member{Name: f.name, Size: len(f.data), SHA256: hexSum(f.data)})
+		m.Members = append(m.Members, f.manifestLine())
 	}
 	for _, a := range attached {
 		m.Members, members = append(m.Members, a.entry), append(members, a.member)

@@ -65,7 +65,7 @@ func (c contents) Digests() []Member {
 	list := slices.Clone(c.digests)
 	for name, data := range c.Members {
 		if name != MemberStatement && c.digests == nil {
-			list = append(list, Member{Name: name, Size: len(data), SHA256: hexSum(data)})
+			list = append(list, member{name, data}.manifestLine())
 		}
 	}
 	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })

@@ -1,10 +1,8 @@
 package bundle
 
 import (
+	"archive/zip"
 	"fmt"
-	"io"
-	"slices"
-	"strings"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -22,7 +20,7 @@ func attachedNames(expired bool) []string {
 }
 
 func unknownFormat(format string) error {
-	return fmt.Errorf("%w: %s: format %.60q; this program reads %s and %s. What a build before the first release wrote is not read: export it again",
+	return fmt.Errorf("%w: %s: format %.60q; this program reads %s and %s",
 		ErrInvalid, memberManifest, format, Format, RangeFormat)
 }
 
@@ -42,13 +40,6 @@ func sessionNames(expired, statement bool) []string {
 // MemberNames lists all members that a session's bundle can have, in their order.
 func MemberNames() []string { return sessionNames(true, true) }
 
-// layout lists the members that a file should have; optional members are in it if the file has
-// them.
-func layout(r io.ReaderAt, size int64) []string {
-	there := zipNames(r, size)
-	return sessionNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement))
-}
-
 // expiriesStated checks that the member of expiry records exists exactly if the manifest says that
 // texts expired.
 func expiriesStated(m Manifest, there bool) error {
@@ -61,28 +52,12 @@ func expiriesStated(m Manifest, there bool) error {
 	return nil
 }
 
-// otherFormat adds to err, for a file without the expected members, that another version of this
-// program made the file, if so. Builds before the first release used the same names for formats
-// without a table.
-func otherFormat(r io.ReaderAt, size int64, err error) error {
-	format := formatOf(r, size)
-	ours := format == Format || format == RangeFormat
-	there := zipNames(r, size)
-	if strings.HasPrefix(format, "countersign/") && !(ours && slices.Contains(there, MemberTable)) {
-		if ours {
-			return fmt.Errorf("%w. What a build before the first release wrote is not read: export it again", err)
-		}
-		return unknownFormat(format)
-	}
-	return err
-}
-
 // formatOf is the format that a file's manifest names, or "".
-func formatOf(r io.ReaderAt, size int64) string {
+func formatOf(z *zip.Reader) string {
 	var head struct {
 		Format string `json:"format"`
 	}
-	if strictjson.Unmarshal(zipMember(r, size, memberManifest, maxManifest), &head) != nil {
+	if strictjson.Unmarshal(zipMember(z, memberManifest, maxManifest), &head) != nil {
 		return ""
 	}
 	return head.Format

@@ -30,7 +30,8 @@ type listed struct {
 }
 
 func newListedMember(name string, data []byte) listed {
-	return listed{member{name, data}, Member{Name: name, Size: len(data), SHA256: hexSum(data)}}
+	m := member{name, data}
+	return listed{m, m.manifestLine()}
 }
 
 // readerMembers makes the table, the list of policies and mandates, the report and the controls of a session,
@@ -101,7 +102,7 @@ func (in Input) sign(c contents, members []member) ([]member, error) {
 	}
 	list := make([]Member, len(members))
 	for i, m := range members {
-		list[i] = Member{Name: m.name, Size: len(m.data), SHA256: hexSum(m.data)}
+		list[i] = m.manifestLine()
 	}
 	c.Manifest.Records = len(in.Rows)
 	data, err := signStatement(in.SignKey, c, list)

@@ -69,9 +69,9 @@ func (rw *rangeWriter) packBundle(w io.Writer) error {
 		return err
 	}
 	attached = append(attached, expiries...)
-	entries := []zipEntry{whole(memberReadme, []byte(renderReadme(m))), whole(memberCheckpoint, []byte(rw.in.Checkpoint)), whole(memberKeys, keys)}
-	for _, e := range entries {
-		m.Members = append(m.Members, e.manifestLine())
+	var entries []zipEntry
+	for _, e := range []member{{memberReadme, []byte(renderReadme(m))}, {memberCheckpoint, []byte(rw.in.Checkpoint)}, {memberKeys, keys}} {
+		entries, m.Members = append(entries, whole(e.name, e.data)), append(m.Members, e.manifestLine())
 	}
 	for _, name := range append(slices.Clone(rangeStreams), MemberTable) {
 		entries, m.Members = append(entries, rw.streams[name].toZipEntry()), append(m.Members, rw.streams[name].manifestLine())
@@ -85,7 +85,7 @@ func (rw *rangeWriter) packBundle(w io.Writer) error {
 	}
 	entries = slices.Insert(entries, 0, whole(memberManifest, manifest))
 	if rw.in.SignKey != nil {
-		data, err := signStatement(rw.in.SignKey, held, append([]Member{entries[0].manifestLine()}, m.Members...))
+		data, err := signStatement(rw.in.SignKey, held, append([]Member{member{memberManifest, manifest}.manifestLine()}, m.Members...))
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // zipEntry is a member that need not be in memory.
@@ -17,17 +19,27 @@ type zipEntry struct {
 	open func() io.ReadSeeker
 }
 
+// whole is a member that is in memory.
 func whole(name string, data []byte) zipEntry {
 	return zipEntry{name, int64(len(data)), crc32.ChecksumIEEE(data), func() io.ReadSeeker { return bytes.NewReader(data) }}
 }
 
-// manifestLine is the manifest's entry for a member that is in memory.
-func (e zipEntry) manifestLine() Member {
-	data, _ := io.ReadAll(e.open()) // a bytes.Reader
-	return Member{Name: e.name, Size: len(data), SHA256: hexSum(data)}
-}
-
-// packEntries is packZip for members that are not in memory.
+// packEntries writes members as a ZIP in its plainest form: stored (not compressed), without flags,
+// comments, extra fields or gaps, all dates 1 January 1980, 00:00, local headers and directory alike;
+// made by and needing version 2.0 on FAT (20, 0), no attributes, one disk. The same members always
+// give the same bytes. A reader packs what it read again and compares, so that no data can hide
+// between members.
+//
+// Where four bytes are too few, and only there, it is a ZIP64:
+//
+//   - a member of 2^32-1 bytes or more has 0xffffffff for both sizes and an extra field (id 1, two
+//     eight-byte sizes) in both headers;
+//   - one that begins at 2^32-1 or later has 0xffffffff for its offset in the directory, and the
+//     eight-byte offset last in that field;
+//   - such a header says version 4.5 (45), in the directory for made by and needed;
+//   - if the directory begins at 2^32-1 or later, a ZIP64 end record (44 bytes after its length,
+//     versions 45, disks 0) and its locator (disk 0, 1 disk) stand before the end record, whose
+//     offset is 0xffffffff; its other members keep their values.
 func packEntries(w io.Writer, entries []zipEntry) error {
 	var dir bytes.Buffer
 	offset, total := int64(0), int64(0)
@@ -154,20 +166,18 @@ func zipEnd(dir []byte, entries int, offset int64) []byte {
 }
 
 // openEntries finds the members of a file without reading them. The file must have exactly names, in
-// their order, stored without compression.
-func openEntries(r io.ReaderAt, size int64, names []string) ([]zipEntry, error) {
-	z, err := openZip(r, size)
-	if err != nil {
-		return nil, err
-	}
+// their order, stored without compression, and not more bytes in them than the file has: members that
+// overlap would be read twice.
+func openEntries(z *zip.Reader, r io.ReaderAt, size int64, names []string) ([]zipEntry, error) {
 	if err := checkNames(z.File, names); err != nil {
 		return nil, err
 	}
-	out := make([]zipEntry, 0, len(names))
+	out, left := make([]zipEntry, 0, len(names)), uint64(size)
 	for _, f := range z.File {
-		if f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 || f.Flags != 0 || f.CompressedSize64 > uint64(size) {
+		if f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 || f.Flags != 0 || f.CompressedSize64 > left {
 			return nil, fmt.Errorf("%w: %s is not stored plainly, or claims more bytes than the file has", ErrInvalid, f.Name)
 		}
+		left -= f.CompressedSize64
 		at, err := f.DataOffset()
 		if err != nil || at+int64(f.CompressedSize64) > size {
 			return nil, fmt.Errorf("%w: %s cannot be found in the file", ErrInvalid, f.Name)
@@ -176,4 +186,22 @@ func openEntries(r io.ReaderAt, size int64, names []string) ([]zipEntry, error) 
 		out = append(out, zipEntry{f.Name, length, f.CRC32, func() io.ReadSeeker { return io.NewSectionReader(r, at, length) }})
 	}
 	return out, nil
+}
+
+// comparePacked packs the members again and compares the result with the file.
+func comparePacked(r io.ReaderAt, size int64, entries []zipEntry, rep *verify.Report) {
+	c := &comparer{r: r, size: size, diff: -1}
+	for i, e := range entries {
+		crc := crc32.NewIEEE()
+		if _, err := io.Copy(crc, e.open()); err == nil {
+			entries[i].crc = crc.Sum32()
+		}
+	}
+	_ = packEntries(c, entries) // a comparer does not fail
+	if c.diff < 0 && c.at != size {
+		c.diff = c.at
+	}
+	if c.diff >= 0 {
+		add(rep, verify.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", c.diff)
+	}
 }

@@ -51,10 +51,6 @@ func Verify(r io.ReaderAt, size int64, verifierKey string, o Options) (Result, e
 	if err != nil {
 		return Result{}, err
 	}
-	prove := proveSession
-	if isRange(r, size) {
-		prove = proveRange
-	}
 	rep, c, err := prove(r, size, key)
 	if err != nil {
 		return Result{}, err
@@ -65,21 +61,39 @@ func Verify(r io.ReaderAt, size int64, verifierKey string, o Options) (Result, e
 	return Result{rep, k.notes}, nil
 }
 
-// proveSession checks a session's bundle by the rules of the format.
-func proveSession(r io.ReaderAt, size int64, key note.Verifier) (rep verify.Report, c contents, err error) {
-	members, err := unpackZip(r, size, layout(r, size))
+// prove checks a bundle by the rules of its format.
+func prove(r io.ReaderAt, size int64, key note.Verifier) (rep verify.Report, c contents, err error) {
+	z, err := openZip(r, size)
 	if err != nil {
-		return rep, c, otherFormat(r, size, err)
+		return rep, c, err
 	}
-	b, err := readBundle(members)
+	there, format := zipNames(z), formatOf(z)
+	proveKind, names, want := proveSession, sessionNames, Format
+	if format == RangeFormat || slices.Contains(there, memberCover) {
+		proveKind, names, want = proveRange, rangeNames, RangeFormat
+	}
+	if format != "" && format != want {
+		return rep, c, unknownFormat(format)
+	}
+	entries, err := openEntries(z, r, size, names(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement)))
+	if err != nil {
+		return rep, c, err
+	}
+	if rep, c, err = proveKind(entries, key); err != nil {
+		return rep, c, err
+	}
+	comparePacked(r, size, entries, &rep)
+	return rep, c, nil
+}
+
+// proveSession checks a session's bundle by the rules of the format, but for the form of the ZIP.
+func proveSession(entries []zipEntry, key note.Verifier) (rep verify.Report, c contents, err error) {
+	b, err := readBundle(entries)
 	if err != nil {
 		return rep, c, err
 	}
 	rep = b.verify(key)
 	b.compare(&rep)
-	if at := firstZipDifference(r, size, members); at >= 0 {
-		add(&rep, verify.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", at)
-	}
 	return rep, b.contents(), nil
 }
 
@@ -96,10 +110,17 @@ type sessionBundle struct {
 	expired    []evidence.ExpiredNote
 }
 
-func readBundle(members []member) (*sessionBundle, error) {
-	b := &sessionBundle{files: map[string][]byte{}}
-	for _, m := range members {
-		b.files[m.name] = m.data
+func readBundle(entries []zipEntry) (*sessionBundle, error) {
+	b, left := &sessionBundle{files: map[string][]byte{}}, int64(MaxSize)
+	for _, e := range entries {
+		if left -= e.size; left < 0 {
+			return nil, fmt.Errorf("%w: its members have more than %d bytes", ErrInvalid, MaxSize)
+		}
+		data := make([]byte, e.size)
+		if _, err := io.ReadFull(e.open(), data); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, e.name, err)
+		}
+		b.files[e.name] = data
 	}
 	if err := b.checkLimits(); err != nil {
 		return nil, err
@@ -281,5 +302,9 @@ func (b *sessionBundle) contents() contents {
 
 // File reads one member of a bundle without verifying anything; nil if there is none.
 func File(r io.ReaderAt, size int64, name string) []byte {
-	return zipMember(r, size, name, MaxSize)
+	z, err := openZip(r, size)
+	if err != nil {
+		return nil
+	}
+	return zipMember(z, name, MaxSize)
 }

@@ -146,7 +146,7 @@ func bundleMembers(root string, p *text) error {
 	p.table([]string{"member", "holds"}, rows)
 	for _, part := range []struct{ title, dir, function string }{
 		{"The statement", "compliance/statement", "Sign"},
-		{"The ZIP file", "compliance/bundle", "packZip"},
+		{"The ZIP file", "compliance/bundle", "packEntries"},
 	} {
 		about, err := functionDoc(filepath.Join(root, part.dir), part.function)
 		if err != nil {
