@@ -38,7 +38,9 @@ type custodian struct {
 	erasure  *erasureWorker
 	expiry   *expiryWorker
 	ahead    time.Duration // of policies
+	started  time.Time
 	mark     evidenceMark
+	clock    policyClock
 	behind   time.Time // since when the evidence has not reached a mark; zero: it has
 
 	begun   bool            // the keys of the bucket were looked through once
@@ -144,67 +146,11 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 		writer: fmt.Sprintf("auditor-%d", os.Getpid()), env: r.env,
 		log: &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}}
 	bucket, messages := &retentionBucket{js: js, kv: kv}, &messageEraser{nc: nc, js: js}
-	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, open: map[string]bool{}}
+	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, started: time.Now(), open: map[string]bool{}}
 	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}, done: map[string]uint64{}}
 	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, sessionlessFrom: map[string]uint64{}, pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
-}
-
-// evidenceMark is an end of the log that the evidence must have reached before an order begins or a policy is applied:
-// idleness and legal holds are judged by what the evidence has (TestNothingIsDecidedByOldEvidence).
-type evidenceMark struct {
-	seq   uint64
-	at    time.Time // by the broker's clock, as the times of the records
-	taken time.Time // by the own clock; zero without a mark
-}
-
-// markLasts bounds how much older than a decision its mark is: what a session did since is not seen.
-const markLasts = time.Minute
-
-// markEnd marks the end of the log, unless there is a young mark.
-func (c *custodian) markEnd(ctx context.Context) error {
-	if !c.mark.taken.IsZero() && time.Since(c.mark.taken) < markLasts {
-		return nil
-	}
-	taken := time.Now()
-	st, err := streams.StreamState(ctx, c.js, c.stream)
-	if err != nil {
-		return err
-	}
-	c.mark = evidenceMark{seq: st.LastSeq, at: st.At, taken: taken}
-	return nil
-}
-
-// decisionTime is the time up to which the evidence is known, plus that which policies are ahead. It is zero while the
-// evidence has not reached the mark; afterwards the mark is gone.
-func (c *custodian) decisionTime(ctx context.Context) (at time.Time, err error) {
-	if c.mark.taken.IsZero() {
-		return at, nil
-	}
-	position, _, err := c.db.Position(ctx, c.shard)
-	if err != nil {
-		return at, err
-	}
-	if position < c.mark.seq {
-		if c.behind.IsZero() {
-			c.behind = time.Now()
-		}
-		return at, nil
-	}
-	at, c.mark, c.behind = c.mark.at.Add(c.ahead), evidenceMark{}, time.Time{}
-	return at, nil
-}
-
-// behindAtMost is how long the evidence may be behind the log without a problem that is shown.
-const behindAtMost = 10 * time.Minute
-
-// checkBehind returns an error if nothing was decided for long. While the bucket is empty, nothing waits for a decision.
-func (c *custodian) checkBehind(bucketRevision uint64) error {
-	if bucketRevision == 0 || c.behind.IsZero() || time.Since(c.behind) < behindAtMost {
-		return nil
-	}
-	return fmt.Errorf("the evidence has been behind the log for more than %.0f minutes: no erasure begins and no policy is applied", behindAtMost.Minutes())
 }
 
 // pollBucket carries out what the bucket asks for. Nothing is decided while the evidence is behind the log; what has
@@ -238,7 +184,11 @@ func (c *custodian) pollBucket(ctx context.Context) error {
 		return err
 	}
 	// Neither delays orders.
-	errs := []error{c.checkBehind(version.Revision), c.policies.applyDue(ctx, now, len(c.open) == 0)}
+	policyTime, err := c.clock.policyTime(now)
+	if version.Revision == 0 {
+		err = nil // nothing waits for it
+	}
+	errs := []error{c.checkBehind(version.Revision), err, c.policies.applyDue(ctx, policyTime, len(c.open) == 0)}
 	if !asked {
 		return errors.Join(errs...)
 	}

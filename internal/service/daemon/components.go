@@ -43,7 +43,7 @@ func Components() []Component {
 		{"shard", "correlator", "of several shards, this one failed; it is restarted"},
 		{"store", "auditor", "the last write to ClickHouse, quarantine or checkpoints failed"},
 		{"redaction", "auditor", "a tenant's redaction policy cannot be used; its bodies are withheld"},
-		{"retention", "auditor", "an erasure or expiry is held up"},
+		{"retention", "auditor", "an erasure or expiry is held up; or the clocks cannot be trusted, and no policy is applied"},
 		{"retention_classes", "auditor", "a retention policy cannot be read; the strictest class of the last one holds"},
 		{"witnesses", "auditor", "witnesses' submissions cannot be read or stored, or the log's key signed one that is not of this log"},
 		{"process", "up", "a service does not run, does not answer, or reads the log before it is ready; if it ended, why"},

@@ -1,0 +1,73 @@
+package auditor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+)
+
+// Policies wait while the clocks of broker and auditor differ, and for a day after both leapt. A clock that is set right
+// ends that.
+func TestPolicyClock(t *testing.T) {
+	type reading struct {
+		passed       time.Duration // since the first reading
+		broker, wall time.Duration // how far the clocks are ahead of the time that passed
+		says         string
+	}
+	const hour, year = time.Hour, 365 * 24 * time.Hour
+	for name, readings := range map[string][]reading{
+		"both are right":              {{0, 0, 0, ""}, {hour, 0, 0, ""}, {100 * hour, 0, 0, ""}},
+		"a little apart":              {{0, clocksApart, 0, ""}, {hour, 0, clocksApart, ""}},
+		"the broker's steps":          {{0, 0, 0, ""}, {hour, year, 0, "differ by 8760h"}, {100 * hour, year, 0, "differ"}, {101 * hour, 0, 0, ""}},
+		"the broker's is behind":      {{0, -hour, 0, "differ by 1h0m0s"}, {hour, 0, 0, ""}},
+		"the broker's is wrong":       {{0, year, 0, "differ"}, {hour, year, 0, "differ"}},
+		"both step, and are mended":   {{0, 0, 0, ""}, {hour, year, year, "leapt by 8760h0m0s"}, {2 * hour, 0, 0, ""}, {3 * hour, 0, 0, ""}},
+		"both step, and remain":       {{0, 0, 0, ""}, {hour, year, year, "for 24h"}, {24 * hour, year, year, "for 1h0m0s"}, {25 * hour, year, year, ""}, {26 * hour, year, year, ""}},
+		"they step again":             {{0, 0, 0, ""}, {hour, year, year, "leapt"}, {25 * hour, year, year, ""}, {26 * hour, 2 * year, 2 * year, "for 24h"}},
+		"the machine slept overnight": {{0, 0, 0, ""}, {hour, 16 * hour, 16 * hour, ""}, {2 * hour, 32 * hour, 32 * hour, ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var clock policyClock
+			begun := time.Now()
+			for i, r := range readings {
+				now := begun.Add(r.passed)
+				clock.compare(now.Add(r.broker), now.Add(r.wall), r.passed)
+				at, err := clock.policyTime(now)
+				if (err == nil) != (r.says == "") || err != nil && !strings.Contains(err.Error(), r.says) || at.IsZero() != (err != nil) {
+					t.Errorf("reading %d: %v, %v; want %q", i, at, err, r.says)
+				}
+			}
+		})
+	}
+}
+
+// While the clock cannot be trusted nothing is erased by a policy and the reason is told; what an operator ordered goes on.
+func TestALeapErasesNothing(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
+	c.audited()
+	c.f.RetentionAhead = 11 * 24 * time.Hour
+	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\n"))
+	servicetest.OK(t, err)
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.RequestErasure(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
+	})
+	c.step(func(ctx context.Context, k *custodian) {
+		k.clock.at = time.Now().Add(-2 * leapAtMost) // then the clocks leapt by two days
+		err := k.pollBucket(ctx)
+		if got := fmt.Sprintf("%s of %d", c.status("o1"), len(c.state().Orders)); got != "begun of 1" || err == nil || !strings.Contains(err.Error(), "leapt by 48h") {
+			t.Errorf("%s, %v", got, err)
+		}
+	})
+	c.audited()
+	c.look()
+	if got := len(c.state().Orders); got != 2 {
+		t.Errorf("%d orders by a clock that is right", got)
+	}
+}
