@@ -168,6 +168,20 @@ func (c *Correlator) Stats() Stats {
 	return s
 }
 
+// Follows reports whether it has calls of one of a tenant's sessions in memory, or follows the order of its events: then
+// it holds texts of them, and time alone may still cause a finding. Of other sessions it has names, ids and digests at
+// most. It visits every session, so it is not for every message.
+func (c *Correlator) Follows(tenant string, sessions []string) bool {
+	tenant = fact.TokenOf(tenant)
+	tokens := make(map[string]bool, len(sessions))
+	for _, name := range sessions {
+		tokens[fact.TokenOf(name)] = true
+	}
+	isOne := func(key fact.SourceSession) bool { return key.Tenant == tenant && tokens[key.Session] }
+	return slices.ContainsFunc(c.engine.calls.sessions.All(), func(s *session) bool { return isOne(s.Key) }) ||
+		slices.ContainsFunc(c.engine.trackers.sessions.All(), func(w *protocolSession) bool { return isOne(w.origin.Key) })
+}
+
 // addKey adds a verification key. It counts from the current message on.
 func (c *Correlator) addKey(kid string, pub ed25519.PublicKey) {
 	c.keys[kid] = pub

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -225,6 +226,47 @@ func TestNothingIsForgottenOverALeap(t *testing.T) {
 	got := slices.DeleteFunc(l.run().everything(), func(f string) bool { return strings.HasPrefix(f, "AAEP-C-014 info ") })
 	if len(got) > 0 {
 		t.Errorf("found %q", got)
+	}
+}
+
+// TestFollows: a session is followed until it was idle for long enough, or its last open call is given up. Then none of
+// its texts is in memory.
+func TestFollows(t *testing.T) {
+	const text = "hush-hush-4711"
+	said := func(e tree) tree { return set(e, "tool_input", tree{"note": text}) }
+	follows := func(l *testLog) (string, bool) {
+		core, got := l.run().core, ""
+		for _, tenant := range []string{"acme", "other"} {
+			for _, name := range []string{"s1", "a b", "sess_1"} {
+				if core.Follows(tenant, []string{"none", name}) {
+					got += tenant + "/" + name + " "
+				}
+			}
+		}
+		return got, bytes.Contains(core.Snapshot(), []byte(text))
+	}
+	for _, tt := range []struct {
+		name string
+		play func(l *testLog)
+		want string
+		text bool
+	}{
+		{"a closed call", func(l *testLog) { l.event(said(pre(1))); l.at(2).event(post(2)) }, "acme/s1 ", false},
+		{"a name with a blank", func(l *testLog) { l.event(set(pre(1), "session_id", "a b")) }, "acme/a b ", false},
+		{"an AAEP session without calls", func(l *testLog) { l.event(wire(1, "session.started", 1, tree{})) }, "acme/sess_1 ", false},
+		{"idle", func(l *testLog) { l.event(said(pre(1))); l.at(2).event(post(2)); l.idle(25 * 3600) }, "", false},
+		{"idle with an open call", func(l *testLog) {
+			l.admit(said(pre(1)), "d1", events.Ask, func(d *events.Decision) {
+				d.Approval = &events.ApprovalRef{WorkflowID: "wf", Status: fact.StatusPending, ExpiresAt: events.At(l.now.Add(72 * time.Hour))}
+			})
+			l.idle(25 * 3600)
+		}, "acme/s1 ", true},
+	} {
+		l := newTestLog(t)
+		tt.play(l)
+		if got, text := follows(l); got != tt.want || text != tt.text {
+			t.Errorf("%s: it follows %q and has the text: %v; want %q, %v", tt.name, got, text, tt.want, tt.text)
+		}
 	}
 }
 

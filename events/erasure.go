@@ -18,6 +18,12 @@ const (
 	ErasureDone  = "done"  // everything named is deleted
 )
 
+// Causes of an erasure.
+const (
+	CauseOrder  = "order" // of a person
+	CausePolicy = "ttl"   // the tenant's retention policy
+)
+
 // Span is a range of log sequences, both ends included.
 type Span [2]uint64
 
@@ -38,7 +44,7 @@ type Erasure struct {
 	Sessions  []string `json:"sessions"`   // with destroyed keys
 	// SubjectDigest is keyed under the tenant's key; for an erasure by data subject.
 	SubjectDigest string `json:"subject_digest,omitempty"`
-	Cause         string `json:"cause"`     // order, or ttl: the tenant's retention policy
+	Cause         string `json:"cause"`     // order or ttl
 	Sequences     []Span `json:"sequences"` // in order, without overlaps
 	Messages      uint64 `json:"messages"`  // number of sequences in the spans
 

@@ -170,9 +170,9 @@ func (w *erasureWorker) recordErasureBegun(ctx context.Context, ev erasureplan.E
 
 func causeOf(o retention.Order) string {
 	if o.ByPolicy() {
-		return "ttl"
+		return events.CausePolicy
 	}
-	return "order"
+	return events.CauseOrder
 }
 
 func (w *erasureWorker) signedErasure(e events.Erasure) (m streams.Msg, err error) {

@@ -18,8 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// expireEvery is how often policies are applied. Everything that is due goes into as few erasures
-// as possible, because the correlator starts over after each.
+// expireEvery is how often policies are applied. What is due goes into as few erasures as possible.
 const expireEvery = time.Hour
 
 // applyAgain is when policies are applied again after an error; each further pause is twice as long, up to expireEvery.

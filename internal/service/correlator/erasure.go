@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 // errErased reports that messages were erased which this worker's state may hold.
-var errErased = errors.New("a session was erased; its calls are forgotten by reading the log again")
+var errErased = errors.New("sessions were erased; they are forgotten by reading the log again")
 
 // erasureState is a worker's knowledge of erasures.
 type erasureState struct {
@@ -25,7 +27,13 @@ type erasureState struct {
 	// outputs, before anything is erased. After that the erased messages are behind the fence,
 	// and no instance needs them to compute outputs.
 	owedSeq uint64
+	// startOverAt is when the state has to be forgotten; zero if it holds nothing that was erased.
+	startOverAt time.Time
 }
+
+// startOverWithin is how long what is left of a session may stay in memory after a policy has erased it. A policy
+// erases every hour, and on a log of months it takes hours to read it again: so one replay forgets the sessions of a day.
+const startOverWithin = 24 * time.Hour
 
 // gapHandler returns the function that explains gaps of the log.
 func (s *erasureState) gapHandler(ctx context.Context) func(from, to uint64) error {
@@ -34,8 +42,9 @@ func (s *erasureState) gapHandler(ctx context.Context) func(from, to uint64) err
 
 // note handles an input that may be an erasure record. Data erased by a completed erasure
 // must be erased here, too: the state and its snapshots hold arguments of calls, and the cache
-// holds the sessions' keys.
-func (s *erasureState) note(m events.LogMessage, keys sessionSecrets) error {
+// holds the sessions' keys. What was ordered is forgotten at once. Of sessions that a policy erases
+// the state mostly has names, ids and digests alone, as they were silent for long: that waits.
+func (s *erasureState) note(m events.LogMessage, keys sessionSecrets, core *correlation.Correlator) error {
 	if m.Subject != s.subject {
 		return nil
 	}
@@ -47,9 +56,20 @@ func (s *erasureState) note(m events.LogMessage, keys sessionSecrets) error {
 		s.owedSeq = m.Seq
 	case e.State == events.ErasureDone && m.Seq > s.readFrom:
 		keys.forgetErased(e)
+		if e.Cause == events.CausePolicy && !evidence.MaskedNames(e.Sessions) && !core.Follows(e.Tenant, e.Sessions) {
+			if s.startOverAt.IsZero() {
+				s.startOverAt = time.Now().Add(startOverWithin)
+			}
+			return nil
+		}
 		return fmt.Errorf("%w (erasure %s, sequence %d)", errErased, e.ErasureID, m.Seq)
 	}
 	return nil
+}
+
+// isDue reports whether the state has to be forgotten now.
+func (s *erasureState) isDue(now time.Time) bool {
+	return !s.startOverAt.IsZero() && !now.Before(s.startOverAt)
 }
 
 // owesCursor reports whether a cursor has to be written although there are no outputs.
@@ -75,8 +95,23 @@ func (s *erasureState) checkNothingErased(ctx context.Context, l *shardLog, seq 
 // erased data.
 func (w *worker) newFromScratch() *worker {
 	next := newWorkerWith(w.flags, w.env, w.nc, w.js, correlation.New(w.snapshots.options), w.metrics)
-	next.ready = w.ready
+	next.ready, next.replaySince = w.ready, time.Now()
 	next.snapshots = snapshots{stream: w.flags.Stream, dir: w.snapshots.dir, every: uint64(w.flags.StateEvery), key: w.snapshots.key, options: w.snapshots.options, context: w.snapshots.context}
 	next.keys, next.erasure.log = w.keys, w.erasure.log
 	return next
+}
+
+// replayShown is how long the log is read again before the health report says that findings come late.
+const replayShown = time.Minute
+
+// reportReplay says in the health report that the log is read again after an erasure, until it is read to its end.
+func (w *worker) reportReplay(now time.Time) {
+	switch {
+	case w.replaySince.IsZero():
+	case w.caughtUp:
+		w.replaySince = time.Time{}
+		w.env.Health.Set("replay", "")
+	case now.Sub(w.replaySince) >= replayShown:
+		w.env.Health.Set("replay", fmt.Sprintf("the log is read again after an erasure, and findings come late: at sequence %d, of %d when it began", w.head, w.erasure.readFrom))
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // erasureRecord is one as an auditor signs it.
-func erasureRecord(t *testing.T, n *servicetest.NATS, state string, spans ...events.Span) streams.Msg {
+func erasureRecord(t *testing.T, n *servicetest.NATS, cause, state string, spans ...events.Span) streams.Msg {
 	t.Helper()
 	signer, _, err := keys.Checkpoint(n.Keys)
 	servicetest.OK(t, err)
@@ -26,7 +27,7 @@ func erasureRecord(t *testing.T, n *servicetest.NATS, state string, spans ...eve
 	servicetest.OK(t, err)
 	now := events.At(time.Now())
 	e := events.Erasure{ErasureID: "e1", Shard: streams.IncarnationName("GOV", st.Created), State: state, Part: 1, Parts: 1, Tenant: "acme", Sessions: []string{"sess-0001"},
-		Cause: "order", Sequences: spans, Reason: "r", OrderedBy: "dana", OrderedAt: now, At: now, Writer: "test"}
+		Cause: cause, Sequences: spans, Reason: "r", OrderedBy: "dana", OrderedAt: now, At: now, Writer: "test"}
 	for _, s := range spans {
 		e.Messages += s[1] - s[0] + 1
 	}
@@ -74,7 +75,7 @@ func TestErasedSession(t *testing.T) {
 	}
 	before := len(outputs())
 	spans := retention.JoinSpans(seqs)
-	n.Publish("auditor", erasureRecord(t, n, events.ErasureBegun, spans...))
+	n.Publish("auditor", erasureRecord(t, n, events.CauseOrder, events.ErasureBegun, spans...))
 	begun := uint64(len(n.Log()))
 	servicetest.Eventually(t, "a cursor that covers the record, though there is nothing to put out", func() bool {
 		m, err := streams.LastBySubject(t.Context(), n.JS("auditor"), "GOV", "gov.control.GOV.cursor")
@@ -87,7 +88,7 @@ func TestErasedSession(t *testing.T) {
 		_, err := streams.Erase(t.Context(), n.Conn("custodian"), "GOV", seq)
 		servicetest.OK(t, err)
 	}
-	n.Publish("auditor", erasureRecord(t, n, events.ErasureDone, spans...))
+	n.Publish("auditor", erasureRecord(t, n, events.CauseOrder, events.ErasureDone, spans...))
 	servicetest.Eventually(t, "the snapshot goes", func() bool {
 		_, err := os.Stat(snapshot)
 		return errors.Is(err, os.ErrNotExist)
@@ -143,11 +144,80 @@ func TestOwedCursorAfterASnapshot(t *testing.T) {
 	if keeping(t, n, long, dir).erasure.owesCursor(0, w.head) {
 		t.Error("a cursor is owed, and nothing is erased")
 	}
-	n.Publish("auditor", erasureRecord(t, n, events.ErasureBegun, events.Span{1, 1}))
+	n.Publish("auditor", erasureRecord(t, n, events.CauseOrder, events.ErasureBegun, events.Span{1, 1}))
 	feed()
 	w.saveNow(t)
 	if again := keeping(t, n, long, dir); again.head != w.head || !again.erasure.owesCursor(again.cursor.Consumed, again.head) {
 		t.Errorf("at %d, behind the record at %d, it owes no cursor", again.head, again.erasure.owedSeq)
+	}
+}
+
+// What a policy erased of sessions that were silent for long is forgotten a day later, with all that it erases meanwhile,
+// also by an instance that goes on from a snapshot. What is ordered, or still has calls in memory, is forgotten at once.
+func TestErasuresOfADayAreForgottenTogether(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	dir := t.TempDir()
+	n.Publish(servicetest.Runtime, session(t, "sess-0002")...)
+	w := keeping(t, n, long, dir)
+	next := func() (err error) {
+		for _, m := range n.Log()[w.head:] {
+			in := w.core.NewDecoder().Decode(m)
+			err = w.applyMessage(&in)
+		}
+		return err
+	}
+	servicetest.OK(t, next())
+	idle := func(w *worker) error {
+		return w.applyBatch(t.Context(), &batch{idle: true})
+	}
+	n.Publish("auditor", erasureRecord(t, n, events.CausePolicy, events.ErasureDone, events.Span{1, 1}))
+	servicetest.OK(t, next())
+	first := w.erasure.startOverAt
+	if in := time.Until(first); in > startOverWithin || in < startOverWithin-time.Minute {
+		t.Fatalf("it starts over in %v", in)
+	}
+	n.Publish("auditor", erasureRecord(t, n, events.CausePolicy, events.ErasureDone, events.Span{2, 2}))
+	servicetest.OK(t, next())
+	servicetest.OK(t, idle(w))
+	w.saveNow(t)
+	again := keeping(t, n, long, dir)
+	if again.head != w.head || !again.erasure.startOverAt.Equal(first) {
+		t.Errorf("at %d of %d it starts over at %v, want %v", again.head, w.head, again.erasure.startOverAt, first)
+	}
+	again.erasure.startOverAt = time.Now()
+	if err := idle(again); !errors.Is(err, errErased) {
+		t.Errorf("a day later: %v", err)
+	}
+
+	n.Publish("auditor", erasureRecord(t, n, events.CauseOrder, events.ErasureDone, events.Span{3, 3}))
+	if err := next(); !errors.Is(err, errErased) {
+		t.Errorf("by order: %v", err)
+	}
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")[0])
+	servicetest.OK(t, next())
+	n.Publish("auditor", erasureRecord(t, n, events.CausePolicy, events.ErasureDone, events.Span{4, 4}))
+	if err := next(); !errors.Is(err, errErased) {
+		t.Errorf("with calls in memory: %v", err)
+	}
+}
+
+// While the log is read again for long, the health report says so.
+func TestAReplayIsShown(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	w := alone(t, n, long, "w").newFromScratch()
+	shown := func() string { return w.env.Health.Report().Problems["replay"] }
+	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
+	if got := shown(); got != "" {
+		t.Errorf("at once: %s", got)
+	}
+	w.replaySince = w.replaySince.Add(-replayShown)
+	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
+	if got := shown(); !strings.Contains(got, "read again") {
+		t.Errorf("after a minute: %q", got)
+	}
+	servicetest.OK(t, w.applyBatch(t.Context(), &batch{idle: true}))
+	if got := shown(); got != "" {
+		t.Errorf("at the end: %s", got)
 	}
 }
 

@@ -56,6 +56,8 @@ type worker struct {
 	isLeading  bool   // it is the active instance and has caught up
 	backlogEnd uint64 // head when it began to lead
 	ready      bool
+	// replaySince is when this worker began to read the log again after an erasure; zero if it does not.
+	replaySince time.Time
 
 	writes  writes
 	ticks   ticks
@@ -226,11 +228,15 @@ func (w *worker) isFull() bool {
 
 // applyBatch applies a decoded batch, or handles an idle log.
 func (w *worker) applyBatch(ctx context.Context, b *batch) error {
+	if w.erasure.isDue(time.Now()) {
+		return errErased
+	}
 	defer func() {
 		now := time.Now()
 		w.metrics.countSeen(w.core, w.head, len(b.msgs), now)
 		w.saveWhenDue(now, b.idle)
 		w.collector.Adapt(now)
+		w.reportReplay(now)
 	}()
 	if b.idle {
 		w.caughtUp = true
@@ -261,7 +267,7 @@ func (w *worker) applyMessage(in *correlation.Input) error {
 	if in.IsCursor() && w.role != daemon.RoleActive {
 		return w.applyCursor(m)
 	}
-	return w.erasure.note(m, w.keys)
+	return w.erasure.note(m, w.keys, w.core)
 }
 
 // beginToLead notes that the active instance has read the log to its end.
