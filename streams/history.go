@@ -11,33 +11,12 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// prefetchMessages is how many messages EachMessage and MessagesBack request at a time.
+// prefetchMessages is how many messages MessagesBack requests at a time.
 const prefetchMessages = 64
 
-// EachMessage calls fn for the messages of a stream from the first to the last at the time of the
-// call, in order. It requests single messages, several at a time (10,000 a second and more),
-// and therefore needs no permission to create a consumer.
-func EachMessage(ctx context.Context, js jetstream.JetStream, stream string, fn func(*events.LogMessage) error) error {
-	state, err := StreamState(ctx, js, stream)
-	if err != nil {
-		return err
-	}
-	for first := state.FirstSeq; first <= state.LastSeq; first += prefetchMessages {
-		list, err := messagesFrom(ctx, js, stream, first, min(prefetchMessages, state.LastSeq-first+1))
-		if err != nil {
-			return err
-		}
-		for _, m := range list {
-			if err := fn(m); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// MessagesBack yields the messages of a stream from the last to the first, as EachMessage does in the
-// other direction. An error is the last thing that it yields.
+// MessagesBack yields the messages of a stream from the last at the time of the call to the first. It
+// requests single messages, several at a time (10,000 a second and more), and therefore needs no
+// permission to create a consumer. An error is the last thing that it yields.
 func MessagesBack(ctx context.Context, js jetstream.JetStream, stream string) iter.Seq2[*events.LogMessage, error] {
 	return func(yield func(*events.LogMessage, error) bool) {
 		state, err := StreamState(ctx, js, stream)

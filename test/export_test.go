@@ -37,20 +37,7 @@ func membersOf(t testing.TB, file string) map[string][]byte {
 	return members
 }
 
-// withByteChanged writes a bundle with one byte of a member's data changed.
-func withByteChanged(t testing.TB, file, member string, data []byte) string {
-	t.Helper()
-	b, err := os.ReadFile(file)
-	ok(t, err)
-	at := bytes.Index(b, append([]byte(member), data...))
-	b[at+len(member)+len(data)/2] ^= 1
-	bad := filepath.Join(t.TempDir(), "bad.zip")
-	ok(t, os.WriteFile(bad, b, 0o600))
-	return bad
-}
-
-// The report of a bundle is readable, its statement is signed by the exporter's key, and one
-// changed byte of any member is found and named.
+// The report of a bundle is readable, and its statement is signed by the exporter's key.
 func TestExportForPeople(t *testing.T) {
 	t.Parallel()
 	s := borrowed(t)
@@ -88,16 +75,6 @@ func TestExportForPeople(t *testing.T) {
 		t.Errorf("%d controls with records, %d without", len(index.Entries), len(index.Without))
 	}
 	statementOf(t, members, statementPub)
-	for name, data := range members {
-		if len(data) == 0 {
-			continue
-		}
-		bad := withByteChanged(t, bundle, name, data)
-		r := tool(t, "verify", "--bundle", bad, "--key", key, "--statement-key", statementPub).want(t, 1)
-		if !strings.Contains(r.out+r.err, name) {
-			t.Errorf("a changed byte of %s is not said to be in it:\n%s%s", name, r.out, r.err)
-		}
-	}
 	// Who was not to sign it did not.
 	tool(t, "keys", "statement", "--keys", filepath.Join(dir, "other")).want(t, 0)
 	tool(t, "verify", "--bundle", bundle, "--key", key, "--statement-key", filepath.Join(dir, "other", "statement.pub")).want(t, 1)
@@ -121,17 +98,22 @@ func statementOf(t testing.TB, members map[string][]byte, publicFile string) {
 	ok(t, err)
 	sig, err := base64.StdEncoding.DecodeString(env.Signatures[0].Sig)
 	ok(t, err)
-	signed := fmt.Sprintf("DSSEv1 %d %s %d %s", len(env.PayloadType), env.PayloadType, len(payload), payload)
-	if !ed25519.Verify(public.(ed25519.PublicKey), []byte(signed), sig) {
+	signed := fmt.Sprintf("DSSEv1 28 application/vnd.in-toto+json %d %s", len(payload), payload)
+	if env.PayloadType != "application/vnd.in-toto+json" || !ed25519.Verify(public.(ed25519.PublicKey), []byte(signed), sig) {
 		t.Error("the statement is not signed by the key")
 	}
 	var st struct {
+		Type    string `json:"_type"`
 		Subject []struct {
 			Name   string
 			Digest map[string]string
 		}
+		PredicateType string
 	}
 	ok(t, json.Unmarshal(payload, &st))
+	if st.Type != "https://in-toto.io/Statement/v1" || st.PredicateType == "" {
+		t.Errorf("it is no statement of in-toto: type %q, predicate type %q", st.Type, st.PredicateType)
+	}
 	if len(st.Subject) != len(members)-1 {
 		t.Errorf("the statement is over %d members of %d", len(st.Subject), len(members)-1)
 	}
@@ -185,15 +167,6 @@ func TestExportRange(t *testing.T) {
 	}
 	if kinds["request"] != 12 || kinds["decision"] != 12 || kinds["event"] < 12 || bytes.Count(members["decisions.jsonl"], []byte("\n")) != 12 {
 		t.Errorf("%v", kinds)
-	}
-	for name, data := range members {
-		if len(data) == 0 {
-			continue
-		}
-		r := tool(t, "verify", "--bundle", withByteChanged(t, bundle, name, data), "--key", key).want(t, 1)
-		if !strings.Contains(r.out+r.err, name) {
-			t.Errorf("a changed byte of %s is not said to be in it:\n%s%s", name, r.out, r.err)
-		}
 	}
 
 	// What cannot be exported leaves nothing behind.

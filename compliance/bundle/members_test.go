@@ -4,9 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"crypto/ed25519"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"io"
 	"slices"
@@ -89,45 +86,6 @@ func TestBundleWithReportControlsAndStatement(t *testing.T) {
 		t.Error("the report is not of this session")
 	}
 }
-
-// Other programs can read the envelope: it uses DSSE's own pre-authentication encoding, spelt out
-// here, and an in-toto statement with the digests of the members.
-func TestStatementIsDSSE(t *testing.T) {
-	_, members := unzip(t, bundle(t, sampleWorld(t), statementKey))
-	var env struct {
-		PayloadType, Payload string
-		Signatures           []struct{ Keyid, Sig string }
-	}
-	ok(t, json.Unmarshal(members["statement.dsse.json"], &env))
-	payload, err := base64.StdEncoding.DecodeString(env.Payload)
-	ok(t, err)
-	sig, err := base64.StdEncoding.DecodeString(env.Signatures[0].Sig)
-	ok(t, err)
-	signed := "DSSEv1 28 application/vnd.in-toto+json " + itoa(len(payload)) + " " + string(payload)
-	if env.PayloadType != "application/vnd.in-toto+json" || !ed25519.Verify(public(statementKey), []byte(signed), sig) {
-		t.Error("the signature does not verify as DSSE has it")
-	}
-	var s struct {
-		Type    string `json:"_type"`
-		Subject []struct {
-			Name   string
-			Digest map[string]string
-		}
-		PredicateType string
-	}
-	ok(t, json.Unmarshal(payload, &s))
-	if s.Type != "https://in-toto.io/Statement/v1" || len(s.Subject) != len(members)-1 || s.PredicateType == "" {
-		t.Errorf("%+v", s)
-	}
-	for _, m := range s.Subject {
-		sum := sha256.Sum256(members[m.Name])
-		if m.Digest["sha256"] != hex.EncodeToString(sum[:]) {
-			t.Errorf("%s has another digest", m.Name)
-		}
-	}
-}
-
-func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
 
 // One changed byte in any member fails, and names the member.
 func TestChangedByteInAnyMember(t *testing.T) {

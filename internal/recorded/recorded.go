@@ -147,7 +147,7 @@ func (l Log) findRequest(ctx context.Context, e Entry) (*events.LogMessage, erro
 // of the log. It calls progress with the sequence reached.
 func (l Log) Scan(ctx context.Context, tenant string, from, to uint64, progress func(seq uint64), fn func(Entry) error) error {
 	filter := l.decisionFilter(tenant)
-	return scanRanges(ctx, from, to, progress, fn, func(ctx context.Context, a, b uint64) ([]Entry, error) {
+	return ScanRanges(ctx, from, to, progress, fn, func(ctx context.Context, a, b uint64) ([]Entry, error) {
 		return l.readStretch(ctx, filter, a, b)
 	})
 }
@@ -156,7 +156,7 @@ func (l Log) Scan(ctx context.Context, tenant string, from, to uint64, progress 
 // what is no call record.
 func (l Log) ScanCalls(ctx context.Context, tenant string, from, to uint64, progress func(seq uint64), fn func(events.Call) error) error {
 	filter := l.Space.AllOf(subject.Calls, tenant)
-	return scanRanges(ctx, from, to, progress, fn, func(ctx context.Context, a, b uint64) (list []events.Call, err error) {
+	return ScanRanges(ctx, from, to, progress, fn, func(ctx context.Context, a, b uint64) (list []events.Call, err error) {
 		for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, filter, a) {
 			if err != nil || m.Seq > b {
 				return list, err
@@ -169,8 +169,9 @@ func (l Log) ScanCalls(ctx context.Context, tenant string, from, to uint64, prog
 	})
 }
 
-// scanRanges reads ranges of the log concurrently and passes what they hold to fn in order.
-func scanRanges[T any](ctx context.Context, from, to uint64, progress func(seq uint64), fn func(T) error, read func(ctx context.Context, a, b uint64) ([]T, error)) error {
+// ScanRanges reads ranges of the log from a first to a last sequence concurrently and passes what read
+// returns of each to fn, in order. progress gets the last sequence of each.
+func ScanRanges[T any](ctx context.Context, from, to uint64, progress func(seq uint64), fn func(T) error, read func(ctx context.Context, a, b uint64) ([]T, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type part struct {

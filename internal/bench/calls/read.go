@@ -159,14 +159,18 @@ func (r *checkpointReader) await(ctx context.Context, seq uint64, most time.Dura
 
 // coverage reads all checkpoints, with the times of the log.
 func (r *checkpointReader) coverage(ctx context.Context) (c callplan.Coverage, err error) {
-	err = streams.EachMessage(ctx, r.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
-		p, err := tree.OpenCheckpoint(string(m.Body), r.known)
-		if err == nil {
-			c = append(c, callplan.StoredAt{Seq: uint64(p.Size), At: m.Time})
+	for m, err := range streams.MessagesBack(ctx, r.js, streams.StreamCheckpoints) {
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
-	return c, err
+		p, err := tree.OpenCheckpoint(string(m.Body), r.known)
+		if err != nil {
+			return nil, err
+		}
+		c = append(c, callplan.StoredAt{Seq: uint64(p.Size), At: m.Time})
+	}
+	slices.Reverse(c)
+	return c, nil
 }
 
 // awaitCorrelator waits until the correlator has consumed a sequence.

@@ -126,22 +126,28 @@ func (p *pastLog) consumed(ctx context.Context) (uint64, error) {
 	return c.Consumed, err
 }
 
+// subjectReaders is how many subjects are read concurrently.
+const subjectReaders = 16
+
 // read returns the messages of some subjects up to a sequence, unordered.
 func (p *pastLog) read(ctx context.Context, subjects []string, to uint64) (list []events.LogMessage, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readers)
+	g.SetLimit(subjectReaders)
 	for _, subj := range subjects {
 		g.Go(func() error {
-			return p.log.Each(ctx, subj, 1, func(m events.LogMessage) error {
+			for m, err := range streams.EachBySubject(ctx, p.log.JS, p.log.Stream, subj, 1) {
+				if err != nil {
+					return err
+				}
 				if m.Seq > to {
-					return recorded.ErrEnough
+					break
 				}
 				mu.Lock()
-				defer mu.Unlock()
-				list = append(list, m)
-				return nil
-			})
+				list = append(list, *m)
+				mu.Unlock()
+			}
+			return nil
 		})
 	}
 	err = g.Wait()
@@ -201,50 +207,12 @@ func letsTimePass(space subject.Space, subj string) bool {
 	return p.Class != subject.Calls && p.Class != subject.Findings && (p.Class != subject.Control || p.Kind != events.ControlCursor)
 }
 
-const (
-	readers = 16  // concurrent requests
-	stretch = 200 // messages that one reader requests, one after the other
-)
-
-// everything reads parts of the log concurrently and passes them on in order.
+// everything passes all messages of the log up to a sequence to fn, in order.
 func (p *pastLog) everything(ctx context.Context, to uint64, fn func(events.LogMessage) error) error {
 	if err := p.erased.Load(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type part struct {
-		list []events.LogMessage
-		err  error
-	}
-	queue := make(chan chan part, readers)
-	go func() {
-		defer close(queue)
-		for from := uint64(1); from <= to; from += stretch {
-			out := make(chan part, 1)
-			select {
-			case queue <- out:
-			case <-ctx.Done():
-				return
-			}
-			go func() {
-				list, err := p.stretch(ctx, from, min(to, from+stretch-1))
-				out <- part{list, err}
-			}()
-		}
-	}()
-	for out := range queue {
-		got := <-out
-		if got.err != nil {
-			return got.err
-		}
-		for _, m := range got.list {
-			if err := fn(m); err != nil {
-				return err
-			}
-		}
-	}
-	return ctx.Err()
+	return recorded.ScanRanges(ctx, 1, to, func(uint64) {}, fn, p.stretch)
 }
 
 func (p *pastLog) stretch(ctx context.Context, from, to uint64) (list []events.LogMessage, err error) {

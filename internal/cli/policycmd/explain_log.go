@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/recorded"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // signatureCheck is the result of checking the record's signature.
@@ -70,27 +71,28 @@ type keyBook struct {
 // or, if no checkpoint key is known, all.
 func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (keyBook, error) {
 	book := keyBook{signing.KeySet{}, map[string]uint64{}}
-	err := l.Each(ctx, l.Space.Control(l.Stream, events.ControlKey), 1, func(m events.LogMessage) error {
+	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, l.Space.Control(l.Stream, events.ControlKey), 1) {
+		if err != nil {
+			return book, fmt.Errorf("reading the published keys: %w", err)
+		}
 		k, err := events.DecodeRecord[events.KeyRecord](m.Body)
 		if err != nil || known != nil && !signing.CheckKeyRecord(known, k) {
-			return nil
+			continue
 		}
 		if pub, err := signing.DecodePublic(k.PublicKey); err == nil && signing.KeyID(pub) == k.KeyID {
 			book.keys[k.KeyID] = pub
 		}
-		return nil
-	})
-	if err != nil {
-		return book, fmt.Errorf("reading the published keys: %w", err)
 	}
-	err = l.Each(ctx, l.Space.Control(l.Stream, events.ControlKeyRetired), 1, func(m events.LogMessage) error {
+	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, l.Space.Control(l.Stream, events.ControlKeyRetired), 1) {
+		if err != nil {
+			return book, err
+		}
 		k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
 		if _, twice := book.retired[k.KeyID]; err == nil && !twice && (known == nil || signing.CheckRetirement(known, k)) {
 			book.retired[k.KeyID] = m.Seq
 		}
-		return nil
-	})
-	return book, err
+	}
+	return book, nil
 }
 
 // approvalSteps returns the records of the decision's workflow.
@@ -99,11 +101,13 @@ func approvalSteps(ctx context.Context, l recorded.Log, d events.Decision) (list
 		return nil, nil
 	}
 	filter := strings.TrimSuffix(l.Space.All(subject.Approvals), ">") + subject.Escape(d.Tenant) + ".*." + subject.Escape(d.Approval.WorkflowID)
-	err = l.Each(ctx, filter, 1, func(m events.LogMessage) error {
+	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, filter, 1) {
+		if err != nil {
+			return nil, err
+		}
 		if a, err := events.DecodeRecord[events.Approval](m.Body); err == nil && a.WorkflowID == d.Approval.WorkflowID {
 			list = append(list, approvalStep{m.Seq, a})
 		}
-		return nil
-	})
-	return list, err
+	}
+	return list, nil
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
@@ -15,11 +14,13 @@ import (
 // publishedSizes are the sizes of all published checkpoints, in the order of publication.
 func publishedSizes(t *testing.T, n *servicetest.NATS) (sizes []int64) {
 	t.Helper()
-	servicetest.OK(t, streams.EachMessage(t.Context(), n.JS("auditor"), streams.StreamCheckpoints, func(m *events.LogMessage) error {
+	for m, err := range streams.MessagesBack(t.Context(), n.JS("auditor"), streams.StreamCheckpoints) {
+		servicetest.OK(t, err)
 		cp, err := tree.PeekCheckpoint(string(m.Body))
+		servicetest.OK(t, err)
 		sizes = append(sizes, cp.Size)
-		return err
-	}))
+	}
+	slices.Reverse(sizes)
 	return sizes
 }
 
