@@ -33,8 +33,8 @@ func (c *Committer) commitGroup(s *sender, group []*appendCall) (batched bool) {
 			c.settleCalls(group, func(i int) publishOutcome { return batchOutcome(seqs, err, i) })
 			return true
 		}
-		// Nothing of the batch is stored. The messages are published singly, so that a tenant
-		// that occupies all batches only slows this down, and a bad message fails alone.
+		// Nothing of the batch is stored. Its messages are published singly: other services may hold
+		// all of the server's batches, and a bad message then fails alone.
 		c.refusedBatch()
 	}
 	began = time.Now()

@@ -207,12 +207,12 @@ func riskWords(words []string, risk map[string]any) []string {
 
 // judgement collects the verdict of one evaluation.
 type judgement struct {
-	in            *Input
-	query         indexQuery
-	out           Result
-	advisory      []events.Reason   // of policies that do not decide
-	approvalTerms []*approval.Terms // of the rules that ask
-	tenantSpoke   bool              // a policy of the tenant's own has a matching rule
+	in               *Input
+	query            indexQuery
+	out              Result
+	advisory         []events.Reason   // of policies that do not decide
+	approvalTerms    []*approval.Terms // of the rules that ask
+	tenantGaveReason bool              // a policy of the tenant's own gave a reason
 
 	enforced, trial budget // of policies that decide, and of those that do not
 }
@@ -223,7 +223,7 @@ func (s *Set) judgeInput(in *Input, words []string) Result {
 	var room [64]int
 	candidates := s.index.find(room[:0], j.query)
 	accepted := s.applyLevel(&j, words, candidates, false)
-	if s.hasDefaults && !j.tenantSpoke {
+	if s.hasDefaults && !j.tenantGaveReason {
 		accepted = s.applyLevel(&j, words, candidates, true) || accepted
 	}
 	out := &j.out
@@ -282,9 +282,9 @@ func caseCode(in *Input) string {
 	return CodeToolNameCase
 }
 
-// applyPolicy evaluates every rule that may apply and reports whether one matched. The loop
+// applyPolicy evaluates every rule that may apply and reports whether one gave a reason. The loop
 // never ends early: a later rule may be stricter, and every reason is kept.
-func (j *judgement) applyPolicy(p *policy) (spoke bool) {
+func (j *judgement) applyPolicy(p *policy) (gaveReason bool) {
 	b := &j.enforced
 	if p.action != "" {
 		b = &j.trial
@@ -295,7 +295,7 @@ func (j *judgement) applyPolicy(p *policy) (spoke bool) {
 	}
 	if p.ruleIndex == nil {
 		for i := range p.rules {
-			spoke = j.applyRule(p, &p.rules[i], v) || spoke
+			gaveReason = j.applyRule(p, &p.rules[i], v) || gaveReason
 		}
 	} else {
 		var room [64]int
@@ -305,17 +305,18 @@ func (j *judgement) applyPolicy(p *policy) (spoke bool) {
 			q.name = "" // rules select by tools, and a handoff has none
 		}
 		for _, i := range p.ruleIndex.find(room[:0], q) {
-			spoke = j.applyRule(p, &p.rules[i], v) || spoke
+			gaveReason = j.applyRule(p, &p.rules[i], v) || gaveReason
 		}
 	}
-	if spoke && p.action == "" && p.expiresAfter > 0 && (j.out.ExpiresAfter == 0 || p.expiresAfter < j.out.ExpiresAfter) {
+	if gaveReason && p.action == "" && p.expiresAfter > 0 && (j.out.ExpiresAfter == 0 || p.expiresAfter < j.out.ExpiresAfter) {
 		j.out.ExpiresAfter = p.expiresAfter
 	}
-	return spoke
+	return gaveReason
 }
 
-// applyRule applies one rule and reports whether it matched.
-func (j *judgement) applyRule(p *policy, r *rule, v cel.Activation) (spoke bool) {
+// applyRule applies one rule and reports whether it gave a reason: it matched, its condition failed, or
+// only the case of the tool's name differs.
+func (j *judgement) applyRule(p *policy, r *rule, v cel.Activation) (gaveReason bool) {
 	if !r.actions.matches(j.in.Action) || !r.eventTypes.matches(j.in.EventType) {
 		return false
 	}

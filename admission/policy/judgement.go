@@ -14,7 +14,7 @@ func (j *judgement) addReason(p *policy, verdict events.Verdict, reason events.R
 			reason.WouldVerdict = verdict
 		}
 		j.out.addVerdict(verdict, reason, p.name, r)
-		j.tenantSpoke = j.tenantSpoke || p.level == ScopeTenant
+		j.tenantGaveReason = j.tenantGaveReason || p.level == ScopeTenant
 		if verdict == events.Ask {
 			j.out.Asks = append(j.out.Asks, reason.Policy)
 		}

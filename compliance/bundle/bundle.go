@@ -96,7 +96,7 @@ type recordProof struct {
 }
 
 // Write writes the bundle of a session as a ZIP; the same input gives the same bytes. It checks
-// that the input is consistent, but not that it verifies: the caller runs Verify on the result.
+// that the input is consistent, but not that it verifies: that is for those who get the bundle (Verify).
 func Write(w io.Writer, in Input) error {
 	c, err := tree.PeekCheckpoint(in.Checkpoint)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package inforce makes and checks the member of a bundle that lists the policies and mandates that
-// decided: each by its digest, with its text if the bundle's reader may see it. Package bundle
-// calls Collect when it writes a bundle, and Refs.Check when it verifies one.
+// Package inforce makes and checks the member of a bundle that lists the mandates and policy sets that
+// decided, and the sets that were in force meanwhile: each by its digest, with its text if the
+// bundle's reader may see it. Package bundle calls Collect when it writes a bundle, and Refs.Check when it verifies one.
 //
 // The file holds a text only if the text has the digest that decisions name. Secrets in a text are
 // redacted by the rules for records, and documents about other tenants are withheld. If a text is

@@ -29,7 +29,7 @@ type textView struct {
 	Lines      []string
 }
 
-// inForceViews shows the policies and mandates that decided, with their texts.
+// inForceViews shows the policies and mandates that decided or were in force, with their texts.
 func (b *Builder) inForceViews() (list []stateView, mandates []textView) {
 	if b.inForce == nil {
 		return nil, nil

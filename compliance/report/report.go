@@ -124,7 +124,7 @@ func (b *Builder) Add(r evidence.Record) {
 	b.timeline.add(b.readRecord(r))
 }
 
-// InForce sets the policies and mandates that decided.
+// InForce sets the policies and mandates that decided or were in force.
 func (b *Builder) InForce(f inforce.File) { b.inForce = &f }
 
 // ControlSupport says which controls the records so far bear on.

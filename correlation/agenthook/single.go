@@ -50,6 +50,14 @@ func (x *Event) addFindingIf(is bool, check, what string) {
 
 // checkEvent makes the checks of single events that the envelope's schema does not make.
 func (x *Event) checkEvent(e *agenthook.Event) {
+	x.checkEnvelope(e)
+	if e.HasMetadata() {
+		x.checkBlocks(e)
+	}
+}
+
+// checkEnvelope makes the checks that every event gets.
+func (x *Event) checkEnvelope(e *agenthook.Event) {
 	collector := e.Annotations.Get("collector")
 	if e.Annotations.Get("bus").Exists() || collector.Exists() && collector.Kind() != strictjson.KindNull {
 		x.addHint("AH-C-014", "")
@@ -68,9 +76,10 @@ func (x *Event) checkEvent(e *agenthook.Event) {
 		}
 	}
 	x.checkSecrets(e)
-	if !e.HasMetadata() {
-		return
-	}
+}
+
+// checkBlocks makes the checks of the blocks in an event's metadata.
+func (x *Event) checkBlocks(e *agenthook.Event) {
 	x.checkRedacted(e)
 	x.checkSize(e)
 	x.checkVerdictPhase(e)

@@ -78,7 +78,7 @@ type Builder struct {
 	policies   Policies
 	classes    Classes
 	document   documentFunc // nil: redact.Document
-	workspaces *sync.Pool   // of *workbench
+	workspaces *sync.Pool   // of *workspace
 }
 
 // NewBuilder makes a builder for a shard. The shard's name has the form
@@ -255,7 +255,7 @@ func isServiceRecordBody(sc recordScope, root strictjson.Value, raw []byte) bool
 	return decode != nil && root.Kind() == strictjson.KindObject && decode(root, raw) == nil
 }
 
-// serviceRecords are the types of service records, by kind and member of their subjects.
+// serviceRecords are the types of service records, by kind of record and, of control records, their kind.
 var serviceRecords = map[string]func(root strictjson.Value, raw []byte) error{
 	evidence.KindDecision + "/":                       decodeAs[events.Decision],
 	evidence.KindCall + "/":                           decodeAs[events.Call],

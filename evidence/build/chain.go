@@ -73,8 +73,9 @@ func (c *Chain) stageHead(k events.SessionID, h evidence.Head) {
 	}
 }
 
-// Commit makes the staged heads the stored ones. The caller calls it when the batch is
-// durable.
+// Commit makes the staged heads those that the next batch follows, and forgets older ones when there
+// are too many. The caller may call it before the batch is durable, if it makes no further record
+// after a batch that could not be stored.
 func (c *Chain) Commit() {
 	if len(c.heads)+len(c.staged) > c.limit {
 		clear(c.heads)
@@ -98,34 +99,34 @@ func (b *Builder) BuildBatch(c *Chain, msgs []events.LogMessage, keys Keys) ([]B
 func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, parts int, run func(parts []func())) ([]Built, error) {
 	w := b.getWorkspace()
 	defer b.workspaces.Put(w)
-	subjects, scopes := make([]recordScope, len(msgs)), make([]events.SessionID, len(msgs))
+	scopes, sessions := make([]recordScope, len(msgs)), make([]events.SessionID, len(msgs))
 	heads := make(map[events.SessionID]evidence.Head, len(msgs)/4)
 	for i, m := range msgs {
 		if i > 0 && m.Seq != msgs[i-1].Seq+1 {
 			return nil, fmt.Errorf("%w: %d follows %d", ErrOrder, m.Seq, msgs[i-1].Seq)
 		}
 		var err error
-		if subjects[i], err = b.readScope(w, m, keys); err != nil {
+		if scopes[i], err = b.readScope(w, m, keys); err != nil {
 			return nil, fmt.Errorf("record %d: %w", m.Seq, err)
 		}
-		scopes[i] = subjects[i].Key
-		if _, known := heads[scopes[i]]; known || scopes[i].Session == "" {
+		sessions[i] = scopes[i].Key
+		if _, known := heads[sessions[i]]; known || sessions[i].Session == "" {
 			continue
 		}
-		head, err := c.Head(scopes[i])
+		head, err := c.Head(sessions[i])
 		if err != nil {
 			return nil, err
 		}
-		heads[scopes[i]] = head
+		heads[sessions[i]] = head
 	}
 	built := make([]Built, len(msgs))
 	work := make([]batchPart, max(1, parts))
 	calls := make([]func(), len(work))
 	for p := range work {
-		work[p] = batchPart{b: b, keys: keys, msgs: msgs, subjects: subjects, scopes: scopes, headsBefore: heads, built: built, headsAfter: map[events.SessionID]evidence.Head{}}
+		work[p] = batchPart{b: b, keys: keys, msgs: msgs, scopes: scopes, sessions: sessions, headsBefore: heads, built: built, headsAfter: map[events.SessionID]evidence.Head{}}
 		calls[p] = work[p].buildRecords
 	}
-	for i, k := range scopes {
+	for i, k := range sessions {
 		p := &work[partOf(k, i, len(work))]
 		p.indexes = append(p.indexes, i)
 	}
@@ -164,8 +165,8 @@ type batchPart struct {
 	b           *Builder
 	keys        Keys
 	msgs        []events.LogMessage
-	subjects    []recordScope
-	scopes      []events.SessionID
+	scopes      []recordScope
+	sessions    []events.SessionID
 	headsBefore map[events.SessionID]evidence.Head // of the sessions before the batch
 	built       []Built
 	indexes     []int                              // the messages of this part
@@ -177,12 +178,12 @@ func (p *batchPart) buildRecords() {
 	w := p.b.getWorkspace()
 	defer p.b.workspaces.Put(w)
 	for _, i := range p.indexes {
-		key := p.scopes[i]
+		key := p.sessions[i]
 		head, begun := p.headsAfter[key]
 		if !begun {
 			head = p.headsBefore[key]
 		}
-		if p.built[i], p.err = p.b.buildRecord(w, p.subjects[i], p.msgs[i], head, p.keys); p.err != nil {
+		if p.built[i], p.err = p.b.buildRecord(w, p.scopes[i], p.msgs[i], head, p.keys); p.err != nil {
 			return
 		}
 		p.headsAfter[key] = p.built[i].Head()

@@ -37,10 +37,13 @@ type trustChecker struct {
 	retired        map[string]retirement
 	pending        map[string][]signatureClaim // signatures that wait for a key to be vouched for, by key id
 	pendingCount   int
-	requests       [2]map[events.SessionID]requestState // by (tenant, decision id); the newer generation first
+	requests       [2]map[decisionKey]requestState // the newer generation first
 	receipts       map[string]string                    // handed-in receipts that no decision has matched yet, by hash
 	requestsFrom   uint64                               // a decision before this sequence may have its request outside the rows
 }
+
+// decisionKey names a decision. Its id is unique in its tenant.
+type decisionKey struct{ tenant, id string }
 
 // requestState is what the checker remembers of a recorded request.
 type requestState struct {
@@ -59,7 +62,7 @@ type retirement struct {
 // no known key no signature is checked; the caller reports that once.
 func newTrust(rep *Report, known []note.Verifier, keys, hints []events.KeyRecord, receipts []string) *trustChecker {
 	t := &trustChecker{rep: rep, checkpointKeys: note.VerifierList(known...), noKeys: len(known) == 0, vouchedKeys: signing.KeySet{}, hints: signing.KeySet{},
-		retired: map[string]retirement{}, pending: map[string][]signatureClaim{}, requests: [2]map[events.SessionID]requestState{{}, {}}, receipts: map[string]string{}}
+		retired: map[string]retirement{}, pending: map[string][]signatureClaim{}, requests: [2]map[decisionKey]requestState{{}, {}}, receipts: map[string]string{}}
 	for _, k := range slices.Concat(hints, keys) {
 		t.addHint(k)
 	}
@@ -99,7 +102,7 @@ func (t *trustChecker) addRow(x *Examined) {
 	f := &x.fact
 	switch f.kind {
 	case factRequest:
-		t.rememberRequest(events.SessionID{Tenant: x.key.Tenant, Session: f.id}, requestState{digest: f.digest, keyed: f.keyed})
+		t.rememberRequest(decisionKey{x.key.Tenant, f.id}, requestState{digest: f.digest, keyed: f.keyed})
 	case factDecision:
 		t.rep.Decisions++
 		t.verifySignature(f.signature)
@@ -122,9 +125,9 @@ func (t *trustChecker) addRow(x *Examined) {
 	}
 }
 
-func (t *trustChecker) rememberRequest(k events.SessionID, r requestState) {
+func (t *trustChecker) rememberRequest(k decisionKey, r requestState) {
 	if len(t.requests[0]) >= requestGeneration {
-		t.requests[0], t.requests[1] = map[events.SessionID]requestState{}, t.requests[0]
+		t.requests[0], t.requests[1] = map[decisionKey]requestState{}, t.requests[0]
 	}
 	t.requests[0][k] = r
 }

@@ -16,12 +16,12 @@ import (
 func TestRequestMemoryIsBounded(t *testing.T) {
 	trust := newTrust(newReport(0), nil, nil, nil, nil)
 	for i := range 3 * requestGeneration {
-		trust.rememberRequest(events.SessionID{Tenant: "t", Session: fmt.Sprint(i)}, requestState{})
+		trust.rememberRequest(decisionKey{"t", fmt.Sprint(i)}, requestState{})
 	}
 	if n := len(trust.requests[0]) + len(trust.requests[1]); n > 2*requestGeneration {
 		t.Errorf("%d requests are held", n)
 	}
-	if _, ok := trust.requests[0][events.SessionID{Tenant: "t", Session: fmt.Sprint(3*requestGeneration - 1)}]; !ok {
+	if _, ok := trust.requests[0][decisionKey{"t", fmt.Sprint(3*requestGeneration - 1)}]; !ok {
 		t.Error("the last request is gone")
 	}
 }

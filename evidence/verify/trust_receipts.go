@@ -13,7 +13,7 @@ import (
 // decision in between, and, if both digests use the same key, that the request is the
 // one that was decided.
 func (t *trustChecker) checkRequest(x *Examined) {
-	f, key := &x.fact, events.SessionID{Tenant: x.key.Tenant, Session: x.fact.id}
+	f, key := &x.fact, decisionKey{x.key.Tenant, x.fact.id}
 	generation := t.requests[0]
 	got, ok := generation[key]
 	if !ok {

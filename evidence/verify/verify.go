@@ -10,8 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
-// Published is a signed checkpoint and where it was found ("stored", "published", a file's
-// name). Source is used in messages only.
+// Published is a signed checkpoint and where it was found: a table, a stream, a file. Source is used
+// in messages only.
 type Published struct{ Source, Text string }
 
 // Options says what a shard is verified against.
@@ -65,7 +65,8 @@ type Part struct {
 }
 
 // Verifier checks a whole shard, row by row in sequence order. Of what grows with the log it
-// keeps only the head of every session and the right edge of the tree.
+// keeps the head of every session, the right edge of the tree, the keys, and the checkpoints that
+// the rows have not reached.
 //
 // The caller passes the rows to Row. To use several processors it passes them to Examiners
 // in any order, and the results to Add in sequence order.

@@ -42,8 +42,8 @@ const (
 var loggedHeaders = append([]string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow},
 	protocol.Headers()...)
 
-// parseRequest builds the request from a message. known is false if the caller's account does not
-// belong to a user of the tenant in the subject.
+// parseRequest builds the request from a message. ofTenant is false without a valid stamp of the
+// server, or if the caller's account belongs to no user of the subject's tenant.
 func (s *service) parseRequest(r micro.Request, received time.Time) (req admission.Request, ofTenant bool) {
 	p, _ := s.space.Parse(r.Subject())
 	req = admission.Request{Tenant: p.Tenant, Protocol: p.Protocol, Header: map[string][]string(r.Headers()), Body: r.Data(), ReceivedAt: received}
@@ -161,7 +161,8 @@ func (s *service) logMessages(req admission.Request, d events.Decision) ([]strea
 }
 
 // accompanyingEvents returns the events that the protocol requires on the log beside a decision. They
-// name the request's publisher as source and are signed by the admitter.
+// stand on the subject of the request's publisher; as CloudEvents they are the admitter's, which
+// signs them.
 func (s *service) accompanyingEvents(out *admission.Outcome) ([]streams.Msg, error) {
 	list, err := out.AccompanyingEvents()
 	if err != nil {

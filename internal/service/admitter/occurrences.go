@@ -15,8 +15,8 @@ import (
 // bytes each.
 const maxTrackedCalls = 100_000
 
-// occurrenceTracker remembers which occurrence is open for call ids that are used more than once.
-// It follows the correlator's call records. When it is full it forgets the half that was updated
+// occurrenceTracker remembers the last closed occurrence of each call id, from the correlator's call
+// records: a request with that id asks about the next one. When it is full it forgets the half that was updated
 // least recently. Its result is a convenience for readers of decisions; the call record is
 // authoritative (docs/architecture.md, Identity of a call).
 type occurrenceTracker struct {

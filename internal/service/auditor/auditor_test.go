@@ -187,10 +187,13 @@ func TestTheNextBatchIsMadeWhileOneIsStored(t *testing.T) {
 	}
 	p, through := startProxy(t, dsn, "nothing")
 	a := standing(t, flags(n, through, 100))
+	log := n.Log()
+	if _, err := a.records.build(t.Context(), log[:1]); err == nil {
+		t.Error("a record was made of a session whose head was not read")
+	}
 	a.records.chain = build.NewChain(func(events.SessionID) (evidence.Head, error) {
 		return evidence.Head{}, errors.New("all heads were asked for")
 	}, 1)
-	log := n.Log()
 	servicetest.OK(t, auditAll(t, a, log[:2]))
 	p.away(true)
 	servicetest.OK(t, a.auditBatch(t.Context(), log[2:4])) // the sessions' heads are held, so nothing is asked

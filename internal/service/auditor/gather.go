@@ -58,8 +58,9 @@ func (w *pendingMessages) drain() []events.LogMessage {
 	return msgs
 }
 
-// handleIdle is called when the whole log is audited, and periodically while no messages come:
-// the last records get their checkpoint.
+// handleIdle is called when the whole log has been read, and then every IdleEvery: what is pending is
+// stored and signed. Once ready, it holds the reader up for the rest of the interval, so that the
+// next batch fills.
 func (a *auditor) handleIdle(ctx context.Context) error {
 	if msgs := a.pending.drain(); len(msgs) > 0 {
 		if err := a.auditBatch(ctx, msgs); err != nil {

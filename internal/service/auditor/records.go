@@ -23,7 +23,8 @@ type recordMaker struct {
 	keys    *sessionSecrets
 }
 
-// newRecordMaker makes the part with a chain that holds no heads.
+// newRecordMaker makes the part. Its chain loads nothing itself: loadHeads gives it the heads before each
+// build.
 func newRecordMaker(ctx context.Context, access shardAccess, policies *redactionPolicies, classes *retentionClasses, master digest.Master) (*recordMaker, error) {
 	builder, err := build.NewBuilder(access.shard, access.space)
 	if err != nil {
@@ -33,8 +34,13 @@ func newRecordMaker(ctx context.Context, access shardAccess, policies *redaction
 	return &recordMaker{
 		shardAccess: access, keys: keys,
 		builder: builder.WithPolicies(policies.policyOf).WithClasses(classes.classOf),
-		chain:   build.NewChain(func(events.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0),
+		chain:   build.NewChain(refuseHead, 0),
 	}, err
+}
+
+// refuseHead refuses a session that loadHeads did not read: an empty head would begin its chain again.
+func refuseHead(events.SessionID) (evidence.Head, error) {
+	return evidence.Head{}, errors.New("loadHeads did not read it")
 }
 
 // build makes the records. It waits for session keys that are not available now; any other
@@ -56,14 +62,14 @@ func (m *recordMaker) build(ctx context.Context, msgs []events.LogMessage) (buil
 // the heads of the batch in flight yet; the chain still holds those, because it forgets heads
 // only when the next batch is committed to it.
 func (m *recordMaker) loadHeads(ctx context.Context, msgs []events.LogMessage) error {
-	scopes := make([]events.SessionID, len(msgs))
+	sessions := make([]events.SessionID, len(msgs))
 	for i, msg := range msgs {
 		var err error
-		if scopes[i], err = m.builder.ChainSession(msg, m.keys); err != nil {
+		if sessions[i], err = m.builder.ChainSession(msg, m.keys); err != nil {
 			return err
 		}
 	}
-	missing := m.chain.MissingHeads(scopes)
+	missing := m.chain.MissingHeads(sessions)
 	if len(missing) == 0 {
 		return nil
 	}

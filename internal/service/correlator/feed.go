@@ -36,7 +36,7 @@ type decodePipeline struct {
 type batch struct {
 	msgs    []events.LogMessage
 	arena   *decodeArena  // the decoded inputs; nil before decoding and if idle
-	decoded chan struct{} // closed when the batch is decoded, or never will be
+	decoded chan struct{} // closed once nothing is left to decode: at once if idle
 	idle    bool
 }
 
@@ -71,8 +71,8 @@ func (f *decodePipeline) recycleBatch(b *batch) {
 	b.arena = nil
 }
 
-// decodedBatches is how many batches wait to be applied, including next unless it is nil.
-func (f *decodePipeline) decodedBatches(next *batch) int {
+// waitingBatches is how many batches wait to be applied, including next unless it is nil.
+func (f *decodePipeline) waitingBatches(next *batch) int {
 	if next == nil {
 		return len(f.ordered)
 	}

@@ -36,19 +36,19 @@ func (p *writePacer) wakeSignal() <-chan time.Time {
 	return p.timer.C
 }
 
-// delayFor is how long a write of so many outputs has to wait while coming decoded batches wait
-// to be applied.
-func (p *writePacer) delayFor(now time.Time, outputs, coming int) time.Duration {
+// delayFor is how long a write of so many outputs has to wait. waiting is how many batches wait to
+// be applied.
+func (p *writePacer) delayFor(now time.Time, outputs, waiting int) time.Duration {
 	since := now.Sub(p.lastWrite)
 	rest := writeInterval(outputs) - since
 	switch {
 	case outputs >= maxOutputs:
 		return 0
-	case coming >= backlogHigh && since < backlogWriteInterval:
+	case waiting >= backlogHigh && since < backlogWriteInterval:
 		return backlogWriteInterval - since
 	case outputs >= fullBatch:
 		return 0
-	case rest > 0 || coming == 0:
+	case rest > 0 || waiting == 0:
 		return max(rest, 0)
 	}
 	if p.heldSince.IsZero() {

@@ -34,7 +34,8 @@ const (
 	roleUnknown = ""                     // until it is known which instance holds the lease
 )
 
-// worker owns the core. Everything belongs to the goroutine of runLoop.
+// worker owns the core, in the goroutine of runLoop. Beside it run the reader with its decoders, the
+// election and the rules. They touch channels, the keys and what never changes.
 // Its parts (writes, ticks, rules, snapshots, erasure and so on) keep their own state: the worker
 // hands them what they need of the rest.
 type worker struct {
@@ -80,12 +81,12 @@ type pendingOutput struct {
 }
 
 func newWorker(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator) *worker {
-	// Two processes may have the same id, each in its container: the writer's name must be
-	// unique.
 	return newWorkerWith(f, env, nc, js, core, newWorkerMetrics(f, env, js))
 }
 
 func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator, c workerMetrics) *worker {
+	// Two processes may have the same id, each in its container: the writer's name must be
+	// unique.
 	l := &shardLog{flags: f, env: env, nc: nc, js: js, writer: "correlator-" + rand.Text()}
 	w := &worker{shardLog: l, core: core, metrics: c}
 	w.writes.log, w.ticks.log, w.rules = l, l, newRuleSource(l)
@@ -145,10 +146,10 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 	w.snapshots.stop = func() bool { return w.isUrgent(ctx, e) }
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
-	var coming *batch // being decoded; meanwhile pending outputs can be written
+	var decoding *batch // meanwhile pending outputs can be written
 	for {
 		next, lost := in.ordered, (<-chan struct{})(nil)
-		if coming != nil || w.isFull() {
+		if decoding != nil || w.isFull() {
 			next = nil
 		}
 		if w.lease != nil {
@@ -159,11 +160,11 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 			return ctx.Err()
 		case <-lost:
 			return context.Cause(w.lease.Context())
-		case coming = <-next:
-		case <-coming.readySignal():
-			err = w.applyBatch(ctx, coming)
-			in.recycleBatch(coming)
-			coming = nil
+		case decoding = <-next:
+		case <-decoding.readySignal():
+			err = w.applyBatch(ctx, decoding)
+			in.recycleBatch(decoding)
+			decoding = nil
 		case l := <-w.writes.acknowledgement():
 			err = w.handleResult(ctx, l)
 		case l := <-e.lead:
@@ -182,7 +183,7 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 		}
 		if err == nil {
 			w.beginToLead()
-			w.writeIfDue(time.Now(), in.decodedBatches(coming))
+			w.writeIfDue(time.Now(), in.waitingBatches(decoding))
 			err = w.reportReady()
 		}
 		if err != nil {

@@ -36,12 +36,12 @@ type writeResult struct {
 
 // writeIfDue starts a write of the pending outputs, if this instance is active and no write is
 // under way or has to wait. The core continues meanwhile; its outputs go with the next write:
-// they are sent at once, and stored when the fence is known. coming is how many decoded batches
-// wait to be applied.
+// they are sent at once, and stored when the fence is known. waiting is how many batches wait
+// to be applied.
 //
 // Nothing is written without new outputs: the core is deterministic, so a replay of messages
 // without outputs costs only time.
-func (w *worker) writeIfDue(now time.Time, coming int) {
+func (w *worker) writeIfDue(now time.Time, waiting int) {
 	if w.role != daemon.RoleActive {
 		return
 	}
@@ -50,7 +50,7 @@ func (w *worker) writeIfDue(now time.Time, coming int) {
 	if w.writes.isUnderWay() || len(w.pending) == 0 && !w.erasure.owesCursor(w.cursor.Consumed, w.head) {
 		return
 	}
-	if wait := w.pacer.delayFor(now, len(w.pending), coming); wait > 0 {
+	if wait := w.pacer.delayFor(now, len(w.pending), waiting); wait > 0 {
 		w.pacer.wakeAfter(wait)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"go/types"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/admission/policy"
@@ -33,7 +34,7 @@ func language(root string, p *text) error {
 	rows = nil
 	for _, f := range functions.All() {
 		result := f.Result
-		if result != "text" && result != "bool" {
+		if !slices.Contains([]string{"text", "bool", "int"}, result) { // an object
 			result = fmt.Sprintf("[%s](#%s)", result, strings.ToLower(result))
 		}
 		rows = append(rows, []string{quoted(f.Use), result, f.About, quoted(f.Example)})
