@@ -19,11 +19,12 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// The tokens of a data directory live tokenLife from a start on, and are renewed at a start when less
-// than tokenLeft is left.
+// The tokens of a data directory live tokenLife. At a start, and every renewEvery from then on, those
+// with less than tokenLeft get as much again.
 const (
-	tokenLife = 365 * 24 * time.Hour
-	tokenLeft = 30 * 24 * time.Hour
+	tokenLife  = 365 * 24 * time.Hour
+	tokenLeft  = 30 * 24 * time.Hour
+	renewEvery = 24 * time.Hour
 )
 
 // manifestKeyFile signs the AAEP manifests of the gateways.
@@ -42,6 +43,7 @@ func newToken() (string, error) {
 // prepareGateway registers the tenants' runtimes and subscribers as reached through their gateways, too,
 // and stores the hashes of the tokens, before any service decides. What an operator has changed stays.
 func (p *Pipeline) prepareGateway(ctx context.Context) error {
+	p.renewed = time.Now()
 	nc, js, err := p.connectAs(ctx, streams.RoleOperator, "countersign tokens")
 	if err != nil {
 		return err
@@ -63,6 +65,16 @@ func (p *Pipeline) prepareGateway(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// renewTokens prepares the gateway again when that was long ago.
+func (p *Pipeline) renewTokens(ctx context.Context) {
+	if !slices.Contains(p.opt.Services, procGateway) || time.Since(p.renewed) < renewEvery {
+		return
+	}
+	if err := p.prepareGateway(ctx); err != nil && ctx.Err() == nil {
+		p.opt.Log.Warn().Err(err).Msg("the tokens of the users could not be renewed; it is tried again in a day")
+	}
 }
 
 // registerSpeaker puts the registration of a user that puts events on the log, a subscriber its AAEP

@@ -259,7 +259,7 @@ func (p *Pipeline) beginFollowingState(missing error) error {
 }
 
 // followState puts each generation of the state in force until ctx ends, and starts the gateways that do not run
-// yet. What fails is tried again.
+// yet. What fails is tried again. It renews tokens as well.
 func (p *Pipeline) followState(ctx context.Context) {
 	pause := lookEvery
 	if len(p.missingGateways()) > 0 {
@@ -267,6 +267,7 @@ func (p *Pipeline) followState(ctx context.Context) {
 	}
 	for retry.Sleep(ctx, pause) == nil {
 		pause = lookEvery
+		p.renewTokens(ctx)
 		held := p.currentState()
 		s, err := readState(held.path)
 		switch missing := p.missingGateways(); {

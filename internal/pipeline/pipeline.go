@@ -73,8 +73,9 @@ type Pipeline struct {
 	halted   string            // the service for which nothing writes to the log any more (haltWriters)
 	ending   map[string]string // tenant by token: of removed users, and perhaps not refused yet
 	closed   func()
-	unfollow func()   // ends followState
-	lock     *os.File // locks the data directory
+	unfollow func()    // ends followState
+	renewed  time.Time // when tokens were looked at last; used at the start, then by followState alone
+	lock     *os.File  // locks the data directory
 }
 
 // catchUp is how long the admitter may take to read its buckets, and how long Start waits for the readers of a

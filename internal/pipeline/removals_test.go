@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -85,6 +86,88 @@ func TestRemovedFromTheState(t *testing.T) {
 	}
 }
 
+// withServer is a pipeline with a state, and a provisioned server in this process.
+func withServer(t *testing.T, up target.Ready, s upState) *Pipeline {
+	t.Helper()
+	config, err := NATSConfig{Host: streams.DefaultHost, Port: -1, StoreDir: t.TempDir(), Services: s.serviceUsers(), Tenants: s.tenantConfigs("acme")}.render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := embedded.Start(context.Background(), config, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Shutdown)
+	p := &Pipeline{opt: Options{Tenant: "acme", DataDir: up.DataDir, Log: zerolog.Nop()}, state: s, ready: target.Ready{NATSURL: srv.ClientURL()}}
+	if err := p.provisionStreams(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func asOperator(t *testing.T, p *Pipeline) jetstream.JetStream {
+	t.Helper()
+	nc, js, err := p.connectAs(t.Context(), streams.RoleOperator, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return js
+}
+
+// A pipeline that runs for longer than its tokens live renews them; a revoked one stays revoked.
+func TestTokensAreRenewedWhileRunning(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server: left out of -short")
+	}
+	up := upWith(t)
+	s, err := readState(filepath.Join(up.DataDir, stateFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := withServer(t, up, s)
+	p.opt.Services, p.gateways.urls = []string{procGateway}, map[string]string{"acme": "http://127.0.0.1:1"}
+	js := asOperator(t, p)
+	soon := time.Now().UTC().Truncate(time.Second).Add(tokenLeft / 3)
+	store := func(user string, role streams.Role, revoked *time.Time) (read func() token.Record) {
+		id, _ := token.IDOf(s.Tokens[user])
+		body, err := json.Marshal(token.Record{Hash: token.Hash(s.Tokens[user]), Tenant: "acme", User: user, Role: string(role), CreatedAt: soon.Add(-tokenLife), ExpiresAt: soon, RevokedAt: revoked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := putOnce(t.Context(), js, streams.BucketTokens, token.Key("acme", id), body, nil); err != nil {
+			t.Fatal(err)
+		}
+		return func() token.Record {
+			last, err := streams.KVLast(t.Context(), js, streams.BucketTokens, token.Key("acme", id))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := token.Decode(last.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+	}
+	// In the order in which they are looked at: the revoked one was, once the other is renewed.
+	users := s.tokenUsers("acme")
+	revoked := store(users[0].Name, users[0].Role, &soon)
+	ending := store(users[len(users)-1].Name, users[len(users)-1].Role, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { p.followState(ctx); close(ended) }()
+	defer func() { stop(); <-ended }()
+	for deadline := time.Now().Add(time.Minute); ending().ExpiresAt.Equal(soon); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a token that ends soon was not renewed")
+		}
+	}
+	if left := time.Until(ending().ExpiresAt); left < tokenLife-time.Hour || !revoked().ExpiresAt.Equal(soon) {
+		t.Errorf("%s left, the revoked one ends %s", left, revoked().ExpiresAt)
+	}
+}
+
 // The tokens of a removed user are revoked, those that operators made and mappings, too, and its registration
 // ends. Repeated, as after a crash, it leaves alone what a new user of the name has got; an operator's
 // registration stays.
@@ -104,27 +187,11 @@ func TestCredentialsOfRemovedUsersEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := NATSConfig{Host: streams.DefaultHost, Port: -1, StoreDir: t.TempDir(), Services: s.serviceUsers(), Tenants: s.tenantConfigs("acme")}.render()
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, err := embedded.Start(context.Background(), config, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Shutdown)
-	p := &Pipeline{opt: Options{Tenant: "acme", DataDir: up.DataDir}, state: s, ready: target.Ready{NATSURL: srv.ClientURL()}}
-	if err := p.provisionStreams(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p := withServer(t, up, s)
 	if err := p.prepareGateway(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	nc, js, err := p.connectAs(t.Context(), streams.RoleOperator, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	js := asOperator(t, p)
 	byOperator := storeAnother(t, p, js, web)
 	own := []byte(`{"schema":"https://schemas.countersign.dev/countersign/publisher-registration/v1","publisher":"ops","gateway":"acme-gateway"}`)
 	put(t, js, ops, own)

@@ -25,7 +25,7 @@ const (
 	// at. Its records stay in the log.
 	approvalRetention = time.Hour
 	// maxCachedApprovals is how many workflows the bucket may hold before finished ones are
-	// removed at once.
+	// removed at once: those of tenants with more than an equal share.
 	maxCachedApprovals = 20_000
 )
 
@@ -50,17 +50,36 @@ func (a *approvalStore) maintainWorkflows(ctx context.Context) {
 
 // sweep is one check of all workflows.
 type sweep struct {
-	now       time.Time
-	retention time.Duration
-	policies  events.PolicyRef // in force; zero if they do not compile
+	now      time.Time
+	crowded  map[string]bool  // tenants whose finished workflows do not stay
+	policies events.PolicyRef // in force; zero if they do not compile
+}
+
+// retention is how long a finished workflow of a tenant stays.
+func (s sweep) retention(tenant string) time.Duration {
+	if s.crowded[tenant] {
+		return 0
+	}
+	return approvalRetention
+}
+
+// crowdedTenants are the tenants with more than an equal share of the workflows, if these are more
+// than most.
+func crowdedTenants(held map[string]int, most int) map[string]bool {
+	all := 0
+	for _, n := range held {
+		all += n
+	}
+	crowded := map[string]bool{}
+	for tenant, n := range held {
+		crowded[tenant] = all > most && n > most/len(held)
+	}
+	return crowded
 }
 
 func (a *approvalStore) sweepWorkflows(ctx context.Context, now time.Time) error {
 	var errs []error
-	s := sweep{now, approvalRetention, a.policyInForce()}
-	if a.index.size() > maxCachedApprovals {
-		s.retention = 0
-	}
+	s := sweep{now, crowdedTenants(a.index.countByTenant(), maxCachedApprovals), a.policyInForce()}
 	a.index.eachKey(func(key string, h cachedApproval) {
 		for _, chore := range maintenanceTasks {
 			if ctx.Err() != nil || !chore.due(h, s) {
@@ -109,7 +128,7 @@ var maintenanceTasks = []struct {
 	},
 	{
 		func(h cachedApproval, s sweep) bool {
-			return h.logged && h.workflow.Over(s.now) && s.now.Sub(endTime(h.workflow.ChangedAt.Time, h.workflow.ExpiresAt.Time, h.workflow.Status)) >= s.retention
+			return h.logged && h.workflow.Over(s.now) && s.now.Sub(endTime(h.workflow.ChangedAt.Time, h.workflow.ExpiresAt.Time, h.workflow.Status)) >= s.retention(h.workflow.Tenant)
 		},
 		(*approvalStore).deleteWorkflow,
 	},

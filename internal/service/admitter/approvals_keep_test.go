@@ -2,6 +2,8 @@ package admitter
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +135,48 @@ func TestLostRecordsAreWritten(t *testing.T) {
 	servicetest.OK(t, a.sweepWorkflows(t.Context(), expired.Add(approvalRetention)))
 	if e, err := streams.KVLast(t.Context(), a.js, streams.BucketApprovals, key); err != nil || !e.Deleted || a.index.Find("acme", "wf-1") != nil {
 		t.Errorf("%+v %v", e, err)
+	}
+}
+
+// When too many workflows are held, finished ones go at once, but only those of tenants with more than
+// an equal share: a tenant with few keeps its hour.
+func TestCrowdedTenants(t *testing.T) {
+	for name, c := range map[string]struct {
+		held map[string]int
+		want string
+	}{
+		"nothing held":      {nil, ""},
+		"within the bound":  {map[string]int{"acme": 10}, ""},
+		"one alone":         {map[string]int{"acme": 11}, "acme"},
+		"one has them all":  {map[string]int{"acme": 11, "globex": 1}, "acme"},
+		"an equal share":    {map[string]int{"acme": 7, "globex": 5}, "acme"},
+		"two have too many": {map[string]int{"acme": 6, "globex": 6, "initech": 1}, "acme globex"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			crowded := crowdedTenants(c.held, 10)
+			maps.DeleteFunc(crowded, func(_ string, is bool) bool { return !is })
+			if got := strings.Join(slices.Sorted(maps.Keys(crowded)), " "); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+	n := servicetest.Start(t, streams.Shard{})
+	a := keeper(t, n)
+	out, key := pendingStep(a, time.Now().Add(time.Hour))
+	_, err := a.reserve(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	a.index.markLogged(key, a.index.lookup(key).revision)
+	ended := time.Now().Add(time.Hour + time.Minute)
+	servicetest.OK(t, a.sweepWorkflows(t.Context(), ended))
+	h := a.index.lookup(key)
+	deletion := maintenanceTasks[len(maintenanceTasks)-1].due
+	for tenant, want := range map[string]bool{"acme": true, "globex": false} {
+		if deletion(h, sweep{now: ended, crowded: map[string]bool{tenant: true}}) != want {
+			t.Errorf("with too many workflows of %s a finished one of acme goes: %t", tenant, !want)
+		}
+	}
+	if n := a.index.countByTenant(); n["acme"] != 1 || len(n) != 1 {
+		t.Errorf("held: %v", n)
 	}
 }
 

@@ -141,11 +141,17 @@ func (v *approvalIndex) eachKey(f func(key string, h cachedApproval)) {
 	}
 }
 
-// size is the number of keys.
-func (v *approvalIndex) size() int {
+// countByTenant counts the workflows of each tenant.
+func (v *approvalIndex) countByTenant() map[string]int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return len(v.byKey)
+	held := map[string]int{}
+	for _, h := range v.byKey {
+		if h.workflow != nil {
+			held[h.workflow.Tenant]++
+		}
+	}
+	return held
 }
 
 // WorkflowAt implements approval.Index.
