@@ -72,7 +72,9 @@ func (w *erasureWorker) continueErasure(ctx context.Context, ev erasureplan.Evid
 	}
 	begun, done := w.erasureRecords(o.ID)
 	if begun == nil {
-		if err := w.recordErasureBegun(ctx, ev, o); err != nil {
+		err := w.recordErasureBegun(ctx, ev, o)
+		delete(w.plans, o.ID) // more may be there when it is tried again
+		if err != nil {
 			return false, err
 		}
 		if err := w.log.Load(ctx); err != nil {

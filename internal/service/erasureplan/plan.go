@@ -76,11 +76,16 @@ func (e Evidence) texts() *expiry.Reader { return expiry.New(e.DB.Pool()) }
 // Otherwise: the given sequences, or what a policy no longer keeps.
 func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) {
 	s, p := o.Scope, Plan{Kinds: map[string]int{}, Sessions: []string{o.Session}}
+	var spare sessionlessHolds // a policy erases what no hold covers; any other order is refused
 	switch {
 	case o.ByPolicy():
+		var err error
+		if spare, err = e.sessionlessHolds(ctx); err != nil {
+			return p, err
+		}
 		p.Sessions = o.Sessions
 		if !o.SessionlessBefore.IsZero() {
-			if err := e.addOlder(ctx, &p, o.SessionlessBefore.Time); err != nil {
+			if err := e.addOlder(ctx, &p, o.SessionlessBefore.Time, spare); err != nil {
 				return p, err
 			}
 		}
@@ -116,7 +121,7 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 			return p, err
 		}
 	}
-	if err := e.addByHeader(ctx, &p); err != nil {
+	if err := e.addByHeader(ctx, &p, spare); err != nil {
 		return p, err
 	}
 	slices.Sort(p.Seqs)

@@ -81,8 +81,9 @@ func (e Evidence) readMessage(ctx context.Context, seq uint64) (*events.LogMessa
 }
 
 // addByHeader adds the messages without a session that name one of the plan's sessions in a header, with their
-// decisions. It reads the header in the log, since the evidence may have it redacted: each message once.
-func (e Evidence) addByHeader(ctx context.Context, p *Plan) error {
+// decisions, but for those that a legal hold in spare covers. It reads the header in the log, since the evidence may have
+// it redacted: each message once.
+func (e Evidence) addByHeader(ctx context.Context, p *Plan, spare sessionlessHolds) error {
 	if len(p.Sessions) == 0 {
 		return nil
 	}
@@ -106,6 +107,9 @@ func (e Evidence) addByHeader(ctx context.Context, p *Plan) error {
 		}
 		if !slices.ContainsFunc(names, func(n string) bool { return wanted[n] || wanted[sessionToken(n)] }) {
 			return nil
+		}
+		if held, err := spare.cover(ctx, e, r); err != nil || held {
+			return err
 		}
 		p.addSessionless(r)
 		return e.addDecision(ctx, p, r.Seq, header[events.HeaderDecisionID])
@@ -236,15 +240,7 @@ func (e Evidence) addSequences(ctx context.Context, p *Plan, text string) error 
 
 // addOlder adds the first messages without a session from before a time that are neither erased nor held, up to
 // MaxSessionless. Held ones do not count, so they cannot block the others.
-func (e Evidence) addOlder(ctx context.Context, p *Plan, before time.Time) error {
-	var holds []sessionlessHold
-	for _, h := range e.Holds {
-		hold, err := e.newSessionlessHold(ctx, h)
-		if err != nil {
-			return err
-		}
-		holds = append(holds, hold)
-	}
+func (e Evidence) addOlder(ctx context.Context, p *Plan, before time.Time, holds sessionlessHolds) error {
 	enough := errors.New("enough")
 	remain := false
 	p.SessionlessFrom = e.SessionlessFrom
@@ -256,10 +252,8 @@ func (e Evidence) addOlder(ctx context.Context, p *Plan, before time.Time) error
 			return nil
 		}
 		remain = true
-		for _, h := range holds {
-			if covers, err := h.covers(ctx, e, r.Seq, parseSessionless(r.Record)); err != nil || covers {
-				return err
-			}
+		if held, err := holds.cover(ctx, e, r); err != nil || held {
+			return err
 		}
 		p.Kinds[r.Kind]++
 		if p.addSessionless(r); p.Sessionless == MaxSessionless {
@@ -277,6 +271,34 @@ func (e Evidence) addOlder(ctx context.Context, p *Plan, before time.Time) error
 type sessionlessHold struct {
 	retention.Hold
 	named map[uint64]bool // whose evidence names the data subject of the hold
+}
+
+// sessionlessHolds are the holds of a tenant.
+type sessionlessHolds []sessionlessHold
+
+func (e Evidence) sessionlessHolds(ctx context.Context) (list sessionlessHolds, err error) {
+	for _, h := range e.Holds {
+		hold, err := e.newSessionlessHold(ctx, h)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, hold)
+	}
+	return list, nil
+}
+
+// cover reports whether one of the holds covers a message without a session.
+func (list sessionlessHolds) cover(ctx context.Context, e Evidence, r expiry.SessionlessRecord) (held bool, err error) {
+	if len(list) == 0 {
+		return false, nil
+	}
+	m := parseSessionless(r.Record)
+	for _, h := range list {
+		if held, err := h.covers(ctx, e, r.Seq, m); err != nil || held {
+			return held, err
+		}
+	}
+	return false, nil
 }
 
 func (e Evidence) newSessionlessHold(ctx context.Context, hold retention.Hold) (sessionlessHold, error) {
