@@ -152,9 +152,10 @@ func (a *approvalDecision) ownWorkflow() (slot string, w *approval.Workflow, rev
 
 // waitsForPerson reports whether a workflow holds an allow of its own action: it is denied, or only
 // a reviewer's approval can remove one of its asks. Evidence that its protocol asks for removes
-// others, and so does the end of the workflow that it seemed to evade.
+// others, and so does the end of the workflow that it seemed to evade. A defer beside such an ask
+// does not end it: the runtime could add one by a contract.
 func waitsForPerson(w *approval.Workflow) bool {
-	return w.Status == approval.Denied || !w.Unapprovable && slices.ContainsFunc(w.Asks, needsPerson)
+	return w.Status == approval.Denied || slices.ContainsFunc(w.Asks, needsPerson)
 }
 
 // needsPerson reports whether no protocol lets the runtime remove an ask by better evidence.
@@ -251,7 +252,7 @@ func (a *approvalDecision) matchRetry(w *approval.Workflow) approval.RetryStatus
 // asksLess reports whether the workflow waits for a person on account of an ask that the request
 // does not have.
 func (a *approvalDecision) asksLess(w *approval.Workflow) bool {
-	return !w.Unapprovable && slices.ContainsFunc(w.Asks, func(ask string) bool {
+	return slices.ContainsFunc(w.Asks, func(ask string) bool {
 		return needsPerson(ask) && !slices.Contains(a.retry.Asks, ask)
 	})
 }

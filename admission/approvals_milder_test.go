@@ -35,6 +35,9 @@ func TestMilderClaim(t *testing.T) {
 	sure, _ := bookingUnder(m, `"proposed_action"`, `"context":{"confidence":0.9},"proposed_action"`)
 	mail := func(body string) string { return edit(t, body, `"password"`, `"body"`) } // a contract's arguments hold no password
 	unproved := edit(t, mail(mild), `"metadata":{`, `"metadata":{`+carrying("send_mail", `{"to":"a@example.com","body":"hunter2-secret","n":1.0}`, `"confirmed"`, `"validated"`)+`,`)
+	without := func(body string) string { // with a contract that is deferred
+		return edit(t, mail(body), `"metadata":{`, `"metadata":{`+carrying("send_mail", `{"to":"a@example.com","body":"hunter2-secret","n":1.0}`, `"confirmed"`, `"none"`)+`,`)
+	}
 	for _, tc := range []struct {
 		name, protocol, asked, milder string
 		between                       string  // "", or a request between the two
@@ -68,6 +71,9 @@ func TestMilderClaim(t *testing.T) {
 		{name: "a policy's defer, denied", protocol: agenthook.Name, asked: grave, milder: mild, snap: deferred, act: approval.ActDeny, want: "deny fine approval_denied"},
 		{name: "a contract that lacks evidence, between", protocol: agenthook.Name, asked: mail(grave), between: unproved, milder: mail(mild), snap: byRisk, want: "ask fine approval_pending"},
 		{name: "the need of a person, between", protocol: agenthook.Name, asked: grave, between: edit(t, human, `"c1"`, `"c2"`), milder: mild, snap: byRisk, want: "ask fine approval_pending"},
+		{name: "a policy asked, and a contract deferred", protocol: agenthook.Name, asked: without(grave), milder: mail(mild), snap: byRisk, want: "ask fine approval_pending"},
+		{name: "the need of a person, and a contract deferred", protocol: agenthook.Name, asked: without(human), milder: mail(preToolUse), snap: allowAll(t), want: "ask ok approval_pending"},
+		{name: "a contract deferred, and one that lacks evidence between", protocol: agenthook.Name, asked: without(grave), between: unproved, milder: mail(mild), snap: byRisk, want: "ask fine approval_pending"},
 		{name: "a rule's hour is over", protocol: agenthook.Name, asked: preToolUse, milder: preToolUse, snap: early, want: "ask fine approval_pending"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
