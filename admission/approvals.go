@@ -239,22 +239,26 @@ func (a *approvalDecision) followWorkflow() {
 	answerHandlers[a.matchRetry(w)](a, slot, w, revision)
 }
 
-// matchRetry returns the status of a workflow for the request. A request that leaves out what a
-// pending workflow waits for does not replace it: the action would then wait for less, or for nobody.
+// matchRetry returns the status of a workflow for the request. A pending workflow is not replaced by a request that
+// leaves out an ask for a person on account of which it waits: the action would then wait for less, or for nobody. It is
+// replaced by one that adds such an ask to them, though no approval would lift all of that request's verdict.
 func (a *approvalDecision) matchRetry(w *approval.Workflow) approval.RetryStatus {
 	status := w.MatchRetry(a.retry)
-	if status == approval.OtherAsk && w.Status == approval.Pending && a.isForbiddenBy(w) && a.asksLess(w) {
+	if status != approval.OtherAsk && status != approval.Waiting || w.Status != approval.Pending || !a.isForbiddenBy(w) {
+		return status
+	}
+	switch {
+	case lacksPerson(a.retry.Asks, w.Asks):
 		return approval.Waiting
+	case lacksPerson(w.Asks, a.retry.Asks):
+		return approval.OtherAsk
 	}
 	return status
 }
 
-// asksLess reports whether the workflow waits for a person on account of an ask that the request
-// does not have.
-func (a *approvalDecision) asksLess(w *approval.Workflow) bool {
-	return slices.ContainsFunc(w.Asks, func(ask string) bool {
-		return needsPerson(ask) && !slices.Contains(a.retry.Asks, ask)
-	})
+// lacksPerson reports whether asks lack one of others that only a person can answer.
+func lacksPerson(asks, others []string) bool {
+	return slices.ContainsFunc(others, func(ask string) bool { return needsPerson(ask) && !slices.Contains(asks, ask) })
 }
 
 // asks are the codes of the evaluators' reasons to ask, and the rules of policies that ask. No

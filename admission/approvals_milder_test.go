@@ -129,6 +129,26 @@ func TestPersonAfterEvidence(t *testing.T) {
 	}
 }
 
+// So it does where a contract defers beside the ask for a person: no approval would lift the defer, and yet
+// the person's ask is kept.
+func TestPersonBesideADefer(t *testing.T) {
+	s, snap := newShelf(), rules(t, "ask grave: risk.level == 'high'", "allow fine: true")
+	claim := func(class, state string) string {
+		body := edit(t, preToolUse, `"tool_input"`, `"operation_risk":"`+class+`","tool_input"`, `"password"`, `"body"`)
+		if state == "" {
+			return body
+		}
+		return edit(t, body, `"metadata":{`, `"metadata":{`+carrying("send_mail", `{"to":"a@example.com","body":"hunter2-secret","n":1.0}`, `"confirmed"`, `"`+state+`"`)+`,`)
+	}
+	evidence := s.ask(t, agenthook.Name, claim("read_only", "validated"), snap, 0)
+	person := s.ask(t, agenthook.Name, claim("destructive_write", "none"), snap, time.Second)
+	out := s.ask(t, agenthook.Name, claim("read_only", ""), snap, 2*time.Second)
+	if codes(out) != "ask fine approval_pending" || out.Decision.Approval.WorkflowID != person.Decision.Approval.WorkflowID ||
+		person.Decision.Approval.WorkflowID == evidence.Decision.Approval.WorkflowID {
+		t.Errorf("%s; %s; %s", codes(evidence), codes(person), codes(out))
+	}
+}
+
 // The own workflow of a call that is approved goes before that of another call of the same action.
 func TestMilderClaimOfAnApprovedCall(t *testing.T) {
 	s, snap := newShelf(), rules(t, "ask grave: risk.level == 'high'", "allow fine: true")

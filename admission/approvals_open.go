@@ -12,7 +12,7 @@ import (
 // openWorkflow puts a new workflow in a slot. The old workflow there has ended, or ends now.
 func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, revision uint64) {
 	out, d, now := a.out, &a.out.Decision, a.in.Now
-	superseded := cmp.Or(supersedeReasons[old.MatchRetry(a.retry)], old.SupersededFor())
+	superseded := cmp.Or(supersedeReasons[a.matchRetry(old)], old.SupersededFor())
 	if superseded != "" {
 		a.addReason(superseded)
 	}
