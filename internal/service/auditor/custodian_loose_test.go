@@ -75,6 +75,7 @@ func TestMessagesWithoutSession(t *testing.T) {
 			{order: retention.Order{SessionlessBefore: later}, want: "[adora dora foreign headed other plain]"},
 			{order: retention.Order{SessionlessBefore: later}, holds: []retention.Scope{{Session: "s1"}, {Subject: "dora"}}, want: "[adora foreign other plain]"},
 			{order: retention.Order{SessionlessBefore: later}, holds: []retention.Scope{{}}, want: "[]"},
+			{order: retention.Order{Sessions: []string{"s1", "s2"}}, holds: []retention.Scope{{Session: "s1"}}, want: "[other s1]"}, // sessions are judged before
 		} {
 			e := k.evidenceFor("acme")
 			for _, s := range tt.holds {
