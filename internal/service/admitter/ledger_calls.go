@@ -105,6 +105,7 @@ func (l *spendLedger) applyCalls(ctx context.Context, batch []events.LogMessage)
 	if err := l.follower.caughtUp(ctx); err != nil {
 		return err
 	}
+	ends := map[*spendAccount][]recordedEnd{}
 	for _, m := range batch {
 		rest, allow := strings.CutPrefix(m.Subject, l.allowPrefix())
 		if !allow {
@@ -115,37 +116,53 @@ func (l *spendLedger) applyCalls(ctx context.Context, batch []events.LogMessage)
 			continue
 		}
 		accounts := l.accountsOf(spendSession{tokens[0], tokens[2]})
-		switch {
-		case len(accounts) == 0:
-		case allow:
+		if allow && len(accounts) > 0 {
 			l.noteLogged(accounts, m.HeaderValue(headerEventID), m.Seq)
-		default:
-			if err := l.applyCall(ctx, accounts, m); err != nil {
-				return err
+			continue
+		}
+		for _, a := range accounts {
+			if e, ok := l.decodeEnd(m); ok {
+				ends[a] = append(ends[a], e)
 			}
 		}
 	}
-	return nil
+	return l.applyEnds(ctx, ends)
 }
 
-// applyCall applies one call record to the accounts that wait for its session.
-func (l *spendLedger) applyCall(ctx context.Context, accounts []*spendAccount, m events.LogMessage) error {
+// recordedEnd is the end of a call, and the record that says so.
+type recordedEnd struct {
+	end  mandate.CallEnd
+	call events.Call
+}
+
+func (l *spendLedger) decodeEnd(m events.LogMessage) (e recordedEnd, ok bool) {
 	c, err := events.DecodeRecord[events.Call](m.Body)
 	if err != nil || c.ToolCallID == "" {
-		return nil
+		return e, false
 	}
 	call := mandate.CallKey(l.s.master.Tenant(c.Tenant), c.Tenant, c.Source, c.Session, c.ToolCallID)
-	end := mandate.CallEndOf(c, call, m.Seq, m.Time.UnixMilli())
-	for _, a := range accounts {
+	return recordedEnd{mandate.CallEndOf(c, call, m.Seq, m.Time.UnixMilli()), c}, true
+}
+
+// applyEnds applies the ends of calls to the accounts that wait for them. An account is written once,
+// however many ends it has: tenants share one reader, and no account may keep the others waiting for
+// long.
+func (l *spendLedger) applyEnds(ctx context.Context, ends map[*spendAccount][]recordedEnd) error {
+	var errs []error
+	for a, list := range ends {
 		err := a.changeState(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
-			next, changed := acc.ApplyEnd(end.WithDecisions(acc, c, l.loggedAt))
-			return next, changed, nil
+			changed := false
+			for _, e := range list {
+				next, applied := acc.ApplyEnd(e.end.WithDecisions(acc, e.call, l.loggedAt))
+				acc, changed = next, changed || applied
+			}
+			return acc, changed, nil
 		})
 		if err != nil && !errors.Is(err, errUnreadable) {
-			return err
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // noteLogged keeps the log sequence of a decision that an account names.

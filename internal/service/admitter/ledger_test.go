@@ -269,6 +269,37 @@ func TestOutcomeWhileAway(t *testing.T) {
 	}
 }
 
+// TestEndsAreAppliedTogether: the ends of many calls cost an account one write, so that one tenant's
+// calls do not keep the money of the others waiting.
+func TestEndsAreAppliedTogether(t *testing.T) {
+	n, _ := spending(t)
+	l, stop := ledgerOn(t, n)
+	defer stop()
+	var batch []events.LogMessage
+	for i := range 10 {
+		out, _, err := reserve(t, l, fmt.Sprint("c", i), 60)
+		servicetest.OK(t, err)
+		c := ended(out.Decision, 1<<40, []events.CallState{events.CallCompleted, events.CallFailed}[i%2])
+		body, err := events.Encode(c)
+		servicetest.OK(t, err)
+		batch = append(batch, events.LogMessage{Subject: "gov.calls.acme." + string(c.State) + "." + c.Session, Seq: 1<<40 + uint64(i), Time: time.Now(), Body: body})
+	}
+	revision := func() uint64 {
+		e, err := bucket(t, n, "operator", streams.BucketSpend).Get(t.Context(), mandate.AccountKey("acme", courierID, "EUR"))
+		servicetest.OK(t, err)
+		return e.Revision()
+	}
+	before := revision()
+	servicetest.OK(t, l.applyCalls(t.Context(), batch))
+	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Settled != 300 || revision() != before+1 {
+		t.Errorf("%+v after %d writes, want 300 settled by one", s, revision()-before)
+	}
+	servicetest.OK(t, l.applyCalls(t.Context(), batch))
+	if n := revision(); n != before+1 {
+		t.Errorf("%d writes when the ends come again", n-before-1)
+	}
+}
+
 // TestOutcomeBeforeTheReservationIsSeen: an admitter that reads how a call ended waits until it
 // has seen every earlier reservation, by any admitter.
 func TestOutcomeBeforeTheReservationIsSeen(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 // Bounds of a tally. Beyond them a count is unknown, and unknown counts are denied.
 const (
 	maxCounters         = 200_000 // of all tenants
-	maxTenantCounters   = 50_000  // per tenant, so that no tenant can use up the others' room
-	maxPendingDecisions = 100_000 // own decisions not yet seen in the log
+	maxTenantCounters   = 50_000  // per tenant, so that no tenant alone can use up the others' room
+	maxPendingDecisions = 100_000 // own decisions of all tenants not yet seen in the log
 
 	// pendingFor is how long an own decision that may not be recorded can take to arrive from the
 	// log. An arrival after it is counted twice, never not at all.
