@@ -132,7 +132,7 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, started: time.Now(), open: map[string]bool{}}
 	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}, done: map[string]uint64{}}
-	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, sessionlessFrom: map[string]uint64{}, pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
+	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, sessionlessFrom: map[string]uint64{}, dueSince: map[string]time.Time{}, counts: r.counters(), pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
 }
 
