@@ -101,3 +101,25 @@ func BenchmarkReadLog(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkErase erases single messages of 1.6 KB that lie apart, as those of a session do: for each the server writes
+// its block anew. Run it with -benchtime 200x.
+func BenchmarkErase(b *testing.B) {
+	const messages, apart = 12_000, 50
+	f := start(b)
+	body := bytes.Repeat([]byte("x"), 1600)
+	for i := range messages / 100 {
+		list := make([]Msg, 100)
+		for j := range list {
+			list[j] = event("runtime", 100*i+j)
+			list[j].Body = body
+		}
+		ok(b, StoreAll(context.Background(), f.conn("admitter"), list))
+	}
+	custodian := f.conn("custodian")
+	b.ResetTimer()
+	for i := range b.N {
+		_, err := Erase(context.Background(), custodian, DefaultShard, uint64(1+i*apart%messages+i*apart/messages))
+		ok(b, err)
+	}
+}

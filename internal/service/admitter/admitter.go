@@ -201,6 +201,7 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 	}
 	again := time.NewTicker(recordRetry)
 	defer again.Stop()
+	var logged daemon.LoggedProblem
 	for away := false; ; {
 		select {
 		case <-ctx.Done():
@@ -220,7 +221,9 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 		case !away && e.service == nil:
 			next, err := s.joinQueue(ctx)
 			if err != nil {
-				s.env.Log.Warn().Err(err).Msg("requests cannot be taken yet")
+				if logged.IsDue(err.Error(), time.Now()) {
+					s.env.Log.Warn().Err(err).Msg("requests cannot be taken yet")
+				}
 				continue
 			}
 			_ = e.conn.FlushTimeout(flushTimeout)

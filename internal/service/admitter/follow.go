@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -34,6 +35,7 @@ type bucketFollower struct {
 	js         jetstream.JetStream
 	kv         jetstream.KeyValue
 	lag        *leaderLag
+	logged     daemon.LoggedProblem // of reportStale
 	watch      jetstream.KeyWatcher
 	updates    <-chan jetstream.KeyValueEntry // of watch; nil once it has ended
 	pending    map[string]bucketEntry         // collected during a burst
@@ -238,7 +240,9 @@ func (f *bucketFollower) suspend(ctx context.Context) {
 func (f *bucketFollower) reportStale(ctx context.Context, err error) {
 	f.suspend(ctx)
 	if ctx.Err() == nil {
-		f.s.env.Log.Error().Err(err).Str("bucket", f.bucket).Msg("the bucket could not be read again yet")
+		if f.logged.IsDue(err.Error(), time.Now()) {
+			f.s.env.Log.Error().Err(err).Str("bucket", f.bucket).Msg("the bucket could not be read again yet")
+		}
 		f.s.env.Health.Set(f.bucket+"_watch", "what is known of the bucket may be out of date: "+err.Error())
 	}
 }

@@ -1,6 +1,7 @@
 package admitter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -210,4 +213,16 @@ func TestReviewersAreAnsweredOfABucketThatShrank(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
 	defer cancel()
 	servicetest.OK(t, keeper(t, n).follower.caughtUp(ctx))
+}
+
+// A bucket that cannot be read again is not logged at each try.
+func TestAStaleBucketIsLoggedOnce(t *testing.T) {
+	var lines bytes.Buffer
+	f := &bucketFollower{s: &service{env: daemon.Env{Log: zerolog.New(&lines), Health: daemon.NewHealth()}}, bucket: "b"}
+	for range 3 {
+		f.reportStale(t.Context(), errors.New("it is away"))
+	}
+	if n := strings.Count(lines.String(), "it is away"); n != 1 || f.s.env.Health.Report().Problems["b_watch"] == "" {
+		t.Errorf("%d lines: %s", n, lines.String())
+	}
 }

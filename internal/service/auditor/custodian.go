@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/streams"
@@ -67,7 +68,7 @@ func (r *custodianRunner) run(ctx context.Context) {
 		r.env.Log.Warn().Dur("ahead", ahead).Msg("retention policies are applied as if it were later than it is")
 	}
 	var c *custodian
-	var logged loggedProblem
+	var logged daemon.LoggedProblem
 	for ctx.Err() == nil {
 		var err error
 		if c == nil {
@@ -82,7 +83,7 @@ func (r *custodianRunner) run(ctx context.Context) {
 		problem := ""
 		if err != nil {
 			problem = err.Error()
-			if logged.isDue(problem, time.Now()) {
+			if logged.IsDue(problem, time.Now()) {
 				r.env.Log.Warn().Err(err).Msg("retention is held up; it will be tried again")
 			}
 		}
@@ -92,24 +93,6 @@ func (r *custodianRunner) run(ctx context.Context) {
 	if c != nil {
 		c.nc.Close()
 	}
-}
-
-// loggedProblem is the problem that was logged last.
-type loggedProblem struct {
-	text string
-	at   time.Time
-}
-
-// logAgain is how often a problem that stays is logged.
-const logAgain = time.Minute
-
-// isDue reports whether a problem is to be logged: a new one, and one that stays after logAgain. It notes that it is.
-func (l *loggedProblem) isDue(problem string, now time.Time) bool {
-	if problem == l.text && now.Sub(l.at) < logAgain {
-		return false
-	}
-	*l = loggedProblem{problem, now}
-	return true
 }
 
 func (r *custodianRunner) connect(ctx context.Context) (*custodian, error) {
@@ -149,7 +132,7 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, started: time.Now(), open: map[string]bool{}}
 	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}, done: map[string]uint64{}}
-	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, sessionlessFrom: map[string]uint64{}, pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
+	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, sessionlessFrom: map[string]uint64{}, dueSince: map[string]time.Time{}, counts: r.counters(), pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
 }
 

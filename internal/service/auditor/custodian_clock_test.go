@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 )
 
@@ -70,4 +71,54 @@ func TestALeapErasesNothing(t *testing.T) {
 	if got := len(c.state().Orders); got != 2 {
 		t.Errorf("%d orders by a clock that is right", got)
 	}
+}
+
+// What waits for its erasure is counted from when it was due; what is held, or whose policy is gone, does not wait.
+func TestOverdueSessions(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.n.Publish(servicetest.Runtime, session(t, "s2")...)
+	c.audited()
+	newest := time.Now()
+	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\nsessions: [{match: s1, log: 1d}, {match: s2, log: 2d}]\n"))
+	servicetest.OK(t, err)
+	const day = 24 * time.Hour
+	c.step(func(ctx context.Context, k *custodian) {
+		k.policies.counts = metrics.New("auditor").Auditor("GOV", nil, nil)
+		due := func(after time.Duration) time.Duration {
+			t.Helper()
+			servicetest.OK(t, k.policies.applyPolicies(ctx, newest.Add(after)))
+			for _, o := range c.state().Orders {
+				if o.Status == retention.Ordered {
+					c.change(func(s retention.State) (retention.State, error) {
+						return s.RefuseOrder(o.ID, "the test has seen it", time.Now())
+					})
+				}
+			}
+			if at := k.policies.dueSince["acme"]; !at.IsZero() {
+				return at.Sub(newest).Round(time.Hour)
+			}
+			return 0
+		}
+		if got := due(time.Hour); got != 0 {
+			t.Errorf("nothing is due, and it says %v", got)
+		}
+		if got := due(5 * day); got != day {
+			t.Errorf("due since %v, want a day", got)
+		}
+		c.change(func(s retention.State) (retention.State, error) {
+			return s.PlaceHold(retention.Hold{Scope: retention.Scope{Session: "s1"}, Note: asked("h1")})
+		})
+		if got := due(5 * day); got != 2*day {
+			t.Errorf("due since %v, want two days", got)
+		}
+		if got := due(time.Hour); got != 0 {
+			t.Errorf("nothing is due any more, and it says %v", got)
+		}
+		due(5 * day)
+		servicetest.OK(t, c.bucket().Delete(t.Context(), retention.PolicyKey("acme")))
+		if got := due(5 * day); got != 0 {
+			t.Errorf("without a policy: %v", got)
+		}
+	})
 }

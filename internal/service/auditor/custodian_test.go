@@ -445,20 +445,6 @@ func TestApprovalsOfBeforeAnErasure(t *testing.T) {
 	}
 }
 
-// A problem that stays is logged once a minute.
-func TestLoggedProblem(t *testing.T) {
-	var l loggedProblem
-	got, now := "", time.Now()
-	for i, problem := range []string{"a", "a", "b", "a", "a", "a"} {
-		if l.isDue(problem, now.Add(time.Duration(i)*logAgain/2)) {
-			got += fmt.Sprint(i, problem, " ")
-		}
-	}
-	if got != "0a 2b 3a 5a " {
-		t.Errorf("logged: %s", got)
-	}
-}
-
 func ev(k *custodian) erasureplan.Evidence {
 	return erasureplan.Evidence{DB: k.db, Shard: k.shard, Tenant: "acme"}
 }

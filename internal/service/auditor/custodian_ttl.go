@@ -3,6 +3,7 @@ package auditor
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/expiry"
 	"github.com/countersign-dev/countersign/streams"
@@ -32,12 +34,14 @@ type policyWorker struct {
 	notes    *changeNotes
 	ordered  func(tenant string) // is called before an order is added
 
+	counts  *metrics.Auditor
 	next    time.Time     // when policies are applied next, by the own clock
 	err     error         // of applying them
 	pauses  *retry.Pauses // after errors
 	moreDue bool          // more may be due than one order holds
 
-	sessionlessFrom map[string]uint64 // by tenant: erasureplan.Evidence.SessionlessFrom
+	sessionlessFrom map[string]uint64    // by tenant: erasureplan.Evidence.SessionlessFrom
+	dueSince        map[string]time.Time // by tenant: since when the session is due that waits longest
 }
 
 // applySoon makes the next applyDue apply all policies.
@@ -71,12 +75,23 @@ func (w *policyWorker) applyDue(ctx context.Context, now time.Time, idle bool) e
 // erasure of sessions that have been idle for long enough, and deletes old messages from the
 // quarantine. What a legal hold covers stays.
 func (w *policyWorker) applyPolicies(ctx context.Context, now time.Time) error {
-	return w.bucket.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
+	visited := map[string]bool{}
+	err := w.bucket.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
+		visited[tenant] = true
 		if err != nil {
 			return err
 		}
 		return w.expireTenant(ctx, tenant, p, now)
 	})
+	if err == nil {
+		maps.DeleteFunc(w.dueSince, func(tenant string, _ time.Time) bool { return !visited[tenant] })
+	}
+	var first time.Time
+	if len(w.dueSince) > 0 {
+		first = slices.MinFunc(slices.Collect(maps.Values(w.dueSince)), time.Time.Compare)
+	}
+	w.counts.Due(first)
+	return err
 }
 
 func (w *policyWorker) expireTenant(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
@@ -127,21 +142,28 @@ func (w *policyWorker) sessionlessDue(ctx context.Context, ev erasureplan.Eviden
 
 // dueSessions lists sessions that are due and not erased, the longest idle first, at most as many as one erasure holds.
 func (w *policyWorker) dueSessions(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
+	delete(w.dueSince, ev.Tenant)
 	shortest := p.ShortestLog()
 	if shortest == 0 {
 		return nil, nil
 	}
 	var list []string
+	since := map[string]time.Time{}
 	err := expiry.New(ev.DB.Pool()).IdleSessions(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
 		if keep := p.LogPeriod(session); keep > 0 && now.Sub(at) >= keep && !w.log.Covers(newest) {
-			list = append(list, session)
+			list, since[session] = append(list, session), at.Add(keep)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return ev.Unheld(ctx, s, list, retention.MaxBatch)
+	due, err := ev.Unheld(ctx, s, list, retention.MaxBatch)
+	if len(due) > 0 {
+		longest := slices.MinFunc(due, func(a, b string) int { return since[a].Compare(since[b]) })
+		w.dueSince[ev.Tenant] = since[longest]
+	}
+	return due, err
 }
 
 // expireQuarantine deletes quarantined messages that are older than the policy keeps them.

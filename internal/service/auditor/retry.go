@@ -32,6 +32,7 @@ type retrier struct {
 
 // retry calls f until it succeeds, ctx ends, or it fails in a way that a retry does not mend.
 func (r *retrier) retry(ctx context.Context, what string, f func() error) error {
+	var logged daemon.LoggedProblem
 	for pauses := retry.New(retryMin, retryMax); ; {
 		err := f()
 		var conflict *storage.ConflictError
@@ -49,7 +50,9 @@ func (r *retrier) retry(ctx context.Context, what string, f func() error) error 
 			return ctx.Err()
 		}
 		wait := pauses.Next()
-		r.env.Log.Warn().Err(err).Str("what", what).Dur("retry_in", wait).Msg("no way on; it will be tried again")
+		if logged.IsDue(err.Error(), time.Now()) {
+			r.env.Log.Warn().Err(err).Str("what", what).Dur("retry_in", wait).Msg("no way on; it will be tried again")
+		}
 		r.issues.set(r.env.Health, what, err.Error())
 		if err := retry.Sleep(ctx, wait); err != nil {
 			return err

@@ -1,10 +1,15 @@
 package auditor
 
 import (
+	"bytes"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/rs/zerolog"
 
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/storage/conn"
 	"github.com/countersign-dev/countersign/streams"
@@ -23,6 +28,21 @@ func TestTablesThatAreGone(t *testing.T) {
 	}
 	audited(t, n, flags(n, dsn, 100))
 	holds(t, n, dsn)
+}
+
+// What fails again and again is not logged each time.
+func TestARetryIsLoggedOnce(t *testing.T) {
+	var lines bytes.Buffer
+	r, tries := retrier{env: daemon.Env{Log: zerolog.New(&lines), Health: daemon.NewHealth()}}, 0
+	servicetest.OK(t, r.retry(t.Context(), "storing", func() error {
+		if tries++; tries < 3 {
+			return errors.New("it is away")
+		}
+		return nil
+	}))
+	if n := strings.Count(lines.String(), "it is away"); n != 1 {
+		t.Errorf("%d lines: %s", n, lines.String())
+	}
 }
 
 // dropTables empties the database of everything.

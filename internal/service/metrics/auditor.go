@@ -18,7 +18,7 @@ type Auditor struct {
 	records, redactions, findings         *Vector
 	bytes, quarantined, checkpoints, lost Counter
 	batch, insert                         prometheus.Histogram
-	signed                                Gauge
+	signed, dueSince                      Gauge
 	lag                                   readerLag
 }
 
@@ -49,6 +49,7 @@ func (r *Registry) Auditor(shard string, detectors []string, rules map[string][]
 	r.addGauge(descSigned, shard, func() (float64, bool) { return float64(a.signed.n.Load()), true })
 	r.addGauge(descAuditLag, shard, a.lag.messagesBehind)
 	r.addGauge(descAuditAge, shard, a.lag.secondsBehind)
+	r.addGauge(descDue, shard, a.secondsDue)
 	return a
 }
 
@@ -57,6 +58,25 @@ func (a *Auditor) Follow(head Head) {
 	if a != nil {
 		a.lag.setHead(head)
 	}
+}
+
+// Due reports since when the session is due that waits longest for its erasure; the zero time if none waits.
+func (a *Auditor) Due(since time.Time) {
+	switch {
+	case a == nil:
+	case since.IsZero():
+		a.dueSince.Set(0)
+	default:
+		a.dueSince.Set(since.Unix())
+	}
+}
+
+func (a *Auditor) secondsDue() (float64, bool) {
+	since := a.dueSince.n.Load()
+	if since == 0 {
+		return 0, true
+	}
+	return max(0, time.Since(time.Unix(since, 0)).Seconds()), true
 }
 
 // Resumed reports that the evidence ends at sequence last and has so many sequences up to it. The

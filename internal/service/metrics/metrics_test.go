@@ -137,6 +137,7 @@ func everything(text string) *Registry {
 		{Record: evidence.Record{Seq: 102, Kind: evidence.KindEvent, Redactions: []evidence.Redaction{{Detector: "jwt"}}}, Canonical: []byte("12"), Quarantine: true},
 	}, now.Add(-time.Second))
 	u.Checkpoint(102)
+	u.Due(now.Add(-time.Minute))
 	u.Found(events.Finding{Rule: text, Severity: events.Severity(text)})
 	u.Found(events.Finding{Rule: "log_recreated", Severity: events.SeverityCritical})
 	u.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 102, time.Time{}, nil })
@@ -239,6 +240,9 @@ func TestTextFormat(t *testing.T) {
 	}
 	if left := value(samples, "countersign_gateway_certificate_seconds_left"); left > -60 || left < -120 {
 		t.Errorf("%v s are left", left)
+	}
+	if age := value(samples, "countersign_retention_overdue_seconds"); age < 60 || age > 120 {
+		t.Errorf("overdue for %v", age)
 	}
 	if age := value(samples, "countersign_correlator_oldest_undecided_seconds"); age < 60 || age > 120 {
 		t.Errorf("oldest undecided %v", age)

@@ -104,6 +104,7 @@ var (
 	descAuditLag    = familyDesc{"countersign_evidence_lag_messages", gauge, nil, "Messages of the log that are not in evidence yet. Absent while NATS does not answer.", ""}
 	descAuditAge    = familyDesc{"countersign_evidence_oldest_unaudited_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer.", "above 300 for 5 minutes"}
 	descLost        = familyDesc{"evidence_lost_total", counter, nil, "Sequences of the log, from 1 to the last one that was stored, that no evidence record was stored for. Must be 0. Counted when an auditor begins, and in every batch.", "it is not 0"}
+	descDue         = familyDesc{"countersign_retention_overdue_seconds", gauge, nil, "How long the session is due that waits longest for its erasure by a policy; 0 if none waits. Judged every hour.", "above 86400 for an hour"}
 )
 
 // Of `countersign up`.
@@ -123,7 +124,7 @@ var familyGroups = []struct {
 	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions, descForgotten,
 		descUndecided, descCorrLag, descCorrAge}},
 	{"the auditor", true, []familyDesc{descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned,
-		descAuditLag, descAuditAge, descLost}},
+		descAuditLag, descAuditAge, descLost, descDue}},
 	{"countersign up", false, []familyDesc{descServiceUp}},
 }
 
