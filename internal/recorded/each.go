@@ -1,28 +1,32 @@
 package recorded
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"iter"
+	"slices"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// ErrEnough, returned by fn, ends Each without an error.
-var ErrEnough = errors.New("enough")
+// EachControl yields the control records of a kind, in order. The kinds that are read so are written by
+// streams.StoreLinked. An error is the last thing that it yields.
+func (l Log) EachControl(ctx context.Context, kind string) iter.Seq2[*events.LogMessage, error] {
+	return streams.EachLinked(ctx, l.JS, l.Stream, l.Space.Control(l.Stream, kind), 1)
+}
 
-// Each passes the messages of a subject from a sequence on to fn, in order.
-func (l Log) Each(ctx context.Context, subj string, from uint64, fn func(events.LogMessage) error) error {
-	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, subj, from) {
-		if err == nil {
-			err = fn(*m)
-		}
-		if errors.Is(err, ErrEnough) {
-			return nil
-		}
-		if err != nil {
-			return err
+// Approvals returns the records of an approval workflow, in order. Each status is a subject of its own: of a subject
+// without wildcards the server knows where the first and the last message are.
+func (l Log) Approvals(ctx context.Context, tenant, workflow string) (list []events.LogMessage, err error) {
+	for _, status := range events.ApprovalStatuses {
+		for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, l.Space.Approval(tenant, status, workflow), 1) {
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, *m)
 		}
 	}
-	return nil
+	slices.SortFunc(list, func(a, b events.LogMessage) int { return cmp.Compare(a.Seq, b.Seq) })
+	return list, nil
 }

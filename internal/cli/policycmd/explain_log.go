@@ -3,13 +3,11 @@ package policycmd
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/recorded"
@@ -70,27 +68,28 @@ type keyBook struct {
 // or, if no checkpoint key is known, all.
 func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (keyBook, error) {
 	book := keyBook{signing.KeySet{}, map[string]uint64{}}
-	err := l.Each(ctx, l.Space.Control(l.Stream, events.ControlKey), 1, func(m events.LogMessage) error {
+	for m, err := range l.EachControl(ctx, events.ControlKey) {
+		if err != nil {
+			return book, fmt.Errorf("reading the published keys: %w", err)
+		}
 		k, err := events.DecodeRecord[events.KeyRecord](m.Body)
 		if err != nil || known != nil && !signing.CheckKeyRecord(known, k) {
-			return nil
+			continue
 		}
 		if pub, err := signing.DecodePublic(k.PublicKey); err == nil && signing.KeyID(pub) == k.KeyID {
 			book.keys[k.KeyID] = pub
 		}
-		return nil
-	})
-	if err != nil {
-		return book, fmt.Errorf("reading the published keys: %w", err)
 	}
-	err = l.Each(ctx, l.Space.Control(l.Stream, events.ControlKeyRetired), 1, func(m events.LogMessage) error {
+	for m, err := range l.EachControl(ctx, events.ControlKeyRetired) {
+		if err != nil {
+			return book, fmt.Errorf("reading the retired keys: %w", err)
+		}
 		k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
 		if _, twice := book.retired[k.KeyID]; err == nil && !twice && (known == nil || signing.CheckRetirement(known, k)) {
 			book.retired[k.KeyID] = m.Seq
 		}
-		return nil
-	})
-	return book, err
+	}
+	return book, nil
 }
 
 // approvalSteps returns the records of the decision's workflow.
@@ -98,12 +97,11 @@ func approvalSteps(ctx context.Context, l recorded.Log, d events.Decision) (list
 	if d.Approval == nil {
 		return nil, nil
 	}
-	filter := strings.TrimSuffix(l.Space.All(subject.Approvals), ">") + subject.Escape(d.Tenant) + ".*." + subject.Escape(d.Approval.WorkflowID)
-	err = l.Each(ctx, filter, 1, func(m events.LogMessage) error {
+	records, err := l.Approvals(ctx, d.Tenant, d.Approval.WorkflowID)
+	for _, m := range records {
 		if a, err := events.DecodeRecord[events.Approval](m.Body); err == nil && a.WorkflowID == d.Approval.WorkflowID {
 			list = append(list, approvalStep{m.Seq, a})
 		}
-		return nil
-	})
+	}
 	return list, err
 }

@@ -178,7 +178,6 @@ func TestRetiredKey(t *testing.T) {
 func TestARetirementWaitsForDecisionsOfItsKey(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	s.keys.useCommitter(s.committer)
 	s.keys.signer.Store(nil)
 	js := n.JS("admitter")
 	servicetest.OK(t, s.keys.publishKey(t.Context(), js))
