@@ -197,6 +197,7 @@ func TestARetirementWaitsForDecisionsOfItsKey(t *testing.T) {
 	if list := of(n.Log(), retiredSubject); len(list) != 1 {
 		t.Errorf("%d retirements in the log", len(list))
 	}
+	n.CheckLinked(events.ControlKey, events.ControlKeyRetired)
 }
 
 // TestRetiredKeyThatReadsDoNotShow: the bucket has heard of a retirement and a read
