@@ -39,8 +39,7 @@ type changeAt struct {
 // Policies reads the log's records of policy changes.
 func (l Log) Policies(ctx context.Context) (*Policies, error) {
 	p := &Policies{log: l, sets: map[uint64]*PolicyInForce{}}
-	subj := l.Space.Control(l.Stream, events.ControlPolicy)
-	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, subj, 1) {
+	for m, err := range l.EachControl(ctx, events.ControlPolicy) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the changes of policies: %w", err)
 		}

@@ -3,6 +3,7 @@ package recorded
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,7 +168,21 @@ func change(t *testing.T, n *servicetest.NATS, c events.PolicyChange) {
 	t.Helper()
 	body, err := events.Encode(c)
 	servicetest.OK(t, err)
-	n.Publish("admitter", streams.Msg{Subject: space.Control(streams.DefaultShard, events.ControlPolicy), Header: map[string][]string{"ce-id": {"x"}}, Body: body})
+	servicetest.OK(t, streams.StoreLinked(t.Context(), n.JS("admitter"), streams.DefaultShard, streams.Msg{Subject: space.Control(streams.DefaultShard, events.ControlPolicy), Body: body}))
+}
+
+// TestALostPolicyChangeIsAnError: without the record of a change, decisions would be made again by the set before it.
+func TestALostPolicyChangeIsAnError(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	l := open(t, n)
+	for revision := range uint64(3) {
+		change(t, n, events.PolicyChange{Revision: revision})
+	}
+	_, err := streams.Erase(t.Context(), n.Conn("custodian"), streams.DefaultShard, 2)
+	servicetest.OK(t, err)
+	if _, err := l.Policies(t.Context()); err == nil || !strings.Contains(err.Error(), "lost message 2") {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestPolicies(t *testing.T) {

@@ -43,9 +43,6 @@ func (p *pastLog) subjects() (inputs, outputs []string) {
 			inputs = append(inputs, of(subject.Events, "*", token, "*", aside.Type))
 		}
 	}
-	for _, kind := range controlInputs {
-		inputs = append(inputs, p.log.Space.Control(p.log.Stream, kind))
-	}
 	return inputs, []string{of(subject.Calls, "*", session), of(subject.Findings, "*", session)}
 }
 
@@ -71,11 +68,11 @@ func (p *pastLog) session(ctx context.Context) (*recording, error) {
 	own := 0
 	for _, m := range messages {
 		at, _ := p.log.Space.Parse(m.Subject)
-		if at.Class != subject.Control && subject.Token(at.Session) == subject.Token(p.name) {
+		if subject.Token(at.Session) == subject.Token(p.name) {
 			own++
 		}
 		if d, err := events.DecodeRecord[events.Decision](m.Body); at.Class == subject.Decisions && err == nil && d.Approval != nil {
-			workflows = append(workflows, strings.TrimSuffix(p.log.Space.All(subject.Approvals), ">")+subject.Escape(p.tenant)+".*."+subject.Escape(d.Approval.WorkflowID))
+			workflows = append(workflows, d.Approval.WorkflowID)
 		}
 	}
 	if err := p.notErased(ctx); err != nil {
@@ -85,11 +82,11 @@ func (p *pastLog) session(ctx context.Context) (*recording, error) {
 		return nil, fmt.Errorf("%w in the log of stream %s: tenant %q, session %.100q", evidencereader.ErrNoSession, p.log.Stream, p.tenant, p.name)
 	}
 	slices.Sort(workflows)
-	approvals, err := p.read(ctx, slices.Compact(workflows), st.LastSeq)
+	others, err := p.readOthers(ctx, slices.Compact(workflows), st.LastSeq)
 	if err != nil {
 		return nil, err
 	}
-	rec.inputs = inOrder(append(messages, approvals...))
+	rec.inputs = inOrder(append(messages, others...))
 	for _, m := range inOrder(written) {
 		if o, ours := outputOf(m); ours {
 			rec.recorded = append(rec.recorded, o)
@@ -129,29 +126,57 @@ func (p *pastLog) consumed(ctx context.Context) (uint64, error) {
 // subjectReaders is how many subjects are read concurrently.
 const subjectReaders = 16
 
-// read returns the messages of some subjects up to a sequence, unordered.
+// read returns the messages of some subjects up to a sequence, unordered. It asks for nothing behind the last one of
+// a subject: on a log with many sessions the server would search for it up to the end.
 func (p *pastLog) read(ctx context.Context, subjects []string, to uint64) (list []events.LogMessage, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(subjectReaders)
 	for _, subj := range subjects {
 		g.Go(func() error {
+			last, err := streams.LastBySubject(ctx, p.log.JS, p.log.Stream, subj)
+			if err != nil || last == nil {
+				return err
+			}
 			for m, err := range streams.EachBySubject(ctx, p.log.JS, p.log.Stream, subj, 1) {
 				if err != nil {
 					return err
 				}
-				if m.Seq > to {
-					break
+				if m.Seq <= to {
+					mu.Lock()
+					list = append(list, *m)
+					mu.Unlock()
 				}
-				mu.Lock()
-				list = append(list, *m)
-				mu.Unlock()
+				if m.Seq >= min(to, last.Seq) {
+					return nil
+				}
 			}
 			return nil
 		})
 	}
 	err = g.Wait()
 	return list, err
+}
+
+// readOthers returns what a correlator uses beside a session's own messages: control records, and the approval
+// workflows of its decisions.
+func (p *pastLog) readOthers(ctx context.Context, workflows []string, to uint64) (list []events.LogMessage, err error) {
+	for _, kind := range controlInputs {
+		for m, err := range p.log.EachControl(ctx, kind) {
+			if err != nil {
+				return nil, fmt.Errorf("reading the control records of %s: %w", kind, err)
+			}
+			list = append(list, *m)
+		}
+	}
+	for _, workflow := range workflows {
+		records, err := p.log.Approvals(ctx, p.tenant, workflow)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, records...)
+	}
+	return slices.DeleteFunc(list, func(m events.LogMessage) bool { return m.Seq > to }), nil
 }
 
 func inOrder(list []events.LogMessage) []events.LogMessage {

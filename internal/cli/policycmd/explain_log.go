@@ -3,17 +3,14 @@ package policycmd
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/recorded"
-	"github.com/countersign-dev/countersign/streams"
 )
 
 // signatureCheck is the result of checking the record's signature.
@@ -71,7 +68,7 @@ type keyBook struct {
 // or, if no checkpoint key is known, all.
 func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (keyBook, error) {
 	book := keyBook{signing.KeySet{}, map[string]uint64{}}
-	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, l.Space.Control(l.Stream, events.ControlKey), 1) {
+	for m, err := range l.EachControl(ctx, events.ControlKey) {
 		if err != nil {
 			return book, fmt.Errorf("reading the published keys: %w", err)
 		}
@@ -83,9 +80,9 @@ func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (k
 			book.keys[k.KeyID] = pub
 		}
 	}
-	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, l.Space.Control(l.Stream, events.ControlKeyRetired), 1) {
+	for m, err := range l.EachControl(ctx, events.ControlKeyRetired) {
 		if err != nil {
-			return book, err
+			return book, fmt.Errorf("reading the retired keys: %w", err)
 		}
 		k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
 		if _, twice := book.retired[k.KeyID]; err == nil && !twice && (known == nil || signing.CheckRetirement(known, k)) {
@@ -100,14 +97,11 @@ func approvalSteps(ctx context.Context, l recorded.Log, d events.Decision) (list
 	if d.Approval == nil {
 		return nil, nil
 	}
-	filter := strings.TrimSuffix(l.Space.All(subject.Approvals), ">") + subject.Escape(d.Tenant) + ".*." + subject.Escape(d.Approval.WorkflowID)
-	for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, filter, 1) {
-		if err != nil {
-			return nil, err
-		}
+	records, err := l.Approvals(ctx, d.Tenant, d.Approval.WorkflowID)
+	for _, m := range records {
 		if a, err := events.DecodeRecord[events.Approval](m.Body); err == nil && a.WorkflowID == d.Approval.WorkflowID {
 			list = append(list, approvalStep{m.Seq, a})
 		}
 	}
-	return list, nil
+	return list, err
 }

@@ -71,6 +71,7 @@ type service struct {
 	keys           *receiptKeys
 	master         digest.Master
 	secrets        *sessionSecrets
+	js             jetstream.JetStream
 	committer      *streams.Committer
 	config         atomic.Pointer[admission.Config]
 	observed       map[string]bool // tenants in mode observe
@@ -287,6 +288,7 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	if err != nil {
 		return nil, err
 	}
+	s.js = js
 	if err := s.checkDurability(ctx, nc); err != nil {
 		return nil, err
 	}
@@ -298,7 +300,6 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 		return nil, err
 	}
 	stops = append(stops, s.committer.Close)
-	s.keys.useCommitter(s.committer)
 	s.progress.conn = nc
 	// Register before anything is read: a command that changes policies then waits for this
 	// process.

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/rollout"
@@ -170,14 +172,14 @@ func TestNothingIsDecidedBeforeTheChangeIsRecorded(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
 	s.secrets.cached = nil
-	good := s.committer
-	closed, err := streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: s.flags.Stream, Sign: s.keys.signBatch})
-	servicetest.OK(t, err)
+	good, closed := s.js, n.Conn("admitter")
 	closed.Close()
-	s.committer = closed
+	var err error
+	s.js, err = jetstream.New(closed)
+	servicetest.OK(t, err)
 	p := newPolicyStore(s)
 	p.applyChanges(t.Context(), map[string]bucketEntry{"all.yaml": {verdictPolicy("allow"), 1}}, 1)
-	s.committer = good
+	s.js = good
 	if r := preToolUse(t); true {
 		s.admitRequest(t.Context(), r, time.Now())
 		if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != admission.CodeAuditUnavailable {

@@ -68,12 +68,11 @@ func (l *changeLog) writeChange(ctx context.Context, c pendingChange) error {
 	ctx, cancel := context.WithTimeout(ctx, l.s.flags.Timeout)
 	defer cancel()
 	stream := l.s.flags.Stream
-	_, err = l.s.committer.Append(ctx, streams.Msg{
+	return streams.StoreLinked(ctx, l.s.js, stream, streams.Msg{
 		Subject: l.s.space.Control(stream, l.kind),
 		Header: cloudevents.Binary(cloudevents.Attributes{
 			ID: c.id, Source: "/countersign/" + stream + "/admitter", Type: events.TypeControl, Subject: l.kind, Time: c.at,
 		}),
 		Body: body,
 	})
-	return err
 }

@@ -141,6 +141,7 @@ func unstarted(tb testing.TB, n *servicetest.NATS) *service {
 	by, err := s.keys.readSigner()
 	servicetest.OK(tb, err)
 	s.keys.signer.Store(by)
+	s.js = n.JS("admitter")
 	s.committer, err = streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: f.Stream, Sign: s.keys.signBatch})
 	servicetest.OK(tb, err)
 	tb.Cleanup(s.committer.Close)

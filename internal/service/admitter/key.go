@@ -39,7 +39,6 @@ type receiptKeys struct {
 	timeout     time.Duration
 	env         daemon.Env
 	progress    *changeProgress
-	committer   *streams.Committer // of the log; set before a key is published
 
 	signer  atomic.Pointer[signer]
 	mu      sync.Mutex           // held during a change of keys
@@ -51,9 +50,6 @@ func newReceiptKeys(f Flags, env daemon.Env, progress *changeProgress) *receiptK
 	return &receiptKeys{dir: f.Keys, stream: f.Stream, space: f.Space(), timeout: f.Timeout, env: env, progress: progress,
 		retired: map[string]time.Time{}, fatal: make(chan error, 1)}
 }
-
-// useCommitter sets the way to the log. It is called before publishKey, and not again.
-func (k *receiptKeys) useCommitter(c *streams.Committer) { k.committer = c }
 
 // current returns the key that signs; nil before publishKey.
 func (k *receiptKeys) current() *signer { return k.signer.Load() }
@@ -239,14 +235,13 @@ func (k *receiptKeys) logKey(ctx context.Context, js jetstream.JetStream, kind, 
 	if last != nil && bytes.Equal(last.Body, record) {
 		return nil
 	}
-	_, err = k.committer.Append(ctx, streams.Msg{
+	return streams.StoreLinked(ctx, js, k.stream, streams.Msg{
 		Subject: subj,
 		Header: cloudevents.Binary(cloudevents.Attributes{
 			ID: kind + "-" + id, Source: "/countersign/" + k.stream + "/admitter", Type: events.TypeControl, Subject: kind, Time: time.Now(),
 		}),
 		Body: record,
 	})
-	return err
 }
 
 // signBatch signs records that are appended together with as few signatures as possible. One

@@ -178,7 +178,6 @@ func TestRetiredKey(t *testing.T) {
 func TestARetirementWaitsForDecisionsOfItsKey(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	s.keys.useCommitter(s.committer)
 	s.keys.signer.Store(nil)
 	js := n.JS("admitter")
 	servicetest.OK(t, s.keys.publishKey(t.Context(), js))
@@ -198,6 +197,7 @@ func TestARetirementWaitsForDecisionsOfItsKey(t *testing.T) {
 	if list := of(n.Log(), retiredSubject); len(list) != 1 {
 		t.Errorf("%d retirements in the log", len(list))
 	}
+	n.CheckLinked(events.ControlKey, events.ControlKeyRetired)
 }
 
 // TestRetiredKeyThatReadsDoNotShow: the bucket has heard of a retirement and a read

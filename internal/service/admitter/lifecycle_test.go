@@ -91,6 +91,7 @@ func TestPoliciesAreReloaded(t *testing.T) {
 	servicetest.OK(t, bucket(t, n, "operator", streams.BucketPolicies).Delete(t.Context(), "mail.yaml"))
 	servicetest.Eventually(t, "a policy that was taken back decides no more", func() bool { return answer() == "no_policy" })
 	checkPolicyRecords(t, n.Log())
+	n.CheckLinked(events.ControlPolicy)
 }
 
 // checkPolicyRecords demands that what a decision went by is in the log before

@@ -169,6 +169,7 @@ func TestMandatesAreFollowed(t *testing.T) {
 	if changes["acme put"] < 4 || changes["acme revoked"] != 1 || changes["acme keys"] != 2 || changes["globex put"] != 1 {
 		t.Error(changes)
 	}
+	n.CheckLinked(events.ControlMandate)
 }
 
 // TestMandatesAfterAnOutage: what changed while the server could not be reached

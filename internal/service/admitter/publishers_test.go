@@ -99,6 +99,7 @@ func TestPublishersAreFollowed(t *testing.T) {
 		}) {
 		t.Errorf("%v %+v", recorded, last)
 	}
+	n.CheckLinked(events.ControlPublisher)
 }
 
 // The log's copy of a request keeps the headers that name a mandate: without them the decision

@@ -163,7 +163,7 @@ func (w *erasureWorker) recordErasureBegun(ctx context.Context, ev erasureplan.E
 		}
 		msgs = append(msgs, msg)
 	}
-	if err := streams.StoreAll(ctx, w.nc, msgs); err != nil {
+	if err := streams.StoreLinked(ctx, w.js, w.stream, msgs...); err != nil {
 		return err
 	}
 	delete(w.plans, o.ID)
@@ -346,7 +346,7 @@ func (w *erasureWorker) publishDone(ctx context.Context, begun []erasures.Record
 	if err != nil {
 		return err
 	}
-	return streams.StoreAll(ctx, w.nc, []streams.Msg{msg})
+	return streams.StoreLinked(ctx, w.js, w.stream, msg)
 }
 
 // forgetRevisions deletes the older revisions of tenants' states, if one of them names the data

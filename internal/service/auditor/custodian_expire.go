@@ -122,7 +122,7 @@ type loggedExpiry struct {
 // attempt are there and the expiry is not done.
 func (w *expiryWorker) expiryRecords(ctx context.Context, id string) (begun []loggedExpiry, done bool, err error) {
 	subj := w.space.Control(w.stream, events.ControlExpiry)
-	for m, err := range streams.EachBySubject(ctx, w.js, w.stream, subj, w.readSeq+1) {
+	for m, err := range streams.EachLinked(ctx, w.js, w.stream, subj, w.readSeq+1) {
 		if err != nil {
 			return nil, false, fmt.Errorf("reading the expiry records: %w", err)
 		}

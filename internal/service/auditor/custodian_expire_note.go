@@ -46,7 +46,7 @@ func (w *expiryWorker) recordExpiryBegun(ctx context.Context, ev erasureplan.Evi
 	if len(msgs) == 0 {
 		return false, nil
 	}
-	return true, streams.StoreAll(ctx, w.nc, msgs)
+	return true, streams.StoreLinked(ctx, w.js, w.stream, msgs...)
 }
 
 func (w *expiryWorker) publishExpired(ctx context.Context, e events.Expiry, records uint64) error {
@@ -56,7 +56,7 @@ func (w *expiryWorker) publishExpired(ctx context.Context, e events.Expiry, reco
 	if err != nil {
 		return err
 	}
-	return streams.StoreAll(ctx, w.nc, []streams.Msg{msg})
+	return streams.StoreLinked(ctx, w.js, w.stream, msg)
 }
 
 func (w *expiryWorker) signedExpiry(e events.Expiry) (m streams.Msg, err error) {

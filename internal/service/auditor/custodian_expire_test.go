@@ -158,6 +158,7 @@ func TestEvidenceExpires(t *testing.T) {
 		t.Error("the log lost messages")
 	}
 	done, _ := c.state().FindOrder(o.ID)
+	c.n.CheckLinked(events.ControlExpiry)
 	_, e2 := last[events.Expiry](c, events.ControlExpiry)
 	if e2.State != events.ErasureDone || e2.Records != e.Records || done.Result.Records != e.Records {
 		t.Errorf("%+v %+v", e2, done.Result)

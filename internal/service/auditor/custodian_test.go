@@ -215,6 +215,7 @@ func TestErasureInOrder(t *testing.T) {
 	if got := c.noted(); got != "order begin finish" {
 		t.Errorf("noted on the log: %s", got)
 	}
+	c.n.CheckLinked(events.ControlErasure)
 	database(t) // is lost: evidence of what was erased cannot be made again, but the log is whole
 	c.f.CustodianUser = ""
 	if err := start(t, c.f).Wait(); !errors.Is(err, ErrErased) || errors.Is(err, daemon.ErrUntrustedLog) {

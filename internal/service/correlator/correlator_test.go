@@ -379,6 +379,7 @@ func TestATickIsDueAfterOnesOwnRecord(t *testing.T) {
 	if got := ticks(); got != 2 {
 		t.Errorf("%d ticks later, want 2", got)
 	}
+	n.CheckLinked(events.ControlTick)
 }
 
 // A finding of a severity that alerts look at has a counter before the first one, also where a case is graded higher

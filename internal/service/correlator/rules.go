@@ -155,7 +155,7 @@ func (r *ruleSource) writeChanges(ctx context.Context, changes []events.RulesCha
 		id := fmt.Sprintf("rules-%s-%d-%s", events.RuleKey(c.Tenant), c.Revision, r.log.writer)
 		msgs = append(msgs, controlMessage(subj, events.ControlRules, r.log.flags.Stream, id, body, time.Now()))
 	}
-	return streams.StoreAll(ctx, r.log.nc, msgs)
+	return streams.StoreLinked(ctx, r.log.js, r.log.flags.Stream, msgs...)
 }
 
 var errSwitches = errors.New("not a document of switches")

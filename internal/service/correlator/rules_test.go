@@ -104,6 +104,7 @@ func TestRuleSwitches(t *testing.T) {
 	if after := len(n.Log()); after != before {
 		t.Errorf("a restart wrote %d messages", after-before)
 	}
+	n.CheckLinked(events.ControlRules)
 }
 
 // A switch is written while outputs are pending and no moment without messages comes.

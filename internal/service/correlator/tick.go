@@ -56,7 +56,7 @@ func (t *ticks) write(ctx context.Context, due, now time.Time) error {
 		return err
 	}
 	msg := controlMessage(subj, events.ControlTick, t.log.flags.Stream, "tick-"+events.At(due).String(), body, now)
-	if err := streams.StoreAll(ctx, t.log.nc, []streams.Msg{msg}); err != nil {
+	if err := streams.StoreLinked(ctx, t.log.js, t.log.flags.Stream, msg); err != nil {
 		return err
 	}
 	t.due, t.writtenAt = due, now

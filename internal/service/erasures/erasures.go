@@ -46,22 +46,15 @@ func (l *Log) Subject() string { return l.Space.Control(l.Stream, events.Control
 // Load reads the records since the last call. Records that the checkpoint key did not sign, or of
 // another incarnation of the log, are skipped and explain nothing. After an error it goes on where it came to.
 func (l *Log) Load(ctx context.Context) error {
-	st, err := withTimeout(ctx, func(ctx context.Context) (streams.State, error) { return streams.StreamState(ctx, l.JS, l.Stream) })
+	shard, err := l.shard(ctx)
 	if err != nil {
 		return err
 	}
-	shard := streams.IncarnationName(l.Stream, st.Created)
 	var spans []events.Span
 	defer func() { l.erased.Add(spans) }()
-	for {
-		m, err := withTimeout(ctx, func(ctx context.Context) (*events.LogMessage, error) {
-			return streams.NextBySubject(ctx, l.JS, l.Stream, l.Subject(), l.next)
-		})
+	for m, err := range streams.EachLinked(ctx, l.JS, l.Stream, l.Subject(), l.next) {
 		if err != nil {
 			return fmt.Errorf("reading the erasure records: %w", err)
-		}
-		if m == nil {
-			return nil
 		}
 		l.next = m.Seq + 1
 		e, err := events.DecodeRecord[events.Erasure](m.Body)
@@ -71,13 +64,15 @@ func (l *Log) Load(ctx context.Context) error {
 		spans = append(spans, e.Sequences...)
 		l.add(Record{m.Seq, m.Time, e})
 	}
+	return nil
 }
 
-// withTimeout asks one question of the server. Each has a time of its own: a log of years has thousands of records.
-func withTimeout[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+// shard reads the incarnation of the log.
+func (l *Log) shard(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	return ask(ctx)
+	st, err := streams.StreamState(ctx, l.JS, l.Stream)
+	return streams.IncarnationName(l.Stream, st.Created), err
 }
 
 // add adds a record. Records of an erasure that is done lose their sequences, which the set has: they are nearly all

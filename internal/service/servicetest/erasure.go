@@ -26,5 +26,5 @@ func (n *NATS) PublishErasure(e events.Erasure) {
 	OK(n.tb, err)
 	body, err := events.Encode(e)
 	OK(n.tb, err)
-	n.Publish("auditor", streams.Msg{Subject: "gov.control." + streams.DefaultShard + "." + events.ControlErasure, Body: body})
+	OK(n.tb, streams.StoreLinked(n.tb.Context(), n.JS("auditor"), streams.DefaultShard, streams.Msg{Subject: "gov.control." + streams.DefaultShard + "." + events.ControlErasure, Body: body}))
 }
