@@ -164,5 +164,5 @@ type Outcome struct {
 	explanation string // for the caller
 
 	secret        *digest.Session // the session's secret
-	secretMissing bool            // Inputs.SessionSecret had it not ready
+	secretMissing bool            // it was not at hand
 }

@@ -46,8 +46,8 @@ func nativeOnly(request *call.Request, token string, p protocol, c *call.Call) b
 }
 
 // runEvaluators runs the evaluators on a call that its protocol has read. It returns the call
-// with what they add, and the protocol's own opinion joined with theirs: the catalogue's
-// reasons come first, those of companions in the order of their table.
+// with what they add, and the protocol's own opinion joined with theirs: its own reasons
+// come first, then the catalogue's, then those of companions in the order of their table.
 func runEvaluators(request call.Request, token string, p protocol, c call.Call, own call.Opinion) (call.Call, call.Opinion) {
 	e := &evaluation{request: request, token: token, protocol: p, call: c}
 	e.carrier = p.carrierOf(&c)

@@ -43,7 +43,7 @@ func Decide(req Request, config *Config, in Inputs) Outcome {
 	return out
 }
 
-// NeedsSessionSecret reports whether Inputs.SessionSecret did not have it ready.
+// NeedsSessionSecret reports whether the secret of the call's session was not at hand, and which session's.
 // The outcome is then deny internal_error and must not be recorded: the caller makes the secret
 // and decides again.
 func (out *Outcome) NeedsSessionSecret() (session string, wants bool) {
@@ -63,9 +63,10 @@ func decisionRecord(req Request, in Inputs) events.Decision {
 	}
 }
 
-// withSession returns the inputs for a call of a session. It reports whether they are complete.
-func (in Inputs) withSession(tenant, session string) (Inputs, bool) {
-	ready := true
+// withSession returns the inputs for a call of a session. ready is false if the session's secret is not at
+// hand.
+func (in Inputs) withSession(tenant, session string) (with Inputs, ready bool) {
+	ready = true
 	switch {
 	case session == "":
 		in.Secret = nil
@@ -150,7 +151,7 @@ func (out *Outcome) judgeRequest(req Request, p protocol, config *Config, in Inp
 		out.DeadlineExceeded = policies.DeadlineExceeded
 	}
 	out.ruling = call.Ruling{NativeOpinion: native, Policies: policies}
-	out.combineVerdicts(native, policies, in)
+	out.concludeDecision(native, policies, in)
 	if out.Decision.Verdict == events.Allow && !out.NoReceipt {
 		out.Consumption.Spend = c.Reservation
 	}

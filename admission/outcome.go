@@ -14,8 +14,9 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// combineVerdicts sets the strictest verdict and keeps every reason.
-func (out *Outcome) combineVerdicts(native call.Opinion, policies policy.Result, in Inputs) {
+// concludeDecision makes the verdict and all that follows from it: the strictest verdict, every reason,
+// its lifetime, the approval workflow and the receipt's claims.
+func (out *Outcome) concludeDecision(native call.Opinion, policies policy.Result, in Inputs) {
 	d := &out.Decision
 	d.Verdict = events.Strictest(native.Verdict, policies.Verdict)
 	d.NativeVerdict = out.protocol.NativeVerdict(d.Verdict)
@@ -29,7 +30,8 @@ func (out *Outcome) combineVerdicts(native call.Opinion, policies policy.Result,
 		d.ExpiresAt = events.At(in.Now.Add(lifetime))
 		d.Approval = out.newApprovalRef(in)
 	}
-	out.fillClaims(in, out.applyApprovals(native, policies, in, lifetime))
+	lifetime = out.applyApprovals(native, policies, in, lifetime)
+	out.fillClaims(in, lifetime)
 }
 
 // recorded returns the protocol's reasons for the record. For a request that is not JSON the

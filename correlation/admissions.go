@@ -48,7 +48,7 @@ func (ad *admissions) recordFlaggedRequest(f *fact.Fact) {
 
 // checkAdmissionDecision compares a decision with its request, and with the events before it.
 func (ad *admissions) checkAdmissionDecision(f *fact.Fact) {
-	if !rowOf(f.Protocol).rulesApprovals {
+	if !rowOf(f.Protocol).resumesByRule {
 		return
 	}
 	if r := ad.flaggedRequests.Lookup(f.Key.Tenant, f.OwnReceiptKey()); r != nil {

@@ -134,7 +134,7 @@ func isGranted(status string) bool {
 // before the request came (AH-C-051). A request that crosses the reviewer's decision is no
 // finding.
 func (ap *approvals) checkIgnoredApproval(f *fact.Fact) {
-	if !rowOf(f.Protocol).rulesApprovals {
+	if !rowOf(f.Protocol).resumesByRule {
 		return
 	}
 	waits := f.Decision.Approval.ValueOrZero()
@@ -209,7 +209,7 @@ func (ap *approvals) isWorkflowApproved(tenant string, a *fact.Approval) bool {
 // checkUnnamedApproval reports a completion after an approval that does not name its workflow,
 // or not the decision that used it up (AH-C-081).
 func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
-	if !rowOf(f.Protocol).rulesApprovals {
+	if !rowOf(f.Protocol).resumesByRule {
 		return
 	}
 	for _, d := range c.decisions {
@@ -230,7 +230,7 @@ func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
 // checkResumePolicy reports a deferred call that was not resumed as its resume policy says
 // (AH-C-106).
 func (ap *approvals) checkResumePolicy(c *call, f *fact.Fact) {
-	if f.Kind != fact.KindDecision || f.EventID == "" || !rowOf(f.Protocol).rulesApprovals {
+	if f.Kind != fact.KindDecision || f.EventID == "" || !rowOf(f.Protocol).resumesByRule {
 		return
 	}
 	workflow := f.Decision.Approval.ValueOrZero().Workflow
@@ -285,7 +285,7 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
 // checkDeniedBypass reports a call that ran without a verdict, and was denied under another id
 // or name.
 func (j *judge) checkDeniedBypass(c *call, f *fact.Fact) {
-	if !rowOf(f.Protocol).rulesApprovals {
+	if !rowOf(f.Protocol).resumesByRule {
 		return
 	}
 	if earlier := c.session.findDeniedEquivalent(c); earlier != nil {

@@ -81,11 +81,11 @@ func (j *judge) judgeVerdictClaim(c *call, f *fact.Fact) {
 	if d == nil || said.Verdict == "" || said.Verdict.Strictness() >= nativeVerdict(d.Verdict).Strictness() || !c.claims.reportOnce(claimedVerdictKind) {
 		return
 	}
-	detail := caseClaimNotRun
+	caseOf := caseClaimNotRun
 	if c.execSeq != 0 {
-		detail = caseClaim
+		caseOf = caseClaim
 	}
-	j.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(effectiveVerdict{recorded: d}).withCase(detail))
+	j.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(effectiveVerdict{recorded: d}).withCase(caseOf))
 }
 
 // judgeUnrecorded reports a claimed verdict of a call that closed without running and without

@@ -42,7 +42,7 @@ func (e *engine) announceCall(f *fact.Fact) {
 	if protocol.onceUnderID {
 		e.judge.checkSecondInvocation(s, c, f)
 	}
-	if protocol.rulesApprovals {
+	if protocol.resumesByRule {
 		e.judge.checkApprovalBypass(s, c, f)
 	}
 	s.linkDecision(c, f.DecisionID)

@@ -171,7 +171,7 @@ func (j *judge) judgeLateVerdict(c *call, f *fact.Fact) {
 	}
 	late := findingFrom(c.firstEvent(), c.postEvent).withCase(caseRecordedLate)
 	if f.Decision.Verdict == events.Deny {
-		late.withCase(detailDeniedLate)
+		late.withCase(caseDeniedLate)
 	}
 	if j.opts.RequireVerdict && !c.isFailOpen() {
 		late.withSeverity(ruleWithoutVerdict.Severity) // a later verdict does not lower the severity

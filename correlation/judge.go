@@ -63,7 +63,7 @@ func (j *judge) judgeDoubtful(c *call, f *fact.Fact, verdict effectiveVerdict) {
 		c.confirmEffect()
 		j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq))
 	case verdict.recorded != nil:
-		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq).withCase(detailInvokedFirst))
+		j.findings.reportRule(ruleBeforeVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withSeq(c.invokedSeq).withCase(caseInvokedFirst))
 	}
 }
 
@@ -92,9 +92,9 @@ func (j *judge) judgeAsked(c *call, f *fact.Fact, verdict effectiveVerdict) {
 		granted = c.eventApproval.ValueOrZero()
 	}
 	if verdict.recorded != nil || !c.approvedBy(granted) {
-		detail := approvalDetail(c, granted)
-		c.claims.markReportedIf(detail != "", claimedApprovalKind)
-		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(detail))
+		caseOf := approvalCase(c, granted)
+		c.claims.markReportedIf(caseOf != "", claimedApprovalKind)
+		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(caseOf))
 		return
 	}
 	if !f.StartedAt.IsZero() && f.StartedAt.Add(j.opts.ClockSkew).Before(granted.DecidedAt) {
@@ -139,7 +139,7 @@ func (j *judge) judgeAllowed(c *call, f *fact.Fact, verdict effectiveVerdict) {
 // reportDrift reports that a call ran with another tool or other arguments than its verdict,
 // request or announcement names. A mutation reason is the publisher's own claim: it lowers the
 // severity and excuses nothing.
-func (j *judge) reportDrift(c *call, f *fact.Fact, verdict effectiveVerdict, reason bool, detail string) {
+func (j *judge) reportDrift(c *call, f *fact.Fact, verdict effectiveVerdict, reason bool, caseOf string) {
 	grade := events.SeverityHigh
 	switch {
 	case reason:
@@ -147,7 +147,7 @@ func (j *judge) reportDrift(c *call, f *fact.Fact, verdict effectiveVerdict, rea
 	case verdict.recorded != nil && verdict.recorded.HasReceipt:
 		grade = events.SeverityCritical
 	}
-	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(detail).withSeverity(grade).withText(c.admissionStage(verdict)))
+	j.findings.reportRule(ruleDrift, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(caseOf).withSeverity(grade).withText(c.admissionStage(verdict)))
 }
 
 // reportMissingCompletion reports a call without a completion. A denied call needs none, nor does
@@ -165,14 +165,14 @@ func (j *judge) reportMissingCompletion(c *call, f *fact.Fact) {
 	case fact.StatusDenied, fact.StatusExpired, fact.StatusCancelled:
 		return
 	}
-	detail := caseDeadline
+	caseOf := caseDeadline
 	switch c.closeReason {
 	case closedBySessionEnd:
-		detail = caseSessionEnd
+		caseOf = caseSessionEnd
 	case closedForRoom:
-		detail = caseRoom
+		caseOf = caseRoom
 	}
-	spec := findingFrom(c.firstEvent()).withCase(detail).withSeverity(grade)
+	spec := findingFrom(c.firstEvent()).withCase(caseOf).withSeverity(grade)
 	c.missingFinding = j.findings.reportRule(ruleMissing, c, f, spec)
 	if check := c.missingRule(); check != nil {
 		c.missingCheckFinding = j.findings.emitFinding(check, c, f, spec.asCheckFinding(ruleMissing))
@@ -191,10 +191,10 @@ func (j *judge) retractMissingCompletion(c *call, f *fact.Fact) {
 
 // retractMissingFinding retracts the missing_completion of a call and its check's finding. why
 // is the reason that the check's finding shows.
-func (j *judge) retractMissingFinding(c *call, f *fact.Fact, detail, why string) {
-	back := findingFrom(c.firstEvent(), f.EventID).withCase(detail).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
+func (j *judge) retractMissingFinding(c *call, f *fact.Fact, caseOf, why string) {
+	back := findingFrom(c.firstEvent(), f.EventID).withCase(caseOf).withSeverity(events.SeverityInfo).retracting(c.missingFinding)
 	j.findings.reportRule(ruleMissing, c, f, back)
-	check := findingFrom(c.firstEvent(), f.EventID).withCase(detail).retracting(c.missingCheckFinding)
+	check := findingFrom(c.firstEvent(), f.EventID).withCase(caseOf).retracting(c.missingCheckFinding)
 	if rule := c.missingRule(); rule != nil {
 		j.findings.emitFinding(rule, c, f, check.withText(why).withSeverity(events.SeverityInfo))
 	}
@@ -284,7 +284,7 @@ func (j *judge) checkUnanswered(c *call, f *fact.Fact) {
 
 // checkUnnamedEnd reports a completion without the id that its announcement had (AH-C-087).
 func (j *judge) checkUnnamedEnd(c *call, f *fact.Fact, inferred bool) {
-	if inferred && f.CallKey.ID == "" && rowOf(f.Protocol).rulesEnds && c.group.key.ID != "" {
+	if inferred && f.CallKey.ID == "" && rowOf(f.Protocol).endNamesBeginning && c.group.key.ID != "" {
 		j.findings.reportCheck("AH-C-087", c, f, findingFrom(c.firstEvent(), f.EventID).withText("its end has no id"))
 	}
 }

@@ -60,7 +60,7 @@ type protocolRow struct {
 	noteDecision func(e *engine, d *events.Decision) // a recorded decision of the protocol
 	applyTrace   func(c *Correlator, in *fact.Input) // the admitter's trace event (fact.Protocol.TraceType)
 	sessions     *trackedSessions                    // nil: its sessions are not tracked
-	checkOrphan  func(j *judge, sl *callGroup, c *call, f *fact.Fact)
+	checkOrphan  func(j *judge, group *callGroup, c *call, f *fact.Fact)
 	unreadable   func(strictjson.Code) string // the check that an unreadable event breaks
 	severalCheck string                       // the check that several events in one message break
 	missingCheck string                       // the check behind missing_completion
@@ -82,8 +82,8 @@ type protocolRow struct {
 type callTraits struct {
 	requestAnnounces  bool // a request is an event of the session, which announces the call
 	mustBeAnswered    bool // an execution breaks a check if its request has no verdict
-	rulesApprovals    bool // it says how an approved call comes back, and what its execution names
-	rulesEnds         bool // the end of a call must carry the id of its beginning
+	resumesByRule     bool // it says how an approved call comes back, and what its execution names
+	endNamesBeginning bool // the end of a call must carry the id of its beginning
 	onceUnderID       bool // an id belongs to one invocation of a session; else it may come again when its call is over
 	announcesStart    bool // an announcement says that the execution begins
 	endsByCorrelation bool // a completion under an unknown id may end the call that its correlation id names
@@ -119,7 +119,7 @@ func (t protocolTable) applyControl(c *Correlator, m events.LogMessage, p subjec
 	}
 }
 
-// checkUngated: a call ran that was in no admission.
+// checkUngated tells each protocol that a call ran which was in no admission.
 func (t protocolTable) checkUngated(ts *trackers, c *call, f *fact.Fact) {
 	for _, row := range t {
 		if row.checkUngated != nil {
@@ -137,7 +137,7 @@ func (t protocolTable) noteMandate(e *engine, f *fact.Fact) {
 	}
 }
 
-// nextDeadline is when time alone may bring about a finding of one protocol.
+// nextDeadline adds the next time at which expire finds something, in any protocol.
 func (t protocolTable) nextDeadline(e *engine, next *eventtime.Earliest) {
 	for _, row := range t {
 		if row.nextDeadline != nil {
@@ -342,13 +342,13 @@ func (a trackedAAEP) Touch(key fact.SourceSession) (*aaep.Session, fact.Origin) 
 var agentHookProtocol = &protocolRow{
 	Protocol: agenthook.Protocol, missingCheck: "AH-C-079",
 	track: trackAgentHookEvent, refuse: refuseAgentHookEvent, noteDecided: (*trackers).noteDecidedCall, sessions: agentHookSessions,
-	checkOrphan: (*judge).checkOrphan, checkUngated: (*trackers).checkOutsideGate,
+	checkOrphan: (*judge).checkAgentHookOrphan, checkUngated: (*trackers).checkOutsideGate,
 	applyControl: map[string]func(*engine, events.LogMessage){events.ControlPublisher: applyPublisherChange},
 	unreadable:   func(strictjson.Code) string { return "AH-C-001" },
 	effectFirst:  "AAEP-C-089",
 	equivalents:  agentHookEquivalents,
 	callTraits: callTraits{
-		requestAnnounces: true, mustBeAnswered: true, rulesApprovals: true, rulesEnds: true,
+		requestAnnounces: true, mustBeAnswered: true, resumesByRule: true, endNamesBeginning: true,
 	},
 }
 
@@ -365,7 +365,7 @@ var agentHookEquivalents = map[findingCase][]string{
 	{ExecutedWithoutVerdict, caseOnlyClaimed}:         {"AH-C-082"},
 	{ExecutedBeforeVerdict, ""}:                       {"AH-C-083"},
 	{ExecutedBeforeVerdict, caseRecordedLate}:         {"AH-C-083"},
-	{ExecutedBeforeVerdict, detailDeniedLate}:         {"AH-C-083"},
+	{ExecutedBeforeVerdict, caseDeniedLate}:           {"AH-C-083"},
 	{InputDrift, ""}:                                  {"AH-C-080"},
 	{OrphanCompletion, caseOrphan}:                    {"AH-C-078"},
 	{ReusedToolCallID, caseReusedOpen}:                {"AH-C-052"},
@@ -446,8 +446,8 @@ func (ts *trackers) noteDecidedCall(c *call, f *fact.Fact) {
 	}
 }
 
-// checkOutsideGate: the session's attestation claims a gate that this call did not
-// go through (AH-C-084).
+// checkOutsideGate reports a call that did not go through the gate which its session's attestation
+// claims (AH-C-084).
 func (ts *trackers) checkOutsideGate(c *call, f *fact.Fact) {
 	w, ok := ts.sessions.Peek(protocolSessionKey{f.Key, subject.ProtoAgentHook})
 	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
@@ -456,10 +456,10 @@ func (ts *trackers) checkOutsideGate(c *call, f *fact.Fact) {
 	}
 }
 
-// checkOrphan: a completion that nothing was before went around the gate, and
-// one that came again may contradict the first (AH-C-089).
-func (j *judge) checkOrphan(sl *callGroup, c *call, f *fact.Fact) {
-	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
+// checkAgentHookOrphan judges a completion that nothing announced: it may have gone around the gate. If
+// the call had ended before, its outcome may contradict that one (AH-C-089).
+func (j *judge) checkAgentHookOrphan(group *callGroup, c *call, f *fact.Fact) {
+	before := group.latestClosed(func(o *call) bool { return o != c && o.hasPost })
 	switch {
 	case before == nil:
 		protocols.checkUngated(j.trackers, c, f)

@@ -67,7 +67,7 @@ func (rs *receipts) checkReceiptUse(c *call, f *fact.Fact) {
 		}
 	}
 	if rs.namesNothing(c, f) {
-		rs.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(fact.BoundID(f.ReceiptDecisionID), "")))
+		rs.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(fact.BoundID(f.ReceiptDecisionID), "")))
 	}
 	if o := c.findReceiptUser(f); o != nil {
 		spec := findingFrom(o.postEvent, f.EventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})

@@ -75,13 +75,13 @@ const (
 	caseAllowOver           = "allow_over"
 	caseApprovalOver        = "approval_over"
 	caseRecordedLate        = "late"
-	detailDeniedLate        = "late_denied"
-	detailInvokedFirst      = "invoked_first"
+	caseDeniedLate          = "late_denied"
+	caseInvokedFirst        = "invoked_first"
 	caseOvertaken           = "overtaken"
 	caseClaim               = "claim"
 	caseClaimNotRun         = "claim_not_run"
 	caseClaimAlone          = "claim_alone"
-	detailClaimDecision     = "claim_decision"
+	caseClaimDecision       = "claim_decision"
 	caseOtherTool           = "tool"
 	caseApprovalMismatch    = "mismatch"
 	caseApprovalLate        = "late"
@@ -150,9 +150,9 @@ var (
 		Inputs:      "place and broker time of the decision, when the execution began by its own word, and the place of an AAEP invocation",
 		Explanation: "{tool} says of {call} that it started before the verdict was recorded.",
 		Cases: map[string]string{
-			caseRecordedLate:   "{tool} ran as {call}, and only afterwards a verdict was recorded.",
-			detailDeniedLate:   "{tool} ran as {call}, and only afterwards it was denied.",
-			detailInvokedFirst: "{tool} was invoked as {call} before it was denied; its end does not say whether it ran.",
+			caseRecordedLate: "{tool} ran as {call}, and only afterwards a verdict was recorded.",
+			caseDeniedLate:   "{tool} ran as {call}, and only afterwards it was denied.",
+			caseInvokedFirst: "{tool} was invoked as {call} before it was denied; its end does not say whether it ran.",
 		},
 		Remedy: "Check that the runtime waits for the reply, and that its clock is right; its pre_commit claim proves nothing here.",
 	}
@@ -218,18 +218,18 @@ var (
 		Inputs:      "decisions, approvals, keys and trace events with their signatures and subjects, and verdicts that events claim",
 		Explanation: "A decision is in the log that no admitter signed: {what}.",
 		Cases: map[string]string{
-			caseSubject:         "A decision is in the log under a subject that contradicts it: {what}.",
-			caseUndecodable:     "A message among the decisions is no decision record: {what}.",
-			caseVerdict:         "A decision is in the log with a verdict that does not exist.",
-			caseApproval:        "An approval is in the log that no admitter signed: {what}.",
-			caseKey:             "A key was published or retired that the checkpoint key does not vouch for.",
-			caseTrace:           "A trace event is in the log that no admitter wrote for a decision: {what}.",
-			caseTraceSubject:    "A trace event is in the log under a subject that contradicts it: {what}.",
-			caseClaim:           "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
-			caseClaimNotRun:     "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
-			detailClaimDecision: "{tool} ran as {call} on a decision that its publisher names and that is not on record: {what}.",
-			caseClaimAlone:      "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
-			caseWithdrawn:       "The verdict on {call} of {tool} that its publisher claims is on record by now.",
+			caseSubject:       "A decision is in the log under a subject that contradicts it: {what}.",
+			caseUndecodable:   "A message among the decisions is no decision record: {what}.",
+			caseVerdict:       "A decision is in the log with a verdict that does not exist.",
+			caseApproval:      "An approval is in the log that no admitter signed: {what}.",
+			caseKey:           "A key was published or retired that the checkpoint key does not vouch for.",
+			caseTrace:         "A trace event is in the log that no admitter wrote for a decision: {what}.",
+			caseTraceSubject:  "A trace event is in the log under a subject that contradicts it: {what}.",
+			caseClaim:         "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
+			caseClaimNotRun:   "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
+			caseClaimDecision: "{tool} ran as {call} on a decision that its publisher names and that is not on record: {what}.",
+			caseClaimAlone:    "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
+			caseWithdrawn:     "The verdict on {call} of {tool} that its publisher claims is on record by now.",
 		},
 		Remedy: "Find out which user could write this; do not trust anything that was done on it.",
 	}

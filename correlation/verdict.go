@@ -136,8 +136,8 @@ func (x *details) approvedBy(a fact.Approval) bool {
 		agreeIfKnown(a.Workflow, want.Workflow) && agreeIfKnown(a.Action, want.Action)
 }
 
-// approvalDetail is the case of the finding that an approval does not count.
-func approvalDetail(c *call, a fact.Approval) string {
+// approvalCase is the case of the finding that an approval does not count.
+func approvalCase(c *call, a fact.Approval) string {
 	want := c.awaitedApproval()
 	switch {
 	case a.Status == "" || a.Status == fact.StatusPending:

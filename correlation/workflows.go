@@ -145,7 +145,7 @@ func (ap *approvals) judgeWorkflowUse(c *call, f *fact.Fact, w *workflow) {
 	if w.usedBy == 0 {
 		w.usedBy = f.Seq
 	}
-	if !rowOf(f.Protocol).rulesApprovals {
+	if !rowOf(f.Protocol).resumesByRule {
 		return
 	}
 	say := func(caseOf, what string) string {

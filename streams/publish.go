@@ -27,8 +27,8 @@ func StoreAll(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
 	return sendAll(ctx, nc, msgs, maxRoundBytes, (*sender).storeRound)
 }
 
-// maxEventBytes bounds the bytes that one sender has in flight, because all senders share
-// maxPending.
+// maxEventBytes bounds the bytes that one sender has in flight, because all publishers share
+// what the server lets wait for the ingest service's connection (maxPending).
 const maxEventBytes = 4 << 20
 
 func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send func(*sender, context.Context, []Msg, int) map[int]error) error {

@@ -121,7 +121,7 @@ func Write(w io.Writer, in Input) error {
 	}
 	held := contents{Manifest: in.header(c), Checkpoint: c, CheckpointText: in.Checkpoint, Keys: keys}
 	held.rows, held.Records = withText(in.Rows, records)
-	expired, err := in.expired(&held)
+	expired, err := in.explainExpired(&held) // before the pages, which show it
 	if err != nil {
 		return err
 	}

@@ -167,9 +167,9 @@ func checkExpiries(rep *verify.Report, list []verify.ExpiryRecord, c tree.Checkp
 	}
 }
 
-// expired counts the records of a session's bundle without a text, and makes the member that
-// explains them.
-func (in Input) expired(c *contents) (list []listed, err error) {
+// explainExpired counts the records of a session's bundle without a text, and makes the member that
+// explains them. It sets c.Manifest.Expired and c.Expired, which the pages show.
+func (in Input) explainExpired(c *contents) (list []listed, err error) {
 	if c.Manifest.Expired = expiredIn(in.Rows); c.Manifest.Expired == 0 {
 		return nil, nil
 	}

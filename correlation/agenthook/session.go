@@ -1,7 +1,12 @@
-// Package agenthook checks one AgentHook session (SPEC sections 3 to 10, AHP-007, AHP-012,
-// AHP-013): its order, model calls, attestation, approval events, governed calls and web
-// evidence. Apply takes the session's events in log order and returns the checks of the
-// catalogue that they break. Verdicts and executions are correlated elsewhere.
+// Package agenthook is AgentHook at the stage of correlation: how its messages are read into facts
+// (Protocol), what one event breaks by itself (NewEvent), what a session breaks (Session) and what
+// spans the sessions of a publisher (Attestations, Declarations). Begin reading with Protocol and
+// Session.Apply.
+//
+// A session is checked by SPEC sections 3 to 10, AHP-007, AHP-012 and AHP-013: its order, model calls,
+// attestation, approval events, governed calls and web evidence. Apply takes the session's events
+// in log order and returns the checks of the catalogue that they break. Verdicts and executions are
+// correlated elsewhere.
 //
 // The package is pure: it has no clock and no randomness, and does not depend on the order of
 // a map. The bounds below limit what a session stores (see StoredItems). Forgotten state leads

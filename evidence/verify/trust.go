@@ -38,8 +38,8 @@ type trustChecker struct {
 	pending        map[string][]signatureClaim // signatures that wait for a key to be vouched for, by key id
 	pendingCount   int
 	requests       [2]map[decisionKey]requestState // the newer generation first
-	receipts       map[string]string                    // handed-in receipts that no decision has matched yet, by hash
-	requestsFrom   uint64                               // a decision before this sequence may have its request outside the rows
+	receipts       map[string]string               // handed-in receipts that no decision has matched yet, by hash
+	requestsFrom   uint64                          // a decision before this sequence may have its request outside the rows
 }
 
 // decisionKey names a decision. Its id is unique in its tenant.

@@ -25,10 +25,12 @@ import (
 // Reason codes of denials that are not recorded decisions, beside audit_unavailable, internal_error
 // and policy_deadline. The caller gets the denial and no receipt.
 const (
-	codeOverloaded   = "overloaded" // the admitter works on as many requests as it may, has no memory left for this one, or other calls kept changing what it depends on
-	codeStopping     = "stopping"   // the admitter is stopping; another one answers the next request
-	codeQuota        = ruleQuota    // the publisher, the reviewer or the tenant asks more often than its quota allows
-	errorUnavailable = "503"
+	codeOverloaded = "overloaded" // the admitter works on as many requests as it may, has no memory left for this one, or other calls kept changing what it depends on
+	codeStopping   = "stopping"   // the admitter is stopping; another one answers the next request
+	codeQuota      = ruleQuota    // the publisher, the reviewer or the tenant asks more often than its quota allows
+
+	// statusUnavailable is the error code of such an answer, no reason code.
+	statusUnavailable = "503"
 )
 
 const (
@@ -201,17 +203,17 @@ func seenValues(values []string) []string {
 	return values[:min(len(values), 1)]
 }
 
-func (s *service) sendAnswer(r micro.Request, out admission.Outcome, a recordedAnswer) error {
+func (s *service) sendAnswer(r micro.Request, out admission.Outcome, answer recordedAnswer) error {
 	h := micro.Headers{
 		events.HeaderVerdict:     {string(out.Decision.Verdict)},
 		events.HeaderDecisionID:  {out.Decision.DecisionID},
-		events.HeaderDecisionSeq: {strconv.FormatUint(a.seq, 10)},
+		events.HeaderDecisionSeq: {strconv.FormatUint(answer.seq, 10)},
 	}
-	if a.receipt != "" {
-		h[events.HeaderReceipt], h[events.HeaderKey] = []string{a.receipt}, []string{a.key}
+	if answer.receipt != "" {
+		h[events.HeaderReceipt], h[events.HeaderKey] = []string{answer.receipt}, []string{answer.key}
 	}
-	if a := out.Decision.Approval; a != nil {
-		h[events.HeaderWorkflow] = []string{a.WorkflowID}
+	if approval := out.Decision.Approval; approval != nil {
+		h[events.HeaderWorkflow] = []string{approval.WorkflowID}
 	}
 	if out.Decision.Mode != "" {
 		h[events.HeaderMode] = []string{out.Decision.Mode}
@@ -220,9 +222,9 @@ func (s *service) sendAnswer(r micro.Request, out admission.Outcome, a recordedA
 		h[events.HeaderWarning] = list
 	}
 	if out.Malformed {
-		return r.Error(out.ErrorCode, out.ErrorDescription, a.body, micro.WithHeaders(h))
+		return r.Error(out.ErrorCode, out.ErrorDescription, answer.body, micro.WithHeaders(h))
 	}
-	return r.Respond(a.body, micro.WithHeaders(h))
+	return r.Respond(answer.body, micro.WithHeaders(h))
 }
 
 // denyUnrecorded answers deny without a record. This is the only verdict without evidence of its
@@ -236,7 +238,7 @@ func (s *service) denyUnrecorded(r micro.Request, code string, body []byte) {
 		body = admission.Refusal(code)
 	}
 	h := micro.Headers{events.HeaderVerdict: {string(events.Deny)}}
-	if err := r.Error(errorUnavailable, code, body, micro.WithHeaders(h)); err != nil {
+	if err := r.Error(statusUnavailable, code, body, micro.WithHeaders(h)); err != nil {
 		s.env.Log.Warn().Err(err).Str("reason", code).Msg("a refusal could not be sent")
 	}
 }

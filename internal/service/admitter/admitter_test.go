@@ -206,10 +206,10 @@ func TestIdentityIsTheServersWord(t *testing.T) {
 func TestOverloadAndStopAreDenials(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	for s.workers.slots.Take(shares.Caller{Tenant: "globex", User: fmt.Sprint(s.workers.slots.Held())}, 1) {
+	for s.workers.places.Take(shares.Caller{Tenant: "globex", User: fmt.Sprint(s.workers.places.Held())}, 1) {
 	}
-	for s.workers.slots.Held() < s.workers.slots.Capacity() {
-		s.workers.slots.Take(shares.Caller{Tenant: fmt.Sprint(s.workers.slots.Held()), User: "u"}, 1)
+	for s.workers.places.Held() < s.workers.places.Capacity() {
+		s.workers.places.Take(shares.Caller{Tenant: fmt.Sprint(s.workers.places.Held()), User: "u"}, 1)
 	}
 	deny := func(want string) {
 		t.Helper()

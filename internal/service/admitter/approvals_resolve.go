@@ -292,5 +292,5 @@ func (a *approvalStore) sendReply(r micro.Request, reply approval.Reply) {
 var resolveErrors = map[approval.Code]string{
 	approval.CodeInvalid: "400", approval.CodePreviewRequired: "400", approval.CodeReasonTooLong: "400",
 	approval.CodeSelf: "403", approval.CodeNotReviewer: "403", codeUnknownReviewer: "403", approval.CodeUnknown: "404",
-	approval.CodeUnavailable: errorUnavailable, codeQuota: "429", codeOverloaded: errorUnavailable, codeStopping: errorUnavailable, admission.CodeInternal: "500",
+	approval.CodeUnavailable: statusUnavailable, codeQuota: "429", codeOverloaded: statusUnavailable, codeStopping: statusUnavailable, admission.CodeInternal: "500",
 }

@@ -21,7 +21,8 @@ func (s *service) decide(ctx context.Context, req admission.Request, ofTenant bo
 	// A shutdown must not separate a record from its answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
 	defer cancel()
-	defer s.progress.beginDecision()()
+	endDecision := s.progress.beginDecision()
+	defer endDecision()
 	// The other half of the time is for the record.
 	evaluating, cancelEvaluating := context.WithTimeout(ctx, s.flags.Timeout/2)
 	defer cancelEvaluating()

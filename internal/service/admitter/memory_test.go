@@ -80,8 +80,8 @@ func TestRefusesBeforeTheMemoryIsUsedUp(t *testing.T) {
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != codeOverloaded {
 		t.Errorf("%s", r.body)
 	}
-	if got := s.memory.requests.Held(); got != full || s.workers.slots.Held() != 0 {
-		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, s.workers.slots.Held())
+	if got := s.memory.requests.Held(); got != full || s.workers.places.Held() != 0 {
+		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, s.workers.places.Held())
 	}
 }
 

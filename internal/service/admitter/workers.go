@@ -20,8 +20,8 @@ type job struct {
 
 // workerPool bounds how many requests are worked on at once, and knows when none is any more.
 type workerPool struct {
-	slots *shares.Shares // divide the places of concurrent admissions among the callers
-	jobs  chan job
+	places *shares.Shares // of concurrent admissions, divided among the callers
+	jobs   chan job
 
 	mu       sync.Mutex // guards stopping, and prevents adding to inflight once it is being waited for
 	stopping bool
@@ -29,7 +29,7 @@ type workerPool struct {
 }
 
 func newWorkerPool(places int) *workerPool {
-	return &workerPool{slots: shares.New(int64(places)), jobs: make(chan job)}
+	return &workerPool{places: shares.New(int64(places)), jobs: make(chan job)}
 }
 
 // acquire reserves a worker for a caller, or returns the reason code of the refusal. release
@@ -40,7 +40,7 @@ func (p *workerPool) acquire(from shares.Caller) (code string) {
 	if p.stopping {
 		return codeStopping
 	}
-	if !p.slots.Take(from, 1) {
+	if !p.places.Take(from, 1) {
 		return codeOverloaded
 	}
 	p.inflight.Add(1)
@@ -48,7 +48,7 @@ func (p *workerPool) acquire(from shares.Caller) (code string) {
 }
 
 func (p *workerPool) release(from shares.Caller) {
-	p.slots.Release(from, 1)
+	p.places.Release(from, 1)
 	p.inflight.Done()
 }
 
@@ -73,7 +73,7 @@ func (p *workerPool) next(ctx context.Context) (job, bool) {
 }
 
 // held is how many requests are being worked on.
-func (p *workerPool) held() int { return int(p.slots.Held()) }
+func (p *workerPool) held() int { return int(p.places.Held()) }
 
 // refuse makes acquire refuse from now on.
 func (p *workerPool) refuse() {

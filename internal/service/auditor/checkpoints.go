@@ -102,10 +102,10 @@ func (c *checkpointer) storeMissing(ctx context.Context, above, upTo uint64) (re
 	return restored, err
 }
 
-// sign signs the stored tree, then stores and publishes the note. While records come in
-// it does so every CheckpointEvery; with now set, always. It signs nothing below the size of the newest
+// sign signs the stored tree, then stores and publishes the note, unless its size is signed. While
+// records come in it does so every CheckpointEvery; with atOnce, whenever it is called. It signs nothing below the size of the newest
 // published checkpoint: only then are all signed roots compared (signedRoots).
-func (c *checkpointer) sign(ctx context.Context, now bool) error {
+func (c *checkpointer) sign(ctx context.Context, atOnce bool) error {
 	size := c.stored.Size()
 	if size < c.ahead {
 		return nil
@@ -116,7 +116,7 @@ func (c *checkpointer) sign(ctx context.Context, now bool) error {
 		}
 	}
 	c.ahead = 0
-	if size == c.signed || (!now && time.Since(c.signedAt) < c.every) {
+	if size == c.signed || (!atOnce && time.Since(c.signedAt) < c.every) {
 		return nil
 	}
 	text, err := tree.SignCheckpoint(c.signer, tree.Checkpoint{Shard: c.shard, Size: size, Root: c.stored.Root()})

@@ -97,8 +97,8 @@ func (i *intents) store(ctx context.Context, merkle *tree.Tree) error {
 	return i.retry(ctx, "intent", func() error { return i.writeNotes(ctx, notes[:min(len(notes), keptIntents)]) })
 }
 
-// check checks that an auditor with this key has published the tree, or had an intent for it, that the database
-// holds, merkle.
+// check refuses the tree that the database holds, unless an auditor with this key has published its
+// checkpoint or had an intent for it.
 func (i *intents) check(merkle *tree.Tree, published *signedRoots) error {
 	if merkle.Size() == 0 || published.has(merkle) { // a restored backup ends at an earlier checkpoint
 		return nil

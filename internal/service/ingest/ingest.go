@@ -77,17 +77,17 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("opening the leases bucket (run `countersign provision` first): %w", err)
 	}
-	settled := sync.OnceFunc(func() {
+	roleKnown := sync.OnceFunc(func() {
 		if o.OnRole != nil {
 			o.OnRole()
 		}
 	})
 	for ctx.Err() == nil {
-		l, err := o.holdLease(ctx, kv, settled)
+		l, err := o.holdLease(ctx, kv, roleKnown)
 		if err != nil {
 			break // ctx ended
 		}
-		err = o.serveTerm(ctx, l, settled)
+		err = o.serveTerm(ctx, l, roleKnown)
 		l.Release()
 		if err != nil && ctx.Err() == nil {
 			o.Logger.Error().Err(err).Msg("taking events in")
@@ -140,7 +140,7 @@ func (o Options) newTerm(l *lease.Lease, requests *nats.Conn) *leaseTerm {
 }
 
 // serveTerm accepts events until ctx ends or the lease is lost.
-func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) error {
+func (o Options) serveTerm(ctx context.Context, l *lease.Lease, roleKnown func()) error {
 	requests, release, err := o.Connect(ctx)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (o Options) serveTerm(ctx context.Context, l *lease.Lease, settled func()) 
 		return err
 	}
 	o.Logger.Info().Msg("taking events in")
-	settled()
+	roleKnown()
 	select {
 	case <-ctx.Done():
 	case <-l.Context().Done():
