@@ -42,16 +42,16 @@ func New(service string) *Registry {
 
 // once returns the set of metrics that has a key, and makes it if it is not there: a service that is
 // run again goes on counting.
-func once[T any](r *Registry, key string, make func(*Registry) *T) *T {
+func once[T any](r *Registry, key string, build func(*Registry) *T) *T {
 	if r == nil {
-		return make(&Registry{reg: prometheus.NewRegistry()})
+		return build(&Registry{reg: prometheus.NewRegistry()})
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if set, there := r.sets[key]; there {
 		return set.(*T)
 	}
-	set := make(r)
+	set := build(r)
 	r.sets[key] = set
 	return set
 }
