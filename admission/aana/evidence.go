@@ -29,8 +29,6 @@ type Issue struct {
 	Code    string `json:"code"`
 	Path    string `json:"path"` // $.evidence_refs[0].freshness.status
 	Message string `json:"message"`
-
-	pointer string // the same place as a JSON pointer
 }
 
 // EvidenceIntegrity is the report on the evidence. Identifiers in it that look
@@ -107,7 +105,7 @@ func (in inspection) addIssue(level, code string, i int, member string) {
 		in.report.first[code] = pointer
 	}
 	if len(in.report.Issues) < maxIssues {
-		in.report.Issues = append(in.report.Issues, Issue{level, code, path, issueTexts[code], pointer})
+		in.report.Issues = append(in.report.Issues, Issue{level, code, path, issueTexts[code]})
 	}
 }
 

@@ -138,7 +138,7 @@ func TestReportOfEveryList(t *testing.T) {
 	got := decide(t, hard, event(wire.Write, wire.Confirmed, doc{"evidence_refs": list})).Envelope.Evidence
 	want := &EvidenceIntegrity{Version: "0.1", Checked: 3, Used: []string{"a", "b"}, Missing: []string{"a"}, Contradictory: []string{"b", "a"}, Citations: []string{"a"},
 		Provenance: []string{"a", "b"}, Issues: []Issue{}, ErrorCodes: []string{}, WarningCodes: []string{}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Issue{}), cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".first" }, cmp.Ignore())); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".first" }, cmp.Ignore())); diff != "" {
 		t.Error(diff)
 	}
 }

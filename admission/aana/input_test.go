@@ -2,6 +2,7 @@ package aana
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -115,7 +116,7 @@ func TestRefusalHasNoOtherKeys(t *testing.T) {
 	}
 	want := []string{"aix", "architecture_decision", "candidate_gate", "contract_version", "execution_policy", "gate_decision", "hard_blockers", "reasons",
 		"recommended_action", "route", "tool_name", "validation_errors"}
-	if diff := cmp.Diff(want, sortedKeys(m)); diff != "" {
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(m))); diff != "" {
 		t.Error(diff)
 	}
 	if m["tool_name"] != "move_parcel" {

@@ -3,6 +3,7 @@ package aana
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -132,7 +133,7 @@ const redactedKey = "[redacted_sensitive_key]"
 // is no identifier is masked too: it may be a value.
 func argumentKeys(args map[string]any) []string {
 	keys := []string{}
-	for _, key := range sortedKeys(args) {
+	for _, key := range slices.Sorted(maps.Keys(args)) {
 		low := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(key)), "-", "_")
 		if containsAny(low, sensitiveKeys) || len(key) > maxKey || !identifierPattern.MatchString(key) || isSecretText(key) {
 			key = redactedKey

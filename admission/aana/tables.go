@@ -1,11 +1,6 @@
 package aana
 
-import (
-	"maps"
-	"slices"
-
-	wire "github.com/countersign-dev/countersign/events/aana"
-)
+import wire "github.com/countersign-dev/countersign/events/aana"
 
 // Hard blockers of the contract.
 const (
@@ -228,5 +223,3 @@ func wordSet(words ...string) map[string]bool {
 	}
 	return m
 }
-
-func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

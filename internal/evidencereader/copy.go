@@ -68,7 +68,7 @@ func (c *rowCopier) flush(ctx context.Context) error {
 func (rd Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFilter, shard string, o VerifyOptions) (whole []verify.Report, err error) {
 	shards := []string{shard}
 	if shard == "" {
-		if shards, err = rd.shardsToProve(ctx, o); err != nil {
+		if shards, err = rd.ShardsNamed(ctx, o.Published); err != nil {
 			return nil, err
 		}
 	}

@@ -41,14 +41,15 @@ func (p *sessionPicker) addRow(_ context.Context, r *evidence.Row, x *verify.Exa
 	return nil
 }
 
-// shardsToProve lists the incarnations of the log that have evidence or that a published
-// checkpoint names.
-func (rd Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, error) {
+// ShardsNamed lists the incarnations of the log that have evidence or that a published checkpoint
+// names, oldest first. The checkpoints' signatures are not checked: a shard that a forged one names
+// is verified, and fails.
+func (rd Reader) ShardsNamed(ctx context.Context, published []verify.Published) ([]string, error) {
 	shards, err := rd.Shards(ctx)
 	if err != nil && !errors.Is(err, ErrNoEvidence) {
 		return nil, err
 	}
-	for _, p := range o.Published {
+	for _, p := range published {
 		if c, err := tree.PeekCheckpoint(p.Text); err == nil && !slices.Contains(shards, c.Shard) {
 			shards = append(shards, c.Shard)
 		}
@@ -89,7 +90,7 @@ func (s ProvedSession) AddFindings(rep *verify.Report) {
 // shard. o must have the keys. ErrNoSession means that no shard has a signed record of the
 // session; whole then shows whether that is proved.
 func (rd Reader) ReadProvedSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []verify.Report, err error) {
-	shards, err := rd.shardsToProve(ctx, o)
+	shards, err := rd.ShardsNamed(ctx, o.Published)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/filelock"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/streams"
@@ -234,14 +235,12 @@ func checkOwner(path string) error {
 func lockState(ctx context.Context, path string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, stateLock)
 	defer cancel()
-	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := filelock.Wait(ctx, path+".lock", nil)
+	if errors.Is(err, filelock.ErrHeld) {
+		err = errors.New("another command changes the users; try again")
+	}
 	if err != nil {
 		return nil, err
-	}
-	for syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		if retry.Sleep(ctx, lookEvery/4) != nil {
-			return nil, errors.Join(errors.New("another command changes the users; try again"), f.Close())
-		}
 	}
 	return func() { _ = f.Close() }, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/filelock"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
@@ -103,7 +104,7 @@ func TestOneOwnerOfADataDirectory(t *testing.T) {
 
 func TestAStoreWaitsForItsLastOwner(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "nats")
-	held, err := lockFile(store+".lock", store)
+	held, err := filelock.Try(store + ".lock")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/filelock"
 )
 
 // Lock files of a data directory. The engine's child holds engine.lock as long as it lives;
@@ -37,13 +39,13 @@ func lockDataDir(ctx context.Context, dir string) (dataLocks, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return dataLocks{}, fmt.Errorf("making the engine's data directory: %w", err)
 	}
-	owner, err := tryLock(ctx, filepath.Join(dir, ownerLockName))
+	owner, err := filelock.Try(filepath.Join(dir, ownerLockName))
 	if err != nil {
 		return dataLocks{}, inUseError(ctx, dir, err)
 	}
 	waiting, cancel := context.WithTimeout(ctx, orphanGrace)
 	defer cancel()
-	engine, err := lockFile(waiting, filepath.Join(dir, lockName), func() {})
+	engine, err := filelock.Wait(waiting, filepath.Join(dir, lockName), nil)
 	if err != nil {
 		owner.Close()
 		return dataLocks{}, inUseError(ctx, dir, err)
@@ -51,23 +53,9 @@ func lockDataDir(ctx context.Context, dir string) (dataLocks, error) {
 	return dataLocks{engine, owner}, nil
 }
 
-// errLockHeld says that another process holds a lock.
-var errLockHeld = errors.New("the lock is held")
-
-// tryLock takes a lock if it is free, and returns errLockHeld otherwise.
-func tryLock(ctx context.Context, path string) (*os.File, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	f, err := lockFile(ctx, path, func() { cancel(errLockHeld) })
-	if err != nil && errors.Is(context.Cause(ctx), errLockHeld) {
-		return nil, errLockHeld
-	}
-	return f, err
-}
-
 // inUseError explains why a directory could not be locked.
 func inUseError(ctx context.Context, dir string, err error) error {
-	if ctx.Err() != nil || !(errors.Is(err, errLockHeld) || errors.Is(err, context.DeadlineExceeded)) {
+	if ctx.Err() != nil || !errors.Is(err, filelock.ErrHeld) {
 		return fmt.Errorf("locking the engine's data directory: %w", err)
 	}
 	var engine, owner int

@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/countersign-dev/countersign/internal/filelock"
 )
 
 // Fetch ensures that the pinned engine is in cacheDir (empty: DefaultCacheDir) and
@@ -78,7 +80,7 @@ func (f fetcher) fetch(ctx context.Context) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("%w: %w", ErrFetch, err)
 	}
-	lock, err := lockFile(ctx, filepath.Join(dir, "fetch.lock"), func() {
+	lock, err := filelock.Wait(ctx, filepath.Join(dir, "fetch.lock"), func() {
 		f.progress.report("waiting for another process that fetches the ClickHouse engine", 0, 0)
 	})
 	if err != nil {

@@ -97,35 +97,20 @@ func (b *RetentionBucket) sessionAt(ctx context.Context, seq uint64) (session st
 	return session, err
 }
 
-// attempts is how often a change is tried when concurrent changes win.
-const attempts = 20
-
-// change applies a step by compare-and-set, again if another change came first.
-func (b *RetentionBucket) change(ctx context.Context, step func(retention.State) (retention.State, error)) (retention.State, error) {
-	for i := 0; ; i++ {
-		s, revision, err := b.Read(ctx)
-		if err != nil {
-			return s, err
+// change applies a step to the state, again if another change came first.
+func (b *RetentionBucket) change(ctx context.Context, step func(retention.State) (retention.State, error)) (s retention.State, err error) {
+	err = b.Change(ctx, retention.StateKey(b.Tenant), func() ([]byte, uint64, error) {
+		var revision uint64
+		if s, revision, err = b.Read(ctx); err != nil {
+			return nil, 0, err
 		}
 		if s, err = step(s); err != nil {
-			return s, err
+			return nil, 0, err
 		}
 		text, err := s.Encode()
-		if err != nil {
-			return s, err
-		}
-		if revision == 0 {
-			_, err = b.KV.Create(ctx, retention.StateKey(b.Tenant), text)
-		} else {
-			_, err = b.KV.Update(ctx, retention.StateKey(b.Tenant), text, revision)
-		}
-		if err == nil {
-			return s, nil
-		}
-		if i == attempts || !streams.IsKVConflict(err) {
-			return s, fmt.Errorf("changing the retention state of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
-		}
-	}
+		return text, revision, err
+	})
+	return s, err
 }
 
 // asking holds the flags for the author and the reason.

@@ -113,34 +113,19 @@ func (b *rulesBucket) stranger() error {
 		ui.Clean(b.Tenant, 64), b.Target.Stream, here)
 }
 
-// set changes one switch by compare-and-set; concurrent changes of others are kept.
+// set changes one switch; concurrent changes of others are kept.
 func (b *rulesBucket) set(ctx context.Context, rule, mode string) error {
-	const attempts = 5
-	for range attempts {
+	return b.Change(ctx, events.RuleKey(b.Tenant), func() ([]byte, uint64, error) {
 		s, revision, err := b.read(ctx)
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		if s.Rules[rule] = mode; mode == events.RuleWarn {
 			delete(s.Rules, rule)
 		}
 		body, err := events.Encode(s)
-		if err != nil {
-			return err
-		}
-		if revision == 0 {
-			_, err = b.KV.Create(ctx, events.RuleKey(b.Tenant), body)
-		} else {
-			_, err = b.KV.Update(ctx, events.RuleKey(b.Tenant), body, revision)
-		}
-		if err == nil {
-			return nil
-		}
-		if !streams.IsKVConflict(err) {
-			return fmt.Errorf("setting the switch: %w", err)
-		}
-	}
-	return errors.New("another writer keeps changing the switches of this tenant; try again")
+		return body, revision, err
+	})
 }
 
 // switchLine is a switch in the JSON output.

@@ -34,8 +34,6 @@ type tableReport struct {
 	// Refused counts the refusals of ordinary requests; nil if the table does not hold such.
 	Refused *table.Refusals `json:"ordinary,omitempty"`
 	Cases   []table.Result  `json:"cases"`
-
-	cases []table.Case
 }
 
 // testReport is the result of the whole command.
@@ -122,7 +120,7 @@ func runTable(file string, sets *testedSets, now time.Time) (tableReport, error)
 	if err != nil {
 		return tableReport{}, err
 	}
-	rep := tableReport{File: file, Policy: tested.dir, cases: t.Cases}
+	rep := tableReport{File: file, Policy: tested.dir}
 	rep.Cases = table.Run(t, table.Options{
 		Policies: tested.set, Now: now,
 		File:     func(name string) ([]byte, error) { return os.ReadFile(beside(dir, name)) },

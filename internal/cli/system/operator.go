@@ -108,6 +108,32 @@ func (b Bucket) Update(ctx context.Context, key string, value []byte, revision u
 	return stored, nil
 }
 
+// changeAttempts is how often a change is tried when concurrent changes win.
+const changeAttempts = 20
+
+// Change stores the value that step makes of the newest one. revision is the one that step has read, 0
+// if the key is not there. If another change came first, step is called again.
+func (b Bucket) Change(ctx context.Context, key string, step func() (value []byte, revision uint64, err error)) error {
+	for range changeAttempts {
+		value, revision, err := step()
+		if err != nil {
+			return err
+		}
+		if revision == 0 {
+			_, err = b.KV.Create(ctx, key, value)
+		} else {
+			_, err = b.KV.Update(ctx, key, value, revision)
+		}
+		if !streams.IsKVConflict(err) {
+			if err != nil {
+				err = fmt.Errorf("writing to the %s bucket: %w", b.KV.Bucket(), err)
+			}
+			return err
+		}
+	}
+	return fmt.Errorf("another writer keeps changing the key %s of the %s bucket; try again", ui.Clean(key, 100), b.KV.Bucket())
+}
+
 // AuthorName is the author of a change: the given name, else the name of the user who runs the command.
 func AuthorName(given string) string {
 	if given != "" {

@@ -256,9 +256,11 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 		published = append(published, log.Published...)
 		history = l.NoteShards(log.Checkpoints(ctx), a.keys, named)
 	}
-	shards, err := c.pick(ctx, l, published)
-	if err != nil {
-		return nil, err
+	shards := []string{c.Shard}
+	if c.Shard == "" {
+		if shards, err = l.ShardsNamed(ctx, published); err != nil {
+			return nil, err
+		}
 	}
 	o := evidencereader.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(), Progress: ui.CountProgress(io, "verifying"),
 		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog, Derived: !c.SkipScan, History: history}
@@ -331,25 +333,4 @@ func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *verify.Re
 		last.RestsOn += "; NOT looked for: row policies, which this user of the database may not list"
 	}
 	return err
-}
-
-// pick lists the incarnations to verify, including those that only a published checkpoint names.
-func (c *Cmd) pick(ctx context.Context, l evidencereader.Reader, published []verify.Published) ([]string, error) {
-	if c.Shard != "" {
-		return []string{c.Shard}, nil
-	}
-	shards, err := l.Shards(ctx)
-	if err != nil && !errors.Is(err, evidencereader.ErrNoEvidence) {
-		return nil, err
-	}
-	for _, p := range published {
-		if cp, err := tree.PeekCheckpoint(p.Text); err == nil && !slices.Contains(shards, cp.Shard) {
-			shards = append(shards, cp.Shard)
-		}
-	}
-	if len(shards) == 0 {
-		return nil, err
-	}
-	slices.Sort(shards)
-	return shards, nil
 }

@@ -8,10 +8,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/filelock"
 )
 
 // witnessMemory is the last checkpoint that a witness signed of every log, in a file that one
@@ -25,15 +25,14 @@ type witnessMemory struct {
 
 // openMemory reads the memory and locks it until it is closed.
 func openMemory(path string) (*witnessMemory, error) {
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := filelock.Try(path + ".lock")
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, fmt.Errorf("%s is in use: this witness is signing already", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--state: %w", err)
 	}
 	m := &witnessMemory{path: path, lock: lock, logs: map[string]string{}}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		m.close()
-		return nil, fmt.Errorf("%s is in use: this witness is signing already", path)
-	}
 	if err := m.read(); err != nil {
 		m.close()
 		return nil, err

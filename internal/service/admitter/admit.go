@@ -154,7 +154,7 @@ func (s *service) logMessages(req admission.Request, d events.Decision) ([]strea
 		header[events.HeaderGateway] = []string{req.Gateway}
 	}
 	decision := cloudevents.Binary(cloudevents.Attributes{
-		ID: d.DecisionID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: events.TypeDecision, Time: d.DecidedAt.Time,
+		ID: d.DecisionID, Source: sourceName(s.flags.Stream), Type: events.TypeDecision, Time: d.DecidedAt.Time,
 	})
 	return []streams.Msg{
 		{Subject: s.space.Request(d.Tenant, d.Source, d.Protocol, d.Session), Header: header, Body: req.Body},
@@ -174,7 +174,7 @@ func (s *service) accompanyingEvents(out *admission.Outcome) ([]streams.Msg, err
 	msgs := make([]streams.Msg, 0, len(list))
 	for _, e := range list {
 		header := cloudevents.Binary(cloudevents.Attributes{
-			ID: e.ID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: e.EventType, Time: d.DecidedAt.Time,
+			ID: e.ID, Source: sourceName(s.flags.Stream), Type: e.EventType, Time: d.DecidedAt.Time,
 		})
 		header[events.HeaderDecisionID] = []string{d.DecisionID}
 		msgs = append(msgs, streams.Msg{Subject: s.space.Event(d.Tenant, d.Source, d.Protocol, d.Session, e.Type), Header: header, Body: e.Body, Sign: true})

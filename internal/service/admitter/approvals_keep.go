@@ -251,6 +251,6 @@ func (s *service) signedRecord(subj, id, typ string, at time.Time, record any) (
 	if err != nil {
 		return streams.Msg{}, err
 	}
-	header := cloudevents.Binary(cloudevents.Attributes{ID: id, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: typ, Time: at})
+	header := cloudevents.Binary(cloudevents.Attributes{ID: id, Source: sourceName(s.flags.Stream), Type: typ, Time: at})
 	return streams.Msg{Subject: subj, Header: header, Body: body, Sign: true}, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -68,11 +69,14 @@ func (l *changeLog) writeChange(ctx context.Context, c pendingChange) error {
 	ctx, cancel := context.WithTimeout(ctx, l.s.flags.Timeout)
 	defer cancel()
 	stream := l.s.flags.Stream
-	return streams.StoreLinked(ctx, l.s.js, stream, streams.Msg{
-		Subject: l.s.space.Control(stream, l.kind),
-		Header: cloudevents.Binary(cloudevents.Attributes{
-			ID: c.id, Source: "/countersign/" + stream + "/admitter", Type: events.TypeControl, Subject: l.kind, Time: c.at,
-		}),
-		Body: body,
-	})
+	return streams.StoreLinked(ctx, l.s.js, stream, controlMessage(l.s.space, stream, l.kind, c.id, c.at, body))
 }
+
+// controlMessage is the log message of one of the admitter's control records.
+func controlMessage(space subject.Space, stream, kind, id string, at time.Time, record []byte) streams.Msg {
+	header := cloudevents.Binary(cloudevents.Attributes{ID: id, Source: sourceName(stream), Type: events.TypeControl, Subject: kind, Time: at})
+	return streams.Msg{Subject: space.Control(stream, kind), Header: header, Body: record}
+}
+
+// sourceName is the source of an admitter's records.
+func sourceName(stream string) string { return "/countersign/" + stream + "/admitter" }

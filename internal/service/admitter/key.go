@@ -17,7 +17,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/retry"
@@ -227,21 +226,14 @@ func putKey(ctx context.Context, kv jetstream.KeyValue, key string, record []byt
 func (k *receiptKeys) logKey(ctx context.Context, js jetstream.JetStream, kind, id string, record []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()
-	subj := k.space.Control(k.stream, kind)
-	last, err := streams.LastBySubject(ctx, js, k.stream, subj)
+	last, err := streams.LastBySubject(ctx, js, k.stream, k.space.Control(k.stream, kind))
 	if err != nil {
 		return err
 	}
 	if last != nil && bytes.Equal(last.Body, record) {
 		return nil
 	}
-	return streams.StoreLinked(ctx, js, k.stream, streams.Msg{
-		Subject: subj,
-		Header: cloudevents.Binary(cloudevents.Attributes{
-			ID: kind + "-" + id, Source: "/countersign/" + k.stream + "/admitter", Type: events.TypeControl, Subject: kind, Time: time.Now(),
-		}),
-		Body: record,
-	})
+	return streams.StoreLinked(ctx, js, k.stream, controlMessage(k.space, k.stream, kind, kind+"-"+id, time.Now(), record))
 }
 
 // signBatch signs records that are appended together with as few signatures as possible. One

@@ -7,9 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/internal/service/quota"
-	"github.com/countersign-dev/countersign/streams"
 )
 
 // Rule describes a kind of finding that the admitter itself makes. Rule switches do not apply to
@@ -48,14 +46,9 @@ func (s *service) reportExcess(tenant, publisher, of string, e quota.Excess) {
 		Explanation: fmt.Sprintf("Publisher %s exceeded the %s's quota of %d %s per second of %s. What was too much was refused and is not on the log.",
 			publisher, e.Of, e.Limit, e.What, of),
 	}
-	body, err := events.Encode(f)
+	msg, err := s.signedRecord(s.space.Finding(tenant, string(f.Severity), ""), f.FindingID, events.TypeFinding, now, f)
 	if err == nil {
-		err = s.committer.AppendAsync(streams.Msg{
-			Subject: s.space.Finding(tenant, string(f.Severity), ""), Body: body, Sign: true,
-			Header: cloudevents.Binary(cloudevents.Attributes{
-				ID: f.FindingID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: events.TypeFinding, Time: now,
-			}),
-		}, func(_ uint64, err error) {
+		err = s.committer.AppendAsync(msg, func(_ uint64, err error) {
 			if err != nil {
 				s.env.Log.Error().Err(err).Msg("the finding about a quota could not be stored")
 			}

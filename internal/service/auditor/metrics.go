@@ -10,12 +10,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
 
-// startCounting starts the metrics at the position from which this auditor resumes; without metrics the
-// result is nil. Sequences that the evidence lacks there count as lost.
+// startCounting starts the metrics at the position from which this auditor resumes. Sequences that
+// the evidence lacks there count as lost.
 func startCounting(ctx context.Context, a shardAccess, position uint64) (*metrics.Auditor, error) {
-	if a.env.Metrics == nil {
-		return nil, nil
-	}
 	_, sequences, err := a.db.ShardExtent(ctx, a.shard)
 	if err != nil {
 		return nil, fmt.Errorf("counting the evidence: %w", err)
@@ -26,7 +23,7 @@ func startCounting(ctx context.Context, a shardAccess, position uint64) (*metric
 	return counts, nil
 }
 
-// counters are the auditor's metrics, nil without metrics.
+// counters are the auditor's metrics.
 func (a shardAccess) counters() *metrics.Auditor {
 	rules := map[string][]events.Severity{}
 	for _, r := range Rules() {

@@ -26,9 +26,7 @@ type workerMetrics struct {
 
 func newWorkerMetrics(f Flags, env daemon.Env, js jetstream.JetStream) workerMetrics {
 	c := workerMetrics{Correlator: env.Metrics.Correlator(f.Stream, alertedRules())}
-	if c.Correlator != nil {
-		c.Follow(daemon.StreamHead(js, f.Stream))
-	}
+	c.Follow(daemon.StreamHead(js, f.Stream))
 	return c
 }
 
@@ -53,9 +51,6 @@ func alertedRules() map[string][]events.Severity {
 
 // countSeen reports the state's size after n more messages.
 func (c *workerMetrics) countSeen(core *correlation.Correlator, head uint64, n int, now time.Time) {
-	if c.Correlator == nil {
-		return
-	}
 	s := core.Stats()
 	c.Read(n, head, s.Open, s.Calls, s.Sessions, s.ForgottenOpen)
 	if now.Before(c.nextLook) {

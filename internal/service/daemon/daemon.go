@@ -89,7 +89,7 @@ func (f Flags) Connect(ctx context.Context, name string, env Env, back func(*nat
 type Env struct {
 	Log     zerolog.Logger
 	Health  *Health
-	Metrics *metrics.Registry // nil: metrics are disabled
+	Metrics *metrics.Registry // nil: nothing exposes them
 	Ready   func() error
 	// OnBegun is called by Begun. It may be nil.
 	OnBegun func()

@@ -28,7 +28,7 @@ type streamRig struct {
 
 func startStream(t *testing.T, begin func(*httptest.Server), serve func(context.Context, *eventStream)) *streamRig {
 	t.Helper()
-	r := &streamRig{s: &server{}, ended: make(chan struct{}, 1)}
+	r := &streamRig{s: &server{count: uncounted}, ended: make(chan struct{}, 1)}
 	r.s.env.Log = zerolog.New(&r.log)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.s.openStream(context.WithoutCancel(req.Context()), w, req, followPattern, serve, func() { r.ended <- struct{}{} })
@@ -131,7 +131,7 @@ func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // A gateway that stops waits for a stream from the moment on at which net/http does not any more.
 func TestStopWaitsForABeginningStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, waited := &server{}, false
+		s, waited := &server{count: uncounted}, false
 		here, there := net.Pipe()
 		defer func() { _ = there.Close() }()
 		w := hijacked{httptest.NewRecorder(), func() {

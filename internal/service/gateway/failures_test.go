@@ -298,7 +298,7 @@ func TestStopAnswersWhatHasBegun(t *testing.T) {
 // A panic is answered in the protocol's words by every endpoint that can panic, and logged without its text. Nothing
 // works in this server, so every endpoint that needs a part of it panics.
 func TestPanics(t *testing.T) {
-	s := &server{inflight: make(chan struct{}, 1)}
+	s := &server{count: uncounted, inflight: make(chan struct{}, 1)}
 	var text bytes.Buffer
 	s.env.Log, s.env.Health = zerolog.New(&text), daemon.NewHealth()
 	srv := httptest.NewServer(s.routes())
@@ -328,7 +328,7 @@ func TestPanics(t *testing.T) {
 
 // What a panic says is not logged, its request keeps no place, and a gateway that stops begins nothing.
 func TestPanicInAPlan(t *testing.T) {
-	s := &server{rates: newRates(0), inflight: make(chan struct{}, 1), flags: Flags{MaxBody: 10}}
+	s := &server{count: uncounted, rates: newRates(0), inflight: make(chan struct{}, 1), flags: Flags{MaxBody: 10}}
 	var text bytes.Buffer
 	s.env.Log = zerolog.New(&text)
 	secret, id, err := token.New(bytes.Repeat([]byte{7}, token.RandomBytes))

@@ -39,6 +39,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"))
 }
 
+// uncounted counts for servers that no test scrapes.
+var uncounted = (*metrics.Registry)(nil).Gateway(nil, nil, metrics.GatewayState{})
+
 // rig is a gateway in front of a server; tokens by name.
 type rig struct {
 	tb      testing.TB

@@ -162,7 +162,7 @@ func TestSizeLimits(t *testing.T) {
 // Callers share the memory for long bodies: one that sends them slowly leaves room for short ones and for others, and
 // has its share back when the request is over.
 func TestBodyMemory(t *testing.T) {
-	s := &server{bodies: shares.New(4 * bodyStep), flags: Flags{MaxBody: 1 << 20}} // two of them are the first caller's
+	s := &server{count: uncounted, bodies: shares.New(4 * bodyStep), flags: Flags{MaxBody: 1 << 20}} // two of them are the first caller's
 	read := func(user string, body io.Reader) (release func(), code string) {
 		r := httptest.NewRequest(http.MethodPost, "/event", body)
 		_, release, p := s.readBody(r, token.Record{Role: token.Runtime, User: user}, s.flags.MaxBody)

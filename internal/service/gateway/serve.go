@@ -35,9 +35,7 @@ func (s *server) routes() *router {
 			})
 		}
 	}
-	if s.env.Metrics != nil {
-		mux.Handle("GET /metrics", s.env.Metrics)
-	}
+	mux.Handle("GET /metrics", s.env.Metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		p := gateway.ProblemOf(gateway.NoSuchEndpoint)
 		if _, _, refused := s.signIn(r); refused != nil {

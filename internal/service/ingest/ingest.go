@@ -60,7 +60,7 @@ type Options struct {
 	// OnQuotaExceeded is called for the first refusal of a publisher in a window. It must not block. It
 	// may be nil.
 	OnQuotaExceeded func(tenant, publisher string, e quota.Excess)
-	Metrics         *metrics.Ingest // nil counts nothing
+	Metrics         *metrics.Ingest
 	Logger          zerolog.Logger
 	// OnRole is called once, when the service is active or on standby.
 	OnRole func()

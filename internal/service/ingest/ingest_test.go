@@ -52,6 +52,7 @@ func serve(t testing.TB, n *servicetest.NATS, change ...func(*ingest.Options)) *
 		Stream: streams.DefaultShard, Log: n.Conn("admitter"), Connect: func(context.Context) (*nats.Conn, func(), error) { nc := n.Conn("admitter"); return nc, nc.Close, nil },
 		Lease:           lease.Options{Key: "ingest.GOV", Holder: fmt.Sprintf("%p", i), TTL: leaseTTL, Log: zerolog.Nop()},
 		Meter:           quota.NewMeter(quota.Quotas{}),
+		Metrics:         metrics.New("x").Ingest(),
 		OnQuotaExceeded: func(_, _ string, e quota.Excess) { i.told <- e },
 		Logger:          zerolog.Nop(), OnRole: func() { close(i.settled) },
 	}
@@ -381,7 +382,6 @@ func TestQuotas(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	i := serve(t, n, func(o *ingest.Options) {
 		o.Meter = quota.NewMeter(quota.Quotas{Publisher: quota.Rate{Messages: 1}, Tenant: quota.Rate{Messages: 100, Bytes: 100_000}, Burst: 10 * time.Second})
-		o.Metrics = metrics.New("x").Ingest()
 	})
 	nc, other, foreign := n.Conn(servicetest.Runtime), n.Conn("rt2"), n.Conn("mallory")
 	stored, refused := 0, 0

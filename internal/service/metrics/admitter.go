@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // refusalCodes are the reason codes of unrecorded answers that have a counter of their own.
@@ -15,9 +14,9 @@ var refusalCodes = []string{"overloaded", "stopping", "quota_exceeded", "audit_u
 
 var verdicts = []string{string(events.Allow), string(events.Ask), string(events.Defer), string(events.Deny)}
 
-// Admitter is the set of an admitter's metrics. A nil Admitter counts nothing.
+// Admitter is the set of an admitter's metrics.
 type Admitter struct {
-	admissions [][]*Counter // by protocol and verdict, in the order of their lists
+	admissions *Vector
 	refused    *Vector
 	dropped    Counter
 	admission  prometheus.Histogram
@@ -39,44 +38,27 @@ type policyState struct {
 // Admitter returns the metrics of the admitter of a shard. inflight returns how many requests are being worked
 // on, of at most limit; a service that is run again passes it anew.
 func (r *Registry) Admitter(shard string, limit int, inflight func() int) *Admitter {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	if a := r.admitter; a != nil {
-		r.mu.Unlock()
-		if inflight != nil {
-			a.inflight.Store(&inflight)
-		}
+	a := once(r, "admitter", func(r *Registry) *Admitter {
+		a := &Admitter{admissions: countersOf(descAdmissions), refused: countersOf(descRefused)}
+		a.inflight.Store(&inflight)
+		r.addVector(descAdmissions, "", a.admissions)
+		r.addVector(descRefused, "", a.refused)
+		r.addCounter(descUnanswerable, "", &a.dropped)
+		a.admission = r.addHistogram(descAdmission, "", secondBuckets)
+		a.decide = r.addHistogram(descDecide, "", secondBuckets)
+		a.record = r.addHistogram(descRecord, "", secondBuckets)
+		r.registerFamily(descTaking, "", func(of *prometheus.Desc, to chan<- prometheus.Metric) {
+			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, boolGauge(a.taking.Load()), shard)
+		})
+		r.addGauge(descInflight, "", func() (float64, bool) { return float64((*a.inflight.Load())()), true })
+		r.addGauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
+		r.addGauge(descRevision, "", a.ofPolicy(func(p *policyState) float64 { return float64(p.revision) }))
+		r.addGauge(descUsable, "", a.ofPolicy(func(p *policyState) float64 { return boolGauge(p.usable) }))
+		r.addGauge(descObserved, "", func() (float64, bool) { return float64(a.observed.Load()), true })
+		r.addGauge(descSnapshotAge, "", a.ofPolicy(func(p *policyState) float64 { return time.Since(p.since).Seconds() }))
 		return a
-	}
-	a := &Admitter{refused: countersOf(descRefused)}
-	a.inflight.Store(&inflight)
-	admissions := countersOf(descAdmissions)
-	for _, p := range append(append([]string{}, subject.Protocols...), other) {
-		var list []*Counter
-		for _, v := range append(append([]string{}, verdicts...), other) {
-			list = append(list, admissions.With(p, v))
-		}
-		a.admissions = append(a.admissions, list)
-	}
-	r.admitter = a
-	r.mu.Unlock()
-	r.addVector(descAdmissions, "", admissions)
-	r.addVector(descRefused, "", a.refused)
-	r.addCounter(descUnanswerable, "", &a.dropped)
-	a.admission = r.addHistogram(descAdmission, "", secondBuckets)
-	a.decide = r.addHistogram(descDecide, "", secondBuckets)
-	a.record = r.addHistogram(descRecord, "", secondBuckets)
-	r.registerFamily(descTaking, "", func(of *prometheus.Desc, to chan<- prometheus.Metric) {
-		to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, boolGauge(a.taking.Load()), shard)
 	})
-	r.addGauge(descInflight, "", func() (float64, bool) { return float64((*a.inflight.Load())()), true })
-	r.addGauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
-	r.addGauge(descRevision, "", a.ofPolicy(func(p *policyState) float64 { return float64(p.revision) }))
-	r.addGauge(descUsable, "", a.ofPolicy(func(p *policyState) float64 { return boolGauge(p.usable) }))
-	r.addGauge(descObserved, "", func() (float64, bool) { return float64(a.observed.Load()), true })
-	r.addGauge(descSnapshotAge, "", a.ofPolicy(func(p *policyState) float64 { return time.Since(p.since).Seconds() }))
+	a.inflight.Store(&inflight)
 	return a
 }
 
@@ -90,69 +72,43 @@ func (a *Admitter) ofPolicy(value func(*policyState) float64) func() (float64, b
 	}
 }
 
-// indexOrEnd is the index of value in list, or len(list).
-func indexOrEnd(list []string, value string) int {
-	for i, s := range list {
-		if s == value {
-			return i
-		}
-	}
-	return len(list)
-}
-
 // Observed records how many tenants are in mode observe.
 func (a *Admitter) Observed(tenants int) {
-	if a != nil {
-		a.observed.Store(int64(tenants))
-	}
+	a.observed.Store(int64(tenants))
 }
 
 // Taking records whether the admitter takes requests.
 func (a *Admitter) Taking(taking bool) {
-	if a != nil {
-		a.taking.Store(taking)
-	}
+	a.taking.Store(taking)
 }
 
 // Decided records the duration of a decision that began at begun.
 func (a *Admitter) Decided(begun time.Time) {
-	if a != nil {
-		observeSince(a.decide, begun)
-	}
+	observeSince(a.decide, begun)
 }
 
 // Recorded records the duration of making a record durable.
 func (a *Admitter) Recorded(begun time.Time) {
-	if a != nil {
-		observeSince(a.record, begun)
-	}
+	observeSince(a.record, begun)
 }
 
 // Admitted counts a request that was recorded and answered.
 func (a *Admitter) Admitted(protocol string, verdict events.Verdict, received time.Time) {
-	if a != nil {
-		a.admissions[indexOrEnd(subject.Protocols, protocol)][indexOrEnd(verdicts, string(verdict))].Inc()
-		observeSince(a.admission, received)
-	}
+	a.admissions.With(protocol, string(verdict)).Inc()
+	observeSince(a.admission, received)
 }
 
 // Refused counts an answer without a record.
 func (a *Admitter) Refused(code string) {
-	if a != nil {
-		a.refused.With(code).Inc()
-	}
+	a.refused.With(code).Inc()
 }
 
 // Dropped counts a request without a reply subject that may be answered.
 func (a *Admitter) Dropped() {
-	if a != nil {
-		a.dropped.Inc()
-	}
+	a.dropped.Inc()
 }
 
 // Policies reports that the admitter decides from other policies now.
 func (a *Admitter) Policies(revision uint64, usable bool) {
-	if a != nil {
-		a.policy.Store(&policyState{revision, usable, time.Now()})
-	}
+	a.policy.Store(&policyState{revision, usable, time.Now()})
 }

@@ -13,7 +13,7 @@ import (
 var recordKinds = []string{evidence.KindRequest, evidence.KindEvent, evidence.KindDecision, evidence.KindCall, evidence.KindFinding,
 	evidence.KindApproval, evidence.KindControl, evidence.KindUnparseable}
 
-// Auditor is the set of an auditor's metrics on one shard. A nil Auditor counts nothing.
+// Auditor is the set of an auditor's metrics on one shard.
 type Auditor struct {
 	records, redactions, findings         *Vector
 	bytes, quarantined, checkpoints, lost Counter
@@ -25,50 +25,37 @@ type Auditor struct {
 // Auditor returns the metrics of a shard's auditor. detectors are the names of all redaction
 // detectors. rules are those of its own findings, as for Correlator.
 func (r *Registry) Auditor(shard string, detectors []string, rules map[string][]events.Severity) *Auditor {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	a := r.auditors[shard]
-	if a != nil {
-		r.mu.Unlock()
+	return once(r, "auditor of "+shard, func(r *Registry) *Auditor {
+		a := &Auditor{records: countersOf(descRecords), redactions: newVector(detectors), findings: findingsOf(rules)}
+		r.addVector(descRecords, shard, a.records)
+		r.addVector(descRedactions, shard, a.redactions)
+		r.addVector(descFindings, shard, a.findings)
+		r.addCounter(descBytes, shard, &a.bytes)
+		r.addCounter(descQuarantine, shard, &a.quarantined)
+		r.addCounter(descCheckpoints, shard, &a.checkpoints)
+		r.addCounter(descLost, shard, &a.lost)
+		a.batch = r.addHistogram(descBatch, shard, sizeBuckets)
+		a.insert = r.addHistogram(descInsert, shard, secondBuckets)
+		r.addGauge(descSigned, shard, func() (float64, bool) { return float64(a.signed.n.Load()), true })
+		r.addGauge(descAuditLag, shard, a.lag.messagesBehind)
+		r.addGauge(descAuditAge, shard, a.lag.secondsBehind)
+		r.addGauge(descDue, shard, a.secondsDue)
 		return a
-	}
-	a = &Auditor{records: countersOf(descRecords), redactions: newVector(detectors), findings: findingsOf(rules)}
-	r.auditors[shard] = a
-	r.mu.Unlock()
-	r.addVector(descRecords, shard, a.records)
-	r.addVector(descRedactions, shard, a.redactions)
-	r.addVector(descFindings, shard, a.findings)
-	r.addCounter(descBytes, shard, &a.bytes)
-	r.addCounter(descQuarantine, shard, &a.quarantined)
-	r.addCounter(descCheckpoints, shard, &a.checkpoints)
-	r.addCounter(descLost, shard, &a.lost)
-	a.batch = r.addHistogram(descBatch, shard, sizeBuckets)
-	a.insert = r.addHistogram(descInsert, shard, secondBuckets)
-	r.addGauge(descSigned, shard, func() (float64, bool) { return float64(a.signed.n.Load()), true })
-	r.addGauge(descAuditLag, shard, a.lag.messagesBehind)
-	r.addGauge(descAuditAge, shard, a.lag.secondsBehind)
-	r.addGauge(descDue, shard, a.secondsDue)
-	return a
+	})
 }
 
 // Follow sets the function that reads the end of the log.
 func (a *Auditor) Follow(head Head) {
-	if a != nil {
-		a.lag.setHead(head)
-	}
+	a.lag.setHead(head)
 }
 
 // Due reports since when the session is due that waits longest for its erasure; the zero time if none waits.
 func (a *Auditor) Due(since time.Time) {
-	switch {
-	case a == nil:
-	case since.IsZero():
+	if since.IsZero() {
 		a.dueSince.Set(0)
-	default:
-		a.dueSince.Set(since.Unix())
+		return
 	}
+	a.dueSince.Set(since.Unix())
 }
 
 func (a *Auditor) secondsDue() (float64, bool) {
@@ -82,9 +69,6 @@ func (a *Auditor) secondsDue() (float64, bool) {
 // Resumed reports that the evidence ends at sequence last and has so many sequences up to it. The
 // others are counted as lost.
 func (a *Auditor) Resumed(last, sequences uint64) {
-	if a == nil {
-		return
-	}
 	a.lag.done.Store(last)
 	if last > sequences {
 		a.lost.Add(last - sequences)
@@ -95,7 +79,7 @@ func (a *Auditor) Resumed(last, sequences uint64) {
 // Sequences between before and the batch's last one that are not in the batch are counted as
 // lost.
 func (a *Auditor) Stored(before uint64, batch []build.Built, begun time.Time) {
-	if a == nil || len(batch) == 0 {
+	if len(batch) == 0 {
 		return
 	}
 	for i := range batch {
@@ -120,15 +104,11 @@ func (a *Auditor) Stored(before uint64, batch []build.Built, begun time.Time) {
 
 // Found counts a finding of the auditor's own that is in the log.
 func (a *Auditor) Found(f events.Finding) {
-	if a != nil {
-		a.findings.With(f.Rule, string(f.Severity)).Inc()
-	}
+	a.findings.With(f.Rule, string(f.Severity)).Inc()
 }
 
 // Checkpoint reports that a checkpoint is stored and published.
 func (a *Auditor) Checkpoint(size int64) {
-	if a != nil {
-		a.checkpoints.Inc()
-		a.signed.Set(size)
-	}
+	a.checkpoints.Inc()
+	a.signed.Set(size)
 }

@@ -15,7 +15,7 @@ var states = []string{string(events.CallOpen), string(events.CallCompleted), str
 var severities = []string{string(events.SeverityInfo), string(events.SeverityLow), string(events.SeverityMedium), string(events.SeverityHigh),
 	string(events.SeverityCritical)}
 
-// Correlator is the set of a correlator's metrics on one shard. A nil Correlator counts nothing.
+// Correlator is the set of a correlator's metrics on one shard.
 type Correlator struct {
 	messages, outputs, retracted Counter
 	forgotten                    Counter // counted by the correlator
@@ -28,31 +28,22 @@ type Correlator struct {
 // Correlator returns the metrics of a shard's correlator. rules has all rules, with the severities that have a
 // counter from the start, so that an alert sees the first finding, too.
 func (r *Registry) Correlator(shard string, rules map[string][]events.Severity) *Correlator {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	c := r.correlators[shard]
-	if c != nil {
-		r.mu.Unlock()
+	return once(r, "correlator of "+shard, func(r *Registry) *Correlator {
+		c := &Correlator{calls: countersOf(descCalls), findings: findingsOf(rules)}
+		r.addCounter(descMessages, shard, &c.messages)
+		r.addCounter(descOutputs, shard, &c.outputs)
+		r.addCounter(descRetracted, shard, &c.retracted)
+		r.addCounter(descForgotten, shard, &c.forgotten)
+		r.addVector(descCalls, shard, c.calls)
+		r.addVector(descFindings, shard, c.findings)
+		for d, g := range map[*familyDesc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions} {
+			r.addGauge(*d, shard, func() (float64, bool) { return float64(g.n.Load()), true })
+		}
+		r.addGauge(descUndecided, shard, c.undecidedAge)
+		r.addGauge(descCorrLag, shard, c.lag.messagesBehind)
+		r.addGauge(descCorrAge, shard, c.lag.secondsBehind)
 		return c
-	}
-	c = &Correlator{calls: countersOf(descCalls), findings: findingsOf(rules)}
-	r.correlators[shard] = c
-	r.mu.Unlock()
-	r.addCounter(descMessages, shard, &c.messages)
-	r.addCounter(descOutputs, shard, &c.outputs)
-	r.addCounter(descRetracted, shard, &c.retracted)
-	r.addCounter(descForgotten, shard, &c.forgotten)
-	r.addVector(descCalls, shard, c.calls)
-	r.addVector(descFindings, shard, c.findings)
-	for d, g := range map[*familyDesc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions} {
-		r.addGauge(*d, shard, func() (float64, bool) { return float64(g.n.Load()), true })
-	}
-	r.addGauge(descUndecided, shard, c.undecidedAge)
-	r.addGauge(descCorrLag, shard, c.lag.messagesBehind)
-	r.addGauge(descCorrAge, shard, c.lag.secondsBehind)
-	return c
+	})
 }
 
 // findingsOf makes the counters of findings by rule and severity.
@@ -64,17 +55,12 @@ func findingsOf(rules map[string][]events.Severity) *Vector {
 
 // Follow sets the function that reads the end of the log.
 func (c *Correlator) Follow(head Head) {
-	if c != nil {
-		c.lag.setHead(head)
-	}
+	c.lag.setHead(head)
 }
 
 // Read reports that n messages were read, up to sequence seq, what is in memory now, and how many
 // open calls were forgotten so far.
 func (c *Correlator) Read(n int, seq uint64, open, known, sessions int, forgotten uint64) {
-	if c == nil {
-		return
-	}
 	c.messages.Add(uint64(n))
 	c.lag.done.Store(seq)
 	c.open.Set(int64(open))
@@ -86,9 +72,7 @@ func (c *Correlator) Read(n int, seq uint64, open, known, sessions int, forgotte
 // Undecided reports since when the oldest undecided call is known, the zero time if there is
 // none.
 func (c *Correlator) Undecided(since time.Time) {
-	if c != nil {
-		c.undecided.Store(&since)
-	}
+	c.undecided.Store(&since)
 }
 
 // undecidedAge is the age of the oldest undecided call.
@@ -103,9 +87,6 @@ func (c *Correlator) undecidedAge() (float64, bool) {
 // Put counts a record that is written to the log: a call record by its state, or a finding. Both
 // are empty for a record that was made before a restart.
 func (c *Correlator) Put(state events.CallState, f *events.Finding) {
-	if c == nil {
-		return
-	}
 	c.outputs.Inc()
 	switch {
 	case f == nil && state != "":

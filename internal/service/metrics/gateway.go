@@ -20,7 +20,7 @@ const (
 
 var gatewayOutcomes = append(append([]string{}, verdicts...), Unrecorded, Failed)
 
-// Gateway is the set of the gateway's metrics. A nil Gateway counts nothing.
+// Gateway is the set of the gateway's metrics.
 type Gateway struct {
 	answered, refused, admitted, stored *Vector
 	seconds                             prometheus.Histogram
@@ -40,53 +40,43 @@ type GatewayLoad struct{ Inflight, MaxInflight, Streams, Subscriptions, MaxStrea
 // Gateway returns the gateway's metrics. answers are the statuses that each endpoint has; other pairs are exposed
 // once they are counted. refusals are the codes of refusals. A service that is run again passes state anew.
 func (r *Registry) Gateway(answers map[string][]string, refusals []string, state GatewayState) *Gateway {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	if g := r.gateway; g != nil {
-		r.mu.Unlock()
+	g := once(r, "gateway", func(r *Registry) *Gateway {
+		endpoints := slices.Sorted(maps.Keys(answers))
+		statuses := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(answers))...)))
+		g := &Gateway{
+			answered: newVector(endpoints, slices.Compact(statuses)), refused: newVector(refusals),
+			admitted: newVector(subject.Protocols, gatewayOutcomes), stored: newVector(subject.Protocols),
+		}
+		g.answered.hiddenAtZero = func(v []string) bool { return !slices.Contains(answers[v[0]], v[1]) }
 		g.state.Store(&state)
+		r.addVector(descGatewayAnswers, "", g.answered)
+		r.addVector(descGatewayRefused, "", g.refused)
+		r.addVector(descGatewayAdmitted, "", g.admitted)
+		r.addVector(descGatewayStored, "", g.stored)
+		g.seconds = r.addHistogram(descGatewaySeconds, "", secondBuckets)
+		for d, value := range map[*familyDesc]func(GatewayLoad) int{
+			&descGatewayInflight: func(l GatewayLoad) int { return l.Inflight }, &descGatewayInflightMax: func(l GatewayLoad) int { return l.MaxInflight },
+			&descGatewayStreams: func(l GatewayLoad) int { return l.Streams }, &descGatewaySubscriptions: func(l GatewayLoad) int { return l.Subscriptions },
+			&descGatewayStreamsMax: func(l GatewayLoad) int { return l.MaxStreams },
+		} {
+			r.addGauge(*d, "", func() (float64, bool) { return float64(value(g.state.Load().Load())), true })
+		}
+		r.addGauge(descGatewayTokens, "", func() (float64, bool) {
+			n, known := g.state.Load().TokensEnding()
+			return float64(n), known
+		})
+		r.addGauge(descGatewayCertificate, "", func() (float64, bool) {
+			at, known := g.state.Load().CertificateEnds()
+			return time.Until(at).Seconds(), known
+		})
 		return g
-	}
-	endpoints := slices.Sorted(maps.Keys(answers))
-	statuses := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(answers))...)))
-	g := &Gateway{
-		answered: newVector(endpoints, slices.Compact(statuses)), refused: newVector(refusals),
-		admitted: newVector(subject.Protocols, gatewayOutcomes), stored: newVector(subject.Protocols),
-	}
-	g.answered.hiddenAtZero = func(v []string) bool { return !slices.Contains(answers[v[0]], v[1]) }
+	})
 	g.state.Store(&state)
-	r.gateway = g
-	r.mu.Unlock()
-	r.addVector(descGatewayAnswers, "", g.answered)
-	r.addVector(descGatewayRefused, "", g.refused)
-	r.addVector(descGatewayAdmitted, "", g.admitted)
-	r.addVector(descGatewayStored, "", g.stored)
-	g.seconds = r.addHistogram(descGatewaySeconds, "", secondBuckets)
-	for d, value := range map[*familyDesc]func(GatewayLoad) int{
-		&descGatewayInflight: func(l GatewayLoad) int { return l.Inflight }, &descGatewayInflightMax: func(l GatewayLoad) int { return l.MaxInflight },
-		&descGatewayStreams: func(l GatewayLoad) int { return l.Streams }, &descGatewaySubscriptions: func(l GatewayLoad) int { return l.Subscriptions },
-		&descGatewayStreamsMax: func(l GatewayLoad) int { return l.MaxStreams },
-	} {
-		r.addGauge(*d, "", func() (float64, bool) { return float64(value(g.state.Load().Load())), true })
-	}
-	r.addGauge(descGatewayTokens, "", func() (float64, bool) {
-		n, known := g.state.Load().TokensEnding()
-		return float64(n), known
-	})
-	r.addGauge(descGatewayCertificate, "", func() (float64, bool) {
-		at, known := g.state.Load().CertificateEnds()
-		return time.Until(at).Seconds(), known
-	})
 	return g
 }
 
 // Answered counts a response; refusal is the code of what was refused, "" for an answer.
 func (g *Gateway) Answered(endpoint string, status int, refusal string) {
-	if g == nil {
-		return
-	}
 	g.answered.With(endpoint, strconv.Itoa(status)).Inc()
 	if refusal != "" {
 		g.refused.With(refusal).Inc()
@@ -95,21 +85,15 @@ func (g *Gateway) Answered(endpoint string, status int, refusal string) {
 
 // Worked records the duration of a request that was worked on.
 func (g *Gateway) Worked(begun time.Time) {
-	if g != nil {
-		observeSince(g.seconds, begun)
-	}
+	observeSince(g.seconds, begun)
 }
 
 // Admitted counts a request to the admitter by its outcome: a verdict, Unrecorded or Failed.
 func (g *Gateway) Admitted(protocol, outcome string) {
-	if g != nil {
-		g.admitted.With(protocol, outcome).Inc()
-	}
+	g.admitted.With(protocol, outcome).Inc()
 }
 
 // Stored counts events that are durably on the log.
 func (g *Gateway) Stored(protocol string, n int) {
-	if g != nil {
-		g.stored.With(protocol).Add(uint64(n))
-	}
+	g.stored.With(protocol).Add(uint64(n))
 }

@@ -3,7 +3,7 @@ package metrics
 // ingestReasons are the reasons for not storing an event.
 var ingestReasons = []string{"identity", "subject", "header", "size", "quota", "busy", "unavailable", "doubt"}
 
-// Ingest is the set of the ingest service's metrics. A nil Ingest counts nothing.
+// Ingest is the set of the ingest service's metrics.
 type Ingest struct {
 	stored  Counter
 	refused *Vector
@@ -11,32 +11,20 @@ type Ingest struct {
 
 // Ingest returns the metrics of the ingest service.
 func (r *Registry) Ingest() *Ingest {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	if i := r.ingest; i != nil {
-		r.mu.Unlock()
+	return once(r, "ingest", func(r *Registry) *Ingest {
+		i := &Ingest{refused: countersOf(descIngestRefused)}
+		r.addCounter(descIngested, "", &i.stored)
+		r.addVector(descIngestRefused, "", i.refused)
 		return i
-	}
-	i := &Ingest{refused: countersOf(descIngestRefused)}
-	r.ingest = i
-	r.mu.Unlock()
-	r.addCounter(descIngested, "", &i.stored)
-	r.addVector(descIngestRefused, "", i.refused)
-	return i
+	})
 }
 
 // Stored counts an event that is durably on the log.
 func (i *Ingest) Stored() {
-	if i != nil {
-		i.stored.Inc()
-	}
+	i.stored.Inc()
 }
 
 // Refused counts an event that is not, or not certainly, on the log.
 func (i *Ingest) Refused(reason string) {
-	if i != nil {
-		i.refused.With(reason).Inc()
-	}
+	i.refused.With(reason).Inc()
 }

@@ -5,8 +5,7 @@
 // Counting costs a few atomic additions. No label ever has a value that a publisher chose: every
 // label has a closed list of values, and everything else counts as "other".
 //
-// The methods of Admitter, Ingest, Gateway, Correlator and Auditor do nothing on a nil receiver, and a nil
-// Registry returns nil: code that counts need not check whether metrics are enabled.
+// A nil Registry stands for one that nothing exposes: a service that is run without one counts as usual.
 package metrics
 
 import (
@@ -28,21 +27,33 @@ type Registry struct {
 
 	stalls Counter
 
-	mu          sync.Mutex
-	admitter    *Admitter
-	ingest      *Ingest
-	gateway     *Gateway
-	correlators map[string]*Correlator
-	auditors    map[string]*Auditor
+	mu   sync.Mutex
+	sets map[string]any // *Admitter, *Ingest, *Gateway, *Correlator or *Auditor
 }
 
 // New makes the registry of a service with the metrics that every service has.
 func New(service string) *Registry {
-	r := &Registry{service: service, gather: prometheus.NewRegistry(), correlators: map[string]*Correlator{}, auditors: map[string]*Auditor{}}
+	r := &Registry{service: service, gather: prometheus.NewRegistry(), sets: map[string]any{}}
 	r.reg = prometheus.WrapRegistererWith(prometheus.Labels{labelService: service}, r.gather)
 	r.reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	r.addCounter(descStalls, "", &r.stalls)
 	return r
+}
+
+// once returns the set of metrics that has a key, and makes it if it is not there: a service that is
+// run again goes on counting.
+func once[T any](r *Registry, key string, build func(*Registry) *T) *T {
+	if r == nil {
+		return build(&Registry{reg: prometheus.NewRegistry()})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if set, there := r.sets[key]; there {
+		return set.(*T)
+	}
+	set := build(r)
+	r.sets[key] = set
+	return set
 }
 
 // ReaderStalled counts a stalled consumer that was recreated.
