@@ -253,24 +253,25 @@ func TestSharesAgree(t *testing.T) {
 
 // surplusOf is surplus by places, found by looking at every entry.
 func surplusOf(l *LRU[place, *tenancy], k place) place {
-	most := func(of func(place) (string, bool), own string) (best string) {
+	most := func(of func(place) (string, bool), preferred ...string) string {
 		n := map[string]int{}
 		for _, s := range l.All() {
 			if name, counts := of(s.key); counts {
 				n[name]++
 			}
 		}
-		for name, held := range n {
-			if best == "" || held > n[best] || held == n[best] && best != own && (name == own || name < best) {
-				best = name
+		largest := slices.Max(slices.Collect(maps.Values(n)))
+		for _, name := range append(preferred, slices.Sorted(maps.Keys(n))...) {
+			if n[name] == largest {
+				return name
 			}
 		}
-		return best
+		return ""
 	}
-	tenant := most(func(o place) (string, bool) { return o.tenant, true }, k.tenant)
+	tenant := most(func(o place) (string, bool) { return o.tenant, true }, k.tenant, l.All()[0].key.tenant)
 	source := most(func(o place) (string, bool) { return o.source, o.tenant == tenant }, k.source)
 	if tenant != k.tenant {
-		source = most(func(o place) (string, bool) { return o.source, o.tenant == tenant }, "")
+		source = most(func(o place) (string, bool) { return o.source, o.tenant == tenant })
 	}
 	for _, s := range l.All() {
 		if s.key.holder() == (PublisherKey{tenant, source}) {
