@@ -52,6 +52,23 @@ func TestFullDoesNotGrow(t *testing.T) {
 	}
 }
 
+// TestFewEntriesTakeLittle: a FIFO with few entries has at most a chunk and a small one, wherever they lie.
+func TestFewEntriesTakeLittle(t *testing.T) {
+	w := NewFIFO[number, int](NoLimit)
+	for i := range 4 * chunkSize {
+		if w.Put(number(i), i); w.Len() > 65 {
+			w.DropOldest(1)
+		}
+		places := len(w.spareChunk)
+		for _, c := range w.chunks {
+			places += len(c)
+		}
+		if places > chunkSize+chunkSize/2 {
+			t.Fatalf("step %d: %d places for %d entries", i, places, w.Len())
+		}
+	}
+}
+
 // TestPack: what was packed and unpacked has the same entries in the same order.
 func TestPack(t *testing.T) {
 	w, l := NewFIFO[number, int](8), NewLRU[place, *tenancy]()
