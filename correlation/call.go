@@ -63,6 +63,7 @@ type details struct {
 	preProtocol                 string
 	preAt                       time.Time
 	preEvent, requestEvent      string
+	preFrame                    fact.Sum // FrameSum of its pre event
 	postEvent, postProtocol     string
 	events                      []string // ids of requests and pre events
 	frameSum                    fact.Sum // of its first event
@@ -181,7 +182,7 @@ func (c *call) attachFact(f *fact.Fact) {
 		c.addStep(stepRequested, f)
 	case fact.KindPre:
 		if !c.hasPre {
-			c.hasPre, c.preProtocol, c.preAt, c.preEvent = true, f.Protocol, f.At, f.EventID
+			c.hasPre, c.preProtocol, c.preAt, c.preEvent, c.preFrame = true, f.Protocol, f.At, f.EventID, f.FrameSum
 		}
 		if c.invokedEvent == "" && rowOf(f.Protocol).announcesStart {
 			c.invokedAt, c.invokedEvent, c.invokedSeq = f.ProducerTimes.HappenedAt, f.EventID, f.Seq

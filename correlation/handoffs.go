@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Bounds: the sessions with agents that handed over, and such agents of one session. These entries outlive the session: waiting does not give an agent its
-// turn back.
+// Bounds: the sessions with agents that handed over, and such agents of one session. These
+// entries outlive the session: waiting does not give an agent its turn back.
 const (
 	maxHandoffs   = 16_384
 	maxHandedOver = 16

@@ -79,7 +79,7 @@ func belongsToClosedCall(c *call, f *fact.Fact) bool {
 // isAnnouncedBy reports whether a pre event is the very one that announced the call. It comes again once its
 // id was forgotten, from a publisher that does not know that it was stored.
 func (c *call) isAnnouncedBy(f *fact.Fact) bool {
-	return f.Kind == fact.KindPre && f.EventID != "" && c.preEvent == f.EventID && c.frameEvent == f.EventID && c.frameSum == f.FrameSum
+	return f.Kind == fact.KindPre && f.EventID != "" && c.preEvent == f.EventID && c.preFrame == f.FrameSum
 }
 
 // matchCompletion returns the call that a completion ends: the oldest open occurrence under

@@ -242,6 +242,23 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 	}
 }
 
+// TestSilentPublisherIsForgotten: of tenants with a publisher each, the publisher that was silent for longest
+// makes room, whatever its name is.
+func TestSilentPublisherIsForgotten(t *testing.T) {
+	h := newHistory(&engineOptions{Options: Options{MaxEvents: 600, MaxEventsPerSource: 4, MaxPublishers: 3}})
+	of := func(tenant string) *fact.Fact {
+		return &fact.Fact{Kind: fact.KindDecision, Seq: 1, Origin: fact.OriginOf(tenant, "rt1", "s"), DecisionID: "d"}
+	}
+	for _, tenant := range []string{"initech", "acme", "globex", "acme", "umbrella", "acme"} { // three fit
+		h.classifyNovelty(of(tenant))
+	}
+	for tenant, want := range map[string]bool{"acme": true, "globex": true, "initech": false, "umbrella": true} {
+		if kept := h.hasDecision(of(tenant).Key.Publisher(), "d"); kept != want {
+			t.Errorf("%s is kept: %v, want %v", tenant, kept, want)
+		}
+	}
+}
+
 // TestOnlyPublishersHaveFIFOs: a table that tenants share has shares of tenants. A plain FIFO is
 // one publisher's.
 func TestOnlyPublishersHaveFIFOs(t *testing.T) {

@@ -605,7 +605,7 @@ func TestFullKeepsItsIDs(t *testing.T) {
 // TestAnnouncedAgainOnceForgotten: the event that announced a call opens no second one when it comes again
 // after its id was forgotten. One with another content, or under another id, does.
 func TestAnnouncedAgainOnceForgotten(t *testing.T) {
-	repeated := pre(1)
+	repeated, requested := pre(1), set(pre(1), "event_id", uuid(8))
 	for _, tc := range []struct {
 		name       string
 		first, end tree
@@ -613,6 +613,7 @@ func TestAnnouncedAgainOnceForgotten(t *testing.T) {
 		calls      int
 	}{
 		{"the same", repeated, post(2), repeated, 1},
+		{"the same, requested under another id", repeated, post(2), repeated, 1},
 		{"the same, of a call that was stopped", repeated, hook(2, "ToolUseBlocked", 2), repeated, 1},
 		{"the same, of AAEP", invoked(1, "call_1"), completed(2, "call_1", "success"), invoked(1, "call_1"), 1},
 		{"another id", repeated, post(2), set(repeated, "event_id", uuid(9)), 2},
@@ -622,6 +623,10 @@ func TestAnnouncedAgainOnceForgotten(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newTestLog(t)
 			l.opts.RequireVerdict, l.opts.MaxEventsPerSource, l.opts.MaxEvents = false, 1, 1
+			if strings.Contains(tc.name, "requested") {
+				l.request(requested, "d1")
+				l.decide(requested, "d1", events.Allow)
+			}
 			l.event(tc.first)
 			l.event(tc.end)
 			l.event(tc.again)

@@ -87,7 +87,7 @@ var requestVariables = []RequestVariable{
 	mapVariable("event", "the whole request without the publisher's claims: its own `admission_verdict`, `approval`, `annotations`, and attestation, trust and identity blocks"),
 	mapVariable("catalog", "what the tenant's tool catalogue says about the tool; `catalog.known` is always there"),
 	{"agent_tool", "object", "what the tool of a coding agent does: a [Tool](#tool)", cel.ObjectType("agenttool.Tool")},
-	{"now", "timestamp", "the time of the decision, UTC; `now.getHours(\"Europe/Berlin\")` is the hour there, by the machine's table of zones or, without one, the program's", cel.TimestampType},
+	{"now", "timestamp", "the time of the decision, UTC; `now.getHours(\"Europe/Berlin\")` is the hour there, by the machine's table of zones or, where it lacks the zone, the program's", cel.TimestampType},
 }
 
 func textVariable(name, meaning string) RequestVariable {
@@ -154,7 +154,7 @@ func (sc *policyEnv) checkExpression(what, expression string) (*cel.Ast, error) 
 	if issues != nil && issues.Err() != nil {
 		return nil, celIssues(what, issues)
 	}
-	if zone := findBadZone(ast.NativeRep().Expr()); zone != "" {
+	if zone := sc.findBadZone(ast.NativeRep().Expr()); zone != "" {
 		return nil, fmt.Errorf("%s names the time zone %.64q, which is none; write one as \"Europe/Berlin\" or \"+01:00\"", what, zone)
 	}
 	return ast, nil
@@ -168,19 +168,28 @@ var zoneFunctions = []string{
 
 // findBadZone finds a constant time zone that is none, or that of the machine: the condition would fail, or say
 // another thing on each machine.
-func findBadZone(e celast.Expr) string {
+func (sc *policyEnv) findBadZone(e celast.Expr) string {
 	if function, args := expr.Call(e); len(args) == 1 && slices.Contains(zoneFunctions, function) {
-		zone := expr.LiteralText(args[0])
-		if _, err := time.LoadLocation(zone); zone == "Local" || err != nil && !strings.Contains(zone, ":") {
+		zone := sc.constantText(args[0])
+		if zone == "Local" || types.IsError(types.Timestamp{}.Receive(function, "", []ref.Val{types.String(zone)})) {
 			return zone
 		}
 	}
 	for _, c := range expr.Children(e) {
-		if zone := findBadZone(c); zone != "" {
+		if zone := sc.findBadZone(c); zone != "" {
 			return zone
 		}
 	}
 	return ""
+}
+
+// constantText is a text that is written out, or is a param; "" for any other expression.
+func (sc *policyEnv) constantText(e celast.Expr) string {
+	if e.Kind() == celast.IdentKind && sc.names != nil {
+		text, _ := sc.names.params[e.AsIdent()].(types.String)
+		return string(text)
+	}
+	return expr.LiteralText(e)
 }
 
 // estimateCost returns the static cost of an expression, including the variables that it uses

@@ -126,6 +126,8 @@ func TestMistakesInTheNewLanguage(t *testing.T) {
 		"quorum out of reach":      {other("ReviewerGroup", "g", "{members: [anna]}") + "---\n" + written("p", "approval: {reviewers: [g], quorum: 2}", ruleOf("ask", "true")), "wants 2 reviewers, and its groups have 1"},
 		"quorum of the policy":     {other("ReviewerGroup", "g", "{members: [anna]}") + "---\n" + written("p", "approval: {quorum: 2}", ruleOf("ask", "true", "approval: {reviewers: [g]}")), "wants 2 reviewers"},
 		"time zone":                {written("p", ruleOf("ask", `[1].exists(x, now.getHours("Europe/Berln") == x)`)), `the time zone "Europe/Berln", which is none`},
+		"time zone in a param":     {written("p", "params: {zone: Europe/Berln}", ruleOf("ask", "now.getHours(params.zone) > 18")), `the time zone "Europe/Berln", which is none`},
+		"time zone too far away":   {written("p", ruleOf("ask", `now.getHours("+25:00") > 18`)), `the time zone "+25:00", which is none`},
 		"time zone in a variable":  {written("p", "variables: [{name: late, expression: 'now.getDayOfWeek(\"Local\") > 4'}]", ruleOf("ask", "variables.late")), `the time zone "Local", which is none`},
 		"quorum zero":              {written("p", "approval: {quorum: 0}", ruleOf("ask", "true")), "quorum must be a whole number between 1 and 16"},
 		"quorum text":              {written("p", "approval: {quorum: '2'}", ruleOf("ask", "true")), "quorum must be a whole number"},

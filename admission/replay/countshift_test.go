@@ -137,3 +137,19 @@ func TestCountShiftOfWhatCannotBeReplayed(t *testing.T) {
 		t.Errorf("an hour later: %v", got.Unknown)
 	}
 }
+
+// A counter whose steps no longer count takes no room: a limit by session has one for each session.
+func TestForgottenCounters(t *testing.T) {
+	shift := &CountShift{}
+	for i := range 20 * sweepFrom {
+		r := events.Decision{Verdict: events.Deny, DecidedAt: events.At(now.Add(time.Duration(i) * time.Second)), Counts: []events.Count{{Key: fmt.Sprint(i), Amount: 1, WindowMS: 60_000}}}
+		shift.Add(r, Result{}, Outcome{Verdict: events.Allow})
+	}
+	if n := len(shift.counters); n > sweepFrom {
+		t.Errorf("%d counters are kept", n)
+	}
+	last := now.Add(20 * sweepFrom * time.Second)
+	if got := shift.of(fmt.Sprint(20*sweepFrom-30), last); got != (shifted{1, 1}) {
+		t.Errorf("one within its window is %v", got)
+	}
+}

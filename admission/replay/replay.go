@@ -161,7 +161,7 @@ func (a *replayRun) Total(key string, window time.Duration, now time.Time) (int6
 	case recorded && total < 0:
 		return 0, false
 	case recorded:
-		if shift = a.k.Counts.of(key, window, now); shift.low != shift.high {
+		if shift = a.k.Counts.of(key, now); shift.low != shift.high {
 			a.open = notCertain
 		}
 	default:

@@ -26,8 +26,9 @@ func (s Sum) Hash() uint32 {
 	return MixHash(binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:]))
 }
 
-// The hash of a key includes its tenant: equal tokens of different tenants must not have equal
-// hashes.
+// A key that names a publisher or a session hashes its tenant, too. A key that is a Sum without the
+// tenant is of a table that each tenant has for itself (tables.Shared): no tenant can slow down
+// another one by equal keys.
 
 func (k PublisherKey) Hash() uint32  { return hashesOf(SourceSession{k.Tenant, k.Source, ""}).Source }
 func (k SourceSession) Hash() uint32 { return hashesOf(k).Session }

@@ -75,9 +75,9 @@ ORDER BY shard, seq, sets.seq LIMIT 1 BY shard, seq, file LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "changes", Asks: "What changed in what decides, and who changed it?", Needs: []string{"since", "until"},
-		Says: "Changes of policies, mandates, publishers, rules, keys, redaction and retention policies, legal holds, erasures and expiries, and attempts on unknown workflows. `author` is unverified; of rules, redaction policies, publishers, keys and expiries no record names one. `writer` is the service that took the change up. A refused change has an `error`; of policies and publishers, everything was denied meanwhile. Of a change that concerns several tenants, `items` has those of the asked one; a change of policies lists the policies of all tenants.",
+		Says: "Changes of policies, mandates, publishers, rules, keys, redaction and retention policies, legal holds, erasures and expiries, and attempts on unknown workflows. `author` is unverified; of rules, redaction policies, publishers, keys and expiries no record names one. `writer` is the service that took the change up. A refused change has an `error`, withheld where it may speak of other tenants: always that of policies; of policies and publishers, everything was denied meanwhile. Of a change that concerns several tenants, `items` has those of the asked one; a change of policies lists the policies of all tenants.",
 		SQL: `SELECT broker_time, kind, revision, author, message,
-    if(error = '' OR arrayAll(t -> t IN ('', {tenant:String}), items.tenant), error, 'withheld: it may speak of other tenants') AS error,
+    if(error = '' OR kind != 'policy' AND arrayAll(t -> t IN ('', {tenant:String}), items.tenant), error, 'withheld: it may speak of other tenants') AS error,
     arrayMap(item -> trim(BOTH ' ' FROM concat(item.1, ' ', item.2)),
         arrayFilter(item -> item.3 IN ('', {tenant:String}), arrayZip(items.change, items.name, items.tenant))) AS items, writer, shard, seq
 FROM changes

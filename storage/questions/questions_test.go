@@ -57,6 +57,7 @@ func story(t *testing.T, shard, tenant string) (rows []storage.EvidenceRow) {
 	add(storage.KindEvent, "s1", nil).Record = `{"body":{},"redaction_policy":"acme/1","redactions":[{"action":"mask","commitment":"c","detector":"email","path":"/body/to"},{"commitment":"c","detector":"secret","path":"/body/key"}],"v":1}`
 	add(storage.KindUnparseable, "s1", nil).Record = `{"body":null,"reason":"not_json","redactions":[],"v":1}`
 	add(storage.KindFinding, "s1", events.Finding{FindingID: "f4", Rule: "executed_despite_deny", Severity: "medium", Retracts: "f1"}).SessionIndex = nil
+	control("policy", events.PolicyChange{Writer: "w", Revision: 7, Error: "globex.yaml: rule pay: no such function"})
 	for i, index := range []uint64{7: 1, 8: 2, 9: 3, 10: 4, 11: 5, 12: 6, 13: 7, 14: 1, 15: 2, 16: 3, 17: 5, 18: 8, 19: 9} { // one of s2's is missing
 		if index > 0 {
 			rows[i].SessionIndex = &index
@@ -78,8 +79,9 @@ var answers = map[string]struct {
 	"policy":     {Params{ID: "d1"}, "policy revision author file text", []string{"mail 4 ann mail.yaml metadata: {name: mail}"}},
 	"changes": {Params{}, "kind revision author items error", []string{
 		"policy 4 ann [mail] ", "rules 1  [off input_drift] ", "mandate 9 bob [put m1] ",
-		"publisher 5  [tools.mail] withheld: it may speak of other tenants", "publisher 6  [tools.mail] tools.mail is no catalogue"}},
-	"missing": {Params{}, "newest missing doubled unsigned broken_sessions", []string{"23 1 0 13 1"}},
+		"publisher 5  [tools.mail] withheld: it may speak of other tenants", "publisher 6  [tools.mail] tools.mail is no catalogue",
+		"policy 7  [] withheld: it may speak of other tenants"}},
+	"missing": {Params{}, "newest missing doubled unsigned broken_sessions", []string{"24 1 0 14 1"}},
 	"redacted": {Params{Session: "s1"}, "kind path detector action policy reason",
 		[]string{"event /body/to email mask acme/1 ", "event /body/key secret  acme/1 ", "unparseable     not_json"}},
 	"mandate":   {Params{ID: "tc1"}, "mandate_id tool_call_id verdict state outcome", []string{"m1 tc1 allow completed succeeded"}},

@@ -23,7 +23,8 @@ type Entry[K, V any] struct {
 // NoLimit is the limit of a FIFO that only DropOldest makes smaller.
 const NoLimit = 0
 
-// chunkSize is the number of entries in a chunk; the first chunk starts smaller.
+// chunkSize is the number of entries in a chunk. The chunks of a FIFO with fewer entries start
+// smaller, and it keeps no spare one: a shard may have a FIFO for each of a thousand tenants.
 const (
 	chunkBits = 8
 	chunkSize = 1 << chunkBits
@@ -118,7 +119,7 @@ func (q *FIFO[K, V]) appendEntry(number uint32) *Entry[K, V] {
 	case at < len(q.chunks):
 	case q.spareChunk != nil:
 		q.chunks, q.spareChunk = append(q.chunks, q.spareChunk), nil
-	case at > 0:
+	case q.n > chunkSize:
 		q.chunks = append(q.chunks, make([]Entry[K, V], chunkSize))
 	default:
 		q.chunks = append(q.chunks, nil)
@@ -149,6 +150,9 @@ func (q *FIFO[K, V]) DropOldest(n int) {
 			q.spareChunk, q.chunks[0] = q.chunks[0], nil
 			q.chunks = q.chunks[1:]
 		}
+	}
+	if q.n < chunkSize {
+		q.spareChunk = nil
 	}
 	size := len(q.table)
 	for size > MinTableSize && 8*q.n < size {

@@ -3,8 +3,9 @@ package tables
 // The tenants of a shard share a table, and none of them may take it over. A full table
 // forgets an entry of the tenant that holds most, of that tenant's publisher that holds most,
 // and there the least recently used entry. A tenant with less than an equal share loses
-// nothing to others. Among equals the one that needs room loses an entry, then the first by
-// name, so that the choice depends on the applied messages only.
+// nothing to others. Among equal tenants the one that needs room loses an entry, then that of
+// the table's least recently used entry, then the first by name; among equal publishers the one
+// that needs room, then the first by name. So the choice depends on the applied messages only.
 
 // Measure is a quantity by which shares are compared.
 type Measure int
@@ -148,17 +149,17 @@ func (r *ranking) remove(by Measure, h *Share) {
 	}
 }
 
-// leading returns the two shares that hold most; own comes first among equals. The second is
+// leading returns the two shares that hold most; first comes first among equals. The second is
 // nil if there is only one.
-func (r ranking) leading(by Measure, own *Share) [2]*Share {
+func (r ranking) leading(by Measure, first *Share) [2]*Share {
 	two := [2]*Share{r[0], nil}
 	for i := 1; i <= 2 && i < len(r); i++ {
 		if two[1] == nil || r[i].above(by, two[1]) {
 			two[1] = r[i]
 		}
 	}
-	if own != nil && own != two[0] && own.has[by] == two[0].has[by] {
-		two[0], two[1] = own, two[0]
+	if first != nil && first != two[0] && first.has[by] == two[0].has[by] {
+		two[0], two[1] = first, two[0]
 	}
 	return two
 }
@@ -169,7 +170,11 @@ func (l *LRU[K, V]) Surplus(by Measure, of PublisherKey, stays K) (v V, ok bool)
 	if l.n == 0 {
 		return v, false
 	}
-	for _, t := range l.held.ranked[by].leading(by, l.held.tenants[of.Tenant]) {
+	first := l.held.tenants[of.Tenant]
+	if silent := l.entries[l.entries[0].prev].share; first == nil || first.has[by] < l.held.ranked[by][0].has[by] {
+		first = silent.tenant
+	}
+	for _, t := range l.held.ranked[by].leading(by, first) {
 		if t == nil {
 			break
 		}

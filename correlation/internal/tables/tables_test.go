@@ -52,6 +52,23 @@ func TestFullDoesNotGrow(t *testing.T) {
 	}
 }
 
+// TestFewEntriesTakeLittle: a FIFO with few entries has at most a chunk and a small one, wherever they lie.
+func TestFewEntriesTakeLittle(t *testing.T) {
+	w := NewFIFO[number, int](NoLimit)
+	for i := range 4 * chunkSize {
+		if w.Put(number(i), i); w.Len() > 65 {
+			w.DropOldest(1)
+		}
+		places := len(w.spareChunk)
+		for _, c := range w.chunks {
+			places += len(c)
+		}
+		if places > chunkSize+chunkSize/2 {
+			t.Fatalf("step %d: %d places for %d entries", i, places, w.Len())
+		}
+	}
+}
+
 // TestPack: what was packed and unpacked has the same entries in the same order.
 func TestPack(t *testing.T) {
 	w, l := NewFIFO[number, int](8), NewLRU[place, *tenancy]()
@@ -253,24 +270,25 @@ func TestSharesAgree(t *testing.T) {
 
 // surplusOf is surplus by places, found by looking at every entry.
 func surplusOf(l *LRU[place, *tenancy], k place) place {
-	most := func(of func(place) (string, bool), own string) (best string) {
+	most := func(of func(place) (string, bool), preferred ...string) string {
 		n := map[string]int{}
 		for _, s := range l.All() {
 			if name, counts := of(s.key); counts {
 				n[name]++
 			}
 		}
-		for name, held := range n {
-			if best == "" || held > n[best] || held == n[best] && best != own && (name == own || name < best) {
-				best = name
+		largest := slices.Max(slices.Collect(maps.Values(n)))
+		for _, name := range append(preferred, slices.Sorted(maps.Keys(n))...) {
+			if n[name] == largest {
+				return name
 			}
 		}
-		return best
+		return ""
 	}
-	tenant := most(func(o place) (string, bool) { return o.tenant, true }, k.tenant)
+	tenant := most(func(o place) (string, bool) { return o.tenant, true }, k.tenant, l.All()[0].key.tenant)
 	source := most(func(o place) (string, bool) { return o.source, o.tenant == tenant }, k.source)
 	if tenant != k.tenant {
-		source = most(func(o place) (string, bool) { return o.source, o.tenant == tenant }, "")
+		source = most(func(o place) (string, bool) { return o.source, o.tenant == tenant })
 	}
 	for _, s := range l.All() {
 		if s.key.holder() == (PublisherKey{tenant, source}) {

@@ -1,10 +1,10 @@
 package publishercmd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -132,23 +132,37 @@ func RegisteredAliases(ctx context.Context, js jetstream.JetStream) (list []publ
 	return list, err
 }
 
-// AliasWarnings names the policy files that mention a tool by an alias.
+// AliasWarnings names the policy files that mention a tool by an alias, in order.
 func AliasWarnings(docs []policy.Document, aliases []publisher.Alias) []string {
 	warnings := []string{}
 	for _, a := range aliases {
-		name := wordPattern(a.Name)
 		for _, d := range docs {
-			if name.Match(d.Data) {
+			if hasWord(d.Data, []byte(a.Name)) {
 				warnings = append(warnings, fmt.Sprintf("the policy file %s mentions %s: policies see that tool as %s", ui.Clean(d.Name, 80), ui.Clean(a.Name, 80), a.Tool))
 			}
 		}
 	}
-	return warnings
+	slices.Sort(warnings)
+	return slices.Compact(warnings) // tenants may have the same alias
 }
 
-// wordPattern matches a word by itself: no letter, digit, _, . or - is beside it.
-func wordPattern(word string) *regexp.Regexp {
-	return regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(word) + `($|[^\w.-])`)
+// hasWord reports whether a text has a word by itself: no letter, digit, _, . or - is beside it.
+func hasWord(text, word []byte) bool {
+	for {
+		i := bytes.Index(text, word)
+		if i < 0 || len(word) == 0 {
+			return false
+		}
+		after := text[i+len(word):]
+		if (i == 0 || !isWordByte(text[i-1])) && (len(after) == 0 || !isWordByte(after[0])) {
+			return true
+		}
+		text = text[i+1:]
+	}
+}
+
+func isWordByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
 }
 
 // errChangedMeanwhile reports that a document has changed since a change of it was prepared.
