@@ -44,7 +44,7 @@ type Erasure struct {
 	Sessions  []string `json:"sessions"`   // with destroyed keys
 	// SubjectDigest is keyed under the tenant's key; for an erasure by data subject.
 	SubjectDigest string `json:"subject_digest,omitempty"`
-	Cause         string `json:"cause"`     // order or ttl
+	Cause         string `json:"cause"`     // order, or ttl: the tenant's retention policy
 	Sequences     []Span `json:"sequences"` // in order, without overlaps
 	Messages      uint64 `json:"messages"`  // number of sequences in the spans
 

@@ -78,6 +78,11 @@ func (l *spendLedger) unrecordedDecisions(ctx context.Context, a *spendAccount, 
 	if err != nil || st.FirstSeq > e.After+1 { // messages before FirstSeq are gone and may have held them
 		return nil, err
 	}
+	// An erasure since then may have taken them, and their calls may have run: the money stays reserved (TestErasedAllow).
+	erasure, err := streams.LastBySubject(ctx, l.js, l.s.flags.Stream, l.s.flags.Space().Control(l.s.flags.Stream, events.ControlErasure))
+	if err != nil || erasure != nil && erasure.Seq > e.After {
+		return nil, err
+	}
 	if len(l.recorded) >= maxRecorded {
 		clear(l.recorded)
 	}

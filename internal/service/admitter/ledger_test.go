@@ -248,6 +248,32 @@ func TestCrashBeforeTheRecord(t *testing.T) {
 	}
 }
 
+// TestErasedAllow: the money of an allow that was recorded and erased since is not given back: its call may have run.
+func TestErasedAllow(t *testing.T) {
+	n, _ := spending(t)
+	l, crash := ledgerOn(t, n)
+	out, _, err := reserve(t, l, "c1", 600)
+	servicetest.OK(t, err)
+	msgs, err := l.s.logMessages(admission.Request{Body: []byte(`{}`)}, out.Decision)
+	servicetest.OK(t, err)
+	_, err = l.s.committer.Append(t.Context(), msgs...)
+	servicetest.OK(t, err)
+	crash()
+	n.Publish("auditor", streams.Msg{Subject: "gov.control.GOV." + events.ControlErasure, Body: []byte(`{}`)})
+	for _, m := range n.Log() {
+		if m.HeaderValue(headerEventID) == out.Decision.DecisionID {
+			_, err := streams.Erase(t.Context(), n.Conn("custodian"), "GOV", m.Seq)
+			servicetest.OK(t, err)
+		}
+	}
+	l, stop := ledgerOn(t, n)
+	defer stop()
+	servicetest.OK(t, l.sweepReservations(t.Context(), time.Now().Add(unrecordedAfter+time.Minute)))
+	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Reserved != 600 {
+		t.Errorf("%+v: the erased allow's money was given back", s)
+	}
+}
+
 // TestOutcomeWhileAway: the end of a call counts, too, when no admitter was
 // there to see it, and for each one only once.
 func TestOutcomeWhileAway(t *testing.T) {
