@@ -43,7 +43,9 @@ func TestAWatchThatEndsLeavesNothing(t *testing.T) {
 	kv := bucket(t, n, "operator", streams.BucketPolicies)
 	_, err := kv.PutString(t.Context(), "unread.yaml", "")
 	servicetest.OK(t, err)
-	_, err = f.lag.minRevision(t.Context()) // both connections have what a request needs
+	_, err = f.lag.minRevision(t.Context()) // this connection, and that of the change records, have what a request needs
+	servicetest.OK(t, err)
+	_, err = streams.StreamState(t.Context(), s.js, streams.DefaultShard)
 	servicetest.OK(t, err)
 	before := watchGoroutines()
 	for range 3 {
