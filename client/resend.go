@@ -93,13 +93,10 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 		}()
 	}
 	var again <-chan time.Time
-	wait := pause
 	if pause > 0 {
 		t := time.NewTicker(pause)
 		defer t.Stop()
 		again = t.C
-	} else {
-		wait = secondaryRetryPause
 	}
 	send()
 	var refusal *nats.Msg // a refusal that a later answer may replace
@@ -116,13 +113,13 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 				return refusalOrError(refusal, r.err)
 			}
 			switch other := s.hasOtherServers(); {
-			case sent < maxSends && sent == 1 && (r.err == nil || other && maySendAgain(r.err, pause > 0)):
+			case sent == 1 && (r.err == nil || other && maySendAgain(r.err, pause > 0)):
 				send() // immediately
-			case waiting > 0:
+			case waiting > 0: // an answer to another attempt may still come
 			case !other || sent == maxSends || r.err != nil && !maySendAgain(r.err, pause > 0):
 				return refusalOrError(refusal, r.err)
 			case again == nil:
-				t := time.NewTicker(wait)
+				t := time.NewTicker(secondaryRetryPause)
 				defer t.Stop()
 				again = t.C
 			}

@@ -195,7 +195,7 @@ func (c *call) attachFact(f *fact.Fact) {
 			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
 		}
 		c.decisions = append(c.decisions, *f.Decision)
-		c.session.noteVerdict(f.Decision.Verdict)
+		c.session.noteAsk(f.Decision.Verdict)
 		c.addStep(stepDecided, f)
 	}
 	if f.RetriedKey != (fact.CallKey{}) {
@@ -208,7 +208,7 @@ func (c *call) attachFact(f *fact.Fact) {
 func (c *call) applyClaims(f *fact.Fact) {
 	if f.VerdictClaim.Verdict != "" {
 		c.verdictClaim = f.VerdictClaim
-		c.session.noteVerdict(f.VerdictClaim.Verdict)
+		c.session.noteAsk(f.VerdictClaim.Verdict)
 	}
 	c.claims.recordClaims(f)
 	switch {

@@ -364,7 +364,7 @@ type Stats struct {
 	Findings        uint64
 	Records         uint64 // call records emitted
 	Sessions        int
-	TrackedSessions int // tracked sessions
+	TrackedSessions int // sessions that the checks of a protocol follow
 	Sources         int
 	Open            int // open calls
 	Calls           int // open and remembered calls

@@ -346,8 +346,8 @@ func TestPairedByCorrelation(t *testing.T) {
 	})
 }
 
-// TestDurationsPairByCorrelation: so are a call's own duration and the times of its
-// events (AAEP-C-086).
+// TestDurationsPairByCorrelation: without call ids, a call's own duration and the times of its events are
+// paired by the correlation id (AAEP-C-086).
 func TestDurationsPairByCorrelation(t *testing.T) {
 	at := func(e tree, id string, seconds float64) tree {
 		return set(set(e, "correlation_id", id), "timestamp", stamp(seconds))

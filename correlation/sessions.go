@@ -114,8 +114,8 @@ func (s *session) takeUpdates(key fact.CallKey) (list []earlyUpdate) {
 	return list
 }
 
-// noteVerdict records that a verdict was recorded or claimed.
-func (s *session) noteVerdict(v events.Verdict) {
+// noteAsk notes that an ask or a defer was recorded or claimed.
+func (s *session) noteAsk(v events.Verdict) {
 	s.sawAsk = s.sawAsk || v == events.Ask || v == events.Defer
 }
 
@@ -249,7 +249,7 @@ func (s *session) findCall(filter, fits func(*call) bool) *call {
 // list takes less room than a table, and no more time to search.
 const linearLimit = 12
 
-// callGroup holds the occurrences of one tool call id.
+// callGroup holds the occurrences of one tool call id; without an id, of one tool.
 type callGroup struct {
 	key          fact.CallKey
 	calls        []*call // open and remembered ones, in the order they were opened

@@ -51,7 +51,7 @@ type CommitterOptions struct {
 type Committer struct {
 	nc    *nats.Conn
 	opt   CommitterOptions
-	slots *semaphore.Weighted
+	room  *semaphore.Weighted
 	ended chan struct{} // closed when the sender's goroutine has ended
 
 	mu      sync.Mutex
@@ -100,7 +100,7 @@ func NewCommitter(nc *nats.Conn, opt CommitterOptions) (*Committer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Committer{nc: nc, opt: opt, slots: semaphore.NewWeighted(int64(opt.MaxPending)), ended: make(chan struct{})}
+	c := &Committer{nc: nc, opt: opt, room: semaphore.NewWeighted(int64(opt.MaxPending)), ended: make(chan struct{})}
 	c.changed = sync.NewCond(&c.mu)
 	go func() {
 		defer close(c.ended)
@@ -126,12 +126,12 @@ func (c *Committer) Append(ctx context.Context, msgs ...Msg) ([]uint64, error) {
 		return nil, err
 	}
 	n := int64(len(msgs))
-	if err := c.slots.Acquire(ctx, n); err != nil {
+	if err := c.room.Acquire(ctx, n); err != nil {
 		return nil, err
 	}
 	call := &appendCall{msgs: msgs, bytes: bytes, done: make(chan struct{})}
 	if !c.enqueue(call) {
-		c.slots.Release(n)
+		c.room.Release(n)
 		return nil, fmt.Errorf("%w: %w", ErrRefused, ErrClosed)
 	}
 	select {
@@ -139,7 +139,7 @@ func (c *Committer) Append(ctx context.Context, msgs ...Msg) ([]uint64, error) {
 		return call.seqs, call.err
 	case <-ctx.Done():
 		if call.claimed.CompareAndSwap(false, true) {
-			return nil, ctx.Err() // the sender drops the call and frees its slots
+			return nil, ctx.Err() // the sender drops the call and frees its room
 		}
 		return nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
 	}
@@ -155,11 +155,11 @@ func (c *Committer) AppendAsync(m Msg, settled func(seq uint64, err error)) erro
 	if err != nil {
 		return err
 	}
-	if !c.slots.TryAcquire(1) {
+	if !c.room.TryAcquire(1) {
 		return fmt.Errorf("%w: %w", ErrRefused, ErrBusy)
 	}
 	if !c.enqueue(&appendCall{msgs: []Msg{m}, bytes: bytes, notify: settled}) {
-		c.slots.Release(1)
+		c.room.Release(1)
 		return fmt.Errorf("%w: %w", ErrRefused, ErrClosed)
 	}
 	return nil
@@ -252,7 +252,7 @@ func (c *Committer) refuseQueued() {
 		if call.claimed.CompareAndSwap(false, true) {
 			c.finishCall(call, nil, fmt.Errorf("%w: %w", ErrRefused, ErrClosed))
 		} else {
-			c.slots.Release(int64(len(call.msgs)))
+			c.room.Release(int64(len(call.msgs)))
 		}
 	}
 }
@@ -267,7 +267,7 @@ func (c *Committer) claimGroup() (group []*appendCall, messages int) {
 		used++
 		c.queued -= len(call.msgs)
 		if !call.claimed.CompareAndSwap(false, true) { // its caller has given up
-			c.slots.Release(int64(len(call.msgs)))
+			c.room.Release(int64(len(call.msgs)))
 			continue
 		}
 		group = append(group, call)
@@ -282,7 +282,7 @@ func (c *Committer) claimGroup() (group []*appendCall, messages int) {
 
 func (c *Committer) finishCall(call *appendCall, seqs []uint64, err error) {
 	call.seqs, call.err = seqs, err
-	c.slots.Release(int64(len(call.msgs)))
+	c.room.Release(int64(len(call.msgs)))
 	switch {
 	case call.notify == nil:
 		close(call.done)

@@ -149,7 +149,7 @@ func TestCommitterDeniedSubjectIsDoubt(t *testing.T) {
 	ok(t, err)
 	defer l.close()
 	commit := func(m Msg) error {
-		ok(t, c.slots.Acquire(ctx(t), 1))
+		ok(t, c.room.Acquire(ctx(t), 1))
 		call := &appendCall{msgs: []Msg{m}, done: make(chan struct{})}
 		c.commitGroup(l, []*appendCall{call})
 		<-call.done
@@ -186,7 +186,7 @@ func TestCommitterBadMessageFailsAlone(t *testing.T) {
 		if i == 7 {
 			call.msgs = []Msg{decision(i), bad}
 		}
-		ok(t, c.slots.Acquire(ctx(t), 2))
+		ok(t, c.room.Acquire(ctx(t), 2))
 		calls = append(calls, call)
 	}
 	c.mu.Lock()
@@ -210,13 +210,13 @@ func TestCommitterBadMessageFailsAlone(t *testing.T) {
 func TestCommitterBackpressure(t *testing.T) {
 	f := start(t)
 	c := newCommitter(t, f, CommitterOptions{MaxPending: 4})
-	ok(t, c.slots.Acquire(ctx(t), 4)) // as if four were in flight
+	ok(t, c.room.Acquire(ctx(t), 4)) // as if four were in flight
 	short, cancel := context.WithTimeout(ctx(t), 20*time.Millisecond)
 	defer cancel()
 	if _, err := c.Append(short, decision(1)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrAmbiguous) {
 		t.Errorf("%v, want the context's error: nothing was sent", err)
 	}
-	c.slots.Release(4)
+	c.room.Release(4)
 	seqs, err := c.Append(ctx(t), decision(1))
 	if err != nil || seqs[0] != 1 {
 		t.Error(seqs, err)

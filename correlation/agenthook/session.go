@@ -72,7 +72,7 @@ type Session struct {
 // gate.
 func (s *Session) ClaimsGate() bool { return s.gateClaims.claimsGate() }
 
-// StatesFailMode tells whether the session's attestation or contract says what happens
+// StatesFailMode reports whether the session's attestation or contract says what happens
 // without a verdict.
 func (s *Session) StatesFailMode() bool {
 	return s.gateClaims.statesFailMode() || s.hooks.statesFailMode()

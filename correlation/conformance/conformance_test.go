@@ -127,8 +127,8 @@ func TestStillOpen(t *testing.T) {
 	}
 }
 
-// TestOpenModelCalls: the same of model calls, which have no id; what is delivered
-// again is not another one.
+// TestOpenModelCalls: a model call that is still open has ended neither well nor badly. Model calls have
+// no id; one that is delivered again is not another one.
 func TestOpenModelCalls(t *testing.T) {
 	pre, post := hookEvent(1, "PreLLMCall", ""), hookEvent(2, "PostLLMCall", "")
 	p, who := named(t, agenthook.Silver), Judged{Publisher: "courier"}
@@ -147,7 +147,7 @@ func TestOpenModelCalls(t *testing.T) {
 	}
 }
 
-// TestUnanswered: and of requests about subscriptions.
+// TestUnanswered: a request about a subscription that has no answer yet has neither succeeded nor failed.
 func TestUnanswered(t *testing.T) {
 	const (
 		ask    = `{"type":"subscription.request","protocol_version":"1.0.0","capabilities":{}}`

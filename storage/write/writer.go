@@ -1,6 +1,6 @@
 // Package write is what the writer of a shard alone does: it stores batches of evidence exactly once,
-// tree hashes and checkpoints, repairs the derived tables, and lets texts expire. Begin with
-// Writer and CommitEvidence.
+// tree hashes and checkpoints, repairs the derived tables, and lets texts expire. Readers that prove rows write, too, but
+// into a database of their own (InsertCopy). Begin with Writer and CommitEvidence.
 package write
 
 import (

@@ -22,7 +22,7 @@ func TestSessionIsBounded(t *testing.T) {
 	}
 }
 
-// TestTokensAreBounded: so is what is remembered of the tokens of a tenant.
+// TestTokensAreBounded: what is remembered of the tokens of a tenant has a bound.
 func TestTokensAreBounded(t *testing.T) {
 	s, at, none := NewSessions(), KeyOf("courier", "s1"), KeyOf("", "")
 	s.NoteToken("", at)

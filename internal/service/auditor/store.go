@@ -26,7 +26,7 @@ type batchStore struct {
 type inFlightBatch struct {
 	done chan struct{}
 	err  error         // set before done is closed
-	took time.Duration // to store it; the same
+	took time.Duration // to store it; set before done is closed, too
 }
 
 // start starts storing a batch, and signs a checkpoint if one is due. No other batch may be

@@ -9,15 +9,15 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Two writes can be under way: one with a sent cursor, and the next one, with outputs that are
+// Two writes can be open: one with a sent cursor, and the next one, with outputs that are
 // sent as they come. The server keeps staged outputs apart until their cursor comes and checks
 // the fence only then, so their transfer overlaps with the write before. Each write is still one
 // atomic batch, and its cursor is sent only after the write before was stored: at any time at
 // most one write can move the fence.
 
-// inFlightBatch is a write under way. A goroutine encodes and sends it; it shares only the
-// channels with the worker.
-type inFlightBatch struct {
+// openWrite is a write that has begun and has no result. A goroutine encodes and sends it; it shares
+// only the channels with the worker.
+type openWrite struct {
 	parts  chan batchPart
 	result chan writeResult // closed without a result if the write was abandoned
 	sent   int              // outputs passed to the goroutine
@@ -29,31 +29,31 @@ type batchPart struct {
 	last bool
 }
 
-// writes are the writes of a shard's outputs under way. The worker's goroutine owns them.
+// writes are the open writes of a shard's outputs. The worker's goroutine owns them.
 type writes struct {
-	log      *shardLog
-	inFlight *inFlightBatch // the write with a sent cursor; nil without one
-	staged   *inFlightBatch // the next write, without a cursor yet; nil without one
+	log        *shardLog
+	committing *openWrite // the write with a sent cursor; nil without one
+	staged     *openWrite // the next write, without a cursor yet; nil without one
 }
 
 // acknowledgement delivers the result of the write with a sent cursor.
-func (s *writes) acknowledgement() <-chan writeResult { return s.inFlight.acknowledgement() }
+func (s *writes) acknowledgement() <-chan writeResult { return s.committing.acknowledgement() }
 
-// isUnderWay reports whether a cursor was sent and has no known result.
-func (s *writes) isUnderWay() bool { return s.inFlight != nil }
+// isCommitting reports whether a cursor was sent and has no known result.
+func (s *writes) isCommitting() bool { return s.committing != nil }
 
 // settle notes the result of the write with a sent cursor. A write that stored less than it was
 // passed takes the next one with it, which starts where this one was to end.
 func (s *writes) settle(l writeResult) {
-	if f := s.inFlight; l.err != nil || f != nil && l.n < f.sent {
+	if f := s.committing; l.err != nil || f != nil && l.n < f.sent {
 		s.abandonStaged()
 	}
-	s.inFlight = nil
+	s.committing = nil
 }
 
 // startWrite starts the goroutine of a write.
-func (g *shardLog) startWrite(ctx context.Context) *inFlightBatch {
-	f := &inFlightBatch{parts: make(chan batchPart, 2), result: make(chan writeResult, 1)}
+func (g *shardLog) startWrite(ctx context.Context) *openWrite {
+	f := &openWrite{parts: make(chan batchPart, 2), result: make(chan writeResult, 1)}
 	go func() {
 		defer close(f.result)
 		d := g.newDraft()
@@ -78,19 +78,19 @@ func (g *shardLog) startWrite(ctx context.Context) *inFlightBatch {
 }
 
 // acknowledgement delivers the result of the write; it is nil without a write.
-func (f *inFlightBatch) acknowledgement() <-chan writeResult {
+func (f *openWrite) acknowledgement() <-chan writeResult {
 	if f == nil {
 		return nil
 	}
 	return f.result
 }
 
-// stage sends the pending outputs that no write has sent yet, while another write is under way or the
+// stage sends the pending outputs that no write has sent yet, while another write is committing or the
 // next one has to wait. The goroutine gets more once it has taken the previous part.
 func (s *writes) stage(ctx context.Context, pending []pendingOutput) {
 	begins := 0
-	if s.inFlight != nil {
-		begins = s.inFlight.sent
+	if s.committing != nil {
+		begins = s.committing.sent
 	}
 	n := min(len(pending)-begins, maxOutputs)
 	if n <= 0 {
@@ -115,7 +115,7 @@ func (s *writes) commit(ctx context.Context, next func(sent int) outgoing) {
 	b := next(f.sent)
 	f.sent += len(b.outputs)
 	f.parts <- batchPart{b, true} // does not block: stage leaves one place free
-	s.inFlight, s.staged = f, nil
+	s.committing, s.staged = f, nil
 }
 
 // abandonStaged gives up the staged write. The server discards it.
@@ -127,12 +127,12 @@ func (s *writes) abandonStaged() {
 	}
 }
 
-// await waits for the write under way and abandons the next one.
+// await waits for the write with a sent cursor and abandons the next one.
 func (s *writes) await() {
 	s.abandonStaged()
-	if s.inFlight != nil {
-		<-s.inFlight.result
-		s.inFlight = nil
+	if s.committing != nil {
+		<-s.committing.result
+		s.committing = nil
 	}
 }
 

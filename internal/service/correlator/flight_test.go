@@ -40,7 +40,7 @@ func (w *worker) put(seq uint64, bodies ...[]byte) {
 func (w *worker) fly(t *testing.T) error {
 	t.Helper()
 	select {
-	case l := <-w.writes.inFlight.acknowledgement():
+	case l := <-w.writes.committing.acknowledgement():
 		return w.handleResult(t.Context(), l)
 	case <-time.After(servicetest.Guard):
 		t.Fatal("the write does not land")

@@ -35,7 +35,7 @@ type writeResult struct {
 }
 
 // writeIfDue starts a write of the pending outputs, if this instance is active and no write is
-// under way or has to wait. The core continues meanwhile; its outputs go with the next write:
+// committing or has to wait. The core continues meanwhile; its outputs go with the next write:
 // they are sent at once, and stored when the fence is known. waiting is how many batches wait
 // to be applied.
 //
@@ -47,7 +47,7 @@ func (w *worker) writeIfDue(now time.Time, waiting int) {
 	}
 	ctx := w.lease.Context()
 	w.writes.stage(ctx, w.pending)
-	if w.writes.isUnderWay() || len(w.pending) == 0 && !w.erasure.owesCursor(w.cursor.Consumed, w.head) {
+	if w.writes.isCommitting() || len(w.pending) == 0 && !w.erasure.owesCursor(w.cursor.Consumed, w.head) {
 		return
 	}
 	if wait := w.pacer.delayFor(now, len(w.pending), waiting); wait > 0 {
