@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -147,7 +148,8 @@ func (a *Asker) send(ctx context.Context, most time.Duration, method, path strin
 		return nil, nil, unreachable(ctx, err)
 	}
 	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusCreated {
-		return nil, nil, refusedError{answer.StatusCode, problem(answer.StatusCode, text)}
+		code, err := problem(answer.StatusCode, text)
+		return nil, nil, refusedError{answer.StatusCode, code, err}
 	}
 	return answer.Header, text, nil
 }
@@ -155,6 +157,7 @@ func (a *Asker) send(ctx context.Context, most time.Duration, method, path strin
 // refusedError is an answer with another status than 200 and 201.
 type refusedError struct {
 	status int
+	code   string // of the gateway or the admitter; "" if there is none
 	error
 }
 
@@ -169,12 +172,20 @@ func IsPassing(err error) bool {
 type notSentError struct{ error }
 
 // IsNotStored reports whether the error says that an event was not stored, and one like it may be later: there was no
-// connection, or the gateway refused the token, had no place or was stopping. A proxy that answers so for an event that
-// the gateway has stored makes it untrue.
+// connection, or the gateway refused the token, had no place or was stopping. An admitter that could not record its
+// verdict in time may have stored the request. A proxy that answers so for an event that the gateway has stored makes
+// it untrue.
 func IsNotStored(err error) bool {
 	var n notSentError
+	var r refusedError
+	if errors.As(err, &r) && slices.Contains(inDoubt, r.code) {
+		return false
+	}
 	return errors.As(err, &n) || isRefused(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable)
 }
+
+// inDoubt are the codes of an admitter that does not know whether the request is on the log, with its verdict.
+var inDoubt = []string{"audit_unavailable", "internal_error"}
 
 // unreachable says why there is no answer. It leaves out the address, because the model reads the text.
 func unreachable(ctx context.Context, err error) error {
@@ -192,18 +203,18 @@ func unreachable(ctx context.Context, err error) error {
 	return away
 }
 
-// problem is a refusal by HTTP. The gateway's message quotes nothing of a request.
-func problem(status int, body []byte) error {
+// problem is a refusal by HTTP, with its code. The gateway's message quotes nothing of a request.
+func problem(status int, body []byte) (code string, err error) {
 	var p struct {
 		Error, Message, Reason string
 	}
 	if json.Unmarshal(body, &p) == nil && p.Error != "" {
-		return fmt.Errorf("the gateway refused: %s: %s", Clean(p.Error), Clean(p.Message))
+		return p.Error, fmt.Errorf("the gateway refused: %s: %s", Clean(p.Error), Clean(p.Message))
 	}
 	if p.Reason != "" {
-		return fmt.Errorf("the gateway refused: %s", Clean(p.Reason))
+		return p.Reason, fmt.Errorf("the gateway refused: %s", Clean(p.Reason))
 	}
-	return fmt.Errorf("the gateway answered with status %d", status)
+	return "", fmt.Errorf("the gateway answered with status %d", status)
 }
 
 // ErrCaller reports a token that the gateway does not know, or that may not ask for admission.

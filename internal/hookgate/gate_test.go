@@ -253,6 +253,8 @@ func TestRefusedCallsAreClosed(t *testing.T) {
 		"cut":          {gateways["a cut connection"].serve, "no_verdict", true},
 		"no JSON":      {gateways["no JSON"].serve, "no_verdict", true},
 		"no admitter":  {gateways["an HTTP error"].serve, "no_verdict", false},
+		"not recorded": {answer(503, map[string]string{"Countersign-Verdict": "deny"}, `{"event_id":"x","decision":"deny","reason":"audit_unavailable"}`), "no_verdict", true},
+		"overloaded":   {answer(503, map[string]string{"Countersign-Verdict": "deny"}, `{"decision":"deny","reason":"overloaded"}`), "no_verdict", false},
 		"unauthorized": {unauthorized, "no_verdict", false},
 		"waits":        {ask, "no_verdict", false},
 	} {

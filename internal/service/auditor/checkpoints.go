@@ -58,7 +58,7 @@ func (c *checkpointer) readSigned(ctx context.Context) error {
 // a witness signed may be of a checkpoint that the database lacks.
 func (c *checkpointer) restore(ctx context.Context, above, upTo uint64) error {
 	restored := 0
-	err := c.retry(ctx, "published checkpoints that the database lacks", func() error {
+	err := c.retry(ctx, fmt.Sprintf("published checkpoints above size %d, up to %d", above, upTo), func() error { // two may run at a time
 		n, err := c.storeMissing(ctx, above, upTo)
 		restored += n
 		return err
@@ -103,8 +103,9 @@ func (c *checkpointer) storeMissing(ctx context.Context, above, upTo uint64) (re
 }
 
 // sign signs the stored tree, then stores and publishes the note, unless its size is signed. While
-// records come in it does so every CheckpointEvery; with atOnce, whenever it is called. It signs nothing below the size of the newest
-// published checkpoint: only then are all signed roots compared (signedRoots).
+// records come in it does so every CheckpointEvery; with atOnce, whenever it is called. It signs nothing
+// below the size of the newest published checkpoint: only then are all signed roots compared (signedRoots).
+// Then it first restores those checkpoints, however long that takes: auditing waits.
 func (c *checkpointer) sign(ctx context.Context, atOnce bool) error {
 	size := c.stored.Size()
 	if size < c.ahead {

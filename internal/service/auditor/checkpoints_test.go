@@ -1,6 +1,8 @@
 package auditor
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -27,7 +29,7 @@ func TestAStartPutsRightWhatWasChangedByHand(t *testing.T) {
 		return n
 	}
 	const sizes, wrong = "SELECT uniqExact(size) FROM checkpoints", "SELECT count() FROM evidence_chain WHERE session_index = 77"
-	before := number(sizes)
+	before, first := number(sizes), number("SELECT toUInt64(min(size)) FROM checkpoints")
 	servicetest.OK(t, c.Exec(t.Context(), "ALTER TABLE checkpoints DELETE WHERE size < (SELECT max(size) FROM checkpoints) SETTINGS mutations_sync = 2"))
 	servicetest.OK(t, c.Exec(t.Context(), "ALTER TABLE evidence_chain UPDATE session_index = 77 WHERE seq = 2 SETTINGS mutations_sync = 2"))
 	if before < 2 || number(sizes) != 1 || number(wrong) != 1 {
@@ -37,14 +39,18 @@ func TestAStartPutsRightWhatWasChangedByHand(t *testing.T) {
 	a := standing(t, flags(n, through, 100))
 	size := uint64(a.tree.Size())
 	p.away(true)
-	done := make(chan error, 1)
-	go func() { done <- a.checkpoints.restore(t.Context(), 0, size) }()
-	servicetest.Eventually(t, "it says that it cannot store", func() bool { return a.env.Health.Report().Problems["store"] != "" })
-	if a.checkpoints.restores.Load() != 1 {
-		t.Error("the restore counts as done")
+	a.checkpoints.restores.Add(1)
+	done := make(chan error, 2)
+	go func() { done <- a.checkpoints.restore(t.Context(), 0, first) }()
+	go func() { done <- a.checkpoints.restore(t.Context(), first, size) }()
+	servicetest.Eventually(t, "it says of both that it cannot store", func() bool {
+		return strings.Count(a.env.Health.Report().Problems["store"], "published checkpoints") == 2
+	})
+	if a.checkpoints.restores.Load() != 2 {
+		t.Error("a restore counts as done")
 	}
 	p.away(false)
-	servicetest.OK(t, <-done)
+	servicetest.OK(t, errors.Join(<-done, <-done))
 	if left := a.checkpoints.restores.Load(); left != 0 {
 		t.Errorf("%d restores are still to end", left)
 	}
