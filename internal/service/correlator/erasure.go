@@ -9,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -67,9 +68,14 @@ func (s *erasureState) note(m events.LogMessage, keys sessionSecrets, core *corr
 	return nil
 }
 
-// isDue reports whether the state has to be forgotten now.
-func (s *erasureState) isDue(now time.Time) bool {
-	return !s.startOverAt.IsZero() && !now.Before(s.startOverAt)
+// isDue reports whether the state has to be forgotten now. A standby forgets it half a day earlier: it has read the log
+// again, and takes over, when the active instance begins to.
+func (s *erasureState) isDue(now time.Time, role string) bool {
+	at := s.startOverAt
+	if role == daemon.RoleStandby {
+		at = at.Add(-startOverWithin / 2)
+	}
+	return !s.startOverAt.IsZero() && !now.Before(at)
 }
 
 // owesCursor reports whether a cursor has to be written although there are no outputs.

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
@@ -184,6 +185,13 @@ func TestErasuresOfADayAreForgottenTogether(t *testing.T) {
 	if again.head != w.head || !again.erasure.startOverAt.Equal(first) {
 		t.Errorf("at %d of %d it starts over at %v, want %v", again.head, w.head, again.erasure.startOverAt, first)
 	}
+	again.erasure.startOverAt = time.Now().Add(startOverWithin/2 - time.Minute)
+	servicetest.OK(t, idle(again))
+	again.role = daemon.RoleStandby
+	if err := idle(again); !errors.Is(err, errErased) {
+		t.Errorf("a standby, half a day later: %v", err)
+	}
+	again.role = daemon.RoleActive
 	again.erasure.startOverAt = time.Now()
 	if err := idle(again); !errors.Is(err, errErased) {
 		t.Errorf("a day later: %v", err)

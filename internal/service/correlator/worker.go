@@ -229,7 +229,7 @@ func (w *worker) isFull() bool {
 
 // applyBatch applies a decoded batch, or handles an idle log.
 func (w *worker) applyBatch(ctx context.Context, b *batch) error {
-	if w.erasure.isDue(time.Now()) {
+	if w.erasure.isDue(time.Now(), w.role) {
 		return errErased
 	}
 	defer func() {
