@@ -1,7 +1,8 @@
 // Package streams holds everything that Countersign knows about NATS. Operator commands use
 // ServerConfig to render accounts, roles and permissions, and Provision to make the streams and
 // KV buckets. Services use Connect, Committer for group commit, AppendFenced for writes that must
-// fail after another instance has taken over, ReadLog to read a shard's log in order,
+// fail after another instance has taken over, StoreLinked and EachLinked for records that are rare on
+// the log, ReadLog to read a shard's log in order,
 // RequestIdentity to authenticate requests, and Durability for the class of a running server.
 //
 // The package knows no policy and does not interpret messages; streams/embedded runs a server.

@@ -35,9 +35,9 @@ const (
 	clockSkew = 2 * time.Minute
 )
 
-// requestSteps are the distances before a decision at which its request is searched. The two are
-// committed together, among messages of other decisions.
-var requestSteps = []uint64{1, 32, 1_000, 20_000}
+// requestSteps are the distances before a decision from which its request is searched if it is not the message
+// before. The two are committed together, among messages of other decisions.
+var requestSteps = []uint64{32, 1_000, 20_000}
 
 // Log is one shard's log.
 type Log struct {
@@ -117,11 +117,20 @@ func newEntry(m events.LogMessage) Entry {
 	return e
 }
 
-// findRequest finds the copy of a decision's request, nil if there is none. It usually is the
-// message before.
+// findRequest finds the copy of a decision's request, nil if there is none. It usually is the message before, which
+// is read as such: a search that begins there may go on to the session's next request, hours later.
 func (l Log) findRequest(ctx context.Context, e Entry) (*events.LogMessage, error) {
 	d, end := e.Decision, e.Message.Seq
 	subj := l.Space.Request(d.Tenant, d.Source, d.Protocol, d.Session)
+	isRequest := func(m *events.LogMessage) bool {
+		return m != nil && m.Subject == subj && m.HeaderValue(events.HeaderDecisionID) == d.DecisionID
+	}
+	if end == 1 {
+		return nil, nil
+	}
+	if m, err := streams.MessageAt(ctx, l.JS, l.Stream, end-1); err != nil || isRequest(m) {
+		return m, err
+	}
 	for _, back := range requestSteps {
 		start, last := end-min(end, back), back >= end
 		for m, err := range streams.EachBySubject(ctx, l.JS, l.Stream, subj, start) {
@@ -131,7 +140,7 @@ func (l Log) findRequest(ctx context.Context, e Entry) (*events.LogMessage, erro
 			if m.Seq >= end {
 				break
 			}
-			if m.HeaderValue(events.HeaderDecisionID) == d.DecisionID {
+			if isRequest(m) {
 				return m, nil
 			}
 		}
