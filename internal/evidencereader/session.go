@@ -61,7 +61,7 @@ func (rd Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, 
 }
 
 // ProvedSession is a session's evidence in one shard, with the verification of the whole shard
-// from which its rows were picked.
+// from which its rows were picked. With an empty Whole nothing is proved: the rows are from the index.
 type ProvedSession struct {
 	Session
 	Whole verify.Report
