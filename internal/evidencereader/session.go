@@ -62,7 +62,7 @@ func (rd Reader) ShardsNamed(ctx context.Context, published []verify.Published) 
 }
 
 // ProvedSession is a session's evidence in one shard, with the verification of the whole shard
-// from which its rows were picked.
+// from which its rows were picked. With an empty Whole nothing is proved: the rows are from the index.
 type ProvedSession struct {
 	Session
 	Whole verify.Report

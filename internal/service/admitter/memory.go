@@ -73,26 +73,28 @@ func requestNeeds(size int) int64 {
 
 // reserve takes the memory that a request of a size may need. fits is false if there is not
 // enough, or if it would leave other callers nothing; the request is then refused.
-func (m *memoryBudget) reserve(a shares.Caller, size int) (reserved int64, fits bool) {
+func (m *memoryBudget) reserve(caller shares.Caller, size int) (reserved int64, fits bool) {
 	n := requestNeeds(size)
-	if !m.requests.Take(a, n) {
+	if !m.requests.Take(caller, n) {
 		return 0, false
 	}
 	return n, true
 }
 
 // release returns what reserve took.
-func (m *memoryBudget) release(a shares.Caller, reserved int64) { m.requests.Release(a, reserved) }
+func (m *memoryBudget) release(caller shares.Caller, reserved int64) {
+	m.requests.Release(caller, reserved)
+}
 
 // errDeadlineExceeded reports that the policies could not be evaluated in time.
 var errDeadlineExceeded = errors.New("the policies could not be evaluated in time")
 
-// runEvaluation runs f, which decides a request of a, once a gets a place.
-func (m *memoryBudget) runEvaluation(ctx context.Context, a shares.Caller, f func()) error {
-	if m.evaluating.Acquire(ctx, a) != nil {
+// runEvaluation runs f, which decides a request of this caller, once the caller gets a place.
+func (m *memoryBudget) runEvaluation(ctx context.Context, caller shares.Caller, f func()) error {
+	if m.evaluating.Acquire(ctx, caller) != nil {
 		return errDeadlineExceeded
 	}
-	defer m.evaluating.Leave(a)
+	defer m.evaluating.Leave(caller)
 	f()
 	return nil
 }
