@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -61,6 +62,11 @@ func (cs *calls) find(key fact.SourceSession) *session {
 func (cs *calls) hasSession(key fact.SourceSession, hash uint32) bool {
 	_, known := cs.sessions.PeekHashed(key, hash)
 	return known
+}
+
+// hasAny reports whether one of the known sessions is one.
+func (cs *calls) hasAny(isOne func(fact.SourceSession) bool) bool {
+	return slices.ContainsFunc(cs.sessions.All(), func(s *session) bool { return isOne(s.Key) })
 }
 
 // touch returns a session and sets its last activity; nil if it is unknown.

@@ -178,8 +178,7 @@ func (c *Correlator) Follows(tenant string, sessions []string) bool {
 		tokens[fact.TokenOf(name)] = true
 	}
 	isOne := func(key fact.SourceSession) bool { return key.Tenant == tenant && tokens[key.Session] }
-	return slices.ContainsFunc(c.engine.calls.sessions.All(), func(s *session) bool { return isOne(s.Key) }) ||
-		slices.ContainsFunc(c.engine.trackers.sessions.All(), func(w *protocolSession) bool { return isOne(w.origin.Key) })
+	return c.engine.calls.hasAny(isOne) || c.engine.trackers.hasAny(isOne)
 }
 
 // addKey adds a verification key. It counts from the current message on.

@@ -1,6 +1,8 @@
 package correlation
 
 import (
+	"slices"
+
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
@@ -36,6 +38,11 @@ func newTrackers(o *engineOptions, t *timers, fs *findings) *trackers {
 func (ts *trackers) find(key fact.SourceSession, protocol string) *protocolSession {
 	w, _ := ts.sessions.Peek(protocolSessionKey{key, protocol})
 	return w
+}
+
+// hasAny reports whether one of the tracked sessions is one.
+func (ts *trackers) hasAny(isOne func(fact.SourceSession) bool) bool {
+	return slices.ContainsFunc(ts.sessions.All(), func(w *protocolSession) bool { return isOne(w.origin.Key) })
 }
 
 // touch returns a session and sets its last activity; nil if it is not tracked.
