@@ -71,8 +71,8 @@ type serverAnswer struct {
 	err   error
 }
 
-// sendUntilAnswered returns the first answer, or the last error. pause is the wait before the
-// request is sent again. With zero it is sent again only if no admitter can have acted on it:
+// sendUntilAnswered returns the first answer, or the last error; ErrDisconnected if there was one,
+// because an admitter may have that request. pause is the wait before the request is sent again. With zero it is sent again only if no admitter can have acted on it:
 // there was none, the request was not sent, or the admitter was stopping.
 func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *nats.Msg, pause time.Duration) (*nats.Msg, error) {
 	sending, cancel := context.WithCancel(ctx)
@@ -88,7 +88,14 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 				answers <- serverAnswer{nil, nats.ErrReconnectBufExceeded}
 				return
 			}
+			if nc.IsClosed() {
+				answers <- serverAnswer{nil, nats.ErrConnectionClosed}
+				return
+			}
 			reply, err := nc.RequestMsgWithContext(sending, request())
+			if errors.Is(err, nats.ErrConnectionClosed) { // while it waited: an admitter may have the request
+				err = nats.ErrDisconnected
+			}
 			answers <- serverAnswer{reply, err}
 		}()
 	}
@@ -100,10 +107,14 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 	}
 	send()
 	var refusal *nats.Msg // a refusal that a later answer may replace
+	var lost error
 	for {
 		select {
 		case r := <-answers:
 			waiting--
+			if errors.Is(r.err, nats.ErrDisconnected) {
+				lost = r.err
+			}
 			switch {
 			case r.err == nil && !s.maySucceed(r.reply, pause > 0):
 				return r.reply, nil
@@ -117,7 +128,7 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 				send() // immediately
 			case waiting > 0: // an answer to another attempt may still come
 			case !other || sent == maxSends || r.err != nil && !maySendAgain(r.err, pause > 0):
-				return refusalOrError(refusal, r.err)
+				return refusalOrError(refusal, cmp.Or(lost, r.err))
 			case again == nil:
 				t := time.NewTicker(secondaryRetryPause)
 				defer t.Stop()

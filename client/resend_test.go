@@ -182,6 +182,43 @@ func TestAdmitWhileTheConnectionMoves(t *testing.T) {
 	}
 }
 
+// TestAdmitWhoseConnectionIsLost: the request was sent, and its connection is closed, or moves to where no admitter
+// is. The verdict may be on the log.
+func TestAdmitWhoseConnectionIsLost(t *testing.T) {
+	nobody := nats.NewMsg("")
+	nobody.Header.Set("Status", "503") // as a server answers for an admitter that is not there
+	for name, c := range map[string]struct {
+		lose        func(*nats.Conn)
+		resendAfter time.Duration
+	}{
+		"closed": {func(nc *nats.Conn) { nc.Close() }, -1},
+		"moved":  {func(nc *nats.Conn) { _ = nc.ForceReconnect() }, 50 * time.Millisecond}, // a test that cannot fails
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := start(t, streams.Shard{}), start(t, streams.Shard{})
+			nc, err := streams.Connect(t.Context(), streams.ConnectOptions{
+				URL: here.srv.ClientURL() + "," + there.srv.ClientURL(), User: "rt1", Password: "pw-rt1", Log: zerolog.Nop(),
+			})
+			ok(t, err)
+			defer nc.Close()
+			var asked atomic.Int64
+			for _, w := range []*world{here, there} {
+				ok(t, w.answer(func(*nats.Msg) *nats.Msg {
+					if asked.Add(1) > 1 {
+						return nobody
+					}
+					go c.lose(nc)
+					return nil
+				}))
+			}
+			v := askingBy(t, here, nc, client.Options{Timeout: testTimeout, ResendAfter: c.resendAfter}).Admit(t.Context(), theCall)
+			if v.Allowed() || v.Reason != client.ReasonTimeout || !errors.Is(v.Err, nats.ErrDisconnected) {
+				t.Errorf("%s %s %v", v.Decision, v.Reason, v.Err)
+			}
+		})
+	}
+}
+
 // TestAdmitWhileHandlersChange: the application may set handlers of its connection at any time. The race detector
 // sees a client that reads them.
 func TestAdmitWhileHandlersChange(t *testing.T) {

@@ -135,7 +135,7 @@ func TestViewLongCluster(t *testing.T) {
 	}
 }
 
-// The words of a subcommand are all read, or the view is not known.
+// The words of a subcommand that programs says are all read, or the view is not known.
 func TestViewSubcommands(t *testing.T) {
 	for line, want := range map[string]string{
 		"aws s3 rm s3://b --recursive": "true s3 rm", "aws --region eu s3 rm s3://b": "true s3 rm", "aws s3 --region eu rm s3://b": "false s3", "aws s3 --region=eu rm s3://b": "false s3", "aws configure": "true configure", "aws configure --help": "true configure",
@@ -145,7 +145,7 @@ func TestViewSubcommands(t *testing.T) {
 		"az network vnet subnet delete -n x": "true network vnet subnet delete", "az vm list --output json": "true vm list",
 		"docker container rm x": "true container rm", "docker volume rm x": "true volume rm", "docker run -it image": "true run", "docker ps -a": "true ps", "docker compose -f x.yml down": "false compose",
 		"terraform state rm a.b": "true state rm", "terraform workspace delete x": "true workspace delete", "tofu state rm a.b": "true state rm", "terraform plan -out x": "true plan", "terraform state -x rm a.b": "false state",
-		"git push -f": "true push", "kubectl delete -f x": "true delete",
+		"git push -f": "true push", "kubectl delete -f x": "true delete", "helm repo remove x": "true repo", "docker trust signer remove x": "true trust signer",
 	} {
 		if v := parseView(strings.Fields(line)); fmt.Sprint(v.Known, " ", v.Command) != want {
 			t.Errorf("%s: %v %s, want %s", line, v.Known, v.Command, want)

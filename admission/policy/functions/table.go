@@ -105,7 +105,7 @@ var calls = []call{
 	{
 		Function{
 			Name: "cli.view", Use: "cli.view(words)",
-			About:   "The arguments of a program with subcommands: git, kubectl, aws, terraform, package managers and some more. Git's `-c`, and a subcommand that may be an alias, are not `known`.",
+			About:   "The arguments of a program with subcommands: git, kubectl, aws, terraform, package managers and some more. Git's `-c`, and a subcommand that may be an alias, are not `known`. `command` has every word of a subcommand of aws, gcloud, az, terraform and tofu, the first two of docker's and gh's, and only the first of others: that of `helm repo remove x` is `repo`.",
 			Example: `cli.view(["git", "-C", "x", "push", "-f"]).command == "push"`,
 		},
 		[]*cel.Type{texts}, object(View{}), 10, 32, func(a []any) any { return parseView(a[0].([]string)) },

@@ -94,9 +94,15 @@ func isKeysAway(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "failed to verify signature: fetching keys")
 }
 
+// readsKeys reports whether a verifier has read its keys for a text with this outcome. It does not for a text that is no
+// JWT of the issuer, or one that has expired.
+func readsKeys(err error) bool {
+	return err == nil || strings.HasPrefix(err.Error(), "failed to verify signature") && !isKeysAway(err)
+}
+
 // current is the verifier. An old one is made anew, without the keys that it has; so a key that was
-// withdrawn is forgotten, and while the issuer is away no JWT is accepted for longer than keysMaxAge. text is a JWT by
-// which the new one reads its keys.
+// withdrawn is forgotten, and while the issuer is away no JWT is accepted for longer than keysMaxAge. The new
+// one reads its keys by text; by one that is no JWT it reads none, and does not replace keys that may be used.
 func (i *issuer) current(ctx context.Context, text string) (*oidc.IDTokenVerifier, error) {
 	if v := i.youngerThan(keysRenewAge); v != nil {
 		return v, nil
@@ -144,7 +150,7 @@ func (i *issuer) renew(ctx context.Context, text string) (*oidc.IDTokenVerifier,
 	}
 	next := provider.VerifierContext(oidc.ClientContext(context.Background(), i.client),
 		&oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algorithms, Now: i.now}) // subjectOf looks at the audience
-	if _, err := next.Verify(ctx, text); isKeysAway(err) {
+	if _, err := next.Verify(ctx, text); isKeysAway(err) || !readsKeys(err) && i.youngerThan(keysMaxAge) != nil {
 		i.failed = i.now()
 		return nil, err
 	}
