@@ -18,11 +18,11 @@ type callSummary struct {
 	nameFilter uint64 // a Bloom filter of the call's event ids and workflow
 	argsPrefix uint64 // the first 8 bytes of the SHA-256 of its arguments
 	exactArgs  bool   // argsPrefix tells it from calls with other arguments
-	denied     bool   // its direct verdict is deny
+	denied     bool   // see wasDenied
 }
 
 func (c *call) summarise() callSummary {
-	o := callSummary{argsPrefix: c.args.SumPrefix(), denied: c.directVerdict().verdict == events.Deny}
+	o := callSummary{argsPrefix: c.args.SumPrefix(), denied: c.details.wasDenied()}
 	o.exactArgs = c.args.Known && len(c.args.RedactedPaths) == 0
 	for _, e := range c.events {
 		o.nameFilter |= nameFilterBits(e)
@@ -60,12 +60,19 @@ func (c *call) mayHaveName(bits uint64) bool {
 	return c.details != nil || c.summary.nameFilter&bits == bits
 }
 
-// directlyDenied reports whether the direct verdict of the call is deny.
+// directlyDenied reports whether the call itself was denied.
 func (c *call) directlyDenied() bool {
 	if c.details == nil {
 		return c.summary.denied
 	}
-	return c.directVerdict().verdict == events.Deny
+	return c.details.wasDenied()
+}
+
+// wasDenied reports whether the direct verdict is deny. It is not if the runtime blocked what was allowed, as a gate does
+// that got the verdict too late: to ask again goes around nothing.
+func (x *details) wasDenied() bool {
+	d := x.lastDecision()
+	return x.directVerdict().verdict == events.Deny && (d == nil || d.Verdict != events.Allow)
 }
 
 // expand makes a call's details readable, at least until the current message is applied.

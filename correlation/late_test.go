@@ -713,3 +713,26 @@ func TestCallsCountWhatTheyHold(t *testing.T) {
 	cs.forgetSession(other, 0)
 	held("empty", 0, 0, 0, 0, 0)
 }
+
+// A gate blocks a call whose allow came too late, and the agent asks again under another id: that goes around no
+// verdict. Around a denial it does, whoever reported that it was blocked.
+func TestAskedAgainAfterALateAllow(t *testing.T) {
+	again := set(pre(3), "metadata.tool_call_id", "c2")
+	for verdict, want := range map[events.Verdict]int{events.Allow: 0, events.Deny: 1} {
+		l := newTestLog(t)
+		l.event(pre(1))
+		l.decide(pre(1), "first", verdict)
+		l.event(hook(2, "ToolUseBlocked", 1))
+		l.event(again)
+		l.decide(again, "second", events.Allow)
+		found := 0
+		for _, f := range l.run().checks {
+			if f.Rule == "AH-C-077" {
+				found++
+			}
+		}
+		if found != want {
+			t.Errorf("%s: %d findings of AH-C-077, want %d", verdict, found, want)
+		}
+	}
+}

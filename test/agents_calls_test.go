@@ -183,14 +183,11 @@ func linked(t *testing.T, h hooked, a codingAgent, out string) {
 		} else {
 			session = of
 		}
-		if c.State == "open" || c.State == "abandoned" {
-			c.State = "not reported"
-		}
 		states[c.State+c.Match]++
 		lines += line
 	}
-	// The admission whose answer was cut off is the one that nothing is reported of.
-	if want := map[string]int{"completedequal": 6, "denied": 4, "not reported": 1}; !maps.Equal(states, want) {
+	// The call whose answer was cut off may be allowed on record: the gate reports that it was blocked.
+	if want := map[string]int{"completedequal": 6, "denied": 5}; !maps.Equal(states, want) {
 		t.Errorf("calls on record: %v, want %v\n%s", states, want, lines)
 	}
 	if want := map[bool]int{true: 2, false: 0}[a.marksSubAgents]; ofSubAgents != want {
