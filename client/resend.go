@@ -84,7 +84,7 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 		sent, waiting = sent+1, waiting+1
 		go func() {
 			nc := s.connectionFor(n)
-			if !nc.IsConnected() && !nc.IsClosed() { // it could keep the request and send it when nobody waits for the answer any more
+			if !nc.IsConnected() && !nc.IsClosed() { // it could keep the request, and send it after the caller was told deny
 				answers <- serverAnswer{nil, nats.ErrReconnectBufExceeded}
 				return
 			}

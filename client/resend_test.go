@@ -185,8 +185,8 @@ func TestAdmitWhileTheConnectionMoves(t *testing.T) {
 // TestAdmitWhoseConnectionIsLost: the request was sent, and its connection is closed, or moves to where no admitter
 // is. The verdict may be on the log.
 func TestAdmitWhoseConnectionIsLost(t *testing.T) {
-	nobody := nats.NewMsg("")
-	nobody.Header.Set("Status", "503") // as a server answers for an admitter that is not there
+	noAdmitter := nats.NewMsg("")
+	noAdmitter.Header.Set("Status", "503") // as a server answers for an admitter that is not there
 	for name, c := range map[string]struct {
 		lose        func(*nats.Conn)
 		resendAfter time.Duration
@@ -205,7 +205,7 @@ func TestAdmitWhoseConnectionIsLost(t *testing.T) {
 			for _, w := range []*world{here, there} {
 				ok(t, w.answer(func(*nats.Msg) *nats.Msg {
 					if asked.Add(1) > 1 {
-						return nobody
+						return noAdmitter
 					}
 					go c.lose(nc)
 					return nil

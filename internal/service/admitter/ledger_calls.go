@@ -116,12 +116,15 @@ func (l *spendLedger) applyCalls(ctx context.Context, batch []events.LogMessage)
 			continue
 		}
 		accounts := l.accountsOf(spendSession{tokens[0], tokens[2]})
-		if allow && len(accounts) > 0 {
+		if len(accounts) == 0 {
+			continue
+		}
+		if allow {
 			l.noteLogged(accounts, m.HeaderValue(headerEventID), m.Seq)
 			continue
 		}
-		for _, a := range accounts {
-			if e, ok := l.decodeEnd(m); ok {
+		if e, ok := l.decodeEnd(m); ok {
+			for _, a := range accounts {
 				ends[a] = append(ends[a], e)
 			}
 		}

@@ -249,6 +249,9 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 			return err
 		}
 		c.env.Log.Warn().Str("tenant", tenant).Str("erasure", o.ID).Str("why", why).Msg("an erasure is refused")
+		if o.ByPolicy() {
+			c.policies.waitForNext()
+		}
 		return c.bucket.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.RefuseOrder(o.ID, why, time.Now()) })
 	}
 	advance := c.erasure.continueErasure

@@ -32,8 +32,8 @@ type erasureWorker struct {
 	builder  *build.Builder
 	keys     *sessionSecrets // their copies in this auditor's memory
 	master   digest.Master
-	// plans holds, by order, what was checked against holds and idleness when the order began, until it is recorded. A
-	// new custodian plans again.
+	// plans holds, by order, what was checked against holds and idleness when the order began. It serves the first attempt
+	// to record it: a later one, or a new custodian, plans again.
 	plans map[string]erasureplan.Plan
 	// forget holds the keys of states whose older revisions may name an erased data subject.
 	forget map[string]bool
@@ -163,11 +163,7 @@ func (w *erasureWorker) recordErasureBegun(ctx context.Context, ev erasureplan.E
 		}
 		msgs = append(msgs, msg)
 	}
-	if err := streams.StoreLinked(ctx, w.js, w.stream, msgs...); err != nil {
-		return err
-	}
-	delete(w.plans, o.ID)
-	return nil
+	return streams.StoreLinked(ctx, w.js, w.stream, msgs...)
 }
 
 func causeOf(o retention.Order) string {

@@ -496,6 +496,23 @@ func TestFullOrders(t *testing.T) {
 	}
 }
 
+// A policy's order that is refused is not requested again at once, though more is due.
+func TestARefusedOrderWaits(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.audited()
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.RequestErasure(retention.Order{Note: asked("o1"), Sessions: []string{"unknown"}})
+	})
+	c.step(func(ctx context.Context, k *custodian) {
+		k.policies.applyMore()
+		servicetest.OK(t, k.advanceTenant(ctx, "acme", retention.StateKey("acme"), time.Now()))
+		if c.status("o1") != retention.Refused || k.policies.moreDue {
+			t.Errorf("the order is %s, and policies are applied again at once: %v", c.status("o1"), k.policies.moreDue)
+		}
+	})
+}
+
 // An erasure takes what was checked against holds and idleness when it began, and nothing that came later.
 func TestErasureOfWhatWasPlanned(t *testing.T) {
 	c := newCustody(t)

@@ -50,6 +50,10 @@ func (w *policyWorker) applySoon() { w.next = time.Time{} }
 // applyMore makes the next applyDue without open orders apply all policies.
 func (w *policyWorker) applyMore() { w.moreDue = true }
 
+// waitForNext makes what a refused order left wait until policies are due again: at once it would be refused again, and
+// each refusal is a record on the log.
+func (w *policyWorker) waitForNext() { w.moreDue = false }
+
 // isDue reports whether it is time to apply all policies: when they are due, or more may be due and no order is open.
 func (w *policyWorker) isDue(idle bool) bool {
 	return !time.Now().Before(w.next) || w.moreDue && idle
