@@ -59,13 +59,19 @@ func TestIndexesAreNotBelieved(t *testing.T) {
 	mine := " WHERE session = '" + sess + "'"
 	finding := number(t, db, "SELECT max(seq) FROM findings"+mine)
 	last := fmt.Sprintf(" WHERE session = '%s' AND seq = %d", sess, number(t, db, "SELECT max(seq) FROM evidence"+mine))
-	move := func(table, other string) []string {
+	move := func(table, other, which string) []string {
 		return []string{
 			"CREATE OR REPLACE TABLE moved AS " + table,
-			"INSERT INTO moved SELECT * REPLACE ('" + other + "' AS session) FROM " + table + mine,
-			"ALTER TABLE " + table + " DELETE" + mine,
+			"INSERT INTO moved SELECT * REPLACE ('" + other + "' AS session) FROM " + table + mine + which,
+			"ALTER TABLE " + table + " DELETE" + mine + which,
 			"INSERT INTO " + table + " SETTINGS insert_deduplicate = 0 SELECT * FROM moved",
 		}
+	}
+	// fields is record_fields' column fields with changed texts of members.
+	fields := func(change string) string { return "JSONExtract(" + change + ", toTypeName(fields)) AS fields" }
+	setAll := func(kind, member, value string) string {
+		changed, _, _ := strings.Cut(fields(fmt.Sprintf(`replaceRegexpOne(toJSONString(fields), '"%s":"[^"]*"', '"%[1]s":"%s"')`, member, value)), " AS ")
+		return "ALTER TABLE record_fields UPDATE fields = " + changed + " WHERE kind = '" + kind + "'"
 	}
 	for _, tc := range []struct {
 		name string
@@ -76,15 +82,15 @@ func TestIndexesAreNotBelieved(t *testing.T) {
 	}{
 		{"the end of the chain deleted", []string{fmt.Sprintf("ALTER TABLE evidence_chain DELETE%s AND seq >= %d", mine, finding)}, []string{"chain", "session", "export"}},
 		{"the whole chain deleted", []string{"ALTER TABLE evidence_chain DELETE" + mine}, []string{"replay", "verify"}},
-		{"the chain of another session", append(move("evidence_chain", "small-x"), "INSERT INTO evidence_chain SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('"+sess+"' AS session) FROM (SELECT * FROM evidence_chain WHERE session = 'small-2')"), []string{"session", "verify", "export"}},
-		{"findings deleted", []string{"ALTER TABLE findings DELETE" + mine}, []string{"findings"}},
-		{"findings taken back", []string{"INSERT INTO findings SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('info' AS severity, finding_id AS withdraws, concat(finding_id, 'x') AS finding_id) FROM findings" + mine}, []string{"findings", "session"}},
-		{"findings of less weight", []string{"ALTER TABLE findings UPDATE severity = 'low', rule = 'another' WHERE 1"}, []string{"findings"}},
-		{"calls deleted", []string{"ALTER TABLE calls DELETE" + mine}, []string{"calls", "audit"}},
-		{"calls with another verdict", []string{"ALTER TABLE calls UPDATE verdict = 'allow' WHERE 1"}, []string{"calls", "audit"}},
-		{"calls of another session", move("calls", "small-2"), []string{"audit"}},
-		{"decisions changed", []string{"ALTER TABLE decisions UPDATE verdict = 'allow' WHERE 1"}, []string{"audit"}},
-		{"changes deleted", []string{"TRUNCATE TABLE changes"}, []string{"calls", "verify"}},
+		{"the chain of another session", append(move("evidence_chain", "small-x", ""), "INSERT INTO evidence_chain SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('"+sess+"' AS session) FROM (SELECT * FROM evidence_chain WHERE session = 'small-2')"), []string{"session", "verify", "export"}},
+		{"findings deleted", []string{"ALTER TABLE record_fields DELETE" + mine + " AND kind = 'finding'"}, []string{"findings"}},
+		{"findings taken back", []string{"INSERT INTO record_fields SETTINGS insert_deduplicate = 0 SELECT * REPLACE ('info' AS topic, " + fields(`replaceRegexpOne(replaceOne(toJSONString(fields), '"withdraws":""', concat('"withdraws":"', fields.body.finding_id, '"')), '"finding_id":"([^"]*)"', '"finding_id":"\\\\1x"')`) + ") FROM record_fields" + mine + " AND kind = 'finding'"}, []string{"findings", "session"}},
+		{"findings of less weight", []string{"ALTER TABLE record_fields UPDATE topic = 'low' WHERE kind = 'finding'", setAll("finding", "rule", "another")}, []string{"findings"}},
+		{"calls deleted", []string{"ALTER TABLE record_fields DELETE" + mine + " AND kind = 'call'"}, []string{"calls", "audit"}},
+		{"calls with another verdict", []string{setAll("call", "verdict", "allow")}, []string{"calls", "audit"}},
+		{"calls of another session", move("record_fields", "small-2", " AND kind = 'call'"), []string{"audit"}},
+		{"decisions changed", []string{setAll("decision", "verdict", "allow")}, []string{"audit"}},
+		{"changes deleted", []string{"ALTER TABLE record_fields DELETE WHERE kind = 'control'"}, []string{"calls", "verify"}},
 		{"a session's column in the evidence", []string{"ALTER TABLE evidence UPDATE session = 'small-x'" + last, "ALTER TABLE evidence_chain DELETE" + last}, []string{"chain", "export"}},
 		{"a tenant's column in the evidence", []string{"ALTER TABLE evidence UPDATE tenant = 'x'" + last, "ALTER TABLE evidence_chain DELETE" + last}, []string{"chain", "replay"}},
 		{"a kind in the evidence", []string{"ALTER TABLE evidence UPDATE kind = 'event'" + last}, []string{"findings", "export"}},

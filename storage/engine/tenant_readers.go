@@ -53,18 +53,24 @@ var auditorName = regexp.MustCompile(`^[a-z][a-z0-9_]{2,31}$`)
 // tenant, and a tenant reader cannot verify without them. The same holds for the keys that sign
 // decisions, which are public, and for the records that explain why texts of the tenant
 // expired.
+//
+// Views of record_fields have no condition of their own: they run with the rights of who reads them.
 var auditorTables = []struct{ name, rows string }{
 	{"evidence", "tenant = $ OR (tenant = '' AND kind = 'control' AND (endsWith(subject, '.key') OR endsWith(subject, '.key_retired') OR concerns = $))"},
 	{"evidence_chain", "tenant = $"},
-	{"decisions", "tenant = $"},
-	{"calls", "tenant = $"},
-	{"findings", "tenant = $"},
-	{"approvals", "tenant = $"},
-	{"redactions", "tenant = $"},
-	{"changes", "tenant = $"},
+	{"decisions", ""},
+	{"calls", ""},
+	{"findings", ""},
+	{"approvals", ""},
+	{"redactions", ""},
+	{"changes", ""},
 	{"tree_hashes", ""},
 	{"checkpoints", ""},
 }
+
+// underlyingFilter is the row policy of the table under the views. A change belongs to the tenant
+// that its record names.
+var underlyingFilter = struct{ name, rows string }{"record_fields", "tenant = $ OR (tenant = '' AND kind = 'control' AND control.tenant = $)"}
 
 // TenantReaderTables lists the tables and views that a tenant reader may read.
 func TenantReaderTables() (names []string) {
@@ -79,7 +85,7 @@ type auditorFilter struct{ Table, Rows string }
 
 // RowFilters lists the row policies of the user that the tenant reader's views run as.
 func (a TenantReader) RowFilters() (list []auditorFilter) {
-	for _, t := range auditorTables {
+	for _, t := range append(auditorTables[:len(auditorTables):len(auditorTables)], underlyingFilter) {
 		list = append(list, auditorFilter{t.name, strings.ReplaceAll(t.rows, "$", conn.QuoteString(a.Tenant))})
 	}
 	return list

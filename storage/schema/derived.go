@@ -3,7 +3,6 @@ package schema
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -11,11 +10,11 @@ import (
 	"github.com/countersign-dev/countersign/storage/conn"
 )
 
-// The derived tables are indexes. No hash covers them: a user with write access can delete,
-// change and invent rows there. Compare therefore computes their rows again from the
-// texts of evidence, which a verification proves, and compares row by row.
+// The derived tables and the views of them are indexes. No hash covers them: a user with write
+// access can delete, change and invent rows there, and replace a view. Compare therefore computes
+// their rows again from the texts of evidence, which a verification proves, and compares row by row.
 
-// DerivedRow describes how a derived table differs at one sequence from the rows that the
+// DerivedRow describes how a derived table or a record view differs at one sequence from the rows that the
 // texts of evidence give.
 type DerivedRow struct {
 	Table, Shard string
@@ -38,16 +37,16 @@ const evidenceTexts = `(SELECT tenant, session, shard, seq, kind, subject, broke
 	FROM evidence WHERE %s) AS evidence
 `
 
-// derivedQuery returns the query for the differences of a table within a condition on shard
+// derivedQuery returns the query for the differences of a table or view within a condition on shard
 // and seq. It groups by one tuple of all columns: grouping by fifty columns takes the server
 // four times the processor time, most of it for planning.
-func derivedQuery(table DerivedTable, within string) (string, error) {
-	query, columns, err := table.Definition()
+func derivedQuery(name, within string) (string, error) {
+	query, columns, err := definition(name)
 	if err != nil {
 		return "", err
 	}
 	texts := within
-	if table.Name != "evidence_chain" { // the other tables have no rows of expired records
+	if name != "evidence_chain" { // the others have no rows of expired records
 		texts += " AND record != ''"
 	}
 	again := strings.Replace(query+"\n", "FROM evidence\n", "FROM "+fmt.Sprintf(evidenceTexts, texts), 1)
@@ -58,28 +57,30 @@ func derivedQuery(table DerivedTable, within string) (string, error) {
 			UNION ALL
 			SELECT seq, %[1]s AS row, toInt64(-1) AS side FROM %[3]s WHERE %[4]s
 		) GROUP BY seq, row HAVING n != 0
-	) GROUP BY seq ORDER BY seq`, row, again, table.Name, within), nil
+	) GROUP BY seq ORDER BY seq`, row, again, name, within), nil
 }
 
 // Compare calls fn for each sequence between from and to (both included) of a shard where a
-// derived table differs from the texts of evidence, table by table. tables names the tables
-// to compare; none means all. The name evidence stands for the columns of evidence that
+// derived table or record view differs from the texts of evidence, one after the other. names lists
+// those to compare; none means all that auditors read: the record views, and not the table under them. The name evidence stands for the columns of evidence that
 // copy parts of the text. The server computes and holds the rows of the whole range, so the
 // caller should bound it. Rows that are being inserted or deleted also count as differences.
-func Compare(ctx context.Context, p *conn.Pool, shard string, from, to uint64, tables []string, fn func(DerivedRow) error) error {
-	wanted := func(name string) bool { return len(tables) == 0 || slices.Contains(tables, name) }
+func Compare(ctx context.Context, p *conn.Pool, shard string, from, to uint64, names []string, fn func(DerivedRow) error) error {
+	if len(names) == 0 {
+		names = auditedNames
+	}
 	within := fmt.Sprintf("shard = %s AND seq BETWEEN %d AND %d", conn.QuoteString(shard), from, to)
 	var found []DerivedRow
-	for _, table := range DerivedTables {
-		if !wanted(table.Name) {
+	for _, name := range names {
+		if name == "evidence" {
 			continue
 		}
-		query, err := derivedQuery(table, within)
+		query, err := derivedQuery(name, within)
 		if err != nil {
 			return err
 		}
 		err = p.EachRow(ctx, query, func(r driver.Rows) error {
-			d := DerivedRow{Table: table.Name, Shard: shard}
+			d := DerivedRow{Table: name, Shard: shard}
 			var lacks, extra int64
 			err := r.Scan(&d.Seq, &lacks, &extra)
 			d.Lacks, d.Extra = uint64(lacks), uint64(extra)
@@ -87,7 +88,7 @@ func Compare(ctx context.Context, p *conn.Pool, shard string, from, to uint64, t
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("comparing table %s: %w", table.Name, err)
+			return fmt.Errorf("comparing table %s: %w", name, err)
 		}
 	}
 	if err := compareCopies(ctx, p, within, func(seq uint64) {
@@ -147,13 +148,13 @@ func markTextless(ctx context.Context, p *conn.Pool, within string, found []Deri
 // shard. It is false of a row with a shard or sequence that is NULL or no number.
 const inComparison = "coalesce(toString(shard) IN (SELECT DISTINCT toString(shard) FROM evidence) AND seq BETWEEN 0 AND 18446744073709551615, false)"
 
-// Stray lists the rows of derived tables that Compare cannot see: by table, the
+// Stray lists the rows that auditors read and Compare cannot see: by table or view, the
 // shards that evidence has no rows of, and rows without a valid shard or sequence.
 func Stray(ctx context.Context, p *conn.Pool) (list []DerivedRow, err error) {
-	for _, table := range DerivedTables {
-		err := p.EachRow(ctx, `SELECT coalesce(toString(shard), '') AS s, toUInt64(coalesce(min(seq), 0)), count() FROM `+table.Name+` WHERE NOT `+inComparison+` GROUP BY s ORDER BY s`,
+	for _, name := range auditedNames {
+		err := p.EachRow(ctx, `SELECT coalesce(toString(shard), '') AS s, toUInt64(coalesce(min(seq), 0)), count() FROM `+name+` WHERE NOT `+inComparison+` GROUP BY s ORDER BY s`,
 			func(r driver.Rows) error {
-				d := DerivedRow{Table: table.Name}
+				d := DerivedRow{Table: name}
 				err := r.Scan(&d.Shard, &d.Seq, &d.Extra)
 				list = append(list, d)
 				return err

@@ -1,7 +1,7 @@
 // Package schema makes and checks the tables of the evidence database. Migrate makes them from the
 // files of migrations/, Differences compares them with what it made, and DerivedTables names the
-// tables that are filled from evidence: changes by package write, the others by materialized
-// views. The derived tables are indexes. No hash covers them: a user with write access can delete,
+// tables that materialized views fill from evidence. Auditors read record_fields, the larger one,
+// through a view for each kind of record. The derived tables are indexes. No hash covers them: a user with write access can delete,
 // change and invent rows there. Compare therefore computes their rows again from the texts of
 // evidence, which a verification proves. Package write repairs them. Begin reading with Migrate.
 package schema

@@ -33,7 +33,7 @@ func TestMigrateTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := storagetest.Count(t, db, "SELECT toUInt64(max(version_id)) FROM schema_migrations"); n != uint64(len(files)) {
+	if n := storagetest.Count(t, db, "SELECT toUInt64(max(version_id)) FROM schema_versions"); n != uint64(len(files)) {
 		t.Errorf("version %d, want %d", n, len(files))
 	}
 }
@@ -41,7 +41,7 @@ func TestMigrateTogether(t *testing.T) {
 // A process that was killed between making the version table and writing its first row leaves an empty one.
 func TestMigrateGoesOnWithAnEmptyVersionTable(t *testing.T) {
 	db := enginetest.Open(t, enginetest.Start(t, t.TempDir(), 0).DSN())
-	if err := db.Exec(t.Context(), "CREATE TABLE schema_migrations (version_id Int64, is_applied UInt8, date Date DEFAULT now(), tstamp DateTime DEFAULT now()) ENGINE = MergeTree ORDER BY date"); err != nil {
+	if err := db.Exec(t.Context(), "CREATE TABLE schema_versions (version_id Int64, is_applied UInt8, date Date DEFAULT now(), tstamp DateTime DEFAULT now()) ENGINE = MergeTree ORDER BY date"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -49,7 +49,7 @@ func TestMigrateGoesOnWithAnEmptyVersionTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := storagetest.Count(t, db, "SELECT count() FROM schema_migrations WHERE version_id = 0"); n != 1 {
+	if n := storagetest.Count(t, db, "SELECT count() FROM schema_versions WHERE version_id = 0"); n != 1 {
 		t.Errorf("%d first rows", n)
 	}
 }

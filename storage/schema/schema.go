@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ type Difference struct{ Table, Column, Detail string }
 
 // versionTable is the table in which the migrations record which of them were made. No query
 // depends on it. Builds before the first release used other migrations and other names.
-const versionTable = "schema_migrations"
+const versionTable = "schema_versions"
 
 // codeAccessDenied is ClickHouse's ACCESS_DENIED.
 const codeAccessDenied = 497
@@ -36,7 +37,7 @@ const codeAccessDenied = 497
 type schemaPlace struct{ table, column string }
 
 // Differences compares the tables, views and columns of the database with those that
-// Migrate makes, and lists the row policies that hide their rows from this user. It ignores
+// Migrate makes, and the queries of the views, and lists the row policies that hide their rows from this user. It ignores
 // everything else in the database. A compromised server can lie about its schema: the result
 // shows changes, but proves nothing. policies is false if the user may not read row policies.
 func Differences(ctx context.Context, p *conn.Pool) (list []Difference, policies bool, err error) {
@@ -51,6 +52,11 @@ func Differences(ctx context.Context, p *conn.Pool) (list []Difference, policies
 	}
 	maps.DeleteFunc(have, func(at schemaPlace, _ string) bool { return !ours[at.table] })
 	list = diffSchema(want, have)
+	changed, err := changedViews(ctx, p, have)
+	if err != nil {
+		return nil, false, err
+	}
+	list = append(list, changed...)
 	hidden, policies, err := rowPolicies(ctx, p, ours)
 	return append(list, hidden...), policies, err
 }
@@ -94,6 +100,31 @@ func readSchema(ctx context.Context, p *conn.Pool) (map[schemaPlace]string, erro
 			return err
 		})
 	return have, err
+}
+
+// fromTable matches the table of a view's query.
+var fromTable = regexp.MustCompile(`FROM (evidence|record_fields)\n`)
+
+// changedViews lists the views whose query is not that of the migrations, or which run with the
+// rights of another user than the one who reads them. The server formats both queries, so that its
+// version does not matter.
+func changedViews(ctx context.Context, p *conn.Pool, have map[schemaPlace]string) (list []Difference, err error) {
+	queries, err := viewQueries()
+	for name, query := range queries {
+		if !strings.HasSuffix(have[schemaPlace{table: name}], "View") {
+			continue // reported as missing, or as a table
+		}
+		want := fromTable.ReplaceAllString(query, "FROM "+p.Database()+".$1\n")
+		var same bool
+		if err == nil {
+			err = p.QueryRow(ctx, `SELECT formatQuerySingleLine(as_select) = formatQuerySingleLine({query:String}) AND position(create_table_query, ' SQL SECURITY DEFINER ') = 0
+				FROM system.tables WHERE database = currentDatabase() AND name = {name:String}`, conn.Param("query", want), conn.Param("name", name)).Scan(&same)
+		}
+		if err == nil && !same {
+			list = append(list, Difference{Table: name, Detail: "the query of the view is another than that of the migrations"})
+		}
+	}
+	return list, err
 }
 
 // rowPolicies lists the row policies that apply to this user.

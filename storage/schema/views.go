@@ -2,11 +2,11 @@ package schema
 
 import (
 	"context"
-	_ "embed" // changes.sql
 	"errors"
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -14,21 +14,7 @@ import (
 )
 
 // viewStatement matches the statements of the migrations that make views.
-var viewStatement = regexp.MustCompile(`(?s)CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+) TO \w+ AS\n(.*?);\n`)
-
-// changesQuery is the query that gives the rows of the table changes.
-//
-//go:embed changes.sql
-var changesQuery string
-
-// query returns the query that gives the rows of a table.
-func (t DerivedTable) query() (string, error) {
-	if t.View == "" {
-		return strings.TrimSuffix(changesQuery, "\n"), nil
-	}
-	queries, err := viewQueries()
-	return queries[t.View], err
-}
+var viewStatement = regexp.MustCompile(`(?s)CREATE (?:MATERIALIZED )?VIEW IF NOT EXISTS (\w+) (?:TO \w+|SQL SECURITY INVOKER) AS\n(.*?);\n`)
 
 // viewQueries maps each view to its query in the migrations. The queries on the server are
 // not used, because a user that may alter tables may alter those too.
@@ -47,31 +33,38 @@ var viewQueries = sync.OnceValues(func() (map[string]string, error) {
 	return queries, err
 })
 
-// Definition returns the query that gives the rows of a table, and the columns that it fills.
-func (t DerivedTable) Definition() (query string, columns []string, err error) {
-	if query, err = t.query(); err != nil {
+// definition returns the query that gives the rows of a derived table or a record view, with
+// evidence as its only table, and the columns that it fills.
+func definition(name string) (query string, columns []string, err error) {
+	queries, err := viewQueries()
+	if err != nil {
 		return "", nil, err
 	}
-	if columns, err = queryColumns(query); err != nil {
-		return "", nil, fmt.Errorf("the query of table %s: %w", t.Name, err)
+	query = queries[name]
+	if i := slices.IndexFunc(DerivedTables, func(t DerivedTable) bool { return t.Name == name }); i >= 0 {
+		query = queries[DerivedTables[i].View]
 	}
-	return query, columns, nil
+	if columns, err = queryColumns(query); err != nil {
+		return "", nil, fmt.Errorf("the query of table %s: %w", name, err)
+	}
+	return strings.Replace(query, "FROM "+recordFields+"\n", "FROM ("+queries[recordFields+"_mv"]+"\n) AS "+recordFields+"\n", 1), columns, nil
 }
 
 // ViewDefinition returns the query that gives the rows of a derived table, and the columns that
 // the table has on the server.
 func ViewDefinition(ctx context.Context, p *conn.Pool, table DerivedTable) (query string, columns []string, err error) {
-	if query, err = table.query(); err == nil {
+	queries, err := viewQueries()
+	if err == nil {
 		err = p.QueryRow(ctx, `SELECT groupArray(name) FROM (SELECT name FROM system.columns
 			WHERE database = currentDatabase() AND table = {table:String} ORDER BY position)`, conn.Param("table", table.Name)).Scan(&columns)
 	}
-	return query, columns, err
+	return queries[table.View], columns, err
 }
 
-// columnName matches the name of a column in the outermost SELECT of a table's query.
+// columnName matches the name of a column in the outermost SELECT of a view's query.
 var columnName = regexp.MustCompile("(?:\\bAS )?`?([\\w.]+)`?$")
 
-// queryColumns lists the columns that a table's query fills.
+// queryColumns lists the columns that a view's query gives.
 func queryColumns(query string) (names []string, err error) {
 	const begin = "SELECT"
 	if !strings.HasPrefix(query, begin) {

@@ -205,8 +205,7 @@ func (w *Writer) endInserts(ctx context.Context, shard string) error {
 }
 
 // repairAfterCommit repairs the derived tables if they may not be current: if the shard was
-// repaired before, from a batch before sequence first on, otherwise the whole shard. A writer that
-// was followed may have inserted rows of its last batch's changes after that repair (insertChanges).
+// repaired before, from a batch before sequence first on, otherwise the whole shard.
 func (w *Writer) repairAfterCommit(ctx context.Context, shard string, first uint64) error {
 	err := w.checkRestart(ctx)
 	state := w.repairs.shardState(shard)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 
@@ -34,7 +33,7 @@ func (w *Writer) Expire(ctx context.Context, x ExpiryBatch) (done bool, err erro
 	if len(x.Seqs) == 0 || len(x.Seqs) > MaxExpiryBatch || len(x.Records) == 0 || x.Tenant == "" || x.Shard == "" {
 		return false, fmt.Errorf("%w: it must name 1 to %d records of a tenant, and what says so", ErrExpiry, MaxExpiryBatch)
 	}
-	w.derivedMu.Lock() // no repair of these tables may run meanwhile
+	w.derivedMu.Lock() // no repair of the derived tables may run meanwhile
 	defer w.derivedMu.Unlock()
 	if busy, err := w.isMutating(ctx); busy || err != nil {
 		return false, err
@@ -47,21 +46,12 @@ func (w *Writer) Expire(ctx context.Context, x ExpiryBatch) (done bool, err erro
 		return false, w.startMutation(ctx, fmt.Sprintf("ALTER TABLE evidence UPDATE record = '', expiry = %d WHERE %s, UPDATE concerns = %s WHERE shard = %s AND seq IN (%s) AND kind = 'control'",
 			x.Records[0], x.remainingCondition(), conn.QuoteString(x.Tenant), conn.QuoteString(x.Shard), conn.NumberList(x.Records)))
 	}
-	done = true
-	for _, table := range schema.ExpiryTables {
-		n, err := w.countWhere(ctx, table, x.namedCondition())
-		if err != nil {
-			return false, err
-		}
-		if n == 0 {
-			continue
-		}
-		done = false
-		if err := w.startMutation(ctx, "ALTER TABLE "+table+" DELETE WHERE "+x.namedCondition()); err != nil {
-			return false, err
-		}
+	table := schema.RecordFields.Name
+	left, err = w.countWhere(ctx, table, x.namedCondition())
+	if left == 0 || err != nil {
+		return err == nil, err
 	}
-	return done, nil
+	return false, w.startMutation(ctx, "ALTER TABLE "+table+" DELETE WHERE "+x.namedCondition())
 }
 
 // namedCondition selects the rows of the records; remainingCondition selects those that still
@@ -99,13 +89,12 @@ func (w *Writer) startMutation(ctx context.Context, statement string) error {
 	return nil
 }
 
-// isMutating reports whether a mutation of the tables is running. It returns an error if one
+// isMutating reports whether a mutation of the two tables is running. It returns an error if one
 // cannot make progress.
 func (w *Writer) isMutating(ctx context.Context) (busy bool, err error) {
 	var n uint64
 	var why string
-	tables := "'evidence', '" + strings.Join(schema.ExpiryTables, "', '") + "'"
-	if err := w.pool.QueryRow(ctx, "SELECT count(), max(latest_fail_reason) FROM system.mutations WHERE database = currentDatabase() AND NOT is_done AND NOT is_killed AND table IN ("+tables+")").Scan(&n, &why); err != nil {
+	if err := w.pool.QueryRow(ctx, "SELECT count(), max(latest_fail_reason) FROM system.mutations WHERE database = currentDatabase() AND NOT is_done AND NOT is_killed AND table IN ('evidence', '"+schema.RecordFields.Name+"')").Scan(&n, &why); err != nil {
 		return false, w.pool.QueryError(err)
 	}
 	if why != "" {

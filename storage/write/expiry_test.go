@@ -92,10 +92,8 @@ func TestExpire(t *testing.T) {
 		}); err != nil || n != len(rows)+len(other)+1 {
 			t.Errorf("%s: %d rows, %v", when, n, err)
 		}
-		for _, table := range schema.ExpiryTables {
-			if left := storagetest.Count(t, db.pool, "SELECT count() FROM "+table+" WHERE shard = '"+shard+"' AND session = 's1'"); left != 0 {
-				t.Errorf("%s: %d rows in %s", when, left, table)
-			}
+		if left := storagetest.Count(t, db.pool, "SELECT count() FROM record_fields WHERE shard = '"+shard+"' AND session = 's1'"); left != 0 {
+			t.Errorf("%s: %d rows in record_fields", when, left)
 		}
 		if n := storagetest.Count(t, db.pool, "SELECT count() FROM decisions WHERE shard = '"+shard+"' AND session = 's2'"); n != 1 {
 			t.Errorf("%s: %d decisions of another session", when, n)
@@ -110,7 +108,7 @@ func TestExpire(t *testing.T) {
 	}
 	check("repaired")
 	// A row that is missing beside those that expired comes back, and they do not.
-	if err := db.pool.Exec(t.Context(), "ALTER TABLE decisions DELETE WHERE shard = {s:String} SETTINGS mutations_sync = 2", conn.Param("s", shard)); err != nil {
+	if err := db.pool.Exec(t.Context(), "ALTER TABLE record_fields DELETE WHERE kind = 'decision' AND shard = {s:String} SETTINGS mutations_sync = 2", conn.Param("s", shard)); err != nil {
 		t.Fatal(err)
 	}
 	if added, err := db.Repair(t.Context(), shard); err != nil || added != 1 {
@@ -228,8 +226,8 @@ func TestExpiredIsOffTheDisk(t *testing.T) {
 	const soon = " MODIFY SETTING old_parts_lifetime = 1, cleanup_delay_period = 1, cleanup_delay_period_random_add = 0, max_cleanup_delay_period = 1"
 	for _, statement := range []string{
 		"ALTER TABLE evidence MODIFY COLUMN record String CODEC(NONE)", // so that it can be found
-		"ALTER TABLE decisions MODIFY COLUMN agent String CODEC(NONE)",
-		"ALTER TABLE evidence" + soon, "ALTER TABLE decisions" + soon,
+		"ALTER TABLE record_fields MODIFY COLUMN fields CODEC(NONE)",
+		"ALTER TABLE evidence" + soon, "ALTER TABLE record_fields" + soon,
 	} {
 		if err := db.pool.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)

@@ -18,9 +18,9 @@ func TestMergesMakeTheSkipIndexes(t *testing.T) {
 		}
 	}
 	indexBytes := func() uint64 {
-		return storagetest.Count(t, db.pool, "SELECT sum(secondary_indices_marks_bytes) FROM system.parts WHERE database = currentDatabase() AND table = 'calls' AND active")
+		return storagetest.Count(t, db.pool, "SELECT sum(secondary_indices_marks_bytes) FROM system.parts WHERE database = currentDatabase() AND table = 'record_fields' AND active")
 	}
-	exec("SYSTEM STOP MERGES calls")
+	exec("SYSTEM STOP MERGES record_fields")
 	for seq := uint64(1); seq < 12; seq += 5 {
 		if err := db.InsertEvidence(t.Context(), EvidenceToken("S", seq), storagetest.OneOfEach(t, "S", seq)); err != nil {
 			t.Fatal(err)
@@ -29,8 +29,8 @@ func TestMergesMakeTheSkipIndexes(t *testing.T) {
 	if n := indexBytes(); n != 0 {
 		t.Errorf("inserts of five rows have skip indexes of %d bytes", n)
 	}
-	exec("SYSTEM START MERGES calls")
-	exec("OPTIMIZE TABLE calls FINAL")
+	exec("SYSTEM START MERGES record_fields")
+	exec("OPTIMIZE TABLE record_fields FINAL")
 	if indexBytes() == 0 {
 		t.Error("the merged part has no skip indexes")
 	}
@@ -39,7 +39,7 @@ func TestMergesMakeTheSkipIndexes(t *testing.T) {
 		large[i] = storagetest.RecordRow(t, "L", uint64(i+1), storage.KindCall, storagetest.FullCall)
 	}
 	before := indexBytes()
-	exec("SYSTEM STOP MERGES calls")
+	exec("SYSTEM STOP MERGES record_fields")
 	if err := db.InsertEvidence(t.Context(), "L", large); err != nil {
 		t.Fatal(err)
 	}

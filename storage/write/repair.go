@@ -65,7 +65,7 @@ func (w *Writer) differingWindows(ctx context.Context, shard string, from uint64
 	var sums []string
 	for _, table := range schema.DerivedTables {
 		of, form, rows := table.Condition, "0", "0"
-		if table.Expires() { // derived rows of expired records are not missing
+		if table.Expires { // derived rows of expired records are not missing
 			of = "(" + of + ") AND expiry = 0"
 		}
 		if table.Version > 0 {
@@ -119,7 +119,7 @@ type tableRepair struct {
 
 func (w *Writer) newTableRepair(ctx context.Context, table schema.DerivedTable, shard string) (r tableRepair, err error) {
 	r = tableRepair{pool: w.pool, table: table, shard: shard, versionCondition: "0"}
-	if table.Expires() { // derived rows of expired records must not be made again
+	if table.Expires { // derived rows of expired records must not be made again
 		r.settings = w.hideExpired()
 	}
 	if table.Version > 0 {

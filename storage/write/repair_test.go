@@ -94,7 +94,7 @@ func TestCommitRepairsAfterARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := db.pool.Exec(t.Context(), "ALTER TABLE decisions DELETE WHERE seq < 10 SETTINGS mutations_sync = 2"); err != nil {
+	if err := db.pool.Exec(t.Context(), "ALTER TABLE record_fields DELETE WHERE kind = 'decision' AND seq < 10 SETTINGS mutations_sync = 2"); err != nil {
 		t.Fatal(err)
 	}
 	commit := func(seq, want uint64) {
@@ -185,7 +185,7 @@ func TestRepairTakesOut(t *testing.T) {
 		exec("INSERT INTO " + table.Name + " SELECT * FROM " + table.Name + " WHERE shard = {s:String} AND seq < 6")
 	}
 	exec("INSERT INTO evidence_chain (tenant, session, shard, seq) VALUES ('acme', 's1', {s:String}, 11)")
-	exec("INSERT INTO decisions (tenant, session, shard, seq, form) VALUES ('acme', 's1', {s:String}, 1, 1)") // no decision
+	exec("INSERT INTO record_fields (tenant, session, shard, seq, kind, form) VALUES ('acme', 's1', {s:String}, 1, 'decision', 1)") // no decision
 	if _, err := db.Repair(t.Context(), shard); err != nil {
 		t.Fatal(err)
 	}
@@ -250,16 +250,14 @@ func TestRowsOfAnEarlierViewAreMadeAnew(t *testing.T) {
 	if err := db.CommitEvidence(t.Context(), rows); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"decisions", "findings", "approvals", "calls"} {
-		for _, statement := range []string{
-			"CREATE TABLE before AS " + table,
-			"INSERT INTO before (tenant, session, shard, seq, broker_time, form) SELECT tenant, session, shard, seq, broker_time, form - 1 FROM " + table,
-			"EXCHANGE TABLES before AND " + table,
-			"DROP TABLE before",
-		} {
-			if err := db.pool.Exec(t.Context(), statement); err != nil {
-				t.Fatalf("%s: %v", statement, err)
-			}
+	for _, statement := range []string{
+		"CREATE TABLE before AS record_fields",
+		"INSERT INTO before (tenant, session, shard, seq, broker_time, kind, form) SELECT tenant, session, shard, seq, broker_time, kind, form - 1 FROM record_fields",
+		"EXCHANGE TABLES before AND record_fields",
+		"DROP TABLE before",
+	} {
+		if err := db.pool.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
 		}
 	}
 	for i, want := range []uint64{4, 0} {
@@ -289,11 +287,12 @@ func TestRepairContents(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, statement := range []string{
-		"ALTER TABLE decisions UPDATE verdict = 'allow'", "ALTER TABLE findings UPDATE rule = 'another'", "ALTER TABLE calls DELETE", "",
-		"ALTER TABLE evidence UPDATE session_index = 7, expiry = 1", "",
+		"ALTER TABLE record_fields UPDATE fields = " + storagetest.WithMember("verdict", "allow") + " WHERE kind = 'decision'",
+		"ALTER TABLE record_fields UPDATE topic = 'low' WHERE kind = 'finding'", "ALTER TABLE record_fields DELETE WHERE kind = 'call'", "",
+		"ALTER TABLE evidence UPDATE session_index = 7, expiry = 1 WHERE true", "",
 	} {
 		if statement != "" {
-			if err := db.pool.Exec(t.Context(), statement+" WHERE shard = {s:String} SETTINGS mutations_sync = 2", conn.Param("s", shard)); err != nil {
+			if err := db.pool.Exec(t.Context(), statement+" AND shard = {s:String} SETTINGS mutations_sync = 2", conn.Param("s", shard)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -68,10 +68,7 @@ func (w *Writer) InsertEvidence(ctx context.Context, token string, rows []storag
 		return fmt.Errorf("%w: it has no de-duplication token", ErrBatch)
 	}
 	own := clickhouse.Context(ctx, clickhouse.WithQueryID(evidenceQueries(rows[0].Shard)+randomToken()))
-	if err := w.insertColumns(own, insertEvidence, token, evidenceColumns(rows)...); err != nil {
-		return err
-	}
-	return w.insertChanges(ctx, token, rows)
+	return w.insertColumns(own, insertEvidence, token, evidenceColumns(rows)...)
 }
 
 // InsertCopy stores rows of any shards that were read and proved elsewhere, in a database that
@@ -87,20 +84,15 @@ func (w *Writer) InsertCopy(ctx context.Context, rows []storage.EvidenceRow) err
 	return w.insertColumns(ctx, strings.TrimSuffix(insertEvidence, ")")+", expiry)", randomToken(), append(evidenceColumns(rows), expiry)...)
 }
 
-// FinishCopy makes the derived rows of copied rows that no view makes, and deletes those of rows
-// without a text. Only evidence_chain has rows of those.
+// FinishCopy deletes the derived rows of copied rows without a text. Only evidence_chain has rows
+// of those.
 func (w *Writer) FinishCopy(ctx context.Context) error {
-	if err := w.insertChangesWhere(ctx, randomToken(), "true"); err != nil {
-		return err
-	}
 	if n, err := w.countWhere(ctx, "evidence", "record = ''"); n == 0 || err != nil {
 		return err
 	}
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"mutations_sync": 1}))
-	for _, table := range schema.ExpiryTables {
-		if err := w.pool.Exec(ctx, "ALTER TABLE "+table+" DELETE WHERE (shard, seq) IN (SELECT shard, seq FROM evidence WHERE record = '')"); err != nil {
-			return w.pool.QueryError(err)
-		}
+	if err := w.pool.Exec(ctx, "ALTER TABLE "+schema.RecordFields.Name+" DELETE WHERE (shard, seq) IN (SELECT shard, seq FROM evidence WHERE record = '')"); err != nil {
+		return w.pool.QueryError(err)
 	}
 	return nil
 }

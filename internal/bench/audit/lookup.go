@@ -20,7 +20,7 @@ import (
 func (b *auditBench) size(ctx context.Context) (auditResult, error) {
 	var disk, records uint64
 	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sumIf(rows, table = 'evidence') FROM system.parts
-		WHERE active AND database = currentDatabase() AND table NOT LIKE 'bench%' AND table != 'schema_migrations'`).Scan(&disk, &records)
+		WHERE active AND database = currentDatabase() AND table NOT LIKE 'bench%' AND table != 'schema_versions'`).Scan(&disk, &records)
 	return auditResult{What: "on disk, derived tables and proofs included", Count: int(records), Bytes: float64(disk) / float64(max(1, records))}, err
 }
 

@@ -173,7 +173,7 @@ func (b *auditBench) audit(ctx context.Context) (auditResult, error) {
 // empty deletes all evidence.
 func (b *auditBench) empty(ctx context.Context) error {
 	var tables []string
-	err := b.conn.QueryRow(ctx, `SELECT groupArray(name) FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name != 'schema_migrations'`).Scan(&tables)
+	err := b.conn.QueryRow(ctx, `SELECT groupArray(name) FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name != 'schema_versions'`).Scan(&tables)
 	for _, table := range tables {
 		err = errors.Join(err, b.conn.Exec(ctx, "TRUNCATE TABLE "+table))
 	}
@@ -210,7 +210,7 @@ func (b *auditBench) insertDerived(ctx context.Context) (auditResult, error) {
 		}
 	}
 	r := b.since(begun, "the same with all derived tables", len(b.rows))
-	for _, table := range append([]string{"evidence", "evidence_chain"}, "decisions", "calls", "findings", "approvals", "changes", "redactions") {
+	for _, table := range append([]string{"evidence"}, schema.TableNames()...) {
 		if err := b.conn.Exec(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"mutations_sync": 2})),
 			"ALTER TABLE "+table+" DELETE WHERE startsWith(shard, 'bench@')"); err != nil {
 			return r, err

@@ -36,11 +36,6 @@ func (c *Cmd) scale(ctx context.Context, io ui.Stdio, b *auditBench) error {
 			return err
 		}
 	}
-	if copies > had { // no view makes the rows of the table changes
-		if _, err := write.New(b.db.Pool()).Repair(ctx, scaleShard); err != nil {
-			return err
-		}
-	}
 	s := scaled{b: b, copies: copies}
 	if err := s.tree(ctx, ui.CountProgress(io, "the tree")); err != nil {
 		return err

@@ -64,7 +64,7 @@ func database(tb testing.TB) (dsn string) {
 	c, err := clickhouse.Open(options)
 	servicetest.OK(tb, err)
 	defer func() { _ = c.Close() }()
-	rows, err := c.Query(tb.Context(), "SELECT name FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name != 'schema_migrations'")
+	rows, err := c.Query(tb.Context(), "SELECT name FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name != 'schema_versions'")
 	servicetest.OK(tb, err)
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {

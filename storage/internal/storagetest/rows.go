@@ -143,3 +143,9 @@ func TwoTenants(t testing.TB, w Writer) {
 		t.Fatal(err)
 	}
 }
+
+// WithMember is the expression of record_fields' column fields with another text in a member of the
+// bodies, for tests that change rows.
+func WithMember(name, value string) string {
+	return fmt.Sprintf(`JSONExtract(replaceRegexpOne(toJSONString(fields), '"%s":"[^"]*"', '"%[1]s":"%s"'), toTypeName(fields))`, name, value)
+}
