@@ -88,14 +88,21 @@ export class Client {
   constructor(options: ClientOptions);
   /** A client of the `countersign up` that wrote this ready file. Throws if that has ended, or if others can read the file. */
   static fromReadyFile(path: string, options?: Partial<ClientOptions>): Client;
-  /** Asks whether a call may run. Never rejects: a refusal, and every failure, is a Verdict that is not allowed. */
-  admit(call: Call, options?: Wait): Promise<Verdict>;
+  /**
+   * Asks whether a call may run. Never rejects: a refusal, and every failure, is a Verdict that is not allowed, and as an
+   * object always truthy: look at allowed. workflow: what an earlier ask for the identical call gave.
+   */
+  admit(call: Call, options?: Wait & {workflow?: string}): Promise<Verdict>;
   /**
    * Asks in another protocol's own words and gives its own reply, null if there is none that counts. The verdict is
    * allowed only with a valid receipt for this call, whose arguments are undefined for a protocol without.
    */
   admitNative(protocol: 'aaep' | 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, options?: NativeOptions): Promise<{verdict: Verdict; reply: any}>;
-  /** Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins. */
+  /**
+   * Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins.
+   * After an ask, the identical call (session, agent, tool and arguments) to this client uses the approval, once, under
+   * whatever call id. A generator is refused (TypeError): it would run after the guard has ended.
+   */
   run<T>(call: Call, tool: (args: Arguments) => T | Promise<T>, options?: Wait): Promise<T>;
   /** Runs a tool like run, under a verdict that was asked for in another protocol's words. For AAEP, whose producers report in AAEP, use admitNative. */
   runNative<T>(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;

@@ -77,6 +77,23 @@ class System(unittest.TestCase):
             with self.gate.run(call):
                 self.fail("an approval was used twice")
 
+    def test_an_approval_that_comes_later_is_for_the_identical_call(self):
+        @self.gate.guard(session=self.session + "-later")
+        def asked_tool(path):
+            self.ran.append(path)
+
+        def refused():
+            with self.assertRaises(countersign.Refused) as asked:
+                asked_tool("/h")
+            return asked.exception.verdict.workflow
+
+        waiting = refused()
+        self.assertEqual(refused(), waiting)
+        subprocess.run([os.environ["COUNTERSIGN"], "approvals", "approve", waiting, "--yes"], check=True, capture_output=True)
+        asked_tool("/h")
+        self.assertNotEqual(refused(), waiting)
+        self.assertEqual(self.ran, ["/h"])
+
     def test_a_failing_tool_is_reported(self):
         @self.gate.guard(session=self.session)
         def allowed_tool(path):
