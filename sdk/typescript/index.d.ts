@@ -37,6 +37,14 @@ export interface Wait {
   signal?: AbortSignal;
 }
 
+/** Whose calls a guard is for: texts, or functions that give them for each call, those of an adapter from the framework's context. */
+export interface GuardOptions<Context = void> extends Wait {
+  /** One conversation: approvals, limits and the evidence of a call are of its session. */
+  session: string | ((context: Context) => string);
+  /** For policies, limits and mandates of one agent. */
+  agent?: string | ((context: Context) => string);
+}
+
 /** The call that a native request is about, as the executor knows it. */
 export interface NativeCall {
   readonly tool: string;
@@ -107,7 +115,7 @@ export class Client {
   /** Runs a tool like run, under a verdict that was asked for in another protocol's words. For AAEP, whose producers report in AAEP, use admitNative. */
   runNative<T>(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;
   /** A function that does `run` for each of its calls. */
-  guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string; agent?: string}): (args: Arguments) => Promise<T>;
+  guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: GuardOptions): (args: Arguments) => Promise<T>;
   /** Resolves once all events are stored durably; rejects with NotStored otherwise, or with NotCanonical before anything is sent. */
   publish(protocol: string, ...events: object[]): Promise<void>;
   /** Publishes events that have no field for their session, which are AUMP's. The session is printable ASCII. */

@@ -237,7 +237,8 @@ export class Client {
   }
 
   guard(name, tool, {session, agent, ...options}) {
-    return (args) => this.run(newCall(name, args, session, undefined, {agent}), tool, options);
+    const current = (value) => (typeof value === 'function' ? value() : value);
+    return async (args) => this.run(newCall(name, args, current(session), undefined, {agent: current(agent)}), tool, options);
   }
 
   async publish(protocol, ...events) {

@@ -449,13 +449,18 @@ class Client:
                 **_approval(verdict),
             }, _REPORT_TIME)
 
-    def guard(self, *, session: str, tool: str = "", wait: float = 0.0, agent: str = "") -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    def guard(
+        self, *, session: str | Callable[[], str], tool: str = "", wait: float = 0.0, agent: str | Callable[[], str] = "",
+    ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
         """Decorate a function so that every call of it is admitted first, and reported.
 
         Its arguments, by their names, are the tool's arguments; they must be JSON values. A coroutine
         function or a generator would run after the guard has ended: it is refused with TypeError, and so
         is a method, whose self is no JSON value, *args, which has no names, and a keyword of **kwargs with the name of a
         parameter. Guard a plain function or a bound method, or use run.
+
+        session, agent: texts, or functions that give them for each call, such as the get of a ContextVar. A session is one
+        conversation: approvals, limits and the evidence of a call are of its session.
         """
 
         def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -482,7 +487,7 @@ class Client:
                     admitted = json.loads(dump(named))
                 except NotCanonical as e:
                     raise Refused(Verdict("deny", "bad_arguments")) from e
-                with self.run(Call(tool or function.__name__, admitted, session, agent=agent), wait):
+                with self.run(Call(tool or function.__name__, admitted, _current(session), agent=_current(agent)), wait):
                     # What runs is what was admitted.
                     for name in bound.arguments:
                         bound.arguments[name] = {k: admitted[k] for k in more} if name == rest else admitted[name]
@@ -613,6 +618,10 @@ class Client:
             return self._http.open(request, timeout=seconds)
         except urllib.error.HTTPError as e:
             return e
+
+
+def _current(text: str | Callable[[], str]) -> str:
+    return text() if callable(text) else text
 
 
 def _check_plain(function: Any) -> None:

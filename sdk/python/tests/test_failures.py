@@ -1,6 +1,7 @@
 """Whatever the gateway does, nothing is allowed without a valid receipt."""
 
 import contextlib
+import contextvars
 import dataclasses
 import http.server
 import json
@@ -448,6 +449,21 @@ class Failures(unittest.TestCase):
         for function in (coroutine, generator):
             with self.assertRaises(TypeError):
                 gate.gate_action({"tool_name": "t", "proposed_arguments": {}}, function, session="s")
+
+    def test_a_guard_of_many_sessions(self):
+        """Session and agent of each call are those of its context."""
+        session, agent = contextvars.ContextVar("session"), contextvars.ContextVar("agent", default="")
+        with Gateway(200, {"Countersign-Verdict": "deny"}, body("deny", "no")) as g:
+            tool = client(g.url).guard(session=session.get, agent=agent.get, tool="t")(self.fail)
+            for s, a in (("s1", ""), ("s2", "billing")):
+                context = contextvars.copy_context()
+                context.run(session.set, s)
+                context.run(agent.set, a)
+                with self.assertRaises(countersign.Refused):
+                    context.run(tool, "x")
+            self.assertEqual([(e["session_id"], e.get("agent_id", "")) for e in g.events[::2]], [("s1", ""), ("s2", "billing")])
+            with self.assertRaises(LookupError):
+                tool("x")
 
     def test_what_runs_is_what_was_admitted(self):
         gate = client("http://127.0.0.1:1")

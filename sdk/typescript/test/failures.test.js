@@ -1,6 +1,7 @@
 // Whatever the gateway does, nothing is allowed without a valid receipt.
 
 import assert from 'node:assert/strict';
+import {AsyncLocalStorage} from 'node:async_hooks';
 import {spawn} from 'node:child_process';
 import {chmodSync, existsSync, mkdtempSync, readFileSync, readlinkSync, rmSync, writeFileSync} from 'node:fs';
 import {createServer} from 'node:http';
@@ -256,6 +257,16 @@ test('a report has the arguments once, and names the approval', async (t) => {
   assert.deepEqual([report.event_type, report.tool_input, report.metadata.tool_input_executed], ['PostToolUse', undefined, call.arguments]);
   assert.deepEqual([report.agent_id, report.metadata.traceparent], ['billing', TRACE]);
   assert.deepEqual(report.metadata.approval, {required: true, status: 'approved', workflow_id: 'w1', decision_ref: 'd1'});
+});
+
+test('a guard of many sessions takes session and agent of each call from its context', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'deny'}, said('deny', 'no'))), context = new AsyncLocalStorage();
+  const tool = client(g.url).guard('t', () => assert.fail('it ran'), {session: () => context.getStore().session, agent: () => context.getStore().agent});
+  const origins = [{session: 's1'}, {session: 's2', agent: 'billing'}];
+  for (const origin of origins) await assert.rejects(context.run(origin, () => tool({})), Refused);
+  const proposed = g.bodies.map((text) => JSON.parse(text)).filter((event) => event.event_type === 'PreToolUse');
+  assert.deepEqual(proposed.map((event) => [event.session_id, event.agent_id]), [['s1', undefined], ['s2', 'billing']]);
+  await assert.rejects(tool({}), TypeError);
 });
 
 test('a generator, which would run after the guard has ended, is refused', async (t) => {
