@@ -135,7 +135,7 @@ export class NotStored extends Error {
   readonly code: string;
   /** Whether it is certain that those that failed are not stored. In doubt, send the same event again, with its event_id: it counts once. */
   readonly certain: boolean;
-  /** The positions of those that failed, if only some did, as the gateway says. */
+  /** The positions of those that failed, if only some did, as far as that is known. */
   readonly failed?: number[];
 }
 

@@ -1,5 +1,6 @@
 """Whatever the gateway does, nothing is allowed without a valid receipt."""
 
+import asyncio
 import contextlib
 import contextvars
 import dataclasses
@@ -449,6 +450,38 @@ class Failures(unittest.TestCase):
         for function in (coroutine, generator):
             with self.assertRaises(TypeError):
                 gate.gate_action({"tool_name": "t", "proposed_arguments": {}}, function, session="s")
+
+    def test_a_tool_of_asyncio(self):
+        """It runs on its loop, which goes on while a thread asks and reports; its end is that of the call."""
+        session, asked, reports = contextvars.ContextVar("session"), threading.Event(), []
+        gate = client("http://127.0.0.1:1")
+
+        def admit(call, *args):
+            self.assertTrue(asked.wait(10), "the loop stands still")
+            return countersign.Verdict("allow", "", nonce=call.event_id, until=2e9)
+
+        async def tool(x):
+            await asyncio.sleep(0)
+            return x + 1 if x else 1 / x
+
+        async def main():
+            loop = asyncio.get_running_loop()
+
+            @gate.guard(session=session.get)
+            def guarded(x):
+                return asyncio.run_coroutine_threadsafe(tool(x), loop).result()
+
+            session.set("s-loop")
+            running = asyncio.create_task(asyncio.to_thread(guarded, 1))
+            loop.call_later(0.05, asked.set)
+            self.assertEqual(await running, 2)
+            with self.assertRaises(ZeroDivisionError):
+                await asyncio.to_thread(guarded, 0)
+
+        gate.admit = admit
+        gate._report = lambda call, event_type, metadata, seconds: reports.append((call.session, metadata["execution"]["outcome"]))
+        asyncio.run(main())
+        self.assertEqual(reports, [("s-loop", "succeeded"), ("s-loop", "failed")])
 
     def test_a_guard_of_many_sessions(self):
         """Session and agent of each call are those of its context."""
