@@ -37,6 +37,14 @@ export interface Wait {
   signal?: AbortSignal;
 }
 
+/** Whose calls a guard is for: texts, or functions that give them for each call, those of an adapter from the framework's context. */
+export interface GuardOptions<Context = void> extends Wait {
+  /** One conversation: approvals, limits and the evidence of a call are of its session. */
+  session: string | ((context: Context) => string);
+  /** For policies, limits and mandates of one agent. */
+  agent?: string | ((context: Context) => string);
+}
+
 /** The call that a native request is about, as the executor knows it. */
 export interface NativeCall {
   readonly tool: string;
@@ -88,19 +96,26 @@ export class Client {
   constructor(options: ClientOptions);
   /** A client of the `countersign up` that wrote this ready file. Throws if that has ended, or if others can read the file. */
   static fromReadyFile(path: string, options?: Partial<ClientOptions>): Client;
-  /** Asks whether a call may run. Never rejects: a refusal, and every failure, is a Verdict that is not allowed. */
-  admit(call: Call, options?: Wait): Promise<Verdict>;
+  /**
+   * Asks whether a call may run. Never rejects: a refusal, and every failure, is a Verdict that is not allowed, and as an
+   * object always truthy: look at allowed. workflow: what an earlier ask for the identical call gave.
+   */
+  admit(call: Call, options?: Wait & {workflow?: string}): Promise<Verdict>;
   /**
    * Asks in another protocol's own words and gives its own reply, null if there is none that counts. The verdict is
    * allowed only with a valid receipt for this call, whose arguments are undefined for a protocol without.
    */
   admitNative(protocol: 'aaep' | 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, options?: NativeOptions): Promise<{verdict: Verdict; reply: any}>;
-  /** Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins. */
+  /**
+   * Runs a tool once, with the arguments that were admitted, and reports how it ended. Rejects with Refused before it begins.
+   * After an ask, the identical call (session, agent, tool and arguments) to this client uses the approval, once, under
+   * whatever call id. A generator is refused (TypeError): it would run after the guard has ended.
+   */
   run<T>(call: Call, tool: (args: Arguments) => T | Promise<T>, options?: Wait): Promise<T>;
   /** Runs a tool like run, under a verdict that was asked for in another protocol's words. For AAEP, whose producers report in AAEP, use admitNative. */
   runNative<T>(protocol: 'aana' | 'aump' | 'tool' | 'handoff', request: object, call: NativeCall, tool: (args: any) => T | Promise<T>, options?: NativeOptions & Wait): Promise<T>;
   /** A function that does `run` for each of its calls. */
-  guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: Wait & {session: string; agent?: string}): (args: Arguments) => Promise<T>;
+  guard<T>(name: string, tool: (args: any) => T | Promise<T>, options: GuardOptions): (args: Arguments) => Promise<T>;
   /** Resolves once all events are stored durably; rejects with NotStored otherwise, or with NotCanonical before anything is sent. */
   publish(protocol: string, ...events: object[]): Promise<void>;
   /** Publishes events that have no field for their session, which are AUMP's. The session is printable ASCII. */
@@ -120,7 +135,7 @@ export class NotStored extends Error {
   readonly code: string;
   /** Whether it is certain that those that failed are not stored. In doubt, send the same event again, with its event_id: it counts once. */
   readonly certain: boolean;
-  /** The positions of those that failed, if only some did, as the gateway says. */
+  /** The positions of those that failed, if only some did, as far as that is known. */
   readonly failed?: number[];
 }
 

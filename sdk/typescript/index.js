@@ -1,8 +1,9 @@
 // Ask Countersign before a tool runs, run it only under a valid receipt, and report what ran.
 // index.d.ts describes what is exported. Everything fails closed.
 
-import {randomUUID} from 'node:crypto';
+import {createHash, randomUUID} from 'node:crypto';
 import {setTimeout as sleep} from 'node:timers/promises';
+import {types} from 'node:util';
 import {canonical, NotCanonical} from './canonical.js';
 import {BadReceipt, Keyring, useUntil} from './receipt.js';
 import {readReadyFile} from './ready.js';
@@ -14,6 +15,7 @@ const HEADER_TEXT = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/; // what a header 
 const MAX_REASON = 2000; // characters of a policy's message
 const DECISIONS = ['allow', 'ask', 'defer', 'deny'];
 const WORKFLOW = /^[A-Za-z0-9_-]{1,128}$/;
+const NO_GENERATOR = 'only functions that give a result can be guarded: a generator would run after the guard has ended';
 const SETTLED = ['approved', 'denied', 'expired', 'cancelled', 'consumed']; // statuses of a workflow that is not pending
 // Codes of requests without a decision that may have one later.
 const OUTAGES = [
@@ -24,11 +26,14 @@ const LATER = [...OUTAGES, 'in_doubt', 'not_stored']; // codes of reports that m
 const REPORT_TIME = 15_000; // for which the report of a call that ran is tried again
 const MAX_REQUEST = MAX_BODY - (4 << 10); // of an admission, in bytes: the report of the call adds how it ended
 const LONGEST_WAIT = 30_000; // that the gateway lets one request wait for a workflow
+const WAITING_LIMIT = 1000; // calls that a client remembers until a person has decided
 
 /** A guarded call that did not run, not even in part. */
 export class Refused extends Error {
   constructor(verdict, callId) {
-    super(`${verdict.decision}: ${verdict.reason}` + (verdict.workflow ? ` (workflow ${verdict.workflow})` : ''));
+    const {decision, reason, workflow} = verdict;
+    const next = decision === 'ask' ? '. Do not try another way; repeat the identical call once it is approved.' : '';
+    super(`${decision}: ${reason}` + (workflow ? ` (workflow ${workflow})${next}` : ''));
     this.verdict = verdict;
     this.callId = callId;
   }
@@ -60,6 +65,7 @@ export class Client {
   #timeout;
   #keys;
   #onUnreported;
+  #waiting = new Map(); // the workflows for which calls were refused, by what the calls are
 
   constructor({gateway, token, transport, tenant, publisher, publicKey, pinnedKeys, records, timeout = 10_000, onUnreported = console.error}) {
     this.#transport = transport ?? new HTTP(gateway, token);
@@ -78,6 +84,7 @@ export class Client {
   }
 
   async admit(call, options) {
+    if (options?.workflow && !WORKFLOW.test(options.workflow)) return verdictOf('deny', 'bad_arguments');
     let body;
     try {
       body = canonical(this.#event(call, 'PreToolUse', {}, {tool_input: call.arguments, evidence_phase: 'pre_commit'}));
@@ -87,13 +94,13 @@ export class Client {
     return this.#wait((workflow) => this.#ask(call, body, workflow), options);
   }
 
-  /** Asks, and as long as the verdict is ask and there is time, asks again. */
+  /** Asks, and as long as the verdict is ask and there is time, asks again. The workflow of an earlier ask may be over: then another one is opened. */
   async #wait(ask, options) {
     const end = Date.now() + Number(options?.wait ?? 0);
     let workflow = '', waiting; // waiting is the latest ask
     for (let pause = 300; ; pause = Math.min(2 * pause, 2000)) {
       if (options?.signal?.aborted) return verdictOf('deny', 'canceled', {workflow});
-      let verdict = await ask(workflow);
+      let verdict = await ask(workflow || options?.workflow);
       if (workflow && !verdict.decisionId && OUTAGES.includes(verdict.reason)) verdict = waiting; // the call waits on, whether the gateway restarts or not
       if (verdict.decision !== 'ask' || !verdict.workflow) return verdict;
       if (workflow && verdict.workflow !== workflow) return verdictOf('deny', 'approval_expired', {workflow, decisionId: verdict.decisionId});
@@ -183,24 +190,27 @@ export class Client {
   }
 
   run(call, tool, options) {
-    return this.#run(call, tool, options, (admitted) => this.admit(admitted, options));
+    return this.#run(call, tool, options, (admitted, workflow) => this.admit(admitted, {...options, workflow}));
   }
 
   runNative(protocol, request, call, tool, options) {
-    return this.#run(call, tool, options, (admitted) => this.#wait(async (workflow) => {
-      const more = workflow ? {...options, workflow} : options;
-      return (await this.admitNative(protocol, request, admitted, more)).verdict;
-    }, options));
+    const ask = async (admitted, workflow) => (await this.admitNative(protocol, request, admitted, {...options, workflow})).verdict;
+    return this.#run(call, tool, options, (admitted, workflow) => this.#wait((named) => ask(admitted, named), {...options, workflow}));
   }
 
   async #run(call, tool, options, admit) {
-    let admitted;
+    if (types.isGeneratorFunction(tool)) throw new TypeError(NO_GENERATOR);
+    let admitted, identity;
     try {
       admitted = {...call, arguments: JSON.parse(canonical(call.arguments))};
+      identity = createHash('sha256').update(canonical([call.session, call.agent ?? '', call.tool, admitted.arguments])).digest('base64');
     } catch {
       throw new Refused(verdictOf('deny', 'bad_arguments'), call.callId);
     }
-    let verdict = await admit(admitted);
+    const earlier = options?.workflow || this.#waiting.get(identity);
+    this.#waiting.delete(identity); // an approval is for one call
+    let verdict = await admit(admitted, earlier);
+    if (verdict.decision === 'ask' || !verdict.decisionId) this.#keep(identity, verdict.workflow || earlier); // without a decision an earlier one stands
     const problem = verdict.allowed ? changed(call.arguments, admitted.arguments) || canceled(options) || markUsed(verdict) : '';
     if (problem) verdict = verdictOf('deny', problem, {decisionId: verdict.decisionId});
     if (!verdict.allowed) {
@@ -212,6 +222,7 @@ export class Client {
     let outcome = 'failed';
     try {
       const result = await tool(admitted.arguments);
+      if (typeof result?.next === 'function' && typeof result.throw === 'function') throw new TypeError(NO_GENERATOR);
       outcome = 'succeeded';
       return result;
     } finally {
@@ -220,8 +231,14 @@ export class Client {
     }
   }
 
+  #keep(identity, workflow) {
+    if (workflow) this.#waiting.set(identity, workflow);
+    if (this.#waiting.size > WAITING_LIMIT) this.#waiting.delete(this.#waiting.keys().next().value); // the oldest is the likeliest to have expired
+  }
+
   guard(name, tool, {session, agent, ...options}) {
-    return (args) => this.run(newCall(name, args, session, undefined, {agent}), tool, options);
+    const current = (value) => (typeof value === 'function' ? value() : value);
+    return async (args) => this.run(newCall(name, args, current(session), undefined, {agent: current(agent)}), tool, options);
   }
 
   async publish(protocol, ...events) {

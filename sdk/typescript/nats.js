@@ -15,9 +15,14 @@ export function natsTransport(connection, {tenant, publisher, prefix = 'gov'}) {
     },
 
     async publish(protocol, events, timeout, session) {
-      for (const event of events) {
-        const subject = [prefix, 'events', token(tenant), token(publisher), token(protocol), ...route(protocol, JSON.parse(event), session)].join('.');
-        checkStored(text(await request(connection, subject, event, {'content-type': 'application/json'}, timeout)));
+      for (const [n, event] of events.entries()) {
+        try {
+          const subject = [prefix, 'events', token(tenant), token(publisher), token(protocol), ...route(protocol, JSON.parse(event), session)].join('.');
+          checkStored(text(await request(connection, subject, event, {'content-type': 'application/json'}, timeout)));
+        } catch (e) {
+          if (!(e instanceof Failure)) throw e;
+          throw new Failure(e.message, e.certain, n > 0 ? [...events.keys()].slice(n) : undefined); // those before are stored, those behind were not sent
+        }
       }
     },
   };
@@ -30,7 +35,7 @@ async function request(connection, subject, body, more, timeout) {
     return await connection.request(subject, body, {headers, timeout});
   } catch (e) {
     if (e instanceof TimeoutError) throw new Failure('timeout');
-    if (e instanceof NoRespondersError || (e instanceof RequestError && e.isNoResponders())) throw new Failure('unavailable');
+    if (e instanceof NoRespondersError || (e instanceof RequestError && e.isNoResponders())) throw new Failure('unavailable', true);
     throw new Failure('not_reachable');
   }
 }
@@ -63,6 +68,9 @@ function token(value) {
   return escaped.length > 64 ? '~h' + createHash('sha256').update(value).digest('hex') : escaped;
 }
 
+/** What the ingest's refusals are over HTTP, by its err_code; the others are not_stored. */
+const REFUSALS = {10054: 'request_too_large', 10991: 'rate_limited', 10992: 'forbidden'};
+
 function checkStored(acknowledgement) {
   let ack;
   try {
@@ -70,6 +78,6 @@ function checkStored(acknowledgement) {
   } catch {
     throw new Failure('in_doubt');
   }
-  if (ack?.error) throw new Failure('not_stored');
+  if (ack?.error) throw new Failure(REFUSALS[ack.error.err_code] ?? 'not_stored', true);
   if (!ack || ack.duplicate || typeof ack.stream !== 'string' || ack.stream === '' || !(ack.seq > 0)) throw new Failure('in_doubt');
 }

@@ -9,7 +9,8 @@
     send_email(to="dana@acme.example", subject="Minutes")   # raises Refused unless it is allowed
 
 Everything fails closed: an error, a time-out, or a receipt that is missing, bad, or of another call
-is a refusal. Only the standard library is needed.
+is a refusal. What a person must approve is refused at first; once it is approved, the identical call runs,
+once. Only the standard library is needed.
 """
 
 from ._client import Call, Checked, Client, NotStored, Refused, Verdict

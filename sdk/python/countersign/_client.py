@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import http.client
 import inspect
 import json
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ._canonical import NotCanonical, canonical, dump, parse
 from ._ready import read_ready_file
@@ -76,6 +77,9 @@ class Verdict:
     def allowed(self) -> bool:
         return self.decision == "allow"
 
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a Verdict is no truth value: ask whether it is allowed")
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -88,12 +92,18 @@ class Checked:
     def allowed(self) -> bool:
         return self.verdict.allowed
 
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a Checked is no truth value: ask whether it is allowed")
+
 
 class Refused(Exception):
     """A guarded call that did not run, not even in part."""
 
     def __init__(self, verdict: Verdict) -> None:
-        super().__init__(f"{verdict.decision}: {verdict.reason}" + (f" (workflow {verdict.workflow})" if verdict.workflow else ""))
+        text = f"{verdict.decision}: {verdict.reason}" + (f" (workflow {verdict.workflow})" if verdict.workflow else "")
+        if verdict.decision == "ask" and verdict.workflow:
+            text += ". Do not try another way; repeat the identical call once it is approved."
+        super().__init__(text)
         self.verdict = verdict
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -246,6 +256,7 @@ class Client:
             _check_token(token)
         self._token, self._tenant, self._publisher, self._timeout = token, tenant, publisher, timeout
         self._keys, self._verify_online = Keyring(public_key, pinned_keys, records), verify_online
+        self._waiting = _Waiting()
         proxies = [urllib.request.ProxyHandler({})] if local else []
         self._http = urllib.request.build_opener(_NoRedirect, _HTTP, _HTTPS, *proxies)
 
@@ -261,24 +272,29 @@ class Client:
 
     # Admission.
 
-    def admit(self, call: Call, wait: float = 0.0) -> Verdict:
+    def admit(self, call: Call, wait: float = 0.0, workflow: str = "") -> Verdict:
         """Ask whether a call may run. A refusal, and every failure, is a Verdict that is not allowed.
 
-        wait: seconds to wait for a person, if the verdict is ask.
+        wait: seconds to wait for a person, if the verdict is ask. workflow: what an earlier ask for the identical call gave.
         """
+        if workflow and not re.fullmatch(_HEADER_TEXT, workflow):
+            return Verdict("deny", "bad_arguments")
         try:
             body = dump(_event(call, "PreToolUse", self._publisher, tool_input=call.arguments, evidence_phase="pre_commit"))
         except NotCanonical:
             return Verdict("deny", "bad_arguments")
-        return self._wait(lambda workflow: self._ask(call, body, workflow), wait)
+        return self._wait(lambda named: self._ask(call, body, named), wait, workflow)
 
-    def _wait(self, ask: Callable[[str], Verdict], wait: float) -> Verdict:
-        """Ask, and as long as the verdict is ask and there is time, ask again."""
+    def _wait(self, ask: Callable[[str], Verdict], wait: float, earlier: str = "") -> Verdict:
+        """Ask, and as long as the verdict is ask and there is time, ask again.
+
+        earlier: the workflow for which the identical call was refused. It may be over by now: then another one is opened.
+        """
         deadline = time.monotonic() + wait
         workflow, pause = "", 0.3
         waiting = Verdict("deny", "")  # the latest ask
         while True:
-            verdict = ask(workflow)
+            verdict = ask(workflow or earlier)
             if workflow and not verdict.decision_id and verdict.reason in _OUTAGES:
                 verdict = waiting  # the call waits on, whether the gateway restarts or not
             if verdict.decision != "ask" or not verdict.workflow:
@@ -395,18 +411,24 @@ class Client:
     def run(self, call: Call, wait: float = 0.0) -> Iterator[Verdict]:
         """Run a block only if a call is allowed, once, and report whether it succeeded.
 
-        Raises Refused before the block begins.
+        Raises Refused before the block begins. After an ask, the identical call (session, agent, tool and arguments) to this
+        client uses the approval, once, under whatever call id.
         """
-        with self._run(call, lambda admitted: self.admit(admitted, wait)) as verdict:
+        with self._run(call, lambda admitted, earlier: self.admit(admitted, wait, earlier)) as verdict:
             yield verdict
 
     @contextmanager
-    def _run(self, call: Call, admit: Callable[[Call], Verdict]) -> Iterator[Verdict]:
-        if not _is_json(call.arguments):
-            raise Refused(Verdict("deny", "bad_arguments"))
-        arguments = canonical(call.arguments)
-        admitted = replace(call, arguments=json.loads(arguments))
-        verdict = admit(admitted)
+    def _run(self, call: Call, admit: Callable[[Call, str], Verdict]) -> Iterator[Verdict]:
+        try:
+            arguments = canonical(call.arguments)
+            admitted = replace(call, arguments=json.loads(arguments))
+            identity = hashlib.sha256(canonical([call.session, call.agent, call.tool, admitted.arguments])).digest()
+        except NotCanonical as e:
+            raise Refused(Verdict("deny", "bad_arguments")) from e
+        earlier = self._waiting.take(identity)
+        verdict = admit(admitted, earlier)
+        if verdict.decision == "ask" or not verdict.decision_id:  # without a decision an earlier one stands
+            self._waiting.keep(identity, verdict.workflow or earlier)
         if verdict.allowed and (problem := _used.mark(verdict.nonce, verdict.until)):
             verdict = Verdict("deny", problem, decision_id=verdict.decision_id)
         if verdict.allowed and not (_is_json(call.arguments) and canonical(call.arguments) == arguments):
@@ -427,18 +449,22 @@ class Client:
                 **_approval(verdict),
             }, _REPORT_TIME)
 
-    def guard(self, *, session: str, tool: str = "", wait: float = 0.0, agent: str = "") -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    def guard(
+        self, *, session: str | Callable[[], str], tool: str = "", wait: float = 0.0, agent: str | Callable[[], str] = "",
+    ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
         """Decorate a function so that every call of it is admitted first, and reported.
 
         Its arguments, by their names, are the tool's arguments; they must be JSON values. A coroutine
         function or a generator would run after the guard has ended: it is refused with TypeError, and so
         is a method, whose self is no JSON value, *args, which has no names, and a keyword of **kwargs with the name of a
         parameter. Guard a plain function or a bound method, or use run.
+
+        session, agent: texts, or functions that give them for each call, such as the get of a ContextVar. A session is one
+        conversation: approvals, limits and the evidence of a call are of its session.
         """
 
         def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
-            if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-                raise TypeError("guard takes plain functions: this one would run after the guard has ended")
+            _check_plain(function)
             signature = inspect.signature(function)
             of_class = "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
             if of_class and next(iter(signature.parameters), "") in ("self", "cls"):
@@ -461,14 +487,11 @@ class Client:
                     admitted = json.loads(dump(named))
                 except NotCanonical as e:
                     raise Refused(Verdict("deny", "bad_arguments")) from e
-                with self.run(Call(tool or function.__name__, admitted, session, agent=agent), wait):
+                with self.run(Call(tool or function.__name__, admitted, _current(session), agent=_current(agent)), wait):
                     # What runs is what was admitted.
                     for name in bound.arguments:
                         bound.arguments[name] = {k: admitted[k] for k in more} if name == rest else admitted[name]
-                    result = function(*bound.args, **bound.kwargs)
-                    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-                        raise TypeError("guard takes plain functions: what this one returned would run after the guard has ended")
-                    return result
+                    return _ended(function(*bound.args, **bound.kwargs))
 
             return guarded
 
@@ -528,17 +551,18 @@ class Client:
 
         Raises Refused otherwise.
         """
+        _check_plain(action)
         call = _aana_call(event, session, call_id)
         try:
             sent = parse(dump(event))  # what is admitted, whatever becomes of the event
         except NotCanonical as e:
             raise Refused(Verdict("deny", "bad_arguments")) from e
 
-        def admit(admitted: Call) -> Verdict:
-            return self._wait(lambda workflow: self.admit_native("aana", sent, admitted, workflow).verdict, wait)
+        def admit(admitted: Call, earlier: str) -> Verdict:
+            return self._wait(lambda workflow: self.admit_native("aana", sent, admitted, workflow).verdict, wait, earlier)
 
         with self._run(call, admit):
-            return action(**sent["proposed_arguments"])
+            return _ended(action(**sent["proposed_arguments"]))
 
     def evaluate_action(self, mandate_ref: dict[str, Any], action: dict[str, Any], *, session: str, call_id: str = "", context: dict[str, Any] | None = None) -> Checked:
         """Evaluate a proposed action under an AUMP mandate: mandate_ref has its id, hash and version."""
@@ -596,6 +620,22 @@ class Client:
             return e
 
 
+def _current(text: str | Callable[[], str]) -> str:
+    return text() if callable(text) else text
+
+
+def _check_plain(function: Any) -> None:
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError("only plain functions can be guarded: this one would run after the guard has ended")
+
+
+def _ended(result: _T) -> _T:
+    """Return what a function returned, if it is not what runs only later."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError("only plain functions can be guarded: what this one returned would run after the guard has ended")
+    return result
+
+
 def _session_header(session: str) -> dict[str, str]:
     return {"Countersign-Session": session} if session else {}
 
@@ -634,6 +674,28 @@ def _native_decision(protocol: str, reply: dict[str, Any]) -> str | None:
     if protocol == "aana" and reply["execution_policy"]["execution_allowed"] is not (word == "accept"):
         return None
     return _WORDS[protocol].get(word)
+
+
+class _Waiting:
+    """The workflows for which calls were refused, by what the calls are. An approval is for one call: each is taken once."""
+
+    LIMIT = 1000
+
+    def __init__(self) -> None:
+        self._workflows: dict[bytes, str] = {}
+        self._lock = threading.Lock()
+
+    def take(self, identity: bytes) -> str:
+        with self._lock:
+            return self._workflows.pop(identity, "")
+
+    def keep(self, identity: bytes, workflow: str) -> None:
+        if not workflow:
+            return
+        with self._lock:
+            self._workflows[identity] = workflow
+            if len(self._workflows) > self.LIMIT:
+                del self._workflows[next(iter(self._workflows))]  # the oldest is the likeliest to have expired
 
 
 class _Used:

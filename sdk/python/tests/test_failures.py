@@ -1,6 +1,9 @@
 """Whatever the gateway does, nothing is allowed without a valid receipt."""
 
+import asyncio
 import contextlib
+import contextvars
+import dataclasses
 import http.server
 import json
 import logging
@@ -16,7 +19,6 @@ import unittest.mock
 
 import countersign
 from countersign import _client, _ready
-
 
 
 class Gateway:
@@ -236,20 +238,20 @@ class Failures(unittest.TestCase):
     def test_a_producer_in_doubt_sends_the_same_event(self):
         """An event in doubt comes before the next one, as it was; a refusal later does not tell that it is not stored."""
         in_doubt, stopping = (504, {}, b'{"error":"in_doubt"}'), (503, {}, b'{"error":"stopping"}')
-        with Gateway(200, {}, b"{}", first=[in_doubt, stopping, (401, {}, b"{}")]) as g:
+        with Gateway(200, {}, b"{}", first=[in_doubt, stopping, (401, {}, b"{}"), (401, {}, b"{}")]) as g:
             producer = countersign.AAEPProducer(client(g.url), agent_id="a")
             with self.assertRaises(ValueError):
                 producer.emit("agent.progress.updated", percent=float("nan"))  # nothing was sent
-            with unittest.mock.patch.object(_client, "_REPORT_TIME", 0.5), self.assertRaises(countersign.NotStored) as caught:
+            with unittest.mock.patch.object(_client, "_REPORT_TIME", 15), self.assertRaises(countersign.NotStored) as caught:
                 producer.emit("agent.progress.updated")
-            self.assertEqual((caught.exception.code, caught.exception.certain), ("stopping", False))
+            self.assertEqual((caught.exception.code, caught.exception.certain), ("http_401", False))
             with self.assertRaises(countersign.NotStored) as next_one:
                 producer.emit("agent.progress.updated")
             self.assertEqual((next_one.exception.code, next_one.exception.certain), ("http_401", True))
             self.assertEqual(producer.emit("agent.progress.updated")["sequence_number"], 1)
             sent = [event for [event] in g.events]
-            self.assertEqual(sent[:4], [caught.exception.event] * 4)
-            self.assertEqual([e["sequence_number"] for e in sent], [0, 0, 0, 0, 1])
+            self.assertEqual(sent[:5], [caught.exception.event] * 5)
+            self.assertEqual([e["sequence_number"] for e in sent], [0, 0, 0, 0, 0, 1])
 
     def test_producers_outlast_a_restart_of_the_gateway(self):
         for protocol, produce in [
@@ -358,6 +360,43 @@ class Failures(unittest.TestCase):
                 self.running(g, countersign.Call("t", {}, "s"))
                 self.assertEqual([event for [event] in g.events[1:]], [g.events[-1][0]] * reports)
 
+    def test_an_identical_call_names_the_workflow_of_the_one_before(self):
+        """Until there is another decision; of another session, agent, tool or other arguments none is known."""
+        ask = (200, {"Countersign-Verdict": "ask", "Countersign-Workflow-Id": "w1", "Countersign-Decision-Id": "d1"}, body("ask", "later"))
+        denied = (200, {"Countersign-Verdict": "deny", "Countersign-Decision-Id": "d2"}, body("deny", "no"))
+        reported, away = (200, {}, b"{}"), (503, {}, b'{"error":"unavailable"}')
+
+        def named(call, *answers):
+            with Gateway(*reported, first=[part for answer in answers for part in (answer, reported)]) as g:
+                gate = client(g.url)
+                for asked in [call] * (len(answers) - 1) + [countersign.Call("t", {"b": 2, "a": 1}, "s", agent="a")]:
+                    with self.assertRaises(countersign.Refused) as caught, gate.run(asked):
+                        self.fail("it ran")
+                return [headers.get("Countersign-Workflow-Id", "") for headers in g.headers[::2]], str(caught.exception)
+
+        first = countersign.Call("t", {"a": 1, "b": 2}, "s", agent="a")
+        workflows, text = named(first, ask, away, ask, denied, ask)
+        self.assertEqual(workflows, ["", "w1", "w1", "w1", ""])
+        self.assertEqual(text, "ask: later (workflow w1). Do not try another way; repeat the identical call once it is approved.")
+        for change in ({"session": "s2"}, {"agent": ""}, {"tool": "u"}, {"arguments": {"a": 1}}):
+            with self.subTest(change):
+                self.assertEqual(named(dataclasses.replace(first, **change), ask, ask)[0], ["", ""])
+
+    def test_workflows_are_forgotten_in_their_order(self):
+        waiting = _client._Waiting()
+        waiting.LIMIT = 2
+        for n in range(3):
+            waiting.keep(bytes([n]), f"w{n}")
+        self.assertEqual([waiting.take(bytes([n])) for n in (0, 1, 2, 2)], ["", "w1", "w2", ""])
+
+    def test_a_verdict_is_no_truth_value(self):
+        """`if gate.admit(call):` would run what was denied."""
+        for decision in ("allow", "ask", "deny"):
+            verdict = countersign.Verdict(decision, "")
+            for wrong in (verdict, countersign.Checked(verdict, {})):
+                with self.assertRaisesRegex(TypeError, "allowed"):
+                    bool(wrong)
+
     def test_a_defer_is_not_waited_for(self):
         with Gateway(200, {"Countersign-Verdict": "defer", "Countersign-Workflow-Id": "w1"}, body("ask", "later")) as g:
             verdict = client(g.url).admit(countersign.Call("t", {}, "s"), wait=3600)
@@ -408,10 +447,60 @@ class Failures(unittest.TestCase):
         for function in (coroutine, generator, nameless, Mailbox.send):
             with self.assertRaises(TypeError):
                 gate.guard(session="s")(function)
+        for function in (coroutine, generator):
+            with self.assertRaises(TypeError):
+                gate.gate_action({"tool_name": "t", "proposed_arguments": {}}, function, session="s")
+
+    def test_a_tool_of_asyncio(self):
+        """It runs on its loop, which goes on while a thread asks and reports; its end is that of the call."""
+        session, asked, reports = contextvars.ContextVar("session"), threading.Event(), []
+        gate = client("http://127.0.0.1:1")
+
+        def admit(call, *args):
+            self.assertTrue(asked.wait(10), "the loop stands still")
+            return countersign.Verdict("allow", "", nonce=call.event_id, until=2e9)
+
+        async def tool(x):
+            await asyncio.sleep(0)
+            return x + 1 if x else 1 / x
+
+        async def main():
+            loop = asyncio.get_running_loop()
+
+            @gate.guard(session=session.get)
+            def guarded(x):
+                return asyncio.run_coroutine_threadsafe(tool(x), loop).result()
+
+            session.set("s-loop")
+            running = asyncio.create_task(asyncio.to_thread(guarded, 1))
+            loop.call_later(0.05, asked.set)
+            self.assertEqual(await running, 2)
+            with self.assertRaises(ZeroDivisionError):
+                await asyncio.to_thread(guarded, 0)
+
+        gate.admit = admit
+        gate._report = lambda call, event_type, metadata, seconds: reports.append((call.session, metadata["execution"]["outcome"]))
+        asyncio.run(main())
+        self.assertEqual(reports, [("s-loop", "succeeded"), ("s-loop", "failed")])
+
+    def test_a_guard_of_many_sessions(self):
+        """Session and agent of each call are those of its context."""
+        session, agent = contextvars.ContextVar("session"), contextvars.ContextVar("agent", default="")
+        with Gateway(200, {"Countersign-Verdict": "deny"}, body("deny", "no")) as g:
+            tool = client(g.url).guard(session=session.get, agent=agent.get, tool="t")(self.fail)
+            for s, a in (("s1", ""), ("s2", "billing")):
+                context = contextvars.copy_context()
+                context.run(session.set, s)
+                context.run(agent.set, a)
+                with self.assertRaises(countersign.Refused):
+                    context.run(tool, "x")
+            self.assertEqual([(e["session_id"], e.get("agent_id", "")) for e in g.events[::2]], [("s1", ""), ("s2", "billing")])
+            with self.assertRaises(LookupError):
+                tool("x")
 
     def test_what_runs_is_what_was_admitted(self):
         gate = client("http://127.0.0.1:1")
-        gate.admit = lambda call, wait=0.0: countersign.Verdict("allow", "", nonce=call.event_id, until=2e9)
+        gate.admit = lambda *args: countersign.Verdict("allow", "", nonce=args[0].event_id, until=2e9)
 
         def rows(**filters):
             self.assertEqual(filters, {"id": 5})
@@ -436,14 +525,19 @@ class Failures(unittest.TestCase):
         async def later():
             self.fail("it ran")
 
-        calls = [later()]
+        call, reports = later(), []
+        gate._report = lambda call, event_type, metadata, seconds: reports.append(metadata["execution"]["outcome"])
+        gate.admit_native = lambda *args: countersign.Checked(gate.admit(args[2]), {})
         with self.assertRaises(TypeError):
-            gate.guard(session="s")(lambda: calls[0])()
-        calls[0].close()
+            gate.guard(session="s")(lambda: call)()
+        with self.assertRaises(TypeError):
+            gate.gate_action({"tool_name": "t", "proposed_arguments": {}}, lambda: call, session="s")
+        call.close()
+        self.assertEqual(reports, ["failed", "failed"])
 
     def test_a_report_that_fails_hides_nothing(self):
         gate = client("http://127.0.0.1:1")
-        gate.admit = lambda call, wait=0.0: countersign.Verdict("allow", "", nonce=call.event_id, until=2e9)
+        gate.admit = lambda *args: countersign.Verdict("allow", "", nonce=args[0].event_id, until=2e9)
         with unittest.mock.patch.object(gate, "publish", side_effect=RuntimeError("no thread")):
             with gate.run(countersign.Call("t", {}, "s")):
                 pass

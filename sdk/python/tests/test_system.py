@@ -77,6 +77,36 @@ class System(unittest.TestCase):
             with self.gate.run(call):
                 self.fail("an approval was used twice")
 
+    def test_an_approval_that_comes_later_is_for_the_identical_call(self):
+        session = self.session + "-later"
+        event = {
+            "tool_name": "asked_tool", "tool_category": "public_read", "authorization_state": "none", "evidence_refs": [],
+            "risk_domain": "public_information", "proposed_arguments": {"path": "/i"}, "recommended_route": "accept",
+        }
+        same = countersign.Call("asked_tool", {"path": "/j"}, session)
+
+        @self.gate.guard(session=session)
+        def asked_tool(path):
+            self.ran.append(path)
+
+        def run_same():
+            with self.gate.run(same):
+                self.ran.append("/j")
+
+        for attempt in (lambda: asked_tool("/h"), lambda: self.gate.gate_action(event, lambda path: self.ran.append(path), session=session), run_same):
+            workflows = []
+            for _ in range(2):
+                with self.assertRaises(countersign.Refused) as asked:
+                    attempt()
+                workflows.append(asked.exception.verdict.workflow)
+            self.assertEqual(workflows, [workflows[0]] * 2)
+            subprocess.run([os.environ["COUNTERSIGN"], "approvals", "approve", workflows[0], "--yes"], check=True, capture_output=True)
+            attempt()
+            with self.assertRaises(countersign.Refused) as asked:
+                attempt()
+            self.assertNotEqual(asked.exception.verdict.workflow, workflows[0])
+        self.assertEqual(self.ran, ["/h", "/i", "/j"])
+
     def test_a_failing_tool_is_reported(self):
         @self.gate.guard(session=self.session)
         def allowed_tool(path):

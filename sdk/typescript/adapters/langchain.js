@@ -1,9 +1,10 @@
 // LangChain: a middleware under which every tool runs only under a verdict.
 
 import {ToolMessage} from '@langchain/core/messages';
+import {Runnable} from '@langchain/core/runnables';
 import {createMiddleware} from 'langchain';
-import {newCall, Refused} from '../index.js';
-import {sessionOf, waitOf} from './session.js';
+import {Refused} from '../index.js';
+import {callOf, waitOf} from './session.js';
 
 /** A tool that answered with an error instead of throwing one. */
 class Failed extends Error {
@@ -13,10 +14,10 @@ class Failed extends Error {
   }
 }
 
-export function countersign(gate, {session, ...options}) {
+export function countersign(gate, options) {
   const wrapToolCall = async (request, handler) => {
     const {toolCall, runtime} = request;
-    const call = newCall(toolCall.name, toolCall.args, sessionOf(session, runtime), toolCall.id);
+    const call = callOf(options, runtime, toolCall.name, toolCall.args, toolCall.id);
     const tool = async (args) => {
       const answer = await handler({...request, toolCall: {...toolCall, args}});
       if (answer?.status === 'error') throw new Failed(answer);
@@ -30,5 +31,10 @@ export function countersign(gate, {session, ...options}) {
       return new ToolMessage({content: e.message, name: toolCall.name, tool_call_id: toolCall.id, status: 'error'});
     }
   };
-  return createMiddleware({name: 'Countersign', wrapToolCall});
+  const wrapModelCall = (request, handler) => {
+    const elsewhere = request.tools?.find((tool) => !Runnable.isRunnable(tool));
+    if (elsewhere) throw new TypeError(`the tool ${elsewhere.name ?? elsewhere.type} does not run here, so nothing here can stop it`);
+    return handler(request);
+  };
+  return createMiddleware({name: 'Countersign', wrapToolCall, wrapModelCall});
 }

@@ -1,5 +1,5 @@
 import type {Tool, ToolExecutionOptions} from 'ai';
-import type {Client, Wait} from '../index.js';
+import type {Client, GuardOptions} from '../index.js';
 
 /**
  * Tools that run only under a verdict. A refusal is a tool error with a Refused, whose text the model reads.
@@ -9,5 +9,5 @@ import type {Client, Wait} from '../index.js';
 export function guardTools<T extends Record<string, Tool<any, any, any>>>(
   gate: Client,
   tools: T,
-  options: Wait & {session: string | ((context: ToolExecutionOptions<any>) => string)},
+  options: GuardOptions<ToolExecutionOptions<any>>,
 ): T;

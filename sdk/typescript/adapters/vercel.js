@@ -1,18 +1,17 @@
 // Vercel AI SDK: tools that run only under a verdict.
 
-import {newCall} from '../index.js';
-import {sessionOf, waitOf} from './session.js';
+import {callOf, waitOf} from './session.js';
 
 export function guardTools(gate, tools, options) {
   return Object.fromEntries(Object.entries(tools).map(([name, tool]) => [name, guardTool(gate, name, tool, options)]));
 }
 
-function guardTool(gate, name, tool, {session, ...options}) {
+function guardTool(gate, name, tool, options) {
   if (typeof tool?.execute !== 'function') {
     throw new TypeError(`the tool ${name} has no execute: it does not run here, so nothing here can stop it`);
   }
   const execute = (input, context) => {
-    const call = newCall(name, input, sessionOf(session, context), context?.toolCallId);
+    const call = callOf(options, context, name, input, context?.toolCallId);
     return gate.run(call, (args) => last(tool.execute(args, context)), waitOf(options, context?.abortSignal));
   };
   return {...tool, execute};

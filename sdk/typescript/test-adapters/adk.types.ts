@@ -4,4 +4,4 @@ import {guardTools} from '@countersign/sdk/adk';
 
 const gate = Client.fromReadyFile('ready.json');
 const read = new FunctionTool({name: 'read', description: 'r', execute: () => 'x'});
-new LlmAgent({name: 'a', model: 'x', tools: guardTools(gate, [read])});
+new LlmAgent({name: 'a', model: 'x', tools: guardTools(gate, [read], {agent: (context) => context.agentName})});

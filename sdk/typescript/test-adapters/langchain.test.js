@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import {AIMessage} from '@langchain/core/messages';
 import {BaseChatModel} from '@langchain/core/language_models/chat_models';
-import {createAgent, tool} from 'langchain';
+import {createAgent, tool, toolErrorMiddleware} from 'langchain';
 import {countersign} from '@countersign/sdk/langchain';
 import {z} from 'zod';
-import {holds, system} from './cases.js';
+import {holds, system, TOOLS} from './cases.js';
 
 class Scripted extends BaseChatModel {
   turn = 0;
@@ -36,13 +36,27 @@ class Scripted extends BaseChatModel {
   }
 }
 
-holds('langchain', async (gate, session, calls, ran) => {
-  const made = ['allowed_tool', 'denied_tool'].map((name) =>
+holds('langchain', async (gate, session, calls, ran, agent) => {
+  const made = TOOLS.map((name) =>
     tool(({path}) => { ran.push(path); return 'read ' + path; }, {name, description: name, schema: z.object({path: z.string()})}));
   const told = [];
-  const agent = createAgent({model: new Scripted(calls, told), tools: made, middleware: [countersign(gate, {session: () => session})]});
-  await agent.invoke({messages: [{role: 'user', content: 'Do as you are told.'}]});
+  const runner = createAgent({model: new Scripted(calls, told), tools: made, middleware: [countersign(gate, {session: () => session, agent})]});
+  await runner.invoke({messages: [{role: 'user', content: 'Do as you are told.'}]});
   return told;
+});
+
+test('langchain: an exception of a tool ends the run, unless a middleware before stops it', async () => {
+  const failing = tool(() => { throw new RangeError('no such file'); }, {name: 'allowed_tool', description: 'd', schema: z.object({path: z.string()})});
+  const gate = countersign(system, {session: 's-adapter-failing'}), told = [];
+  const run = (...before) => createAgent({model: new Scripted([['allowed_tool', '/x']], told), tools: [failing], middleware: [...before, gate]}).invoke({messages: [{role: 'user', content: 'Do as you are told.'}]});
+  await assert.rejects(run(), /no such file/);
+  await run(toolErrorMiddleware({onError: (e) => e.name}));
+  assert.deepEqual(told, ['RangeError']);
+});
+
+test('langchain: what cannot be guarded', async () => {
+  const agent = createAgent({model: new Scripted([], []), tools: [{type: 'web_search', name: 'search'}], middleware: [countersign(system, {session: 's'})]});
+  await assert.rejects(agent.invoke({messages: [{role: 'user', content: 'Search.'}]}), /the tool search does not run here/);
 });
 
 test('langchain: the caller stops', async () => {

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import {readFileSync} from 'node:fs';
 import test from 'node:test';
-import {connect, headers} from '@nats-io/transport-node';
-import {Client, newCall, Refused} from '@countersign/sdk';
+import {connect, headers, NoRespondersError} from '@nats-io/transport-node';
+import {Client, newCall, NotStored, Refused} from '@countersign/sdk';
 import {checkToolPrecheck, toolPrecheckEvent} from '@countersign/sdk/aana';
 import {natsTransport} from '@countersign/sdk/nats';
 
@@ -65,10 +65,32 @@ for (const [name, connection, reason] of [
 }
 
 test('an event that is not certainly stored', async () => {
-  for (const ack of ['', 'x', 'null', '{}', '{"stream":"GOV"}', '{"stream":"","seq":1}', '{"stream":"GOV","seq":1,"duplicate":true}', '{"error":{"code":503},"stream":"GOV","seq":1}']) {
+  for (const ack of ['', 'x', 'null', '{}', '{"stream":"GOV"}', '{"stream":"","seq":1}', '{"stream":"GOV","seq":1,"duplicate":true}']) {
     await assert.rejects(clientOf(answering(ack)).publish('agenthook', {event_type: 'Stop', session_id: 's'}), /not certainly stored/);
   }
   await clientOf(answering('{"stream":"GOV","seq":7}')).publish('agenthook', {event_type: 'Stop', session_id: 's'});
+});
+
+test('an event that is refused', async () => {
+  for (const [code, want] of [[10054, 'request_too_large'], [10991, 'rate_limited'], [10992, 'forbidden'], [10008, 'not_stored']]) {
+    const refusing = answering(JSON.stringify({error: {code: 400, err_code: code}, stream: 'GOV', seq: 1}));
+    await assert.rejects(clientOf(refusing).publish('agenthook', {}), (e) => e instanceof NotStored && e.code === want && e.certain && e.failed === undefined);
+  }
+});
+
+test('of several events those before the one that failed are stored', async () => {
+  const answers = [answering('{"stream":"GOV","seq":7}'), answering('{"error":{"code":400,"err_code":10992}}')];
+  const connection = {request: (...args) => answers.shift().request(...args)};
+  await assert.rejects(clientOf(connection).publish('agenthook', {}, {}, {}), (e) => e.code === 'forbidden' && assert.deepEqual(e.failed, [1, 2]) === undefined);
+  assert.deepEqual(answers, []);
+});
+
+test('the report of a call that is refused for good is sent once', async (t) => {
+  const connection = await connect({servers: ready.nats_url, user, pass, inboxPrefix}), reports = [];
+  t.after(() => connection.close());
+  const request = (subject, ...rest) => subject.includes('.events.') ? (reports.push(subject), answering('{"error":{"code":400,"err_code":10992}}').request()) : connection.request(subject, ...rest);
+  await clientOf({request}).run(newCall('allowed_tool', {path: '/d'}, 's-nats-unreported'), () => {});
+  assert.equal(reports.length, 1);
 });
 
 test('the subject of an event', async () => {
@@ -95,4 +117,6 @@ test('nobody answers', async (t) => {
   const transport = natsTransport(connection, {...who, prefix: 'elsewhere'});
   const gate = new Client({transport, ...who, publicKey: ready.public_key, timeout: 300, onUnreported: () => {}});
   assert.match((await gate.admit(newCall('t', {}, 's'))).reason, /^(unavailable|timeout|not_reachable)$/);
+  const nobody = clientOf({request: async () => { throw new NoRespondersError('x'); }});
+  await assert.rejects(nobody.publish('agenthook', {}), (e) => e.code === 'unavailable' && e.certain);
 });

@@ -3,7 +3,7 @@ import test from 'node:test';
 import {Agent, Runner, setTracingDisabled, tool, Usage} from '@openai/agents-core';
 import {guardTools} from '@countersign/sdk/openai';
 import {z} from 'zod';
-import {holds, system} from './cases.js';
+import {holds, system, TOOLS} from './cases.js';
 
 setTracingDisabled(true);
 
@@ -26,13 +26,23 @@ function scripted(calls, told) {
   };
 }
 
-holds('openai', async (gate, session, calls, ran) => {
-  const made = ['allowed_tool', 'denied_tool'].map((name) =>
+holds('openai', async (gate, session, calls, ran, agent) => {
+  const made = TOOLS.map((name) =>
     tool({name, description: name, parameters: z.object({path: z.string()}), execute: ({path}) => { ran.push(path); return 'read ' + path; }}));
   const told = [];
-  const agent = new Agent({name: 'a', tools: guardTools(gate, made, {session: () => session}), model: scripted(calls, told)});
-  await new Runner().run(agent, 'Do as you are told.');
+  const runner = new Agent({name: 'a', tools: guardTools(gate, made, {session: () => session, agent}), model: scripted(calls, told)});
+  await new Runner().run(runner, 'Do as you are told.');
   return told;
+});
+
+test('openai: policies and needsApproval see what the model wrote, the tool what its schema makes of it', async () => {
+  const admitted = [], seen = [], ran = [];
+  const counting = {run: (call, ...rest) => (admitted.push(call.arguments), system.run(call, ...rest))};
+  const parameters = z.object({path: z.string(), deep: z.boolean().default(true)});
+  const made = tool({name: 'allowed_tool', description: 'd', parameters, needsApproval: async (_, args) => (seen.push(args), false), execute: (args) => { ran.push(args); return 'done'; }});
+  const agent = new Agent({name: 'a', tools: guardTools(counting, [made], {session: 's-adapter-schema'}), model: scripted([['allowed_tool', '/x']], [])});
+  await new Runner().run(agent, 'Do as you are told.');
+  assert.deepEqual([admitted, seen, ran], [[{path: '/x'}], [{path: '/x'}], [{path: '/x', deep: true}]]);
 });
 
 test('openai: what cannot be guarded', async () => {

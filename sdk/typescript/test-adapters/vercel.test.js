@@ -4,7 +4,7 @@ import {generateText, isStepCount, tool} from 'ai';
 import {MockLanguageModelV4} from 'ai/test';
 import {guardTools} from '@countersign/sdk/vercel';
 import {z} from 'zod';
-import {holds, system} from './cases.js';
+import {holds, system, TOOLS} from './cases.js';
 
 const usage = {inputTokens: {total: 1}, outputTokens: {total: 1}};
 
@@ -23,14 +23,12 @@ function scripted(calls, told) {
   });
 }
 
-holds('vercel', async (gate, session, calls, ran) => {
+holds('vercel', async (gate, session, calls, ran, agent) => {
   const inputSchema = z.object({path: z.string()});
-  const made = {
-    allowed_tool: tool({description: 'a', inputSchema, execute: async function* ({path}) { yield 'wait'; ran.push(path); yield 'read ' + path; }}),
-    denied_tool: tool({description: 'd', inputSchema, execute: ({path}) => { ran.push(path); return 'read ' + path; }}),
-  };
+  const execute = async function* ({path}) { yield 'wait'; ran.push(path); yield 'read ' + path; };
+  const made = Object.fromEntries(TOOLS.map((name) => [name, tool({description: name, inputSchema, execute})]));
   const told = [];
-  await generateText({model: scripted(calls, told), tools: guardTools(gate, made, {session}), prompt: 'Do as you are told.', stopWhen: isStepCount(9)});
+  await generateText({model: scripted(calls, told), tools: guardTools(gate, made, {session, agent}), prompt: 'Do as you are told.', stopWhen: isStepCount(9)});
   return told;
 });
 

@@ -1,6 +1,7 @@
 // Whatever the gateway does, nothing is allowed without a valid receipt.
 
 import assert from 'node:assert/strict';
+import {AsyncLocalStorage} from 'node:async_hooks';
 import {spawn} from 'node:child_process';
 import {chmodSync, existsSync, mkdtempSync, readFileSync, readlinkSync, rmSync, writeFileSync} from 'node:fs';
 import {createServer} from 'node:http';
@@ -162,6 +163,34 @@ test('a signal of guard ends the waiting, too', async (t) => {
   await assert.rejects(running, (e) => e.verdict.reason === 'canceled');
 });
 
+test('an identical call names the workflow of the one before, until there is another decision', async (t) => {
+  const ask = reply(200, {'Countersign-Verdict': 'ask', 'Countersign-Workflow-Id': 'w1', 'Countersign-Decision-Id': 'd1'}, said('ask', 'later'));
+  const denied = reply(200, {'Countersign-Verdict': 'deny', 'Countersign-Decision-Id': 'd2'}, said('deny', 'no'));
+  const reported = reply(200, {}, '{}'), away = reply(503, {}, '{"error":"unavailable"}');
+  const last = () => newCall('t', {b: 2, a: 1}, 's', undefined, {agent: 'a'});
+  async function named(call, ...answers) {
+    const queue = answers.flatMap((answer) => [answer, reported]), g = await gateway(t, (response) => queue.shift()(response)), gate = client(g.url);
+    let text;
+    for (const asked of [...Array(answers.length - 1).fill(call), last()]) {
+      await assert.rejects(gate.run(asked, () => assert.fail('it ran')), (e) => (text = e.message, e instanceof Refused));
+    }
+    return [g.headers.filter((_, n) => n % 2 === 0).map((headers) => headers['countersign-workflow-id'] ?? ''), text];
+  }
+  const [workflows, text] = await named(newCall('t', {a: 1, b: 2}, 's', undefined, {agent: 'a'}), ask, away, ask, denied, ask);
+  assert.deepEqual(workflows, ['', 'w1', 'w1', 'w1', '']);
+  assert.equal(text, 'ask: later (workflow w1). Do not try another way; repeat the identical call once it is approved.');
+  for (const change of [{session: 's2'}, {agent: ''}, {tool: 'u'}, {arguments: {a: 1}}]) assert.deepEqual((await named({...last(), ...change}, ask, ask))[0], ['', ''], JSON.stringify(change));
+});
+
+test('workflows are forgotten in their order', async () => {
+  const named = [];
+  const headers = new Headers({'Countersign-Verdict': 'ask', 'Countersign-Workflow-Id': 'w1'});
+  const admit = async (protocol, body, more) => (named.push(more['Countersign-Workflow-Id']), {status: 200, headers, text: said('ask', 'later')});
+  const gate = new Client({tenant: 'acme', publisher: 'runtime', publicKey, transport: {admit, publish: async () => {}}});
+  for (const n of [...Array(1001).keys(), 1, 0]) await assert.rejects(gate.run(newCall('t', {n}, 's'), () => assert.fail('it ran')), Refused);
+  assert.deepEqual(named.slice(-2), ['w1', undefined]);
+});
+
 test('a defer is not waited for', async (t) => {
   const g = await gateway(t, reply(200, {'Countersign-Verdict': 'defer', 'Countersign-Workflow-Id': 'w1'}, said('ask', 'later')));
   const verdict = await client(g.url).admit(newCall('t', {}, 's'), {wait: 3600_000});
@@ -210,16 +239,16 @@ const vectors = JSON.parse(readFileSync(new URL('../../vectors/replies.json', im
 const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 
 /** Runs a call under the allow of a vector, and reports it to a gateway. The receipt of a vector counts once. */
-async function runAllowed(t, protocol, more, answer) {
+async function runAllowed(t, protocol, more, answer, tool = () => 'done') {
   const told = [], c = vectors.cases.find(({name}) => name === protocol + ': allow');
   t.mock.timers.enable({apis: ['Date'], now: Date.parse(c.now)});
   const {status, headers, body} = vectors.answers[c.answer].http;
   const g = await gateway(t, answer), http = new HTTP(g.url, 'token');
   const transport = {admit: async () => ({status, headers: new Headers({...headers, ...more}), text: body}), publish: (...events) => http.publish(...events)};
   const gate = new Client({tenant: vectors.tenant, publisher: vectors.publisher, publicKey: vectors.public_key, transport, onUnreported: (text) => told.push(text)});
-  const call = newCall(c.call.tool, JSON.parse(c.call.arguments), c.call.session, c.call.tool_call_id, {agent: 'billing', traceparent: TRACE}), tool = () => 'done';
-  assert.equal(await (protocol === 'agenthook' ? gate.run(call, tool) : gate.runNative(protocol, {}, call, tool)), 'done');
-  return {told, call, reports: g.bodies.map((text) => JSON.parse(text)[0])};
+  const call = newCall(c.call.tool, JSON.parse(c.call.arguments), c.call.session, c.call.tool_call_id, {agent: 'billing', traceparent: TRACE});
+  const error = await (protocol === 'agenthook' ? gate.run(call, tool) : gate.runNative(protocol, {}, call, tool)).then((result) => assert.equal(result, 'done'), (e) => e);
+  return {error, told, call, reports: g.bodies.map((text) => JSON.parse(text)[0])};
 }
 
 test('a report has the arguments once, and names the approval', async (t) => {
@@ -228,6 +257,23 @@ test('a report has the arguments once, and names the approval', async (t) => {
   assert.deepEqual([report.event_type, report.tool_input, report.metadata.tool_input_executed], ['PostToolUse', undefined, call.arguments]);
   assert.deepEqual([report.agent_id, report.metadata.traceparent], ['billing', TRACE]);
   assert.deepEqual(report.metadata.approval, {required: true, status: 'approved', workflow_id: 'w1', decision_ref: 'd1'});
+});
+
+test('a guard of many sessions takes session and agent of each call from its context', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'deny'}, said('deny', 'no'))), context = new AsyncLocalStorage();
+  const tool = client(g.url).guard('t', () => assert.fail('it ran'), {session: () => context.getStore().session, agent: () => context.getStore().agent});
+  const origins = [{session: 's1'}, {session: 's2', agent: 'billing'}];
+  for (const origin of origins) await assert.rejects(context.run(origin, () => tool({})), Refused);
+  const proposed = g.bodies.map((text) => JSON.parse(text)).filter((event) => event.event_type === 'PreToolUse');
+  assert.deepEqual(proposed.map((event) => [event.session_id, event.agent_id]), [['s1', undefined], ['s2', 'billing']]);
+  await assert.rejects(tool({}), TypeError);
+});
+
+test('a generator, which would run after the guard has ended, is refused', async (t) => {
+  const gate = client('http://127.0.0.1:1');
+  for (const tool of [function* () {}, async function* () {}]) await assert.rejects(gate.guard('t', tool, {session: 's'})({}), TypeError);
+  const {error, reports: [report]} = await runAllowed(t, 'aump', {}, reply(200, {}, '{}'), () => (async function* () { assert.fail('it ran'); })());
+  assert.deepEqual([error?.constructor, report.metadata.execution.outcome], [TypeError, 'failed']);
 });
 
 test('a request in another protocol names the agent and the trace', async (t) => {

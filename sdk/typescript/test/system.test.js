@@ -40,6 +40,17 @@ test('a running system', {skip: !ready && 'COUNTERSIGN_READY_FILE names no ready
     await assert.rejects(gate.run(call, () => assert.fail('an approval was used twice')), Refused);
   });
 
+  await t.test('an approval that comes later is for the identical call', async () => {
+    const done = [], tool = gate.guard('asked_tool', ({path}) => done.push(path), {session: session + '-later'});
+    const refused = () => tool({path: '/h'}).then(() => assert.fail('it ran'), (e) => e.verdict.workflow);
+    const waiting = await refused();
+    assert.equal(await refused(), waiting);
+    execFileSync(program, ['approvals', 'approve', waiting, '--yes'], {stdio: 'pipe'});
+    await tool({path: '/h'});
+    assert.notEqual(await refused(), waiting);
+    assert.deepEqual(done, ['/h']);
+  });
+
   await t.test('a failing tool is reported', async () => {
     await assert.rejects(gate.run(newCall('allowed_tool', {path: '/e'}, session), () => { throw new RangeError('no'); }), RangeError);
   });
