@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/evidencetest"
@@ -166,6 +167,22 @@ func TestWordsAreNotEchoes(t *testing.T) {
 	} {
 		if b := buildOne(t, tc.subj, nil, tc.body); !strings.Contains(string(b.Canonical), tc.kept) {
 			t.Errorf("%s", b.Canonical)
+		}
+	}
+}
+
+// A plain hash of arguments that may not be kept is not kept either: short arguments can be guessed from it.
+func TestHashesOfArguments(t *testing.T) {
+	hashes, err := aioc.HashTool("Desk", "pay", map[string]any{"pin": 4821})
+	evidencetest.Must(t, err)
+	for subj, body := range map[string]string{
+		"gov.events.acme.r.tool.s.request":    f2(`{"agentName":"Desk","toolName":"pay","rawArguments":"{\"pin\":4821}","turn":1,"proposalHash":%q}`, hashes.Proposal),
+		"gov.events.acme.r.handoff.s.request": f2(`{"fromAgentName":"Desk","toAgentName":"Till","handoffPayload":{"pin":4821},"turn":1,"proposalHash":%q}`, hashes.Proposal),
+		"gov.events.acme.r.tool.s.governance": f2(`{"type":"governance","subject":{"kind":"tool","name":"pay","proposalHash":%q,"argsHash":%q,"payloadHash":%q}}`, hashes.Proposal, hashes.Payload, hashes.Payload),
+	} {
+		b := buildOne(t, subj, nil, body)
+		if text := string(b.Record.Body); b.Record.Reason != "" || strings.Contains(text, hashes.Proposal) || strings.Contains(text, hashes.Payload) || !strings.Contains(text, "[redacted:never_store]") {
+			t.Errorf("%s: %s", subj, b.Canonical)
 		}
 	}
 }
