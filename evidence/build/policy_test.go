@@ -189,7 +189,7 @@ func TestHashesOfArguments(t *testing.T) {
 
 // A number that is a credential, or in one, is nowhere else in the record, whether in a text or as a number.
 func TestNumbersAreEchoes(t *testing.T) {
-	for _, credential := range []string{`"api_token":84923017`, `"password":{"parts":[84923017]}`} {
+	for _, credential := range []string{`"api_token":84923017`, `"password":{"parts":[84923017]}`, `"api_token":8.4923017e7`} {
 		body := `{"tool_input":{` + credential + `},"note":"use 84923017 to log in","n":84923017,"count":12345678}`
 		b := buildOne(t, evidencetest.EventSubject, map[string][]string{"X-Note": {"84923017"}}, body)
 		if b.Record.Reason != "" || strings.Contains(string(b.Canonical), "84923017") || !strings.Contains(string(b.Record.Body), `"count":12345678`) {

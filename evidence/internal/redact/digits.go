@@ -58,6 +58,9 @@ func (sc *textScanner) scanDigits(i int) (next int) {
 	}
 	sc.budget.charge(9 + 5*n)
 	decimal := n == 2 && s[sc.groups[0].end()] == '.' && sc.groups[0].end()+1 == int(sc.groups[1].at)
+	if decimal && sc.groups[0].n >= minNumber && isZeros(s[sc.groups[1].at:end]) { // tables write a long integer as 4111111111111111.0
+		n, total, decimal = 1, int(sc.groups[0].n), false
+	}
 	if total >= minDigits && !decimal || touchesLetter(s, start, end) {
 		sc.budget.charge(11 * n)
 		sc.run = digitRun{s: s, budget: sc.budget, figures: &sc.figures, groups: sc.groups[:n], total: total}
@@ -68,6 +71,8 @@ func (sc *textScanner) scanDigits(i int) (next int) {
 }
 
 func isDigit(c byte) bool { return byteClass[c]&digit != 0 }
+
+func isZeros(s string) bool { return strings.Trim(s, "0") == "" }
 
 // touchesLetter reports whether an upper-case letter touches [from, to).
 func touchesLetter(s string, from, to int) bool {
