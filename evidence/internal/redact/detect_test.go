@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -101,6 +102,10 @@ func TestEncoded(t *testing.T) {
 			"base64":        "see " + std + " there",
 			"base64 url":    "x=" + base64.RawURLEncoding.EncodeToString([]byte("??>>"+secret+"??>>")),
 			"base64 twice":  base64.StdEncoding.EncodeToString([]byte(std)),
+			"powershell":    "powershell -enc " + base64.StdEncoding.EncodeToString([]byte(utf16Of("echo "+secret))),
+			"UTF-16, mark":  base64.StdEncoding.EncodeToString([]byte("\xff\xfe" + utf16Of("the value is "+secret))),
+			"colours":       base64.StdEncoding.EncodeToString([]byte("\x1b[1mthe value\x1b[0m is " + secret + " as agreed\f")),
+			"latin-1":       base64.StdEncoding.EncodeToString([]byte("der Schl\xfcssel ist " + secret + ", gr\xfc\xdfe")),
 			"percent":       "/p?q=" + everyByte(secret, "%%%02X") + "&z",
 			"percent query": "/p?q=" + url.QueryEscape("a "+secret+" b"),
 			"percent twice": url.QueryEscape(everyByte(secret, "%%%02x")),
@@ -125,6 +130,44 @@ func TestEncoded(t *testing.T) {
 			t.Errorf("%q became %q: %v", s, got, spans)
 		}
 	}
+}
+
+// Base64 in lines is one value, whatever parts the lines: of its secret no line stays, and the prose around it does.
+func TestEncodedLines(t *testing.T) {
+	text := strings.Repeat("password=Hx99-quarryzz and more text ", 4)
+	harmless := strings.Repeat("a harmless text that says nothing at all ", 1600)
+	for name, br := range map[string]string{"lf": "\n", "crlf": "\r\n", "indented": "\n    ", "escaped": `\n`, "escaped crlf": `\r\n`} {
+		for _, width := range []int{28, 64, 76} {
+			for form, v := range map[string]string{"": text, "twice": base64.StdEncoding.EncodeToString([]byte(text)), "UTF-16": utf16Of(text)} {
+				s := "see" + br + inLines(v, width, br) + br + "the next line"
+				if got, _ := maskText(s); got != "see"+br+"[redacted:encoded_data]"+br+"the next line" && got != "see"+br+"[redacted:encoded_data]="+br+"the next line" && got != "see"+br+"[redacted:encoded_data]=="+br+"the next line" {
+					t.Errorf("%s, %d, %s: %q", name, width, form, got)
+				}
+			}
+			for _, s := range []string{inLines(harmless, width, br), inLines(harmless, width-1, br), inLines(strings.Repeat("\x00\xff\x01", 9000), width, br)} {
+				if spans := Scan(s); len(spans) > 0 {
+					t.Errorf("%s, %d: %.80q: %v", name, width, s, spans)
+				}
+			}
+		}
+	}
+}
+
+func inLines(text string, width int, br string) string {
+	var lines []string
+	for line := range slices.Chunk([]byte(base64.StdEncoding.EncodeToString([]byte(text))), width) {
+		lines = append(lines, string(line))
+	}
+	return strings.Join(lines, br)
+}
+
+func utf16Of(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		b.WriteByte(byte(r))
+		b.WriteByte(0)
+	}
+	return b.String()
 }
 
 // A truncated text keeps no part of what is found in it, wherever the cut is.
