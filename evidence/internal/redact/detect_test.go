@@ -94,6 +94,23 @@ func TestPersonalDataKeeps(t *testing.T) {
 	}
 }
 
+// Browsers, word processors and PDF files put no-break and narrow blanks and other dashes between the groups of a number.
+func TestTypesetNumbers(t *testing.T) {
+	blanks, dashes := []string{"\u00a0", "\u202f", "\u2009", "\u2007"}, []string{"\u2010", "\u2011", "\u2013", "\u2212"}
+	for _, typed := range []string{
+		"5555 5555 5555 4444", "to DE89 3704 0044 0532 0130 00.", "2341 2341 2346", "call +49 170 1234567", "+1-415-555-0132", "1-415-555-2671", "219-09-9999", "(415) 555-2671",
+		"5555 5555 5555 4445", "lines 100-200-300, 1990-2020", "DE89 3704 0044 0532 0130 01", "1-2-2026 9-30",
+	} {
+		plain, _ := maskText(typed)
+		for i := range blanks {
+			swap := strings.NewReplacer(" ", blanks[i], "-", dashes[i])
+			if got, spans := maskText(swap.Replace(typed)); got != swap.Replace(plain) {
+				t.Errorf("%q is %q %v", swap.Replace(typed), got, spans)
+			}
+		}
+	}
+}
+
 // What is found in plain text is found in its usual encodings, two deep.
 func TestEncoded(t *testing.T) {
 	for name, secret := range map[string]string{"github": github, "aws": awsID, "assignment": "password=hunter2!", "e-mail": "dana@acme.example", "pem": pemKey} {
