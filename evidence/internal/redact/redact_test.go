@@ -159,6 +159,7 @@ func TestDocument(t *testing.T) {
 		"argument vector":   {`{"argv":["x","--password","hunter2","y"],"h":["Authorization","abc"]}`, `{"argv":["x","--password","[redacted:credential_field]","y"],"h":["Authorization","[redacted:credential_field]"]}`, "/d/argv/2 /d/h/1"},
 		"secret as key":     {`{"a":{"` + awsID + `":"x"}}`, `{"a":{"[redacted:aws_access_key_id]":"x"}}`, "/d/a/[redacted:aws_access_key_id]"},
 		"two in one text":   {`["` + github + " " + awsID + `"]`, `["[redacted:github_token] [redacted:aws_access_key_id]"]`, "/d/0 /d/0"},
+		"PINs":              {`{"pin":4821,"card_pin":"482103","led":{"pin":13},"dialog":{"pin":"bottom"},"spin":4821}`, `{"pin":"[redacted:credential_field]","card_pin":"[redacted:credential_field]","led":{"pin":13},"dialog":{"pin":"bottom"},"spin":4821}`, "/d/card_pin /d/pin"},
 		"cards as floats": {`{"a":4111111111111111.0,"b":4.111111111111111e15,"c":41111111111111110e-1,"d":4111111111111111.2,"e":4444444444444444442,"f":4111111111111112.0,"g":0.4111111111111111}`,
 			`{"a":"[redacted:payment_card]","b":"[redacted:payment_card]","c":"[redacted:payment_card]","d":"[redacted:payment_card]","e":"[redacted:payment_card]","f":4111111111111112.0,"g":0.4111111111111111}`,
 			"/d/a /d/b /d/c /d/d /d/e"},
