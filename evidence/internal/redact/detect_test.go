@@ -66,7 +66,7 @@ func TestPersonalDataKeeps(t *testing.T) {
 		"versions":     "pkg@1.2.3 lib@2.0.0-rc.1 node@18 image@sha256:abc",
 		"files":        "logo@2x.png icon@3x.webp",
 		"ssh":          "git clone git@github.com:org/repo.git",
-		"userinfo":     "ssh://git@example.invalid/x.git https://bob@example.invalid/",
+		"userinfo":     "ssh://git@example.invalid/x.git https://bob@example.invalid/ postgres://reporting_service_reader_2@db.invalid/x https://d.invalid/@deploymentPipelineUser2026",
 		"handles":      "@dana and a@b and me@localhost",
 		"not luhn":     "4111111111111112 5555 5555 5555 4445",
 		"not a card":   "order 1234567890123456 and 9999888877776666",

@@ -64,7 +64,7 @@ var ownNameRules = []nameRule{
 	{text: "otpcode", strength: strongName}, {text: "mfacode", strength: strongName}, {text: "verificationcode", strength: strongName}, {text: "activationcode", strength: strongName},
 	{text: "accesscode", strength: strongName}, {text: "recoverycode", strength: strongName}, {text: "backupcode", strength: strongName}, {text: "securityanswer", strength: strongName},
 	{text: "jsessionid", strength: strongName, exact: true}, {text: "phpsessid", strength: strongName, exact: true},
-	{text: "xamzsignature", strength: strongName, exact: true},
+	{text: "xamzsignature", strength: strongName, exact: true}, {text: "xgoogsignature", strength: strongName, exact: true},
 
 	{text: "key", strength: weakName}, {text: "auth", strength: weakName}, {text: "sig", strength: weakName, exact: true},
 	{text: "pass", strength: likely, exact: true}, {text: "pw", strength: likely, exact: true}, {text: "cred", strength: weakName, exact: true},
