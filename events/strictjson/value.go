@@ -263,6 +263,14 @@ func appendNumber(b []byte, lit string) []byte {
 	return append(b, canonical...)
 }
 
+// CanonicalNumber returns the canonical form of a number that Parse accepted.
+func CanonicalNumber(lit string) string {
+	if plainNumber(lit) {
+		return lit
+	}
+	return string(appendNumber(nil, lit))
+}
+
 // AppendSorted appends the members of an object to a list, in the order of RFC 8785; for any
 // other value it appends nothing. Small objects are sorted by insertion, and key prefixes mostly
 // decide the order.

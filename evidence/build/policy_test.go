@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/evidencetest"
@@ -170,9 +171,25 @@ func TestWordsAreNotEchoes(t *testing.T) {
 	}
 }
 
+// A plain hash of arguments that may not be kept is not kept either: short arguments can be guessed from it.
+func TestHashesOfArguments(t *testing.T) {
+	hashes, err := aioc.HashTool("Desk", "pay", map[string]any{"pin": 4821})
+	evidencetest.Must(t, err)
+	for subj, body := range map[string]string{
+		"gov.events.acme.r.tool.s.request":    f2(`{"agentName":"Desk","toolName":"pay","rawArguments":"{\"pin\":4821}","turn":1,"proposalHash":%q}`, hashes.Proposal),
+		"gov.events.acme.r.handoff.s.request": f2(`{"fromAgentName":"Desk","toAgentName":"Till","handoffPayload":{"pin":4821},"turn":1,"proposalHash":%q}`, hashes.Proposal),
+		"gov.events.acme.r.tool.s.governance": f2(`{"type":"governance","subject":{"kind":"tool","name":"pay","proposalHash":%q,"argsHash":%q,"payloadHash":%q}}`, hashes.Proposal, hashes.Payload, hashes.Payload),
+	} {
+		b := buildOne(t, subj, nil, body)
+		if text := string(b.Record.Body); b.Record.Reason != "" || strings.Contains(text, hashes.Proposal) || strings.Contains(text, hashes.Payload) || !strings.Contains(text, "[redacted:never_store]") {
+			t.Errorf("%s: %s", subj, b.Canonical)
+		}
+	}
+}
+
 // A number that is a credential, or in one, is nowhere else in the record, whether in a text or as a number.
 func TestNumbersAreEchoes(t *testing.T) {
-	for _, credential := range []string{`"api_token":84923017`, `"password":{"parts":[84923017]}`} {
+	for _, credential := range []string{`"api_token":84923017`, `"password":{"parts":[84923017]}`, `"api_token":8.4923017e7`} {
 		body := `{"tool_input":{` + credential + `},"note":"use 84923017 to log in","n":84923017,"count":12345678}`
 		b := buildOne(t, evidencetest.EventSubject, map[string][]string{"X-Note": {"84923017"}}, body)
 		if b.Record.Reason != "" || strings.Contains(string(b.Canonical), "84923017") || !strings.Contains(string(b.Record.Body), `"count":12345678`) {

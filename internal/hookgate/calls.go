@@ -28,8 +28,7 @@ type calls struct {
 
 // sameCall is the content of such a file.
 type sameCall struct {
-	Count   int        `json:"count"`             // calls so far
-	Waiting *waiting   `json:"waiting,omitempty"` // the one that waits for a person
+	Waiting *waiting   `json:"waiting,omitempty"` // the call that waits for a person
 	Open    []openCall `json:"open,omitempty"`    // those that may run and have not been reported
 }
 
@@ -77,9 +76,6 @@ func sameCallKey(agent string, e hook.Event) (string, error) {
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
-
-// derivedID is the id of the nth of the calls of a key, for agents that give none.
-func derivedID(key string, n int) string { return fmt.Sprintf("derived-%s-%d", key[:32], n) }
 
 // change reads the file of a key, lets edit change it and writes it, while no other process does.
 func (c calls) change(key string, now time.Time, edit func(*sameCall)) error {

@@ -9,10 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/internal/gateclient"
 )
 
-// counted counts a call of a key, as a process of the gate does.
+// counted opens a call of a key, as a process of the gate does, and returns how many are open.
 func counted(t *testing.T, c calls, key string) (count int) {
 	t.Helper()
-	if err := c.change(key, nowFixed(), func(s *sameCall) { s.Count++; count = s.Count }); err != nil {
+	if err := c.change(key, nowFixed(), func(s *sameCall) { s.Open = append(s.Open, openCall{}); count = len(s.Open) }); err != nil {
 		t.Fatal(err)
 	}
 	return count

@@ -271,24 +271,21 @@ func (g *gate) proposal(key string, e hook.Event) (w waiting, err error) {
 	if e.CallID != "" && !g.calls.has(key) {
 		return g.newProposal(e, e.CallID)
 	}
-	n := 0
 	err = g.calls.change(key, g.now(), func(s *sameCall) {
 		if s.Waiting != nil && !s.Waiting.By.Runs() && g.isOurs(e, *s.Waiting) {
 			s.Waiting.By = owner.ThisProcess() // an identical call that comes meanwhile is another one
 			w = *s.Waiting
-			return
 		}
-		s.Count++
-		n = s.Count
 	})
 	if err != nil || w.CallID != "" {
 		return w, err
 	}
-	if e.CallID != "" {
-		return g.newProposal(e, e.CallID)
-	}
-	return g.newProposal(e, derivedID(key, n))
+	return g.newProposal(e, cmp.Or(e.CallID, derivedPrefix+uuid.NewString()))
 }
+
+// derivedPrefix begins the ids of calls of agents that give none. The rest is random: the id is on record, and of
+// anything made from the arguments a reader could guess a short secret among them.
+const derivedPrefix = "derived-"
 
 // isOurs reports whether a remembered event says of the call what this gate says of it: other programs of
 // the user can write the memory of calls, and the receipt does not bind what an event claims besides tool
@@ -339,7 +336,7 @@ func (g *gate) wire(e hook.Event, callID string, approval hook.Approval) ([]byte
 		return nil, err
 	}
 	return e.AgentHook(g.agent.Name, hook.Envelope{
-		ID: id.String(), Time: g.now(), CallID: callID, Derived: strings.HasPrefix(callID, "derived-") && e.CallID == "",
+		ID: id.String(), Time: g.now(), CallID: callID, Derived: strings.HasPrefix(callID, derivedPrefix) && e.CallID == "",
 		Prompts: g.config.Prompts, Probe: g.config.Probe, Adapter: buildinfo.Version(), Approval: approval,
 	})
 }

@@ -150,14 +150,18 @@ func TestTextsOnRecord(t *testing.T) {
 	}
 }
 
-// Where an agent gives no id of a call, the gate makes one, another for each call, and the record says so.
+// Where an agent gives no id of a call, the gate makes one, and the record says so. It says nothing of the arguments: gates
+// with another memory give the same call another id.
 func TestDerivedIDs(t *testing.T) {
 	for agent, derives := range map[string]bool{"gemini": true, "copilot": true, "claude-code": false, "opencode": false} {
 		a, _ := hook.Find(agent)
 		_, metadata := recorded(t, agent, string(a.Probe("s", "some_tool")), nil)
 		id, _ := metadata["tool_call_id"].(string)
-		if strings.HasPrefix(id, "derived-") != derives || id == "" || (metadata["tool_call_id_derived"] == true) != derives {
+		if strings.HasPrefix(id, derivedPrefix) != derives || id == "" || (metadata["tool_call_id_derived"] == true) != derives {
 			t.Errorf("%s: %v", agent, metadata)
+		}
+		if _, again := recorded(t, agent, string(a.Probe("s", "some_tool")), nil); (again["tool_call_id"] == id) == derives {
+			t.Errorf("%s: the same call is %v and %v", agent, id, again["tool_call_id"])
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (sc *textScanner) nameBefore(i int) (nameRule, int) {
 		j = stem
 	}
 	end := j
-	if stem < 2 || byteClass[s[stem-1]]&alnum != 0 && !endingPairs[pairOf(s[stem-2], s[stem-1])] && !wordEnds[pairOf(s[stem-2], s[stem-1])] {
+	if stem < 2 || byteClass[s[stem-1]]&alnum != 0 && !mayEndName(s[:stem]) && !wordEnds[pairOf(s[stem-2], s[stem-1])] {
 		return nameRule{}, 0 // true for most separators
 	}
 	for j > 0 && end-j < 2*longestName && (byteClass[s[j-1]]&word != 0 || s[j-1] >= 0x80) {

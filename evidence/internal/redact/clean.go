@@ -116,7 +116,8 @@ func (c *CleanChecker) checkValue(v strictjson.Value, k keyFacts) bool {
 	case strictjson.KindString:
 		return c.checkText(v.Text(), k)
 	case strictjson.KindNumber:
-		return c.checkDigits(v.Text(), k)
+		written := strictjson.CanonicalNumber(v.Text())
+		return c.checkDigits(written, k) && (written == v.Text() || c.checkDigits(v.Text(), k))
 	case strictjson.KindObject:
 		return v.Len() == 0 || k.credential.strength != strongName && k.detector != Address && c.checkObject(v)
 	case strictjson.KindArray:
@@ -148,7 +149,7 @@ func (c *CleanChecker) checkDigits(lit string, k keyFacts) bool {
 	if k.credential.strength == strongName || k.detector != "" && k.check(lit) {
 		return false
 	}
-	if len(lit) < 13 {
+	if !isLongInteger(lit) {
 		return true
 	}
 	spans, work := c.budget.scanText(lit)

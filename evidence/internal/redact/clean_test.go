@@ -19,7 +19,7 @@ var cleanTexts = []string{
 	`{}`, `[]`, `null`, ` { "b" : [ 1 , -2 , 0.5 , true , null ] , "a" : "x" } `, `{"z":{"y":{"x":1,"w":2}},"a":[{"d":1,"c":2},{}]}`,
 	`{"text":"two lines\n\"quoted\" \/ and a tab\t","unicode":"Grüße, 你好"}`, `{"name":"value","value":"x"}`, `{"camelCase":1,"other":2,"Upper":3}`,
 	`{"tool_input":{"command":"ls -la","timeout":30},"metadata":{"tool_call_id":"call-00000017"}}`, `{"password":true,"token":null,"secret":{},"api_key":[]}`,
-	`{"a":"\u0041"}`, `{"a":1e5}`, `{"a":-0}`, `{"a":1.50}`, `{"a":0.0000001}`, `{"a":1234567890123456}`, `{"\n":1}`,
+	`{"a":"\u0041"}`, `{"a":1e5}`, `{"a":-0}`, `{"a":1.50}`, `{"a":0.0000001}`, `{"a":1234567890123456}`, `{"a":1234567890123456.0}`, `{"\n":1}`,
 	`{"reply_token":"rpl_abc123"}`, `{"note":"[redacted:email]"}`, `{"keys":["a","b"],"list":[["--verbose","x"]]}`,
 	`{"metadata":{"redaction":{"applied":false,"fields":[]}}}`,
 }
@@ -36,7 +36,8 @@ var partlyTexts = map[string]int{
 var dirtyTexts = []string{
 	``, `{`, `{"a":1,"a":2}`, `{"a":1,"A":2}`, `{"é":1}`, `{"a":01}`, `{"a":1} x`,
 	"{\"a\":\"\x01\"}", "{\"a\":\"\xff\"}", `{"a":"x`, `{"a":"\`, `{"a":"\x"}`, `{"a" 1}`, `{"a":1,}`, `[1,]`, `[1 2]`, `nul`, strings.Repeat("[", 70) + strings.Repeat("]", 70),
-	`{"password":"hunter2 it is"}`, `{"password":{"a":1}}`, `{"api_keys":["x"],"api_key":["y"]}`, `{"email":"dana@acme.example"}`, `{"emails":["x"]}`, `{"phone":4155552671}`, `{"pin":4111111111111111}`,
+	`{"password":"hunter2 it is"}`, `{"password":{"a":1}}`, `{"api_keys":["x"],"api_key":["y"]}`, `{"email":"dana@acme.example"}`, `{"emails":["x"]}`, `{"phone":4155552671}`, `{"pin":4111111111111111}`, `{"phone":4.15e6}`,
+	`{"a":4111111111111111.0}`, `{"a":4.111111111111111e15}`, `{"a":41111111111111110e-1}`, `{"a":4111111111111111.2}`, `{"a":4444444444444444442}`, `{"a":"4111111111111111.0"}`,
 	`{"name":"password","value":"hunter2"}`, `{"user":"bob","pass":1234}`, `["--password","hunter2"]`, `["Authorization","Basic x"]`, `{"dana@acme.example":1}`, `{"address":{"city":"Bonn"}}`, `{"pin":4155552671,"zip":"53111"}`,
 	`{"metadata":{"redaction":{"fields":["a"]}},"a":"x"}`, `{"prompt":"x"}`, `{"to":"dana@acme.example"}`, `{"":"x"}`, `["pass\nword","x"]`, `{"x":"password=hunter2"}`, `{"k":"AKIAIOSFODNN7EXAMPLE"}`,
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,6 +21,7 @@ func TestPersonalData(t *testing.T) {
 		"card, blanks":         {"5555 5555 5555 4444", "[redacted:payment_card]"},
 		"card, dashes":         {"no 3782-822463-10005.", "no [redacted:payment_card]."},
 		"card behind numbers":  {"order 12 4111 1111 1111 1111 12", "order 12 [redacted:payment_card] 12"},
+		"card, as a float":     {"Dana,4111111111111111.0,12", "Dana,[redacted:payment_card].0,12"},
 		"iban":                 {"to DE89370400440532013000 today", "to [redacted:iban] today"},
 		"iban, blanks":         {"GB82 WEST 1234 5698 7654 32", "[redacted:iban]"},
 		"phone, international": {"call +49 30 901820-0", "call [redacted:phone]"},
@@ -64,7 +66,7 @@ func TestPersonalDataKeeps(t *testing.T) {
 		"versions":     "pkg@1.2.3 lib@2.0.0-rc.1 node@18 image@sha256:abc",
 		"files":        "logo@2x.png icon@3x.webp",
 		"ssh":          "git clone git@github.com:org/repo.git",
-		"userinfo":     "ssh://git@example.invalid/x.git https://bob@example.invalid/",
+		"userinfo":     "ssh://git@example.invalid/x.git https://bob@example.invalid/ postgres://reporting_service_reader_2@db.invalid/x https://d.invalid/@deploymentPipelineUser2026",
 		"handles":      "@dana and a@b and me@localhost",
 		"not luhn":     "4111111111111112 5555 5555 5555 4445",
 		"not a card":   "order 1234567890123456 and 9999888877776666",
@@ -74,7 +76,7 @@ func TestPersonalDataKeeps(t *testing.T) {
 		"uuid":         "550e8400-e29b-41d4-a716-446655440000 8c4f9d12-7a8b-4c3d-9e2f-123456789012",
 		"hex":          "4b825dc642cb6eb9a060e54bf8d69288fbee4904 0x4111111111111111",
 		"ip":           "10.20.30.40:8080 192.168.100.200 2001:db8::1",
-		"decimal":      "3.14159265358979 0.4111111111111111 12,345,678.90",
+		"decimal":      "3.14159265358979 0.4111111111111111 12,345,678.90 4111111111111111.5 4111111111111111.0.1 call 4155552671.0",
 		"range":        "lines 100-200-300, 1990-2020, 12/31/2026, 2026.11.20",
 		"isbn":         "ISBN 978-3-16-148410-0",
 		"not an iban":  "DE89370400440532013001 AB12345678901234567890",
@@ -92,6 +94,23 @@ func TestPersonalDataKeeps(t *testing.T) {
 	}
 }
 
+// Browsers, word processors and PDF files put no-break and narrow blanks and other dashes between the groups of a number.
+func TestTypesetNumbers(t *testing.T) {
+	blanks, dashes := []string{"\u00a0", "\u202f", "\u2009", "\u2007"}, []string{"\u2010", "\u2011", "\u2013", "\u2212"}
+	for _, typed := range []string{
+		"5555 5555 5555 4444", "to DE89 3704 0044 0532 0130 00.", "2341 2341 2346", "call +49 170 1234567", "+1-415-555-0132", "1-415-555-2671", "219-09-9999", "(415) 555-2671",
+		"5555 5555 5555 4445", "lines 100-200-300, 1990-2020", "DE89 3704 0044 0532 0130 01", "1-2-2026 9-30",
+	} {
+		plain, _ := maskText(typed)
+		for i := range blanks {
+			swap := strings.NewReplacer(" ", blanks[i], "-", dashes[i])
+			if got, spans := maskText(swap.Replace(typed)); got != swap.Replace(plain) {
+				t.Errorf("%q is %q %v", swap.Replace(typed), got, spans)
+			}
+		}
+	}
+}
+
 // What is found in plain text is found in its usual encodings, two deep.
 func TestEncoded(t *testing.T) {
 	for name, secret := range map[string]string{"github": github, "aws": awsID, "assignment": "password=hunter2!", "e-mail": "dana@acme.example", "pem": pemKey} {
@@ -100,6 +119,10 @@ func TestEncoded(t *testing.T) {
 			"base64":        "see " + std + " there",
 			"base64 url":    "x=" + base64.RawURLEncoding.EncodeToString([]byte("??>>"+secret+"??>>")),
 			"base64 twice":  base64.StdEncoding.EncodeToString([]byte(std)),
+			"powershell":    "powershell -enc " + base64.StdEncoding.EncodeToString([]byte(utf16Of("echo "+secret))),
+			"UTF-16, mark":  base64.StdEncoding.EncodeToString([]byte("\xff\xfe" + utf16Of("the value is "+secret))),
+			"colours":       base64.StdEncoding.EncodeToString([]byte("\x1b[1mthe value\x1b[0m is " + secret + " as agreed\f")),
+			"latin-1":       base64.StdEncoding.EncodeToString([]byte("der Schl\xfcssel ist " + secret + ", gr\xfc\xdfe")),
 			"percent":       "/p?q=" + everyByte(secret, "%%%02X") + "&z",
 			"percent query": "/p?q=" + url.QueryEscape("a "+secret+" b"),
 			"percent twice": url.QueryEscape(everyByte(secret, "%%%02x")),
@@ -124,6 +147,44 @@ func TestEncoded(t *testing.T) {
 			t.Errorf("%q became %q: %v", s, got, spans)
 		}
 	}
+}
+
+// Base64 in lines is one value, whatever parts the lines: of its secret no line stays, and the prose around it does.
+func TestEncodedLines(t *testing.T) {
+	text := strings.Repeat("password=Hx99-quarryzz and more text ", 4)
+	harmless := strings.Repeat("a harmless text that says nothing at all ", 1600)
+	for name, br := range map[string]string{"lf": "\n", "crlf": "\r\n", "indented": "\n    ", "escaped": `\n`, "escaped crlf": `\r\n`} {
+		for _, width := range []int{28, 64, 76} {
+			for form, v := range map[string]string{"": text, "twice": base64.StdEncoding.EncodeToString([]byte(text)), "UTF-16": utf16Of(text)} {
+				s := "see" + br + inLines(v, width, br) + br + "the next line"
+				if got, _ := maskText(s); got != "see"+br+"[redacted:encoded_data]"+br+"the next line" && got != "see"+br+"[redacted:encoded_data]="+br+"the next line" && got != "see"+br+"[redacted:encoded_data]=="+br+"the next line" {
+					t.Errorf("%s, %d, %s: %q", name, width, form, got)
+				}
+			}
+			for _, s := range []string{inLines(harmless, width, br), inLines(harmless, width-1, br), inLines(strings.Repeat("\x00\xff\x01", 9000), width, br)} {
+				if spans := Scan(s); len(spans) > 0 {
+					t.Errorf("%s, %d: %.80q: %v", name, width, s, spans)
+				}
+			}
+		}
+	}
+}
+
+func inLines(text string, width int, br string) string {
+	var lines []string
+	for line := range slices.Chunk([]byte(base64.StdEncoding.EncodeToString([]byte(text))), width) {
+		lines = append(lines, string(line))
+	}
+	return strings.Join(lines, br)
+}
+
+func utf16Of(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		b.WriteByte(byte(r))
+		b.WriteByte(0)
+	}
+	return b.String()
 }
 
 // A truncated text keeps no part of what is found in it, wherever the cut is.

@@ -1,6 +1,9 @@
 package redact
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // Numbers are found by their groups of digits: 4111 1111 1111 1111 has the shape 4-4-4-4. Every
 // group begins a window of up to maxWindow groups; a window with a shape in the table of
@@ -34,8 +37,12 @@ type digitRun struct {
 // continue.
 func (sc *textScanner) scanDigits(i int) (next int) {
 	s, start := sc.s, i-1
-	for back := 0; back < 3 && start >= 2 && byteClass[s[start-1]]&joiner != 0 && isDigit(s[start-2]) && start-2 >= sc.number && (start == 2 || !isDigit(s[start-3])); back++ {
-		start -= 2 // +1 415 …: a single digit makes no pair
+	for back := 0; back < 3 && start >= 2 && (byteClass[s[start-1]]&joiner != 0 || s[start-1] >= utf8.RuneSelf); back++ { // +1 415 …: a single digit makes no pair
+		single := start - joinerBefore(s, start) - 1
+		if single < sc.number || !isDigit(s[single]) || single > 0 && isDigit(s[single-1]) {
+			break
+		}
+		start = single
 	}
 	n, total, end := 0, 0, start
 	for p := start; n < maxGroups; n++ {
@@ -43,10 +50,10 @@ func (sc *textScanner) scanDigits(i int) (next int) {
 		}
 		sc.groups[n] = digitGroup{int32(p), int32(end - p)}
 		total += end - p
-		if p = end; p < len(s) && byteClass[s[p]]&joiner != 0 {
-			if p++; p < len(s) && byteClass[s[p]]&joiner != 0 {
-				p++
-			}
+		p = end
+		for signs := 0; signs < 2 && p < len(s) && (byteClass[s[p]]&joiner != 0 || s[p] >= utf8.RuneSelf); signs++ {
+			_, size := joinerAt(s, p)
+			p += size
 		}
 		if p == end || p >= len(s) || !isDigit(s[p]) {
 			n++
@@ -58,6 +65,9 @@ func (sc *textScanner) scanDigits(i int) (next int) {
 	}
 	sc.budget.charge(9 + 5*n)
 	decimal := n == 2 && s[sc.groups[0].end()] == '.' && sc.groups[0].end()+1 == int(sc.groups[1].at)
+	if decimal && sc.groups[0].n >= minNumber && isZeros(s[sc.groups[1].at:end]) { // tables write a long integer as 4111111111111111.0
+		n, total, decimal = 1, int(sc.groups[0].n), false
+	}
 	if total >= minDigits && !decimal || touchesLetter(s, start, end) {
 		sc.budget.charge(11 * n)
 		sc.run = digitRun{s: s, budget: sc.budget, figures: &sc.figures, groups: sc.groups[:n], total: total}
@@ -67,7 +77,41 @@ func (sc *textScanner) scanDigits(i int) (next int) {
 	return max(next, i+1)
 }
 
+// joinerAt returns the sign at i that may stand between groups of digits, as ASCII, and its length; 0 if there is none.
+func joinerAt(s string, i int) (sign byte, size int) {
+	if i < len(s) && byteClass[s[i]]&joiner != 0 {
+		return s[i], 1
+	}
+	if i < len(s) && s[i] >= utf8.RuneSelf {
+		return typeset(utf8.DecodeRuneInString(s[i:]))
+	}
+	return 0, 0
+}
+
+// joinerBefore returns the length of such a sign that ends at i.
+func joinerBefore(s string, i int) (size int) {
+	if i > 0 && s[i-1] < utf8.RuneSelf {
+		_, size = joinerAt(s, i-1)
+		return size
+	}
+	_, size = typeset(utf8.DecodeLastRuneInString(s[:i]))
+	return size
+}
+
+// typeset returns the sign in place of which typesetting has a rune: no-break and narrow blanks, and dashes.
+func typeset(r rune, size int) (sign byte, _ int) {
+	switch {
+	case r == '\u00a0', r == '\u202f', r >= '\u2000' && r <= '\u200a':
+		return ' ', size
+	case r >= '\u2010' && r <= '\u2015', r == '\u2212':
+		return '-', size
+	}
+	return 0, 0
+}
+
 func isDigit(c byte) bool { return byteClass[c]&digit != 0 }
+
+func isZeros(s string) bool { return strings.Trim(s, "0") == "" }
 
 // touchesLetter reports whether an upper-case letter touches [from, to).
 func touchesLetter(s string, from, to int) bool {
@@ -163,13 +207,26 @@ func (r *digitRun) matchPattern(rows []*numberPattern, j, k int) *numberPattern 
 // hasSeparators reports whether the signs between the k groups from j on, concatenated, are seps.
 func (r *digitRun) hasSeparators(j, k int, seps string) bool {
 	for i := j; i < j+k-1; i++ {
-		between := r.s[r.groups[i].end():r.groups[i+1].at]
+		between := r.between(i)
 		if !strings.HasPrefix(seps, between) {
 			return false
 		}
 		seps = seps[len(between):]
 	}
 	return seps == ""
+}
+
+// between returns the signs between group i and the next, as ASCII.
+func (r *digitRun) between(i int) string {
+	s := r.s[r.groups[i].end():r.groups[i+1].at]
+	if len(s) == 1 || s[0] < utf8.RuneSelf && s[len(s)-1] < utf8.RuneSelf {
+		return s
+	}
+	first, size := joinerAt(s, 0)
+	if second, more := joinerAt(s, size); more > 0 {
+		return string([]byte{first, second})
+	}
+	return string([]byte{first})
 }
 
 // isContinued reports whether a group as long as its neighbour precedes or follows the k groups
@@ -194,9 +251,9 @@ func (r *digitRun) isBounded(j, k int) bool {
 // isJoined reports whether group i and the next belong together: they are joined by a point, or
 // by a dash if the number has dashes inside too.
 func (r *digitRun) isJoined(i, j, k int) bool {
-	sep := r.s[r.groups[i].end():r.groups[i+1].at]
+	sep := r.between(i)
 	if sep == "." {
 		return true
 	}
-	return sep == "-" && (k == 1 || r.s[r.groups[j].end()] == '-')
+	return sep == "-" && (k == 1 || r.between(j)[0] == '-')
 }

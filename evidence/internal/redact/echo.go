@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // What is found in one place of a record is searched for in all others: a password that the
@@ -72,7 +74,7 @@ func (e *Echoes) addLeaves(v any, detector string) {
 			e.addValue(v, detector)
 		}
 	case json.Number:
-		e.addLeaves(string(v), detector)
+		e.addLeaves(strictjson.CanonicalNumber(string(v)), detector)
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			e.addLeaves(v[k], detector)

@@ -22,6 +22,7 @@ var personalFields = []fieldRule{
 	{text: "cardnumber", detector: Card, check: sevenDigits}, {text: "creditcard", detector: Card, check: sevenDigits}, {text: "creditcardnumber", detector: Card, check: sevenDigits},
 	{text: "pan", detector: Card, exact: true, check: sevenDigits}, {text: "cvv", detector: Card, check: anyDigit}, {text: "cvc", detector: Card, check: anyDigit},
 	{text: "cvv2", detector: Card, check: anyDigit}, {text: "securitycode", detector: Card, check: anyDigit},
+	{text: "pin", detector: CredentialField, exact: true, check: isPIN}, {text: "cardpin", detector: CredentialField, check: isPIN},
 	{text: "iban", detector: IBAN, check: sevenDigits}, {text: "bankaccount", detector: IBAN, check: fourDigits}, {text: "bankaccountnumber", detector: IBAN, check: fourDigits},
 
 	{text: "ssn", detector: NationalID, check: fourDigits}, {text: "socialsecuritynumber", detector: NationalID, check: fourDigits}, {text: "nationalid", detector: NationalID, check: fourDigits},
@@ -49,6 +50,9 @@ var personalFields = []fieldRule{
 	{text: "maidenname", detector: PersonalField, check: hasLetters}, {text: "medicalrecordnumber", detector: PersonalField, check: anyDigit},
 	{text: "mrn", detector: PersonalField, exact: true, check: fourDigits}, {text: "biometric", detector: PersonalField, check: hasLetters}, {text: "fingerprintdata", detector: PersonalField, check: hasLetters},
 }
+
+// isPIN reports whether v is a PIN by its form: other pins are names, or numbers of two digits.
+func isPIN(v string) bool { return len(v) >= 4 && len(v) <= 8 && runEnd(v, 0, digit) == len(v) }
 
 // personalField returns the rule for a key, or one without a detector.
 func personalField(key string) fieldRule {

@@ -47,9 +47,11 @@ func ibanEnd(s string, i int) (end int) {
 		}
 		c := s[p]
 		if byteClass[c]&form[n] == 0 {
-			if c != ' ' && c != '-' || byteClass[s[p-1]]&alnum == 0 {
+			sign, size := joinerAt(s, p)
+			if sign != ' ' && sign != '-' || byteClass[s[p-1]]&alnum == 0 {
 				return 0
 			}
+			p += size - 1
 			continue
 		}
 		rem = mod97(rem, c)

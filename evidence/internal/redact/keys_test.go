@@ -10,7 +10,8 @@ import (
 var keySpellings = []string{
 	"password", "PASSWORD", "Password", "passwd2", "password1", "PASSWORD_02", "db.password.3", "userPassword", "password_hash", "PASSWORD_HASH", "passwordHash", "password-digest",
 	"password_confirmation", "passwordConfirm", "api_key_2", "apiKeys", "API_KEYS", "private_keys", "client_secrets", "secretValue", "client_secret_plaintext", "token_hash", "access_token_b64",
-	"passwords", "passphrases", "ｐａｓｓｗｏｒｄ", "ＰＡＳＳＷＯＲＤ", "ｐａｓｓ＿ｗｏｒｄ", "db_ｐａｓｓword", "𝐩𝐚𝐬𝐬𝐰𝐨𝐫𝐝", "pass\u200bword", "pass\u00adword", "ａｐｉ－ｋｅｙ", "ﾊﾟｽﾜｰﾄﾞ", "contrasen\u0303a",
+	"DB_PASSWORD_PROD", "password_new", "passwordAgain", "STRIPE_SECRET_KEY_TEST", "GITHUB_TOKEN_RW", "SECRET_V2", "JWT_SECRET_OLD", "smtp_password_primary", "passwordText", "api-key-live",
+	"authorization_header", "authHeader", "otp_code", "activationCode", "backup_codes", "securityAnswer", "passwords", "passphrases", "ｐａｓｓｗｏｒｄ", "ＰＡＳＳＷＯＲＤ", "ｐａｓｓ＿ｗｏｒｄ", "db_ｐａｓｓword", "𝐩𝐚𝐬𝐬𝐰𝐨𝐫𝐝", "pass\u200bword", "pass\u00adword", "ａｐｉ－ｋｅｙ", "ﾊﾟｽﾜｰﾄﾞ", "contrasen\u0303a",
 }
 
 // What a key says does not depend on how it is spelt, nor on whether it stands in
@@ -39,7 +40,7 @@ func TestKeySpellings(t *testing.T) {
 // Keys that look alike say nothing, whatever stands beside them.
 func TestKeyLookalikes(t *testing.T) {
 	for _, key := range []string{"passes", "passenger", "password_policy", "passwordLength", "PASSWORD_MIN_2", "secretary", "compass", "compass2", "tokens", "max_tokens", "token_type", "tokenizer",
-		"secret_name", "public_key_hash", "publicKeyValue", "next_page_token_2", "cache_key_hash", "bypass", "surpass", "keyboard", "hash", "hex", "value2", "ｎａｍｅ", "passport_office", "first_pass", "partition_keys", "2", "_2"} {
+		"secret_name", "public_key_hash", "publicKeyValue", "next_page_token_2", "cache_key_hash", "bypass", "surpass", "keyboard", "hash", "hex", "value2", "ｎａｍｅ", "passport_office", "public_key_prod", "cache_key_v2", "secret_version", "token_count_test", "contest", "first_pass", "partition_keys", "2", "_2"} {
 		for _, text := range []string{`{"` + key + `":"Blue9horse"}`, key + ": Blue9horse", key + "=Blue9horse", key + "\t=\tBlue9horse", key + ": [Blue9horse]", key + ":\n  - Blue9horse\n"} {
 			if out, spans := maskText(text); out != text {
 				t.Errorf("text %q became %q: %v", text, out, spans)

@@ -54,14 +54,17 @@ var ownNameRules = []nameRule{
 	{text: "apitoken", strength: strongName}, {text: "idtoken", strength: strongName},
 	{text: "authorization", strength: strongName, exact: true, prose: true, line: true},
 	{text: "proxyauthorization", strength: strongName, exact: true, line: true},
+	{text: "authorizationheader", strength: strongName}, {text: "authheader", strength: strongName},
 	{text: "cookie", strength: strongName, prose: true, line: true}, {text: "setcookie", strength: strongName, line: true},
 	{text: "cookies", strength: strongName, exact: true, prose: true, line: true},
 	{text: "credential", strength: strongName, prose: true}, {text: "credentials", strength: strongName, prose: true},
 	{text: "bearer", strength: strongName, exact: true, prose: true}, {text: "jwt", strength: strongName, exact: true, prose: true},
 	{text: "connectionstring", strength: strongName}, {text: "seedphrase", strength: strongName}, {text: "recoveryphrase", strength: strongName},
 	{text: "mnemonic", strength: strongName, exact: true, prose: true}, {text: "otp", strength: strongName, exact: true},
+	{text: "otpcode", strength: strongName}, {text: "mfacode", strength: strongName}, {text: "verificationcode", strength: strongName}, {text: "activationcode", strength: strongName},
+	{text: "accesscode", strength: strongName}, {text: "recoverycode", strength: strongName}, {text: "backupcode", strength: strongName}, {text: "securityanswer", strength: strongName},
 	{text: "jsessionid", strength: strongName, exact: true}, {text: "phpsessid", strength: strongName, exact: true},
-	{text: "xamzsignature", strength: strongName, exact: true},
+	{text: "xamzsignature", strength: strongName, exact: true}, {text: "xgoogsignature", strength: strongName, exact: true},
 
 	{text: "key", strength: weakName}, {text: "auth", strength: weakName}, {text: "sig", strength: weakName, exact: true},
 	{text: "pass", strength: likely, exact: true}, {text: "pw", strength: likely, exact: true}, {text: "cred", strength: weakName, exact: true},
@@ -77,9 +80,10 @@ var passOwners = strings.Fields(`user usr db database sql mysql pg postgres redi
 var foreignRows = strings.Fields("passwort kennwort wachtwoord motdepasse contrasena contrasenya palavrapasse haslo sifre losenord lozenord jelszo salasana adgangskode passord lozinka slaptazodis parool katasandi matkhau")
 
 // qualifiers are words after the name of a credential with which its value is still a
-// credential: PASSWORD_HASH, secretValue, key_b64. Other words change that: password_policy,
+// credential: PASSWORD_HASH, secretValue, key_b64, DB_PASSWORD_PROD, SECRET_V2. Other words change that: password_policy,
 // token_type.
-var qualifiers = strings.Fields("hash sha md digest value plain plaintext raw hex b base enc encrypted confirm confirmation repeat")
+var qualifiers = strings.Fields(`hash sha md digest value text str plain plaintext raw hex b base enc encrypted confirm confirmation repeat again retype
+	prod production stage staging dev test live old new current previous prev primary secondary backup v ro rw`)
 
 // tokenRow is the rule without a plural: tokens are a count more often than a credential.
 const tokenRow = "token"
@@ -128,29 +132,11 @@ var endingBits = func() (t [256]bool) {
 	return t
 }()
 
-// endingPairs says by the last two bytes of a word in a text whether a name may end with them.
-// lookupName ignores signs, so a pair with a sign in it is allowed.
-var endingPairs = func() (t [1 << 16]bool) {
-	for _, n := range nameRules {
-		x, y := n.text[len(n.text)-2], n.text[len(n.text)-1]
-		for _, x := range [...]byte{x, upperASCII(x), '-', '_'} {
-			t[pairOf(x, y)], t[pairOf(x, upperASCII(y))] = true, true
-		}
-		for x := 0x80; x < 0x100; x++ { // the last byte of a full-width letter
-			t[pairOf(byte(x), y)], t[pairOf(byte(x), upperASCII(y))] = true, true
-		}
-	}
-	for _, value := range [...]string{"ue", "UE"} { // value, see pairedName
-		t[pairOf(value[0], value[1])] = true
-	}
-	return t
-}()
-
 func pairOf(a, b byte) uint16 { return uint16(a)<<8 | uint16(b) }
 
 // longestName is the length of the longest rule that is not derived (see TestLongestName). Of a
 // name in a text twice as many bytes are read.
-const longestName = 18
+const longestName = 19
 
 // Names are looked up from their last letter backwards, in one tree of both tables. The deepest
 // rule on the path is the longest name that the key ends with.
@@ -162,7 +148,7 @@ type nameNode struct {
 }
 
 var nameTree = func() []nameNode {
-	tree := make([]nameNode, 1, 6400)
+	tree := make([]nameNode, 1, 16200)
 	insert := func(text string) *nameNode {
 		at := 0
 		for i := len(text) - 1; i >= 0; i-- {
@@ -248,6 +234,31 @@ func findLetters(s string) (credential, private uint16) {
 		}
 	}
 	return credential, private
+}
+
+// mayEndName reports whether a name may end where s ends, by its last bytes: most words before a separator end otherwise.
+func mayEndName(s string) bool {
+	const enough = 6
+	if n := len(s); n >= 2 && lowerASCII(s[n-2]) == 'u' && lowerASCII(s[n-1]) == 'e' { // value, see pairedName
+		return true
+	}
+	node := uint16(0)
+	for i := len(s) - 1; i >= 0 && i >= len(s)-enough; i-- {
+		switch sign := nameSign[s[i]]; {
+		case sign == foreign:
+			return true
+		case sign > 0:
+			if node = nameTree[node].next[sign-1]; node == 0 {
+				return false
+			}
+			if nameTree[node].name > 0 {
+				return true
+			}
+		case byteClass[s[i]]&dash == 0: // the word is over
+			return false
+		}
+	}
+	return true
 }
 
 // plainLetters are the ASCII letters of a character's compatibility decomposition (NFKD): those

@@ -1,5 +1,7 @@
 package redact
 
+import "strings"
+
 // providerRules are the shapes that issuers publish for their keys, except those that matchedRules
 // has. Literals are the issuers' own. Lengths are their minimum, so that longer future keys
 // match too.
@@ -132,14 +134,14 @@ func matchAzureClient(s string, start, after int) (from, to, next int) {
 	return start - 3, to, to
 }
 
-// matchTelegram matches <bot id>:AA<33 characters>.
+// matchTelegram matches <bot id>:AA<33 characters>, in URLs behind the word bot.
 func matchTelegram(s string, start, after int) (from, to, next int) {
 	from = start
 	for from > 0 && start-from < 12 && isDigit(s[from-1]) {
 		from--
 	}
 	to = runEnd(s, after, word)
-	if n := start - from; n >= 8 && n <= 10 && to-after == 33 && (from == 0 || byteClass[s[from-1]]&letter == 0) {
+	if n := start - from; n >= 8 && n <= 10 && to-after == 33 && (from == 0 || byteClass[s[from-1]]&letter == 0 || strings.HasSuffix(s[:from], "/bot")) {
 		return from, to, to
 	}
 	return 0, 0, after

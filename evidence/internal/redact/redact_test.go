@@ -61,6 +61,10 @@ func TestText(t *testing.T) {
 		"basic":                  {"Basic dXNlcjpwYXNz", "Basic [redacted:basic_auth]"},
 		"url":                    {"postgres://app:s3cr3t@db:5432/x", "postgres://app:[redacted:url_password]@db:5432/x"},
 		"url at in password":     {"amqp://a:p@ss@h/", "amqp://a:[redacted:url_password]@h/"},
+		"url, token as user":     {"https://" + random40[:7] + "7" + alpha36 + "@dev.azure.com/o/_git/r", "https://[redacted:url_password]@dev.azure.com/o/_git/r"},
+		"url, hex token as user": {"git clone https://" + strings.Repeat("3f2a9b0c", 5) + "@git.example/r.git", "git clone https://[redacted:url_password]@git.example/r.git"},
+		"url, telegram":          {"https://api.telegram.org/bot123456789:AA" + alpha36[:33] + "/getMe", "https://api.telegram.org/bot[redacted:telegram_token]/getMe"},
+		"url, signed by google":  {"https://storage.example/o?X-Goog-Expires=9&X-Goog-Signature=" + strings.Repeat("3f2a", 9) + "&x", "https://storage.example/o?X-Goog-Expires=9&X-Goog-Signature=[redacted:credential_assignment]&x"},
 		"assignment":             {"password=hunter2 x", "password=[redacted:credential_assignment] x"},
 		"assignment comma":       {"user=a, password=hunter2, to=b", "user=a, password=[redacted:credential_assignment], to=b"},
 		"assignment env":         {"export DB_PASSWORD='hunter 2'", "export DB_PASSWORD='[redacted:credential_assignment]'"},
@@ -159,7 +163,11 @@ func TestDocument(t *testing.T) {
 		"argument vector":   {`{"argv":["x","--password","hunter2","y"],"h":["Authorization","abc"]}`, `{"argv":["x","--password","[redacted:credential_field]","y"],"h":["Authorization","[redacted:credential_field]"]}`, "/d/argv/2 /d/h/1"},
 		"secret as key":     {`{"a":{"` + awsID + `":"x"}}`, `{"a":{"[redacted:aws_access_key_id]":"x"}}`, "/d/a/[redacted:aws_access_key_id]"},
 		"two in one text":   {`["` + github + " " + awsID + `"]`, `["[redacted:github_token] [redacted:aws_access_key_id]"]`, "/d/0 /d/0"},
-		"escaped path":      {`{"a/b~c":{"pwd":"x"}}`, `{"a/b~c":{"pwd":"[redacted:credential_field]"}}`, "/d/a~1b~0c/pwd"},
+		"PINs":              {`{"pin":4821,"card_pin":"482103","led":{"pin":13},"dialog":{"pin":"bottom"},"spin":4821}`, `{"pin":"[redacted:credential_field]","card_pin":"[redacted:credential_field]","led":{"pin":13},"dialog":{"pin":"bottom"},"spin":4821}`, "/d/card_pin /d/pin"},
+		"cards as floats": {`{"a":4111111111111111.0,"b":4.111111111111111e15,"c":41111111111111110e-1,"d":4111111111111111.2,"e":4444444444444444442,"f":4111111111111112.0,"g":0.4111111111111111}`,
+			`{"a":"[redacted:payment_card]","b":"[redacted:payment_card]","c":"[redacted:payment_card]","d":"[redacted:payment_card]","e":"[redacted:payment_card]","f":4111111111111112.0,"g":0.4111111111111111}`,
+			"/d/a /d/b /d/c /d/d /d/e"},
+		"escaped path": {`{"a/b~c":{"pwd":"x"}}`, `{"a/b~c":{"pwd":"[redacted:credential_field]"}}`, "/d/a~1b~0c/pwd"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fields := []string{"tool_input.body", "$.tool_input.n", "items[*].p", "a.b.c", "none.such", "/tool_input/body", ""}

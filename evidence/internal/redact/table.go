@@ -144,7 +144,7 @@ func matchPEM(s string, start, after int) (from, to, next int) {
 	return start, end, end
 }
 
-// matchURLPassword matches the password of scheme://user:password@host.
+// matchURLPassword matches the password of scheme://user:password@host, and the token of scheme://token@host.
 func matchURLPassword(s string, _, after int) (from, to, next int) {
 	end, at, colon := after, -1, -1
 	for end < len(s) && byteClass[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("/?#<>", s[end]) < 0 {
@@ -156,11 +156,21 @@ func matchURLPassword(s string, _, after int) (from, to, next int) {
 		}
 		end++
 	}
-	if colon < 0 || at <= colon+1 || IsPlaceholder(s[colon+1:at]) {
+	if colon < 0 && at > 0 && isUserToken(s[after:at]) {
+		return after, at, end
+	}
+	if colon < 0 || at <= colon+1 || IsPlaceholder(s[colon+1:at]) || IsPlaceholder(s[after:at]) {
 		return 0, 0, end
 	}
 	return colon + 1, at, end
 }
+
+// isUserToken reports whether the user of a URL is a token: random, or longer than names with digits are.
+func isUserToken(user string) bool {
+	return isRandomMix(user) || len(user) >= minUserToken && runEnd(user, 0, alnum) == len(user) && hasDigit(user)
+}
+
+const minUserToken = 32
 
 // base64HasColon decodes v without allocating and reports whether the text has a colon.
 func base64HasColon(v string) bool {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // treatmentFor asks the policy for the treatment of a finding.
@@ -82,26 +84,47 @@ func (w *documentWalker) redactDeclared(d declaredValue, key string) (any, bool)
 	return w.redactWhole(d.detector, d.v)
 }
 
-// redactNumber checks the name of a number, whether it is the echo of another value, and its digits
-// if it has as many as a payment card.
+// redactNumber redacts a number by what it is as it was sent or as evidence writes it: 4.111e15 becomes 4111000000000000.
 func (w *documentWalker) redactNumber(v json.Number, key string) (any, bool) {
-	detector := ""
-	if n := lookupName(key); n.strength == strongName && !n.many {
-		detector = CredentialField
-	} else if f := personalField(key); f.detector != "" && f.check(string(v)) {
-		detector = f.detector
-	} else if echoes := w.config.Echoes.findSpans(string(v), nil); len(echoes) > 0 {
-		detector = echoes[0].Detector
-	} else if len(v) >= 13 {
-		spans, work := w.budget.scanText(string(v))
-		if w.work += work; len(spans) == 1 && spans[0].End-spans[0].Start == len(v) {
-			detector = spans[0].Detector
-		}
+	sent := string(v)
+	written := strictjson.CanonicalNumber(sent)
+	detector := w.findNumber(written, key)
+	if detector == "" && written != sent {
+		detector = w.findNumber(sent, key)
 	}
-	if detector == "" || w.treatmentFor(detector, string(v)).Action == Allow {
+	if detector == "" || w.treatmentFor(detector, written).Action == Allow {
 		return v, false
 	}
 	return w.redactWhole(detector, v)
+}
+
+// findNumber checks the name of a number, whether it is the echo of another value, and its digits
+// if it has as many as a payment card. It returns "" if there is nothing to redact.
+func (w *documentWalker) findNumber(digits, key string) (detector string) {
+	if n := lookupName(key); n.strength == strongName && !n.many {
+		return CredentialField
+	}
+	if f := personalField(key); f.detector != "" && f.check(digits) {
+		return f.detector
+	}
+	if echoes := w.config.Echoes.findSpans(digits, nil); len(echoes) > 0 {
+		return echoes[0].Detector
+	}
+	if !isLongInteger(digits) {
+		return ""
+	}
+	spans, work := w.budget.scanText(digits)
+	if w.work += work; len(spans) == 1 && spans[0].End-spans[0].Start == len(digits) {
+		return spans[0].Detector
+	}
+	return ""
+}
+
+// minNumber is the fewest digits of a number that is scanned: as many as the shortest payment card has.
+const minNumber = 13
+
+func isLongInteger(number string) bool {
+	return len(number) >= minNumber && !strings.ContainsAny(number, ".eE")
 }
 
 // isAddress reports whether an object has the parts of a postal address.

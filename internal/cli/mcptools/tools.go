@@ -5,6 +5,8 @@ package mcptools
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -34,10 +36,7 @@ type Cmd struct {
 
 // Run serves one client until it ends.
 func (c *Cmd) Run(ctx context.Context) error {
-	s := &service{
-		peer: mcpcmd.Gateway{ReadyFile: c.ReadyFile, Config: c.Config}.Peer, read: evidence{gateclient.ReadyFileOf(c.ReadyFile, c.Config)}.run, session: "mcp-tools-" + uuid.NewString(),
-	}
-	err := s.server().Run(ctx, &mcp.StdioTransport{})
+	err := c.service().server().Run(ctx, &mcp.StdioTransport{})
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
@@ -49,6 +48,14 @@ type service struct {
 	peer    func() (gateclient.Peer, error)
 	read    func(ctx context.Context, command string, args ...string) (string, error)
 	session string
+	key     string // of the ids of questions; it is not kept
+}
+
+func (c *Cmd) service() *service {
+	return &service{
+		peer: mcpcmd.Gateway{ReadyFile: c.ReadyFile, Config: c.Config}.Peer, read: evidence{gateclient.ReadyFileOf(c.ReadyFile, c.Config)}.run,
+		session: "mcp-tools-" + uuid.NewString(), key: rand.Text(),
+	}
 }
 
 // tool is one tool: its schema is ours, its meaning that of the specification.
@@ -165,14 +172,21 @@ func checkMembers(schema string, arguments []byte) error {
 	return nil
 }
 
-// ask asks the gateway for a verdict. Nothing runs under the question's id, which is that of every identical question: an
-// allowed one is closed at once.
+// questionID is the id of every identical question of this process. It is on record, so it is keyed: from a plain digest a
+// reader could guess what the question says.
+func (s *service) questionID(path string, canonical []byte) string {
+	sum := hmac.New(sha256.New, []byte(s.key))
+	_, _ = fmt.Fprintf(sum, "%s\x00%s", path, canonical) // a hash takes every byte
+	return fmt.Sprintf("ask-%x", sum.Sum(nil))
+}
+
+// ask asks the gateway for a verdict. Nothing runs under the question's id: an allowed one is closed at once.
 func (s *service) ask(ctx context.Context, path string, body []byte) (json.RawMessage, error) {
 	canonical, err := strictjson.CanonicalBytes(body)
 	if err != nil {
 		return nil, err
 	}
-	id := fmt.Sprintf("ask-%x", sha256.Sum256(append([]byte(path), canonical...)))
+	id := s.questionID(path, canonical)
 	header, answer, err := s.post(ctx, path, body, map[string]string{events.HeaderSession: s.session, events.HeaderToolCallID: id})
 	if err == nil && header.Get(events.HeaderVerdict) == string(events.Allow) {
 		s.reportNotRun(ctx, id)

@@ -104,3 +104,24 @@ func TestRecords(t *testing.T) {
 		}
 	}
 }
+
+// Identical questions of one process have one id, under which an approval is used. It is another in the next process, so
+// that nothing on record can be held against a guess of the question.
+func TestQuestionID(t *testing.T) {
+	question := []byte(`{"pin":4821}`)
+	one, other := (&Cmd{}).service(), (&Cmd{}).service()
+	id := one.questionID("/v1/admit/aana", question)
+	for name, tt := range map[string]struct {
+		got  string
+		same bool
+	}{
+		"again":            {one.questionID("/v1/admit/aana", question), true},
+		"elsewhere":        {one.questionID("/v1/admit/aump", question), false},
+		"another question": {one.questionID("/v1/admit/aana", []byte(`{"pin":4822}`)), false},
+		"another process":  {other.questionID("/v1/admit/aana", question), false},
+	} {
+		if (tt.got == id) != tt.same {
+			t.Errorf("%s: %s and %s", name, id, tt.got)
+		}
+	}
+}

@@ -10,7 +10,8 @@ var Row = &storable.Row{
 			"decision resultMode policyVersion expiresAt resource.kind resource.name resource.action code " +
 			"subject.kind subject.name subject.turn subject.callId policy.decision policy.resultMode policy.policyVersion policy.expiresAt",
 	}),
+	// The hashes are plain: of short arguments they say as much as the arguments.
 	NeverStore: storable.NeverStored(storable.NeverStore,
-		"contextSnapshot question response items promptText prompt rawArguments argsCanonicalJson canonicalPayloadJson payloadCanonicalJson errorMessage messages",
+		"proposalHash argsHash payloadHash contextSnapshot question response items promptText prompt rawArguments argsCanonicalJson canonicalPayloadJson payloadCanonicalJson errorMessage messages",
 		"runContext parsedArguments arguments handoffPayload payload"),
 }
