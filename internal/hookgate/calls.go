@@ -49,8 +49,9 @@ type openCall struct {
 	Approval hook.Approval `json:"approval,omitzero"`
 }
 
-// defaultCallsDir is in the user's state directory.
-func defaultCallsDir() (string, error) {
+// CallsDir is where the gate remembers calls, in the user's state directory. The files of calls that wait for a
+// person have their arguments in the clear.
+func CallsDir() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "countersign", "hook"), nil
 	}
