@@ -283,6 +283,12 @@ func TestConnectErrors(t *testing.T) {
 		{ConnectOptions{URL: url}, "--user"},
 		{ConnectOptions{URL: "nats://bob:secret-guess@127.0.0.1:1"}, "127.0.0.1:1"},
 		{ConnectOptions{URL: url, CredsFile: "/does/not/exist"}, "/does/not/exist"},
+		{ConnectOptions{URL: "bob:secret-guess@127.0.0.1:1"}, "127.0.0.1:1"},
+		{ConnectOptions{URL: "nats://bob:secret-guess%@127.0.0.1:1"}, "percent-encode"},
+		{ConnectOptions{URL: "nats://bob:secret-guess#@127.0.0.1:1"}, "percent-encode"},
+		{ConnectOptions{URL: "nats://127.0.0.1:1,nats://bob:secret-guess/@127.0.0.1:1"}, "percent-encode"},
+		{ConnectOptions{URL: "nats://127.0.0.1:1,secret-guess@127.0.0.1:1"}, "countersign up"},
+		{ConnectOptions{URL: "nats://bob@127.0.0.1:1#secret-guess@127.0.0.1:1"}, "countersign up"},
 	} {
 		nc, err := Connect(ctx(t), tt.o)
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -105,9 +106,12 @@ func (o ConnectOptions) natsOptions() []nats.Option {
 
 func explainConnect(o ConnectOptions, err error) error {
 	at := redactURL(o.URL)
+	var malformed *url.Error // quotes the URL with its password
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &malformed):
+		return errors.New("a NATS server's URL is malformed: percent-encode the special characters of its user and password, such as %23 for #")
 	case errors.Is(err, nats.ErrNoServers):
 		return fmt.Errorf("no NATS server answers at %s: start one (countersign up) or pass the right --server: %w", at, err)
 	case errors.Is(err, nats.ErrAuthorization):

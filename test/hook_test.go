@@ -280,7 +280,9 @@ func TestHookRefusesInTrouble(t *testing.T) {
 	if doctor := h.countersign(t, "hook", "doctor", "claude-code"); doctor.code != 1 {
 		t.Errorf("doctor without a gateway: exit %d\n%s", doctor.code, doctor.out)
 	}
-	h.countersign(t, "hook", "uninstall", "claude-code").want(t, 0)
+	if out := h.countersign(t, "hook", "uninstall", "claude-code").want(t, 0).err; !strings.Contains(out, filepath.Join(h.home, "state/countersign/hook")+": remove it") {
+		t.Errorf("uninstall: %s", out)
+	}
 	if text, err := os.ReadFile(filepath.Join(h.home, ".claude/settings.json")); err != nil || strings.Contains(string(text), "countersign") {
 		t.Errorf("after uninstall: %s, %v", text, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -236,28 +237,41 @@ func TestAttackGuardInParallel(t *testing.T) {
 // back to when the receipt held.
 func TestAttackGuardByTheClock(t *testing.T) {
 	i := newIssuer(t, 1)
-	directory, err := guard.NewDirectory(t.TempDir())
+	path := t.TempDir()
+	directory, err := guard.NewDirectory(path)
 	ok(t, err)
-	for name, uses := range map[string]guard.UseStore{"memory": guard.NewMemory(0), "directory": directory} {
+	elsewhere, err := guard.NewDirectory(path) // another process of this machine
+	ok(t, err)
+	for name, uses := range map[string][]guard.UseStore{"memory": {guard.NewMemory(0)}, "directory": {directory, elsewhere}} {
 		clock := noon
-		g := i.guard(t, func(o *guard.Options) { o.Uses, o.Now = uses, func() time.Time { return clock } })
-		e, unused := i.execution(t, "n", nil), i.execution(t, "unused", nil)
+		var guards []*guard.Guard
+		for _, u := range uses {
+			guards = append(guards, i.guard(t, func(o *guard.Options) { o.Uses, o.Now = u, func() time.Time { return clock } }))
+		}
+		g := guards[0]
+		at := func(id string, expires time.Duration) guard.Execution {
+			return i.execution(t, id, func(c *receipt.Claims) {
+				c.IssuedAt, c.ExpiresAt = events.At(clock), events.At(clock.Add(expires))
+			})
+		}
+		e, unused := at("n", time.Minute), at("unused", time.Minute)
 		if ran, err := ran(g, e); !ran {
 			t.Errorf("%s: %v", name, err)
 		}
-		clock = noon.Add(3 * time.Hour)
-		if ran, err := ran(g, unused); ran || guard.Code(err) != "receipt_expired" {
-			t.Errorf("%s: an expired one: ran %t, %v", name, ran, err)
-		}
-		later := i.execution(t, "later", func(c *receipt.Claims) {
-			c.IssuedAt, c.ExpiresAt = events.At(clock), events.At(clock.Add(time.Minute))
-		})
-		if ran, err := ran(g, later); !ran { // what has expired is forgotten
-			t.Errorf("%s: %v", name, err)
-		}
-		clock = noon
-		if ran, err := ran(g, e); ran || guard.Code(err) != guard.CodeUsed {
-			t.Errorf("%s: the clock went back: ran %t, %v", name, ran, err)
+		for _, leap := range []time.Duration{3 * time.Hour, 30 * time.Hour} {
+			clock = noon.Add(leap)
+			if ran, err := ran(g, unused); ran || guard.Code(err) != "receipt_expired" {
+				t.Errorf("%s: an expired one: ran %t, %v", name, ran, err)
+			}
+			if ran, err := ran(g, at("later"+leap.String(), time.Minute)); !ran { // what has expired is forgotten
+				t.Errorf("%s: %v", name, err)
+			}
+			clock = noon
+			for _, g := range slices.Backward(guards) { // first the one that removed nothing
+				if ran, err := ran(g, e); ran || guard.Code(err) != guard.CodeUsed {
+					t.Errorf("%s: the clock went back by %v: ran %t, %v", name, leap, ran, err)
+				}
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -378,8 +379,18 @@ func TestDirectory(t *testing.T) {
 	}
 	files, err := os.ReadDir(path)
 	ok(t, err)
-	if len(files) != 2 || files[0].Name() != young || files[1].Name() != "notes.txt" {
+	if len(files) != 3 || files[0].Name() != young || files[1].Name() != "forgotten" || files[2].Name() != "notes.txt" {
 		t.Errorf("files %v", files)
+	}
+	// The clock has gone back: files are removed on.
+	old := filepath.Join(path, strings.Repeat("c", 64))
+	ok(t, os.WriteFile(old, nil, 0o600))
+	ok(t, os.Chtimes(old, noon.Add(-30*time.Hour), noon.Add(-30*time.Hour)))
+	if first, err := one.MarkUsed(context.Background(), guard.Use{ID: strings.Repeat("d", 64), Expires: noon.Add(time.Minute), Now: noon}); err != nil || !first {
+		t.Errorf("a receipt that expires after all forgotten ones: %v, %v", first, err)
+	}
+	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an old file is kept: %v", err)
 	}
 	ok(t, os.RemoveAll(path))
 	if first, err := one.MarkUsed(context.Background(), guard.Use{ID: id, Now: later}); first || err == nil {

@@ -110,20 +110,23 @@ func (h *expiries) Pop() any {
 }
 
 // Directory is a UseStore for all processes of one machine, across their restarts. Every used
-// receipt is an empty file, which exactly one process creates. The file system must be a local
-// one.
+// receipt is an empty file, which exactly one process creates; its modification time is the expiry.
+// The file system must be a local one.
 type Directory struct {
 	path string
 
-	mu        sync.Mutex
-	nextSweep time.Time // when files of expired receipts are next removed
+	mu    sync.Mutex
+	swept time.Time // when files of expired receipts were last removed
 }
 
 const (
 	sweepEvery = time.Minute
-	// sweepAge is the minimum age of a removed file: no receipt lives longer, and a clock that
-	// went back does not make one valid again.
+	// sweepAge is how long after the expiry a file is removed: a clock that is ahead by less forgets
+	// nothing.
 	sweepAge = receipt.MaxLifetime + time.Hour
+	// forgottenFile has the latest removed expiry as its modification time. Receipts that expire
+	// earlier count as used: the clock went back.
+	forgottenFile = "forgotten"
 )
 
 // NewDirectory uses path and creates it if necessary. Only the executor may have access: a
@@ -138,39 +141,80 @@ func NewDirectory(path string) (*Directory, error) {
 // MarkUsed implements UseStore. The file is on disk before it returns true.
 func (d *Directory) MarkUsed(_ context.Context, u Use) (bool, error) {
 	d.removeExpired(u.Now)
-	f, err := os.OpenFile(filepath.Join(d.path, u.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	err := d.create(u)
 	if errors.Is(err, fs.ErrExist) {
 		return false, nil
 	}
-	if err != nil {
+	// Looked at after the creation: what another process removes, it notes before.
+	forgotten, lookErr := d.forgotten()
+	if err = errors.Join(err, lookErr); err != nil {
 		return false, fmt.Errorf("guard: the memory of used receipts: %w", err)
 	}
-	err = f.Close()
+	return u.Expires.After(forgotten), nil
+}
+
+// create makes the file of a use. Its time is rounded up: some file systems store whole seconds.
+func (d *Directory) create(u Use) error {
+	path := filepath.Join(d.path, u.ID)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f.Close(), os.Chtimes(path, time.Time{}, u.Expires.Truncate(time.Second).Add(time.Second)))
 	dir, openErr := os.Open(d.path)
 	if openErr == nil {
 		openErr = errors.Join(dir.Sync(), dir.Close())
 	}
-	if err = errors.Join(err, openErr); err != nil {
-		return false, fmt.Errorf("guard: the memory of used receipts: %w", err)
-	}
-	return true, nil
+	return errors.Join(err, openErr)
 }
 
-// removeExpired removes, from time to time, the files of expired receipts.
+// forgotten is the latest expiry of a removed file, zero if none was removed.
+func (d *Directory) forgotten() (time.Time, error) {
+	info, err := os.Stat(filepath.Join(d.path, forgottenFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
+}
+
+func (d *Directory) setForgotten(expiry time.Time) error {
+	path := filepath.Join(d.path, forgottenFile)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Chtimes(path, time.Time{}, expiry), f.Sync(), f.Close())
+}
+
+// removeExpired removes, from time to time, the files of expired receipts. What it cannot do now it does later.
 func (d *Directory) removeExpired(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now.Before(d.nextSweep) {
+	if since := now.Sub(d.swept); since >= 0 && since < sweepEvery {
 		return
 	}
-	d.nextSweep = now.Add(sweepEvery)
+	d.swept = now
 	entries, err := os.ReadDir(d.path)
-	if err != nil {
+	latest, lookErr := d.forgotten()
+	if errors.Join(err, lookErr) != nil {
 		return // MarkUsed reports the error
 	}
+	var expired []string
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && len(e.Name()) == 2*sha256.Size && now.Sub(info.ModTime()) > sweepAge {
-			_ = os.Remove(filepath.Join(d.path, e.Name()))
+			expired = append(expired, e.Name())
+			if info.ModTime().After(latest) {
+				latest = info.ModTime()
+			}
 		}
+	}
+	if len(expired) == 0 || d.setForgotten(latest) != nil {
+		return
+	}
+	for _, name := range expired {
+		_ = os.Remove(filepath.Join(d.path, name))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Write creates or replaces the file at path. The data is on disk before the name points to it, and the
@@ -53,7 +54,7 @@ func syncDirectory(path string) error {
 
 // writeTemporary writes a file beside path, with mode 0600 until it is complete.
 func writeTemporary(path string, mode fs.FileMode, fill func(io.Writer) error) (name string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), temporaryPrefix(path)+"*") // mode 0600
 	if err != nil {
 		return "", err
 	}
@@ -65,4 +66,22 @@ func writeTemporary(path string, mode fs.FileMode, fill func(io.Writer) error) (
 		return "", errors.Join(err, os.Remove(f.Name()))
 	}
 	return f.Name(), nil
+}
+
+// temporaryPrefix begins the names of the files that become path.
+func temporaryPrefix(path string) string { return "." + filepath.Base(path) + "-" }
+
+// RemoveLeftovers removes what writers of path left behind that were killed. No other process may write the file
+// meanwhile.
+func RemoveLeftovers(path string) error {
+	list, err := os.ReadDir(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), temporaryPrefix(path)) {
+			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(path), e.Name())))
+		}
+	}
+	return err
 }

@@ -80,3 +80,35 @@ func TestCreateKeepsWhatIsThere(t *testing.T) {
 	}
 	alone(t, path)
 }
+
+// What a killed writer has left is removed, and nothing else.
+func TestRemoveLeftovers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	err := Stream(path, 0o600, func(io.Writer) error {
+		list, err := os.ReadDir(filepath.Dir(path))
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		return os.WriteFile(filepath.Join(filepath.Dir(path), list[0].Name()+"9"), []byte("half"), 0o600) // as of another process
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(filepath.Dir(path), ".state2-9")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveLeftovers(path); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	alone(t, path)
+	if err := RemoveLeftovers(filepath.Join(path+"-none", "state")); err != nil {
+		t.Errorf("without a directory: %v", err)
+	}
+}

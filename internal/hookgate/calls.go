@@ -48,8 +48,9 @@ type openCall struct {
 	Approval hook.Approval `json:"approval,omitzero"`
 }
 
-// defaultCallsDir is in the user's state directory.
-func defaultCallsDir() (string, error) {
+// CallsDir is where the gate remembers calls, in the user's state directory. The files of calls that wait for a
+// person have their arguments in the clear.
+func CallsDir() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "countersign", "hook"), nil
 	}
@@ -99,14 +100,27 @@ func (c calls) change(key string, now time.Time, edit func(*sameCall)) error {
 	if err != nil {
 		return err
 	}
-	// In this order: what follows the value is not read, if the process ends in between.
-	if _, err := f.WriteAt(b, 0); err != nil {
-		return fmt.Errorf("the memory of calls: %w", err)
-	}
-	if err := f.Truncate(int64(len(b))); err != nil {
+	if err := overwrite(f, b); err != nil {
 		return fmt.Errorf("the memory of calls: %w", err)
 	}
 	return nil
+}
+
+// overwrite replaces the value in f. What needs room on the disk is written first, behind the old value, as what
+// follows a value is not read: without room, or if the process ends before the rest, the file has the old value.
+func overwrite(f *os.File, value []byte) error {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	room := value[:min(size, int64(len(value)))]
+	if _, err := f.WriteAt(value[len(room):], size); err != nil {
+		return errors.Join(err, f.Truncate(size))
+	}
+	if _, err := f.WriteAt(room, 0); err != nil {
+		return err
+	}
+	return f.Truncate(int64(len(value)))
 }
 
 // lock opens the file of a key and locks it. Another process may have removed the file in between: no process would

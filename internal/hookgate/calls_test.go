@@ -1,8 +1,12 @@
 package hookgate
 
 import (
+	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,5 +75,49 @@ func TestOldCallsAreForgotten(t *testing.T) {
 	}
 	if c.forgetOld(nowFixed().Add(gateclient.KeepCalls + time.Second)); c.has(key) {
 		t.Error("an old call is remembered")
+	}
+}
+
+// A full disk refuses a change and leaves what was there: there is room again later.
+func TestFullDisk(t *testing.T) {
+	signal.Ignore(syscall.SIGXFSZ) // the limit of a file's size stands for the disk: a write fails where it ends
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	room := func(n uint64) {
+		t.Helper()
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: min(n, old.Max), Max: old.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { room(old.Cur) })
+	c := calls{dir: t.TempDir()}
+	long := waiting{Event: []byte(`"` + strings.Repeat("x", 6000) + `"`), Until: nowFixed().Add(hour)}
+	wait := func(key string) error {
+		return c.change(key, nowFixed(), func(s *sameCall) { s.Waiting = &long })
+	}
+	counted(t, c, "known")
+	for _, key := range []string{"known", "new"} {
+		room(4096)
+		if err := wait(key); !errors.Is(err, syscall.EFBIG) {
+			t.Errorf("%s: on a full disk: %v", key, err)
+		}
+		room(old.Cur)
+		before := map[string]int{"known": 1}[key]
+		if n := counted(t, c, key); n != before+1 {
+			t.Errorf("%s: %d calls are open, want %d", key, n, before+1)
+		}
+		if err := wait(key); err != nil {
+			t.Errorf("%s: with room again: %v", key, err)
+		}
+	}
+	room(4096)
+	if err := c.change("known", nowFixed(), func(s *sameCall) { s.Waiting = nil }); err != nil {
+		t.Errorf("what is smaller needs no room: %v", err)
+	}
+	room(old.Cur)
+	if n := counted(t, c, "known"); n != 3 {
+		t.Errorf("%d calls are open, want 3", n)
 	}
 }

@@ -164,7 +164,7 @@ func (g *gate) configure(find func() (string, error)) time.Duration {
 	if g.configErr = err; err == nil {
 		g.config, g.configErr = gateclient.ReadConfig(path)
 	}
-	dir, err := defaultCallsDir()
+	dir, err := CallsDir()
 	g.calls, g.configErr = calls{dir: dir}, errors.Join(g.configErr, err)
 	budget, err := g.config.AnswerBudget()
 	g.configErr = errors.Join(g.configErr, err)
@@ -215,6 +215,7 @@ func (g *gate) before(ctx context.Context, e hook.Event) hook.Output {
 	if err != nil {
 		return g.refuseLocal("memory_of_calls", errMemory, err)
 	}
+	g.calls.forgetOld(g.now()) // at each call: a machine on which no call is allowed forgets, too
 	if err := gateclient.CheckSize(call.Event); err != nil {
 		return g.agent.Refuse(gateclient.Refusal("bad_arguments", err))
 	}
@@ -386,7 +387,6 @@ func (g *gate) opened(key string, e hook.Event, call waiting, decision string) e
 	if open == (openCall{Agent: e.CallID, Admitted: e.CallID}) {
 		return nil
 	}
-	g.calls.forgetOld(g.now())
 	return g.calls.change(key, g.now(), func(s *sameCall) {
 		s.decided(call)
 		s.Open = append(s.Open, open)

@@ -415,6 +415,32 @@ func TestMemoryFails(t *testing.T) {
 	}
 }
 
+// On a machine on which no call is allowed, the arguments of calls that waited for a person go, too.
+func TestRefusedCallsForgetOldOnes(t *testing.T) {
+	s := httptest.NewServer(gateways["a denial"].serve)
+	defer s.Close()
+	a := hook.Agents[0]
+	p := settle(t, s.URL, nil)
+	dir, err := CallsDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := calls{dir: dir}
+	for key, age := range map[string]time.Duration{"old": 2 * gateclient.KeepCalls, "young": hour} {
+		if err := c.change(key, time.Now(), func(s *sameCall) { s.Waiting = &waiting{Event: []byte(`{}`), Until: time.Now().Add(hour)} }); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(-age)
+		if err := os.Chtimes(filepath.Join(dir, key), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused(t, a, p.config, proposalOf(t, a), "deny")
+	if c.has("old") || !c.has("young") {
+		t.Errorf("the old call is remembered: %t, the young one: %t", c.has("old"), c.has("young"))
+	}
+}
+
 // A call that waits for a person is refused with the place where that person decides: a page, if the configuration
 // names one, and the command that shows the workflow otherwise.
 func TestWhereAPersonDecides(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,8 +16,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/filelock"
 	"github.com/countersign-dev/countersign/internal/gateclient"
 	"github.com/countersign-dev/countersign/mcp"
 )
@@ -184,6 +187,24 @@ func TestCallsWithoutVerdictAreClosed(t *testing.T) {
 				t.Errorf("in vain: %s", log)
 			}
 		})
+	}
+}
+
+// A gate that is stopped while it holds the pins does not hold up the others for ever.
+func TestHeldPins(t *testing.T) {
+	pins := PinFile{path: filepath.Join(t.TempDir(), "kit.json"), own: true}
+	lock, err := filelock.Try(pins.path + ".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(mcp.Pins) (bool, error) { return true, nil }
+	synctest.Test(t, func(t *testing.T) {
+		if err := pins.Edit(edit); !errors.Is(err, filelock.ErrHeld) {
+			t.Errorf("with pins that are held: %v", err)
+		}
+	})
+	if err := errors.Join(lock.Close(), pins.Edit(edit)); err != nil {
+		t.Errorf("with pins that were let go: %v", err)
 	}
 }
 

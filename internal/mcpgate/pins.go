@@ -1,6 +1,7 @@
 package mcpgate
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -12,9 +13,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/filelock"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
@@ -94,19 +95,19 @@ func (f PinFile) Read() (mcp.Pins, error) {
 	return p, nil
 }
 
-// Edit changes the pins, while no other process does.
+// Edit changes the pins, while no other process does. It waits for listTime at most: a gate that is stopped may hold the
+// lock, and the server's other answers wait meanwhile.
 func (f PinFile) Edit(edit func(mcp.Pins) (bool, error)) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return fmt.Errorf("writing the accepted definitions: %w", err)
 	}
-	lock, err := os.OpenFile(f.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	ctx, cancel := context.WithTimeout(context.Background(), listTime)
+	defer cancel()
+	lock, err := filelock.Wait(ctx, f.path+".lock", nil)
 	if err != nil {
 		return fmt.Errorf("writing the accepted definitions: %w", err)
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("writing the accepted definitions: %w", err)
-	}
 	p, err := f.Read()
 	if err != nil {
 		return err

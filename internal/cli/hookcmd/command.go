@@ -299,6 +299,11 @@ func (c *uninstallCmd) Run(_ context.Context, io ui.Stdio) error {
 			return err
 		}
 	}
+	if dir, err := hookgate.CallsDir(); err == nil {
+		if _, err := os.Stat(dir); err == nil {
+			fmt.Fprintf(io.Err, "the arguments of calls that waited for a person may be in %s: remove it, unless another agent has the gate\n", dir)
+		}
+	}
 	return nil
 }
 

@@ -5,12 +5,8 @@ package mcpcmd
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -89,7 +85,7 @@ func (g Gateway) check(hold time.Duration) error {
 type wrapCmd struct {
 	Gateway
 	holding
-	Name    string   `help:"The server's name, a part of the names under which its tools are judged: mcp__NAME__TOOL (default: made of the command)." placeholder:"NAME"`
+	Name    string   `help:"The server's name, a part of the names under which its tools are judged: mcp__NAME__TOOL." required:"" placeholder:"NAME"`
 	Pin     string   `help:"Accept only the definitions in FILE, which stays as it is. Without it a tool is accepted as it is first seen." placeholder:"FILE"`
 	Reads   bool     `help:"Have resources/read and prompts/get admitted, too (default: they pass)."`
 	Command []string `arg:"" passthrough:"" help:"The server's command line, after --."`
@@ -101,19 +97,15 @@ func (c *wrapCmd) Run(ctx context.Context, io ui.Stdio) error {
 		command = command[1:]
 	}
 	if len(command) == 0 {
-		return ui.UsageError{Err: errors.New("say which server to start: countersign mcp wrap -- COMMAND")}
+		return ui.UsageError{Err: errors.New("say which server to start: countersign mcp wrap --name NAME -- COMMAND")}
 	}
-	name := c.Name
-	if name == "" {
-		name = nameOf(command)
-	}
-	if err := mcp.CheckServerName(name); err != nil {
+	if err := mcp.CheckServerName(c.Name); err != nil {
 		return ui.UsageError{Err: err}
 	}
 	if err := c.check(c.Hold); err != nil {
 		return err
 	}
-	pins, err := mcpgate.OpenPins(name, c.Pin)
+	pins, err := mcpgate.OpenPins(c.Name, c.Pin)
 	if err != nil {
 		return err
 	}
@@ -121,22 +113,10 @@ func (c *wrapCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	code, err := mcpgate.Wrap(ctx, mcpgate.WrapOptions{
-		Server: name, Command: command, Peer: c.Peer, Page: c.page(), Hold: c.Hold, Pins: pins, Reads: c.Reads, In: io.In, Out: io.Out, Err: io.Err,
+		Server: c.Name, Command: command, Peer: c.Peer, Page: c.page(), Hold: c.Hold, Pins: pins, Reads: c.Reads, In: io.In, Out: io.Out, Err: io.Err,
 	})
 	if err == nil && code != 0 {
 		return ui.ExitCode(code)
 	}
 	return err
-}
-
-var notInName = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
-
-// nameOf makes a name of a command line. Another command line is another server.
-func nameOf(command []string) string {
-	base := strings.Trim(notInName.ReplaceAllString(filepath.Base(command[0]), "-"), "-.")
-	if base == "" {
-		base = "server"
-	}
-	sum := sha256.Sum256([]byte(strings.Join(command, "\x00")))
-	return fmt.Sprintf("%.40s-%x", base, sum[:4])
 }

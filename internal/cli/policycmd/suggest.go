@@ -1,6 +1,7 @@
 package policycmd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -8,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/approval"
@@ -21,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/cli/suggest"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -59,16 +59,20 @@ func (c *policySuggestCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	redacts, err := c.redactionPolicy(ctx)
-	if err != nil {
-		return err
-	}
 	l, closeLog, tenant, err := system.OpenLog(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer closeLog()
-	view, err := newEvidenceView(l, redacts)
+	redacts, err := policyInForce(ctx, l, tenant, streams.BucketRedaction, events.RuleKey(tenant), redaction.Parse)
+	if err != nil {
+		return err
+	}
+	retains, err := policyInForce(ctx, l, tenant, streams.BucketRetention, retention.PolicyKey(tenant), retention.Parse)
+	if err != nil {
+		return err
+	}
+	view, err := newEvidenceView(l, cmp.Or(redacts, redaction.Builtin()), retains)
 	if err != nil {
 		return err
 	}
@@ -102,23 +106,18 @@ func parseSpan(flag, from, until string, now time.Time) (begin, end time.Time, e
 	return begin, end, nil
 }
 
-// redactionPolicy is the tenant's redaction policy in force.
-func (c *policySuggestCmd) redactionPolicy(ctx context.Context) (*redaction.Policy, error) {
-	b, err := system.OpenBucket(ctx, c.Flags, streams.BucketRedaction)
+// policyInForce is a tenant's policy of the kind after which the bucket is named, nil if it has none.
+func policyInForce[P any](ctx context.Context, l recorded.Log, tenant, bucket, key string, parse func(string, []byte) (*P, error)) (*P, error) {
+	e, err := streams.KVLast(ctx, l.JS, bucket, key)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the %s policy of tenant %s: %w", bucket, ui.Clean(tenant, 64), err)
 	}
-	defer b.Conn.Close()
-	e, err := b.KV.Get(ctx, events.RuleKey(b.Tenant))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return redaction.Builtin(), nil
+	if e == nil || e.Deleted {
+		return nil, nil
 	}
+	p, err := parse(tenant, e.Value)
 	if err != nil {
-		return nil, fmt.Errorf("reading the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
-	}
-	p, err := redaction.Parse(b.Tenant, e.Value())
-	if err != nil {
-		return nil, fmt.Errorf("the redaction policy of tenant %s cannot be used, so nothing can be shown; mend it first (countersign redaction push): %w", ui.Clean(b.Tenant, 64), err)
+		return nil, fmt.Errorf("the %s policy of tenant %s cannot be used, so nothing can be shown; mend it first (countersign %[1]s push): %[3]w", bucket, ui.Clean(tenant, 64), err)
 	}
 	return p, nil
 }
@@ -220,12 +219,17 @@ type evidenceView struct {
 	keys    temporaryKeys
 }
 
-func newEvidenceView(l recorded.Log, policy *redaction.Policy) (*evidenceView, error) {
+// newEvidenceView makes the view of a tenant's policies; without a retention policy, retains is nil.
+func newEvidenceView(l recorded.Log, redacts *redaction.Policy, retains *retention.Policy) (*evidenceView, error) {
 	b, err := build.NewBuilder(l.Stream, l.Space)
 	if err != nil {
 		return nil, err
 	}
-	v := &evidenceView{b.WithPolicies(func(string) (*redaction.Policy, error) { return policy, nil }), make(temporaryKeys, digest.KeySize)}
+	b = b.WithPolicies(func(string) (*redaction.Policy, error) { return redacts, nil })
+	if retains != nil {
+		b = b.WithClasses(func(_, session string) (retention.Class, string) { return retains.Class(session), retains.ID() })
+	}
+	v := &evidenceView{b, make(temporaryKeys, digest.KeySize)}
 	_, err = rand.Read(v.keys)
 	return v, err
 }

@@ -1,6 +1,7 @@
 package policycmd
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,8 +14,11 @@ import (
 	"github.com/countersign-dev/countersign/admission/replay"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/cli/suggest"
 	"github.com/countersign-dev/countersign/internal/recorded"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // requests of three protocols, each with a member that can be changed.
@@ -43,7 +47,7 @@ func decided(t *testing.T, protocol, body string) replay.Record {
 // The proposal that is made of a week in mode observe, without any policy, permits in a simulation
 // over the same records each call that ran, and none that differs.
 func TestSuggestedPoliciesPermitWhatRan(t *testing.T) {
-	view, err := newEvidenceView(recorded.Log{Stream: "GOV"}, redaction.Builtin())
+	view, err := newEvidenceView(recorded.Log{Stream: "GOV"}, redaction.Builtin(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,28 +111,49 @@ func TestApprovedDecisionsAreKnown(t *testing.T) {
 	}
 }
 
-// The samples hide what the tenant's evidence hides, by the built-in rules and by its policy.
+// No proposal quotes what the tenant's evidence hides: by the built-in rules, its redaction policy or its retention class.
 func TestSuggestHidesWhatEvidenceHides(t *testing.T) {
 	own, err := redaction.Parse("acme.yaml", []byte("version: 1\nname: acme\nrules:\n  - {name: notes, paths: [tool_input.note, metadata.agent_cwd], action: drop}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	const ordinary = `{"command":"psql -c 'select * from wards'"}`
 	for name, c := range map[string]struct {
 		policy *redaction.Policy
+		class  string // members of the retention policy; "" is a tenant without one
 		input  string
+		shown  bool
 	}{
-		"a credential": {redaction.Builtin(), `{"command":"curl -H 'Authorization: Bearer ghp_0123456789abcdefghijABCDEFGHIJ012345' https://a.example"}`},
-		"personal":     {redaction.Builtin(), `{"to":"dana@acme.example"}`},
-		"a field":      {own, `{"note":"plain words"}`},
-		"a directory":  {own, `{"command":"ls"}`},
+		"a credential":         {redaction.Builtin(), "", `{"command":"curl -H 'Authorization: Bearer ghp_0123456789abcdefghijABCDEFGHIJ012345' https://a.example"}`, false},
+		"personal":             {redaction.Builtin(), "", `{"to":"dana@acme.example"}`, false},
+		"a field":              {own, "", `{"note":"plain words"}`, false},
+		"a directory":          {own, "", `{"command":"ls"}`, false},
+		"ordinary":             {redaction.Builtin(), "", ordinary, true},
+		"full_transcript":      {redaction.Builtin(), "log: 90d", ordinary, true},
+		"summary_only":         {redaction.Builtin(), "retention: summary_only", ordinary, false},
+		"hashes":               {redaction.Builtin(), "retention: hashes", ordinary, false},
+		"none":                 {redaction.Builtin(), "retention: none", ordinary, false},
+		"none of such":         {redaction.Builtin(), "sessions: [{match: s*, retention: none}]", ordinary, false},
+		"none of others":       {redaction.Builtin(), "sessions: [{match: med-*, retention: none}]", ordinary, true},
+		"none of no arguments": {redaction.Builtin(), "retention: none", `{}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			view, err := newEvidenceView(recorded.Log{Stream: "GOV"}, c.policy)
+			var retains *retention.Policy
+			if c.class != "" {
+				if retains, err = retention.Parse("acme.yaml", []byte("version: 1\nname: acme\n"+c.class+"\n")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			view, err := newEvidenceView(recorded.Log{Stream: "GOV"}, c.policy, retains)
 			if err != nil {
 				t.Fatal(err)
 			}
 			body := strings.Replace(suggestRequests["agenthook"][0], `{"command":"git status"}`, c.input, 1)
-			body = strings.Replace(body, `"c%d"`, `"c1","agent_cwd":"/srv/dana"`, 1)
+			directory := ""
+			if c.policy == own {
+				directory = `,"agent_cwd":"/srv/dana"`
+			}
+			body = strings.Replace(body, `"c%d"`, `"c1"`+directory, 1)
 			r := decided(t, "agenthook", body)
 			in, _, _ := replay.PolicyInput(r, replay.KnownState{})
 			shown, hidden, err := view.show(events.LogMessage{Seq: 1, Time: time.Now(), Subject: "gov.events.acme.rt1.agenthook.s1.request", Body: r.Body}, in)
@@ -137,9 +162,42 @@ func TestSuggestHidesWhatEvidenceHides(t *testing.T) {
 			}
 			col := suggest.New("acme")
 			col.Add(suggest.Call{Input: in, Shown: shown, Hidden: hidden})
-			if p, _ := col.Propose(); p.Calls != 0 || len(p.LeftOut) != 1 || p.Text != "" {
+			p, _ := col.Propose()
+			if isShown := p.Calls == 1 && len(p.LeftOut) == 0 && p.Text != ""; isShown != c.shown || !isShown && (len(p.LeftOut) != 1 || p.Text != "") {
 				t.Errorf("proposed: %+v", p)
 			}
 		})
+	}
+}
+
+// A policy that cannot be read shows nothing: what it hides is not known.
+func TestPoliciesInForceOfATenant(t *testing.T) {
+	b := bucketOf(t, servicetest.Start(t, streams.Shard{}))
+	kv, err := streams.OpenBucket(t.Context(), b.JS, streams.BucketRetention)
+	servicetest.OK(t, err)
+	key := retention.PolicyKey("acme")
+	read := func() (string, error) {
+		p, err := policyInForce(t.Context(), recorded.Log{JS: b.JS}, "acme", streams.BucketRetention, key, retention.Parse)
+		if p == nil {
+			return "", err
+		}
+		return p.ID(), err
+	}
+	if id, err := read(); id != "" || err != nil {
+		t.Errorf("without one: %q, %v", id, err)
+	}
+	_, err = kv.Put(t.Context(), key, []byte("version: 1\nname: mine\nretention: none\n"))
+	servicetest.OK(t, err)
+	if id, err := read(); !strings.HasPrefix(id, "mine@") || err != nil {
+		t.Errorf("with one: %q, %v", id, err)
+	}
+	_, err = kv.Put(t.Context(), key, []byte("version: 9\n"))
+	servicetest.OK(t, err)
+	if id, err := read(); id != "" || !errors.Is(err, retention.ErrPolicy) || !strings.Contains(err.Error(), "countersign retention push") {
+		t.Errorf("with one that cannot be read: %q, %v", id, err)
+	}
+	servicetest.OK(t, kv.Delete(t.Context(), key))
+	if id, err := read(); id != "" || err != nil {
+		t.Errorf("removed: %q, %v", id, err)
 	}
 }

@@ -43,7 +43,7 @@ type UpCmd struct {
 	NATSPort       int    `help:"NATS port (default: a free one)."`
 	ClickHousePort int    `name:"clickhouse-port" help:"ClickHouse port (default: a free one)."`
 	GatewayPort    int    `help:"Port of the tenant's gateway (default: a free one). Gateways of added tenants have free ones."`
-	ClickHouse     string `name:"clickhouse" help:"DSN of a ClickHouse of yours instead of the embedded engine." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN"`
+	ClickHouse     string `name:"clickhouse" help:"DSN of a ClickHouse of yours instead of the embedded engine (better in COUNTERSIGN_CLICKHOUSE than on the command line)." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN"`
 	HTTP           string `name:"http" help:"Address of the health endpoint (default: a free port)." placeholder:"ADDR"`
 	SyncInterval   string `help:"When the log is synced to disk: always, or a duration such as 2m (default always)."`
 	CacheDir       string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`

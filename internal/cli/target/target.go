@@ -102,7 +102,7 @@ type Flags struct {
 	Creds      string `help:"NATS credentials file." env:"NATS_CREDS" placeholder:"FILE"`
 	Context    string `help:"Connection context of the nats tool." env:"NATS_CONTEXT"`
 	Inbox      string `name:"inbox-prefix" help:"Reply inbox prefix that this user may subscribe to." placeholder:"PREFIX"`
-	ClickHouse string `name:"clickhouse" help:"ClickHouse DSN (clickhouse://user:password@host:port/database)." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN"`
+	ClickHouse string `name:"clickhouse" help:"ClickHouse DSN, clickhouse://user:password@host:port/database (better in COUNTERSIGN_CLICKHOUSE than on the command line)." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN"`
 	Tenant     string `help:"Tenant (default: the ready file's, else acme)." env:"COUNTERSIGN_TENANT"`
 	Prefix     string `help:"First token of every subject." default:"gov"`
 	Stream     string `help:"Name of the shard's stream." default:"GOV"`

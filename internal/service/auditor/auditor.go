@@ -40,7 +40,7 @@ const About = "Writes redacted, tamper-evident evidence to ClickHouse."
 // Flags configure the service.
 type Flags struct {
 	daemon.Flags
-	ClickHouse      string        `name:"clickhouse" help:"ClickHouse DSN of the database's owner." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN" required:""`
+	ClickHouse      string        `name:"clickhouse" help:"ClickHouse DSN of the database's owner (better in COUNTERSIGN_CLICKHOUSE than on the command line)." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN" required:""`
 	Batch           int           `help:"Records of one insert at most." env:"COUNTERSIGN_AUDIT_BATCH" default:"25000"`
 	CheckpointEvery time.Duration `help:"Sign a checkpoint this often while records come in." env:"COUNTERSIGN_CHECKPOINT_EVERY" default:"2s"`
 

@@ -96,6 +96,9 @@ func (w *worker) resumeState(ctx context.Context) error {
 	if w.snapshots.dir == "" {
 		return nil
 	}
+	if err := atomicfile.RemoveLeftovers(w.snapshots.filePath()); err != nil { // they may hold data erased since
+		return fmt.Errorf("removing an unfinished snapshot: %w", err)
+	}
 	begun := time.Now()
 	err = w.loadSnapshot(ctx, st.LastSeq)
 	switch {

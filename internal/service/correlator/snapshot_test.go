@@ -22,6 +22,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
@@ -254,6 +255,36 @@ func TestASnapshotWithoutAnAnswer(t *testing.T) {
 	}
 	if _, err := os.Stat(w.path()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A correlator that is killed while it writes a snapshot leaves a part of it, with arguments of calls: the next start
+// removes it.
+func TestAnUnfinishedSnapshotIsRemoved(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	w := keeping(t, n, long, t.TempDir())
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	for _, m := range n.Log() {
+		w.feedOne(t, m)
+	}
+	killed := errors.New("killed")
+	err := atomicfile.Stream(w.path(), 0o600, func(io.Writer) error {
+		list, err := os.ReadDir(w.snapshots.dir)
+		servicetest.OK(t, err)
+		servicetest.OK(t, os.Link(filepath.Join(w.snapshots.dir, list[0].Name()), filepath.Join(w.snapshots.dir, list[0].Name()+"0"))) // stays
+		return killed
+	})
+	if !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+	w.saveNow(t)
+	if again := keeping(t, n, long, w.snapshots.dir); again.head != w.head {
+		t.Errorf("it resumes at %d, want %d", again.head, w.head)
+	}
+	list, err := os.ReadDir(w.snapshots.dir)
+	servicetest.OK(t, err)
+	if len(list) != 1 {
+		t.Errorf("the directory has %v", list)
 	}
 }
 

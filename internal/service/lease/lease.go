@@ -77,7 +77,8 @@ func Hold(ctx context.Context, kv jetstream.KeyValue, opt Options, standby func(
 		if err == nil && (revision != seen || since.IsZero()) {
 			seen, since = revision, time.Now()
 		}
-		free := revision == 0 || have.Released || have.Place != "" && have.Place == opt.Place || time.Since(since) >= opt.TTL
+		own := have.Holder == opt.Holder // an earlier write was stored, and its answer came too late
+		free := revision == 0 || have.Released || own || have.Place != "" && have.Place == opt.Place || time.Since(since) >= opt.TTL
 		switch {
 		case err == nil && free:
 			l, failed := takeLease(ctx, kv, opt, revision)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -290,5 +291,25 @@ func TestLeaseOutlivesAStaleRead(t *testing.T) {
 		_, now := read(t, kv)
 		return now > revision || l.Context().Err() != nil
 	})
+	l.Release()
+}
+
+// unanswered stores the first write and does not answer it in time.
+type unanswered struct {
+	jetstream.KeyValue
+	once sync.Once
+}
+
+func (u *unanswered) Update(ctx context.Context, key string, value []byte, revision uint64) (stored uint64, err error) {
+	stored, err = u.KeyValue.Update(ctx, key, value, revision)
+	u.once.Do(func() { err = context.DeadlineExceeded })
+	return stored, err
+}
+
+// Who takes the lease and gets no answer does not stand by for itself.
+func TestTakenWithoutAnAnswer(t *testing.T) {
+	kv := &unanswered{KeyValue: bucket(t, servicetest.Start(t, streams.Shard{}))}
+	l, err := lease.Hold(t.Context(), kv, options("one"), func(holder string) { t.Errorf("it stands by for %q", holder) })
+	servicetest.OK(t, err)
 	l.Release()
 }
