@@ -1,36 +1,17 @@
 package streams
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
-
-// deafServer takes connections and requests, answers pings, and answers no request.
-type deafServer struct{}
-
-func (deafServer) InProcessConn() (net.Conn, error) {
-	here, there := net.Pipe()
-	go func() {
-		defer here.Close()
-		_, _ = fmt.Fprint(here, `INFO {"server_id":"deaf","max_payload":1048576,"headers":true,"proto":1}`+"\r\n")
-		for lines := bufio.NewScanner(here); lines.Scan(); {
-			if strings.HasPrefix(lines.Text(), "PING") {
-				_, _ = fmt.Fprint(here, "PONG\r\n")
-			}
-		}
-	}()
-	return there, nil
-}
 
 // A request whose answer is lost ends although its context does not: the caller can try again.
 func TestALostAnswerEndsTheRequest(t *testing.T) {
@@ -62,7 +43,7 @@ func TestALostAnswerEndsTheRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				nc, err := nats.Connect("", nats.InProcessServer(deafServer{}))
+				nc, err := nats.Connect("nats://192.0.2.1", nats.SetCustomDialer(testkit.DeafNATS{}))
 				ok(t, err)
 				defer nc.Close()
 				js, err := jetstream.New(nc)
