@@ -26,7 +26,7 @@ func Erase(ctx context.Context, nc *nats.Conn, stream string, seq uint64) (erase
 	if err != nil {
 		return false, err
 	}
-	msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, req)
+	msg, err := request(ctx, nc, &nats.Msg{Subject: "$JS.API.STREAM.MSG.DELETE." + stream, Data: req}, answerTimeout)
 	if err != nil {
 		return false, fmt.Errorf("erasing message %d of stream %s: %w", seq, stream, err)
 	}

@@ -59,7 +59,7 @@ func KVPutUnless(ctx context.Context, nc *nats.Conn, bucket, key string, value [
 	msg.Data = value
 	msg.Header.Set(headerExpectLast, "0")
 	msg.Header.Set(headerExpectOn, prefix+unless)
-	answer, err := nc.RequestMsgWithContext(ctx, msg)
+	answer, err := request(ctx, nc, msg, answerTimeout)
 	if err != nil {
 		return fmt.Errorf("writing %s into the bucket %s: %w: %w", key, bucket, ErrAmbiguous, err)
 	}

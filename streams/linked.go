@@ -15,9 +15,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/retry"
 )
 
-// linkTimeout bounds one question of EachLinked.
-const linkTimeout = 5 * time.Second
-
 // StoreLinked stores messages one by one, each on the condition that a certain message is the last of its
 // subject. The server checks the condition and keeps it in the message's headers, so that EachLinked can go
 // from message to message. Concurrent writers of a subject wait for each other. Errors are those of
@@ -81,7 +78,7 @@ func EachLinked(ctx context.Context, js jetstream.JetStream, stream, subj string
 
 // linkedSeqs follows the links back from the last message. It keeps the sequences alone: messages are large.
 func linkedSeqs(ctx context.Context, js jetstream.JetStream, stream, subj string, from uint64) (seqs []uint64, err error) {
-	m, err := within(ctx, func(ctx context.Context) (*events.LogMessage, error) { return LastBySubject(ctx, js, stream, subj) })
+	m, err := LastBySubject(ctx, js, stream, subj)
 	for err == nil && m != nil && m.Seq >= from {
 		seqs = append(seqs, m.Seq)
 		before, linked := linkOf(m)
@@ -125,15 +122,9 @@ func searchBefore(ctx context.Context, js jetstream.JetStream, stream, subj stri
 
 // linkedAt reads a message that is known to have a subject.
 func linkedAt(ctx context.Context, js jetstream.JetStream, stream, subj string, seq uint64) (*events.LogMessage, error) {
-	m, err := within(ctx, func(ctx context.Context) (*events.LogMessage, error) { return MessageAt(ctx, js, stream, seq) })
+	m, err := MessageAt(ctx, js, stream, seq)
 	if err == nil && (m == nil || m.Subject != subj) {
 		return nil, fmt.Errorf("stream %s has lost message %d of %s; run countersign doctor", stream, seq, subj)
 	}
 	return m, err
-}
-
-func within(ctx context.Context, ask func(context.Context) (*events.LogMessage, error)) (*events.LogMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
-	defer cancel()
-	return ask(ctx)
 }

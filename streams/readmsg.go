@@ -22,14 +22,26 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
+// put adds a message. Of heartbeats without a message between them only the last one is kept: the server sends
+// them on while the reader's handle does not return.
 func (in *inbox) put(m *nats.Msg) {
 	in.mu.Lock()
-	in.msgs = append(in.msgs, m)
+	if last := len(in.msgs) - 1; last >= 0 && isHeartbeat(m) && isHeartbeat(in.msgs[last]) {
+		in.msgs[last] = m
+	} else {
+		in.msgs = append(in.msgs, m)
+	}
 	in.mu.Unlock()
 	select {
 	case in.wake <- struct{}{}:
 	default:
 	}
+}
+
+// isHeartbeat reports whether a message is the server's and requests no answer by its reply subject. A
+// message of the log has one (acceptMessage).
+func isHeartbeat(m *nats.Msg) bool {
+	return m.Reply == "" && len(m.Header[headerStatus]) > 0 && m.Header[headerStatus][0] == "100"
 }
 
 // isWaiting reports whether messages wait.

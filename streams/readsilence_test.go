@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -56,5 +57,28 @@ func TestSlowIdleIsNoSilence(t *testing.T) {
 				t.Errorf("%+v: %v", c, err)
 			}
 		})
+	}
+}
+
+// While handle does not return, the inbox does not grow with the server's heartbeats. The last one is kept: it
+// says what the server waits for.
+func TestHeartbeatsDoNotPileUp(t *testing.T) {
+	heartbeat := func(stalled string) *nats.Msg {
+		return &nats.Msg{Header: nats.Header{headerStatus: {"100"}, headerStalled: {stalled}}}
+	}
+	flow := &nats.Msg{Reply: "$JS.FC.1", Header: nats.Header{headerStatus: {"100"}}}
+	logged := &nats.Msg{Reply: "$JS.ACK.GOV.c.1.1.1.1.0", Header: nats.Header{headerStatus: {"100"}}}
+	ended := &nats.Msg{Header: nats.Header{headerStatus: {"409"}}}
+	in, last := newInbox(), heartbeat("$JS.FC.1")
+	for range 100 {
+		in.put(heartbeat(""))
+	}
+	in.put(last)
+	for _, m := range []*nats.Msg{logged, logged, flow, flow, last, ended, ended} {
+		in.put(m)
+	}
+	want := []*nats.Msg{last, logged, logged, flow, flow, last, ended, ended}
+	if got := in.swap(nil); !slices.Equal(got, want) {
+		t.Errorf("%d messages wait, want %d: %v", len(got), len(want), got)
 	}
 }

@@ -54,18 +54,18 @@ func IncarnationName(stream string, created time.Time) string {
 // LastBySubject reads the last message of a subject (wildcards allowed). It returns nil if there is
 // none.
 func LastBySubject(ctx context.Context, js jetstream.JetStream, stream, subj string) (*events.LogMessage, error) {
-	return getMessage(ctx, js.Conn(), stream, map[string]any{"last_by_subj": subj})
+	return getMessage(ctx, js.Conn(), stream, map[string]any{"last_by_subj": subj}, answerTimeout)
 }
 
 // MessageAt reads the message with a sequence. It returns nil if there is none.
 func MessageAt(ctx context.Context, js jetstream.JetStream, stream string, seq uint64) (*events.LogMessage, error) {
-	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": seq})
+	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": seq}, answerTimeout)
 }
 
 // NextBySubject reads the first message at or after a sequence with a matching subject (wildcards
 // allowed). It returns nil if there is none.
 func NextBySubject(ctx context.Context, js jetstream.JetStream, stream, subj string, from uint64) (*events.LogMessage, error) {
-	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": max(1, from), "next_by_subj": subj})
+	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": max(1, from), "next_by_subj": subj}, searchTimeout)
 }
 
 // EachBySubject yields the messages with a matching subject from a sequence on, in order, up to the
@@ -86,16 +86,31 @@ func EachBySubject(ctx context.Context, js jetstream.JetStream, stream, subj str
 	}
 }
 
-const codeNoMessage = 10037
+const (
+	// answerTimeout bounds one request to JetStream. A server that dies, or that does not know its leader any
+	// more, does not answer, and without a bound the request then lasts as long as its context.
+	answerTimeout = 10 * time.Second
+	// searchTimeout bounds the search for the next message of a subject: the server may read its whole store.
+	searchTimeout = 5 * time.Minute
+
+	codeNoMessage = 10037
+)
+
+// request sends a message and waits for the answer, at most wait.
+func request(ctx context.Context, nc *nats.Conn, m *nats.Msg, wait time.Duration) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return nc.RequestMsgWithContext(ctx, m)
+}
 
 // getMessage uses STREAM.MSG.GET and never direct get, because its answer separates the server's
 // statements (sequence, time, subject) from the message's own headers.
-func getMessage(ctx context.Context, nc *nats.Conn, stream string, query map[string]any) (*events.LogMessage, error) {
+func getMessage(ctx context.Context, nc *nats.Conn, stream string, query map[string]any, wait time.Duration) (*events.LogMessage, error) {
 	req, err := json.Marshal(query)
 	if err != nil {
 		return nil, err
 	}
-	msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
+	msg, err := request(ctx, nc, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + stream, Data: req}, wait)
 	if err != nil {
 		return nil, fmt.Errorf("reading a message of stream %s: %w", stream, err)
 	}

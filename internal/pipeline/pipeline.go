@@ -30,8 +30,9 @@ import (
 // services (package child).
 const ServiceArg = "__service"
 
-// StopTimeout bounds a clean stop of everything.
-const StopTimeout = 45 * time.Second
+// StopTimeout bounds a clean stop of everything: the gateways together, and then one child after the other, may
+// each take what the supervisor gives it.
+const StopTimeout = 6 * supervise.StopGrace
 
 // Options define what to run and where. A zero port means a free one.
 type Options struct {
@@ -391,11 +392,17 @@ func (p *Pipeline) serviceArgs(name string) []string {
 	return args
 }
 
-// Stop stops everything in order. Children that have not stopped when ctx ends are killed.
+// Stop stops the gateways, all at the same time, and then everything else in order. Children that have not stopped when ctx ends are killed.
 func (p *Pipeline) Stop(ctx context.Context) error {
 	p.unfollow()
 	p.closed()
-	err := p.sup.Stop(ctx)
+	var gateways []string
+	p.mu.Lock()
+	for tenant := range p.gateways.urls {
+		gateways = append(gateways, p.gateways.process(tenant))
+	}
+	p.mu.Unlock()
+	err := errors.Join(p.sup.StopChildren(ctx, gateways...), p.sup.Stop(ctx))
 	if p.lock != nil {
 		_ = p.lock.Close()
 	}

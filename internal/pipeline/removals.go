@@ -228,7 +228,7 @@ func (p *Pipeline) stopGateways(ctx context.Context) {
 	p.mu.Unlock()
 	for _, tenant := range gone {
 		name := p.gateways.process(tenant)
-		if err := p.sup.StopChild(ctx, name); err != nil {
+		if err := p.sup.StopChildren(ctx, name); err != nil {
 			p.opt.Log.Warn().Err(err).Msg("the gateway of a removed tenant was killed")
 		}
 		p.mu.Lock()

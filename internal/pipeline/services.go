@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os/exec"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/service/daemon"
@@ -148,15 +147,9 @@ func (p *Pipeline) haltWriters(ctx context.Context, by string) {
 		delete(p.health, name)
 	}
 	p.mu.Unlock()
-	var stops sync.WaitGroup
-	for _, name := range others {
-		stops.Go(func() {
-			if err := p.sup.StopChild(context.WithoutCancel(ctx), name); err != nil {
-				p.opt.Log.Error().Err(err).Msg("stopping what writes to the log")
-			}
-		})
+	if err := p.sup.StopChildren(context.WithoutCancel(ctx), others...); err != nil {
+		p.opt.Log.Error().Err(err).Msg("stopping what writes to the log")
 	}
-	stops.Wait()
 }
 
 // haltedBy is the service that does not trust the log, if one does not.

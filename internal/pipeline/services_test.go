@@ -200,6 +200,21 @@ func TestWritersAreHaltedAtTheSameTime(t *testing.T) {
 	}
 }
 
+// One gateway that takes its time takes none of the others'.
+func TestGatewaysStopAtTheSameTime(t *testing.T) {
+	p := &Pipeline{opt: Options{Log: zerolog.Nop()}, sup: supervise.New(zerolog.Nop(), nil), closed: func() {}, unfollow: func() {}}
+	p.gateways = tenantGateways{first: "acme", urls: map[string]string{"acme": "http://127.0.0.1:1", "globex": "http://127.0.0.1:2"}}
+	a, b := make(chan struct{}), make(chan struct{})
+	for name, proc := range map[string]*together{procGateway: {mine: a, others: b}, procGateway + "-globex": {mine: b, others: a}} {
+		if err := p.sup.Start(t.Context(), supervise.Spec{Name: name, Start: func(context.Context) (supervise.Process, error) { return proc, nil }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A service that has not begun, or was stopped for good, does not answer: the metrics of the whole say so.
 func TestServicesThatDoNotRunAreNotUp(t *testing.T) {
 	srv := httptest.NewServer(http.Handler(metrics.New(procGateway)))

@@ -248,7 +248,7 @@ type queueMember struct {
 }
 
 func (s *service) joinQueue(ctx context.Context) (e queueMember, err error) {
-	if e.conn, e.release, err = s.flags.Connect(ctx, ServiceName+" requests", s.env, nil); err != nil {
+	if e.conn, e.release, err = s.flags.ConnectAgain(ctx, ServiceName+" requests", s.env); err != nil {
 		return queueMember{}, err
 	}
 	if e.service, err = s.registerService(ctx, e.conn); err != nil {

@@ -54,7 +54,7 @@ func (f IngestFlags) admissionQuotas() quota.Quotas {
 // once the instance is active or on standby. Events use connections and a group commit of their
 // own, so that they do not delay verdicts. stop finishes the events that were accepted.
 func (s *service) startIngest(ctx context.Context) (stop func(), err error) {
-	log, releaseLog, err := s.flags.Connect(ctx, ServiceName+" event log", s.env, nil)
+	log, releaseLog, err := s.flags.ConnectAgain(ctx, ServiceName+" event log", s.env)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *service) startIngest(ctx context.Context) (stop func(), err error) {
 	ended.Go(func() {
 		done <- ingest.Run(running, ingest.Options{
 			Stream: s.flags.Stream, Space: s.space, Log: log, Connect: func(ctx context.Context) (*nats.Conn, func(), error) {
-				return s.flags.Connect(ctx, ServiceName+" events", s.env, nil)
+				return s.flags.ConnectAgain(ctx, ServiceName+" events", s.env)
 			},
 			Lease:         s.flags.LeaseOptions(ingest.ServiceName, s.env),
 			PublishSingly: s.prefersSingles(), Meter: quota.NewMeter(s.flags.eventQuotas()), MaySpeakFor: s.publishers.reachedThrough, OnQuotaExceeded: func(tenant, publisher string, e quota.Excess) { s.reportExcess(tenant, publisher, "events", e) },

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -44,7 +45,7 @@ func (c *checkpointer) readSigned(ctx context.Context) error {
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("reading the last checkpoint: %w", err)
 	}
-	published, err := c.publishedSize(ctx)
+	published, _, err := c.lastPublished(ctx)
 	if err != nil {
 		return err
 	}
@@ -136,7 +137,7 @@ func (c *checkpointer) sign(ctx context.Context, atOnce bool) error {
 			DataContentType: "text/plain; charset=utf-8",
 		}),
 	}
-	if err := c.retry(ctx, "published checkpoint", func() error { return streams.StoreAll(ctx, c.nc, []streams.Msg{msg}) }); err != nil {
+	if err := c.retry(ctx, "published checkpoint", func() error { return c.publish(ctx, msg, size) }); err != nil {
 		return err
 	}
 	c.signed, c.signedAt = size, at
@@ -144,20 +145,35 @@ func (c *checkpointer) sign(ctx context.Context, atOnce bool) error {
 	return nil
 }
 
-// publishedSize is the size of the newest checkpoint of this shard on NATS.
-func (c *checkpointer) publishedSize(ctx context.Context) (int64, error) {
+// publish publishes a checkpoint behind those that are not larger. daemon.ErrFenced means that another auditor has
+// published a larger one: this one stood still and has lost its lease.
+func (c *checkpointer) publish(ctx context.Context, msg streams.Msg, size int64) error {
+	newest, seq, err := c.lastPublished(ctx)
+	if err != nil {
+		return err
+	}
+	if newest > size {
+		return fmt.Errorf("%w: a checkpoint of size %d is published, this one is of size %d", daemon.ErrFenced, newest, size)
+	}
+	_, err = streams.AppendFenced(ctx, c.nc, streams.StreamCheckpoints, []streams.Msg{msg}, streams.Fence{Subject: msg.Subject, ExpectedLastSeq: seq})
+	return err
+}
+
+// lastPublished is the size of the newest checkpoint of this shard on NATS, and the sequence of the newest one
+// of any incarnation.
+func (c *checkpointer) lastPublished(ctx context.Context) (size int64, seq uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	m, err := streams.LastBySubject(ctx, c.js, streams.StreamCheckpoints, c.space.Checkpoints(c.stream))
 	if err != nil {
-		return 0, fmt.Errorf("reading the published checkpoint: %w", err)
+		return 0, 0, fmt.Errorf("reading the published checkpoint: %w", err)
 	}
 	if m == nil {
-		return 0, nil
+		return 0, 0, nil
 	}
 	cp, err := tree.PeekCheckpoint(string(m.Body))
 	if err != nil || cp.Shard != c.shard {
-		return 0, nil // of an earlier incarnation of the log
+		return 0, m.Seq, nil // of an earlier incarnation of the log
 	}
-	return cp.Size, nil
+	return cp.Size, m.Seq, nil
 }

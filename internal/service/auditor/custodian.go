@@ -69,6 +69,7 @@ func (r *custodianRunner) run(ctx context.Context) {
 	}
 	var c *custodian
 	var logged daemon.LoggedProblem
+	var reach daemon.Reach
 	for ctx.Err() == nil {
 		var err error
 		if c == nil {
@@ -79,6 +80,9 @@ func (r *custodianRunner) run(ctx context.Context) {
 		}
 		if ctx.Err() != nil {
 			break
+		}
+		if c != nil {
+			reach.Note(c.nc, r.env.Log, err)
 		}
 		problem := ""
 		if err != nil {

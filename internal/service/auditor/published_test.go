@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -100,5 +101,23 @@ func TestRefusesALogBehindACheckpoint(t *testing.T) {
 	servicetest.OK(t, streams.StoreAll(t.Context(), a.nc, []streams.Msg{{Subject: a.space.Checkpoints(a.stream), Body: []byte(text)}}))
 	if err := start(t, flags(n, dsn, 100)).Wait(); !errors.Is(err, ErrRewound) {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// An auditor that stood still, while another one took over and published, publishes nothing behind the other's
+// checkpoint: a witness would see a log that was rolled back.
+func TestAnOvertakenAuditorPublishesNothing(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, session(t, "s1")...)
+	a := standing(t, flags(n, dsn, 100))
+	larger := int64(len(n.Log())) + 1
+	text, err := tree.SignCheckpoint(a.signer, tree.Checkpoint{Shard: a.shard, Size: larger, Root: a.tree.Root()})
+	servicetest.OK(t, err)
+	servicetest.OK(t, streams.StoreAll(t.Context(), a.nc, []streams.Msg{{Subject: a.space.Checkpoints(a.stream), Body: []byte(text)}}))
+	if err := errors.Join(auditAll(t, a, n.Log()), a.checkpoints.sign(t.Context(), true)); !errors.Is(err, daemon.ErrFenced) {
+		t.Errorf("it went on: %v", err)
+	}
+	if sizes := publishedSizes(t, n); !slices.Equal(sizes, []int64{larger}) {
+		t.Errorf("published %v", sizes)
 	}
 }

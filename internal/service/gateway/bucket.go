@@ -31,6 +31,7 @@ type view struct {
 	read   reader
 	apply  func(records map[string][]byte) // never called at the same time as itself
 	wanted chan struct{}                   // has room for one: a caller waits for a look; nil if none ever does
+	nc     *nats.Conn                      // leaves a server over which the records cannot be read; may be nil
 
 	mu        sync.Mutex
 	version   string        // "" before the first
@@ -50,8 +51,12 @@ func (v *view) isCurrent() bool {
 
 // follow keeps the view current until ctx ends. problem says in the health report what a failure means.
 func (v *view) follow(ctx context.Context, env daemon.Env, problem string) {
+	var reach daemon.Reach
 	for v.awaitTurn(ctx) == nil {
 		err := v.load(ctx)
+		if v.nc != nil {
+			reach.Note(v.nc, env.Log, err)
+		}
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:

@@ -3,15 +3,21 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
 // countedView is a view whose reads are counted; each begins at its number's time.
@@ -78,4 +84,29 @@ func TestNoLookWithinTheLimit(t *testing.T) {
 			t.Error("the tokens can be read again")
 		}
 	})
+}
+
+// A gateway leaves a server over which the admitter cannot be asked.
+func TestAViewThatCannotBeReadMovesTheConnection(t *testing.T) {
+	t.Parallel()
+	nc, err := nats.Connect("nats://192.0.2.1,nats://192.0.2.2", nats.SetCustomDialer(testkit.DeafNATS{}), nats.DontRandomize(), nats.ReconnectWait(time.Millisecond))
+	testkit.OK(t, err)
+	defer nc.Close()
+	read := make(chan struct{})
+	v := &view{name: "test", nc: nc, apply: func(map[string][]byte) { close(read) }, read: func(context.Context, string) (map[string][]byte, string, error) {
+		if strings.Contains(nc.ConnectedUrl(), "192.0.2.2") {
+			return nil, "1", nil
+		}
+		return nil, "", fmt.Errorf("%w: %w", errTokens, nats.ErrNoResponders)
+	}}
+	ctx, stop := context.WithTimeout(t.Context(), testkit.Guard)
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer stop()
+	following.Go(func() { v.follow(ctx, daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}, "away") })
+	select {
+	case <-read:
+	case <-ctx.Done():
+		t.Error("the records are not read over the other server")
+	}
 }

@@ -66,8 +66,8 @@ func Main(args []string) int {
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 
-// stopTimeout is for the requests under way when the gateway stops.
-const stopTimeout = 15 * time.Second
+// stopTimeout is for the requests under way when the gateway stops, which a supervisor kills after 15 s.
+const stopTimeout = 10 * time.Second
 
 // maxHeader is the size of the largest header, in bytes.
 const maxHeader = 32 << 10

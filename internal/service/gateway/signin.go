@@ -181,7 +181,7 @@ type tokenStore struct {
 }
 
 func newTokenStore(f Flags, nc *nats.Conn) *tokenStore {
-	t := &tokenStore{view: view{name: "tokens", read: readTokens(nc, f.Space().Tokens(f.Tenant)), wanted: make(chan struct{}, 1)}}
+	t := &tokenStore{view: view{name: "tokens", nc: nc, read: readTokens(nc, f.Space().Tokens(f.Tenant)), wanted: make(chan struct{}, 1)}}
 	t.apply = func(records map[string][]byte) { t.set.Store(token.NewSet(f.Tenant, records)) }
 	return t
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -34,6 +33,8 @@ type State struct {
 type Instance struct {
 	ID   string `json:"id"`
 	Name string `json:"name"` // host and process, for display
+
+	revision uint64 // of its entry
 }
 
 const (
@@ -43,13 +44,16 @@ const (
 	askEvery = 20 * time.Millisecond
 	// askTimeout bounds one request. An admitter answers at once.
 	askTimeout = time.Second
+	// enterEvery is the pause between two entries of a process.
+	enterEvery = 10 * time.Second
 )
 
 // subjectOf is the subject on which an instance answers.
 func subjectOf(id string) string { return "$SRV.APPLIED.admitter." + id }
 
 // Register registers this process and answers with the result of state until stop is called. It
-// removes the entries of processes that are gone.
+// removes the entries of processes that are gone. One that was only away for a moment, or whose bucket
+// was made again, enters itself again.
 func Register(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state func() State) (stop func(), err error) {
 	kv, err := js.KeyValue(ctx, streams.BucketLeases)
 	if err != nil {
@@ -76,8 +80,15 @@ func Register(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state 
 		_ = sub.Unsubscribe()
 		return nil, fmt.Errorf("entering this admitter into the leases bucket: %w", err)
 	}
-	forgetGone(ctx, nc, js, kv)
+	if list, err := listInstances(ctx, js); err == nil {
+		forgetGone(ctx, nc, kv, list)
+	}
+	entering, cancel := context.WithCancel(ctx)
+	var entries sync.WaitGroup
+	entries.Go(func() { keepEntered(entering, nc, kv, entryPrefix+self.ID, body) })
 	return func() {
+		cancel()
+		entries.Wait()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 		defer cancel()
 		_ = sub.Unsubscribe()
@@ -85,31 +96,45 @@ func Register(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state 
 	}, nil
 }
 
-// forgetGone removes entries with a subject on which no process listens.
-func forgetGone(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, kv jetstream.KeyValue) {
-	list, err := listInstances(ctx, js)
-	if err != nil {
-		return
+// keepEntered writes the entry of this process again and again until ctx ends, and at once after a reconnect.
+func keepEntered(ctx context.Context, nc *nats.Conn, kv jetstream.KeyValue, key string, body []byte) {
+	back := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(back)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-back:
+		case <-time.After(retry.UntilTick(enterEvery)):
+		}
+		_, _ = kv.Put(ctx, key, body) // what fails is tried again
 	}
+}
+
+// forgetGone removes those of a list on whose subject no process listens, unless they have entered
+// themselves again since.
+func forgetGone(ctx context.Context, nc *nats.Conn, kv jetstream.KeyValue, list []Instance) {
 	for _, i := range list {
 		if _, gone, _ := askInstance(ctx, nc, i); gone {
-			_ = kv.Delete(ctx, entryPrefix+i.ID)
+			_ = kv.Delete(ctx, entryPrefix+i.ID, jetstream.LastRevision(i.revision))
 		}
 	}
 }
 
 // listInstances lists the registered admitters.
 func listInstances(ctx context.Context, js jetstream.JetStream) (list []Instance, err error) {
-	entries, err := streams.KVUnder(ctx, js, streams.BucketLeases, entryPrefix)
+	entries, err := streams.KVLive(ctx, js, streams.BucketLeases, func(key string) bool { return strings.HasPrefix(key, entryPrefix) })
 	if err != nil {
 		return nil, fmt.Errorf("listing the admitters: %w", err)
 	}
-	for _, id := range slices.Sorted(maps.Keys(entries)) {
+	for _, e := range entries {
+		id := strings.TrimPrefix(e.Key, entryPrefix)
 		i := Instance{ID: id, Name: id}
 		var said Instance
-		if json.Unmarshal(entries[id], &said) == nil && said.ID == id {
+		if json.Unmarshal(e.Value, &said) == nil && said.ID == id {
 			i = said
 		}
+		i.revision = e.Revision
 		list = append(list, i)
 	}
 	return list, nil

@@ -105,7 +105,7 @@ func TestTheEndOfAKeptChild(t *testing.T) {
 		t.Errorf("a child that begins: %v", waits.Err())
 	default:
 	}
-	if err := s.StopChild(t.Context(), "waits"); err != nil {
+	if err := s.StopChildren(t.Context(), "waits"); err != nil {
 		t.Error(err)
 	}
 	await(t, waits.Done())

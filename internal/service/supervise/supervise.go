@@ -316,18 +316,26 @@ func (s *Supervisor) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// StopChild stops the child of a name and forgets it. A name without a child is no error.
-func (s *Supervisor) StopChild(ctx context.Context, name string) error {
+// StopChildren stops the children of some names, all at the same time, and forgets them. A name without a
+// child is no error.
+func (s *Supervisor) StopChildren(ctx context.Context, names ...string) error {
+	var named []*child
 	s.mu.Lock()
-	i := slices.IndexFunc(s.children, func(c *child) bool { return c.spec.Name == name })
-	if i < 0 {
-		s.mu.Unlock()
-		return nil
-	}
-	c := s.children[i]
-	s.children = slices.Delete(s.children, i, i+1)
+	s.children = slices.DeleteFunc(s.children, func(c *child) bool {
+		if !slices.Contains(names, c.spec.Name) {
+			return false
+		}
+		named = append(named, c)
+		return true
+	})
 	s.mu.Unlock()
-	return c.stop(ctx)
+	errs := make([]error, len(named))
+	var stops sync.WaitGroup
+	for i, c := range named {
+		stops.Go(func() { errs[i] = c.stop(ctx) })
+	}
+	stops.Wait()
+	return errors.Join(errs...)
 }
 
 // stop ends the child's restarts and then its process, which is killed after StopGrace or when ctx ends.

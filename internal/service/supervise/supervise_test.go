@@ -291,7 +291,7 @@ func TestNiceHoldsForAllThreads(t *testing.T) {
 }
 
 // A child that is stopped by its name stays away, and the others run on.
-func TestStopChild(t *testing.T) {
+func TestStopChildren(t *testing.T) {
 	pids := make(chan int, 10)
 	s := New(zerolog.Nop(), func(_ string, pid int) { pids <- pid })
 	named := func(name string) Spec { return Spec{Name: name, Start: spec("serves").Start} }
@@ -302,7 +302,7 @@ func TestStopChild(t *testing.T) {
 	}
 	stays, leaves := <-pids, <-pids
 	for _, name := range []string{"leaves", "leaves", "unknown"} {
-		if err := s.StopChild(t.Context(), name); err != nil {
+		if err := s.StopChildren(t.Context(), name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
