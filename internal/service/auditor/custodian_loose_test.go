@@ -109,11 +109,11 @@ func TestMessagesWithoutSession(t *testing.T) {
 		return s.PlaceHold(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
 	})
 	c.step(func(ctx context.Context, k *custodian) {
-		servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(9*24*time.Hour)))
+		servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(9*24*time.Hour), everyTenant))
 		if len(c.state().Orders) > 0 {
 			t.Fatal("ordered before its time")
 		}
-		servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(11*24*time.Hour)))
+		servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(11*24*time.Hour), everyTenant))
 	})
 	orders := c.state().Orders
 	if len(orders) != 1 || len(orders[0].Sessions) > 0 || orders[0].SessionlessBefore.IsZero() {
