@@ -71,8 +71,9 @@ type serverAnswer struct {
 	err   error
 }
 
-// sendUntilAnswered returns the first answer, or the last error; ErrDisconnected if there was one,
-// because an admitter may have that request. pause is the wait before the request is sent again. With zero it is sent again only if no admitter can have acted on it:
+// sendUntilAnswered returns the first answer, or the last error. The error of an attempt that an admitter may have acted
+// on, one that is lost with its connection or unanswered when ctx ends, outweighs all others and a refusal that is
+// certain (TestAdmitWhoseConnectionIsLost). pause is the wait before the request is sent again. With zero it is sent again only if no admitter can have acted on it:
 // there was none, the request was not sent, or the admitter was stopping.
 func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *nats.Msg, pause time.Duration) (*nats.Msg, error) {
 	sending, cancel := context.WithCancel(ctx)
@@ -107,13 +108,24 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 	}
 	send()
 	var refusal *nats.Msg // a refusal that a later answer may replace
-	var lost error
+	var doubt error       // of an attempt that an admitter may have acted on
+	end := func(err error) (*nats.Msg, error) {
+		switch {
+		case doubt != nil:
+			return nil, doubt
+		case waiting > 0 && ctx.Err() != nil:
+			return nil, ctx.Err()
+		case refusal != nil:
+			return refusal, nil
+		}
+		return nil, err
+	}
 	for {
 		select {
 		case r := <-answers:
 			waiting--
-			if errors.Is(r.err, nats.ErrDisconnected) {
-				lost = r.err
+			if errors.Is(r.err, nats.ErrDisconnected) || ctx.Err() != nil && errors.Is(r.err, ctx.Err()) {
+				doubt = cmp.Or(doubt, r.err)
 			}
 			switch {
 			case r.err == nil && !s.maySucceed(r.reply, pause > 0):
@@ -121,14 +133,14 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 			case r.err == nil:
 				refusal = r.reply
 			case ctx.Err() != nil:
-				return refusalOrError(refusal, r.err)
+				return end(r.err)
 			}
 			switch other := s.hasOtherServers(); {
 			case sent == 1 && (r.err == nil || other && maySendAgain(r.err, pause > 0)):
 				send() // immediately
 			case waiting > 0: // an answer to another attempt may still come
 			case !other || sent == maxSends || r.err != nil && !maySendAgain(r.err, pause > 0):
-				return refusalOrError(refusal, cmp.Or(lost, r.err))
+				return end(r.err)
 			case again == nil:
 				t := time.NewTicker(secondaryRetryPause)
 				defer t.Stop()
@@ -139,16 +151,9 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 				send()
 			}
 		case <-ctx.Done():
-			return refusalOrError(refusal, ctx.Err())
+			return end(ctx.Err())
 		}
 	}
-}
-
-func refusalOrError(refusal *nats.Msg, err error) (*nats.Msg, error) {
-	if refusal != nil {
-		return refusal, nil
-	}
-	return nil, err
 }
 
 // maySendAgain reports whether the request may be sent again after an error: the error proves that no

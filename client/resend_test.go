@@ -86,22 +86,55 @@ func TestAdmitAsksAgain(t *testing.T) {
 	}
 }
 
+// stopping is the answer of an admitter that stops.
+func stopping() *nats.Msg {
+	m := nats.NewMsg("")
+	m.Header.Set(events.HeaderVerdict, string(events.Deny))
+	m.Header.Set("Nats-Service-Error", "stopping")
+	return m
+}
+
 // TestAdmitAsksAnotherAdmitterThanTheOneThatStops: it has not begun with the request.
 func TestAdmitAsksAnotherAdmitterThanTheOneThatStops(t *testing.T) {
 	w := start(t, streams.Shard{})
 	var asked atomic.Int64
-	stopping := nats.NewMsg("")
-	stopping.Header.Set(events.HeaderVerdict, string(events.Deny))
-	stopping.Header.Set("Nats-Service-Error", "stopping")
 	ok(t, w.answer(func(*nats.Msg) *nats.Msg {
 		if asked.Add(1) == 1 {
-			return stopping
+			return stopping()
 		}
 		return w.allow(nil)
 	}))
 	unnamed := theCall
 	if v := w.asking(t, client.Options{Timeout: testTimeout, ResendAfter: -1}).Admit(t.Context(), unnamed); !v.Allowed() || asked.Load() != 2 {
 		t.Errorf("%s %s %v, asked %d times", v.Decision, v.Reason, v.Err, asked.Load())
+	}
+}
+
+// TestAdmitWithoutAnAnswerOfTheOther: one admitter refuses because it stops, and another one, which may have allowed the
+// call, does not answer. That is no refusal.
+func TestAdmitWithoutAnAnswerOfTheOther(t *testing.T) {
+	for name, c := range map[string]struct {
+		refused     int64 // the attempt, from 1
+		resendAfter time.Duration
+	}{
+		"the first one stops":                    {1, -1},
+		"the first one stops, and it asks again": {1, 50 * time.Millisecond},
+		"the second one stops":                   {2, 50 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, streams.Shard{})
+			var asked atomic.Int64
+			ok(t, w.answer(func(*nats.Msg) *nats.Msg {
+				if asked.Add(1) == c.refused {
+					return stopping()
+				}
+				return nil
+			}))
+			v := w.asking(t, client.Options{Timeout: 500 * time.Millisecond, ResendAfter: c.resendAfter}).Admit(t.Context(), theCall)
+			if v.Allowed() || v.Reason != client.ReasonTimeout || asked.Load() < 2 {
+				t.Errorf("%s %s %v, asked %d times", v.Decision, v.Reason, v.Err, asked.Load())
+			}
+		})
 	}
 }
 
@@ -190,9 +223,11 @@ func TestAdmitWhoseConnectionIsLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose        func(*nats.Conn)
 		resendAfter time.Duration
+		then        *nats.Msg
 	}{
-		"closed": {func(nc *nats.Conn) { nc.Close() }, -1},
-		"moved":  {func(nc *nats.Conn) { _ = nc.ForceReconnect() }, 50 * time.Millisecond}, // a test that cannot fails
+		"closed":                              {func(nc *nats.Conn) { nc.Close() }, -1, noAdmitter},
+		"moved":                               {func(nc *nats.Conn) { _ = nc.ForceReconnect() }, 50 * time.Millisecond, noAdmitter}, // a test that cannot fails
+		"moved, and the admitter there stops": {func(nc *nats.Conn) { _ = nc.ForceReconnect() }, 50 * time.Millisecond, stopping()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := start(t, streams.Shard{}), start(t, streams.Shard{})
@@ -205,7 +240,7 @@ func TestAdmitWhoseConnectionIsLost(t *testing.T) {
 			for _, w := range []*world{here, there} {
 				ok(t, w.answer(func(*nats.Msg) *nats.Msg {
 					if asked.Add(1) > 1 {
-						return noAdmitter
+						return c.then
 					}
 					go c.lose(nc)
 					return nil

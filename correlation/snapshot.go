@@ -16,7 +16,7 @@ var ErrSnapshot = errors.New("the snapshot cannot be used")
 
 // formatVersion must be raised when the meaning of the state changes, or the compacted form of
 // calls. configDigest notices any other change of the state's form.
-const formatVersion = 12
+const formatVersion = 13
 
 // sections are the parts of the engine, each with a section of its own. A section holds all of
 // its part but the fields that are left out: options, other parts, and what rebuild makes.

@@ -261,6 +261,10 @@ func TestFollows(t *testing.T) {
 			})
 			l.idle(25 * 3600)
 		}, "acme/s1 ", true},
+		{"a reply without a question", func(l *testLog) {
+			l.put(space.Event("acme", "rt1", subject.ProtoAAEP, "", "clarification.reply"), nil, encode(tree{"type": "clarification.reply",
+				"subscription_id": "sub_1", "reply_token": "rpl_1", "response": text, "timestamp": stamp(1)}))
+		}, "", false},
 	} {
 		l := newTestLog(t)
 		tt.play(l)
@@ -465,6 +469,11 @@ func TestLateEventsOfASession(t *testing.T) {
 	}
 	asked := completeAAEP(tree{"t": "awaiting.confirmation", "ask": "1", "at": 1.0}, 1)
 	yes := set(set(completeAAEP(tree{"t": "confirmation.reply", "at": 2.0}, 2), "reply_token", "rpl_1"), "decision", "reject")
+	offers := set(set(completeAAEP(tree{"t": "awaiting.clarification", "ask": "1", "at": 1.0}, 1), "accepted_response_kinds", []string{"multiple_choice"}),
+		"choices", []tree{{"value": "a", "label": "A"}, {"value": "b", "label": "B"}})
+	chosen := func(text string) tree {
+		return set(set(completeAAEP(tree{"t": "clarification.reply", "at": 2.0}, 2), "reply_token", "rpl_1"), "response", text)
+	}
 	bare := func(e tree) tree { return set(e, "sequence_number", nil) }
 	refused := func(n int) tree { return set(progress(n), "progress", nil) }
 	for _, tc := range []struct {
@@ -493,6 +502,9 @@ func TestLateEventsOfASession(t *testing.T) {
 		{"a chunk is sent late", []tree{start, chunk(1, 0, "abc", false), chunk(2, 6, "ghi", false), chunk(3, 3, "def", false), chunk(4, 6, "", true), end(5)},
 			[]string{"AAEP-C-140 The position within an output went back.", "AAEP-C-141 A chunk does not begin where the one before it ended."}},
 		{"a reply overtakes its question", []tree{bare(start), yes, bare(asked), bare(at(3, "state.changed", nil, tree{"from_state": "idle", "to_state": "thinking"})), bare(end(4))}, nil},
+		{"a choice overtakes its question, and is sent again", []tree{bare(start), chosen("b"), bare(offers), chosen("b"), bare(at(3, "state.changed", nil, tree{"from_state": "idle", "to_state": "thinking"})), bare(end(4))}, nil},
+		{"a choice that is not offered overtakes its question", []tree{bare(start), chosen("c"), bare(offers), bare(end(4))},
+			[]string{"AAEP-C-117 An answer is of a kind, or a choice, that was not offered."}},
 		{"a reply to what nobody asks", []tree{bare(start), set(yes, "reply_token", "rpl_9"), bare(asked), yes, bare(end(4))},
 			[]string{"AAEP-C-110 A reply is to no question that is open: no question has this token."}},
 		{"a reply from before its question", []tree{bare(start), set(yes, "timestamp", stamp(-60)), bare(asked), bare(end(4))},

@@ -113,7 +113,7 @@ func boundList(list []string) []string {
 	return kept
 }
 
-// replyContent is the content of a reply, to recognise a second delivery.
+// replyContent is the content of a reply, to recognise a second delivery. Once it is kept, the response is an answerKey.
 type replyContent struct {
 	subscription, response, kind string
 	time                         time.Time

@@ -1,6 +1,7 @@
 package aaep
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ func (q *questions) handleReply(r *reports, st *states, e *Event, token string, 
 		return
 	}
 	a := q.list[i]
-	c.subscription, c.response = fact.BoundID(c.subscription), fact.BoundID(c.response)
+	c.subscription, c.response = fact.BoundID(c.subscription), answerKey(c.response)
 	if slices.Contains(a.replies, c) || a.isAnswer(c) {
 		return // a second delivery
 	}
@@ -94,7 +95,25 @@ func (a *userQuestion) allowsDecision(decision string) bool {
 	if len(a.allowedReplies) == 0 {
 		return decision == decisionAccept || decision == decisionReject
 	}
-	return slices.Contains(a.allowedReplies, decision)
+	return offers(a.allowedReplies, decision)
+}
+
+// offers reports whether one of the answers that a question offers has a key.
+func offers(list []string, key string) bool {
+	return slices.ContainsFunc(list, func(s string) bool { return answerKey(s) == key })
+}
+
+// answerKeyPrefix begins a key that is a digest.
+const answerKeyPrefix = "~r"
+
+// answerKey is what is kept of an answer: a word with a meaning of its own, else a digest, since it may be a person's own
+// words. The key of a key is the key itself.
+func answerKey(s string) string {
+	hash, isKey := strings.CutPrefix(s, answerKeyPrefix)
+	if isKey && len(hash) == 2*len(fact.Sum{}) || slices.Contains([]string{"", decisionAccept, decisionReject, "yes", "no"}, strings.ToLower(s)) {
+		return s
+	}
+	return fmt.Sprintf("%s%x", answerKeyPrefix, fact.SumOf(fact.BoundID(s)))
 }
 
 // acceptsResponse reports whether a response is of a kind that the question permits (AAEP
@@ -105,7 +124,7 @@ func (a *userQuestion) acceptsResponse(r replyContent) bool {
 		return true
 	}
 	isText := r.kind == "string"
-	chosen := isText && slices.Contains(a.clarification.choices, r.response)
+	chosen := isText && offers(a.clarification.choices, r.response)
 	if len(kinds) == 0 {
 		return chosen
 	}
@@ -149,9 +168,9 @@ type keptReply struct {
 func (e *Event) KeepReply() keptReply {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
-		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), false, replyContent{fact.BoundID(p.SubscriptionID), fact.BoundID(p.Decision), "", e.Time}}
+		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), false, replyContent{fact.BoundID(p.SubscriptionID), answerKey(p.Decision), "", e.Time}}
 	case *aaep.ClarificationReply:
-		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), true, replyContent{fact.BoundID(p.SubscriptionID), fact.BoundID(p.Response), p.ResponseKind, e.Time}}
+		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), true, replyContent{fact.BoundID(p.SubscriptionID), answerKey(p.Response), p.ResponseKind, e.Time}}
 	}
 	return keptReply{}
 }

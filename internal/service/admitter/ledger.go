@@ -47,7 +47,7 @@ type spendLedger struct {
 	waiting  map[spendSession]map[*spendAccount]bool // accounts with entries of a session
 	wake     chan struct{}                           // signals that there may be calls to follow
 	logged   map[string]uint64                       // of followCalls: log sequences of the accounts' decisions
-	recorded map[string]bool                         // of the sweep: decisions found in the log
+	recorded map[string]bool                         // of the sweep: decisions that are in the log, or were, as far as it can tell
 	tail     struct {                                // the last result of tailSeq
 		sync.Mutex
 		seq uint64

@@ -78,11 +78,6 @@ func (l *spendLedger) unrecordedDecisions(ctx context.Context, a *spendAccount, 
 	if err != nil || st.FirstSeq > e.After+1 { // messages before FirstSeq are gone and may have held them
 		return nil, err
 	}
-	// An erasure since then may have taken them, and their calls may have run: the money stays reserved (TestErasedAllow).
-	erasure, err := streams.LastBySubject(ctx, l.js, l.s.flags.Stream, l.s.flags.Space().Control(l.s.flags.Stream, events.ControlErasure))
-	if err != nil || erasure != nil && erasure.Seq > e.After {
-		return nil, err
-	}
 	if len(l.recorded) >= maxRecorded {
 		clear(l.recorded)
 	}
@@ -105,5 +100,30 @@ func (l *spendLedger) unrecordedDecisions(ctx context.Context, a *spendAccount, 
 	if !errors.Is(err, errStopSearch) {
 		return nil, err
 	}
-	return lost, nil
+	if len(lost) == 0 {
+		return nil, nil
+	}
+	erased, err := l.mayBeErased(ctx, e.After)
+	if err != nil || !erased {
+		return lost, err
+	}
+	for _, d := range lost { // their calls may have run: the money stays reserved
+		l.recorded[d] = true
+	}
+	return nil, nil
+}
+
+// mayBeErased reports whether something of the log behind a sequence was or is being erased (TestErasedAllow). What a
+// record names is erased after the record is stored.
+func (l *spendLedger) mayBeErased(ctx context.Context, after uint64) (bool, error) {
+	for m, err := range streams.EachLinked(ctx, l.js, l.s.flags.Stream, l.s.flags.Space().Control(l.s.flags.Stream, events.ControlErasure), after+1) {
+		if err != nil {
+			return false, err
+		}
+		e, err := events.DecodeRecord[events.Erasure](m.Body)
+		if err != nil || slices.ContainsFunc(e.Sequences, func(s events.Span) bool { return s[1] > after }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -136,7 +136,7 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, started: time.Now(), open: map[string]bool{}}
 	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}, done: map[string]uint64{}}
-	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, sessionlessFrom: map[string]uint64{}, dueSince: map[string]time.Time{}, counts: r.counters(), pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
+	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, moreDue: map[string]bool{}, sessionlessFrom: map[string]uint64{}, dueSince: map[string]time.Time{}, counts: r.counters(), pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil
 }
 
@@ -254,7 +254,7 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 		}
 		c.env.Log.Warn().Str("tenant", tenant).Str("erasure", o.ID).Str("why", why).Msg("an erasure is refused")
 		if o.ByPolicy() {
-			c.policies.waitForNext()
+			c.policies.waitForNext(tenant)
 		}
 		return c.bucket.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.RefuseOrder(o.ID, why, time.Now()) })
 	}
@@ -264,7 +264,7 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 	}
 	finished, err := advance(ctx, ev, key, o)
 	if finished && err == nil && len(o.Sessions) == retention.MaxBatch {
-		c.policies.applyMore()
+		c.policies.applyMore(tenant)
 	}
 	return err
 }

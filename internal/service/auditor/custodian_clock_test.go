@@ -87,7 +87,7 @@ func TestOverdueSessions(t *testing.T) {
 		k.policies.counts = metrics.New("auditor").Auditor("GOV", nil, nil)
 		due := func(after time.Duration) time.Duration {
 			t.Helper()
-			servicetest.OK(t, k.policies.applyPolicies(ctx, newest.Add(after)))
+			servicetest.OK(t, k.policies.applyPolicies(ctx, newest.Add(after), everyTenant))
 			for _, o := range c.state().Orders {
 				if o.Status == retention.Ordered {
 					c.change(func(s retention.State) (retention.State, error) {

@@ -109,11 +109,11 @@ func TestMessagesWithoutSession(t *testing.T) {
 		return s.PlaceHold(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
 	})
 	c.step(func(ctx context.Context, k *custodian) {
-		servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(9*24*time.Hour)))
+		servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(9*24*time.Hour), everyTenant))
 		if len(c.state().Orders) > 0 {
 			t.Fatal("ordered before its time")
 		}
-		servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(11*24*time.Hour)))
+		servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(11*24*time.Hour), everyTenant))
 	})
 	orders := c.state().Orders
 	if len(orders) != 1 || len(orders[0].Sessions) > 0 || orders[0].SessionlessBefore.IsZero() {
@@ -151,6 +151,39 @@ func TestMessagesWithoutSession(t *testing.T) {
 	if len(left) != 2 || left[0] != `{"broken": "two` {
 		t.Errorf("in quarantine: %q", left)
 	}
+}
+
+// The decision of a request without a session goes with it, unless a hold covers the decision: then a policy's erasure
+// leaves it out and takes the request.
+func TestHeldDecisionOfARequestWithoutSession(t *testing.T) {
+	c := newCustody(t)
+	c.step(func(ctx context.Context, k *custodian) {
+		e := k.evidenceFor("acme")
+		e.Shard = "GOV@decided"
+		e.Read = func(_ context.Context, seq uint64) (*events.LogMessage, error) {
+			return &events.LogMessage{Seq: seq, Header: map[string][]string{events.HeaderSession: {"s1"}, events.HeaderDecisionID: {"d1"}}}, nil
+		}
+		row := func(seq uint64, kind string, rec evidence.Record) storage.EvidenceRow {
+			rec.V, rec.BrokerTime = evidence.Version, events.At(time.Unix(int64(seq), 0))
+			text, err := rec.Canonical()
+			servicetest.OK(t, err)
+			return storage.EvidenceRow{Shard: e.Shard, Tenant: "acme", Seq: seq, Subject: "gov.events.acme.rt1.agenthook.~.request", Kind: kind, BrokerTime: rec.BrokerTime.Time,
+				Record: string(text), RecordHash: [32]byte{1}}
+		}
+		servicetest.OK(t, k.store.CommitEvidence(ctx, []storage.EvidenceRow{
+			row(1, evidence.KindRequest, evidence.Record{Body: []byte("{}"), Headers: map[string][]string{events.HeaderSession: {"s1"}}}),
+			row(2, evidence.KindDecision, evidence.Record{Body: []byte(`{"decision_id":"d1","agent":"dora"}`)}),
+		}))
+		for _, tt := range []struct {
+			holds []retention.Hold
+			want  []uint64
+		}{{nil, []uint64{1, 2}}, {[]retention.Hold{{Scope: retention.Scope{Subject: "dora"}}}, []uint64{1}}} {
+			e.Holds = tt.holds
+			if p, err := e.NewPlan(ctx, retention.Order{Sessions: []string{"s1"}}); !slices.Equal(p.Seqs, tt.want) || err != nil {
+				t.Errorf("with %d holds %v goes, want %v (%v)", len(tt.holds), p.Seqs, tt.want, err)
+			}
+		}
+	})
 }
 
 // Messages without a session that are held, however many, do not keep younger ones on the log; erased ones are not

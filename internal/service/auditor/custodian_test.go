@@ -489,26 +489,53 @@ func TestFullOrders(t *testing.T) {
 			}
 			servicetest.OK(t, streams.StoreAll(ctx, k.nc, msgs))
 			servicetest.OK(t, k.advanceTenant(ctx, "acme", retention.StateKey("acme"), time.Time{}))
-			if c.status(id) != retention.Done || k.policies.moreDue != tt.more {
+			if c.status(id) != retention.Done || k.policies.moreDue["acme"] != tt.more {
 				t.Errorf("%s: %s, and more may be due: %v", id, c.status(id), k.policies.moreDue)
 			}
 		})
 	}
 }
 
-// A policy's order that is refused is not requested again at once, though more is due.
+// everyTenant is for applyPolicies when all policies are due.
+func everyTenant(string) bool { return true }
+
+// A policy's order that is refused is not requested again at once, though more is due, also of another tenant; and that
+// one's policy is applied at once.
 func TestARefusedOrderWaits(t *testing.T) {
 	c := newCustody(t)
 	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	other := session(t, "s1")[0]
+	other.Subject = strings.Replace(other.Subject, ".acme.", ".globex.", 1)
+	c.n.Publish("admitter", other)
 	c.audited()
 	c.change(func(s retention.State) (retention.State, error) {
 		return s.RequestErasure(retention.Order{Note: asked("o1"), Sessions: []string{"unknown"}})
 	})
 	c.step(func(ctx context.Context, k *custodian) {
-		k.policies.applyMore()
+		for _, tenant := range []string{"acme", "globex"} {
+			_, err := c.bucket().Put(ctx, retention.PolicyKey(tenant), []byte("version: 1\nname: p\nlog: 1d\nquarantine: 1d\n"))
+			servicetest.OK(t, err)
+			k.policies.applyMore(tenant)
+		}
+		next := time.Now().Add(expireEvery / 2)
+		k.policies.next = next
 		servicetest.OK(t, k.advanceTenant(ctx, "acme", retention.StateKey("acme"), time.Now()))
-		if c.status("o1") != retention.Refused || k.policies.moreDue {
-			t.Errorf("the order is %s, and policies are applied again at once: %v", c.status("o1"), k.policies.moreDue)
+		if c.status("o1") != retention.Refused {
+			t.Errorf("the order is %s", c.status("o1"))
+		}
+		var applied []string
+		k.policies.ordered = func(tenant string) { applied = append(applied, tenant) }
+		servicetest.OK(t, k.policies.applyDue(ctx, time.Now().Add(48*time.Hour), true))
+		if !slices.Equal(applied, []string{"globex"}) || k.policies.isDue(true) {
+			t.Errorf("policies are applied at once of %q, want of globex, and then none: %v", applied, k.policies.moreDue)
+		}
+		if !k.policies.next.Equal(next) {
+			t.Errorf("all policies are put off until %v", k.policies.next)
+		}
+		k.policies.applySoon()
+		servicetest.OK(t, k.policies.applyDue(ctx, time.Now().Add(48*time.Hour), true))
+		if !slices.Contains(applied, "acme") {
+			t.Error("at the next hour acme's policy is not applied")
 		}
 	})
 }
@@ -553,7 +580,7 @@ func TestRetentionPolicy(t *testing.T) {
 	expire := func(after time.Duration) {
 		t.Helper()
 		c.step(func(ctx context.Context, k *custodian) {
-			servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(after)))
+			servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(after), everyTenant))
 		})
 	}
 	day := 24 * time.Hour

@@ -35,10 +35,10 @@ type policyWorker struct {
 	ordered  func(tenant string) // is called before an order is added
 
 	counts  *metrics.Auditor
-	next    time.Time     // when policies are applied next, by the own clock
-	err     error         // of applying them
-	pauses  *retry.Pauses // after errors
-	moreDue bool          // more may be due than one order holds
+	next    time.Time       // when all policies are applied next, by the own clock
+	err     error           // of applying them
+	pauses  *retry.Pauses   // after errors
+	moreDue map[string]bool // tenants of which more may be due than one order holds
 
 	sessionlessFrom map[string]uint64    // by tenant: erasureplan.Evidence.SessionlessFrom
 	dueSince        map[string]time.Time // by tenant: since when the session is due that waits longest
@@ -47,42 +47,57 @@ type policyWorker struct {
 // applySoon makes the next applyDue apply all policies.
 func (w *policyWorker) applySoon() { w.next = time.Time{} }
 
-// applyMore makes the next applyDue without open orders apply all policies.
-func (w *policyWorker) applyMore() { w.moreDue = true }
+// applyMore makes the next applyDue without open orders apply the tenant's policy.
+func (w *policyWorker) applyMore(tenant string) { w.moreDue[tenant] = true }
 
-// waitForNext makes what a refused order left wait until policies are due again: at once it would be refused again, and
-// each refusal is a record on the log.
-func (w *policyWorker) waitForNext() { w.moreDue = false }
+// waitForNext makes what a tenant's refused order left wait until all policies are due again: at once it would be refused
+// again, and each refusal is a record on the log.
+func (w *policyWorker) waitForNext(tenant string) { delete(w.moreDue, tenant) }
 
-// isDue reports whether it is time to apply all policies: when they are due, or more may be due and no order is open.
+// isDue reports whether it is time to apply policies: all when they are due, or those of which more may be due when no
+// order is open.
 func (w *policyWorker) isDue(idle bool) bool {
-	return !time.Now().Before(w.next) || w.moreDue && idle
+	return w.allDue() || len(w.moreDue) > 0 && idle
 }
 
-// applyDue applies all policies if they are due, and returns the error of the last time. now is the time of the decisions;
+func (w *policyWorker) allDue() bool { return !time.Now().Before(w.next) }
+
+// applyDue applies the policies that are due, and returns the error of the last time. now is the time of the decisions;
 // while it is zero, nothing is applied.
 func (w *policyWorker) applyDue(ctx context.Context, now time.Time, idle bool) error {
 	if now.IsZero() || !w.isDue(idle) {
 		return w.err
 	}
-	w.moreDue = w.moreDue && !idle
-	w.err, w.next = errors.Join(w.applyPolicies(ctx, now), w.expireTexts(ctx, now)), time.Now().Add(expireEvery)
-	if w.err != nil {
-		w.next = time.Now().Add(w.pauses.Next())
-	} else {
+	all, more := w.allDue(), maps.Clone(w.moreDue)
+	if idle {
+		clear(w.moreDue)
+	}
+	isDue := func(tenant string) bool { return all || more[tenant] }
+	err := errors.Join(w.applyPolicies(ctx, now, isDue), w.expireTexts(ctx, now, isDue))
+	switch {
+	case err != nil:
+		w.err = err
+		if again := time.Now().Add(w.pauses.Next()); all || again.Before(w.next) {
+			w.next = again
+		}
+	case all:
+		w.err, w.next = nil, time.Now().Add(expireEvery)
 		w.pauses.Reset()
 	}
 	return w.err
 }
 
-// applyPolicies applies the tenants' retention policies to log and quarantine: it orders the
+// applyPolicies applies the retention policies of the tenants that are due to log and quarantine: it orders the
 // erasure of sessions that have been idle for long enough, and deletes old messages from the
 // quarantine. What a legal hold covers stays.
-func (w *policyWorker) applyPolicies(ctx context.Context, now time.Time) error {
+func (w *policyWorker) applyPolicies(ctx context.Context, now time.Time, isDue func(tenant string) bool) error {
 	visited := map[string]bool{}
 	err := w.bucket.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
 		visited[tenant] = true
-		if err != nil {
+		switch {
+		case !isDue(tenant):
+			return nil
+		case err != nil:
 			return err
 		}
 		return w.expireTenant(ctx, tenant, p, now)
@@ -140,7 +155,9 @@ func (w *policyWorker) sessionlessDue(ctx context.Context, ev erasureplan.Eviden
 	if errors.Is(err, erasureplan.ErrNothing) {
 		return events.Time{}, nil
 	}
-	w.moreDue = w.moreDue || plan.Sessionless == erasureplan.MaxSessionless
+	if plan.Sessionless == erasureplan.MaxSessionless {
+		w.applyMore(ev.Tenant)
+	}
 	return before, err
 }
 
@@ -251,13 +268,13 @@ func (w *policyWorker) heldInQuarantine(ctx context.Context, ev erasureplan.Evid
 	return hold != nil, err
 }
 
-// expireTexts orders the expiry of sessions that have been idle for longer than the tenant's
-// policy keeps their texts.
-func (w *policyWorker) expireTexts(ctx context.Context, now time.Time) error {
+// expireTexts orders the expiry of sessions of the tenants that are due which have been idle for longer than the
+// tenant's policy keeps their texts.
+func (w *policyWorker) expireTexts(ctx context.Context, now time.Time, isDue func(tenant string) bool) error {
 	return w.bucket.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
 		switch {
-		case errors.Is(err, retention.ErrPolicy):
-			return nil // applyPolicies reports it
+		case !isDue(tenant), errors.Is(err, retention.ErrPolicy): // which applyPolicies reports
+			return nil
 		case err != nil:
 			return err
 		}

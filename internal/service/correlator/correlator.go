@@ -150,6 +150,6 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 		if err := w.snapshots.drop(); err != nil {
 			return err
 		}
-		w = w.newFromScratch()
+		w = w.newFromScratch(time.Now())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
+	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -30,6 +31,9 @@ type erasureState struct {
 	owedSeq uint64
 	// startOverAt is when the state has to be forgotten; zero if it holds nothing that was erased.
 	startOverAt time.Time
+	// staggered reports that this state began when an earlier one was due by isDue. An instance beside it that began so,
+	// too, is due half a day apart from it.
+	staggered bool
 }
 
 // startOverWithin is how long what is left of a session may stay in memory after a policy has erased it. A policy
@@ -68,11 +72,11 @@ func (s *erasureState) note(m events.LogMessage, keys sessionSecrets, core *corr
 	return nil
 }
 
-// isDue reports whether the state has to be forgotten now. A standby forgets it half a day earlier: it has read the log
-// again, and takes over, when the active instance begins to.
+// isDue reports whether the state has to be forgotten now. A standby that is due together with the active instance forgets
+// it half a day earlier: it has read the log again, and takes over, when the active instance begins to.
 func (s *erasureState) isDue(now time.Time, role string) bool {
 	at := s.startOverAt
-	if role == daemon.RoleStandby {
+	if role == daemon.RoleStandby && !s.staggered {
 		at = at.Add(-startOverWithin / 2)
 	}
 	return !s.startOverAt.IsZero() && !now.Before(at)
@@ -98,24 +102,30 @@ func (s *erasureState) checkNothingErased(ctx context.Context, l *shardLog, seq 
 }
 
 // newFromScratch returns a worker that has read nothing yet, to replace one with a state that holds
-// erased data.
-func (w *worker) newFromScratch() *worker {
+// erased data. If that state was due, a standby is not, and has the time of standBack to take over.
+func (w *worker) newFromScratch(now time.Time) *worker {
 	next := newWorkerWith(w.flags, w.env, w.nc, w.js, correlation.New(w.snapshots.options), w.metrics)
-	next.ready, next.replaySince = w.ready, time.Now()
+	next.ready, next.replaySince = w.ready, now
 	next.snapshots = snapshots{stream: w.flags.Stream, dir: w.snapshots.dir, every: uint64(w.flags.StateEvery), key: w.snapshots.key, options: w.snapshots.options, context: w.snapshots.context}
 	next.keys, next.erasure.log = w.keys, w.erasure.log
+	if w.erasure.isDue(now, w.role) {
+		next.erasure.staggered, next.standBack = true, lease.DefaultTTL
+	}
 	return next
 }
 
 // replayShown is how long the log is read again before the health report says that findings come late.
 const replayShown = time.Minute
 
-// reportReplay says in the health report that the log is read again after an erasure, until it is read to its end.
+// reportReplay says in the health report that the log is read again after an erasure, until it is read to its end or
+// while another instance is active.
 func (w *worker) reportReplay(now time.Time) {
 	switch {
 	case w.replaySince.IsZero():
 	case w.caughtUp:
 		w.replaySince = time.Time{}
+		w.env.Health.Set("replay", "")
+	case w.role == daemon.RoleStandby: // the active instance writes findings
 		w.env.Health.Set("replay", "")
 	case now.Sub(w.replaySince) >= replayShown:
 		w.env.Health.Set("replay", fmt.Sprintf("the log is read again after an erasure, and findings come late: at sequence %d, of %d when it began", w.head, w.erasure.readFrom))

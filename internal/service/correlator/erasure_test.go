@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -182,8 +184,13 @@ func TestErasuresOfADayAreForgottenTogether(t *testing.T) {
 	servicetest.OK(t, idle(w))
 	w.saveNow(t)
 	again := keeping(t, n, long, dir)
-	if again.head != w.head || !again.erasure.startOverAt.Equal(first) {
+	if again.head != w.head || !again.erasure.startOverAt.Equal(first) || again.erasure.staggered {
 		t.Errorf("at %d of %d it starts over at %v, want %v", again.head, w.head, again.erasure.startOverAt, first)
+	}
+	w.erasure.staggered = true
+	w.saveNow(t)
+	if !keeping(t, n, long, dir).erasure.staggered {
+		t.Error("a restart puts two instances in step")
 	}
 	again.erasure.startOverAt = time.Now().Add(startOverWithin/2 - time.Minute)
 	servicetest.OK(t, idle(again))
@@ -209,10 +216,78 @@ func TestErasuresOfADayAreForgottenTogether(t *testing.T) {
 	}
 }
 
-// While the log is read again for long, the health report says so.
+// Of two instances that hold what was erased, one forgets it half a day before the other, in each cycle, and each one
+// once a day. One that starts over by order is in step with the other again.
+func TestInstancesStartOverApart(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	at := func(hours int) time.Time { return time.Unix(0, 0).Add(time.Duration(hours) * time.Hour) }
+	const replay = 2 // hours
+	active, standby := alone(t, n, long, "a"), alone(t, n, long, "b")
+	standby.role = daemon.RoleStandby
+	active.erasure.startOverAt, standby.erasure.startOverAt = at(24), at(24)
+	startOver := func(w *worker, h int) *worker {
+		next := w.newFromScratch(at(h))
+		next.role = daemon.RoleStandby
+		next.erasure.startOverAt = at(h + replay + 24) // an erasure of each hour is found when the log is read
+		return next
+	}
+	var handedOver []int
+	for h := range 4 * 24 {
+		if standby.erasure.isDue(at(h), standby.role) {
+			if len(handedOver) > 0 || h != 12 {
+				t.Errorf("at %d: the standby starts over", h)
+			}
+			standby = startOver(standby, h)
+		}
+		if active.erasure.isDue(at(h), active.role) {
+			if standby.replaySince.After(at(h - replay)) {
+				t.Errorf("at %d: the active instance starts over, and the standby is not ready", h)
+			}
+			active, standby = standby, startOver(active, h)
+			active.role = daemon.RoleActive
+			handedOver = append(handedOver, h)
+		}
+	}
+	if want := []int{24, 38, 50, 64, 76, 90}; !slices.Equal(handedOver, want) {
+		t.Errorf("handed over at %v, want %v", handedOver, want)
+	}
+	ordered := active.newFromScratch(at(91))
+	ordered.role, ordered.erasure.startOverAt = daemon.RoleStandby, at(91+24)
+	if !ordered.erasure.isDue(at(91+12), ordered.role) || ordered.standBack != 0 {
+		t.Error("after an order it is not in step")
+	}
+}
+
+// An active instance that starts over because its day is over leaves the lease to a standby, which is ready.
+func TestTheStandbyTakesOver(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	w := keeping(t, n, long, "")
+	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
+	servicetest.OK(t, e.run(t.Context(), w))
+	w.lease = <-e.lead
+	start(t, n, long).AwaitReady() // the standby
+	w.erasure.startOverAt = time.Now()
+	err := w.applyBatch(t.Context(), &batch{idle: true})
+	if err = w.shutDown(err); !errors.Is(err, errErased) {
+		t.Fatal(err)
+	}
+	again := w.newFromScratch(time.Now())
+	servicetest.OK(t, again.resumeState(t.Context()))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- again.run(ctx) }()
+	servicetest.Eventually(t, "the other instance is active", func() bool {
+		return again.env.Health.Report().Role == daemon.RoleStandby
+	})
+	stop()
+	servicetest.OK(t, ignoreCanceled(<-ended))
+}
+
+// While the log is read again for long, the health report of the active instance says so.
 func TestAReplayIsShown(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
-	w := alone(t, n, long, "w").newFromScratch()
+	w := alone(t, n, long, "w").newFromScratch(time.Now())
 	shown := func() string { return w.env.Health.Report().Problems["replay"] }
 	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
 	if got := shown(); got != "" {
@@ -222,6 +297,16 @@ func TestAReplayIsShown(t *testing.T) {
 	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
 	if got := shown(); !strings.Contains(got, "read again") {
 		t.Errorf("after a minute: %q", got)
+	}
+	w.role = daemon.RoleStandby
+	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
+	if got := shown(); got != "" {
+		t.Errorf("of a standby: %s", got)
+	}
+	w.role = daemon.RoleActive
+	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
+	if got := shown(); !strings.Contains(got, "read again") {
+		t.Errorf("active again: %q", got)
 	}
 	servicetest.OK(t, w.applyBatch(t.Context(), &batch{idle: true}))
 	if got := shown(); got != "" {

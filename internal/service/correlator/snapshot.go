@@ -65,6 +65,7 @@ type snapshotHeader struct {
 	CursorSeq   uint64
 	Pending     []savedOutput
 	StartOver   time.Time // when the state has to be forgotten, because it holds what was erased; zero if it does not
+	Staggered   bool
 }
 
 // savedOutput is a pending output in a snapshot.
@@ -153,7 +154,7 @@ func (w *worker) loadSnapshot(ctx context.Context, last uint64) error {
 			pending = append(pending, p)
 		}
 	}
-	w.core, w.head, w.last, w.pending, w.erasure.startOverAt = core, h.Seq, *m, pending, h.StartOver // all of it or nothing: without it the log is read from its beginning
+	w.core, w.head, w.last, w.pending, w.erasure.startOverAt, w.erasure.staggered = core, h.Seq, *m, pending, h.StartOver, h.Staggered // all of it or nothing: without it the log is read from its beginning
 	return nil
 }
 
@@ -281,7 +282,7 @@ func (w *worker) saveSnapshot() {
 	s := &w.snapshots
 	begun := time.Now()
 	w.env.Log.Debug().Uint64("seq", w.head).Msg("writing a snapshot")
-	h := snapshotHeader{Context: s.context, Incarnation: s.incarnation, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq, StartOver: w.erasure.startOverAt}
+	h := snapshotHeader{Context: s.context, Incarnation: s.incarnation, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq, StartOver: w.erasure.startOverAt, Staggered: w.erasure.staggered}
 	for i := range w.pending {
 		p := &w.pending[i]
 		p.out.Encode()

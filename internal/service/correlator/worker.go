@@ -13,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/internal/service/lease"
@@ -59,6 +60,9 @@ type worker struct {
 	ready      bool
 	// replaySince is when this worker began to read the log again after an erasure; zero if it does not.
 	replaySince time.Time
+	// standBack is how long the election waits first: a standby, which asks for the lease six times in DefaultTTL, takes
+	// the one that this instance has released.
+	standBack time.Duration
 
 	writes  writes
 	ticks   ticks
@@ -121,6 +125,9 @@ type election struct {
 }
 
 func (e election) run(ctx context.Context, w *worker) error {
+	if err := retry.Sleep(ctx, w.standBack); err != nil {
+		return err
+	}
 	l, err := w.flags.HoldLease(ctx, w.js, "correlator", w.env, func() error {
 		e.standby <- struct{}{}
 		return nil

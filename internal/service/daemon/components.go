@@ -39,7 +39,7 @@ func Components() []Component {
 		{"outputs", "gateway", "they cannot be followed; streams get nothing new"},
 		{"events", "gateway", "AAEP's events cannot be followed; subscriptions get nothing new"},
 		{"rules", "correlator", "switches cannot be read; those on the log count"},
-		{"replay", "correlator", "the log is read again after an erasure, for more than a minute; findings come late"},
+		{"replay", "correlator", "the log is read again after an erasure, for more than a minute, and no other instance is active; findings come late"},
 		{"session_keys", "correlator", "the bucket does not answer; nothing is correlated"},
 		{"shard", "correlator", "of several shards, this one failed; it is restarted"},
 		{"store", "auditor", "the last write to ClickHouse, quarantine or checkpoints failed"},

@@ -112,15 +112,15 @@ func (e Evidence) addByHeader(ctx context.Context, p *Plan, spare sessionlessHol
 			return err
 		}
 		p.addSessionless(r)
-		return e.addDecision(ctx, p, r.Seq, header[events.HeaderDecisionID])
+		return e.addDecision(ctx, p, r.Seq, header[events.HeaderDecisionID], spare)
 	})
 }
 
 // endOfTime is later than all records.
 var endOfTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// addDecision adds the decision of a request without a session.
-func (e Evidence) addDecision(ctx context.Context, p *Plan, seq uint64, id []string) error {
+// addDecision adds the decision of a request without a session, unless a legal hold in spare covers it.
+func (e Evidence) addDecision(ctx context.Context, p *Plan, seq uint64, id []string, spare sessionlessHolds) error {
 	if len(id) != 1 {
 		return nil
 	}
@@ -129,10 +129,15 @@ func (e Evidence) addDecision(ctx context.Context, p *Plan, seq uint64, id []str
 		return err
 	}
 	return e.DB.Scan(ctx, e.Shard, seq+1, seq+decisionReach, func(r storage.EvidenceRow) error {
-		if r.Tenant == e.Tenant && r.Session == "" && r.Kind == evidence.KindDecision && strings.Contains(r.Record, `"decision_id":`+text) {
-			p.addSessionless(expiry.SessionlessRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record})
+		if r.Tenant != e.Tenant || r.Session != "" || r.Kind != evidence.KindDecision || !strings.Contains(r.Record, `"decision_id":`+text) {
+			return nil
 		}
-		return nil
+		d := expiry.SessionlessRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record}
+		held, err := spare.cover(ctx, e, d)
+		if err == nil && !held {
+			p.addSessionless(d)
+		}
+		return err
 	})
 }
 

@@ -102,7 +102,7 @@ func readsKeys(err error) bool {
 
 // current is the verifier. An old one is made anew, without the keys that it has; so a key that was
 // withdrawn is forgotten, and while the issuer is away no JWT is accepted for longer than keysMaxAge. The new
-// one reads its keys by text; by one that is no JWT it reads none, and does not replace keys that may be used.
+// one reads its keys by text, so a text by which the old one reads none, such as one that is no JWT, renews nothing.
 func (i *issuer) current(ctx context.Context, text string) (*oidc.IDTokenVerifier, error) {
 	if v := i.youngerThan(keysRenewAge); v != nil {
 		return v, nil
@@ -117,11 +117,17 @@ func (i *issuer) current(ctx context.Context, text string) (*oidc.IDTokenVerifie
 	if v := i.youngerThan(keysRenewAge); v != nil { // meanwhile
 		return v, nil
 	}
+	old := i.youngerThan(keysMaxAge)
+	if old != nil {
+		if _, err := old.Verify(ctx, text); !readsKeys(err) {
+			return old, nil
+		}
+	}
 	if v, err := i.renew(ctx, text); err == nil {
 		return v, nil
 	}
-	if v := i.youngerThan(keysMaxAge); v != nil {
-		return v, nil
+	if old != nil {
+		return old, nil
 	}
 	return nil, errIssuer
 }
@@ -150,7 +156,7 @@ func (i *issuer) renew(ctx context.Context, text string) (*oidc.IDTokenVerifier,
 	}
 	next := provider.VerifierContext(oidc.ClientContext(context.Background(), i.client),
 		&oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algorithms, Now: i.now}) // subjectOf looks at the audience
-	if _, err := next.Verify(ctx, text); isKeysAway(err) || !readsKeys(err) && i.youngerThan(keysMaxAge) != nil {
+	if _, err := next.Verify(ctx, text); isKeysAway(err) {
 		i.failed = i.now()
 		return nil, err
 	}

@@ -263,6 +263,35 @@ func TestIssuerKeys(t *testing.T) {
 	}
 }
 
+// A text that is no JWT of the issuer, or an expired one, does not make the gateway ask the issuer while it has keys, and
+// keeps no other text from renewing them.
+func TestATextThatReadsNoKeysRenewsNone(t *testing.T) {
+	i := startIssuer(t)
+	c := i.check()
+	var ahead time.Duration
+	c.now = func() time.Time { return time.Now().Add(ahead) }
+	asked, inner := 0, c.client.Transport
+	c.client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		asked++
+		return inner.RoundTrip(r)
+	})
+	holds := func(text string) bool { subject, _ := c.subjectOf(text); return subject != "" }
+	good := i.jwt("k1", "k1", i.claims(nil))
+	if !holds(good) || asked != 2 {
+		t.Fatalf("the issuer is asked %d times at first", asked)
+	}
+	ahead = keysRenewAge
+	for _, text := range []string{"no.such.jwt", i.jwt("k1", "k1", i.claims(map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})),
+		i.jwt("k1", "k1", i.claims(map[string]any{"iss": "https://login.example"}))} {
+		if holds(text) || asked != 2 {
+			t.Errorf("the issuer is asked %d times", asked)
+		}
+	}
+	if !holds(good) || asked != 4 {
+		t.Errorf("the keys are not renewed: the issuer is asked %d times", asked)
+	}
+}
+
 // Invented key ids do not make the gateway ask the issuer for each, and its answers are bounded.
 func TestIssuerIsAskedSeldom(t *testing.T) {
 	transport := newIssuer(Flags{Issuer: "https://login.example", Audiences: []string{audience, another}}, daemon.Env{Health: daemon.NewHealth()}).client.Transport.(*issuerTransport)

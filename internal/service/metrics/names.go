@@ -88,7 +88,7 @@ var (
 	descForgotten = familyDesc{"countersign_correlator_open_calls_forgotten_total", counter, nil, "Open calls that the correlator forgot for want of room.", "it grows: raise `--max-calls` or `--max-sessions`"}
 	descUndecided = familyDesc{"countersign_correlator_oldest_undecided_seconds", gauge, nil, "Age of the oldest open call that has no verdict yet or waits for an approval; 0 if there is none.", "above what your reviewers promise"}
 	descCorrLag   = familyDesc{"countersign_correlator_lag_messages", gauge, nil, "Messages of the log that the correlator has not read yet. Absent while NATS does not answer.", ""}
-	descCorrAge   = familyDesc{"countersign_correlator_lag_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer.", "above 60 for 5 minutes"}
+	descCorrAge   = familyDesc{"countersign_correlator_lag_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer.", "above 60 for 5 minutes, unless it stands by"}
 )
 
 // Metrics of the auditor.
