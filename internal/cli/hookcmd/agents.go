@@ -30,6 +30,8 @@ type installation struct {
 	agent string
 	// files is that of a scope; ~ is the user's home. With EVENT in its name there is one for each of events.
 	files map[string]string
+	// moved are directories and files of files, by the agent's variable that names another one in its place.
+	moved map[string]string
 	// events are the agent's names of the events that the gate takes.
 	events []string
 	// entry is the element of the list of an event.
@@ -83,6 +85,7 @@ var installations = []installation{
 	{
 		agent:  "claude-code",
 		files:  map[string]string{scopeUser: "~/.claude/settings.json", scopeProject: ".claude/settings.json", scopeManaged: "/etc/claude-code/managed-settings.json"},
+		moved:  map[string]string{"CLAUDE_CONFIG_DIR": "~/.claude"},
 		events: []string{"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop", "StopFailure", "SubagentStart", "SubagentStop"},
 		entry: func(command, event string) map[string]any {
 			h := shellHandler(command)
@@ -100,6 +103,7 @@ var installations = []installation{
 	{
 		agent:  "codex",
 		files:  map[string]string{scopeUser: "~/.codex/hooks.json", scopeProject: ".codex/hooks.json"},
+		moved:  map[string]string{"CODEX_HOME": "~/.codex"},
 		events: []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop", "SubagentStart", "SubagentStop"},
 		entry: func(command, event string) map[string]any {
 			if event == "PreToolUse" {
@@ -116,6 +120,7 @@ var installations = []installation{
 	{
 		agent:  "gemini",
 		files:  map[string]string{scopeUser: "~/.gemini/settings.json", scopeProject: ".gemini/settings.json", scopeManaged: "/etc/gemini-cli/settings.json"},
+		moved:  map[string]string{"GEMINI_CLI_HOME": "~"},
 		events: []string{"BeforeTool", "AfterTool", "BeforeAgent", "AfterAgent", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			if event == "BeforeTool" {
@@ -146,6 +151,7 @@ var installations = []installation{
 	{
 		agent:  "copilot",
 		files:  map[string]string{scopeUser: "~/.copilot/hooks/countersign.json", scopeProject: ".github/hooks/countersign.json", scopeManaged: "/etc/github-copilot/policy.d/countersign.json"},
+		moved:  map[string]string{"COPILOT_HOME": "~/.copilot"},
 		events: []string{"preToolUse", "postToolUse", "userPromptSubmitted", "sessionStart", "sessionEnd", "agentStop", "errorOccurred"},
 		entry: func(command, event string) map[string]any {
 			command += " " + event
@@ -161,6 +167,7 @@ var installations = []installation{
 	{
 		agent:  "opencode",
 		files:  map[string]string{scopeUser: "~/.config/opencode/plugins/countersign.js", scopeProject: ".opencode/plugins/countersign.js"},
+		moved:  map[string]string{"XDG_CONFIG_HOME": "~/.config"},
 		whole:  openCodePlugin,
 		begin:  strings.SplitAfterN(hook.OpenCodePlugin, "\n", 2)[0],
 		closes: "the plugin refuses; a plugin that OpenCode cannot load does not",
@@ -234,7 +241,7 @@ func (i installation) paths(scope string) (paths []string, err error) {
 		events = []string{""}
 	}
 	for _, event := range events {
-		path, err := expand(strings.Replace(name, "EVENT", event, 1))
+		path, err := i.expand(strings.Replace(name, "EVENT", event, 1))
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +251,18 @@ func (i installation) paths(scope string) (paths []string, err error) {
 }
 
 // expand returns the absolute path of a file of the table.
-func expand(name string) (string, error) {
+func (i installation) expand(name string) (string, error) {
+	for variable, from := range i.moved {
+		rest, is := strings.CutPrefix(name, from)
+		dir, set := os.LookupEnv(variable)
+		switch {
+		case !is || !set:
+		case !filepath.IsAbs(dir):
+			return "", fmt.Errorf("%s is set to %q: unset it, or give it the absolute path that %s uses", variable, dir, i.agent)
+		default:
+			return filepath.Join(dir, rest), nil
+		}
+	}
 	if rest, home := strings.CutPrefix(name, "~/"); home {
 		dir, err := os.UserHomeDir()
 		if err != nil {

@@ -70,6 +70,10 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	} else {
 		list = append(list, config.refusesProbe(ctx, gate, agent), config.enforces(ctx, agent), config.refusesWithoutGateway(ctx, gate, agent))
 	}
+	if len(i.moved) > 0 {
+		names := strings.Join(slices.Sorted(maps.Keys(i.moved)), " or ")
+		list = append(list, finding{Check: "environment of the agent", Open: true, Detail: "where " + names + " is not as it is here, the agent reads another configuration"})
+	}
 	if i.open != "" {
 		list = append(list, finding{Check: "in the agent", Open: true, Detail: i.open})
 	}
@@ -143,7 +147,7 @@ func configured(i installation, files []agentFile, scope string) finding {
 func (i installation) switchedOn() finding {
 	f := finding{Check: "hooks are switched on"}
 	for _, name := range slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles) {
-		path, err := expand(name)
+		path, err := i.expand(name)
 		if err != nil {
 			f.Detail = err.Error()
 			return f
@@ -188,7 +192,7 @@ func (i installation) onlyGate() finding {
 
 // gateIn returns the file of a scope if it runs the gate, else nothing.
 func (i installation) gateIn(scope string) (string, error) {
-	path, err := expand(i.files[scope])
+	path, err := i.expand(i.files[scope])
 	if err != nil {
 		return "", err
 	}

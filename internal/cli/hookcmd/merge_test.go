@@ -169,6 +169,50 @@ func TestInstallCline(t *testing.T) {
 	}
 }
 
+// The user's file of an agent lies where the agent's own variable says; one that is not absolute is refused. Files of a
+// project and of the machine stay.
+func TestInstallFollowsHomeVariable(t *testing.T) {
+	t.Setenv("HOME", "/home/dana")
+	for agent, want := range map[string]struct{ variable, usual, moved string }{
+		"claude-code": {"CLAUDE_CONFIG_DIR", "/home/dana/.claude/settings.json", "/moved/settings.json"},
+		"codex":       {"CODEX_HOME", "/home/dana/.codex/hooks.json", "/moved/hooks.json"},
+		"gemini":      {"GEMINI_CLI_HOME", "/home/dana/.gemini/settings.json", "/moved/.gemini/settings.json"},
+		"copilot":     {"COPILOT_HOME", "/home/dana/.copilot/hooks/countersign.json", "/moved/hooks/countersign.json"},
+		"opencode":    {"XDG_CONFIG_HOME", "/home/dana/.config/opencode/plugins/countersign.js", "/moved/opencode/plugins/countersign.js"},
+	} {
+		i, err := findInstallation(agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		others := func() (paths []string) {
+			for _, scope := range []string{scopeProject, scopeManaged} {
+				if path, err := i.paths(scope); err == nil {
+					paths = append(paths, path...)
+				}
+			}
+			return paths
+		}
+		t.Setenv(want.variable, "") // restored at the end
+		if err := os.Unsetenv(want.variable); err != nil {
+			t.Fatal(err)
+		}
+		before := others()
+		if paths, err := i.paths(scopeUser); err != nil || len(paths) != 1 || paths[0] != want.usual {
+			t.Errorf("%s: %q, %v", agent, paths, err)
+		}
+		t.Setenv(want.variable, "/moved")
+		if paths, err := i.paths(scopeUser); err != nil || len(paths) != 1 || paths[0] != want.moved || !slices.Equal(others(), before) {
+			t.Errorf("%s with %s: %q, %v, others %q", agent, want.variable, paths, err, others())
+		}
+		for _, dir := range []string{"", "moved"} {
+			t.Setenv(want.variable, dir)
+			if paths, err := i.paths(scopeUser); err == nil || !strings.Contains(err.Error(), want.variable) {
+				t.Errorf("%s with %s=%q: %q, %v", agent, want.variable, dir, paths, err)
+			}
+		}
+	}
+}
+
 // A file that is no configuration is not touched.
 func TestMergeRefuses(t *testing.T) {
 	for _, old := range []string{"[]", "{", `{"a": 1} {}`, `{"hooks": []}`, `{"hooks": {"PreToolUse": {}}}`, "{a: 1}"} {
@@ -202,6 +246,7 @@ func TestShellWord(t *testing.T) {
 // A settings file that switches all hooks off is named.
 func TestSwitchedOff(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
+	t.Setenv("CLAUDE_CONFIG_DIR", t.TempDir())
 	t.Chdir(t.TempDir())
 	i := installations[0]
 	if f := i.switchedOn(); !f.OK {
