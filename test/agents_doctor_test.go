@@ -54,7 +54,7 @@ func TestAgentsDoctor(t *testing.T) {
 }
 
 // With the agent's own variable for its home the gate is put where the agent reads: a call that must be denied does not
-// run.
+// run, also in a project that lists the gate's name as disabled.
 func TestAgentsHome(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(agentsEnv) == "" {
@@ -71,8 +71,9 @@ func TestAgentsHome(t *testing.T) {
 		moved, dir := t.TempDir(), t.TempDir()
 		h := hooked{s, moved, cleanEnv("HOME="+t.TempDir(), "XDG_CONFIG_HOME="+filepath.Join(moved, ".config"), variable+"="+filepath.Join(moved, in.below))}
 		h.countersign(t, "hook", "install", in.agent.name, "--ready-file", s.ready).want(t, 0)
+		addSettings(t, filepath.Join(dir, ".gemini/settings.json"), object{"hooksConfig": object{"disabled": []string{"countersign"}}})
 		out := h.converse(t, in.agent, dir, &model{turns: each("touch free", "touch forbidden")})
-		if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 || filepath.Base(left[0]) != "free" {
+		if left, err := filepath.Glob(filepath.Join(dir, "f*")); err != nil || len(left) != 1 || filepath.Base(left[0]) != "free" {
 			t.Errorf("%s: %q are made, %v\n%s", variable, left, err, out)
 		}
 	}

@@ -41,9 +41,10 @@ type installation struct {
 	whole      func(command string) (string, error)
 	begin      string
 	executable bool // the files are
-	// off is the member of the agent's settings that switches all hooks off, empty if there is none;
-	// offFiles are files beside files in which the agent looks for it.
+	// off is the member of the agent's settings that can switch the gate off, empty if there is none, and isOff says
+	// whether its value does; offFiles are files beside files in which the agent looks for it.
 	off      string
+	isOff    func(value any) bool
 	offFiles []string
 	// closes says what keeps the gate closed when the gate itself dies.
 	closes string
@@ -95,6 +96,7 @@ var installations = []installation{
 			return map[string]any{"matcher": "*", "hooks": []any{h}}
 		},
 		off:      "disableAllHooks",
+		isOff:    func(value any) bool { return value != false },
 		offFiles: []string{".claude/settings.local.json"},
 		closes:   "onFailure: block (Claude Code 2.1.295 and newer)",
 		program:  "claude", ask: askClaude,
@@ -120,18 +122,22 @@ var installations = []installation{
 	{
 		agent:  "gemini",
 		files:  map[string]string{scopeUser: "~/.gemini/settings.json", scopeProject: ".gemini/settings.json", scopeManaged: "/etc/gemini-cli/settings.json"},
-		moved:  map[string]string{"GEMINI_CLI_HOME": "~"},
+		moved:  map[string]string{"GEMINI_CLI_HOME": "~", "GEMINI_CLI_SYSTEM_SETTINGS_PATH": "/etc/gemini-cli/settings.json"},
 		events: []string{"BeforeTool", "AfterTool", "BeforeAgent", "AfterAgent", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			if event == "BeforeTool" {
 				command = closed(command, hangLimit)
 			}
 			h := shellHandler(command)
-			h["timeout"], h["name"] = handlerTimeout*1000, "countersign"
-			return map[string]any{"matcher": ".*", "hooks": []any{h}}
+			h["timeout"] = handlerTimeout * 1000
+			return map[string]any{"matcher": ".*", "hooks": []any{h}} // without a name, which settings of a project could list as disabled
 		},
-		closes: closesInShell,
-		open:   "whether Gemini CLI trusts the folder, and runs the hooks",
+		top:      map[string]any{"hooksConfig": map[string]any{"enabled": true}},
+		off:      "hooksConfig",
+		isOff:    geminiIsOff,
+		offFiles: []string{"/etc/gemini-cli/system-defaults.json"},
+		closes:   closesInShell,
+		open:     "whether Gemini CLI trusts the folder, and runs the hooks",
 	},
 	{
 		agent:  "cursor",
@@ -187,6 +193,13 @@ var installations = []installation{
 		after:      "switch hooks on in the settings of Cline's extension, if they are off",
 		open:       "whether Cline runs the hooks",
 	},
+}
+
+// geminiIsOff reports hooksConfig of a settings file that switches all hooks off, or the gate by its command line.
+func geminiIsOff(value any) bool {
+	config, _ := value.(map[string]any)
+	enabled, set := config["enabled"]
+	return config == nil || set && enabled != true || strings.Contains(fmt.Sprint(config["disabled"]), gateProgram)
 }
 
 // openCodePlugin is the plugin that runs a command line.

@@ -142,7 +142,7 @@ func configured(i installation, files []agentFile, scope string) finding {
 	return f
 }
 
-// switchedOn checks that no file of the agent's settings switches all hooks off. A file that cannot be
+// switchedOn checks that no file of the agent's settings switches the gate off. A file that cannot be
 // read, or that is no JSON, counts as one that does.
 func (i installation) switchedOn() finding {
 	f := finding{Check: "hooks are switched on"}
@@ -157,12 +157,16 @@ func (i installation) switchedOn() finding {
 			continue
 		}
 		from, to, found, problem := member(text, i.off)
+		var value any
+		if found {
+			problem = json.Unmarshal(text[from:to], &value)
+		}
 		if err = errors.Join(err, problem); err != nil {
 			f.Detail = path + ": " + err.Error()
 			return f
 		}
-		if found && string(text[from:to]) != "false" {
-			f.Detail = path + " switches all hooks off: remove its member " + i.off
+		if found && i.isOff(value) {
+			f.Detail = path + " asks for the gate to be switched off: look at its member " + i.off
 			return f
 		}
 	}

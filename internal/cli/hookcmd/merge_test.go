@@ -222,14 +222,15 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
-// What closes the gate when the gate dies is set where the agent has a setting for it.
+// What closes the gate when the gate dies, or keeps others from switching it off, is set where the agent has a setting
+// for it; no agent gets a name by which others could switch the gate off.
 func TestInstallationCloses(t *testing.T) {
-	for agent, want := range map[string]string{"claude-code": `"onFailure": "block"`, "cursor": `"failClosed": true`} {
+	for agent, want := range map[string]string{"claude-code": `"onFailure": "block"`, "cursor": `"failClosed": true`, "gemini": `"enabled": true`} {
 		i, err := findInstallation(agent)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := i.merge(nil, command); err != nil || strings.Count(string(got), want) != 1 {
+		if got, err := i.merge(nil, command); err != nil || strings.Count(string(got), want) != 1 || strings.Contains(string(got), `"name"`) {
 			t.Errorf("%s: %v\n%s", agent, err, got)
 		}
 	}
@@ -243,27 +244,47 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// A settings file that switches all hooks off is named.
+// A settings file that switches the gate off is named: all hooks, or the gate's own.
 func TestSwitchedOff(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
-	t.Setenv("CLAUDE_CONFIG_DIR", t.TempDir())
+	for _, variable := range []string{"CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME"} {
+		t.Setenv(variable, t.TempDir())
+	}
+	system := filepath.Join(t.TempDir(), "system.json")
+	t.Setenv("GEMINI_CLI_SYSTEM_SETTINGS_PATH", system)
 	t.Chdir(t.TempDir())
-	i := installations[0]
-	if f := i.switchedOn(); !f.OK {
-		t.Errorf("without a file: %+v", f)
-	}
-	path := filepath.Join(".claude", "settings.local.json")
-	if err := os.Mkdir(".claude", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for text, on := range map[string]bool{
-		`{"disableAllHooks": true}`: false, `{"disableAllHooks": false}`: true, `{"model": "m"}`: true, `{`: false, `{"disableAllHooks": "yes"}`: false,
+	const claude, gemini = ".claude/settings.local.json", ".gemini/settings.json"
+	for _, c := range []struct {
+		agent, path, text string
+		on                bool
+	}{
+		{"claude-code", claude, "", true},
+		{"claude-code", claude, `{"disableAllHooks": true}`, false},
+		{"claude-code", claude, `{"disableAllHooks": false}`, true},
+		{"claude-code", claude, `{"model": "m"}`, true},
+		{"claude-code", claude, `{`, false},
+		{"claude-code", claude, `{"disableAllHooks": "yes"}`, false},
+		{"gemini", gemini, `{"hooksConfig": {"enabled": true, "disabled": ["lint"]}}`, true},
+		{"gemini", gemini, `{"hooksConfig": {"enabled": false}}`, false},
+		{"gemini", gemini, `{"hooksConfig": {"disabled": ["lint", "/opt/bin/countersign-hook gemini"]}}`, false},
+		{"gemini", gemini, `{"hooksConfig": []}`, false},
+		{"gemini", system, `{"hooksConfig": {"enabled": false}}`, false},
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		i, err := findInstallation(c.agent)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if f := i.switchedOn(); f.OK != on || !on && !strings.Contains(f.Detail, path) {
-			t.Errorf("%s: %+v", text, f)
+		if err := os.MkdirAll(filepath.Dir(c.path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(c.path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f := i.switchedOn(); f.OK != c.on || !c.on && !strings.Contains(f.Detail, c.path) {
+			t.Errorf("%s: %+v", c.text, f)
+		}
+		if err := os.Remove(c.path); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
