@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/policy/table"
 	"github.com/countersign-dev/countersign/events"
@@ -80,6 +81,27 @@ func TestCodingAgentUnknownTools(t *testing.T) {
 			if v := set.Evaluate(in); v.Verdict != events.Ask && v.Verdict != events.Deny {
 				t.Errorf("%s %v: %s %v", tool, args, v.Verdict, v.Reasons)
 			}
+		}
+	}
+}
+
+// A person who is asked sees the command, the file or the address, and not what is written.
+func TestCodingAgentShowsWhatAPersonApproves(t *testing.T) {
+	docs, err := policy.LoadDir(os.DirFS("policies/coding-agent"))
+	ok(t, err)
+	set, err := policy.Compile(docs)
+	ok(t, err)
+	for tool, args := range map[string]map[string]any{
+		"Bash": {"command": "SHOWN"}, "exec_command": {"cmd": "SHOWN"}, "run_commands": {"commands": []any{"SHOWN"}}, "PowerShell": {"command": "SHOWN"},
+		"Write": {"file_path": "/srv/SHOWN", "content": "kept"}, "write_to_file": {"path": "/srv/SHOWN", "content": "kept"}, "edit": {"filePath": "/srv/SHOWN", "newString": "kept", "oldString": "old"},
+		"Grep": {"path": "/srv", "pattern": "SHOWN"}, "WebSearch": {"query": "SHOWN"}, "mcp__shell__run": {"command": "SHOWN", "body": "kept"},
+		"use_mcp_tool": {"server_name": "kit", "tool_name": "SHOWN", "arguments": "kept"},
+	} {
+		in := policy.Input{Tenant: "acme", Source: "rt1", Protocol: "agenthook", EventType: "PreToolUse", Tool: tool, Args: args, Event: map[string]any{"metadata": map[string]any{"agent_cwd": "/workspace/shop"}}}
+		v := set.Evaluate(in)
+		seen := fmt.Sprint(approval.Preview{}.Describe(nil, args, v.Approval.Show))
+		if v.Verdict != events.Ask || !strings.Contains(seen, "SHOWN") || strings.Contains(seen, "kept") {
+			t.Errorf("%s: %s, a person sees %s", tool, v.Verdict, seen)
 		}
 	}
 }

@@ -111,7 +111,8 @@ var claudeCode = Agent{
 	Name: "claude-code", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude, Version: versionClaude, Defer: &deferClaude,
 	Past: []string{
 		"files that a prompt mentions with @ raise no event",
-		"claude --bare and the setting disableAllHooks start without hooks, unless managed settings forbid it",
+		"the setting disableAllHooks starts it without hooks, unless managed settings forbid it",
+		"--bare (CLAUDE_CODE_SIMPLE), --safe-mode (CLAUDE_CODE_SAFE_MODE), --restricted, --setting-sources without user, and programs of the Agent SDK that load no settings of the user run no hooks of the user; managed ones run",
 		"an untrusted workspace holds all hooks back in interactive mode",
 		"a command in the text of a skill raises no event beside that of the skill; the setting disableSkillShellExecution closes that",
 		"a hook that ends with exit code 0 and text that is no JSON opens the gate, also with onFailure: block",
@@ -122,7 +123,7 @@ var claudeCode = Agent{
 var codex = Agent{
 	Name: "codex", Package: "@openai/codex", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude,
 	Past: []string{
-		"a hook whose exact definition is not trusted (/hooks) is skipped without a word",
+		"a hook whose exact definition is not trusted (/hooks) is skipped without a word, and with --ignore-user-config none is trusted",
 		"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that",
 		"what it writes to a command that runs (write_stdin) raises no event; codex features disable unified_exec_tty closes that",
 		"hosted tools such as web search raise no event",
@@ -162,7 +163,9 @@ var gemini = Agent{
 	},
 	Past: []string{
 		"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that",
-		"a folder that is not trusted skips the hooks of its project",
+		"in a folder that is not trusted no hooks run, managed ones neither",
+		"hooksConfig in settings of the user or of a trusted project switches hooks off: all (enabled: false) unless managed settings have enabled: true, or those that its list disabled names",
+		"GEMINI_CLI_SYSTEM_SETTINGS_PATH in a user's environment puts another file in the place of the managed settings",
 		otherHooks,
 	},
 }

@@ -26,8 +26,7 @@ func TestAgentsDoctor(t *testing.T) {
 	homes := map[string]hooked{}
 	for name, a := range agents {
 		h := s.hook(t, a.name, "20s")
-		h.env = append(append(h.env, a.env(h.home, "http://127.0.0.1:1")...), "XDG_CONFIG_HOME="+filepath.Join(h.home, ".config"), "PATH="+programs+":"+os.Getenv("PATH"))
-		h.countersign(t, "hook", "install", a.name, "--ready-file", s.ready, "--budget", "20s").want(t, 0)
+		h.env = append(append(h.env, a.env(h.home, "http://127.0.0.1:1")...), "PATH="+programs+":"+os.Getenv("PATH"))
 		a.prepare(t, h, "http://127.0.0.1:1")
 		homes[name] = h
 	}
@@ -52,6 +51,32 @@ func TestAgentsDoctor(t *testing.T) {
 	ok(t, err)
 	ok(t, os.WriteFile(plugin, append(text, "\nthrow new Error()\n"...), 0o600))
 	says("opencode", 1, "does not load the gate's plugin")
+}
+
+// With the agent's own variable for its home the gate is put where the agent reads: a call that must be denied does not
+// run, also in a project that lists the gate's name as disabled.
+func TestAgentsHome(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(agentsEnv) == "" {
+		t.Skip("it takes half a minute: run make agents")
+	}
+	s := start(t, "--policy", policyDir(t, "hook.yaml", hookPolicies))
+	for variable, in := range map[string]struct {
+		agent codingAgent
+		below string
+	}{
+		"CLAUDE_CONFIG_DIR": {claudeCode, ".claude"}, "CODEX_HOME": {codex, ".codex"}, "GEMINI_CLI_HOME": {gemini, ""},
+		"COPILOT_HOME": {copilot, ".copilot"}, "XDG_CONFIG_HOME": {openCode, ".config"},
+	} {
+		moved, dir := t.TempDir(), t.TempDir()
+		h := hooked{s, moved, cleanEnv("HOME="+t.TempDir(), "XDG_CONFIG_HOME="+filepath.Join(moved, ".config"), variable+"="+filepath.Join(moved, in.below))}
+		h.countersign(t, "hook", "install", in.agent.name, "--ready-file", s.ready).want(t, 0)
+		addSettings(t, filepath.Join(dir, ".gemini/settings.json"), object{"hooksConfig": object{"disabled": []string{"countersign"}}})
+		out := h.converse(t, in.agent, dir, &model{turns: each("touch free", "touch forbidden")})
+		if left, err := filepath.Glob(filepath.Join(dir, "f*")); err != nil || len(left) != 1 || filepath.Base(left[0]) != "free" {
+			t.Errorf("%s: %q are made, %v\n%s", variable, left, err, out)
+		}
+	}
 }
 
 // trustHooks does what a person does with /hooks: it writes down what Codex' app server says of each hook.

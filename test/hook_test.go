@@ -41,7 +41,7 @@ func startHooked(t *testing.T, agent, budget string, install ...string) hooked {
 func (s *system) hook(t *testing.T, agent, budget string, install ...string) hooked {
 	t.Helper()
 	home := t.TempDir()
-	h := hooked{s, home, cleanEnv("HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, "config"), "XDG_STATE_HOME="+filepath.Join(home, "state"))}
+	h := hooked{s, home, cleanEnv("HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, ".config"), "XDG_STATE_HOME="+filepath.Join(home, "state"))}
 	h.countersign(t, append([]string{"hook", "install", agent, "--ready-file", s.ready, "--budget", budget}, install...)...).want(t, 0)
 	return h
 }

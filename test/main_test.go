@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -159,14 +160,17 @@ func needSystem(t testing.TB) {
 	t.Fatalf("countersign engine fetch: %v: %s", engine.err, engine.out)
 }
 
+// agentHomes are the variables by which coding agents find their configuration.
+var agentHomes = []string{"CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "GEMINI_CLI_SYSTEM_SETTINGS_PATH", "COPILOT_HOME"}
+
 // cleanEnv is this process's environment without variables that would lead the programs to a
-// system of the developer's.
+// system or a coding agent of the developer's.
 func cleanEnv(add ...string) []string {
 	var env []string
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		ours := strings.HasPrefix(name, "COUNTERSIGN_") && name != "COUNTERSIGN_CACHE"
-		if !ours && !strings.HasPrefix(name, "NATS_") {
+		if !ours && !strings.HasPrefix(name, "NATS_") && !slices.Contains(agentHomes, name) {
 			env = append(env, e)
 		}
 	}

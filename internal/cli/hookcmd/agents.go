@@ -30,6 +30,8 @@ type installation struct {
 	agent string
 	// files is that of a scope; ~ is the user's home. With EVENT in its name there is one for each of events.
 	files map[string]string
+	// moved are directories and files of files, by the agent's variable that names another one in its place.
+	moved map[string]string
 	// events are the agent's names of the events that the gate takes.
 	events []string
 	// entry is the element of the list of an event.
@@ -39,9 +41,10 @@ type installation struct {
 	whole      func(command string) (string, error)
 	begin      string
 	executable bool // the files are
-	// off is the member of the agent's settings that switches all hooks off, empty if there is none;
-	// offFiles are files beside files in which the agent looks for it.
+	// off is the member of the agent's settings that can switch the gate off, empty if there is none, and isOff says
+	// whether its value does; offFiles are files beside files in which the agent looks for it.
 	off      string
+	isOff    func(value any) bool
 	offFiles []string
 	// closes says what keeps the gate closed when the gate itself dies.
 	closes string
@@ -83,6 +86,7 @@ var installations = []installation{
 	{
 		agent:  "claude-code",
 		files:  map[string]string{scopeUser: "~/.claude/settings.json", scopeProject: ".claude/settings.json", scopeManaged: "/etc/claude-code/managed-settings.json"},
+		moved:  map[string]string{"CLAUDE_CONFIG_DIR": "~/.claude"},
 		events: []string{"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop", "StopFailure", "SubagentStart", "SubagentStop"},
 		entry: func(command, event string) map[string]any {
 			h := shellHandler(command)
@@ -92,6 +96,7 @@ var installations = []installation{
 			return map[string]any{"matcher": "*", "hooks": []any{h}}
 		},
 		off:      "disableAllHooks",
+		isOff:    func(value any) bool { return value != false },
 		offFiles: []string{".claude/settings.local.json"},
 		closes:   "onFailure: block (Claude Code 2.1.295 and newer)",
 		program:  "claude", ask: askClaude,
@@ -100,6 +105,7 @@ var installations = []installation{
 	{
 		agent:  "codex",
 		files:  map[string]string{scopeUser: "~/.codex/hooks.json", scopeProject: ".codex/hooks.json"},
+		moved:  map[string]string{"CODEX_HOME": "~/.codex"},
 		events: []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop", "SubagentStart", "SubagentStop"},
 		entry: func(command, event string) map[string]any {
 			if event == "PreToolUse" {
@@ -116,17 +122,22 @@ var installations = []installation{
 	{
 		agent:  "gemini",
 		files:  map[string]string{scopeUser: "~/.gemini/settings.json", scopeProject: ".gemini/settings.json", scopeManaged: "/etc/gemini-cli/settings.json"},
+		moved:  map[string]string{"GEMINI_CLI_HOME": "~", "GEMINI_CLI_SYSTEM_SETTINGS_PATH": "/etc/gemini-cli/settings.json"},
 		events: []string{"BeforeTool", "AfterTool", "BeforeAgent", "AfterAgent", "SessionStart", "SessionEnd"},
 		entry: func(command, event string) map[string]any {
 			if event == "BeforeTool" {
 				command = closed(command, hangLimit)
 			}
 			h := shellHandler(command)
-			h["timeout"], h["name"] = handlerTimeout*1000, "countersign"
-			return map[string]any{"matcher": ".*", "hooks": []any{h}}
+			h["timeout"] = handlerTimeout * 1000
+			return map[string]any{"matcher": ".*", "hooks": []any{h}} // without a name, which settings of a project could list as disabled
 		},
-		closes: closesInShell,
-		open:   "whether Gemini CLI trusts the folder, and runs the hooks",
+		top:      map[string]any{"hooksConfig": map[string]any{"enabled": true}},
+		off:      "hooksConfig",
+		isOff:    geminiIsOff,
+		offFiles: []string{"/etc/gemini-cli/system-defaults.json"},
+		closes:   closesInShell,
+		open:     "whether Gemini CLI trusts the folder, and runs the hooks",
 	},
 	{
 		agent:  "cursor",
@@ -146,6 +157,7 @@ var installations = []installation{
 	{
 		agent:  "copilot",
 		files:  map[string]string{scopeUser: "~/.copilot/hooks/countersign.json", scopeProject: ".github/hooks/countersign.json", scopeManaged: "/etc/github-copilot/policy.d/countersign.json"},
+		moved:  map[string]string{"COPILOT_HOME": "~/.copilot"},
 		events: []string{"preToolUse", "postToolUse", "userPromptSubmitted", "sessionStart", "sessionEnd", "agentStop", "errorOccurred"},
 		entry: func(command, event string) map[string]any {
 			command += " " + event
@@ -161,6 +173,7 @@ var installations = []installation{
 	{
 		agent:  "opencode",
 		files:  map[string]string{scopeUser: "~/.config/opencode/plugins/countersign.js", scopeProject: ".opencode/plugins/countersign.js"},
+		moved:  map[string]string{"XDG_CONFIG_HOME": "~/.config"},
 		whole:  openCodePlugin,
 		begin:  strings.SplitAfterN(hook.OpenCodePlugin, "\n", 2)[0],
 		closes: "the plugin refuses; a plugin that OpenCode cannot load does not",
@@ -180,6 +193,13 @@ var installations = []installation{
 		after:      "switch hooks on in the settings of Cline's extension, if they are off",
 		open:       "whether Cline runs the hooks",
 	},
+}
+
+// geminiIsOff reports hooksConfig of a settings file that switches all hooks off, or the gate by its command line.
+func geminiIsOff(value any) bool {
+	config, _ := value.(map[string]any)
+	enabled, set := config["enabled"]
+	return config == nil || set && enabled != true || strings.Contains(fmt.Sprint(config["disabled"]), gateProgram)
 }
 
 // openCodePlugin is the plugin that runs a command line.
@@ -234,7 +254,7 @@ func (i installation) paths(scope string) (paths []string, err error) {
 		events = []string{""}
 	}
 	for _, event := range events {
-		path, err := expand(strings.Replace(name, "EVENT", event, 1))
+		path, err := i.expand(strings.Replace(name, "EVENT", event, 1))
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +264,18 @@ func (i installation) paths(scope string) (paths []string, err error) {
 }
 
 // expand returns the absolute path of a file of the table.
-func expand(name string) (string, error) {
+func (i installation) expand(name string) (string, error) {
+	for variable, from := range i.moved {
+		rest, is := strings.CutPrefix(name, from)
+		dir, set := os.LookupEnv(variable)
+		switch {
+		case !is || !set:
+		case !filepath.IsAbs(dir):
+			return "", fmt.Errorf("%s is set to %q: unset it, or give it the absolute path that %s uses", variable, dir, i.agent)
+		default:
+			return filepath.Join(dir, rest), nil
+		}
+	}
 	if rest, home := strings.CutPrefix(name, "~/"); home {
 		dir, err := os.UserHomeDir()
 		if err != nil {

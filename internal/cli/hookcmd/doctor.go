@@ -70,6 +70,10 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	} else {
 		list = append(list, config.refusesProbe(ctx, gate, agent), config.enforces(ctx, agent), config.refusesWithoutGateway(ctx, gate, agent))
 	}
+	if len(i.moved) > 0 {
+		names := strings.Join(slices.Sorted(maps.Keys(i.moved)), " or ")
+		list = append(list, finding{Check: "environment of the agent", Open: true, Detail: "where " + names + " is not as it is here, the agent reads another configuration"})
+	}
 	if i.open != "" {
 		list = append(list, finding{Check: "in the agent", Open: true, Detail: i.open})
 	}
@@ -138,12 +142,12 @@ func configured(i installation, files []agentFile, scope string) finding {
 	return f
 }
 
-// switchedOn checks that no file of the agent's settings switches all hooks off. A file that cannot be
+// switchedOn checks that no file of the agent's settings switches the gate off. A file that cannot be
 // read, or that is no JSON, counts as one that does.
 func (i installation) switchedOn() finding {
 	f := finding{Check: "hooks are switched on"}
 	for _, name := range slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles) {
-		path, err := expand(name)
+		path, err := i.expand(name)
 		if err != nil {
 			f.Detail = err.Error()
 			return f
@@ -153,12 +157,16 @@ func (i installation) switchedOn() finding {
 			continue
 		}
 		from, to, found, problem := member(text, i.off)
+		var value any
+		if found {
+			problem = json.Unmarshal(text[from:to], &value)
+		}
 		if err = errors.Join(err, problem); err != nil {
 			f.Detail = path + ": " + err.Error()
 			return f
 		}
-		if found && string(text[from:to]) != "false" {
-			f.Detail = path + " switches all hooks off: remove its member " + i.off
+		if found && i.isOff(value) {
+			f.Detail = path + " asks for the gate to be switched off: look at its member " + i.off
 			return f
 		}
 	}
@@ -188,7 +196,7 @@ func (i installation) onlyGate() finding {
 
 // gateIn returns the file of a scope if it runs the gate, else nothing.
 func (i installation) gateIn(scope string) (string, error) {
-	path, err := expand(i.files[scope])
+	path, err := i.expand(i.files[scope])
 	if err != nil {
 		return "", err
 	}

@@ -169,6 +169,50 @@ func TestInstallCline(t *testing.T) {
 	}
 }
 
+// The user's file of an agent lies where the agent's own variable says; one that is not absolute is refused. Files of a
+// project and of the machine stay.
+func TestInstallFollowsHomeVariable(t *testing.T) {
+	t.Setenv("HOME", "/home/dana")
+	for agent, want := range map[string]struct{ variable, usual, moved string }{
+		"claude-code": {"CLAUDE_CONFIG_DIR", "/home/dana/.claude/settings.json", "/moved/settings.json"},
+		"codex":       {"CODEX_HOME", "/home/dana/.codex/hooks.json", "/moved/hooks.json"},
+		"gemini":      {"GEMINI_CLI_HOME", "/home/dana/.gemini/settings.json", "/moved/.gemini/settings.json"},
+		"copilot":     {"COPILOT_HOME", "/home/dana/.copilot/hooks/countersign.json", "/moved/hooks/countersign.json"},
+		"opencode":    {"XDG_CONFIG_HOME", "/home/dana/.config/opencode/plugins/countersign.js", "/moved/opencode/plugins/countersign.js"},
+	} {
+		i, err := findInstallation(agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		others := func() (paths []string) {
+			for _, scope := range []string{scopeProject, scopeManaged} {
+				if path, err := i.paths(scope); err == nil {
+					paths = append(paths, path...)
+				}
+			}
+			return paths
+		}
+		t.Setenv(want.variable, "") // restored at the end
+		if err := os.Unsetenv(want.variable); err != nil {
+			t.Fatal(err)
+		}
+		before := others()
+		if paths, err := i.paths(scopeUser); err != nil || len(paths) != 1 || paths[0] != want.usual {
+			t.Errorf("%s: %q, %v", agent, paths, err)
+		}
+		t.Setenv(want.variable, "/moved")
+		if paths, err := i.paths(scopeUser); err != nil || len(paths) != 1 || paths[0] != want.moved || !slices.Equal(others(), before) {
+			t.Errorf("%s with %s: %q, %v, others %q", agent, want.variable, paths, err, others())
+		}
+		for _, dir := range []string{"", "moved"} {
+			t.Setenv(want.variable, dir)
+			if paths, err := i.paths(scopeUser); err == nil || !strings.Contains(err.Error(), want.variable) {
+				t.Errorf("%s with %s=%q: %q, %v", agent, want.variable, dir, paths, err)
+			}
+		}
+	}
+}
+
 // A file that is no configuration is not touched.
 func TestMergeRefuses(t *testing.T) {
 	for _, old := range []string{"[]", "{", `{"a": 1} {}`, `{"hooks": []}`, `{"hooks": {"PreToolUse": {}}}`, "{a: 1}"} {
@@ -178,14 +222,15 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
-// What closes the gate when the gate dies is set where the agent has a setting for it.
+// What closes the gate when the gate dies, or keeps others from switching it off, is set where the agent has a setting
+// for it; no agent gets a name by which others could switch the gate off.
 func TestInstallationCloses(t *testing.T) {
-	for agent, want := range map[string]string{"claude-code": `"onFailure": "block"`, "cursor": `"failClosed": true`} {
+	for agent, want := range map[string]string{"claude-code": `"onFailure": "block"`, "cursor": `"failClosed": true`, "gemini": `"enabled": true`} {
 		i, err := findInstallation(agent)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := i.merge(nil, command); err != nil || strings.Count(string(got), want) != 1 {
+		if got, err := i.merge(nil, command); err != nil || strings.Count(string(got), want) != 1 || strings.Contains(string(got), `"name"`) {
 			t.Errorf("%s: %v\n%s", agent, err, got)
 		}
 	}
@@ -199,26 +244,47 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// A settings file that switches all hooks off is named.
+// A settings file that switches the gate off is named: all hooks, or the gate's own.
 func TestSwitchedOff(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
+	for _, variable := range []string{"CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME"} {
+		t.Setenv(variable, t.TempDir())
+	}
+	system := filepath.Join(t.TempDir(), "system.json")
+	t.Setenv("GEMINI_CLI_SYSTEM_SETTINGS_PATH", system)
 	t.Chdir(t.TempDir())
-	i := installations[0]
-	if f := i.switchedOn(); !f.OK {
-		t.Errorf("without a file: %+v", f)
-	}
-	path := filepath.Join(".claude", "settings.local.json")
-	if err := os.Mkdir(".claude", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for text, on := range map[string]bool{
-		`{"disableAllHooks": true}`: false, `{"disableAllHooks": false}`: true, `{"model": "m"}`: true, `{`: false, `{"disableAllHooks": "yes"}`: false,
+	const claude, gemini = ".claude/settings.local.json", ".gemini/settings.json"
+	for _, c := range []struct {
+		agent, path, text string
+		on                bool
+	}{
+		{"claude-code", claude, "", true},
+		{"claude-code", claude, `{"disableAllHooks": true}`, false},
+		{"claude-code", claude, `{"disableAllHooks": false}`, true},
+		{"claude-code", claude, `{"model": "m"}`, true},
+		{"claude-code", claude, `{`, false},
+		{"claude-code", claude, `{"disableAllHooks": "yes"}`, false},
+		{"gemini", gemini, `{"hooksConfig": {"enabled": true, "disabled": ["lint"]}}`, true},
+		{"gemini", gemini, `{"hooksConfig": {"enabled": false}}`, false},
+		{"gemini", gemini, `{"hooksConfig": {"disabled": ["lint", "/opt/bin/countersign-hook gemini"]}}`, false},
+		{"gemini", gemini, `{"hooksConfig": []}`, false},
+		{"gemini", system, `{"hooksConfig": {"enabled": false}}`, false},
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		i, err := findInstallation(c.agent)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if f := i.switchedOn(); f.OK != on || !on && !strings.Contains(f.Detail, path) {
-			t.Errorf("%s: %+v", text, f)
+		if err := os.MkdirAll(filepath.Dir(c.path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(c.path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f := i.switchedOn(); f.OK != c.on || !c.on && !strings.Contains(f.Detail, c.path) {
+			t.Errorf("%s: %+v", c.text, f)
+		}
+		if err := os.Remove(c.path); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
