@@ -244,11 +244,14 @@ var aaepSessions = &trackedSessions{
 }
 
 // trackAAEPEvent hands an event to its session, a reply to its question and a handshake to
-// its publisher's negotiations. Requests and decisions have none of them.
+// its publisher's negotiations. Requests have none of them; a decision may excuse a call that its session owes.
 func trackAAEPEvent(e *engine, f *fact.Fact, n novelty) {
 	switch {
 	case aaep.EventOf(f) == nil:
 		e.findings.reportEventFindings(nil, f)
+		if w := e.trackers.find(f.Key, f.Protocol); w != nil && f.Decision != nil && n == novel {
+			w.aaep.NoteDecided(f.CallID, f.Tool, f.Decision.Verdict == events.Allow)
+		}
 	case f.Kind == fact.KindQuestionReply:
 		e.replies.RouteQuestionReply(f)
 	case aaep.EventOf(f).IsHandshake():
