@@ -125,6 +125,12 @@ func (ap *approvals) openRequest(c *call) string {
 	return w.status
 }
 
+// isOver reports whether a workflow has expired (AH-C-103) or was cancelled.
+func (ap *approvals) isOver(tenant string, a fact.Approval, now time.Time) bool {
+	w, _ := ap.statuses.Get(tenant, fact.SumOf(a.Workflow))
+	return w.status == fact.StatusExpired || w.status == fact.StatusCancelled || !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt)
+}
+
 // isGranted reports whether the status means that the approval was given.
 func isGranted(status string) bool {
 	return status == fact.StatusApproved || status == fact.StatusConsumed
@@ -207,7 +213,8 @@ func (ap *approvals) isWorkflowApproved(tenant string, a *fact.Approval) bool {
 }
 
 // checkUnnamedApproval reports a completion after an approval that does not name its workflow,
-// or not the decision that used it up (AH-C-081).
+// or not the decision that used it up (AH-C-081). An ask or defer that a better request ended without an
+// approval leaves nothing to name.
 func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
 	if !rowOf(f.Protocol).resumesByRule {
 		return
@@ -216,7 +223,7 @@ func (ap *approvals) checkUnnamedApproval(c *call, f *fact.Fact) {
 		a := d.Approval.ValueOrZero()
 		used := d.Verdict == events.Allow && isGranted(a.Status)
 		switch {
-		case a.Workflow == "":
+		case a.Workflow == "" || !isGranted(a.Status) && !ap.isWorkflowApproved(c.session.Key.Tenant, &a):
 		case f.Approval.ValueOrZero().Workflow == "":
 			ap.findings.reportCheck("AH-C-081", c, f, findingFrom(c.firstEvent(), f.EventID))
 			return
@@ -266,12 +273,12 @@ func (j *judge) checkApprovalBypass(s *session, c *call, f *fact.Fact) {
 	if c.directVerdict().verdict != events.Allow || f.Decision != nil && (f.Decision.Approval.HasStatus(fact.StatusApproved) || f.Decision.Approval.HasStatus(fact.StatusConsumed)) {
 		return
 	}
-	if earlier := s.findOpen(func(o *call) bool { return o.awaitsApproval(j.approvals) && o.isEquivalent(c) }); earlier != nil {
+	if earlier := s.findOpen(func(o *call) bool { return o.awaitsApproval(j.approvals, f.At) && o.isEquivalent(c) }); earlier != nil {
 		j.findings.reportCheck("AH-C-077", c, f, findingFrom(earlier.firstEvent(), c.firstEvent()).withEventsOf(earlier))
 		return
 	}
 	if earlier := s.findOpen(func(o *call) bool {
-		return o.awaitsApproval(j.approvals) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (fact.Sum{})
+		return o.awaitsApproval(j.approvals, f.At) && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (fact.Sum{})
 	}); earlier != nil {
 		j.findings.reportCheck("AH-C-077", c, f, findingFrom(earlier.firstEvent(), c.firstEvent()).withEventsOf(earlier).withCase(caseSameTarget).withText("it is the same action on the same resource"))
 		return
@@ -303,14 +310,15 @@ func (s *session) findDeniedEquivalent(c *call) *call {
 		func(o *call) bool { return o.isEquivalent(c) })
 }
 
-// awaitsApproval reports whether the call still waits for an approval.
-func (c *call) awaitsApproval(record *approvals) bool {
+// awaitsApproval reports whether the call still waits for an approval at a time. What is denied waits until its
+// time is over, as at the admitter.
+func (c *call) awaitsApproval(record *approvals, now time.Time) bool {
 	verdict := c.effectiveVerdict()
 	if verdict.verdict != events.Ask && verdict.verdict != events.Defer {
 		return false
 	}
 	if verdict.recorded != nil {
-		return !record.isApprovedOnRecord(c)
+		return !record.isApprovedOnRecord(c) && !record.isOver(c.session.Key.Tenant, verdict.recorded.Approval.ValueOrZero(), now)
 	}
 	return !c.eventApproval.HasStatus(fact.StatusApproved)
 }

@@ -491,6 +491,14 @@ func TestAskedAboutNoCall(t *testing.T) {
 	action = set(action, "metadata.web", tree{"action_id": "act_1", "url": "https://example.org"})
 	allowed := set(action, "metadata.admission_verdict", tree{"verdict": "allow"})
 	done := set(hook(2, "WebActionCompleted", 1), "metadata", tree{"web": tree{"action_id": "act_1"}})
+	plain := func(e tree) tree { // it names no tool and no call
+		e = maps.Clone(e)
+		delete(e, "tool_name")
+		e["metadata"] = maps.Clone(e["metadata"].(map[string]any))
+		delete(e["metadata"].(map[string]any), "tool_call_id")
+		return e
+	}
+	model, over := plain(set(hook(1, "PreLLMCall", 0), "evidence_phase", "pre_commit")), plain(hook(2, "SessionEnd", 1))
 	question := wire(2, "awaiting.confirmation", 1, tree{"action": "wipe", "consequence": "Gone.", "reply_token": "rpl_1", "timeout_seconds": 60,
 		"default_decision": "reject", "urgency": "critical"})
 	answer := tree{"type": "confirmation.reply", "subscription_id": "sub_1", "reply_token": "rpl_1", "decision": "accept", "timestamp": stamp(2)}
@@ -505,6 +513,10 @@ func TestAskedAboutNoCall(t *testing.T) {
 		{"the event with its verdict", action, "", []tree{allowed, done}, []string{}},
 		{"the event, and again with its verdict", action, "", []tree{action, allowed, done}, []string{}},
 		{"the event, and the verdict is on record", action, events.Allow, []tree{action, done}, []string{}},
+		{"an event without a tool, and the verdict is on record", plain(action), events.Allow, []tree{plain(action), done}, []string{}},
+		{"an event without a tool, and the verdict on record denies", plain(action), events.Deny, []tree{plain(allowed), done}, []string{"AH-C-145/medium"}},
+		{"a model call that was denied on record", model, events.Deny, []tree{model, over}, []string{}},
+		{"a model call that was allowed on record", model, events.Allow, []tree{model, over}, []string{"AH-C-057/low"}},
 		{"the event with a verdict that is none", action, events.Deny, []tree{allowed, done}, []string{"AH-C-145/medium"}},
 		{"a question", question, "", []tree{question, answer}, []string{}},
 	} {

@@ -169,7 +169,8 @@ func decisionOn(e tree, id string, v events.Verdict, at time.Time) events.Decisi
 	if e["event_type"] != nil {
 		meta, _ := e["metadata"].(map[string]any)
 		d.ToolCallID, _ = meta["tool_call_id"].(string)
-		d.Protocol, d.Tool = subject.ProtoAgentHook, e["tool_name"].(string)
+		d.Protocol = subject.ProtoAgentHook
+		d.Tool, _ = e["tool_name"].(string)
 		input, err := events.Encode(e["tool_input"])
 		if err != nil {
 			panic(err)

@@ -244,11 +244,14 @@ var aaepSessions = &trackedSessions{
 }
 
 // trackAAEPEvent hands an event to its session, a reply to its question and a handshake to
-// its publisher's negotiations. Requests and decisions have none of them.
+// its publisher's negotiations. Requests have none of them; a decision may excuse a call that its session owes.
 func trackAAEPEvent(e *engine, f *fact.Fact, n novelty) {
 	switch {
 	case aaep.EventOf(f) == nil:
 		e.findings.reportEventFindings(nil, f)
+		if w := e.trackers.find(f.Key, f.Protocol); w != nil && f.Decision != nil && n == novel {
+			w.aaep.NoteDecided(f.CallID, f.Tool, f.Decision.Verdict == events.Allow)
+		}
 	case f.Kind == fact.KindQuestionReply:
 		e.replies.RouteQuestionReply(f)
 	case aaep.EventOf(f).IsHandshake():
@@ -384,8 +387,8 @@ var agentHookSessions = &trackedSessions{
 	tombstone:   func(_ *trackers, w *protocolSession, d *trackerTombstone) { d.hook = w.hook.Tombstone() },
 }
 
-// trackAgentHookEvent hands an event to its session. Decisions, and events that name no
-// session, have none.
+// trackAgentHookEvent hands an event to its session, and so the decision on one that names no call. Other decisions
+// belong to calls, and events that name no session have none.
 func trackAgentHookEvent(e *engine, f *fact.Fact, n novelty) {
 	if agenthook.EventOf(f) != nil && f.Key.Session != noSession {
 		e.trackAgentHook(e.ensureProtocolSession(f), f, n)
@@ -393,6 +396,9 @@ func trackAgentHookEvent(e *engine, f *fact.Fact, n novelty) {
 	}
 	e.findings.reportEventFindings(nil, f)
 	if agenthook.EventOf(f) == nil {
+		if f.Decision != nil && n == novel && !f.HasTool() && f.EventID != "" && f.Key.Session != noSession {
+			e.ensureProtocolSession(f).hook.NoteDecidedEvent(f.EventID, f.Decision.Verdict)
+		}
 		return
 	}
 	if n == novel {

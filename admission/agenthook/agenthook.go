@@ -77,7 +77,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		return call.Call{}, o
 	}
 	c := readCall(e, r, &o)
-	if isObservational(e) {
+	if e.OnlyReports() {
 		o.RefuseViolations(Name, hookschema.Validate(e.Doc), violationCodes)
 		if !o.Malformed {
 			o.Observational, o.DecidingCode = true, CodeObservational
@@ -96,20 +96,6 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		runChecks(e, c, declarationOf(r, e), &o)
 	}
 	return c, o
-}
-
-// isObservational reports whether an event only reports. Types that propose an action never do,
-// whatever phase they claim; other named types, and unknown ones, do unless the event waits for
-// a verdict.
-func isObservational(e *wire.Event) bool {
-	switch {
-	case wire.AdmissionCapable(e.EventType):
-		return false
-	case wire.IsKnownType(e.EventType):
-		return e.EvidencePhase != wire.PhasePreCommit
-	default:
-		return e.EvidencePhase == wire.PhaseObservational || e.EvidencePhase == wire.PhasePostHoc
-	}
 }
 
 // claimOf is what an event states about the identity of its tool (AHP-013).

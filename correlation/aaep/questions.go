@@ -70,6 +70,7 @@ type userQuestion struct {
 	usedByTool                        string       // the tool of that invocation
 	earlierInvocation                 *invocation  // the invocation that preceded it
 	harmlessInvocation                *invocation  // a later harmless invocation, which may have used it
+	refused                           bool         // admission refused the call that it was accepted for
 	actedOnEarly                      bool         // an invocation used it before it was answered
 	acceptedLate                      bool         // accepted after its deadline
 	acceptedSecond                    bool         // accepted after another answer
@@ -117,6 +118,7 @@ func boundList(list []string) []string {
 type replyContent struct {
 	subscription, response, kind string
 	time                         time.Time
+	modified                     bool // it accepts a changed action
 }
 
 func (a *userQuestion) isRisky() bool { return a.irreversible || a.risk == riskHigh }
@@ -282,9 +284,30 @@ func (a *userQuestion) close(r *reports, e *Event, cancelled bool) {
 	a.earlierInvocation, a.harmlessInvocation = nil, nil
 }
 
-// reportUnusedAcceptance reports an accepted question that no invocation used.
+// noteDecided records a verdict on a call for the accepted question that names it, else for the latest one that
+// may be about it.
+func (q *questions) noteDecided(callID, tool string, allowed bool) {
+	var meant *userQuestion
+	for _, a := range q.list {
+		switch {
+		case !a.isConfirmation() || a.stage != questionAccepted && a.stage != questionDefaultedAccept || a.usedBy != (eventRef{}):
+		case a.callID != "" && a.callID == callID:
+			a.refused = !allowed
+			return
+		case a.callID == "" && (a.tool == "" || a.tool == tool):
+			meant = a
+		}
+	}
+	if meant != nil {
+		meant.refused = !allowed
+	}
+}
+
+// reportUnusedAcceptance reports an accepted question that no invocation used. An invocation is owed neither
+// for a call that admission refused nor for a changed action, which a producer may take for a rejection (AAEP 6.3.2).
 func (a *userQuestion) reportUnusedAcceptance(r *reports, e *Event) {
 	switch {
+	case a.refused || a.answer.modified:
 	case a.usedBy != (eventRef{}) || a.earlierInvocation != nil || a.actedOnEarly:
 	case a.harmlessInvocation != nil:
 		a.reportUnderstated(r, a.harmlessInvocation, "it is invoked as harmless")

@@ -168,9 +168,9 @@ type keptReply struct {
 func (e *Event) KeepReply() keptReply {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
-		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), false, replyContent{fact.BoundID(p.SubscriptionID), answerKey(p.Decision), "", e.Time}}
+		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), false, replyContent{fact.BoundID(p.SubscriptionID), answerKey(p.Decision), "", e.Time, p.ModifiedAction != nil}}
 	case *aaep.ClarificationReply:
-		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), true, replyContent{fact.BoundID(p.SubscriptionID), answerKey(p.Response), p.ResponseKind, e.Time}}
+		return keptReply{fact.BoundID(p.ReplyToken), fact.BoundID(p.DecidedBy), true, replyContent{fact.BoundID(p.SubscriptionID), answerKey(p.Response), p.ResponseKind, e.Time, false}}
 	}
 	return keptReply{}
 }
@@ -178,7 +178,11 @@ func (e *Event) KeepReply() keptReply {
 // Event rebuilds the reply, with its sequence and the broker's time.
 func (r keptReply) Event(seq uint64, at time.Time) *Event {
 	e := &Event{Type: "confirmation.reply", Time: r.content.time, Seq: seq, At: at}
-	e.Payload = &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Decision: r.content.response, DecidedBy: r.decidedBy}
+	confirms := &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Decision: r.content.response, DecidedBy: r.decidedBy}
+	if r.content.modified {
+		confirms.ModifiedAction = map[string]any{}
+	}
+	e.Payload = confirms
 	if r.clarifies {
 		e.Type = "clarification.reply"
 		e.Payload = &aaep.ClarificationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Response: r.content.response,

@@ -66,11 +66,11 @@ func (s *Session) Apply(e *Event) []*catalogue.Finding {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
 		r.checkAutomaticReply(e, p.DecidedBy)
-		s.questions.handleReply(r, &s.states, e, p.ReplyToken, replyContent{p.SubscriptionID, p.Decision, "", e.Time})
+		s.questions.handleReply(r, &s.states, e, p.ReplyToken, replyContent{p.SubscriptionID, p.Decision, "", e.Time, p.ModifiedAction != nil})
 		return r.findingList
 	case *aaep.ClarificationReply:
 		r.checkAutomaticReply(e, p.DecidedBy)
-		s.questions.handleReply(r, &s.states, e, p.ReplyToken, replyContent{p.SubscriptionID, p.Response, p.ResponseKind, e.Time})
+		s.questions.handleReply(r, &s.states, e, p.ReplyToken, replyContent{p.SubscriptionID, p.Response, p.ResponseKind, e.Time, false})
 		return r.findingList
 	}
 	r.addHints(e)
@@ -162,6 +162,11 @@ func (s *Session) endSession(e *Event) {
 	}
 	s.lifecycle.end(e)
 	s.tools.drop()
+}
+
+// NoteDecided records whether admission allowed a call of the session.
+func (s *Session) NoteDecided(callID, tool string, allowed bool) {
+	s.questions.noteDecided(callID, tool, allowed)
 }
 
 // NoteRefusedNumber records the number of an invalid event, so that it does not seem to be

@@ -11,23 +11,10 @@ import (
 // The statements of AgentHook requests, decisions and replies, and AgentHook's own checks of
 // admission.
 
-// isReportOnly reports whether a request proposes nothing and only reports something: a named
-// type that is not marked as waiting, or an unknown type that says so. A type that proposes
-// something is never report-only.
-func isReportOnly(e *agenthook.Event) bool {
-	switch {
-	case agenthook.AdmissionCapable(e.EventType):
-		return false
-	case agenthook.IsKnownType(e.EventType):
-		return e.EvidencePhase != agenthook.PhasePreCommit
-	}
-	return e.EvidencePhase == agenthook.PhaseObservational || e.EvidencePhase == agenthook.PhasePostHoc
-}
-
 // requestFlagsOf returns the flags of an AgentHook request. A report-only request is let in
 // whatever it says.
 func requestFlagsOf(e *agenthook.Event) (k fact.RequestFlags) {
-	if isReportOnly(e) {
+	if e.OnlyReports() {
 		return fact.FlagReportsOnly
 	}
 	if v, ok := e.AdmissionVerdict(); ok && v.Subscriber != ownSubscriber {

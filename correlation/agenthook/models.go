@@ -1,6 +1,11 @@
 package agenthook
 
-import "github.com/countersign-dev/countersign/correlation/catalogue"
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+)
 
 // modelCalls are the model calls of a session (SPEC 5). maxOpenModelCalls bounds the open
 // ones, and the findings about those without an end.
@@ -11,12 +16,21 @@ type modelCalls struct {
 	unendedFindings []*catalogue.Finding // about the calls that were open when the session ended
 }
 
+// announce opens a model call. One that was denied does not run.
 func (m *modelCalls) announce(x *Event) {
 	m.announced = true
+	if x.verdict == string(events.Deny) {
+		return
+	}
 	if len(m.openCalls) >= maxOpenModelCalls {
 		m.openCalls = append(m.openCalls[:0], m.openCalls[1:]...)
 	}
 	m.openCalls = append(m.openCalls, x.eventRef())
+}
+
+// endDenied ends the model call that an event announced, if it is open: it was denied.
+func (m *modelCalls) endDenied(eventID string) {
+	m.openCalls = slices.DeleteFunc(m.openCalls, func(open eventRef) bool { return open.id == eventID })
 }
 
 // endReported ends the model call that an event reports. A session that announces no model

@@ -30,6 +30,7 @@ const (
 	maxWebIDs         = 256 // of each kind of web id
 	maxResultSets     = 16  // result sets
 	maxOutputs        = 64  // outputs that evidence can be used in
+	maxDecided        = 256 // verdicts on events that name no call
 	maxFailModeFired  = 64  // calls whose fail mode fired before they were announced
 )
 
@@ -60,6 +61,8 @@ type Session struct {
 	reportedRuntimeSession bool
 	givenHints             map[string]bool
 
+	decided fifoMap[string] // recorded verdicts on events that name no call, by event id
+
 	gateClaims gateClaims
 	models     modelCalls
 	workflows  approvalWorkflows
@@ -82,6 +85,9 @@ func (s *Session) StatesFailMode() bool {
 func (s *Session) Apply(x *Event) []*catalogue.Finding {
 	s.findings = nil
 	out := &s.findings
+	if verdict, known := s.decided.find(x.ID); known {
+		x.SetRecordedVerdict(verdict)
+	}
 	s.reportEventFindings(x)
 	s.checkOrder(x)
 	s.hooks.noteSeen(x)
@@ -106,6 +112,8 @@ func (s *Session) applyType(x *Event) {
 		s.models.announce(x)
 	case agenthook.PostLLMCall:
 		s.models.endReported(out, x)
+	case agenthook.ToolUseBlocked:
+		s.models.endDenied(x.correlation)
 	case agenthook.ErrorOccurred:
 		s.applyError(x)
 	case agenthook.PreToolUse:
@@ -157,6 +165,17 @@ func (s *Session) checkFailedOpen(x *Event) {
 func (s *Session) ApplyAmended(x *Event) {
 	s.calls.noteAmended(x)
 	s.web.noteAmended(x)
+	if x.verdict == string(events.Deny) {
+		s.models.endDenied(x.ID)
+	}
+}
+
+// NoteDecidedEvent records a verdict on an event that names no call: a model call, a web action.
+func (s *Session) NoteDecidedEvent(eventID string, v events.Verdict) {
+	s.decided.put(eventID, string(v), maxDecided)
+	if v == events.Deny {
+		s.models.endDenied(eventID)
+	}
 }
 
 // NoteDecided records that a verdict is recorded on the call of event pre, and returns the
@@ -208,7 +227,7 @@ func (s *Session) checkOrder(x *Event) {
 	late := agenthook.ClosesCall(x.Type, x.CallID) && !x.Time.IsZero() && 0 < back && back < lateReport
 	switch {
 	case s.ended && x.Type == agenthook.SessionStart:
-		*s = Session{findings: s.findings, hasEvents: true, givenHints: s.givenHints} // a new session under the same id
+		*s = Session{findings: s.findings, hasEvents: true, givenHints: s.givenHints, decided: s.decided} // a new session under the same id
 		s.startEvent = x.eventRef()
 	case s.ended && !late:
 		s.findings.add("AH-C-056", "it came after the end", s.endEvent, x.eventRef())
@@ -257,7 +276,7 @@ func (s *Session) endSession(x *Event) {
 // StoredItems is how many items the session stores, each of at most about 1 KB and usually of
 // 100 bytes.
 func (s *Session) StoredItems() int {
-	return 1 + s.models.storedItems() + s.workflows.byID.len() + s.calls.storedItems() + s.hooks.storedItems() + s.web.storedItems()
+	return 1 + s.decided.len() + s.models.storedItems() + s.workflows.byID.len() + s.calls.storedItems() + s.hooks.storedItems() + s.web.storedItems()
 }
 
 // Tombstone is what is kept of a forgotten session.

@@ -125,6 +125,17 @@ func AdmissionCapable(eventType string) bool {
 	return IsPre(eventType) || knownTypes[eventType].admission
 }
 
+// WaitsForVerdict reports whether the event proposes something, by its type or by its phase.
+func (e *Event) WaitsForVerdict() bool {
+	return AdmissionCapable(e.EventType) || e.EvidencePhase == PhasePreCommit
+}
+
+// OnlyReports reports whether an event proposes nothing. Types that propose always do, whatever
+// phase they claim; an unknown type only reports if its phase says so.
+func (e *Event) OnlyReports() bool {
+	return !e.WaitsForVerdict() && (IsKnownType(e.EventType) || e.EvidencePhase == PhaseObservational || e.EvidencePhase == PhasePostHoc)
+}
+
 // ClosesCall reports whether the event ends the call that its tool_call_id names:
 // PostToolUse, ToolUseBlocked, and an ErrorOccurred that names a call.
 func (e *Event) ClosesCall() bool { return ClosesCall(e.EventType, e.ToolCallID()) }

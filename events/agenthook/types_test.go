@@ -61,3 +61,21 @@ func TestTypeTraits(t *testing.T) {
 		t.Error("an ErrorOccurred that names a call closes it")
 	}
 }
+
+// TestWhatWaits: a proposal waits whatever phase it claims, and an unknown type may wait unless it says that it only reports.
+func TestWhatWaits(t *testing.T) {
+	for event, want := range map[string]struct{ waits, reports bool }{
+		`{"event_type":"PreLLMCall"}`:                                     {waits: true},
+		`{"event_type":"WebActionRequested","evidence_phase":"post_hoc"}`: {waits: true},
+		`{"event_type":"UserPromptSubmit"}`:                               {reports: true},
+		`{"event_type":"UserPromptSubmit","evidence_phase":"pre_commit"}`: {waits: true},
+		`{"event_type":"DraftChecked","evidence_phase":"pre_commit"}`:     {waits: true},
+		`{"event_type":"DraftChecked","evidence_phase":"observational"}`:  {reports: true},
+		`{"event_type":"DraftChecked","evidence_phase":"post_hoc"}`:       {reports: true},
+		`{"event_type":"DraftChecked"}`:                                   {},
+	} {
+		if e := decode(t, event); e.WaitsForVerdict() != want.waits || e.OnlyReports() != want.reports {
+			t.Errorf("%s: waits %v, reports %v", event, e.WaitsForVerdict(), e.OnlyReports())
+		}
+	}
+}

@@ -72,10 +72,9 @@ func TestDecodeRefuses(t *testing.T) {
 		"no JSON": `{`, "array": `[]`, "a duplicate": `{"type":"subscription.close","type":"subscription.close","subscription_id":"sub_1"}`,
 		"invalid UTF-8": "{\"type\":\"subscription.close\",\"subscription_id\":\"sub_1\",\"reason_message\":\"\xff\"}",
 		"an event":      `{"type":"aaep:agent.session.started"}`, "an acceptance": `{"type":"subscription.accepted"}`,
-		"an empty id": `{"type":"subscription.close","subscription_id":""}`, "an unknown member": `{"type":"subscription.request","aaep_version":"1.0.0","subscriber_id":"r","capabilities":{},"x":1}`,
-		"a rate of zero": request(`{"max_events_per_second":0}`), "a huge rate": request(`{"max_events_per_second":1e400}`),
-		"another decision": `{"type":"confirmation.reply","reply_token":"rpl_1","decision":"maybe","subscription_id":"sub_1","timestamp":"2026-11-20T12:00:00.000Z"}`,
-		"too large":        request(`{"x":{"y":"` + strings.Repeat("z", MaxMessage) + `"}}`),
+		"an empty id": `{"type":"subscription.close","subscription_id":""}`, "terms that are none": `{"type":"subscription.renegotiate","subscription_id":"sub_1","capabilities":{"max_events_per_second":0}}`,
+		"a huge rate": request(`{"max_events_per_second":1e400}`),
+		"too large":   request(`{"x":{"y":"` + strings.Repeat("z", MaxMessage) + `"}}`),
 	} {
 		if m, err := Decode([]byte(text)); err == nil {
 			t.Errorf("%s: %+v", name, m)
@@ -116,6 +115,34 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
+// TestNegotiateFlawed: a request that breaks its schema is rejected in AAEP's words, and the version comes first, so that a
+// subscriber can fall back. A newer minor version may say more than 1.0 knows.
+func TestNegotiateFlawed(t *testing.T) {
+	const more = `{"type":"subscription.request","aaep_version":"VERSION","subscriber_id":"r","capabilities":{"max_latency_ms":200},"auth":{}}`
+	for name, c := range map[string]struct{ text, code, says string }{
+		"another version's members": {strings.Replace(more, "VERSION", "2.0.0", 1), VersionUnsupported, Version},
+		"a newer minor's members":   {strings.Replace(more, "VERSION", "1.1.0", 1), "", ""},
+		"1.0 has no such members":   {strings.Replace(more, "VERSION", "1.0.3", 1), Unknown, "schema"},
+		"no version":                {`{"type":"subscription.request","subscriber_id":"r","capabilities":{}}`, Unknown, "schema"},
+		"no version at all":         {strings.Replace(more, "VERSION", "1.x", 1), Unknown, "schema"},
+		"a rate of zero":            {request(`{"max_events_per_second":0}`), CapabilitiesIncompatible, "max_events_per_second"},
+		"a newer minor's rate":      {strings.Replace(request(`{"max_events_per_second":0}`), "1.0.0", "1.1.0", 1), CapabilitiesIncompatible, "max_events_per_second"},
+		"no language":               {request(`{"languages":[]}`), CapabilitiesIncompatible, "languages"},
+		"a filter that is none":     {request(`{"event_filters":{"include":[1]}}`), CapabilitiesIncompatible, "event_filters"},
+		"a capability of its own":   {request(`{"secret":1}`), CapabilitiesIncompatible, "must be an object"},
+	} {
+		s, r := Negotiate(terms, message(t, c.text), "sub_1")
+		switch {
+		case r == nil && c.code == "":
+			follows(t, s.Accepted())
+		case r == nil || r.Code != c.code || !strings.Contains(r.Message, c.says) || strings.Contains(r.Message, "secret"):
+			t.Errorf("%s: %+v", name, r)
+		default:
+			follows(t, r)
+		}
+	}
+}
+
 func TestHandle(t *testing.T) {
 	reply := `{"type":"confirmation.reply","reply_token":"rpl_1","decision":"accept","subscription_id":"sub_1","timestamp":"2026-11-20T12:00:00.000Z"}`
 	s := open(t, terms, `{"supports_confirmation_reply":true,"max_events_per_second":3}`)
@@ -124,9 +151,10 @@ func TestHandle(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"another subscription's":  strings.Replace(reply, "sub_1", "sub_2", 1),
+		"a decision that is none": strings.Replace(reply, "accept", "approve_once", 1),
 		"a kind that it does not": `{"type":"clarification.reply","reply_token":"rpl_1","response":"x","subscription_id":"sub_1","timestamp":"2026-11-20T12:00:00.000Z"}`,
 	} {
-		if out := s.Handle(message(t, text)); out.Reply != nil || out.Answer != nil || out.Closed || out.Violation {
+		if out := s.Handle(message(t, text)); out.Ignored == "" || out.Reply != nil || out.Answer != nil || out.Closed || out.Violation {
 			t.Errorf("%s: %+v", name, out)
 		}
 	}
@@ -150,7 +178,7 @@ func TestHandle(t *testing.T) {
 	if out := s.Handle(message(t, `{"type":"subscription.close","subscription_id":"sub_1"}`)); !out.Closed {
 		t.Error("not closed")
 	}
-	if out := s.Handle(message(t, reply)); out.Reply != nil || s.Delivers(event(t, "aaep:agent.awaiting.confirmation", question), now) {
+	if out := s.Handle(message(t, reply)); out.Ignored == "" || out.Reply != nil || s.Delivers(event(t, "aaep:agent.awaiting.confirmation", question), now) {
 		t.Error("a closed subscription works on")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 
 	wire "github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -30,13 +31,15 @@ const MaxMessage = 64 << 10
 // ErrMessage reports a text that is no message of a subscriber. It quotes nothing of it.
 var ErrMessage = errors.New("not a message of a subscriber that follows AAEP's schema")
 
-// Message is a message of a subscriber that follows its schema.
+// Message is a message of a subscriber. A reply or a request need not follow its schema: the one is ignored, the
+// other rejected, in AAEP's words (6.3.4, 5.5).
 type Message struct {
 	Type         string
 	Subscription string // "" in a request
 	Version      string // of a request
 	Raw          []byte // the bytes that Decode was given, not a copy
 
+	flaw         *schemas.Violation // how a reply or a request breaks its schema
 	capabilities map[string]json.RawMessage
 	extensions   map[string]json.RawMessage
 }
@@ -48,7 +51,8 @@ func (m Message) IsReply() bool {
 
 var messageTypes = []string{TypeRequest, TypeRenegotiate, TypeClose, wire.TypeConfirmationReply, wire.TypeClarificationReply}
 
-// Decode reads one message. It accepts what strict JSON and the schema of the message's type accept.
+// Decode reads one message. It accepts what strict JSON and the schema of the message's type accept, and replies and
+// requests that break their schema.
 func Decode(raw []byte) (Message, error) {
 	if len(raw) > MaxMessage {
 		return Message{}, ErrMessage
@@ -57,23 +61,52 @@ func Decode(raw []byte) (Message, error) {
 	if err != nil {
 		return Message{}, ErrMessage
 	}
-	typ := v.MemberText("type")
-	if !slices.Contains(messageTypes, typ) {
+	m := Message{Type: v.MemberText("type"), Subscription: v.MemberText("subscription_id"), Version: v.MemberText("aaep_version"), Raw: raw}
+	if !slices.Contains(messageTypes, m.Type) {
 		return Message{}, ErrMessage
 	}
-	for _, found := range aaepschema.Strict(v) {
-		if found.Level != schemas.LevelWarning {
+	if m.flaw = flawOf(v, m); m.flaw != nil {
+		if !m.IsReply() && m.Type != TypeRequest {
 			return Message{}, ErrMessage
 		}
+		return m, nil
 	}
 	var doc struct {
-		Subscription string                     `json:"subscription_id"`
-		Version      string                     `json:"aaep_version"`
 		Capabilities map[string]json.RawMessage `json:"capabilities"`
 		Extensions   map[string]json.RawMessage `json:"extensions"`
 	}
 	if json.Unmarshal(raw, &doc) != nil {
 		return Message{}, ErrMessage
 	}
-	return Message{typ, doc.Subscription, doc.Version, raw, doc.Capabilities, doc.Extensions}, nil
+	m.capabilities, m.extensions = doc.Capabilities, doc.Extensions
+	return m, nil
+}
+
+// flawOf is the first way in which a message breaks its schema, nil if there is none. A request of a newer minor version may
+// have members and capabilities that 1.0 does not know (12.6.1).
+func flawOf(v strictjson.Value, m Message) *schemas.Violation {
+	newer := m.Type == TypeRequest && strings.HasPrefix(m.Version, "1.") && !strings.HasPrefix(m.Version, "1.0.")
+	for _, found := range aaepschema.Strict(v) {
+		if found.Level != schemas.LevelWarning && !(newer && isAddition(found)) {
+			return &found
+		}
+	}
+	return nil
+}
+
+func isAddition(v schemas.Violation) bool {
+	if name := capabilityOf(v); name != "" {
+		return !slices.Contains(core, name)
+	}
+	return v.Keyword == "additionalProperties" && strings.Count(v.Path, "/") == 1
+}
+
+// capabilityOf is the capability that a violation is about, "" if it is about another member.
+func capabilityOf(v schemas.Violation) string {
+	rest, _ := strings.CutPrefix(v.Path, "/capabilities/")
+	if rest == v.Path {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
 }

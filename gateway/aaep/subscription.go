@@ -34,11 +34,11 @@ func (s *Subscription) Accepted() *Acceptance {
 	}
 }
 
-// Outcome is what a message to an open subscription leads to. All members are zero for a message
-// that is ignored: which check a reply failed is not told (6.3.4).
+// Outcome is what a message to an open subscription leads to. Which check a reply failed is not told (6.3.4).
 type Outcome struct {
 	Answer    any    // to the subscriber: *Acceptance or *Rejection
 	Reply     []byte // for the log, under the subscriber's identity
+	Ignored   string // why the message is ignored, for the operator alone
 	Closed    bool   // the subscriber ended the subscription
 	Violation bool   // the message has no place here
 }
@@ -49,7 +49,9 @@ func (s *Subscription) Handle(m Message) Outcome {
 	case m.Type == TypeRequest:
 		return Outcome{Violation: true}
 	case s.closed, m.Subscription != s.ID:
-		return Outcome{}
+		return Outcome{Ignored: "its sender does not have the subscription"}
+	case m.flaw != nil:
+		return Outcome{Ignored: "it does not follow AAEP's schema"}
 	case m.Type == TypeClose:
 		s.closed = true
 		return Outcome{Closed: true}
@@ -58,7 +60,7 @@ func (s *Subscription) Handle(m Message) Outcome {
 	case m.Type == wire.TypeConfirmationReply && s.honored.ConfirmationReply, m.Type == wire.TypeClarificationReply && s.honored.ClarificationReply:
 		return Outcome{Reply: m.Raw}
 	}
-	return Outcome{}
+	return Outcome{Ignored: "the subscription has not asked to reply to such questions"}
 }
 
 // renegotiate merges the changed capabilities field by field (5.7). Terms that cannot be agreed on

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/countersign-dev/countersign/schemas"
 )
 
 // Version is the version of AAEP that the gateway speaks.
@@ -84,7 +86,7 @@ type Acceptance struct {
 	Notes          string            `json:"negotiation_notes,omitempty"`
 }
 
-const notes = "The gateway forwards the producers' events as they are: verbosity, boundaries and pace are the producers'. An output in another language than those honoured is left out; nothing is translated."
+const notes = "The gateway forwards the producers' events as they are: verbosity, boundaries and pace are the producers'. An output in another language than those honoured is left out (none is if none is honoured); nothing is translated."
 
 // reserved are the prefixes that no extension may take (7.3.2).
 var reserved = []string{"aaep", "xsd", "rdf", "rdfs"}
@@ -95,14 +97,28 @@ var core = []string{"max_events_per_second", "preferred_verbosity", "languages",
 
 // Negotiate answers a subscription.request: either the subscription, or the rejection.
 func Negotiate(t Terms, m Message, id string) (*Subscription, *Rejection) {
-	if !strings.HasPrefix(m.Version, "1.") {
+	switch {
+	case m.Version != "" && !strings.HasPrefix(m.Version, "1."): // its schema is another
 		return nil, Reject(VersionUnsupported, "this gateway speaks AAEP "+Version, 0)
+	case m.flaw != nil:
+		return nil, rejectFlaw(*m.flaw)
 	}
 	s := &Subscription{ID: id, terms: t, asked: m.capabilities}
 	if r := s.agree(m.extensions); r != nil {
 		return nil, r
 	}
 	return s, nil
+}
+
+// rejectFlaw rejects a request that breaks its schema. It names capabilities of AAEP alone.
+func rejectFlaw(v schemas.Violation) *Rejection {
+	switch name := capabilityOf(v); {
+	case slices.Contains(core, name):
+		return Reject(CapabilitiesIncompatible, "the capability "+name+" has a value that cannot be honoured", 0)
+	case name != "":
+		return Reject(CapabilitiesIncompatible, "a capability that AAEP does not name must be an object", 0)
+	}
+	return Reject(Unknown, "the request does not follow AAEP's schema", 0)
 }
 
 // agree computes what is honoured of what was asked: never more.

@@ -1,5 +1,5 @@
-// Package agenthook is AgentHook's HTTP endpoint: POST /event. PreToolUse is an admission request;
-// every other event is published, and answered once it is durable (AHP-001, AHP-007).
+// Package agenthook is AgentHook's HTTP endpoint: POST /event. An event that waits for a verdict is
+// an admission request; every other one is published, and answered once it is durable (AHP-001, AHP-007).
 package agenthook
 
 import (
@@ -16,14 +16,11 @@ import (
 // Rows are the endpoints.
 var Rows = []endpoint.Row{{Pattern: "POST /event", Plan: plan}}
 
-// proposal is the event type that asks.
-const proposal = "PreToolUse"
-
-// plan sends proposals, and what cannot be read, to the admitter: an unreadable event, or one of a type that is
-// none or PreToolUse written otherwise, may have been a proposal, and the admitter refuses and records it.
+// plan sends to the admitter what waits for a verdict, and what may: an unreadable event, or one of a type that is
+// none or PreToolUse written otherwise. An unknown type is stored, as the protocol demands, unless it says that it waits.
 func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	e, err := wire.Decode(r.Body, strictjson.DefaultLimits)
-	if e == nil || err != nil || !wire.ValidTypeName(e.EventType) || strings.EqualFold(e.EventType, proposal) {
+	if e == nil || err != nil || !wire.ValidTypeName(e.EventType) || e.WaitsForVerdict() || strings.EqualFold(e.EventType, wire.PreToolUse) {
 		return endpoint.AdmitTo(subject.ProtoAgentHook)(r)
 	}
 	return endpoint.Plan{Publish: &endpoint.Events{

@@ -91,13 +91,20 @@ func (b *aaepBridge) postReply(w http.ResponseWriter, r *http.Request) {
 			b.end(a)
 		case outcome.Answer != nil:
 			out = endpoint.JSON(http.StatusOK, outcome.Answer)
+		default:
+			b.logIgnored(who.User, outcome)
 		}
 	} else if m.IsReply() {
-		b.server.env.Log.Warn().Str("user", who.User).Msg("a reply on a subscription that its sender does not have at this gateway was ignored")
+		b.logIgnored(who.User, aaep.Outcome{Ignored: "its sender does not have the subscription at this gateway"})
 	} else {
 		out = gateway.ProblemOf(gateway.NoSuchEndpoint).Response()
 	}
 	b.server.write(w, repliesPattern, out)
+}
+
+// logIgnored tells the operator of a message that is ignored.
+func (b *aaepBridge) logIgnored(user string, out aaep.Outcome) {
+	b.server.env.Log.Warn().Str("user", user).Str("because", out.Ignored).Msg("a message of a subscriber was ignored")
 }
 
 // end ends a subscription and the stream that reads it.

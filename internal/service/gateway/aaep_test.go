@@ -136,6 +136,8 @@ func TestAAEPOverSSE(t *testing.T) {
 		"another role": {"runtime", "/aaep/v1/subscriptions", subscribe, 403}, "no token": {"", "/aaep/v1/subscriptions", subscribe, 401},
 		"another version": {"subscriber", "/aaep/v1/subscriptions", strings.Replace(subscribe, "1.0.0", "99.99.99", 1), 400},
 		"no message":      {"subscriber", "/aaep/v1/replies", `{}`, 400},
+		"no decision":     {"subscriber", "/aaep/v1/replies", strings.Replace(string(reply(id)), "accept", "approve_once", 1), 204},
+		"no kind asked":   {"subscriber", "/aaep/v1/replies", fmt.Sprintf(`{"type":"clarification.reply","reply_token":"rpl_1","response":"x","subscription_id":%q,"timestamp":"2026-11-20T12:00:00.000Z"}`, id), 204},
 		"too large":       {"subscriber", "/aaep/v1/replies", strings.Repeat(" ", aaep.MaxMessage+1), 413},
 	} {
 		if res, body := r.do("POST", c.path, c.who, []byte(c.body)); res.StatusCode != c.status {
@@ -315,6 +317,7 @@ func TestAAEPOverWebSocket(t *testing.T) {
 	}
 	r.say(2)
 	send(t, c, string(reply("sub_another")))
+	send(t, c, strings.Replace(string(reply(id)), "accept", "approve_once", 1))
 	send(t, c, string(reply(id)))
 	servicetest.Eventually(t, "the reply is on the log", func() bool { return len(r.replies()) > 0 })
 	if got := fmt.Sprint(r.replies()); got != "[sam "+servicetest.Gateway+"]" {
@@ -326,6 +329,7 @@ func TestAAEPOverWebSocket(t *testing.T) {
 	}
 	for first, code := range map[string]websocket.StatusCode{
 		"{}": socketViolation, string(reply(id)): socketViolation, strings.Replace(subscribe, "1.0.0", "99.99.99", 1): socketRejected,
+		strings.Replace(subscribe, "true", "1", 1): socketRejected,
 	} {
 		c := r.dial(t, "subscriber")
 		send(t, c, first)

@@ -237,6 +237,8 @@ func (k *socket) receive(ctx context.Context, a *aaepSubscription) (websocket.St
 			if p := k.bridge.storeReply(ctx, k.who.User, out.Reply); p != nil {
 				return websocket.StatusTryAgainLater, p.Code
 			}
+		default:
+			k.bridge.logIgnored(k.who.User, out)
 		}
 	}
 }

@@ -11,6 +11,7 @@ from . import _client
 from ._client import Client, NotStored, _rfc3339
 
 _AAEP_CONTEXT = "https://aaep-protocol.org/context/v1"
+_CRITICAL = ("agent.session.errored", "agent.awaiting.confirmation", "agent.awaiting.clarification", "agent.handoff.requested")
 
 
 class AgentHookPublisher:
@@ -73,15 +74,16 @@ class AAEPProducer:
                     self._send(self._in_doubt)
                 except NotStored as e:
                     raise NotStored(e.code, True) from e  # of the new event
+            event_type = event_type.removeprefix("aaep:")
             event = {
                 "@context": _AAEP_CONTEXT,
-                "type": event_type if event_type.startswith("aaep:") else "aaep:" + event_type,
+                "type": "aaep:" + event_type,
                 "event_id": "evt_" + uuid.uuid4().hex,
                 "session_id": self.session,
                 "sequence_number": self._next,
                 "timestamp": _rfc3339(datetime.now(timezone.utc)),
                 "producer": self._producer,
-                "urgency": "normal",
+                "urgency": "critical" if event_type in _CRITICAL else "normal",
                 **fields,
             }
             try:

@@ -130,10 +130,13 @@ class System(unittest.TestCase):
             hooks.publish("PreToolUse")
         producer = countersign.AAEPProducer(self.gate, agent_id="assistant", session="sess_" + uuid.uuid4().hex, agent_version="1")
         started = producer.emit("agent.session.started", aaep_version="1.0.0", request_text="Go.", summary_normal="Going.")
-        ended = producer.emit("agent.session.completed", summary_normal="Done.")
-        self.assertEqual((started["sequence_number"], ended["sequence_number"], ended["type"]), (0, 1, "aaep:agent.session.completed"))
+        waits = producer.emit("agent.state.changed", from_state="idle", to_state="awaiting_input", summary_normal="It waits.")
+        asked = producer.emit("aaep:agent.awaiting.clarification", question="To where?", reply_token="rpl_" + uuid.uuid4().hex, timeout_seconds=30, summary_normal="It asks.")
+        goes_on = producer.emit("agent.state.changed", from_state="awaiting_input", to_state="thinking", summary_normal="It goes on.")
+        ended = producer.emit("agent.session.errored", error_category="transient", summary_normal="It failed.")
+        self.assertEqual((started["sequence_number"], ended["sequence_number"], ended["type"]), (0, 4, "aaep:agent.session.errored"))
         check = [os.environ["COUNTERSIGN"], "check", "--protocol", "aaep", "--fail", "-"]
-        subprocess.run(check, input=json.dumps([started, ended]), text=True, check=True, capture_output=True)
+        subprocess.run(check, input=json.dumps([started, waits, asked, goes_on, ended]), text=True, check=True, capture_output=True)
 
     def test_aana(self):
         event = {
