@@ -137,7 +137,8 @@ func (ms *Mandates) CheckEvidence(f *fact.Fact) {
 	say := func(check, what string) {
 		ms.findings.ReportSessionFinding(f, f.Origin, fact.SingleEventFinding(check, what, f))
 	}
-	if under, known := ms.ofSession.Get(f.Key.Tenant, f.Key); known && len(under) <= maxMandateTexts && !slices.Contains(under, fact.SumOf(e.Ref.ID)) {
+	// A denied request may have named any mandate: the decision has none that was not found.
+	if under, known := ms.ofSession.Get(f.Key.Tenant, f.Key); known && e.Result != aump.Denied && len(under) <= maxMandateTexts && !slices.Contains(under, fact.SumOf(e.Ref.ID)) {
 		say("AUMP-E-002", "")
 	}
 	if md, known := ms.recorded.Get(f.Key.Tenant, fact.SumOf(e.Ref.ID)); known {
