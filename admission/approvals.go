@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // approvalDecision applies approval workflows to one decision.
@@ -32,7 +34,7 @@ type approvalDecision struct {
 // nothing else: no defer, and no ask that its evaluator declares unapprovable. An allow becomes
 // what its action's workflow says while that waits for a person or is denied: what made the verdict
 // an ask, such as a stated risk, need not be part of the action. It becomes an ask while another
-// workflow of the session is about the same action on the same resource. A deny stays a deny,
+// workflow of the session is about the same tool and arguments, or the same action on the same resource. A deny stays a deny,
 // whatever was approved. Without an index no state is kept, and every ask opens a workflow of its
 // own.
 func (out *Outcome) applyApprovals(native call.Opinion, policies policy.Result, in Inputs, lifetime time.Duration) time.Duration {
@@ -78,7 +80,20 @@ func (out *Outcome) approvalAction() approval.Action {
 	if d.Mandate != nil {
 		a.Mandate = d.Mandate.Hash
 	}
+	if c.Args != nil && c.ArgsClaims != nil {
+		does := maps.Clone(c.Args)
+		maps.DeleteFunc(does, func(member string, _ any) bool { return slices.Contains(c.ArgsClaims, member) })
+		a.Does = canonicalArgs(does)
+	}
 	return a
+}
+
+func canonicalArgs(args map[string]any) []byte {
+	b, err := strictjson.Canonical(args)
+	if err != nil {
+		panic(err) // cannot happen: everything in it came out of strictjson
+	}
+	return b
 }
 
 // canonicalTool is the tool's canonical name by the tenant's catalogue (AgentHook H-09), so
@@ -164,28 +179,25 @@ func needsPerson(ask string) bool {
 }
 
 // evades reports whether one of the workflows that forbid an allow is another one about the same
-// action on the same resource (AgentHook H-09, AH-C-077).
+// action on the same resource (AgentHook H-09, AH-C-077), or waits for a person about the same tool
+// and arguments: the requester chooses what else is in an action's key, such as its mandate.
 func (a *approvalDecision) evades(forbidding []*approval.Workflow) bool {
 	if len(forbidding) == 0 {
 		return false
 	}
-	action := a.out.approvalAction()
-	evasion, err := approval.EvasionKey(action, a.in.digest)
-	if err != nil || evasion == "" {
-		return false
-	}
-	same := func(w *approval.Workflow) bool { return w.Evasion == evasion }
-	if !slices.ContainsFunc(forbidding, same) {
-		return false
-	}
 	// A workflow may be older than the tool's catalogue entry: the tool's own name identifies
 	// the same action, too.
+	action := a.out.approvalAction()
 	asSaid := action
 	asSaid.Tool = a.out.call.Tool
 	keys, err := approval.KeysOf(action, a.in.digest)
 	said, saidErr := approval.KeysOf(asSaid, a.in.digest)
 	return err == nil && saidErr == nil && slices.ContainsFunc(forbidding, func(w *approval.Workflow) bool {
-		return same(w) && w.ActionDigest != keys.Action && w.ActionDigest != said.Action
+		switch w.ActionDigest {
+		case keys.Action, said.Action:
+			return false
+		}
+		return w.Evasion != "" && w.Evasion == keys.Evasion || w.Runs != "" && (w.Runs == keys.Runs || w.Runs == said.Runs) && waitsForPerson(w)
 	})
 }
 

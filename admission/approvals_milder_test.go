@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"cmp"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/aump"
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -180,4 +183,79 @@ func TestMilderClaimOfAnApprovedCall(t *testing.T) {
 		}
 	}
 	claims(map[string]string{"c2": "deny fine approval_denied"})
+}
+
+// TestSameRunUnderAnotherKey: a call waits for a person, or was denied, and is asked for again with something dropped or changed
+// that an approval is bound to, and by which it would be allowed.
+func TestSameRunUnderAnotherKey(t *testing.T) {
+	supervised := courierMandate(t, `"mode": "delegated"`, `"mode": "supervised"`)
+	delegated := courierMandate(t, "aump_mnd_courier_01", "aump_mnd_courier_02", `"mode": "delegated"`, `"requires_trusted_ui_for_commitment": false, "mode": "delegated"`)
+	careful := courierMandate(t, `"escalation": {`, `"escalation": {"confidence_threshold":0.65,`)
+	commits := edit(t, under(supervised.Hash), `"summary"`, `"commitment":true,"summary"`)
+	book := func(metadata string) string { return hook(t, "book", booking, metadata) }
+	native := func(m *mandate.Mandate, edits ...string) string {
+		r, _ := bookingUnder(m, edits...)
+		return string(r.Body)
+	}
+	doubtful := native(careful, `"proposed_action"`, `"context":{"confidence":0.5},"proposed_action"`)
+	grave := func(body string) string {
+		return edit(t, body, `"metadata":{`, `"operation_risk":"destructive_write","metadata":{`)
+	}
+	mail := edit(t, preToolUse, `"password"`, `"body"`) // a contract's arguments hold no password
+	bare := edit(t, preToolUse, `"tool_input":{"to":"a@example.com","password":"hunter2-secret","n":1.0},`, "")
+	about := edit(t, preToolUse, `"evidence_phase"`, `"action":"send","resource_kind":"email","resource":"outbox","evidence_phase"`)
+	for _, tc := range []struct {
+		name, asked, milder string
+		by                  string           // the protocol that asks first; AgentHook if empty
+		then                string           // the protocol that asks then, the same if empty
+		mandate, other      *mandate.Mandate // at first, and then
+		held                bool
+	}{
+		{name: "no mandate", asked: book(commits), milder: book(""), mandate: supervised, held: true},
+		{name: "another mandate", asked: book(commits), milder: book(edit(t, commits, supervised.Hash, delegated.Hash, supervised.ID, delegated.ID)),
+			mandate: supervised, other: delegated, held: true},
+		{name: "no commitment, carried", asked: book(commits), milder: book(under(supervised.Hash)), mandate: supervised, held: true},
+		{name: "no commitment", by: aump.Name, asked: native(supervised, `"summary"`, `"commitment":true,"summary"`), milder: native(supervised), mandate: supervised,
+			held: true},
+		{name: "surer, and another summary", by: aump.Name, asked: doubtful, milder: native(careful, "hunter2-secret", "hunter2-secret."), mandate: careful,
+			held: true},
+		{name: "surer, and another amount", by: aump.Name, asked: doubtful, milder: native(careful, "1500", "1400"), mandate: careful},
+		{name: "an action that it no longer names", asked: grave(about), milder: preToolUse, held: true},
+		{name: "another protocol", asked: grave(mail), milder: confirmedWrite, then: aana.Name, held: true},
+		{name: "no arguments", asked: grave(bare), milder: bare, held: true},
+		{name: "no arguments, another id", asked: grave(bare), milder: edit(t, bare, `"c1"`, `"c2"`)},
+		{name: "other arguments", asked: book(commits), milder: edit(t, book(""), "1500", "1400"), mandate: supervised},
+		{name: "another tool", asked: grave(preToolUse), milder: edit(t, preToolUse, "send_mail", "draft_mail")},
+	} {
+		for _, act := range []approval.Act{"", approval.ActDeny, approval.ActCancel} {
+			t.Run(tc.name+" "+string(act), func(t *testing.T) {
+				s, snap := newShelf(), rules(t, "ask grave: has(risk.operation_risk) && risk.operation_risk == 'destructive_write'", "allow fine: true")
+				ask := func(protocol, body string, m *mandate.Mandate, after time.Duration) Outcome {
+					s.mandate = m
+					var header []string
+					if protocol != agenthook.Name {
+						header = []string{events.HeaderSession, "s1", events.HeaderToolCallID, "c1"}
+					}
+					return s.ask(t, protocol, body, snap, after, header...)
+				}
+				by := cmp.Or(tc.by, agenthook.Name)
+				first := ask(by, tc.asked, tc.mandate, 0)
+				if first.Decision.Verdict != events.Ask {
+					t.Fatalf("asked: %s", codes(first))
+				}
+				if act != "" {
+					s.resolve(t, act, snap, time.Second)
+				}
+				out := ask(cmp.Or(tc.then, by), tc.milder, cmp.Or(tc.other, tc.mandate), time.Minute)
+				switch d := out.Decision; {
+				case !tc.held || act == approval.ActCancel:
+					if d.Verdict != events.Allow {
+						t.Error(codes(out))
+					}
+				case d.Verdict != events.Ask || !strings.Contains(codes(out), approval.ReasonEvasion) || d.Approval.WorkflowID == first.Decision.Approval.WorkflowID || out.Consumption.Spend != nil:
+					t.Error(codes(out))
+				}
+			})
+		}
+	}
 }

@@ -124,23 +124,31 @@ func TestLifetimesUnderAMandate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		edits   []string
 		commits bool
+		verdict string // of a policy whose expiresAfter is 45s; none without one
 		want    time.Duration
 	}{
-		"allow":                         {nil, false, receipt.DefaultLifetime},
-		"allow, shortly before the end": {[]string{expiry, at("2026-11-20T12:00:20Z")}, false, 20 * time.Second},
-		"allow, at the very end":        {[]string{expiry, at("2026-11-20T12:00:00.1Z")}, false, receipt.MinLifetime},
-		"ask":                           {ask, true, DefaultApprovalLifetime},
-		"ask, with time to think":       {timeout("3600"), true, time.Hour},
-		"ask, without time to think":    {timeout("0"), true, receipt.MinLifetime},
-		"ask, with more than there is":  {append(timeout("3600"), expiry, at("2026-11-20T12:10:00Z")), true, 10 * time.Minute},
-		"ask, for days":                 {append(timeout("864000"), expiry, at("2027-11-20T12:10:00Z")), true, receipt.MaxLifetime},
+		"allow":                         {nil, false, "", receipt.DefaultLifetime},
+		"allow, shortly before the end": {[]string{expiry, at("2026-11-20T12:00:20Z")}, false, "", 20 * time.Second},
+		"allow, at the very end":        {[]string{expiry, at("2026-11-20T12:00:00.1Z")}, false, "", receipt.MinLifetime},
+		"ask":                           {ask, true, "", DefaultApprovalLifetime},
+		"ask, with time to think":       {timeout("3600"), true, "", time.Hour},
+		"ask, without time to think":    {timeout("0"), true, "", receipt.MinLifetime},
+		"ask, with more than there is":  {append(timeout("3600"), expiry, at("2026-11-20T12:10:00Z")), true, "", 10 * time.Minute},
+		"ask, for days":                 {append(timeout("864000"), expiry, at("2027-11-20T12:10:00Z")), true, "", receipt.MaxLifetime},
+		"a policy allows":               {nil, false, "allow", 45 * time.Second},
+		"ask, and a policy allows":      {timeout("3600"), true, "allow", time.Hour},
+		"ask, and so does a policy":     {timeout("3600"), true, "ask", 45 * time.Second},
 	} {
 		m := courierMandate(t, tc.edits...)
 		r, in := bookingUnder(m)
 		if tc.commits {
 			r, in = bookingUnder(m, `"summary"`, `"commitment":true,"summary"`)
 		}
-		out := Decide(r, EvaluatorsOnly(), in)
+		config := EvaluatorsOnly()
+		if tc.verdict != "" {
+			config = compiled(t, "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: p}\nspec:\n  expiresAfter: 45s\n  rules:\n    - {name: r, when: 'true', verdict: "+tc.verdict+", reason: ok}\n")
+		}
+		out := Decide(r, config, in)
 		if got := out.Decision.ExpiresAt.Sub(noon); got != tc.want || out.Claims.ExpiresAt != out.Decision.ExpiresAt {
 			t.Errorf("%s: %s, want %s (%s)", name, got, tc.want, codes(out))
 		}

@@ -48,8 +48,8 @@ func recorded(native call.Opinion) []events.Reason {
 	return reasons
 }
 
-// verdictLifetime is how long a verdict is valid, or stays open. A policy's lifetime takes
-// precedence over the protocol's. Neither outlives what the protocol's opinion rests on, except
+// verdictLifetime is how long a verdict is valid, or stays open. The lifetime of policies takes
+// precedence over the protocol's, but that of an allow by policies is not of the protocol's ask. Neither outlives what the protocol's opinion rests on, except
 // for the minimum lifetime of a receipt.
 func verdictLifetime(v events.Verdict, native call.Opinion, policies policy.Result, now time.Time) time.Duration {
 	asks := v == events.Ask || v == events.Defer
@@ -57,7 +57,7 @@ func verdictLifetime(v events.Verdict, native call.Opinion, policies policy.Resu
 	switch {
 	case asks && approvalTerms(policies).Lifetime > 0:
 		d = approvalTerms(policies).Lifetime
-	case policies.ExpiresAfter > 0:
+	case policies.ExpiresAfter > 0 && (!asks || policies.Verdict != events.Allow):
 		d = policies.ExpiresAfter
 	case asks && native.ApprovalWindow > 0:
 		d = native.ApprovalWindow

@@ -157,19 +157,31 @@ func checkTool(t *testing.T, a asking) {
 	}
 }
 
-// What was only asked is open no more: nothing will run under its id, and nothing is found missing.
+// The same question reserves its money once. When its client has ended, what was only asked is open no more: nothing will run
+// under its id, and nothing is found missing.
 func questionsAreClosed(t *testing.T, s *system) {
 	t.Helper()
-	asked := evidence(t, s.auditors(t), "kind = 'decision' AND startsWith(session, 'mcp-tools-') AND position(record, '\"verdict\":\"allow\"') > 0")
-	if len(asked) == 0 {
-		t.Fatal("no question was allowed")
-	}
-	session := asked[0].body(t).text("session")
-	calls := s.run(t, "calls", "--session", session, "--json").want(t, 0).out
-	for _, d := range asked {
-		if line := lineWith(calls, `"tool_call_id":"`+d.body(t).text("tool_call_id")+`"`); !strings.Contains(line, `"state":"denied"`) {
-			t.Errorf("a question that was allowed: %s", line)
+	cmd := exec.Command(program("countersign"), "mcp", "tools", "--ready-file", s.ready)
+	cmd.Env = cleanEnv()
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	ok(t, err)
+	a, request := newAsking(t, client), readRequest(t, "aump-action.json")
+	delete(request, "aump")
+	request["proposed_action"].(map[string]any)["amount"].(map[string]any)["total_minor"] = 12_000 // of 20,000
+	for range 2 {
+		if r, text := a.call(t, "aump.evaluate_action", request); r.IsError || text != "AUMP decision: allowed." {
+			t.Errorf("a question that is repeated: %s", text)
 		}
+		s.settle(t) // the budget's ledger then knows how the call ended, if it did
+	}
+	ok(t, client.Close())
+	s.settle(t)
+	asked := evidence(t, s.auditors(t), "kind = 'decision' AND startsWith(session, 'mcp-tools-') AND position(record, '\"verdict\":\"allow\"') > 0")
+	last := asked[len(asked)-1].body(t)
+	session := last.text("session")
+	calls := s.run(t, "calls", "--session", session, "--json").want(t, 0).out
+	if line := lineWith(calls, `"tool_call_id":"`+last.text("tool_call_id")+`"`); !strings.Contains(line, `"state":"denied"`) {
+		t.Errorf("a question that was allowed: %s", line)
 	}
 	if found := s.run(t, "findings", "--session", session, "--json").out; found != "" {
 		t.Errorf("findings: %s", found)

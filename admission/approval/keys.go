@@ -19,6 +19,7 @@ type Action struct {
 	Dir                               string // in which relative paths of the arguments lie; "" if unknown
 	Proposer, FromAgent, ToAgent      string
 	Args                              []byte         // RFC 8785; nil if there are none
+	Does                              []byte         // RFC 8785; Args without what they only say about the call, where they say any
 	Event                             map[string]any // the document without claims; replaces absent arguments
 	Body                              string         // digest of the request, if there is no Event either
 	Mandate                           string         // its hash
@@ -33,6 +34,7 @@ type Keys struct {
 	Slot     string // of the action's workflow
 	CallSlot string // of this call's own workflow, if Slot is another call's
 	Evasion  string // of the resource, whatever the tool and the arguments; "" if unknown
+	Runs     string // of what would run, whatever else the request says about it; "" if unknown
 }
 
 // unknownResource is the word for a resource that could not be identified.
@@ -87,12 +89,13 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 		*part.short = part.mark + sum[:min(part.size, len(sum))]
 	}
 	var err error
-	k.Evasion, err = EvasionKey(a, keyed)
+	if k.Evasion, err = evasionKey(a, keyed); err == nil {
+		k.Runs, err = runsKey(a, keyed)
+	}
 	return k, err
 }
 
-// EvasionKey is Keys.Evasion alone.
-func EvasionKey(a Action, keyed func([]byte) string) (string, error) {
+func evasionKey(a Action, keyed func([]byte) string) (string, error) {
 	text, _ := a.Resource.(string)
 	if a.Action == "" || a.Resource == nil || a.Session == "" || a.Kind == "" || a.Kind == unknownResource || a.Resource == any("") || text == unknownResource {
 		return "", nil
@@ -100,6 +103,24 @@ func EvasionKey(a Action, keyed func([]byte) string) (string, error) {
 	return keyOf("evasion", map[string]any{
 		"tenant": a.Tenant, "source": a.Source, "session": a.Session, "action": a.Action, "resource_kind": a.Kind, "resource": a.Resource,
 	}, keyed)
+}
+
+// runsKey leaves out what the requester can drop or change without another call being made: protocol,
+// mandate, action, resource and agent. A call without arguments is known by its id.
+func runsKey(a Action, keyed func([]byte) string) (string, error) {
+	if a.Session == "" || a.Tool == "" || a.Args == nil && a.Call == "" {
+		return "", nil
+	}
+	runs := map[string]any{"tenant": a.Tenant, "source": a.Source, "session": a.Session, "tool": a.Tool, "dir": a.Dir, "to_agent": a.ToAgent}
+	switch {
+	case a.Does != nil:
+		runs["args"] = json.RawMessage(a.Does)
+	case a.Args != nil:
+		runs["args"] = json.RawMessage(a.Args)
+	default:
+		runs["tool_call_id"] = a.Call
+	}
+	return keyOf("runs", runs, keyed)
 }
 
 func keyOf(use string, v map[string]any, keyed func([]byte) string) (string, error) {

@@ -11,29 +11,30 @@ import (
 func TestKeys(t *testing.T) {
 	base := keysOf(t, theAction())
 	for _, tc := range []struct {
-		name                string
-		change              func(*Action)
-		strict, call, evade bool // whether the keys are the same
+		name                      string
+		change                    func(*Action)
+		strict, call, evade, runs bool // whether the keys are the same
 	}{
-		{"the same", func(*Action) {}, true, true, true},
-		{"another call", func(a *Action) { a.Call = "c2" }, true, false, true},
-		{"other arguments", func(a *Action) { a.Args = []byte(`{"to":"b@example.com"}`) }, false, false, true},
-		{"no arguments", func(a *Action) { a.Args = nil }, false, false, true},
-		{"empty arguments", func(a *Action) { a.Args = []byte(`{}`) }, false, false, true},
-		{"another tool", func(a *Action) { a.Tool = "post" }, false, false, true},
-		{"another protocol", func(a *Action) { a.Protocol = "tool" }, false, false, true},
-		{"another mandate", func(a *Action) { a.Mandate = "sha256:m" }, false, false, true},
-		{"another action under the mandate", func(a *Action) { a.Mandated = []byte(`{"total":1}`) }, false, false, true},
-		{"another resource", func(a *Action) { a.Resource = map[string]any{"id": "x"} }, false, false, false},
-		{"another kind", func(a *Action) { a.Kind = "file" }, false, false, false},
-		{"another action", func(a *Action) { a.Action = "read" }, false, false, false},
-		{"another scope", func(a *Action) { a.Scope = "local" }, false, false, true},
-		{"another agent that proposes it", func(a *Action) { a.Proposer = "x" }, false, false, true},
-		{"another directory", func(a *Action) { a.Dir = "/srv" }, false, false, true},
-		{"another session", func(a *Action) { a.Session = "s2" }, false, false, false},
-		{"another source", func(a *Action) { a.Source = "rt2" }, false, false, false},
-		{"another tenant", func(a *Action) { a.Tenant = "globex" }, false, false, false},
-		{"another agent that takes over", func(a *Action) { a.ToAgent = "x" }, false, false, true},
+		{"the same", func(*Action) {}, true, true, true, true},
+		{"another call", func(a *Action) { a.Call = "c2" }, true, false, true, true},
+		{"other arguments", func(a *Action) { a.Args = []byte(`{"to":"b@example.com"}`) }, false, false, true, false},
+		{"no arguments", func(a *Action) { a.Args = nil }, false, false, true, false},
+		{"empty arguments", func(a *Action) { a.Args = []byte(`{}`) }, false, false, true, false},
+		{"another tool", func(a *Action) { a.Tool = "post" }, false, false, true, false},
+		{"another protocol", func(a *Action) { a.Protocol = "tool" }, false, false, true, true},
+		{"another mandate", func(a *Action) { a.Mandate = "sha256:m" }, false, false, true, true},
+		{"another action under the mandate", func(a *Action) { a.Mandated = []byte(`{"total":1}`) }, false, false, true, true},
+		{"another resource", func(a *Action) { a.Resource = map[string]any{"id": "x"} }, false, false, false, true},
+		{"another kind", func(a *Action) { a.Kind = "file" }, false, false, false, true},
+		{"another action", func(a *Action) { a.Action = "read" }, false, false, false, true},
+		{"another scope", func(a *Action) { a.Scope = "local" }, false, false, true, true},
+		{"another agent that proposes it", func(a *Action) { a.Proposer = "x" }, false, false, true, true},
+		{"words about the arguments", func(a *Action) { a.Does, a.Args = a.Args, []byte(`{"summary":"x","to":"a@example.com"}`) }, false, false, true, true},
+		{"another directory", func(a *Action) { a.Dir = "/srv" }, false, false, true, false},
+		{"another session", func(a *Action) { a.Session = "s2" }, false, false, false, false},
+		{"another source", func(a *Action) { a.Source = "rt2" }, false, false, false, false},
+		{"another tenant", func(a *Action) { a.Tenant = "globex" }, false, false, false, false},
+		{"another agent that takes over", func(a *Action) { a.ToAgent = "x" }, false, false, true, false},
 	} {
 		a := theAction()
 		tc.change(&a)
@@ -44,7 +45,7 @@ func TestKeys(t *testing.T) {
 		if (k.CallSlot == base.CallSlot) != tc.call || k.CallSlot == k.Slot {
 			t.Errorf("%s: slot of the call", tc.name)
 		}
-		if (k.Evasion == base.Evasion) != tc.evade {
+		if (k.Evasion == base.Evasion) != tc.evade || (k.Runs == base.Runs) != tc.runs {
 			t.Errorf("%s: evasion", tc.name)
 		}
 	}
@@ -77,6 +78,27 @@ func TestNoEvasionKeyForTheUnknown(t *testing.T) {
 		change(&a)
 		if k := keysOf(t, a); k.Evasion != "" || k.Slot == "" {
 			t.Errorf("%s: %+v", name, k)
+		}
+	}
+}
+
+// A call without arguments is known by its id.
+func TestRunsKeyWithoutArguments(t *testing.T) {
+	bare := func(change func(*Action)) string {
+		a := theAction()
+		a.Args = nil
+		change(&a)
+		return keysOf(t, a).Runs
+	}
+	base := bare(func(*Action) {})
+	if base == "" || base != bare(func(a *Action) { a.Event = map[string]any{"summary": "other"} }) || base == bare(func(a *Action) { a.Call = "c2" }) {
+		t.Error(base)
+	}
+	for name, change := range map[string]func(*Action){
+		"no id": func(a *Action) { a.Call = "" }, "no tool": func(a *Action) { a.Tool = "" }, "no session": func(a *Action) { a.Session = "" },
+	} {
+		if key := bare(change); key != "" {
+			t.Errorf("%s: %s", name, key)
 		}
 	}
 }

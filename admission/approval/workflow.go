@@ -78,6 +78,7 @@ type Workflow struct {
 	ActionID     string             `json:"action_id"`
 	ActionDigest string             `json:"action_digest"`     // keyed; of the whole proposal
 	Evasion      string             `json:"evasion,omitempty"` // keyed; of the resource that it concerns
+	Runs         string             `json:"runs,omitempty"`    // keyed; of the tool and the arguments that would run
 	ArgsDigest   string             `json:"args_digest,omitempty"`
 	Policy       events.PolicyRef   `json:"policy"`
 	Mandate      *events.MandateRef `json:"mandate,omitempty"`

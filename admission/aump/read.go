@@ -78,7 +78,7 @@ func readCall(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
 		EventType: req.Type,
 		Session:   o.BodyOrHeader(Name, r, events.HeaderSession, ""), Agent: o.BodyOrHeader(Name, r, events.HeaderAgent, ""),
 		ToolCallID: o.BodyOrHeader(Name, r, events.HeaderToolCallID, ""), Tool: a.Type,
-		Risk: map[string]any{"commitment": commitsPrincipal(a)}, Args: a.Tree, Event: withoutClaims(req.Tree()), Traceparent: call.FirstTraceparent(r),
+		Risk: map[string]any{"commitment": commitsPrincipal(a)}, Args: a.Tree, ArgsClaims: actionClaims, Event: withoutClaims(req.Tree()), Traceparent: call.FirstTraceparent(r),
 	}
 	if commitsPrincipal(a) {
 		c.Action = ActionCommit
@@ -102,6 +102,10 @@ func readCall(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
 	}
 	return c
 }
+
+// actionClaims are the members of a proposed action that the runtime can choose without proposing
+// another one.
+var actionClaims = []string{"commitment", "summary"}
 
 // withoutClaims is the document for policies: without a request's claims in its own favour.
 func withoutClaims(tree map[string]any) map[string]any {

@@ -39,6 +39,7 @@ func TestCall(t *testing.T) {
 	want := call.Call{
 		EventType: wire.TypeRequest, Session: "s1", Agent: "agent-courier", ToolCallID: "c1", Tool: "book_courier", Action: ActionCommit,
 		Resource: "van-7", Risk: map[string]any{"commitment": true},
+		ArgsClaims:    []string{"commitment", "summary"},
 		ArgsCanonical: []byte(`{"amount":{"currency":"EUR","total_minor":300},"commitment":true,"counterparty":"van-7","summary":"hunter2-secret","type":"book_courier"}`),
 		Traceparent:   "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Mandate:       &events.MandateRef{ID: m.ID, Hash: m.Hash},

@@ -68,6 +68,7 @@ type Call struct {
 	Risk           map[string]any // the known risk, for policies and evaluators
 	Args           map[string]any // nil if there are none
 	ArgsCanonical  []byte         // RFC 8785 form of Args; nil if there are none
+	ArgsClaims     []string       // members of Args that only say something about the call
 	Event          map[string]any // the document, without the publisher's claims in its own favour
 	Traceparent    string         // W3C traceparent
 

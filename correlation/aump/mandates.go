@@ -38,7 +38,7 @@ func readEvidenceNumber(f *fact.Fact, n *fact.NumberFields) {
 const (
 	maxMandates     = 65_536 // mandates of which decisions and changes speak, those with evidence, and sessions with decisions under mandates
 	maxAhead        = 256    // how far the number of refused evidence may be ahead
-	maxMandateTexts = 8      // hashes of a mandate, and mandates of a session; beyond it nothing is checked
+	maxMandateTexts = 8      // hashes and revocations of a mandate, and mandates of a session; beyond it nothing is checked, or the oldest revocation
 )
 
 // Mandates holds what decisions and changes say of each mandate, the newest evidence of each,
@@ -67,9 +67,15 @@ func (ms *Mandates) Configure(r fact.Reporter, clockSkew time.Duration) {
 
 // mandate is what decisions and changes say of a mandate.
 type mandate struct {
-	hashes  []string // all hashes so far
-	revoked time.Time
+	hashes  []string     // all hashes so far
+	revoked []revocation // the newest ones
 	states  []mandateState
+}
+
+// revocation revokes a mandate under one hash: one that is put under the id later is not revoked.
+type revocation struct {
+	hash, by string // by: operator or principal; each can be deleted alone
+	at       time.Time
 }
 
 // newestEvidence is the newest evidence of a mandate.
@@ -131,7 +137,8 @@ func (ms *Mandates) CheckEvidence(f *fact.Fact) {
 	say := func(check, what string) {
 		ms.findings.ReportSessionFinding(f, f.Origin, fact.SingleEventFinding(check, what, f))
 	}
-	if under, known := ms.ofSession.Get(f.Key.Tenant, f.Key); known && len(under) <= maxMandateTexts && !slices.Contains(under, fact.SumOf(e.Ref.ID)) {
+	// A denied request may have named any mandate: the decision has none that was not found.
+	if under, known := ms.ofSession.Get(f.Key.Tenant, f.Key); known && e.Result != aump.Denied && len(under) <= maxMandateTexts && !slices.Contains(under, fact.SumOf(e.Ref.ID)) {
 		say("AUMP-E-002", "")
 	}
 	if md, known := ms.recorded.Get(f.Key.Tenant, fact.SumOf(e.Ref.ID)); known {
@@ -149,7 +156,7 @@ func (md *mandate) checkEvidence(e *aump.Evidence, skew time.Duration, say func(
 	if what := md.voidReason(e, hash, skew); ok && what != "" {
 		say("AUMP-E-005", what)
 	}
-	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(skew)) {
+	if e.Result == aump.Allowed && slices.ContainsFunc(md.revoked, func(r revocation) bool { return r.hash == hash && e.CreatedAt.After(r.at.Add(skew)) }) {
 		say("AUMP-E-004", "")
 	}
 }
@@ -299,11 +306,17 @@ func (ms *Mandates) ApplyChange(change events.MandateChange, at time.Time) {
 		case "put":
 			md.addHash(s.Hash)
 		case "revoked":
-			md.revoked = at
+			md.dropRevocation(s)
+			md.revoked = append(md.revoked, revocation{s.Hash, s.By, at})
+			md.revoked = md.revoked[max(0, len(md.revoked)-maxMandateTexts):]
 		case "revocation_deleted":
-			md.revoked = time.Time{}
+			md.dropRevocation(s)
 		}
 	}
+}
+
+func (md *mandate) dropRevocation(s events.MandateStep) {
+	md.revoked = slices.DeleteFunc(md.revoked, func(r revocation) bool { return r.hash == s.Hash && r.by == s.By })
 }
 
 // readMandateReason decodes a reason of AUMP's evaluator.

@@ -8,18 +8,23 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/hook"
@@ -36,12 +41,17 @@ type Cmd struct {
 
 // Run serves one client until it ends.
 func (c *Cmd) Run(ctx context.Context) error {
-	err := c.service().server().Run(ctx, &mcp.StdioTransport{})
+	s := c.service()
+	err := s.server().Run(ctx, &mcp.StdioTransport{})
+	s.closeAll()
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
+
+// closeTimeout bounds the report that a question is over, and that of all when the client ends.
+const closeTimeout = 5 * time.Second
 
 // service answers calls.
 type service struct {
@@ -49,12 +59,15 @@ type service struct {
 	read    func(ctx context.Context, command string, args ...string) (string, error)
 	session string
 	key     string // of the ids of questions; it is not kept
+
+	mu   sync.Mutex
+	open map[string]*time.Timer // of the allowed questions, each closes its own
 }
 
 func (c *Cmd) service() *service {
 	return &service{
 		peer: mcpcmd.Gateway{ReadyFile: c.ReadyFile, Config: c.Config}.Peer, read: evidence{gateclient.ReadyFileOf(c.ReadyFile, c.Config)}.run,
-		session: "mcp-tools-" + uuid.NewString(), key: rand.Text(),
+		session: "mcp-tools-" + uuid.NewString(), key: rand.Text(), open: map[string]*time.Timer{},
 	}
 }
 
@@ -80,7 +93,7 @@ const (
 var no, yes = false, true
 
 // hints say to clients what a call leaves behind. AANA and AUMP demand of an evaluation that it reads and can be
-// repeated: nothing outside the log changes, and a question is over once it is answered.
+// repeated: nothing outside the log changes, and a question that is repeated reserves nothing more.
 var hints = map[effect]mcp.ToolAnnotations{
 	reads:     {ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
 	evaluates: {ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
@@ -180,7 +193,8 @@ func (s *service) questionID(path string, canonical []byte) string {
 	return fmt.Sprintf("ask-%x", sum.Sum(nil))
 }
 
-// ask asks the gateway for a verdict. Nothing runs under the question's id: an allowed one is closed at once.
+// ask asks the gateway for a verdict. Nothing runs under the question's id, which is that of every identical question. An
+// allowed one is closed when its receipt is over: until then an identical question shares its money.
 func (s *service) ask(ctx context.Context, path string, body []byte) (json.RawMessage, error) {
 	canonical, err := strictjson.CanonicalBytes(body)
 	if err != nil {
@@ -189,13 +203,53 @@ func (s *service) ask(ctx context.Context, path string, body []byte) (json.RawMe
 	id := s.questionID(path, canonical)
 	header, answer, err := s.post(ctx, path, body, map[string]string{events.HeaderSession: s.session, events.HeaderToolCallID: id})
 	if err == nil && header.Get(events.HeaderVerdict) == string(events.Allow) {
-		s.reportNotRun(ctx, id)
+		s.keepOpen(id, time.Until(lastUse(header.Get(events.HeaderReceipt))))
 	}
 	return answer, err
 }
 
-// reportNotRun closes an allowed question on the log, so that its money is freed once the permission has expired. The answer
-// does not depend on it.
+// lastUse is the time until which an executor may accept a receipt, zero for what is none. Nothing is permitted by it.
+func lastUse(token string) time.Time {
+	var claims struct {
+		ExpiresAt time.Time `json:"expires_at"`
+	}
+	_, rest, _ := strings.Cut(token, ".")
+	payload, _, _ := strings.Cut(rest, ".")
+	text, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil || json.Unmarshal(text, &claims) != nil {
+		return time.Time{}
+	}
+	return claims.ExpiresAt.Add(receipt.Leeway)
+}
+
+// keepOpen closes a question after a time; a question that is repeated, after its new time.
+func (s *service) keepOpen(id string, after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.open[id]; t != nil {
+		t.Stop()
+	}
+	s.open[id] = time.AfterFunc(after, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		s.reportNotRun(ctx, id)
+	})
+}
+
+// closeAll closes all questions that are open.
+func (s *service) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	for id, t := range s.open {
+		if t.Stop() {
+			s.reportNotRun(ctx, id)
+		}
+	}
+}
+
+// reportNotRun closes an allowed question on the log, which frees its money. No answer depends on it.
 func (s *service) reportNotRun(ctx context.Context, id string) {
 	event, err := hook.Event{Kind: hook.Blocked, Session: s.session, Version: buildinfo.Version()}.AgentHook("mcp-tools",
 		hook.Envelope{ID: uuid.NewString(), Time: time.Now(), CallID: id})
@@ -304,8 +358,9 @@ func (s *service) resolveMandate(ctx context.Context, arguments []byte) (string,
 	if err := json.Unmarshal([]byte(list), &rows); err != nil {
 		return "", nil, errors.New("the list of mandates cannot be read")
 	}
+	hash, wellFormed := aump.NormaliseHash(given.Ref.Hash)
 	for _, row := range rows {
-		if row.ID == given.Ref.ID && (given.Ref.Hash == "" || row.Hash == given.Ref.Hash) {
+		if row.ID == given.Ref.ID && (given.Ref.Hash == "" || wellFormed && row.Hash == hash) {
 			found, err := json.Marshal(row)
 			return fmt.Sprintf("AUMP mandate: %s.", row.State), found, err
 		}

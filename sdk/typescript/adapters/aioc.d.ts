@@ -8,6 +8,7 @@ export interface PolicyResult {
   resultMode?: 'throw' | 'tool_result';
   policyVersion?: string;
   expiresAt?: string;
+  /** Of a verdict also session and callId: what ran is reported under them. aioc keeps it in its PolicyDecisionRecord. */
   metadata?: Record<string, unknown>;
 }
 

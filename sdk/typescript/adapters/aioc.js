@@ -35,7 +35,7 @@ function decider(gate, protocol, {session, timeout, context}) {
     if (waits) pending.set(key, waits);
     if (pending.size > PENDING_LIMIT) pending.delete(pending.keys().next().value); // the oldest is the likeliest to have expired
     if (verdict.reason === 'bad_reply') return null; // aioc records invalid_policy_result
-    if (reply !== null) return reply;
+    if (reply !== null) return {...reply, metadata: {...reply.metadata, session: name, callId}}; // aioc's own callId is not known here
     if (!verdict.reason.startsWith('receipt_')) throw new Error(verdict.reason); // aioc records policy_error
     return {decision: 'deny', reason: verdict.reason, resultMode: 'throw'}; // an allow whose receipt does not hold
   };

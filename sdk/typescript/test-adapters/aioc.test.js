@@ -66,6 +66,17 @@ test('1: a tool is allowed', async () => {
   assert.equal(d.metadata.verdict, 'allow');
 });
 
+test('the record names the call as it was admitted, for the report of what ran', async () => {
+  const asked = [];
+  const watched = {admitNative: (protocol, request, call, options) => (asked.push(call), system.admitNative(protocol, request, call, options))};
+  for (const [name, reason] of [['allowed_tool', 'harmless'], ['handoff_to_target_agent', 'harmless']]) {
+    const {d} = await decided(record(name, {why: 'x'}, policies(watched)), 'allow', reason, true, name === 'allowed_tool' ? [{why: 'x'}] : []);
+    const {session, callId} = asked.pop();
+    assert.deepEqual([d.metadata.session, d.metadata.callId], [session, callId]);
+    assert.ok(d.metadata.decisionId);
+  }
+});
+
 test('2: a tool is denied', async () => {
   const {d} = await decided(record('denied_tool', {path: '/a'}, policies(system)), 'deny', 'forbidden_tool', false, []);
   assert.equal(d.publicReason, 'This tool is forbidden.');

@@ -31,7 +31,7 @@ var policyDocuments = []policyKeys{
 		{"scope", "`global`, `tenant` or `default`; without it by `match.tenants`"},
 		{"validationActions", "`[enforce]`, the default: its verdicts decide; `[warn]`: they are recorded, and callers are warned; `[audit]`: they are recorded"},
 		{"match", "which calls it speaks about"},
-		{"expiresAfter", "1s to 24h; how long an allow holds: the shortest of the policies of which a rule matched, else 60s. For ask and defer: how long the workflow stays open, else 15 minutes"},
+		{"expiresAfter", "1s to 24h; how long an allow holds: the shortest of the policies of which a rule matched, else 60s. For an ask or defer of policies: how long the workflow stays open, else 15 minutes"},
 		{"fallback", "true: it is silent where another policy lists the tool, or the agent handed to, by its exact name; a policy of scope default silences only fallbacks of that scope"},
 		{"acceptRawArguments", "true: arguments of aioc's tools that are not JSON (`{\"__raw\": text}`) may be allowed; otherwise `invalid_arguments`"},
 		{"params", "constants. They have types: `params.largest == \"20\"` does not compile if it is a number"},
