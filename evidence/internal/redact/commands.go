@@ -33,7 +33,7 @@ var commands = []command{
 	{name: "xfreerdp", gluedFlags: []string{"/p:"}}, {name: "ipmitool", passwordFlags: []string{"-P"}},
 	{name: "mosquitto_pub", passwordFlags: []string{"-P"}}, {name: "mosquitto_sub", passwordFlags: []string{"-P"}}, {name: "cqlsh", passwordFlags: []string{"-p"}},
 	{name: "clickhouse-client", passwordFlags: []string{"--password"}}, {name: "openssl", passwordFlags: []string{"-k"}}, {name: "keytool", passwordFlags: []string{"-storepass", "-keypass"}},
-	{name: "lftp", userFlags: []string{"-u"}},
+	{name: "ssh-keygen", passwordFlags: []string{"-N", "-P"}}, {name: "twine upload", passwordFlags: []string{"-p"}}, {name: "lftp", userFlags: []string{"-u"}},
 }
 
 // commandReach is how much of a command is searched, in bytes.

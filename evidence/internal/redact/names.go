@@ -59,6 +59,7 @@ var ownNameRules = []nameRule{
 	{text: "cookies", strength: strongName, exact: true, prose: true, line: true},
 	{text: "credential", strength: strongName, prose: true}, {text: "credentials", strength: strongName, prose: true},
 	{text: "bearer", strength: strongName, exact: true, prose: true}, {text: "jwt", strength: strongName, exact: true, prose: true},
+	{text: "fromliteral", strength: strongName, exact: true}, // of kubectl create secret
 	{text: "connectionstring", strength: strongName}, {text: "seedphrase", strength: strongName}, {text: "recoveryphrase", strength: strongName},
 	{text: "mnemonic", strength: strongName, exact: true, prose: true}, {text: "otp", strength: strongName, exact: true},
 	{text: "otpcode", strength: strongName}, {text: "mfacode", strength: strongName}, {text: "verificationcode", strength: strongName}, {text: "activationcode", strength: strongName},

@@ -111,6 +111,7 @@ const ordinaryText = `{"event_id":"evt_b8c4e9a2f5d1a8c4","event_type":"PreToolUs
 	` The agent looked at the pages of the report, chose two of them and wrote a short summary for the user who had asked about the` +
 	` shipping options, their prices, and whether something else would be better; nothing was sent yet. See the docs over there. We did,` +
 	` however, ask for more. Is it so? "Yes," she said: that is what they have always done with every order. func main() { return err }` +
+	` Sorted by time, the entries are strings; nobody tried to convert them, or identified their owners by sub-string.` +
 	` if err != nil { log.Printf("open %s: %v", name, err) } GET /api/v1/users?limit=10&offset=20 HTTP/1.1 200 OK error: file not found` +
 	` user_id customer_name created_at updated_at order_status last_error max_results file_path source_ref job_type is_open has_more`
 

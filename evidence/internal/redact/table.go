@@ -33,6 +33,8 @@ var matchedRules = []rule{
 	{detector: "bearer_token", literals: []string{"bearer "}, fold: true, match: matchBearer},
 	{detector: BasicAuth, literals: []string{"basic "}, fold: true, match: matchBasic},
 	netUser,
+	{detector: Assignment, literals: []string{"password '", "password by '", "identified by '", "identified by \"", "convertto-securestring '", "convertto-securestring \""}, fold: true, match: matchQuoted},
+	{detector: URLPassword, literals: []string{"@tcp(", "@unix("}, glued: true, match: matchDriverPassword},
 	{detector: PEM, literals: []string{"-----BEGIN "}, glued: true, match: matchPEM},
 }
 
@@ -163,6 +165,33 @@ func matchURLPassword(s string, _, after int) (from, to, next int) {
 		return 0, 0, end
 	}
 	return colon + 1, at, end
+}
+
+// matchQuoted matches the text after words that end with its opening quote, as in SQL, where a quote inside is doubled.
+func matchQuoted(s string, _, after int) (from, to, next int) {
+	limit, quote := min(len(s), after+maxValueWindow), s[after-1]
+	for to = after; to < limit && (s[to] != quote || to+1 < limit && s[to+1] == quote); to++ {
+		if s[to] == quote {
+			to++
+		}
+	}
+	if to >= limit || isHarmlessValue(s[after:to]) {
+		return 0, 0, after
+	}
+	return after, to, to
+}
+
+// matchDriverPassword matches the password of user:password@tcp(host:port)/database, as the MySQL driver of Go writes it.
+func matchDriverPassword(s string, start, after int) (from, to, next int) {
+	from = start
+	for from > 0 && start-from < maxPassword && byteClass[s[from-1]]&(space|quoteChar) == 0 {
+		from--
+	}
+	colon := strings.IndexByte(s[from:start], ':')
+	if colon < 0 || colon+1 == start-from || IsPlaceholder(s[from+colon+1:start]) {
+		return 0, 0, after
+	}
+	return from + colon + 1, start, after
 }
 
 // isUserToken reports whether the user of a URL is a token: random, or longer than names with digits are.

@@ -16,6 +16,8 @@ func TestCommandsAndWords(t *testing.T) {
 		"wget --user=bob --password=%s u", "wget --http-password=%s u", "sshpass -p %s ssh host", "sshpass -p'%s' ssh host", "PGPASSWORD=%s psql -h db", "redis-cli -h cache -a %s ping", "redis-cli --pass %s ping",
 		"docker login -u bob -p %s registry.invalid", "helm registry login -u bob -p %s r", "net user bob %s /add", "mongosh --host db -u bob -p %s", "ldapsearch -x -D cn=admin -w %s",
 		"smbclient -U bob%%%s //srv/share", "unzip -P %s a.zip", "7z x -p%s a.7z", "sqlcmd -S db -U sa -P %s", "plink -ssh bob@h -pw %s", "openssl enc -aes-256-cbc -pass pass:%s",
+		"ALTER USER bob WITH PASSWORD '%s';", "create user bob identified by '%s'", "CREATE USER bob IDENTIFIED BY \"%s\" ACCOUNT UNLOCK", "CREATE USER bob IDENTIFIED WITH caching_sha2_password BY '%s'", "ALTER ROLE bob PASSWORD 'it''s %s'",
+		"$p = ConvertTo-SecureString '%s' -AsPlainText", "DSN=bob:%s@tcp(db:3306)/shop", "ssh-keygen -t ed25519 -N '%s' -f k", "twine upload -u bob -p %s dist/*", "kubectl create secret generic x --from-literal=foo=%s",
 		"cmdkey /add:srv /user:bob /pass:%s", "https://bob:%s@host/x",
 		"<password>%s</password>", "<db:password>%s</db:password>", "<Password type=\"text\">\n  %s\n</Password>", "<user>bob</user><apiKey>%s</apiKey>", "<dbPassword><![CDATA[%s]]></dbPassword>",
 		`<add key="DbPassword" value="%s"/>`, "- name: DB_PASSWORD\n  value: %s\n", `[{"Name":"DB_PASSWORD","Value":"%s"}]`, `[{\"name\":\"DB_PASSWORD\",\"value\":\"%s\"}]`, "ParameterKey=DBPassword,ParameterValue=%s",
@@ -38,6 +40,7 @@ func TestNoCommandsNorWords(t *testing.T) {
 		"mysql -u root -p -h db", "mysql -P 3306 -h db", "we moved from mysql to postgres - please check", "curl -u bob https://x.invalid/a:b", "curl -s https://x.invalid:8443/a", "the net user experience improved a lot",
 		"redis-cli -h cache ping", "docker run -p 8080:80 web", "docker login registry.invalid", "mongo dump -p", "ssh -p 2222 host", "mkdir -p /a/b", "unzip a.zip -d out", "zip -r a.zip dir",
 		"<password></password>", "<password/>", "<passwordPolicy>strict</passwordPolicy>", "<td>token</td><td>x</td>", `<add key="Theme" value="dark"/>`, "- name: LOG_LEVEL\n  value: debug\n", `[{"Name":"REGION","Value":"eu-1"}]`,
+		"ALTER USER bob WITH PASSWORD NULL", "IDENTIFIED BY ''", "password '", "identified by a number", "wait @tcp(db:3306)", "bob@tcp(db:3306)/shop", "ssh-keygen -t ed25519 -f k -N ''", "kubectl create configmap x --from-file=foo=a.txt",
 		"first_pass: 12", "bypass=true", "boarding_pass: A12", "tests pass: 12 of 14", "compass: north", "user tests pass: 12",
 		"пароль изменён", "забыли пароль?", "パスワードを忘れた", "忘记密码", "请输入密码：这是一个秘密的句子", "le mot de passe a changé", "das Passwort: siehe oben", "parole: 2027-01-01", "senhal: x", "chiffre: 12", "value=12", "the value: 12.50",
 	} {
