@@ -72,9 +72,9 @@ type serverAnswer struct {
 }
 
 // sendUntilAnswered returns the first answer, or the last error. The error of an attempt that an admitter may have acted
-// on, one that is lost with its connection or unanswered when ctx ends, outweighs all others and a refusal that is
-// certain (TestAdmitWhoseConnectionIsLost). pause is the wait before the request is sent again. With zero it is sent again only if no admitter can have acted on it:
-// there was none, the request was not sent, or the admitter was stopping.
+// on, one that is lost with its connection or unanswered when ctx ends, outweighs all others and a refusal that may be
+// replaced (TestAdmitWhoseConnectionIsLost). pause is the wait before the request is sent again. With zero it is sent
+// again only if no admitter can have acted on it: there was none, the request was not sent, or the admitter was stopping.
 func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *nats.Msg, pause time.Duration) (*nats.Msg, error) {
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()

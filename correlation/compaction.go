@@ -68,8 +68,8 @@ func (c *call) directlyDenied() bool {
 	return c.details.wasDenied()
 }
 
-// wasDenied reports whether the direct verdict is deny. It is not if the runtime blocked what was allowed, as a gate does
-// that got the verdict too late: to ask again goes around nothing.
+// wasDenied reports whether the direct verdict is deny. It is not if the runtime blocked what was allowed, for whatever
+// reason, as a gate does that got the verdict too late: to ask again goes around nothing.
 func (x *details) wasDenied() bool {
 	d := x.lastDecision()
 	return x.directVerdict().verdict == events.Deny && (d == nil || d.Verdict != events.Allow)

@@ -117,15 +117,15 @@ func (w *worker) newFromScratch(now time.Time) *worker {
 // replayShown is how long the log is read again before the health report says that findings come late.
 const replayShown = time.Minute
 
-// reportReplay says in the health report that the log is read again after an erasure, until it is read to its end or
-// while another instance is active.
+// reportReplay says in the health report that the log is read again after an erasure, until it is read to its end. While
+// another instance is active, findings are not late.
 func (w *worker) reportReplay(now time.Time) {
 	switch {
 	case w.replaySince.IsZero():
 	case w.caughtUp:
 		w.replaySince = time.Time{}
 		w.env.Health.Set("replay", "")
-	case w.role == daemon.RoleStandby: // the active instance writes findings
+	case w.role == daemon.RoleStandby:
 		w.env.Health.Set("replay", "")
 	case now.Sub(w.replaySince) >= replayShown:
 		w.env.Health.Set("replay", fmt.Sprintf("the log is read again after an erasure, and findings come late: at sequence %d, of %d when it began", w.head, w.erasure.readFrom))
