@@ -222,6 +222,7 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 		case !away && e.service == nil:
 			next, err := s.joinQueue(ctx)
 			if err != nil {
+				s.env.Health.Set("requests", err.Error())
 				if logged.IsDue(err.Error(), time.Now()) {
 					s.env.Log.Warn().Err(err).Msg("requests cannot be taken yet")
 				}
@@ -230,6 +231,7 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 			_ = e.conn.FlushTimeout(flushTimeout)
 			e.release()
 			e = next
+			s.env.Health.Set("requests", "")
 			s.metrics.Taking(true)
 			s.env.Log.Info().Msg("taking requests again")
 		}

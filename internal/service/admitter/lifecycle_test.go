@@ -420,6 +420,27 @@ func TestADecisionOutlivesItsMembership(t *testing.T) {
 	servicetest.OK(t, <-done)
 }
 
+// TestHealthSaysThatNoRequestsAreTaken: JetStream is back, and the admitter cannot connect again for requests.
+func TestHealthSaysThatNoRequestsAreTaken(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	s.env.Ready = func() error { return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	down, done := make(chan bool), make(chan error, 1)
+	go func() { done <- s.serveRequests(ctx, down) }()
+	servicetest.Eventually(t, "it takes requests", func() bool { return s.requests.Load() != nil })
+	first := s.requests.Load()
+	down <- true
+	n.Stop()
+	down <- false
+	problem := func() string { return s.env.Health.Report().Problems["requests"] }
+	servicetest.Eventually(t, "the health report says why it takes none", func() bool { return strings.Contains(problem(), "no NATS server answers") })
+	n.Restart()
+	servicetest.Eventually(t, "it takes requests again, and says so", func() bool { return s.requests.Load() != first && problem() == "" })
+	cancel()
+	servicetest.OK(t, <-done)
+}
+
 // TestUnrecordedDecisionsAreNotALineEach: while the log takes nothing, the admitter's own log does not fill the
 // disk, too. The metric counts all.
 func TestUnrecordedDecisionsAreNotALineEach(t *testing.T) {

@@ -15,6 +15,7 @@ func Components() []Component {
 		{"jetstream", "all", "the log's leader did not answer twice; an admitter takes no requests"},
 		{"jetstream_start", "all", "JetStream has no leader yet"},
 		{"lease", "admitter, correlator, auditor", "the lease of the shard can be neither read nor taken, because NATS takes no writes; it does not work (an admitter takes no events)"},
+		{"requests", "admitter", "it cannot connect again for requests after JetStream was away; it takes none"},
 		{"policies", "admitter", "no policy, or the set does not compile; everything is denied"},
 		{"policies_watch", "admitter", "the bucket was not read again after an outage; everything is denied, because what is in force may be old"},
 		{"mandates_watch", "admitter", "likewise"},
