@@ -213,11 +213,15 @@ func TestInstallFollowsHomeVariable(t *testing.T) {
 	}
 }
 
-// A file that is no configuration is not touched.
+// A file that is no configuration is not touched, nor is one with comments, which Gemini CLI takes.
 func TestMergeRefuses(t *testing.T) {
-	for _, old := range []string{"[]", "{", `{"a": 1} {}`, `{"hooks": []}`, `{"hooks": {"PreToolUse": {}}}`, "{a: 1}"} {
-		if got, err := installations[0].merge([]byte(old), command); err == nil {
-			t.Errorf("%s becomes %s", old, got)
+	const plain, hooks = "take out comments", "its "
+	for old, want := range map[string]string{
+		"[]": plain, "{": plain, `{"a": 1} {}`: plain, "{a: 1}": plain, "{} // mine": plain, `{"a": 1, "a": 2}`: plain,
+		`{"hooks": []}`: hooks, `{"hooks": {"PreToolUse": {}}}`: hooks,
+	} {
+		if got, err := installations[0].merge([]byte(old), command); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s becomes %s, %v", old, got, err)
 		}
 	}
 }
