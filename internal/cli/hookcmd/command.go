@@ -26,7 +26,7 @@ import (
 type Cmd struct {
 	Run       runCmd       `cmd:"" default:"withargs" help:"Answer one call of an agent's hook: read its JSON, ask the gateway, answer in its hook. countersign-hook does the same and starts faster."`
 	Install   installCmd   `cmd:"" help:"Put the gate into an agent's configuration, after showing the difference; keeps a backup."`
-	Uninstall uninstallCmd `cmd:"" help:"Take the gate out of an agent's configuration; keeps a backup."`
+	Uninstall uninstallCmd `cmd:"" help:"Take the gate out of an agent's configuration; keeps a backup of a file that it changes, and removes one that is the gate's alone."`
 	Doctor    doctorCmd    `cmd:"" help:"Prove that the gate refuses, also without a gateway, and say what the agent lets past it."`
 }
 

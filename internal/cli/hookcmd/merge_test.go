@@ -268,6 +268,7 @@ func TestSwitchedOff(t *testing.T) {
 		{"claude-code", claude, `{"model": "m"}`, true},
 		{"claude-code", claude, `{`, false},
 		{"claude-code", claude, `{"disableAllHooks": "yes"}`, false},
+		{"claude-code", ".claude/settings.json", `{"disableAllHooks": true}`, false},
 		{"gemini", gemini, `{"hooksConfig": {"enabled": true, "disabled": ["lint"]}}`, true},
 		{"gemini", gemini, `{"hooksConfig": {"enabled": false}}`, false},
 		{"gemini", gemini, `{"hooksConfig": {"disabled": ["lint", "/opt/bin/countersign-hook gemini"]}}`, false},
