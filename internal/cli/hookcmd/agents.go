@@ -184,6 +184,7 @@ var installations = []installation{
 	{
 		agent: "cline", // its command line reads .clinerules, as its extension does, and .cline of a project, too
 		files: map[string]string{scopeUser: "~/.cline/hooks/EVENT.sh", scopeProject: ".clinerules/hooks/EVENT"},
+		moved: map[string]string{"CLINE_DIR": "~/.cline"},
 
 		events:     []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "TaskStart", "TaskComplete", "TaskCancel", "SessionShutdown"},
 		whole:      clineScript,

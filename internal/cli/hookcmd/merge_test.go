@@ -144,7 +144,7 @@ func TestMergeWholeFile(t *testing.T) {
 // Cline has an executable for each event: each is written, written again, and removed; one of the user's own keeps all
 // of them from being written.
 func TestInstallCline(t *testing.T) {
-	t.Setenv("HOME", t.TempDir())
+	t.Setenv("CLINE_DIR", t.TempDir())
 	t.Chdir(t.TempDir())
 	i, err := findInstallation("cline")
 	if err != nil {
@@ -179,6 +179,7 @@ func TestInstallFollowsHomeVariable(t *testing.T) {
 		"gemini":      {"GEMINI_CLI_HOME", "/home/dana/.gemini/settings.json", "/moved/.gemini/settings.json"},
 		"copilot":     {"COPILOT_HOME", "/home/dana/.copilot/hooks/countersign.json", "/moved/hooks/countersign.json"},
 		"opencode":    {"XDG_CONFIG_HOME", "/home/dana/.config/opencode/plugins/countersign.js", "/moved/opencode/plugins/countersign.js"},
+		"cline":       {"CLINE_DIR", "/home/dana/.cline/hooks/PreToolUse.sh", "/moved/hooks/PreToolUse.sh"},
 	} {
 		i, err := findInstallation(agent)
 		if err != nil {
@@ -197,11 +198,11 @@ func TestInstallFollowsHomeVariable(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := others()
-		if paths, err := i.paths(scopeUser); err != nil || len(paths) != 1 || paths[0] != want.usual {
+		if paths, err := i.paths(scopeUser); err != nil || paths[0] != want.usual {
 			t.Errorf("%s: %q, %v", agent, paths, err)
 		}
 		t.Setenv(want.variable, "/moved")
-		if paths, err := i.paths(scopeUser); err != nil || len(paths) != 1 || paths[0] != want.moved || !slices.Equal(others(), before) {
+		if paths, err := i.paths(scopeUser); err != nil || paths[0] != want.moved || !slices.Equal(others(), before) {
 			t.Errorf("%s with %s: %q, %v, others %q", agent, want.variable, paths, err, others())
 		}
 		for _, dir := range []string{"", "moved"} {
