@@ -161,7 +161,7 @@ func needSystem(t testing.TB) {
 }
 
 // agentHomes are the variables by which coding agents find their configuration.
-var agentHomes = []string{"CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "GEMINI_CLI_SYSTEM_SETTINGS_PATH", "COPILOT_HOME"}
+var agentHomes = []string{"CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "GEMINI_CLI_SYSTEM_SETTINGS_PATH", "COPILOT_HOME", "CLINE_DIR", "XDG_CONFIG_HOME"}
 
 // cleanEnv is this process's environment without variables that would lead the programs to a
 // system or a coding agent of the developer's.

@@ -85,7 +85,7 @@ const closesInShell = "the shell that runs it refuses, and ends a gate that hang
 var installations = []installation{
 	{
 		agent:  "claude-code",
-		files:  map[string]string{scopeUser: "~/.claude/settings.json", scopeProject: ".claude/settings.json", scopeManaged: "/etc/claude-code/managed-settings.json"},
+		files:  map[string]string{scopeUser: "~/.claude/settings.json", scopeProject: ".claude/settings.local.json", scopeManaged: "/etc/claude-code/managed-settings.json"},
 		moved:  map[string]string{"CLAUDE_CONFIG_DIR": "~/.claude"},
 		events: []string{"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop", "StopFailure", "SubagentStart", "SubagentStop"},
 		entry: func(command, event string) map[string]any {
@@ -97,7 +97,7 @@ var installations = []installation{
 		},
 		off:      "disableAllHooks",
 		isOff:    func(value any) bool { return value != false },
-		offFiles: []string{".claude/settings.local.json"},
+		offFiles: []string{".claude/settings.json"},
 		closes:   "onFailure: block (Claude Code 2.1.295 and newer)",
 		program:  "claude", ask: askClaude,
 		open: "whether a workspace is trusted: until then interactive sessions run no hooks in it",
@@ -184,6 +184,7 @@ var installations = []installation{
 	{
 		agent: "cline", // its command line reads .clinerules, as its extension does, and .cline of a project, too
 		files: map[string]string{scopeUser: "~/.cline/hooks/EVENT.sh", scopeProject: ".clinerules/hooks/EVENT"},
+		moved: map[string]string{"CLINE_DIR": "~/.cline"},
 
 		events:     []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "TaskStart", "TaskComplete", "TaskCancel", "SessionShutdown"},
 		whole:      clineScript,

@@ -201,8 +201,12 @@ func writeCline(t *testing.T, event, command string) string {
 	return path
 }
 
+// writeProgram writes a program, while no process is forked: one that holds the file open for writing would keep it from
+// being run.
 func writeProgram(t *testing.T, path, text string) {
 	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}

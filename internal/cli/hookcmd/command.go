@@ -26,7 +26,7 @@ import (
 type Cmd struct {
 	Run       runCmd       `cmd:"" default:"withargs" help:"Answer one call of an agent's hook: read its JSON, ask the gateway, answer in its hook. countersign-hook does the same and starts faster."`
 	Install   installCmd   `cmd:"" help:"Put the gate into an agent's configuration, after showing the difference; keeps a backup."`
-	Uninstall uninstallCmd `cmd:"" help:"Take the gate out of an agent's configuration; keeps a backup."`
+	Uninstall uninstallCmd `cmd:"" help:"Take the gate out of an agent's configuration; keeps a backup of a file that it changes, and removes one that is the gate's alone."`
 	Doctor    doctorCmd    `cmd:"" help:"Prove that the gate refuses, also without a gateway, and say what the agent lets past it."`
 }
 
@@ -48,7 +48,7 @@ func (c *runCmd) Run(io ui.Stdio) error {
 type place struct {
 	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor, copilot, cline or opencode."`
 	User    bool   `help:"Every project of this user (default)." xor:"scope"`
-	Project bool   `help:"The project in the current directory." xor:"scope"`
+	Project bool   `help:"The project in the current directory. What is written names programs and files of this user: do not commit it." xor:"scope"`
 	Managed bool   `help:"Every user of this machine: the gate reads .config/countersign/hook.json in the home of each, which --gate-only writes. Without it, calls of that user are refused." xor:"scope"`
 }
 
@@ -152,7 +152,11 @@ func (i installation) printNext(io ui.Stdio, scope string) {
 		fmt.Fprintf(io.Err, "next: %s\n", i.after)
 	}
 	flag := ""
-	if scope == scopeManaged {
+	switch scope {
+	case scopeProject:
+		flag = " --project"
+		fmt.Fprintln(io.Err, "next: keep what was written out of the repository: it names programs and files of this user, so that every call of others is refused")
+	case scopeManaged:
 		flag = " --managed"
 		fmt.Fprintf(io.Err, "next: each user: countersign hook install %s --gate-only --ready-file FILE; without that, calls of the user are refused\n", i.agent)
 	}

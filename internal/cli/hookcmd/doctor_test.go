@@ -109,8 +109,8 @@ func TestOnlyGate(t *testing.T) {
 		"of user and project":    {"", own, own, "ok"}, // one command
 		"of machine and user":    {managed, own, others, "--user"},
 		"of machine and project": {managed, others, own, "--project"},
-		"unreadable":             {managed, "{", "", "no JSON"},
-		"machine's unreadable":   {"{", own, "", "no JSON"},
+		"unreadable":             {managed, "{", "", "plain JSON"},
+		"machine's unreadable":   {"{", own, "", "plain JSON"},
 	} {
 		i, dir := installation{agent: "claude-code", files: map[string]string{}}, t.TempDir()
 		for scope, text := range map[string]string{scopeManaged: c.managed, scopeUser: c.user, scopeProject: c.project} {

@@ -162,7 +162,7 @@ func member(text []byte, name string) (from, to int64, found bool, err error) {
 		return 0, 0, false, nil
 	}
 	if !jsontext.Value(text).IsValid() || bytes.TrimSpace(text)[0] != '{' {
-		return 0, 0, false, errors.New("it is no JSON object")
+		return 0, 0, false, errors.New("it is no plain JSON object: take out comments, and names that are there twice")
 	}
 	d := jsontext.NewDecoder(bytes.NewReader(text))
 	if _, err := d.ReadToken(); err != nil {

@@ -144,7 +144,7 @@ func TestMergeWholeFile(t *testing.T) {
 // Cline has an executable for each event: each is written, written again, and removed; one of the user's own keeps all
 // of them from being written.
 func TestInstallCline(t *testing.T) {
-	t.Setenv("HOME", t.TempDir())
+	t.Setenv("CLINE_DIR", t.TempDir())
 	t.Chdir(t.TempDir())
 	i, err := findInstallation("cline")
 	if err != nil {
@@ -179,6 +179,7 @@ func TestInstallFollowsHomeVariable(t *testing.T) {
 		"gemini":      {"GEMINI_CLI_HOME", "/home/dana/.gemini/settings.json", "/moved/.gemini/settings.json"},
 		"copilot":     {"COPILOT_HOME", "/home/dana/.copilot/hooks/countersign.json", "/moved/hooks/countersign.json"},
 		"opencode":    {"XDG_CONFIG_HOME", "/home/dana/.config/opencode/plugins/countersign.js", "/moved/opencode/plugins/countersign.js"},
+		"cline":       {"CLINE_DIR", "/home/dana/.cline/hooks/PreToolUse.sh", "/moved/hooks/PreToolUse.sh"},
 	} {
 		i, err := findInstallation(agent)
 		if err != nil {
@@ -197,11 +198,11 @@ func TestInstallFollowsHomeVariable(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := others()
-		if paths, err := i.paths(scopeUser); err != nil || len(paths) != 1 || paths[0] != want.usual {
+		if paths, err := i.paths(scopeUser); err != nil || paths[0] != want.usual {
 			t.Errorf("%s: %q, %v", agent, paths, err)
 		}
 		t.Setenv(want.variable, "/moved")
-		if paths, err := i.paths(scopeUser); err != nil || len(paths) != 1 || paths[0] != want.moved || !slices.Equal(others(), before) {
+		if paths, err := i.paths(scopeUser); err != nil || paths[0] != want.moved || !slices.Equal(others(), before) {
 			t.Errorf("%s with %s: %q, %v, others %q", agent, want.variable, paths, err, others())
 		}
 		for _, dir := range []string{"", "moved"} {
@@ -213,11 +214,15 @@ func TestInstallFollowsHomeVariable(t *testing.T) {
 	}
 }
 
-// A file that is no configuration is not touched.
+// A file that is no configuration is not touched, nor is one with comments, which Gemini CLI takes.
 func TestMergeRefuses(t *testing.T) {
-	for _, old := range []string{"[]", "{", `{"a": 1} {}`, `{"hooks": []}`, `{"hooks": {"PreToolUse": {}}}`, "{a: 1}"} {
-		if got, err := installations[0].merge([]byte(old), command); err == nil {
-			t.Errorf("%s becomes %s", old, got)
+	const plain, hooks = "take out comments", "its "
+	for old, want := range map[string]string{
+		"[]": plain, "{": plain, `{"a": 1} {}`: plain, "{a: 1}": plain, "{} // mine": plain, `{"a": 1, "a": 2}`: plain,
+		`{"hooks": []}`: hooks, `{"hooks": {"PreToolUse": {}}}`: hooks,
+	} {
+		if got, err := installations[0].merge([]byte(old), command); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s becomes %s, %v", old, got, err)
 		}
 	}
 }
@@ -264,6 +269,7 @@ func TestSwitchedOff(t *testing.T) {
 		{"claude-code", claude, `{"model": "m"}`, true},
 		{"claude-code", claude, `{`, false},
 		{"claude-code", claude, `{"disableAllHooks": "yes"}`, false},
+		{"claude-code", ".claude/settings.json", `{"disableAllHooks": true}`, false},
 		{"gemini", gemini, `{"hooksConfig": {"enabled": true, "disabled": ["lint"]}}`, true},
 		{"gemini", gemini, `{"hooksConfig": {"enabled": false}}`, false},
 		{"gemini", gemini, `{"hooksConfig": {"disabled": ["lint", "/opt/bin/countersign-hook gemini"]}}`, false},
