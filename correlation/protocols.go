@@ -474,10 +474,14 @@ func (j *judge) checkAgentHookOrphan(group *callGroup, c *call, f *fact.Fact) {
 	}
 }
 
-// applyPublisherChange takes the manifests that are in force now.
+// applyPublisherChange takes the manifests and registrations that are in force now.
 func applyPublisherChange(e *engine, m events.LogMessage) {
-	if change, err := events.DecodeRecord[events.PublisherChange](m.Body); err == nil {
-		e.declarations.Replace(change, m)
+	change, err := events.DecodeRecord[events.PublisherChange](m.Body)
+	if err != nil {
+		return
+	}
+	if documents, whole := e.declarations.Replace(change, m); whole {
+		e.replies.ReplaceFrontEnds(documents)
 	}
 }
 

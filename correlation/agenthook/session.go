@@ -53,12 +53,12 @@ type Session struct {
 
 	hasEvents, ended       bool
 	restored               bool // made from a tombstone
+	reportedInstance       bool
+	reportedRuntimeSession bool
 	startEvent, endEvent   eventRef
 	lastTime               time.Time
 	instance               string
 	firstCall              eventRef // the first call
-	reportedInstance       bool
-	reportedRuntimeSession bool
 	givenHints             map[string]bool
 
 	decided fifoMap[string] // recorded verdicts on events that name no call, by event id
