@@ -173,6 +173,7 @@ func (s *Session) ApplyAmended(x *Event) {
 // NoteDecidedEvent records a verdict on an event that names no call: a model call, a web action.
 func (s *Session) NoteDecidedEvent(eventID string, v events.Verdict) {
 	s.decided.put(eventID, string(v), maxDecided)
+	s.web.noteDecided(eventID, string(v))
 	if v == events.Deny {
 		s.models.endDenied(eventID)
 	}
