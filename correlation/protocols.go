@@ -397,7 +397,9 @@ func trackAgentHookEvent(e *engine, f *fact.Fact, n novelty) {
 	e.findings.reportEventFindings(nil, f)
 	if agenthook.EventOf(f) == nil {
 		if f.Decision != nil && n == novel && !f.HasTool() && f.EventID != "" && f.Key.Session != noSession {
-			e.ensureProtocolSession(f).hook.NoteDecidedEvent(f.EventID, f.Decision.Verdict)
+			w := e.ensureProtocolSession(f)
+			w.hook.NoteDecidedEvent(f.EventID, f.Decision.Verdict)
+			e.trackers.accountStoredItems(w)
 		}
 		return
 	}
