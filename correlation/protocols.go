@@ -397,7 +397,9 @@ func trackAgentHookEvent(e *engine, f *fact.Fact, n novelty) {
 	e.findings.reportEventFindings(nil, f)
 	if agenthook.EventOf(f) == nil {
 		if f.Decision != nil && n == novel && !f.HasTool() && f.EventID != "" && f.Key.Session != noSession {
-			e.ensureProtocolSession(f).hook.NoteDecidedEvent(f.EventID, f.Decision.Verdict)
+			w := e.ensureProtocolSession(f)
+			w.hook.NoteDecidedEvent(f.EventID, f.Decision.Verdict)
+			e.trackers.accountStoredItems(w)
 		}
 		return
 	}
@@ -474,10 +476,14 @@ func (j *judge) checkAgentHookOrphan(group *callGroup, c *call, f *fact.Fact) {
 	}
 }
 
-// applyPublisherChange takes the manifests that are in force now.
+// applyPublisherChange takes the manifests and registrations that are in force now.
 func applyPublisherChange(e *engine, m events.LogMessage) {
-	if change, err := events.DecodeRecord[events.PublisherChange](m.Body); err == nil {
-		e.declarations.Replace(change, m)
+	change, err := events.DecodeRecord[events.PublisherChange](m.Body)
+	if err != nil {
+		return
+	}
+	if documents, whole := e.declarations.Replace(change, m); whole {
+		e.replies.ReplaceFrontEnds(documents)
 	}
 }
 

@@ -90,12 +90,13 @@ const (
 // PublisherDeclares is the log's extract of a publisher's manifest.
 type PublisherDeclares struct {
 	Publisher   string   `json:"publisher,omitempty"`   // the authenticated one; "" for an unregistered manifest
-	Source      string   `json:"source"`                // source in its events
+	Source      string   `json:"source"`                // source in its events; "" where nothing is declared of them
 	Absent      []string `json:"absent,omitempty"`      // types of events that it does not expose, or only plans; sorted
 	FailMode    string   `json:"fail_mode,omitempty"`   // fail_closed fail_open; "" if it is not registered
 	Limitations int      `json:"limitations,omitempty"` // number of stated limitations
 	Profiles    []string `json:"profiles,omitempty"`    // that the registration demands; sorted
 	Partial     []string `json:"partial,omitempty"`     // types of events that it exposes partially; sorted
+	Answers     bool     `json:"answers,omitempty"`     // its replies are those of the tenant's users (answers_confirmations)
 }
 
 // RedactionChange records that an auditor redacts by other policies. Each record of evidence

@@ -301,14 +301,17 @@ func TestRecord(t *testing.T) {
 	broken := Document{Tenant: "acme", Name: KindManifest + ".com.example.z", Data: []byte(`{"schema":"` + manifestSchema + `","secret":"hunter2"}`)}
 	docs := []Document{
 		tools(t, "a", obj{"name": "a.b"}), manifest(t, "com.example.x", "x"), broken,
-		registration(t, "rt1", "com.example.y", "y", obj{"fail_mode": "fail_closed", "profiles": list{"admission-bound"}}),
+		registration(t, "rt1", "com.example.y", "y", obj{"fail_mode": "fail_closed", "profiles": list{"admission-bound"}, "answers_confirmations": true}),
+		{Tenant: "acme", Name: "registration.front1", Data: []byte(`{"schema": "` + RegistrationSchema + `", "publisher": "front1", "answers_confirmations": true}`)},
+		{Tenant: "acme", Name: "registration.web1", Data: []byte(`{"schema": "` + RegistrationSchema + `", "publisher": "web1", "gateway": "gw1"}`)},
 	}
 	absent, partial := []string{"AgentHandoff", "PreLLMCall"}, []string{"ModelResponse"}
 	want := map[string]*events.PublisherDeclares{
 		"tools.a": nil, broken.Name: nil,
 		"manifest.com.example.x": {Source: "x", Absent: absent, Limitations: 1, Partial: partial},
 		"registration.rt1.com.example.y": {Publisher: "rt1", Source: "y", Absent: absent, FailMode: "fail_closed", Limitations: 1,
-			Profiles: []string{events.ProfileAdmissionBound}, Partial: partial},
+			Profiles: []string{events.ProfileAdmissionBound}, Partial: partial, Answers: true},
+		"registration.front1": {Publisher: "front1", Answers: true}, "registration.web1": nil,
 	}
 	for _, d := range Compile(docs, 1).Documents() {
 		if diff := cmp.Diff(d.Declares, want[d.Name]); diff != "" {

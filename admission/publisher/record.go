@@ -17,12 +17,16 @@ const (
 
 func truncateError(s string) string { return strings.ToValidUTF8(s[:min(maxRecordError, len(s))], "") }
 
-// recordForm is the log's form of a declaration, nil for nil.
-func (d *Declaration) recordForm() *events.PublisherDeclares {
-	if d == nil {
+// recordForm is the log's form of what a document declares, nil if that is nothing.
+func (p Parsed) recordForm() *events.PublisherDeclares {
+	d := p.declaration
+	switch {
+	case d == nil && p.reached.answers:
+		return &events.PublisherDeclares{Publisher: p.reached.publisher, Answers: true}
+	case d == nil:
 		return nil
 	}
-	r := &events.PublisherDeclares{Publisher: d.Publisher, Source: d.Source, FailMode: d.FailMode, Limitations: len(d.Limitations)}
+	r := &events.PublisherDeclares{Publisher: d.Publisher, Source: d.Source, FailMode: d.FailMode, Limitations: len(d.Limitations), Answers: p.reached.answers}
 	if d.ActionGovernance {
 		r.Profiles = append(r.Profiles, events.ProfileActionGovernance)
 	}

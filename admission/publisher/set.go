@@ -112,7 +112,7 @@ func (s *Set) compileTenant(docs []Document) *tenant {
 			errs = append(errs, fmt.Errorf("%s: %w", d.Name, err))
 			continue
 		}
-		s.list[len(s.list)-1].Declares = p.declaration.recordForm()
+		s.list[len(s.list)-1].Declares = p.recordForm()
 		parsed = append(parsed, p)
 	}
 	errs = append(errs, t.addTools(parsed)...)

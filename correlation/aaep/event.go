@@ -2,7 +2,6 @@ package aaep
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -87,9 +86,6 @@ func (e *Event) Subscription() string {
 	}
 	return ""
 }
-
-// isAutomatic tells whether a program answered (AAEP 4.4.1).
-func isAutomatic(decidedBy string) bool { return strings.HasPrefix(decidedBy, "auto:") }
 
 // producerTime is the event's own time, or the broker's if it has none.
 func (e *Event) producerTime() time.Time {

@@ -144,7 +144,7 @@ func (a *userQuestion) acceptsResponse(r replyContent) bool {
 // checkAutomaticReply reports a program that answers for the user. The user must have
 // permitted that, and the log has no record of it.
 func (r *reports) checkAutomaticReply(e *Event, decidedBy string) {
-	if isAutomatic(decidedBy) {
+	if aaep.IsAutomatic(decidedBy) {
 		r.add("AAEP-C-118", "", e.eventRef())
 	}
 }

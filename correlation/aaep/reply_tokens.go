@@ -6,6 +6,8 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -27,6 +29,7 @@ type Replies struct {
 	tokenOwners        *tables.Shared[fact.Sum, fact.TokenKey] // the last publisher that used a token
 	earlyReplies       *tables.Shared[fact.Sum, []earlyReply]
 	subscriptionOwners *tables.Shared[fact.Sum, string] // the publisher that replies on each subscription
+	frontEnds          map[string]map[string]bool       // the publishers registered to answer confirmations, by tenant; both as tokens
 }
 
 // trackedSessions are the AAEP sessions that the engine tracks.
@@ -91,7 +94,37 @@ func (rp *Replies) RouteQuestionReply(f *fact.Fact) {
 	}
 }
 
+// ReplaceFrontEnds sets the publishers that answer the confirmations of their tenants.
+func (rp *Replies) ReplaceFrontEnds(documents []events.PublisherDocument) {
+	rp.frontEnds = nil
+	for _, d := range documents {
+		if d.Declares == nil || !d.Declares.Answers {
+			continue
+		}
+		tenant := subject.Escape(d.Tenant)
+		if rp.frontEnds == nil {
+			rp.frontEnds = map[string]map[string]bool{}
+		}
+		if rp.frontEnds[tenant] == nil {
+			rp.frontEnds[tenant] = map[string]bool{}
+		}
+		rp.frontEnds[tenant][subject.Escape(d.Declares.Publisher)] = true
+	}
+}
+
+// mayAnswer reports whether a reply's publisher is one whose replies count, as for the admitter: any, unless the
+// tenant has registered front ends. Clarifications permit nothing, so that every publisher may answer them.
+func (rp *Replies) mayAnswer(f *fact.Fact) bool {
+	_, confirms := EventOf(f).Payload.(*aaep.ConfirmationReply)
+	registered := rp.frontEnds[f.Key.Tenant]
+	return !confirms || len(registered) == 0 || registered[f.Key.Source]
+}
+
 func (rp *Replies) applyQuestionReply(w *Session, who fact.Origin, f *fact.Fact) {
+	if !rp.mayAnswer(f) {
+		rp.findings.ReportSessionFinding(f, who, fact.SingleEventFinding("AAEP-C-112", "its publisher is not registered to answer the tenant's confirmations", f))
+		return
+	}
 	rp.checkSubscriptionOwner(f, who)
 	rp.negotiations.checkReplySubscription(f, who)
 	rp.findings.ReportSessionFindings(f, who, w.Apply(EventOf(f)))

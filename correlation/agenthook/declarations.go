@@ -49,10 +49,11 @@ type declaration struct {
 // Configure sets what is not part of a snapshot.
 func (ds *Declarations) Configure(r fact.Reporter) { ds.findings = r }
 
-// Replace applies a change of the declarations, when its last part comes.
-func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessage) {
+// Replace applies a change of the declarations, when its last part comes: then whole is true, and the documents are those of
+// all parts.
+func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessage) (documents []events.PublisherDocument, whole bool) {
 	if !ds.collectParts(&change) {
-		return
+		return nil, false
 	}
 	before := *ds
 	ds.byTenant, ds.reportedUnusable = nil, nil
@@ -64,10 +65,11 @@ func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessa
 		}
 	}
 	for _, d := range change.Documents {
-		if d.Declares != nil && !broken[d.Tenant] { // as for the admitter: a tenant with a broken document has no declarations
+		if d.Declares != nil && d.Declares.Source != "" && !broken[d.Tenant] { // as for the admitter: a tenant with a broken document has no declarations
 			ds.add(subject.Escape(d.Tenant), before.carryOver(d))
 		}
 	}
+	return change.Documents, true
 }
 
 // collectParts adds the documents of the parts before to a last part, and reports whether the

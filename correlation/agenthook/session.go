@@ -53,12 +53,12 @@ type Session struct {
 
 	hasEvents, ended       bool
 	restored               bool // made from a tombstone
+	reportedInstance       bool
+	reportedRuntimeSession bool
 	startEvent, endEvent   eventRef
 	lastTime               time.Time
 	instance               string
 	firstCall              eventRef // the first call
-	reportedInstance       bool
-	reportedRuntimeSession bool
 	givenHints             map[string]bool
 
 	decided fifoMap[string] // recorded verdicts on events that name no call, by event id
@@ -173,6 +173,7 @@ func (s *Session) ApplyAmended(x *Event) {
 // NoteDecidedEvent records a verdict on an event that names no call: a model call, a web action.
 func (s *Session) NoteDecidedEvent(eventID string, v events.Verdict) {
 	s.decided.put(eventID, string(v), maxDecided)
+	s.web.noteDecided(eventID, string(v))
 	if v == events.Deny {
 		s.models.endDenied(eventID)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -31,13 +32,14 @@ func TestBounds(t *testing.T) {
 		s.Apply(event(t, i, "WebSearchRequested", fmt.Sprintf(`"web":{"search_id":"q%d","evidence_id":"e%d","content_ref":"c%d","content_hash":"sha256:%064d"}`, i, i, i, i)))
 		s.Apply(event(t, i, "WebSearchResultsReturned", fmt.Sprintf(`"web":{"search_id":"q%d","result_set_id":"r%d"}`, i, i)))
 		s.Apply(event(t, i, "ModelResponse", ""))
+		s.NoteDecidedEvent(fmt.Sprint("d", i), events.Allow)
 		s.Apply(event(t, i, "WebActionRequested", fmt.Sprintf(`"web":{"action_id":"a%d"}`, i)))
 	}
 	for i := range 1000 { // behind all the others, so that nothing of theirs is excused
 		s.Apply(event(t, i, "ErrorOccurred", fmt.Sprintf(`"tool_call_id":"x%d","error_type":"admission_fail_mode","fail_mode_triggered":true,"outcome":"deny"`, i)))
 		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h999","hook_event":"E%d","trust_status":"modified"}`, i)))
 	}
-	most := maxFailModeFired + maxFingerprints + 1 + maxOpenModelCalls + maxWorkflows + maxGoverned + maxFingerprints + 5*maxWebIDs + maxResults*maxResultSets + maxOutputs
+	most := maxFailModeFired + maxFingerprints + 1 + maxOpenModelCalls + maxWorkflows + maxGoverned + maxFingerprints + 5*maxWebIDs + maxDecided + maxResults*maxResultSets + maxOutputs
 	if w := s.StoredItems(); w != most {
 		t.Errorf("it remembers %d things, want %d", w, most)
 	}

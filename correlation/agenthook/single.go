@@ -110,7 +110,7 @@ func (x *Event) checkModelCall(m strictjson.Value) {
 	reasoning, response := m.MemberText("reasoning_content"), m.MemberText("response_content")
 	x.addFindingIf(len(reasoning) > maxReasoning, "AH-C-017", "the reasoning")
 	x.addFindingIf(len(response) > maxResponse, "AH-C-017", "the response")
-	for _, key := range []string{"model", "provider", "tokens_input", "tokens_output", "response_content"} {
+	for _, key := range []string{"model", "provider", "tokens_input", "tokens_output", "response_content", "total_tokens"} {
 		if !m.Get(key).Exists() {
 			x.addHint("AH-C-058", key+" is missing")
 			break

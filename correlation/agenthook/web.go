@@ -250,6 +250,19 @@ func (e *webEvidence) noteAmended(x *Event) {
 	}
 }
 
+// noteDecided sets the recorded verdict on an action that was announced before it was decided.
+func (e *webEvidence) noteDecided(eventID, verdict string) {
+	if e.webState == nil {
+		return
+	}
+	for _, id := range e.actions.keys() {
+		if a := e.actions.get(id); a.event.id == eventID {
+			a.verdict = verdict
+			e.actions.put(id, a, maxWebIDs)
+		}
+	}
+}
+
 func (e *webEvidence) storedItems() int {
 	if e.webState == nil {
 		return e.outputEvents.len()

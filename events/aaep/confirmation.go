@@ -1,6 +1,7 @@
 package aaep
 
 import (
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events/internal/field"
@@ -89,6 +90,11 @@ func readConfirmationReply(o field.Object) any {
 	}
 	r.Time = field.Instant(r.Timestamp)
 	return r
+}
+
+// IsAutomatic reports whether decided_by names a program that answered for the user (section 9.4.2).
+func IsAutomatic(decidedBy string) bool {
+	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(decidedBy)), "auto:")
 }
 
 // ClarificationReply answers an AwaitingClarification (section 6.5). It has no

@@ -125,6 +125,16 @@ func AdmissionCapable(eventType string) bool {
 	return IsPre(eventType) || knownTypes[eventType].admission
 }
 
+// NamesProposal reports whether a name is, but for the case of its letters, that of a named type that proposes something.
+func NamesProposal(name string) bool {
+	for known, traits := range knownTypes {
+		if traits.admission && strings.EqualFold(known, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // WaitsForVerdict reports whether the event proposes something, by its type or by its phase.
 func (e *Event) WaitsForVerdict() bool {
 	return AdmissionCapable(e.EventType) || e.EvidencePhase == PhasePreCommit

@@ -193,6 +193,8 @@ func TestDelivers(t *testing.T) {
 		`{"event_filters":{"include":["medai:*"]}}`:                                               {false, true, true, true},
 		`{"event_filters":{"include":["aaep:agent.session.started"],"exclude":["*"]}}`:            {false, false, true, true},
 		`{"event_filters":{"include":["https://aaep-protocol.org/types/agent.session.started"]}}`: {true, false, true, true},
+		`{"event_filters":{"include":["https://aaep-protocol.org/types/agent.session.*"]}}`:       {true, false, true, true},
+		`{"event_filters":{"exclude":["https://aaep-protocol.org/types/*"]}}`:                     {false, false, true, true},
 	} {
 		s := open(t, terms, wanted)
 		var got []bool

@@ -159,10 +159,8 @@ func (s *Subscription) chooses(typ string) bool {
 
 func matches(patterns []string, typ string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
-		if start, prefix := strings.CutSuffix(p, "*"); prefix {
-			return strings.HasPrefix(typ, start)
-		}
-		return wire.NormaliseType(p) == typ
+		start, open := strings.CutSuffix(wire.NormaliseType(p), "*")
+		return start == typ || open && strings.HasPrefix(typ, start)
 	})
 }
 

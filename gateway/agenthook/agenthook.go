@@ -5,7 +5,6 @@ package agenthook
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 
 	wire "github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -17,10 +16,10 @@ import (
 var Rows = []endpoint.Row{{Pattern: "POST /event", Plan: plan}}
 
 // plan sends to the admitter what waits for a verdict, and what may: an unreadable event, or one of a type that is
-// none or PreToolUse written otherwise. An unknown type is stored, as the protocol demands, unless it says that it waits.
+// none or a proposal's in other letters. An unknown type is stored, as the protocol demands, unless it says that it waits.
 func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	e, err := wire.Decode(r.Body, strictjson.DefaultLimits)
-	if e == nil || err != nil || !wire.ValidTypeName(e.EventType) || e.WaitsForVerdict() || strings.EqualFold(e.EventType, wire.PreToolUse) {
+	if e == nil || err != nil || !wire.ValidTypeName(e.EventType) || e.WaitsForVerdict() || wire.NamesProposal(e.EventType) {
 		return endpoint.AdmitTo(subject.ProtoAgentHook)(r)
 	}
 	return endpoint.Plan{Publish: &endpoint.Events{

@@ -2,7 +2,6 @@ package confirm
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/call"
@@ -17,9 +16,6 @@ import (
 
 // stateAwaiting is the state of an agent that waits for its user.
 const stateAwaiting = "awaiting_input"
-
-// autoDecider is the prefix of decided_by in an answer that no user gave (section 9.4.2).
-const autoDecider = "auto:"
 
 // Apply applies the next message of the log. The caller must give messages in the order of the
 // log; messages outside Options.Subjects may be left out and change nothing. An invalid event,
@@ -146,7 +142,7 @@ func (st *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time
 	switch {
 	case q == nil || q.stage != pending:
 	case r.Time.IsZero() || !r.Time.Before(q.publisherDeadline) || !at.Before(q.brokerDeadline):
-	case strings.HasPrefix(strings.ToLower(strings.TrimSpace(r.DecidedBy)), autoDecider):
+	case aaep.IsAutomatic(r.DecidedBy):
 	case r.Decision == "accept" && q.accepts && r.ModifiedAction == nil:
 		q.stage, q.answeredAt, q.answeredBy = accepted, at, k.source
 	case r.Decision == "accept" && q.accepts, r.Decision == "reject" && q.rejects:

@@ -22,7 +22,7 @@ var eventChecks = []catalogue.Check{
 	specification.Check("013", "11.1", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The localization hints have not the form that AAEP gives them.", catalogue.FixEnvelope),
 	specification.Check("014", "11.1", catalogue.Must, events.SeverityInfo, catalogue.ScopeEvent, "event; said once a session", "Texts come without a word on what language they are in.", fixText),
 	specification.Check("015", "3.4.1", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The sequence number is not a whole number from zero.", catalogue.FixEnvelope),
-	specification.Check("016", "3.4.4", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The AAEP version is none that was published.", catalogue.FixEnvelope),
+	specification.Check("016", "3.4.4", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The AAEP version is none that Countersign knows.", catalogue.FixEnvelope),
 	specification.Check("017", "3.4.2", catalogue.Derived, events.SeverityMedium, catalogue.ScopeEvent, "event", "The correlation id is not a text.", catalogue.FixEnvelope),
 	specification.Check("018", "3.4.3, 7.3.2, 3.11.4", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "An extension is no object, or its prefix is reserved or not declared.", catalogue.FixEnvelope),
 	specification.Check("019", "3.5, 2.2.6, 7.2, 3.11.5", catalogue.Must, events.SeverityMedium, catalogue.ScopeEvent, "event", "The event has a top-level field that AAEP does not know.", "Move custom fields below extensions, under a prefix of your own."),

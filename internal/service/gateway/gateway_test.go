@@ -315,6 +315,7 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		"a web action":                 {"/event", "runtime", web, nil, 200, `"decision":"deny"`},
 		"a model call":                 {"/event", "runtime", bytes.Replace(web, []byte("WebActionRequested"), []byte("PreLLMCall"), 1), nil, 200, `"decision":"deny"`},
 		"a type of its own that waits": {"/event", "runtime", bytes.Replace(waiting, []byte("UserPromptSubmit"), []byte("DraftChecked"), 1), nil, 200, `"decision":"deny"`},
+		"a web action in large ones":   {"/event", "runtime", bytes.Replace(web, []byte("WebActionRequested"), []byte("WEBACTIONREQUESTED"), 1), nil, 200, `"decision":"deny"`},
 		"a known type that waits":      {"/event", "runtime", waiting, nil, 200, `"decision":"deny"`},
 		"one that only reports":        {"/event", "runtime", bytes.Replace(waiting, []byte("pre_commit"), []byte("observational"), 1), nil, 200, `"decision":"allow"`},
 		"an unknown type":              {"/event", "runtime", bytes.Replace(bytes.Replace(waiting, []byte("UserPromptSubmit"), []byte("DraftChecked"), 1), []byte(`"evidence_phase":"pre_commit",`), nil, 1), nil, 200, `"decision":"allow"`},
