@@ -12,7 +12,7 @@ type Component struct {
 func Components() []Component {
 	return []Component{
 		{"nats", "all", "a connection is lost"},
-		{"jetstream", "all", "the log's leader did not answer twice; an admitter takes no requests"},
+		{"jetstream", "all", "the log's leader did not answer twice, or there is no log; an admitter takes no requests"},
 		{"jetstream_start", "all", "JetStream has no leader yet"},
 		{"lease", "admitter, correlator, auditor", "the lease of the shard can be neither read nor taken, because NATS takes no writes; it does not work (an admitter takes no events)"},
 		{"requests", "admitter", "it cannot connect again for requests after JetStream was away; it takes none"},

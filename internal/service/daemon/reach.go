@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,12 +45,13 @@ func (r *Reach) addAnswer(answered bool, now time.Time) (down, move bool) {
 	return r.failed >= reachFailures, move
 }
 
-// Note adds the outcome of a request and reports whether the other side cannot be reached. While it is so the
-// connection moves to another server, if it knows one: a server that is cut off from the others keeps its
-// clients.
+// Note adds the outcome of a request and reports whether the other side cannot be reached, or the log does not exist.
+// While no answer comes the connection moves to another server, if it knows one: a server that is cut off from the
+// others keeps its clients.
 func (r *Reach) Note(nc *nats.Conn, log zerolog.Logger, err error) (down bool) {
-	down, move := r.addAnswer(!streams.Transient(err), time.Now())
-	if move && nc.IsConnected() && len(nc.Servers()) > 1 {
+	lost := streams.Transient(err)
+	down, move := r.addAnswer(!lost && !errors.Is(err, jetstream.ErrStreamNotFound), time.Now())
+	if move && lost && nc.IsConnected() && len(nc.Servers()) > 1 {
 		log.Warn().Err(err).Str("server", nc.ConnectedServerName()).Msg("the server does not reach the others; trying another one")
 		_ = nc.ForceReconnect() // fails only on a closed connection
 	}
@@ -109,14 +111,12 @@ func (f Flags) watchLeader(ctx context.Context, nc *nats.Conn, env Env, changed 
 	return func() { cancel(); <-done }
 }
 
-// askLeader returns an error if no leader answers; any other answer is a success.
+// askLeader asks the leader of the shard's stream for its state.
 func (f Flags) askLeader(ctx context.Context, js jetstream.JetStream) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	if _, err := streams.StreamState(ctx, js, f.Stream); streams.Transient(err) {
-		return err
-	}
-	return nil
+	_, err := streams.StreamState(ctx, js, f.Stream)
+	return err
 }
 
 func (f Flags) reportReach(env Env, nc *nats.Conn, down bool, err error) {

@@ -235,7 +235,8 @@ func (t *leaseTerm) finishPending(deadline time.Time) {
 var errNotActive = errors.New("this instance may have lost the lease")
 
 // checkLease prevents sending under a lease that another instance may hold: events held by a
-// process that was suspended must not be stored behind those of its successor.
+// process that was suspended must not be stored behind those of its successor. A paused machine is
+// a limit (ADR 5).
 func (t *leaseTerm) checkLease() error {
 	if !t.lease.Valid() {
 		return errNotActive

@@ -1,5 +1,5 @@
 // Package rollout lets a command that changes policies or keys wait until every admitter uses the
-// change. Each admitter registers in the leases bucket before it reads its state (Announce), and
+// change. Each admitter registers in the leases bucket before it reads its state (Register), and
 // answers on a subject of its own which revisions it uses. Commands wait with Await.
 package rollout
 
