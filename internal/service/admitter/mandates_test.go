@@ -224,7 +224,7 @@ func TestMandatesBetweenTwoAdmitters(t *testing.T) {
 		},
 	} {
 		change()
-		serve(t, n).Stop()
+		servicetest.OK(t, serve(t, n).Stop())
 		if got := steps(); !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
