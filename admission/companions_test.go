@@ -216,6 +216,40 @@ func TestMandateByHeaders(t *testing.T) {
 	}
 }
 
+// TestIrreversibleCommits: running a tool that the catalogue calls irreversible commits the mandate's principal, named or carried,
+// whatever the request says.
+func TestIrreversibleCommits(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode, entry, commitment string // commitment: as carried; "named" by headers
+		want                    string
+	}{
+		"supervised, named":            {"supervised", `"irreversible":true`, "named", "ask"},
+		"supervised, not irreversible": {"supervised", `"category":"write"`, "named", "allow"},
+		"advisory, named":              {"advisory", `"irreversible":true`, "named", "deny"},
+		"by its risk":                  {"supervised", `"risk":"publication"`, "named", "ask"},
+		"carried":                      {"supervised", `"irreversible":true`, "", "ask"},
+		"carried, and denied":          {"supervised", `"irreversible":true`, `"commitment":false,`, "ask"},
+		"carried, not valid":           {"supervised", `"irreversible":true`, `"commitment":null,`, "deny"},
+		"carried, not irreversible":    {"supervised", `"category":"write"`, "", "allow"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := courierMandate(t, `"mode": "delegated"`, `"mode": "`+c.mode+`"`)
+			in := inputs()
+			in.Mandates.Mandates = known{m}
+			in.Publishers = catalogue(t, `{"name":"courier.book","aliases":["book"],`+c.entry+`,"mandate":{"action":"book_courier"}}`)
+			r := request(agenthook.Name, hook(t, "book", booking, ""))
+			if c.commitment == "named" {
+				r.Header = map[string][]string{wire.HeaderMandateID: {m.ID}, wire.HeaderMandateHash: {m.Hash}}
+			} else {
+				r = request(agenthook.Name, hook(t, "book", booking, strings.Replace(under(m.Hash), `"summary"`, c.commitment+`"summary"`, 1)))
+			}
+			if out := Decide(r, allowAll(t), in); string(out.Decision.Verdict) != c.want {
+				t.Errorf("%s, want %s", codes(out), c.want)
+			}
+		})
+	}
+}
+
 // AAEP's place for what other protocols bring along is extensions, each under a
 // prefix that a context declares.
 func TestAAEPExtensions(t *testing.T) {

@@ -49,8 +49,8 @@ func recorded(native call.Opinion) []events.Reason {
 }
 
 // verdictLifetime is how long a verdict is valid, or stays open. The lifetime of policies takes
-// precedence over the protocol's, but that of an allow by policies is not of the protocol's ask. Neither outlives what the protocol's opinion rests on, except
-// for the minimum lifetime of a receipt.
+// precedence over the protocol's, but for an ask of the protocol alone. Neither outlives what the
+// protocol's opinion rests on, except for the minimum lifetime of a receipt.
 func verdictLifetime(v events.Verdict, native call.Opinion, policies policy.Result, now time.Time) time.Duration {
 	asks := v == events.Ask || v == events.Defer
 	d := receipt.DefaultLifetime

@@ -39,11 +39,7 @@ func addProtocol(reading fact.Protocol) (remove func()) {
 }
 
 // aanaProtocol has no events: its calls are requests and decisions.
-var aanaProtocol = &protocolRow{Protocol: fact.Protocol{Token: subject.ProtoAANA}, missingCheck: missingOfRequests}
-
-// missingOfRequests is the check behind missing_completion of a protocol that has no
-// check of its own.
-const missingOfRequests = "AH-C-079"
+var aanaProtocol = &protocolRow{Protocol: fact.Protocol{Token: subject.ProtoAANA}}
 
 // protocolRow is all that the engine knows of a protocol. The zero value of a field means
 // "no": a row with a token alone is a protocol in which decisions are made and no event
@@ -63,7 +59,7 @@ type protocolRow struct {
 	checkOrphan  func(j *judge, group *callGroup, c *call, f *fact.Fact)
 	unreadable   func(strictjson.Code) string // the check that an unreadable event breaks
 	severalCheck string                       // the check that several events in one message break
-	missingCheck string                       // the check behind missing_completion
+	missingCheck string                       // the check behind missing_completion, which only events of its own announce
 	effectFirst  string                       // the check that an effect before an announcement in another protocol breaks
 	equivalents  map[findingCase][]string
 	isHandoffTo  func(tool, agent string) bool // an allowed call hands the session over: to the agent that its tool names
@@ -92,7 +88,7 @@ type callTraits struct {
 }
 
 // unknownProtocol is the row of a token that is not in the table.
-var unknownProtocol = &protocolRow{missingCheck: missingOfRequests}
+var unknownProtocol = &protocolRow{}
 
 // readingOf is how the messages of a protocol are read.
 func readingOf(token string) *fact.Protocol { return &rowOf(token).Protocol }
@@ -506,7 +502,7 @@ func (cs *calls) setWebVerdict(f *fact.Fact) {
 // The row of AUMP; its checks are in package correlation/aump.
 
 var aumpProtocol = &protocolRow{
-	Protocol: aump.Protocol, missingCheck: missingOfRequests,
+	Protocol: aump.Protocol,
 	track: func(e *engine, f *fact.Fact, n novelty) {
 		e.findings.reportEventFindings(nil, f)
 		if n == novel {
@@ -529,8 +525,8 @@ func applyMandateChange(e *engine, m events.LogMessage) {
 
 // The rows of aioc; how its trace events are read is in package correlation/aioc.
 var (
-	toolProtocol    = &protocolRow{Protocol: aioc.ToolProtocol, missingCheck: missingOfRequests, noteDecision: expectTrace, applyTrace: applyTrace}
-	handoffProtocol = &protocolRow{Protocol: aioc.HandoffProtocol, missingCheck: missingOfRequests, noteDecision: expectTrace, applyTrace: applyTrace, isHandoffTo: aioc.IsHandoffTo}
+	toolProtocol    = &protocolRow{Protocol: aioc.ToolProtocol, noteDecision: expectTrace, applyTrace: applyTrace}
+	handoffProtocol = &protocolRow{Protocol: aioc.HandoffProtocol, noteDecision: expectTrace, applyTrace: applyTrace, isHandoffTo: aioc.IsHandoffTo}
 )
 
 func expectTrace(e *engine, d *events.Decision) { e.traces.Expect(d) }

@@ -166,13 +166,13 @@ func (d Decision) EnforcedVerdict() Verdict {
 func (d Decision) ObservedOnly() bool { return d.EnforcedVerdict() != d.Verdict }
 
 // MandateChange records that an admitter decides under other mandates, revocations or signing
-// keys. One without changes records the initial state.
+// keys. The first of an admitter has what changed since the last one on the log, except for what was deleted meanwhile.
 type MandateChange struct {
 	Writer   string        `json:"writer"`   // the admitter's process
 	Revision uint64        `json:"revision"` // of the mandates bucket
 	Digest   string        `json:"digest"`   // of the complete state; that after the last record, if one revision has several records
 	Mandates int           `json:"mandates"` // in force
-	Changes  []MandateStep `json:"changes"`  // what changed; empty for the initial state
+	Changes  []MandateStep `json:"changes"`  // what changed; may be empty for the state at a start
 }
 
 // MandateStep is one change. It names the mandate by id and hash and holds none of its content.

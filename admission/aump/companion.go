@@ -34,6 +34,9 @@ func judgeCarried(carried call.Carried) (c call.Call, o call.Opinion) {
 			request["aump"] = requestHeader()
 		}
 	}
+	if carried.Tool.Entry != nil && carried.Tool.Entry.Irreversible {
+		request = withCommitment(request)
+	}
 	mandated, inner := carried.Read(Evaluator{}, request, wire.Headers)
 	c.Mandate, c.Mandated, c.Reservation = mandated.Mandate, mandated.ArgsCanonical, mandated.Reservation
 	o.MergeCarried(inner, at)
@@ -41,6 +44,18 @@ func judgeCarried(carried call.Carried) (c call.Call, o call.Opinion) {
 		checkBinding(&o, carried.Tool.Entry.Mandate, c.Args, action, at)
 	}
 	return c, o
+}
+
+// withCommitment is the request of a tool that the catalogue calls irreversible: running it commits the principal, whatever
+// the request leaves out.
+func withCommitment(request map[string]any) map[string]any {
+	action, ok := request["proposed_action"].(map[string]any)
+	if stated, there := action["commitment"]; !ok || there && stated != false {
+		return request
+	}
+	request, action = maps.Clone(request), maps.Clone(action)
+	action["commitment"], request["proposed_action"] = true, action
+	return request
 }
 
 func requestHeader() map[string]any {

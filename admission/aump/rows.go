@@ -24,7 +24,7 @@ var checkRows = []checkRow{
 	{wire.Denied, singleCode(CodeInactive), atPath("$.issued_at", notYetIssued)},
 	{wire.Denied, singleCode(CodeRevoked), atPath("$.status", func(s *rowInput) bool { return s.Revoked })},
 	{wire.Denied, singleCode(CodeExpired), atPath("$.expires_at", func(s *rowInput) bool { return isExpired(s.Mandate, s.Now) })},
-	{wire.Denied, singleCode(CodeScope), atPath("$.authority", func(s *rowInput) bool { return isUnbounded(s.Mandate) })},
+	{wire.Denied, singleCode(CodeScope), atPath("$.authority", func(s *rowInput) bool { return s.Mandate.IsUnbounded() })},
 	{wire.Denied, singleCode(CodeScope), atPath("$.authority.mode", advisoryCommit)},
 	{wire.Denied, singleCode(CodeScope), atPath("$.authority.permissions", notPermitted)},
 	{wire.Denied, singleCode(CodeScope), atPath("$.authority.prohibited_actions", prohibitedAction)},

@@ -10,13 +10,6 @@ import (
 // isExpired is true from the instant of expiry on.
 func isExpired(m *mandate.Mandate, now time.Time) bool { return !m.ExpiresAt.After(now) }
 
-// isUnbounded reports whether a delegated mandate has no objective bound.
-func isUnbounded(m *mandate.Mandate) bool {
-	p := m.Purpose
-	bounds := len(m.Authority.ProhibitedActions) + len(p.AllowedCategories) + len(p.AllowedCounterparties) + len(p.ExcludedCounterparties)
-	return m.Authority.Mode == wire.ModeDelegated && m.Authority.Budget == nil && bounds == 0
-}
-
 // stateFindings returns what makes a mandate unusable at a time: rows 1 to 3 of the table.
 func stateFindings(m *mandate.Mandate, now time.Time) []Finding {
 	s := &rowInput{Input: Input{Mandate: m, Now: now}}
@@ -28,7 +21,7 @@ func stateFindings(m *mandate.Mandate, now time.Time) []Finding {
 		{isInactive(s), CodeInactive, "$.status"},
 		{notYetIssued(s), CodeInactive, "$.issued_at"},
 		{isExpired(m, now), CodeExpired, "$.expires_at"},
-		{isUnbounded(m), CodeScope, "$.authority"},
+		{m.IsUnbounded(), CodeScope, "$.authority"},
 	} {
 		if r.fires {
 			found = append(found, Finding{wire.Denied, r.code, r.path})

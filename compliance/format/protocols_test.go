@@ -149,6 +149,32 @@ func TestAUMPTypes(t *testing.T) {
 	}
 }
 
+// A call of another protocol under a mandate is evidence of the mandate, in the same chain. Its tool is no type of an action.
+func TestAUMPOfOtherProtocols(t *testing.T) {
+	w, under := newWorld(t), &events.MandateRef{ID: mandate, Hash: mandateHash}
+	for _, d := range []events.Decision{
+		{Protocol: "agenthook", Verdict: events.Allow, Tool: "accept_deal", ToolCallID: "c1", Mandate: under},
+		{Protocol: "aump", Verdict: events.Allow, Tool: "accept_deal", ToolCallID: "c2", Mandate: under},
+		{Protocol: "aaep", Verdict: events.Ask, Tool: "accept_deal", ToolCallID: "c3", Mandate: under},
+		{Protocol: "agenthook", Verdict: events.Allow, Tool: "accept_deal", ToolCallID: "c4"},
+	} {
+		w.decided("s", aumpRequest("accept_deal"), d)
+	}
+	lines, _ := written(t, format.AUMPEvidence, w.items, keeps("hashes", "deal_accepted", "escalation_requested", "material_action_evaluated"))
+	var got []string
+	for n, line := range lines {
+		e, err := aump.DecodeEvidence(line, strictjson.DefaultLimits)
+		ok(t, err)
+		got = append(got, fmt.Sprint(e.EventType, " ", bodyObject(t, line)["action"] != nil))
+		if e.Sequence != int64(n+1) {
+			t.Errorf("%d: %s", n, line)
+		}
+	}
+	if want := []string{"material_action_evaluated false", "deal_accepted true", "material_action_evaluated true", "escalation_requested false", "material_action_evaluated false"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // aumpMandates are mandates of our own with the event types that the published sample mandates require, and for each
 // type what it takes to get a line of it: an action with its verdict, or nothing for what the runtime reports.
 var aumpMandates = map[string]map[string]struct {

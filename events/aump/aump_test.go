@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -190,4 +191,29 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%s, then %s", hash, h)
 		}
 	})
+}
+
+// TestPresentUsable: a mandate is usable if no request under it is denied for the mandate alone.
+func TestPresentUsable(t *testing.T) {
+	begins, ends := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC), time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		change  func(*Mandate)
+		refused bool
+		now     time.Time
+		want    bool
+	}{
+		"in force":               {func(*Mandate) {}, false, begins, true},
+		"revoked":                {func(*Mandate) {}, true, begins, false},
+		"not begun":              {func(*Mandate) {}, false, begins.Add(-time.Second), false},
+		"expired":                {func(*Mandate) {}, false, ends, false},
+		"suspended":              {func(m *Mandate) { m.Status = "suspended" }, false, begins, false},
+		"without bounds":         {func(m *Mandate) { m.Authority.Budget = nil }, false, begins, false},
+		"bounded by its purpose": {func(m *Mandate) { m.Authority.Budget, m.Purpose.AllowedCategories = nil, []string{"tea"} }, false, begins, true},
+	} {
+		m := &Mandate{Status: StatusActive, IssuedAt: begins, ExpiresAt: ends, Authority: Authority{Mode: ModeDelegated, Budget: &Budget{Currency: "EUR", MaxTotal: 1}}}
+		tc.change(m)
+		if got := m.Present("", tc.refused, tc.now).Usable; got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }

@@ -43,6 +43,13 @@ type Mandate struct {
 	Raw []byte           // the bytes that DecodeMandate was given, not a copy
 }
 
+// IsUnbounded reports whether a delegated mandate has no objective bound: every request under it is denied.
+func (m *Mandate) IsUnbounded() bool {
+	p := m.Purpose
+	bounds := len(m.Authority.ProhibitedActions) + len(p.AllowedCategories) + len(p.AllowedCounterparties) + len(p.ExcludedCounterparties)
+	return m.Authority.Mode == ModeDelegated && m.Authority.Budget == nil && bounds == 0
+}
+
 // Principal is the represented party.
 type Principal struct{ Subject string }
 

@@ -63,7 +63,7 @@ const (
 type Presentation struct {
 	Ref           PrincipalRef `json:"mandate_ref"`
 	Status        string       `json:"status"` // of the document
-	Usable        bool         `json:"usable"` // active, begun, not expired, not revoked
+	Usable        bool         `json:"usable"` // active, bounded, begun, not expired, not revoked, signed as demanded
 	IssuedAt      string       `json:"issued_at"`
 	ExpiresAt     string       `json:"expires_at"`
 	AgentID       string       `json:"agent_id"`
@@ -109,11 +109,12 @@ func DecodePrincipalRequest(b []byte) (r PrincipalRequest, err error) {
 	}
 }
 
-// Present summarises a mandate. hash is that of the document; revoked says that it is revoked.
-func (m *Mandate) Present(hash string, revoked bool, now time.Time) *Presentation {
+// Present summarises a mandate. hash is that of the document; refused says that it is revoked, or not signed as its tenant
+// demands.
+func (m *Mandate) Present(hash string, refused bool, now time.Time) *Presentation {
 	p := &Presentation{
 		Ref: PrincipalRef{ID: m.ID, Hash: hash, Version: m.Version}, Status: m.Status,
-		Usable:   m.Status == "active" && !revoked && now.Before(m.ExpiresAt) && !now.Before(m.IssuedAt),
+		Usable:   m.Status == StatusActive && !refused && !m.IsUnbounded() && now.Before(m.ExpiresAt) && !now.Before(m.IssuedAt),
 		IssuedAt: m.IssuedAt.UTC().Format(time.RFC3339), ExpiresAt: m.ExpiresAt.UTC().Format(time.RFC3339),
 		AgentID: m.Agent.ID, AgentName: m.Agent.Name, Purpose: m.Purpose.Summary, Mode: m.Authority.Mode,
 		Permissions: append([]string{}, m.Authority.Permissions...), Prohibited: append([]string{}, m.Authority.ProhibitedActions...),

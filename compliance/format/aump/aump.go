@@ -21,7 +21,7 @@ const EventType = "material_action_evaluated"
 
 // Evidence has the evidence events.
 var Evidence = encode.Format{Make: newEncoder, About: "decisions under AUMP mandates, and what runtimes report", Mandates: true,
-	Note: "The mandate's retention class is read from the mandates bucket (operator's credentials) by id and hash; an unknown mandate counts as none, said in metadata. " +
+	Note: "Calls of other protocols under a mandate have lines, too, without an action: evidence does not say which one the mandate was asked for. The mandate's retention class is read from the mandates bucket (operator's credentials) by id and hash; an unknown mandate counts as none, said in metadata. " +
 		"Under none an event has mandate, result, codes and time, and no identifiers but its own; under summary_only also the type of the action, and paths; under hashes and full_transcript " +
 		"also the agent, the call, the keyed digest of the arguments and the record of evidence. Evidence events that runtimes publish are not repeated: redaction would break their hashes. That one was published is a line of its own (recorded), if the mandate lists its type and no decision is evidence of it.",
 	Fields: []encode.Field{
@@ -73,7 +73,9 @@ type chainHead struct {
 }
 
 func newEncoder(w *encode.Writer) encode.Encoder {
-	return &encoder{w, encode.NewRequests(w, subject.ProtoAUMP), map[string]*chainHead{}}
+	pending := encode.NewRequests(w, subject.ProtoAUMP)
+	pending.Also = func(d events.Decision) bool { return d.Mandate != nil }
+	return &encoder{w, pending, map[string]*chainHead{}}
 }
 
 func (e *encoder) End() error {
@@ -86,6 +88,9 @@ func (e *encoder) Add(i encode.Item) error {
 		return e.writeReport(i)
 	}
 	return e.pending.Match(i.Record, func(d events.Decision, req encode.Request, _ bool) error {
+		if d.Protocol != subject.ProtoAUMP {
+			d.Tool = "" // it is no type of an action
+		}
 		return e.writeDecision(i, d, req.Body)
 	})
 }

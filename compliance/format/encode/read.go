@@ -113,6 +113,9 @@ type Requests struct {
 	byID      map[string]Request
 	order     []string // decision ids, oldest first; may include removed ones
 	bytes     int
+
+	// Also takes decisions in other protocols, without their requests; nil takes none.
+	Also func(events.Decision) bool
 }
 
 // Request is a request of a decision.
@@ -138,7 +141,7 @@ func (q *Requests) Match(r evidence.Record, decided func(d events.Decision, req 
 		}
 	case evidence.KindDecision:
 		d, ok := ReadRecord[events.Decision](q.out, r)
-		if !ok || !slices.Contains(q.protocols, d.Protocol) {
+		if !ok || !slices.Contains(q.protocols, d.Protocol) && (q.Also == nil || !q.Also(d)) {
 			return nil
 		}
 		req, there := q.pop(d.DecisionID)

@@ -116,13 +116,20 @@ func (b *MandateBucket) info(ctx context.Context, h *heldMandate, spent map[stri
 	if err != nil {
 		return mandateInfo{}, err
 	}
+	doc, keys, revision, err := b.keys(ctx)
+	switch {
+	case err != nil && revision == 0:
+		return mandateInfo{}, err
+	case err != nil:
+		doc.Signatures = mandate.SignaturesRequired // unreadable keys verify nothing
+	}
 	money := spent[h.ID]
 	if money == nil {
 		money = []spentMoney{}
 	}
 	return mandateInfo{
 		ID: h.ID, Hash: h.Hash, Revision: h.Revision, Author: h.Author, PutAt: h.PutAt, InForce: revoked == nil, Revoked: revoked, Spent: money,
-		State: mandateState(h.Mandate, revoked != nil, time.Now()),
+		State: mandateState(h.Mandate, keys, doc.Signatures, revoked != nil, time.Now()),
 	}, nil
 }
 
@@ -134,23 +141,29 @@ const (
 	stateNotBegun   = "not yet valid"
 	stateReplaced   = "replaced" // by a newer one under its id
 	stateUnreadable = "unreadable"
+	stateUnsigned   = "not signed as required"
+	stateUnbounded  = "without bounds"
 )
 
 // mandateState describes in a word whether a mandate permits anything at a time. If its own
 // status is not active, it returns that.
-func mandateState(document string, revoked bool, now time.Time) string {
-	m, err := mandate.Compile([]byte(document), nil)
+func mandateState(document string, keys aump.KeySet, signatures mandate.SignaturePolicy, revoked bool, now time.Time) string {
+	m, err := mandate.Compile([]byte(document), keys)
 	switch {
 	case revoked:
 		return stateRevoked
 	case err != nil || m.Violations != nil:
 		return stateUnreadable
+	case !signatures.Accepts(m.Signatures):
+		return stateUnsigned
 	case !now.Before(m.ExpiresAt):
 		return stateExpired
 	case m.Status != aump.StatusActive:
 		return ui.Clean(m.Status, 32)
 	case now.Before(m.IssuedAt):
 		return stateNotBegun
+	case m.IsUnbounded():
+		return stateUnbounded
 	}
 	return stateInForce
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
 )
 
 func TestMandateState(t *testing.T) {
@@ -19,20 +21,24 @@ func TestMandateState(t *testing.T) {
 		revoked bool
 		now     time.Time
 		want    string
+		signed  mandate.SignaturePolicy
 	}{
-		{"as it begins", nil, false, begins, "in force"},
-		{"before", nil, false, begins.Add(-time.Second), "not yet valid"},
-		{"at the last moment", nil, false, ends.Add(-time.Nanosecond), "in force"},
-		{"at its end", nil, false, ends, "expired"},
-		{"revoked", nil, true, begins, "revoked"},
-		{"revoked, and expired since", nil, true, ends, "revoked"},
-		{"suspended", []string{`"status": "active"`, `"status": "suspended"`}, false, begins, "suspended"},
-		{"a draft that has expired", []string{`"status": "active"`, `"status": "draft"`}, false, ends, "expired"},
-		{"unreadable", []string{`"authority"`, `"authorities"`}, false, begins, "unreadable"},
-		{"no JSON", []string{"{", ""}, false, begins, "unreadable"},
+		{"as it begins", nil, false, begins, "in force", ""},
+		{"before", nil, false, begins.Add(-time.Second), "not yet valid", ""},
+		{"at the last moment", nil, false, ends.Add(-time.Nanosecond), "in force", ""},
+		{"at its end", nil, false, ends, "expired", ""},
+		{"revoked", nil, true, begins, "revoked", ""},
+		{"revoked, and expired since", nil, true, ends, "revoked", ""},
+		{"suspended", []string{`"status": "active"`, `"status": "suspended"`}, false, begins, "suspended", ""},
+		{"a draft that has expired", []string{`"status": "active"`, `"status": "draft"`}, false, ends, "expired", ""},
+		{"without bounds", []string{"\"budget\": {\n      \"currency\": \"EUR\",\n      \"max_total_minor\": 20000\n    },", ""}, false, begins, "without bounds", ""},
+		{"not signed", nil, false, begins, "not signed as required", mandate.SignaturesRequired},
+		{"not signed, and need not be", nil, false, begins, "in force", mandate.SignaturesIfPresent},
+		{"unreadable", []string{`"authority"`, `"authorities"`}, false, begins, "unreadable", ""},
+		{"no JSON", []string{"{", ""}, false, begins, "unreadable", ""},
 	} {
 		text := strings.NewReplacer(tc.replace...).Replace(string(raw))
-		if got := mandateState(text, tc.revoked, tc.now); got != tc.want {
+		if got := mandateState(text, nil, tc.signed, tc.revoked, tc.now); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}

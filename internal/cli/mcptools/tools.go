@@ -230,6 +230,9 @@ func (s *service) keepOpen(id string, after time.Duration) {
 		t.Stop()
 	}
 	s.open[id] = time.AfterFunc(after, func() {
+		s.mu.Lock()
+		delete(s.open, id)
+		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		s.reportNotRun(ctx, id)

@@ -2,6 +2,7 @@ package mcptools
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/admission/aump"
+	"github.com/countersign-dev/countersign/admission/receipt"
 	wire "github.com/countersign-dev/countersign/events/aana"
 )
 
@@ -122,6 +124,25 @@ func TestQuestionID(t *testing.T) {
 	} {
 		if (tt.got == id) != tt.same {
 			t.Errorf("%s: %s and %s", name, id, tt.got)
+		}
+	}
+}
+
+// The end of a question is read from its receipt; what is no receipt ends it at once.
+func TestLastUse(t *testing.T) {
+	at := time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC)
+	of := func(payload string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
+	}
+	for token, want := range map[string]time.Time{
+		of(`{"expires_at":"2026-11-27T10:00:00Z","more":1}`): at.Add(receipt.Leeway),
+		of(`{"expires_at":7}`):                               {},
+		of(`x`):                                              {},
+		"a.!.b":                                              {},
+		"":                                                   {},
+	} {
+		if got := lastUse(token); !got.Equal(want) {
+			t.Errorf("%q: %v, want %v", token, got, want)
 		}
 	}
 }

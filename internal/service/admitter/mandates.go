@@ -49,11 +49,20 @@ func (ms *mandateStore) reserve(context.Context, admission.Request, *admission.O
 // that cannot be recorded takes effect all the same, and no decision is recorded until the log
 // has the change.
 func (ms *mandateStore) applyChanges(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
-	values := make(map[string][]byte, len(changed))
-	for key, e := range changed {
-		values[key] = e.value
+	recorded := uint64(0)
+	if !ms.opened {
+		recorded = ms.lastRecorded(ctx)
 	}
-	if next, changes := ms.store.Load().WithChanges(values); len(changes) > 0 || !ms.opened {
+	old, values := map[string][]byte{}, map[string][]byte{}
+	for key, e := range changed {
+		if !ms.opened && e.revision <= recorded {
+			old[key] = e.value
+		} else {
+			values[key] = e.value
+		}
+	}
+	before, _ := ms.store.Load().WithChanges(old)
+	if next, changes := before.WithChanges(values); len(changes) > 0 || !ms.opened {
 		for _, r := range ms.changeRecords(next, changes, revision) {
 			ms.changes.addChange(revision, r)
 		}
@@ -66,13 +75,26 @@ func (ms *mandateStore) applyChanges(ctx context.Context, changed map[string]buc
 	ms.changes.recordPending(ctx)
 }
 
-// changeRecords returns the log's records of a change. The state at the start is one record
-// without a list.
+// lastRecorded is the revision of the bucket up to which the log has every change, 0 if it has none or does
+// not say: what was put or revoked while no admitter ran is recorded by the next one.
+func (ms *mandateStore) lastRecorded(ctx context.Context) uint64 {
+	ctx, cancel := context.WithTimeout(ctx, ms.s.flags.Timeout)
+	defer cancel()
+	stream := ms.s.flags.Stream
+	m, err := streams.LastBySubject(ctx, ms.js, stream, ms.s.space.Control(stream, events.ControlMandate))
+	if err != nil || m == nil {
+		return 0
+	}
+	last, err := events.DecodeRecord[events.MandateChange](m.Body)
+	if err != nil {
+		return 0
+	}
+	return last.Revision
+}
+
+// changeRecords returns the log's records of a change; at the start one at least.
 func (ms *mandateStore) changeRecords(next *mandate.Store, changes []mandate.Change, revision uint64) (list []events.MandateChange) {
 	base := events.MandateChange{Writer: writerName(), Revision: revision, Digest: next.Digest(), Mandates: next.Len()}
-	if !ms.opened {
-		changes = nil
-	}
 	for first := true; first || len(changes) > 0; first = false {
 		r := base
 		r.Changes = []events.MandateStep{}

@@ -87,7 +87,8 @@ func (ms *mandateStore) answerPrincipal(ctx context.Context, r micro.Request) au
 	case req.Ref.Hash != "" && req.Ref.Hash != m.Hash:
 		return aump.PrincipalReply{Code: aump.PrincipalMismatch, Message: "another version of the mandate is in force; its hash is in the answer to present"}
 	case req.Action == aump.ActionPresent:
-		return aump.PrincipalReply{Code: aump.PrincipalDone, Mandate: m.Present(m.Hash, store.Revoked(from.Tenant, m.ID, m.Hash), time.Now())}
+		refused := store.Revoked(from.Tenant, m.ID, m.Hash) || !store.Signatures(from.Tenant).Accepts(m.Signatures)
+		return aump.PrincipalReply{Code: aump.PrincipalDone, Mandate: m.Present(m.Hash, refused, time.Now())}
 	}
 	// A shutdown must not separate a change from its record.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ms.s.flags.Timeout)

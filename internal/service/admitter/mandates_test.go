@@ -195,6 +195,42 @@ func TestMandatesAfterAnOutage(t *testing.T) {
 	s.Running()
 }
 
+// TestMandatesBetweenTwoAdmitters: what is put or revoked while no admitter runs is on record once the next one runs, and what was
+// on record before is not recorded again.
+func TestMandatesBetweenTwoAdmitters(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	evaluators(t, n)
+	raw, hash := courier(t)
+	steps := func() (list []string) {
+		for _, m := range n.Log() {
+			if m.Subject != "gov.control.GOV.mandate" {
+				continue
+			}
+			c, err := events.DecodeRecord[events.MandateChange](m.Body)
+			servicetest.OK(t, err)
+			for _, s := range c.Changes {
+				list = append(list, s.Tenant+" "+s.Change+" "+s.By)
+			}
+		}
+		return list
+	}
+	want := []string{"acme put "}
+	for _, change := range []func(){
+		func() { store(t, n, "acme", raw, hash) },
+		func() {},
+		func() {
+			keep(t, n, mandate.RevocationKey("acme", courierID, hash), mandate.Revocation{V: 1, ID: courierID, Hash: hash})
+			want = append(want, "acme revoked operator")
+		},
+	} {
+		change()
+		servicetest.OK(t, serve(t, n).Stop())
+		if got := steps(); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestTrackedViewSeesWhatVanished(t *testing.T) {
 	got := map[string]bucketEntry{}
 	v := &trackedView{progress: newProgress(), known: map[string]knownEntry{}}
