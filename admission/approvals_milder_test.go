@@ -222,6 +222,7 @@ func TestSameRunUnderAnotherKey(t *testing.T) {
 		{name: "surer, and another amount", by: aump.Name, asked: doubtful, milder: native(careful, "1500", "1400"), mandate: careful},
 		{name: "an action that it no longer names", asked: grave(about), milder: preToolUse, held: true},
 		{name: "another protocol", asked: grave(mail), milder: confirmedWrite, then: aana.Name, held: true},
+		{name: "another directory", asked: grave(preToolUse), milder: edit(t, preToolUse, `"metadata":{`, `"metadata":{"agent_cwd":"/x",`), held: true},
 		{name: "no arguments", asked: grave(bare), milder: bare, held: true},
 		{name: "no arguments, another id", asked: grave(bare), milder: edit(t, bare, `"c1"`, `"c2"`)},
 		{name: "other arguments", asked: book(commits), milder: edit(t, book(""), "1500", "1400"), mandate: supervised},

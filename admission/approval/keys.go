@@ -105,13 +105,13 @@ func evasionKey(a Action, keyed func([]byte) string) (string, error) {
 	}, keyed)
 }
 
-// runsKey leaves out what the requester can drop or change without another call being made: protocol,
-// mandate, action, resource and agent. A call without arguments is known by its id.
+// runsKey leaves out what the requester can drop or change: protocol, mandate, action, resource, agent and
+// directory. A call without arguments is known by its id.
 func runsKey(a Action, keyed func([]byte) string) (string, error) {
 	if a.Session == "" || a.Tool == "" || a.Args == nil && a.Call == "" {
 		return "", nil
 	}
-	runs := map[string]any{"tenant": a.Tenant, "source": a.Source, "session": a.Session, "tool": a.Tool, "dir": a.Dir, "to_agent": a.ToAgent}
+	runs := map[string]any{"tenant": a.Tenant, "source": a.Source, "session": a.Session, "tool": a.Tool, "to_agent": a.ToAgent}
 	switch {
 	case a.Does != nil:
 		runs["args"] = json.RawMessage(a.Does)

@@ -307,10 +307,10 @@ func (q *questions) noteDecided(callID, tool string, allowed bool) {
 // for a call that admission refused nor for a changed action, which a producer may take for a rejection (AAEP 6.3.2).
 func (a *userQuestion) reportUnusedAcceptance(r *reports, e *Event) {
 	switch {
-	case a.refused || a.answer.modified:
 	case a.usedBy != (eventRef{}) || a.earlierInvocation != nil || a.actedOnEarly:
 	case a.harmlessInvocation != nil:
 		a.reportUnderstated(r, a.harmlessInvocation, "it is invoked as harmless")
+	case a.refused || a.answer.modified:
 	default:
 		r.add("AAEP-C-107", "", a.event, a.resolvedBy, e.eventRef())
 	}

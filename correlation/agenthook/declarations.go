@@ -50,7 +50,7 @@ type declaration struct {
 func (ds *Declarations) Configure(r fact.Reporter) { ds.findings = r }
 
 // Replace applies a change of the declarations, when its last part comes: then whole is true, and the documents are those of
-// all parts.
+// all parts, without those of tenants with a broken one.
 func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessage) (documents []events.PublisherDocument, whole bool) {
 	if !ds.collectParts(&change) {
 		return nil, false
@@ -69,7 +69,7 @@ func (ds *Declarations) Replace(change events.PublisherChange, m events.LogMessa
 			ds.add(subject.Escape(d.Tenant), before.carryOver(d))
 		}
 	}
-	return change.Documents, true
+	return slices.DeleteFunc(slices.Clone(change.Documents), func(d events.PublisherDocument) bool { return broken[d.Tenant] }), true
 }
 
 // collectParts adds the documents of the parts before to a last part, and reports whether the

@@ -306,13 +306,19 @@ func (ms *Mandates) ApplyChange(change events.MandateChange, at time.Time) {
 		case "put":
 			md.addHash(s.Hash)
 		case "revoked":
-			md.dropRevocation(s)
+			if md.isRevoked(s) {
+				continue // every admitter records it, with a later time
+			}
 			md.revoked = append(md.revoked, revocation{s.Hash, s.By, at})
 			md.revoked = md.revoked[max(0, len(md.revoked)-maxMandateTexts):]
 		case "revocation_deleted":
 			md.dropRevocation(s)
 		}
 	}
+}
+
+func (md *mandate) isRevoked(s events.MandateStep) bool {
+	return slices.ContainsFunc(md.revoked, func(r revocation) bool { return r.hash == s.Hash && r.by == s.By })
 }
 
 func (md *mandate) dropRevocation(s events.MandateStep) {

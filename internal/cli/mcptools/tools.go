@@ -229,14 +229,22 @@ func (s *service) keepOpen(id string, after time.Duration) {
 	if t := s.open[id]; t != nil {
 		t.Stop()
 	}
-	s.open[id] = time.AfterFunc(after, func() {
+	var own *time.Timer
+	own = time.AfterFunc(after, func() {
 		s.mu.Lock()
-		delete(s.open, id)
+		replaced := s.open[id] != own // the question was repeated meanwhile
+		if !replaced {
+			delete(s.open, id)
+		}
 		s.mu.Unlock()
+		if replaced {
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		s.reportNotRun(ctx, id)
 	})
+	s.open[id] = own
 }
 
 // closeAll closes all questions that are open.

@@ -2,6 +2,7 @@ package admitter
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -61,14 +62,14 @@ func (ms *mandateStore) applyChanges(ctx context.Context, changed map[string]buc
 			values[key] = e.value
 		}
 	}
-	before, _ := ms.store.Load().WithChanges(old)
+	before, known := ms.store.Load().WithChanges(old)
 	if next, changes := before.WithChanges(values); len(changes) > 0 || !ms.opened {
 		for _, r := range ms.changeRecords(next, changes, revision) {
 			ms.changes.addChange(revision, r)
 		}
 		ms.changes.recordPending(ctx)
 		ms.store.Store(next)
-		ms.reportState(next, changes)
+		ms.reportState(next, slices.Concat(known, changes))
 		ms.opened = true
 		return
 	}

@@ -87,7 +87,9 @@ SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fs
 
 -- What proofs need of records that their reader may not see: see DB.TreeNodes and
 -- the views of auditors.
-CREATE VIEW IF NOT EXISTS leaf_hashes AS SELECT shard, seq, record_hash FROM evidence;
+CREATE VIEW IF NOT EXISTS leaf_hashes SQL SECURITY INVOKER AS
+SELECT shard, seq, record_hash
+FROM evidence;
 
 -- What follows is derived from evidence by materialized views, in the same insert and
 -- under the same de-duplication token. It can be rebuilt from it (DB.Repair), so
@@ -113,14 +115,15 @@ WHERE session != '' OR session_index IS NOT NULL;
 
 -- One row for each record that auditors ask for, with the members of its text in typed
 -- columns. Tenant and session are the evidence row's (they come from the subject, which
--- the broker enforced), fields and control are what the record says. topic is the word of
--- the subject that says more than the kind: of a finding its severity, of a control
+-- the broker enforced), fields and control are what the body says, redaction is what was
+-- taken out of the record. topic is the word of the subject that says more than the kind: of a finding its severity, of a control
 -- record what it is about.
 --
 -- All kinds have one table, although a record fills only its own kind's members: each
 -- materialized view costs an insert 5 to 16 ms of processor time, whether it has rows or
 -- not, and each table a part. The empty members of a kind cost nearly nothing, because
--- rows are sorted by kind. Auditors read the views below.
+-- rows are sorted by kind. Bodies of publishers fill none. Of each of the 200 columns a
+-- merge holds two blocks in memory, so blocks are small. Auditors read the views below.
 --
 -- The view writes its number into the column form; DB.Repair makes rows of an earlier view
 -- anew.
@@ -133,34 +136,34 @@ CREATE TABLE IF NOT EXISTS record_fields
     broker_time DateTime64(9, 'UTC') CODEC(Delta, ZSTD),
     kind        LowCardinality(String),
     topic       LowCardinality(String),
-    fields      Tuple(
+    redaction   Tuple(
         reason LowCardinality(String), redaction_policy LowCardinality(String),
-        redactions Array(Tuple(path String, detector LowCardinality(String), action LowCardinality(String))),
-        body Tuple(
-            decision_id String, event_id String, protocol LowCardinality(String), source LowCardinality(String), gateway LowCardinality(String),
-            agent String, tool_call_id String, occurrence UInt32, tool LowCardinality(String), action LowCardinality(String),
-            resource_kind LowCardinality(String), args_digest String, request_digest String, verdict LowCardinality(String), native_verdict LowCardinality(String),
-            reasons Array(Tuple(evaluator LowCardinality(String), code LowCardinality(String), path String, policy String, action LowCardinality(String), would LowCardinality(String))),
-            policy Tuple(name LowCardinality(String), revision UInt64, digest String), mandate Tuple(id String, hash String),
-            approval Tuple(workflow_id String, status LowCardinality(String), action_id String, requested_at String, expires_at String, resume_policy LowCardinality(String)),
-            received_at String, decided_at String, expires_at String, receipt_hash String, durability LowCardinality(String), trace String,
-            canonical_tool LowCardinality(String), publishers Tuple(revision UInt64, digest String),
-            counts Array(Tuple(key String, window_ms Int64, amount Int64, total Int64)), inputs String, mode LowCardinality(String), would LowCardinality(String),
-            call_id String, state LowCardinality(String), outcome LowCardinality(String), decision_seq UInt64, execution_seq UInt64,
-            admitted_digest String, executed_digest String, match LowCardinality(String), inferred Bool, weak_scope Bool, findings Array(LowCardinality(String)),
-            timeline Array(Tuple(step LowCardinality(String), seq UInt64, at String, event_id String, protocol LowCardinality(String))),
-            protocols Array(LowCardinality(String)), match_reason LowCardinality(String),
-            differences Array(Tuple(pointer String, kind LowCardinality(String))), more_differences UInt32,
-            attempt UInt32, retried_from String, retried_to String,
-            parent Tuple(call_id String, source LowCardinality(String), session String, by LowCardinality(String)),
-            durations Tuple(requested_to_decided_us Nullable(Int64), decided_to_started_us Nullable(Int64), started_to_completed_us Nullable(Int64)),
-            claimed String, binding LowCardinality(String),
-            finding_id String, rule LowCardinality(String), event_ids Array(String), seqs Array(UInt64), explanation String, remedy String,
-            detected_at String, withdraws String, enforced Bool,
-            workflow_id String, status LowCardinality(String), action_digest String, approver String, reason String, requested_at String,
-            step UInt32, act LowCardinality(String), action_id String, tool_call_ids Array(String), reviewer_groups Array(LowCardinality(String)),
-            quorum UInt32, approvers Array(String), preview_digest String, resume_policy LowCardinality(String), changed_at String, refused LowCardinality(String)
-        )
+        redactions Array(Tuple(path String, detector LowCardinality(String), action LowCardinality(String)))
+    ) CODEC(ZSTD),
+    fields      Tuple(
+        decision_id String, event_id String, protocol LowCardinality(String), source LowCardinality(String), gateway LowCardinality(String),
+        agent String, tool_call_id String, occurrence UInt32, tool LowCardinality(String), action LowCardinality(String),
+        resource_kind LowCardinality(String), args_digest String, request_digest String, verdict LowCardinality(String), native_verdict LowCardinality(String),
+        reasons Array(Tuple(evaluator LowCardinality(String), code LowCardinality(String), path String, policy String, action LowCardinality(String), would LowCardinality(String))),
+        policy Tuple(name LowCardinality(String), revision UInt64, digest String), mandate Tuple(id String, hash String),
+        approval Tuple(workflow_id String, status LowCardinality(String), action_id String, requested_at String, expires_at String, resume_policy LowCardinality(String)),
+        received_at String, decided_at String, expires_at String, receipt_hash String, durability LowCardinality(String), trace String,
+        canonical_tool LowCardinality(String), publishers Tuple(revision UInt64, digest String),
+        counts Array(Tuple(key String, window_ms Int64, amount Int64, total Int64)), inputs String, mode LowCardinality(String), would LowCardinality(String),
+        call_id String, state LowCardinality(String), outcome LowCardinality(String), decision_seq UInt64, execution_seq UInt64,
+        admitted_digest String, executed_digest String, match LowCardinality(String), inferred Bool, weak_scope Bool, findings Array(LowCardinality(String)),
+        timeline Array(Tuple(step LowCardinality(String), seq UInt64, at String, event_id String, protocol LowCardinality(String))),
+        protocols Array(LowCardinality(String)), match_reason LowCardinality(String),
+        differences Array(Tuple(pointer String, kind LowCardinality(String))), more_differences UInt32,
+        attempt UInt32, retried_from String, retried_to String,
+        parent Tuple(call_id String, source LowCardinality(String), session String, by LowCardinality(String)),
+        durations Tuple(requested_to_decided_us Nullable(Int64), decided_to_started_us Nullable(Int64), started_to_completed_us Nullable(Int64)),
+        claimed String, binding LowCardinality(String),
+        finding_id String, rule LowCardinality(String), event_ids Array(String), seqs Array(UInt64), explanation String, remedy String,
+        detected_at String, withdraws String, enforced Bool,
+        workflow_id String, status LowCardinality(String), action_digest String, approver String, reason String, requested_at String,
+        step UInt32, act LowCardinality(String), action_id String, tool_call_ids Array(String), reviewer_groups Array(LowCardinality(String)),
+        quorum UInt32, approvers Array(String), preview_digest String, resume_policy LowCardinality(String), changed_at String, refused LowCardinality(String)
     ) CODEC(ZSTD),
     control     Tuple(
         tenant LowCardinality(String), revision UInt64, digest String, author String, message String, writer String, error String, rollback_to UInt64,
@@ -173,51 +176,51 @@ CREATE TABLE IF NOT EXISTS record_fields
     ) CODEC(ZSTD),
     form        UInt8,
     INDEX by_time broker_time TYPE minmax GRANULARITY 1,
-    INDEX by_tool_call_id fields.body.tool_call_id TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX by_decision_id fields.body.decision_id TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX by_event_id fields.body.event_id TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX by_call_id fields.body.call_id TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX by_finding_id fields.body.finding_id TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX by_agent fields.body.agent TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX by_workflow_asked fields.body.approval.workflow_id TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX by_workflow_id fields.body.workflow_id TYPE bloom_filter(0.01) GRANULARITY 1,
-    INDEX by_mandate fields.body.mandate.id TYPE bloom_filter(0.01) GRANULARITY 1
+    INDEX by_tool_call_id fields.tool_call_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX by_decision_id fields.decision_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX by_event_id fields.event_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX by_call_id fields.call_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX by_finding_id fields.finding_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX by_agent fields.agent TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX by_workflow_asked fields.approval.workflow_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX by_workflow_id fields.workflow_id TYPE bloom_filter(0.01) GRANULARITY 1,
+    INDEX by_mandate fields.mandate.id TYPE bloom_filter(0.01) GRANULARITY 1
 )
 ENGINE = MergeTree
 ORDER BY (kind, tenant, session, shard, seq)
-SETTINGS non_replicated_deduplication_window = 10000, old_parts_lifetime = 60;
+SETTINGS non_replicated_deduplication_window = 10000, old_parts_lifetime = 60, max_compress_block_size = 65536;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS record_fields_mv TO record_fields AS
 SELECT tenant, session, shard, seq, broker_time, kind,
     multiIf(kind = 'finding', splitByChar('.', subject)[-2], kind = 'control', splitByChar('.', subject)[-1], '') AS topic,
     JSONExtract(record, 'Tuple(
         reason LowCardinality(String), redaction_policy LowCardinality(String),
-        redactions Array(Tuple(path String, detector LowCardinality(String), action LowCardinality(String))),
-        body Tuple(
-            decision_id String, event_id String, protocol LowCardinality(String), source LowCardinality(String), gateway LowCardinality(String),
-            agent String, tool_call_id String, occurrence UInt32, tool LowCardinality(String), action LowCardinality(String),
-            resource_kind LowCardinality(String), args_digest String, request_digest String, verdict LowCardinality(String), native_verdict LowCardinality(String),
-            reasons Array(Tuple(evaluator LowCardinality(String), code LowCardinality(String), path String, policy String, action LowCardinality(String), would LowCardinality(String))),
-            policy Tuple(name LowCardinality(String), revision UInt64, digest String), mandate Tuple(id String, hash String),
-            approval Tuple(workflow_id String, status LowCardinality(String), action_id String, requested_at String, expires_at String, resume_policy LowCardinality(String)),
-            received_at String, decided_at String, expires_at String, receipt_hash String, durability LowCardinality(String), trace String,
-            canonical_tool LowCardinality(String), publishers Tuple(revision UInt64, digest String),
-            counts Array(Tuple(key String, window_ms Int64, amount Int64, total Int64)), inputs String, mode LowCardinality(String), would LowCardinality(String),
-            call_id String, state LowCardinality(String), outcome LowCardinality(String), decision_seq UInt64, execution_seq UInt64,
-            admitted_digest String, executed_digest String, match LowCardinality(String), inferred Bool, weak_scope Bool, findings Array(LowCardinality(String)),
-            timeline Array(Tuple(step LowCardinality(String), seq UInt64, at String, event_id String, protocol LowCardinality(String))),
-            protocols Array(LowCardinality(String)), match_reason LowCardinality(String),
-            differences Array(Tuple(pointer String, kind LowCardinality(String))), more_differences UInt32,
-            attempt UInt32, retried_from String, retried_to String,
-            parent Tuple(call_id String, source LowCardinality(String), session String, by LowCardinality(String)),
-            durations Tuple(requested_to_decided_us Nullable(Int64), decided_to_started_us Nullable(Int64), started_to_completed_us Nullable(Int64)),
-            claimed String, binding LowCardinality(String),
-            finding_id String, rule LowCardinality(String), event_ids Array(String), seqs Array(UInt64), explanation String, remedy String,
-            detected_at String, withdraws String, enforced Bool,
-            workflow_id String, status LowCardinality(String), action_digest String, approver String, reason String, requested_at String,
-            step UInt32, act LowCardinality(String), action_id String, tool_call_ids Array(String), reviewer_groups Array(LowCardinality(String)),
-            quorum UInt32, approvers Array(String), preview_digest String, resume_policy LowCardinality(String), changed_at String, refused LowCardinality(String)
-        )
+        redactions Array(Tuple(path String, detector LowCardinality(String), action LowCardinality(String)))
+    )') AS redaction,
+    JSONExtract(if(kind IN ('decision', 'call', 'finding', 'approval'), record, ''), 'body', 'Tuple(
+        decision_id String, event_id String, protocol LowCardinality(String), source LowCardinality(String), gateway LowCardinality(String),
+        agent String, tool_call_id String, occurrence UInt32, tool LowCardinality(String), action LowCardinality(String),
+        resource_kind LowCardinality(String), args_digest String, request_digest String, verdict LowCardinality(String), native_verdict LowCardinality(String),
+        reasons Array(Tuple(evaluator LowCardinality(String), code LowCardinality(String), path String, policy String, action LowCardinality(String), would LowCardinality(String))),
+        policy Tuple(name LowCardinality(String), revision UInt64, digest String), mandate Tuple(id String, hash String),
+        approval Tuple(workflow_id String, status LowCardinality(String), action_id String, requested_at String, expires_at String, resume_policy LowCardinality(String)),
+        received_at String, decided_at String, expires_at String, receipt_hash String, durability LowCardinality(String), trace String,
+        canonical_tool LowCardinality(String), publishers Tuple(revision UInt64, digest String),
+        counts Array(Tuple(key String, window_ms Int64, amount Int64, total Int64)), inputs String, mode LowCardinality(String), would LowCardinality(String),
+        call_id String, state LowCardinality(String), outcome LowCardinality(String), decision_seq UInt64, execution_seq UInt64,
+        admitted_digest String, executed_digest String, match LowCardinality(String), inferred Bool, weak_scope Bool, findings Array(LowCardinality(String)),
+        timeline Array(Tuple(step LowCardinality(String), seq UInt64, at String, event_id String, protocol LowCardinality(String))),
+        protocols Array(LowCardinality(String)), match_reason LowCardinality(String),
+        differences Array(Tuple(pointer String, kind LowCardinality(String))), more_differences UInt32,
+        attempt UInt32, retried_from String, retried_to String,
+        parent Tuple(call_id String, source LowCardinality(String), session String, by LowCardinality(String)),
+        durations Tuple(requested_to_decided_us Nullable(Int64), decided_to_started_us Nullable(Int64), started_to_completed_us Nullable(Int64)),
+        claimed String, binding LowCardinality(String),
+        finding_id String, rule LowCardinality(String), event_ids Array(String), seqs Array(UInt64), explanation String, remedy String,
+        detected_at String, withdraws String, enforced Bool,
+        workflow_id String, status LowCardinality(String), action_digest String, approver String, reason String, requested_at String,
+        step UInt32, act LowCardinality(String), action_id String, tool_call_ids Array(String), reviewer_groups Array(LowCardinality(String)),
+        quorum UInt32, approvers Array(String), preview_digest String, resume_policy LowCardinality(String), changed_at String, refused LowCardinality(String)
     )') AS fields,
     JSONExtract(if(kind = 'control', record, ''), 'body', 'Tuple(
         tenant LowCardinality(String), revision UInt64, digest String, author String, message String, writer String, error String, rollback_to UInt64,
@@ -238,102 +241,102 @@ WHERE kind IN ('decision', 'call', 'finding', 'approval', 'unparseable') OR reda
 CREATE VIEW IF NOT EXISTS decisions SQL SECURITY INVOKER AS
 SELECT
     tenant, session, shard, seq, broker_time,
-    fields.body.decision_id AS decision_id,
-    fields.body.event_id AS event_id,
-    fields.body.protocol AS protocol,
-    fields.body.source AS source,
-    fields.body.gateway AS gateway,
-    fields.body.agent AS agent,
-    fields.body.tool_call_id AS tool_call_id,
-    fields.body.occurrence AS occurrence,
-    fields.body.tool AS tool,
-    fields.body.action AS action,
-    fields.body.resource_kind AS resource_kind,
-    fields.body.args_digest AS args_digest,
-    fields.body.request_digest AS request_digest,
-    fields.body.verdict AS verdict,
-    fields.body.native_verdict AS native_verdict,
-    fields.body.reasons.evaluator AS `reasons.evaluator`,
-    fields.body.reasons.code AS `reasons.code`,
-    fields.body.reasons.path AS `reasons.path`,
-    fields.body.reasons.policy AS `reasons.policy`,
-    fields.body.policy.name AS policy_name,
-    fields.body.policy.revision AS policy_revision,
-    fields.body.policy.digest AS policy_digest,
-    fields.body.mandate.id AS mandate_id,
-    fields.body.mandate.hash AS mandate_hash,
-    fields.body.approval.workflow_id AS approval_workflow_id,
-    fields.body.approval.status AS approval_status,
-    fields.body.approval.action_id AS approval_action_id,
-    parseDateTime64BestEffortOrNull(fields.body.approval.requested_at, 9, 'UTC') AS approval_requested_at,
-    parseDateTime64BestEffortOrNull(fields.body.approval.expires_at, 9, 'UTC') AS approval_expires_at,
-    fields.body.approval.resume_policy AS approval_resume_policy,
-    parseDateTime64BestEffortOrNull(fields.body.received_at, 9, 'UTC') AS received_at,
-    parseDateTime64BestEffortOrNull(fields.body.decided_at, 9, 'UTC') AS decided_at,
-    parseDateTime64BestEffortOrNull(fields.body.expires_at, 9, 'UTC') AS expires_at,
-    fields.body.receipt_hash AS receipt_hash,
-    fields.body.durability AS durability,
-    fields.body.trace AS trace,
-    fields.body.reasons.action AS `reasons.action`,
-    fields.body.reasons.would AS `reasons.would`,
-    fields.body.canonical_tool AS canonical_tool,
-    fields.body.publishers.revision AS publishers_revision,
-    fields.body.publishers.digest AS publishers_digest,
-    fields.body.counts.key AS `counts.key`,
-    fields.body.counts.window_ms AS `counts.window_ms`,
-    fields.body.counts.amount AS `counts.amount`,
-    fields.body.counts.total AS `counts.total`,
-    fields.body.inputs AS inputs,
-    fields.body.mode AS mode,
-    fields.body.would AS would
+    fields.decision_id AS decision_id,
+    fields.event_id AS event_id,
+    fields.protocol AS protocol,
+    fields.source AS source,
+    fields.gateway AS gateway,
+    fields.agent AS agent,
+    fields.tool_call_id AS tool_call_id,
+    fields.occurrence AS occurrence,
+    fields.tool AS tool,
+    fields.action AS action,
+    fields.resource_kind AS resource_kind,
+    fields.args_digest AS args_digest,
+    fields.request_digest AS request_digest,
+    fields.verdict AS verdict,
+    fields.native_verdict AS native_verdict,
+    fields.reasons.evaluator AS `reasons.evaluator`,
+    fields.reasons.code AS `reasons.code`,
+    fields.reasons.path AS `reasons.path`,
+    fields.reasons.policy AS `reasons.policy`,
+    fields.policy.name AS policy_name,
+    fields.policy.revision AS policy_revision,
+    fields.policy.digest AS policy_digest,
+    fields.mandate.id AS mandate_id,
+    fields.mandate.hash AS mandate_hash,
+    fields.approval.workflow_id AS approval_workflow_id,
+    fields.approval.status AS approval_status,
+    fields.approval.action_id AS approval_action_id,
+    parseDateTime64BestEffortOrNull(fields.approval.requested_at, 9, 'UTC') AS approval_requested_at,
+    parseDateTime64BestEffortOrNull(fields.approval.expires_at, 9, 'UTC') AS approval_expires_at,
+    fields.approval.resume_policy AS approval_resume_policy,
+    parseDateTime64BestEffortOrNull(fields.received_at, 9, 'UTC') AS received_at,
+    parseDateTime64BestEffortOrNull(fields.decided_at, 9, 'UTC') AS decided_at,
+    parseDateTime64BestEffortOrNull(fields.expires_at, 9, 'UTC') AS expires_at,
+    fields.receipt_hash AS receipt_hash,
+    fields.durability AS durability,
+    fields.trace AS trace,
+    fields.reasons.action AS `reasons.action`,
+    fields.reasons.would AS `reasons.would`,
+    fields.canonical_tool AS canonical_tool,
+    fields.publishers.revision AS publishers_revision,
+    fields.publishers.digest AS publishers_digest,
+    fields.counts.key AS `counts.key`,
+    fields.counts.window_ms AS `counts.window_ms`,
+    fields.counts.amount AS `counts.amount`,
+    fields.counts.total AS `counts.total`,
+    fields.inputs AS inputs,
+    fields.mode AS mode,
+    fields.would AS would
 FROM record_fields
 WHERE kind = 'decision';
 
 CREATE VIEW IF NOT EXISTS calls SQL SECURITY INVOKER AS
 SELECT
     tenant, session, shard, seq, broker_time,
-    fields.body.call_id AS call_id,
-    fields.body.source AS source,
-    fields.body.protocol AS protocol,
-    fields.body.agent AS agent,
-    fields.body.tool_call_id AS tool_call_id,
-    fields.body.occurrence AS occurrence,
-    fields.body.tool AS tool,
-    fields.body.state AS state,
-    fields.body.outcome AS outcome,
-    fields.body.verdict AS verdict,
-    fields.body.decision_id AS decision_id,
-    fields.body.decision_seq AS decision_seq,
-    fields.body.execution_seq AS execution_seq,
-    fields.body.admitted_digest AS admitted_digest,
-    fields.body.executed_digest AS executed_digest,
-    fields.body.match AS match,
-    fields.body.inferred AS inferred,
-    fields.body.weak_scope AS weak_scope,
-    fields.body.findings AS findings,
-    fields.body.timeline.step AS `timeline.step`,
-    fields.body.timeline.seq AS `timeline.seq`,
-    arrayMap(t -> parseDateTime64BestEffortOrNull(t, 9, 'UTC'), fields.body.timeline.at) AS `timeline.at`,
-    fields.body.timeline.event_id AS `timeline.event_id`,
-    fields.body.timeline.protocol AS `timeline.protocol`,
-    fields.body.protocols AS protocols,
-    fields.body.match_reason AS match_reason,
-    fields.body.differences.pointer AS `differences.pointer`,
-    fields.body.differences.kind AS `differences.kind`,
-    fields.body.more_differences AS more_differences,
-    fields.body.attempt AS attempt,
-    fields.body.retried_from AS retried_from,
-    fields.body.retried_to AS retried_to,
-    fields.body.trace AS trace,
-    fields.body.parent.call_id AS parent_call_id,
-    fields.body.parent.source AS parent_source,
-    fields.body.parent.session AS parent_session,
-    fields.body.parent.by AS parent_by,
-    fields.body.durations.requested_to_decided_us AS requested_to_decided_us,
-    fields.body.durations.decided_to_started_us AS decided_to_started_us,
-    fields.body.durations.started_to_completed_us AS started_to_completed_us,
-    fields.body.claimed AS claimed,
-    fields.body.binding AS binding
+    fields.call_id AS call_id,
+    fields.source AS source,
+    fields.protocol AS protocol,
+    fields.agent AS agent,
+    fields.tool_call_id AS tool_call_id,
+    fields.occurrence AS occurrence,
+    fields.tool AS tool,
+    fields.state AS state,
+    fields.outcome AS outcome,
+    fields.verdict AS verdict,
+    fields.decision_id AS decision_id,
+    fields.decision_seq AS decision_seq,
+    fields.execution_seq AS execution_seq,
+    fields.admitted_digest AS admitted_digest,
+    fields.executed_digest AS executed_digest,
+    fields.match AS match,
+    fields.inferred AS inferred,
+    fields.weak_scope AS weak_scope,
+    fields.findings AS findings,
+    fields.timeline.step AS `timeline.step`,
+    fields.timeline.seq AS `timeline.seq`,
+    arrayMap(t -> parseDateTime64BestEffortOrNull(t, 9, 'UTC'), fields.timeline.at) AS `timeline.at`,
+    fields.timeline.event_id AS `timeline.event_id`,
+    fields.timeline.protocol AS `timeline.protocol`,
+    fields.protocols AS protocols,
+    fields.match_reason AS match_reason,
+    fields.differences.pointer AS `differences.pointer`,
+    fields.differences.kind AS `differences.kind`,
+    fields.more_differences AS more_differences,
+    fields.attempt AS attempt,
+    fields.retried_from AS retried_from,
+    fields.retried_to AS retried_to,
+    fields.trace AS trace,
+    fields.parent.call_id AS parent_call_id,
+    fields.parent.source AS parent_source,
+    fields.parent.session AS parent_session,
+    fields.parent.by AS parent_by,
+    fields.durations.requested_to_decided_us AS requested_to_decided_us,
+    fields.durations.decided_to_started_us AS decided_to_started_us,
+    fields.durations.started_to_completed_us AS started_to_completed_us,
+    fields.claimed AS claimed,
+    fields.binding AS binding
 FROM record_fields
 WHERE kind = 'call';
 
@@ -342,53 +345,53 @@ WHERE kind = 'call';
 CREATE VIEW IF NOT EXISTS findings SQL SECURITY INVOKER AS
 SELECT
     tenant, session, shard, seq, broker_time,
-    fields.body.finding_id AS finding_id,
-    fields.body.rule AS rule,
+    fields.finding_id AS finding_id,
+    fields.rule AS rule,
     topic AS severity,
-    fields.body.source AS source,
-    fields.body.tool_call_id AS tool_call_id,
-    fields.body.call_id AS call_id,
-    fields.body.event_ids AS event_ids,
-    fields.body.seqs AS seqs,
-    fields.body.explanation AS explanation,
-    fields.body.remedy AS remedy,
-    parseDateTime64BestEffortOrNull(fields.body.detected_at, 9, 'UTC') AS detected_at,
-    fields.body.withdraws AS withdraws,
-    fields.body.enforced AS enforced
+    fields.source AS source,
+    fields.tool_call_id AS tool_call_id,
+    fields.call_id AS call_id,
+    fields.event_ids AS event_ids,
+    fields.seqs AS seqs,
+    fields.explanation AS explanation,
+    fields.remedy AS remedy,
+    parseDateTime64BestEffortOrNull(fields.detected_at, 9, 'UTC') AS detected_at,
+    fields.withdraws AS withdraws,
+    fields.enforced AS enforced
 FROM record_fields
 WHERE kind = 'finding';
 
 CREATE VIEW IF NOT EXISTS approvals SQL SECURITY INVOKER AS
 SELECT
     tenant, session, shard, seq, broker_time,
-    fields.body.workflow_id AS workflow_id,
-    fields.body.status AS status,
-    fields.body.action_digest AS action_digest,
-    fields.body.source AS source,
-    fields.body.tool_call_id AS tool_call_id,
-    fields.body.decision_id AS decision_id,
-    fields.body.approver AS approver,
-    fields.body.reason AS reason,
-    parseDateTime64BestEffortOrNull(fields.body.requested_at, 9, 'UTC') AS requested_at,
-    parseDateTime64BestEffortOrNull(fields.body.decided_at, 9, 'UTC') AS decided_at,
-    parseDateTime64BestEffortOrNull(fields.body.expires_at, 9, 'UTC') AS expires_at,
-    fields.body.step AS step,
-    fields.body.act AS act,
-    fields.body.action_id AS action_id,
-    fields.body.tool AS tool,
-    fields.body.tool_call_ids AS tool_call_ids,
-    fields.body.policy.name AS policy_name,
-    fields.body.policy.revision AS policy_revision,
-    fields.body.policy.digest AS policy_digest,
-    fields.body.mandate.id AS mandate_id,
-    fields.body.mandate.hash AS mandate_hash,
-    fields.body.reviewer_groups AS reviewer_groups,
-    fields.body.quorum AS quorum,
-    fields.body.approvers AS approvers,
-    fields.body.preview_digest AS preview_digest,
-    fields.body.resume_policy AS resume_policy,
-    parseDateTime64BestEffortOrNull(fields.body.changed_at, 9, 'UTC') AS changed_at,
-    fields.body.refused AS refused
+    fields.workflow_id AS workflow_id,
+    fields.status AS status,
+    fields.action_digest AS action_digest,
+    fields.source AS source,
+    fields.tool_call_id AS tool_call_id,
+    fields.decision_id AS decision_id,
+    fields.approver AS approver,
+    fields.reason AS reason,
+    parseDateTime64BestEffortOrNull(fields.requested_at, 9, 'UTC') AS requested_at,
+    parseDateTime64BestEffortOrNull(fields.decided_at, 9, 'UTC') AS decided_at,
+    parseDateTime64BestEffortOrNull(fields.expires_at, 9, 'UTC') AS expires_at,
+    fields.step AS step,
+    fields.act AS act,
+    fields.action_id AS action_id,
+    fields.tool AS tool,
+    fields.tool_call_ids AS tool_call_ids,
+    fields.policy.name AS policy_name,
+    fields.policy.revision AS policy_revision,
+    fields.policy.digest AS policy_digest,
+    fields.mandate.id AS mandate_id,
+    fields.mandate.hash AS mandate_hash,
+    fields.reviewer_groups AS reviewer_groups,
+    fields.quorum AS quorum,
+    fields.approvers AS approvers,
+    fields.preview_digest AS preview_digest,
+    fields.resume_policy AS resume_policy,
+    parseDateTime64BestEffortOrNull(fields.changed_at, 9, 'UTC') AS changed_at,
+    fields.refused AS refused
 FROM record_fields
 WHERE kind = 'approval';
 
@@ -397,13 +400,13 @@ WHERE kind = 'approval';
 CREATE VIEW IF NOT EXISTS redactions SQL SECURITY INVOKER AS
 SELECT
     tenant, session, shard, seq, broker_time, kind,
-    fields.reason AS reason,
-    fields.redaction_policy AS policy,
-    fields.redactions.path AS `items.path`,
-    fields.redactions.detector AS `items.detector`,
-    fields.redactions.action AS `items.action`
+    redaction.reason AS reason,
+    redaction.redaction_policy AS policy,
+    redaction.redactions.path AS `items.path`,
+    redaction.redactions.detector AS `items.detector`,
+    redaction.redactions.action AS `items.action`
 FROM record_fields
-WHERE notEmpty(fields.redactions) OR kind = 'unparseable';
+WHERE notEmpty(redaction.redactions) OR kind = 'unparseable';
 
 -- Every change of what decides: one row for a control record that is neither a
 -- tick nor a cursor. Tenant is the record's, empty where it concerns several: then
