@@ -78,6 +78,8 @@ func (f Flags) ConnectAgain(ctx context.Context, name string, env Env) (nc *nats
 	if err != nil {
 		return nil, nil, err
 	}
+	// The watch leaves no subscription behind, which the end of the requests of an admitter would wait for.
+	nc.Opts.UseOldRequestStyle = true
 	stop := f.watchLeader(ctx, nc, env, nil)
 	return nc, func() { stop(); closeConn() }, nil
 }
