@@ -32,7 +32,6 @@ type correlateBench struct {
 	log       zerolog.Logger
 	messages  int
 	print     func(correlateResult) error
-	firstOpen float64
 
 	url       string
 	password  string
