@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/tools/docgen/reference"
 )
 
 // ours are the pages that these tests hold against the code.
@@ -143,8 +145,8 @@ func commandOf(line string) (program string, argv []string) {
 // TestEnvironmentInDocs: every variable named in a page exists.
 func TestEnvironmentInDocs(t *testing.T) {
 	known := map[string]bool{}
-	for program := range programs {
-		maps.Copy(known, envOf(t, program))
+	for _, p := range reference.Programs() {
+		maps.Copy(known, envOf(t, p.Name))
 	}
 	for _, file := range []string{natsConf, "deploy/nats/cluster.conf", usersXML, "test/chaos_test.go", "internal/service/correlator/chaos_test.go"} {
 		for _, name := range envName.FindAllString(read(t, file), -1) {
