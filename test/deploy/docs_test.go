@@ -17,7 +17,7 @@ var ours = []string{"CONTRIBUTING.md", "docs/README.md", "docs/approvals.md", "d
 	"docs/compliance.md", "docs/conformance.md", "docs/evidence-format.md", "docs/formats.md", "docs/gateway.md", "docs/glossary.md", "docs/hooks.md", "docs/investigating.md",
 	"docs/mandates.md", "docs/mcp.md", "docs/opentelemetry.md", "docs/operating.md", "docs/performance.md", "docs/policies.md", "docs/publishers.md",
 	"docs/redaction.md", "docs/retention.md", "docs/runtimes/README.md", "docs/runtimes/aaep.md", "docs/runtimes/aana.md", "docs/runtimes/agenthook.md", "docs/runtimes/aump.md",
-	"docs/runtimes/handoff.md", "docs/runtimes/tool.md", "docs/sdk.md", "docs/security.md", "docs/sizing.md", "docs/start.md", "docs/subscribers.md"}
+	"docs/runtimes/handoff.md", "docs/runtimes/tool.md", "docs/sdk.md", "docs/security-tests.md", "docs/security.md", "docs/sizing.md", "docs/start.md", "docs/subscribers.md"}
 
 // block is a fenced part of a page.
 type block struct {
