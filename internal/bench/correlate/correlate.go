@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/bench/measure"
-	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
@@ -39,8 +38,8 @@ type correlateResult struct {
 }
 
 func (c *Cmd) Run(ctx context.Context, io ui.Stdio) (err error) {
-	if c.Messages < traffic.Group*traffic.Messages {
-		return fmt.Errorf("--messages must be at least %d", traffic.Group*traffic.Messages)
+	if c.Messages < trafficGroup*trafficMessages {
+		return fmt.Errorf("--messages must be at least %d", trafficGroup*trafficMessages)
 	}
 	dir, logFile, remove, err := measure.WorkDir()
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -25,7 +24,7 @@ func TestTrafficOnASlowDisk(t *testing.T) {
 	record, err := events.Encode(events.KeyRecord{KeyID: key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(stored)})
 	servicetest.OK(t, err)
 	published := streams.Msg{Subject: subject.Space{}.Control(streams.DefaultShard, events.ControlKey), Body: record}
-	calls := traffic.Traffic{Tenant: "acme", Source: "bench", Key: key, TenantKey: bytes.Repeat([]byte{2}, 32)}
+	calls := traffic{Tenant: "acme", Source: "bench", Key: key, TenantKey: bytes.Repeat([]byte{2}, 32)}
 	for name, tt := range map[string]struct {
 		ran  time.Time
 		want string
@@ -34,12 +33,12 @@ func TestTrafficOnASlowDisk(t *testing.T) {
 		"they ran before": {ran: asked, want: "AH-C-083"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			msgs, err := calls.Admitted(0, traffic.Group, asked)
+			msgs, err := calls.admitted(0, trafficGroup, asked)
 			servicetest.OK(t, err)
 			core, rule := correlation.New(correlation.Options{
 				TenantKey: func(string) []byte { return calls.TenantKey }, KeyVoucher: func(events.KeyRecord) bool { return true },
 			}), ""
-			for i, m := range slices.Concat([]streams.Msg{published}, msgs, calls.Reported(0, traffic.Group, asked, tt.ran)) {
+			for i, m := range slices.Concat([]streams.Msg{published}, msgs, calls.reported(0, trafficGroup, asked, tt.ran)) {
 				for _, o := range core.Apply(events.LogMessage{Seq: uint64(i + 1), Subject: m.Subject, Time: stored, Header: m.Header, Body: m.Body}) {
 					if o.Finding != nil && o.Finding.Severity != events.SeverityInfo {
 						rule = o.Finding.Rule
