@@ -490,6 +490,38 @@ func TestLateForCompactedCalls(t *testing.T) {
 	}
 }
 
+// TestRepeatedIDExpandsNoCall: a call whose id and arguments many complete calls have expands none of them, with a
+// verdict and without.
+func TestRepeatedIDExpandsNoCall(t *testing.T) {
+	for name, admitted := range map[string]bool{"admitted": true, "without a verdict": false} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLog(t)
+			core, seq := New(l.opts), uint64(0)
+			call := func(i int) {
+				l.msgs = nil
+				if admitted {
+					l.admit(pre(2*i), "d"+strconv.Itoa(i), events.Allow)
+				}
+				l.event(pre(2 * i))
+				l.event(set(post(2*i+1), "correlation_id", uuid(2*i)))
+				for _, m := range l.msgs {
+					seq++
+					m.Seq = seq
+					core.Apply(m)
+				}
+			}
+			for i := range 50 { // fewer than compactBatch
+				call(i)
+			}
+			core.engine.calls.compactCalls()
+			call(50)
+			if n := len(core.engine.calls.dirtyCalls); n > 5 || core.Stats().Calls != 51 {
+				t.Errorf("%d of %d calls are expanded", n, core.Stats().Calls)
+			}
+		})
+	}
+}
+
 // ordinal is a key of windows whose hashes are often the same.
 type ordinal int
 
