@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -15,124 +12,6 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy/names"
 	"github.com/countersign-dev/countersign/events"
 )
-
-// attacks is the index: every way in which an admission gate was bypassed in the
-// field, or may be here, and the tests that hold it. A test of another package is
-// named after the package's folder.
-var attacks = []struct {
-	attack string
-	tests  []string
-}{
-	// Bypassed in the field.
-	{"approved by tool name instead of by arguments", []string{"TestBypassApprovedByToolNameInsteadOfArguments", "TestBypassApprovedByToolNameAlone",
-		"admission/approval TestKeysWithoutArguments", "admission/aioc TestBypassApprovedByToolNameInsteadOfArguments", "test TestApproval"}},
-	{"arguments changed between approval and execution", []string{"TestBypassArgumentsChangedAfterApproval", "TestBypassApprovalStretched",
-		"admission/aioc TestBypassArgumentsChangedAfterAllow", "client/guard TestGuardRefuses", "correlation TestRules", "test TestFindings"}},
-	{"verdict replayed for another call or session", []string{"TestBypassVerdictReplayed", "admission/receipt TestVerify", "client/guard TestGuardRunsOnce", "test TestAttackVerdictReplayed"}},
-	{"tool_call_id reused", []string{"TestAttackCallIDReused", "admission/aump/mandate TestAllowancesStayWithinTheBudget", "correlation TestRules", "test TestFindings"}},
-	{"denied tool executed anyway", []string{"TestBypassDeniedToolExecutedWithItsReceipt", "correlation TestRules", "test TestFindings", "test TestForgedDecision"}},
-	{"approval with no authenticated approver", []string{"admission/approval TestResolveRefuses", "internal/service/admitter TestResolveTrustsOnlyTheServer",
-		"test TestAttackForbiddenSubjects"}},
-	{"approver = requester", []string{"admission/approval TestResolveRefuses", "internal/service/admitter TestResolveTrustsOnlyTheServer", "test TestBypassRequesterApprovesItself"}},
-	{"fail-open when no subscriber answers", []string{"client TestAdmitWithoutAnAnswer", "client TestZeroVerdictIsDeny", "test TestClientWithoutAdmitter"}},
-	{"empty or misspelt policy directory", []string{"TestBypassEmptyOrMisspeltPolicyDirectory", "admission/aioc TestBypassEmptyOrMisspeltPolicyDirectory",
-		"admission/policy TestLoadDir", "test TestUnusablePolicies"}},
-	{"absent, empty or null operand", []string{"TestBypassAbsentEmptyOrNullOperand", "TestEveryMutationOfEveryProtocol", "admission/policy TestAbsentValuesMatchNoEntry",
-		"admission/policy TestOperands"}},
-	{"homoglyphs, NUL, case in tool names", []string{"TestBypassHomoglyphsNULAndCaseInToolNames", "TestAttackDeceptiveNamesOfEveryProtocol",
-		"admission/policy TestDeceptiveToolNamesAreDeniedWhateverMatches", "test TestToolCatalogue"}},
-	{"numbers that round to the same float", []string{"TestBypassNumbersThatRoundToTheSameFloat", "TestBadInputOfEveryProtocol", "TestUnknownWordsOfEveryProtocol"}},
-	{"verdict changed after it was hashed", []string{"TestAttackVerdictChangedAfterItWasSigned", "admission/receipt TestForgedReceipts", "correlation TestForged",
-		"evidence/verify TestAnyChangedByteIsFound", "test TestForgedDecision", "test TestTampering"}},
-	{"denials not logged", []string{"TestAttackEveryDenialCanBeRecorded", "internal/service/admitter TestBadRequestsAreDeniedNativelyAndRecorded",
-		"internal/service/admitter TestRequestThatTheLogCannotHold", "test TestBadRequests", "test TestAttackDenialsLeaveNoRecord"}},
-	{"denial texts that tell the attacker the rule", []string{"TestBypassDenialTextTellsTheRule", "TestAttackDenialTellsNothing", "admission/aioc TestRuleNamesAreInNoReply"}},
-	{"hash input joined with a separator", []string{"TestAttackSeparatorsInHashedFields", "admission/policy TestCounterKeys", "admission/approval TestKeys",
-		"evidence/build TestCommitmentIsInjective"}},
-
-	// Approvals.
-	{"one approval used twice, through two admitters at once", []string{"internal/service/admitter TestApprovalIsUsedOnce", "admission/approval TestConsumeOnlyOnce"}},
-	{"an approval of session A used in B", []string{"TestBypassApprovalStretched", "TestAttackSessionsThatLookAlike"}},
-	{"a publisher invents metadata.approval", []string{"TestBypassPublisherApprovesItself", "TestBypassPublisherClaimsAnApproval", "test TestBypassRequesterApprovesItself"}},
-	{"a reviewer of another tenant, or of the same name in another account", []string{"internal/service/admitter TestWhoMayNotReview", "internal/service/admitter TestResolveTrustsOnlyTheServer"}},
-	{"the preview differs from what runs", []string{"admission/approval TestPreviewDigest", "admission/approval TestPreviewWithholdsEverything", "TestAttackPreviewForged"}},
-	{"workflow ids guessed", []string{"TestAttackWorkflowGuessed", "TestBypassPublisherClaimsAnApproval"}},
-	{"an approval after the policies changed", []string{"TestBypassApprovalStretched", "internal/service/admitter TestPoliciesChangedMeanwhile"}},
-	{"an approval turns a deny into an allow", []string{"TestBypassApprovalOfADeny", "TestApprovalsNeverLoosenADeny"}},
-	{"races for a workflow in the bucket", []string{"internal/service/admitter TestReviewersRace", "internal/service/admitter TestApprovalIsUsedOnce", "internal/service/admitter TestApprovalStepIsUndone"}},
-	{"a reviewer's answer aimed at the log", []string{"internal/service/admitter TestResolveTrustsOnlyTheServer", "test TestBypassResolveReplyAimedAtTheLog"}},
-
-	// Mandates, money, limits.
-	{"a mandate of another tenant", []string{"admission/aump/mandate TestStoreKeepsTenantsApart", "TestAttackMandateOfAnotherTenant"}},
-	{"negative, huge and overflowing amounts, currencies in another case", []string{"TestUnknownWordsOfEveryProtocol", "admission/aump/mandate TestReserve"}},
-	{"an amount left out so that no budget counts", []string{"TestAttackAmountLeftOut", "TestManyEvaluators"}},
-	{"budgets overspent by many at once", []string{"admission/aump/mandate TestAllowancesStayWithinTheBudget", "internal/service/admitter TestNoOverspending", "test TestAttackMoneyInParallel"}},
-	{"budgets freed by the end of another call", []string{"admission/aump/mandate TestEndings", "internal/service/admitter TestEndsOfOtherCalls", "test TestAttackMoneyFreedByAnotherCallsEnd"}},
-	{"one call through two protocols", []string{"internal/service/admitter TestAttackTwoProtocolsOneBudget", "internal/service/admitter TestAttackTwoProtocolsOneApproval"}},
-	{"limits emptied by retries, denials and reports", []string{"internal/service/admitter TestAttackLimitWindow"}},
-	{"receipts of one allowance used several times", []string{"client/guard TestGuardUsesAnAllowanceOnce", "internal/service/admitter TestReceiptsOfOneAllowance"}},
-	{"money released by a forged outcome, or run twice for one reservation", []string{"admission/aump/mandate TestEndings", "test TestAttackMoneySpentTwice"}},
-	{"the ledger flooded", []string{"admission/aump/mandate TestLedgerIsBounded"}},
-	{"limits stretched by separators in names, or by bursts", []string{"TestAttackSeparatorsInHashedFields", "admission/policy TestCounterKeys",
-		"internal/service/admitter/tally TestTallyNeverExceedsUnderConcurrency", "internal/service/admitter TestLimitHoldsInABurstAndAcrossRestarts"}},
-
-	// The catalogue, confirmations, keys, transport.
-	{"an alias shadows another tool's canonical name", []string{"admission/publisher TestConflicts"}},
-	{"a confirmation replayed, for another call, too late, from another publisher", []string{"admission/aaep/confirm TestStandings", "admission/aaep/confirm TestAcceptedForThisOnly", "admission/aaep/confirm TestRepliers",
-		"internal/service/admitter TestConfirmationIsUsedOnce",
-		"internal/service/admitter TestConfirmationRace", "test TestConfirmations"}},
-	{"a reviewer confirms in the user's place", []string{"TestBypassReviewerConfirmsForTheUser"}},
-	{"a trace event forged", []string{"correlation TestTraceEvents", "test TestGateTraces"}},
-	{"a receipt of a retired key", []string{"client/guard TestGuardRefuses", "correlation TestRetiredKey", "test TestKeyRetirement", "test TestRetiredKeyForges"}},
-	{"a batch signature's proof of another record or index", []string{"TestAttackVerdictChangedAfterItWasSigned", "events/signing TestBatchRefusals"}},
-	{"a receipt used twice, in two processes", []string{"client/guard TestGuardRunsOnce", "client/guard TestDirectory", "client/guard TestSharedMemory"}},
-	{"headers in another case, twice, or not UTF-8", []string{"TestAttackHeaderSmuggling", "TestAttackSessionsThatLookAlike", "internal/service/admitter TestCopiesHaveTheHeadersThatDecided",
-		"test TestAttackHeaderSmuggling"}},
-	{"Nats-Request-Info supplied by the client", []string{"internal/service/admitter TestIdentityIsTheServersWord", "streams TestAttackForgedRequestInfo", "test TestAttackForgedIdentity"}},
-	{"a request that leaves no room for its record", []string{"internal/service/admitter TestRequestThatTheLogCannotHold", "test TestAttackDenialsLeaveNoRecord"}},
-}
-
-var testName = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\) \{`)
-
-// Every attack has its tests, and they are there.
-func TestEveryAttackHasItsTest(t *testing.T) {
-	known := map[string]string{}
-	for _, a := range attacks {
-		if len(a.tests) == 0 {
-			t.Errorf("%s: no test", a.attack)
-		}
-		for _, name := range a.tests {
-			dir, test, elsewhere := strings.Cut(name, " ")
-			if !elsewhere {
-				dir, test = "admission", name
-			}
-			if _, read := known[dir]; !read {
-				known[dir] = " " + strings.Join(testsIn(t, filepath.Join("..", filepath.FromSlash(dir))), " ") + " "
-			}
-			if !strings.Contains(known[dir], " "+test+" ") {
-				t.Errorf("%s: there is no %s in %s", a.attack, test, dir)
-			}
-		}
-	}
-}
-
-func testsIn(t *testing.T, dir string) (names []string) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range testName.FindAllSubmatch(text, -1) {
-			names = append(names, string(m[1]))
-		}
-	}
-	return names
-}
 
 // A signed decision says what it said when it was signed: alone, and as one of a
 // batch in which another one says what the attacker wants.

@@ -15,14 +15,19 @@ import (
 // callSummary answers questions about a compacted call without expanding it. It is not up to
 // date while the call is expanded.
 type callSummary struct {
-	nameFilter uint64 // a Bloom filter of the call's event ids and workflow
-	argsPrefix uint64 // the first 8 bytes of the SHA-256 of its arguments
-	exactArgs  bool   // argsPrefix tells it from calls with other arguments
-	denied     bool   // see wasDenied
+	nameFilter  uint64 // a Bloom filter of the call's event ids and workflow
+	argsPrefix  uint64 // the first 8 bytes of the SHA-256 of its arguments
+	exactArgs   bool   // argsPrefix tells it from calls with other arguments
+	denied      bool   // see wasDenied
+	usedReceipt bool   // see usedReceipt
+	hasRequest  bool
+	hasPre      bool
+	announcedIn protocolSet
 }
 
 func (c *call) summarise() callSummary {
-	o := callSummary{argsPrefix: c.args.SumPrefix(), denied: c.details.wasDenied()}
+	o := callSummary{argsPrefix: c.args.SumPrefix(), denied: c.details.wasDenied(), usedReceipt: c.details.usedReceipt(),
+		hasRequest: c.hasRequest, hasPre: c.hasPre, announcedIn: c.announcedIn}
 	o.exactArgs = c.args.Known && len(c.args.RedactedPaths) == 0
 	for _, e := range c.events {
 		o.nameFilter |= nameFilterBits(e)
@@ -32,7 +37,7 @@ func (c *call) summarise() callSummary {
 		o.nameFilter |= nameFilterBits(d.EventID) | nameFilterBits(d.Approval.ValueOrZero().Workflow)
 		o.exactArgs = o.exactArgs && (d.ArgsDigest == "" || fact.CompareToDecision(&c.args, d.ArgsDigest) == fact.ArgsEqual)
 	}
-	o.nameFilter |= nameFilterBits(c.pendingApproval.ValueOrZero().Workflow)
+	o.nameFilter |= nameFilterBits(c.pendingApproval.ValueOrZero().Workflow) | nameFilterBits(c.preEvent)
 	return o
 }
 
@@ -59,6 +64,23 @@ func (c *call) hasOtherArguments(f *fact.Fact) bool {
 func (c *call) mayHaveName(bits uint64) bool {
 	return c.details != nil || c.summary.nameFilter&bits == bits
 }
+
+// mayTakeLate reports whether a fact may belong to the call (see belongsToClosedCall). A publisher may repeat one id
+// with the same arguments without end: no call that is complete is expanded for it.
+func (c *call) mayTakeLate(f *fact.Fact) bool {
+	switch o := &c.summary; {
+	case c.details != nil:
+		return true
+	case f.Kind == fact.KindPre && (!o.hasPre || f.CallKey.ID != "" && !o.announcedIn.has(f.Protocol)):
+		return true
+	case f.Kind == fact.KindRequest:
+		return !o.hasRequest
+	}
+	return c.mayHaveName(nameFilterBits(f.EventID))
+}
+
+// mayHaveUsedReceipt reports whether the call may have run on its own receipt.
+func (c *call) mayHaveUsedReceipt() bool { return c.details != nil || c.summary.usedReceipt }
 
 // directlyDenied reports whether the call itself was denied.
 func (c *call) directlyDenied() bool {

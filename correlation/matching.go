@@ -18,7 +18,7 @@ func (s *session) matchAnnouncement(f *fact.Fact) *call {
 	if c := matchOpenCall(group, f); c != nil {
 		return c
 	}
-	if c := group.latestClosedLike(f, func(c *call) bool { return belongsToClosedCall(c, f) }); c != nil {
+	if c := group.latestClosedWhich(f, func(c *call) bool { return c.mayTakeLate(f) }, func(c *call) bool { return belongsToClosedCall(c, f) }); c != nil {
 		return c
 	}
 	return findOvertakenCall(group, f)

@@ -104,7 +104,7 @@ func (c *call) findReceiptUser(f *fact.Fact) *call {
 		}
 		return nil
 	}
-	return c.group.latestClosedLike(f, func(o *call) bool {
+	return c.group.latestClosedWhich(f, (*call).mayHaveUsedReceipt, func(o *call) bool {
 		return o != c && o.order < c.order && o.usedReceipt() && o.compareFact(f) != fact.ArgsDifferent
 	})
 }

@@ -328,8 +328,13 @@ func (g *callGroup) latestClosed(fits func(*call) bool) *call {
 
 // latestClosedLike is latestClosed without the calls whose arguments differ from a fact's.
 func (g *callGroup) latestClosedLike(f *fact.Fact, fits func(*call) bool) *call {
+	return g.latestClosedWhich(f, func(*call) bool { return true }, fits)
+}
+
+// latestClosedWhich is latestClosedLike without the calls that may not fit, by their summary.
+func (g *callGroup) latestClosedWhich(f *fact.Fact, may, fits func(*call) bool) *call {
 	for i := len(g.calls) - 1; i >= 0; i-- {
-		if c := g.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
+		if c := g.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && may(c) && fits(c.expand()) {
 			return c
 		}
 	}

@@ -361,10 +361,44 @@ func BenchmarkSnapshot(b *testing.B) {
 	})
 }
 
+// BenchmarkOpenCalls measures the memory of an open call, and what it costs to announce and complete another
+// one meanwhile.
+func BenchmarkOpenCalls(b *testing.B) {
+	used := func(n int) (*Correlator, int) {
+		before := heapInUse()
+		core := openCalls(b, n)
+		return core, heapInUse() - before
+	}
+	_, empty := used(0)
+	for _, n := range []int{1_000, 1_000_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			core, bytes := used(n)
+			decoder, seq := core.NewDecoder(), n
+			for b.Loop() {
+				b.StopTimer()
+				call, inputs := "more"+strconv.Itoa(seq), [2]fact.Input{}
+				for i, e := range []tree{pre(seq), post(seq + 1)} {
+					seq++
+					inputs[i] = decoder.Decode(events.LogMessage{Seq: uint64(seq), Time: epoch, Body: encode(set(set(e, "session_id", "more"), "metadata.tool_call_id", call)),
+						Subject: space.Event("acme", "rt1", subject.ProtoAgentHook, "more", e["event_type"].(string))})
+				}
+				b.StartTimer()
+				for i := range inputs {
+					core.Step(&inputs[i])
+				}
+			}
+			if open := core.Stats().Open; open != n {
+				b.Fatalf("%d calls are open, want %d", open, n)
+			}
+			b.ReportMetric(float64(bytes-empty)/float64(n), "bytes/call")
+		})
+	}
+}
+
 // openCalls is a correlator with so many open calls.
 func openCalls(t testing.TB, n int) *Correlator {
 	l := newTestLog(t)
-	l.opts.MaxCalls, l.opts.MaxIDs, l.opts.MissingAfter = 2*n, 2*n, 1000*time.Hour
+	l.opts.MaxCalls, l.opts.MaxIDs, l.opts.MissingAfter = max(DefaultMaxCalls, 2*n), max(DefaultMaxIDs, 2*n), 1000*time.Hour
 	core := New(l.opts)
 	event := strings.ReplaceAll(string(encode(set(set(pre(7), "session_id", "SESSION"), "metadata.tool_call_id", "CALL"))), uuid(7), "EVENT")
 	for i := range n {
@@ -453,6 +487,38 @@ func TestLateForCompactedCalls(t *testing.T) {
 	}
 	if want := "[orphan_completion c7]"; fmt.Sprint(late) != want {
 		t.Errorf("findings %v, want %s", late, want)
+	}
+}
+
+// TestRepeatedIDExpandsNoCall: a call whose id and arguments many complete calls have expands none of them, with a
+// verdict and without.
+func TestRepeatedIDExpandsNoCall(t *testing.T) {
+	for name, admitted := range map[string]bool{"admitted": true, "without a verdict": false} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLog(t)
+			core, seq := New(l.opts), uint64(0)
+			call := func(i int) {
+				l.msgs = nil
+				if admitted {
+					l.admit(pre(2*i), "d"+strconv.Itoa(i), events.Allow)
+				}
+				l.event(pre(2 * i))
+				l.event(set(post(2*i+1), "correlation_id", uuid(2*i)))
+				for _, m := range l.msgs {
+					seq++
+					m.Seq = seq
+					core.Apply(m)
+				}
+			}
+			for i := range 50 { // fewer than compactBatch
+				call(i)
+			}
+			core.engine.calls.compactCalls()
+			call(50)
+			if n := len(core.engine.calls.dirtyCalls); n > 5 || core.Stats().Calls != 51 {
+				t.Errorf("%d of %d calls are expanded", n, core.Stats().Calls)
+			}
+		})
 	}
 }
 

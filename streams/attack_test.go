@@ -23,6 +23,7 @@ func pubDenied(t *testing.T, nc *nats.Conn, subj string) {
 	t.Helper()
 	errs := make(chan error, 16)
 	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { errs <- err })
+	defer nc.SetErrorHandler(nil)
 	ok(t, nc.Publish(subj, []byte("{}")))
 	ok(t, nc.Flush())
 	select {
@@ -246,9 +247,11 @@ func TestAttackForbiddenSubjects(t *testing.T) {
 			[]string{"gov.events.acme.runtime2.aaep.s1.x", "gov.events.globex.runtime.aaep.s1.x", "gov.events.acme.runtime.aaep.s1.request",
 				"gov.admit.globex.aaep", "gov.decisions.acme.allow.s1", "gov.calls.acme.open.s1", "gov.findings.acme.low.s1",
 				"gov.approvals.acme.approved.w", "gov.control.GOV.cursor", "gov.resolve.acme", "gov.follow.acme", "gov.quarantine.acme", "gov.checkpoints.GOV",
-				"$KV.keys.k", "$JS.API.INFO", "$JS.API.STREAM.PURGE.GOV", "$JS.API.CONSUMER.CREATE.GOV", "$SYS.REQ.SERVER.PING", durabilitySubject,
+				"$KV.keys.k", "$KV.policies.p", "$JS.API.INFO", "$JS.API.STREAM.INFO.GOV", "$JS.API.STREAM.PURGE.GOV", "$JS.API.STREAM.DELETE.GOV", "$JS.API.STREAM.MSG.DELETE.GOV", "$JS.API.CONSUMER.CREATE.GOV",
+				"$JS.API.STREAM.MSG.GET.GOV", "$JS.API.STREAM.MSG.GET.KV_policies", "$JS.API.DIRECT.GET.KV_policies.$KV.policies.p", "$SYS.REQ.SERVER.PING", durabilitySubject, "anything",
 				"_INBOX_runtime2.x", "_R_.x", "$SRV.PING", "gov.ingest.acme.runtime.aaep.s1.x"},
-			[]string{"gov.admit.>", "gov.ingest.>", "gov.admit.acme.>", ">", "*", "gov.events.>", "gov.decisions.acme.>", "_INBOX.>", "_INBOX_runtime2.>", "$SRV.>", "_R_.>"}},
+			[]string{"gov.admit.>", "gov.ingest.>", "gov.admit.acme.>", ">", "*", "gov.>", "gov.events.>", "gov.events.acme.>", "gov.decisions.>", "gov.decisions.acme.>", "gov.control.>",
+				"_INBOX.>", "_INBOX_runtime2.>", "_INBOX_admitter.>", "$KV.>", "$JS.API.>", "$SRV.>", "_R_.>"}},
 		{"mallory",
 			[]string{"gov.events.acme.runtime.aaep.s1.x", "gov.events.acme.mallory.aaep.s1.x", "gov.admit.acme.aaep"},
 			[]string{"gov.decisions.acme.>", "gov.events.acme.>"}},
@@ -300,20 +303,21 @@ func TestAttackForbiddenSubjects(t *testing.T) {
 	}
 }
 
-// A tenant that claims a Nats-Msg-Id first makes another's message vanish with
-// a success acknowledgement, if that other relies on ids. Ours never do.
+// Who has the admitter's password and claims a Nats-Msg-Id first makes another service's message
+// vanish with a success acknowledgement, if that service relies on ids. Ours never do. No tenant
+// reaches JetStream.
 func TestAttackMsgIDClaimedFirst(t *testing.T) {
 	f := start(t, func(c *ServerConfig) { c.SyncInterval = "1m" }) // the disk must not outlast the server's memory of ids
-	rt := f.conn("admitter")
+	service := f.conn("admitter")
 	claim := func() *nats.Msg {
 		m := event("runtime", 1)
 		return &nats.Msg{Subject: m.Subject, Header: nats.Header{"Nats-Msg-Id": {"decision-1"}}, Data: m.Body}
 	}
 	var again *nats.Msg
 	eventually(t, func() bool { // a busy machine may do so, too
-		_, err := rt.RequestMsg(claim(), guard)
+		_, err := service.RequestMsg(claim(), guard)
 		ok(t, err)
-		again, err = rt.RequestMsg(claim(), guard)
+		again, err = service.RequestMsg(claim(), guard)
 		ok(t, err)
 		return bytes.Contains(again.Data, []byte(`"duplicate"`))
 	})
@@ -337,8 +341,7 @@ func TestAttackMsgIDClaimedFirst(t *testing.T) {
 	}
 }
 
-// Headers that steer the server, by a tenant: each is refused or changes
-// nothing but the tenant's own message.
+// Headers that steer the server, with the admitter's password: each is refused.
 func TestAttackSteeringHeaders(t *testing.T) {
 	f := start(t)
 	c, err := NewCommitter(f.conn("admitter"), CommitterOptions{Stream: DefaultShard})
@@ -346,14 +349,14 @@ func TestAttackSteeringHeaders(t *testing.T) {
 	defer c.Close()
 	_, err = c.Append(ctx(t), decision(1), decision(2))
 	ok(t, err)
-	rt := f.conn("admitter")
+	service := f.conn("admitter")
 	for _, h := range []nats.Header{
 		{"Nats-Rollup": {"all"}}, {"Nats-Rollup": {"sub"}}, {"Nats-TTL": {"1s"}}, {"Nats-Incr": {"1"}},
 		{"Nats-Expected-Last-Sequence": {"0"}}, {"Nats-Expected-Last-Subject-Sequence": {"99"}}, {"Nats-Expected-Stream": {"OTHER"}},
 		{"Nats-Expected-Last-Msg-Id": {"x"}}, {"Nats-Schedule": {"@at 2030-01-01T00:00:00Z"}, "Nats-Schedule-Target": {"gov.decisions.acme.allow.s1"}},
 		{"Nats-Batch-Id": {"b"}, "Nats-Batch-Sequence": {"7"}, "Nats-Batch-Commit": {"1"}},
 	} {
-		reply, err := rt.RequestMsg(&nats.Msg{Subject: event("runtime", 1).Subject, Header: h, Data: []byte("{}")}, guard)
+		reply, err := service.RequestMsg(&nats.Msg{Subject: event("runtime", 1).Subject, Header: h, Data: []byte("{}")}, guard)
 		ok(t, err)
 		if _, err := readAck(reply, ""); !errors.Is(err, ErrRefused) {
 			t.Errorf("%v: %v, %s", h, err, reply.Data)
@@ -366,15 +369,15 @@ func TestAttackSteeringHeaders(t *testing.T) {
 	}
 }
 
-// A tenant that holds all fifty atomic batches slows group commit down to
-// single publishes; it stops nothing and loses nothing. The server drops a batch that
+// Who has the admitter's password and holds all fifty atomic batches slows group commit down to
+// single publishes; that stops nothing and loses nothing. The server drops a batch that
 // is held for ten seconds, so no acknowledgement waits for the disk here.
 func TestAttackFiftyBatches(t *testing.T) {
 	f := start(t, func(c *ServerConfig) { c.SyncInterval = "1m" })
-	rt := f.conn("admitter")
+	service := f.conn("admitter")
 	for i := range 50 {
 		m := event("runtime", i)
-		reply, err := rt.RequestMsg(&nats.Msg{Subject: m.Subject, Data: m.Body,
+		reply, err := service.RequestMsg(&nats.Msg{Subject: m.Subject, Data: m.Body,
 			Header: nats.Header{headerBatchID: {fmt.Sprint("hold-", i)}, headerBatchSeq: {"1"}}}, guard)
 		ok(t, err)
 		if len(reply.Data) > 0 {
@@ -414,9 +417,9 @@ func TestAttackFiftyBatches(t *testing.T) {
 // ids of earlier batches, which subscribers see, say nothing about the next.
 func TestAttackBatchID(t *testing.T) {
 	f := start(t)
-	adm, rt := f.conn("admitter"), f.conn("admitter")
+	adm, service := f.conn("admitter"), f.conn("admitter")
 	known := nats.Header{headerBatchID: {"known"}, headerBatchSeq: {"1"}}
-	_, err := rt.RequestMsg(&nats.Msg{Subject: event("runtime", 1).Subject, Header: known}, guard)
+	_, err := service.RequestMsg(&nats.Msg{Subject: event("runtime", 1).Subject, Header: known}, guard)
 	ok(t, err)
 	reply, err := adm.RequestMsg(&nats.Msg{Subject: decision(1).Subject, Header: mergeHeaders(known, nats.Header{headerBatchCommit: {"1"}})}, guard)
 	ok(t, err)
@@ -497,14 +500,14 @@ func rawPublish(t *testing.T, nc *nats.Conn, subj, header string) {
 // Status header first stop or skip it.
 func TestAttackStatusLineInStoredMessage(t *testing.T) {
 	f := start(t)
-	rt := f.conn("admitter")
+	service := f.conn("admitter")
 	subj := event("runtime", 1).Subject
 	for _, h := range []string{
 		"NATS/1.0 409 Consumer Deleted\r\n\r\n", "NATS/1.0 100 Idle Heartbeat\r\n\r\n", "NATS/1.0 503\r\n\r\n", "NATS/1.0 404 No Messages\r\n\r\n",
 		"NATS/1.0 100 FlowControl Request\r\nNats-Consumer-Stalled: $JS.API.STREAM.PURGE.GOV\r\n\r\n",
 		"NATS/1.0\r\nStatus: 408\r\n\r\n", "NATS/1.0\r\nbroken\r\n\r\n",
 	} {
-		rawPublish(t, rt, subj, h)
+		rawPublish(t, service, subj, h)
 	}
 	f.settle("runtime")
 	n := f.state().Messages
@@ -517,9 +520,9 @@ func TestAttackStatusLineInStoredMessage(t *testing.T) {
 // stands before the server's.
 func TestAttackDirectGetHeaders(t *testing.T) {
 	f := start(t)
-	rt := f.conn("admitter")
+	service := f.conn("admitter")
 	m := event("runtime", 1)
-	_, err := rt.RequestMsg(&nats.Msg{Subject: m.Subject, Data: m.Body, Header: nats.Header{
+	_, err := service.RequestMsg(&nats.Msg{Subject: m.Subject, Data: m.Body, Header: nats.Header{
 		"Nats-Sequence": {"999"}, "Nats-Subject": {"gov.decisions.acme.allow.s1"}, "Nats-Time-Stamp": {"2001-01-01T00:00:00Z"}}}, guard)
 	ok(t, err)
 	got, err := LastBySubject(ctx(t), f.js(f.conn("auditor")), DefaultShard, m.Subject)

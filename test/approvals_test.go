@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // review runs a command of the reviewer's.
@@ -162,31 +160,6 @@ func TestBypassRequesterApprovesItself(t *testing.T) {
 	r.verdicts(t, "ask", call)
 	if got := statuses(t, s, "s-approval-self", id); slices.Contains(got, "approved") {
 		t.Errorf("%v", got)
-	}
-}
-
-// A reviewer that aims its answer somewhere reaches nothing.
-func TestBypassResolveReplyAimedAtTheLog(t *testing.T) {
-	s := shared(t)
-	nc := s.connect(t, "reviewer")
-	tenant := s.info(t).Tenant
-	before := lastSeq(t, s.connect(t, "operator"))
-	m := nats.NewMsg("gov.resolve." + tenant)
-	m.Reply, m.Data = "gov.decisions."+tenant+".allow.s1", []byte(`{"action":"list"}`)
-	ok(t, nc.PublishMsg(m))
-	ok(t, nc.Flush())
-	answer, err := nc.Request("gov.resolve."+tenant, []byte(`{"action":"list"}`), patience)
-	if err != nil || !json.Valid(answer.Data) {
-		t.Fatalf("%v", err)
-	}
-	if after := lastSeq(t, s.connect(t, "operator")); after != before {
-		for seq := before + 1; seq <= after; seq++ {
-			got, err := message(s.connect(t, "operator"), "GOV", object{"seq": seq})
-			ok(t, err)
-			if strings.HasPrefix(got.Subject, "gov.decisions.") {
-				t.Errorf("the answer is on the log: %s %s", got.Subject, got.Data)
-			}
-		}
 	}
 }
 

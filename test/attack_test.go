@@ -102,49 +102,6 @@ func (p *permissions) has(kind, subject string) bool {
 	return false
 }
 
-// What a runtime has no business with, it may neither publish nor hear.
-func TestAttackForbiddenSubjects(t *testing.T) {
-	t.Parallel()
-	s := amongOthers(t)
-	var p permissions
-	r := s.runtime(t, nats.ErrorHandler(p.handler))
-	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
-	publish := append([]string{
-		"gov.events.acme.acme-subscriber.agenthook.s.PreToolUse", "gov.events.globex.acme-runtime.agenthook.s.PreToolUse",
-		"gov.events.acme.acme-runtime.aaep.s-attack.request", "gov.admit.globex.agenthook", "gov.resolve.acme", "gov.findings.acme.low.s",
-		"gov.checkpoints.GOV", "$JS.API.INFO", "$JS.API.STREAM.INFO.GOV", "$JS.API.STREAM.MSG.GET.GOV", "$JS.API.STREAM.MSG.GET.KV_policies",
-		"$JS.API.DIRECT.GET.KV_policies.$KV.policies.mail", "$JS.API.CONSUMER.CREATE.GOV", "$JS.API.STREAM.MSG.DELETE.GOV",
-		"$SYS.REQ.SERVER.PING.JSZ", "$SRV.PING", "_R_.x", "_INBOX_acme-subscriber.x", "anything",
-	}, weapons...)
-	for _, subject := range publish {
-		if subject == "gov.admit.acme.agenthook" {
-			continue // its own
-		}
-		ok(t, r.nc.PublishRequest(subject, r.nc.NewInbox(), []byte(`{}`)))
-		eventually(t, "the server refuses publishing on "+subject, func() error {
-			if !p.has("Publish", subject) {
-				return errors.New("not yet")
-			}
-			return nil
-		})
-	}
-	for _, subject := range []string{
-		"gov.admit.>", "gov.admit.acme.agenthook", "gov.decisions.>", "gov.decisions.acme.>", "gov.events.>", "gov.events.acme.>", "gov.>", ">",
-		"_INBOX.>", "_INBOX_acme-subscriber.>", "_INBOX_admitter.>", "_R_.>", "$KV.>", "$JS.API.>", "$SRV.>", "gov.control.>",
-	} {
-		_, err := r.nc.SubscribeSync(subject)
-		ok(t, err)
-		eventually(t, "the server refuses subscribing to "+subject, func() error {
-			if !p.has("Subscription", subject) {
-				return errors.New("not yet")
-			}
-			return nil
-		})
-	}
-	stillWell(t, s, r, policies)
-	untouched(t, s)
-}
-
 // Claiming a message id first does not make another publisher's message vanish.
 func TestAttackMessageID(t *testing.T) {
 	t.Parallel()

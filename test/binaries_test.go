@@ -3,9 +3,18 @@ package e2e_test
 import (
 	"debug/buildinfo"
 	"debug/elf"
+	"os/exec"
 	"strings"
 	"testing"
 )
+
+// TestProgramsRun: every program that was built starts.
+func TestProgramsRun(t *testing.T) {
+	needPrograms(t)
+	for _, p := range programs {
+		command(t, exec.Command(program(p), "--help")).want(t, 0)
+	}
+}
 
 // TestServicesLinkNoEngine: the admitter and the correlator, which hold no
 // evidence, hold no ClickHouse either, and run where there is no C library.

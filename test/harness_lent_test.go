@@ -35,7 +35,7 @@ var small = lent{
 // busy is a system whose borrowers keep to sessions and mandates of their own, change no policy, count only what is
 // theirs, and put nothing on the subjects of weapons.
 var busy = lent{
-	borrowers: []string{"TestAdmission", "TestVerifyReceipts", "TestAttackReplySubjects", "TestAttackForbiddenSubjects", "TestAttackMessageID",
+	borrowers: []string{"TestAdmission", "TestVerifyReceipts", "TestAttackReplySubjects", "TestAttackMessageID",
 		"TestAttackSteeringHeaders", "TestAttackForgedIdentity", "TestAttackMoneySpentTwice", "TestAttackMoneyFreedByAnotherCallsEnd"},
 	fill: func(*system, testing.TB) {},
 }

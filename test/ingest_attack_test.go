@@ -98,34 +98,6 @@ func TestAttackGuessingByHeaders(t *testing.T) {
 	}
 }
 
-// Open batches of a publisher do not stop the shard: there are none.
-func TestAttackOpenBatches(t *testing.T) {
-	t.Parallel()
-	d := deploy(t, "globex")
-	d.run(t, "operator", "policy", "push", policyDir(t, "tenants.yaml", tenantPolicies)).want(t, 0)
-	attacker, victim := d.runtime(t, "globex"), d.runtime(t, "acme")
-	for i := range 60 {
-		for _, r := range []runtimeClient{attacker, victim} {
-			if a := r.answerTo(t, "Nats-Batch-Id", fmt.Sprint("hold-", i), "Nats-Batch-Sequence", "1"); !strings.Contains(a, `"err_code":10990`) {
-				t.Fatalf("batch %d: %s", i, a)
-			}
-		}
-	}
-	call := allowedCall("s-batches", "call-1")
-	if a := victim.admit(t, "agenthook", call.bytes()); a.verdict != "allow" {
-		t.Errorf("%s", a.msg.Data)
-	}
-	victim.publish(t, call)
-	victim.publish(t, postToolUse(call))
-	read := d.logOf(t)
-	eventually(t, "the correlator goes on", func() error {
-		if c := callOf(read(), "acme", "call-1"); c.text("state") != "completed" {
-			return errorf("the call is %v", c)
-		}
-		return nil
-	})
-}
-
 // An answer aimed by its reply subject at what others listen to is delivered to
 // none of them: outputs and inboxes, of the own tenant and of another one, from
 // every service that answers a tenant.

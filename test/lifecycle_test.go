@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -191,25 +190,6 @@ func TestSecondUpOnSameData(t *testing.T) {
 	}
 	s.exact(t)
 	s.verified(t, 0)
-}
-
-// The demo is the main job, start to finish.
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	needSystem(t)
-	out := filepath.Join(t.TempDir(), "demo.zip")
-	r := tool(t, "demo", "--out", out).want(t, 0)
-	for _, text := range []string{"executed_despite_deny", "input_drift", "holds", "DOES NOT HOLD", "hash_mismatch"} {
-		if !strings.Contains(r.out, text) {
-			t.Errorf("the demo does not show %q", text)
-		}
-	}
-	if st, err := os.Stat(out); err != nil || st.Size() == 0 {
-		t.Errorf("no export: %v", err)
-	}
-	for _, p := range programs {
-		command(t, exec.Command(program(p), "--help")).want(t, 0)
-	}
 }
 
 // While a ClickHouse of one's own is away, up starts and admits. Its health endpoint answers from the beginning, and

@@ -1,18 +1,13 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-
 	"testing"
 	"time"
 
@@ -385,57 +380,5 @@ func testMCPChange(t *testing.T, w wrapped) {
 	list(t, c)
 	if r, text := touch(t, c, "touch", "allowed-changed"); r.IsError || !w.exists("allowed-changed") {
 		t.Errorf("after it was accepted: %s", text)
-	}
-}
-
-// BenchmarkMCP gives the medians of an admission by HTTP, of a call of the server itself, and of the same
-// call through the gate. What the gate adds is the third without the first two.
-func BenchmarkMCP(b *testing.B) {
-	s := start(b, "--policy", policyDir(b, "mcp.yaml", mcpPolicies))
-	w := wrapped{s, b.TempDir(), cleanEnv("XDG_CONFIG_HOME="+b.TempDir(), "COUNTERSIGN_READY_FILE="+s.ready)}
-	gated, gate := w.connect(b, "", nil, "Makes a file."), w.command(b, "Makes a file.")
-	list(b, gated)
-	self := exec.Command(gate.Args[len(gate.Args)-1])
-	self.Dir, self.Env = gate.Dir, gate.Env
-	direct, err := mcp.NewClient(&mcp.Implementation{Name: "test-client", Version: "9"}, nil).Connect(b.Context(), &mcp.CommandTransport{Command: self}, nil)
-	ok(b, err)
-	defer direct.Close()
-	list(b, direct)
-	var ready struct {
-		URL   string `json:"gateway_url"`
-		Roles struct{ Runtime struct{ Token string } }
-	}
-	text, err := os.ReadFile(s.ready)
-	ok(b, err)
-	ok(b, json.Unmarshal(text, &ready))
-	admit := func(n int) {
-		event := object{"schema_version": 1, "event_id": fmt.Sprintf("00000000-0000-4000-8000-%012d", n), "evidence_phase": "pre_commit", "event_type": "PreToolUse", "timestamp": time.Now().UTC().Format(time.RFC3339Nano), "source": "bench",
-			"session_id": "bench", "tool_name": "mcp__kit__touch", "tool_input": object{"path": "allowed"}, "metadata": object{"tool_call_id": fmt.Sprint("c-", n)}}
-		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, ready.URL+"/event", bytes.NewReader(event.bytes()))
-		ok(b, err)
-		r.Header.Set("Authorization", "Bearer "+ready.Roles.Runtime.Token)
-		r.Header.Set("Content-Type", "application/json")
-		answer, err := http.DefaultClient.Do(r)
-		ok(b, err)
-		body, err := io.ReadAll(answer.Body)
-		ok(b, err)
-		answer.Body.Close()
-		if answer.Header.Get("Countersign-Verdict") != "allow" {
-			b.Fatalf("%s", body)
-		}
-	}
-	took := [3][]time.Duration{}
-	n := 0
-	for b.Loop() {
-		for i, run := range []func(){func() { admit(n) }, func() { touch(b, direct, "touch", "allowed") }, func() { touch(b, gated, "touch", "allowed") }} {
-			begun := time.Now()
-			run()
-			took[i] = append(took[i], time.Since(begun))
-		}
-		n++
-	}
-	for i, name := range []string{"admit-p50-us", "call-p50-us", "gated-p50-us"} {
-		slices.Sort(took[i])
-		b.ReportMetric(float64(took[i][len(took[i])/2].Microseconds()), name)
 	}
 }

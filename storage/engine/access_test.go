@@ -78,7 +78,7 @@ func libraryQueries(t *testing.T, ro *conn.Pool, shard string) map[string]func()
 		},
 		"LatestVerdicts": func() error { _, err := records.New(ro).LatestVerdicts(ctx, "acme", []string{"s1"}); return err },
 		"SessionParents": func() error { _, err := records.New(ro).SessionParents(ctx, shard, "acme", 1, 9); return err },
-		"DecisionByID":   func() error { _, err := records.New(ro).DecisionByID(ctx, "acme", "d1"); return err },
+		"DecisionPlaces": func() error { _, err := records.New(ro).DecisionPlaces(ctx, "acme", "d1"); return err },
 	}
 	for _, q := range questions.All() {
 		list["Ask "+q.Name] = func() error {

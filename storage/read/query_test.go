@@ -61,7 +61,7 @@ func TestNothingThere(t *testing.T) {
 	if _, err := db.LatestCheckpoint(t.Context(), "no such"); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("checkpoint: %v", err)
 	}
-	if _, err := records.New(db.pool).DecisionByID(t.Context(), "acme", "no such"); !errors.Is(err, storage.ErrNotFound) {
+	if _, err := records.New(db.pool).DecisionPlaces(t.Context(), "acme", "no such"); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("decision: %v", err)
 	}
 }

@@ -82,34 +82,37 @@ func sourceOf(t *testing.T, dirs ...string) string {
 	return b.String()
 }
 
-// TestTestsInDocs: the tests that the pages on security name are there. A name that ends in … stands
-// for all that begin like it.
+// TestTestsInDocs: the tests that the pages on security name are there, and in the file of their link. A
+// name that ends in … stands for all that begin like it.
 func TestTestsInDocs(t *testing.T) {
-	var source strings.Builder
+	var all strings.Builder
 	for _, dir := range []string{"admission", "client", "cmd", "compliance", "correlation", "events", "evidence", "gateway", "hook", "internal", "storage", "streams", "test"} {
 		ok(t, filepath.WalkDir(path(dir), func(name string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(name, "_test.go") {
 				return err
 			}
 			text, err := os.ReadFile(name)
-			source.Write(text)
+			all.Write(text)
 			return err
 		}))
 	}
 	seen := 0
-	pages := read(t, "docs/security.md") + read(t, "docs/reference/security-tests.md")
-	for _, m := range regexp.MustCompile("`(Test[^`]+)`").FindAllStringSubmatch(pages, -1) {
-		name := m[1]
+	pages := read(t, "docs/security.md") + read(t, "docs/security-tests.md")
+	for _, m := range regexp.MustCompile("`(Test[^`]+)`(?:\\]\\(\\.\\./([^)]+_test\\.go)\\))?").FindAllStringSubmatch(pages, -1) {
+		name, source := m[1], all.String()
 		seen++
+		if m[2] != "" {
+			source = read(t, m[2])
+		}
 		want := "\nfunc " + name + "("
 		if prefix, some := strings.CutSuffix(name, "…"); some {
 			want = "\nfunc " + prefix
 		}
-		if !strings.Contains(source.String(), want) {
-			t.Errorf("the pages on security: there is no test %s", name)
+		if !strings.Contains(source, want) {
+			t.Errorf("the pages on security: there is no test %s (%s)", name, m[2])
 		}
 	}
-	if seen < 80 {
+	if seen < 150 {
 		t.Errorf("only %d tests were found", seen)
 	}
 }

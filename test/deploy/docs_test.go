@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/tools/docgen/reference"
 )
 
 // ours are the pages that these tests hold against the code.
@@ -15,7 +17,7 @@ var ours = []string{"CONTRIBUTING.md", "docs/README.md", "docs/approvals.md", "d
 	"docs/compliance.md", "docs/conformance.md", "docs/evidence-format.md", "docs/formats.md", "docs/gateway.md", "docs/glossary.md", "docs/hooks.md", "docs/investigating.md",
 	"docs/mandates.md", "docs/mcp.md", "docs/opentelemetry.md", "docs/operating.md", "docs/performance.md", "docs/policies.md", "docs/publishers.md",
 	"docs/redaction.md", "docs/retention.md", "docs/runtimes/README.md", "docs/runtimes/aaep.md", "docs/runtimes/aana.md", "docs/runtimes/agenthook.md", "docs/runtimes/aump.md",
-	"docs/runtimes/handoff.md", "docs/runtimes/tool.md", "docs/sdk.md", "docs/security.md", "docs/sizing.md", "docs/start.md", "docs/subscribers.md"}
+	"docs/runtimes/handoff.md", "docs/runtimes/tool.md", "docs/sdk.md", "docs/security-tests.md", "docs/security.md", "docs/sizing.md", "docs/start.md", "docs/subscribers.md"}
 
 // block is a fenced part of a page.
 type block struct {
@@ -143,8 +145,8 @@ func commandOf(line string) (program string, argv []string) {
 // TestEnvironmentInDocs: every variable named in a page exists.
 func TestEnvironmentInDocs(t *testing.T) {
 	known := map[string]bool{}
-	for program := range programs {
-		maps.Copy(known, envOf(t, program))
+	for _, p := range reference.Programs() {
+		maps.Copy(known, envOf(t, p.Name))
 	}
 	for _, file := range []string{natsConf, "deploy/nats/cluster.conf", usersXML, "test/chaos_test.go", "internal/service/correlator/chaos_test.go"} {
 		for _, name := range envName.FindAllString(read(t, file), -1) {

@@ -64,16 +64,9 @@ func (c *Cmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, re
 	return nil
 }
 
-// alone returns the steps without admission: the decision by itself, and the cost of server and
-// disk for every request, which is floor.
+// alone returns the steps without admission: the cost of server and disk for every request, which is floor.
 func (c *Cmd) alone(ctx context.Context, b *loadBench, floor *float64) []func() (measure.Latency, error) {
 	return []func() (measure.Latency, error){
-		func() (measure.Latency, error) {
-			return b.decide("decision alone, minimal", minimalRequest, c.Policies)
-		},
-		func() (measure.Latency, error) {
-			return b.decide("decision alone, 1.8 KB governed", governedRequest(), c.Policies)
-		},
 		func() (measure.Latency, error) {
 			r, err := b.measureClients(ctx, "raw NATS round trip", 1, b.ping)
 			*floor = r.P50

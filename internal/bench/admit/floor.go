@@ -25,6 +25,8 @@ import (
 // receipt, ids, CloudEvents attributes.
 const headerBytes = 1100
 
+const nonceSize = 16 // bytes of a receipt
+
 // floors measures what the server alone permits with many clients. An answerer replaces the
 // admitter on the same subjects and accounts. It decides and signs nothing, but answers only
 // after it has durably appended a request and a decision of the usual sizes, with the same group

@@ -166,24 +166,11 @@ func (s scaled) repair(ctx context.Context) (auditResult, error) {
 }
 
 func (s scaled) chain(ctx context.Context) (auditResult, error) {
-	return s.b.timed(lookups, "evidence of one session", func() error {
-		n := 0
-		err := s.b.db.Chain(ctx, s.b.t.Tenant, s.session(s.own()), func(storage.EvidenceRow) error { n++; return nil })
-		if err == nil && n == 0 {
-			err = fmt.Errorf("a session has no evidence")
-		}
-		return err
-	})
+	return s.b.chainsOf(ctx, func() string { return s.session(s.own()) })
 }
 
-// proof makes proofs of random records on a connection that has been used before. No part of the
-// tree is cached between them.
 func (s scaled) proof(ctx context.Context) (auditResult, error) {
-	read := s.b.hashes(ctx, scaleShard)
-	return s.b.timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", s.size()), func() error {
-		_, err := tree.InclusionProof(read, s.size(), 1+rand.Uint64N(uint64(s.size())))
-		return err
-	})
+	return s.b.proofsOf(ctx, scaleShard, s.size())
 }
 
 // proofsOfSession is how many records are proved at once.

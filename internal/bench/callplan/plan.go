@@ -166,7 +166,7 @@ func (t Texts) event(i int, mark, typ string, now time.Time, members, metadata s
 	tool, _ := t.tool(KindOf(i))
 	governed := ""
 	if t.Variant == Governed {
-		governed = GovernedMetadata
+		governed = governedMetadata
 	}
 	return fmt.Appendf(nil, `{"schema_version":1,"event_id":"%s","event_type":"%s","timestamp":"%s","source":"mail-agent","session_id":"%s",`+
 		`"tool_name":"%s",%s%s,"metadata":{"tool_call_id":"%s"%s%s}}`,
@@ -185,12 +185,12 @@ func (t Texts) describedAction(i int) string {
 	return `"action":"send","resource_kind":"email","resource":"outbox","resource_scope":"internal_network","operation_risk":"write"`
 }
 
-// SampleHash is a digest of the right form.
-const SampleHash = "sha256:a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1"
+// sampleHash is a digest of the right form.
+const sampleHash = "sha256:a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1"
 
-// GovernedMetadata is what the action-governance profile adds to an event's metadata.
-const GovernedMetadata = `,"tool_identity":{"canonical_name":"email.send_message","provider_name":"send_mail","source":"mcp_tools_call","schema_hash":"` + SampleHash + `"},` +
-	`"provider_translation":{"provider_surface":"mcp_tools_call","model_facing_tool":"send_mail","provider":"smtp","adapter_version":"1.4.2","schema_hash":"` + SampleHash + `"},` +
+// governedMetadata is what the action-governance profile adds to an event's metadata.
+const governedMetadata = `,"tool_identity":{"canonical_name":"email.send_message","provider_name":"send_mail","source":"mcp_tools_call","schema_hash":"` + sampleHash + `"},` +
+	`"provider_translation":{"provider_surface":"mcp_tools_call","model_facing_tool":"send_mail","provider":"smtp","adapter_version":"1.4.2","schema_hash":"` + sampleHash + `"},` +
 	`"risk":{"risk_class":"external_side_effect","requires_human_approval":false,"data_exfiltration_risk":"low","writes_external_system":true,"idempotent":false,"contains_secret":false},` +
-	`"validation":{"status":"passed","validator":"jsonschema","schema_hash":"` + SampleHash + `"},"redaction":{"applied":false,"fields":[]},"retry":{"attempt":1},` +
+	`"validation":{"status":"passed","validator":"jsonschema","schema_hash":"` + sampleHash + `"},"redaction":{"applied":false,"fields":[]},"retry":{"attempt":1},` +
 	`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"`

@@ -6,7 +6,6 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/bench/callplan"
 	"github.com/countersign-dev/countersign/internal/bench/measure"
-	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -64,7 +63,7 @@ const groupEvery = 20 * time.Millisecond
 
 // groupFor is the number of calls in a group at a rate.
 func groupFor(perSecond float64) int {
-	return min(max(int(perSecond*groupEvery.Seconds()/traffic.Messages), 1), traffic.Group)
+	return min(max(int(perSecond*groupEvery.Seconds()/trafficMessages), 1), trafficGroup)
 }
 
 // steady publishes messages for the time hold, calls at a time, at a rate or, if that is 0,
@@ -76,7 +75,7 @@ func groupFor(perSecond float64) int {
 func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls int, perSecond float64) (n int, took time.Duration, err error) {
 	var every time.Duration
 	if perSecond > 0 {
-		every = time.Duration(float64(calls*traffic.Messages) / perSecond * float64(time.Second) / 2)
+		every = time.Duration(float64(calls*trafficMessages) / perSecond * float64(time.Second) / 2)
 	}
 	begun := time.Now()
 	for turn := 1; time.Since(begun) < hold || turn%2 == 0; turn++ {
@@ -95,12 +94,12 @@ func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls i
 // turn publishes the admitter's messages of the next calls, or the runtime's reports of them.
 func (b *correlateBench) turn(ctx context.Context, calls int, report bool) (int, error) {
 	if report {
-		msgs := b.traffic.Reported(b.published, calls, b.asked, time.Now())
+		msgs := b.traffic.reported(b.published, calls, b.asked, time.Now())
 		b.published += calls
 		return len(msgs), streams.StoreAll(ctx, b.admitter, msgs)
 	}
 	b.asked = time.Now()
-	msgs, err := b.traffic.Admitted(b.published, calls, b.asked)
+	msgs, err := b.traffic.admitted(b.published, calls, b.asked)
 	if err != nil {
 		return 0, err
 	}

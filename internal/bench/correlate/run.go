@@ -16,7 +16,6 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/bench/measure"
 	"github.com/countersign-dev/countersign/internal/bench/spending"
-	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
@@ -32,14 +31,13 @@ type correlateBench struct {
 	log       zerolog.Logger
 	messages  int
 	print     func(correlateResult) error
-	firstOpen float64
 
 	url       string
 	password  string
 	procs     []supervise.Process
 	admitter  *nats.Conn
 	reader    jetstream.JetStream // as the auditor
-	traffic   traffic.Traffic
+	traffic   traffic
 	published int       // calls
 	asked     time.Time // when the next calls were requested
 	floor     float64   // messages per second
@@ -61,7 +59,7 @@ func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {
 // one, at a rate if one is given.
 func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSecond float64) error {
 	for written := 0; written < b.messages; {
-		n, err := b.publish(ctx, traffic.Group)
+		n, err := b.publish(ctx, trafficGroup)
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/internal/bench/traffic"
 	"github.com/countersign-dev/countersign/internal/pipeline"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
@@ -108,7 +107,7 @@ func (b *correlateBench) publishKey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.traffic = traffic.Traffic{Tenant: "acme", Source: runtimeUser, Key: key, TenantKey: master.Tenant("acme")}
+	b.traffic = traffic{Tenant: "acme", Source: runtimeUser, Key: key, TenantKey: master.Tenant("acme")}
 	k, err := keys.RecordOf(b.keys, key.ID)
 	if err != nil {
 		return err

@@ -20,8 +20,6 @@ type Latency struct {
 	P99       float64 `json:"p99_us"`
 	Ratio     float64 `json:"p50_to_floor,omitempty"`  // only for one client
 	RateRatio float64 `json:"rate_to_floor,omitempty"` // only for many clients
-	Allocs    float64 `json:"allocs_per_op,omitempty"` // of this process; only for measurements inside it
-	Bytes     float64 `json:"bytes_per_op,omitempty"`
 }
 
 // String is the line of a result.
@@ -35,8 +33,6 @@ func (r Latency) String() string {
 		note = fmt.Sprintf("   %.2fx the floor", r.Ratio)
 	case r.RateRatio > 0:
 		note = fmt.Sprintf("   %.2fx the floor's rate", r.RateRatio)
-	case r.Allocs > 0:
-		note = fmt.Sprintf("   %.0f allocs, %.0f B", r.Allocs, r.Bytes)
 	}
 	return fmt.Sprintf("%-34s %8d %10d %12.0f %8.0fus %8.0fus%s", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
 }

@@ -3,7 +3,6 @@ package inspect
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -42,7 +41,7 @@ func (c *SessionCmd) Run(ctx context.Context, io ui.Stdio) error {
 		if err != nil {
 			return err
 		}
-		steps := stepsOf(part, gone)
+		steps := stepsOf(part, own.Space, gone)
 		for i := range steps {
 			steps[i].Proved = restsOn.Proved
 		}
@@ -88,13 +87,12 @@ type step struct {
 
 // stepsOf reads the records of a session. Invalid, missing and expired (gone) records are marked
 // as such.
-func stepsOf(s evidencereader.Session, gone map[uint64]string) []step {
+func stepsOf(s evidencereader.Session, space subject.Space, gone map[uint64]string) []step {
 	steps := make([]step, 0, len(s.Rows))
 	var last uint64 // session index
 	for i, r := range s.Rows {
 		st := step{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Kind: r.Kind, subject: r.Subject}
-		prefix, _, _ := strings.Cut(r.Subject, ".")
-		if at, err := (subject.Space{Prefix: prefix}).Parse(r.Subject); err == nil && at.Class == subject.Events {
+		if at, err := space.Parse(r.Subject); err == nil && at.Class == subject.Events {
 			st.Publisher, st.Protocol = at.Publisher, at.Protocol
 		}
 		if i > 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage/records"
@@ -34,9 +35,9 @@ func TestOverviewCountsStandingFindings(t *testing.T) {
 // body says, so that check can match it with its decision.
 func TestStepNamesPublisher(t *testing.T) {
 	steps := stepsOf(evidencereader.Session{Rows: []evidence.Row{
-		{Seq: 1, Kind: evidence.KindEvent, Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse"},
-		{Seq: 2, Kind: evidence.KindDecision, Subject: "gov.decisions.acme.allow.s1"},
-	}}, nil)
+		{Seq: 1, Kind: evidence.KindEvent, Subject: "eu.gov.events.acme.rt1.agenthook.s1.PreToolUse"},
+		{Seq: 2, Kind: evidence.KindDecision, Subject: "eu.gov.decisions.acme.allow.s1"},
+	}}, subject.Space{Prefix: "eu.gov"}, nil)
 	if s := steps[0]; s.Publisher != "rt1" || s.Protocol != "agenthook" {
 		t.Errorf("%+v", s)
 	}

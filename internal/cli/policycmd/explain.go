@@ -125,7 +125,7 @@ func (c *ExplainCmd) find(ctx context.Context, l recorded.Log, t *target.Target,
 		return e, err
 	}
 	defer func() { _ = pool.Close() }()
-	found, dbErr := records.New(pool).DecisionByID(ctx, tenant, c.Decision)
+	found, dbErr := records.New(pool).DecisionPlaces(ctx, tenant, c.Decision)
 	if dbErr != nil || len(found) == 0 {
 		return e, err
 	}

@@ -16,15 +16,15 @@ const (
 	gcEvery      = 5 * time.Second // how often the live heap is measured
 )
 
-// GCTuner adapts the garbage collector to the size of the state. GOGC in the environment takes
+// gcTuner adapts the garbage collector to the size of the state. GOGC in the environment takes
 // precedence.
-type GCTuner struct {
+type gcTuner struct {
 	next    time.Time
 	percent int
 }
 
-// Adapt sets the percentage anew if gcEvery has passed; call it often.
-func (c *GCTuner) Adapt(now time.Time) {
+// adapt sets the percentage anew if gcEvery has passed; call it often.
+func (c *gcTuner) adapt(now time.Time) {
 	if now.Before(c.next) || os.Getenv("GOGC") != "" {
 		return
 	}

@@ -72,7 +72,7 @@ type worker struct {
 	snapshots snapshots
 	keys      sessionSecrets
 	erasure   erasureState
-	collector GCTuner
+	collector gcTuner
 	pacer     writePacer
 }
 
@@ -243,7 +243,7 @@ func (w *worker) applyBatch(ctx context.Context, b *batch) error {
 		now := time.Now()
 		w.metrics.countSeen(w.core, w.head, len(b.msgs), now)
 		w.saveWhenDue(now, b.idle)
-		w.collector.Adapt(now)
+		w.collector.adapt(now)
 		w.reportReplay(now)
 	}()
 	if b.idle {

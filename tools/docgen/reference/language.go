@@ -6,7 +6,6 @@ import (
 	"go/token"
 	"go/types"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -52,58 +51,28 @@ func language(root string, p *text) error {
 
 // objects writes a table for each struct of a package that has fields with a tag, from their comments.
 func (p *text) objects(dir, tag string) error {
-	files, err := parsePackage(dir)
+	structs, err := structsOf(dir, tag)
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
-		for _, d := range f.Decls {
-			block, is := d.(*ast.GenDecl)
-			if !is || block.Tok != token.TYPE {
-				continue
+	for _, s := range structs {
+		var rows [][]string
+		for _, f := range s.fields {
+			typeName := types.ExprString(f.typ)
+			if _, of, isList := strings.Cut(typeName, "[]"); f.text == "" && isList && ast.IsExported(of) {
+				f.text = fmt.Sprintf("see [%s](#%s)", of, strings.ToLower(of))
 			}
-			for _, s := range block.Specs {
-				spec := s.(*ast.TypeSpec)
-				if rows, err := membersOf(spec, tag); err != nil {
-					return err
-				} else if len(rows) > 0 {
-					p.line("### %s\n\n%s\n", spec.Name.Name, oneLine(block.Doc))
-					p.table([]string{"member", "type", "meaning"}, rows)
-				}
+			if f.text == "" {
+				return fmt.Errorf("%s.%s has no meaning: write it as a comment on its line", s.name, f.goName)
 			}
+			rows = append(rows, []string{quoted(f.name), typeNames.Replace(typeName) + f.optional, f.text})
+		}
+		if len(rows) > 0 {
+			p.line("### %s\n\n%s\n", s.name, s.doc)
+			p.table([]string{"member", "type", "meaning"}, rows)
 		}
 	}
 	return nil
-}
-
-// membersOf lists the fields of a struct that have a tag.
-func membersOf(spec *ast.TypeSpec, tag string) (rows [][]string, err error) {
-	s, is := spec.Type.(*ast.StructType)
-	if !is {
-		return nil, nil
-	}
-	for _, f := range s.Fields.List {
-		if f.Tag == nil {
-			continue
-		}
-		name, options, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get(tag), ",")
-		if name == "" {
-			continue
-		}
-		meaning := oneLine(f.Doc) + oneLine(f.Comment)
-		if _, of, isList := strings.Cut(types.ExprString(f.Type), "[]"); meaning == "" && isList && ast.IsExported(of) {
-			meaning = fmt.Sprintf("see [%s](#%s)", of, strings.ToLower(of))
-		}
-		if meaning == "" {
-			return nil, fmt.Errorf("%s.%s has no meaning: write it as a comment on its line", spec.Name.Name, f.Names[0].Name)
-		}
-		typeName := typeNames.Replace(types.ExprString(f.Type))
-		if strings.HasPrefix(options, "omit") || strings.HasPrefix(options, "optional") {
-			typeName += ", optional"
-		}
-		rows = append(rows, []string{quoted(name), typeName, meaning})
-	}
-	return rows, nil
 }
 
 // typeNames are the types of Go in the words of the language.

@@ -31,7 +31,6 @@ var pages = []page{
 	{"bundle.md", "Members of a bundle", "the members of a bundle in their order, the columns of its table of records, and what its list of policies and mandates holds", bundleMembers},
 	{"formats.md", "Formats of export", "the formats of `countersign export --format`, and where the values of their fields come from; what is not listed comes from the decision", formats},
 	{"questions.md", "Questions of auditors", "the questions that `countersign audit ask` answers, with their statements", auditQuestions},
-	{"security-tests.md", "Attacks and their tests", "every attack that was tried, what holds it and the tests that repeat it, from the list of tools/docgen and the tests that there are", securityTests},
 	{"subjects.md", "Subjects", "every NATS subject with the roles that may use it, from the subject grammar and the permission table", subjects},
 }
 

@@ -3,11 +3,11 @@ package reference
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -22,17 +22,16 @@ var mainRecords = []struct{ title, name string }{
 	{"Evidence", "Record"}, {"Request of the follow service", "FollowRequest"}, {"Page of the follow service", "FollowPage"},
 }
 
-// recordType is a struct of one of the packages.
-type recordType struct {
-	doc    string
-	fields []recordField
-	named  map[string]string // JSON names by Go name
+// taggedStruct is a struct with the fields that have a tag.
+type taggedStruct struct {
+	name, doc string
+	fields    []taggedField
 }
 
-type recordField struct {
-	name, kind, text string
-	of               []string // the structs that the field holds
-	optional         bool
+type taggedField struct {
+	goName, name, text string // name is the tag's, text the comments
+	typ                ast.Expr
+	optional           string // how to say so
 }
 
 func records(root string, p *text) error {
@@ -67,23 +66,21 @@ func records(root string, p *text) error {
 var noHTML = strings.NewReplacer("<", `\<`)
 
 // record writes one struct and adds the structs that it holds to the parts.
-func (p *text) record(title, name string, types map[string]recordType, parts []string) ([]string, error) {
+func (p *text) record(title, name string, types map[string]taggedStruct, parts []string) ([]string, error) {
 	r, known := types[name]
 	if !known {
 		return nil, fmt.Errorf("there is no struct %s", name)
 	}
-	p.line("%s\n\n%s\n", title, noHTML.Replace(r.doc))
+	p.line("%s\n\n%s\n", title, noHTML.Replace(r.jsonNames(r.doc)))
 	var rows [][]string
 	for _, f := range r.fields {
 		if f.text == "" {
 			return nil, fmt.Errorf("%s.%s has no comment", name, f.name)
 		}
-		kind := f.kind
-		if f.optional {
-			kind += ", optional"
-		}
-		rows = append(rows, []string{quoted(f.name), kind, noHTML.Replace(f.text)})
-		for _, part := range f.of {
+		text := strings.TrimPrefix(r.jsonNames(f.text), quoted(f.name)+" is ")
+		kind, of := kindOf(f.typ)
+		rows = append(rows, []string{quoted(f.name), kind + f.optional, noHTML.Replace(strings.TrimPrefix(text, quoted(f.name)+" are "))})
+		for _, part := range of {
 			if _, is := types[part]; is && !slices.Contains(parts, part) {
 				parts = append(parts, part)
 			}
@@ -95,70 +92,68 @@ func (p *text) record(title, name string, types map[string]recordType, parts []s
 
 // readRecords reads all structs with JSON members, and the kinds of control records: constants
 // whose comment names the struct.
-func readRecords(root string) (types map[string]recordType, kinds []constant, err error) {
-	types = map[string]recordType{}
+func readRecords(root string) (types map[string]taggedStruct, kinds []constant, err error) {
+	types = map[string]taggedStruct{}
 	for _, dir := range recordDirs {
-		files, err := parsePackage(filepath.Join(root, dir))
+		structs, err := structsOf(filepath.Join(root, dir), "json")
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, f := range files {
-			ast.Inspect(f, func(n ast.Node) bool {
-				d, is := n.(*ast.GenDecl)
-				if !is {
-					return true
-				}
-				for _, s := range d.Specs {
-					if spec, is := s.(*ast.TypeSpec); is {
-						if body, is := spec.Type.(*ast.StructType); is {
-							types[spec.Name.Name] = readRecord(body, oneLine(d.Doc))
-						}
-					}
-				}
-				return false
-			})
+		for _, s := range structs {
+			types[s.name] = s
 		}
 	}
 	kinds, err = readConstants(filepath.Join(root, "events"))
 	return types, slices.DeleteFunc(kinds, func(c constant) bool { return !strings.HasPrefix(c.text, "events.") }), err
 }
 
-func readRecord(body *ast.StructType, doc string) recordType {
-	r := recordType{named: map[string]string{}}
-	for _, f := range body.Fields.List {
-		name, options := jsonTag(f)
-		if name == "" || len(f.Names) != 1 {
-			continue
+// structsOf reads the structs of a package.
+func structsOf(dir, tag string) (list []taggedStruct, err error) {
+	files, err := parsePackage(dir)
+	for _, f := range files {
+		for _, d := range f.Decls {
+			block, is := d.(*ast.GenDecl)
+			if !is || block.Tok != token.TYPE {
+				continue
+			}
+			for _, s := range block.Specs {
+				spec := s.(*ast.TypeSpec)
+				if body, is := spec.Type.(*ast.StructType); is {
+					list = append(list, taggedStruct{spec.Name.Name, oneLine(block.Doc), taggedFields(body, tag)})
+				}
+			}
 		}
-		r.named[f.Names[0].Name] = name
-		kind, of := kindOf(f.Type)
-		r.fields = append(r.fields, recordField{name: name, kind: kind, of: of, optional: strings.Contains(options, "omit"),
-			text: strings.TrimSpace(oneLine(f.Doc) + " " + oneLine(f.Comment))})
 	}
-	r.doc = r.jsonNames(doc)
-	for i, f := range r.fields {
-		text := strings.TrimPrefix(r.jsonNames(f.text), quoted(f.name)+" is ")
-		r.fields[i].text = strings.TrimPrefix(text, quoted(f.name)+" are ")
-	}
-	return r
+	return list, err
 }
 
-func jsonTag(f *ast.Field) (name, options string) {
-	if f.Tag == nil {
-		return "", ""
+func taggedFields(body *ast.StructType, tag string) (list []taggedField) {
+	for _, f := range body.Fields.List {
+		if f.Tag == nil || len(f.Names) != 1 {
+			continue
+		}
+		name, options, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get(tag), ",")
+		if name == "" {
+			continue
+		}
+		field := taggedField{goName: f.Names[0].Name, name: name, typ: f.Type, text: strings.TrimSpace(oneLine(f.Doc) + " " + oneLine(f.Comment))}
+		if strings.HasPrefix(options, "omit") || strings.HasPrefix(options, "optional") {
+			field.optional = ", optional"
+		}
+		list = append(list, field)
 	}
-	tag, _ := strconv.Unquote(f.Tag.Value)
-	name, options, _ = strings.Cut(reflect.StructTag(tag).Get("json"), ",")
-	return name, options
+	return list
 }
 
 var goName = regexp.MustCompile(`\b[A-Z][A-Za-z]*\b`)
 
 // jsonNames has comments speak of members by their JSON names.
-func (r recordType) jsonNames(comment string) string {
+func (s taggedStruct) jsonNames(comment string) string {
 	return goName.ReplaceAllStringFunc(comment, func(word string) string {
-		if name, is := r.named[word]; is {
-			return quoted(name)
+		for _, f := range s.fields {
+			if f.goName == word {
+				return quoted(f.name)
+			}
 		}
 		return word
 	})
