@@ -14,7 +14,6 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -265,14 +264,14 @@ func (f *Fact) SetCall(callID, tool string) {
 // Members in which a request and its event may differ (AH-C-050), and those that a frame
 // leaves out as well.
 var (
-	CoreOmits          = strictjson.NamesOf(map[string]bool{"annotations": true})
-	CoreMetadataOmits  = strictjson.NamesOf(map[string]bool{"admission_verdict": true, "approval": true})
-	FrameOmits         = strictjson.NamesOf(map[string]bool{"annotations": true, "tool_input": true, "evidence_phase": true})
-	FrameMetadataOmits = strictjson.NamesOf(map[string]bool{"admission_verdict": true, "approval": true, "redaction": true})
+	CoreOmits          = MemberNames{"annotations": true}
+	CoreMetadataOmits  = MemberNames{"admission_verdict": true, "approval": true}
+	FrameOmits         = MemberNames{"annotations": true, "tool_input": true, "evidence_phase": true}
+	FrameMetadataOmits = MemberNames{"admission_verdict": true, "approval": true, "redaction": true}
 )
 
 // MemberNames is a set of member names.
-type MemberNames = strictjson.Names[bool]
+type MemberNames map[string]bool
 
 // ProducerTimes are times and counts that a producer claims of a call.
 type ProducerTimes struct {
