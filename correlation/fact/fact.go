@@ -132,7 +132,6 @@ type Fact struct {
 	CallID        string // as shown
 	Tool          string // as shown
 	CallKey       CallKey
-	cachedKeyHash uint32       // of CallKey; see CallKeyHash
 	Found         any          // the engine's lookup result for CallKey; SetCallKey clears it
 	CachedHashes  OriginHashes // of its origin
 	FirstCallSum  Sum          // CallSum of the first occurrence; zero if the decoder did not compute it
@@ -185,18 +184,9 @@ func (f *Fact) HasTool() bool {
 	return f.CallKey != CallKey{Tool: subject.NoSession} && f.CallKey != CallKey{}
 }
 
-// SetCallKey sets CallKey and its hash, and clears what depended on the old key.
+// SetCallKey sets CallKey, and clears what depended on the old key.
 func (f *Fact) SetCallKey(k CallKey) {
-	f.CallKey, f.cachedKeyHash, f.FirstCallSum = k, k.Hash(), Sum{}
-	f.Found = nil
-}
-
-// CallKeyHash is the hash of CallKey, which is computed once.
-func (f *Fact) CallKeyHash() uint32 {
-	if f.cachedKeyHash == 0 {
-		f.cachedKeyHash = f.CallKey.Hash()
-	}
-	return f.cachedKeyHash
+	f.CallKey, f.FirstCallSum, f.Found = k, Sum{}, nil
 }
 
 // RecordedVerdict is a verdict of a recorded decision.
