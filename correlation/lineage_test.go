@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
-	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -202,24 +201,6 @@ func TestNoCircles(t *testing.T) {
 	}
 	if parents.Len() < n/2 {
 		t.Errorf("%d sessions have parents", parents.Len())
-	}
-}
-
-// TestLineageIsBounded: the tables of lineage stay within their bounds.
-func TestLineageIsBounded(t *testing.T) {
-	l := newTestLog(t)
-	l.opts.RequireVerdict = false
-	l.event(pre(1))
-	core := l.run().core
-	core.engine.lineage.parentLinks, core.engine.lineage.linkTargets = tables.NewShared[fact.SourceSession, parentLink](8), tables.NewShared[fact.Sum, sessionLink](16)
-	for i := range 200 {
-		l.event(in(fmt.Sprint("k", i), set(set(pre(10+i), "correlation_id", uuid(9+i)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/3+1, i+1))))
-	}
-	for _, m := range l.msgs {
-		core.Apply(m)
-	}
-	if p, k := core.engine.lineage.parentLinks.Len(), core.engine.lineage.linkTargets.Len(); p != 8 || k != 16 {
-		t.Errorf("%d parents and %d marks", p, k)
 	}
 }
 
@@ -486,20 +467,6 @@ func TestHandoffWithdrawn(t *testing.T) {
 		t.Errorf("call %+v", c)
 	}
 	wantRules(t, r.findings, afterHandoff) // nothing is edited: the first record stays
-}
-
-// TestHandoffsAreBounded: the agents that handed over in one session are bounded.
-func TestHandoffsAreBounded(t *testing.T) {
-	l := newTestLog(t)
-	for i := range 3 * maxHandedOver {
-		l.handsOver(fmt.Sprint("a", i), fmt.Sprint("a", i+1), events.Allow)
-	}
-	for _, e := range l.run().core.engine.handoffs.bySession.All() {
-		list := e.Value
-		if n := len(list); n != maxHandedOver {
-			t.Errorf("%d agents are remembered", n)
-		}
-	}
 }
 
 // TestHandoffOutlivesItsSession: waiting does not give an agent its turn back.

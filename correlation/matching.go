@@ -98,7 +98,7 @@ func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
 		}
 	}
 	if f.RetriedKey.ID != "" {
-		if c := matchInGroup(s.groups.get(f.RetriedKey, f.RetriedKey.Hash()), f); c != nil {
+		if c := matchInGroup(s.groups.get(f.RetriedKey), f); c != nil {
 			return c, false
 		}
 	}
@@ -144,7 +144,7 @@ func (s *session) correlated(f *fact.Fact) *call {
 	if c := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.hasEvent(event) }); c != nil {
 		return c
 	}
-	group := s.groups.get(fact.CallKeyOf("", f.Tool), fact.CallKeyOf("", f.Tool).Hash())
+	group := s.groups.get(fact.CallKeyOf("", f.Tool))
 	if group == nil {
 		return nil
 	}
@@ -293,7 +293,7 @@ func (s *session) findNamedRetry(f *fact.Fact) *call {
 	if f.RetriedKey == (fact.CallKey{}) || f.RetriedKey == f.CallKey {
 		return nil
 	}
-	if group := s.groups.get(f.RetriedKey, f.RetriedKey.Hash()); group != nil && len(group.calls) > 0 {
+	if group := s.groups.get(f.RetriedKey); group != nil && len(group.calls) > 0 {
 		return group.calls[len(group.calls)-1].expand()
 	}
 	return nil

@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"bytes"
 	"regexp"
 	"slices"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/eventtime"
-	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aioc"
@@ -271,8 +269,7 @@ func TestOnlyPublishersHaveFIFOs(t *testing.T) {
 	}
 }
 
-// TestPartsAlone: each part keeps its bounds without an engine, and its section gives the same
-// part again.
+// TestPartsAlone: each part keeps its bounds without an engine.
 func TestPartsAlone(t *testing.T) {
 	o := Options{MaxEvents: 600, MaxEventsPerSource: 4, MaxPublishers: 128, MaxClosedPerSession: 3}
 	of := func(i int) *fact.Fact {
@@ -281,7 +278,6 @@ func TestPartsAlone(t *testing.T) {
 			CallKey: fact.CallKeyOf("c"+id, ""), Decision: &fact.RecordedVerdict{Verdict: events.Allow, HasReceipt: true}}
 	}
 	type alone struct {
-		part any
 		fill func(i int)
 		held func() int
 	}
@@ -291,7 +287,7 @@ func TestPartsAlone(t *testing.T) {
 	}{
 		"calls": {20, 3, func() alone {
 			cs := newCallsPart(o)
-			return alone{cs, func(i int) {
+			return alone{func(i int) {
 				c, _ := openCall(cs, strconv.Itoa(i), "", uint64(i+1))
 				cs.closeCall(c, events.CallCompleted, closedByPost)
 				cs.compactCalls()
@@ -299,15 +295,15 @@ func TestPartsAlone(t *testing.T) {
 		}},
 		"event ids": {2000, 600, func() alone {
 			h := newHistory(&engineOptions{Options: o})
-			return alone{h, func(i int) { h.classifyNovelty(of(i)) }, h.idCount}
+			return alone{func(i int) { h.classifyNovelty(of(i)) }, h.idCount}
 		}},
 		"publishers": {2000, 64, func() alone {
 			h := newHistory(&engineOptions{Options: Options{MaxEvents: 600, MaxEventsPerSource: 4, MaxPublishers: 64}})
-			return alone{h, func(i int) { h.classifyNovelty(of(i)) }, h.sourceCount}
+			return alone{func(i int) { h.classifyNovelty(of(i)) }, h.sourceCount}
 		}},
 		"parent links": {maxParentLinks + 100, maxParentLinks, func() alone {
 			x := newLineage()
-			return alone{x, func(i int) {
+			return alone{func(i int) {
 				f := of(i)
 				f.LineageRefs.ParentSession = "planner"
 				x.resolveParentSession(f, &sessionsOfTest{})
@@ -316,7 +312,7 @@ func TestPartsAlone(t *testing.T) {
 		"handoffs of a session": {100, maxHandedOver, func() alone {
 			cs := newCallsPart(o)
 			hs := newHandoffs(cs.findings)
-			return alone{hs, func(i int) {
+			return alone{func(i int) {
 				agent := "agent-" + strconv.Itoa(i)
 				c, f := openCall(cs, strconv.Itoa(i), agent, uint64(i+1))
 				f.Kind, f.Protocol, f.Tool, f.Decision = fact.KindDecision, subject.ProtoHandoff, aioc.HandoffToolName("another"), of(i).Decision
@@ -329,12 +325,12 @@ func TestPartsAlone(t *testing.T) {
 		"receipts": {maxReceipts + 100, maxReceipts, func() alone {
 			fs := newFindingsPart(o)
 			rs := newReceipts(fs.opts, fs, fs.history)
-			return alone{rs, func(i int) { rs.recordReceipt(of(i)) }, rs.holders.Len}
+			return alone{func(i int) { rs.recordReceipt(of(i)) }, rs.holders.Len}
 		}},
 		"flagged requests": {maxFlaggedRequests + 100, maxFlaggedRequests, func() alone {
 			fs := newFindingsPart(o)
 			ad := newAdmissions(fs, fs.history)
-			return alone{ad, func(i int) {
+			return alone{func(i int) {
 				f := of(i)
 				f.RequestFlags = fact.FlagReportsOnly
 				ad.recordFlaggedRequest(f)
@@ -343,30 +339,18 @@ func TestPartsAlone(t *testing.T) {
 		"approvals": {maxApprovals + 100, maxApprovals, func() alone {
 			fs := newFindingsPart(o)
 			ap := newApprovals(fs.opts, fs)
-			return alone{ap, func(i int) {
+			return alone{func(i int) {
 				ap.recordApprovalStatus("acme", fact.SumOf(strconv.Itoa(i)), fact.StatusPending, epoch)
 			}, ap.statuses.Len}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			full, empty := c.make(), c.make()
+			full := c.make()
 			for i := range c.facts {
 				full.fill(i)
 			}
 			if n := full.held(); n > c.bound || n < c.bound/2 {
 				t.Errorf("%d are held after %d, want at most %d, and not many fewer", n, c.facts, c.bound)
-			}
-			section := func(a alone) []snapshot.Section { return []snapshot.Section{{Name: name, Root: a.part}} }
-			b, err := snapshot.Append(nil, section(full), 0, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := snapshot.Read(b, section(empty)); err != nil {
-				t.Fatal(err)
-			}
-			again, err := snapshot.Append(nil, section(empty), 0, nil)
-			if err != nil || !bytes.Equal(b, again) || len(b) < 100 {
-				t.Errorf("%v; %d bytes, then %d", err, len(b), len(again))
 			}
 		})
 	}

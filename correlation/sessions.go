@@ -45,7 +45,7 @@ func (s *session) Holds(h *tables.Share) { s.share = h }
 // findGroup returns the group of a fact's call, nil if there is none.
 func (s *session) findGroup(f *fact.Fact) *callGroup {
 	if f.Found == nil {
-		f.Found = s.groups.get(f.CallKey, f.CallKeyHash())
+		f.Found = s.groups.get(f.CallKey)
 	}
 	return f.Found.(*callGroup)
 }
@@ -60,7 +60,7 @@ func (s *session) ensureGroup(f *fact.Fact) *callGroup {
 	}
 	s.calls.countIDs(s, 1)
 	group := newCallGroup(f.CallKey, int(s.occurrenceFloor))
-	s.groups.add(group, f.CallKeyHash())
+	s.groups.add(group)
 	f.Found = group
 	return group
 }
@@ -246,7 +246,7 @@ func (s *session) findCall(filter, fits func(*call) bool) *call {
 }
 
 // linearLimit is the size up to which the groups and decisions of a session are lists. A short
-// list takes less room than a table, and no more time to search.
+// list takes less room than a map, and no more time to search.
 const linearLimit = 12
 
 // callGroup holds the occurrences of one tool call id; without an id, of one tool.
@@ -343,54 +343,35 @@ func (g *callGroup) latestClosedWhich(f *fact.Fact, may, fits func(*call) bool) 
 
 // callGroups are the groups of a session, by key.
 type callGroups struct {
-	list   []*callGroup // in the order they were made
-	hashes []uint32     // of the keys in list
-	table  []uint64     // from hash to index and one; nil up to linearLimit
+	list  []*callGroup                // in the order they were made
+	byKey map[fact.CallKey]*callGroup // nil up to linearLimit
 }
 
 func (gs *callGroups) len() int { return len(gs.list) }
 
-// get returns the group of a key. hash is the hash of k.
-func (gs *callGroups) get(k fact.CallKey, hash uint32) *callGroup {
-	if gs.table == nil {
-		for i := len(gs.hashes) - 1; i >= 0; i-- {
-			if gs.hashes[i] == hash && gs.list[i].key == k {
-				return gs.list[i]
-			}
-		}
-		return nil
+// get returns the group of a key, nil if there is none.
+func (gs *callGroups) get(k fact.CallKey) *callGroup {
+	if gs.byKey != nil {
+		return gs.byKey[k]
 	}
-	mask := len(gs.table) - 1
-	for at := int(hash) & mask; gs.table[at] != 0; at = (at + 1) & mask {
-		if uint32(gs.table[at]>>32) == hash {
-			if group := gs.list[uint32(gs.table[at])-1]; group.key == k {
-				return group
-			}
+	for i := len(gs.list) - 1; i >= 0; i-- {
+		if gs.list[i].key == k {
+			return gs.list[i]
 		}
 	}
 	return nil
 }
 
-func (gs *callGroups) add(group *callGroup, hash uint32) {
-	gs.list, gs.hashes = append(gs.list, group), append(gs.hashes, hash)
-	switch n := len(gs.list); {
-	case n <= linearLimit:
-	case 2*n > len(gs.table):
-		gs.rebuildTable()
-	default:
-		tables.InsertPosition(gs.table, hash, uint32(n))
-	}
-}
-
-// rebuildTable builds the table from the list.
-func (gs *callGroups) rebuildTable() {
-	size := tables.MinTableSize
-	for size < 4*len(gs.list) {
-		size *= 2
-	}
-	gs.table = make([]uint64, size)
-	for i, hash := range gs.hashes {
-		tables.InsertPosition(gs.table, hash, uint32(i+1))
+func (gs *callGroups) add(group *callGroup) {
+	gs.list = append(gs.list, group)
+	switch {
+	case gs.byKey != nil:
+		gs.byKey[group.key] = group
+	case len(gs.list) > linearLimit:
+		gs.byKey = make(map[fact.CallKey]*callGroup, 2*linearLimit)
+		for _, g := range gs.list {
+			gs.byKey[g.key] = g
+		}
 	}
 }
 
@@ -398,10 +379,8 @@ func (gs *callGroups) rebuildTable() {
 func (gs *callGroups) dropEmpty() *callGroup {
 	for i, group := range gs.list {
 		if len(group.calls) == 0 {
-			gs.list, gs.hashes = slices.Delete(gs.list, i, i+1), slices.Delete(gs.hashes, i, i+1)
-			if gs.table != nil {
-				gs.rebuildTable()
-			}
+			gs.list = slices.Delete(gs.list, i, i+1)
+			delete(gs.byKey, group.key)
 			return group
 		}
 	}
@@ -461,6 +440,6 @@ func (gs *callGroups) Pack() any { return &gs.list }
 func (gs *callGroups) Unpack(form any) {
 	*gs = callGroups{}
 	for _, group := range *form.(*[]*callGroup) {
-		gs.add(group, group.key.Hash())
+		gs.add(group)
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
-	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -519,48 +518,6 @@ func TestRepeatedIDExpandsNoCall(t *testing.T) {
 				t.Errorf("%d of %d calls are expanded", n, core.Stats().Calls)
 			}
 		})
-	}
-}
-
-// ordinal is a key of windows whose hashes are often the same.
-type ordinal int
-
-func (n ordinal) Hash() uint32 { return uint32(n) * 0x9e3779b9 >> 4 & 0x3fff }
-
-// TestFIFO compares a FIFO with a map and a list. A large FIFO forgets several entries at
-// once.
-func TestFIFO(t *testing.T) {
-	for seed := range uint64(60) {
-		random := rand.New(rand.NewPCG(seed, 2))
-		limit := 1 + random.IntN(40)
-		if seed%10 == 0 {
-			limit += 2048
-		}
-		w, values, order := tables.NewFIFO[ordinal, int](limit), map[ordinal]int{}, []ordinal{}
-		for i := range 50 * limit {
-			k := ordinal(random.IntN(3 * limit))
-			if _, there := values[k]; !there {
-				if len(order) == limit {
-					for _, old := range order[:tables.EvictionBatch(limit)] {
-						delete(values, old)
-					}
-					order = order[tables.EvictionBatch(limit):]
-				}
-				order = append(order, k)
-			}
-			values[k] = i
-			w.Put(k, i)
-			k = ordinal(random.IntN(3 * limit))
-			got, there := w.Get(k)
-			if want, is := values[k]; there != is || got != want || w.Len() != len(values) {
-				t.Fatalf("seed %d: %d is %d, %v; want %d, %v", seed, k, got, there, want, is)
-			}
-		}
-		for i, e := range w.All() {
-			if e.Key != order[i] || e.Value != values[e.Key] {
-				t.Fatalf("seed %d: entry %d is %v", seed, i, e)
-			}
-		}
 	}
 }
 

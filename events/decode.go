@@ -214,10 +214,9 @@ func structSetter(t reflect.Type, outer []reflect.Type) valueSetter {
 		}
 		members[name] = decodedMember{i, set}
 	}
-	known := strictjson.NamesOf(members)
 	return ofKind(strictjson.KindObject, t, func(v strictjson.Value, into reflect.Value) *strictjson.Error {
 		for m := range v.All() {
-			f, there := known.Of(m)
+			f, there := members[m.Key()]
 			if !there {
 				e := &strictjson.Error{Code: strictjson.UnknownKey, Detail: "the record has no such key"}
 				return e.Below(m.Key())

@@ -97,7 +97,7 @@ func writeTime(b []byte, v reflect.Value) ([]byte, bool) {
 	t := timeOf(v)
 	b = append(b, '"')
 	if !t.IsZero() {
-		b = t.appendTo(b)
+		b = t.UTC().AppendFormat(b, TimeLayout)
 	}
 	return append(b, '"'), true
 }

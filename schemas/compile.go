@@ -149,7 +149,7 @@ func (p planner) planObject(s *librarySchema) ([]keyword, error) {
 		}
 		known[name] = n
 	}
-	props := properties{known: strictjson.NamesOf(known)}
+	props := properties{known: known}
 	switch extra := s.AdditionalProperties.(type) {
 	case bool:
 		props.closed = !extra

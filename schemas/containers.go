@@ -34,7 +34,7 @@ func (k required) validate(v strictjson.Value, c *collector) bool {
 // properties validates the members of an object: known ones by their schemas, others by
 // additional, or not at all, or by refusing them.
 type properties struct {
-	known      *strictjson.Names[*node]
+	known      map[string]*node
 	additional *node
 	closed     bool
 }
@@ -68,7 +68,7 @@ func (k properties) collect(v strictjson.Value, c *collector) bool {
 }
 
 func (k properties) validateMember(m strictjson.Value, c *collector) bool {
-	n, known := k.known.Of(m)
+	n, known := k.known[m.Key()]
 	if !known {
 		n = k.additional
 	}

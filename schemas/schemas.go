@@ -47,7 +47,7 @@ type Registry struct {
 type entry struct {
 	source []byte
 	root   *node
-	fields *strictjson.Names[bool] // see Fields
+	fields map[string]bool // see Fields
 }
 
 // Default is the registry of the embedded schemas, compiled at the first call. It panics if
@@ -78,8 +78,8 @@ func (r *Registry) Has(name string) bool {
 }
 
 // Fields are the top-level keys that a schema defines, those of the schemas it builds on
-// included; nil if there is no schema of this name.
-func (r *Registry) Fields(name string) *strictjson.Names[bool] { return r.entries[name].fields }
+// included; nil if there is no schema of this name. The caller must not change them.
+func (r *Registry) Fields(name string) map[string]bool { return r.entries[name].fields }
 
 // Validate validates a document by one schema and returns its violations in order of Path, at
 // most MaxViolations, nil if there are none. A value of a Go type that strictjson.Parse does not
@@ -125,7 +125,7 @@ func compileSources(sources map[string][]byte) (*Registry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("schema %s: %w", name, err)
 		}
-		fields := strictjson.NamesOf(fieldsOf(compiled))
+		fields := fieldsOf(compiled)
 		r.entries[name] = entry{source: src, root: root, fields: fields}
 		r.names = append(r.names, name)
 	}

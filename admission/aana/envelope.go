@@ -185,14 +185,19 @@ func textOrEmpty(s *string) string {
 }
 
 func (r Result) buildAIx() AIx {
-	score, f := routeScores[r.Route], 0.75
-	if r.Route == wire.Accept {
+	if r.notNormalised {
+		return AIx{AIxVersion, 0, Components{}, r.Route, r.Blockers}
+	}
+	return NewAIx(r.Route, r.Blockers)
+}
+
+// NewAIx returns the index of a decision.
+func NewAIx(route wire.Route, blockers []string) AIx {
+	score, f := routeScores[route], 0.75
+	if route == wire.Accept {
 		f = 1
 	}
-	if r.notNormalised {
-		score, f = 0, 0
-	}
-	return AIx{AIxVersion, score, Components{score, f, score}, r.Route, r.Blockers}
+	return AIx{AIxVersion, score, Components{score, f, score}, route, blockers}
 }
 
 // missingMarks are parts of blockers that concern missing evidence.
@@ -276,7 +281,7 @@ const (
 
 // viewOf copies the fields of an event that may be repeated.
 func viewOf(e *wire.Event, mask func(id, fallback string) string) EventView {
-	v := EventView{ArgumentKeys: argumentKeys(e.Arguments), SourceIDs: []string{}}
+	v := EventView{ArgumentKeys: ArgumentKeys(e.Arguments), SourceIDs: []string{}}
 	v.ToolName = optionalText(e.ToolName, len(e.ToolName) <= call.MaxField)
 	v.Category = optionalText(string(e.Category), slices.Contains(wire.Categories(), e.Category))
 	v.State = optionalText(string(e.Authorized), slices.Contains(wire.States(), e.Authorized))

@@ -55,7 +55,7 @@ func (r *EvidenceIntegrity) publishable() bool {
 	if r == nil {
 		return false
 	}
-	return !slices.ContainsFunc(slices.Concat(r.ErrorCodes, r.WarningCodes), func(c string) bool { return unpublishableCodes[c] })
+	return ArePublishable(slices.Concat(r.ErrorCodes, r.WarningCodes))
 }
 
 // inspection checks the evidence of one event.

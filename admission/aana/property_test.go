@@ -48,6 +48,18 @@ func drawEvent(t *rapid.T, evidence []any) doc {
 	})
 }
 
+// TestRecordedCodesAreKnown: exported records tell blockers from reasons by the code alone.
+func TestRecordedCodesAreKnown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := judged(t, drawProfile(t), drawEvent(t, drawRefs(t, false)))
+		for _, s := range r.recorded {
+			if isBlocker := slices.Contains(r.Blockers, s.code); isBlocker != IsBlocker(s.code) || isBlocker == IsReason(s.code) {
+				t.Fatalf("%s: a blocker: %v, by the tables %v, a reason %v", s.code, isBlocker, IsBlocker(s.code), IsReason(s.code))
+			}
+		}
+	})
+}
+
 // judged decides on an event without the rest of the protocol.
 func judged(t *rapid.T, p call.Profile, in doc) Result {
 	b, err := strictjson.Canonical(in)

@@ -129,9 +129,9 @@ var sensitiveKeys = []string{"api_key", "apikey", "auth_token", "bearer_token", 
 
 const redactedKey = "[redacted_sensitive_key]"
 
-// argumentKeys are the names of the arguments, sorted; sensitive names are masked. A name that
+// ArgumentKeys are the names of the arguments, sorted; sensitive names are masked. A name that
 // is no identifier is masked too: it may be a value.
-func argumentKeys(args map[string]any) []string {
+func ArgumentKeys(args map[string]any) []string {
 	keys := []string{}
 	for _, key := range slices.Sorted(maps.Keys(args)) {
 		low := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(key)), "-", "_")

@@ -190,11 +190,11 @@ func TestMask(t *testing.T) {
 }
 
 func TestArgumentKeys(t *testing.T) {
-	got := argumentKeys(map[string]any{"b": 1, "a": 2, "user_token": 3, "API-Key": 4, "Password": 5, "sk-abcdefghijkl1234": 6, "owner@parcels.example": 7, strings.Repeat("k", 65): 8, "päckchen": 9})
+	got := ArgumentKeys(map[string]any{"b": 1, "a": 2, "user_token": 3, "API-Key": 4, "Password": 5, "sk-abcdefghijkl1234": 6, "owner@parcels.example": 7, strings.Repeat("k", 65): 8, "päckchen": 9})
 	if diff := cmp.Diff([]string{redactedKey, "a", "b", "päckchen"}, got); diff != "" {
 		t.Error(diff)
 	}
-	if got := argumentKeys(nil); got == nil || len(got) != 0 {
+	if got := ArgumentKeys(nil); got == nil || len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 }

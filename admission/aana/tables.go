@@ -1,6 +1,11 @@
 package aana
 
-import wire "github.com/countersign-dev/countersign/events/aana"
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/admission/call"
+	wire "github.com/countersign-dev/countersign/events/aana"
+)
 
 // Hard blockers of the contract.
 const (
@@ -182,9 +187,39 @@ const (
 	codeNoProvenance     = "missing_provenance"
 )
 
-// unpublishableCodes are the codes that exclude a decision from public logs and claims.
-var unpublishableCodes = wordSet(codeSecretLeak, codePIILeak, codeUnsafeRedaction, codeUnknownRedaction, "missing_freshness", codeUnknownFreshness,
-	codeStale, "invalid_freshness", codeNoProvenance)
+// blockerCodes are the codes that are hard blockers. A record has them in one list with its reasons.
+var blockerCodes = wordSet(CodeSchemaFailed, CodeNormalizationFailed, CodeUnsupported, CodeMisclassified, CodeNotAuthenticated, CodeNoAuthorization,
+	CodeNoValidation, CodeNoConfirmation, CodeHighRisk, CodeUnknownCategory, CodeMissingAuth, CodeNoRefs, CodeContradictory, CodeMissingInformation,
+	CodeRuntimeRefusal, CodeTooManyRefs, CodeArgumentSecret, CodeRawArguments, codeSecretLeak, codePIILeak, codeUnsafeRedaction, codeStale,
+	codeInvalidTime)
+
+// reasonCodes are the codes in the record of a valid event that block nothing by themselves.
+var reasonCodes = wordSet(reasonDowngraded, reasonReclassified, reasonMissingAuth, reasonNoRefs, reasonContradicts, reasonStricterRoute,
+	reasonLiftedRead, reasonLiftedWrite, reasonCoerced, reasonGateFails, reasonPublicRead, reasonReadNone, reasonReadClaimed, reasonReadAllowed,
+	reasonWriteNone, reasonWriteUnvalidated, reasonWriteUnconfirmed, reasonWriteConfirmed, reasonUnknownTool, reasonHighRisk, codeWeakTrust,
+	codeUnknownRedaction, codeUnknownFreshness, codeNoTimestamp, codeNoProvenance, call.CodeNoToolCallID, call.CodeWeakScope)
+
+// IsBlocker reports whether a recorded code of this evaluator is a hard blocker.
+func IsBlocker(code string) bool { return blockerCodes[code] }
+
+// IsReason reports whether a recorded code of this evaluator blocks nothing by itself. A code
+// that is neither blocker nor reason means that the event was not valid.
+func IsReason(code string) bool { return reasonCodes[code] }
+
+// ConcernsFreshness reports whether a code is about the age of evidence.
+func ConcernsFreshness(code string) bool { return freshnessCodes[code] }
+
+var freshnessCodes = wordSet(codeStale, codeInvalidTime, codeUnknownFreshness, codeNoTimestamp)
+
+// ArePublishable reports whether none of the codes excludes a decision from public logs and
+// claims.
+func ArePublishable(codes []string) bool {
+	return !slices.ContainsFunc(codes, func(c string) bool { return unpublishableCodes[c] || !blockerCodes[c] && !reasonCodes[c] })
+}
+
+// unpublishableCodes are the known codes that exclude a decision from public logs and claims.
+var unpublishableCodes = wordSet(codeSecretLeak, codePIILeak, codeUnsafeRedaction, codeUnknownRedaction, codeUnknownFreshness,
+	codeStale, codeNoProvenance)
 
 // routeScores are aix by final route: the score and the components P and C; F is 1 for accept
 // and 0.75 for every other route.

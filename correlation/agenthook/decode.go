@@ -61,7 +61,7 @@ func readAgentHookEvent(d *fact.Decoder, v strictjson.Value, data []byte) (*agen
 
 // trimmedSum is the sum of the event's canonical form without some of its members, and of those
 // of its metadata.
-func (x hookEvent) trimmedSum(omit, omitMetadata *fact.MemberNames) fact.Sum {
+func (x hookEvent) trimmedSum(omit, omitMetadata fact.MemberNames) fact.Sum {
 	return fact.SumOfBytes(x.formBuffer.WriteForm(func(b []byte) []byte { return fact.AppendTrimmed(b, x.doc, omit, omitMetadata) }))
 }
 

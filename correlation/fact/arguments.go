@@ -17,7 +17,6 @@ type Arguments struct {
 	Known          bool     // the message had arguments
 	PlainSum       Sum256   // SHA-256 of the canonical form
 	RecordDigest   string   // digest for records: under the session's key, or the tenant's; "" without a key
-	TenantSum      Sum256   // under the tenant's key, as older decisions have it; zero without a key
 	Canonical      []byte   // the canonical form; nil if it is not kept
 	RedactedPaths  []string // paths that the producer reports as redacted
 }
@@ -25,8 +24,8 @@ type Arguments struct {
 // Sum256 is a SHA-256.
 type Sum256 [sha256.Size]byte
 
-// DigestKeyers compute digests of arguments. Either may be nil. Records have the session's
-// digest.
+// DigestKeyers compute digests of arguments. Either may be nil. Records and decisions have the
+// session's digest, and the tenant's where the session has no key.
 type DigestKeyers struct {
 	Tenant  *digest.Keyer
 	Session *digest.SessionKeyer
@@ -36,21 +35,10 @@ type DigestKeyers struct {
 // producer redacted.
 func NewArguments(canonical []byte, keys DigestKeyers, redacted []string) Arguments {
 	a := Arguments{Known: true, PlainSum: sha256.Sum256(canonical), Canonical: canonical, RedactedPaths: redacted}
-	if keys.Tenant != nil {
-		a.TenantSum = keys.Tenant.Sum(canonical)
-	}
-	if a.RecordDigest = keys.Session.Digest(a.PlainSum); a.RecordDigest == "" {
-		a.RecordDigest = a.tenantDigest()
+	if a.RecordDigest = keys.Session.Digest(a.PlainSum); a.RecordDigest == "" && keys.Tenant != nil {
+		a.RecordDigest = digest.Format(digest.PrefixKeyed, keys.Tenant.Sum(canonical))
 	}
 	return a
-}
-
-// tenantDigest is the digest under the tenant's key, "" without one.
-func (a *Arguments) tenantDigest() string {
-	if a.TenantSum == (Sum256{}) {
-		return ""
-	}
-	return digest.Format(digest.PrefixKeyed, a.TenantSum)
 }
 
 // DigestLike returns the digest of a in the form of like; "" if it cannot be computed.
@@ -62,10 +50,8 @@ func (a *Arguments) DigestLike(like string) string {
 		return a.RecordDigest
 	case strings.HasPrefix(like, digest.PrefixPlain):
 		return digest.PrefixPlain + hex.EncodeToString(a.PlainSum[:])
-	case strings.HasPrefix(like, digest.PrefixKeyed):
-		return a.tenantDigest()
 	}
-	return "" // the session does not have that key
+	return "" // it is under another key
 }
 
 // Comparison is the result of comparing two arguments.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/protocol"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -62,9 +61,6 @@ func violationText(v schemas.Violation) string {
 
 // ParseInstant parses an RFC 3339 time; any other text is the zero time.
 func ParseInstant(text string) time.Time {
-	if t, ok := events.ParsePlainTime(text); ok {
-		return t
-	}
 	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
 	if err != nil {
 		return time.Time{}

@@ -14,7 +14,6 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -133,7 +132,6 @@ type Fact struct {
 	CallID        string // as shown
 	Tool          string // as shown
 	CallKey       CallKey
-	cachedKeyHash uint32       // of CallKey; see CallKeyHash
 	Found         any          // the engine's lookup result for CallKey; SetCallKey clears it
 	CachedHashes  OriginHashes // of its origin
 	FirstCallSum  Sum          // CallSum of the first occurrence; zero if the decoder did not compute it
@@ -186,18 +184,9 @@ func (f *Fact) HasTool() bool {
 	return f.CallKey != CallKey{Tool: subject.NoSession} && f.CallKey != CallKey{}
 }
 
-// SetCallKey sets CallKey and its hash, and clears what depended on the old key.
+// SetCallKey sets CallKey, and clears what depended on the old key.
 func (f *Fact) SetCallKey(k CallKey) {
-	f.CallKey, f.cachedKeyHash, f.FirstCallSum = k, k.Hash(), Sum{}
-	f.Found = nil
-}
-
-// CallKeyHash is the hash of CallKey, which is computed once.
-func (f *Fact) CallKeyHash() uint32 {
-	if f.cachedKeyHash == 0 {
-		f.cachedKeyHash = f.CallKey.Hash()
-	}
-	return f.cachedKeyHash
+	f.CallKey, f.FirstCallSum, f.Found = k, Sum{}, nil
 }
 
 // RecordedVerdict is a verdict of a recorded decision.
@@ -265,14 +254,14 @@ func (f *Fact) SetCall(callID, tool string) {
 // Members in which a request and its event may differ (AH-C-050), and those that a frame
 // leaves out as well.
 var (
-	CoreOmits          = strictjson.NamesOf(map[string]bool{"annotations": true})
-	CoreMetadataOmits  = strictjson.NamesOf(map[string]bool{"admission_verdict": true, "approval": true})
-	FrameOmits         = strictjson.NamesOf(map[string]bool{"annotations": true, "tool_input": true, "evidence_phase": true})
-	FrameMetadataOmits = strictjson.NamesOf(map[string]bool{"admission_verdict": true, "approval": true, "redaction": true})
+	CoreOmits          = MemberNames{"annotations": true}
+	CoreMetadataOmits  = MemberNames{"admission_verdict": true, "approval": true}
+	FrameOmits         = MemberNames{"annotations": true, "tool_input": true, "evidence_phase": true}
+	FrameMetadataOmits = MemberNames{"admission_verdict": true, "approval": true, "redaction": true}
 )
 
 // MemberNames is a set of member names.
-type MemberNames = strictjson.Names[bool]
+type MemberNames map[string]bool
 
 // ProducerTimes are times and counts that a producer claims of a call.
 type ProducerTimes struct {

@@ -55,13 +55,13 @@ func (d *Decoder) InternCall(f *Fact) {
 
 // AppendTrimmed appends the canonical form of an object without the members in omit, and its
 // metadata without those in omitMetadata. Empty metadata is left out.
-func AppendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *MemberNames) []byte {
+func AppendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata MemberNames) []byte {
 	var room [24]strictjson.Value
 	b = append(b, '{')
 	first := len(b)
 	for _, m := range doc.AppendSorted(room[:0]) {
 		before := len(b)
-		if _, out := omit.Of(m); out {
+		if omit[m.Key()] {
 			continue
 		}
 		if before > first {

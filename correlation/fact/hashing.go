@@ -71,8 +71,6 @@ func (f *Fact) ProtocolSessionHash() uint32 {
 	return ProtocolSessionHash(f.OriginHashes().Session, f.Protocol)
 }
 
-func (k CallKey) Hash() uint32 { return MixHash(TextHash(k.ID), TextHash(k.Tool)) }
-
 // TokenKey is a table key made of a token that a publisher chose.
 type TokenKey struct {
 	Tenant, Source string

@@ -19,6 +19,9 @@ const (
 
 var routes = []Route{Accept, Ask, Defer, Refuse}
 
+// Routes lists every route in order of strictness; the caller may change it.
+func Routes() []Route { return slices.Clone(routes) }
+
 // Strictness is the place of r in the lattice, 0 for accept up to 3 for refuse. An unknown
 // route counts as refuse.
 func (r Route) Strictness() int {

@@ -1,7 +1,6 @@
 package strictjson
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"strconv"
@@ -48,7 +47,6 @@ type node struct {
 	keyForm    keyForm
 	shared     bool     // key and text may be parts of the text of the document
 	nameHash   nameHash // of the key
-	keyPrefix  uint64   // the key's first eight bytes, as a number
 	size       int32    // number of nodes, itself included
 	members    int32    // of an object, or items of an array
 	memberMask uint64   // of the members of an object
@@ -286,8 +284,25 @@ func (d *Document) parseKey(at int) (n node, end int, ok bool) {
 			n.keyForm |= wideKey
 		}
 	}
-	n.nameHash, n.keyPrefix = nameHashOf(n.key), keyPrefixOf(n.key)
+	n.nameHash = nameHashOf(n.key)
 	return n, end, true
+}
+
+// nameHash is a cheap hash of a name.
+type nameHash uint32
+
+func nameHashOf(name string) nameHash {
+	n := len(name)
+	if n == 0 {
+		return 0
+	}
+	return nameHash(uint32(n)<<24 | uint32(name[0])<<16 | uint32(name[n/2])<<8 | uint32(name[n-1]))
+}
+
+// maskBit is the same bit for names that differ only in case.
+func (s nameHash) maskBit() uint64 {
+	length, begin, end := uint(s>>24), uint(s>>16&0xff|0x20), uint(s&0xff|0x20)
+	return 1 << ((7*length + 5*begin + end) & 63)
 }
 
 // ownText returns a part of the document as values hold it.
@@ -296,14 +311,6 @@ func (d *Document) ownText(s string) string {
 		return s
 	}
 	return strings.Clone(s)
-}
-
-// keyPrefixOf returns the first eight bytes of a name as a number, which orders names as far as
-// it goes.
-func keyPrefixOf(name string) uint64 {
-	var room [8]byte
-	copy(room[:], name)
-	return binary.BigEndian.Uint64(room[:])
 }
 
 // addKey refuses a key that the object at a position already has, in any case. folded is nil as

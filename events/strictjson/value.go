@@ -1,7 +1,6 @@
 package strictjson
 
 import (
-	"cmp"
 	"encoding/json"
 	"iter"
 	"slices"
@@ -299,11 +298,8 @@ func (v Value) AppendSorted(list []Value) []Value {
 }
 
 func (n *node) compareKey(other *node) int {
-	switch {
-	case n.keyForm&other.keyForm&wideKey != 0:
+	if n.keyForm&other.keyForm&wideKey != 0 {
 		return CompareKeys(n.key, other.key)
-	case n.keyPrefix != other.keyPrefix:
-		return cmp.Compare(n.keyPrefix, other.keyPrefix)
 	}
 	return strings.Compare(n.key, other.key)
 }
@@ -361,7 +357,7 @@ func (v Value) appendReplaced(nodes []node, list []Replacement) ([]node, []Repla
 			nodes[place].members--
 		} else {
 			old := &c.nodes[0]
-			n := node{key: old.key, keyForm: old.keyForm, shared: old.shared, nameHash: old.nameHash, keyPrefix: old.keyPrefix}
+			n := node{key: old.key, keyForm: old.keyForm, shared: old.shared, nameHash: old.nameHash}
 			nodes = appendNodes(nodes, n, list[0].Tree)
 		}
 		list = list[1:]
@@ -434,7 +430,7 @@ func appendNodes(nodes []node, n node, tree any) []node {
 }
 
 func keyNode(key string) node {
-	n := node{key: key, nameHash: nameHashOf(key), keyPrefix: keyPrefixOf(key)}
+	n := node{key: key, nameHash: nameHashOf(key)}
 	if plainBytes(key) < len(key) {
 		n.keyForm |= escapedKey
 	}

@@ -197,7 +197,7 @@ func classOfKey(e *check.Event, m strictjson.Value) keyClass {
 	if e.Fields == nil {
 		return knownKey
 	}
-	if _, known := e.Fields.Of(m); known {
+	if e.Fields[m.Key()] {
 		return knownKey
 	}
 	if isTolerated(e, m.Key()) {

@@ -2,14 +2,13 @@
 package aana
 
 import (
-	"cmp"
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
+	contract "github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/aana"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -63,20 +62,15 @@ type decision struct {
 	events.Decision
 	item     encode.Item
 	body     map[string]any // of the request, redacted; nil if there is none
-	route    string
+	route    wire.Route
 	codes    []string // of the contract's evaluator
 	blockers []string
 }
 
-// routes are the contract's routes with the score that its index gives each (aana.md 2, step 5).
-var routes = map[string]float64{"accept": 0.95, "ask": 0.72, "defer": 0.45, "refuse": 0.15}
-
-var routeOf = map[events.Verdict]string{events.Allow: "accept", events.Ask: "ask", events.Defer: "defer", events.Deny: "refuse"}
-
 func newDecision(i encode.Item, d events.Decision, body map[string]any) decision {
-	a := decision{Decision: d, item: i, body: body, route: d.NativeVerdict, codes: []string{}, blockers: []string{}}
-	if _, known := routes[a.route]; !known {
-		a.route = cmp.Or(routeOf[d.Verdict], "refuse")
+	a := decision{Decision: d, item: i, body: body, route: wire.Route(d.NativeVerdict), codes: []string{}, blockers: []string{}}
+	if !slices.Contains(wire.Routes(), a.route) {
+		a.route = wire.Route(contract.Evaluator{}.NativeVerdict(d.Verdict))
 	}
 	var others []string
 	for _, r := range d.Reasons {
@@ -91,15 +85,15 @@ func newDecision(i encode.Item, d events.Decision, body map[string]any) decision
 	if d.ObservedOnly() {
 		a.codes = encode.AddOnce(a.codes, "not_enforced") // the route is none that the policies gave
 	}
-	if a.route == "accept" { // a reviewer's approval clears the blockers
+	if a.route == wire.Accept { // a reviewer's approval clears the blockers
 		return a
 	}
 	for _, c := range a.codes {
 		switch {
-		case blockerCodes[c]:
+		case contract.IsBlocker(c):
 			a.blockers = encode.AddOnce(a.blockers, c)
-		case !reasonCodes[c]:
-			a.blockers = encode.AddOnce(a.blockers, schemaFailed)
+		case !contract.IsReason(c):
+			a.blockers = encode.AddOnce(a.blockers, contract.CodeSchemaFailed)
 		}
 	}
 	if len(a.blockers) == 0 && !slices.Contains(a.codes, "runtime_recommended_stricter_route") {
@@ -117,7 +111,7 @@ func passOrFail(pass bool) string {
 
 // finalGate is the final gate; candidateGate is the contract's own. Everything that the contract does
 // not accept has a blocker (aana.md 2, step 3).
-func (a decision) finalGate() string { return passOrFail(a.route == "accept") }
+func (a decision) finalGate() string { return passOrFail(a.route == wire.Accept) }
 
 func (a decision) candidateGate() string { return passOrFail(len(a.blockers) == 0) }
 
@@ -139,22 +133,26 @@ func (a decision) missingEvidence() []string {
 // isPublishable reports whether no code keeps the decision out of public logs (aana.md 4). A decision
 // without its request is not publishable.
 func (a decision) isPublishable() bool {
-	return a.body != nil && !slices.ContainsFunc(a.codes, func(c string) bool { return unpublishableCodes[c] || !blockerCodes[c] && !reasonCodes[c] })
+	return a.body != nil && contract.ArePublishable(a.codes)
 }
 
 // enumValue is a field of the request, or nil if its value is not one of the contract's.
-func (a decision) enumValue(name string, values map[string]bool) *string {
-	if v := encode.TextAt(a.body, name); values[v] {
+func enumValue[T ~string](a decision, name string, values []T) *T {
+	if v := T(encode.TextAt(a.body, name)); slices.Contains(values, v) {
 		return &v
 	}
 	return nil
 }
 
-func (a decision) authorizationState() *string {
-	return a.enumValue("authorization_state", states)
+func (a decision) authorizationState() *wire.State {
+	return enumValue(a, "authorization_state", wire.States())
 }
-func (a decision) toolCategory() *string { return a.enumValue("tool_category", categories) }
-func (a decision) riskDomain() *string   { return a.enumValue("risk_domain", domains) }
+
+func (a decision) toolCategory() *wire.Category {
+	return enumValue(a, "tool_category", wire.Categories())
+}
+
+func (a decision) riskDomain() *string { return enumValue(a, "risk_domain", wire.RiskDomains()) }
 
 // evidenceSources lists the identifiers of the evidence, as the redacted request has them.
 func (a decision) evidenceSources() []string {
@@ -173,30 +171,12 @@ func (a decision) evidenceSources() []string {
 	return out
 }
 
-const (
-	maxIdentifier   = 128
-	maxArgumentKeys = 64
-	maxArgumentKey  = 64
-	hiddenKey       = "[redacted_sensitive_key]"
-)
+// maxIdentifier is the longest identifier of evidence that a line repeats, in bytes.
+const maxIdentifier = 128
 
-var identifier = regexp.MustCompile(`^[\pL_$][\pL\pN_.$:\- ]*$`)
-
-// argumentKeys lists the names of the arguments, sorted. Evidence has masked their values; names that
-// reveal the kind of secret are hidden too.
+// argumentKeys lists the names of the arguments as the contract's reply does. Evidence has masked
+// their values.
 func (a decision) argumentKeys() []string {
 	args, _ := encode.ValueAt(a.body, "proposed_arguments").(map[string]any)
-	out := []string{}
-	for _, k := range slices.Sorted(maps.Keys(args)) {
-		low := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(k)), "-", "_")
-		sensitive := slices.ContainsFunc(sensitiveKeys, func(part string) bool { return strings.Contains(low, part) })
-		if sensitive || len(k) > maxArgumentKey || !identifier.MatchString(k) {
-			k = hiddenKey
-		}
-		if out = encode.AddOnce(out, k); len(out) == maxArgumentKeys {
-			break
-		}
-	}
-	slices.Sort(out)
-	return out
+	return contract.ArgumentKeys(args)
 }

@@ -2,10 +2,13 @@ package aana
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
+	contract "github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/compliance/format/encode"
 	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/aana"
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
@@ -18,18 +21,18 @@ type auditRecord struct {
 	RecordType        string         `json:"record_type"`
 	Mode              string         `json:"mode"`
 	Surface           string         `json:"surface"`
-	Route             string         `json:"route"`
+	Route             wire.Route     `json:"route"`
 	Contract          string         `json:"contract_version"`
 	ToolName          *string        `json:"tool_name"`
-	Category          *string        `json:"tool_category"`
+	Category          *wire.Category `json:"tool_category"`
 	Domain            *string        `json:"risk_domain"`
 	Gate              string         `json:"gate_decision"`
-	Action            string         `json:"recommended_action"`
+	Action            wire.Route     `json:"recommended_action"`
 	CandidateGate     string         `json:"candidate_gate"`
-	AIx               index          `json:"aix"`
+	AIx               contract.AIx   `json:"aix"`
 	Blockers          []string       `json:"hard_blockers"`
 	Missing           []string       `json:"missing_evidence"`
-	State             *string        `json:"authorization_state"`
+	State             *wire.State    `json:"authorization_state"`
 	ViolationCount    int            `json:"violation_count"`
 	ViolationCodes    []string       `json:"violation_codes"`
 	Sources           []string       `json:"evidence_source_ids"`
@@ -42,19 +45,11 @@ type auditRecord struct {
 	Evidence          encode.Proof   `json:"countersign"`
 }
 
-type index struct {
-	Version    string             `json:"aix_version"`
-	Score      float64            `json:"score"`
-	Components map[string]float64 `json:"components"`
-	Decision   string             `json:"decision"`
-	Blockers   []string           `json:"hard_blockers"`
-}
-
 type review struct {
-	Required bool   `json:"required"`
-	Route    string `json:"route"`
-	Reason   string `json:"reason,omitempty"`
-	Workflow string `json:"workflow_id,omitempty"` // an addition of Countersign
+	Required bool       `json:"required"`
+	Route    wire.Route `json:"route"`
+	Reason   string     `json:"reason,omitempty"`
+	Workflow string     `json:"workflow_id,omitempty"` // an addition of Countersign
 }
 
 func newAuditRecords(w *encode.Writer) encode.Encoder {
@@ -62,20 +57,11 @@ func newAuditRecords(w *encode.Writer) encode.Encoder {
 }
 
 func (a decision) auditRecord() auditRecord {
-	score, f := routes[a.route], 0.75
-	if a.route == "accept" {
-		f = 1
-	}
-	fresh := []string{}
-	for _, c := range a.codes {
-		if freshnessCodes[c] {
-			fresh = append(fresh, c)
-		}
-	}
+	fresh := slices.DeleteFunc(slices.Clone(a.codes), func(c string) bool { return !contract.ConcernsFreshness(c) })
 	return auditRecord{
 		Version: "0.1", CreatedAt: a.DecidedAt, RecordType: "tool_precheck", Mode: a.mode(), Surface: "countersign", Route: a.route,
-		Contract: "aana.agent_tool_precheck.v1", ToolName: encode.TextPointer(a.Tool), Category: a.toolCategory(), Domain: a.riskDomain(), Gate: a.finalGate(), Action: a.route,
-		CandidateGate: a.candidateGate(), AIx: index{"0.1", score, map[string]float64{"P": score, "F": f, "C": score}, a.route, a.blockers},
+		Contract: wire.ContractVersion, ToolName: encode.TextPointer(a.Tool), Category: a.toolCategory(), Domain: a.riskDomain(), Gate: a.finalGate(), Action: a.route,
+		CandidateGate: a.candidateGate(), AIx: contract.NewAIx(a.route, a.blockers),
 		Blockers: a.blockers, Missing: a.missingEvidence(), State: a.authorizationState(), ViolationCount: len(a.blockers), ViolationCodes: a.blockers,
 		Sources: a.evidenceSources(), ArgumentKeys: a.argumentKeys(), LatencyMS: encode.DecisionLatency(a.Decision), FreshnessFailures: fresh,
 		Review: a.reviewRoute(), Fingerprints: a.inputFingerprints(), Event: a.decisionEvent(), Evidence: encode.ProofOf(a.item, a.DecisionID),
@@ -92,7 +78,7 @@ func (a decision) mode() string {
 }
 
 func (a decision) reviewRoute() review {
-	r := review{Required: a.route == "ask" || a.route == "defer", Route: a.route}
+	r := review{Required: a.route == wire.Ask || a.route == wire.Defer, Route: a.route}
 	if r.Required {
 		r.Reason = cmp.Or(append(a.blockers, "")...)
 	}

@@ -9,7 +9,7 @@ type FIFO[K hashed, V any] struct {
 	spareChunk []Entry[K, V]   // an empty chunk for the next use, or nil
 	head       uint32          // the number of the oldest entry; numbers wrap around
 	n          int             // the number of entries
-	table      []uint64        // positions: see InsertPosition
+	table      []uint64        // positions: see insertPosition
 	limit      int             // NoLimit: only DropOldest removes entries
 }
 
@@ -102,13 +102,13 @@ func (q *FIFO[K, V]) Add(k K, hash uint32) *V {
 		q.DropOldest(EvictionBatch(q.limit))
 	}
 	if 2*(q.n+1) > len(q.table) {
-		q.resize(max(2*len(q.table), MinTableSize))
+		q.resize(max(2*len(q.table), minTableSize))
 	}
 	number := q.head + uint32(q.n)
 	q.n++
 	e := q.appendEntry(number)
 	e.Key, e.hash = k, tableHash(hash)
-	InsertPosition(q.table, e.hash, number)
+	insertPosition(q.table, e.hash, number)
 	return &e.Value
 }
 
@@ -125,7 +125,7 @@ func (q *FIFO[K, V]) appendEntry(number uint32) *Entry[K, V] {
 		q.chunks = append(q.chunks, nil)
 	}
 	if c := q.chunks[at]; within >= len(c) {
-		q.chunks[at] = make([]Entry[K, V], min(max(2*within, MinTableSize/2), chunkSize))
+		q.chunks[at] = make([]Entry[K, V], min(max(2*within, minTableSize/2), chunkSize))
 		copy(q.chunks[at], c)
 	}
 	return &q.chunks[at][within]
@@ -155,7 +155,7 @@ func (q *FIFO[K, V]) DropOldest(n int) {
 		q.spareChunk = nil
 	}
 	size := len(q.table)
-	for size > MinTableSize && 8*q.n < size {
+	for size > minTableSize && 8*q.n < size {
 		size /= 2
 	}
 	if size < len(q.table) {
@@ -177,6 +177,6 @@ func (q *FIFO[K, V]) resize(size int) {
 	q.table = make([]uint64, size)
 	for i := range q.n {
 		number := q.head + uint32(i)
-		InsertPosition(q.table, q.entry(number).hash, number)
+		insertPosition(q.table, q.entry(number).hash, number)
 	}
 }

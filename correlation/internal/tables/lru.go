@@ -27,7 +27,7 @@ type lruEntry[K hashed, V any] struct {
 
 // NewLRU makes an empty LRU.
 func NewLRU[K hashed, V identified[K]]() *LRU[K, V] {
-	return &LRU[K, V]{entries: make([]lruEntry[K, V], 1, MinTableSize/2), table: make([]uint64, MinTableSize)}
+	return &LRU[K, V]{entries: make([]lruEntry[K, V], 1, minTableSize/2), table: make([]uint64, minTableSize)}
 }
 
 // Len is the number of entries.
@@ -98,14 +98,14 @@ func (l *LRU[K, V]) Add(v V) {
 		l.held.count(h, ByPlaces, 1)
 		o.Holds(h)
 	}
-	InsertPosition(l.table, hash, uint32(i))
+	insertPosition(l.table, hash, uint32(i))
 	l.link(i)
 }
 
 func (l *LRU[K, V]) grow() {
 	l.table = make([]uint64, 2*len(l.table))
 	for i := l.entries[0].next; i != 0; i = l.entries[i].next {
-		InsertPosition(l.table, l.entries[i].hash, uint32(i))
+		insertPosition(l.table, l.entries[i].hash, uint32(i))
 	}
 }
 

@@ -17,12 +17,12 @@ type hashed interface {
 // half and a number in its lower half; 0 is a free element. The search for a key starts at the
 // element that its hash selects.
 
-// MinTableSize is the initial size of a table. The size is always a power of two, and at least
+// minTableSize is the initial size of a table. The size is always a power of two, and at least
 // half of the elements are free.
-const MinTableSize = 8
+const minTableSize = 8
 
-// InsertPosition inserts a number under a hash. The number must not be in the table.
-func InsertPosition(table []uint64, hash, number uint32) {
+// insertPosition inserts a number under a hash. The number must not be in the table.
+func insertPosition(table []uint64, hash, number uint32) {
 	mask := len(table) - 1
 	at := int(hash) & mask
 	for table[at] != 0 {

@@ -36,7 +36,7 @@ type Event struct {
 	Doc  strictjson.Value
 	Kind string // the normalised type
 	// Fields are the top-level keys of a type that the schemas know, nil for other types.
-	Fields *strictjson.Names[bool]
+	Fields map[string]bool
 
 	rule     *Rule // that is applied
 	reported int   // by it
