@@ -121,8 +121,8 @@ func TestCredentialsAsNames(t *testing.T) {
 			t.Errorf("%s (%d bytes) holds the credentials of %q", where, len(text), places)
 		}
 	}
-	if len(p.in(texts["table evidence"])) > 0 || len(texts["table evidence"]) < 10_000 || len(texts["table decisions"]) < 1000 {
-		t.Errorf("the tables are not what was looked at: %d, %d", len(texts["table evidence"]), len(texts["table decisions"]))
+	if len(p.in(texts["table evidence"])) > 0 || len(texts["table evidence"]) < 10_000 || len(texts["table record_fields"]) < 1000 {
+		t.Errorf("the tables are not what was looked at: %d, %d", len(texts["table evidence"]), len(texts["table record_fields"]))
 	}
 
 	// An erasure finds the session by its own name.

@@ -14,9 +14,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// oldestProgram is the first release with materialized views that de-duplicate as the schema
-// needs it.
-var oldestProgram = release{24, 8}
+// oldestProgram is the first release with skip indexes on the elements of tuples.
+var oldestProgram = release{24, 12}
 
 // findProgram returns the clickhouse program on PATH, or "" if there is none, or it is too old for
 // the schema or for data that a newer engine has written.
@@ -35,7 +34,7 @@ func findProgram(ctx context.Context, log zerolog.Logger, written release) strin
 		return ""
 	}
 	if version.olderThan(oldestProgram) {
-		log.Warn().Str("path", path).Stringer("version", version).Msg("passing over a clickhouse program that is too old (24.8 is the oldest that will do)")
+		log.Warn().Str("path", path).Stringer("version", version).Msg("passing over a clickhouse program that is too old (24.12 is the oldest that will do)")
 		return ""
 	}
 	if version.olderThan(written) {

@@ -83,9 +83,9 @@ func TestProgramOnPath(t *testing.T) {
 		{"recent", "echo 'ClickHouse local version 25.3.1.1 (official build).'", release{}, true},
 		{"the one that wrote the data", "echo 'ClickHouse local version 25.3.1.1 (official build).'", release{25, 3}, true},
 		{"older than the data", "echo 'ClickHouse local version 25.3.1.1 (official build).'", release{25, 4}, false},
-		{"oldest", "echo 'ClickHouse local version 24.8.1.1 (official build).'", release{}, true},
+		{"oldest", "echo 'ClickHouse local version 24.12.1.1 (official build).'", release{}, true},
 		{"too old", "echo 'ClickHouse server version 18.16.1.'", release{}, false},
-		{"just too old", "echo 'ClickHouse local version 24.7.9.9.'", release{}, false},
+		{"just too old", "echo 'ClickHouse local version 24.11.9.9.'", release{}, false},
 		{"something else", "echo hello", release{}, false},
 		{"broken", "exit 3", release{}, false},
 	} {

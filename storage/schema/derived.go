@@ -60,11 +60,12 @@ func derivedQuery(name, within string) (string, error) {
 	) GROUP BY seq ORDER BY seq`, row, again, name, within), nil
 }
 
-// Compare calls fn for each sequence between from and to (both included) of a shard where a
-// derived table or record view differs from the texts of evidence, one after the other. names lists
-// those to compare; none means all that auditors read: the record views, and not the table under them. The name evidence stands for the columns of evidence that
-// copy parts of the text. The server computes and holds the rows of the whole range, so the
-// caller should bound it. Rows that are being inserted or deleted also count as differences.
+// Compare calls fn for each sequence between from and to (both included) of a shard where a derived
+// table or record view differs from the texts of evidence, one after the other. names lists those to
+// compare; none means all that auditors read: the record views, and not the table under them. The
+// name evidence stands for the columns of evidence that copy parts of the text. The server computes
+// and holds the rows of the whole range, so the caller should bound it. Rows that are being inserted
+// or deleted also count as differences.
 func Compare(ctx context.Context, p *conn.Pool, shard string, from, to uint64, names []string, fn func(DerivedRow) error) error {
 	if len(names) == 0 {
 		names = auditedNames

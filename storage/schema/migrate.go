@@ -1,9 +1,10 @@
 // Package schema makes and checks the tables of the evidence database. Migrate makes them from the
 // files of migrations/, Differences compares them with what it made, and DerivedTables names the
-// tables that materialized views fill from evidence. Auditors read record_fields, the larger one,
-// through a view for each kind of record. The derived tables are indexes. No hash covers them: a user with write access can delete,
-// change and invent rows there. Compare therefore computes their rows again from the texts of
-// evidence, which a verification proves. Package write repairs them. Begin reading with Migrate.
+// tables that materialized views fill from evidence. Auditors read record_fields through a view for
+// each kind of record. All of these are indexes. No hash covers them: a user with write access can
+// delete, change and invent rows there, and replace a view. Compare therefore computes their rows
+// again from the texts of evidence, which a verification proves. Package write repairs the tables,
+// Migrate the views. Begin reading with Migrate.
 package schema
 
 import (
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -37,7 +39,7 @@ const (
 // release, which this one does not read.
 var ErrEarlierBuild = errors.New("the tables were made by an earlier build, from before the first release, and are not read")
 
-// Migrate makes the tables or brings them up to date. Several processes may call it at the
+// Migrate makes the tables or brings them up to date, and makes views anew that were replaced. Several processes may call it at the
 // same time, because every statement of every migration can be repeated. If the tables are of
 // a build from before the first release, it returns ErrEarlierBuild and changes nothing.
 func Migrate(ctx context.Context, p *conn.Pool) error {
@@ -74,7 +76,33 @@ func migrate(ctx context.Context, p *conn.Pool) error {
 	if err != nil {
 		return err
 	}
-	_, err = provider.Up(ctx)
+	if _, err = provider.Up(ctx); err != nil {
+		return err
+	}
+	return restoreViews(ctx, p)
+}
+
+// restoreViews makes the record views anew that were replaced or dropped. It leaves a table that has the name of
+// one, which Differences names.
+func restoreViews(ctx context.Context, p *conn.Pool) error {
+	have, err := readSchema(ctx, p)
+	if err != nil {
+		return err
+	}
+	changed, err := changedViews(ctx, p, have)
+	if err != nil {
+		return err
+	}
+	queries, err := viewQueries()
+	for _, name := range recordViews {
+		_, there := have[schemaPlace{table: name}]
+		if there && !slices.ContainsFunc(changed, func(d Difference) bool { return d.Table == name }) {
+			continue
+		}
+		if err == nil {
+			err = p.Exec(ctx, "CREATE OR REPLACE VIEW "+name+" SQL SECURITY INVOKER AS\n"+queries[name])
+		}
+	}
 	return err
 }
 

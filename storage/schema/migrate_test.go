@@ -54,6 +54,22 @@ func TestMigrateGoesOnWithAnEmptyVersionTable(t *testing.T) {
 	}
 }
 
+// Views that were replaced or dropped are made anew by the next start.
+func TestViewsAreRestored(t *testing.T) {
+	db, _ := enginetest.Fresh(t)
+	for _, statement := range []string{"DROP VIEW calls", "CREATE OR REPLACE VIEW findings DEFINER = CURRENT_USER SQL SECURITY DEFINER AS " + viewQuery(t, db, "findings"), "CREATE OR REPLACE VIEW changes AS SELECT 1 AS x"} {
+		if err := db.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := schema.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if list, _, err := schema.Differences(t.Context(), db); err != nil || len(list) > 0 {
+		t.Errorf("%v %v", list, err)
+	}
+}
+
 // Tables without the version table of this build are those of an earlier one: nothing
 // is made among them.
 func TestEarlierBuildIsRefused(t *testing.T) {

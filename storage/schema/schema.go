@@ -103,21 +103,21 @@ func readSchema(ctx context.Context, p *conn.Pool) (map[schemaPlace]string, erro
 }
 
 // fromTable matches the table of a view's query.
-var fromTable = regexp.MustCompile(`FROM (evidence|record_fields)\n`)
+var fromTable = regexp.MustCompile(`FROM (evidence|record_fields)\b`)
 
-// changedViews lists the views whose query is not that of the migrations, or which run with the
-// rights of another user than the one who reads them. The server formats both queries, so that its
-// version does not matter.
+// changedViews lists the views whose query is not that of the migrations, and plain views that do not
+// run with the rights of the user who reads them. The server formats both queries, so that its version
+// does not matter.
 func changedViews(ctx context.Context, p *conn.Pool, have map[schemaPlace]string) (list []Difference, err error) {
 	queries, err := viewQueries()
 	for name, query := range queries {
 		if !strings.HasSuffix(have[schemaPlace{table: name}], "View") {
 			continue // reported as missing, or as a table
 		}
-		want := fromTable.ReplaceAllString(query, "FROM "+p.Database()+".$1\n")
+		want := fromTable.ReplaceAllString(query, "FROM "+p.Database()+".$1")
 		var same bool
 		if err == nil {
-			err = p.QueryRow(ctx, `SELECT formatQuerySingleLine(as_select) = formatQuerySingleLine({query:String}) AND position(create_table_query, ' SQL SECURITY DEFINER ') = 0
+			err = p.QueryRow(ctx, `SELECT formatQuerySingleLine(as_select) = formatQuerySingleLine({query:String}) AND (engine = 'MaterializedView' OR position(create_table_query, ' SQL SECURITY INVOKER AS SELECT ') > 0)
 				FROM system.tables WHERE database = currentDatabase() AND name = {name:String}`, conn.Param("query", want), conn.Param("name", name)).Scan(&same)
 		}
 		if err == nil && !same {

@@ -33,11 +33,11 @@ const recordFields = "record_fields"
 // made from. Control records, which never expire, have rows in it, too.
 var RecordFields = DerivedTables[slices.IndexFunc(DerivedTables, func(t DerivedTable) bool { return t.Name == recordFields })]
 
-// RecordViews lists the views of RecordFields that auditors read.
-var RecordViews = []string{"decisions", "calls", "findings", "approvals", "redactions", "changes"}
+// recordViews lists the views of RecordFields that auditors read.
+var recordViews = []string{"decisions", "calls", "findings", "approvals", "redactions", "changes"}
 
 // auditedNames lists the tables and views that auditors read.
-var auditedNames = append([]string{"evidence_chain"}, RecordViews...)
+var auditedNames = append([]string{"evidence_chain"}, recordViews...)
 
 // TableNames lists the derived tables.
 func TableNames() (names []string) {

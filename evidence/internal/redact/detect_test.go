@@ -170,6 +170,16 @@ func TestEncodedLines(t *testing.T) {
 	}
 }
 
+// Two values on two lines are looked into one by one, also where the first is as long as no line of another.
+func TestTwoEncodedValues(t *testing.T) {
+	for _, n := range []int{700, 701} {
+		s := base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("a harmless text ", 50)[:n])) + "\n" + base64.RawURLEncoding.EncodeToString([]byte("password: hunter2-Zq8vT1kLx9; user dana"))
+		if got, _ := maskText(s); !strings.HasSuffix(got, "\n[redacted:encoded_data]") {
+			t.Errorf("%d: %q", n, got)
+		}
+	}
+}
+
 func inLines(text string, width int, br string) string {
 	var lines []string
 	for line := range slices.Chunk([]byte(base64.StdEncoding.EncodeToString([]byte(text))), width) {

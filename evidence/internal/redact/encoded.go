@@ -101,10 +101,11 @@ func base64End(s string, at int) int {
 var lineBreaks = [...]string{"\n", "\r\n", `\n`, `\r\n`}
 
 // joinLines appends to the run s[from:to] the lines of base64 that follow it, and returns where they end. Prose that
-// follows does not belong to them: nothing but base64 is in their lines.
+// follows does not belong to them: nothing but base64 is in their lines. Nor does what follows a line that ends within a
+// group of four characters: another value begins there.
 func joinLines(s string, from, to int) (joined string, end int) {
 	var b strings.Builder
-	for end = to; ; {
+	for end = to; max(b.Len(), to-from)%4 == 0; {
 		next := end
 		for _, sign := range lineBreaks {
 			if strings.HasPrefix(s[end:], sign) {

@@ -10,7 +10,7 @@ import (
 var keySpellings = []string{
 	"password", "PASSWORD", "Password", "passwd2", "password1", "PASSWORD_02", "db.password.3", "userPassword", "password_hash", "PASSWORD_HASH", "passwordHash", "password-digest",
 	"password_confirmation", "passwordConfirm", "api_key_2", "apiKeys", "API_KEYS", "private_keys", "client_secrets", "secretValue", "client_secret_plaintext", "token_hash", "access_token_b64",
-	"DB_PASSWORD_PROD", "password_new", "passwordAgain", "STRIPE_SECRET_KEY_TEST", "GITHUB_TOKEN_RW", "SECRET_V2", "JWT_SECRET_OLD", "smtp_password_primary", "passwordText", "api-key-live",
+	"DB_PASSWORD_PROD", "password_new", "passwordAgain", "STRIPE_SECRET_KEY_TEST", "GITHUB_TOKEN_RW", "SECRET_V2", "JWT_SECRET_OLD", "smtp_password_primary", "api-key-live",
 	"authorization_header", "authHeader", "otp_code", "activationCode", "backup_codes", "securityAnswer", "passwords", "passphrases", "ｐａｓｓｗｏｒｄ", "ＰＡＳＳＷＯＲＤ", "ｐａｓｓ＿ｗｏｒｄ", "db_ｐａｓｓword", "𝐩𝐚𝐬𝐬𝐰𝐨𝐫𝐝", "pass\u200bword", "pass\u00adword", "ａｐｉ－ｋｅｙ", "ﾊﾟｽﾜｰﾄﾞ", "contrasen\u0303a",
 }
 

@@ -83,7 +83,7 @@ var foreignRows = strings.Fields("passwort kennwort wachtwoord motdepasse contra
 // qualifiers are words after the name of a credential with which its value is still a
 // credential: PASSWORD_HASH, secretValue, key_b64, DB_PASSWORD_PROD, SECRET_V2. Other words change that: password_policy,
 // token_type.
-var qualifiers = strings.Fields(`hash sha md digest value text str plain plaintext raw hex b base enc encrypted confirm confirmation repeat again retype
+var qualifiers = strings.Fields(`hash sha md digest value plain plaintext raw hex b base enc encrypted confirm confirmation repeat again retype
 	prod production stage staging dev test live old new current previous prev primary secondary backup v ro rw`)
 
 // tokenRow is the rule without a plural: tokens are a count more often than a credential.

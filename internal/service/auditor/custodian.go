@@ -40,6 +40,7 @@ type custodian struct {
 	expiry   *expiryWorker
 	ahead    time.Duration // of policies
 	started  time.Time
+	reach    daemon.Reach
 	mark     evidenceMark
 	clock    policyClock
 	behind   time.Time // since when the evidence has not reached a mark; zero: it has
@@ -69,7 +70,6 @@ func (r *custodianRunner) run(ctx context.Context) {
 	}
 	var c *custodian
 	var logged daemon.LoggedProblem
-	var reach daemon.Reach
 	for ctx.Err() == nil {
 		var err error
 		if c == nil {
@@ -80,9 +80,6 @@ func (r *custodianRunner) run(ctx context.Context) {
 		}
 		if ctx.Err() != nil {
 			break
-		}
-		if c != nil {
-			reach.Note(c.nc, r.env.Log, err)
 		}
 		problem := ""
 		if err != nil {
@@ -144,6 +141,7 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 // begun goes on.
 func (c *custodian) pollBucket(ctx context.Context) error {
 	version, err := streams.VersionOf(ctx, c.js, streams.BucketRetention)
+	c.reach.Note(c.nc, c.env.Log, err)
 	if err != nil {
 		return err
 	}

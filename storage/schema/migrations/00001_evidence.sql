@@ -116,14 +116,15 @@ WHERE session != '' OR session_index IS NOT NULL;
 -- One row for each record that auditors ask for, with the members of its text in typed
 -- columns. Tenant and session are the evidence row's (they come from the subject, which
 -- the broker enforced), fields and control are what the body says, redaction is what was
--- taken out of the record. topic is the word of the subject that says more than the kind: of a finding its severity, of a control
--- record what it is about.
+-- taken out of the record. topic is the word of the subject that says more than the kind:
+-- of a finding its severity, of a control record what it is about.
 --
 -- All kinds have one table, although a record fills only its own kind's members: each
 -- materialized view costs an insert 5 to 16 ms of processor time, whether it has rows or
 -- not, and each table a part. The empty members of a kind cost nearly nothing, because
--- rows are sorted by kind. Bodies of publishers fill none. Of each of the 200 columns a
--- merge holds two blocks in memory, so blocks are small. Auditors read the views below.
+-- rows are sorted by kind; bodies of publishers fill none. Up to 128 MiB a part has one file
+-- for all columns: with a file for each of the 220 an insert and a merge take twice the
+-- time, and two buffers for each, so blocks are small. Auditors read the views below.
 --
 -- The view writes its number into the column form; DB.Repair makes rows of an earlier view
 -- anew.
@@ -188,7 +189,8 @@ CREATE TABLE IF NOT EXISTS record_fields
 )
 ENGINE = MergeTree
 ORDER BY (kind, tenant, session, shard, seq)
-SETTINGS non_replicated_deduplication_window = 10000, old_parts_lifetime = 60, max_compress_block_size = 65536;
+SETTINGS non_replicated_deduplication_window = 10000, old_parts_lifetime = 60,
+    min_bytes_for_wide_part = 134217728, max_compress_block_size = 65536, vertical_merge_algorithm_min_columns_to_activate = 1;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS record_fields_mv TO record_fields AS
 SELECT tenant, session, shard, seq, broker_time, kind,
