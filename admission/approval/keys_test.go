@@ -30,7 +30,7 @@ func TestKeys(t *testing.T) {
 		{"another scope", func(a *Action) { a.Scope = "local" }, false, false, true, true},
 		{"another agent that proposes it", func(a *Action) { a.Proposer = "x" }, false, false, true, true},
 		{"words about the arguments", func(a *Action) { a.Does, a.Args = a.Args, []byte(`{"summary":"x","to":"a@example.com"}`) }, false, false, true, true},
-		{"another directory", func(a *Action) { a.Dir = "/srv" }, false, false, true, false},
+		{"another directory", func(a *Action) { a.Dir = "/srv" }, false, false, true, true},
 		{"another session", func(a *Action) { a.Session = "s2" }, false, false, false, false},
 		{"another source", func(a *Action) { a.Source = "rt2" }, false, false, false, false},
 		{"another tenant", func(a *Action) { a.Tenant = "globex" }, false, false, false, false},

@@ -112,8 +112,8 @@ func (rp *Replies) ReplaceFrontEnds(documents []events.PublisherDocument) {
 	}
 }
 
-// mayAnswer reports whether a reply's publisher is one whose replies count, as for the admitter: any, unless the
-// tenant has registered front ends. Clarifications permit nothing, so that every publisher may answer them.
+// mayAnswer reports whether a reply's publisher is one whose replies count: a registered front end of the tenant; any,
+// if it has none (the admitter then takes those of the publisher that asked). Clarifications permit nothing, so that every publisher may answer them.
 func (rp *Replies) mayAnswer(f *fact.Fact) bool {
 	_, confirms := EventOf(f).Payload.(*aaep.ConfirmationReply)
 	registered := rp.frontEnds[f.Key.Tenant]
