@@ -87,7 +87,8 @@ check: build lint test-short ## what needs no server: build, lint, unit tests
 vuln: ## known vulnerabilities in what the programs reach (needs the vulnerability database)
 	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
-lint: check-tools ## golangci-lint (.golangci.yml), layering
+lint: check-tools ## golangci-lint (.golangci.yml), layering, no conflict markers of git
+	@! git grep -nE '^(<{7}|>{7})( |$$)' || { echo "git's conflict markers: finish the merge" >&2; exit 1; }
 	@go tool -modfile=tools/golangci.mod golangci-lint run ./...
 	@./tools/layering.sh
 
