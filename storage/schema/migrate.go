@@ -39,8 +39,8 @@ const (
 // release, which this one does not read.
 var ErrEarlierBuild = errors.New("the tables were made by an earlier build, from before the first release, and are not read")
 
-// Migrate makes the tables or brings them up to date, and makes views anew that were replaced. Several processes may call it at the
-// same time, because every statement of every migration can be repeated. If the tables are of
+// Migrate makes the tables or brings them up to date, and makes views anew that were replaced. Several
+// processes may call it at the same time, because every statement of every migration can be repeated. If the tables are of
 // a build from before the first release, it returns ErrEarlierBuild and changes nothing.
 func Migrate(ctx context.Context, p *conn.Pool) error {
 	var err error
@@ -94,16 +94,19 @@ func restoreViews(ctx context.Context, p *conn.Pool) error {
 		return err
 	}
 	queries, err := viewQueries()
+	if err != nil {
+		return err
+	}
 	for _, name := range recordViews {
 		_, there := have[schemaPlace{table: name}]
 		if there && !slices.ContainsFunc(changed, func(d Difference) bool { return d.Table == name }) {
 			continue
 		}
-		if err == nil {
-			err = p.Exec(ctx, "CREATE OR REPLACE VIEW "+name+" SQL SECURITY INVOKER AS\n"+queries[name])
+		if err := p.Exec(ctx, "CREATE OR REPLACE VIEW "+name+" SQL SECURITY INVOKER AS\n"+queries[name]); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // versionStore asks the server whether the version table exists. Without TableExists goose reads

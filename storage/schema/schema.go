@@ -110,21 +110,25 @@ var fromTable = regexp.MustCompile(`FROM (evidence|record_fields)\b`)
 // does not matter.
 func changedViews(ctx context.Context, p *conn.Pool, have map[schemaPlace]string) (list []Difference, err error) {
 	queries, err := viewQueries()
-	for name, query := range queries {
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(queries)) {
 		if !strings.HasSuffix(have[schemaPlace{table: name}], "View") {
 			continue // reported as missing, or as a table
 		}
-		want := fromTable.ReplaceAllString(query, "FROM "+p.Database()+".$1")
+		want := fromTable.ReplaceAllString(queries[name], "FROM "+p.Database()+".$1")
 		var same bool
-		if err == nil {
-			err = p.QueryRow(ctx, `SELECT formatQuerySingleLine(as_select) = formatQuerySingleLine({query:String}) AND (engine = 'MaterializedView' OR position(create_table_query, ' SQL SECURITY INVOKER AS SELECT ') > 0)
-				FROM system.tables WHERE database = currentDatabase() AND name = {name:String}`, conn.Param("query", want), conn.Param("name", name)).Scan(&same)
+		err = p.QueryRow(ctx, `SELECT formatQuerySingleLine(as_select) = formatQuerySingleLine({query:String}) AND (engine = 'MaterializedView' OR position(create_table_query, ' SQL SECURITY INVOKER AS SELECT ') > 0)
+			FROM system.tables WHERE database = currentDatabase() AND name = {name:String}`, conn.Param("query", want), conn.Param("name", name)).Scan(&same)
+		if err != nil {
+			return nil, err
 		}
-		if err == nil && !same {
+		if !same {
 			list = append(list, Difference{Table: name, Detail: "the query of the view is another than that of the migrations"})
 		}
 	}
-	return list, err
+	return list, nil
 }
 
 // rowPolicies lists the row policies that apply to this user.
