@@ -18,6 +18,7 @@ const (
 	usersFile  = "users.xml"
 	portFile   = "port"
 	dataFolder = "data"
+	userFolder = dataFolder + "/user_files" // a server's default; empty
 )
 
 // engineConfig is the content of the engine's two configuration files.
@@ -188,9 +189,9 @@ func xmlText(s string) (string, error) {
 	return b.String(), err
 }
 
-// write writes the configuration files and makes the data folder.
+// write writes the configuration files and makes the folders of the data.
 func (c engineConfig) write() error {
-	if err := os.MkdirAll(c.Path(dataFolder), 0o700); err != nil {
+	if err := os.MkdirAll(c.Path(userFolder), 0o700); err != nil {
 		return fmt.Errorf("making the engine's data directory: %w", err)
 	}
 	for _, name := range []string{configFile, usersFile} {
