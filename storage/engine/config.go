@@ -100,6 +100,7 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
       <max_execution_time>{{.Limits.Seconds}}</max_execution_time>
       <max_memory_usage>{{.Limits.Memory}}</max_memory_usage>
       <max_concurrent_queries_for_user>{{.Limits.Queries}}</max_concurrent_queries_for_user>
+      <use_skip_indexes>0</use_skip_indexes>
       <poll_interval>1</poll_interval>
       <constraints>
         <max_execution_time><min>1</min><max>{{.Limits.Seconds}}</max><changeable_in_readonly/></max_execution_time>
