@@ -192,6 +192,12 @@ func TestAuditorOfOneTenant(t *testing.T) {
 			t.Errorf("%s: the other tenant's auditor reads %s", q.name, r.out)
 		}
 	}
+	for _, name := range []string{"changes", "policy"} {
+		r := as(dsn, append([]string{"audit", "ask", name, "--tenant", "acme"}, flags[name]...)...).want(t, 0)
+		if !strings.Contains(r.err, "one tenant is not shown") || strings.Contains(r.out, "1970") {
+			t.Errorf("%s does not say what it lacks: %s%s", name, r.out, r.err)
+		}
+	}
 	as(dsn, "verify", "--tenant", "acme", "--session", "s-audited", "--key", s.info(t).PublicKey).want(t, 0)
 	as(dsn, "verify", "--tenant", "acme", "--key", s.info(t).PublicKey).want(t, 2).oneLine(t, "one tenant's records")
 	if r := as(dsn, "chain", "--tenant", "acme", "--session", "s-audited").want(t, 0); !strings.Contains(r.out, "c-") && !strings.Contains(r.out, "write_file") {
@@ -202,7 +208,7 @@ func TestAuditorOfOneTenant(t *testing.T) {
 	}
 	gus := openClickHouse(t, others)
 	for _, statement := range []string{
-		"SELECT * FROM countersign.evidence", "SELECT * FROM mergeTreeIndex(countersign, decisions)", "SELECT * FROM system.parts", "SET max_execution_time = 100000",
+		"SELECT * FROM countersign.evidence", "SELECT * FROM mergeTreeIndex(countersign, record_fields)", "SELECT * FROM system.parts", "SET max_execution_time = 100000",
 	} {
 		if err := gus.Exec(context.Background(), statement); err == nil {
 			t.Errorf("%s was done", statement)

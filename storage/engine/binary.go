@@ -63,7 +63,7 @@ func startBinary(ctx context.Context, l engineLaunch, program string) (*Engine, 
 	}
 	argv := []string{self, engineArg, childExec, program, "server", "--config-file=" + conf.Path(configFile)}
 	env := append(os.Environ(), "CLICKHOUSE_WATCHDOG_ENABLE=0") // its watchdog would be the child, the server a grandchild
-	p, err := startProcess(argv, env, []*os.File{l.locks.engine}, l.opts.Log)
+	p, err := startProcess("", argv, env, []*os.File{l.locks.engine}, l.opts.Log)
 	if err != nil {
 		return nil, err
 	}

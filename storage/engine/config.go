@@ -18,6 +18,7 @@ const (
 	usersFile  = "users.xml"
 	portFile   = "port"
 	dataFolder = "data"
+	userFolder = dataFolder + "/user_files" // a server's default; empty
 )
 
 // engineConfig is the content of the engine's two configuration files.
@@ -99,6 +100,7 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
       <max_execution_time>{{.Limits.Seconds}}</max_execution_time>
       <max_memory_usage>{{.Limits.Memory}}</max_memory_usage>
       <max_concurrent_queries_for_user>{{.Limits.Queries}}</max_concurrent_queries_for_user>
+      <use_skip_indexes>0</use_skip_indexes>
       <poll_interval>1</poll_interval>
       <constraints>
         <max_execution_time><min>1</min><max>{{.Limits.Seconds}}</max><changeable_in_readonly/></max_execution_time>
@@ -188,9 +190,9 @@ func xmlText(s string) (string, error) {
 	return b.String(), err
 }
 
-// write writes the configuration files and makes the data folder.
+// write writes the configuration files and makes the folders of the data.
 func (c engineConfig) write() error {
-	if err := os.MkdirAll(c.Path(dataFolder), 0o700); err != nil {
+	if err := os.MkdirAll(c.Path(userFolder), 0o700); err != nil {
 		return fmt.Errorf("making the engine's data directory: %w", err)
 	}
 	for _, name := range []string{configFile, usersFile} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +26,8 @@ const blockingQuery = "SELECT sleepEachRow(0.2) FROM system.numbers SETTINGS max
 const stopQuery = "KILL QUERY WHERE user IN ('', 'default') ASYNC"
 
 // startEmbedded runs the library in a child of this program. The child inherits the engine's
-// lock of the data directory, so the lock is held as long as the child lives.
+// lock of the data directory, so the lock is held as long as the child lives. Relative paths of the
+// engine's users begin in its working directory, an empty folder.
 func startEmbedded(ctx context.Context, l engineLaunch, lib string) (*Engine, error) {
 	conf := l.makeConfig(true)
 	if err := conf.write(); err != nil {
@@ -38,8 +40,11 @@ func startEmbedded(ctx context.Context, l engineLaunch, lib string) (*Engine, er
 	if err != nil {
 		return nil, fmt.Errorf("finding this program's file: %w", err)
 	}
+	if lib, err = filepath.Abs(lib); err != nil {
+		return nil, fmt.Errorf("finding the engine's library: %w", err)
+	}
 	argv := append([]string{self, engineArg, childEmbedded, lib}, conf.commandArgs()...)
-	p, err := startProcess(argv, os.Environ(), []*os.File{l.locks.engine}, l.opts.Log)
+	p, err := startProcess(conf.Path(userFolder), argv, os.Environ(), []*os.File{l.locks.engine}, l.opts.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -35,6 +36,7 @@ func refused(t *testing.T, dsn, statement string, codes ...int32) {
 const (
 	codeReadonly        = 164
 	codeUnknownDatabase = 81
+	codePathDenied      = 291
 	codeAccessDenied    = 497
 	codeAuthentication  = 516
 	codeSessionLimit    = 700
@@ -69,7 +71,7 @@ func TestLockDown(t *testing.T) {
 			"SYSTEM STOP LISTEN TCP",
 			"SYSTEM SHUTDOWN",
 		} {
-			refused(t, owner, statement, codeAccessDenied)
+			refused(t, owner, statement, codeAccessDenied, codePathDenied)
 		}
 	})
 	t.Run("readonly", func(t *testing.T) {
@@ -84,7 +86,7 @@ func TestLockDown(t *testing.T) {
 			"SET readonly = 0",
 			"SELECT 1 SETTINGS readonly = 0",
 		} {
-			refused(t, readonly, statement, codeReadonly, codeAccessDenied)
+			refused(t, readonly, statement, codeReadonly, codeAccessDenied, codePathDenied)
 		}
 	})
 	if err := shared.pool.Ping(t.Context()); err != nil {
@@ -144,6 +146,52 @@ func TestBadClientsDoNotEndTheEngine(t *testing.T) {
 		attack()
 		if err := withConn(shared.engine.DSN(), func(c clickhouse.Conn) error { return c.Ping(t.Context()) }); err != nil {
 			t.Fatalf("after %s: %v; %v", name, err, shared.engine.Err())
+		}
+	}
+}
+
+// `clickhouse local` lets every user read every file; see storage/engine/internal/chdb. A link in the
+// folder for users' files opens nothing, either.
+func TestFilesAreClosed(t *testing.T) {
+	e, tenantReader := twoTenants(t)
+	parts, err := filepath.Glob(filepath.Join(e.dataDir, dataFolder, "store", "*", "*", "all_*", "*"))
+	if err != nil || len(parts) == 0 {
+		t.Fatalf("no part of the store (%v)", err)
+	}
+	part, err := filepath.Rel(filepath.Join(e.dataDir, userFolder), parts[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", e.PID())); err != nil || cwd != filepath.Join(e.dataDir, userFolder) {
+		t.Errorf("the engine works in %s (%v), and a relative path of its owner begins there", cwd, err)
+	}
+	key := filepath.Join(t.TempDir(), "checkpoint.key")
+	if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(e.dataDir, userFolder, "link")
+	if err := os.Symlink(key, link); err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{
+		"/etc/passwd", "/proc/self/environ", key, link, "link", "*", filepath.Join(e.dataDir, credentialsFile), "../../" + credentialsFile,
+		filepath.Join(e.dataDir, userFolder, "..", "..", credentialsFile), parts[0], part, "../status", "nothing", "/nothing",
+	}
+	for user, dsn := range map[string]string{"owner": e.DSN(), "read-only user": e.ReadonlyDSN(), "tenant reader": tenantReader} {
+		for _, path := range paths {
+			p := conn.QuoteString(path)
+			for _, query := range []string{
+				"SELECT file(" + p + ")", "SELECT file(" + p + ", 'default')", "SELECT file(" + p + ", NULL)", "SELECT file(materialize(" + p + "))",
+				"SELECT * FROM file(" + p + ", 'LineAsString')", "SELECT * FROM file(" + p + ", 'One')", "SELECT * FROM filesystem(" + p + ")",
+				"SELECT * FROM default.`" + path + "`", "SELECT * FROM sqlite(" + p + ", 'x')", "SELECT * FROM icebergLocal(" + p + ")",
+				"SELECT * FROM executable(" + p + ", 'TSV', 'l String')", "SELECT catboostEvaluate(" + p + ", 1.0)",
+				"SELECT * FROM format('Template', '') SETTINGS format_template_row = " + p, "SELECT * FROM format('Protobuf', 'a String', '') SETTINGS format_schema = " + conn.QuoteString(path+":M"),
+			} {
+				text, rows, err := everything(t, dsn, query)
+				if err == nil {
+					t.Errorf("%s: %s gives %d rows: %.100q", user, query, rows, text)
+				}
+			}
 		}
 	}
 }

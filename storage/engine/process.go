@@ -22,7 +22,7 @@ type process struct {
 	state  string        // how it ended; set before done is closed
 }
 
-// startProcess starts argv with the given inherited files (from descriptor 3 on).
+// startProcess starts argv in the folder dir with the given inherited files (from descriptor 3 on).
 //
 // The child dies with its parent in two ways. Its stdin is a pipe that only this process holds
 // open, and the engine's child watches it. And the kernel sends it SIGKILL when the thread
@@ -30,9 +30,9 @@ type process struct {
 // is reserved for the child until it has ended. The child inherits the thread's lower priority:
 // what a verdict waits for (the admitter, NATS) gets the processor before the engine does. The
 // thread is never unlocked, so it ends with its goroutine and nothing else runs at that priority.
-func startProcess(argv, env []string, inherited []*os.File, log zerolog.Logger) (*process, error) {
+func startProcess(dir string, argv, env []string, inherited []*os.File, log zerolog.Logger) (*process, error) {
 	p := &process{cmd: exec.Command(argv[0], argv[1:]...), output: &outputTail{log: log}, done: make(chan struct{})}
-	p.cmd.Env = env
+	p.cmd.Dir, p.cmd.Env = dir, env
 	p.cmd.ExtraFiles = inherited
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.SysProcAttr = dieWithParent()

@@ -64,7 +64,7 @@ type Options struct {
 //
 // A managed engine listens on loopback and is locked down. Its users are the owner and the
 // read-only user, with random passwords kept in DataDir; neither can reach files, URLs or
-// other databases through it. The embedded engine's own session logs in as `default` without
+// other databases through it (TestFilesAreClosed). The embedded engine's own session logs in as `default` without
 // a password, so that user may only open the listener, and may have no second session
 // (TestLockDown).
 //

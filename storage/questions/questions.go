@@ -22,6 +22,7 @@ type Question struct {
 	Name  string // a short name for the command line
 	Asks  string
 	Says  string   // what the rows of an answer are
+	Hides string   // what an auditor of one tenant is not shown, and why; may be empty
 	Needs []string // its parameters besides tenant and most; see Params
 	SQL   string
 }
@@ -52,7 +53,7 @@ var ErrMissingParams = errors.New("the question needs more")
 // Answer is the result of a question: values by column. Times are UTC.
 type Answer struct {
 	Columns []string
-	Rows    [][]any
+	Rows    [][]any // a cell without a value is nil
 }
 
 // All lists the questions in their order.
@@ -120,6 +121,10 @@ func anyRow(rows driver.Rows) ([]any, error) {
 		v := reflect.ValueOf(c).Elem()
 		for v.Kind() == reflect.Pointer && !v.IsNil() {
 			v = v.Elem()
+		}
+		if v.Kind() == reflect.Pointer {
+			cells[i] = nil
+			continue
 		}
 		cells[i] = v.Interface()
 		if t, is := cells[i].(time.Time); is {

@@ -50,7 +50,8 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "policy", Asks: "Under which policy text was this decided?", Needs: []string{"id"},
-		Says: "The document with the deciding policy, and its author. In mode observe an allow may be none of the policies': `would` of the decision says what they gave. The text is empty where the set was too large for one record, and for an auditor of one tenant, because a set can hold several tenants' policies.",
+		Says:  "The document with the deciding policy, and its author. In mode observe an allow may be none of the policies': `would` of the decision says what they gave. The text is empty where the set was too large for one record.",
+		Hides: "the set (its text, author, message and time), because a set can hold several tenants' policies",
 		SQL: `WITH asked AS (
     SELECT shard, seq, broker_time, decision_id, verdict, policy_name, policy_revision, policy_digest
     FROM decisions
@@ -65,7 +66,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
     WHERE (shard, seq) IN (SELECT shard, seq FROM sets)
 )
 SELECT asked.broker_time AS decided, asked.decision_id AS decision_id, asked.verdict AS verdict, asked.policy_name AS policy, asked.policy_revision AS revision,
-    sets.since AS in_force_since, sets.author AS author, sets.message AS message,
+    nullIf(sets.since, toDateTime64(0, 9, 'UTC')) AS in_force_since, sets.author AS author, sets.message AS message,
     tupleElement(documents.document, 'name') AS file, tupleElement(documents.document, 'text') AS text, asked.shard AS shard, asked.seq AS seq
 FROM asked
 LEFT JOIN sets ON sets.shard = asked.shard AND sets.revision = asked.policy_revision AND sets.digest = asked.policy_digest
@@ -75,7 +76,8 @@ ORDER BY shard, seq, sets.seq LIMIT 1 BY shard, seq, file LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "changes", Asks: "What changed in what decides, and who changed it?", Needs: []string{"since", "until"},
-		Says: "Changes of policies, mandates, publishers, rules, keys, redaction and retention policies, legal holds, erasures and expiries, and attempts on unknown workflows. `author` is unverified; of rules, redaction policies, publishers, keys and expiries no record names one. `writer` is the service that took the change up. A refused change has an `error`, withheld where it may speak of other tenants: always that of policies; of policies and publishers, everything was denied meanwhile. Of a change that concerns several tenants, `items` has those of the asked one; a change of policies lists the policies of all tenants.",
+		Says:  "Changes of policies, mandates, publishers, rules, keys, redaction and retention policies, legal holds, erasures and expiries, and attempts on unknown workflows. `author` is unverified; of rules, redaction policies, publishers, keys and expiries no record names one. `writer` is the service that took the change up. A refused change has an `error`, withheld where it may speak of other tenants: always that of policies; of policies and publishers, everything was denied meanwhile. Of a change that concerns several tenants, `items` has those of the asked one; a change of policies lists the policies of all tenants.",
+		Hides: "changes of policies, publishers, mandates and keys, because their records can name several tenants or none",
 		SQL: `SELECT broker_time, kind, revision, author, message,
     if(error = '' OR kind != 'policy' AND arrayAll(t -> t IN ('', {tenant:String}), items.tenant), error, 'withheld: it may speak of other tenants') AS error,
     arrayMap(item -> trim(BOTH ' ' FROM concat(item.1, ' ', item.2)),

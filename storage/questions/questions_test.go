@@ -147,6 +147,24 @@ func cell(a Answer, row []any, columns string) string {
 	return strings.Join(list, " ")
 }
 
+// A decision under a set of policies of which there is no record was not made under one of 1970.
+func TestPolicyWithoutItsSet(t *testing.T) {
+	db, shard := enginetest.Pool(t), storagetest.Shard(t)
+	row := storagetest.RecordRow(t, shard, 1, storage.KindDecision, events.Decision{DecisionID: "d1", Verdict: events.Allow, Policy: &events.PolicyRef{Name: "mail", Revision: 4, Digest: "sha256:set"}})
+	row.Tenant, row.Session = shard, "s1"
+	if err := write.New(db).CommitEvidence(t.Context(), []storage.EvidenceRow{row}); err != nil {
+		t.Fatal(err)
+	}
+	q, _ := Find("policy")
+	a, err := Ask(t.Context(), db, q, Params{Tenant: shard, ID: "d1"})
+	if err != nil || len(a.Rows) != 1 {
+		t.Fatalf("%v (%v)", a.Rows, err)
+	}
+	if got := cell(a, a.Rows[0], "policy revision in_force_since text"); got != "mail 4 <nil> " {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestQuestionsNeedTheirTerms(t *testing.T) {
 	db := enginetest.Pool(t)
 	for _, q := range All() {

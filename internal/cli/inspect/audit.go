@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage/questions"
 )
 
@@ -109,6 +110,9 @@ func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err := proof.NoteExpired(ctx, io, own, t.Tenant, terms.Session, "what they held is not in this answer"); err != nil {
 		return err
 	}
+	if err := noteHidden(ctx, io, own, q); err != nil {
+		return err
+	}
 	if c.JSON {
 		if err = printAnswerJSON(io, a, restsOn.Proved); more {
 			fmt.Fprintf(io.Err, "note: %s\n", rowCount(a, more))
@@ -117,6 +121,18 @@ func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
 		printAnswer(ui.NewPrinter(io.Out), q, a, more)
 	}
 	proof.PrintBasis(io, c.JSON, len(a.Rows), restsOn)
+	return err
+}
+
+// noteHidden prints on standard error what the answer lacks for an auditor of one tenant.
+func noteHidden(ctx context.Context, io ui.Stdio, l evidencereader.Reader, q questions.Question) error {
+	if q.Hides == "" {
+		return nil
+	}
+	one, err := l.DB.IsTenantView(ctx)
+	if one {
+		fmt.Fprintf(io.Err, "note: an auditor of one tenant is not shown %s\n", q.Hides)
+	}
 	return err
 }
 
@@ -200,6 +216,8 @@ func rowCount(a questions.Answer, more bool) string {
 
 func cellText(v any) string {
 	switch v := v.(type) {
+	case nil:
+		return ""
 	case time.Time:
 		return v.Format("2006-01-02T15:04:05.000Z")
 	case []string:

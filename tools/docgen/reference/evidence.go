@@ -184,7 +184,11 @@ func functionDoc(dir, name string) (string, error) {
 func auditQuestions(_ string, p *text) error {
 	p.line("A statement runs as the user `countersign_ro`, or as an auditor of one tenant. Times are the broker's, in UTC; `shard` and `seq` place a row on the log.\n")
 	for i, q := range questions.All() {
-		p.line("## %d. %s\n\n`countersign audit ask %s`: %s\n\n```sql\n%s\n```\n", i+1, q.Asks, q.Name, q.Says, q.SQL)
+		says := q.Says
+		if q.Hides != "" {
+			says += " An auditor of one tenant is not shown " + q.Hides + "."
+		}
+		p.line("## %d. %s\n\n`countersign audit ask %s`: %s\n\n```sql\n%s\n```\n", i+1, q.Asks, q.Name, says, q.SQL)
 	}
 	return nil
 }

@@ -71,6 +71,9 @@ func Load(path string) (*Library, error) {
 	if err := surviveBadClients(base); err != nil {
 		return nil, err
 	}
+	if err := actAsServer(base); err != nil {
+		return nil, err
+	}
 	if err := endAtFailedWrite(libc, base); err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // Addresses in the pinned build of libchdb (see engine.LibrarySHA256), relative to its load
-// address, like those in writes_linux_amd64.go. They are used only after the library's digest
-// was checked, and the functions that use them check the memory there first.
+// address, like those in writes_linux_amd64.go and server_linux_amd64.go. They are used only after
+// the library's digest was checked, and the functions that use them check the memory there first.
 const (
 	addrCmdline      = 0x0f211700 // chdb_query_cmdline, to find the base
 	addrHandler      = 0x229677a8 // Poco::ErrorHandler::_pHandler
