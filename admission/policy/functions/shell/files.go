@@ -102,7 +102,7 @@ var (
 	// inPlaceOptions change the files that are read.
 	inPlaceOptions = map[string]*regexp.Regexp{"sed": regexp.MustCompile(`^--?i`), "yq": regexp.MustCompile(`^(-i|--inplace|--in-.*)$`)}
 	// unnamedWrites write files that the arguments do not name.
-	unnamedWrites = map[string]*regexp.Regexp{"file": regexp.MustCompile(`^(-C|--comp.*)$`), "tree": regexp.MustCompile(`^-R$`), "yq": regexp.MustCompile(`^(-s|--split-.*)$`)}
+	unnamedWrites = map[string]*regexp.Regexp{"cp": regexp.MustCompile(`^--pa`), "file": regexp.MustCompile(`^(-C|--comp.*)$`), "tree": regexp.MustCompile(`^-R$`), "yq": regexp.MustCompile(`^(-s|--split-.*)$`)}
 	// startedPrograms start a program that the option, or a file of it, names.
 	startedPrograms = map[string]*regexp.Regexp{
 		"sort": regexp.MustCompile(`^--co`), "rg": regexp.MustCompile(`^--(pre|hostname-bin)`), "bat": regexp.MustCompile(`^--page`), "split": regexp.MustCompile(`^--f`),
@@ -232,8 +232,22 @@ var interpreters = strings.Fields("python python2 python3 node nodejs deno bun p
 // awkActs are what a program of awk runs, writes, or reads with that its operands do not name.
 var awkActs = regexp.MustCompile(`[|>@]|\\\n|system|getline|ENVIRON|ARG[VC]|SYMTAB|FUNCTAB|PROCINFO`)
 
-// simpleSed are scripts of sed that print, delete and replace.
-var simpleSed = regexp.MustCompile(`^(([0-9]+|\$|/[^/\n]*/)(,([0-9]+|\$|/[^/\n]*/))?)?(p|d|q|=|s/[^/\n]*/[^/\n]*/[gpI0-9]*|s\|[^|\n]*\|[^|\n]*\|[gpI0-9]*|s#[^#\n]*#[^#\n]*#[gpI0-9]*)$`)
+// simpleSed are scripts of sed that print, delete and replace: an address, two of them, or none, and a command.
+var simpleSed = func() *regexp.Regexp {
+	address := `([0-9]+|\$|/` + sedPattern("/") + `/)`
+	commands := "p|d|q|="
+	for _, d := range []string{"/", "|", "#"} {
+		commands += "|s" + regexp.QuoteMeta(d) + sedPattern(d) + regexp.QuoteMeta(d) + `([^\\\n` + d + `]|\\[^\n` + d + `])*` + regexp.QuoteMeta(d) + "[gpI0-9]*"
+	}
+	return regexp.MustCompile("^(" + address + "(," + address + ")?)?(" + commands + ")$")
+}()
+
+// sedPattern is a pattern of sed that every reader ends at the same delimiter: none in it is escaped or stands in
+// brackets.
+func sedPattern(delimiter string) string {
+	bracket := `\[\^?([^]^[\\\n` + delimiter + `]|\\[nt]|\[:[a-z]+:\])+\]`
+	return `([^[\\\n` + delimiter + `]|\\[^\n` + delimiter + `]|` + bracket + `)*`
+}
 
 // runsCode reports whether a command runs code that is not opened.
 func runsCode(c *Command) bool {
