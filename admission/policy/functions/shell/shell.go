@@ -8,6 +8,7 @@
 package shell
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -332,7 +333,10 @@ func (p *parser) walkBinary(x *syntax.BinaryCmd, c context) []string {
 		left.pipes, right.piped = true, true
 		right.input = nil
 		p.walkStmt(x.X, left)
-		p.walkStmt(x.Y, right)
+		before := p.moves
+		if p.walkStmt(x.Y, right); p.moves != before {
+			return []string{Unknown} // zsh, and Bash with lastpipe, run the end of a pipe themselves
+		}
 		return c.dirs
 	}
 	if x.Op == syntax.AndStmt {
@@ -470,6 +474,9 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
 		return c.withInput(r, &text)
 	}
+	if strings.HasPrefix(maskOf(r.Word.Parts), "!") {
+		p.fail(ReasonSyntax) // of >! f, zsh writes f
+	}
 	words, known := expandWord(r.Word)
 	target := Unknown
 	if len(words) == 1 {
@@ -481,7 +488,7 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
 		return c.withInput(r, &text)
 	case syntax.DplIn, syntax.DplOut:
-		if known && strings.Trim(target, "0123456789-") == "" {
+		if known && descriptor.MatchString(target) {
 			return c.withInput(r, nil) // 2>&1
 		}
 	}
@@ -496,6 +503,9 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 	}
 	return c.withInput(r, nil)
 }
+
+// descriptor is what >& and <& take for an open file, one that is moved, or none.
+var descriptor = regexp.MustCompile(`^[0-9]*-?$`)
 
 // readingRedirections are the redirections that give the standard input if they name no descriptor.
 var readingRedirections = []syntax.RedirOperator{syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc}
