@@ -9,7 +9,7 @@ import (
 
 // View is the arguments of a program with subcommands.
 type View struct {
-	Known    bool     `cel:"known"`    // the program is in the table, and its subcommand and global options are
+	Known    bool     `cel:"known"`    // the program is in the table, and its subcommand, by its full name, and global options are
 	Program  string   `cel:"program"`  // git, kubectl, aws, terraform, …; as the name of a command of shell.parse
 	Command  string   `cel:"command"`  // the subcommand with the words that are part of it: "push", "s3 rm", "container rm"; of gcloud and az all words before an option
 	Globals  []string `cel:"globals"`  // options before the subcommand, without =value
