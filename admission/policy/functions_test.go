@@ -34,7 +34,7 @@ func TestFunctions(t *testing.T) {
 		`!sql.statements("with x as (delete from t returning *) select * from x").statements[0].reads`:                                                                                                                                   "allow r",
 		`diff.files("*** Begin Patch\n*** Add File: a/b\n*** Move to: c\n").files.map(f, f.path) == ["a/b", "c"]`:                                                                                                                        "allow r",
 		`path.within("~/x", "~") && path.within("~/x", "~/x") && !path.within("~/../x", "~") && !path.within("~b/x", "~")`:                                                                                                               "allow r",
-		`diff.files("--- a/x\n+++ /dev/null\n").files.exists(f, f.path == "x") && !diff.files("hello").known`:                                                                                                                            "allow r",
+		`diff.files("--- a/x\n+++ /dev/null\n").files.exists(f, f.path == "x" && f.action == "delete") && !diff.files("hello").known`:                                                                                                    "allow r",
 		`cli.view(args.list).command == "push" && cli.view(args.list).known && cli.view(["git", "-c", "alias.x=!rm", "x"]).known == false`:                                                                                               "allow r",
 		`!cli.view(["git", "frobnicate"]).known && cli.view(["aws", "--region", "eu", "s3", "rm", "--recursive", "s3://b"]).command == "s3 rm"`:                                                                                          "allow r",
 		`cli.view(args.numbers).known`: "deny policy_error",

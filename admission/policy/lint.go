@@ -36,6 +36,7 @@ const (
 const (
 	LintDoesNotCompile    = "does_not_compile"   // an error: the set cannot be used, and the message says where
 	LintMissingHas        = "missing_has"        // a condition reads a member of args, event, resource, risk or catalog without has()
+	LintMissingKnown      = "missing_known"      // a rule allows by what a text holds, and does not ask whether all of it is known
 	LintDeadRule          = "dead_rule"          // the condition is false whatever the call, or asks for what match leaves out
 	LintShadowedRule      = "shadowed_rule"      // whenever the rule matches, a stricter one does too
 	LintDuplicateRule     = "duplicate_rule"     // another rule says the same
@@ -57,6 +58,7 @@ const (
 var remedies = map[string]string{
 	LintDoesNotCompile:    "correct it; nothing in the set is used before",
 	LintMissingHas:        "ask has() first, in the same condition: a missing key denies with policy_error, unless another part of a || is true",
+	LintMissingKnown:      "ask for known first, or deny what is not known with a rule of the same policy: of a text that is not understood the lists are empty or short",
 	LintDeadRule:          "remove the rule or correct its match or condition",
 	LintShadowedRule:      "remove it, or narrow the stricter rule",
 	LintDuplicateRule:     "remove one of them",
@@ -99,6 +101,7 @@ func Lint(docs []Document) []Finding {
 	}
 	for _, p := range l.policies {
 		p.checkPresence()
+		p.checkKnown()
 		p.checkDeadRules()
 		p.checkCatchAll()
 		p.checkUnused()

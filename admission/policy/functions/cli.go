@@ -9,7 +9,7 @@ import (
 
 // View is the arguments of a program with subcommands.
 type View struct {
-	Known    bool     `cel:"known"`    // the program is in the table, and its subcommand and global options are
+	Known    bool     `cel:"known"`    // the program is in the table, and its subcommand, by its full name, and global options are
 	Program  string   `cel:"program"`  // git, kubectl, aws, terraform, …; as the name of a command of shell.parse
 	Command  string   `cel:"command"`  // the subcommand with the words that are part of it: "push", "s3 rm", "container rm"; of gcloud and az all words before an option
 	Globals  []string `cel:"globals"`  // options before the subcommand, without =value
@@ -34,7 +34,7 @@ type program struct {
 	flags    []string // global options without one
 	words    int      // words of a subcommand; 1 if 0
 	groups   []string // subcommands of which the next word is part
-	commands []string // known subcommands, by their first word; nil: any
+	commands []string // known subcommands, by their first word and full names, without aliases; nil: any
 
 	optionsLast bool // no option stands between the words of a subcommand
 }
@@ -44,6 +44,13 @@ const allWords = 4096
 
 // terraformGroups are subcommands of terraform and tofu that have subcommands.
 var terraformGroups = []string{"state", "workspace", "providers", "metadata"}
+
+// Subcommands of several programs, and those of docker that have subcommands.
+var (
+	pipCommands  = strings.Fields("cache check completion config debug download freeze hash help index inspect install list lock search show uninstall wheel")
+	dnfCommands  = strings.Fields("autoremove check check-update clean deplist distro-sync downgrade group help history info install list makecache mark module provides reinstall remove repolist repoquery search shell swap updateinfo upgrade upgrade-minimal")
+	dockerGroups = strings.Fields("builder buildx checkpoint compose config container context image manifest model network node plugin scout secret service stack swarm system trust volume")
+)
 
 // programs are the programs of which the arguments are understood.
 var programs = map[string]program{
@@ -64,23 +71,59 @@ var programs = map[string]program{
 	"aws":       {takes: []string{"--profile", "--region", "--output", "--endpoint-url", "--query", "--ca-bundle"}, flags: []string{"--no-cli-pager", "--debug", "--no-verify-ssl", "--no-paginate", "--version"}, words: 2},
 	"terraform": {groups: terraformGroups, flags: []string{"-version", "-help", "--version"}, commands: strings.Fields("init validate plan apply destroy console fmt force-unlock get graph import login logout metadata modules output providers refresh show state taint test untaint version workspace")},
 	"tofu":      {groups: terraformGroups, flags: []string{"-version"}, commands: strings.Fields("init validate plan apply destroy console fmt force-unlock get graph import output providers refresh show state taint test untaint version workspace")},
-	"npm":       {takes: []string{"--prefix", "-C"}, flags: []string{"--silent", "-s", "--version", "-v"}},
-	"yarn":      {takes: []string{"--cwd"}, flags: []string{"--silent"}},
-	"pnpm":      {takes: []string{"-C", "--dir", "--filter"}, flags: []string{"--silent", "-r", "-w"}},
-	"pip":       {flags: []string{"--version", "-V", "-q"}},
-	"pip3":      {flags: []string{"--version", "-V", "-q"}},
-	"uv":        {flags: []string{"--version", "-q"}},
-	"cargo":     {flags: []string{"--version", "-V", "-q"}},
-	"go":        {takes: []string{"-C"}, commands: strings.Fields("build clean doc env fix fmt generate get install list mod run test tool version vet work bug")},
+	"npm": {
+		takes: []string{"--prefix", "-C"}, flags: []string{"--silent", "-s", "--version", "-v"},
+		commands: strings.Fields("access adduser audit bugs cache ci completion config dedupe deprecate diff dist-tag docs doctor edit exec explain explore find-dupes fund get help help-search init install " +
+			"install-ci-test install-test link login logout ls org outdated owner pack ping pkg prefix profile prune publish query rebuild repo restart root run sbom search set shrinkwrap star stars start stop team " +
+			"test token trust undeprecate uninstall unpublish unstar update version view whoami"),
+	},
+	"yarn": { // workspace and workspaces are left out: another subcommand follows
+		takes: []string{"--cwd"}, flags: []string{"--silent"}, groups: []string{"npm"},
+		commands: strings.Fields("add audit autoclean bin cache config constraints create dedupe dlx exec explain global help import info init install licenses link list login logout node npm outdated owner pack " +
+			"patch patch-commit plugin publish rebuild remove run search set stage tag team test unlink unplug up upgrade upgrade-interactive version versions why"),
+	},
+	"pnpm": {
+		takes: []string{"-C", "--dir", "--filter"}, flags: []string{"--silent", "-r", "-w"},
+		commands: strings.Fields("add approve-builds audit bin cat-file cat-index config create dedupe deploy dlx doctor env exec fetch help import init install install-test licenses link list outdated pack patch " +
+			"patch-commit patch-remove prune publish rebuild remove root run self-update setup start stop store test unlink update why"),
+	},
+	"pip":  {flags: []string{"--version", "-V", "-q"}, commands: pipCommands},
+	"pip3": {flags: []string{"--version", "-V", "-q"}, commands: pipCommands},
+	"uv":   {flags: []string{"--version", "-q"}, commands: strings.Fields("add auth build cache export format help init lock pip publish python remove run self sync tool tree venv version")},
+	"cargo": {
+		flags: []string{"--version", "-V", "-q"},
+		commands: strings.Fields("add bench build check clean clippy config doc fetch fix fmt generate-lockfile help info init install locate-project login logout metadata new owner package pkgid publish remove report run " +
+			"rustc rustdoc search test tree uninstall update vendor version yank"),
+	},
+	"go": {takes: []string{"-C"}, commands: strings.Fields("build clean doc env fix fmt generate get install list mod run test tool version vet work bug")},
 	"docker": {
 		takes:  []string{"--context", "-c", "-H", "--host"},
-		groups: strings.Fields("builder buildx checkpoint compose config container context image manifest model network node plugin scout secret service stack swarm system trust volume"),
+		groups: dockerGroups,
+		commands: append(strings.Fields("attach build commit cp create diff events exec export help history images import info inspect kill load login logout logs pause port ps pull push rename restart rm rmi run save search "+
+			"start stats stop tag top unpause update version wait"), dockerGroups...),
 	},
-	"gh":     {words: 2, groups: []string{"repo deploy-key", "repo autolink", "codespace ports"}, flags: []string{"--version"}},
-	"helm":   {takes: []string{"-n", "--namespace", "--kube-context"}},
+	"gh": {
+		words: 2, groups: []string{"repo deploy-key", "repo autolink", "codespace ports"}, flags: []string{"--version"},
+		commands: strings.Fields("alias api attestation auth browse cache codespace completion config extension gist gpg-key help issue label org pr project release repo ruleset run search secret ssh-key status variable workflow"),
+	},
+	"helm": {
+		takes:    []string{"-n", "--namespace", "--kube-context"},
+		commands: strings.Fields("completion create dependency env get help history install lint list package plugin pull push registry repo rollback search show status template test uninstall upgrade verify version"),
+	},
 	"gcloud": {takes: []string{"--project"}, words: allWords},
 	"az":     {words: allWords, optionsLast: true},
-	"brew":   {}, "apt": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apt-get": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}}, "apk": {}, "dnf": {flags: []string{"-y"}}, "yum": {flags: []string{"-y"}}, "gem": {}, "composer": {},
+	"brew": {commands: strings.Fields("analytics autoremove bundle cat cleanup commands config deps desc doctor fetch formulae help home info install leaves link list log missing outdated pin postinstall reinstall search services " +
+		"shellenv source tab tap tap-info uninstall unlink unpin untap update upgrade uses")},
+	"apt": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}, commands: strings.Fields("autoclean autopurge autoremove build-dep changelog clean depends dist-upgrade download edit-sources full-upgrade help install list policy purge " +
+		"rdepends reinstall remove satisfy search show showsrc source update upgrade")},
+	"apt-get": {takes: []string{"-o"}, flags: []string{"-y", "-q", "-qq"}, commands: strings.Fields("autoclean autopurge autoremove build-dep changelog check clean dist-upgrade download help indextargets install purge reinstall remove satisfy source update upgrade")},
+	"apk":     {commands: strings.Fields("add audit cache del dot extract fetch fix index info list manifest policy search stats update upgrade verify version")},
+	"dnf":     {flags: []string{"-y"}, commands: dnfCommands},
+	"yum":     {flags: []string{"-y"}, commands: append(strings.Fields("update"), dnfCommands...)},
+	"gem": {commands: strings.Fields("build cert check cleanup contents dependency environment exec fetch generate_index help info install list lock mirror open outdated owner pristine push query rdoc rebuild search signin signout " +
+		"sources specification stale uninstall unpack update which yank")},
+	"composer": {commands: strings.Fields("about archive audit browse bump check-platform-reqs clear-cache completion config create-project depends diagnose dump-autoload exec fund global help init install licenses list outdated prohibits " +
+		"reinstall remove repository require run-script search self-update show status suggests update validate")},
 }
 
 // parseView reads the words of a command.

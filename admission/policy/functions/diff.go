@@ -15,7 +15,7 @@ type Patch struct {
 // File is a file that a patch changes.
 type File struct {
 	Path   string `cel:"path"`   // as the patch has it; of a unified diff with and without a first directory a or b
-	Action string `cel:"action"` // add, update, delete or move
+	Action string `cel:"action"` // add, update, delete or move; a file of a unified diff is listed as updated, and one that is added or deleted once more as that
 }
 
 // Size implements Sized.
@@ -66,6 +66,7 @@ func parsePatch(s string) Patch {
 		case "Binary files ":
 			r.readBinary(rest)
 		default:
+			r.readMode(line)
 			r.readMark(line)
 		}
 	}
@@ -104,6 +105,9 @@ type patchReader struct {
 	seen    map[File]bool
 	text    bool // a line that is not empty was read
 	unnamed bool // the last first line of git's did not name its file, and no other line has yet
+	made    bool // the last line with a former name says that there was no such file
+
+	former []string // the names in the last line with a former name, or in a first line of git's
 }
 
 // add lists a file. One of a unified diff is listed without a first name a or b as well.
@@ -137,7 +141,7 @@ func (r *patchReader) readHeader(rest string) {
 		r.Known = false
 		return
 	}
-	r.unnamed = true
+	r.unnamed, r.made, r.former = true, false, nil
 	for i := range len(rest) {
 		if rest[i] != ' ' || i == 0 || i+1 == len(rest) {
 			continue
@@ -146,11 +150,29 @@ func (r *patchReader) readHeader(rest string) {
 		_, one, _ := strings.Cut(before, "/")
 		_, two, _ := strings.Cut(after, "/")
 		if before == after || one == two && one != "" {
-			r.unnamed = false
-			r.add(before, "update", true)
-			r.add(after, "update", true)
-			r.add(cmp.Or(two, after), "update", false)
+			r.unnamed, r.former = false, append(r.former, before, after, cmp.Or(two, after))
 		}
+	}
+	if !r.unnamed {
+		r.addAll("update")
+	}
+}
+
+// addAll lists the files of the last line with a former name.
+func (r *patchReader) addAll(action string) {
+	r.Known = r.Known && len(r.former) > 0
+	for _, name := range r.former {
+		r.add(name, action, true)
+	}
+}
+
+// readMode reads a line of git's that says that the file of the line before is new, or deleted.
+func (r *patchReader) readMode(line string) {
+	switch {
+	case strings.HasPrefix(line, "new file mode "):
+		r.addAll("add")
+	case strings.HasPrefix(line, "deleted file mode "):
+		r.addAll("delete")
 	}
 }
 
@@ -162,9 +184,28 @@ func (r *patchReader) readBinary(rest string) {
 		r.Known = false
 		return
 	}
-	r.unnamed = false
-	r.add(before, "update", true)
-	r.add(after, "update", true)
+	r.readNames(before, "", false)
+	r.readNames(after, "", true)
+}
+
+// readNames reads the former or the new name of a file in a unified diff, with the date behind it. Where there is no
+// file, the name is that of the null device, or the date is the beginning of time.
+func (r *patchReader) readNames(name, date string, isNew bool) {
+	names := []string{name}
+	if first, _, more := strings.Cut(name, " "); more && date == "" {
+		names = []string{first, name} // GNU patch ends a name at a blank if no tab ends it
+	}
+	none := name == "/dev/null" || strings.Contains(date, "1970-01-01") || strings.Contains(date, "1969-12-31")
+	if r.unnamed = false; !isNew {
+		r.made, r.former = none, names
+	} else if none {
+		r.addAll("delete")
+	}
+	for _, n := range names {
+		if r.add(n, "update", true); isNew && r.made {
+			r.add(n, "add", true)
+		}
+	}
 }
 
 // readMark reads a line that names one file.
@@ -174,13 +215,16 @@ func (r *patchReader) readMark(line string) {
 		if !ok {
 			continue
 		}
-		unified := m.prefix == "--- " || m.prefix == "+++ "
-		name, _, dated := strings.Cut(name, "\t")
+		name, date, dated := strings.Cut(name, "\t")
 		name = strings.TrimSpace(name)
-		if first, _, more := strings.Cut(name, " "); more && !dated && (unified || m.prefix == "Index:") {
-			r.add(first, m.action, unified) // GNU patch ends a name at a blank if no tab ends it
+		if m.prefix == "--- " || m.prefix == "+++ " {
+			r.readNames(name, date, m.prefix == "+++ ")
+			continue
+		}
+		if first, _, more := strings.Cut(name, " "); more && !dated && m.prefix == "Index:" {
+			r.add(first, m.action, false)
 		}
 		r.unnamed = false
-		r.add(name, m.action, unified)
+		r.add(name, m.action, false)
 	}
 }

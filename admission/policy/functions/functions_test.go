@@ -30,7 +30,8 @@ func TestPatchFiles(t *testing.T) {
 		"--- .env x.go\n+++ .env x.go\n@@ -1 +1 @@\n-a\n+b\n":                                     "true [.env .env x.go]",
 		"--- a/x y\t2026-01-01\n+++ b/x y\t2026-01-01\n":                                          "true [a/x y x y b/x y]",
 		"Index:x\n@@ -1 +1 @@\n-a\n+b\n":                                                          "true [x]",
-		"hello":                                                                                   "false []",
+		"deleted file mode 100644\n--- a/x\n+++ b/x\n":                                            "false [a/x x b/x]",
+		"hello": "false []",
 	} {
 		p := parsePatch(text)
 		var names []string
@@ -41,6 +42,31 @@ func TestPatchFiles(t *testing.T) {
 		}
 		if got := fmt.Sprint(p.Known, " ", names); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// What becomes of a file is said in a unified diff by its other name, its mode or its date.
+func TestPatchActions(t *testing.T) {
+	for text, want := range map[string]string{
+		"--- a/x\n+++ b/x\n": "update", "--- a/x\n+++ /dev/null\n": "update delete", "--- /dev/null\n+++ b/x\n": "update add", "--- a/x\n\n+++ /dev/null\n": "update delete",
+		"diff --git a/x b/x\ndeleted file mode 100644\n": "update delete", "diff --git a/x b/x\nnew file mode 100644\n": "update add", "diff --git a/x b/x\nnew mode 100755\n": "update",
+		"Binary files a/x and /dev/null differ\n": "update delete", "Binary files /dev/null and b/x differ\n": "update add", "Binary files a/x and b/x differ\n": "update",
+		"--- a/x\t2026-01-01\n+++ b/x\t1970-01-01 00:00:00 +0000\n": "update delete", "--- a/x\t1969-12-31 16:00:00 -0800\n+++ b/x\t2026-01-01\n": "update add",
+		"--- a/x\n+++ /dev/null\n--- a/y\n+++ b/y\n": "update delete", "--- /dev/null\n+++ b/x\n--- a/y\n+++ b/y\n": "update add", "*** Delete File: x\n": "delete", "*** Add File: x\n": "add",
+	} {
+		p := parsePatch(text)
+		var actions []string
+		for _, f := range p.Files {
+			if !slices.Contains(actions, f.Action) {
+				actions = append(actions, f.Action)
+			}
+			if kept := strings.HasSuffix(f.Path, "y") && f.Action != "update"; kept {
+				t.Errorf("%q: %+v", text, f)
+			}
+		}
+		if got := strings.Join(actions, " "); !p.Known || got != want {
+			t.Errorf("%q: known %v, %s, want %s", text, p.Known, got, want)
 		}
 	}
 }
@@ -63,6 +89,16 @@ func TestSQLTables(t *testing.T) {
 		"select * from t for system_time all, secret":                  "false [t]", "select * from t for version as of 1, secret": "false [t]", "select a from t for no key update": "true [t]", "select a from t for share": "true [t]",
 		"select a from t order by b desc": "true [t]", "select a from t order by b desc, c limit 10": "true [t]", "desc secret": "true [secret]", "describe secret": "true [secret]", "explain secret": "false []", "explain desc secret": "false []",
 		"explain verbose select a from t": "true [t]", "explain select a from t": "true [t]",
+		"select 1 as a revert": "false []", "select a revert": "false []", "select 1 as a receive * from q": "false []", "select 1 as a setuser 'x'": "false []", "select a from t checkpoint": "false [t]", "select 1 throw 1, 'a', 1": "false []", "select 1 as a disable trigger x on t": "false []",
+		"select 1 as a close c deallocate c": "false []", "select 1 as a writetext t.c 1 'x'": "false []", "select 1 a b c d": "false []", "select null a b": "false []", "select count(1) a b": "false []", "select 1 as a end conversation 'x'": "false []", "delete from t where a = 1 return": "false [t]",
+		"select a from t where b = 1 move conversation x": "false [t]", "select a from t send on conversation": "false [t]", "insert into t values (1) revert": "false [t]", "update t set a = 1 open c": "false [t]", "select a b from t where (a = 1) checkpoint": "false [t]",
+		"select close, p.open, max(x) as close from prices p where close > 1": "true [prices]", "select a b, 1 as c, count(*) n, 'x' d, t.a.b e from t": "true [t]", "select cast(a as text), b::text from t where c > now() - interval 1 day": "true [t]",
+		"select case when a is null then 1 else 0 end x, date '2026-01-01' y from t order by b desc nulls last": "true [t]", "select a at time zone 'utc' b from t": "true [t]", "select a from t where b ~ 'x' and c >= 5.5e3": "true [t]", "with a as (select 1) select a.b, row_number() over (order by c desc) n from a": "true [a]",
+		"select sum(a) over (partition by b order by c rows between unbounded preceding and current row) s from t": "true [t]", "select a from t where b like 'x' escape '!' collate nocase": "true [t]",
+		"select 1 as a add signature to x by certificate c": "false []", "drop table t revert": "false [t]", "select a from t join u on t.i = u.i revert": "false [t u]",
+		"select evil.count(1)": "false []", "select a.b.concat(1)": "false []", "select evil.left(1)": "false []", "select evil.numeric (1)": "false []", "insert into a.count (x) values (1)": "true [a.count]",
+		"select extract(year from d) from t": "true [t]", "select trim(both ' ' from x), substring(x from 1 for 2), overlay(x placing 'a' from 1 for 2) from t": "true [t]", "select trim(leading from (select a from secret)) from t": "true [secret t]",
+		"select trim(select a from secret) from t": "true [secret t]", "select x.extract(year from secret) from t": "false [secret t]",
 		"select a from f(x)": "false [f]", "select * from 'x.parquet'": "false []", "grant select on secret to u": "false []", "select * from a b c, secret": "false [a]", "select a from t where (": "false [t]", "create table t (like secret)": "false [t]", "create table t () inherits (secret)": "false [t]",
 	} {
 		got := parseSQL(text)
@@ -74,7 +110,7 @@ func TestSQLTables(t *testing.T) {
 			t.Errorf("%q: %v %v, want %s", text, got.Known, tables, want)
 		}
 	}
-	for text, reads := range map[string]bool{"select 1": true, "select load_extension('x')": false, "select 1 shutdown": false, "select lower(a) from b": true, "select s.nextval from dual": false, "explain delete from t": false, "select a from t order by b desc": true} {
+	for text, reads := range map[string]bool{"select 1": true, "select load_extension('x')": false, "select 1 shutdown": false, "select lower(a) from b": true, "select s.nextval from dual": false, "explain delete from t": false, "select evil.count(1)": false, "select 1 as a revert": false, "select a from t order by b desc": true} {
 		if got := parseSQL(text).Statements[0].Reads; got != reads {
 			t.Errorf("%q reads: %v", text, got)
 		}
@@ -145,6 +181,9 @@ func TestViewSubcommands(t *testing.T) {
 		"az network vnet subnet delete -n x": "true network vnet subnet delete", "az vm list --output json": "true vm list",
 		"docker container rm x": "true container rm", "docker volume rm x": "true volume rm", "docker run -it image": "true run", "docker ps -a": "true ps", "docker compose -f x.yml down": "false compose",
 		"terraform state rm a.b": "true state rm", "terraform workspace delete x": "true workspace delete", "tofu state rm a.b": "true state rm", "terraform plan -out x": "true plan", "terraform state -x rm a.b": "false state",
+		"npm publish": "true publish", "npm publ": "false publ", "npm i": "false i", "npm xyzzy": "false xyzzy", "npm run build": "true run", "yarn npm publish": "true npm publish", "yarn build": "false build", "yarn workspace a publish": "false workspace", "pnpm publ": "false publ", "pnpm -r publish": "true publish",
+		"cargo +nightly publish": "false +nightly", "cargo publish": "true publish", "cargo b": "false b", "gem pus x": "false pus", "gem push x": "true push", "composer rem x": "false rem", "composer remove x": "true remove", "helm del x": "false del", "helm uninstall x": "true uninstall",
+		"pip install x": "true install", "uv pip install x": "true pip", "docker xyzzy": "false xyzzy", "gh co 1": "false co 1", "brew rm x": "false rm", "apt install x": "true install", "apt-get -y install x": "true install", "apk add x": "true add", "dnf rm x": "false rm", "yum update": "true update",
 		"git push -f": "true push", "kubectl delete -f x": "true delete", "helm repo remove x": "true repo", "docker trust signer remove x": "true trust signer",
 	} {
 		if v := parseView(strings.Fields(line)); fmt.Sprint(v.Known, " ", v.Command) != want {
@@ -163,6 +202,8 @@ func TestTouchesHomes(t *testing.T) {
 		{"~/.ssh/id_rsa", "/home/anna/.ssh", true}, {"~root/x", "/root", true}, {"~www-data/x", "/var", true}, {"~/x", "/", true},
 		{"~/.ssh/x", "~/.ssh", true}, {"~anna/.ssh/x", "~/.ssh", true}, {"~/src", "~/.ssh", false}, {"~/x", "~", true},
 		{"x/.ssh/id", "~/.ssh", false}, {"x", "~", false}, {"~x", "~", true},
+		{"/e*c/ssh", "/etc", true}, {"/*", "/etc", true}, {"/e*", "/etc", true}, {"/etc/*", "/etc", true}, {"/*/x", "/etc/ssh", false}, {"/w*c/ssh", "/etc", false}, {"/workspace/*.go", "/etc", false}, {"/workspace/**/x", "/workspace/a/b", true}, {"/**", "/etc/ssh", true},
+		{"/e?c/ssh", "/etc", true}, {"/[e]tc", "/etc", true}, {"/{etc,usr}/x", "/etc", true}, {"/ETC*/x", "/etc", true}, {"/x*", "/", true}, {"/home/*/.s*h/id", "~/.ssh", true}, {"/home/anna/*.go", "~/.ssh", false}, {"*", "/etc", false},
 		{"x/etc", "etc", true}, {"/w/x", "etc", true}, {"/w/x", "", true}, {"/w/x", "~/../x", true}, {"/w/etc", "/etc", false},
 	} {
 		if got := touches(c.path, c.root); got != c.want {

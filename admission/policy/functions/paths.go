@@ -3,6 +3,7 @@ package functions
 import (
 	"net/netip"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"unicode"
@@ -52,9 +53,31 @@ func touches(p, root string) bool {
 		return false
 	case root[0] == '~':
 		_, inHome, narrow := strings.Cut(root, "/")
-		return !narrow || strings.Contains(p+"/", "/"+inHome+"/")
+		parts := strings.Split(p, "/")
+		for i := 1; narrow && i < len(parts); i++ {
+			if mayBegin(parts[i:], strings.Split(inHome, "/")) {
+				return true
+			}
+		}
+		return !narrow
 	}
-	return p[0] == '~' || below(p, root)
+	return p[0] == '~' || root == "/" || mayBegin(strings.Split(p, "/"), strings.Split(root, "/"))
+}
+
+// mayBegin reports whether the parts of a path, which may be patterns, may begin with those of another.
+func mayBegin(parts, begin []string) bool {
+	for i, name := range begin {
+		if i == len(parts) {
+			return false
+		}
+		if strings.ContainsAny(parts[i], "?[{") || strings.Contains(parts[i], "**") {
+			return true
+		}
+		if fits, _ := path.Match(parts[i], name); !fits {
+			return false
+		}
+	}
+	return true
 }
 
 // rooted reports whether a path begins at the root or at a home directory.

@@ -48,6 +48,20 @@ var writingWords = wordSet("insert update delete merge replace truncate drop alt
 var beginningWords = wordSet("insert update delete merge replace truncate drop alter create grant revoke call exec execute copy load attach detach vacuum reindex lock set pragma rename handler use declare begin commit " +
 	"rollback save print kill shutdown backup restore dbcc deny waitfor bulk reconfigure raiserror goto if while")
 
+// batchWords begin a second statement of T-SQL where they stand behind an operand; elsewhere they are names of columns.
+var batchWords = wordSet("revert receive setuser checkpoint throw disable enable close open deallocate writetext updatetext readtext return break continue send get move add")
+
+// judgedKinds are the statements in which two operands do not stand beside each other, but for an alias: the second
+// may begin a statement that the tables do not name.
+var judgedKinds = wordSet("select values with insert replace update delete merge explain table")
+
+// operators are the words, besides those of clauses, that are no operand and no alias.
+var operators = wordSet("true false asc desc nulls first last rows range groups preceding following unbounded current row escape ilike similar to regexp rlike glob collate at zone both leading trailing placing div xor do nothing " +
+	"duplicate")
+
+// datingWords stand before a text that is a date.
+var datingWords = wordSet("date time timestamp")
+
 // follows are the words behind which a beginning word belongs to the same statement.
 var follows = map[string]map[string]bool{
 	"update": wordSet("for on do key then"), "delete": wordSet("on then"), "insert": wordSet("then or )"), "replace": wordSet("or"), "if": wordSet("table view"), "set": wordSet("*"),
@@ -83,8 +97,11 @@ var reservedWords = wordSet("select set values with where on using group order h
 // pureFunctions are the functions that look at nothing but their arguments. Another may read or write any
 // table.
 var pureFunctions = wordSet("count sum avg min max coalesce nullif greatest least abs round floor ceil ceiling mod power sqrt sign lower upper length char_length trim ltrim rtrim substr substring replace concat " +
-	"concat_ws left right position strpos instr cast convert extract date_trunc date_part now date time timestamp year month day hour minute second datediff dateadd to_char to_date row_number rank " +
+	"concat_ws left right position overlay strpos instr cast convert extract date_trunc date_part now date time timestamp year month day hour minute second datediff dateadd to_char to_date row_number rank " +
 	"dense_rank lag lead first_value last_value ntile string_agg group_concat array_agg json_agg jsonb_agg json_extract md5 hex random")
+
+// argumentWords are the functions that have words between their arguments.
+var argumentWords = wordSet("extract trim substring overlay position")
 
 // clauseWords are the words behind which a bracket opens no arguments of a function.
 var clauseWords = wordSet("select from where and or not in exists on values as join inner left right full cross using union all except intersect having by over partition order group any some distinct when then else " +
@@ -149,8 +166,11 @@ type statementReader struct {
 
 // level is the state within one bracket.
 type level struct {
-	list   bool // a list of tables is open: a comma goes before another table
-	expect bool // a table follows
+	list     bool // a list of tables is open: a comma goes before another table
+	expect   bool // a table follows
+	aliases  bool // an operand may have an alias: of a list of results
+	argument bool // of a function that has FROM and FOR between its arguments
+	operands int  // that stand beside each other here, up to the token before
 }
 
 // readStatement reads one statement from its tokens.
@@ -191,6 +211,7 @@ func (r *statementReader) top() *level { return &r.levels[len(r.levels)-1] }
 // read reads the token at i and returns the index of the next one.
 func (r *statementReader) read(i int) int {
 	t, word := r.tokens[i], r.lower[i]
+	r.checkOperands(i)
 	r.writes = r.writes || writingWords[word]
 	r.known = r.known && !(r.Kind == "create" && copyingWords[word])
 	switch {
@@ -212,7 +233,7 @@ func (r *statementReader) read(i int) int {
 	case r.Kind == "with" && len(r.levels) == 1 && actingWords[word]:
 		r.Kind = word
 		r.known = r.known && (word != "insert" && word != "merge" || i+1 < len(r.lower) && r.lower[i+1] == "into") && (word != "delete" || i+1 < len(r.lower) && r.lower[i+1] == "from")
-		if word == "update" {
+		if r.top().aliases = word == "select"; word == "update" {
 			*r.top() = level{list: true, expect: true}
 		}
 	case r.top().expect && !modifiers[word]:
@@ -227,9 +248,47 @@ func (r *statementReader) read(i int) int {
 	return i + 1
 }
 
+// checkOperands checks that the token at i is no operand beside another one.
+func (r *statementReader) checkOperands(i int) {
+	word, top := r.lower[i], r.top()
+	most := 1
+	if top.aliases {
+		most = 2
+	}
+	if top.operands > 0 {
+		r.checkBatch(i)
+	}
+	switch {
+	case word == ".":
+		top.operands--
+	case word == "as":
+		top.operands = most - 1
+	case word == "interval":
+		top.operands = -1 // a number and a unit follow
+	case word == "null", word == "end":
+		top.operands = 1
+	case word == "''" && i > 0 && datingWords[r.lower[i-1]]:
+	case i == 0, !isSQLWord(word) && !isQuotedName(word) && word != "''" && (word[0] < '0' || word[0] > '9'), reservedWords[word], clauseWords[word], tableWords[word], operators[word]:
+		top.operands = 0
+	default:
+		top.operands++
+	}
+	r.known = r.known && (top.operands <= most || !judgedKinds[r.Kind])
+}
+
+// checkBatch checks that the token at i, which stands behind an operand or a table, begins no second statement.
+func (r *statementReader) checkBatch(i int) {
+	if batchWords[r.lower[i]] && r.lower[i-1] != "as" && (r.lower[i] != "add" || r.Kind != "alter") {
+		r.known, r.writes = false, true
+	}
+}
+
 // tableWord reads a word before a table.
 func (r *statementReader) tableWord(i int) {
 	word := r.lower[i]
+	if word == "from" && r.top().argument {
+		return
+	}
 	if word == "using" && i+1 < len(r.tokens) && r.tokens[i+1] == "(" && r.Kind != "delete" && r.Kind != "merge" {
 		r.top().expect = false // the columns of a join
 		return
@@ -246,11 +305,11 @@ var lockWords = wordSet("update share no key")
 
 // clause reads a word that may end a list of tables.
 func (r *statementReader) clause(i int) {
-	if r.lower[i] == "for" {
+	if r.lower[i] == "for" && !r.top().argument {
 		r.known = r.known && i+1 < len(r.lower) && lockWords[r.lower[i+1]]
 	}
-	if endingWords[r.lower[i]] {
-		*r.top() = level{}
+	if endingWords[r.lower[i]] && !(r.lower[i] == "for" && r.top().argument) {
+		*r.top() = level{aliases: r.lower[i] == "select" || r.lower[i] == "returning"}
 	}
 	r.checkSecond(i)
 }
@@ -279,11 +338,13 @@ func (r *statementReader) open(i int) {
 	if i+1 < len(r.tokens) {
 		next = r.lower[i+1]
 	}
-	inner := level{}
+	qualified := i > 1 && r.tokens[i-2] == "." // a function of a user's
+	inner := level{argument: argumentWords[before] && !qualified}
+	r.top().operands = 1 // what the bracket holds
 	if r.top().expect {
 		inner = level{list: true, expect: next != "select" && next != "with" && next != "values"}
 		r.top().expect = false
-	} else if isSQLWord(before) && !clauseWords[before] && !r.afterTable(i) && !pureFunctions[before] || isQuotedName(before) && !r.afterTable(i) || before == "." {
+	} else if isSQLWord(before) && (qualified || !clauseWords[before] && !pureFunctions[before]) && !r.afterTable(i) || isQuotedName(before) && !r.afterTable(i) || before == "." {
 		r.known, r.writes = false, true // a function may do anything
 	}
 	r.levels = append(r.levels, inner)
@@ -338,9 +399,12 @@ func (r *statementReader) alias(i int) int {
 	if i < len(r.tokens) && r.lower[i] == "as" {
 		i++
 	}
-	if i < len(r.tokens) && (isSQLWord(r.tokens[i]) && !reservedWords[r.lower[i]] && !beginningWords[r.lower[i]] || isQuotedName(r.tokens[i])) {
+	if i < len(r.tokens) && (isSQLWord(r.tokens[i]) && !reservedWords[r.lower[i]] && !beginningWords[r.lower[i]] && !batchWords[r.lower[i]] || isQuotedName(r.tokens[i])) {
 		i++
 		r.known = r.known && (i == len(r.tokens) || !isSQLWord(r.tokens[i]) && !isQuotedName(r.tokens[i]) || reservedWords[r.lower[i]] || beginningWords[r.lower[i]])
+	}
+	if i < len(r.tokens) {
+		r.checkBatch(i)
 	}
 	if i < len(r.tokens) && !isSQLWord(r.tokens[i]) && r.tokens[i] != "," && r.tokens[i] != ")" && r.tokens[i] != "(" {
 		r.known = false

@@ -43,7 +43,7 @@ var calls = []call{
 	{
 		Function{
 			Name: "shell.parse", Use: "shell.parse(text)",
-			About: "Reads Bash. It opens `sh -c`, `eval`, `env`, `env -S`, `xargs`, `find -exec`, `sudo`, `timeout`, `nohup`, `exec` and their like, here-documents that a shell reads, and substitutions. " +
+			About: "Reads Bash, and programs as those of GNU. Where zsh, or a program of macOS, reads a text in another way, what it tells may not be what runs: let agents run Bash. It opens `sh -c`, `eval`, `env`, `env -S`, `xargs`, `find -exec`, `sudo`, `timeout`, `nohup`, `exec` and their like, here-documents that a shell reads, and substitutions. " +
 				"Forms, options and variables that its tables do not name make it not `known`: arithmetic over a variable that may hold a text, `[[` in a text for `sh`, an abbreviated option of `env`, " +
 				"an unquoted variable before the program of `timeout`, `SOME_VARIABLE=x` before a program. Of a text that is `known`, programs may still do anything: allow programs by name.",
 			Example: `shell.parse("env -S 'rm -rf' x").commands[1].name == "rm"`,
@@ -70,7 +70,7 @@ var calls = []call{
 	{
 		Function{
 			Name: "path.touches", Use: "path.touches(path, root)",
-			About: "For denying: true if the path may name root or something below it. It ignores case, and is true for what is unknown and for a relative root. Join a relative path to a directory first. " +
+			About: "For denying: true if the path may name root or something below it. It ignores case, and is true for what is unknown, for a pattern that may match, and for a relative root. Join a relative path to a directory first. " +
 				"`~` may be any directory: `~/.ssh` as root is touched by every path with a part `.ssh`, and a path with `~` touches every absolute root.",
 			Example: `path.touches("/ETC/passwd", "/etc")`,
 		},
@@ -105,7 +105,8 @@ var calls = []call{
 	{
 		Function{
 			Name: "cli.view", Use: "cli.view(words)",
-			About:   "The arguments of a program with subcommands: git, kubectl, aws, terraform, package managers and some more. Git's `-c`, and a subcommand that may be an alias, are not `known`. `command` has every word of a subcommand of aws, gcloud, az, terraform and tofu, the first two of docker's and gh's, and only the first of others: that of `helm repo remove x` is `repo`.",
+			About: "The arguments of a program with subcommands: git, kubectl, aws, terraform, package managers and some more. Git's `-c`, and a subcommand that is no full name in its tables, such as an alias or an abbreviation, are not `known`; of aws, gcloud and az every " +
+				"subcommand is. `command` has every word of a subcommand of aws, gcloud, az, terraform and tofu, the first two of docker's and gh's, and only the first of others: that of `helm repo remove x` is `repo`.",
 			Example: `cli.view(["git", "-C", "x", "push", "-f"]).command == "push"`,
 		},
 		[]*cel.Type{texts}, object(View{}), 10, 32, func(a []any) any { return parseView(a[0].([]string)) },

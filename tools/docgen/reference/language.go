@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/policy/functions"
+	"github.com/countersign-dev/countersign/admission/policy/functions/shell"
 )
 
 // objectPackages are the packages with types that conditions see as objects: structs with cel tags.
@@ -40,7 +41,7 @@ func language(root string, p *text) error {
 	}
 	p.table([]string{"function", "result", "meaning", "an example that is true"}, rows)
 
-	p.line("## Objects\n")
+	p.line("## Objects\n\nOf a [Command](#command), `reads` and `writes` have files that arguments name for these programs: %s. Of others they have those of redirections alone: allow programs by name.\n", strings.Join(shell.ProgramsWithFiles(), ", "))
 	for _, dir := range objectPackages {
 		if err := p.objects(filepath.Join(root, dir), "cel"); err != nil {
 			return err

@@ -15,14 +15,32 @@ var systemDirs = []string{"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/s
 func ProgramName(word string) string {
 	name := strings.ToLower(word)
 	if strings.Contains(name, "/") {
-		name = path.Clean(name)
-		if slices.Contains(systemDirs, path.Dir(name)) {
-			name = path.Base(name)
-		} else if !path.IsAbs(name) {
-			name = "./" + name
+		switch cleaned := path.Clean(name); {
+		case slices.Contains(systemDirs, path.Dir(cleaned)) && leavesSystemDirs(name):
+			name = path.Base(cleaned)
+		case !path.IsAbs(name):
+			name = "./" + cleaned
+		case !strings.Contains(name, "/.."):
+			name = cleaned
 		}
 	}
 	return strings.TrimSuffix(name, ".exe")
+}
+
+// leavesSystemDirs reports whether each .. of a path leads out of a directory of the system: elsewhere a link may
+// lead to another place than the text.
+func leavesSystemDirs(name string) bool {
+	for at := 0; ; at++ {
+		next := strings.Index(name[at:], "/..")
+		if next < 0 {
+			return true
+		}
+		at += next
+		dir := path.Clean(name[:at])
+		if !slices.ContainsFunc(systemDirs, func(d string) bool { return d == dir || path.Dir(d) == dir }) {
+			return false
+		}
+	}
 }
 
 func (p *parser) walkCall(x *syntax.CallExpr, c context) []string {

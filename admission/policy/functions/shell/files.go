@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,7 +19,8 @@ type role struct {
 	readBy        string   // short options with an argument that is read
 	written       []string // options with an argument that is written
 	target        bool     // -t and --target-directory name the directory into which is written
-	more          bool     // it writes files that its arguments do not name
+	more          bool     // it writes files that its arguments do not name, or name in a way that is not read here
+	moreBy        string   // short options with which it does
 }
 
 // Roles that several programs have.
@@ -28,6 +30,7 @@ var (
 	matcher = role{reads: true, skip: 1, takes: "ABCmedD", skips: "ef", readBy: "f", skipsLong: []string{"--regexp", "--file"}, takesLong: []string{"--regexp", "--max-count", "--after-context", "--before-context", "--context"}}
 	changer = role{writes: true, skip: 1, skips: "rwxXst", skipsLong: []string{"--reference"}}
 	packer  = role{writes: true, more: true}
+	maker   = role{more: true}
 )
 
 // roles are the programs of which the operands are files.
@@ -36,7 +39,7 @@ var roles = map[string]role{
 	"head": {reads: true, takes: "nc"}, "tail": {reads: true, takes: "nc"}, "sort": {reads: true, takes: "ktST", written: []string{"-o", "--output"}}, "uniq": {last: true, takes: "fsw"}, "cut": {reads: true, takes: "dfbc"},
 	"xxd": reader, "od": reader, "hexdump": reader, "strings": reader, "base64": reader, "base32": reader, "md5sum": reader, "sha256sum": reader,
 	"sha1sum": reader, "stat": reader, "ls": reader, "tree": {reads: true, takes: "LIP", written: []string{"-o"}}, "du": {reads: true, takes: "d"}, "diff": reader, "cmp": reader, "comm": reader,
-	"find": {}, "readlink": reader, "realpath": reader, "paste": reader, "column": reader, "fold": reader, "rev": reader,
+	"dd": {}, "find": {}, "readlink": reader, "realpath": reader, "paste": reader, "column": reader, "fold": reader, "rev": reader,
 	"grep": matcher, "egrep": matcher, "fgrep": matcher,
 	"rg": {reads: true, skip: 1, takes: "ABCmegtT", skips: "ef", readBy: "f", skipsLong: []string{"--regexp", "--file", "--files"}, takesLong: []string{"--regexp", "--max-count", "--glob", "--type"}},
 	"jq": {reads: true, skip: 1, skips: "f", readBy: "f", skipsLong: []string{"--from-file"}}, "yq": {reads: true, skip: 1}, "awk": {reads: true, skip: 1, takes: "Fv", skips: "f", readBy: "f"},
@@ -45,6 +48,14 @@ var roles = map[string]role{
 	"tee": writer, "mkfifo": {writes: true, takes: "m"}, "mv": {writes: true, takes: "S", target: true}, "cp": {last: true, takes: "S", target: true}, "ln": {reads: true, writes: true, takes: "S", target: true},
 	"install": {reads: true, writes: true, takes: "mogS", target: true}, "chmod": changer, "chown": {writes: true, skip: 1, skipsLong: []string{"--reference"}}, "chgrp": {writes: true, skip: 1, skipsLong: []string{"--reference"}},
 	"rsync": {last: true, takes: "e"}, "scp": {last: true, takes: "iPFo"}, "patch": packer, "gzip": packer, "gunzip": packer, "zip": packer, "unzip": packer, "split": packer, "csplit": packer,
+	"xz": packer, "unxz": packer, "bzip2": packer, "bunzip2": packer, "zstd": packer, "tar": maker, "bsdtar": maker, "cpio": maker, "ar": maker, "7z": maker, "wget": maker, "aria2c": maker, "git": {},
+	"cc": maker, "c++": maker, "gcc": maker, "g++": maker, "clang": maker, "clang++": maker, "ld": maker, "rustc": maker, "javac": maker, "tsc": maker, "openssl": maker, "gpg": maker, "ssh-keygen": maker, "ffmpeg": maker, "pandoc": maker,
+	"curl": {takes: "AbCdeEFhHmPQrtTuUwxXyYz", moreBy: "JOK", written: []string{"-o", "--output", "--output-dir", "-D", "--dump-header", "-c", "--cookie-jar", "--trace", "--trace-ascii", "--stderr", "--libcurl", "--hsts", "--alt-svc", "--etag-save"}},
+}
+
+// ProgramsWithFiles are the programs of which Reads and Writes have files that their arguments name, sorted.
+func ProgramsWithFiles() []string {
+	return slices.Sorted(maps.Keys(roles))
 }
 
 // plainLong are long options that take no next word, in the programs of which the last operand is written.
@@ -75,6 +86,9 @@ func filesOf(c *Command) (reads, writes []string) {
 		writes = append(writes, inDirs(c.Dirs, f)...)
 	}
 	for _, f := range a.read {
+		if !r.reads && !r.writes && !r.last {
+			break // of its arguments only those that are written are understood
+		}
 		reads = append(reads, inDirs(c.Dirs, f)...)
 	}
 	inPlace := c.hasOption(inPlaceOptions) || c.Name == "xxd" && len(a.files) > 1
@@ -88,7 +102,7 @@ func filesOf(c *Command) (reads, writes []string) {
 			writes = append(writes, paths...)
 		}
 	}
-	if r.more || c.hasOption(unnamedWrites) {
+	if r.more || a.more || c.hasOption(unnamedWrites) {
 		writes = append(writes, Unknown)
 	}
 	if slices.ContainsFunc(c.Options, func(o string) bool { return strings.HasPrefix(o, "--files0") }) {
@@ -102,7 +116,9 @@ var (
 	// inPlaceOptions change the files that are read.
 	inPlaceOptions = map[string]*regexp.Regexp{"sed": regexp.MustCompile(`^--?i`), "yq": regexp.MustCompile(`^(-i|--inplace|--in-.*)$`)}
 	// unnamedWrites write files that the arguments do not name.
-	unnamedWrites = map[string]*regexp.Regexp{"file": regexp.MustCompile(`^(-C|--comp.*)$`), "tree": regexp.MustCompile(`^-R$`), "yq": regexp.MustCompile(`^(-s|--split-.*)$`)}
+	unnamedWrites = map[string]*regexp.Regexp{
+		"git": regexp.MustCompile(`^(clone|init|worktree|submodule|archive|bundle|format-patch|-C|--git-dir|--work-tree|--ou.*)$`), "curl": regexp.MustCompile(`^--(remote-|conf)`), "cp": regexp.MustCompile(`^--pa`), "file": regexp.MustCompile(`^(-C|--comp.*)$`), "tree": regexp.MustCompile(`^-R$`), "yq": regexp.MustCompile(`^(-s|--split-.*)$`),
+	}
 	// startedPrograms start a program that the option, or a file of it, names.
 	startedPrograms = map[string]*regexp.Regexp{
 		"sort": regexp.MustCompile(`^--co`), "rg": regexp.MustCompile(`^--(pre|hostname-bin)`), "bat": regexp.MustCompile(`^--page`), "split": regexp.MustCompile(`^--f`),
@@ -143,6 +159,7 @@ type arguments struct {
 	files         []string // operands
 	read, written []string // of options
 	into          bool     // an option names the target
+	more          bool     // an option writes a file that it does not name
 	loose         bool     // an option may have taken an operand as its argument
 	skip          int      // operands to be skipped yet
 }
@@ -204,6 +221,7 @@ func (r role) shortOptions(a *arguments, words []string, i int) int {
 		if strings.Contains(r.skips, letter) {
 			a.skip = 0
 		}
+		a.more = a.more || strings.Contains(r.moreBy, letter)
 		written, into := slices.Contains(r.written, "-"+letter), r.target && letter == "t"
 		if !written && !into && !strings.Contains(r.takes+r.readBy, letter) {
 			continue
@@ -232,8 +250,22 @@ var interpreters = strings.Fields("python python2 python3 node nodejs deno bun p
 // awkActs are what a program of awk runs, writes, or reads with that its operands do not name.
 var awkActs = regexp.MustCompile(`[|>@]|\\\n|system|getline|ENVIRON|ARG[VC]|SYMTAB|FUNCTAB|PROCINFO`)
 
-// simpleSed are scripts of sed that print, delete and replace.
-var simpleSed = regexp.MustCompile(`^(([0-9]+|\$|/[^/\n]*/)(,([0-9]+|\$|/[^/\n]*/))?)?(p|d|q|=|s/[^/\n]*/[^/\n]*/[gpI0-9]*|s\|[^|\n]*\|[^|\n]*\|[gpI0-9]*|s#[^#\n]*#[^#\n]*#[gpI0-9]*)$`)
+// simpleSed are scripts of sed that print, delete and replace: an address, two of them, or none, and a command.
+var simpleSed = func() *regexp.Regexp {
+	address := `([0-9]+|\$|/` + sedPattern("/") + `/)`
+	commands := "p|d|q|="
+	for _, d := range []string{"/", "|", "#"} {
+		commands += "|s" + regexp.QuoteMeta(d) + sedPattern(d) + regexp.QuoteMeta(d) + `([^\\\n` + d + `]|\\[^\n` + d + `])*` + regexp.QuoteMeta(d) + "[gpI0-9]*"
+	}
+	return regexp.MustCompile("^(" + address + "(," + address + ")?)?(" + commands + ")$")
+}()
+
+// sedPattern is a pattern of sed that every reader ends at the same delimiter: none in it is escaped or stands in
+// brackets.
+func sedPattern(delimiter string) string {
+	bracket := `\[\^?([^]^[\\\n` + delimiter + `]|\\[nt]|\[:[a-z]+:\])+\]`
+	return `([^[\\\n` + delimiter + `]|\\[^\n` + delimiter + `]|` + bracket + `)*`
+}
 
 // runsCode reports whether a command runs code that is not opened.
 func runsCode(c *Command) bool {

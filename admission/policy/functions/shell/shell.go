@@ -8,6 +8,7 @@
 package shell
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -73,7 +74,7 @@ type Command struct {
 	// The program in lower case. A program in a directory of the system has its base
 	// name; another path stays as it is. Empty: unknown, or assignments alone.
 	Name         string            `cel:"name"`
-	Words        []string          `cel:"words"`        // the program and its arguments, without quotes
+	Words        []string          `cel:"words"`        // the program and its arguments, without quotes; the * of a pattern stays
 	Known        bool              `cel:"known"`        // no word, target or directory has an unknown part
 	Options      []string          `cel:"options"`      // arguments that begin with -, without =value; of -rf also -r and -f; "-\x00" if a variable or a pattern such as * may become one
 	Operands     []string          `cel:"operands"`     // the other arguments
@@ -83,15 +84,15 @@ type Command struct {
 	Pipes        bool              `cel:"pipes"`        // its output is another command's input
 	Via          []string          `cel:"via"`          // what starts it: sudo, sh, xargs, substitution, from the outside in
 	Dirs         []string          `cel:"dirs"`         // directories in which it may run; "" is the one in which the text starts
-	Reads        []string          `cel:"reads"`        // files that it reads, as far as its arguments tell
-	Writes       []string          `cel:"writes"`       // files that it writes, creates or deletes, as far as its arguments tell
+	Reads        []string          `cel:"reads"`        // files that it reads, as far as its redirections and, of the programs [listed here](#objects), its arguments tell; the * of a pattern stays
+	Writes       []string          `cel:"writes"`       // files that it writes, creates or deletes, likewise; "\x00" among them is one that is not named
 	Code         bool              `cel:"code"`         // it runs code that is not opened: of another language, or of a file
 }
 
 // Redirection is one of a command's files.
 type Redirection struct {
 	Operator string `cel:"operator"` // as written: >, >>, <, <<, …
-	Target   string `cel:"target"`   // the file
+	Target   string `cel:"target"`   // the file; empty for << and <<<, of which no member has the text
 	Write    bool   `cel:"write"`    // it writes the file
 }
 
@@ -332,7 +333,10 @@ func (p *parser) walkBinary(x *syntax.BinaryCmd, c context) []string {
 		left.pipes, right.piped = true, true
 		right.input = nil
 		p.walkStmt(x.X, left)
-		p.walkStmt(x.Y, right)
+		before := p.moves
+		if p.walkStmt(x.Y, right); p.moves != before {
+			return []string{Unknown} // zsh, and Bash with lastpipe, run the end of a pipe themselves
+		}
 		return c.dirs
 	}
 	if x.Op == syntax.AndStmt {
@@ -470,6 +474,9 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
 		return c.withInput(r, &text)
 	}
+	if strings.HasPrefix(maskOf(r.Word.Parts), "!") {
+		p.fail(ReasonSyntax) // of >! f, zsh writes f
+	}
 	words, known := expandWord(r.Word)
 	target := Unknown
 	if len(words) == 1 {
@@ -481,7 +488,7 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
 		return c.withInput(r, &text)
 	case syntax.DplIn, syntax.DplOut:
-		if known && strings.Trim(target, "0123456789-") == "" {
+		if known && descriptor.MatchString(target) {
 			return c.withInput(r, nil) // 2>&1
 		}
 	}
@@ -496,6 +503,9 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 	}
 	return c.withInput(r, nil)
 }
+
+// descriptor is what >& and <& take for an open file, one that is moved, or none.
+var descriptor = regexp.MustCompile(`^[0-9]*-?$`)
 
 // readingRedirections are the redirections that give the standard input if they name no descriptor.
 var readingRedirections = []syntax.RedirOperator{syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc}

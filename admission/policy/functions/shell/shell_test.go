@@ -116,7 +116,9 @@ func TestNotKnown(t *testing.T) {
 		"printf \"$f\" x": "environment", "export \"PATH=/x\"; ls": "environment", "command export PATH=/x": "environment", "[[ ${CDPATH:=/} ]]": "environment", "XDG_CONFIG_HOME=d git status": "environment",
 		"SOME_OTHER=d ls": "environment", "env SOME_OTHER=d ls": "environment", "XDG_CONFIG_HOME=d; git status": "environment", "bash -oc posix 'touch H'": "options", "bash -o posi* -c ls": "options", "bash *": "input",
 		"echo x | xargs -a d/* ls": "options", "env --uns -Sls touch H": "options", "env --chd=/ -S ls": "options", "find . -name * \\;": "program", "find $x": "options,program", "find \"$x\" -a \\;": "options,program",
-		"find . -newopt x": "program", "timeout -s $x ls": "options", "flock f -c 'touch H'": "program", "strace -o '|touch H' true": "options", "sudo -s": "input", "chroot /": "input", "jobs -x touch H": "options",
+		"find . -newopt x": "program", "timeout -s $x ls": "options", "flock f -c 'touch H'": "program",
+		"ls | xargs -i% -I{} rm {}": "options", "ls | xargs -I{} -L1 rm": "options", "ls | xargs -I{} -l rm": "options", "ls | xargs -n2 -I{} rm": "options", "ls | xargs --replace --max-args=2 rm": "options", "ls | xargs -I '' nice touch": "options",
+		"echo x >! f": "syntax", "echo x >>!f": "syntax", "functions=(ls 'touch H'); ls": "environment", "commands=(wc /evil); wc": "environment", "dis_aliases=x; ls": "environment", "NULLCMD=./x; <f": "environment", "strace -o '|touch H' true": "options", "sudo -s": "input", "chroot /": "input", "jobs -x touch H": "options",
 		"compgen -W '$(touch H)'": "redefinition", "eval ls *": "code", "sh -c '[[ a || ./x ]]'": "syntax", "sh -c '((d/x))'": "hidden_command,syntax", "dash -c 'ls &>x'": "syntax", "sh -c 'rm {a,b}'": "syntax", "sh -c \"a=(b)\"": "syntax",
 		"cat <<E\n${x:-'$(touch H)'}\nE\n": "hidden_command", "echo \"${x:-'$(touch H)'}\"": "hidden_command", "echo \"${x:-'}\"; touch H; echo \"'}\"": "hidden_command", "cat <<E\n${x:-\"}\nE\ntouch H\ncat <<E\n\"}\nE\n": "hidden_command",
 		"ls # \\\ntouch H": "syntax", "ls # x \\\\\ntouch H": "syntax", "(ls;# \\\ntouch H)": "syntax", "# \\\ntouch H": "syntax", "cat <<E # \\\nE\ntouch H": "syntax",
@@ -134,7 +136,7 @@ func TestKnown(t *testing.T) {
 	for _, text := range []string{"i=0; while [ \"$i\" -lt 5 ]; do i=$((i+1)); done", "for i in 1 2 3; do echo $((i*2)); done", "for ((i=0;i<3;i++)); do ls; done", "for i in {1..9}; do echo $((i)); done", "[[ $# -eq 0 && -f x ]]",
 		"[ -d a ] && ls a", "[ $? -eq 0 ]", "test -n \"$x\"", "echo ${#x} ${x:-a} ${x%.go} ${x/a/b}", "export CI=1", "LC_ALL=C sort x", "x=1; echo $x", "ls \\\n  -la", "a && \\\nb", "sh -c 'if [ -f x ]; then ls; fi'", "bash -c '[[ -f x ]]'",
 		"bash -eo pipefail -c ls", "cat > x <<'E'\n`a` $(b)\nE\n", "find . -type f -name '*.go' -not -path './x/*'", "find src/* -name x", "time ls", "f() { ls; }; f", "bash <<'E'\ncd x\nls\nE\n", "exit $?", "printf '%s' \"$x\"",
-		"curl a/#b \\\n  -s", "echo $# \\\n  x", "printf '%s' 'a[1]'", "echo ${x:-'a b'} \"${x:-\"a b\"}\" ${x%\"$y\"}"} {
+		"curl a/#b \\\n  -s", "echo $# \\\n  x", "ls | xargs -n1 basename", "ls | xargs -P4 -I% cat %", "echo x > '!f'", "find -O3 . -newermt 2026-01-01 -newerBa x", "printf '%s' 'a[1]'", "echo ${x:-'a b'} \"${x:-\"a b\"}\" ${x%\"$y\"}"} {
 		if s := Parse(text); !s.Known {
 			t.Errorf("%q: %v", text, s.Reasons)
 		}
@@ -196,6 +198,15 @@ func TestDirectoriesAndFiles(t *testing.T) {
 		"eval 'c\"\"d /'; rm x":            "[ /] writes [x /x]",
 		"sh -c 'cd /'; rm x":               "[] writes [x]",
 		"trap 'cd /' DEBUG; rm x":          "[?] writes [?]",
+		"cd /etc; trap 'rm x' EXIT":        "[?] writes [?]",
+		"true | cd /etc && rm x":           "[?] writes [?]",
+		"cd /etc | true; rm x":             "[] writes [x]",
+		"cp --parents ../../tmp/x d":       "[] reads [../../tmp/x] writes [d ?]",
+		"cp --pa a d":                      "[] reads [a d] writes [a d ?]",
+		"ls >& 1-1":                        "[] writes [1-1]",
+		"ls 2>&1":                          "[]",
+		"ls 3>&1-":                         "[]",
+		"ls 2>&-":                          "[]",
 		"pushd / && pushd && rm x":         "[?] writes [?]",
 		"env -C / -S'rm x'":                "[/] writes [/x]",
 		"grep x f ../g":                    "[] reads [f ../g]",
@@ -204,6 +215,23 @@ func TestDirectoriesAndFiles(t *testing.T) {
 		"rm -- -x":                         "[] writes [-x]",
 		"cat < ~/.ssh/id_rsa":              "[] reads [~/.ssh/id_rsa]",
 		"tee a >>b":                        "[] writes [a b]",
+		"curl -s https://a.example/x":      "[]",
+		"curl -sSLo /etc/H u":              "[] writes [/etc/H]",
+		"curl -H -o -o/etc/H u":            "[] writes [/etc/H]",
+		"curl --outp /etc/H u":             "[] writes [/etc/H]",
+		"curl -XPOST -D /etc/H u":          "[] writes [/etc/H]",
+		"curl -sSLO u":                     "[] writes [?]",
+		"curl --remote-name u":             "[] writes [?]",
+		"curl -K f u":                      "[] writes [?]",
+		"wget -O /etc/H u":                 "[] writes [?]",
+		"tar xf a -C /etc":                 "[] writes [?]",
+		"cc -o /etc/H a.c":                 "[] writes [?]",
+		"openssl rand -out /etc/H 8":       "[] writes [?]",
+		"git clone u /etc/H":               "[] writes [?]",
+		"git -C /etc checkout H":           "[] writes [?]",
+		"git diff --outp=/etc/H":           "[] writes [?]",
+		"git commit -m x":                  "[]",
+		"git status -sb":                   "[]",
 		"while true; do cd ..; rm x; done": "[?] writes [x ../x ?]",
 	} {
 		s := Parse(text)
@@ -234,7 +262,10 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %q", text, c.Options)
 		}
 	}
-	for text, code := range map[string]bool{"python x.py": true, "python3 --version": false, "sed -n '1,5p' f": false, "sed '1e id' f": true, "sed s/a/b/e f": true, "awk '{print $1}' f": false, "awk 'BEGIN{system(1)}'": true, "awk --include=x y": true, "awk 'BEGIN{print ENVIRON[1]}'": true, "awk 'BEGIN{ARGV[1]=1;ARGC=2} 1'": true, "sort --compress-program=x f": true, "rg --pre x f": true, "python3 -v": true, "node -v": false, "./x": true, "ls": false, "bash x.sh": true, "sh -c ls": false} {
+	for text, code := range map[string]bool{"python x.py": true, "python3 --version": false, "sed -n '1,5p' f": false, "sed '1e id' f": true, "sed s/a/b/e f": true, "awk '{print $1}' f": false, "awk 'BEGIN{system(1)}'": true, "awk --include=x y": true, "awk 'BEGIN{print ENVIRON[1]}'": true, "awk 'BEGIN{ARGV[1]=1;ARGC=2} 1'": true, "sort --compress-program=x f": true, "rg --pre x f": true, "python3 -v": true, "node -v": false, "./x": true,
+		`sed 's#\##;s#e##'`: true, `sed 's#[#]#;s#e##'`: true, `sed '/\/p;s/e id > f #/p/'`: true, `sed -i 's#\##;s#w /etc/x##' f`: true, `sed 's/[]/;s/e/]/'`: true, `sed 's/[^]/;s/e/]/'`: true, `sed 's/[[:x:]/;s/e/]/'`: true,
+		`sed 's/a/b/;s/c/d/'`: false, "sed '/^$/d'": false, "sed 's|/a|/b|g'": false, `sed 's/[^a-z]*\.go$/[x/'`: false, `sed 's/[[:space:]]*$//;s/[ \t]*x//'`: false, `sed -n '/\[a\]/,/b/p'`: false,
+		"/usr/bin/../bin/ls": false, "/workspace/shop/l/../../../bin/ls": true, "/bin/../workspace/l/../../bin/ls": true, "ls": false, "bash x.sh": true, "sh -c ls": false} {
 		if s := Parse(text); s.Commands[0].Code != code {
 			t.Errorf("%s: code %v", text, !code)
 		}

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -234,7 +235,8 @@ func splitOption(o string) (bool, string) {
 // openXargs opens xargs: unknown arguments follow, or replace a text.
 func openXargs(p *parser, words []string, c context) []string {
 	rest, given, ok := wrappers["xargs"].arguments(words)
-	if !ok || len(words)-len(rest) > c.single {
+	replacing := slices.DeleteFunc(strings.Fields("-I -i --replace -L -l --max-lines -n --max-args"), func(o string) bool { return !hasKey(given, o) })
+	if emptyText := hasKey(given, "-I") && given["-I"] == ""; !ok || emptyText || len(replacing) > 1 || len(words)-len(rest) > c.single {
 		p.fail(ReasonOptions)
 		return c.dirs
 	}
@@ -356,7 +358,9 @@ func openTrap(p *parser, words []string, c context) []string {
 	case c.single < len(words):
 		p.fail(ReasonCode)
 	case len(args) > 1 && args[0] != "-":
-		p.runText(args[0], c.within("trap"))
+		inner := c.within("trap")
+		inner.dirs = []string{Unknown} // it runs later
+		p.runText(args[0], inner)
 	}
 	if p.moves != before {
 		return []string{Unknown}
@@ -393,6 +397,7 @@ var (
 		"-mindepth -perm -user -group -uid -gid -links -inum -lname -ilname -samefile -fstype -used -printf")
 	findWrites = strings.Fields("-fprint -fprint0 -fls -fprintf")
 	findStarts = strings.Fields("-exec -execdir -ok -okdir")
+	newerTimes = regexp.MustCompile("^-newer[aBcm][aBcmt]$") // tests with an argument
 )
 
 // openFind opens -exec and its like. A word that is not in the tables, or may be several, makes the script
@@ -410,7 +415,7 @@ func openFind(p *parser, words []string, c context) []string {
 	for ; i < len(words); i++ {
 		switch w := words[i]; {
 		case slices.Contains(findFlags, w):
-		case slices.Contains(findTests, w), slices.Contains(findWrites, w):
+		case slices.Contains(findTests, w), newerTimes.MatchString(w), slices.Contains(findWrites, w):
 			i++
 			if w == "-fprintf" {
 				i++
@@ -427,7 +432,7 @@ func openFind(p *parser, words []string, c context) []string {
 // findPaths is the index of the first word of find's expression.
 func findPaths(words []string) int {
 	i := 1
-	for i < len(words) && slices.Contains([]string{"-H", "-L", "-P", "--"}, words[i]) {
+	for i < len(words) && slices.Contains([]string{"-H", "-L", "-P", "-O0", "-O1", "-O2", "-O3", "--"}, words[i]) {
 		i++
 	}
 	for i < len(words) && !strings.HasPrefix(words[i], "-") && words[i] != "(" && words[i] != "!" {
