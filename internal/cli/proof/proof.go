@@ -104,7 +104,7 @@ func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *tar
 // Session picks a session from all records.
 func (p *Prover) Session(ctx context.Context, tenant, session string) ([]evidencereader.ProvedSession, Basis, error) {
 	defer FewerCollections()()
-	picked, whole, err := p.l.ReadProvedSession(ctx, tenant, session, p.options)
+	picked, whole, err := p.l.ReadProvedSession(ctx, tenant, session, "", p.options)
 	if err != nil && !errors.Is(err, evidencereader.ErrNoSession) {
 		return nil, Basis{}, err
 	}

@@ -122,8 +122,14 @@ func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 		var parts []evidencereader.Session
 		parts, err = l.Session(ctx, tenant, c.Session)
 		for _, s := range parts {
+			if c.Shard != "" && s.Shard != c.Shard {
+				continue
+			}
 			picked = append(picked, evidencereader.ProvedSession{Session: s})
 		}
+	}
+	if err == nil && len(picked) == 0 {
+		err = fmt.Errorf("%w in shard %s", evidencereader.ErrNoSession, ui.Clean(c.Shard, 80))
 	}
 	if err != nil {
 		return nil, err
@@ -157,7 +163,7 @@ func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 		o.Log, o.LogOf = log.Message, log.Shard
 	}
 	defer proof.FewerCollections()()
-	picked, whole, err := l.ReadProvedSession(ctx, tenant, c.Session, o)
+	picked, whole, err := l.ReadProvedSession(ctx, tenant, c.Session, c.Shard, o)
 	if errors.Is(err, evidencereader.ErrNoSession) {
 		err = cmp.Or(evidencereader.CheckProved(whole), err)
 	}
@@ -256,11 +262,9 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 		published = append(published, log.Published...)
 		history = l.NoteShards(log.Checkpoints(ctx), a.keys, named)
 	}
-	shards := []string{c.Shard}
-	if c.Shard == "" {
-		if shards, err = l.ShardsNamed(ctx, published); err != nil {
-			return nil, err
-		}
+	shards, err := l.ShardsNamed(ctx, c.Shard, published)
+	if err != nil {
+		return nil, err
 	}
 	o := evidencereader.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(), Progress: ui.CountProgress(io, "verifying"),
 		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog, Derived: !c.SkipScan, History: history}
