@@ -176,7 +176,7 @@ func (c *Cmd) sessionBasis(whole verify.Report, log *system.EvidenceLog) string 
 	if whole.AfterCheckpoint > 0 {
 		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.AfterCheckpoint)
 	}
-	if log == nil {
+	if !log.IsOf(whole.Shard) {
 		text += "; NOT compared with the log: records after the newest stored checkpoint could be missing"
 	}
 	return text
@@ -272,6 +272,7 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 	var empty []error
 	add := func(shard string, o evidencereader.VerifyOptions) error {
 		rep, err := c.shard(ctx, l, log, a, shard, o)
+		rep.RestsOn += notCompared(log, shard, named)
 		if errors.Is(err, evidencereader.ErrEmptyRange) {
 			empty = append(empty, err)
 			return nil
@@ -318,10 +319,19 @@ func (c *Cmd) shard(ctx context.Context, l evidencereader.Reader, log *system.Ev
 	if log.IsOf(shard) {
 		err = log.AddGaps(ctx, c.Prefix, a.keys, &rep)
 	}
-	if log == nil {
-		rep.RestsOn += "; NOT compared with the published checkpoints and the log: deleted checkpoints, and records after the newest one, could be missing"
-	}
 	return rep, err
+}
+
+// notCompared says what a shard was not compared with: the NATS server may have another incarnation of
+// the log, and no checkpoint of this one. published has the shards with a published checkpoint.
+func notCompared(log *system.EvidenceLog, shard string, published map[string]bool) string {
+	switch {
+	case log.IsOf(shard):
+		return ""
+	case published[shard]:
+		return "; NOT compared with the log, which is gone from the NATS server: records after the newest published checkpoint could be missing"
+	}
+	return "; NOT compared with the published checkpoints and the log: deleted checkpoints, and records after the newest one, could be missing"
 }
 
 // wholeDatabase adds to the last report the findings about the database as a whole.
