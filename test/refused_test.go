@@ -90,4 +90,14 @@ func TestUpWithoutAnAuditor(t *testing.T) {
 	if !last.Time.Before(begin) {
 		t.Errorf("the start has written %s", last.Subject)
 	}
+
+	// The NATS server of a new log has nothing to compare the old evidence with.
+	shard := evidence(t, s.owner(t), "seq = 1")[0].Shard
+	ok(t, s.stop())
+	ok(t, os.RemoveAll(filepath.Join(s.data, "nats")))
+	ok(t, os.RemoveAll(filepath.Join(s.data, "state")))
+	s = startIn(t, dir)
+	if r := s.verified(t, 0, "--shard", shard); !strings.Contains(r.out, "NOT compared with the published checkpoints and the log") {
+		t.Errorf("%s", r.out)
+	}
 }

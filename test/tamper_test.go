@@ -18,9 +18,10 @@ import (
 
 // report is what `verify --json` prints for one shard.
 type report struct {
-	OK       bool `json:"ok"`
-	Records  int  `json:"records"`
-	Signed   int  `json:"signed"`
+	OK       bool   `json:"ok"`
+	Shard    string `json:"shard"`
+	Records  int    `json:"records"`
+	Signed   int    `json:"signed"`
 	Problems []struct {
 		Code   string `json:"code"`
 		Seq    uint64 `json:"seq"`
@@ -270,6 +271,13 @@ func TestVerifyOptions(t *testing.T) {
 		t.Errorf("%s", people.out)
 	}
 	s.verified(t, 0, "--at-least", fmt.Sprint(rep.Records))
+	if r, res := s.report(t, "--shard", "GOV@nonsense"); r.OK || !r.code("no_checkpoint") || res.code != 1 {
+		t.Errorf("a shard that is not there: exit %d, %+v", res.code, r)
+	}
+	s.run(t, "verify", "--session", "small-1", "--shard", "GOV@nonsense").want(t, 1).oneLine(t, "not proved: shard GOV@nonsense: no_checkpoint")
+	s.run(t, "verify", "--session", "small-1", "--shard", "GOV@nonsense", "--skip-scan").want(t, 1).oneLine(t, "no record of this session in shard GOV@nonsense")
+	s.verified(t, 0, "--session", "small-1", "--shard", rep.Shard)
+	s.verified(t, 0, "--session", "small-1", "--shard", rep.Shard, "--skip-scan")
 	if r, _ := s.report(t, "--at-least", fmt.Sprint(rep.Records+1)); r.OK || r.Problems[0].Code != "too_short" {
 		t.Errorf("%+v", r)
 	}

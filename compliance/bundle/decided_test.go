@@ -215,7 +215,11 @@ func TestDoctoredTableIsFound(t *testing.T) {
 		}, found, 0},
 		"cut short":          {func(m map[string][]byte) []byte { return m[MemberTable][:len(m[MemberTable])-1] }, found, 0},
 		"more behind":        {func(m map[string][]byte) []byte { return append(bytes.Clone(m[MemberTable]), 'x') }, found, 0},
-		"by another version": {func(map[string][]byte) []byte { return []byte("PAR1 something else PAR1") }, "", 1},
+		"by another version": {func(map[string][]byte) []byte {
+			return []byte("PAR1 " + table.Format + " parquet-go v9.0.0 amd64 PAR1")
+		}, "", 1},
+		"without an edition": {func(map[string][]byte) []byte { return []byte("PAR1 something else PAR1") }, found, 0},
+		"not Parquet":        {func(map[string][]byte) []byte { return []byte(table.Format + " parquet-go v9.0.0 amd64") }, found, 0},
 	} {
 		for kind, file := range map[string][]byte{"session": fullBundle(t, w, src, statementKey, nil), "range": fullRange(t, w, src, nil)} {
 			bad := forge(t, file, statementKey, func(m map[string][]byte) { m[MemberTable] = tc.table(m) })

@@ -154,6 +154,11 @@ func forge(t testing.TB, file []byte, key ed25519.PrivateKey, change func(files 
 	return pack(t, names, files)
 }
 
+// replaced gives a member another content.
+func replaced(name, content string) func(map[string][]byte) {
+	return func(files map[string][]byte) { files[name] = []byte(content) }
+}
+
 // swap replaces a text in a member.
 func swap(name, old, fresh string) func(map[string][]byte) {
 	return func(files map[string][]byte) {
@@ -183,6 +188,9 @@ func TestDoctoredReportAndControlsAreFound(t *testing.T) {
 		"report":                      {swap(MemberReport, "critical", "harmless"), "bundle_report in report.html", 0},
 		"controls":                    {swap(MemberControls, `"soc2:CC6.1"`, `"soc2:CC6.9"`), "bundle_controls in controls.json", 0},
 		"report of another version":   {swap(MemberReport, "countersign/report/v1 ", "countersign/report/v0 "), "", 1},
+		"an empty report":             {replaced(MemberReport, ""), "bundle_report in report.html", 0},
+		"a report by hand":            {replaced(MemberReport, "<h1>No findings. All calls were allowed.</h1>"), "bundle_report in report.html", 0},
+		"empty controls":              {replaced(MemberControls, "{}"), "bundle_controls in controls.json", 0},
 		"controls of another edition": {swap(MemberControls, `"edition": "20`, `"edition": "19`), "", 1},
 	} {
 		c := Options{StatementKey: public(statementKey)}

@@ -37,8 +37,16 @@ func (r *Refs) checkPolicies(list []Policy) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%s: %s", name, diffUse(p.Use, r.policies[k])))
 		}
 		docs := make([]events.PolicyDocument, len(p.Documents))
+		whole := p.Withheld == 0
 		for i, d := range p.Documents {
 			docs[i] = events.PolicyDocument{Name: d.Name, Text: d.Text}
+			whole = whole && len(d.Redacted) == 0
+		}
+		if misfit := textMisfit(p.Text, len(docs) > 0, whole); misfit != "" {
+			wrong = append(wrong, name+": "+misfit)
+		}
+		if p.Error != "" && p.Digest != "" {
+			wrong = append(wrong, name+": it has a digest, and an error, so that it could not have been used")
 		}
 		if p.Text == TextComplete && digestMismatch(docs, p.Digest) != "" {
 			wrong = append(wrong, name+": the text does not give the digest")
@@ -60,11 +68,17 @@ func (r *Refs) checkMandates(list []Mandate) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("mandate %.60q: listed twice", m.ID))
 		}
 		seen[k] = true
-		if m.Use != r.mandates[k] {
-			wrong = append(wrong, fmt.Sprintf("mandate %.60q: %s", m.ID, diffUse(m.Use, r.mandates[k])))
+		use, named := r.mandates[k]
+		if !named {
+			wrong = append(wrong, fmt.Sprintf("mandate %.60q: no decision names it", m.ID))
+		} else if m.Use != use {
+			wrong = append(wrong, fmt.Sprintf("mandate %.60q: %s", m.ID, diffUse(m.Use, use)))
 		}
-		if m.Text == TextComplete && !isMandate(m.Document, m.Hash) {
-			wrong = append(wrong, fmt.Sprintf("mandate %.60q: the text does not give the hash", m.ID))
+		if misfit := textMisfit(m.Text, m.Document != "", len(m.Redacted) == 0); misfit != "" {
+			wrong = append(wrong, fmt.Sprintf("mandate %.60q: %s", m.ID, misfit))
+		}
+		if _, covered, found := protocol.MandateOf(m.Document, m.Hash); m.Text == TextComplete && (!found || covered != m.Document) {
+			wrong = append(wrong, fmt.Sprintf("mandate %.60q: the text is not exactly what its hash covers", m.ID))
 		}
 	}
 	for k := range r.mandates {
@@ -75,9 +89,20 @@ func (r *Refs) checkMandates(list []Mandate) (wrong []string) {
 	return wrong
 }
 
-func isMandate(text, hash string) bool {
-	_, found := protocol.MandateOf(text, hash)
-	return found
+// textMisfit says why what a file says of a text does not fit what it has of it; "" if it does. whole
+// says that nothing is withheld or redacted.
+func textMisfit(text string, there, whole bool) string {
+	switch {
+	case text == TextComplete && !whole, text == TextComplete && !there:
+		return "its text is said to be complete, and is not"
+	case text == TextPartial && !there:
+		return "its text is said to be here in part, and nothing of it is here"
+	case text == TextMissing && there:
+		return "its text is said to be missing, and is here"
+	case text != TextComplete && text != TextPartial && text != TextMissing:
+		return fmt.Sprintf("its text is said to be %.60q, not complete, partial or missing", text)
+	}
+	return ""
 }
 
 func diffUse(said, is Use) string {

@@ -235,11 +235,12 @@ func (col *collector) fillMandate(m *Mandate) error {
 	return nil
 }
 
-// findMandate finds the document that is the mandate with a hash, and the protocol of the mandate.
-func findMandate(docs []string, hash string) (doc, token string, found bool) {
+// findMandate finds the document that is the mandate with a hash, without what the hash does not cover, and
+// the protocol of the mandate.
+func findMandate(docs []string, hash string) (covered, token string, found bool) {
 	for _, d := range docs {
-		if token, found := protocol.MandateOf(d, hash); found {
-			return d, token, true
+		if token, covered, found := protocol.MandateOf(d, hash); found {
+			return covered, token, true
 		}
 	}
 	return "", "", false

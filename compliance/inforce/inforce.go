@@ -31,7 +31,7 @@ type File struct {
 
 // How much of a text is in the file.
 const (
-	TextComplete = "complete" // unchanged; it gives the digest
+	TextComplete = "complete" // it gives the digest, which covers all that decides, and no comment or file name
 	TextPartial  = "partial"  // partly withheld or redacted, so it does not give the digest
 	TextMissing  = "missing"
 )
@@ -52,7 +52,7 @@ type Policy struct {
 	At      events.Time `json:"at,omitzero"`       // when that was stored
 	Author  string      `json:"author,omitempty"`  // who pushed it, as that person said
 	Message string      `json:"message,omitempty"` // likewise
-	Error   string      `json:"error,omitempty"`   // why the set could not be used (everything was denied), in words of the log only if no document is withheld
+	Error   string      `json:"error,omitempty"`   // of a set without a digest: why it could not be used (everything was denied), in words of the log only if no document is withheld
 
 	Text      string     `json:"text"`                // complete, partial (documents of other tenants withheld, or secrets redacted) or missing
 	Why       string     `json:"why,omitempty"`       // if the text is partial or missing
@@ -70,11 +70,11 @@ type Document struct {
 // Mandate is one mandate that decisions name.
 type Mandate struct {
 	ID   string `json:"id"`   // as decisions name it
-	Hash string `json:"hash"` // AUMP's: SHA-256 of the complete document's RFC 8785 form without the top-level signatures
+	Hash string `json:"hash"` // AUMP's: SHA-256 of the complete document
 	Use
 	Text     string   `json:"text"`               // complete, partial or missing
 	Why      string   `json:"why,omitempty"`      // if the text is partial or missing
-	Document string   `json:"document,omitempty"` // the mandate in RFC 8785 form
+	Document string   `json:"document,omitempty"` // the mandate in RFC 8785 form, without its top-level signatures, which the hash does not cover
 	Redacted []string `json:"redacted,omitempty"` // detectors with a finding in it
 }
 

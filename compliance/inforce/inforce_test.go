@@ -239,7 +239,7 @@ func TestOmittedTextsComeFromTheBucket(t *testing.T) {
 const mandateText = `{"id":"aump_mnd_01","version":"0.1.0","type":"mandate","purpose":"pay invoices","status":"active"}`
 
 func TestMandates(t *testing.T) {
-	hashOf := protocol.Rows["aump"].MandateHash
+	hashOf := func(text string) string { _, hash := protocol.Rows["aump"].Mandate(text); return hash }
 	hash := hashOf(mandateText)
 	if hash == "" {
 		t.Fatal("the mandate has no hash")
@@ -271,6 +271,71 @@ func TestMandates(t *testing.T) {
 	}
 }
 
+// forged changes the file that was made for a decision of a policy set and a mandate, and checks it.
+func forged(t *testing.T, change func(*File)) []string {
+	t.Helper()
+	docs := []events.PolicyDocument{text("own", "", "")}
+	ref := events.PolicyRef{Revision: 7, Digest: digestOf(t, docs)}
+	_, hash := protocol.Rows["aump"].Mandate(mandateText)
+	rec := decision(t, 5, events.Decision{Policy: &ref, Mandate: &events.MandateRef{ID: "aump_mnd_01", Hash: hash}})
+	f := collect(t, fake{changes: []Change{{Seq: 3, Change: events.PolicyChange{Revision: 7, Digest: ref.Digest, Documents: docs}}},
+		mandates: map[string][]string{"aump_mnd_01": {mandateText}}}, rec)
+	change(&f)
+	b, err := f.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refs Refs
+	refs.Add(rec)
+	_, wrong := refs.Check(b)
+	return wrong
+}
+
+// What the file says of a text is exactly one of the words that the check knows, and fits what is there.
+func TestForgedFilesAreRefused(t *testing.T) {
+	_, hash := protocol.Rows["aump"].Mandate(mandateText)
+	for name, tc := range map[string]struct {
+		change func(*File)
+		want   string
+	}{
+		"nothing": {func(*File) {}, ""},
+		"a word for the text of policies": {func(f *File) {
+			f.Policies[0].Text = "complete; it gives the digest"
+			f.Policies[0].Documents[0].Text = "# FORGED"
+		}, `its text is said to be "complete; it gives the digest"`},
+		"a word for the text of a mandate": {func(f *File) { f.Mandates[0].Text, f.Mandates[0].Document = "", "{}" }, `its text is said to be ""`},
+		"documents of a missing text":      {func(f *File) { f.Policies[0].Text = TextMissing }, "said to be missing, and is here"},
+		"a missing mandate":                {func(f *File) { f.Mandates[0].Text = TextMissing }, "said to be missing, and is here"},
+		"nothing of a partial text":        {func(f *File) { f.Policies[0].Text, f.Policies[0].Documents = TextPartial, nil }, "nothing of it is here"},
+		"withheld, and complete":           {func(f *File) { f.Policies[0].Withheld = 7 }, "said to be complete, and is not"},
+		"redacted, and complete":           {func(f *File) { f.Policies[0].Documents[0].Redacted = []string{"email"} }, "said to be complete, and is not"},
+		"a mandate redacted, and complete": {func(f *File) { f.Mandates[0].Redacted = []string{"email"} }, "said to be complete, and is not"},
+		"an error of a set that decided":   {func(f *File) { f.Policies[0].Error = "FORGED" }, "has a digest, and an error"},
+		"a mandate with signatures": {func(f *File) {
+			f.Mandates[0].Document = strings.Replace(f.Mandates[0].Document, `"status":"active"`, `"signatures":[{"by":"the board"}],"status":"active"`, 1)
+		}, "not exactly what its hash covers"},
+		"a mandate in another form": {func(f *File) { f.Mandates[0].Document = mandateText }, "not exactly what its hash covers"},
+		"a mandate that no decision names": {func(f *File) {
+			f.Mandates = append(f.Mandates, Mandate{ID: "aump_mnd_parcels_1", Hash: hash, Text: TextMissing})
+		}, "no decision names it"},
+	} {
+		wrong := strings.Join(forged(t, tc.change), "; ")
+		if !strings.Contains(wrong, tc.want) || (wrong == "") != (tc.want == "") {
+			t.Errorf("%s: %q, want %q", name, wrong, tc.want)
+		}
+	}
+}
+
+// The file shows what a mandate's hash covers: not its signatures, which nothing here proves.
+func TestSignaturesAreNotShown(t *testing.T) {
+	signed := strings.Replace(mandateText, `"status"`, `"signatures":[{"by":"anybody"}],"status"`, 1)
+	covered, hash := protocol.Rows["aump"].Mandate(signed)
+	m := collect(t, fake{mandates: map[string][]string{"aump_mnd_01": {signed}}}, decision(t, 5, events.Decision{Mandate: &events.MandateRef{ID: "aump_mnd_01", Hash: hash}})).Mandates[0]
+	if m.Text != TextComplete || m.Document != covered || strings.Contains(m.Document, "anybody") {
+		t.Errorf("%+v", m)
+	}
+}
+
 func FuzzCheck(f *testing.F) {
 	own := []events.PolicyDocument{text("own", "tenants: [acme]", "")}
 	good, err := File{Policies: []Policy{{Revision: 7, Digest: digestOf(f, own), Text: TextComplete, Documents: []Document{{"own.yaml", own[0].Text, nil}}}}}.Encode()
@@ -278,7 +343,7 @@ func FuzzCheck(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(good)
-	f.Add([]byte(`{"format":"countersign/in-force/v1","mandates":[{"decisions":0,"hash":"x","id":"y","text":"complete"}],"policies":[]}`))
+	f.Add([]byte(`{"format":"countersign/in-force/v1","mandates":[{"decisions":0,"hash":"x","id":"y","text":"missing"}],"policies":[]}`))
 	f.Add([]byte("{"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var refs Refs

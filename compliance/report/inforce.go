@@ -93,14 +93,14 @@ func decidedText(u inforce.Use) string {
 }
 
 func textNote(text, why string, withheld int) string {
-	note := map[string]string{inforce.TextComplete: "complete; it gives the digest", inforce.TextPartial: "in part, not proved", inforce.TextMissing: "not here"}[text]
+	note := cmp.Or(map[string]string{inforce.TextComplete: "complete; it gives the digest", inforce.TextMissing: "not here"}[text], "in part, not proved")
 	if why != "" {
 		note += ": " + longVisible(why)
 	}
 	if withheld > 0 {
 		note += " (" + countWord(withheld, "document") + " withheld)"
 	}
-	return cmp.Or(note, shortVisible(text))
+	return note
 }
 
 // linesOf makes a text visible line by line.

@@ -10,11 +10,17 @@ import (
 type Result struct {
 	Same         bool
 	At           int64 // offset of the first byte that differs
-	OtherEdition bool  // another edition made it: its bytes cannot be compared
+	OtherEdition bool  // it names another edition, whose bytes cannot be compared
 }
 
 // maxFooter bounds the part of a file that is searched for its edition.
 const maxFooter = 4 << 20
+
+// What a table of any edition has: the beginning of the edition's name, and the end of every Parquet file.
+const (
+	anyEdition = "countersign/records-table/v"
+	fileEnd    = "PAR1"
+)
 
 // Compare makes the table of records again and compares it with a file, byte by byte. It never decodes
 // the file, so malformed content cannot do harm.
@@ -28,7 +34,8 @@ func Compare(rows Rows, file io.ReadSeeker) (Result, error) {
 		return Result{Same: true}, nil
 	}
 	tail, err := tailOf(file)
-	return Result{At: cmp.diff, OtherEdition: !bytes.Contains(tail, []byte(Edition))}, err
+	other := bytes.Contains(tail, []byte(anyEdition)) && !bytes.Contains(tail, []byte(Edition)) && bytes.HasSuffix(tail, []byte(fileEnd))
+	return Result{At: cmp.diff, OtherEdition: other}, err
 }
 
 // tailOf returns the end of a file.

@@ -108,7 +108,7 @@ func TestCompareFindsEachDifference(t *testing.T) {
 		"a changed byte":  {changed, Result{At: middle}},
 		"a byte more":     {append(bytes.Clone(whole), 0), Result{At: size}},
 		"a byte less":     {whole[:size-1], Result{At: size - 1}},
-		"empty":           {nil, Result{OtherEdition: true}},
+		"empty":           {nil, Result{}},
 		"another edition": {bytes.ReplaceAll(whole, []byte(Edition), []byte(strings.Replace(Edition, "v0", "v9", 1))), Result{At: int64(bytes.Index(whole, []byte(Edition)) + strings.Index(Edition, "v0") + 1), OtherEdition: true}},
 	} {
 		got, err := Compare(rows, bytes.NewReader(c.file))

@@ -59,7 +59,7 @@ const (
 	CodeCheckpointShard Code = "checkpoint_shard"   // of another shard
 	CodeCheckpointFork  Code = "checkpoint_fork"    // two signed histories
 	CodeCheckpointAhead Code = "checkpoint_ahead"   // the log was longer than the rows: the end is missing
-	CodeNoCheckpoint    Code = "no_checkpoint"      // nothing is signed
+	CodeNoCheckpoint    Code = "no_checkpoint"      // nothing is signed, or there is nothing
 	CodeWitnesses       Code = "witness_quorum"     // too few witnesses signed
 	CodeRange           Code = "range_unproved"     // the range is not proved to be part of the signed tree
 	CodeNoTrustedKey    Code = "no_trusted_key"     // no checkpoint key was given

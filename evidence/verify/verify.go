@@ -264,8 +264,12 @@ func (v *Verifier) finishReport(extend func()) Report {
 	}
 	v.targets.reportUnmet(rep, v.noGaps, reached, v.opts)
 	v.reportOpen()
-	if len(v.opts.Keys) > 0 && rep.Records > 0 && v.targets.comparedSize == 0 && len(v.targets.open) == 0 {
-		rep.addFinding(CodeNoCheckpoint, 0, "", "no valid checkpoint covers the rows; a running auditor signs one within seconds")
+	if len(v.opts.Keys) > 0 && v.targets.comparedSize == 0 && len(v.targets.open) == 0 {
+		detail := "no valid checkpoint covers the rows; a running auditor signs one within seconds"
+		if rep.Records == 0 {
+			detail = "there is no record of this shard, and no checkpoint that signs one: is its name right, or was all of it deleted?"
+		}
+		rep.addFinding(CodeNoCheckpoint, 0, "", "%s", detail)
 	}
 	if reached < v.opts.MinRecords {
 		rep.addFinding(CodeTooShort, 0, "", "the rows end at %d, at least %d were expected", reached, v.opts.MinRecords)

@@ -253,6 +253,18 @@ func TestCheckpointsAreChecked(t *testing.T) {
 	}
 }
 
+// A shard with no record and no checkpoint does not hold: its name may be wrong, or all of it deleted.
+func TestShardWithoutRecords(t *testing.T) {
+	f := evidencetest.New(t)
+	rep := evidencetest.VerifyRows(verify.Options{Shard: "GOV@nonsense", Keys: []note.Verifier{f.Verifier}}, nil)
+	if codes(rep) != "no_checkpoint@0" || rep.OK || !strings.Contains(rep.Findings[0].Detail, "no record") {
+		t.Errorf("%s: %v", codes(rep), rep.Findings)
+	}
+	if _, hides := rep.FirstIncompleteness(); !hides {
+		t.Error("what is not there counts as complete")
+	}
+}
+
 func TestDecisionsAndReceipts(t *testing.T) {
 	const id = "0199a000-0000-7000-8000-000000000009"
 	stranger, err := signing.NewPrivateKey(evidencetest.Derived("stranger"))

@@ -66,11 +66,9 @@ func (c *rowCopier) flush(ctx context.Context) error {
 // then use exactly the bytes that were proved. ErrUnproved means that the evidence is not valid;
 // the copy must not be used then.
 func (rd Reader) CopyProved(ctx context.Context, into *write.Writer, want CopyFilter, shard string, o VerifyOptions) (whole []verify.Report, err error) {
-	shards := []string{shard}
-	if shard == "" {
-		if shards, err = rd.ShardsNamed(ctx, o.Published); err != nil {
-			return nil, err
-		}
+	shards, err := rd.ShardsNamed(ctx, shard, o.Published)
+	if err != nil {
+		return nil, err
 	}
 	c := &rowCopier{CopyFilter: want, db: into}
 	o.sink = c

@@ -336,7 +336,7 @@ func TestProvedSessionHasFindingsOfItsShard(t *testing.T) {
 	a.do(`CREATE VIEW evidence DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT * FROM evidence_first
 		WHERE NOT endsWith(subject, '.key_retired') OR (SELECT count() FROM system.processes WHERE query LIKE '%multiIf(kind%' AND query NOT LIKE '%system.processes%') = 0`)
 	defer a.do("DROP VIEW evidence SYNC")
-	parts, _, err := s.ReadProvedSession(t.Context(), "acme", "s-late", VerifyOptions{Keys: s.keys})
+	parts, _, err := s.ReadProvedSession(t.Context(), "acme", "s-late", "", VerifyOptions{Keys: s.keys})
 	ok(t, err)
 	part := parts[0]
 	ok(t, s.AddProofs(t.Context(), &part.Session, s.keys))

@@ -42,9 +42,12 @@ func (p *sessionPicker) addRow(_ context.Context, r *evidence.Row, x *verify.Exa
 }
 
 // ShardsNamed lists the incarnations of the log that have evidence or that a published checkpoint
-// names, oldest first. The checkpoints' signatures are not checked: a shard that a forged one names
-// is verified, and fails.
-func (rd Reader) ShardsNamed(ctx context.Context, published []verify.Published) ([]string, error) {
+// names, oldest first; only the named one, unless it is "". The checkpoints' signatures are not checked: a
+// shard that a forged one names is verified, and fails.
+func (rd Reader) ShardsNamed(ctx context.Context, only string, published []verify.Published) ([]string, error) {
+	if only != "" {
+		return []string{only}, nil
+	}
 	shards, err := rd.Shards(ctx)
 	if err != nil && !errors.Is(err, ErrNoEvidence) {
 		return nil, err
@@ -87,10 +90,10 @@ func (s ProvedSession) AddFindings(rep *verify.Report) {
 // ReadProvedSession reads all evidence of the log and picks a session's records by their texts:
 // no index or column decides which records belong to it, and the newest checkpoint covers each of
 // them. There is one part for every shard with such records; whole has the verification of every
-// shard. o must have the keys. ErrNoSession means that no shard has a signed record of the
+// shard; of shard alone, unless it is "". o must have the keys. ErrNoSession means that no shard has a signed record of the
 // session; whole then shows whether that is proved.
-func (rd Reader) ReadProvedSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []verify.Report, err error) {
-	shards, err := rd.ShardsNamed(ctx, o.Published)
+func (rd Reader) ReadProvedSession(ctx context.Context, tenant, session, shard string, o VerifyOptions) (parts []ProvedSession, whole []verify.Report, err error) {
+	shards, err := rd.ShardsNamed(ctx, shard, o.Published)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -29,9 +29,9 @@ type Row struct {
 	// NamedAgents says that an agent has a name instead of an identifier.
 	NamedAgents bool
 
-	// MandateHash is the hash by which a decision names a mandate with this text; "" if the text
-	// is no mandate. If it is nil, the protocol has no mandates.
-	MandateHash func(text string) string
+	// Mandate reads a mandate: the bytes that its hash covers, and the hash by which a decision
+	// names it; "" if the text is no mandate. If it is nil, the protocol has no mandates.
+	Mandate func(text string) (covered, hash string)
 }
 
 // Summary holds the names and identifiers of an event; "" for those that it does not have.
@@ -41,7 +41,7 @@ type Summary struct{ Type, Tool, Call, Agent string }
 var Rows = map[string]Row{
 	subject.ProtoAgentHook: {SessionEnds: []string{agenthook.SessionEnd}},
 	subject.ProtoAAEP:      {SessionEnds: inSubjects(aaep.TypeSessionCompleted, aaep.TypeSessionErrored, aaep.TypeSessionCancelled)},
-	subject.ProtoAUMP:      {MandateHash: aump.MandateHash},
+	subject.ProtoAUMP:      {Mandate: aump.Mandate},
 	subject.ProtoTool:      {NamedAgents: true},
 	subject.ProtoHandoff:   {NamedAgents: true},
 }
@@ -69,14 +69,16 @@ func EndsSession(typ string) bool {
 	return false
 }
 
-// MandateOf finds the protocol in which a text is the mandate with a hash.
-func MandateOf(text, hash string) (token string, found bool) {
+// MandateOf finds the protocol in which a text is the mandate with a hash, and what the hash covers.
+func MandateOf(text, hash string) (token, covered string, found bool) {
 	for _, token := range slices.Sorted(maps.Keys(Rows)) {
-		if hashOf := Rows[token].MandateHash; hashOf != nil && hashOf(text) == hash {
-			return token, true
+		if read := Rows[token].Mandate; read != nil {
+			if covered, is := read(text); is == hash {
+				return token, covered, true
+			}
 		}
 	}
-	return "", false
+	return "", "", false
 }
 
 // Summarize reads the names and identifiers of an event.

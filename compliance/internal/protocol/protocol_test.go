@@ -9,16 +9,16 @@ import (
 // The row of a protocol with mandates is enough to find the text that a decision names.
 func TestMandateOf(t *testing.T) {
 	const mandate = `{"id":"aump_mnd_01","version":"0.1.0","type":"mandate","purpose":"pay invoices","status":"active"}`
-	hash := aump.MandateHash(mandate)
-	Rows["toy"] = Row{MandateHash: func(text string) string { return "toy of " + text }}
+	covered, hash := aump.Mandate(mandate)
+	Rows["toy"] = Row{Mandate: func(text string) (string, string) { return text, "toy of " + text }}
 	t.Cleanup(func() { delete(Rows, "toy") })
 	for _, tc := range []struct {
-		text, hash, want string
+		text, hash, want, covered string
 	}{
-		{mandate, hash, "aump"}, {"leave", "toy of leave", "toy"}, {mandate, "toy of leave", ""}, {"leave", hash, ""},
+		{mandate, hash, "aump", covered}, {"leave", "toy of leave", "toy", "leave"}, {mandate, "toy of leave", "", ""}, {"leave", hash, "", ""},
 	} {
-		if token, found := MandateOf(tc.text, tc.hash); token != tc.want || found != (tc.want != "") {
-			t.Errorf("%q with hash %q: %q %v, want %q", tc.text, tc.hash, token, found, tc.want)
+		if token, covered, found := MandateOf(tc.text, tc.hash); token != tc.want || covered != tc.covered || found != (tc.want != "") {
+			t.Errorf("%q with hash %q: %q %q %v, want %q", tc.text, tc.hash, token, covered, found, tc.want)
 		}
 	}
 }

@@ -66,8 +66,7 @@ var (
 type Prover struct {
 	l       evidencereader.Reader
 	options evidencereader.VerifyOptions
-	asked   bool   // the options include the published checkpoints
-	shard   string // the current incarnation of the log, if there is a server
+	shard   string // the current incarnation of the log; "" without a server
 	last    uint64 // its last sequence
 }
 
@@ -95,7 +94,7 @@ func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *tar
 		return nil, err
 	default:
 		defer log.Close()
-		p.asked, p.shard, p.last = true, log.Shard, log.Last
+		p.shard, p.last = log.Shard, log.Last
 		p.options.Published, p.options.Cosigners = log.Published, log.Cosigners()
 	}
 	return p, nil
@@ -104,7 +103,7 @@ func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *tar
 // Session picks a session from all records.
 func (p *Prover) Session(ctx context.Context, tenant, session string) ([]evidencereader.ProvedSession, Basis, error) {
 	defer FewerCollections()()
-	picked, whole, err := p.l.ReadProvedSession(ctx, tenant, session, p.options)
+	picked, whole, err := p.l.ReadProvedSession(ctx, tenant, session, "", p.options)
 	if err != nil && !errors.Is(err, evidencereader.ErrNoSession) {
 		return nil, Basis{}, err
 	}
@@ -175,26 +174,32 @@ func ownEngine(ctx context.Context, cacheDir string) (db *read.Reader, done func
 // basis describes what an answer rests on after shards were verified.
 func (p *Prover) basis(whole []verify.Report) Basis {
 	var unsigned uint64
+	older := false
 	for _, rep := range whole {
 		n := uint64(rep.AfterCheckpoint)
+		older = older || rep.Shard != p.shard
 		if rep.Shard == p.shard && p.last > uint64(rep.Signed) { // the log may be longer than the stored evidence
 			n = max(n, p.last-uint64(rep.Signed))
 		}
 		unsigned += n
 	}
 	text := "rests on: a verification of all records, made for this answer: nothing is missing, changed or another's"
-	if unsigned > 0 || !p.asked {
+	if unsigned > 0 || older {
 		text = "rests on: a verification of all signed records, made for this answer: none of them is missing, changed or another's"
 	}
 	note := ""
 	if unsigned > 0 {
 		note = ui.Plural(int(unsigned), "record") + " not signed yet and not in this answer: ask again in a moment"
 	}
-	if !p.asked {
+	if older {
 		if note != "" {
 			note += "; "
 		}
-		note += fmt.Sprintf("no NATS server named: records after the newest stored checkpoint (size %d) could be missing", whole[len(whole)-1].Signed)
+		if p.shard == "" {
+			note += fmt.Sprintf("no NATS server named: records after the newest stored checkpoint (size %d) could be missing", whole[len(whole)-1].Signed)
+		} else {
+			note += fmt.Sprintf("the NATS server has only the log of shard %s: records of an older one after its newest stored checkpoint could be missing", ui.Clean(p.shard, 80))
+		}
 	}
 	wrong := findingsText(whole)
 	if wrong != "" && note != "" {

@@ -25,11 +25,12 @@ func TestBasis(t *testing.T) {
 		whole         []verify.Report
 		says, saysNot string
 	}{
-		"all is signed":        {Prover{asked: true, shard: "now", last: 100}, []verify.Report{{Shard: "now", Signed: 100}}, "nothing is missing", "not signed"},
-		"some is not":          {Prover{asked: true, shard: "now", last: 100}, whole, "3 records not signed yet and not in this answer", "nothing is missing"},
-		"the log has more":     {Prover{asked: true, shard: "now", last: 105}, whole, "7 records not signed yet and not in this answer", "nothing is missing"},
+		"all is signed":        {Prover{shard: "now", last: 100}, []verify.Report{{Shard: "now", Signed: 100}}, "nothing is missing", "not signed"},
+		"some is not":          {Prover{shard: "now", last: 100}, whole, "3 records not signed yet and not in this answer", "nothing is missing"},
+		"the log has more":     {Prover{shard: "now", last: 105}, whole, "7 records not signed yet and not in this answer", "nothing is missing"},
 		"no server to ask":     {Prover{}, whole[1:], "after the newest stored checkpoint (size 100) could be missing", "nothing is missing"},
-		"the same, all signed": {Prover{}, []verify.Report{{Signed: 7}}, "after the newest stored checkpoint (size 7) could be missing", "nothing is missing"},
+		"an older log":         {Prover{shard: "now", last: 100}, []verify.Report{{Shard: "old", Signed: 9}, {Shard: "now", Signed: 100}}, "records of an older one after its newest stored checkpoint could be missing", "nothing is missing"},
+		"the same, all signed": {Prover{}, []verify.Report{{Shard: "now", Signed: 7}}, "after the newest stored checkpoint (size 7) could be missing", "nothing is missing"},
 	} {
 		if b := tc.p.basis(tc.whole); !b.Proved || !strings.Contains(b.Text, tc.says) || strings.Contains(b.Text, tc.saysNot) || b.note != "" && !strings.Contains(b.Text, b.note) {
 			t.Errorf("%s: %+v", name, b)
@@ -41,7 +42,7 @@ func TestBasis(t *testing.T) {
 // that it is not proved.
 func TestBasisOfForgedRecords(t *testing.T) {
 	rep := verify.Report{Shard: "now", Signed: 100, Total: 2, Findings: []verify.Finding{{Code: verify.CodeApprovalUnsigned, Seq: 47}, {Code: verify.CodeDecisionSignature, Seq: 50}}}
-	b := (&Prover{asked: true, shard: "now", last: 100}).basis([]verify.Report{{Shard: "old", Signed: 9}, rep})
+	b := (&Prover{shard: "now", last: 100}).basis([]verify.Report{rep})
 	const want = "NOT proved: 2 problems in the verified records, the first approval_unsigned at sequence 47 of shard now: run countersign verify"
 	if b.Proved || b.note != want || !strings.Contains(b.Text, "none of them is missing") && !strings.Contains(b.Text, "nothing is missing") || !strings.Contains(b.Text, want) {
 		t.Errorf("%+v", b)

@@ -58,7 +58,7 @@ func (c *Cmd) bundle(io ui.Stdio, a against) error {
 	foremost(&rep)
 	rep.RestsOn = bundleBasis(rep)
 	for _, note := range result.Notes {
-		fmt.Fprintln(io.Err, "note:", ui.Clean(note, 400))
+		rep.RestsOn += "; NOTE: " + ui.Clean(note, 400)
 	}
 	if c.AtLeast > 0 && int64(rep.Records) < c.AtLeast {
 		return fmt.Errorf("%s holds %d records, not %d", c.Bundle, rep.Records, c.AtLeast)

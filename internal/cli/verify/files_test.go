@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/evidence/verify"
+	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/cli/ui/uitest"
 )
@@ -42,5 +43,24 @@ func TestReportHasTheNotes(t *testing.T) {
 	}
 	if text := out.String(); !strings.Contains(text, `"notes":["report.html was made by another version"]`) || !strings.Contains(text, `"ok":true`) || !strings.Contains(text, `"records":7`) {
 		t.Error(text)
+	}
+}
+
+// The log that can be read may be another incarnation than the shard's, and none of its checkpoints may be there.
+func TestReportSaysWhatWasNotCompared(t *testing.T) {
+	for name, tc := range map[string]struct {
+		log  *system.EvidenceLog
+		want string
+	}{
+		"no server":                    {nil, "NOT compared with the published checkpoints and the log"},
+		"the shard's log":              {&system.EvidenceLog{Shard: "GOV@old"}, ""},
+		"a newer log":                  {&system.EvidenceLog{Shard: "GOV@now"}, "NOT compared with the published checkpoints and the log"},
+		"a newer log, and checkpoints": {&system.EvidenceLog{Shard: "GOV@now"}, "NOT compared with the log, which is gone"},
+	} {
+		got := notCompared(tc.log, "GOV@old", map[string]bool{"GOV@old": strings.HasSuffix(name, "checkpoints")})
+		session := (&Cmd{}).sessionBasis(verify.Report{Shard: "GOV@old"}, tc.log)
+		if !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") || strings.Contains(session, "NOT compared") != (tc.want != "") {
+			t.Errorf("%s: %q; of a session %q", name, got, session)
+		}
 	}
 }

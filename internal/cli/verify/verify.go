@@ -122,8 +122,14 @@ func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 		var parts []evidencereader.Session
 		parts, err = l.Session(ctx, tenant, c.Session)
 		for _, s := range parts {
+			if c.Shard != "" && s.Shard != c.Shard {
+				continue
+			}
 			picked = append(picked, evidencereader.ProvedSession{Session: s})
 		}
+	}
+	if err == nil && len(picked) == 0 {
+		err = fmt.Errorf("%w in shard %s", evidencereader.ErrNoSession, ui.Clean(c.Shard, 80))
 	}
 	if err != nil {
 		return nil, err
@@ -157,7 +163,7 @@ func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 		o.Log, o.LogOf = log.Message, log.Shard
 	}
 	defer proof.FewerCollections()()
-	picked, whole, err := l.ReadProvedSession(ctx, tenant, c.Session, o)
+	picked, whole, err := l.ReadProvedSession(ctx, tenant, c.Session, c.Shard, o)
 	if errors.Is(err, evidencereader.ErrNoSession) {
 		err = cmp.Or(evidencereader.CheckProved(whole), err)
 	}
@@ -170,7 +176,7 @@ func (c *Cmd) sessionBasis(whole verify.Report, log *system.EvidenceLog) string 
 	if whole.AfterCheckpoint > 0 {
 		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.AfterCheckpoint)
 	}
-	if log == nil {
+	if !log.IsOf(whole.Shard) {
 		text += "; NOT compared with the log: records after the newest stored checkpoint could be missing"
 	}
 	return text
@@ -256,11 +262,9 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 		published = append(published, log.Published...)
 		history = l.NoteShards(log.Checkpoints(ctx), a.keys, named)
 	}
-	shards := []string{c.Shard}
-	if c.Shard == "" {
-		if shards, err = l.ShardsNamed(ctx, published); err != nil {
-			return nil, err
-		}
+	shards, err := l.ShardsNamed(ctx, c.Shard, published)
+	if err != nil {
+		return nil, err
 	}
 	o := evidencereader.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(), Progress: ui.CountProgress(io, "verifying"),
 		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog, Derived: !c.SkipScan, History: history}
@@ -268,6 +272,7 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 	var empty []error
 	add := func(shard string, o evidencereader.VerifyOptions) error {
 		rep, err := c.shard(ctx, l, log, a, shard, o)
+		rep.RestsOn += notCompared(log, shard, named)
 		if errors.Is(err, evidencereader.ErrEmptyRange) {
 			empty = append(empty, err)
 			return nil
@@ -314,10 +319,19 @@ func (c *Cmd) shard(ctx context.Context, l evidencereader.Reader, log *system.Ev
 	if log.IsOf(shard) {
 		err = log.AddGaps(ctx, c.Prefix, a.keys, &rep)
 	}
-	if log == nil {
-		rep.RestsOn += "; NOT compared with the published checkpoints and the log: deleted checkpoints, and records after the newest one, could be missing"
-	}
 	return rep, err
+}
+
+// notCompared says what a shard was not compared with: the NATS server may have another incarnation of
+// the log, and no checkpoint of this one. published has the shards with a published checkpoint.
+func notCompared(log *system.EvidenceLog, shard string, published map[string]bool) string {
+	switch {
+	case log.IsOf(shard):
+		return ""
+	case published[shard]:
+		return "; NOT compared with the log, which is gone from the NATS server: records after the newest published checkpoint could be missing"
+	}
+	return "; NOT compared with the published checkpoints and the log: deleted checkpoints, and records after the newest one, could be missing"
 }
 
 // wholeDatabase adds to the last report the findings about the database as a whole.

@@ -6,15 +6,20 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// MandateHash is the hash of an AUMP mandate's text, or "" if the text is no mandate.
-func MandateHash(text string) string {
+// Mandate returns what the hash of an AUMP mandate covers, which leaves out its signatures, and the hash;
+// "" if the text is no mandate.
+func Mandate(text string) (covered, hash string) {
 	m, err := aump.DecodeMandate([]byte(text), strictjson.DefaultLimits)
 	if m == nil || err != nil && !m.Doc.Exists() {
-		return ""
+		return "", ""
 	}
-	hash, err := aump.MandateHash(m.Tree())
+	form, err := aump.UnsignedForm(m.Tree())
 	if err != nil {
-		return ""
+		return "", ""
 	}
-	return hash
+	hash, err = aump.MandateHash(m.Tree())
+	if err != nil {
+		return "", ""
+	}
+	return string(form), hash
 }
