@@ -247,7 +247,7 @@ const (
 	// least, to find duplicates and conflicts. Twice as many findings about a publisher are
 	// remembered, so that none is emitted twice (together about 300 B).
 	DefaultMaxEventsPerSource = 2048
-	// DefaultMaxEvents bounds the event ids of all publishers (about 100 B each); each
+	// DefaultMaxEvents bounds the event ids of all publishers (up to 150 B each); each
 	// publisher keeps DefaultMaxEventsPerSource. An event that is delivered again after its id
 	// was forgotten counts as new.
 	DefaultMaxEvents = 262_144
