@@ -58,9 +58,9 @@ func (cs *calls) find(key fact.SourceSession) *session {
 	return s
 }
 
-// hasSession reports whether a session is known. hash is the hash of key.
-func (cs *calls) hasSession(key fact.SourceSession, hash uint32) bool {
-	_, known := cs.sessions.PeekHashed(key, hash)
+// hasSession reports whether a session is known.
+func (cs *calls) hasSession(key fact.SourceSession) bool {
+	_, known := cs.sessions.Peek(key)
 	return known
 }
 
@@ -81,7 +81,7 @@ func (cs *calls) touch(key fact.SourceSession) *session {
 
 // active is touch for the session of a fact.
 func (cs *calls) active(f *fact.Fact) *session {
-	s, known := cs.sessions.GetHashed(f.Key, f.OriginHashes().Session)
+	s, known := cs.sessions.Get(f.Key)
 	if !known {
 		return nil
 	}

@@ -220,7 +220,7 @@ const (
 	DefaultClockSkew = time.Second
 	// DefaultMaxSessions bounds the remembered sessions. Beyond it a session is closed and
 	// forgotten: of the tenant with the most sessions, of its publisher with the most, the
-	// least recently active one. Sessions with calls and tracked sessions (about 1 KB each,
+	// least recently active one. Sessions with calls and tracked sessions (1 to 1.6 KB each,
 	// plus what they store) are counted separately.
 	DefaultMaxSessions = 65_536
 	// DefaultMaxCalls bounds the calls of all sessions, open ones (about 3 KB each) and
@@ -247,7 +247,7 @@ const (
 	// least, to find duplicates and conflicts. Twice as many findings about a publisher are
 	// remembered, so that none is emitted twice (together about 300 B).
 	DefaultMaxEventsPerSource = 2048
-	// DefaultMaxEvents bounds the event ids of all publishers (about 100 B each); each
+	// DefaultMaxEvents bounds the event ids of all publishers (up to 150 B each); each
 	// publisher keeps DefaultMaxEventsPerSource. An event that is delivered again after its id
 	// was forgotten counts as new.
 	DefaultMaxEvents = 262_144

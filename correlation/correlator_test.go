@@ -619,8 +619,8 @@ func TestBounds(t *testing.T) {
 		}
 		core := l.run().core
 		s, _ := core.engine.calls.sessions.Oldest()
-		if len(core.engine.timers.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
-			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.engine.timers.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
+		if len(core.engine.timers.callDeadlines) > 100 || len(s.decisionIndex) > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
+			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.engine.timers.callDeadlines), len(s.decisionIndex), len(s.open[1].timeline))
 		}
 	})
 	t.Run("calls and ids of all sessions", func(t *testing.T) {

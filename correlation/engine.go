@@ -255,8 +255,8 @@ func (e *engine) expireSessions() {
 const maxReemittedCalls = 64
 
 // hasSession implements sessionRegister.
-func (e *engine) hasSession(key fact.SourceSession, hash uint32) bool {
-	return e.calls.hasSession(key, hash)
+func (e *engine) hasSession(key fact.SourceSession) bool {
+	return e.calls.hasSession(key)
 }
 
 // upgradeParentLink implements sessionRegister. The calls that closed last are emitted again,

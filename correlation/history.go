@@ -81,12 +81,7 @@ const (
 )
 
 func (h *history) ensureSource(k fact.PublisherKey) *sourceState {
-	return h.ensureSourceHashed(k, k.Hash())
-}
-
-// ensureSourceHashed is ensureSource for a key with a known hash.
-func (h *history) ensureSourceHashed(k fact.PublisherKey, hash uint32) *sourceState {
-	if s, ok := h.sources.GetHashed(k, hash); ok {
+	if s, ok := h.sources.Get(k); ok {
 		return s
 	}
 	s := &sourceState{
@@ -118,12 +113,11 @@ func (h *history) classifyNovelty(f *fact.Fact) (n novelty, conflict bool, befor
 		return novel, false, 0
 	}
 	id, v := f.IDSum(), eventContent{f.ContentSum, f.CoreSum}
-	s := h.ensureSourceHashed(fact.PublisherKey{Tenant: f.Key.Tenant, Source: f.Key.Source}, f.OriginHashes().Source)
-	hash := id.Hash()
-	known := s.firstContents.LookupHashed(id, hash)
+	s := h.ensureSource(fact.PublisherKey{Tenant: f.Key.Tenant, Source: f.Key.Source})
+	known := s.firstContents.Lookup(id)
 	if known == nil {
 		h.trimEventIDs(s)
-		*s.firstContents.Add(id, hash) = firstContent{v, f.Seq}
+		*s.firstContents.Add(id) = firstContent{v, f.Seq}
 		h.eventIDCount++
 		return novel, false, 0
 	}

@@ -605,7 +605,7 @@ func TestDenialsAreBounded(t *testing.T) {
 // TestMemoryOfClosedCalls measures and prints what a closed call and a closed session take,
 // with their ids and indexes. Multiply the bounds of Options with these.
 func TestMemoryOfClosedCalls(t *testing.T) {
-	const mostCall, mostSession = 1152, 1408
+	const mostCall, mostSession = 1088, 1728
 	calls := rounds(1500, 600)
 	perCall := usedFor(t, calls, 100) / calls
 	perSession := (usedFor(t, calls, 1) - usedFor(t, calls, 100)) / (calls - calls/100)

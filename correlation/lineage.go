@@ -36,8 +36,8 @@ const maxAncestors = 32
 
 // sessionRegister is what lineage needs to know of sessions, and tells them.
 type sessionRegister interface {
-	// hasSession reports whether the engine knows calls of a session. hash is the hash of key.
-	hasSession(key fact.SourceSession, hash uint32) bool
+	// hasSession reports whether the engine knows calls of a session.
+	hasSession(key fact.SourceSession) bool
 	// upgradeParentLink tells that a session's parent link is new, or has a higher rank.
 	upgradeParentLink(key fact.SourceSession, rank int8)
 }
@@ -85,7 +85,7 @@ func (x *lineage) resolveParentSession(f *fact.Fact, known sessionRegister) {
 		x.recordLinkTarget(f, eventTarget(f), nil)
 	}
 	var old parentLink
-	if k := x.parentLinks.LookupHashed(f.Key.Tenant, f.Key, f.OriginHashes().Session); k != nil {
+	if k := x.parentLinks.Lookup(f.Key.Tenant, f.Key); k != nil {
 		old = *k
 	}
 	if old.rank < linkByEvent && l.Correlation != "" {
@@ -100,7 +100,7 @@ func (x *lineage) resolveParentSession(f *fact.Fact, known sessionRegister) {
 	if old.rank < linkBySession && l.Correlation != "" {
 		sibling := f.Key
 		sibling.Session = l.CorrelationToken()
-		if known.hasSession(sibling, f.OriginHashes().SessionHash(sibling.Session)) {
+		if known.hasSession(sibling) {
 			x.linkParentSession(f, known, linkBySession, x.siblingLink(f, l.Correlation, sibling.Session))
 		}
 	}
@@ -180,14 +180,13 @@ func (x *lineage) recordLinkTarget(f *fact.Fact, target fact.Sum, c *call) {
 	if target.IsZero() {
 		return
 	}
-	hash := target.Hash()
-	switch old := x.linkTargets.LookupHashed(f.Key.Tenant, target, hash); {
+	switch old := x.linkTargets.Lookup(f.Key.Tenant, target); {
 	case old == nil:
 		r := sessionLink{origin: originFor(f, c)}
 		if c != nil {
 			r.callSum = c.idSum()
 		}
-		*x.linkTargets.Add(f.Key.Tenant, target, hash) = r
+		*x.linkTargets.Add(f.Key.Tenant, target) = r
 	case old.origin.Key != f.Key:
 		old.ambiguous = true
 	}

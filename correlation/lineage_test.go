@@ -282,7 +282,7 @@ type sessionsOfTest struct {
 	ranks []int8
 }
 
-func (s *sessionsOfTest) hasSession(key fact.SourceSession, _ uint32) bool {
+func (s *sessionsOfTest) hasSession(key fact.SourceSession) bool {
 	return s.known[key.Session]
 }
 

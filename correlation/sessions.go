@@ -20,9 +20,9 @@ type session struct {
 	share        *tables.Share `snapshot:"-"` // the publisher's share of the table of sessions
 
 	groups        callGroups
-	decisionIndex decisionIndex // the calls by their decision ids
-	open          []*call       // in the order they were opened
-	closed        []*call       // in the order they were closed
+	decisionIndex map[string]*call // the calls by their decision ids; nil before the first
+	open          []*call          // in the order they were opened
+	closed        []*call          // in the order they were closed
 	earlyUpdates  []earlyUpdate
 	sawDenial     bool // a call was denied
 	sawAsk        bool // a verdict, recorded or claimed, that lets a call wait
@@ -124,7 +124,7 @@ func (s *session) callOfDecision(id string) *call {
 	if id == "" {
 		return nil
 	}
-	return s.decisionIndex.get(id).expand()
+	return s.decisionIndex[id].expand()
 }
 
 // highestOccurrence is the highest occurrence of all ids of the session.
@@ -162,8 +162,8 @@ func (s *session) nextForgotten() int {
 func (s *session) forgetCall(c *call) {
 	c.group.calls = removeCall(c.group.calls, c)
 	for _, id := range c.decisionIDs {
-		if s.decisionIndex.get(id) == c {
-			s.decisionIndex.remove(id)
+		if s.decisionIndex[id] == c {
+			delete(s.decisionIndex, id)
 		}
 	}
 	c.retriedCall = nil
@@ -180,18 +180,17 @@ func (s *session) linkDecision(c *call, decisionID string) {
 	if decisionID == "" {
 		return
 	}
-	switch s.decisionIndex.get(decisionID) {
-	case c:
+	if s.decisionIndex[decisionID] == c {
 		return
-	case nil:
-	default:
-		s.decisionIndex.remove(decisionID)
 	}
 	if len(c.decisionIDs) == maxCallDecisions {
-		s.decisionIndex.remove(c.decisionIDs[0])
+		delete(s.decisionIndex, c.decisionIDs[0])
 		c.decisionIDs = append(c.decisionIDs[:0], c.decisionIDs[1:]...)
 	}
-	s.decisionIndex.put(decisionID, c)
+	if s.decisionIndex == nil {
+		s.decisionIndex = map[string]*call{}
+	}
+	s.decisionIndex[decisionID] = c
 	c.decisionIDs = append(c.decisionIDs, decisionID)
 }
 
@@ -245,8 +244,8 @@ func (s *session) findCall(filter, fits func(*call) bool) *call {
 	return nil
 }
 
-// linearLimit is the size up to which the groups and decisions of a session are lists. A short
-// list takes less room than a map, and no more time to search.
+// linearLimit is the size up to which the groups of a session are a list. A short list takes less
+// room than a map, and no more time to search.
 const linearLimit = 12
 
 // callGroup holds the occurrences of one tool call id; without an id, of one tool.
@@ -385,52 +384,6 @@ func (gs *callGroups) dropEmpty() *callGroup {
 		}
 	}
 	return nil
-}
-
-// decisionIndex finds the calls of a session by their decision ids.
-type decisionIndex struct {
-	list []decisionCall
-	byID map[string]*call // nil up to linearLimit; then list is nil
-}
-
-type decisionCall struct {
-	id   string
-	call *call
-}
-
-func (x *decisionIndex) len() int { return len(x.list) + len(x.byID) }
-
-func (x *decisionIndex) get(id string) *call {
-	if x.byID != nil {
-		return x.byID[id]
-	}
-	for i := len(x.list) - 1; i >= 0; i-- {
-		if x.list[i].id == id {
-			return x.list[i].call
-		}
-	}
-	return nil
-}
-
-// put adds a decision id that is not in the index.
-func (x *decisionIndex) put(id string, c *call) {
-	switch {
-	case x.byID != nil:
-		x.byID[id] = c
-	case len(x.list) < linearLimit:
-		x.list = append(x.list, decisionCall{id, c})
-	default:
-		x.byID = make(map[string]*call, 2*linearLimit)
-		for _, d := range x.list {
-			x.byID[d.id] = d.call
-		}
-		x.byID[id], x.list = c, nil
-	}
-}
-
-func (x *decisionIndex) remove(id string) {
-	delete(x.byID, id)
-	x.list = slices.DeleteFunc(x.list, func(d decisionCall) bool { return d.id == id })
 }
 
 // Pack returns the groups in order.

@@ -57,7 +57,7 @@ func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
 
 // active is touch for the session of a fact.
 func (ts *trackers) active(f *fact.Fact) *protocolSession {
-	w, followed := ts.sessions.GetHashed(protocolSessionKey{f.Key, f.Protocol}, f.ProtocolSessionHash())
+	w, followed := ts.sessions.Get(protocolSessionKey{f.Key, f.Protocol})
 	if !followed {
 		return nil
 	}
@@ -111,10 +111,6 @@ func (ts *trackers) rebuild() {
 type protocolSessionKey struct {
 	fact.SourceSession
 	protocol string
-}
-
-func (k protocolSessionKey) Hash() uint32 {
-	return fact.ProtocolSessionHash(k.SourceSession.Hash(), k.protocol)
 }
 
 // protocolSession is a tracked session.

@@ -303,8 +303,8 @@ func TestEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		risk, _ := e.Risk()
-		identity, _ := e.ToolIdentity()
+		risk := e.Risk
+		identity := e.ToolIdentity
 		if risk == nil || risk.RiskClass != want || e.OperationRisk != "unknown" || identity.SchemaHash != l.Tools[0].Digest || e.ToolName != "mcp__kit__t" {
 			t.Errorf("%s: %+v %+v", annotations, risk, e)
 		}

@@ -129,10 +129,10 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 	if c.Tool != "" {
 		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, e.ToolCallID())
 	}
-	if b, ok := e.Approval(); ok {
+	if b := e.Approval; b != nil {
 		c.NamedWorkflow = b.WorkflowID
 	}
-	if b, ok := e.Retry(); ok {
+	if b := e.Retry; b != nil {
 		c.PreviousCall = b.PreviousToolCallID
 	}
 	if r.Publishers != nil {

@@ -30,8 +30,7 @@ var checks = []check{
 		return e.EvidencePhase != "" && e.EvidencePhase != wire.PhasePreCommit // AH-C-013
 	}},
 	{CodeValidationFailed, "/metadata/validation/status", events.Deny, func(e *wire.Event, _ call.Call) bool {
-		v, ok := e.Validation()
-		return ok && v.Status == "failed" // AH-C-037
+		return e.Validation != nil && e.Validation.Status == "failed" // AH-C-037
 	}},
 	{CodeHashConflict, "/metadata", events.Deny, hashConflict}, // AH-C-036
 	{CodeEarlierVerdict, "/metadata/admission_verdict/verdict", events.Deny, func(e *wire.Event, _ call.Call) bool {
@@ -43,8 +42,8 @@ var checks = []check{
 		return e.Metadata.Get("runtime_contract").MemberText("signature_status") == "invalid" // AH-C-132
 	}},
 	{CodeHumanApproval, "/metadata/risk/requires_human_approval", events.Ask, func(e *wire.Event, _ call.Call) bool {
-		r, ok := e.Risk()
-		return ok && r.RequiresHumanApproval != nil && *r.RequiresHumanApproval // AH-C-042
+		r := e.Risk
+		return r != nil && r.RequiresHumanApproval != nil && *r.RequiresHumanApproval // AH-C-042
 	}},
 	{CodeEarlierVerdict, "/metadata/admission_verdict/verdict", events.Ask, func(e *wire.Event, _ call.Call) bool {
 		return earlierVerdict(e) == events.Ask // AH-C-086
@@ -54,18 +53,15 @@ var checks = []check{
 	}},
 	{call.CodeWeakScope, "/session_id", events.Allow, func(_ *wire.Event, c call.Call) bool { return c.Session == "" }},
 	{CodeVerdictIgnored, "/metadata/admission_verdict", events.Allow, func(e *wire.Event, _ call.Call) bool {
-		_, ok := e.AdmissionVerdict()
-		return ok // AH-C-082
+		return e.AdmissionVerdict != nil // AH-C-082
 	}},
 	{CodeApprovalIgnored, "/metadata/approval", events.Allow, func(e *wire.Event, _ call.Call) bool {
-		_, ok := e.Approval()
-		return ok // AH-C-105
+		return e.Approval != nil // AH-C-105
 	}},
 	{CodeClaimsIgnored, "/metadata", events.Allow, claimsTrust}, // AH-C-088
 	{CodeSurface, "/metadata/provider_translation/provider_surface", events.Allow, func(e *wire.Event, _ call.Call) bool {
-		i, identified := e.ToolIdentity()
-		p, translated := e.ProviderTranslation()
-		return identified && translated && i.Source != "" && p.ProviderSurface != "" && i.Source != p.ProviderSurface // AH-C-035
+		i, p := e.ToolIdentity, e.ProviderTranslation
+		return i != nil && p != nil && i.Source != "" && p.ProviderSurface != "" && i.Source != p.ProviderSurface // AH-C-035
 	}},
 }
 
@@ -85,7 +81,7 @@ func hasReason(o *call.Opinion, code, path string) bool {
 
 // eventForm is the form of an event: with a verdict on it, it is evidence.
 func eventForm(e *wire.Event) hookschema.Form {
-	if _, stamped := e.AdmissionVerdict(); stamped {
+	if e.AdmissionVerdict != nil {
 		return hookschema.FormEvidence
 	}
 	return hookschema.FormRequest
@@ -97,10 +93,8 @@ func eventForm(e *wire.Event) hookschema.Form {
 // profile must state all that it demands before a call (AH-C-031), in its form (AH-C-034),
 // unless its manifest declares the event as partial.
 func checkProfile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
-	_, identified := e.ToolIdentity()
-	_, rated := e.Risk()
 	bound := d.Declaration != nil && d.ActionGovernance
-	if !identified && !rated && !bound || !hookschema.ProfileCovers(e.EventType) {
+	if e.ToolIdentity == nil && e.Risk == nil && !bound || !hookschema.ProfileCovers(e.EventType) {
 		return
 	}
 	bound = bound && d.Support(e.EventType) != publisher.Partial
@@ -120,9 +114,9 @@ func checkProfile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 // none. A verdict of this subscriber is ignored: an event that is sent again after an approval
 // may carry it.
 func earlierVerdict(e *wire.Event) events.Verdict {
-	v, there := e.AdmissionVerdict()
+	v := e.AdmissionVerdict
 	switch {
-	case !there || v.Subscriber == Subscriber || v.Verdict == "allow":
+	case v == nil || v.Subscriber == Subscriber || v.Verdict == "allow":
 		return events.Allow
 	case v.Verdict == "ask":
 		return events.Ask
@@ -132,13 +126,13 @@ func earlierVerdict(e *wire.Event) events.Verdict {
 
 func hashConflict(e *wire.Event, _ call.Call) bool {
 	var hashes []string
-	if b, ok := e.ToolIdentity(); ok {
+	if b := e.ToolIdentity; b != nil {
 		hashes = append(hashes, b.SchemaHash)
 	}
-	if b, ok := e.ProviderTranslation(); ok {
+	if b := e.ProviderTranslation; b != nil {
 		hashes = append(hashes, b.SchemaHash)
 	}
-	if b, ok := e.Validation(); ok {
+	if b := e.Validation; b != nil {
 		hashes = append(hashes, b.SchemaHash)
 	}
 	first := ""

@@ -46,8 +46,8 @@ func checkDeclaration(e *wire.Event, c call.Call, d publisher.Declared, o *call.
 // recordFailMode records that a publisher decided by itself because it got no verdict (SPEC
 // section 4, AH-C-073).
 func recordFailMode(e *wire.Event, d publisher.Declared, o *call.Opinion) {
-	f, there := e.FailMode()
-	if !there || !f.Triggered || e.EventType != wire.ErrorOccurred {
+	f := e.FailMode
+	if f == nil || !f.Triggered || e.EventType != wire.ErrorOccurred {
 		return
 	}
 	o.AddReason(events.Allow, Name, CodeFailMode, "/metadata")

@@ -11,7 +11,7 @@ func riskOf(e *wire.Event) map[string]any {
 	m := map[string]any{}
 	words := []string{e.OperationRisk}
 	idempotent := false
-	if b, ok := e.Risk(); ok {
+	if b := e.Risk; b != nil {
 		words = append(words, b.RiskClass, b.DataExfiltrationRisk)
 		idempotent = b.Idempotent != nil && *b.Idempotent
 		setText(m, "risk_class", b.RiskClass)

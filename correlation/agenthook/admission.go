@@ -17,7 +17,7 @@ func requestFlagsOf(e *agenthook.Event) (k fact.RequestFlags) {
 	if e.OnlyReports() {
 		return fact.FlagReportsOnly
 	}
-	if v, ok := e.AdmissionVerdict(); ok && v.Subscriber != ownSubscriber {
+	if v := e.AdmissionVerdict; v != nil && v.Subscriber != ownSubscriber {
 		switch v.Verdict {
 		case string(events.Deny):
 			k |= fact.FlagDeniedElsewhere

@@ -72,21 +72,20 @@ func NewEvent(e *agenthook.Event) *Event {
 }
 
 func (x *Event) readBlocks(e *agenthook.Event) {
-	if v, ok := e.AdmissionVerdict(); ok {
+	if v := e.AdmissionVerdict; v != nil {
 		x.verdict = v.Verdict
 	}
-	x.approval, _ = e.Approval()
-	x.execution, _ = e.Execution()
+	x.approval, x.execution = e.Approval, e.Execution
 	x.hasExecuted = e.HasExecuted()
-	if r, ok := e.Retry(); ok {
+	if r := e.Retry; r != nil {
 		x.isRetry = r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1)
 	}
-	if m, ok := e.FailMode(); ok {
+	if m := e.FailMode; m != nil {
 		x.FailMode, x.letCallPass = m.Triggered, m.Triggered && m.Outcome == "allow"
 	}
 	x.governed = e.HasGovernanceBlock()
 	x.AnswersUnknown = x.governed && e.EventType == agenthook.PreToolUse && AnswersUnknown(e)
-	if v, ok := e.Validation(); ok {
+	if v := e.Validation; v != nil {
 		x.validationFailed = v.Status == "failed"
 	}
 	x.readIdentity(e.Metadata)
@@ -118,7 +117,7 @@ func (x *Event) ApplyRegistration(governs, partly bool) {
 // AnswersUnknown reports whether a call says "unknown" where AHP-013 wants an answer.
 func AnswersUnknown(e *agenthook.Event) bool {
 	const unknown = "unknown"
-	if r, ok := e.Risk(); ok && r.RiskClass == unknown {
+	if r := e.Risk; r != nil && r.RiskClass == unknown {
 		return true
 	}
 	return e.Action == unknown || e.ResourceKind == unknown || e.ResourceScope == unknown || e.OperationRisk == unknown || e.Resource == unknown

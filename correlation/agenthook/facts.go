@@ -44,7 +44,7 @@ func agentHookFact(f *fact.Fact, x hookEvent, request bool) {
 		f.RelatedEventIDs = []string{events.NormaliseID(e.CorrelationID)}
 	}
 	agentHookClaims(f, e)
-	if retry, ok := e.Retry(); ok && retry.PreviousToolCallID != "" {
+	if retry := e.Retry; retry != nil && retry.PreviousToolCallID != "" {
 		f.RetriedKey = fact.CallKeyOf(retry.PreviousToolCallID, "")
 	}
 	agentHookTimes(f, e)
@@ -57,10 +57,10 @@ func agentHookFact(f *fact.Fact, x hookEvent, request bool) {
 		f.Args = inputArguments(x)
 		f.CoreSum = coreOf(f, x)
 		f.TargetSum = targetOf(e)
-		if r, ok := e.Risk(); ok && r.RequiresHumanApproval != nil {
+		if r := e.Risk; r != nil && r.RequiresHumanApproval != nil {
 			f.NeedsHuman = *r.RequiresHumanApproval
 		}
-		if t, ok := e.ToolIdentity(); ok {
+		if t := e.ToolIdentity; t != nil {
 			f.CanonicalTool = fact.BoundID(t.CanonicalName)
 		}
 	case fact.KindPost:
@@ -87,13 +87,13 @@ func agentHookFact(f *fact.Fact, x hookEvent, request bool) {
 }
 
 func agentHookClaims(f *fact.Fact, e *agenthook.Event) {
-	if v, ok := e.AdmissionVerdict(); ok {
+	if v := e.AdmissionVerdict; v != nil {
 		f.VerdictClaim = fact.VerdictClaim{Verdict: fact.ParseClaimedVerdict(v.Verdict), Seq: f.Seq, DecidedAt: fact.ParseInstant(v.DecidedAt)}
 	}
 	if EventOf(f) != nil && EventOf(f).VoidApproval {
 		return
 	}
-	if a, ok := e.Approval(); ok {
+	if a := e.Approval; a != nil {
 		f.Approval = fact.Approval{
 			Status: a.Status, Workflow: fact.BoundID(a.WorkflowID), Action: fact.BoundID(a.ActionID),
 			DecidedAt: fact.ParseInstant(a.DecidedAt), ExpiresAt: fact.ParseInstant(a.ExpiresAt), ResumePolicy: fact.BoundID(a.ResumePolicy),
@@ -122,13 +122,13 @@ func redactedArguments(e *agenthook.Event) []string {
 }
 
 func agentHookError(f *fact.Fact, e *agenthook.Event) {
-	mode, is := e.FailMode()
+	mode := e.FailMode
 	switch {
-	case is && mode.Triggered && mode.Outcome == string(events.Allow):
+	case mode != nil && mode.Triggered && mode.Outcome == string(events.Allow):
 		f.Kind = fact.KindFailOpen
-	case is && mode.Triggered:
+	case mode != nil && mode.Triggered:
 		f.Kind, f.Outcome, f.VerdictClaim = fact.KindStopped, "denied", fact.VerdictClaim{Verdict: events.Deny, Seq: f.Seq}
-	case is || !e.ClosesCall():
+	case mode != nil || !e.ClosesCall():
 		f.Kind = fact.KindOther
 	default:
 		f.Outcome = "failed"
@@ -137,14 +137,14 @@ func agentHookError(f *fact.Fact, e *agenthook.Event) {
 
 func agentHookTimes(f *fact.Fact, e *agenthook.Event) {
 	f.ProducerTimes.HappenedAt = e.Time
-	if retry, ok := e.Retry(); ok {
+	if retry := e.Retry; retry != nil {
 		f.ProducerTimes.Attempt = fact.NonNegative(retry.Attempt)
 	}
 	if f.Kind != fact.KindPost {
 		return
 	}
 	f.ProducerTimes.SetDuration(e.DurationMS())
-	if x, ok := e.Execution(); ok {
+	if x := e.Execution; x != nil {
 		f.ProducerTimes.CompletedAt = fact.ParseInstant(x.CompletedAt)
 	}
 }
@@ -187,7 +187,7 @@ func agentHookLineage(f *fact.Fact, e *agenthook.Event) {
 
 func agentHookPost(f *fact.Fact, e hookEvent) {
 	f.Effect = fact.HadEffect
-	if x, ok := e.Execution(); ok {
+	if x := e.Execution; x != nil {
 		f.Outcome, f.StartedAt, f.HasMutationReason = fact.BoundID(x.Outcome), fact.ParseInstant(x.StartedAt), strings.TrimSpace(x.MutationReason) != ""
 		if x.DidNotRun(e.hasExecutedArguments()) {
 			f.Effect = fact.NoEffect

@@ -81,11 +81,11 @@ func (x *Event) checkSize(e *agenthook.Event) {
 // checkSecretDenied reports an event with a secret that says that it has none, or that nothing
 // had to be redacted.
 func (x *Event) checkSecretDenied(e *agenthook.Event, where string) (is bool) {
-	if r, ok := e.Risk(); ok && r.ContainsSecret != nil && !*r.ContainsSecret {
+	if r := e.Risk; r != nil && r.ContainsSecret != nil && !*r.ContainsSecret {
 		x.addFinding("AH-C-039", where)
 		is = true
 	}
-	if r, ok := e.Redaction(); ok && r.Applied != nil && !*r.Applied {
+	if r := e.Redaction; r != nil && r.Applied != nil && !*r.Applied {
 		x.addFinding("AH-C-038", "nothing was redacted, and there is "+where)
 		is = true
 	}

@@ -139,16 +139,15 @@ func (x *Event) checkGovernance(e *agenthook.Event) {
 	if x.governed {
 		x.eventFindings = append(x.eventFindings, profileFindings(e)...)
 	}
-	identity, hasIdentity := e.ToolIdentity()
-	translation, hasTranslation := e.ProviderTranslation()
-	if hasIdentity && hasTranslation {
-		x.addFindingIf(identity.Source != translation.ProviderSurface, "AH-C-035", "")
+	identity := e.ToolIdentity
+	if identity != nil && e.ProviderTranslation != nil {
+		x.addFindingIf(identity.Source != e.ProviderTranslation.ProviderSurface, "AH-C-035", "")
 	}
 	// The provider's name of a tool is the name in its events (AHP-011).
-	alias := hasIdentity && identity.ProviderName != "" && identity.ProviderName != e.ToolName && identity.CanonicalName == e.ToolName
+	alias := identity != nil && identity.ProviderName != "" && identity.ProviderName != e.ToolName && identity.CanonicalName == e.ToolName
 	x.addFindingIf(alias, "AH-C-018", "")
 	x.checkSchemaHashes(e)
-	if r, ok := e.Retry(); ok {
+	if r := e.Retry; r != nil {
 		x.addFindingIf(r.Attempt != nil && *r.Attempt > 1 && r.PreviousToolCallID == "", "AH-C-040", "")
 	}
 	x.addFindingIf(x.validationFailed && x.verdict == "allow", "AH-C-037", "allowed")
@@ -209,13 +208,13 @@ func countMember(v strictjson.Value) int64 {
 
 func schemaHashesOf(e *agenthook.Event) [3]string {
 	var h [3]string
-	if b, ok := e.ToolIdentity(); ok {
+	if b := e.ToolIdentity; b != nil {
 		h[0] = b.SchemaHash
 	}
-	if b, ok := e.ProviderTranslation(); ok {
+	if b := e.ProviderTranslation; b != nil {
 		h[1] = b.SchemaHash
 	}
-	if b, ok := e.Validation(); ok {
+	if b := e.Validation; b != nil {
 		h[2] = b.SchemaHash
 	}
 	return h

@@ -29,7 +29,6 @@ func (d *Decoder) decodeDecision(m events.LogMessage, p subject.Parsed, v *Decod
 	v.Signature = d.verifySignature(m)
 	ReadDecision(f, &v.record, &v.Decision, d.Protocols)
 	f.IDSum()
-	f.OriginHashes()
 	f.OwnReceiptKey()
 	f.FirstCallSum = CallSum(f.Key, f.CallKey, 1)
 }

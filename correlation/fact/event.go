@@ -165,14 +165,13 @@ func EventDefect(f *Fact, err error, vs []schemas.Violation) string {
 	return what
 }
 
-// precompute computes hashes and sums that need no state, in the decoder's goroutine.
+// precompute computes sums that need no state, in the decoder's goroutine.
 func (r *DecodedEvent) precompute() {
 	f := &r.Fact
 	key := f.Key
 	if r.HasSession {
 		key.Session = r.SessionToken
 	}
-	f.CachedHashes = hashesOf(key)
 	if f.LineageRefs.Correlation != "" {
 		f.LineageRefs.CorrelationToken()
 	}

@@ -82,6 +82,12 @@ func SumOfBytes(part []byte) Sum {
 // session from a body equals the same session from a subject.
 type SourceSession struct{ Tenant, Source, Session string }
 
+// TokenKey is a table key made of a token that a publisher chose.
+type TokenKey struct {
+	Tenant, Source string
+	Token          Sum
+}
+
 // Publisher is the publisher of the session.
 func (k SourceSession) Publisher() PublisherKey { return PublisherKey{k.Tenant, k.Source} }
 
@@ -132,11 +138,10 @@ type Fact struct {
 	CallID        string // as shown
 	Tool          string // as shown
 	CallKey       CallKey
-	Found         any          // the engine's lookup result for CallKey; SetCallKey clears it
-	CachedHashes  OriginHashes // of its origin
-	FirstCallSum  Sum          // CallSum of the first occurrence; zero if the decoder did not compute it
-	CanonicalTool string       // the tool's name in the action-governance profile
-	RetriedKey    CallKey      // of metadata.retry.previous_tool_call_id; zero if there is none
+	Found         any     // the engine's lookup result for CallKey; SetCallKey clears it
+	FirstCallSum  Sum     // CallSum of the first occurrence; zero if the decoder did not compute it
+	CanonicalTool string  // the tool's name in the action-governance profile
+	RetriedKey    CallKey // of metadata.retry.previous_tool_call_id; zero if there is none
 	Args          Arguments
 
 	ContentSum  Sum // of the message's bytes

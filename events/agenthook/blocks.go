@@ -114,37 +114,37 @@ type FailMode struct {
 	Outcome   string // allow deny
 }
 
-// blocks holds the blocks of metadata; missing ones are nil. Some of their fields are used by no
+// Blocks are the blocks of metadata; missing ones are nil. Some of their fields are used by no
 // code: reading them is what checks their JSON types. The envelope's schema says only that metadata
 // is an object, and the schemas of the blocks are for events of the action-governance profile.
-type blocks struct {
-	verdict     *AdmissionVerdict
-	approval    *Approval
-	identity    *ToolIdentity
-	translation *ProviderTranslation
-	risk        *Risk
-	validation  *Validation
-	redaction   *Redaction
-	retry       *Retry
-	execution   *Execution
-	failMode    *FailMode
+type Blocks struct {
+	AdmissionVerdict    *AdmissionVerdict
+	Approval            *Approval
+	ToolIdentity        *ToolIdentity
+	ProviderTranslation *ProviderTranslation
+	Risk                *Risk
+	Validation          *Validation
+	Redaction           *Redaction
+	Retry               *Retry
+	Execution           *Execution
+	FailMode            *FailMode
 }
 
 // schemaHash reads a block's schema_hash in lower case: its form permits both cases of hexadecimal digits.
 func schemaHash(o field.Object) string { return strings.ToLower(o.Text("schema_hash")) }
 
-func readBlocks(meta field.Object) blocks {
-	return blocks{
-		verdict:     readBlock(meta, "admission_verdict", readVerdict),
-		approval:    readBlock(meta, "approval", readApproval),
-		identity:    readBlock(meta, "tool_identity", readIdentity),
-		translation: readBlock(meta, "provider_translation", readTranslation),
-		risk:        readBlock(meta, "risk", readRisk),
-		validation:  readBlock(meta, "validation", readValidation),
-		redaction:   readBlock(meta, "redaction", readRedaction),
-		retry:       readBlock(meta, "retry", readRetry),
-		execution:   readBlock(meta, "execution", readExecution),
-		failMode:    readFailMode(meta),
+func readBlocks(meta field.Object) Blocks {
+	return Blocks{
+		AdmissionVerdict:    readBlock(meta, "admission_verdict", readVerdict),
+		Approval:            readBlock(meta, "approval", readApproval),
+		ToolIdentity:        readBlock(meta, "tool_identity", readIdentity),
+		ProviderTranslation: readBlock(meta, "provider_translation", readTranslation),
+		Risk:                readBlock(meta, "risk", readRisk),
+		Validation:          readBlock(meta, "validation", readValidation),
+		Redaction:           readBlock(meta, "redaction", readRedaction),
+		Retry:               readBlock(meta, "retry", readRetry),
+		Execution:           readBlock(meta, "execution", readExecution),
+		FailMode:            readFailMode(meta),
 	}
 }
 
@@ -260,55 +260,17 @@ func readFailMode(meta field.Object) *FailMode {
 
 const errorFailMode = "admission_fail_mode"
 
-// AdmissionVerdict returns metadata.admission_verdict.
-func (e *Event) AdmissionVerdict() (*AdmissionVerdict, bool) {
-	return e.blocks.verdict, e.blocks.verdict != nil
-}
-
-// Approval returns metadata.approval.
-func (e *Event) Approval() (*Approval, bool) { return e.blocks.approval, e.blocks.approval != nil }
-
-// ToolIdentity returns metadata.tool_identity.
-func (e *Event) ToolIdentity() (*ToolIdentity, bool) {
-	return e.blocks.identity, e.blocks.identity != nil
-}
-
 // HasGovernanceBlock reports whether the event uses the action-governance profile: it has any
 // block of AHP-013.
 func (e *Event) HasGovernanceBlock() bool {
-	b := &e.blocks
-	return b.identity != nil || b.translation != nil || b.risk != nil || b.validation != nil || b.redaction != nil || b.retry != nil || b.execution != nil
+	b := &e.Blocks
+	return b.ToolIdentity != nil || b.ProviderTranslation != nil || b.Risk != nil || b.Validation != nil || b.Redaction != nil || b.Retry != nil || b.Execution != nil
 }
-
-// ProviderTranslation returns metadata.provider_translation.
-func (e *Event) ProviderTranslation() (*ProviderTranslation, bool) {
-	return e.blocks.translation, e.blocks.translation != nil
-}
-
-// Risk returns metadata.risk.
-func (e *Event) Risk() (*Risk, bool) { return e.blocks.risk, e.blocks.risk != nil }
-
-// Validation returns metadata.validation.
-func (e *Event) Validation() (*Validation, bool) {
-	return e.blocks.validation, e.blocks.validation != nil
-}
-
-// Redaction returns metadata.redaction.
-func (e *Event) Redaction() (*Redaction, bool) { return e.blocks.redaction, e.blocks.redaction != nil }
-
-// Retry returns metadata.retry.
-func (e *Event) Retry() (*Retry, bool) { return e.blocks.retry, e.blocks.retry != nil }
-
-// Execution returns metadata.execution.
-func (e *Event) Execution() (*Execution, bool) { return e.blocks.execution, e.blocks.execution != nil }
-
-// FailMode returns the publisher's fail mode report in metadata.
-func (e *Event) FailMode() (*FailMode, bool) { return e.blocks.failMode, e.blocks.failMode != nil }
 
 // RedactedFields are the paths that the publisher states as redacted: metadata.redaction.fields
 // if its applied is true, nil otherwise. Their syntax is the publisher's.
 func (e *Event) RedactedFields() []string {
-	if r := e.blocks.redaction; r != nil && r.Applied != nil && *r.Applied {
+	if r := e.Redaction; r != nil && r.Applied != nil && *r.Applied {
 		return r.Fields
 	}
 	return nil

@@ -43,8 +43,8 @@ type Event struct {
 	Doc strictjson.Value // the whole document
 	Raw []byte           // the bytes that Decode was given, not a copy
 
-	blocks blocks
-	meta   metadata
+	Blocks
+	meta metadata
 }
 
 // metadata holds the plain members of metadata in the model.
@@ -84,19 +84,19 @@ func FromValue(v strictjson.Value, raw []byte) (*Event, error) {
 // Tree is the whole document, as strictjson.Parse gives it. Each call makes it anew.
 func (e *Event) Tree() map[string]any { return e.Doc.ObjectTree() }
 
-// CloneTexts makes the texts of blocks that outlive their document independent of it: word
+// CloneTexts makes the texts of Blocks that outlive their document independent of it: word
 // copies those of small vocabularies, id all others.
 func (e *Event) CloneTexts(word, id func(string) string) {
-	if v := e.blocks.verdict; v != nil {
+	if v := e.AdmissionVerdict; v != nil {
 		v.Verdict, v.DecidedAt = word(v.Verdict), id(v.DecidedAt)
 	}
-	if a := e.blocks.approval; a != nil {
+	if a := e.Approval; a != nil {
 		a.Status, a.ResumePolicy, a.Department = word(a.Status), word(a.ResumePolicy), word(a.Department)
 		for _, text := range []*string{&a.WorkflowID, &a.ActionID, &a.ReviewerRef, &a.RequestedAt, &a.DecidedAt, &a.ExpiresAt, &a.DecisionRef, &a.ApprovalURL} {
 			*text = id(*text)
 		}
 	}
-	if t := e.blocks.identity; t != nil {
+	if t := e.ToolIdentity; t != nil {
 		t.CanonicalName = word(t.CanonicalName)
 	}
 }
@@ -130,8 +130,8 @@ func (e *Event) readFields(o field.Object) {
 		durationMS:  meta.Int("duration_ms"),
 		executed:    meta.Object("tool_input_executed"),
 	}
-	meta.Int("exit_code") // for its type alone, see blocks
-	e.blocks = readBlocks(meta)
+	meta.Int("exit_code") // for its type alone, see Blocks
+	e.Blocks = readBlocks(meta)
 }
 
 // HasMetadata reports whether the event has metadata that are not empty.
@@ -162,7 +162,7 @@ func (e *Event) Trace() string { return e.meta.traceparent }
 // DurationMS is the execution time in milliseconds: that of the execution block, else
 // metadata.duration_ms; nil without either.
 func (e *Event) DurationMS() *int64 {
-	if x := e.blocks.execution; x != nil && x.DurationMS != nil {
+	if x := e.Execution; x != nil && x.DurationMS != nil {
 		return x.DurationMS
 	}
 	return e.meta.durationMS

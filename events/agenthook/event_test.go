@@ -97,7 +97,7 @@ func TestEventID(t *testing.T) {
 
 func TestDecodeIsCaseExact(t *testing.T) {
 	e := decode(t, `{"Tool_Name":"secretTool","EVENT_TYPE":"PreToolUse","metadata":{"Tool_call_id":"c","Risk":{"risk_class":"x"}}}`)
-	if _, ok := e.Risk(); e.ToolName != "" || e.EventType != "" || e.ToolCallID() != "" || ok {
+	if e.ToolName != "" || e.EventType != "" || e.ToolCallID() != "" || e.Risk != nil {
 		t.Errorf("%+v", e)
 	}
 }
@@ -172,8 +172,8 @@ func TestBadFieldLosesNothingElse(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "4242") {
 		t.Fatalf("error %v", err)
 	}
-	x, ok := e.Execution()
-	if e.SessionID != "" || e.Source != "rt-a" || e.ToolCallID() != "call/1" || !ok || x.Outcome != "succeeded" {
+	x := e.Execution
+	if e.SessionID != "" || e.Source != "rt-a" || e.ToolCallID() != "call/1" || x == nil || x.Outcome != "succeeded" {
 		t.Errorf("%+v", e)
 	}
 }

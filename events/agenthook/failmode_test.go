@@ -20,8 +20,8 @@ func TestFailModeEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mode, ok := e.FailMode()
-	if !ok || !mode.Triggered || mode.Outcome != "deny" || e.EventType != ErrorOccurred || e.EvidencePhase != PhasePostHoc {
+	mode := e.FailMode
+	if mode == nil || !mode.Triggered || mode.Outcome != "deny" || e.EventType != ErrorOccurred || e.EvidencePhase != PhasePostHoc {
 		t.Errorf("%s", body)
 	}
 	if e.EventID != "e-2" || e.CorrelationID != "e-1" || e.SessionID != "s1" || e.ToolCallID() != "c1" || e.AgentID != "a1" || e.ToolName != "t" || e.Source != "rt" {
@@ -65,8 +65,8 @@ func TestCloneTexts(t *testing.T) {
 	}
 	words, ids := 0, 0
 	e.CloneTexts(func(s string) string { words++; return s + "!" }, func(s string) string { ids++; return s + "?" })
-	verdict, _ := e.AdmissionVerdict()
-	approval, _ := e.Approval()
+	verdict := e.AdmissionVerdict
+	approval := e.Approval
 	if verdict.Verdict != "allow!" || approval.Status != "approved!" || approval.WorkflowID != "w?" || words == 0 || ids == 0 {
 		t.Errorf("%+v %+v", verdict, approval)
 	}

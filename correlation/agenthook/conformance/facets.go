@@ -78,10 +78,10 @@ func facets(e *agenthook.Event) profile.Facets {
 		addBlocks(&f, e, pre, post)
 	}
 	if post {
-		x, said := e.Execution()
+		x := e.Execution
 		executed := e.Metadata.Get("tool_input_executed")
-		f.AddIf(!said || !x.DidNotRun(executed.Kind() == strictjson.KindObject && executed.Len() > 0), ToolExecutions)
-		f.AddIf(said && x.StartedAt != "", TimedExecutions)
+		f.AddIf(x == nil || !x.DidNotRun(executed.Kind() == strictjson.KindObject && executed.Len() > 0), ToolExecutions)
+		f.AddIf(x != nil && x.StartedAt != "", TimedExecutions)
 	}
 	return f
 }
@@ -94,21 +94,21 @@ func addBlocks(f *profile.Facets, e *agenthook.Event, pre, post bool) {
 	f.AddIf(has("redaction"), Redaction)
 	f.AddIf(has("execution"), ExecutionBlocks)
 	f.AddIf(post && (has("tool_input_executed") || e.ToolInput.Exists()), ExecutedArguments)
-	if v, ok := e.AdmissionVerdict(); ok {
+	if v := e.AdmissionVerdict; v != nil {
 		f.AddIf(pre, CallsWithVerdict)
 		f.AddVerdict(events.Verdict(v.Verdict))
 	}
-	if mode, ok := e.FailMode(); ok {
+	if mode := e.FailMode; mode != nil {
 		f.AddIf(mode.Triggered, FailMode)
 	}
-	if r, ok := e.Retry(); ok {
+	if r := e.Retry; r != nil {
 		f.AddIf(true, Retry)
 		f.AddIf(r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1), RetriesAndHandoffs)
 	}
-	if v, ok := e.Validation(); ok {
+	if v := e.Validation; v != nil {
 		f.AddIf(v.Status == "failed", ValidationFailed)
 	}
-	if r, ok := e.Risk(); ok {
+	if r := e.Risk; r != nil {
 		f.AddIf(true, RiskBlocks)
 		f.AddIf(pre && r.RequiresHumanApproval != nil && *r.RequiresHumanApproval, NeedsHuman)
 	}
@@ -133,16 +133,16 @@ func addIdentity(f *profile.Facets, e *agenthook.Event, pre bool) {
 	f.AddIf(e.HasGovernanceBlock(), Governed)
 	f.AddIf(pre && e.HasGovernanceBlock(), GovernedPre)
 	f.AddIf(pre && e.HasGovernanceBlock() && hooksession.AnswersUnknown(e), UnknownAnswers)
-	identity, identified := e.ToolIdentity()
-	if identified {
+	identity := e.ToolIdentity
+	if identity != nil {
 		count(identity.SchemaHash)
 		f.AddIf(true, ToolIdentities)
 	}
-	if t, ok := e.ProviderTranslation(); ok {
+	if t := e.ProviderTranslation; t != nil {
 		count(t.SchemaHash)
-		f.AddIf(identified, Translation)
+		f.AddIf(identity != nil, Translation)
 	}
-	if v, ok := e.Validation(); ok {
+	if v := e.Validation; v != nil {
 		count(v.SchemaHash)
 	}
 	f.AddIf(hashes > 1, SchemaHashes)
@@ -177,9 +177,8 @@ func addSessionEvent(o *profile.Session, e *agenthook.Event) {
 	if e.EventType == agenthook.PostToolUse && (e.HasGovernanceBlock() || id != "" && o.HasID(governedPrefix+id)) {
 		o.Counts[GovernedPost]++
 	}
-	verdict, stamped := e.AdmissionVerdict()
-	mode, is := e.FailMode()
-	excused := is && mode.Triggered
+	verdict := e.AdmissionVerdict
+	excused := e.FailMode != nil && e.FailMode.Triggered
 	pre := e.EventType == agenthook.PreToolUse
 	if pre && e.HasGovernanceBlock() && id != "" {
 		o.NoteID(governedPrefix + id)
@@ -188,12 +187,12 @@ func addSessionEvent(o *profile.Session, e *agenthook.Event) {
 		id = "event " + e.EventID
 	}
 	waits := pre && (e.EvidencePhase == agenthook.PhasePreCommit || e.EvidencePhase == "")
-	denied := stamped && verdict.Verdict == string(events.Deny)
+	denied := verdict != nil && verdict.Verdict == string(events.Deny)
 	if e.EventType == agenthook.SessionEnd {
 		o.End()
 	}
 	if pre || excused || e.ClosesCall() {
-		o.AddCall(id, profile.Call{NeedsVerdict: waits, HasVerdict: stamped || excused, Announced: pre && e.ToolCallID() != "", Ended: e.ClosesCall() || denied})
+		o.AddCall(id, profile.Call{NeedsVerdict: waits, HasVerdict: verdict != nil || excused, Announced: pre && e.ToolCallID() != "", Ended: e.ClosesCall() || denied})
 	}
 }
 

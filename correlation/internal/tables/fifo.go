@@ -1,15 +1,21 @@
+// Package tables has the bounded tables of a correlator. FIFO forgets the oldest entries, LRU
+// the least recently used ones. What the tenants of a shard hold together is in a Shared, a
+// FIFO with shares of tenants, or in an LRU that counts what each publisher holds: the one that
+// holds most makes room. All depend only on the calls made, and can be written in a snapshot.
 package tables
+
+import "maps"
 
 // FIFO is a map that forgets its oldest entries: beyond its limit, or by DropOldest. Entries
 // are numbered in the order in which they were added, and lie in chunks, so that no entry
-// moves when the map grows. A table of positions has the number of each key. A FIFO is smaller
-// than a Go map, and replaces an old entry by a new one with few memory accesses.
-type FIFO[K hashed, V any] struct {
+// moves when the map grows.
+type FIFO[K comparable, V any] struct {
 	chunks     [][]Entry[K, V] // the first chunk has the oldest entry
 	spareChunk []Entry[K, V]   // an empty chunk for the next use, or nil
 	head       uint32          // the number of the oldest entry; numbers wrap around
 	n          int             // the number of entries
-	table      []uint64        // positions: see insertPosition
+	numbers    map[K]uint32    // of each key
+	peak       int             // the most entries since numbers was made
 	limit      int             // NoLimit: only DropOldest removes entries
 }
 
@@ -17,7 +23,6 @@ type FIFO[K hashed, V any] struct {
 type Entry[K, V any] struct {
 	Key   K
 	Value V
-	hash  uint32
 }
 
 // NoLimit is the limit of a FIFO that only DropOldest makes smaller.
@@ -28,10 +33,11 @@ const NoLimit = 0
 const (
 	chunkBits = 8
 	chunkSize = 1 << chunkBits
+	minChunk  = 4
 )
 
 // NewFIFO makes an empty FIFO that holds at most limit entries.
-func NewFIFO[K hashed, V any](limit int) *FIFO[K, V] {
+func NewFIFO[K comparable, V any](limit int) *FIFO[K, V] {
 	return &FIFO[K, V]{limit: limit}
 }
 
@@ -47,34 +53,13 @@ func (q *FIFO[K, V]) entry(number uint32) *Entry[K, V] {
 	return &q.chunks[q.chunkOf(number)][number%chunkSize]
 }
 
-// tableHash is a hash as it is in the table. Its highest bit is set, so that a position is
-// never 0, even with the number 0.
-func tableHash(hash uint32) uint32 { return hash | 1<<31 }
-
-// LookupHashed returns the value of a key, nil if there is none. hash is the hash of k. The
-// value is valid until the next Put or Add.
-func (q *FIFO[K, V]) LookupHashed(k K, hash uint32) *V {
-	if q.n == 0 {
-		return nil
-	}
-	hash = tableHash(hash)
-	mask := len(q.table) - 1
-	for at := int(hash) & mask; q.table[at] != 0; at = (at + 1) & mask {
-		if x := q.table[at]; uint32(x>>32) == hash {
-			if e := q.entry(uint32(x)); e.Key == k {
-				return &e.Value
-			}
-		}
+// Lookup returns the value of a key, nil if there is none. The value is valid until the next Put or
+// Add.
+func (q *FIFO[K, V]) Lookup(k K) *V {
+	if number, known := q.numbers[k]; known {
+		return &q.entry(number).Value
 	}
 	return nil
-}
-
-// Lookup is LookupHashed for a key whose hash is not known.
-func (q *FIFO[K, V]) Lookup(k K) *V {
-	if q.n == 0 {
-		return nil
-	}
-	return q.LookupHashed(k, k.Hash())
 }
 
 // Get returns a copy of a key's value.
@@ -87,28 +72,27 @@ func (q *FIFO[K, V]) Get(k K) (v V, ok bool) {
 
 // Put adds or replaces an entry. A replaced entry keeps its age.
 func (q *FIFO[K, V]) Put(k K, v V) {
-	hash := k.Hash()
-	if p := q.LookupHashed(k, hash); p != nil {
+	if p := q.Lookup(k); p != nil {
 		*p = v
 		return
 	}
-	*q.Add(k, hash) = v
+	*q.Add(k) = v
 }
 
 // Add adds a key that is not in the map, and returns its value, which the caller fills before
-// the next call. hash is the hash of k.
-func (q *FIFO[K, V]) Add(k K, hash uint32) *V {
+// the next call.
+func (q *FIFO[K, V]) Add(k K) *V {
 	if q.n == q.limit && q.limit != NoLimit {
 		q.DropOldest(EvictionBatch(q.limit))
 	}
-	if 2*(q.n+1) > len(q.table) {
-		q.resize(max(2*len(q.table), minTableSize))
+	if q.numbers == nil {
+		q.numbers = map[K]uint32{}
 	}
 	number := q.head + uint32(q.n)
 	q.n++
+	q.peak = max(q.peak, q.n)
 	e := q.appendEntry(number)
-	e.Key, e.hash = k, tableHash(hash)
-	insertPosition(q.table, e.hash, number)
+	e.Key, q.numbers[k] = k, number
 	return &e.Value
 }
 
@@ -125,7 +109,7 @@ func (q *FIFO[K, V]) appendEntry(number uint32) *Entry[K, V] {
 		q.chunks = append(q.chunks, nil)
 	}
 	if c := q.chunks[at]; within >= len(c) {
-		q.chunks[at] = make([]Entry[K, V], min(max(2*within, minTableSize/2), chunkSize))
+		q.chunks[at] = make([]Entry[K, V], min(max(2*within, minChunk), chunkSize))
 		copy(q.chunks[at], c)
 	}
 	return &q.chunks[at][within]
@@ -138,12 +122,12 @@ func EvictionBatch(limit int) int { return 1 + limit/1024 }
 // KeyAt is the key of entry i, counted from the oldest.
 func (q *FIFO[K, V]) KeyAt(i int) K { return q.entry(q.head + uint32(i)).Key }
 
-// DropOldest forgets the n oldest entries, and makes a table small that is mostly free. n MUST
+// DropOldest forgets the n oldest entries, and makes a map small that is mostly free. n MUST
 // NOT exceed Len.
 func (q *FIFO[K, V]) DropOldest(n int) {
 	for range n {
 		e := q.entry(q.head)
-		removePosition(q.table, e.hash, q.head)
+		delete(q.numbers, e.Key)
 		*e = Entry[K, V]{}
 		q.n--
 		if q.head++; q.head%chunkSize == 0 {
@@ -154,12 +138,8 @@ func (q *FIFO[K, V]) DropOldest(n int) {
 	if q.n < chunkSize {
 		q.spareChunk = nil
 	}
-	size := len(q.table)
-	for size > minTableSize && 8*q.n < size {
-		size /= 2
-	}
-	if size < len(q.table) {
-		q.resize(size)
+	if 8*q.n < q.peak { // a Go map does not get smaller
+		q.numbers, q.peak = maps.Collect(maps.All(q.numbers)), q.n
 	}
 }
 
@@ -170,13 +150,4 @@ func (q *FIFO[K, V]) All() []Entry[K, V] {
 		list = append(list, *q.entry(q.head + uint32(i)))
 	}
 	return list
-}
-
-// resize makes the table of positions anew.
-func (q *FIFO[K, V]) resize(size int) {
-	q.table = make([]uint64, size)
-	for i := range q.n {
-		number := q.head + uint32(i)
-		insertPosition(q.table, q.entry(number).hash, number)
-	}
 }

@@ -8,7 +8,7 @@ import (
 // Shared is a FIFO for each tenant of a shard, under one limit for all of them. A full one
 // forgets the oldest entries of the tenant that holds most: see shares.go. A tenant does not
 // find the keys of another one.
-type Shared[K hashed, V any] struct {
+type Shared[K comparable, V any] struct {
 	limit   int
 	n       int // the entries of all tenants
 	tenants map[string]*tenantFIFO[K, V]
@@ -16,29 +16,21 @@ type Shared[K hashed, V any] struct {
 }
 
 // tenantFIFO is what one tenant holds of a table.
-type tenantFIFO[K hashed, V any] struct {
+type tenantFIFO[K comparable, V any] struct {
 	FIFO[K, V]
 	share Share
 }
 
 // NewShared makes an empty table that holds at most limit entries.
-func NewShared[K hashed, V any](limit int) *Shared[K, V] {
+func NewShared[K comparable, V any](limit int) *Shared[K, V] {
 	return &Shared[K, V]{limit: limit, tenants: map[string]*tenantFIFO[K, V]{}}
 }
 
 // Len is how many entries all tenants have.
 func (s *Shared[K, V]) Len() int { return s.n }
 
-// LookupHashed returns the value of a tenant's key, nil if there is none. hash is the hash of
-// k. The value is valid until the next Put or Add.
-func (s *Shared[K, V]) LookupHashed(tenant string, k K, hash uint32) *V {
-	if t := s.tenants[tenant]; t != nil {
-		return t.LookupHashed(k, hash)
-	}
-	return nil
-}
-
-// Lookup is LookupHashed for a key whose hash is not known.
+// Lookup returns the value of a tenant's key, nil if there is none. The value is valid until the next
+// Put or Add.
 func (s *Shared[K, V]) Lookup(tenant string, k K) *V {
 	if t := s.tenants[tenant]; t != nil {
 		return t.Lookup(k)
@@ -56,17 +48,16 @@ func (s *Shared[K, V]) Get(tenant string, k K) (v V, ok bool) {
 
 // Put adds or replaces an entry of a tenant. A replaced entry keeps its age.
 func (s *Shared[K, V]) Put(tenant string, k K, v V) {
-	hash := k.Hash()
-	if p := s.LookupHashed(tenant, k, hash); p != nil {
+	if p := s.Lookup(tenant, k); p != nil {
 		*p = v
 		return
 	}
-	*s.Add(tenant, k, hash) = v
+	*s.Add(tenant, k) = v
 }
 
 // Add adds a key that the tenant does not have, and returns its value, which the caller fills
-// before the next call. hash is the hash of k.
-func (s *Shared[K, V]) Add(tenant string, k K, hash uint32) *V {
+// before the next call.
+func (s *Shared[K, V]) Add(tenant string, k K) *V {
 	t := s.tenants[tenant]
 	if s.n == s.limit {
 		s.makeRoom(t)
@@ -76,7 +67,7 @@ func (s *Shared[K, V]) Add(tenant string, k K, hash uint32) *V {
 		s.tenants[tenant] = t
 		s.ranked.add(ByPlaces, &t.share)
 	}
-	v := t.Add(k, hash)
+	v := t.Add(k)
 	s.settle(t, 1)
 	return v
 }

@@ -167,7 +167,7 @@ func (r ranking) leading(by Measure, first *Share) [2]*Share {
 // Surplus returns the entry to forget when the table is full by a measure and publisher of
 // needs room. The entry with key stays is never returned; ok is false if there is no other.
 func (l *LRU[K, V]) Surplus(by Measure, of PublisherKey, stays K) (v V, ok bool) {
-	if l.n == 0 {
+	if l.Len() == 0 {
 		return v, false
 	}
 	first := l.held.tenants[of.Tenant]
@@ -186,7 +186,7 @@ func (l *LRU[K, V]) Surplus(by Measure, of PublisherKey, stays K) (v V, ok bool)
 			if p == nil {
 				break
 			}
-			if e := &l.entries[p.oldest]; e.key != stays {
+			if e := &l.entries[p.oldest]; e.value.ID() != stays {
 				return e.value, true
 			}
 		}

@@ -8,7 +8,7 @@ type keyValue[K, V any] struct {
 
 // Pack returns the entries, the least recently used first.
 func (l *LRU[K, V]) Pack() any {
-	list := make([]keyValue[K, V], 0, l.n)
+	list := make([]keyValue[K, V], 0, l.Len())
 	for _, v := range l.All() {
 		list = append(list, keyValue[K, V]{v.ID(), v})
 	}

@@ -324,11 +324,8 @@ func showChange(io ui.Stdio, path string, old, changed []byte) bool {
 		return false
 	}
 	fmt.Fprintf(io.Out, "--- %s\n+++ %s\n", path, path)
-	for _, h := range textdiff.Compare(string(old), string(changed)) {
-		fmt.Fprintln(io.Out, h.Header())
-		for _, l := range h.Lines {
-			fmt.Fprintf(io.Out, "%c%s\n", l.Op, ui.Clean(l.Text, 400))
-		}
+	for _, l := range textdiff.Compare(string(old), string(changed)) {
+		fmt.Fprintln(io.Out, ui.Clean(l, 400))
 	}
 	return true
 }

@@ -73,11 +73,8 @@ func (c *showCmd) Run(io ui.Stdio) error {
 
 // printChange shows what a person is asked to accept.
 func printChange(io ui.Stdio, pin mcp.Pin) {
-	for _, h := range textdiff.Compare(indented(pin.Definition), indented(pin.Changed.Definition)) {
-		fmt.Fprintln(io.Out, h.Header())
-		for _, l := range h.Lines {
-			fmt.Fprintf(io.Out, "%c%s\n", l.Op, ui.Clean(l.Text, len(l.Text)+1))
-		}
+	for _, l := range textdiff.Compare(indented(pin.Definition), indented(pin.Changed.Definition)) {
+		fmt.Fprintln(io.Out, ui.Clean(l, len(l)+1))
 	}
 }
 

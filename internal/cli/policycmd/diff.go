@@ -83,7 +83,7 @@ type fileChange struct {
 	Removed int    `json:"lines_removed"`
 	Diff    string `json:"diff"`
 
-	hunks []textdiff.Hunk
+	diffLines []string
 }
 
 func compareDocuments(from, to []policy.Document) []fileChange {
@@ -119,25 +119,19 @@ func compareDocuments(from, to []policy.Document) []fileChange {
 	return list
 }
 
-func (c *fileChange) fill(hunks []textdiff.Hunk) {
-	c.hunks = hunks
-	var b strings.Builder
-	for _, h := range hunks {
-		fmt.Fprintln(&b, h.Header())
-		for _, l := range h.Lines {
-			fmt.Fprintf(&b, "%c%s\n", l.Op, l.Text)
-			switch l.Op {
-			case textdiff.Add:
-				c.Added++
-			case textdiff.Remove:
-				c.Removed++
-			}
+func (c *fileChange) fill(diffLines []string) {
+	c.diffLines, c.Diff = diffLines, strings.Join(append(diffLines, ""), "\n")
+	for _, l := range diffLines {
+		switch l[0] {
+		case '+':
+			c.Added++
+		case '-':
+			c.Removed++
 		}
 	}
-	c.Diff = b.String()
 }
 
-var opColour = map[textdiff.Op]string{textdiff.Add: ui.Green, textdiff.Remove: ui.Red}
+var diffColour = map[byte]string{'@': ui.Blue, '+': ui.Green, '-': ui.Red}
 
 // maxDiffLine bounds the printed part of a diff line.
 const maxDiffLine = 400
@@ -149,11 +143,8 @@ func printDifference(p *ui.Printer, list []fileChange, lines bool) {
 		if !lines {
 			continue
 		}
-		for _, h := range c.hunks {
-			p.Printf("%s\n", p.Paint(ui.Blue, h.Header()))
-			for _, l := range h.Lines {
-				p.Printf("%s\n", p.Paint(opColour[l.Op], string(l.Op)+ui.Clean(strings.ReplaceAll(l.Text, "\t", "    "), maxDiffLine)))
-			}
+		for _, l := range c.diffLines {
+			p.Printf("%s\n", p.Paint(diffColour[l[0]], ui.Clean(strings.ReplaceAll(l, "\t", "    "), maxDiffLine)))
 		}
 	}
 }

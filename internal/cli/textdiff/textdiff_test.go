@@ -9,17 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func text(hunks []Hunk) string {
-	var b strings.Builder
-	for _, h := range hunks {
-		fmt.Fprintln(&b, h.Header())
-		for _, l := range h.Lines {
-			fmt.Fprintf(&b, "%c%s\n", l.Op, l.Text)
-		}
-	}
-	return b.String()
-}
-
 func TestCompare(t *testing.T) {
 	for _, c := range []struct{ name, from, to, want string }{
 		{"equal", "a\nb\n", "a\nb\n", ""},
@@ -34,7 +23,11 @@ func TestCompare(t *testing.T) {
 		{"moved", "a\nb\nc\n", "b\nc\na\n", "@@ -1,3 +1,3 @@\n-a\n b\n c\n+a\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := text(Compare(c.from, c.to)); got != c.want {
+			got := ""
+			for _, l := range Compare(c.from, c.to) {
+				got += l + "\n"
+			}
+			if got != c.want {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
 		})
@@ -50,23 +43,27 @@ func TestHunksGiveBothTexts(t *testing.T) {
 		text := func(l []string) string { return strings.Join(append(slices.Clone(l), ""), "\n") }
 		var patched []string
 		at := 0 // lines of from that are in patched, or removed
-		for _, h := range Compare(text(from), text(to)) {
-			start := h.OldAt - 1
-			if h.OldLines == 0 {
-				start = h.OldAt
+		for _, l := range Compare(text(from), text(to)) {
+			var start, length int
+			switch {
+			case l[0] == '@':
+				if n, err := fmt.Sscanf(l, "@@ -%d,%d +", &start, &length); n != 2 {
+					t.Fatalf("header %q: %v", l, err)
+				}
+				if length > 0 {
+					start--
+				}
+				patched = append(patched, from[at:start]...)
+				at = start
+				continue
+			case l[0] != '+':
+				if from[at] != l[1:] {
+					t.Fatalf("%q is %q", l, from[at])
+				}
+				at++
 			}
-			patched = append(patched, from[at:start]...)
-			at = start
-			for _, l := range h.Lines {
-				if l.Op != Add {
-					if from[at] != l.Text {
-						t.Fatalf("%s: %q is %q", h.Header(), l.Text, from[at])
-					}
-					at++
-				}
-				if l.Op != Remove {
-					patched = append(patched, l.Text)
-				}
+			if l[0] != '-' {
+				patched = append(patched, l[1:])
 			}
 		}
 		if patched = append(patched, from[at:]...); !slices.Equal(patched, to) {
