@@ -34,7 +34,7 @@ type approvalDecision struct {
 // nothing else: no defer, and no ask that its evaluator declares unapprovable. An allow becomes
 // what its action's workflow says while that waits for a person or is denied: what made the verdict
 // an ask, such as a stated risk, need not be part of the action. It becomes an ask while another
-// workflow of the session is about the same tool and arguments, or the same action on the same resource. A deny stays a deny,
+// workflow of the session is about what would run, or about the same action on the same resource. A deny stays a deny,
 // whatever was approved. Without an index no state is kept, and every ask opens a workflow of its
 // own.
 func (out *Outcome) applyApprovals(native call.Opinion, policies policy.Result, in Inputs, lifetime time.Duration) time.Duration {
@@ -179,8 +179,8 @@ func needsPerson(ask string) bool {
 }
 
 // evades reports whether one of the workflows that forbid an allow is another one about the same
-// action on the same resource (AgentHook H-09, AH-C-077), or waits for a person about the same tool
-// and arguments: the requester chooses what else is in an action's key, such as its mandate.
+// action on the same resource (AgentHook H-09, AH-C-077), or waits for a person about what would run:
+// the requester chooses what else is in an action's key, such as its mandate.
 func (a *approvalDecision) evades(forbidding []*approval.Workflow) bool {
 	if len(forbidding) == 0 {
 		return false
@@ -197,8 +197,21 @@ func (a *approvalDecision) evades(forbidding []*approval.Workflow) bool {
 		case keys.Action, said.Action:
 			return false
 		}
-		return w.Evasion != "" && w.Evasion == keys.Evasion || w.Runs != "" && (w.Runs == keys.Runs || w.Runs == said.Runs) && waitsForPerson(w)
+		return w.Evasion != "" && w.Evasion == keys.Evasion || waitsForPerson(w) && (runsWhatWaits(w, keys, action.Call) || runsWhatWaits(w, said, action.Call))
 	})
+}
+
+// runsWhatWaits reports whether a workflow is about what a request would run: the same tool with the same
+// arguments or, where one of them has none, the same tool under the same call id. A request with arguments
+// tells more than a workflow without any, and they may be why it is allowed: only a denial holds it.
+func runsWhatWaits(w *approval.Workflow, k approval.Keys, id string) bool {
+	switch {
+	case w.Runs != "" && k.Runs != "":
+		return w.Runs == k.Runs
+	case k.Runs != "" && w.Status != approval.Denied:
+		return false
+	}
+	return w.Tool != "" && w.Tool == k.Tool && w.WaitsForCall(id)
 }
 
 // requireApproval turns an allow into an ask.

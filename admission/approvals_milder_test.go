@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/admission/aaep"
 	"github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/aump"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -258,5 +260,57 @@ func TestSameRunUnderAnotherKey(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestSameCallWithoutArguments: one call is asked for with its arguments, and by a request that has none.
+func TestSameCallWithoutArguments(t *testing.T) {
+	const args = `"tool_input":{"to":"a@example.com","password":"hunter2-secret","n":1.0},`
+	hook := edit(t, preToolUse, `"s1"`, `"sess_0123456789abcdef"`, `"c1"`, `"call_1"`)
+	grave := edit(t, hook, `"tool_input"`, `"operation_risk":"destructive_write","tool_input"`)
+	another := edit(t, grave, `"call_1"`, `"call_2"`)
+	bare := edit(t, hook, args, "")
+	invoked := edit(t, toolInvoked, "transfer_funds", "send_mail", `"sess_1"`, `"sess_0123456789abcdef"`)
+	byRisk := rules(t, "ask grave: has(risk.operation_risk) && risk.operation_risk == 'destructive_write'", "allow fine: true")
+	type step struct {
+		protocol, body string
+		act            approval.Act // of a reviewer, afterwards
+		want           string
+	}
+	asked := func(act approval.Act) step { return step{agenthook.Name, grave, act, "ask grave fine"} }
+	for _, tc := range []struct {
+		name  string
+		tools publisher.Registry
+		steps []step
+	}{
+		{"AAEP, pending", nil, []step{asked(""), {aaep.Name, invoked, "", "ask fine approval_evasion approval_for_other_call"}}},
+		{"AAEP, denied", nil, []step{asked(approval.ActDeny), {aaep.Name, invoked, "", "ask fine approval_evasion approval_for_other_call"}}},
+		{"AgentHook, pending", nil, []step{asked(""), {agenthook.Name, bare, "", "ask fine approval_evasion approval_for_other_call"}}},
+		{"AgentHook, denied", nil, []step{asked(approval.ActDeny), {agenthook.Name, bare, "", "ask fine approval_evasion approval_for_other_call"}}},
+		{"a call that joined", nil, []step{asked(""), {agenthook.Name, another, "", "ask grave fine approval_pending"}, {aaep.Name, edit(t, invoked, `"call_1"`, `"call_2"`), "", "ask fine approval_evasion approval_for_other_call"}}},
+		{"under an alias", desk(t), []step{{agenthook.Name, edit(t, grave, "send_mail", "email.send_message"), "", "ask grave fine"}, {aaep.Name, invoked, "", "ask fine approval_evasion approval_for_other_call"}}},
+		{"denied without arguments", nil, []step{{agenthook.Name, edit(t, grave, args, ""), approval.ActDeny, "ask grave fine"}, {agenthook.Name, hook, "", "ask fine approval_evasion approval_for_other_call"}}},
+
+		{"pending without arguments", nil, []step{{agenthook.Name, edit(t, grave, args, ""), "", "ask grave fine"}, {agenthook.Name, hook, "", "allow fine"}}},
+		{"another id", nil, []step{asked(""), {aaep.Name, edit(t, invoked, `"call_1"`, `"call_2"`), "", "allow fine"}}},
+		{"another tool", nil, []step{asked(""), {aaep.Name, edit(t, invoked, "send_mail", "draft_mail"), "", "allow fine"}}},
+		{"another session", nil, []step{asked(""), {aaep.Name, edit(t, invoked, "abcdef", "abcde0"), "", "allow fine"}}},
+		{"cancelled", nil, []step{asked(approval.ActCancel), {aaep.Name, invoked, "", "allow fine"}}},
+		{"allowed, and then announced", nil, []step{{agenthook.Name, hook, "", "allow fine"}, {aaep.Name, invoked, "", "allow fine"}}},
+		{"announced, and then allowed", nil, []step{{aaep.Name, invoked, "", "allow fine"}, {agenthook.Name, hook, "", "allow fine"}}},
+		{"approved, and then announced", nil, []step{asked(approval.ActApprove), {aaep.Name, invoked, "", "allow fine"}, {agenthook.Name, grave, "", "allow grave fine approval_granted"}, {aaep.Name, invoked, "", "allow fine"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newShelf()
+			s.publishers = tc.tools
+			for i, st := range tc.steps {
+				if out := s.ask(t, st.protocol, st.body, byRisk, time.Duration(i)*time.Minute); codes(out) != st.want {
+					t.Fatalf("step %d: %s, want %s", i+1, codes(out), st.want)
+				}
+				if st.act != "" {
+					s.resolve(t, st.act, byRisk, time.Duration(i)*time.Minute+time.Second)
+				}
+			}
+		})
 	}
 }

@@ -191,8 +191,9 @@ func (c *call) attachFact(f *fact.Fact) {
 		c.addStep(stepInvoked, f)
 		c.recordConfirmation(f)
 	case fact.KindDecision:
-		if len(c.decisions) == maxCallDecisions {
-			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
+		if len(c.decisions) == maxCallDecisions { // those that bind arguments are kept: see decidedBefore
+			oldest := max(0, slices.IndexFunc(c.decisions, func(d fact.RecordedVerdict) bool { return d.ArgsDigest == "" }))
+			c.decisions = slices.Delete(c.decisions, oldest, oldest+1)
 		}
 		c.decisions = append(c.decisions, *f.Decision)
 		c.session.noteAsk(f.Decision.Verdict)
@@ -293,6 +294,11 @@ func (x *details) compareFact(f *fact.Fact) fact.Comparison {
 		}
 	}
 	return result
+}
+
+// statesArguments reports whether anything says which arguments the call was asked or announced with.
+func (x *details) statesArguments() bool {
+	return x.args.Known || slices.ContainsFunc(x.decisions, func(d fact.RecordedVerdict) bool { return d.ArgsDigest != "" })
 }
 
 func (c *call) hasWeakScope() bool { return c.session.Key.Session == noSession }

@@ -98,6 +98,8 @@ func (view *callView) fillFrom(c *call, verdict *effectiveVerdict, parents *line
 	}
 	if d.ArgsDigest != "" {
 		view.admittedDigest, view.executedDigest = d.ArgsDigest, c.executedArgs.DigestLike(d.ArgsDigest)
+	} else if !c.allowsArguments(*verdict) {
+		view.admittedDigest = ""
 	}
 }
 

@@ -37,7 +37,9 @@ func (j *judge) compareCallInput(c *call, f *fact.Fact, verdict effectiveVerdict
 		result = fact.CompareToDecision(&f.Args, verdict.recorded.ArgsDigest)
 	}
 	if result == fact.ArgsUnknown {
-		result = fact.CompareArguments(&c.args, &f.Args)
+		if result = fact.CompareArguments(&c.args, &f.Args); result == fact.ArgsEqual && !c.allowsArguments(verdict) {
+			result = fact.ArgsUnknown
+		}
 	}
 	switch {
 	case result == fact.ArgsEqual:

@@ -716,3 +716,72 @@ func TestDifferencesAreBounded(t *testing.T) {
 		t.Errorf("%d bytes, %d calls are left", s.ArgsBytes, s.Calls)
 	}
 }
+
+// TestAllowWithoutArguments: an allow that binds no arguments, as in AAEP, allows none that were asked about
+// and not allowed.
+func TestAllowWithoutArguments(t *testing.T) {
+	const session, id = "sess_0123456789abcdef", "call_abc1"
+	hook := func(e tree) tree { return set(set(e, "session_id", session), "metadata.tool_call_id", id) }
+	bare := func(n int) tree { return set(set(invoked(n, id), "tool", "pay_invoice"), "session_id", session) }
+	asked, again, ran, announced := hook(pre(1)), set(hook(pre(4)), "metadata.x", 1), hook(post(3)), bare(2)
+	other := set(ran, "metadata.tool_input_executed", tree{"invoice": "A-18"})
+	ask := func(l *testLog) { l.admit(asked, "d1", events.Ask, waiting("wf1", "pending")) }
+	allowBare := func(l *testLog) { l.admit(announced, "d2", events.Allow, receipted) }
+	allow := func(l *testLog) { l.admit(again, "d3", events.Allow) }
+	invoke := func(l *testLog) { l.event(announced) }
+	end := func(e tree) func(*testLog) {
+		return func(l *testLog) {
+			l.at(30).event(set(set(e, "metadata.execution.started_at", stamp(20)), "metadata.execution.completed_at", stamp(25)))
+		}
+	}
+	type steps []func(*testLog)
+	for _, tc := range []struct {
+		name    string
+		steps   steps
+		call    string // of the call that ran: verdict, match, its reason, whether it has an admitted digest
+		finding string
+	}{
+		{"asked before", steps{ask, allowBare, end(ran)}, "ask equal  true", "executed_while_ask_pending"},
+		{"asked before, and invoked", steps{ask, allowBare, invoke, end(ran)}, "ask equal  true", "executed_while_ask_pending"},
+		{"asked before, and ran otherwise", steps{ask, allowBare, end(other)}, "ask drift  true", "executed_while_ask_pending input_drift"},
+		{"asked before, and allowed very often", steps{ask, func(l *testLog) {
+			for i := range 2 * maxCallDecisions {
+				l.admit(bare(10+i), fmt.Sprint("more", i), events.Allow)
+			}
+		}, end(ran)}, "ask equal  true", "executed_while_ask_pending"},
+		{"asked before, asked in AAEP, too, and allowed there", steps{ask, func(l *testLog) { l.admit(bare(9), "d9", events.Ask) }, allowBare, end(ran)}, "ask equal  true", "executed_while_ask_pending"},
+		{"denied before", steps{func(l *testLog) { l.admit(asked, "d1", events.Deny) }, allowBare, invoke, end(ran)}, "deny   true", "executed_despite_deny"},
+		{"denied before, and ran otherwise", steps{func(l *testLog) { l.admit(asked, "d1", events.Deny) }, allowBare, invoke, end(other)}, "allow inconclusive not_reported false", ""},
+		{"denied before, and allowed with a digest that cannot be compared", steps{func(l *testLog) { l.admit(asked, "d1", events.Deny) }, func(l *testLog) {
+			l.decide(again, "d3", events.Allow, func(d *events.Decision) { d.ArgsDigest = "session-hmac-sha256:00" })
+		}, end(ran)}, "allow inconclusive digest_form true", ""},
+		{"invoked, and then asked", steps{allowBare, invoke, ask, end(ran)}, "allow inconclusive not_reported false", ""},
+		{"invoked, then asked, and ran otherwise", steps{allowBare, invoke, ask, end(other)}, "allow drift  false", "input_drift"},
+		{"asked afterwards", steps{allowBare, ask, end(ran)}, "ask equal  true", "executed_while_ask_pending"},
+		{"allowed, too", steps{allow, allowBare, invoke, end(ran)}, "allow equal  true", ""},
+		{"allowed afterwards, too", steps{allowBare, invoke, allow, end(ran)}, "allow equal  true", ""},
+		{"asked, allowed, too", steps{ask, allow, allowBare, invoke, end(ran)}, "allow equal  true", ""},
+		{"asked, and allowed afterwards, too", steps{ask, allowBare, allow, invoke, end(ran)}, "allow equal  true", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newTestLog(t)
+			for i, step := range tc.steps {
+				step(l.at(float64(i)))
+			}
+			r := l.run()
+			var rules []string
+			for _, f := range r.findings {
+				rules = append(rules, f.Rule)
+			}
+			slices.Sort(rules)
+			if got := strings.Join(rules, " "); got != tc.finding {
+				t.Errorf("findings: %s", got)
+			}
+			for _, c := range r.last() {
+				if got := fmt.Sprint(c.Verdict, " ", c.Match, " ", c.MatchReason, " ", c.AdmittedDigest != ""); c.ExecutionSeq != 0 && got != tc.call {
+					t.Errorf("#%d %s", c.Occurrence, got)
+				}
+			}
+		})
+	}
+}

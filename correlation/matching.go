@@ -183,10 +183,10 @@ func matchInGroup(group *callGroup, f *fact.Fact) *call {
 }
 
 // preferDeniedCall returns the denied call if the arguments of a completion are those of a
-// denied call and not those of the open one. An execution of a denied call must not pass as
-// one of an open call under the same id.
+// denied call and not those of the open one, which may have none. An execution of a denied call must
+// not pass as one of an open call under the same id.
 func preferDeniedCall(open *call, group *callGroup, f *fact.Fact) *call {
-	if f.Effect == fact.NoEffect || open.compareFact(f) != fact.ArgsDifferent {
+	if r := open.compareFact(f); f.Effect == fact.NoEffect || r == fact.ArgsEqual || r == fact.ArgsUnknown && open.statesArguments() {
 		return open
 	}
 	if c := group.latestClosedLike(f, func(c *call) bool { return c.closedByRefusal() && !c.hasPost && c.compareFact(f) == fact.ArgsEqual }); c != nil {

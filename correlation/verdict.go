@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -34,14 +35,37 @@ func (x *details) directVerdict() effectiveVerdict {
 	return effectiveVerdict{verdict: d.Verdict, recorded: d}
 }
 
-// decidedBefore is the last decision before a sequence, nil if there is none.
-func (x *details) decidedBefore(seq uint64) *fact.RecordedVerdict {
+// decidedBefore is the latest decision before a sequence that counts, nil if there is none. An allow that
+// binds no arguments, such as one in AAEP, lifts no ask, defer or deny of arguments that came before it.
+func (x *details) decidedBefore(seq uint64) (last *fact.RecordedVerdict) {
 	for i := len(x.decisions) - 1; i >= 0; i-- {
-		if x.decisions[i].Seq < seq {
-			return &x.decisions[i]
+		switch d := &x.decisions[i]; {
+		case d.Seq >= seq:
+		case last == nil:
+			if last = d; d.Verdict != events.Allow || d.ArgsDigest != "" {
+				return d
+			}
+		case d.ArgsDigest != "" && d.Verdict != events.Allow:
+			return d
+		case d.ArgsDigest != "":
+			return last
 		}
 	}
-	return nil
+	return last
+}
+
+// allowsArguments reports whether a verdict may be for the arguments of the request or announcement. An
+// allow that binds none is not if the latest decision on them is no allow.
+func (x *details) allowsArguments(verdict effectiveVerdict) bool {
+	if d := verdict.recorded; d == nil || d.Verdict != events.Allow || d.ArgsDigest != "" {
+		return true
+	}
+	for _, d := range slices.Backward(x.decisions) {
+		if d.ArgsDigest != "" && fact.CompareToDecision(&x.args, d.ArgsDigest) != fact.ArgsDifferent {
+			return d.Verdict == events.Allow
+		}
+	}
+	return true
 }
 
 // effectiveVerdict is the direct verdict, or the verdict of the call that this one retries if
@@ -86,13 +110,8 @@ func (x *details) decisionFor(seq uint64) *fact.RecordedVerdict {
 	return nil
 }
 
-// lastDecision is the latest recorded decision, nil if there is none.
-func (x *details) lastDecision() *fact.RecordedVerdict {
-	if n := len(x.decisions); n > 0 {
-		return &x.decisions[n-1]
-	}
-	return nil
-}
+// lastDecision is the latest recorded decision that counts, nil if there is none.
+func (x *details) lastDecision() *fact.RecordedVerdict { return x.decidedBefore(math.MaxUint64) }
 
 func (x *details) isUndecided() bool {
 	switch x.directVerdict().verdict {

@@ -34,7 +34,8 @@ type Keys struct {
 	Slot     string // of the action's workflow
 	CallSlot string // of this call's own workflow, if Slot is another call's
 	Evasion  string // of the resource, whatever the tool and the arguments; "" if unknown
-	Runs     string // of what would run, whatever else the request says about it; "" if unknown
+	Runs     string // of the tool and arguments that would run, whatever else the request says; "" without arguments
+	Tool     string // of the tool, whatever the arguments; "" if unknown
 }
 
 // unknownResource is the word for a resource that could not be identified.
@@ -88,11 +89,16 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 		}
 		*part.short = part.mark + sum[:min(part.size, len(sum))]
 	}
-	var err error
-	if k.Evasion, err = evasionKey(a, keyed); err == nil {
-		k.Runs, err = runsKey(a, keyed)
+	for _, part := range []struct {
+		of  func(Action, func([]byte) string) (string, error)
+		key *string
+	}{{evasionKey, &k.Evasion}, {runsKey, &k.Runs}, {toolKey, &k.Tool}} {
+		var err error
+		if *part.key, err = part.of(a, keyed); err != nil {
+			return Keys{}, err
+		}
 	}
-	return k, err
+	return k, nil
 }
 
 func evasionKey(a Action, keyed func([]byte) string) (string, error) {
@@ -105,22 +111,26 @@ func evasionKey(a Action, keyed func([]byte) string) (string, error) {
 	}, keyed)
 }
 
-// runsKey leaves out what the requester can drop or change: protocol, mandate, action, resource, agent and
-// directory. A call without arguments is known by its id.
+// runsKey has the tool and the arguments, and the agent that would take over: with another one, another
+// thing runs. The requester chooses everything else, such as the mandate or the stated action.
 func runsKey(a Action, keyed func([]byte) string) (string, error) {
-	if a.Session == "" || a.Tool == "" || a.Args == nil && a.Call == "" {
+	args := a.Does
+	if args == nil {
+		args = a.Args
+	}
+	if a.Session == "" || a.Tool == "" || args == nil {
 		return "", nil
 	}
-	runs := map[string]any{"tenant": a.Tenant, "source": a.Source, "session": a.Session, "tool": a.Tool, "to_agent": a.ToAgent}
-	switch {
-	case a.Does != nil:
-		runs["args"] = json.RawMessage(a.Does)
-	case a.Args != nil:
-		runs["args"] = json.RawMessage(a.Args)
-	default:
-		runs["tool_call_id"] = a.Call
+	return keyOf("runs", map[string]any{
+		"tenant": a.Tenant, "source": a.Source, "session": a.Session, "tool": a.Tool, "to_agent": a.ToAgent, "args": json.RawMessage(args),
+	}, keyed)
+}
+
+func toolKey(a Action, keyed func([]byte) string) (string, error) {
+	if a.Session == "" || a.Tool == "" {
+		return "", nil
 	}
-	return keyOf("runs", runs, keyed)
+	return keyOf("tool", map[string]any{"tenant": a.Tenant, "source": a.Source, "session": a.Session, "tool": a.Tool}, keyed)
 }
 
 func keyOf(use string, v map[string]any, keyed func([]byte) string) (string, error) {

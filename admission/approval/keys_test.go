@@ -82,24 +82,50 @@ func TestNoEvasionKeyForTheUnknown(t *testing.T) {
 	}
 }
 
-// A call without arguments is known by its id.
-func TestRunsKeyWithoutArguments(t *testing.T) {
-	bare := func(change func(*Action)) string {
+// Where a request or a workflow has no arguments, tool and call id tell whether they are about one call.
+func TestToolKey(t *testing.T) {
+	toolOf := func(change func(*Action)) string {
 		a := theAction()
 		a.Args = nil
 		change(&a)
-		return keysOf(t, a).Runs
+		k := keysOf(t, a)
+		if k.Runs != "" {
+			t.Error(k.Runs)
+		}
+		return k.Tool
 	}
-	base := bare(func(*Action) {})
-	if base == "" || base != bare(func(a *Action) { a.Event = map[string]any{"summary": "other"} }) || base == bare(func(a *Action) { a.Call = "c2" }) {
-		t.Error(base)
-	}
-	for name, change := range map[string]func(*Action){
-		"no id": func(a *Action) { a.Call = "" }, "no tool": func(a *Action) { a.Tool = "" }, "no session": func(a *Action) { a.Session = "" },
+	base := toolOf(func(*Action) {})
+	for name, tc := range map[string]struct {
+		change func(*Action)
+		same   bool
+	}{
+		"another id":                    {func(a *Action) { a.Call = "c2" }, true},
+		"another agent that takes over": {func(a *Action) { a.ToAgent = "x" }, true},
+		"another tool":                  {func(a *Action) { a.Tool = "post" }, false},
+		"another session":               {func(a *Action) { a.Session = "s2" }, false},
+		"another source":                {func(a *Action) { a.Source = "rt2" }, false},
+		"another tenant":                {func(a *Action) { a.Tenant = "globex" }, false},
 	} {
-		if key := bare(change); key != "" {
+		if key := toolOf(tc.change); key == "" || (key == base) != tc.same {
 			t.Errorf("%s: %s", name, key)
 		}
+	}
+	if base != keysOf(t, theAction()).Tool {
+		t.Error("with arguments")
+	}
+	for name, change := range map[string]func(*Action){"no tool": func(a *Action) { a.Tool = "" }, "no session": func(a *Action) { a.Session = "" }} {
+		if key := toolOf(change); key != "" {
+			t.Errorf("%s: %s", name, key)
+		}
+	}
+}
+
+// Where no more calls find room, every call may wait.
+func TestWaitsForCall(t *testing.T) {
+	w := Workflow{Calls: []string{"c1"}}
+	full := Workflow{Calls: make([]string, MaxCalls)}
+	if !w.WaitsForCall("c1") || w.WaitsForCall("c2") || w.WaitsForCall("") || !full.WaitsForCall("c2") || full.WaitsForCall("") {
+		t.Error("wrong")
 	}
 }
 

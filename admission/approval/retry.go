@@ -16,7 +16,7 @@ const (
 	ReasonPolicyChanged = "approval_policy_changed"   // there was a workflow, under other policies
 	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but not for this action (without arguments: for another document)
 	ReasonUnknown       = "approval_unknown"          // the workflow that the request names is none of its own
-	ReasonEvasion       = "approval_evasion"          // another workflow is about the same tool and arguments, or about doing the same to the same (AgentHook H-09)
+	ReasonEvasion       = "approval_evasion"          // another workflow is about the same tool and arguments or the same call, or about doing the same to the same (AgentHook H-09)
 	ReasonBacklog       = "approval_backlog_full"     // the publisher has as many open workflows as it may have
 	ReasonNotOurs       = "approval_not_transferable" // there is an approval, for another call
 	ReasonOtherAsk      = "approval_for_other_ask"    // there is a workflow for this action, but other reasons or terms ask now
@@ -153,7 +153,7 @@ type Opening struct {
 func Open(o Opening) Workflow {
 	w := Workflow{
 		V: storedVersion, ID: o.ID, Slot: o.Slot, Tenant: o.Tenant, Source: o.Source, Session: o.Session, DecisionID: o.DecisionID,
-		ActionID: o.Keys.ActionID, ActionDigest: o.Keys.Action, Evasion: o.Keys.Evasion, Runs: o.Keys.Runs, ArgsDigest: o.ArgsDigest,
+		ActionID: o.Keys.ActionID, ActionDigest: o.Keys.Action, Evasion: o.Keys.Evasion, Runs: o.Keys.Runs, Tool: o.Keys.Tool, ArgsDigest: o.ArgsDigest,
 		Policy: o.Policy, Mandate: o.Mandate, Terms: o.Terms.withDefaults(), Preview: o.Preview, PreviewDigest: o.PreviewDigest,
 		Unapprovable: o.Unapprovable, Asks: o.Asks, RequestedAt: events.At(o.Now), ExpiresAt: events.At(o.ExpiresAt),
 	}

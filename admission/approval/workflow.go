@@ -76,9 +76,10 @@ type Workflow struct {
 	Calls        []string           `json:"calls,omitempty"`  // tool call ids that wait for it
 	Events       []string           `json:"events,omitempty"` // event ids that wait for it
 	ActionID     string             `json:"action_id"`
-	ActionDigest string             `json:"action_digest"`     // keyed; of the whole proposal
-	Evasion      string             `json:"evasion,omitempty"` // keyed; of the resource that it concerns
-	Runs         string             `json:"runs,omitempty"`    // keyed; of the tool and the arguments that would run
+	ActionDigest string             `json:"action_digest"`      // keyed; of the whole proposal
+	Evasion      string             `json:"evasion,omitempty"`  // keyed; of the resource that it concerns
+	Runs         string             `json:"runs,omitempty"`     // keyed; of the tool and the arguments that would run; see Keys
+	Tool         string             `json:"tool_key,omitempty"` // keyed; of the tool
 	ArgsDigest   string             `json:"args_digest,omitempty"`
 	Policy       events.PolicyRef   `json:"policy"`
 	Mandate      *events.MandateRef `json:"mandate,omitempty"`
@@ -182,6 +183,11 @@ func (w *Workflow) SupersededFor() string {
 		return ""
 	}
 	return w.Reason
+}
+
+// WaitsForCall reports whether a call waits for the workflow, or may do so: there is no room for all.
+func (w Workflow) WaitsForCall(id string) bool {
+	return id != "" && (slices.Contains(w.Calls, id) || len(w.Calls) >= MaxCalls)
 }
 
 // Consume consumes an approved workflow for a decision.

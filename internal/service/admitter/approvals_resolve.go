@@ -70,7 +70,7 @@ func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) app
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request of a user that may not review for that tenant")
 		return approval.Reply{Code: codeUnknownReviewer, Message: "you are no reviewer of that tenant"}
 	}
-	if a.s.overQuota(a.s.reviewQuota, kindReviews, p.Tenant, id.User, r.Data()) {
+	if a.s.overQuota(a.s.reviewQuota, kindReviews, p.Tenant, id.User, r.Headers(), r.Data()) {
 		return approval.Reply{Code: codeQuota, Message: "too many requests of this user; send more slowly"}
 	}
 	// A shutdown must not separate a change from its record.

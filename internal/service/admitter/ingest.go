@@ -17,7 +17,7 @@ import (
 type IngestFlags struct {
 	PublisherEvents     int           `help:"Events per second that a publisher may put on the log (0: no limit)." env:"COUNTERSIGN_PUBLISHER_EVENTS" default:"10000"`
 	TenantEvents        int           `help:"Events per second of all publishers of a tenant together (0: no limit)." env:"COUNTERSIGN_TENANT_EVENTS" default:"20000"`
-	PublisherBytes      int           `help:"Bytes per second of a publisher's events, and of its requests; each comma counts as 128 more (0: no limit)." env:"COUNTERSIGN_PUBLISHER_BYTES" default:"33554432"`
+	PublisherBytes      int           `help:"Bytes per second of a publisher's events, and of its requests, headers included; each comma counts as 128 more (0: no limit)." env:"COUNTERSIGN_PUBLISHER_BYTES" default:"33554432"`
 	TenantBytes         int           `help:"The same of all publishers of a tenant together (0: no limit)." env:"COUNTERSIGN_TENANT_BYTES" default:"67108864"`
 	PublisherAdmissions int           `help:"Admissions per second that a publisher may ask this admitter for; more are answered deny (0: no limit)." env:"COUNTERSIGN_PUBLISHER_ADMISSIONS" default:"10000"`
 	TenantAdmissions    int           `help:"Admissions per second of all publishers of a tenant together, from this admitter (0: no limit)." env:"COUNTERSIGN_TENANT_ADMISSIONS" default:"20000"`
@@ -89,8 +89,8 @@ func (s *service) startIngest(ctx context.Context) (stop func(), err error) {
 
 // overQuota counts a request and reports whether it exceeds a quota of m, which counts requests of
 // one kind.
-func (s *service) overQuota(m *quota.Meter, kind, tenant, user string, body []byte) bool {
-	e, ok := m.Take(time.Now(), tenant, user, quota.Cost(body))
+func (s *service) overQuota(m *quota.Meter, kind, tenant, user string, header map[string][]string, body []byte) bool {
+	e, ok := m.Take(time.Now(), tenant, user, quota.Cost(header, body))
 	if !ok && e.First {
 		s.reportExcess(tenant, user, kind, e)
 	}

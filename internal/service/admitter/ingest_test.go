@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -92,6 +93,25 @@ func askAtOnce(t *testing.T, nc *nats.Conn, subj string, body []byte, n int) (li
 		list = append(list, reply)
 	}
 	return list
+}
+
+// The headers of a request count against the quota of bytes.
+func TestAdmissionQuotaOfHeaders(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	s.admissionQuota = quota.NewMeter(quota.Quotas{Publisher: quota.Rate{Bytes: 10_000}, Burst: time.Second})
+	refused := 0
+	for range 3 {
+		r := preToolUse(t)
+		r.header["Ce-X"] = []string{strings.Repeat("x", 9000)}
+		s.admitRequest(t.Context(), r, time.Now())
+		if readNative(t, r.body).Reason == codeQuota {
+			refused++
+		}
+	}
+	if refused != 2 {
+		t.Errorf("%d of 3 requests are refused", refused)
+	}
 }
 
 func TestQuotaFlags(t *testing.T) {

@@ -72,7 +72,7 @@ func (ms *mandateStore) answerPrincipal(ctx context.Context, r micro.Request) au
 	switch {
 	case !ofTenant || from.Source == "":
 		return aump.PrincipalReply{Code: aump.PrincipalRefused, Message: "the sender is no user of that tenant, or is not registered as reached through this gateway"}
-	case ms.s.overQuota(ms.s.admissionQuota, kindAdmissions, from.Tenant, from.Source, from.Body):
+	case ms.s.overQuota(ms.s.admissionQuota, kindAdmissions, from.Tenant, from.Source, from.Header, from.Body):
 		return aump.PrincipalReply{Code: aump.PrincipalBusy, Message: "too many requests of this user; send more slowly"}
 	}
 	req, err := aump.DecodePrincipalRequest(from.Body)

@@ -26,11 +26,11 @@ type memoryBudget struct {
 
 const (
 	// requestMemory is how many bytes of memory one byte of a request may need until it is
-	// answered, for its document, the record and their encodings.
+	// answered, for its headers, its document, the record and their encodings.
 	requestMemory = 64
 	// requestBase is what every request needs in addition.
 	requestBase = 64 << 10
-	// refusedMemory replaces requestMemory for a request above the size limit: it is copied but
+	// refusedMemory replaces requestMemory for a body above the size limit: it is copied but
 	// not parsed.
 	refusedMemory = 4
 	// evaluationMemory is what one evaluation may hold: the values of its conditions, with the
@@ -63,18 +63,19 @@ func (m *memoryBudget) setGCLimit() {
 	}
 }
 
-// requestNeeds is how much memory a request of a size may need.
-func requestNeeds(size int) int64 {
-	if size > strictjson.DefaultLimits.MaxBytes {
-		return requestBase + refusedMemory*int64(size)
+// requestNeeds is how much memory a request with headers and a body of these sizes may need.
+func requestNeeds(header, body int) int64 {
+	ofBody := int64(requestMemory)
+	if body > strictjson.DefaultLimits.MaxBytes {
+		ofBody = refusedMemory
 	}
-	return requestBase + requestMemory*int64(size)
+	return requestBase + requestMemory*int64(header) + ofBody*int64(body)
 }
 
-// reserve takes the memory that a request of a size may need. fits is false if there is not
+// reserve takes the memory that a request of these sizes may need. fits is false if there is not
 // enough, or if it would leave other callers nothing; the request is then refused.
-func (m *memoryBudget) reserve(caller shares.Caller, size int) (reserved int64, fits bool) {
-	n := requestNeeds(size)
+func (m *memoryBudget) reserve(caller shares.Caller, header, body int) (reserved int64, fits bool) {
+	n := requestNeeds(header, body)
 	if !m.requests.Take(caller, n) {
 		return 0, false
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/streams"
@@ -23,7 +24,7 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 	servicetest.OK(t, err)
 	taken, callers := int64(0), 0
 	for ; ; callers++ {
-		n, fits := m.reserve(shares.Caller{Tenant: fmt.Sprint(callers), User: "u"}, 100_000)
+		n, fits := m.reserve(shares.Caller{Tenant: fmt.Sprint(callers), User: "u"}, callers%2*100_000, (callers+1)%2*100_000)
 		if !fits {
 			break
 		}
@@ -37,7 +38,7 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 	for i := range callers {
 		m.release(shares.Caller{Tenant: fmt.Sprint(i), User: "u"}, taken/int64(callers))
 	}
-	if _, fits := m.reserve(shares.Caller{Tenant: "acme", User: "u"}, 100_000); !fits || m.requests.Held() != requestBase+requestMemory*100_000 {
+	if _, fits := m.reserve(shares.Caller{Tenant: "acme", User: "u"}, 40_000, 60_000); !fits || m.requests.Held() != requestBase+requestMemory*100_000 {
 		t.Error("what was released cannot be reserved again")
 	}
 	for _, bad := range []int64{0, -1, 255, 1 << 60} {
@@ -82,6 +83,23 @@ func TestRefusesBeforeTheMemoryIsUsedUp(t *testing.T) {
 	}
 	if got := s.memory.requests.Held(); got != full || s.workers.places.Held() != 0 {
 		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, s.workers.places.Held())
+	}
+}
+
+// The headers of a request are counted, too, also those of one whose body is too large to be read.
+func TestHeadersTakeMemory(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	r := preToolUse(t)
+	left := requestNeeds(quota.HeaderBytes(r.header), len(r.data))
+	s.memory.requests.Take(shares.Caller{Tenant: "globex", User: "u"}, s.memory.limit/2-left)
+	r.header["Ce-X"] = []string{"x"}
+	s.acceptRequest(t.Context(), r)
+	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != codeOverloaded {
+		t.Errorf("%s", r.body)
+	}
+	if more := requestNeeds(1000, 2<<20) - requestNeeds(0, 2<<20); more != requestMemory*1000 {
+		t.Errorf("%d bytes more", more)
 	}
 }
 

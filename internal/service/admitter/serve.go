@@ -19,6 +19,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/buildinfo"
+	"github.com/countersign-dev/countersign/internal/service/quota"
 	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -108,7 +109,7 @@ const maxArrived = 65536
 // size, the answer is deny at once.
 func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 	from := s.callerOf(r)
-	reserved, fits := s.memory.reserve(from, len(r.Data()))
+	reserved, fits := s.memory.reserve(from, quota.HeaderBytes(r.Headers()), len(r.Data()))
 	if !fits {
 		s.denyUnrecorded(r, codeOverloaded, nil)
 		return
@@ -157,7 +158,7 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 		return
 	}
 	req, ofTenant := s.parseRequest(r, received)
-	if ofTenant && s.overQuota(s.admissionQuota, kindAdmissions, req.Tenant, cmp.Or(req.Source, req.Gateway), req.Body) {
+	if ofTenant && s.overQuota(s.admissionQuota, kindAdmissions, req.Tenant, cmp.Or(req.Source, req.Gateway), req.Header, req.Body) {
 		s.denyUnrecorded(r, codeQuota, nil)
 		return
 	}

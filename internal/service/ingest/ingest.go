@@ -249,7 +249,7 @@ func (t *leaseTerm) checkLease() error {
 func (t *leaseTerm) acceptEvent(m *nats.Msg) {
 	msg, at, no := logMessage(t.Space, t.Stream, m, t.MaySpeakFor)
 	if no == nil {
-		no = t.checkQuota(at, quota.Cost(m.Data))
+		no = t.checkQuota(at, quota.Cost(m.Header, m.Data))
 	}
 	if no == nil {
 		no = t.appendEvent(m, msg)
@@ -272,7 +272,7 @@ func (t *leaseTerm) checkQuota(at eventAddress, bytes int) *refusal {
 }
 
 func (t *leaseTerm) appendEvent(m *nats.Msg, msg streams.Msg) *refusal {
-	size := len(m.Data) + len(m.Subject)
+	size := len(m.Subject) + quota.HeaderBytes(m.Header) + len(m.Data)
 	t.mu.Lock()
 	full := t.bytes+size > MaxPendingBytes && t.pending > 0
 	if !full {

@@ -401,11 +401,15 @@ func TestQuotas(t *testing.T) {
 	if a := send(t, other, &nats.Msg{Subject: "gov.events.acme.rt2.agenthook.s1.x"}); a.Error != nil {
 		t.Errorf("a sibling: %+v", a.Error)
 	}
-	if a := send(t, other, &nats.Msg{Subject: "gov.events.acme.rt2.agenthook.s1.x", Data: make([]byte, 999_990)}); a.Error != nil {
+	if a := send(t, other, &nats.Msg{Subject: "gov.events.acme.rt2.agenthook.s1.x", Data: make([]byte, 900_000)}); a.Error != nil {
 		t.Errorf("within the burst: %+v", a.Error)
 	}
 	if a := send(t, other, &nats.Msg{Subject: "gov.events.acme.rt2.agenthook.s1.x", Data: make([]byte, 900_000)}); a.Error == nil || !strings.Contains(a.Error.Description, "tenant's quota of 100000 bytes") {
 		t.Errorf("%+v", a)
+	}
+	if a := send(t, other, &nats.Msg{Subject: "gov.events.acme.rt2.agenthook.s1.x", Header: nats.Header{"ce-x": {strings.Repeat("x", 60_000)}, "x-dropped": {strings.Repeat("x", 840_000)}}}); a.Error == nil ||
+		!strings.Contains(a.Error.Description, "tenant's quota of 100000 bytes") {
+		t.Errorf("in headers: %+v", a)
 	}
 	if a := send(t, foreign, &nats.Msg{Subject: "gov.events.globex.mallory.agenthook.s1.x"}); a.Error != nil {
 		t.Errorf("another tenant: %+v", a.Error)

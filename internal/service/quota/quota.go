@@ -26,9 +26,21 @@ type Quotas struct {
 // the auditor process every value of an event, which takes as long as copying some hundred bytes.
 const valueCost = 128
 
-// Cost is what a body counts against a limit of bytes: its size, plus valueCost for each comma,
-// since a document has about as many commas as values.
-func Cost(body []byte) int { return len(body) + valueCost*bytes.Count(body, []byte{','}) }
+// Cost is what a message counts against a limit of bytes: the size of headers and body, plus valueCost for
+// each comma of the body, since a document has about as many commas as values.
+func Cost(header map[string][]string, body []byte) int {
+	return HeaderBytes(header) + len(body) + valueCost*bytes.Count(body, []byte{','})
+}
+
+// HeaderBytes is the size of headers, as they come from the connection.
+func HeaderBytes(header map[string][]string) (n int) {
+	for name, values := range header {
+		for _, v := range values {
+			n += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return n
+}
 
 // tokenBucket is a token bucket that counts up: level is what was used and has not drained yet.
 type tokenBucket struct {

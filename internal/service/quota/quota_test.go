@@ -18,7 +18,7 @@ func TestWideDocumentsCostMore(t *testing.T) {
 	taken := func(body []byte) (n int) {
 		m := quota.NewMeter(quota.Quotas{Publisher: quota.Rate{Bytes: 32 << 20}, Burst: 10 * time.Second})
 		for {
-			if _, ok := m.Take(now, "acme", "rt1", quota.Cost(body)); !ok {
+			if _, ok := m.Take(now, "acme", "rt1", quota.Cost(nil, body)); !ok {
 				return n
 			}
 			n++
@@ -26,5 +26,16 @@ func TestWideDocumentsCostMore(t *testing.T) {
 	}
 	if w, x := taken(wide), taken(text); w > 7 || x < 400 {
 		t.Errorf("%d wide events at once, %d of the same size with one text", w, x)
+	}
+}
+
+// TestHeadersCost: what is in the headers of a message counts like its body.
+func TestHeadersCost(t *testing.T) {
+	header := map[string][]string{"ce-x": {"0123456789", "01234"}, "ce-y": {""}}
+	if n := quota.HeaderBytes(header); n != len("ce-x: 0123456789\r\nce-x: 01234\r\nce-y: \r\n") {
+		t.Errorf("%d bytes", n)
+	}
+	if with, without := quota.Cost(header, []byte("{}")), quota.Cost(nil, []byte("{}")); without != 2 || with != without+quota.HeaderBytes(header) {
+		t.Errorf("%d with headers, %d without", with, without)
 	}
 }
