@@ -33,7 +33,8 @@ type approvalDecision struct {
 // a denied workflow makes it a deny. An ask consumes an approved workflow; an approval lifts
 // nothing else: no defer, and no ask that its evaluator declares unapprovable. An allow becomes
 // what its action's workflow says while that waits for a person or is denied: what made the verdict
-// an ask, such as a stated risk, need not be part of the action. It becomes an ask while another
+// an ask, such as a stated risk, need not be part of the action. It uses up an approval that its call
+// could have used: an approval is for one allow. It becomes an ask while another
 // workflow of the session is about what would run, or about the same action on the same resource. A deny stays a deny,
 // whatever was approved. Without an index no state is kept, and every ask opens a workflow of its
 // own.
@@ -106,8 +107,8 @@ func canonicalTool(c call.Call) string {
 	return c.Tool
 }
 
-// holdAllow turns an allow into what the workflow of its own action says, or into an ask if it
-// evades another one.
+// holdAllow turns an allow into what the workflow of its own action says, which it uses up if that is
+// approved, or into an ask if it evades another one.
 func (a *approvalDecision) holdAllow() {
 	forbidding := a.forbiddingWorkflows()
 	if len(forbidding) == 0 {
@@ -116,12 +117,14 @@ func (a *approvalDecision) holdAllow() {
 	switch slot, w, revision := a.ownWorkflow(); {
 	case w != nil && w.Status == approval.Denied:
 		a.applyDenial(slot, w, revision)
-	case w != nil:
+	case w != nil && w.Status == approval.Pending:
 		a.changeVerdict(events.Ask, approval.ReasonPending, DefaultApprovalLifetime)
 		a.joinWorkflow(slot, w, revision)
 	case a.evades(forbidding):
 		a.requireApproval()
 		a.followWorkflow()
+	case w != nil:
+		a.consumeApproval(slot, w, revision)
 	}
 }
 
@@ -137,28 +140,26 @@ func (a *approvalDecision) forbiddingWorkflows() (list []*approval.Workflow) {
 	return list
 }
 
-// isForbiddenBy reports whether a workflow stands against an allow: it is undecided or denied, and
-// of the policies in force. In mode observe one whose asks are all of policies does not. One of a
+// isForbiddenBy reports whether a workflow stands against an allow: it is undecided, denied, or approved and
+// not used, and of the policies in force. In mode observe one whose asks are all of policies does not. One of a
 // defer, a policy's or an evaluator's, has no asks and does.
 func (a *approvalDecision) isForbiddenBy(w *approval.Workflow) bool {
-	if w.Status == approval.Approved || !w.InForce(a.out.policyInForce(), a.in.Now) {
+	if !w.InForce(a.out.policyInForce(), a.in.Now) {
 		return false
 	}
 	native := func(code string) bool { return !strings.HasPrefix(code, policyAsk) }
 	return a.out.Decision.Mode != events.ModeObserve || len(w.Asks) == 0 || slices.ContainsFunc(w.Asks, native)
 }
 
-// ownWorkflow returns the workflow of the action itself that holds an allow, nil if none
-// does. The workflow of the call goes before that of other calls of the action.
+// ownWorkflow returns the workflow of the action itself that holds an allow or is used up by it, nil if none
+// is. The workflow of the call goes before that of other calls of the action.
 func (a *approvalDecision) ownWorkflow() (slot string, w *approval.Workflow, revision uint64) {
 	a.readKeys()
 	for _, slot = range []string{a.keys.CallSlot, a.keys.Slot} {
 		w, revision = a.in.Approvals.WorkflowAt(a.out.Decision.Tenant, slot)
 		switch {
-		case w == nil || !w.InForce(a.out.policyInForce(), a.in.Now):
-		case w.Status == approval.Approved:
-			return "", nil, 0
-		case a.isForbiddenBy(w) && waitsForPerson(w):
+		case w == nil || !a.isForbiddenBy(w):
+		case w.Status == approval.Approved && w.CoversRequest(a.retry), w.Status != approval.Approved && waitsForPerson(w):
 			return slot, w, revision
 		}
 	}
@@ -193,6 +194,9 @@ func (a *approvalDecision) evades(forbidding []*approval.Workflow) bool {
 	keys, err := approval.KeysOf(action, a.in.digest)
 	said, saidErr := approval.KeysOf(asSaid, a.in.digest)
 	return err == nil && saidErr == nil && slices.ContainsFunc(forbidding, func(w *approval.Workflow) bool {
+		if w.Status == approval.Approved && !a.runsTwice(w, keys, said) {
+			return false
+		}
 		switch w.ActionDigest {
 		case keys.Action, said.Action:
 			return false
@@ -212,6 +216,12 @@ func runsWhatWaits(w *approval.Workflow, k approval.Keys, id string) bool {
 		return false
 	}
 	return w.Tool != "" && w.Tool == k.Tool && w.WaitsForCall(id)
+}
+
+// runsTwice reports whether one call would be allowed to run the same twice: now, and by an approval of
+// another action's key, which it has not used yet.
+func (a *approvalDecision) runsTwice(w *approval.Workflow, keys, said approval.Keys) bool {
+	return a.out.Decision.Verdict == events.Allow && w.Runs != "" && (w.Runs == keys.Runs || w.Runs == said.Runs) && w.CoversRequest(a.retry)
 }
 
 // requireApproval turns an allow into an ask.

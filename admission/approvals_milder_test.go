@@ -55,7 +55,7 @@ func TestMilderClaim(t *testing.T) {
 		{name: "denied, another id", protocol: agenthook.Name, asked: grave, milder: edit(t, mild, `"c1"`, `"c2"`), snap: byRisk, act: approval.ActDeny, want: "deny fine approval_denied"},
 		{name: "pending", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, want: "ask fine approval_pending"},
 		{name: "pending, another id", protocol: agenthook.Name, asked: grave, milder: edit(t, mild, `"c1"`, `"c2"`), snap: byRisk, want: "ask fine approval_pending"},
-		{name: "approved", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, act: approval.ActApprove, want: "allow fine"},
+		{name: "approved", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, act: approval.ActApprove, want: "allow fine approval_granted"},
 		{name: "cancelled", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, act: approval.ActCancel, want: "allow fine"},
 		{name: "its time is up", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, act: approval.ActDeny, after: DefaultApprovalLifetime, want: "allow fine"},
 		{name: "other policies", protocol: agenthook.Name, asked: grave, milder: mild, snap: byRisk, later: pushed, act: approval.ActDeny, want: "allow fine"},
@@ -175,7 +175,7 @@ func TestMilderClaimOfAnApprovedCall(t *testing.T) {
 			}
 		}
 	}
-	claims(map[string]string{"c2": "allow fine", "c1": "deny fine approval_denied"})
+	claims(map[string]string{"c2": "allow fine approval_granted", "c1": "deny fine approval_denied"})
 	// Of other policies it says nothing any more.
 	snap.Revision++
 	for slot, w := range s.held {

@@ -99,6 +99,7 @@ func (s *shelf) resolve(t testing.TB, act approval.Act, snap *Config, after time
 			continue
 		}
 		next, code, changed := w.Resolve(approval.Command{Act: act, Reviewer: "dana", PreviewDigest: w.PreviewDigest, At: noon.Add(after),
+			IsMember:      func(string, string) bool { return true },
 			CurrentPolicy: events.PolicyRef{Revision: snap.Revision, Digest: snap.Policies.Digest()}})
 		if !changed {
 			t.Fatal(code)

@@ -71,7 +71,7 @@ func (w *Workflow) MatchRetry(r Retry) RetryStatus {
 		return NotEnough
 	case w.Terms.Resume == ResumeWorkflowID && r.Named != w.ID:
 		return NotNamed
-	case !w.coversRequest(r):
+	case !w.CoversRequest(r):
 		return OtherCall
 	}
 	return Granted
@@ -93,9 +93,9 @@ func (w *Workflow) coversReasons(r Retry) bool {
 	return !w.Unapprovable && w.Terms.sameReviewers(r.Terms.withDefaults())
 }
 
-// coversRequest reports whether a request waits for the workflow, or names a waiting one that
+// CoversRequest reports whether a request waits for the workflow, or names a waiting one that
 // it repeats. The slot covers everything but the call.
-func (w *Workflow) coversRequest(r Retry) bool {
+func (w *Workflow) CoversRequest(r Retry) bool {
 	switch {
 	case r.Named == w.ID, w.Terms.Resume == ResumeManual:
 		return true

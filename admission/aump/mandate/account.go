@@ -70,9 +70,9 @@ type AllowedDecision struct {
 
 // Run is a counted execution.
 type Run struct {
-	Occurrence int   `json:"occurrence"`       // the correlator's number of the call under its id
-	Amount     int64 `json:"amount"`           // the amount that counts
-	Uncertain  bool  `json:"beside,omitempty"` // it did not certainly consume the allowance
+	Began     uint64 `json:"occurrence"`       // CallEnd.Began of its call
+	Amount    int64  `json:"amount"`           // the amount that counts
+	Uncertain bool   `json:"beside,omitempty"` // it did not certainly consume the allowance
 }
 
 // Allowance is the money of one proposal, however often the proposal was allowed.
@@ -122,8 +122,8 @@ func (e Allowance) isConsumed() bool {
 }
 
 // runIndex returns the index of a call's run, -1 if there is none.
-func (e Allowance) runIndex(occurrence int) int {
-	return slices.IndexFunc(e.Runs, func(r Run) bool { return r.Occurrence == occurrence })
+func (e Allowance) runIndex(began uint64) int {
+	return slices.IndexFunc(e.Runs, func(r Run) bool { return r.Began == began })
 }
 
 // stateAt is the state that follows from the recorded facts.

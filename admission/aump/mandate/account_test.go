@@ -67,7 +67,7 @@ func text(a Account) string { return textAt(a, start) }
 // end is the end of an occurrence, 30 seconds after the start; named are the
 // decisions on it, the last one the verdict that counts.
 func end(effect Effect, call string, occurrence int, seq uint64, named ...string) CallEnd {
-	e := CallEnd{Effect: effect, Call: "c-" + call, Seq: seq, Occurrence: occurrence, Now: start + 30*second, Named: named, Exact: true}
+	e := CallEnd{Effect: effect, Call: "c-" + call, Seq: seq, Began: uint64(occurrence), Now: start + 30*second, Named: named, Exact: true}
 	if len(named) > 0 {
 		e.Decision = named[len(named)-1]
 	}
@@ -333,6 +333,21 @@ func TestSameIDAfterTheEnd(t *testing.T) {
 	b, _ = b.ApplyEnd(end(Settle, "1", 1, 20, "d1"))
 	if b = must(t, b, ticket("d2", "1", 400)); text(b) != "400+400 settled:d1.:400 reserved:d2:400" {
 		t.Error(text(b))
+	}
+	// So it is where the correlator has forgotten the first call, for its session was erased.
+	first := events.Call{
+		State: events.CallCompleted, Occurrence: 1, Verdict: events.Allow, DecisionID: "d1", ExecutionSeq: 19, Match: matchEqual,
+		Timeline: []events.TimelineEntry{{Step: "requested", Seq: 11}, {Step: "decided", Seq: 12}},
+	}
+	anew := first
+	anew.DecisionID, anew.ExecutionSeq = "d2", 39
+	anew.Timeline = []events.TimelineEntry{{Step: "asked", Seq: 5}, {Step: "requested", Seq: 31}, {Step: "decided", Seq: 32}}
+	e := must(t, Account{}, ticket("d1", "1", 600))
+	e, _ = e.ApplyEnd(CallEndOf(first, "c-1", 20, start))
+	e = must(t, e, ticket("d2", "1", 400))
+	e, _ = e.ApplyEnd(CallEndOf(anew, "c-1", 40, start))
+	if again, _ := e.ApplyEnd(CallEndOf(anew, "c-1", 41, start)); text(again) != "1000+0 settled:d1.:600 settled:d2.:400" {
+		t.Errorf("%s, then %s", text(e), text(again))
 	}
 	c, _ := a.ApplyEnd(end(Release, "1", 1, 20, "d1"))
 	if c = must(t, c, ticket("d2", "1", 600).later(91*second)); textAt(c, start+91*second) != "0+600 released:d1.:600 reserved:d2:600" {

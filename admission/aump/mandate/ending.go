@@ -25,9 +25,9 @@ type CallEnd struct {
 	Named    []string // the decisions that are certainly on this call, Decision included
 	Before   []string // decisions under the call's id that were on the log when Decision was
 	Seq      uint64   // of the record itself
-	// Occurrence is the correlator's number of the call under its id; the number in the
-	// admitter's own records is not used.
-	Occurrence int
+	// Began is the sequence of the call's first message on the log: it tells the calls under one id
+	// apart. Their occurrences do not, which begin anew when the session is erased.
+	Began      uint64
 	Unadmitted bool  // it ran without an effective allow
 	Exact      bool  // what ran is exactly what was admitted
 	Now        int64 // Unix milliseconds
@@ -42,13 +42,23 @@ type CallEnd struct {
 // announced it.
 func CallEndOf(c events.Call, call string, seq uint64, now int64) CallEnd {
 	e := CallEnd{
-		Effect: effectOf(c), Call: call, Decision: c.DecisionID, Seq: seq, Occurrence: c.Occurrence, Now: now,
+		Effect: effectOf(c), Call: call, Decision: c.DecisionID, Seq: seq, Began: beginning(c), Now: now,
 		Unadmitted: c.ExecutionSeq != 0 && c.Verdict != events.Allow, Exact: c.Match == matchEqual,
 	}
 	if c.DecisionID != "" {
 		e.Named = []string{c.DecisionID}
 	}
 	return e
+}
+
+// beginning is the sequence of a call's first own message. A question to a user and its answer came before it.
+func beginning(c events.Call) uint64 {
+	for _, t := range c.Timeline {
+		if t.Step != "asked" && t.Step != "approved" {
+			return t.Seq
+		}
+	}
+	return 0
 }
 
 // WithDecisions adds the decisions of an account's allowances that belong to the call, by their
@@ -133,11 +143,11 @@ func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 	}
 	a.Allowances = slices.Clone(a.Allowances)
 	for i, x := range a.Allowances {
-		named, had := x.hasNamedDecision(e), x.Call == e.Call && x.runIndex(e.Occurrence) >= 0
+		named, had := x.hasNamedDecision(e), x.Call == e.Call && x.runIndex(e.Began) >= 0
 		if !named && !had && i != entry {
 			continue
 		}
-		if x.Runs = slices.DeleteFunc(slices.Clone(x.Runs), func(r Run) bool { return r.Occurrence == e.Occurrence }); i == entry {
+		if x.Runs = slices.DeleteFunc(slices.Clone(x.Runs), func(r Run) bool { return r.Began == e.Began }); i == entry {
 			x.Runs, a.Settled = appendRun(x.Runs, run, a.Settled)
 		}
 		if named {
@@ -152,7 +162,7 @@ func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 // priorRun is what was counted of a call before.
 func (a Account) priorRun(e CallEnd) (Run, bool) {
 	for _, x := range a.Allowances {
-		if at := x.runIndex(e.Occurrence); x.Call == e.Call && at >= 0 {
+		if at := x.runIndex(e.Began); x.Call == e.Call && at >= 0 {
 			return x.Runs[at], true
 		}
 	}
@@ -201,7 +211,7 @@ func (a Account) countingAllowance(e CallEnd) (entry int, run Run) {
 			proposal = x.Proposal
 		}
 	}
-	highest, entry, run := 0, -1, Run{Occurrence: e.Occurrence}
+	highest, entry, run := 0, -1, Run{Began: e.Began}
 	for i, x := range a.Allowances {
 		r := x.matchRank(e, proposal)
 		switch {
@@ -227,7 +237,7 @@ const (
 // matchRank is how strongly an execution is linked to an allowance, 0 if it cannot have consumed
 // it. proposal is that of the effective verdict.
 func (x Allowance) matchRank(e CallEnd, proposal string) int {
-	named, at := x.hasNamedDecision(e), x.runIndex(e.Occurrence)
+	named, at := x.hasNamedDecision(e), x.runIndex(e.Began)
 	switch {
 	case e.Effect != Settle && e.Effect != SettleExtra || x.Call != e.Call:
 		return 0

@@ -51,6 +51,7 @@ type allowance struct {
 // occurrence is a call as the correlator knows it.
 type occurrence struct {
 	number    int
+	began     uint64
 	call      string
 	amount    int64 // its action
 	state     events.CallState
@@ -77,7 +78,7 @@ func (w *world) next() uint64 { w.seq++; return w.seq }
 func (w *world) put(o *occurrence) {
 	c := events.Call{
 		State: o.state, Occurrence: o.number, DecisionID: o.last, DecisionSeq: o.lastSeq, Verdict: o.verdict, ExecutionSeq: o.executed, Match: o.match,
-		Timeline: []events.TimelineEntry{},
+		Timeline: []events.TimelineEntry{{Step: "asked", Seq: 1}, {Step: "requested", Seq: o.began}},
 	}
 	for _, seq := range o.places[:min(3, len(o.places))] {
 		c.Timeline = append(c.Timeline, events.TimelineEntry{Step: "decided", Seq: seq})
@@ -97,7 +98,7 @@ func (w *world) decide(call string, amount int64, id string, v events.Verdict) *
 		}
 	}
 	if o == nil {
-		o = &occurrence{number: len(w.calls[call]) + 1, call: call, amount: amount, state: events.CallOpen}
+		o = &occurrence{number: len(w.calls[call]) + 1, began: w.next(), call: call, amount: amount, state: events.CallOpen}
 		w.calls[call] = append(w.calls[call], o)
 	}
 	o.last, o.lastSeq, o.verdict = id, w.next(), v
@@ -195,7 +196,7 @@ func (w *world) completes(call string, amount int64) *occurrence {
 			}
 		}
 	}
-	o := &occurrence{number: len(list) + 1, call: call, amount: amount, state: events.CallOrphaned}
+	o := &occurrence{number: len(list) + 1, began: w.next(), call: call, amount: amount, state: events.CallOrphaned}
 	w.calls[call] = append(list, o)
 	return o
 }
@@ -259,7 +260,7 @@ func (w *world) step() string {
 	call := rapid.SampledFrom([]string{"1", "1", "2", ""}).Draw(t, "call")
 	amount := rapid.SampledFrom([]int64{100, 400, 600}).Draw(t, "amount")
 	step := rapid.SampledFrom([]string{"ask", "ask", "ask", "deny", "run", "run", "run", "report", "give up", "announce", "apply", "apply", "apply all",
-		"read again", "pass", "sweep"}).Draw(t, "step")
+		"read again", "pass", "sweep", "erase"}).Draw(t, "step")
 	switch step {
 	case "ask":
 		w.ask(call, amount, rapid.SampledFrom([]string{"recorded", "recorded", "recorded", "refused", "crash"}).Draw(t, "fate"))
@@ -296,6 +297,15 @@ func (w *world) step() string {
 		w.apply(at)
 	case "pass":
 		w.now += rapid.SampledFrom([]int64{1, 20, 59, 61, 95, 1000}).Draw(t, "seconds") * second
+	case "erase": // the correlator forgets the session, and hears no more of its open calls
+		for _, list := range w.calls {
+			for _, o := range list {
+				if o.state == events.CallOpen {
+					o.state, o.announced = events.CallAbandoned, false
+				}
+			}
+		}
+		clear(w.calls)
 	case "sweep":
 		w.account = w.account.DropDecisions(w.lost, w.now).Pruned(w.now)
 	}

@@ -398,6 +398,40 @@ func TestApprovalIsUsedOnce(t *testing.T) {
 	}
 }
 
+// TestApprovalIsUsedUpByAMilderClaim: an approved call is asked for with a lower risk, by which it would be allowed
+// anyway, and with the risk that was approved, through two admitters that have restarted. One allow uses the approval.
+func TestApprovalIsUsedUpByAMilderClaim(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "mail.yaml", []byte("apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: mail}\nspec:\n  rules:\n"+
+		"    - {name: out, when: risk.operation_risk == 'external_transfer', verdict: ask, reason: external_recipient}\n"+
+		"    - {name: other, when: risk.operation_risk != 'external_transfer', verdict: allow, reason: mild}\n"))
+	first := serve(t, n)
+	o := &office{t: t, n: n, runtime: n.Conn(servicetest.Runtime), users: map[string]*nats.Conn{}}
+	mild := o.call(`"external_transfer"`, `"read_only"`)
+	id := o.expect(o.call(), "ask")
+	if code := o.decides("dana", approval.ActionApprove, id); code != approval.CodeApproved {
+		t.Fatal(code)
+	}
+	servicetest.OK(t, first.Stop())
+	serve(t, n)
+	serve(t, n)
+	if w := o.expect(mild, "allow"); w != id {
+		t.Errorf("allowed by %q, the approval is %s", w, id)
+	}
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			if verdict, w := o.asks(o.call()); verdict != "ask" || w == id {
+				t.Errorf("%s of %s after the approval was used", verdict, w)
+			}
+		})
+	}
+	all.Wait()
+	if got := o.trail(id); got != "open>pending approve>approved consume>consumed" {
+		t.Error(got)
+	}
+}
+
 // TestManyCallsWaitForOneWorkflow: an agent proposes the same action in many calls at once, each with an id of
 // its own; each of them waits.
 func TestManyCallsWaitForOneWorkflow(t *testing.T) {

@@ -473,6 +473,36 @@ func TestReceiptsOfOneAllowance(t *testing.T) {
 	}
 }
 
+// TestSpendingAfterAnErasure: the correlator forgets a session with its erasure and counts the calls under an id anew.
+// What runs afterwards under an id that ran before is spent besides, for every admitter, after a restart too.
+func TestSpendingAfterAnErasure(t *testing.T) {
+	n, hash := spending(t)
+	first := serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	for _, amount := range []int{600, 400} {
+		if got := propose(t, nc, booking(hash, amount), "c1").String(); got != "allowed" {
+			t.Fatal(amount, got)
+		}
+		d, seq := decision(t, n)
+		completed := ended(d, seq, events.CallCompleted) // of occurrence 1, both times
+		completed.Verdict, completed.ExecutionSeq, completed.Match = events.Allow, seq+1, "equal"
+		completed.Timeline = []events.TimelineEntry{{Step: "requested", Seq: seq - 1}, {Step: "decided", Seq: seq}}
+		report(t, n, completed)
+		servicetest.Eventually(t, "the call is over", func() bool {
+			return slices.ContainsFunc(spent(t, n).Allowances, func(x mandate.Allowance) bool { return x.ID == d.DecisionID && x.Decisions[0].Over })
+		})
+		servicetest.OK(t, first.Stop())
+		first = serve(t, n)
+	}
+	serve(t, n)
+	expire(t, n)
+	for range 4 {
+		if got := propose(t, nc, booking(hash, 1), "c2").String(); got != overBudget {
+			t.Errorf("%s after all is spent: %+v", got, spent(t, n))
+		}
+	}
+}
+
 // TestEndsOfOtherCalls: what ends under a call's id frees the money of the
 // decisions on this very call, which the call's record names by their places, and
 // of no other.
