@@ -166,13 +166,19 @@ func (r *patchReader) addAll(action string) {
 	}
 }
 
+// endFormer lists what becomes of the files of the last line with a former name, once.
+func (r *patchReader) endFormer(action string) {
+	r.addAll(action)
+	r.former = nil
+}
+
 // readMode reads a line of git's that says that the file of the line before is new, or deleted.
 func (r *patchReader) readMode(line string) {
 	switch {
 	case strings.HasPrefix(line, "new file mode "):
-		r.addAll("add")
+		r.endFormer("add")
 	case strings.HasPrefix(line, "deleted file mode "):
-		r.addAll("delete")
+		r.endFormer("delete")
 	}
 }
 
@@ -199,7 +205,7 @@ func (r *patchReader) readNames(name, date string, isNew bool) {
 	if r.unnamed = false; !isNew {
 		r.made, r.former = none, names
 	} else if none {
-		r.addAll("delete")
+		r.endFormer("delete")
 	}
 	for _, n := range names {
 		if r.add(n, "update", true); isNew && r.made {

@@ -48,8 +48,11 @@ var writingWords = wordSet("insert update delete merge replace truncate drop alt
 var beginningWords = wordSet("insert update delete merge replace truncate drop alter create grant revoke call exec execute copy load attach detach vacuum reindex lock set pragma rename handler use declare begin commit " +
 	"rollback save print kill shutdown backup restore dbcc deny waitfor bulk reconfigure raiserror goto if while")
 
-// batchWords begin a second statement of T-SQL where they stand behind an operand; elsewhere they are names of columns.
+// batchWords begin a second statement of T-SQL but behind a sign and the words of operandWords, where they are names.
 var batchWords = wordSet("revert receive setuser checkpoint throw disable enable close open deallocate writetext updatetext readtext return break continue send get move add")
+
+// operandWords are the words, reserved in every dialect, behind which an operand stands, or a name.
+var operandWords = wordSet("select distinct all as by where and or not on having when then else case between in like is set")
 
 // judgedKinds are the statements in which two operands do not stand beside each other, but for an alias: the second
 // may begin a statement that the tables do not name.
@@ -255,20 +258,18 @@ func (r *statementReader) checkOperands(i int) {
 	if top.aliases {
 		most = 2
 	}
-	if top.operands > 0 {
-		r.checkBatch(i)
-	}
+	r.checkBatch(i)
 	switch {
 	case word == ".":
 		top.operands--
 	case word == "as":
 		top.operands = most - 1
-	case word == "interval":
+	case word == "interval" && i+1 < len(r.lower) && (r.lower[i+1] == "''" || number.MatchString(r.lower[i+1])):
 		top.operands = -1 // a number and a unit follow
 	case word == "null", word == "end":
 		top.operands = 1
 	case word == "''" && i > 0 && datingWords[r.lower[i-1]]:
-	case i == 0, !isSQLWord(word) && !isQuotedName(word) && word != "''" && (word[0] < '0' || word[0] > '9'), reservedWords[word], clauseWords[word], tableWords[word], operators[word]:
+	case i == 0, !r.isOperand(i), reservedWords[word], clauseWords[word], tableWords[word], operators[word]:
 		top.operands = 0
 	default:
 		top.operands++
@@ -276,11 +277,21 @@ func (r *statementReader) checkOperands(i int) {
 	r.known = r.known && (top.operands <= most || !judgedKinds[r.Kind])
 }
 
-// checkBatch checks that the token at i, which stands behind an operand or a table, begins no second statement.
+// checkBatch checks that the token at i begins no second statement.
 func (r *statementReader) checkBatch(i int) {
-	if batchWords[r.lower[i]] && r.lower[i-1] != "as" && (r.lower[i] != "add" || r.Kind != "alter") {
+	if i == 0 || !batchWords[r.lower[i]] || r.Kind == "alter" && r.lower[i] == "add" {
+		return
+	}
+	before := r.lower[i-1]
+	if sign := !r.isOperand(i-1) && before != ")"; !sign && !operandWords[before] {
 		r.known, r.writes = false, true
 	}
+}
+
+// isOperand reports whether the token at i is a word, a name, a text or a number.
+func (r *statementReader) isOperand(i int) bool {
+	t := r.tokens[i]
+	return isSQLWord(t) || isQuotedName(t) || t == "''" || t[0] >= '0' && t[0] <= '9'
 }
 
 // tableWord reads a word before a table.
@@ -402,9 +413,6 @@ func (r *statementReader) alias(i int) int {
 	if i < len(r.tokens) && (isSQLWord(r.tokens[i]) && !reservedWords[r.lower[i]] && !beginningWords[r.lower[i]] && !batchWords[r.lower[i]] || isQuotedName(r.tokens[i])) {
 		i++
 		r.known = r.known && (i == len(r.tokens) || !isSQLWord(r.tokens[i]) && !isQuotedName(r.tokens[i]) || reservedWords[r.lower[i]] || beginningWords[r.lower[i]])
-	}
-	if i < len(r.tokens) {
-		r.checkBatch(i)
 	}
 	if i < len(r.tokens) && !isSQLWord(r.tokens[i]) && r.tokens[i] != "," && r.tokens[i] != ")" && r.tokens[i] != "(" {
 		r.known = false

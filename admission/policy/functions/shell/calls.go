@@ -28,8 +28,11 @@ func ProgramName(word string) string {
 }
 
 // leavesSystemDirs reports whether each .. of a path leads out of a directory of the system: elsewhere a link may
-// lead to another place than the text.
+// lead to another place than the text. A long path is not looked at.
 func leavesSystemDirs(name string) bool {
+	if len(name) > 256 {
+		return false
+	}
 	for at := 0; ; at++ {
 		next := strings.Index(name[at:], "/..")
 		if next < 0 {

@@ -265,7 +265,7 @@ func TestOptions(t *testing.T) {
 	for text, code := range map[string]bool{"python x.py": true, "python3 --version": false, "sed -n '1,5p' f": false, "sed '1e id' f": true, "sed s/a/b/e f": true, "awk '{print $1}' f": false, "awk 'BEGIN{system(1)}'": true, "awk --include=x y": true, "awk 'BEGIN{print ENVIRON[1]}'": true, "awk 'BEGIN{ARGV[1]=1;ARGC=2} 1'": true, "sort --compress-program=x f": true, "rg --pre x f": true, "python3 -v": true, "node -v": false, "./x": true,
 		`sed 's#\##;s#e##'`: true, `sed 's#[#]#;s#e##'`: true, `sed '/\/p;s/e id > f #/p/'`: true, `sed -i 's#\##;s#w /etc/x##' f`: true, `sed 's/[]/;s/e/]/'`: true, `sed 's/[^]/;s/e/]/'`: true, `sed 's/[[:x:]/;s/e/]/'`: true,
 		`sed 's/a/b/;s/c/d/'`: false, "sed '/^$/d'": false, "sed 's|/a|/b|g'": false, `sed 's/[^a-z]*\.go$/[x/'`: false, `sed 's/[[:space:]]*$//;s/[ \t]*x//'`: false, `sed -n '/\[a\]/,/b/p'`: false,
-		"/usr/bin/../bin/ls": false, "/workspace/shop/l/../../../bin/ls": true, "/bin/../workspace/l/../../bin/ls": true, "ls": false, "bash x.sh": true, "sh -c ls": false} {
+		"/usr/bin/../bin/ls": false, "/workspace/shop/l/../../../bin/ls": true, "/bin/../workspace/l/../../bin/ls": true, strings.Repeat("/bin/..", 4000) + "/bin/ls": true, "ls": false, "bash x.sh": true, "sh -c ls": false} {
 		if s := Parse(text); s.Commands[0].Code != code {
 			t.Errorf("%s: code %v", text, !code)
 		}
