@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -256,6 +257,9 @@ func TestBundleBadInput(t *testing.T) {
 		t.Errorf("files are left behind: %v", left)
 	}
 
+	fifo := filepath.Join(dir, "fifo")
+	ok(t, syscall.Mkfifo(fifo, 0o600))
+
 	otherKey := func() string { // of the page's example
 		page, err := os.ReadFile(filepath.Join(root, "test/verifier/example.md"))
 		ok(t, err)
@@ -290,6 +294,7 @@ func TestBundleBadInput(t *testing.T) {
 			"compressed":       {recompressed(t, file), "is not stored plainly"},
 			"a member twice":   {write(bytes.ReplaceAll(whole, []byte("findings.jsonl"), []byte("decision.jsonl"))), "unknown member"},
 			"a directory":      {dir, "is a directory"},
+			"a pipe":           {fifo, "is a directory, a pipe or a device"},
 			"absent":           {filepath.Join(dir, "absent.zip"), "no such file"},
 		} {
 			r := tool(t, "verify", "--bundle", tc.file, "--key", key)

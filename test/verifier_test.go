@@ -257,6 +257,8 @@ func TestSecondVerifierBundle(t *testing.T) {
 	for _, file := range []string{plain, whole} {
 		if code, out := python(t, "--bundle", file, "--key", key); code != 0 || !strings.Contains(out, "holds") || !strings.Contains(out, "small-1") {
 			t.Fatalf("exit %d\n%s", code, out)
+		} else if !strings.Contains(out, "README.txt, records.parquet, in_force.json, report.html, controls.json are known by their digests only") {
+			t.Errorf("it does not say what it does not check:\n%s", out)
 		}
 	}
 	good := unzip(t, whole)
@@ -397,6 +399,9 @@ func TestSecondVerifierBundle(t *testing.T) {
 		}},
 		{"another manifest", "manifest.json", func(t *testing.T, b zipped) {
 			b.files["manifest.json"] = bytes.Replace(b.files["manifest.json"], []byte("small-1"), []byte("small-2"), 1)
+		}},
+		{"a manifest that lists what is not there", "manifest.json", func(t *testing.T, b zipped) {
+			b.files["manifest.json"] = bytes.Replace(b.files["manifest.json"], []byte(`"report.html"`), []byte(`"report.htm"`), 1)
 		}},
 		{"another signature under the statement", "statement.dsse.json", func(t *testing.T, b zipped) {
 			var e object

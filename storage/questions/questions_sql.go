@@ -114,7 +114,7 @@ FROM redactions
 LEFT ARRAY JOIN items.path AS path, items.detector AS detector, items.action AS action
 WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String})
     AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
-ORDER BY shard, seq LIMIT {most:UInt32}`,
+ORDER BY shard, seq, path, detector, action LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "mandate", Asks: "Which mandate paid for this, and what else was decided under it?", Needs: []string{"id"},

@@ -83,7 +83,7 @@ var answers = map[string]struct {
 		"policy 7  [] withheld: it may speak of other tenants"}},
 	"missing": {Params{}, "newest missing doubled unsigned broken_sessions", []string{"24 1 0 14 1"}},
 	"redacted": {Params{Session: "s1"}, "kind path detector action policy reason",
-		[]string{"event /body/to email mask acme/1 ", "event /body/key secret  acme/1 ", "unparseable     not_json"}},
+		[]string{"event /body/key secret  acme/1 ", "event /body/to email mask acme/1 ", "unparseable     not_json"}},
 	"mandate":   {Params{ID: "tc1"}, "mandate_id tool_call_id verdict state outcome", []string{"m1 tc1 allow completed succeeded"}},
 	"undecided": {Params{}, "session tool_call_id verdict approval workflow_id", []string{"s2 tc5 ask pending w1"}},
 }

@@ -171,8 +171,8 @@ class Bundle:
                 self.failures.append((name, "not the bodies of the %ss in the records" % kind))
 
     def check_digest(self, entry):
-        m = next(m for m in self.members if m.name == entry["name"])
-        if (m.size, m.digest(hashlib.sha256())) != (whole(entry["size"], "size"), entry["sha256"]):
+        m = next((m for m in self.members if m.name == entry["name"]), None)
+        if m is None or (m.size, m.digest(hashlib.sha256())) != (whole(entry["size"], "size"), entry["sha256"]):
             raise Bad("not the file that the manifest lists")
 
     def predicate(self):

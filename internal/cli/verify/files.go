@@ -33,18 +33,18 @@ func (c *Cmd) bundle(io ui.Stdio, a against) error {
 	if err := c.offlineKey(&a); err != nil {
 		return err
 	}
+	info, err := os.Stat(c.Bundle) // before it is opened: to open a pipe waits for its writer
+	if err != nil {
+		return ui.UsageError{Err: fmt.Errorf("reading the bundle: %w", err)}
+	}
+	if !info.Mode().IsRegular() {
+		return ui.UsageError{Err: fmt.Errorf("--bundle: %s is a directory, a pipe or a device, not a file", c.Bundle)}
+	}
 	f, err := os.Open(c.Bundle)
 	if err != nil {
 		return ui.UsageError{Err: fmt.Errorf("reading the bundle: %w", err)}
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if info.IsDir() {
-		return ui.UsageError{Err: fmt.Errorf("--bundle: %s is a directory", c.Bundle)}
-	}
 	options, err := bundleOptions(a.public, c.StatementKey)
 	if err != nil {
 		return err
