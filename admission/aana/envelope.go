@@ -72,17 +72,22 @@ type EvidenceUse struct {
 	Contradictory []string `json:"contradictory"`
 }
 
+// Outcome is what an Architecture and an AuditEvent begin with.
+type Outcome struct {
+	Route         wire.Route  `json:"route"`
+	Gate          string      `json:"gate_decision"`
+	CandidateGate string      `json:"candidate_gate"`
+	Score         float64     `json:"aix_score"`
+	Decision      wire.Route  `json:"aix_decision"`
+	Blockers      []string    `json:"hard_blockers"`
+	Missing       []string    `json:"missing_evidence"`
+	Use           EvidenceUse `json:"evidence_refs"`
+}
+
 // Architecture is the part of an envelope for agents.
 type Architecture struct {
-	Claim         string               `json:"architecture_claim"`
-	Route         wire.Route           `json:"route"`
-	Gate          string               `json:"gate_decision"`
-	CandidateGate string               `json:"candidate_gate"`
-	Score         float64              `json:"aix_score"`
-	Decision      wire.Route           `json:"aix_decision"`
-	Blockers      []string             `json:"hard_blockers"`
-	Missing       []string             `json:"missing_evidence"`
-	Use           EvidenceUse          `json:"evidence_refs"`
+	Claim string `json:"architecture_claim"`
+	Outcome
 	Evidence      *EvidenceIntegrity   `json:"evidence_integrity"`
 	State         string               `json:"authorization_state"`
 	Authorization *AuthorizationReport `json:"authorization_report"`
@@ -98,18 +103,11 @@ type Architecture struct {
 // AuditEvent is what may be logged of a decision: no text of the event, no value of an
 // argument.
 type AuditEvent struct {
-	Version       string               `json:"audit_event_version"`
-	Route         wire.Route           `json:"route"`
-	Gate          string               `json:"gate_decision"`
-	CandidateGate string               `json:"candidate_gate"`
-	Score         float64              `json:"aix_score"`
-	Decision      wire.Route           `json:"aix_decision"`
-	Blockers      []string             `json:"hard_blockers"`
-	Missing       []string             `json:"missing_evidence"`
-	Use           EvidenceUse          `json:"evidence_refs"`
+	Version string `json:"audit_event_version"`
+	Outcome
 	PublicLog     bool                 `json:"public_audit_log_allowed"`
 	PublicClaim   bool                 `json:"public_claim_allowed"`
-	State         string               `json:"authorization_state"`
+	State         *string              `json:"authorization_state"`
 	Effective     string               `json:"effective_authorization_state,omitempty"` // Countersign's own: the contract shows only the declared state
 	Authorization *AuthorizationReport `json:"authorization_report"`
 	ToolName      *string              `json:"tool_name"`
@@ -224,8 +222,11 @@ func (r Result) buildArchitecture(e Envelope) Architecture {
 		state = *r.Event.State
 	}
 	a := Architecture{
-		Claim: architectureClaim, Route: r.Route, Gate: e.Gate, CandidateGate: e.CandidateGate, Score: e.AIx.Score, Decision: r.Route,
-		Blockers: r.Blockers, Missing: missing, Use: EvidenceUse{r.Event.SourceIDs, missing, contradictory},
+		Claim: architectureClaim,
+		Outcome: Outcome{
+			Route: r.Route, Gate: e.Gate, CandidateGate: e.CandidateGate, Score: e.AIx.Score, Decision: r.Route,
+			Blockers: r.Blockers, Missing: missing, Use: EvidenceUse{r.Event.SourceIDs, missing, contradictory},
+		},
 		Evidence: r.Evidence, State: state, Authorization: r.Authorization,
 		ToolName: r.Event.ToolName, Category: r.Event.Category, Domain: r.Event.Domain, Recovery: recoveryTexts[r.Route], Correction: recoveryTexts[r.Route],
 	}
@@ -236,9 +237,8 @@ func (r Result) buildArchitecture(e Envelope) Architecture {
 
 func (r Result) buildAuditEvent(a Architecture) AuditEvent {
 	v := AuditEvent{
-		Version: AuditEventVersion, Route: a.Route, Gate: a.Gate, CandidateGate: a.CandidateGate, Score: a.Score, Decision: a.Decision,
-		Blockers: a.Blockers, Missing: a.Missing, Use: a.Use, PublicLog: r.Evidence.publishable(), PublicClaim: r.Evidence.publishable(),
-		State: a.State, Authorization: a.Authorization, ToolName: a.ToolName, Category: a.Category, Domain: a.Domain,
+		Version: AuditEventVersion, Outcome: a.Outcome, PublicLog: r.Evidence.publishable(), PublicClaim: r.Evidence.publishable(),
+		State: &a.State, Authorization: a.Authorization, ToolName: a.ToolName, Category: a.Category, Domain: a.Domain,
 		ArgumentKeys: r.Event.ArgumentKeys,
 	}
 	if r.Authorization != nil {

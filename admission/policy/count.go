@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // Count is one counter that a call adds to if it is allowed.
@@ -225,20 +226,20 @@ var byForm = regexp.MustCompile("^(" + strings.Join(slices.Sorted(maps.Keys(coun
 
 func (r *reader) readLimit(n *yaml.Node, into **limitSpec) {
 	l := &limitSpec{line: n.Line}
-	r.readMapping(n, "limit", map[string]fieldReader{
-		"max": r.integerField("limit.max", 0, MaxAmount, &l.Max),
-		"per": r.durationField("limit.per", MinWindow, MaxWindow, &l.Per),
-		"by": r.listField("limit.by", len(counterFields), func(n *yaml.Node) {
+	r.Mapping(n, "limit", strictyaml.Fields{
+		"max": r.Int("limit.max", 0, MaxAmount, &l.Max),
+		"per": r.Duration("limit.per", MinWindow, MaxWindow, &l.Per),
+		"by": r.List("limit.by", len(counterFields), func(n *yaml.Node) {
 			var b string
-			r.patternField("an entry of limit.by", 16, byForm, &b)(n)
+			r.Form("an entry of limit.by", 16, byForm, &b)(n)
 			if b != "" && slices.Contains(l.By, b) {
-				r.fail(n, "limit.by lists %s twice", b)
+				r.Fail(n, "limit.by lists %s twice", b)
 			}
 			l.By = append(l.By, b)
 		}),
 		"amount": func(n *yaml.Node) {
 			l.amountLine = n.Line
-			r.textField("limit.amount", MaxExpression, &l.Amount)(n)
+			r.Text("limit.amount", MaxExpression, &l.Amount)(n)
 		},
 	}, "max", "per")
 	*into = l

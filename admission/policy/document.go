@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // Document is one policy file: any number of YAML documents.
@@ -73,28 +74,28 @@ func readAll(docs []Document) (documentSet, error) {
 }
 
 func (src *documentSet) readFile(d Document) error {
-	nodes, err := splitDocuments(d.Name, d.Data)
+	nodes, err := strictyaml.Documents(d.Name, d.Data, MaxDocument, MaxPolicies)
 	if err != nil {
 		return err
 	}
-	r := &reader{file: d.Name}
+	r := &reader{strictyaml.Reader{File: d.Name}}
 	for _, n := range nodes {
 		r.readDocument(n, src)
 	}
 	if len(nodes) == 0 {
-		r.fail(&yaml.Node{Line: 1}, "the file holds no policy")
+		r.Fail(&yaml.Node{Line: 1}, "the file holds no policy")
 	}
-	return errors.Join(r.errs...)
+	return errors.Join(r.Errs...)
 }
 
 // readDocument reads one document and keeps it if it has no mistake.
 func (r *reader) readDocument(doc *yaml.Node, src *documentSet) {
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		r.fail(doc, "the document is not a policy; it must be a mapping with apiVersion, kind, metadata and spec")
+		r.Fail(doc, "the document is not a policy; it must be a mapping with apiVersion, kind, metadata and spec")
 		return
 	}
 	root := doc.Content[0]
-	at, before := place{r.file, root.Line}, len(r.errs)
+	at, before := place{r.File, root.Line}, len(r.Errs)
 	var keep func()
 	switch {
 	case slices.ContainsFunc(root.Content, func(n *yaml.Node) bool { return n.Value == "builtin" }):
@@ -112,11 +113,11 @@ func (r *reader) readDocument(doc *yaml.Node, src *documentSet) {
 		s := spec{place: at}
 		r.readEnvelope(root, kindPolicy, &s.Name, func(n *yaml.Node) { r.readSpec(n, &s) })
 		if s.Name == EvaluatorsOnly {
-			r.fail(root, "the name %s belongs to the built-in policy; write the line \"builtin: %s\" to use it", EvaluatorsOnly, EvaluatorsOnly)
+			r.Fail(root, "the name %s belongs to the built-in policy; write the line \"builtin: %s\" to use it", EvaluatorsOnly, EvaluatorsOnly)
 		}
 		keep = func() { src.policies = append(src.policies, s) }
 	}
-	if len(r.errs) == before {
+	if len(r.Errs) == before {
 		keep()
 	}
 }
@@ -132,14 +133,14 @@ func kindOf(root *yaml.Node) string {
 }
 
 // readEnvelope reads the four keys that every document but the built-in ones has.
-func (r *reader) readEnvelope(root *yaml.Node, kind string, name *string, body fieldReader) {
+func (r *reader) readEnvelope(root *yaml.Node, kind string, name *string, body strictyaml.Field) {
 	what := map[string]string{kindPolicy: "the policy", kindParams: "the params document", kindGroup: "the reviewer group"}[kind]
 	var version, said string
-	r.readMapping(root, what, map[string]fieldReader{
-		"apiVersion": r.patternField("apiVersion", 64, regexp.MustCompile("^"+regexp.QuoteMeta(apiVersion)+"$"), &version),
-		"kind":       r.patternField("kind", 64, kindForm, &said),
+	r.Mapping(root, what, strictyaml.Fields{
+		"apiVersion": r.Form("apiVersion", 64, regexp.MustCompile("^"+regexp.QuoteMeta(apiVersion)+"$"), &version),
+		"kind":       r.Form("kind", 64, kindForm, &said),
 		"metadata": func(n *yaml.Node) {
-			r.readMapping(n, "metadata", map[string]fieldReader{"name": r.patternField("metadata.name", 63, nameForm, name)}, "name")
+			r.Mapping(n, "metadata", strictyaml.Fields{"name": r.Form("metadata.name", 63, nameForm, name)}, "name")
 		},
 		"spec": body,
 	}, "apiVersion", "kind", "metadata", "spec")
@@ -149,8 +150,8 @@ var kindForm = regexp.MustCompile("^(" + strings.Join([]string{kindPolicy, kindP
 
 // expandBuiltin expands the one-line form.
 func (r *reader) expandBuiltin(root *yaml.Node, s spec) spec {
-	r.readMapping(root, "a built-in policy", map[string]fieldReader{
-		"builtin": r.patternField("builtin", 63, regexp.MustCompile("^"+EvaluatorsOnly+"$"), &s.Name),
+	r.Mapping(root, "a built-in policy", strictyaml.Fields{
+		"builtin": r.Form("builtin", 63, regexp.MustCompile("^"+EvaluatorsOnly+"$"), &s.Name),
 	}, "builtin")
 	s.builtin = true
 	s.Rules = []ruleSpec{{Name: "all", When: "true", Verdict: events.Allow, Reason: CodeEvaluatorsOnly, line: root.Line, whenLine: root.Line}}

@@ -2,7 +2,8 @@ package policy
 
 import (
 	"errors"
-	"fmt"
+
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // ErrNoPolicies reports that there is no policy at all: no file, or files without a policy. The
@@ -10,13 +11,7 @@ import (
 var ErrNoPolicies = errors.New("policy: there is no policy, so everything is denied; add one, or the line \"builtin: evaluators-only\"")
 
 // Error is one mistake in one document.
-type Error struct {
-	File string
-	Line int // from 1
-	Msg  string
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg) }
+type Error = strictyaml.Error
 
 // Reason codes of verdicts that no rule gives.
 const (

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // groupDoc is a document of kind ReviewerGroup. Its JSON form is part of a set's
@@ -21,15 +23,14 @@ type groupDoc struct {
 var userForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.@-]*$`)
 
 func (r *reader) readGroup(n *yaml.Node, g *groupDoc) {
-	r.readMapping(n, "spec", map[string]fieldReader{
-		"members": r.listField("spec.members", MaxMembers, func(n *yaml.Node) {
+	r.Mapping(n, "spec", strictyaml.Fields{
+		"members": r.List("spec.members", MaxMembers, func(n *yaml.Node) {
 			var user string
-			before := len(r.errs)
-			if r.patternField("an entry of spec.members", 63, userForm, &user)(n); len(r.errs) > before {
+			if !r.Read(n, r.Form("an entry of spec.members", 63, userForm, &user)) {
 				return
 			}
 			if slices.Contains(g.Members, user) {
-				r.fail(n, "spec.members lists %s twice", user)
+				r.Fail(n, "spec.members lists %s twice", user)
 			}
 			g.Members = append(g.Members, user)
 		}),

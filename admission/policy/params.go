@@ -34,7 +34,7 @@ var celWords = strings.Fields("as break const continue else false for function i
 // readIdent reads a name for a constant or variable.
 func (r *reader) readIdent(n *yaml.Node, what string) (string, bool) {
 	if n.Kind != yaml.ScalarNode || strictyaml.Tagged(n) || len(n.Value) > 63 || !identForm.MatchString(n.Value) || slices.Contains(celWords, n.Value) {
-		r.fail(n, "%s %.64q must look like %s and be no word of CEL's own", what, n.Value, identForm)
+		r.Fail(n, "%s %.64q must look like %s and be no word of CEL's own", what, n.Value, identForm)
 		return "", false
 	}
 	return n.Value, true
@@ -43,14 +43,14 @@ func (r *reader) readIdent(n *yaml.Node, what string) (string, bool) {
 // readParams reads a mapping of names to constants.
 func (r *reader) readParams(n *yaml.Node, what string, into *map[string]any) {
 	if n.Kind != yaml.MappingNode || strictyaml.Tagged(n) {
-		r.fail(n, "%s must be a mapping of names to constants", what)
+		r.Fail(n, "%s must be a mapping of names to constants", what)
 		return
 	}
 	if len(n.Content) == 0 {
-		r.fail(n, "%s is empty; leave the key out or give it something", what)
+		r.Fail(n, "%s is empty; leave the key out or give it something", what)
 	}
 	if len(n.Content)/2 > MaxParams {
-		r.fail(n, "%s has more than %d entries", what, MaxParams)
+		r.Fail(n, "%s has more than %d entries", what, MaxParams)
 		return
 	}
 	values := map[string]any{}
@@ -60,7 +60,7 @@ func (r *reader) readParams(n *yaml.Node, what string, into *map[string]any) {
 			continue
 		}
 		if _, twice := values[name]; twice {
-			r.fail(n.Content[i], "%s has the key %q twice", what, name)
+			r.Fail(n.Content[i], "%s has the key %q twice", what, name)
 		}
 		values[name] = r.readConstant(n.Content[i+1], name, 0)
 	}
@@ -83,11 +83,11 @@ const maxParamDepth = 4
 func (r *reader) readConstant(n *yaml.Node, name string, depth int) any {
 	switch {
 	case strictyaml.Tagged(n), n.Kind == yaml.AliasNode, depth > maxParamDepth:
-		r.fail(n, "the param %s has a tag, an alias or more than %d levels", name, maxParamDepth)
+		r.Fail(n, "the param %s has a tag, an alias or more than %d levels", name, maxParamDepth)
 	case n.Kind == yaml.ScalarNode:
 		return r.readScalar(n, name)
 	case len(n.Content) == 0:
-		r.fail(n, "the param %s is empty or has something empty in it; leave it out or give it a value", name)
+		r.Fail(n, "the param %s is empty or has something empty in it; leave it out or give it a value", name)
 	case n.Kind == yaml.SequenceNode && len(n.Content) <= MaxParamEntries:
 		list := make([]any, 0, len(n.Content))
 		for _, c := range n.Content {
@@ -99,14 +99,14 @@ func (r *reader) readConstant(n *yaml.Node, name string, depth int) any {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			k := n.Content[i]
 			if _, twice := m[k.Value]; twice || k.Kind != yaml.ScalarNode || k.ShortTag() != "!!str" || k.Value == "" {
-				r.fail(k, "a key of the param %s is there twice, or is not a text that says something", name)
+				r.Fail(k, "a key of the param %s is there twice, or is not a text that says something", name)
 				continue
 			}
 			m[k.Value] = r.readConstant(n.Content[i+1], name, depth+1)
 		}
 		return m
 	default:
-		r.fail(n, "the param %s has more than %d entries in one list or mapping", name, MaxParamEntries)
+		r.Fail(n, "the param %s has more than %d entries in one list or mapping", name, MaxParamEntries)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (r *reader) readScalar(n *yaml.Node, name string) any {
 	switch n.ShortTag() {
 	case "!!str":
 		if strings.TrimSpace(n.Value) == "" || utf8.RuneCountInString(n.Value) > MaxParamText {
-			r.fail(n, "a text of the param %s is empty or has more than %d characters", name, MaxParamText)
+			r.Fail(n, "a text of the param %s is empty or has more than %d characters", name, MaxParamText)
 		}
 		return n.Value
 	case "!!bool":
@@ -135,7 +135,7 @@ func (r *reader) readScalar(n *yaml.Node, name string) any {
 			return v
 		}
 	}
-	r.fail(n, "the param %s must be a text (put it in quotes), true or false, a number within ±2^53, or a list or mapping of such", name)
+	r.Fail(n, "the param %s must be a text (put it in quotes), true or false, a number within ±2^53, or a list or mapping of such", name)
 	return nil
 }
 

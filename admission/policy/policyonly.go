@@ -64,11 +64,11 @@ func (m match) reachesProtocol(protocol string) bool {
 func (r *reader) checkOperands(n *yaml.Node, m *match) {
 	switch {
 	case len(m.Tools) > 0 && m.hasAgents():
-		r.fail(n, "match.tools excludes match.fromAgents and match.toAgents: a handoff has no tool; write two policies")
+		r.Fail(n, "match.tools excludes match.fromAgents and match.toAgents: a handoff has no tool; write two policies")
 	case len(m.Tools) > 0 && slices.ContainsFunc(m.Protocols, ProposesHandoff):
-		r.fail(n, "match.tools excludes the protocol handoff: a handoff has no tool; write a policy of its own, with toAgents")
+		r.Fail(n, "match.tools excludes the protocol handoff: a handoff has no tool; write a policy of its own, with toAgents")
 	case m.hasAgents() && len(m.Protocols) > 0 && !newOperand(m.Protocols).matchesAny(handoffProtocols()):
-		r.fail(n, "match.fromAgents and match.toAgents are of the protocol handoff, which match.protocols leaves out")
+		r.Fail(n, "match.fromAgents and match.toAgents are of the protocol handoff, which match.protocols leaves out")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // Scopes: the level of a policy. Within and among levels the strictest verdict wins, with one
@@ -37,9 +38,9 @@ func (s *spec) scopeLevel() string {
 func (r *reader) readScope(n *yaml.Node, scope string, s *spec) {
 	switch {
 	case scope == ScopeGlobal && len(s.Match.Tenants) > 0:
-		r.fail(n, "a policy of scope global is for all tenants; leave match.tenants out, or the scope")
+		r.Fail(n, "a policy of scope global is for all tenants; leave match.tenants out, or the scope")
 	case scope == ScopeTenant && len(s.Match.Tenants) == 0:
-		r.fail(n, "a policy of scope tenant needs match.tenants")
+		r.Fail(n, "a policy of scope tenant needs match.tenants")
 	case scope == ScopeDefault:
 		s.Scope = scope
 	}
@@ -57,14 +58,14 @@ const (
 )
 
 // actionsField reads validationActions. "" stands for enforce; warn includes audit.
-func (r *reader) actionsField(into *string) fieldReader {
+func (r *reader) actionsField(into *string) strictyaml.Field {
 	var said []string
 	form := regexp.MustCompile("^(" + strings.Join([]string{ActionEnforce, ActionWarn, ActionAudit}, "|") + ")$")
-	read := r.listField("spec.validationActions", 3, func(n *yaml.Node) {
+	read := r.List("spec.validationActions", 3, func(n *yaml.Node) {
 		var a string
-		r.patternField("an entry of spec.validationActions", 16, form, &a)(n)
+		r.Form("an entry of spec.validationActions", 16, form, &a)(n)
 		if a != "" && slices.Contains(said, a) {
-			r.fail(n, "spec.validationActions lists %s twice", a)
+			r.Fail(n, "spec.validationActions lists %s twice", a)
 		}
 		said = append(said, a)
 	})
@@ -73,7 +74,7 @@ func (r *reader) actionsField(into *string) fieldReader {
 		enforce, warn := slices.Contains(said, ActionEnforce), slices.Contains(said, ActionWarn)
 		switch {
 		case enforce && len(said) > 1:
-			r.fail(n, "spec.validationActions: enforce goes with nothing else; what decides is recorded anyway")
+			r.Fail(n, "spec.validationActions: enforce goes with nothing else; what decides is recorded anyway")
 		case warn:
 			*into = ActionWarn
 		case slices.Contains(said, ActionAudit):

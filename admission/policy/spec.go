@@ -3,12 +3,12 @@ package policy
 import (
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // spec is a policy as written, checked but not compiled. Its JSON form is the input of the
@@ -92,31 +92,31 @@ var (
 
 func (r *reader) readSpec(n *yaml.Node, s *spec) {
 	var scope string
-	r.readMapping(n, "spec", map[string]fieldReader{
-		"scope":              r.patternField("spec.scope", 16, scopeForm, &scope),
+	r.Mapping(n, "spec", strictyaml.Fields{
+		"scope":              r.Form("spec.scope", 16, scopeForm, &scope),
 		"validationActions":  r.actionsField(&s.Action),
 		"match":              func(n *yaml.Node) { r.readMatch(n, &s.Match) },
-		"expiresAfter":       r.durationField("spec.expiresAfter", MinLifetime, MaxLifetime, &s.ExpiresAfter),
-		"fallback":           r.boolField("spec.fallback", &s.Fallback),
-		"acceptRawArguments": r.boolField("spec.acceptRawArguments", &s.AcceptRaw),
+		"expiresAfter":       r.Duration("spec.expiresAfter", MinLifetime, MaxLifetime, &s.ExpiresAfter),
+		"fallback":           r.Bool("spec.fallback", &s.Fallback),
+		"acceptRawArguments": r.Bool("spec.acceptRawArguments", &s.AcceptRaw),
 		"params":             func(n *yaml.Node) { r.readOwnParams(n, s) },
 		"paramsFrom":         r.referencesField("spec.paramsFrom", MaxParamsFrom, &s.paramsFrom),
-		"variables":          r.listField("spec.variables", MaxVariables, func(n *yaml.Node) { r.readVariable(n, s) }),
+		"variables":          r.List("spec.variables", MaxVariables, func(n *yaml.Node) { r.readVariable(n, s) }),
 		"approval":           r.approvalField("spec.approval", &s.Approval),
-		"rules":              r.listField("spec.rules", MaxRules, func(n *yaml.Node) { r.readRule(n, s) }),
+		"rules":              r.List("spec.rules", MaxRules, func(n *yaml.Node) { r.readRule(n, s) }),
 	}, "rules")
 	r.readScope(n, scope, s)
 	if s.Approval != nil && len(s.Rules) > 0 && !slices.ContainsFunc(s.Rules, ruleSpec.needsApproval) {
-		r.fail(&yaml.Node{Line: s.Approval.line}, "spec.approval says how an ask or a defer is approved; no rule of the policy has that verdict")
+		r.Fail(&yaml.Node{Line: s.Approval.line}, "spec.approval says how an ask or a defer is approved; no rule of the policy has that verdict")
 	}
 }
 
 func (r *reader) readMatch(n *yaml.Node, m *match) {
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		r.fail(n, "spec.match is empty; leave it out to match everything")
+		r.Fail(n, "spec.match is empty; leave it out to match everything")
 		return
 	}
-	r.readMapping(n, "spec.match", map[string]fieldReader{
+	r.Mapping(n, "spec.match", strictyaml.Fields{
 		"tenants":       r.operandField("tenants", &m.Tenants),
 		"sources":       r.operandField("sources", &m.Sources),
 		"protocols":     r.operandField("protocols", &m.Protocols),
@@ -133,11 +133,11 @@ func (r *reader) readMatch(n *yaml.Node, m *match) {
 
 func (r *reader) readRuleMatch(n *yaml.Node, into **ruleMatch) {
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		r.fail(n, "the rule's match is empty; leave it out to match whatever the policy does")
+		r.Fail(n, "the rule's match is empty; leave it out to match whatever the policy does")
 		return
 	}
 	m := &ruleMatch{}
-	r.readMapping(n, "the rule's match", map[string]fieldReader{
+	r.Mapping(n, "the rule's match", strictyaml.Fields{
 		"tools":      r.operandField("tools", &m.Tools),
 		"actions":    r.operandField("actions", &m.Actions),
 		"eventTypes": r.operandField("eventTypes", &m.EventTypes),
@@ -148,18 +148,18 @@ func (r *reader) readRuleMatch(n *yaml.Node, into **ruleMatch) {
 func (r *reader) readRule(n *yaml.Node, s *spec) {
 	rule := ruleSpec{line: n.Line}
 	var verdict string
-	r.readMapping(n, "a rule", map[string]fieldReader{
-		"name":  r.patternField("the rule's name", 63, ruleForm, &rule.Name),
+	r.Mapping(n, "a rule", strictyaml.Fields{
+		"name":  r.Form("the rule's name", 63, ruleForm, &rule.Name),
 		"match": func(n *yaml.Node) { r.readRuleMatch(n, &rule.Match) },
 		"when": func(n *yaml.Node) {
 			rule.whenLine = n.Line
-			r.textField("the rule's when", MaxExpression, &rule.When)(n)
+			r.Text("the rule's when", MaxExpression, &rule.When)(n)
 		},
 		"limit":      func(n *yaml.Node) { r.readLimit(n, &rule.Limit) },
-		"verdict":    r.textField("the rule's verdict", 16, &verdict),
-		"reason":     r.patternField("the rule's reason", 64, reasonForm, &rule.Reason),
-		"message":    r.patternField("the rule's message", MaxMessage, anyText, &rule.Message),
-		"resultMode": r.patternField("the rule's resultMode", 16, modeForm, &rule.ResultMode),
+		"verdict":    r.Text("the rule's verdict", 16, &verdict),
+		"reason":     r.Form("the rule's reason", 64, reasonForm, &rule.Reason),
+		"message":    r.Form("the rule's message", MaxMessage, anyText, &rule.Message),
+		"resultMode": r.Form("the rule's resultMode", 16, modeForm, &rule.ResultMode),
 		"approval":   r.approvalField("the rule's approval", &rule.Approval),
 	}, "name", "when", "verdict", "reason")
 	rule.Verdict = events.Verdict(verdict)
@@ -169,47 +169,30 @@ func (r *reader) readRule(n *yaml.Node, s *spec) {
 
 func (r *reader) checkRule(n *yaml.Node, rule ruleSpec, s *spec) {
 	if rule.Verdict != "" && !slices.Contains(events.Verdicts, rule.Verdict) {
-		r.fail(n, "the verdict %.16q is none of allow, ask, defer, deny", string(rule.Verdict))
+		r.Fail(n, "the verdict %.16q is none of allow, ask, defer, deny", string(rule.Verdict))
 	}
 	if rule.ResultMode != "" && rule.Verdict == events.Allow {
-		r.fail(n, "resultMode says how a refusal is told; a rule that allows has none")
+		r.Fail(n, "resultMode says how a refusal is told; a rule that allows has none")
 	}
 	if rule.Approval != nil && !rule.needsApproval() {
-		r.fail(n, "approval says how an ask or a defer is approved; this rule's verdict is another")
+		r.Fail(n, "approval says how an ask or a defer is approved; this rule's verdict is another")
 	}
 	if rule.Name != "" && slices.ContainsFunc(s.Rules, func(o ruleSpec) bool { return o.Name == rule.Name }) {
-		r.fail(n, "two rules are named %s", rule.Name)
+		r.Fail(n, "two rules are named %s", rule.Name)
 	}
 }
 
 // referencesField reads names of documents of another kind.
-func (r *reader) referencesField(what string, limit int, into *[]reference) fieldReader {
-	return r.listField(what, limit, func(n *yaml.Node) {
+func (r *reader) referencesField(what string, limit int, into *[]reference) strictyaml.Field {
+	return r.List(what, limit, func(n *yaml.Node) {
 		var name string
-		before := len(r.errs)
-		if r.patternField("an entry of "+what, 63, nameForm, &name)(n); len(r.errs) > before {
+		if !r.Read(n, r.Form("an entry of "+what, 63, nameForm, &name)) {
 			return
 		}
 		if slices.ContainsFunc(*into, func(o reference) bool { return o.name == name }) {
-			r.fail(n, "%s lists %s twice", what, name)
+			r.Fail(n, "%s lists %s twice", what, name)
 			return
 		}
 		*into = append(*into, reference{name, n.Line})
 	})
-}
-
-func (r *reader) durationField(what string, least, most time.Duration, into *time.Duration) fieldReader {
-	return func(n *yaml.Node) {
-		var s string
-		before := len(r.errs)
-		if r.textField(what, 32, &s)(n); len(r.errs) > before {
-			return
-		}
-		d, err := time.ParseDuration(strings.TrimSpace(s))
-		if err != nil || d < least || d > most {
-			r.fail(n, "%s must be a duration between %s and %s, such as 60s", what, least, most)
-			return
-		}
-		*into = d
-	}
 }

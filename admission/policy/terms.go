@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // approvalSpec is approval as written.
@@ -29,21 +30,21 @@ var (
 	showForm   = regexp.MustCompile(`^(resource|(/[^\x00-\x1f\x7f]*)+)$`)
 )
 
-func (r *reader) approvalField(what string, into **approvalSpec) fieldReader {
+func (r *reader) approvalField(what string, into **approvalSpec) strictyaml.Field {
 	return func(n *yaml.Node) {
 		if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-			r.fail(n, "%s is empty; leave it out for one approval by any reviewer of the tenant", what)
+			r.Fail(n, "%s is empty; leave it out for one approval by any reviewer of the tenant", what)
 			return
 		}
 		a := &approvalSpec{line: n.Line}
-		r.readMapping(n, what, map[string]fieldReader{
+		r.Mapping(n, what, strictyaml.Fields{
 			"reviewers":    r.referencesField(what+".reviewers", MaxReviewers, &a.groups),
-			"quorum":       r.integerField(what+".quorum", 1, MaxQuorum, &a.Quorum),
-			"resume":       r.patternField(what+".resume", 32, resumeForm, &a.Resume),
-			"expiresAfter": r.durationField(what+".expiresAfter", MinLifetime, MaxLifetime, &a.Lifetime),
-			"show": r.listField(what+".show", MaxShown, func(n *yaml.Node) {
+			"quorum":       r.Int(what+".quorum", 1, MaxQuorum, &a.Quorum),
+			"resume":       r.Form(what+".resume", 32, resumeForm, &a.Resume),
+			"expiresAfter": r.Duration(what+".expiresAfter", MinLifetime, MaxLifetime, &a.Lifetime),
+			"show": r.List(what+".show", MaxShown, func(n *yaml.Node) {
 				var pointer string
-				r.patternField("an entry of "+what+".show", MaxPattern, showForm, &pointer)(n)
+				r.Form("an entry of "+what+".show", MaxPattern, showForm, &pointer)(n)
 				a.Show = append(a.Show, pointer)
 			}),
 		})

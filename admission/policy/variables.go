@@ -10,6 +10,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // variableSpec is a named expression of a policy. It may use the variables before it.
@@ -22,15 +24,15 @@ type variableSpec struct {
 
 func (r *reader) readVariable(n *yaml.Node, s *spec) {
 	v := variableSpec{line: n.Line}
-	r.readMapping(n, "a variable", map[string]fieldReader{
+	r.Mapping(n, "a variable", strictyaml.Fields{
 		"name": func(n *yaml.Node) { v.Name, _ = r.readIdent(n, "the variable's name") },
 		"expression": func(n *yaml.Node) {
 			v.exprLine = n.Line
-			r.textField("the variable's expression", MaxExpression, &v.Expression)(n)
+			r.Text("the variable's expression", MaxExpression, &v.Expression)(n)
 		},
 	}, "name", "expression")
 	if v.Name != "" && slices.ContainsFunc(s.Variables, func(o variableSpec) bool { return o.Name == v.Name }) {
-		r.fail(n, "two variables are named %s", v.Name)
+		r.Fail(n, "two variables are named %s", v.Name)
 	}
 	s.Variables = append(s.Variables, v)
 }

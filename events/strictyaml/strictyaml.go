@@ -1,6 +1,6 @@
 // Package strictyaml reads the YAML that people write for Countersign (policies, tables of
 // cases) strictly: everything that a reader does not know is a mistake, and every mistake has
-// its line. Begin reading with Documents and Mapping.
+// its line. Begin with a Reader.
 package strictyaml
 
 import (
@@ -15,27 +15,28 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Error is one mistake in a text; Line counts from 1.
+// Error is one mistake in a text.
 type Error struct {
-	Line int
+	File string
+	Line int // from 1
 	Msg  string
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Msg) }
+func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg) }
 
 // Documents parses a text of at most bytesAtMost bytes into at most most documents, in order;
-// an empty text gives none. Mistakes are an *Error.
-func Documents(text []byte, bytesAtMost, most int) (nodes []*yaml.Node, err error) {
+// an empty text gives none. file names the text in the mistake, which is an *Error.
+func Documents(file string, text []byte, bytesAtMost, most int) (nodes []*yaml.Node, err error) {
 	defer func() { // the parser has panicked on hostile input before
 		if recover() != nil {
-			nodes, err = nil, &Error{1, "the file cannot be read as YAML"}
+			nodes, err = nil, &Error{file, 1, "the file cannot be read as YAML"}
 		}
 	}()
 	switch {
 	case len(text) > bytesAtMost:
-		return nil, &Error{1, fmt.Sprintf("the file has more than %d bytes: at most so many are read", bytesAtMost)}
+		return nil, &Error{file, 1, fmt.Sprintf("the file has more than %d bytes: at most so many are read", bytesAtMost)}
 	case !utf8.Valid(text):
-		return nil, &Error{1, "the file is not UTF-8"}
+		return nil, &Error{file, 1, "the file is not UTF-8"}
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	for {
@@ -44,44 +45,13 @@ func Documents(text []byte, bytesAtMost, most int) (nodes []*yaml.Node, err erro
 		case errors.Is(err, io.EOF):
 			return nodes, nil
 		case err != nil:
-			return nil, &Error{lineOf(err), parserPrefix.ReplaceAllString(err.Error(), "")}
+			return nil, &Error{file, lineOf(err), parserPrefix.ReplaceAllString(err.Error(), "")}
 		case len(nodes) >= most && most == 1:
-			return nil, &Error{max(n.Line, 1), "there is a second document; the file must hold one YAML document"}
+			return nil, &Error{file, max(n.Line, 1), "there is a second document; the file must hold one YAML document"}
 		case len(nodes) >= most:
-			return nil, &Error{max(n.Line, 1), fmt.Sprintf("more than %d documents", most)}
+			return nil, &Error{file, max(n.Line, 1), fmt.Sprintf("more than %d documents", most)}
 		}
 		nodes = append(nodes, &n)
-	}
-}
-
-// Fail receives a mistake at a node.
-type Fail func(n *yaml.Node, format string, args ...any)
-
-// Mapping reads an object: no unknown key, no duplicate key, all required keys. what names the
-// object in mistakes; fields read the values of the keys.
-func Mapping[F ~func(*yaml.Node)](n *yaml.Node, what string, fields map[string]F, required []string, fail Fail) {
-	if n.Kind != yaml.MappingNode || Tagged(n) {
-		fail(n, "%s must be a mapping", what)
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := n.Content[i], n.Content[i+1]
-		read, known := fields[k.Value]
-		switch {
-		case k.Kind != yaml.ScalarNode || !known:
-			fail(k, "%s has no key %.40q", what, k.Value)
-		case seen[k.Value]:
-			fail(k, "%s has the key %q twice", what, k.Value)
-		default:
-			seen[k.Value] = true
-			read(v)
-		}
-	}
-	for _, k := range required {
-		if !seen[k] {
-			fail(n, "%s needs %s", what, k)
-		}
 	}
 }
 

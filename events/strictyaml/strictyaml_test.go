@@ -2,7 +2,6 @@ package strictyaml
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -12,15 +11,16 @@ import (
 const limit = 1 << 12
 
 func read(text string, most int) (names []string, mistakes []string) {
-	nodes, err := Documents([]byte(text), limit, most)
+	nodes, err := Documents("f", []byte(text), limit, most)
 	if err != nil {
 		return nil, []string{err.Error()}
 	}
+	r := Reader{File: "f"}
 	for _, n := range nodes {
-		fields := map[string]func(*yaml.Node){"a": func(v *yaml.Node) { names = append(names, v.Value) }, "b": func(*yaml.Node) {}}
-		Mapping(n.Content[0], "it", fields, []string{"a"}, func(n *yaml.Node, format string, args ...any) {
-			mistakes = append(mistakes, fmt.Sprintf("line %d: %s", n.Line, fmt.Sprintf(format, args...)))
-		})
+		r.Mapping(n.Content[0], "it", Fields{"a": func(v *yaml.Node) { names = append(names, v.Value) }, "b": func(*yaml.Node) {}}, "a")
+	}
+	for _, err := range r.Errs {
+		mistakes = append(mistakes, err.Error())
 	}
 	return names, mistakes
 }
@@ -35,18 +35,18 @@ func TestDocumentsAndMappings(t *testing.T) {
 		{"one", "a: x\nb: y\n", 1, "x", ""},
 		{"two", "a: x\n---\na: y\n", 2, "x y", ""},
 		{"nothing", "# words\n", 1, "", ""},
-		{"two where one may be", "a: x\n---\na: y\n", 1, "", "line 2: there is a second document"},
-		{"three where two may be", "a: x\n---\na: y\n---\na: z\n", 2, "", "line 4: more than 2 documents"},
-		{"an unknown key", "a: x\nc: y\n", 1, "x", `line 2: it has no key "c"`},
-		{"a key twice", "a: x\na: y\n", 1, "x", `line 2: it has the key "a" twice`},
-		{"a key that is missing", "b: y\n", 1, "", "line 1: it needs a"},
-		{"a list", "- a\n", 1, "", "line 1: it must be a mapping"},
-		{"a tag", "!!map {a: x}\n", 1, "", "line 1: it must be a mapping"},
-		{"a merge key", "<<: {a: x}\n", 1, "", `line 1: it has no key "<<"`},
-		{"a key that is a mapping", "? {a: x}\n: y\na: x\n", 1, "x", "line 1: it has no key"},
-		{"no YAML", "a: [\n", 1, "", "line 1: did not find"},
-		{"no UTF-8", "a: \xff\n", 1, "", "line 1: the file is not UTF-8"},
-		{"too large", "a: " + strings.Repeat("x", limit), 1, "", "line 1: the file has more than 4096 bytes"},
+		{"two where one may be", "a: x\n---\na: y\n", 1, "", "f:2: there is a second document"},
+		{"three where two may be", "a: x\n---\na: y\n---\na: z\n", 2, "", "f:4: more than 2 documents"},
+		{"an unknown key", "a: x\nc: y\n", 1, "x", `f:2: it has no key "c"`},
+		{"a key twice", "a: x\na: y\n", 1, "x", `f:2: it has the key "a" twice`},
+		{"a key that is missing", "b: y\n", 1, "", "f:1: it needs a"},
+		{"a list", "- a\n", 1, "", "f:1: it must be a mapping"},
+		{"a tag", "!!map {a: x}\n", 1, "", "f:1: it must be a mapping"},
+		{"a merge key", "<<: {a: x}\n", 1, "", `f:1: it has no key "<<"`},
+		{"a key that is a mapping", "? {a: x}\n: y\na: x\n", 1, "x", "f:1: it has a key that is no text"},
+		{"no YAML", "a: [\n", 1, "", "f:1: did not find"},
+		{"no UTF-8", "a: \xff\n", 1, "", "f:1: the file is not UTF-8"},
+		{"too large", "a: " + strings.Repeat("x", limit), 1, "", "f:1: the file has more than 4096 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			names, mistakes := read(c.text, c.most)
@@ -65,7 +65,7 @@ func FuzzDocuments(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		nodes, err := Documents([]byte(text), limit, 3)
+		nodes, err := Documents("f", []byte(text), limit, 3)
 		var bad *Error
 		if err != nil && (!errors.As(err, &bad) || bad.Line < 1 || nodes != nil) || len(nodes) > 3 {
 			t.Errorf("%d documents, %v", len(nodes), err)

@@ -2,13 +2,13 @@ package redaction
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/countersign-dev/countersign/events/strictyaml"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
@@ -24,17 +24,15 @@ const (
 // ErrPolicy says that a text is not a redaction policy.
 var ErrPolicy = errors.New("not a redaction policy")
 
-// Error is one mistake in a policy, with its line.
-type Error struct {
-	File string
-	Line int
-	Msg  string
-}
+// Error is one mistake in a policy.
+type Error = strictyaml.Error
 
-func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg) }
+// policyError is an ErrPolicy with the text of its mistakes.
+type policyError struct{ error }
 
-// Is makes every Error an ErrPolicy.
-func (e *Error) Is(target error) bool { return target == ErrPolicy }
+func (policyError) Is(target error) bool { return target == ErrPolicy }
+
+func (e policyError) Unwrap() error { return e.error }
 
 var (
 	nameForm   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
@@ -44,13 +42,13 @@ var (
 // Parse parses a policy. It reports all mistakes, each as an *Error with its line; an unknown key
 // is a mistake. file is the name of the text in them.
 func Parse(file string, text []byte) (*Policy, error) {
-	r := &policyReader{file: file}
+	r := &policyReader{strictyaml.Reader{File: file}}
 	p := &Policy{}
-	if root := r.readDocument(text); root != nil {
+	if root := r.Document(text, MaxBytes, "the file is empty"); root != nil {
 		r.readPolicy(root, p)
 	}
-	if len(r.errs) > 0 {
-		return nil, errors.Join(r.errs...)
+	if len(r.Errs) > 0 {
+		return nil, policyError{errors.Join(r.Errs...)}
 	}
 	p.id = idOf(p.name, text)
 	for i := range p.rules {
@@ -59,15 +57,17 @@ func Parse(file string, text []byte) (*Policy, error) {
 	return p, nil
 }
 
+// policyReader reads one policy.
+type policyReader struct{ strictyaml.Reader }
+
 func (r *policyReader) readPolicy(n *yaml.Node, p *Policy) {
-	version := 0
-	r.readMapping(n, "a redaction policy", map[string]func(*yaml.Node){
-		"version":     r.numberField("version", 1, 1, &version),
-		"name":        r.nameField("name", &p.name),
-		"description": r.textField("description", 1000, new(string)),
+	r.Mapping(n, "a redaction policy", strictyaml.Fields{
+		"version":     r.Int("version", 1, 1, new(int64)),
+		"name":        r.Form("name", 40, nameForm, &p.name),
+		"description": r.Text("description", 1000, new(string)),
 		"rules": func(n *yaml.Node) {
 			if n.Kind != yaml.SequenceNode || len(n.Content) > MaxRules {
-				r.addError(n, "rules must be a list of at most %d", MaxRules)
+				r.Fail(n, "rules must be a list of at most %d", MaxRules)
 				return
 			}
 			for _, item := range n.Content {
@@ -76,38 +76,39 @@ func (r *policyReader) readPolicy(n *yaml.Node, p *Policy) {
 		},
 	}, "version", "name", "rules")
 	if p.name == BuiltinID {
-		r.addError(n, "name %q is that of the built-in policy; choose another", p.name)
+		r.Fail(n, "name %q is that of the built-in policy; choose another", p.name)
 	}
 }
 
 func (r *policyReader) readRule(n *yaml.Node, before []policyRule) (out policyRule) {
 	var detectors, headers, protocols []string
-	action, scope, last, keep := "", "", 0, 0
-	r.readMapping(n, "a rule", map[string]func(*yaml.Node){
-		"name":      r.nameField("name", &out.name),
-		"detectors": r.listField("detectors", &detectors, r.readDetector),
-		"paths":     r.listField("paths", &out.fields, func(n *yaml.Node) string { return r.readPath(n, &out) }),
-		"headers":   r.listField("headers", &headers, r.readHeader),
-		"protocols": r.listField("protocols", &protocols, r.readProtocol),
-		"values":    r.listField("values", &out.values, r.readValue),
-		"action":    r.textField("action", 20, &action),
-		"scope":     r.textField("scope", 20, &scope),
-		"last":      r.numberField("last", 1, redact.MaxLast, &last),
-		"keep":      r.numberField("keep", 1, redact.MaxKeep, &keep),
+	var action, scope string
+	var last, keep int64
+	r.Mapping(n, "a rule", strictyaml.Fields{
+		"name":      r.Form("name", 40, nameForm, &out.name),
+		"detectors": r.listField("detectors", &detectors, r.checkDetector),
+		"paths":     r.listField("paths", &out.fields, func(n *yaml.Node) { r.readPath(n, &out) }),
+		"headers":   r.listField("headers", &headers, r.checkHeader),
+		"protocols": r.listField("protocols", &protocols, r.checkProtocol),
+		"values":    r.listField("values", &out.values, r.checkValue),
+		"action":    r.Text("action", 20, &action),
+		"scope":     r.Text("scope", 20, &scope),
+		"last":      r.Int("last", 1, redact.MaxLast, &last),
+		"keep":      r.Int("keep", 1, redact.MaxKeep, &keep),
 	}, "name", "action")
 	for _, b := range before {
 		if b.name == out.name {
-			r.addError(n, "there is a rule %q already", out.name)
+			r.Fail(n, "there is a rule %q already", out.name)
 		}
 	}
-	out.detectors, out.headers, out.protocols = expandDetectors(detectors), lowerSet(headers), stringSet(protocols)
+	out.detectors, out.headers, out.protocols, out.values = expandDetectors(detectors), stringSet(lower(headers)), stringSet(protocols), lower(out.values)
 	a, known := redact.ParseAction(action)
-	out.treatment = redact.Treatment{Action: a, KeepLast: last, KeepFirst: keep, InSession: scope == scopeSession}
+	out.treatment = redact.Treatment{Action: a, KeepLast: int(last), KeepFirst: int(keep), InSession: scope == scopeSession}
 	if action != "" && !known {
-		r.addError(n, "action must be mask, drop, hash, tokenise, truncate or allow, not %.20q", action)
+		r.Fail(n, "action must be mask, drop, hash, tokenise, truncate or allow, not %.20q", action)
 	}
 	if scope != "" && (a != redact.Token || scope != scopeSession && scope != scopeTenant) {
-		r.addError(n, "scope is for tokenise: %s (the default) or %s", scopeTenant, scopeSession)
+		r.Fail(n, "scope is for tokenise: %s (the default) or %s", scopeTenant, scopeSession)
 	}
 	r.checkRule(n, &out, detectors)
 	return out
@@ -123,23 +124,23 @@ const (
 func (r *policyReader) checkRule(n *yaml.Node, out *policyRule, detectors []string) {
 	t := out.treatment
 	if len(detectors)+len(out.fields)+len(out.headers) == 0 {
-		r.addError(n, "a rule needs detectors, paths or headers: what is it about?")
+		r.Fail(n, "a rule needs detectors, paths or headers: what is it about?")
 	}
 	if (t.Action == redact.Truncate) != (t.KeepFirst > 0) {
-		r.addError(n, "truncate needs keep, and nothing else has it")
+		r.Fail(n, "truncate needs keep, and nothing else has it")
 	}
 	if t.KeepLast > 0 && t.Action != redact.Mask {
-		r.addError(n, "last goes with mask only")
+		r.Fail(n, "last goes with mask only")
 	}
 	if t.Action != redact.Allow && t.Action != redact.Truncate && t.KeepLast == 0 {
 		return
 	}
 	for _, d := range detectors {
 		if d != groupPersonal && !redact.Releasable(d) {
-			r.addError(n, "what %s finds may never be released: mask it (without last), drop, hash or tokenise it", d)
+			r.Fail(n, "what %s finds may never be released: mask it (without last), drop, hash or tokenise it", d)
 		}
 		if d == redact.HighEntropy && len(out.fields)+len(out.headers) == 0 {
-			r.addError(n, "what %s finds may be released at named places only: add paths or headers", d)
+			r.Fail(n, "what %s finds may be released at named places only: add paths or headers", d)
 		}
 	}
 }
@@ -168,51 +169,52 @@ func stringSet(names []string) map[string]bool {
 	return out
 }
 
-func lowerSet(names []string) map[string]bool {
-	for i, n := range names {
-		names[i] = strings.ToLower(n)
+func lower(list []string) []string {
+	for i, s := range list {
+		list[i] = strings.ToLower(s)
 	}
-	return stringSet(names)
+	return list
 }
 
-func (r *policyReader) readDetector(n *yaml.Node) string {
-	s, ok := r.readScalar(n, "a detector", 64)
-	if ok && s != groupPersonal && !slices.Contains(redact.Detectors(), s) {
-		r.addError(n, "there is no detector %q (countersign redaction detectors lists them)", s)
-	}
-	return s
+// listField reads a list of texts. check sees each that is one.
+func (r *policyReader) listField(what string, into *[]string, check strictyaml.Field) strictyaml.Field {
+	return r.List(what, maxList, func(n *yaml.Node) {
+		s := ""
+		if r.Read(n, r.Text("an entry of "+what, maxLength, &s)) {
+			check(n)
+		}
+		*into = append(*into, s)
+	})
 }
 
-func (r *policyReader) readPath(n *yaml.Node, out *policyRule) string {
-	s, ok := r.readScalar(n, "a path", maxLength)
-	if at := redact.PathSegments(s); ok && len(at) > 0 {
+func (r *policyReader) checkDetector(n *yaml.Node) {
+	if n.Value != groupPersonal && !slices.Contains(redact.Detectors(), n.Value) {
+		r.Fail(n, "there is no detector %q (countersign redaction detectors lists them)", n.Value)
+	}
+}
+
+func (r *policyReader) readPath(n *yaml.Node, out *policyRule) {
+	if at := redact.PathSegments(n.Value); len(at) > 0 {
 		out.paths = append(out.paths, at)
-	} else if ok {
-		r.addError(n, "path %q names nothing", s)
+	} else {
+		r.Fail(n, "path %q names nothing", n.Value)
 	}
-	return s
 }
 
-func (r *policyReader) readHeader(n *yaml.Node) string {
-	s, ok := r.readScalar(n, "a header", 64)
-	if ok && !headerForm.MatchString(s) {
-		r.addError(n, "%q is not the name of a header", s)
+func (r *policyReader) checkHeader(n *yaml.Node) {
+	if !headerForm.MatchString(n.Value) {
+		r.Fail(n, "%q is not the name of a header", n.Value)
 	}
-	return s
 }
 
-func (r *policyReader) readProtocol(n *yaml.Node) string {
-	s, ok := r.readScalar(n, "a protocol", 64)
-	if ok && !slices.Contains(subject.Protocols, s) {
-		r.addError(n, "protocol must be one of %s", strings.Join(subject.Protocols, ", "))
+func (r *policyReader) checkProtocol(n *yaml.Node) {
+	if !slices.Contains(subject.Protocols, n.Value) {
+		r.Fail(n, "protocol must be one of %s", strings.Join(subject.Protocols, ", "))
 	}
-	return s
 }
 
-func (r *policyReader) readValue(n *yaml.Node) string {
-	s, ok := r.readScalar(n, "a value", maxLength)
-	if ok && strings.Trim(s, "*") == "" {
-		r.addError(n, "value %q matches everything; leave values out instead", s)
+func (r *policyReader) checkValue(n *yaml.Node) {
+	if strings.Trim(n.Value, "*") == "" {
+		r.Fail(n, "value %q matches everything; leave values out instead", n.Value)
 	}
-	return strings.ToLower(s)
 }

@@ -106,8 +106,8 @@ var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
 // Parse parses a policy; an unknown key is an error. file is the name of the text in errors.
 func Parse(file string, text []byte) (*Policy, error) {
 	p := &Policy{}
-	if _, err := strictyaml.Documents(text, MaxBytes, 1); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrPolicy, file, err)
+	if _, err := strictyaml.Documents(file, text, MaxBytes, 1); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)

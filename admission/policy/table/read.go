@@ -2,7 +2,7 @@ package table
 
 import (
 	"errors"
-	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -18,97 +18,57 @@ import (
 // Parse reads a table. All mistakes are reported at once, each as an *Error.
 func Parse(file string, data []byte) (t Table, err error) {
 	t.File = file
-	r := &reader{file: file}
-	root, err := r.readDocument(data)
-	if err != nil {
-		return t, err
+	r := &reader{Reader: strictyaml.Reader{File: file}}
+	root := r.Document(data, MaxTable, ErrNoCases.Error())
+	if root == nil {
+		return t, errors.Join(r.Errs...)
 	}
 	defaults := Case{}
 	var cases []*yaml.Node
-	r.readMapping(root, "the table", map[string]fieldReader{
+	r.Mapping(root, "the table", strictyaml.Fields{
 		"policies": r.textField("policies", &t.Policies),
-		"ordinary": func(n *yaml.Node) { r.readFlag(n, &t.Ordinary) },
-		"defaults": func(n *yaml.Node) { r.readMapping(n, "defaults", r.settingFields(&defaults)) },
+		"ordinary": r.Bool("ordinary", &t.Ordinary),
+		"defaults": func(n *yaml.Node) { r.Mapping(n, "defaults", r.settingFields(&defaults)) },
 		"cases":    r.listField("cases", MaxCases, func(n *yaml.Node) { cases = append(cases, n) }),
 	}, "cases")
 	names := map[string]bool{}
 	for _, n := range cases { // defaults may follow the cases
 		c := r.readCase(n, defaults)
 		if names[c.Name] {
-			r.fail(n, "two cases are named %q", c.Name)
+			r.Fail(n, "two cases are named %q", c.Name)
 		}
 		names[c.Name] = true
 		t.Cases = append(t.Cases, c)
 	}
-	if err := errors.Join(r.errs...); err != nil {
+	if err := errors.Join(r.Errs...); err != nil {
 		return Table{}, err
 	}
 	if len(t.Cases) == 0 {
-		return Table{}, &Error{file, max(root.Line, 1), ErrNoCases.Error()}
+		return Table{}, &Error{File: file, Line: max(root.Line, 1), Msg: ErrNoCases.Error()}
 	}
 	return t, nil
 }
 
-// reader walks the nodes and collects every mistake.
+// reader reads one table.
 type reader struct {
-	file  string
-	errs  []error
+	strictyaml.Reader
 	nodes int
 }
 
-func (r *reader) fail(n *yaml.Node, format string, args ...any) {
-	r.errs = append(r.errs, &Error{r.file, max(n.Line, 1), fmt.Sprintf(format, args...)})
+func (r *reader) textField(what string, into *string) strictyaml.Field {
+	return r.Text(what, MaxTable, into)
 }
 
-// readDocument decodes the one YAML document of a file.
-func (r *reader) readDocument(data []byte) (root *yaml.Node, err error) {
-	nodes, err := strictyaml.Documents(data, MaxTable, 1)
-	var bad *strictyaml.Error
-	switch {
-	case errors.As(err, &bad):
-		return nil, &Error{r.file, bad.Line, bad.Msg}
-	case err != nil:
-		return nil, err
-	case len(nodes) == 0 || len(nodes[0].Content) != 1:
-		return nil, &Error{r.file, 1, ErrNoCases.Error()}
-	}
-	return nodes[0].Content[0], nil
-}
-
-// fieldReader reads one key of a mapping.
-type fieldReader func(*yaml.Node)
-
-// readMapping reads an object: no unknown key, no key twice, all required keys.
-func (r *reader) readMapping(n *yaml.Node, what string, fields map[string]fieldReader, required ...string) {
-	strictyaml.Mapping(n, what, fields, required, r.fail)
-}
-
-func (r *reader) textField(what string, into *string) fieldReader {
+// listField reads a sequence, which may be empty.
+func (r *reader) listField(what string, limit int, item strictyaml.Field) strictyaml.Field {
 	return func(n *yaml.Node) {
-		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || strings.TrimSpace(n.Value) == "" {
-			r.fail(n, "%s must be a text that is not empty; put it in quotes", what)
-			return
-		}
-		*into = n.Value
-	}
-}
-
-func (r *reader) listField(what string, limit int, item func(*yaml.Node)) fieldReader {
-	return func(n *yaml.Node) {
-		switch {
-		case n.Kind != yaml.SequenceNode:
-			r.fail(n, "%s must be a list", what)
-		case len(n.Content) > limit:
-			r.fail(n, "%s has more than %d entries", what, limit)
-		default:
-			for _, c := range n.Content {
-				item(c)
-			}
+		if n.Kind != yaml.SequenceNode || len(n.Content) > 0 {
+			r.List(what, limit, item)(n)
 		}
 	}
 }
 
-func (r *reader) textsField(what string, into *[]string) fieldReader {
+func (r *reader) textsField(what string, into *[]string) strictyaml.Field {
 	return func(n *yaml.Node) {
 		*into = []string{}
 		r.listField(what, 1_000, func(n *yaml.Node) {
@@ -120,51 +80,38 @@ func (r *reader) textsField(what string, into *[]string) fieldReader {
 }
 
 // settingFields are the settings of a case, which defaults can set too.
-func (r *reader) settingFields(c *Case) map[string]fieldReader {
-	return map[string]fieldReader{
+func (r *reader) settingFields(c *Case) strictyaml.Fields {
+	return strictyaml.Fields{
 		"protocol":     r.oneOfField("protocol", admission.Protocols(), &c.Protocol),
 		"tenant":       r.textField("tenant", &c.Tenant),
 		"source":       r.textField("source", &c.Source),
 		"headers":      func(n *yaml.Node) { r.readHeaders(n, c) },
 		"now":          func(n *yaml.Node) { r.readTime(n, c) },
 		"mandates":     r.textField("mandates", &c.Mandates),
-		"strict":       func(n *yaml.Node) { r.readFlag(n, &c.Strict) },
+		"strict":       r.Bool("strict", &c.Strict),
 		"profile":      r.oneOfField("profile", []string{string(admission.ProfileHardened), string(admission.ProfileReferenceSDK)}, &c.Profile),
-		"counted":      func(n *yaml.Node) { r.readCount(n, &c.Counted) },
-		"confirmation": func(n *yaml.Node) { r.oneOfField("confirmation", confirmationStatuses, (*string)(&c.Confirmation))(n) },
+		"counted":      r.Int("counted", 0, math.MaxInt64, &c.Counted),
+		"confirmation": r.oneOfField("confirmation", confirmationStatuses, (*string)(&c.Confirmation)),
 	}
 }
 
 var confirmationStatuses = []string{string(call.ConfirmationPending), string(call.ConfirmationAccepted), string(call.ConfirmationDeclined),
 	string(call.ConfirmationExpired), string(call.ConfirmationUsed), string(call.ConfirmationWithdrawn), string(call.ConfirmationAmbiguous)}
 
-func (r *reader) oneOfField(what string, words []string, into *string) fieldReader {
+func (r *reader) oneOfField(what string, words []string, into *string) strictyaml.Field {
 	return func(n *yaml.Node) {
 		var s string
-		before := len(r.errs)
-		if r.textField(what, &s)(n); len(r.errs) == before && !slices.Contains(words, s) {
-			r.fail(n, "%s %.40q is none of %s", what, s, strings.Join(words, ", "))
+		if r.Read(n, r.textField(what, &s)) && !slices.Contains(words, s) {
+			r.Fail(n, "%s %.40q is none of %s", what, s, strings.Join(words, ", "))
 		}
 		*into = s
-	}
-}
-
-func (r *reader) readFlag(n *yaml.Node, into *bool) {
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(into) != nil {
-		r.fail(n, "it must be true or false")
-	}
-}
-
-func (r *reader) readCount(n *yaml.Node, into *int64) {
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(into) != nil || *into < 0 {
-		r.fail(n, "counted must be a whole number from 0 on")
 	}
 }
 
 func (r *reader) readTime(n *yaml.Node, c *Case) {
 	t, err := events.ParseTime(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
-		r.fail(n, "now must be an RFC 3339 time such as 2026-11-20T09:00:00Z")
+		r.Fail(n, "now must be an RFC 3339 time such as 2026-11-20T09:00:00Z")
 		return
 	}
 	c.Now = t
@@ -176,21 +123,16 @@ func (r *reader) readHeaders(n *yaml.Node, c *Case) {
 	for k, v := range c.Headers {
 		own[k] = v
 	}
-	if n.Kind != yaml.MappingNode {
-		r.fail(n, "headers must be a mapping of names to texts")
-		return
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, v := n.Content[i].Value, n.Content[i+1]
+	r.Entries(n, "headers", func(k, v *yaml.Node) {
 		var list []string
 		if v.Kind == yaml.SequenceNode {
-			r.textsField("header "+name, &list)(v)
+			r.textsField("header "+k.Value, &list)(v)
 		} else {
 			list = make([]string, 1)
-			r.textField("header "+name, &list[0])(v)
+			r.textField("header "+k.Value, &list[0])(v)
 		}
-		own[name] = list
-	}
+		own[k.Value] = list
+	})
 	c.Headers = own
 }
 
@@ -208,7 +150,7 @@ func (r *reader) readCase(n *yaml.Node, defaults Case) Case {
 	fields["request"] = func(n *yaml.Node) { c.Request = r.readRequest(n) }
 	fields["change"] = func(n *yaml.Node) { r.readChanges(n, &c) }
 	fields["expect"] = func(n *yaml.Node) { r.readExpect(n, &c.Expect) }
-	r.readMapping(n, "a case", fields, "name", "expect")
+	r.Mapping(n, "a case", fields, "name", "expect")
 	given := 0
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if slices.Contains([]string{"request", "file", "raw"}, n.Content[i].Value) {
@@ -217,9 +159,9 @@ func (r *reader) readCase(n *yaml.Node, defaults Case) Case {
 	}
 	switch {
 	case given != 1:
-		r.fail(n, "case %q needs exactly one of request, file and raw", c.Name)
+		r.Fail(n, "case %q needs exactly one of request, file and raw", c.Name)
 	case c.Protocol == "":
-		r.fail(n, "case %q names no protocol, and there is none in defaults", c.Name)
+		r.Fail(n, "case %q names no protocol, and there is none in defaults", c.Name)
 	}
 	return c
 }
@@ -229,7 +171,7 @@ func (r *reader) readExpect(n *yaml.Node, e *Expect) {
 	for i, v := range events.Verdicts {
 		words[i] = string(v)
 	}
-	r.readMapping(n, "expect", map[string]fieldReader{
+	r.Mapping(n, "expect", strictyaml.Fields{
 		"verdict": r.oneOfField("verdict", words, (*string)(&e.Verdict)),
 		"reasons": r.textsField("reasons", &e.Reasons),
 		"not":     r.textsField("not", &e.Not),
@@ -245,24 +187,19 @@ func (r *reader) readRequest(n *yaml.Node) []byte {
 	}
 	b, err := strictjson.Canonical(v)
 	if err != nil {
-		r.fail(n, "the request cannot be written as JSON")
+		r.Fail(n, "the request cannot be written as JSON")
 	}
 	return b
 }
 
 func (r *reader) readChanges(n *yaml.Node, c *Case) {
-	if n.Kind != yaml.MappingNode {
-		r.fail(n, "change must be a mapping of JSON pointers to values")
-		return
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k := n.Content[i]
-		v, ok := r.readValue(n.Content[i+1], 0)
+	r.Entries(n, "change", func(k, v *yaml.Node) {
+		value, ok := r.readValue(v, 0)
 		switch {
 		case !strings.HasPrefix(k.Value, "/"):
-			r.fail(k, "%.60q is not a JSON pointer such as /tool_input/to", k.Value)
+			r.Fail(k, "%.60q is not a JSON pointer such as /tool_input/to", k.Value)
 		case ok:
-			c.Change = append(c.Change, Change{Path: k.Value, Value: v, Line: k.Line})
+			c.Change = append(c.Change, Change{Path: k.Value, Value: value, Line: k.Line})
 		}
-	}
+	})
 }

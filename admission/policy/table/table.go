@@ -19,11 +19,11 @@ package table
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // Limits of a table.
@@ -38,13 +38,7 @@ const (
 var ErrNoCases = errors.New("the table has no cases")
 
 // Error is one mistake in a table.
-type Error struct {
-	File string
-	Line int // from 1
-	Msg  string
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg) }
+type Error = strictyaml.Error
 
 // Table is a file of cases.
 type Table struct {

@@ -179,6 +179,9 @@ func TestParseRefuses(t *testing.T) {
 		{"a key twice in a request", "cases:\n- {name: a, protocol: tool, request: {a: 1, a: 2}, expect: {verdict: deny}}\n", "t.yaml:2"},
 		{"two documents", "cases: []\n---\ncases: []\n", "one YAML document"},
 		{"no UTF-8", "\xff", "not UTF-8"},
+		{"a header twice", "cases:\n- name: a\n  protocol: tool\n  raw: x\n  headers: {X-A: one, X-A: two}\n  expect: {verdict: deny}\n", `t.yaml:5: headers has the key "X-A" twice`},
+		{"a change twice", "cases:\n- {name: a, protocol: tool, request: {}, change: {/a: 1, /a: 2}, expect: {verdict: deny}}\n", `change has the key "/a" twice`},
+		{"a tag on a text", "cases:\n- {name: a, protocol: tool, raw: x, expect: {verdict: !!str allow}}\n", "verdict must be a string"},
 		{"a time that is none", "cases:\n- {name: a, protocol: tool, now: today, raw: x, expect: {verdict: deny}}\n", "RFC 3339"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

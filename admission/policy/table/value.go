@@ -13,7 +13,7 @@ import (
 func (r *reader) readValue(n *yaml.Node, depth int) (any, bool) {
 	if r.nodes++; r.nodes > maxNodes || depth > maxDepth {
 		if r.nodes == maxNodes+1 || depth == maxDepth+1 {
-			r.fail(n, "the table is too large or too deep, aliases included")
+			r.Fail(n, "the table is too large or too deep, aliases included")
 			r.nodes = max(r.nodes, maxNodes+1)
 		}
 		return nil, false
@@ -42,7 +42,7 @@ func (r *reader) readObject(n *yaml.Node, depth int) (any, bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
 		if _, twice := m[k.Value]; twice || k.Kind != yaml.ScalarNode || k.ShortTag() == "!!merge" {
-			r.fail(k, "the key %.40q is there twice, or is no plain key", k.Value)
+			r.Fail(k, "the key %.40q is there twice, or is no plain key", k.Value)
 			return nil, false
 		}
 		v, ok := r.readValue(n.Content[i+1], depth+1)
@@ -70,7 +70,7 @@ func (r *reader) readScalar(n *yaml.Node) (any, bool) {
 			return num, true
 		}
 	}
-	r.fail(n, "%.40q is nothing that JSON has; put it in quotes if it is a text", n.Value)
+	r.Fail(n, "%.40q is nothing that JSON has; put it in quotes if it is a text", n.Value)
 	return nil, false
 }
 

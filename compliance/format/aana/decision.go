@@ -3,38 +3,13 @@ package aana
 import (
 	contract "github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/compliance/format/encode"
-	wire "github.com/countersign-dev/countersign/events/aana"
 )
 
 // decisionEvent is the audit-safe decision event (aana.md 4). Unknown values are null: the
 // authorization report, and the fields of the request if the request is missing.
 type decisionEvent struct {
-	Version       string         `json:"audit_event_version"`
-	Route         wire.Route     `json:"route"`
-	Gate          string         `json:"gate_decision"`
-	CandidateGate string         `json:"candidate_gate"`
-	Score         float64        `json:"aix_score"`
-	Decision      wire.Route     `json:"aix_decision"`
-	Blockers      []string       `json:"hard_blockers"`
-	Missing       []string       `json:"missing_evidence"`
-	Refs          refs           `json:"evidence_refs"`
-	PublicLog     bool           `json:"public_audit_log_allowed"`
-	PublicClaim   bool           `json:"public_claim_allowed"`
-	State         *wire.State    `json:"authorization_state"`
-	Report        *string        `json:"authorization_report"` // always null
-	ToolName      *string        `json:"tool_name"`
-	Category      *wire.Category `json:"tool_category"`
-	Domain        *string        `json:"risk_domain"`
-	ArgumentKeys  []string       `json:"proposed_argument_keys"`
-	LatencyMS     *float64       `json:"latency_ms"`
-	RawLogged     bool           `json:"raw_payload_logged"`
-	Evidence      encode.Proof   `json:"countersign"` // an addition of Countersign: the source record
-}
-
-type refs struct {
-	Used          []string `json:"used"`
-	Missing       []string `json:"missing"`
-	Contradictory []string `json:"contradictory"`
+	contract.AuditEvent
+	Evidence encode.Proof `json:"countersign"` // an addition of Countersign: the source record
 }
 
 func newDecisionEvents(w *encode.Writer) encode.Encoder {
@@ -42,10 +17,13 @@ func newDecisionEvents(w *encode.Writer) encode.Encoder {
 }
 
 func (a decision) decisionEvent() decisionEvent {
-	return decisionEvent{
-		Version: contract.AuditEventVersion, Route: a.route, Gate: a.finalGate(), CandidateGate: a.candidateGate(), Score: contract.NewAIx(a.route, nil).Score, Decision: a.route,
-		Blockers: a.blockers, Missing: a.missingEvidence(), Refs: refs{a.evidenceSources(), a.missingEvidence(), a.blockersContaining("contradict")},
-		PublicLog: a.isPublishable(), PublicClaim: a.isPublishable(), State: a.authorizationState(), ToolName: encode.TextPointer(a.Tool), Category: a.toolCategory(), Domain: a.riskDomain(),
-		ArgumentKeys: a.argumentKeys(), LatencyMS: encode.DecisionLatency(a.Decision), Evidence: encode.ProofOf(a.item, a.DecisionID),
-	}
+	return decisionEvent{contract.AuditEvent{
+		Version: contract.AuditEventVersion,
+		Outcome: contract.Outcome{
+			Route: a.route, Gate: a.finalGate(), CandidateGate: a.candidateGate(), Score: contract.NewAIx(a.route, nil).Score, Decision: a.route,
+			Blockers: a.blockers, Missing: a.missingEvidence(), Use: contract.EvidenceUse{Used: a.evidenceSources(), Missing: a.missingEvidence(), Contradictory: a.blockersContaining("contradict")},
+		},
+		PublicLog: a.isPublishable(), PublicClaim: a.isPublishable(), State: (*string)(a.authorizationState()), ToolName: encode.TextPointer(a.Tool), Category: (*string)(a.toolCategory()), Domain: a.riskDomain(),
+		ArgumentKeys: a.argumentKeys(), LatencyMS: encode.DecisionLatency(a.Decision),
+	}, encode.ProofOf(a.item, a.DecisionID)}
 }

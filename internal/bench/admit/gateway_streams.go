@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -212,9 +211,7 @@ func measureFanout(what string, list []subscriber, count int, send func() error)
 			took = append(took, max(0, at.Sub(sent)))
 		}
 	}
-	slices.Sort(took)
-	return gatewayResult{Latency: measure.Latency{What: what, Clients: len(list), Count: len(took), PerSecond: float64(len(took)) / time.Since(begun).Seconds(),
-		P50: measure.Micros(took[len(took)/2]), P99: measure.Micros(took[len(took)*99/100])}}, nil
+	return gatewayResult{Latency: measure.LatencyOf(what, len(list), took, time.Since(begun))}, nil
 }
 
 // awaitEvent reads up to the end of one event's data.

@@ -74,9 +74,7 @@ func (b *loadBench) measureClients(ctx context.Context, what string, clients int
 	if len(all) == 0 {
 		return measure.Latency{}, fmt.Errorf("%s: nothing finished within %s", what, b.duration)
 	}
-	slices.Sort(all)
-	return measure.Latency{What: what, Clients: clients, Count: len(all), PerSecond: float64(len(all)) / b.duration.Seconds(),
-		P50: measure.Micros(all[len(all)/2]), P99: measure.Micros(all[len(all)*99/100])}, nil
+	return measure.LatencyOf(what, clients, all, b.duration), nil
 }
 
 // connect connects in a role; the admitter's role may use JetStream itself.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -85,24 +84,30 @@ func (b *auditBench) hashes(ctx context.Context, shard string) tlog.HashReader {
 	})
 }
 
-// timed runs f n times after a warm-up of n/10 runs.
+// timed runs f n times after a warm-up, and tells what ClickHouse spends on it.
 func (b *auditBench) timed(n int, what string, f func() error) (auditResult, error) {
+	l, engine, err := timed(n, what, b.t.ReadyInfo().PIDs["clickhouse"], f)
+	return auditResult{What: what, Count: n, P50: l.P50, P99: l.P99, Engine: engine}, err
+}
+
+// timed runs f n times after a warm-up. cpu is the processor time of the engine's process for one run, in
+// microseconds.
+func timed(n int, what string, engine int, f func() error) (l measure.Latency, cpu float64, err error) {
 	var took []time.Duration
-	engine := b.t.ReadyInfo().PIDs["clickhouse"]
-	var before time.Duration
-	for i := range n + n/10 {
-		if i == n/10 {
+	var before, sum time.Duration
+	for i := range n + n/measure.WarmUp {
+		if i == n/measure.WarmUp {
 			before = spending.ProcessorTime(engine)
 		}
 		start := time.Now()
 		if err := f(); err != nil {
-			return auditResult{}, fmt.Errorf("%s: %w", what, err)
+			return l, 0, fmt.Errorf("%s: %w", what, err)
 		}
-		if i >= n/10 {
+		if i >= n/measure.WarmUp {
 			took = append(took, time.Since(start))
+			sum += took[len(took)-1]
 		}
 	}
 	used := spending.ProcessorTime(engine) - before
-	slices.Sort(took)
-	return auditResult{What: what, Count: n, P50: measure.Micros(took[n/2]), P99: measure.Micros(took[n*99/100]), Engine: measure.Micros(used) / float64(n)}, nil
+	return measure.LatencyOf(what, 1, took, sum), measure.Micros(used) / float64(n), nil
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"syscall"
 	"time"
 
@@ -122,28 +121,11 @@ func (c *VerifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l e
 		{"consistency proof", func() error { _, err := l.ConsistencyProof(ctx, s.name, int64(anySeq()), size); return err }},
 		{"one session: rows, proofs, verification", func() error { return s.verifySession(ctx, l) }},
 	} {
-		var engine time.Duration
-		took := make([]time.Duration, 0, c.Proofs)
-		for i := range c.Proofs + c.Proofs/measure.WarmUp {
-			if i == c.Proofs/measure.WarmUp {
-				engine = spending.ProcessorTime(s.engine)
-			}
-			begun := time.Now()
-			if err := step.do(); err != nil {
-				return fmt.Errorf("%s: %w", step.what, err)
-			}
-			if i >= c.Proofs/measure.WarmUp {
-				took = append(took, time.Since(begun))
-			}
+		l, engine, err := timed(c.Proofs, step.what, s.engine, step.do)
+		if err != nil {
+			return err
 		}
-		engine = spending.ProcessorTime(s.engine) - engine
-		var sum time.Duration
-		for _, t := range took {
-			sum += t
-		}
-		slices.Sort(took)
-		r := verifyResult{What: step.what, Count: len(took), PerSecond: float64(len(took)) / sum.Seconds(), P50: measure.Micros(took[len(took)/2]), P99: measure.Micros(took[len(took)*99/100]),
-			Engine: measure.Micros(engine) / float64(len(took))}
+		r := verifyResult{What: step.what, Count: l.Count, PerSecond: l.PerSecond, P50: l.P50, P99: l.P99, Engine: engine}
 		if err := measure.Print(io, c.JSON, r); err != nil {
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/countersign-dev/countersign/hook"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
@@ -49,19 +51,16 @@ func TestGateOverAdmission(t *testing.T) {
 
 // The server of the benchmark answers as the clients of the benchmark expect.
 func TestMCPServerOfBenchmark(t *testing.T) {
-	conn := func(_ context.Context, line []byte) ([]byte, error) {
-		var out bytes.Buffer
-		err := (&MCPServerCmd{}).Run(ui.Stdio{In: bytes.NewReader(line), Out: &out})
-		return out.Bytes(), err
-	}
-	if err := greet(t.Context(), conn); err != nil {
+	client, server := sdk.NewInMemoryTransports()
+	if _, err := mcpServer().Connect(t.Context(), server, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(t.Context(), conn, 3, "tools/call", `{"name":"echo"}`); err != nil {
+	session, err := connectMCP(t.Context(), client)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(t.Context(), conn, 4, "no/method", `{}`); err == nil || strings.Contains(err.Error(), "panic") {
-		t.Errorf("a method that the server does not know: %v", err)
+	if err := callMCP(t.Context(), session); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -111,13 +110,11 @@ func takeTurns(ctx context.Context, calls int, paths []*gatePath) error {
 }
 
 func (p *gatePath) result() measure.Latency {
-	slices.Sort(p.took)
 	var sum time.Duration
 	for _, d := range p.took {
 		sum += d
 	}
-	n := len(p.took)
-	return measure.Latency{What: p.what, Clients: 1, Count: n, PerSecond: float64(n) / sum.Seconds(), P50: measure.Micros(p.took[n/2]), P99: measure.Micros(p.took[n*99/100])}
+	return measure.LatencyOf(p.what, 1, p.took, sum)
 }
 
 // printTurns prints a line for each kind of calls. The first is the admission that the others are held against.

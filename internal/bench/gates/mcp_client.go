@@ -2,9 +2,8 @@ package gates
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,9 +11,9 @@ import (
 	"os/exec"
 	"strings"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/countersign-dev/countersign/internal/bench/measure"
-	"github.com/countersign-dev/countersign/internal/cli/ui"
-	"github.com/countersign-dev/countersign/mcp"
 )
 
 // mcpArguments are those of the measured calls.
@@ -28,25 +27,28 @@ func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*gatePa
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var started []*exec.Cmd
+	var sessions []*sdk.ClientSession
 	stop = func() {
-		cancel()
-		for _, cmd := range started {
-			_ = cmd.Wait() // it was killed
+		cancel() // kills what was started
+		for _, s := range sessions {
+			_ = s.Close() // it has ended
 		}
-	}
-	command := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, self, append([]string{measure.ProductArg}, args...)...)
-		cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir) // where the accepted definitions are
-		started = append(started, cmd)
-		return cmd
 	}
 	defer func() {
 		if err != nil {
 			stop()
 		}
 	}()
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, self, append([]string{measure.ProductArg}, args...)...)
+		cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir) // where the accepted definitions are
+		return cmd
+	}
 	admission, err := admissionOf(readyFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	serve, err := overHTTP(command("mcp", "serve", "--listen", "127.0.0.1:0", "--ready-file", readyFile, "--upstream", "bench="+self+" "+measure.ProductArg+" mcp-server"), token)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,83 +56,41 @@ func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*gatePa
 	for _, s := range []struct {
 		what string
 		gate bool
-		open func() (mcpConn, error)
+		over sdk.Transport
 	}{
-		{"server alone", false, func() (mcpConn, error) { return overPipes(command("mcp-server")) }},
-		{"call through mcp wrap", true, func() (mcpConn, error) {
-			return overPipes(command("mcp", "wrap", "--name", "bench", "--ready-file", readyFile, "--", self, measure.ProductArg, "mcp-server"))
-		}},
-		{"call through mcp serve", true, func() (mcpConn, error) {
-			return overHTTP(command("mcp", "serve", "--listen", "127.0.0.1:0", "--ready-file", readyFile, "--upstream", "bench="+self+" "+measure.ProductArg+" mcp-server"), token)
-		}},
+		{"server alone", false, &sdk.CommandTransport{Command: command("mcp-server")}},
+		{"call through mcp wrap", true, &sdk.CommandTransport{Command: command("mcp", "wrap", "--name", "bench", "--ready-file", readyFile, "--", self, measure.ProductArg, "mcp-server")}},
+		{"call through mcp serve", true, serve},
 	} {
-		c, err := s.open()
-		if err == nil {
-			err = greet(ctx, c)
-		}
+		session, err := connectMCP(ctx, s.over)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", s.what, err)
 		}
-		id := 2
-		paths = append(paths, &gatePath{what: s.what, gate: s.gate, call: func(ctx context.Context) error {
-			id++
-			return ask(ctx, c, id, mcp.MethodCall, `{"name":"echo","arguments":`+mcpArguments+`}`)
-		}})
+		sessions = append(sessions, session)
+		paths = append(paths, &gatePath{what: s.what, gate: s.gate, call: func(ctx context.Context) error { return callMCP(ctx, session) }})
 	}
 	return paths, stop, nil
 }
 
-// mcpConn sends a message and returns the answer, nil for a notification.
-type mcpConn func(ctx context.Context, line []byte) ([]byte, error)
-
-func greet(ctx context.Context, c mcpConn) error {
-	if err := ask(ctx, c, 1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"countersign-bench","version":"1"}}`); err != nil {
-		return err
+// connectMCP begins a session and reads the list of tools, as a client does.
+func connectMCP(ctx context.Context, over sdk.Transport) (*sdk.ClientSession, error) {
+	session, err := sdk.NewClient(&sdk.Implementation{Name: "countersign-bench", Version: "1"}, nil).Connect(ctx, over, nil)
+	if err == nil {
+		_, err = session.ListTools(ctx, nil)
 	}
-	if _, err := c(ctx, []byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")); err != nil {
-		return err
-	}
-	return ask(ctx, c, 2, mcp.MethodList, `{}`)
+	return session, err
 }
 
-var errMCPAnswer = errors.New("the answer is no result")
-
-func ask(ctx context.Context, c mcpConn, id int, method, params string) error {
-	answer, err := c(ctx, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params))
-	if err != nil {
-		return err
-	}
-	m, err := mcp.Parse(answer)
-	if err == nil && (m.ID != mcp.ID(fmt.Sprint(id)) || m.Outcome() != mcp.Succeeded) {
-		err = fmt.Errorf("%w: %.300s", errMCPAnswer, answer)
+func callMCP(ctx context.Context, session *sdk.ClientSession) error {
+	result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: "echo", Arguments: json.RawMessage(mcpArguments)})
+	if err == nil && result.IsError {
+		err = fmt.Errorf("%w: %+v", measure.ErrNotAllowed, result.Content)
 	}
 	return err
 }
 
-// overPipes starts a server and speaks with it over standard input and output.
-func overPipes(cmd *exec.Cmd) (mcpConn, error) {
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	lines := bufio.NewReader(out)
-	return func(_ context.Context, line []byte) ([]byte, error) {
-		if _, err := in.Write(line); err != nil || !bytes.Contains(line, []byte(`"id":`)) {
-			return nil, err
-		}
-		return lines.ReadBytes('\n')
-	}, nil
-}
-
-// overHTTP starts a gate and speaks with it over HTTP, in a session.
-func overHTTP(cmd *exec.Cmd, token string) (mcpConn, error) {
+// overHTTP starts a gate that serves HTTP.
+func overHTTP(cmd *exec.Cmd, token string) (sdk.Transport, error) {
 	notes, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, err
@@ -142,55 +102,37 @@ func overHTTP(cmd *exec.Cmd, token string) (mcpConn, error) {
 	for address == "" && lines.Scan() {
 		_, address, _ = strings.Cut(lines.Text(), "serving bench at ")
 	}
-	go func() { _, _ = io.Copy(io.Discard, notes) }() // what it says later
-	session := ""
-	return func(ctx context.Context, line []byte) ([]byte, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(line))
-		if err != nil {
-			return nil, err
-		}
-		r.Header = http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
-		if session != "" {
-			r.Header.Set(mcp.HeaderSession, session)
-			r.Header.Set(mcp.HeaderRevision, "2025-11-25")
-		}
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return nil, err
-		}
-		defer answer.Body.Close()
-		if id := answer.Header.Get(mcp.HeaderSession); id != "" {
-			session = id
-		}
-		return io.ReadAll(answer.Body)
-	}, nil
+	go func() {
+		_, _ = io.Copy(io.Discard, notes) // what it says later
+		_ = cmd.Wait()                    // it was killed
+	}()
+	return &sdk.StreamableClientTransport{Endpoint: address, HTTPClient: &http.Client{Transport: bearer(token)}, DisableStandaloneSSE: true}, nil
 }
 
-// MCPServerCmd is a server with one tool, which does nothing.
+// bearer is a transport that shows a token.
+type bearer string
+
+func (token bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(token))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// MCPServerCmd is a server with one tool, which gives a text back.
 type MCPServerCmd struct{}
 
-// mcpAnswers are the results of the server, by method.
-var mcpAnswers = map[string]string{
-	"initialize":   `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}`,
-	mcp.MethodList: `{"tools":[{"name":"echo","description":"Gives a text back.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}`,
-	mcp.MethodCall: `{"content":[{"type":"text","text":"a line of text"}]}`,
+func (*MCPServerCmd) Run(ctx context.Context) error {
+	return mcpServer().Run(ctx, &sdk.StdioTransport{})
 }
 
-func (*MCPServerCmd) Run(stdio ui.Stdio) error {
-	lines := bufio.NewReader(stdio.In)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return nil //nolint:nilerr // the client has ended
-		}
-		m, err := mcp.Parse(line)
-		if err != nil {
-			return err
-		}
-		if result, ok := mcpAnswers[m.Method]; ok && m.IsRequest() {
-			if _, err := fmt.Fprintf(stdio.Out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", m.ID, result); err != nil {
-				return err
-			}
-		}
-	}
+type echo struct {
+	Text string `json:"text"`
+}
+
+func mcpServer() *sdk.Server {
+	s := sdk.NewServer(&sdk.Implementation{Name: "bench", Version: "1"}, nil)
+	sdk.AddTool(s, &sdk.Tool{Name: "echo", Description: "Gives a text back."}, func(_ context.Context, _ *sdk.CallToolRequest, in echo) (*sdk.CallToolResult, any, error) {
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: in.Text}}}, nil, nil
+	})
+	return s
 }

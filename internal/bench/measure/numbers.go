@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,14 @@ type Latency struct {
 	P99       float64 `json:"p99_us"`
 	Ratio     float64 `json:"p50_to_floor,omitempty"`  // only for one client
 	RateRatio float64 `json:"rate_to_floor,omitempty"` // only for many clients
+}
+
+// LatencyOf is the line of operations that took so long each, and elapsed together. It sorts took,
+// which MUST NOT be empty.
+func LatencyOf(what string, clients int, took []time.Duration, elapsed time.Duration) Latency {
+	slices.Sort(took)
+	n := len(took)
+	return Latency{What: what, Clients: clients, Count: n, PerSecond: float64(n) / elapsed.Seconds(), P50: Micros(took[n/2]), P99: Micros(took[n*99/100])}
 }
 
 // String is the line of a result.
