@@ -75,7 +75,7 @@ func (ms *mandateStore) applyChanges(ctx context.Context, changed map[string]buc
 	ms.changes.recordPending(ctx)
 }
 
-// lastRecorded is the recorded revision of the bucket up to which the log has every change, 0 if it has none or does
+// lastRecorded is the revision of the bucket up to which the log has every change, 0 if it has none or does
 // not say: what was put or revoked while no admitter ran is recorded by the next one.
 func (ms *mandateStore) lastRecorded(ctx context.Context) uint64 {
 	last, err := latestRecord[events.MandateChange](ctx, &ms.changes)
