@@ -169,7 +169,7 @@ func (d Decision) ObservedOnly() bool { return d.EnforcedVerdict() != d.Verdict 
 // keys. The first of an admitter has what changed since the last one on the log, except for what was deleted meanwhile.
 type MandateChange struct {
 	Writer   string        `json:"writer"`   // the admitter's process
-	Revision uint64        `json:"revision"` // of the mandates bucket
+	Revision uint64        `json:"revision"` // of the mandates bucket; the one before in all but the last of several records of a change
 	Digest   string        `json:"digest"`   // of the complete state; that after the last record, if one revision has several records
 	Mandates int           `json:"mandates"` // in force
 	Changes  []MandateStep `json:"changes"`  // what changed; may be empty for the state at a start

@@ -140,6 +140,12 @@ func (e *Event) WaitsForVerdict() bool {
 	return AdmissionCapable(e.EventType) || e.EvidencePhase == PhasePreCommit
 }
 
+// HasUnknownPhase reports whether the event names a phase, and none of AgentHook's.
+func (e *Event) HasUnknownPhase() bool {
+	phase := e.Doc.Get("evidence_phase")
+	return phase.Exists() && !phase.IsText(PhasePreCommit) && !phase.IsText(PhaseObservational) && !phase.IsText(PhasePostHoc)
+}
+
 // OnlyReports reports whether an event proposes nothing. Types that propose always do, whatever
 // phase they claim; an unknown type only reports if its phase says so.
 func (e *Event) OnlyReports() bool {

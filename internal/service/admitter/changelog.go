@@ -30,6 +30,18 @@ type pendingChange struct {
 // writerName names this admitter in its change records.
 func writerName() string { return fmt.Sprintf("admitter-%d", os.Getpid()) }
 
+// latestRecord is the latest record of a change log, the zero value if there is none.
+func latestRecord[T any](ctx context.Context, l *changeLog) (record T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.s.flags.Timeout)
+	defer cancel()
+	stream := l.s.flags.Stream
+	m, err := streams.LastBySubject(ctx, l.s.js, stream, l.s.space.Control(stream, l.kind))
+	if err != nil || m == nil {
+		return record, err
+	}
+	return events.DecodeRecord[T](m.Body)
+}
+
 // addChange queues the record of a change to a revision.
 func (l *changeLog) addChange(revision uint64, record any) {
 	now := time.Now()

@@ -20,11 +20,11 @@ const maxSteps = 256
 // mandateStore is the stateStore of mandates in force, revocations and signers' keys. Every
 // change is compiled once.
 type mandateStore struct {
-	s       *service
-	js      jetstream.JetStream
-	store   atomic.Pointer[mandate.Store]
-	changes changeLog // used by the follower only
-	opened  bool      // used by the follower only
+	s        *service
+	store    atomic.Pointer[mandate.Store]
+	changes  changeLog // used by the follower only
+	opened   bool      // used by the follower only
+	recorded uint64    // the revision of the bucket up to which the log has every change; used by the follower only
 }
 
 func newMandateStore(s *service) stateStore {
@@ -32,7 +32,6 @@ func newMandateStore(s *service) stateStore {
 }
 
 func (ms *mandateStore) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	ms.js = js
 	return newTrackedFollower(ms.s, streams.BucketMandates, policySettleDelay, ms.applyChanges).start(ctx, nc, js)
 }
 
@@ -50,13 +49,12 @@ func (ms *mandateStore) reserve(context.Context, admission.Request, *admission.O
 // that cannot be recorded takes effect all the same, and no decision is recorded until the log
 // has the change.
 func (ms *mandateStore) applyChanges(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
-	recorded := uint64(0)
 	if !ms.opened {
-		recorded = ms.lastRecorded(ctx)
+		ms.recorded = ms.lastRecorded(ctx)
 	}
 	old, values := map[string][]byte{}, map[string][]byte{}
 	for key, e := range changed {
-		if !ms.opened && e.revision <= recorded {
+		if !ms.opened && e.revision <= ms.recorded {
 			old[key] = e.value
 		} else {
 			values[key] = e.value
@@ -67,6 +65,7 @@ func (ms *mandateStore) applyChanges(ctx context.Context, changed map[string]buc
 		for _, r := range ms.changeRecords(next, changes, revision) {
 			ms.changes.addChange(revision, r)
 		}
+		ms.recorded = revision
 		ms.changes.recordPending(ctx)
 		ms.store.Store(next)
 		ms.reportState(next, slices.Concat(known, changes))
@@ -79,23 +78,17 @@ func (ms *mandateStore) applyChanges(ctx context.Context, changed map[string]buc
 // lastRecorded is the revision of the bucket up to which the log has every change, 0 if it has none or does
 // not say: what was put or revoked while no admitter ran is recorded by the next one.
 func (ms *mandateStore) lastRecorded(ctx context.Context) uint64 {
-	ctx, cancel := context.WithTimeout(ctx, ms.s.flags.Timeout)
-	defer cancel()
-	stream := ms.s.flags.Stream
-	m, err := streams.LastBySubject(ctx, ms.js, stream, ms.s.space.Control(stream, events.ControlMandate))
-	if err != nil || m == nil {
-		return 0
-	}
-	last, err := events.DecodeRecord[events.MandateChange](m.Body)
+	last, err := latestRecord[events.MandateChange](ctx, &ms.changes)
 	if err != nil {
 		return 0
 	}
 	return last.Revision
 }
 
-// changeRecords returns the log's records of a change; at the start one at least.
+// changeRecords returns the log's records of a change; at the start one at least. Only the last one has the
+// new revision: the admitter may be killed before it is written.
 func (ms *mandateStore) changeRecords(next *mandate.Store, changes []mandate.Change, revision uint64) (list []events.MandateChange) {
-	base := events.MandateChange{Writer: writerName(), Revision: revision, Digest: next.Digest(), Mandates: next.Len()}
+	base := events.MandateChange{Writer: writerName(), Revision: ms.recorded, Digest: next.Digest(), Mandates: next.Len()}
 	for first := true; first || len(changes) > 0; first = false {
 		r := base
 		r.Changes = []events.MandateStep{}
@@ -104,7 +97,9 @@ func (ms *mandateStore) changeRecords(next *mandate.Store, changes []mandate.Cha
 				Change: c.Kind, Tenant: c.Tenant, MandateID: c.ID, Hash: c.Hash, Author: c.Author, By: c.By, Unreadable: c.Unreadable,
 			})
 		}
-		changes = changes[len(r.Changes):]
+		if changes = changes[len(r.Changes):]; len(changes) == 0 {
+			r.Revision = revision
+		}
 		list = append(list, r)
 	}
 	return list

@@ -114,17 +114,17 @@ func (ms *mandateStore) revoke(ctx context.Context, from admission.Request, m *m
 		return nil, err
 	}
 	key := mandate.PrincipalRevocationKey(from.Tenant, m.ID, m.Hash)
-	kv, err := streams.OpenBucket(ctx, ms.js, streams.BucketMandates)
+	kv, err := streams.OpenBucket(ctx, ms.s.js, streams.BucketMandates)
 	if err != nil {
 		return nil, err
 	}
-	held, err := streams.KVLast(ctx, ms.js, streams.BucketMandates, mandate.RevocationKey(from.Tenant, m.ID, m.Hash))
+	held, err := streams.KVLast(ctx, ms.s.js, streams.BucketMandates, mandate.RevocationKey(from.Tenant, m.ID, m.Hash))
 	if err != nil {
 		return nil, err
 	}
 	if held == nil || held.Deleted {
 		if _, err = kv.Create(ctx, key, body); streams.IsKVConflict(err) {
-			held, err = streams.KVLast(ctx, ms.js, streams.BucketMandates, key)
+			held, err = streams.KVLast(ctx, ms.s.js, streams.BucketMandates, key)
 		}
 	}
 	if err == nil && held != nil && !held.Deleted {

@@ -256,3 +256,46 @@ func TestTrackedViewSeesWhatVanished(t *testing.T) {
 		t.Error(got, v.reported)
 	}
 }
+
+// TestMandatesAfterAKilledStart: an admitter is killed after the first of several records of what changed while none ran. The next
+// one records the rest.
+func TestMandatesAfterAKilledStart(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	evaluators(t, n)
+	values, revision := map[string][]byte{}, uint64(0)
+	for i := range maxSteps + 1 {
+		hash := fmt.Sprintf("sha256-%064x", i)
+		key := mandate.RevocationKey("acme", courierID, hash)
+		body, err := json.Marshal(mandate.Revocation{V: 1, ID: courierID, Hash: hash})
+		servicetest.OK(t, err)
+		revision, err = bucket(t, n, "operator", streams.BucketMandates).Put(t.Context(), key, body)
+		servicetest.OK(t, err)
+		values[key] = body
+	}
+	ms := newMandateStore(unstarted(t, n)).(*mandateStore)
+	next, changes := ms.store.Load().WithChanges(values)
+	parts := ms.changeRecords(next, changes, revision)
+	if len(parts) != 2 || parts[1].Revision != revision {
+		t.Fatalf("%d records, the last of revision %d", len(parts), parts[len(parts)-1].Revision)
+	}
+	servicetest.OK(t, ms.changes.writeChange(t.Context(), pendingChange{"part-1", time.Now(), parts[0]}))
+	for range 2 {
+		servicetest.OK(t, serve(t, n).Stop())
+	}
+	recorded := map[string]int{}
+	for _, m := range of(n.Log(), "gov.control.GOV.mandate") {
+		c, err := events.DecodeRecord[events.MandateChange](m.Body)
+		servicetest.OK(t, err)
+		for _, s := range c.Changes {
+			recorded[s.Hash]++
+		}
+	}
+	if len(recorded) != len(values) {
+		t.Errorf("%d of %d revocations are on record", len(recorded), len(values))
+	}
+	for hash, n := range recorded {
+		if n > 2 {
+			t.Fatalf("%s is on record %d times: the second start recorded it again", hash, n)
+		}
+	}
+}

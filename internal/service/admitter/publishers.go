@@ -90,7 +90,7 @@ func (p *publisherStore) applyChanges(ctx context.Context, changed map[string]bu
 	docs, unusable := p.currentDocuments()
 	set := publisher.Compile(docs, revision, unusable...)
 	err := set.Err()
-	if p.opened || len(p.held) > 0 {
+	if p.opened || len(p.held) > 0 || p.isRecorded(ctx) {
 		for _, r := range changeRecords(set, revision) {
 			p.changes.addChange(revision, r)
 		}
@@ -102,6 +102,13 @@ func (p *publisherStore) applyChanges(ctx context.Context, changed map[string]bu
 	}
 	p.set.Store(set)
 	p.reportState(len(docs), revision, err)
+}
+
+// isRecorded reports whether the log may say that something is declared: the last declaration may have been
+// removed while no admitter ran.
+func (p *publisherStore) isRecorded(ctx context.Context) bool {
+	last, err := latestRecord[events.PublisherChange](ctx, &p.changes)
+	return err != nil || len(last.Documents) > 0
 }
 
 // currentDocuments returns the documents of the bucket, and the keys that do not name one.

@@ -160,3 +160,38 @@ func TestPartsByDeclarations(t *testing.T) {
 		t.Errorf("%d parts", len(parts))
 	}
 }
+
+// The last declaration is removed while no admitter runs: the next one records that, once.
+func TestPublishersRemovedMeanwhile(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	evaluators(t, n)
+	declared := func() (list []int) {
+		servicetest.OK(t, serve(t, n).Stop())
+		for _, m := range of(n.Log(), "gov.control.GOV.publisher") {
+			c, err := events.DecodeRecord[events.PublisherChange](m.Body)
+			servicetest.OK(t, err)
+			list = append(list, len(c.Documents))
+		}
+		return list
+	}
+	key := publisher.Key("acme", "registration.front1")
+	for _, step := range []struct {
+		change func()
+		want   []int
+	}{
+		{func() {}, nil},
+		{func() {
+			declare(t, n, key, []byte(`{"schema": "`+publisher.RegistrationSchema+`", "publisher": "front1", "answers_confirmations": true}`))
+		}, []int{1}},
+		{func() {
+			servicetest.OK(t, bucket(t, n, "operator", streams.BucketPublishers).Delete(t.Context(), key))
+		}, []int{1, 0}},
+		{func() {}, []int{1, 0}},
+	} {
+		step.change()
+		if got := declared(); !slices.Equal(got, step.want) {
+			t.Errorf("documents of the records: %v, want %v", got, step.want)
+		}
+	}
+	n.CheckLinked(events.ControlPublisher)
+}
