@@ -33,8 +33,7 @@ type approvalDecision struct {
 // a denied workflow makes it a deny. An ask consumes an approved workflow; an approval lifts
 // nothing else: no defer, and no ask that its evaluator declares unapprovable. An allow becomes
 // what its action's workflow says while that waits for a person or is denied: what made the verdict
-// an ask, such as a stated risk, need not be part of the action. It uses up an approval that its call
-// could have used: an approval is for one allow. It becomes an ask while another
+// an ask, such as a stated risk, need not be part of the action. It becomes an ask while another
 // workflow of the session is about what would run, or about the same action on the same resource. A deny stays a deny,
 // whatever was approved. Without an index no state is kept, and every ask opens a workflow of its
 // own.
@@ -107,8 +106,8 @@ func canonicalTool(c call.Call) string {
 	return c.Tool
 }
 
-// holdAllow turns an allow into what the workflow of its own action says, which it uses up if that is
-// approved, or into an ask if it evades another one.
+// holdAllow turns an allow into what the workflow of its own action says, or into an ask if it
+// evades another one. It uses up an approval that the call could use: an approval is for one allow.
 func (a *approvalDecision) holdAllow() {
 	forbidding := a.forbiddingWorkflows()
 	if len(forbidding) == 0 {
@@ -218,17 +217,17 @@ func runsWhatWaits(w *approval.Workflow, k approval.Keys, id string) bool {
 	return w.Tool != "" && w.Tool == k.Tool && w.WaitsForCall(id)
 }
 
-// runsTwice reports whether one call would be allowed to run the same twice: now, and by an approval of
-// another action's key, which it has not used yet.
-func (a *approvalDecision) runsTwice(w *approval.Workflow, keys, said approval.Keys) bool {
-	return a.out.Decision.Verdict == events.Allow && w.Runs != "" && (w.Runs == keys.Runs || w.Runs == said.Runs) && w.CoversRequest(a.retry)
-}
-
 // requireApproval turns an allow into an ask.
 func (a *approvalDecision) requireApproval() {
 	a.addReason(approval.ReasonEvasion)
 	a.changeVerdict(events.Ask, approval.ReasonEvasion, DefaultApprovalLifetime)
 	a.out.Decision.Approval = a.out.newApprovalRef(a.in)
+}
+
+// runsTwice reports whether one call would be allowed to run the same twice: now, and by an approval of
+// another action's key, which it has not used yet.
+func (a *approvalDecision) runsTwice(w *approval.Workflow, keys, said approval.Keys) bool {
+	return a.out.Decision.Verdict == events.Allow && w.Runs != "" && (w.Runs == keys.Runs || w.Runs == said.Runs) && w.CoversRequest(a.retry)
 }
 
 // changeVerdict changes the verdict and everything that follows from it.

@@ -86,6 +86,37 @@ func waiting(workflow, status string) func(*events.Decision) {
 	}
 }
 
+// TestStepsOfACallAskedForOften: the runtime asks again while a person decides, as it should, announces the call and
+// falls silent, or ends it. The record says so: the money of a call that began is spent.
+func TestStepsOfACallAskedForOften(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		more func(*testLog)
+		want string
+	}{
+		{"announced, and no more", func(l *testLog) { l.event(pre(1)) }, "abandoned invoked@81"},
+		{"never announced", func(*testLog) {}, "abandoned"},
+		{"completed", func(l *testLog) { l.event(pre(1)); l.event(post(2)) }, "completed invoked@81 completed@82"},
+		{"announced twice", func(l *testLog) { l.event(pre(1)); l.event(set(pre(3), "event_id", "again")); l.event(post(2)) }, "completed invoked@81 completed@83"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newTestLog(t)
+			for i := range 40 {
+				l.admit(pre(1), fmt.Sprint("d", i), events.Allow)
+			}
+			tc.more(l)
+			l.at(100_000).tick()
+			c := l.run().only(t)
+			early := c
+			early.Timeline, c.Timeline = c.Timeline[:maxTimeline], c.Timeline[maxTimeline:]
+			got := strings.TrimSpace(string(c.State) + " " + stepsOf(c))
+			if got != tc.want || !strings.HasPrefix(stepsOf(early), "requested@1 decided@2 requested@3") {
+				t.Errorf("%s after %s, want %s", got, stepsOf(early), tc.want)
+			}
+		})
+	}
+}
+
 // TestApprovalSteps: a call's timeline says when a reviewer was asked, and what the answer
 // was.
 func TestApprovalSteps(t *testing.T) {

@@ -272,7 +272,7 @@ func (c *call) addStep(s step, f *fact.Fact) {
 	if c.timeline == nil {
 		c.timeline = make([]timelineEntry, 0, typicalSteps)
 	}
-	if len(c.timeline) < maxTimeline {
+	if len(c.timeline) < maxTimeline || lateSteps[s] && !c.hasStep(s) {
 		c.timeline = append(c.timeline, newTimelineEntry(s, f.Seq, f.At, f.EventID, f.Protocol))
 	}
 }
@@ -422,6 +422,10 @@ var stepNames = [...]string{
 	stepRequested: "requested", stepDecided: "decided", stepInvoked: "invoked", stepCompleted: "completed", stepClosed: "closed", stepTraced: "traced",
 	stepAsked: "asked", stepApproved: "approved", stepRefused: "refused", stepCancelled: "cancelled", stepExpired: "expired",
 }
+
+// lateSteps are the steps that a timeline has at least once, however often the call was asked for before: they
+// say whether it began and how it ended.
+var lateSteps = [len(stepNames)]bool{stepInvoked: true, stepCompleted: true, stepClosed: true}
 
 // typicalSteps is how many steps most calls have.
 const typicalSteps = 4

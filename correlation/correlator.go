@@ -263,7 +263,7 @@ const (
 const (
 	maxArgsPerCall   = 16 << 10 // bytes of canonical arguments of one call
 	maxCallDecisions = 16       // verdicts of one call; the latest are kept
-	maxTimeline      = 32       // steps of one call; the first are kept
+	maxTimeline      = 32       // steps of one call; the first are kept, and of lateSteps the first of each besides
 	maxCallEvents    = 16       // event ids of one call; the first are kept
 	maxOpenPerID     = 64       // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
 	maxVariants      = 8        // contents under one event id

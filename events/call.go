@@ -49,7 +49,7 @@ type Call struct {
 	Inferred       bool            `json:"inferred,omitempty"`        // paired by tool and order
 	WeakScope      bool            `json:"weak_scope,omitempty"`      // no session
 	Findings       []string        `json:"findings,omitempty"`        // rules that this call violates
-	Timeline       []TimelineEntry `json:"timeline"`                  // the steps of the call, in log order
+	Timeline       []TimelineEntry `json:"timeline"`                  // the steps of the call, in log order: the first 32, and the first invoked, completed and closed
 
 	// Protocols are all protocols in which the call was seen, sorted, if there are several: with the
 	// same tenant, publisher, session, id and tool, and no contradicting arguments.

@@ -70,7 +70,7 @@ type AllowedDecision struct {
 
 // Run is a counted execution.
 type Run struct {
-	Began     uint64 `json:"occurrence"`       // CallEnd.Began of its call
+	Began     uint64 `json:"began"`            // CallEnd.Began of its call
 	Amount    int64  `json:"amount"`           // the amount that counts
 	Uncertain bool   `json:"beside,omitempty"` // it did not certainly consume the allowance
 }

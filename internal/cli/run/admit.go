@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,6 +36,11 @@ var verdictExit = map[events.Verdict]int{
 }
 
 func (c *AdmitCmd) Run(ctx context.Context, io ui.Stdio) error {
+	for _, id := range []string{c.Session, c.ToolCallID} {
+		if strings.TrimSpace(id) != id {
+			return ui.UsageError{Err: fmt.Errorf("%q begins or ends with a blank, which the header does not keep: the verdict would be for another id. Give it without", id)}
+		}
+	}
 	t, err := c.Resolve()
 	if err != nil {
 		return err

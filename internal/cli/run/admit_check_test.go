@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
@@ -25,6 +27,15 @@ var sampleCalls = map[string]string{
 	"aaep": `{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.tool.invoked","event_id":"evt_1","session_id":"s1","sequence_number":0,
 		"timestamp":"2026-11-20T12:00:00.000Z","producer":{"agent_id":"a"},"urgency":"normal","aaep_version":"1.0.0","summary_normal":"A step.",
 		"tool":"send_email","tool_call_id":"c1","risk_level":"low","irreversible":false}`,
+}
+
+// An id that the server would shorten is refused before anything is asked, and its money reserved.
+func TestAdmitRefusesABlankAtTheEndOfAnID(t *testing.T) {
+	for _, c := range []AdmitCmd{{ToolCallID: "c 1 "}, {ToolCallID: " c1"}, {Session: "s1\t", ToolCallID: "c1"}} {
+		if err := c.Run(t.Context(), ui.Stdio{}); !errors.As(err, new(ui.UsageError)) || !strings.Contains(err.Error(), "blank") {
+			t.Errorf("%q %q: %v", c.Session, c.ToolCallID, err)
+		}
+	}
 }
 
 // An allow is believed only with a receipt for exactly the request that was

@@ -127,7 +127,7 @@ func (r *rateStore) forget(l *tally.Tally) {
 	if l == nil || r.current.Load() != l {
 		return
 	}
-	rest := tally.New()
+	rest := tally.New(0)
 	rest.InheritPending(l)
 	r.reserved.Store(rest)
 	r.current.Store(nil)
@@ -202,7 +202,7 @@ func (r *rateStore) stopReading() {
 // once.
 func (r *rateStore) readDecisions(ctx context.Context, longest time.Duration, caughtUp func()) {
 	for {
-		l, complete := tally.New(), false
+		l, complete := tally.New(longest), false
 		err := streams.ReadLog(ctx, r.js, streams.ReadOptions{
 			Stream: r.s.flags.Stream, Filter: []string{r.allowSubjects()}, Log: r.s.env.Log, Stalled: r.s.env.Metrics.ReaderStalled,
 			Since: time.Now().Add(-longest - longest/policy.WindowSlots - rereadSlack),

@@ -168,7 +168,15 @@ func TestLimitsComeAndGo(t *testing.T) {
 	if s.rates.current.Load() != first {
 		t.Error("read again for a shorter window")
 	}
+	// A set with a longer window may be in force before that is read back: its limits deny, and shorter ones go on.
 	now := countedAt
+	for window, want := range map[time.Duration]bool{time.Minute: true, time.Hour: false} {
+		_, known := first.Total("k", window, now)
+		if reserved := first.Reserve("mine too", []policy.Count{{Key: "k", Window: window, Amount: 1, Max: 9}}, now); known != want || reserved != want {
+			t.Errorf("%s: known %t, reserved %t", window, known, reserved)
+		}
+	}
+	first.Release("mine too")
 	first.Reserve("mine", counted("k", 4, 9), now)
 	force(compile(fmt.Sprintf(atMost, 6, "1h", "tool")))
 	longer := s.rates.current.Load()
@@ -209,7 +217,7 @@ func TestNothingIsTakenWhileNothingIsKnown(t *testing.T) {
 // What was certainly not recorded does not count.
 func TestWhatIsNotRecordedIsGivenBack(t *testing.T) {
 	r, out := newRateStore(nil), &admission.Outcome{Consumption: admission.Consumption{Counts: counted("a", 1, 5)}}
-	l := tally.New()
+	l := tally.New(policy.MaxWindow)
 	r.current.Store(l)
 	out.Decision.DecisionID, out.Decision.DecidedAt = "d", events.At(countedAt)
 	took, err := r.reserve(t.Context(), admission.Request{}, out)
@@ -231,7 +239,7 @@ func TestReservationsOutliveTheirTally(t *testing.T) {
 		servicetest.OK(t, err)
 		return took
 	}
-	first := tally.New()
+	first := tally.New(policy.MaxWindow)
 	r.install(first)
 	take("under way")
 	take("stored")
@@ -243,7 +251,7 @@ func TestReservationsOutliveTheirTally(t *testing.T) {
 	undone.release(t.Context())
 	body, err := events.Encode(events.Decision{DecisionID: "stored", Verdict: events.Allow, DecidedAt: events.At(now), Counts: policy.RecordCounts(one)})
 	servicetest.OK(t, err)
-	second := tally.New()
+	second := tally.New(policy.MaxWindow)
 	observeAll(second, r.reserved.Load(), []events.LogMessage{{Body: body, Time: now}})
 	r.forget(first) // by a reader that ends later
 	r.install(second)

@@ -29,6 +29,7 @@ const (
 type Tally struct {
 	mu      sync.Mutex
 	tenants map[string]*tenantCounters
+	reach   time.Duration              // the longest window of which everything is counted
 	size    int                        // counters of all tenants
 	pending map[string]pendingDecision // own decisions, by id
 	closed  bool                       // another tally took over: nothing is reserved any more
@@ -54,9 +55,10 @@ type pendingDecision struct {
 	counts []policy.Count
 }
 
-// New is an empty tally.
-func New() *Tally {
-	return &Tally{tenants: map[string]*tenantCounters{}, pending: map[string]pendingDecision{}}
+// New is an empty tally, to be filled with what the log has of windows up to reach. Of longer ones
+// it knows nothing.
+func New(reach time.Duration) *Tally {
+	return &Tally{reach: reach, tenants: map[string]*tenantCounters{}, pending: map[string]pendingDecision{}}
 }
 
 func (c *counter) total(now time.Time) (sum int64) {
@@ -89,12 +91,14 @@ func (c *counter) isIdle(now time.Time) bool {
 func (l *Tally) Total(key string, window time.Duration, now time.Time) (total int64, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.totalOf(key, now)
+	return l.totalOf(key, window, now)
 }
 
-func (l *Tally) totalOf(key string, now time.Time) (int64, bool) {
+func (l *Tally) totalOf(key string, window time.Duration, now time.Time) (int64, bool) {
 	a := l.tenants[policy.CounterTenant(key)]
 	switch {
+	case window > l.reach:
+		return 0, false
 	case len(l.pending) >= maxPendingDecisions:
 		return 0, false
 	case a == nil:
@@ -153,7 +157,7 @@ func (l *Tally) Reserve(id string, counts []policy.Count, now time.Time) bool {
 	}
 	l.dropIdle(now)
 	for _, c := range counts {
-		total, known := l.totalOf(c.Key, now)
+		total, known := l.totalOf(c.Key, c.Window, now)
 		if !known || c.Max != policy.Unbounded && total > c.Max-c.Amount {
 			return false
 		}

@@ -33,7 +33,7 @@ func (l *Tally) expect(t testing.TB, key string, window time.Duration, now time.
 }
 
 func TestTally(t *testing.T) {
-	l := New()
+	l := New(policy.MaxWindow)
 	minute := time.Minute
 	l.expect(t, "a", minute, tallyStart, "0 true")
 	if !l.Reserve("d1", counted("a", minute, 3, 5), tallyStart) || l.Reserve("d2", counted("a", minute, 3, 5), tallyStart) {
@@ -70,7 +70,7 @@ func TestTally(t *testing.T) {
 // TestTallyCountsWhatWasNotReserved: the total of a trial was not known when the decision was made, so that the
 // call did not reserve its count.
 func TestTallyCountsWhatWasNotReserved(t *testing.T) {
-	l, now := New(), tallyStart.Add(time.Second)
+	l, now := New(policy.MaxWindow), tallyStart.Add(time.Second)
 	reserved, trial := counted("a", time.Minute, 3, 5), counted("b", time.Minute, 7, policy.Unbounded)
 	l.Reserve("d", reserved, tallyStart)
 	l.AddRecorded(storedDecision("d", tallyStart, append(reserved, trial...)...), tallyStart, now)
@@ -89,7 +89,7 @@ func TestTallyMindsClocks(t *testing.T) {
 		"broker is behind":  {0, -30 * time.Second, minute},
 		"decider is ahead":  {time.Hour, 0, minute},
 	} {
-		l := New()
+		l := New(policy.MaxWindow)
 		l.AddRecorded(storedDecision("x", tallyStart.Add(c.decided), counted("a", minute, 1, 0)...), tallyStart.Add(c.stored), tallyStart)
 		if total, _ := l.Total(tallyTenant+"a", minute, tallyStart.Add(c.gone-time.Second)); total != 1 {
 			t.Errorf("%s: gone too early", name)
@@ -98,7 +98,7 @@ func TestTallyMindsClocks(t *testing.T) {
 			t.Errorf("%s: gone too late", name)
 		}
 	}
-	l := New()
+	l := New(policy.MaxWindow)
 	for i, d := range []events.Decision{
 		{Counts: []events.Count{{Key: tallyTenant + "a", WindowMS: -1, Amount: 1}}}, {Counts: []events.Count{{Key: tallyTenant + "a", WindowMS: 60_000, Amount: -5}}},
 		{Counts: []events.Count{{Key: tallyTenant + "a", WindowMS: 1 << 60, Amount: 1}}}, {Counts: []events.Count{{WindowMS: 60_000, Amount: 1}}},
@@ -112,7 +112,7 @@ func TestTallyMindsClocks(t *testing.T) {
 // A tenant that has too many counters is told that its new ones are not known;
 // others are not.
 func TestTallyIsBounded(t *testing.T) {
-	l := New()
+	l := New(policy.MaxWindow)
 	for i := range maxTenantCounters {
 		if !l.Reserve(fmt.Sprint(i), counted(fmt.Sprint(i), time.Minute, 1, policy.Unbounded), tallyStart) {
 			t.Fatal(i)
@@ -129,7 +129,7 @@ func TestTallyIsBounded(t *testing.T) {
 	}
 	// What was left out while it was full is not taken for zero afterwards.
 	l.AddRecorded(storedDecision("x", tallyStart, counted("left out", time.Minute, 7, 0)...), tallyStart, tallyStart)
-	before := New()
+	before := New(policy.MaxWindow)
 	before.Reserve("inherited", counted("inherited", 2*time.Minute, 7, policy.Unbounded), tallyStart)
 	l.InheritPending(before)
 	later := tallyStart.Add(time.Minute + 30*time.Second)
@@ -151,7 +151,7 @@ func TestTallyIsBounded(t *testing.T) {
 }
 
 func TestTallyInherits(t *testing.T) {
-	old, l := New(), New()
+	old, l := New(policy.MaxWindow), New(policy.MaxWindow)
 	old.Reserve("d1", counted("a", time.Minute, 3, 9), tallyStart)
 	old.Reserve("d2", counted("a", time.Minute, 4, 9), tallyStart)
 	old.AddRecorded(storedDecision("d2", tallyStart), tallyStart, tallyStart)
@@ -166,7 +166,7 @@ func TestTallyInherits(t *testing.T) {
 }
 
 func TestTallyNeverExceedsUnderConcurrency(t *testing.T) {
-	l := New()
+	l := New(policy.MaxWindow)
 	var took sync.Map
 	var wg sync.WaitGroup
 	for i := range 64 {
@@ -194,7 +194,7 @@ func TestTallyIsAWindow(t *testing.T) {
 			amount int64
 		}
 		var all []addition
-		l, now := New(), tallyStart
+		l, now := New(policy.MaxWindow), tallyStart
 		for i := range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(window)/3).Draw(rt, "wait")))
 			amount := rapid.Int64Range(0, 100).Draw(rt, "amount")
