@@ -303,7 +303,7 @@ func (sc *textScanner) addHeaderValue(v int) bool {
 }
 
 func isAuthScheme(s string) bool {
-	for _, word := range []string{"bearer ", "basic ", "digest ", "token ", "negotiate ", "apikey ", "aws4-hmac-sha256 "} {
+	for _, word := range []string{"bearer ", "basic ", "digest ", "token ", "negotiate ", "apikey ", "ntlm ", "bot ", "sharedkey ", "hmac-sha256 ", "aws4-hmac-sha256 "} {
 		if len(s) >= len(word) && matchesLiteral(s[:len(word)], word, true) {
 			return true
 		}

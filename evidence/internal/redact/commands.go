@@ -23,7 +23,7 @@ var commands = []command{
 	{name: "redis-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "keydb-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "valkey-cli", passwordFlags: []string{"-a", "--pass"}},
 	{name: "docker login", passwordFlags: []string{"-p"}}, {name: "podman login", passwordFlags: []string{"-p"}}, {name: "registry login", passwordFlags: []string{"-p"}},
 	{name: "buildah login", passwordFlags: []string{"-p"}}, {name: "oc login", passwordFlags: []string{"-p"}}, {name: "az login", passwordFlags: []string{"-p"}},
-	{name: "net user", passwordIndex: 2},
+	{name: "net user", passwordIndex: 2}, {name: "htpasswd", passwordIndex: 3},
 	{name: "mongo", passwordFlags: []string{"-p"}}, {name: "mongosh", passwordFlags: []string{"-p"}}, {name: "mongodump", passwordFlags: []string{"-p"}}, {name: "mongorestore", passwordFlags: []string{"-p"}},
 	{name: "smbclient", userFlags: []string{"-U", "--user"}}, {name: "rpcclient", userFlags: []string{"-U"}},
 	{name: "ldapsearch", passwordFlags: []string{"-w"}}, {name: "ldapmodify", passwordFlags: []string{"-w"}}, {name: "ldapadd", passwordFlags: []string{"-w"}}, {name: "ldapwhoami", passwordFlags: []string{"-w"}},
@@ -34,6 +34,7 @@ var commands = []command{
 	{name: "mosquitto_pub", passwordFlags: []string{"-P"}}, {name: "mosquitto_sub", passwordFlags: []string{"-P"}}, {name: "cqlsh", passwordFlags: []string{"-p"}},
 	{name: "clickhouse-client", passwordFlags: []string{"--password"}}, {name: "openssl", passwordFlags: []string{"-k"}}, {name: "keytool", passwordFlags: []string{"-storepass", "-keypass"}},
 	{name: "ssh-keygen", passwordFlags: []string{"-N", "-P"}}, {name: "twine upload", passwordFlags: []string{"-p"}}, {name: "lftp", userFlags: []string{"-u"}},
+	{name: "http", userFlags: []string{"-a"}}, {name: "https", userFlags: []string{"-a"}}, {name: "cypher-shell", passwordFlags: []string{"-p"}},
 }
 
 // commandReach is how much of a command is searched, in bytes.
@@ -47,8 +48,8 @@ var commandNames = func() map[string]*command {
 	return m
 }()
 
-// netUser is the rule for the one command with a password that follows no flag.
-var netUser = rule{detector: Assignment, literals: []string{"net user "}, match: func(s string, start, after int) (from, to, next int) {
+// barePassword is the rule for the commands with a password that follows no flag.
+var barePassword = rule{detector: Assignment, literals: []string{"net user ", "htpasswd "}, match: func(s string, start, after int) (from, to, next int) {
 	return commandPassword(s, commandNames[s[start:after-1]], after)
 }}
 

@@ -2,12 +2,16 @@ package redact
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 )
 
 // Numbers in these tests are made up; their check digits hold.
@@ -116,19 +120,24 @@ func TestEncoded(t *testing.T) {
 	for name, secret := range map[string]string{"github": github, "aws": awsID, "assignment": "password=hunter2!", "e-mail": "dana@acme.example", "pem": pemKey} {
 		std := base64.StdEncoding.EncodeToString([]byte("the value is " + secret + " as agreed"))
 		for form, s := range map[string]string{
-			"base64":        "see " + std + " there",
-			"base64 url":    "x=" + base64.RawURLEncoding.EncodeToString([]byte("??>>"+secret+"??>>")),
-			"base64 twice":  base64.StdEncoding.EncodeToString([]byte(std)),
-			"powershell":    "powershell -enc " + base64.StdEncoding.EncodeToString([]byte(utf16Of("echo "+secret))),
-			"UTF-16, mark":  base64.StdEncoding.EncodeToString([]byte("\xff\xfe" + utf16Of("the value is "+secret))),
-			"colours":       base64.StdEncoding.EncodeToString([]byte("\x1b[1mthe value\x1b[0m is " + secret + " as agreed\f")),
-			"latin-1":       base64.StdEncoding.EncodeToString([]byte("der Schl\xfcssel ist " + secret + ", gr\xfc\xdfe")),
-			"percent":       "/p?q=" + everyByte(secret, "%%%02X") + "&z",
-			"percent query": "/p?q=" + url.QueryEscape("a "+secret+" b"),
-			"percent twice": url.QueryEscape(everyByte(secret, "%%%02x")),
-			"unicode":       `{\"a\":\"` + everyByte(secret, `\u%04x`) + `\"}`,
-			"hex escapes":   everyByte(secret, `\x%02x`),
-			"entities":      everyByte(secret, "&#%d;"),
+			"base64":             "see " + std + " there",
+			"base64 url":         "x=" + base64.RawURLEncoding.EncodeToString([]byte("??>>"+secret+"??>>")),
+			"base64 twice":       base64.StdEncoding.EncodeToString([]byte(std)),
+			"powershell":         "powershell -enc " + base64.StdEncoding.EncodeToString([]byte(utf16Of("echo "+secret))),
+			"UTF-16, mark":       base64.StdEncoding.EncodeToString([]byte("\xff\xfe" + utf16Of("the value is "+secret))),
+			"UTF-16, quotes":     base64.StdEncoding.EncodeToString([]byte(utf16Of("# “x” 😀 " + secret))),
+			"UTF-16, Cyrillic":   base64.StdEncoding.EncodeToString([]byte(utf16Of("конфигурация: " + secret))),
+			"UTF-16, Chinese":    base64.StdEncoding.EncodeToString([]byte("\xff\xfe" + utf16Of("配置文件里的密码是这个 "+secret))),
+			"UTF-16, big-endian": base64.StdEncoding.EncodeToString([]byte("\xfe\xff" + bigEndian(utf16Of("“x” "+secret)))),
+			"a line of signs":    base64.StdEncoding.EncodeToString([]byte(strings.Repeat("=", 40) + "\n" + secret)),
+			"colours":            base64.StdEncoding.EncodeToString([]byte("\x1b[1mthe value\x1b[0m is " + secret + " as agreed\f")),
+			"latin-1":            base64.StdEncoding.EncodeToString([]byte("der Schl\xfcssel ist " + secret + ", gr\xfc\xdfe")),
+			"percent":            "/p?q=" + everyByte(secret, "%%%02X") + "&z",
+			"percent query":      "/p?q=" + url.QueryEscape("a "+secret+" b"),
+			"percent twice":      url.QueryEscape(everyByte(secret, "%%%02x")),
+			"unicode":            `{\"a\":\"` + everyByte(secret, `\u%04x`) + `\"}`,
+			"hex escapes":        everyByte(secret, `\x%02x`),
+			"entities":           everyByte(secret, "&#%d;"),
 		} {
 			got, spans := maskText(s)
 			if len(spans) == 0 {
@@ -152,17 +161,22 @@ func TestEncoded(t *testing.T) {
 // Base64 in lines is one value, whatever parts the lines: of its secret no line stays, and the prose around it does.
 func TestEncodedLines(t *testing.T) {
 	text := strings.Repeat("password=Hx99-quarryzz and more text ", 4)
-	harmless := strings.Repeat("a harmless text that says nothing at all ", 1600)
-	for name, br := range map[string]string{"lf": "\n", "crlf": "\r\n", "indented": "\n    ", "escaped": `\n`, "escaped crlf": `\r\n`} {
-		for _, width := range []int{28, 64, 76} {
+	harmless := strings.Repeat("a harmless text that says nothing at all ", 400)
+	random := make([]byte, 20_000)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	for name, br := range map[string]string{
+		"lf": "\n", "crlf": "\r\n", "cr": "\r", "indented": "\n    ", "blanks behind": " \t\n", "blank line": "\n\n", "quoted": "\n> ", "quoted twice": "\n>> ", "comment": "\n# ", "comment of C": "\n * ",
+		"escaped": `\n`, "escaped crlf": `\r\n`, "escaped, indented": `\n\t`, "escaped twice": `\\n`, "escaped thrice": `\\\\r\\\\n`, "shell": "\\\n",
+	} {
+		for _, width := range []int{25, 28, 50, 64, 70, 75, 76} {
 			for form, v := range map[string]string{"": text, "twice": base64.StdEncoding.EncodeToString([]byte(text)), "UTF-16": utf16Of(text)} {
 				s := "see" + br + inLines(v, width, br) + br + "the next line"
-				if got, _ := maskText(s); got != "see"+br+"[redacted:encoded_data]"+br+"the next line" && got != "see"+br+"[redacted:encoded_data]="+br+"the next line" && got != "see"+br+"[redacted:encoded_data]=="+br+"the next line" {
+				if got, _ := maskText(s); strings.Replace(got, "=", "", 2) != "see"+br+"[redacted:encoded_data]"+br+"the next line" {
 					t.Errorf("%s, %d, %s: %q", name, width, form, got)
 				}
 			}
-			for _, s := range []string{inLines(harmless, width, br), inLines(harmless, width-1, br), inLines(strings.Repeat("\x00\xff\x01", 9000), width, br)} {
-				if spans := Scan(s); len(spans) > 0 {
+			for _, s := range []string{harmless, strings.Repeat("\x00\xff\x01", 6000), string(random)} {
+				if spans := Scan(inLines(s, width, br)); len(spans) > 0 {
 					t.Errorf("%s, %d: %.80q: %v", name, width, s, spans)
 				}
 			}
@@ -170,12 +184,67 @@ func TestEncodedLines(t *testing.T) {
 	}
 }
 
-// Two values on two lines are looked into one by one, also where the first is as long as no line of another.
+// A terminal breaks lines at its width: words before the value make its first line shorter.
+func TestEncodedLinesBehindWords(t *testing.T) {
+	v := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("a harmless text ", 3) + "password=Hx99-quarryzz" + strings.Repeat(" and more text", 9)))
+	for first := 30; first < 80; first++ {
+		s := "value: " + v[:first] + "\n" + v[first:first+80] + "\n" + v[first+80:first+160] + "\n" + v[first+160:]
+		if got, _ := maskText(s); got != "value: [redacted:encoded_data]" {
+			t.Errorf("%d: %q", first, got)
+		}
+	}
+}
+
+// Slashes in lines of base64 are often escaped in JSON.
+func TestEncodedLinesWithEscapedSlashes(t *testing.T) {
+	s := strings.ReplaceAll(inLines(strings.Repeat("what???? password=Hx99-quarryzz, ", 4), 70, `\n`), "/", `\/`)
+	if got, _ := maskText(`{\"value\":\"` + s + `\"}`); !strings.Contains(s, `\/`) || got != `{\"value\":\"[redacted:encoded_data]\"}` {
+		t.Errorf("%q is %q", s, got)
+	}
+}
+
+// Values on lines of their own are looked into one by one, also if a line is as long as no line of another, or as all others.
 func TestTwoEncodedValues(t *testing.T) {
-	for _, n := range []int{700, 701} {
-		s := base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("a harmless text ", 50)[:n])) + "\n" + base64.RawURLEncoding.EncodeToString([]byte("password: hunter2-Zq8vT1kLx9; user dana"))
-		if got, _ := maskText(s); !strings.HasSuffix(got, "\n[redacted:encoded_data]") {
-			t.Errorf("%d: %q", n, got)
+	secret := "password: hunter2-Zq8vT1kLx9; user dana; at db.example"
+	for form, last := range map[string]string{"": secret, "UTF-16": utf16Of(secret), "twice": base64.StdEncoding.EncodeToString([]byte(secret))} {
+		for _, n := range []int{30, len(last), 700, 701, 702} {
+			if form == "" && n%3 == 0 {
+				continue // nothing tells them from lines of one value
+			}
+			harmless := base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("a harmless text ", 50)[:n])) + "\n"
+			for _, lines := range []int{1, 12} {
+				s := strings.Repeat(harmless, lines)
+				if got, _ := maskText(s + base64.RawURLEncoding.EncodeToString([]byte(last))); got != s+"[redacted:encoded_data]" {
+					t.Errorf("%s, %d lines of %d: %q", form, lines, n, got)
+				}
+			}
+		}
+	}
+}
+
+// The work for lines of base64 is in proportion to their length, whatever their widths are.
+func TestWorkForEncodedLines(t *testing.T) {
+	value := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a harmless text ", 300)))
+	for name, width := range map[string]func(line, lines int) int{
+		"one":         func(_, _ int) int { return 76 },
+		"not aligned": func(_, _ int) int { return 75 },
+		"alternating": func(line, _ int) int { return 76 + line%2 },
+		"falling":     func(line, lines int) int { return 24 + 4*(lines-line) },
+		"rising":      func(line, _ int) int { return 24 + 4*line },
+		"in pairs":    func(line, _ int) int { return 24 + line/2 },
+		"in threes":   func(line, _ int) int { return 24 + 4*(line%3) },
+	} {
+		work := func(lines int) (perByte int) {
+			var text strings.Builder
+			for line := range lines {
+				text.WriteString(value[:width(line, lines)] + "\n")
+			}
+			m := workBudget{left: math.MaxInt}
+			inBase64(text.String(), nil, maxDecodings, &m, findPlain)
+			return (math.MaxInt - m.left) / text.Len()
+		}
+		if few, many := work(100), work(800); many > few+1 || many >= workPerByte {
+			t.Errorf("%s: %d for each byte of 100 lines, %d for each of 800", name, few, many)
 		}
 	}
 }
@@ -189,12 +258,19 @@ func inLines(text string, width int, br string) string {
 }
 
 func utf16Of(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		b.WriteByte(byte(r))
-		b.WriteByte(0)
+	var b []byte
+	for _, unit := range utf16.Encode([]rune(text)) {
+		b = binary.LittleEndian.AppendUint16(b, unit)
 	}
-	return b.String()
+	return string(b)
+}
+
+func bigEndian(littleEndian string) string {
+	b := []byte(littleEndian)
+	for i := 0; i < len(b); i += 2 {
+		b[i], b[i+1] = b[i+1], b[i]
+	}
+	return string(b)
 }
 
 // A truncated text keeps no part of what is found in it, wherever the cut is.

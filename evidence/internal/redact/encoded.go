@@ -31,7 +31,8 @@ type spanFinder func(s string, m *workBudget) []Span
 // inBase64 checks every run of at least minBase64 characters of the alphabet, with the lines that continue it. Each such run
 // covers a multiple of minBase64-1, so it only probes there.
 func inBase64(s string, spans []Span, depth int, m *workBudget, look spanFinder) []Span {
-	seen, joined := 0, 0 // ends of what was read, and of what was read as lines of one value
+	seen := 0 // end of what was read
+	var lines base64Lines
 	for probe := minBase64 - 1; probe < len(s); probe += minBase64 - 1 {
 		if probe < seen || base64Digit[s[probe]] < 0 {
 			continue
@@ -50,19 +51,17 @@ func inBase64(s string, spans []Span, depth int, m *workBudget, look spanFinder)
 		if m.left < 0 || len(spans) > 2*maxSpans {
 			return spans
 		}
-		found, text := false, false
-		if beginsText(s[from:to], m) {
-			if from >= joined {
-				if lines, end := joinLines(s, from, to); end > to {
-					if found, text = holdsSecret(lines, depth, m, look); text {
-						seen, to = end, end
-					}
-					joined = end
+		found := false
+		text, encoded := beginsText(s[from:to], m)
+		if text && from >= lines.next {
+			if lines = joinLines(s, from, to, from >= lines.end); lines.end > to {
+				if found, lines.areText = holdsSecret(lines.text, depth, m, look); found {
+					seen, to = lines.end, lines.end
 				}
 			}
-			if !text {
-				found, _ = holdsSecret(s[from:to], depth, m, look)
-			}
+		}
+		if text && !found && (encoded || !lines.areText) {
+			found, text = holdsSecret(s[from:to], depth, m, look)
 		}
 		if found {
 			spans = append(spans, Span{from, to, EncodedData})
@@ -80,9 +79,11 @@ func inBase64Path(s string, from, to int, spans []Span, depth int, m *workBudget
 		if slash := strings.IndexByte(s[part:to], '/'); slash >= 0 {
 			end = part + slash
 		}
-		if end-part >= minBase64 && end-part < to-from && beginsText(s[part:end], m) {
-			if found, _ := holdsSecret(s[part:end], depth, m, look); found {
-				spans = append(spans, Span{part, end, EncodedData})
+		if end-part >= minBase64 && end-part < to-from {
+			if text, _ := beginsText(s[part:end], m); text {
+				if found, _ := holdsSecret(s[part:end], depth, m, look); found {
+					spans = append(spans, Span{part, end, EncodedData})
+				}
 			}
 		}
 		part = end + 1
@@ -97,47 +98,72 @@ func base64End(s string, at int) int {
 	return at
 }
 
-// lineBreaks are the ends of lines, also as escapes of JSON.
-var lineBreaks = [...]string{"\n", "\r\n", `\n`, `\r\n`}
+// base64Lines is base64 in lines of one width. The last may have another one, and the first, because words can stand before it.
+type base64Lines struct {
+	text    string // of all lines
+	areText bool   // it is base64 of text, and nothing was found in it
+	next    int    // where other lines may begin: at the first change of the width
+	end     int
+}
 
-// joinLines appends to the run s[from:to] the lines of base64 that follow it, and returns where they end. Prose that
-// follows does not belong to them: nothing but base64 is in their lines. Nor does what follows a line that ends within a
-// group of four characters: another value begins there.
-func joinLines(s string, from, to int) (joined string, end int) {
+// joinLines reads the run s[from:to] and the lines of base64 that follow it: nothing else is in them. With anyFirst the run may
+// have another width than they. Only few calls read the same line, so the work is in proportion to the text.
+func joinLines(s string, from, to int, anyFirst bool) base64Lines {
+	width, next := to-from, 0
 	var b strings.Builder
-	for end = to; max(b.Len(), to-from)%4 == 0; {
-		next := end
-		for _, sign := range lineBreaks {
-			if strings.HasPrefix(s[end:], sign) {
-				next = end + len(sign)
-			}
-		}
-		if next == end {
+	b.WriteString(s[from:to])
+	for start := nextLine(s, to); start >= 0 && (to-from == width || anyFirst); start = nextLine(s, to) {
+		stop := base64End(s, start)
+		if !endsLine(s[stop:]) {
 			break
 		}
-		for limit := next + maxBlanks; next < len(s) && next < limit && (s[next] == ' ' || s[next] == '\t'); {
-			next++
+		if next == 0 && stop-start != to-from {
+			next = start
 		}
-		stop := base64End(s, next)
-		if stop == next || stop < len(s) && byteClass[s[stop]]&quoteChar == 0 && strings.IndexByte("=\n\r\\<", s[stop]) < 0 {
-			break
+		if anyFirst {
+			width, anyFirst = stop-start, false
 		}
-		if b.Len() == 0 {
-			b.WriteString(s[from:to])
-		}
-		b.WriteString(s[next:stop])
-		end = stop
+		b.WriteString(s[start:stop])
+		from, to = start, stop
 	}
-	return b.String(), end
+	if next == 0 {
+		next = to
+	}
+	return base64Lines{text: b.String(), next: next, end: to}
+}
+
+// nextLine returns where the line after end begins, without blanks and signs of quotations and comments, or -1. Line breaks
+// may be escapes of JSON, also nested.
+func nextLine(s string, end int) int {
+	broken := false
+	for at := end; at < len(s) && at < end+maxBlanks; at++ {
+		switch c := s[at]; {
+		case c == '\n' || c == '\r' || s[at-1] == '\\' && (c == 'n' || c == 'r'):
+			broken = true
+		case strings.IndexByte(" \t\\>#*|", c) >= 0 || s[at-1] == '\\' && c == 't':
+		case broken && base64Digit[c] >= 0:
+			return at
+		default:
+			return -1
+		}
+	}
+	return -1
+}
+
+// endsLine reports whether a line ends where s begins, or nothing follows in it but blanks and the end of a value.
+func endsLine(s string) bool {
+	s = strings.TrimLeft(s, " \t")
+	return s == "" || byteClass[s[0]]&quoteChar != 0 || strings.IndexByte("=\n\r\\<", s[0]) >= 0
 }
 
 // holdsSecret reports whether anything is found in the decoded base64, and whether it is base64 of text.
 func holdsSecret(v string, depth int, m *workBudget, look spanFinder) (found, isText bool) {
+	m.charge(len(v))
 	text, ok := decodeText(v)
 	if !ok {
 		return false, false
 	}
-	m.charge(7 * len(text))
+	m.charge(2 * len(text))
 	spans := look(text, m)
 	if depth > 1 && len(spans) == 0 {
 		spans = findEncoded(text, nil, depth-1, m, look)
@@ -157,38 +183,65 @@ var base64Digit = func() (t [256]int8) {
 	return t
 }()
 
-// beginsText reports whether base64 of minBase64 characters or more may be base64 of text. Most input that is not fails
-// here.
-func beginsText(v string, m *workBudget) bool {
+// beginsText reports whether base64 of minBase64 characters or more may be base64 of text, and whether that text may be
+// encoded itself. Most input that is not base64 of text fails here.
+func beginsText(v string, m *workBudget) (text, encoded bool) {
 	m.charge(20)
 	head := decodeBase64(v[:minBase64])
-	return isText(head) || isUTF16(head)
+	if !isText(head) {
+		wide := orderOfUTF16(head) != nil
+		return wide, wide
+	}
+	return true, base64End(string(head), 0) == len(head)
 }
 
 // decodeText decodes base64 if the result is text.
 func decodeText(v string) (string, bool) {
 	out := decodeBase64(v)
-	if isUTF16(out[:min(len(out), minBase64/4*3)]) {
-		units := make([]uint16, len(out)/2)
-		for i := range units {
-			units[i] = binary.LittleEndian.Uint16(out[2*i:])
-		}
-		out = []byte(string(utf16.Decode(units)))
+	if order := orderOfUTF16(out[:min(len(out), minBase64/4*3)]); order != nil {
+		out = fromUTF16(out, order)
 	}
 	return string(out), isText(out)
 }
 
-// isUTF16 reports whether b is text in UTF-16, little-endian, of ASCII or Latin-1, as PowerShell encodes it.
-func isUTF16(b []byte) bool {
-	if b[0] == 0xff && b[1] == 0xfe { // byte order mark
-		b = b[2:]
+func fromUTF16(b []byte, order binary.ByteOrder) []byte {
+	text := make([]byte, 0, len(b)/2)
+	for ; len(b) > 1; b = b[2:] {
+		c := rune(order.Uint16(b))
+		if utf16.IsSurrogate(c) && len(b) > 3 {
+			if c = utf16.DecodeRune(c, rune(order.Uint16(b[2:]))); c != utf8.RuneError {
+				b = b[2:]
+			}
+		}
+		text = utf8.AppendRune(text, c)
 	}
-	for i := 0; i+1 < len(b); i += 2 {
-		if b[i] == 0 || b[i+1] != 0 {
-			return false
+	return text
+}
+
+// orderOfUTF16 returns the order of the bytes of UTF-16 by its mark. Without one it is little-endian, as PowerShell encodes
+// it, and its first characters are of few blocks, unlike those of other data.
+func orderOfUTF16(head []byte) binary.ByteOrder {
+	switch {
+	case head[0] == 0xff && head[1] == 0xfe:
+		return binary.LittleEndian
+	case head[0] == 0xfe && head[1] == 0xff:
+		return binary.BigEndian
+	case isText(head):
+		return nil
+	}
+	const fewBlocks = 4
+	var blocks [256]bool
+	count := 0
+	for i := 0; i+1 < len(head); i += 2 {
+		if block := &blocks[head[i+1]]; !*block {
+			*block = true
+			count++
 		}
 	}
-	return true
+	if count > fewBlocks {
+		return nil
+	}
+	return binary.LittleEndian
 }
 
 // decodeBase64 decodes either alphabet; it drops an incomplete last group.

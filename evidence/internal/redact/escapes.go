@@ -200,7 +200,9 @@ func readShortEscape(s string, i int) (c rune, n int) {
 		switch s[i+1] {
 		case '"', '\\', '\'':
 			return rune(s[i+1]), 2
-		case 'n', 'r', 't':
+		case 'n', 'r':
+			return '\n', 2
+		case 't':
 			return ' ', 2
 		}
 	}

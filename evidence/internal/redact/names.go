@@ -59,12 +59,14 @@ var ownNameRules = []nameRule{
 	{text: "cookies", strength: strongName, exact: true, prose: true, line: true},
 	{text: "credential", strength: strongName, prose: true}, {text: "credentials", strength: strongName, prose: true},
 	{text: "bearer", strength: strongName, exact: true, prose: true}, {text: "jwt", strength: strongName, exact: true, prose: true},
-	{text: "fromliteral", strength: strongName, exact: true}, // of kubectl create secret
+	{text: "fromliteral", strength: strongName, exact: true},                                   // of kubectl create secret
+	{text: "secretstring", strength: strongName}, {text: "secretbinary", strength: strongName}, // of AWS Secrets Manager
+	{text: "rediscliauth", strength: strongName, exact: true}, {text: "masterauth", strength: strongName, exact: true}, {text: "psk", strength: strongName, exact: true, prose: true},
 	{text: "connectionstring", strength: strongName}, {text: "seedphrase", strength: strongName}, {text: "recoveryphrase", strength: strongName},
 	{text: "mnemonic", strength: strongName, exact: true, prose: true}, {text: "otp", strength: strongName, exact: true},
 	{text: "otpcode", strength: strongName}, {text: "mfacode", strength: strongName}, {text: "verificationcode", strength: strongName}, {text: "activationcode", strength: strongName},
 	{text: "accesscode", strength: strongName}, {text: "recoverycode", strength: strongName}, {text: "backupcode", strength: strongName}, {text: "securityanswer", strength: strongName},
-	{text: "jsessionid", strength: strongName, exact: true}, {text: "phpsessid", strength: strongName, exact: true},
+	{text: "jsessionid", strength: strongName, exact: true}, {text: "phpsessid", strength: strongName, exact: true}, {text: "netsessionid", strength: strongName}, // of ASP.NET
 	{text: "xamzsignature", strength: strongName, exact: true}, {text: "xgoogsignature", strength: strongName, exact: true},
 
 	{text: "key", strength: weakName}, {text: "auth", strength: weakName}, {text: "sig", strength: weakName, exact: true},
@@ -74,7 +76,7 @@ var ownNameRules = []nameRule{
 
 // passOwners are the words before pass with which it means a password: user_pass, X-Db-Pass.
 // Without one of them pass has many meanings (first_pass, bypass, boarding_pass).
-var passOwners = strings.Fields(`user usr db database sql mysql pg postgres redis mongo rabbit ldap auth login account admin root sudo smtp imap mail email ftp sftp ssh
+var passOwners = strings.Fields(`user usr db database sql mysql pg postgres redis mongo rabbit ldap auth login account admin root sudo become require smtp imap mail email ftp sftp ssh
 	proxy wifi wlan vpn rdp vnc key keystore truststore store tls ssl cert svc api unlock zip archive pdf enc encryption`)
 
 // foreignRows are words of other languages in ASCII letters; foreignWords has the rest.

@@ -91,6 +91,8 @@ var providerRules = []rule{
 	{detector: "sourcegraph_token", literals: []string{"sgp_", "slk_"}, class: word, min: 40, check: hasDigit},
 	{detector: "typeform_token", literals: []string{"tfp_"}, class: word | base64Rest | dot, min: 50},
 	{detector: "yandex_key", literals: []string{"AQVN"}, class: word, min: 35},
+	{detector: "api_key", literals: []string{"APP_KEY=base64:"}, class: base64c, min: 40}, // of Laravel
+	{detector: "crypt_hash", literals: []string{"$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$", "$7$", "$apr1$"}, glued: true, class: alnum | base64Rest | dot | dollar, min: 30},
 	{detector: "clojars_token", literals: []string{"CLOJARS_"}, class: alnum, min: 50},
 }
 

@@ -32,8 +32,12 @@ var matchedRules = []rule{
 	{detector: "jwt", literals: []string{"eyJ"}, match: matchJWT},
 	{detector: "bearer_token", literals: []string{"bearer "}, fold: true, match: matchBearer},
 	{detector: BasicAuth, literals: []string{"basic "}, fold: true, match: matchBasic},
-	netUser,
-	{detector: Assignment, literals: []string{"password '", "password by '", "identified by '", "identified by \"", "convertto-securestring '", "convertto-securestring \""}, fold: true, match: matchQuoted},
+	barePassword,
+	{detector: Assignment, literals: []string{"password '", "password by '", "identified by '", "identified by \"", "convertto-securestring '", "convertto-securestring \"",
+		"password e'", "password = n'", "password=n'", "-asplaintext '", "-asplaintext \"", "storepassword '", "storepassword \"", "keypassword '", "keypassword \""}, fold: true, match: matchQuoted},
+	{detector: Assignment, literals: []string{"requirepass ", "masterauth ", "aws_secret_access_key "}, match: matchWord},
+	{detector: Assignment, literals: []string{"password "}, match: matchLogin},
+	{detector: Assignment, literals: []string{"phrase: ", "phrase=", "mnemonic: ", "mnemonic="}, fold: true, glued: true, match: matchSeedPhrase},
 	{detector: URLPassword, literals: []string{"@tcp(", "@unix("}, glued: true, match: matchDriverPassword},
 	{detector: PEM, literals: []string{"-----BEGIN "}, glued: true, match: matchPEM},
 }
@@ -176,6 +180,44 @@ func matchQuoted(s string, _, after int) (from, to, next int) {
 		}
 	}
 	if to >= limit || isHarmlessValue(s[after:to]) {
+		return 0, 0, after
+	}
+	return after, to, to
+}
+
+// matchWord matches the next word if it looks unlike prose.
+func matchWord(s string, _, after int) (from, to, next int) {
+	for from = after; from < len(s) && s[from] == ' '; from++ {
+	}
+	for to = from; to < len(s) && byteClass[s[to]]&valueEnd == 0; to++ {
+	}
+	if v := strings.Trim(s[from:to], ".,:=)"); !isUnlikeProse(v) || isHarmlessValue(v) {
+		return 0, 0, to
+	}
+	return from, to, to
+}
+
+// matchLogin matches the password of "login name password secret", as in .netrc.
+func matchLogin(s string, start, after int) (from, to, next int) {
+	const blanks = " \t\r\n"
+	before := strings.TrimRight(s[max(0, start-commandBack):start], blanks)
+	if before = before[:strings.LastIndexAny(before, blanks)+1]; !strings.HasSuffix(strings.TrimRight(before, blanks), "login") {
+		return 0, 0, after
+	}
+	return matchWord(s, start, after)
+}
+
+// matchSeedPhrase matches the words of a wallet's seed: twelve or more of three to eight letters.
+func matchSeedPhrase(s string, _, after int) (from, to, next int) {
+	words := 0
+	for at := after; ; words++ {
+		end := runEnd(s, at, lower)
+		if end-at < 3 || end-at > 8 {
+			break
+		}
+		to, at = end, runEnd(s, end, space)
+	}
+	if words < 12 {
 		return 0, 0, after
 	}
 	return after, to, to

@@ -18,6 +18,9 @@ func TestCommandsAndWords(t *testing.T) {
 		"smbclient -U bob%%%s //srv/share", "unzip -P %s a.zip", "7z x -p%s a.7z", "sqlcmd -S db -U sa -P %s", "plink -ssh bob@h -pw %s", "openssl enc -aes-256-cbc -pass pass:%s",
 		"ALTER USER bob WITH PASSWORD '%s';", "create user bob identified by '%s'", "CREATE USER bob IDENTIFIED BY \"%s\" ACCOUNT UNLOCK", "CREATE USER bob IDENTIFIED WITH caching_sha2_password BY '%s'", "ALTER ROLE bob PASSWORD 'it''s %s'",
 		"$p = ConvertTo-SecureString '%s' -AsPlainText", "DSN=bob:%s@tcp(db:3306)/shop", "ssh-keygen -t ed25519 -N '%s' -f k", "twine upload -u bob -p %s dist/*", "kubectl create secret generic x --from-literal=foo=%s",
+		"machine api.invalid login bob password %s", "machine api.invalid\n  login bob\n  password %s\n", "requirepass %s", "CONFIG SET requirepass %s", "redis-server --requirepass %s", "REDISCLI_AUTH=%s", "masterauth %s", "ansible_become_pass=%s",
+		"aws configure set aws_secret_access_key %s", `{"Name":"db","SecretString":"%s"}`, "aws secretsmanager create-secret --secret-string %s", "psk=\"%s\"", "http -a bob:%s https://x", "cypher-shell -u bob -p %s", "htpasswd -bc .htpasswd bob %s",
+		"ALTER ROLE bob PASSWORD E'%s'", "CREATE LOGIN bob WITH PASSWORD = N'%s'", "ConvertTo-SecureString -AsPlainText \"%s\" -Force", "storePassword '%s'", "keyPassword \"%s\"", "ASP.NET_SessionId=%s", "Authorization: NTLM %s", "Authorization: Bot %s",
 		"cmdkey /add:srv /user:bob /pass:%s", "https://bob:%s@host/x",
 		"<password>%s</password>", "<db:password>%s</db:password>", "<Password type=\"text\">\n  %s\n</Password>", "<user>bob</user><apiKey>%s</apiKey>", "<dbPassword><![CDATA[%s]]></dbPassword>",
 		`<add key="DbPassword" value="%s"/>`, "- name: DB_PASSWORD\n  value: %s\n", `[{"Name":"DB_PASSWORD","Value":"%s"}]`, `[{\"name\":\"DB_PASSWORD\",\"value\":\"%s\"}]`, "ParameterKey=DBPassword,ParameterValue=%s",
@@ -42,6 +45,8 @@ func TestNoCommandsNorWords(t *testing.T) {
 		"<password></password>", "<password/>", "<passwordPolicy>strict</passwordPolicy>", "<td>token</td><td>x</td>", `<add key="Theme" value="dark"/>`, "- name: LOG_LEVEL\n  value: debug\n", `[{"Name":"REGION","Value":"eu-1"}]`,
 		"ALTER USER bob WITH PASSWORD NULL", "IDENTIFIED BY ''", "password '", "identified by a number", "wait @tcp(db:3306)", "bob@tcp(db:3306)/shop", "ssh-keygen -t ed25519 -f k -N ''", "kubectl create configmap x --from-file=foo=a.txt",
 		"first_pass: 12", "bypass=true", "boarding_pass: A12", "tests pass: 12 of 14", "compass: north", "user tests pass: 12",
+		"after login the password is asked for again.", "login with password authentication", "login name password", "machine login bob password", "the password is new", "phrase: a user who has seen the page once will find it again later", "requirepass is not set.", "http -a bob x", "htpasswd -c .htpasswd bob", "htpasswd is a program of Apache",
+		"enter password \"again\"", "awk '{print $5$6$7}' a", "wpa_key_mgmt=WPA-PSK", "psk: optional", "SecretString is empty", "aws_secret_access_key is missing", "Authorization: required",
 		"пароль изменён", "забыли пароль?", "パスワードを忘れた", "忘记密码", "请输入密码：这是一个秘密的句子", "le mot de passe a changé", "das Passwort: siehe oben", "parole: 2027-01-01", "senhal: x", "chiffre: 12", "value=12", "the value: 12.50",
 	} {
 		if out, spans := maskText(text); out != text {
