@@ -58,7 +58,7 @@ func (f DigestFlags) SessionDigests(ctx context.Context, t *target.Target, tenan
 	if err != nil {
 		return k, err
 	}
-	store, err := sessionsecrets.Open(ctx, js, master)
+	store, err := sessionsecrets.OpenReader(ctx, js, master)
 	if err != nil {
 		return k, err
 	}

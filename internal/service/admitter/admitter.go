@@ -294,6 +294,9 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	if err := s.checkDurability(ctx, nc); err != nil {
 		return nil, err
 	}
+	if err := s.secrets.open(ctx, nc, js); err != nil { // first: nothing may be written for another log
+		return nil, err
+	}
 	options := streams.CommitterOptions{Stream: s.flags.Stream, Sign: s.keys.signBatch}
 	if s.prefersSingles() {
 		options.BatchAbove = streams.NeverBatch
@@ -330,9 +333,6 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	}
 	stops = append(stops, stopPolicies)
 	if err := s.followCalls(nc); err != nil {
-		return nil, err
-	}
-	if err := s.secrets.open(ctx, nc, js); err != nil {
 		return nil, err
 	}
 	stopParts, err := s.startStores(ctx, nc, js)

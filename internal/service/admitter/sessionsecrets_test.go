@@ -1,23 +1,26 @@
 package admitter
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// made is how many revisions the session keys' bucket ever had.
+// made is how many revisions the session keys' bucket ever had, beside the key that checks the master key.
 func made(t *testing.T, n *servicetest.NATS) uint64 {
 	t.Helper()
 	st, err := streams.StreamState(t.Context(), n.JS("auditor"), "KV_"+streams.BucketSessionSecrets)
 	servicetest.OK(t, err)
-	return st.LastSeq
+	return st.LastSeq - 1
 }
 
 func inSession(body []byte, session string) []byte {
@@ -59,6 +62,23 @@ func TestDigestsAreTheSessions(t *testing.T) {
 	}
 }
 
+// TestAnotherMasterKeyIsRefused: an admitter with a master key that is not the log's ends before it
+// writes or takes anything, although its receipt key is the right one.
+func TestAnotherMasterKeyIsRefused(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	serve(t, n)
+	before := len(n.Log())
+	f := flags(n)
+	f.Keys = n.KeysWithAnother(keys.MasterFile)
+	err := servicetest.Run(t, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }).Wait()
+	if !errors.Is(err, sessionsecrets.ErrOtherMaster) {
+		t.Errorf("%v", err)
+	}
+	if got := len(n.Log()); got != before {
+		t.Errorf("it wrote %d messages", got-before)
+	}
+}
+
 // Without its key nothing of a session is decided.
 func TestSessionKeyThatCannotBeHad(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
@@ -88,7 +108,7 @@ func TestErasureDropsTheKey(t *testing.T) {
 	nc, good := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
 	ask(t, nc, "gov.admit.acme.agenthook", good)
 	_, before := lastTwo(t, n)
-	_, err := streams.Erase(t.Context(), n.Conn("custodian"), "KV_"+streams.BucketSessionSecrets, 1)
+	_, err := streams.Erase(t.Context(), n.Conn("custodian"), "KV_"+streams.BucketSessionSecrets, 2)
 	servicetest.OK(t, err)
 	ask(t, nc, "gov.admit.acme.agenthook", good)
 	if _, d := lastTwo(t, n); d.RequestDigest != before.RequestDigest {

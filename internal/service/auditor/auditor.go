@@ -65,6 +65,7 @@ type auditor struct {
 	flags   Flags
 	release func() // closes the connection
 	master  digest.Master
+	secrets *sessionSecrets
 	ready   bool
 
 	maxText int             // most bytes of the records of one batch
@@ -181,7 +182,10 @@ func openAuditor(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err 
 		return a, err
 	}
 	a.nc, a.release = nc, release
-	a.js, err = jetstream.New(a.nc)
+	if a.js, err = jetstream.New(a.nc); err != nil {
+		return a, err
+	}
+	a.secrets, err = newSessionSecrets(ctx, a.js, a.master, env)
 	return a, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
@@ -16,6 +17,9 @@ import (
 // ErrNoIntent stops an auditor that finds rows behind the newest checkpoint that no auditor
 // had an intent for. To continue from them would be to sign them.
 var ErrNoIntent = errors.New("the evidence ends in records that no auditor had an intent for")
+
+// ErrOtherKey stops an auditor whose checkpoint key is not the one that the evidence is signed with.
+var ErrOtherKey = errors.New("this checkpoint.key is not the one of this log")
 
 // keptIntents is how many intents are kept. One auditor needs two: the batch in flight and the
 // one before. More are for auditors that follow each other while inserts of the earlier ones are
@@ -99,7 +103,7 @@ func (i *intents) store(ctx context.Context, merkle *tree.Tree) error {
 
 // check refuses the tree that the database holds, unless an auditor with this key has published its
 // checkpoint or had an intent for it.
-func (i *intents) check(merkle *tree.Tree, published *signedRoots) error {
+func (i *intents) check(ctx context.Context, merkle *tree.Tree, published *signedRoots) error {
 	if merkle.Size() == 0 || published.has(merkle) { // a restored backup ends at an earlier checkpoint
 		return nil
 	}
@@ -112,9 +116,27 @@ func (i *intents) check(merkle *tree.Tree, published *signedRoots) error {
 			return nil
 		}
 	}
+	if err := i.checkKey(ctx, known); err != nil {
+		return err
+	}
 	return fmt.Errorf("%w: shard %s ends at sequence %d; rows behind the newest checkpoint were added, changed or taken away by another writer. "+
 		"Keep a copy and find out which process wrote them; then `countersign audit cut` takes these rows away, and they are made again from the log",
 		ErrNoIntent, i.shard, merkle.Size())
+}
+
+// checkKey refuses a checkpoint key that did not sign the shard's newest published checkpoint.
+func (i *intents) checkKey(ctx context.Context, own note.Verifiers) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := streams.LastBySubject(ctx, i.js, streams.StreamCheckpoints, i.space.Checkpoints(i.stream))
+	if m == nil || err != nil {
+		return err
+	}
+	cp, err := tree.PeekCheckpoint(string(m.Body))
+	if _, signed := tree.OpenCheckpoint(string(m.Body), own); err != nil || cp.Shard != i.shard || signed == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the newest checkpoint of shard %s is signed by another key. Bring back the checkpoint.key of this log from your backup (docs/operating.md, Keys)", ErrOtherKey, i.shard)
 }
 
 func (i *intents) matches(c tree.Checkpoint, merkle *tree.Tree) bool {

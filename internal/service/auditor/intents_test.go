@@ -12,7 +12,9 @@ import (
 
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -132,5 +134,36 @@ func TestAnnouncedByTheActiveOneOnly(t *testing.T) {
 	servicetest.OK(t, err)
 	if _, err := tree.OpenCheckpoint(notes[0], known); err == nil {
 		t.Error("an intent passes for a checkpoint")
+	}
+}
+
+// TestAnotherKeyIsRefused: an auditor with a key that is not the log's says which file is wrong, and
+// not that an attacker wrote rows.
+func TestAnotherKeyIsRefused(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, session(t, "s-1")...)
+	audited(t, n, flags(n, dsn, 100))
+	for file, want := range map[string]error{keys.MasterFile: sessionsecrets.ErrOtherMaster, keys.CheckpointFile: ErrOtherKey} {
+		f := flags(n, dsn, 100)
+		f.Keys = n.KeysWithAnother(file)
+		if err := start(t, f).Wait(); !errors.Is(err, want) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// TestUnopenedKeyStopsNothing: a session's key that does not open makes the auditor unhealthy, and
+// everything is audited all the same.
+func TestUnopenedKeyStopsNothing(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	bucket, err := n.JS("auditor").KeyValue(t.Context(), streams.BucketSessionSecrets)
+	servicetest.OK(t, err)
+	_, err = bucket.Put(t.Context(), sessionsecrets.BucketKey(sessionsecrets.SessionOfName("acme", "s-1")), []byte("no key of ours"))
+	servicetest.OK(t, err)
+	n.Publish(servicetest.Runtime, append(session(t, "s-1"), session(t, "s-2")...)...)
+	s := start(t, flags(n, dsn, 100))
+	auditedBy(t, n, s)
+	if problem := s.Health.Report().Problems["unopened_keys"]; !strings.Contains(problem, `session "s-1" of tenant "acme"`) {
+		t.Errorf("%q", problem)
 	}
 }

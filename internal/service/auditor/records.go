@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
@@ -25,17 +24,16 @@ type recordMaker struct {
 
 // newRecordMaker makes the part. Its chain loads nothing itself: loadHeads gives it the heads before each
 // build.
-func newRecordMaker(ctx context.Context, access shardAccess, policies *redactionPolicies, classes *retentionClasses, master digest.Master) (*recordMaker, error) {
+func newRecordMaker(access shardAccess, policies *redactionPolicies, classes *retentionClasses, keys *sessionSecrets) (*recordMaker, error) {
 	builder, err := build.NewBuilder(access.shard, access.space)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := newSessionSecrets(ctx, access.js, master)
 	return &recordMaker{
 		shardAccess: access, keys: keys,
 		builder: builder.WithPolicies(policies.policyOf).WithClasses(classes.classOf),
 		chain:   build.NewChain(refuseHead, 0),
-	}, err
+	}, nil
 }
 
 // refuseHead refuses a session that loadHeads did not read: an empty head would begin its chain again.

@@ -66,7 +66,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if a.tree, err = a.restoredTree(ctx, position); err != nil {
 		return err
 	}
-	if err := a.intents.check(a.tree, &a.signed); err != nil {
+	if err := a.intents.check(ctx, a.tree, &a.signed); err != nil {
 		return err
 	}
 	if err := a.signed.compare(a.tree); err != nil {
@@ -91,7 +91,7 @@ func (a *auditor) openParts(ctx context.Context) (err error) {
 	if err = errors.Join(a.redaction.load(ctx), a.classes.load(ctx)); err != nil {
 		return err
 	}
-	if a.records, err = newRecordMaker(ctx, a.shardAccess, a.redaction, a.classes, a.master); err != nil {
+	if a.records, err = newRecordMaker(a.shardAccess, a.redaction, a.classes, a.secrets); err != nil {
 		return err
 	}
 	a.quarantine, err = newQuarantine(ctx, a.nc, a.js, a.space, a.shard)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 )
 
@@ -24,11 +25,12 @@ type sessionSecrets struct {
 	tenants map[string][]byte
 }
 
-func newSessionSecrets(ctx context.Context, js jetstream.JetStream, master digest.Master) (*sessionSecrets, error) {
+func newSessionSecrets(ctx context.Context, js jetstream.JetStream, master digest.Master, env daemon.Env) (*sessionSecrets, error) {
 	store, err := sessionsecrets.Open(ctx, js, master)
 	if err != nil {
 		return nil, err
 	}
+	store.SubstituteUnopened(env.ReportUnopenedKey)
 	return &sessionSecrets{Store: store, master: master, tenants: map[string][]byte{}}, nil
 }
 

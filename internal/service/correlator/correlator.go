@@ -121,6 +121,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
+	store.SubstituteUnopened(env.ReportUnopenedKey)
 	sessions := newSessionSecrets(store, env.Log, env.Health)
 	options := correlation.Options{
 		Shard:          f.Stream,

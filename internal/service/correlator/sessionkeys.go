@@ -58,7 +58,7 @@ func (s sessionSecrets) fetchSecrets(ctx context.Context, names []events.Session
 		case err == nil || ctx.Err() != nil:
 			return ctx.Err()
 		case !errors.Is(err, sessionsecrets.ErrUnreachable):
-			return fmt.Errorf("session keys (is it the master.key that they were made with?): %w", err)
+			return fmt.Errorf("session keys: %w", err)
 		}
 		waited = true
 		s.log.Warn().Err(err).Int("keys", len(names)).Msg("waiting for session keys")

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
@@ -47,5 +49,43 @@ func TestWaitingForSessionKeys(t *testing.T) {
 	}
 	if _, held := s.cachedSecret("acme", "s1"); !held {
 		t.Error("the key is not in memory")
+	}
+}
+
+// A correlator with a master key that is not the log's ends and says so.
+func TestAnotherMasterKeyIsRefused(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	openSecrets(t, n)
+	f := flags(n, time.Minute)
+	f.Keys = n.KeysWithAnother(keys.MasterFile)
+	if err := run(t, f).Wait(); !errors.Is(err, sessionsecrets.ErrOtherMaster) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestUnopenedKeyStopsNothing: a session's key that does not open makes the correlator unhealthy, and
+// all sessions are correlated all the same.
+func TestUnopenedKeyStopsNothing(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	name := sessionsecrets.SessionOfName("acme", "sess-0001")
+	bucket, err := n.JS("auditor").KeyValue(t.Context(), streams.BucketSessionSecrets)
+	servicetest.OK(t, err)
+	_, err = bucket.Put(t.Context(), sessionsecrets.BucketKey(name), []byte("no key of ours"))
+	servicetest.OK(t, err)
+	s := start(t, n, time.Minute).AwaitReady()
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	n.Publish(servicetest.Runtime, pre(1))
+	servicetest.Eventually(t, "calls of both sessions", func() bool {
+		calls := map[string]bool{}
+		for _, m := range n.Log() {
+			if tokens := strings.Split(m.Subject, "."); tokens[1] == "calls" {
+				calls[tokens[len(tokens)-1]] = true
+			}
+		}
+		return calls["sess-0001"] && calls["sess-open"]
+	})
+	s.Running()
+	if problem := s.Health.Report().Problems["unopened_keys"]; !strings.Contains(problem, `session "sess-0001" of tenant "acme"`) {
+		t.Errorf("%q", problem)
 	}
 }

@@ -42,6 +42,7 @@ func Components() []Component {
 		{"rules", "correlator", "switches cannot be read; those on the log count"},
 		{"replay", "correlator", "the log is read again after an erasure, for more than a minute, and no other instance is active; findings come late"},
 		{"session_keys", "correlator", "the bucket does not answer; nothing is correlated"},
+		{"unopened_keys", "correlator, auditor", "the key of a session does not open, which happens when another program wrote it; a substitute is used"},
 		{"shard", "correlator", "of several shards, this one failed; it is restarted"},
 		{"store", "auditor", "the last write to ClickHouse, quarantine or checkpoints failed"},
 		{"redaction", "auditor", "a tenant's redaction policy cannot be used; its bodies are withheld"},

@@ -105,6 +105,13 @@ func (e Env) Begun() {
 	}
 }
 
+// ReportUnopenedKey reports, until the service ends, that a session's key does not open and is substituted.
+func (e Env) ReportUnopenedKey(err error) {
+	const next = "find out which user wrote it, then erase the session (docs/retention.md)"
+	e.Log.Error().Err(err).Msg("a substitute is used for a session's key: no digest or commitment made with the right one can be checked; " + next)
+	e.Health.Set("unopened_keys", err.Error()+"; "+next)
+}
+
 // ErrFenced reports that another instance of the service is active on the shard, or may be; this one
 // must stop (exit code 3).
 var ErrFenced = errors.New("this instance is not the active one of the shard any more")

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -100,6 +102,19 @@ func newNATS(tb testing.TB, shard streams.Shard) *NATS {
 	_, err := keys.Vouch(n.Keys, time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC))
 	OK(tb, err)
 	return n
+}
+
+// KeysWithAnother is a copy of the key directory in which one key is another one.
+func (n *NATS) KeysWithAnother(name string) (dir string) {
+	n.tb.Helper()
+	dir = n.tb.TempDir()
+	OK(n.tb, os.CopyFS(dir, os.DirFS(n.Keys)))
+	OK(n.tb, os.Remove(filepath.Join(dir, name)))
+	OK(n.tb, keys.Ensure(dir, name))
+	for _, private := range []string{keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile} {
+		OK(n.tb, os.Chmod(filepath.Join(dir, private), 0o600))
+	}
+	return dir
 }
 
 func (n *NATS) startServer() {

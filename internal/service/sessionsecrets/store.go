@@ -7,12 +7,14 @@ package sessionsecrets
 
 import (
 	"context"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -37,6 +39,13 @@ const (
 
 // ErrUnreachable reports that the bucket did not answer; a retry may help.
 var ErrUnreachable = errors.New("the session keys cannot be reached")
+
+// ErrOtherMaster reports that the master key is not the one that the keys in the bucket are wrapped with.
+var ErrOtherMaster = errors.New("this master.key is not the one of this log: bring back the one that the log was begun with, from your backup (docs/operating.md, Keys), or name the server of this key's log")
+
+// checkSession has a key in the bucket that only tells the log's master key from another one. No
+// session of a tenant has this name: no tenant's name is empty.
+var checkSession = events.SessionID{Session: "master.key"}
 
 // Secret is the key of a session. Raw is the key of commitments; callers must not change it.
 type Secret struct {
@@ -74,15 +83,50 @@ type Store struct {
 	master digest.Master
 	cache  *cache
 	flight singleflight.Group
+
+	checked  atomic.Bool // the master key is the log's
+	unopened func(error) // nil: a key that does not open is an error
 }
 
-// Open opens the bucket.
+// Open opens the bucket for a service. It returns ErrOtherMaster if the bucket's keys were made with
+// another master key (TestAnotherMasterKeyIsRefused); the first service of a log records its own.
 func Open(ctx context.Context, js jetstream.JetStream, master digest.Master) (*Store, error) {
+	s, err := OpenReader(ctx, js, master)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	return s, s.checkMaster(ctx)
+}
+
+// OpenReader opens the bucket for Lookup, and writes nothing.
+func OpenReader(ctx context.Context, js jetstream.JetStream, master digest.Master) (*Store, error) {
 	kv, err := streams.OpenBucket(ctx, js, streams.BucketSessionSecrets)
 	if err != nil {
 		return nil, err
 	}
 	return &Store{kv: kv, master: master, cache: newCache(maxCached)}, nil
+}
+
+// SubstituteUnopened makes the store go on when a session's key in the bucket does not open: one
+// damaged key must not stop the services for all sessions. All stores substitute the same key, which
+// nothing but the master key and the bytes in the bucket yield. report gets an error that names the
+// session. Call it before the store is used.
+func (s *Store) SubstituteUnopened(report func(error)) { s.unopened = report }
+
+// checkMaster refuses a master key that is not the one of the bucket's keys. An empty bucket, such
+// as the one of a new log, gets the check key.
+func (s *Store) checkMaster(ctx context.Context) error {
+	if s.checked.Load() {
+		return nil
+	}
+	_, err := s.fetchOrCreate(ctx, checkSession)
+	if errors.Is(err, evidence.ErrUnwrap) {
+		return ErrOtherMaster
+	}
+	s.checked.Store(err == nil)
+	return err
 }
 
 // Cached returns a key that is in memory, without I/O.
@@ -125,8 +169,11 @@ func (s *Store) Lookup(ctx context.Context, k events.SessionID) (key Secret, ok 
 // with it cannot be read once they are stored. The session's next message gets a new key.
 func (s *Store) Forget(k events.SessionID) { s.cache.drop(k) }
 
-// ForgetAll drops all keys.
-func (s *Store) ForgetAll() { s.cache.dropAll() }
+// ForgetAll drops all keys, and has the master key checked again: the log may be another one.
+func (s *Store) ForgetAll() {
+	s.checked.Store(false)
+	s.cache.dropAll()
+}
 
 func newSecret(raw []byte) Secret { return Secret{Raw: raw, Digests: digest.NewSession(raw)} }
 
@@ -134,6 +181,9 @@ func newSecret(raw []byte) Secret { return Secret{Raw: raw, Digests: digest.NewS
 func (s *Store) loadOrCreate(k events.SessionID, dropped uint64) (Secret, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
+	if err := s.checkMaster(ctx); err != nil {
+		return Secret{}, err
+	}
 	raw, err := s.fetchOrCreate(ctx, k)
 	if err != nil {
 		return Secret{}, err
@@ -175,7 +225,18 @@ func (s *Store) fetchSecret(ctx context.Context, k events.SessionID) ([]byte, er
 	if err != nil {
 		return nil, asUnreachable(err)
 	}
-	return evidence.UnwrapSessionSecret(s.master.Wrapping(k.Tenant), k.Tenant, k.Session, e.Value())
+	wrapping := s.master.Wrapping(k.Tenant)
+	key, err := evidence.UnwrapSessionSecret(wrapping, k.Tenant, k.Session, e.Value())
+	if !errors.Is(err, evidence.ErrUnwrap) || k == checkSession {
+		return key, err
+	}
+	err = fmt.Errorf("the key of session %q of tenant %q (%s in the bucket %s) was not made with this log's master.key, or is damaged: %w",
+		k.Session, k.Tenant, BucketKey(k), streams.BucketSessionSecrets, err)
+	if s.unopened == nil {
+		return nil, err
+	}
+	s.unopened(err)
+	return hkdf.Key(sha256.New, wrapping, e.Value(), "countersign/unopened-session-key/v1/"+BucketKey(k), digest.KeySize)
 }
 
 func (s *Store) createSecret(ctx context.Context, k events.SessionID) ([]byte, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
@@ -51,7 +52,7 @@ func TestOneKeyForAll(t *testing.T) {
 	}
 	st, err := streams.StreamState(t.Context(), n.JS("auditor"), "KV_"+streams.BucketSessionSecrets)
 	servicetest.OK(t, err)
-	if st.LastSeq != 1 {
+	if st.LastSeq != 2 { // the first is the check of the master key
 		t.Errorf("%d revisions of one key", st.LastSeq)
 	}
 	other, err := stores[0].GetOrCreate(t.Context(), sessionsecrets.SessionOfName("globex", "s1"))
@@ -68,6 +69,63 @@ func TestOneKeyForAll(t *testing.T) {
 	}
 	if k, there, err := stores[1].Lookup(t.Context(), name); err != nil || !there || !bytes.Equal(k.Raw, got[0].Raw) {
 		t.Errorf("it is not found again: %v", err)
+	}
+}
+
+// TestAnotherMasterKeyIsRefused: the first service of a log says which master key is the log's, and
+// no reader does. A store that is open refuses another log's keys once it has forgotten its own.
+func TestAnotherMasterKeyIsRefused(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	other, err := keys.Master(n.KeysWithAnother(keys.MasterFile))
+	servicetest.OK(t, err)
+	_, err = sessionsecrets.OpenReader(t.Context(), n.JS("correlator"), other)
+	servicetest.OK(t, err)
+	s := open(t, n, "correlator")
+	if _, err := sessionsecrets.Open(t.Context(), n.JS("admitter"), other); !errors.Is(err, sessionsecrets.ErrOtherMaster) {
+		t.Errorf("%v", err)
+	}
+	_, err = streams.Erase(t.Context(), n.Conn("custodian"), "KV_"+streams.BucketSessionSecrets, 1)
+	servicetest.OK(t, err)
+	_, err = sessionsecrets.Open(t.Context(), n.JS("admitter"), other)
+	servicetest.OK(t, err)
+	s.ForgetAll()
+	if _, err := s.GetOrCreate(t.Context(), sessionsecrets.SessionOfName("acme", "s1")); !errors.Is(err, sessionsecrets.ErrOtherMaster) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestUnopenedKeyIsSubstituted: for a key that does not open, the stores that go on have the same
+// substitute, and say of which session. Other sessions are not touched, and a store that does not
+// substitute has an error.
+func TestUnopenedKeyIsSubstituted(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	damaged, whole := sessionsecrets.SessionOfName("acme", "s1"), sessionsecrets.SessionOfName("acme", "s2")
+	bucket, err := n.JS("auditor").KeyValue(t.Context(), streams.BucketSessionSecrets)
+	servicetest.OK(t, err)
+	_, err = bucket.Put(t.Context(), sessionsecrets.BucketKey(damaged), []byte("no key of ours"))
+	servicetest.OK(t, err)
+	var got []sessionsecrets.Secret
+	for _, user := range []string{"correlator", "auditor"} {
+		s := open(t, n, user)
+		var reported error
+		s.SubstituteUnopened(func(err error) { reported = err })
+		_, err := s.GetOrCreate(t.Context(), whole)
+		servicetest.OK(t, err)
+		if reported != nil {
+			t.Errorf("%v", reported)
+		}
+		secret, err := s.GetOrCreate(t.Context(), damaged)
+		servicetest.OK(t, err)
+		if reported == nil || !strings.Contains(reported.Error(), `session "s1" of tenant "acme"`) {
+			t.Errorf("%v", reported)
+		}
+		got = append(got, secret)
+	}
+	if len(got[0].Raw) != 32 || !bytes.Equal(got[0].Raw, got[1].Raw) {
+		t.Error("the substitutes differ")
+	}
+	if _, err := open(t, n, "admitter").GetOrCreate(t.Context(), damaged); !errors.Is(err, evidence.ErrUnwrap) {
+		t.Errorf("%v", err)
 	}
 }
 
