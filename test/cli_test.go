@@ -175,7 +175,7 @@ func TestDoctorCommand(t *testing.T) {
 	s := shared(t)
 	s.runtime(t).admit(t, "agenthook", allowedCall("s-doctor", "c1").bytes())
 	r := s.sound(t, "--json")
-	for _, check := range []string{"durability", "log", "admitter", "correlator", "policies", "gateway", "clock", "keys", "evidence"} {
+	for _, check := range []string{"durability", "log", "admitter", "correlator", "auditor", "policies", "gateway", "clock", "keys", "evidence"} {
 		if !strings.Contains(r.out, `"check":"`+check+`","level":"ok"`) {
 			t.Errorf("%s is not ok:\n%s", check, r.out)
 		}

@@ -35,6 +35,7 @@ func TestUpWithoutAnAuditor(t *testing.T) {
 		t.Fatal(got)
 	}
 	s.exact(t)
+	signed(t, s)
 	db := s.owner(t)
 	decision := number(t, db, "SELECT max(seq) FROM evidence WHERE kind = 'decision'")
 	change(t, db, "ALTER TABLE evidence DELETE WHERE seq >= ?", decision)
@@ -45,6 +46,12 @@ func TestUpWithoutAnAuditor(t *testing.T) {
 	s = startIn(t, dir)
 	if list, _ := problems(t, s); !strings.Contains(list["auditor/process"], "no auditor had an intent for") || !strings.Contains(list["auditor/process"], "countersign audit cut") || len(list) != 1 {
 		t.Errorf("an auditor that finds rows of others: %v", list)
+	}
+	out := s.run(t, "doctor", "--json").want(t, 1).out
+	for _, want := range []string{`{"check":"auditor","level":"unsafe","detail":"none is listening`, `{"check":"evidence","level":"unsafe","detail":"a checkpoint of `} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the doctor does not say %s:\n%s", want, out)
+		}
 	}
 	if got := admits("c2"); got != "allow" {
 		t.Errorf("without an auditor: %s", got)

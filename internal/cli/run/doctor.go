@@ -15,6 +15,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/cli/policycmd"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -78,7 +79,7 @@ func (c *DoctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 		name    string
 		examine func(context.Context) []examined
 	}{
-		{"durability", d.durability}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"ingest", d.ingest}, {"correlator", d.correlator},
+		{"durability", d.durability}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"ingest", d.ingest}, {"correlator", d.correlator}, {"auditor", d.auditor},
 		{"policies", d.policies}, {"gateway", d.gateway}, {"permissions", d.permissions}, {"clock", d.clock}, {"keys", d.keys}, {"evidence", d.evidence}, {"retention", d.retention},
 	} {
 		list = append(list, limited(ctx, c.Timeout, check.name, check.examine)...)
@@ -220,6 +221,10 @@ func (d doctor) correlator(ctx context.Context) []examined {
 	return d.answers(ctx, "correlator", "nothing is found until one is; the log keeps everything")
 }
 
+func (d doctor) auditor(ctx context.Context) []examined {
+	return d.answers(ctx, "auditor", "no evidence is made until one is; the log keeps everything")
+}
+
 // answers checks that a service responds.
 func (d doctor) answers(ctx context.Context, service, otherwise string) []examined {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -317,7 +322,7 @@ func (d doctor) schema(ctx context.Context, db *read.Reader) []examined {
 	return nil
 }
 
-// evidence checks how far the auditor is behind.
+// evidence checks how far the auditor is behind, and that nothing signed is missing.
 func (d doctor) evidence(ctx context.Context) []examined {
 	dsn, err := d.Target.DSN()
 	if err != nil {
@@ -331,6 +336,10 @@ func (d doctor) evidence(ctx context.Context) []examined {
 	if wrong := d.schema(ctx, db); wrong != nil {
 		return wrong
 	}
+	published, err := d.published(ctx) // before the position: evidence is stored first
+	if err != nil {
+		return one("evidence", levelUnsafe, "reading the published checkpoint: %v", err)
+	}
 	state, err := streams.StreamState(ctx, d.JS, d.Target.Stream)
 	if err != nil {
 		return one("evidence", levelUnsafe, "reading the log's state: %v", err)
@@ -340,11 +349,30 @@ func (d doctor) evidence(ctx context.Context) []examined {
 	if err != nil {
 		return one("evidence", levelUnsafe, "%v", err)
 	}
-	switch {
-	case position > state.LastSeq:
-		return one("evidence", levelUnsafe, "the log ends at %d and the evidence at %d: acknowledged messages are gone", state.LastSeq, position)
-	case state.LastSeq-position > maxLag:
-		return one("evidence", levelWarn, "the auditor is %d messages behind", state.LastSeq-position)
+	if published.Shard != shard {
+		published.Size = 0
 	}
-	return one("evidence", levelOK, "shard %s: %d of %d messages audited", shard, position, state.LastSeq)
+	return compareEvidence(shard, position, state.LastSeq, uint64(published.Size))
+}
+
+// published is the newest published checkpoint; of size 0 without one.
+func (d doctor) published(ctx context.Context) (c tree.Checkpoint, err error) {
+	m, err := streams.LastBySubject(ctx, d.JS, streams.StreamCheckpoints, subject.Space{Prefix: d.Target.Prefix}.Checkpoints(d.Target.Stream))
+	if err != nil || m == nil {
+		return c, err
+	}
+	return tree.PeekCheckpoint(string(m.Body))
+}
+
+// compareEvidence judges the position of the evidence, in a log up to last of which a checkpoint was published.
+func compareEvidence(shard string, position, last, published uint64) []examined {
+	switch {
+	case position > last:
+		return one("evidence", levelUnsafe, "the log ends at %d and the evidence at %d: acknowledged messages are gone", last, position)
+	case position < published:
+		return one("evidence", levelUnsafe, "a checkpoint of %d records was published, and the evidence ends at %d: rows were deleted, or the database is older (countersign verify)", published, position)
+	case last-position > maxLag:
+		return one("evidence", levelWarn, "the auditor is %d messages behind", last-position)
+	}
+	return one("evidence", levelOK, "shard %s: %d of %d messages audited", shard, position, last)
 }

@@ -256,3 +256,23 @@ func TestDoctorSaysHowFarAnErasureIs(t *testing.T) {
 	}
 	says("2 of 3 messages are gone so far")
 }
+
+// The evidence may be behind the log, but not behind what was signed of it.
+func TestDoctorComparesTheEvidence(t *testing.T) {
+	for name, tc := range map[string]struct {
+		position, last, published uint64
+		level, says               string
+	}{
+		"all is stored":            {245, 245, 241, levelOK, "245 of 245 messages audited"},
+		"some is not yet":          {241, 245, 241, levelOK, "241 of 245 messages audited"},
+		"nothing is signed yet":    {0, 3, 0, levelOK, "0 of 3 messages audited"},
+		"what was signed is gone":  {240, 245, 241, levelUnsafe, "a checkpoint of 241 records was published, and the evidence ends at 240"},
+		"all of it is gone":        {0, 245, 241, levelUnsafe, "the evidence ends at 0"},
+		"far behind":               {1, 20_000, 1, levelWarn, "19999 messages behind"},
+		"the log is behind itself": {245, 200, 241, levelUnsafe, "acknowledged messages are gone"},
+	} {
+		if got := compareEvidence("GOV@now", tc.position, tc.last, tc.published); len(got) != 1 || got[0].Level != tc.level || !strings.Contains(got[0].Detail, tc.says) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -18,10 +18,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence/tree"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/internal/service/keys"
@@ -125,6 +127,14 @@ func (a *auditor) auditShard(ctx context.Context) error {
 		return err
 	}
 	a.env.Begun()
+	present, err := micro.AddService(a.nc, micro.Config{ // not before: an auditor that refuses to go on makes no evidence
+		Name: "auditor", Version: buildinfo.SemVer(), Description: "Countersign evidence: one record of every message",
+		Metadata: map[string]string{"shard": a.stream},
+	})
+	if err != nil {
+		return fmt.Errorf("registering the micro service: %w", err)
+	}
+	defer func() { _ = present.Stop() }()
 	ctx, stop := context.WithCancel(ctx)
 	stored := uint64(a.tree.Size())
 	var beside sync.WaitGroup
