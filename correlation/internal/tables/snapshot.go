@@ -1,16 +1,10 @@
 package tables
 
-// keyValue is an entry in a snapshot.
-type keyValue[K, V any] struct {
-	Key   K
-	Value V
-}
-
 // Pack returns the entries, the least recently used first.
 func (l *LRU[K, V]) Pack() any {
-	list := make([]keyValue[K, V], 0, l.Len())
+	list := make([]Entry[K, V], 0, l.Len())
 	for _, v := range l.All() {
-		list = append(list, keyValue[K, V]{v.ID(), v})
+		list = append(list, Entry[K, V]{v.ID(), v})
 	}
 	return &list
 }
@@ -18,7 +12,7 @@ func (l *LRU[K, V]) Pack() any {
 // Unpack restores what Pack returned.
 func (l *LRU[K, V]) Unpack(form any) {
 	*l = *NewLRU[K, V]()
-	for _, p := range *form.(*[]keyValue[K, V]) {
+	for _, p := range *form.(*[]Entry[K, V]) {
 		l.Add(p.Value)
 	}
 }
@@ -26,20 +20,11 @@ func (l *LRU[K, V]) Unpack(form any) {
 // packedFIFO is the form of a FIFO in a snapshot.
 type packedFIFO[K, V any] struct {
 	Limit   int
-	Entries []keyValue[K, V]
+	Entries []Entry[K, V]
 }
 
 // Pack returns the limit and the entries, the oldest first.
-func (q *FIFO[K, V]) Pack() any { return &packedFIFO[K, V]{q.limit, q.keyValues()} }
-
-// keyValues are the entries as they are in a snapshot.
-func (q *FIFO[K, V]) keyValues() []keyValue[K, V] {
-	list := make([]keyValue[K, V], 0, q.n)
-	for _, e := range q.All() {
-		list = append(list, keyValue[K, V]{e.Key, e.Value})
-	}
-	return list
-}
+func (q *FIFO[K, V]) Pack() any { return &packedFIFO[K, V]{q.limit, q.All()} }
 
 // Unpack restores what Pack returned.
 func (q *FIFO[K, V]) Unpack(form any) {
@@ -58,7 +43,7 @@ type packedShared[K, V any] struct {
 
 type packedTenant[K, V any] struct {
 	Tenant  string
-	Entries []keyValue[K, V]
+	Entries []Entry[K, V]
 }
 
 // Pack returns the limit and the entries: the tenants in the order of their names, of each the
@@ -66,7 +51,7 @@ type packedTenant[K, V any] struct {
 func (s *Shared[K, V]) Pack() any {
 	p := &packedShared[K, V]{s.limit, make([]packedTenant[K, V], 0, len(s.tenants))}
 	for _, tenant := range s.names() {
-		p.Tenants = append(p.Tenants, packedTenant[K, V]{tenant, s.tenants[tenant].keyValues()})
+		p.Tenants = append(p.Tenants, packedTenant[K, V]{tenant, s.tenants[tenant].All()})
 	}
 	return p
 }

@@ -161,7 +161,7 @@ func keysRead(dir string) (map[string][]string, error) {
 				}
 				method, is := call.Fun.(*ast.SelectorExpr)
 				fields, isMap := call.Args[2].(*ast.CompositeLit)
-				if is && isMap && method.Sel.Name == "readMapping" {
+				if is && isMap && method.Sel.Name == "Mapping" {
 					read[function.Name.Name] = append(read[function.Name.Name], literalKeys(fields)...)
 				}
 				return true
