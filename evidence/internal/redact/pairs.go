@@ -113,7 +113,7 @@ const ordinaryText = `{"event_id":"evt_b8c4e9a2f5d1a8c4","event_type":"PreToolUs
 	` however, ask for more. Is it so? "Yes," she said: that is what they have always done with every order. func main() { return err }` +
 	` Sorted by time, the entries are strings; nobody tried to convert them, or identified their owners by sub-string.` +
 	` if err != nil { log.Printf("open %s: %v", name, err) } GET /api/v1/users?limit=10&offset=20 HTTP/1.1 200 OK error: file not found` +
-	` user_id customer_name created_at updated_at order_status last_error max_results file_path source_ref job_type is_open has_more next_page context`
+	` user_id customer_name created_at updated_at order_status last_error max_results file_path source_ref job_type is_open has_more next_page context report deep repeat`
 
 func (p *pairIndex) addAnchor(set func(a, b byte, list uint8), a anchor) {
 	x, y := a.literal[a.end-1], a.literal[a.end]

@@ -45,7 +45,7 @@ func TestNoCommandsNorWords(t *testing.T) {
 		"<password></password>", "<password/>", "<passwordPolicy>strict</passwordPolicy>", "<td>token</td><td>x</td>", `<add key="Theme" value="dark"/>`, "- name: LOG_LEVEL\n  value: debug\n", `[{"Name":"REGION","Value":"eu-1"}]`,
 		"ALTER USER bob WITH PASSWORD NULL", "IDENTIFIED BY ''", "password '", "identified by a number", "wait @tcp(db:3306)", "bob@tcp(db:3306)/shop", "ssh-keygen -t ed25519 -f k -N ''", "kubectl create configmap x --from-file=foo=a.txt",
 		"first_pass: 12", "bypass=true", "boarding_pass: A12", "tests pass: 12 of 14", "compass: north", "user tests pass: 12",
-		"after login the password is asked for again.", "login with password authentication", "login name password", "machine login bob password", "the password is new", "phrase: a user who has seen the page once will find it again later", "requirepass is not set.", "http -a bob x", "htpasswd -c .htpasswd bob", "htpasswd is a program of Apache",
+		"after login the password is asked for again.", "login with password authentication", "login name password", "machine login bob password", "the password is new", "phrase: the user has seen this page once", "requirepass is not set.", "http -a bob x", "htpasswd -c .htpasswd bob", "htpasswd is a program of Apache",
 		"enter password \"again\"", "awk '{print $5$6$7}' a", "wpa_key_mgmt=WPA-PSK", "psk: optional", "SecretString is empty", "aws_secret_access_key is missing", "Authorization: required",
 		"пароль изменён", "забыли пароль?", "パスワードを忘れた", "忘记密码", "请输入密码：这是一个秘密的句子", "le mot de passe a changé", "das Passwort: siehe oben", "parole: 2027-01-01", "senhal: x", "chiffre: 12", "value=12", "the value: 12.50",
 	} {
