@@ -89,7 +89,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: Missing, Asks: "Is anything missing, doubled or not yet signed?",
-		Says: "One row for each incarnation of the log. All but `newest` and, for a moment, `unsigned` must be 0. This counts; `countersign verify` proves.",
+		Says: "One row for each incarnation of the log. All but `newest` and, for a moment, `unsigned` must be 0. This counts the rows that are there: what is gone from the end, `countersign doctor` sees, and `countersign verify` proves.",
 		SQL: `SELECT log.shard AS shard, log.newest AS newest, log.newest - log.different AS missing, log.records - log.different AS doubled,
     toInt64(log.newest) - toInt64(signed.size) AS unsigned, chains.broken AS broken_sessions
 FROM (SELECT shard, max(seq) AS newest, count() AS records, groupBitmap(seq) AS different FROM leaf_hashes GROUP BY shard) AS log
