@@ -113,7 +113,7 @@ func explainConnect(o ConnectOptions, err error) error {
 	case errors.As(err, &malformed):
 		return errors.New("a NATS server's URL is malformed: percent-encode the special characters of its user and password, such as %23 for #")
 	case errors.Is(err, nats.ErrNoServers):
-		return fmt.Errorf("no NATS server answers at %s: start one (countersign up) or pass the right --server: %w", at, err)
+		return fmt.Errorf("no NATS server answers at %s: start it (countersign up starts one), or pass the right --server: %w", at, err)
 	case errors.Is(err, nats.ErrAuthorization):
 		return fmt.Errorf("the NATS server at %s refused user %q: check --user and --password or --creds: %w", at, o.User, err)
 	default:

@@ -40,7 +40,7 @@ func StreamState(ctx context.Context, js jetstream.JetStream, stream string) (St
 
 func explainStream(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("%w: it was never provisioned (countersign up does it) or this is the wrong server", err)
+		return fmt.Errorf("%w: it was never provisioned (countersign up does it), its store is gone, or this is the wrong server", err)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ package atomicfile
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -84,4 +85,16 @@ func RemoveLeftovers(path string) error {
 		}
 	}
 	return err
+}
+
+// ReadPrivate reads a file with secrets. It refuses a file that other users may read.
+func ReadPrivate(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace what it holds if others had access", path, info.Mode().Perm())
+	}
+	return os.ReadFile(path)
 }

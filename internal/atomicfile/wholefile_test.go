@@ -112,3 +112,23 @@ func TestRemoveLeftovers(t *testing.T) {
 		t.Errorf("without a directory: %v", err)
 	}
 }
+
+// TestReadPrivate: a file with secrets that others may read is refused, whatever it holds.
+func TestReadPrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	for mode, refused := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true, 0o620: true} {
+		if err := os.WriteFile(path, []byte("s"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		text, err := ReadPrivate(path)
+		if refused != (err != nil) || !refused && string(text) != "s" {
+			t.Errorf("mode %04o: %q, %v", mode, text, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

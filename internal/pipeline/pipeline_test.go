@@ -48,6 +48,15 @@ func TestStateKeepsPasswordsAndAddsNewOnes(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadState(t.Context(), path, "acme"); err == nil || !strings.Contains(err.Error(), "may be read by others") {
+		t.Errorf("a state that others may read: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(path, []byte(`{"passwords":{"admitter":"hunter2`), 0o600); err != nil {
 		t.Fatal(err)
 	}

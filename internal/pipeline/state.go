@@ -76,7 +76,7 @@ func loadState(ctx context.Context, path, tenant string) (upState, error) {
 
 func readState(path string) (upState, error) {
 	s := upState{Passwords: map[string]string{}, Tokens: map[string]string{}, path: path}
-	b, err := os.ReadFile(path)
+	b, err := atomicfile.ReadPrivate(path)
 	if err != nil {
 		return s, err
 	}

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -38,7 +37,7 @@ const credentialsFile = "credentials.json"
 // directory's lock.
 func loadCredentials(dir string) (credentials, error) {
 	path := filepath.Join(dir, credentialsFile)
-	b, err := os.ReadFile(path)
+	b, err := atomicfile.ReadPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return newCredentials(path)
 	}

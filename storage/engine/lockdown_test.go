@@ -195,3 +195,18 @@ func TestFilesAreClosed(t *testing.T) {
 		}
 	}
 }
+
+// TestPasswordsThatOthersMayReadAreRefused: the engine does not start with a file of passwords that
+// other users may read.
+func TestPasswordsThatOthersMayReadAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := loadCredentials(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(dir, credentialsFile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadCredentials(dir); err == nil || !strings.Contains(err.Error(), "may be read by others") {
+		t.Errorf("%v", err)
+	}
+}

@@ -38,7 +38,8 @@ func (r *Reader) LatestCalls(ctx context.Context, tenant string, f CallFilter) (
 	return rows, err
 }
 
-// FindingFilter selects findings of a tenant; a zero field sets no condition.
+// FindingFilter selects findings of a tenant, and those of the log itself, which have no tenant; a zero
+// field sets no condition.
 type FindingFilter struct {
 	Session, Rule string
 	Severity      events.Severity // least severity
@@ -59,13 +60,13 @@ type StoredFinding struct {
 // LatestFindings returns the findings that match f, in log order.
 func (r *Reader) LatestFindings(ctx context.Context, tenant string, f FindingFilter) ([]StoredFinding, error) {
 	query := `SELECT shard, seq, (shard, rule, finding_id) IN (
-			SELECT shard, rule, withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '' AND severity = 'info'
+			SELECT shard, rule, withdraws FROM findings WHERE tenant IN ({tenant:String}, '') AND withdraws != '' AND severity = 'info'
 		) AS taken_back
 		FROM findings
-		WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
+		WHERE tenant IN ({tenant:String}, '') AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
 			AND ({rule:String} = '' OR rule = {rule:String}) AND (empty({severities:Array(String)}) OR severity IN ({severities:Array(String)})
-				OR (shard, rule, withdraws) IN (SELECT shard, rule, finding_id FROM findings WHERE tenant = {tenant:String} AND severity IN ({severities:Array(String)})))
-			AND (NOT {enforced:UInt8} OR enforced OR (shard, rule, withdraws) IN (SELECT shard, rule, finding_id FROM findings WHERE tenant = {tenant:String} AND enforced))
+				OR (shard, rule, withdraws) IN (SELECT shard, rule, finding_id FROM findings WHERE tenant IN ({tenant:String}, '') AND severity IN ({severities:Array(String)})))
+			AND (NOT {enforced:UInt8} OR enforced OR (shard, rule, withdraws) IN (SELECT shard, rule, finding_id FROM findings WHERE tenant IN ({tenant:String}, '') AND enforced))
 			AND ({withdrawn:UInt8} OR (NOT taken_back AND withdraws = ''))
 		ORDER BY broker_time DESC, shard DESC, seq DESC` + conn.LimitClause(f.Limit)
 	return r.findingsAt(ctx, query, conn.Param("tenant", tenant), conn.Param("session", f.Session), conn.TimeParam("since", f.Since), conn.Param("rule", f.Rule),

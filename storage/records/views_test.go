@@ -134,6 +134,21 @@ func TestLatestFindings(t *testing.T) {
 	}
 }
 
+// TestFindingsOfTheLogAreListed: a finding without a tenant, such as log_recreated, is listed with those of
+// every tenant.
+func TestFindingsOfTheLogAreListed(t *testing.T) {
+	db, shard := New(enginetest.Pool(t)), storagetest.Shard(t)
+	r := storagetest.RecordRow(t, shard, 1, storage.KindFinding, events.Finding{FindingID: "f1", Rule: "log_recreated", Severity: events.SeverityCritical, EventIDs: []string{}})
+	r.Tenant, r.Session = "", ""
+	if err := write.New(db.pool).CommitEvidence(t.Context(), []storage.EvidenceRow{r}); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := db.LatestFindings(t.Context(), "acme", FindingFilter{Rule: "log_recreated", Severity: events.SeverityCritical})
+	if err != nil || len(rows) != 1 || rows[0].Shard != shard {
+		t.Errorf("%v, %v", rows, err)
+	}
+}
+
 func TestWhatReplayAsks(t *testing.T) {
 	db, shard := viewed(t)
 	if names, err := db.SessionsWithPrefix(t.Context(), shard, "s2", 5); err != nil || fmt.Sprint(names) != "[s2 s2-b]" {

@@ -86,7 +86,7 @@ func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r records.StoredFinding,
 		return ui.WriteJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Retracted: r.Retracted, Finding: body, Proved: proved})
 	}
 	head := p.Paint(ui.SeverityColour[f.Severity], ui.Pad(string(f.Severity), 8)) + "  " + p.Paint(ui.Bold, ui.Clean(f.Rule, 60)) + "  " +
-		p.Paint(ui.Faint, "session "+ui.Clean(cmp.Or(r.Session, "-"), 60)+where(f))
+		p.Paint(ui.Faint, whose(r)+where(f))
 	switch {
 	case r.Retracted:
 		head += "  " + p.Paint(ui.Yellow, "taken back since")
@@ -99,6 +99,14 @@ func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r records.StoredFinding,
 	p.Wrapped(25, "", f.Explanation, "")
 	p.Wrapped(25, "", f.Remedy, ui.Faint)
 	return nil
+}
+
+// whose names the session of a finding; a finding without a tenant is about the log itself.
+func whose(r records.StoredFinding) string {
+	if r.Tenant == "" {
+		return "of the log itself"
+	}
+	return "session " + ui.Clean(cmp.Or(r.Session, "-"), 60)
 }
 
 // where names the call of a finding, and the records that prove it.

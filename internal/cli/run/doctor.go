@@ -65,6 +65,7 @@ func (c *DoctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return ui.UsageError{Err: errors.New("--timeout must be above zero")}
 	}
 	list := limited(ctx, c.Timeout, "disk", func(context.Context) []examined { return disk(t.ReadyInfo()) }) // a full one stops NATS
+	list = append(list, limited(ctx, c.Timeout, "services", func(ctx context.Context) []examined { return services(ctx, t.ReadyInfo()) })...)
 	o, err := system.Connect(ctx, t)
 	if err != nil {
 		_ = c.report(io, list)
@@ -155,10 +156,37 @@ func (d doctor) stream(ctx context.Context) []examined {
 	case names.Err() != nil:
 		return one("log", levelUnsafe, "stream %s is not on this server, and which are cannot be listed: %v", d.Target.Stream, names.Err())
 	case len(others) == 0:
-		return one("log", levelUnsafe, "stream %s is not on this server, and no other log is: create it with countersign provision --streams, or name the right --server", d.Target.Stream)
+		if newest := d.newestShard(ctx); newest != "" {
+			return one("log", levelUnsafe, "stream %s is not on this server, and there is evidence of it up to sequence %s: the NATS store was lost or is not mounted. Stop all services and put it back (docs/operating.md, The log was rewound), or name the right --server", d.Target.Stream, newest)
+		}
+		return one("log", levelUnsafe, "stream %s is not on this server, and no other log is: name the right --server; put the NATS store back if it was lost; only for a new log: countersign provision --streams", d.Target.Stream)
 	}
 	slices.Sort(others)
 	return one("log", levelUnsafe, "stream %s is not on this server; it has %s: name it with --stream, or name the right --server", d.Target.Stream, strings.Join(others, ", "))
+}
+
+// newestShard names the end of the newest evidence of the stream; "" if there is none, or none can be read.
+func (d doctor) newestShard(ctx context.Context) string {
+	dsn, err := d.Target.DSN()
+	if err != nil {
+		return ""
+	}
+	db, err := read.Open(ctx, dsn)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = db.Close() }()
+	shards, err := db.Shards(ctx)
+	shards = slices.DeleteFunc(shards, func(s string) bool { return !strings.HasPrefix(s, d.Target.Stream+"@") })
+	if err != nil || len(shards) == 0 {
+		return ""
+	}
+	newest := slices.Max(shards)
+	position, _, err := db.Position(ctx, newest)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d (shard %s)", position, newest)
 }
 
 // settings checks that streams and buckets are as they were provisioned.

@@ -3,7 +3,10 @@ package run
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +44,23 @@ func TestDoctorLooksAtTheDiskOfUp(t *testing.T) {
 		if got := disk(tc.ready); len(got) != tc.want {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// TestDoctorSaysWhatUpKnows: the problems that up reports are printed although NATS does not answer.
+func TestDoctorSaysWhatUpKnows(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(`{"status":"unhealthy","problems":{"nats/process":"input/output error","admitter/policies":"no policy"}}`))
+	}))
+	defer up.Close()
+	got := services(t.Context(), &target.Ready{HTTPURL: up.URL, Owner: owner.ThisProcess()})
+	want := []examined{{"services", levelWarn, "admitter/policies: no policy"}, {"services", levelUnsafe, "nats/process: input/output error"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if got := services(t.Context(), &target.Ready{HTTPURL: up.URL, Owner: &owner.Owner{PID: 1, Started: "1", Machine: "other"}}); got != nil {
+		t.Errorf("up of another machine: %+v", got)
 	}
 }
 

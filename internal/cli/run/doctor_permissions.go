@@ -26,7 +26,7 @@ func (d doctor) permissions(ctx context.Context) []examined {
 	if r == nil || d.Target.User != "" || d.Target.Creds != "" || d.Target.Context != "" {
 		return one(check, levelWarn, "not looked at: no runtime's credentials are known (give --ready-file)")
 	}
-	nc, err := d.Target.Connect(ctx, target.Runtime)
+	nc, err := d.Target.ConnectNamed(ctx, target.Runtime, "countersign doctor")
 	if err != nil {
 		return one(check, levelUnsafe, "the runtime cannot connect: %v", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	natsd "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
@@ -25,8 +26,11 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/ui/uitest"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/storage/enginetest"
 	"github.com/countersign-dev/countersign/streams"
 )
+
+func TestMain(m *testing.M) { enginetest.Main(m) }
 
 func asRuntime(url, user string) *target.Target {
 	return target.FromReady(target.Ready{NATSURL: url, Tenant: servicetest.Tenant, Roles: map[string]target.Role{
@@ -122,14 +126,34 @@ func TestUpWithItsReadyFileInTheDataDirectory(t *testing.T) {
 	c := &UpCmd{DataDir: data, ReadyFile: filepath.Join(data, "ready.json"), ClickHouse: "clickhouse://127.0.0.1:1"}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // it goes on until the first part is waited for
-	if err := c.Run(ctx, ui.Stdio{}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	if err := c.Run(ctx, ui.Stdio{}); err != nil {
+		t.Errorf("a stop during the start: %v", err)
 	}
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	servicetest.OK(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// TestDoctorKnowsTheEvidenceOfALostLog: the log is gone and its evidence is there. A new log is then not what
+// the operator is told to make.
+func TestDoctorKnowsTheEvidenceOfALostLog(t *testing.T) {
+	servicetest.OK(t, enginetest.Pool(t).Exec(t.Context(), "INSERT INTO evidence (shard, seq) VALUES ('GOV@20261120T090000.000000000Z', 1)"))
+	nc, err := nats.Connect(flatServer(t), nats.UserInfo(servicetest.Runtime, "pw-"+servicetest.Runtime))
+	servicetest.OK(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	servicetest.OK(t, err)
+	for dsn, want := range map[string]string{
+		enginetest.Engine(t).DSN(): "evidence of it up to sequence 1 (shard GOV@20261120T090000.000000000Z): the NATS store was lost",
+		"":                         "only for a new log",
+	} {
+		d := doctor{Operator: system.Operator{JS: js, Target: &target.Target{Flags: target.Flags{Stream: "GOV", ClickHouse: dsn}}}}
+		if got := d.stream(t.Context()); len(got) != 1 || got[0].Level != levelUnsafe || !strings.Contains(got[0].Detail, want) {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
 }
 
 // TestDoctorNamesTheStreamThatIsThere: the server holds another shard. The operator

@@ -104,6 +104,10 @@ func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {
 			return policycmd.PushPolicies(ctx, r, docs)
 		},
 	})
+	if errors.Is(err, context.Canceled) {
+		log.Info().Msg("stopped before it was up")
+		return nil
+	}
 	if err != nil {
 		return err
 	}

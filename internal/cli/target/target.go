@@ -170,15 +170,21 @@ func (t *Target) ReadyInfo() *Ready { return t.ready }
 // Connect connects to NATS in a role. Flags take precedence over the context, the context over
 // the ready file.
 func (t *Target) Connect(ctx context.Context, role string) (*nats.Conn, error) {
+	return t.ConnectNamed(ctx, role, "countersign "+role)
+}
+
+// ConnectNamed is Connect with the name that the server's log gives the client.
+func (t *Target) ConnectNamed(ctx context.Context, role, name string) (*nats.Conn, error) {
 	o, err := t.connectOptions(role)
 	if err != nil {
 		return nil, err
 	}
+	o.Name = name
 	return streams.Connect(ctx, o)
 }
 
 func (t *Target) connectOptions(role string) (streams.ConnectOptions, error) {
-	o := streams.ConnectOptions{Name: "countersign " + role, InboxPrefix: t.Inbox}
+	o := streams.ConnectOptions{InboxPrefix: t.Inbox}
 	if t.ready != nil {
 		r, known := t.ready.Roles[role]
 		if !known && t.User == "" && t.Creds == "" && t.Context == "" {

@@ -179,7 +179,7 @@ func PrintReport(p *ui.Printer, r verify.Report) {
 			p.Printf("    the texts of %d records expired under retention policy %s, as signed records of the log say; their hashes are in the tree\n", r.ExpiredBy[id], ui.Clean(id, 80))
 		}
 		if r.Compared > 0 {
-			p.Printf("    %d records are what the log has\n", r.Compared)
+			p.Printf("    %d of them were compared with the log, and are what it has\n", r.Compared)
 		}
 		if r.SignaturesUnchecked > 0 {
 			p.Printf("    %d signatures were not checked: a credential was taken out of a name that they cover, and they were not compared with the log\n", r.SignaturesUnchecked)

@@ -233,6 +233,7 @@ func (s *service) serveRequests(ctx context.Context, down <-chan bool) error {
 			e = next
 			s.env.Health.Set("requests", "")
 			s.metrics.Taking(true)
+			s.env.Health.Set("log", "") // of the time when the log could not be reached
 			s.env.Log.Info().Msg("taking requests again")
 		}
 	}

@@ -431,12 +431,14 @@ func TestHealthSaysThatNoRequestsAreTaken(t *testing.T) {
 	servicetest.Eventually(t, "it takes requests", func() bool { return s.requests.Load() != nil })
 	first := s.requests.Load()
 	down <- true
+	s.env.Health.Set("log", "the last decision could not be recorded")
 	n.Stop()
 	down <- false
 	problem := func() string { return s.env.Health.Report().Problems["requests"] }
 	servicetest.Eventually(t, "the health report says why it takes none", func() bool { return strings.Contains(problem(), "no NATS server answers") })
 	n.Restart()
 	servicetest.Eventually(t, "it takes requests again, and says so", func() bool { return s.requests.Load() != first && problem() == "" })
+	servicetest.Eventually(t, "what failed before is no problem any more", func() bool { return s.env.Health.Report().Problems["log"] == "" })
 	cancel()
 	servicetest.OK(t, <-done)
 }

@@ -167,7 +167,7 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 		s.unrecorded.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny (at most one line a second)")
 		logAtFault := !slices.ContainsFunc([]error{streams.ErrTooLarge, errNoInputs, errDeadlineExceeded, errConflict}, func(other error) bool { return errors.Is(err, other) })
 		if logAtFault {
-			s.env.Health.Set("log", "decisions cannot be recorded")
+			s.env.Health.Set("log", "the last decision, at "+received.UTC().Format(time.RFC3339)+", could not be recorded")
 		}
 		s.denyUnrecorded(r, failureCode(err), denialBody(&out, failureCode(err)))
 		return

@@ -23,6 +23,7 @@ func (o *ownFindings) reportRecreated(ctx context.Context) error {
 	if earlier == "" || err != nil {
 		return err
 	}
+	o.env.Log.Error().Str("shard", o.shard).Str("earlier", earlier).Msg("the log began anew: " + remedyRecreated)
 	return o.report(ctx, events.Finding{
 		FindingID: "log-recreated-" + o.shard, Rule: ruleRecreated, Severity: events.SeverityCritical, EventIDs: []string{},
 		Explanation: fmt.Sprintf("The log began anew as %s; %s is there and its log is gone.", o.shard, earlier),

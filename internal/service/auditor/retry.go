@@ -34,7 +34,7 @@ type retrier struct {
 func (r *retrier) retry(ctx context.Context, what string, f func() error) error {
 	var logged daemon.LoggedProblem
 	for pauses := retry.New(retryMin, retryMax); ; {
-		err := f()
+		err := r.attempt(what, f)
 		var conflict *storage.ConflictError
 		switch {
 		case err == nil:
@@ -58,6 +58,26 @@ func (r *retrier) retry(ctx context.Context, what string, f func() error) error 
 			return err
 		}
 	}
+}
+
+// slowAttempt is after how long an attempt without an answer is reported. The database client gives up
+// only after minutes.
+const slowAttempt = 15 * time.Second
+
+// attempt calls f once. The health report says so while it takes long (TestAnAttemptThatHangsIsReported).
+func (r *retrier) attempt(what string, f func() error) error {
+	begun, reported := time.Now(), make(chan struct{})
+	slow := time.AfterFunc(slowAttempt, func() {
+		defer close(reported)
+		text := "no answer yet; the attempt began at " + begun.UTC().Format(time.RFC3339)
+		r.issues.set(r.env.Health, what, text)
+		r.env.Log.Warn().Str("what", what).Msg(text)
+	})
+	err := f()
+	if !slow.Stop() {
+		<-reported // retry clears the report
+	}
+	return err
 }
 
 // healthIssues are the operations being retried, for the health report. There can be several at the

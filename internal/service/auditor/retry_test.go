@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/rs/zerolog"
@@ -43,6 +45,31 @@ func TestARetryIsLoggedOnce(t *testing.T) {
 	if n := strings.Count(lines.String(), "it is away"); n != 1 {
 		t.Errorf("%d lines: %s", n, lines.String())
 	}
+}
+
+// TestAnAttemptThatHangsIsReported: a database that does not answer makes the auditor unhealthy long before
+// the attempt fails, and its answer makes it healthy again.
+func TestAnAttemptThatHangsIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		health := daemon.NewHealth()
+		r := retrier{env: daemon.Env{Log: zerolog.Nop(), Health: health}}
+		answer, ended := make(chan struct{}), make(chan error)
+		go func() { ended <- r.retry(t.Context(), "insert", func() error { <-answer; return nil }) }()
+		synctest.Wait()
+		if problems := health.Report().Problems; len(problems) > 0 {
+			t.Errorf("at once: %v", problems)
+		}
+		time.Sleep(slowAttempt)
+		synctest.Wait()
+		if problem := health.Report().Problems["store"]; !strings.HasPrefix(problem, "insert: no answer yet") {
+			t.Errorf("%q", problem)
+		}
+		close(answer)
+		servicetest.OK(t, <-ended)
+		if problems := health.Report().Problems; len(problems) > 0 {
+			t.Errorf("after the answer: %v", problems)
+		}
+	})
 }
 
 // dropTables empties the database of everything.

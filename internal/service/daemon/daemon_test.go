@@ -83,6 +83,8 @@ func TestHealthOverHTTP(t *testing.T) {
 	check(200, StatusOK, "")
 	h.Set("nats", "away")
 	check(503, StatusUnhealthy, "away")
+	h.Set("nats", "writing: "+nats.ErrReconnectBufExceeded.Error()) // which an operator would read as too much load
+	check(503, StatusUnhealthy, "writing: not connected to NATS")
 	h.Set("nats", "")
 	check(200, StatusOK, "")
 }

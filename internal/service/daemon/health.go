@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,7 +102,8 @@ func (h *Health) set(component, problem string) {
 		delete(h.problems, component)
 		return
 	}
-	h.problems[component] = problem
+	// The library's words for a write without a connection read as those for too much load.
+	h.problems[component] = strings.ReplaceAll(problem, nats.ErrReconnectBufExceeded.Error(), "not connected to NATS")
 }
 
 // BeginAgain forgets the problems and the role of a run that has ended. The next run in this process begins

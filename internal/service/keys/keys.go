@@ -62,17 +62,10 @@ func createSeed(path string) error {
 // Seed reads one key file. It refuses a file that other users may read.
 func Seed(dir, name string) ([]byte, error) {
 	path := filepath.Join(dir, name)
-	info, err := os.Stat(path)
+	text, err := atomicfile.ReadPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s (create it with: countersign provision --keys %s)", ErrMissing, path, dir)
+		return nil, fmt.Errorf("%w: %s (bring it back from your backup; only for a new installation: countersign provision --keys DIR)", ErrMissing, path)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace the key if others had access", path, info.Mode().Perm())
-	}
-	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
