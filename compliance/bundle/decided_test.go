@@ -213,8 +213,8 @@ func TestDoctoredTableIsFound(t *testing.T) {
 			}, &b))
 			return b.Bytes()
 		}, found, 0},
-		"cut short":          {func(m map[string][]byte) []byte { return m[MemberTable][:len(m[MemberTable])-1] }, found, 0},
-		"more behind":        {func(m map[string][]byte) []byte { return append(bytes.Clone(m[MemberTable]), 'x') }, found, 0},
+		"cut short":   {func(m map[string][]byte) []byte { return m[MemberTable][:len(m[MemberTable])-1] }, found, 0},
+		"more behind": {func(m map[string][]byte) []byte { return append(bytes.Clone(m[MemberTable]), 'x') }, found, 0},
 		"by another version": {func(map[string][]byte) []byte {
 			return []byte("PAR1 " + table.Format + " parquet-go v9.0.0 amd64 PAR1")
 		}, "", 1},
