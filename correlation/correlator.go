@@ -262,7 +262,7 @@ const (
 // Fixed bounds.
 const (
 	maxArgsPerCall   = 16 << 10 // bytes of canonical arguments of one call
-	maxCallDecisions = 16       // verdicts of one call; the latest are kept
+	maxCallDecisions = 16       // verdicts of one call; the latest are kept, before others those that bind arguments
 	maxTimeline      = 32       // steps of one call; the first are kept, and of lateSteps the first of each besides
 	maxCallEvents    = 16       // event ids of one call; the first are kept
 	maxOpenPerID     = 64       // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned

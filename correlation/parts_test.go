@@ -355,3 +355,17 @@ func TestPartsAlone(t *testing.T) {
 		})
 	}
 }
+
+// TestMovedDecisionStaysLinked: a call that takes more decisions than are kept does not unlink one that has moved to
+// another call.
+func TestMovedDecisionStaysLinked(t *testing.T) {
+	s, first, second := &session{}, &call{}, &call{}
+	s.linkDecision(first, "moved")
+	s.linkDecision(second, "moved")
+	for i := range maxCallDecisions {
+		s.linkDecision(first, "d"+strconv.Itoa(i))
+	}
+	if s.decisionIndex["moved"] != second || s.decisionIndex["d0"] != first {
+		t.Error("a decision was unlinked from the call that it belongs to")
+	}
+}

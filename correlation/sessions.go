@@ -184,7 +184,9 @@ func (s *session) linkDecision(c *call, decisionID string) {
 		return
 	}
 	if len(c.decisionIDs) == maxCallDecisions {
-		delete(s.decisionIndex, c.decisionIDs[0])
+		if oldest := c.decisionIDs[0]; s.decisionIndex[oldest] == c { // else it moved to another call
+			delete(s.decisionIndex, oldest)
+		}
 		c.decisionIDs = append(c.decisionIDs[:0], c.decisionIDs[1:]...)
 	}
 	if s.decisionIndex == nil {
