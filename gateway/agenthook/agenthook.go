@@ -16,10 +16,10 @@ import (
 var Rows = []endpoint.Row{{Pattern: "POST /event", Plan: plan}}
 
 // plan sends to the admitter what waits for a verdict, and what may: an unreadable event, one of a type that is
-// none or a proposal's in other letters, or one of an unknown phase. An unknown type is stored, as the protocol demands, unless it says that it waits.
+// none or a proposal's in other letters, or one of an unknown phase that ends no call. An unknown type is stored, as the protocol demands, unless it says that it waits.
 func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	e, err := wire.Decode(r.Body, strictjson.DefaultLimits)
-	if e == nil || err != nil || !wire.ValidTypeName(e.EventType) || e.WaitsForVerdict() || wire.NamesProposal(e.EventType) || e.HasUnknownPhase() {
+	if e == nil || err != nil || !wire.ValidTypeName(e.EventType) || e.WaitsForVerdict() || wire.NamesProposal(e.EventType) || e.HasUnknownPhase() && !e.ClosesCall() {
 		return endpoint.AdmitTo(subject.ProtoAgentHook)(r)
 	}
 	return endpoint.Plan{Publish: &endpoint.Events{

@@ -51,7 +51,7 @@ func CallEndOf(c events.Call, call string, seq uint64, now int64) CallEnd {
 	return e
 }
 
-// beginning is the sequence of a call's first own message. A question to a user and its answer came before it.
+// beginning is the sequence of a call's first own message, as the correlator sees it (details.firstOwnSeq). A question to a user and its answer came before it.
 func beginning(c events.Call) uint64 {
 	for _, t := range c.Timeline {
 		if t.Step != "asked" && t.Step != "approved" {
