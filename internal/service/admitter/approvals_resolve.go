@@ -119,7 +119,7 @@ func (a *approvalStore) recordAttempt(ctx context.Context, who reviewRequest, re
 }
 
 func (a *approvalStore) unavailableReply(ctx context.Context, err error) approval.Reply {
-	a.reportRetry(ctx, "approval_records", fmt.Errorf("a reviewer's word could not be recorded: %w", err))
+	a.reportRetry(ctx, fmt.Errorf("a reviewer's word could not be recorded: %w", err))
 	return approval.NewReply(approval.CodeUnavailable, nil)
 }
 
