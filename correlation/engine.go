@@ -186,7 +186,7 @@ func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 	if w := e.trackers.active(f); w != nil {
 		return w
 	}
-	return e.trackers.follow(f, e.SharedOrigin(f))
+	return e.trackers.beginTracking(f, e.SharedOrigin(f))
 }
 
 // trackFact passes a fact to the parts that belong to no call: mandates, admissions, the

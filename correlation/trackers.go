@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
-// trackers follow sessions by the rules of their protocol (protocolRow.sessions): the order of
+// trackers track sessions by the rules of their protocol (protocolRow.sessions): the order of
 // events, questions, outputs. They know no calls. Options.MaxSessions and storedItemLimit
 // bound them.
 type trackers struct {
@@ -47,8 +47,8 @@ func (ts *trackers) hasAny(isOne func(fact.SourceSession) bool) bool {
 
 // touch returns a session and sets its last activity; nil if it is not tracked.
 func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
-	w, followed := ts.sessions.Get(key)
-	if !followed {
+	w, tracked := ts.sessions.Get(key)
+	if !tracked {
 		return nil
 	}
 	w.lastActivity = ts.timers.CurrentActivity()
@@ -57,17 +57,17 @@ func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
 
 // active is touch for the session of a fact.
 func (ts *trackers) active(f *fact.Fact) *protocolSession {
-	w, followed := ts.sessions.Get(protocolSessionKey{f.Key, f.Protocol})
-	if !followed {
+	w, tracked := ts.sessions.Get(protocolSessionKey{f.Key, f.Protocol})
+	if !tracked {
 		return nil
 	}
 	w.lastActivity = ts.timers.CurrentActivity()
 	return w
 }
 
-// follow begins to follow the session of a fact. If the table is full, another session is
+// beginTracking begins to track the session of a fact. If the table is full, another session is
 // forgotten.
-func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
+func (ts *trackers) beginTracking(f *fact.Fact, o *fact.Origin) *protocolSession {
 	key := protocolSessionKey{f.Key, f.Protocol}
 	if ts.sessions.Len() >= ts.opts.MaxSessions {
 		if old, found := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().TableKey(), key); found {
