@@ -65,7 +65,7 @@ type Inputs struct {
 	TenantKey   []byte // digest.Master.Tenant, for digests of what has no session
 	Occurrence  int    // 0 if not known
 	Durability  string // fsync replicated interval memory; may be empty
-	KnownTenant bool
+	KnownTenant bool   // the caller's account belongs to the tenant
 
 	// SessionSecret returns the secret of a request's session, with which digests are made. If
 	// ready is false, see Outcome.NeedsSessionSecret. Where SessionSecret is nil, Secret is the

@@ -66,9 +66,6 @@ func (a *approvalDecision) addReason(code string) {
 	d.Reasons = append(d.Reasons, events.Reason{Evaluator: approval.EvaluatorName, Code: code})
 }
 
-// approvalTerms are the terms that the policies that ask set for an approval.
-func approvalTerms(policies policy.Result) approval.Terms { return policies.Approval }
-
 // approvalAction is the proposed action as approvals identify it.
 func (out *Outcome) approvalAction() approval.Action {
 	c, d := out.call, out.Decision
@@ -153,7 +150,7 @@ func (a *approvalDecision) isForbiddenBy(w *approval.Workflow) bool {
 // ownWorkflow returns the workflow of the action itself that holds an allow or is used up by it, nil if none
 // is. The workflow of the call goes before that of other calls of the action.
 func (a *approvalDecision) ownWorkflow() (slot string, w *approval.Workflow, revision uint64) {
-	a.readKeys()
+	a.identify()
 	for _, slot = range []string{a.keys.CallSlot, a.keys.Slot} {
 		w, revision = a.in.Approvals.WorkflowAt(a.out.Decision.Tenant, slot)
 		switch {
@@ -246,28 +243,28 @@ func (a *approvalDecision) changeVerdict(v events.Verdict, code string, lifetime
 	}
 }
 
-// readKeys sets the keys of the action and what the request is to its workflow.
-func (a *approvalDecision) readKeys() {
+// identify sets the keys of the action, and what the request is to its workflow.
+func (a *approvalDecision) identify() {
 	keys, err := approval.KeysOf(a.out.approvalAction(), a.in.digest)
 	if err != nil {
 		panic(err) // cannot happen: everything in it came out of strictjson
 	}
 	a.keys, a.retry = keys, a.out.approvalRetry(a.in)
-	a.retry.Unapprovable, a.retry.Asks, a.retry.Terms = a.unapprovable, a.asks(), approvalTerms(a.policies)
+	a.retry.Unapprovable, a.retry.Asks, a.retry.Terms = a.unapprovable, a.asks(), a.policies.Approval
 }
 
 // followWorkflow finds the workflow of the action and applies its status.
 func (a *approvalDecision) followWorkflow() {
-	d, book := &a.out.Decision, a.in.Approvals
-	a.readKeys()
+	d, index := &a.out.Decision, a.in.Approvals
+	a.identify()
 	keys := a.keys
 	slot, w, revision := keys.CallSlot, (*approval.Workflow)(nil), uint64(0)
-	if w, revision = book.WorkflowAt(d.Tenant, slot); a.matchRetry(w) == approval.Vacant {
+	if w, revision = index.WorkflowAt(d.Tenant, slot); a.matchRetry(w) == approval.Vacant {
 		slot = keys.Slot
-		if w, revision = book.WorkflowAt(d.Tenant, slot); a.matchRetry(w) == approval.OtherCall {
+		if w, revision = index.WorkflowAt(d.Tenant, slot); a.matchRetry(w) == approval.OtherCall {
 			a.addReason(approval.ReasonNotOurs) // the workflow stays with the calls it was opened for
 			slot = keys.CallSlot
-			w, revision = book.WorkflowAt(d.Tenant, slot)
+			w, revision = index.WorkflowAt(d.Tenant, slot)
 		}
 	}
 	answerHandlers[a.matchRetry(w)](a, slot, w, revision)
@@ -336,11 +333,11 @@ var answerHandlers = map[approval.RetryStatus]func(a *approvalDecision, slot str
 	approval.Outdated:  (*approvalDecision).openWorkflow,
 	approval.OtherAsk:  (*approvalDecision).openWorkflow,
 	approval.Waiting:   (*approvalDecision).joinWorkflow,
-	approval.NotNamed:  (*approvalDecision).reportUnnamed,
+	approval.NotNamed:  leaveUnused(approval.ReasonNotNamed),
 	approval.Refused:   (*approvalDecision).applyDenial,
 	approval.Granted:   (*approvalDecision).consumeApproval,
 
-	approval.NotEnough: (*approvalDecision).reportNotEnough,
+	approval.NotEnough: leaveUnused(approval.ReasonNotEnough),
 }
 
 // linkWorkflow makes the decision name an existing workflow.
@@ -365,17 +362,13 @@ func (a *approvalDecision) requireUnchanged(slot string, w *approval.Workflow, r
 	a.out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: *w, Unchanged: true}
 }
 
-// reportNotEnough keeps the verdict and leaves the approval unused.
-func (a *approvalDecision) reportNotEnough(slot string, w *approval.Workflow, revision uint64) {
-	a.addReason(approval.ReasonNotEnough)
-	a.requireUnchanged(slot, w, revision)
-	a.linkWorkflow(w)
-}
-
-func (a *approvalDecision) reportUnnamed(slot string, w *approval.Workflow, revision uint64) {
-	a.addReason(approval.ReasonNotNamed)
-	a.requireUnchanged(slot, w, revision)
-	a.linkWorkflow(w)
+// leaveUnused keeps the verdict, leaves the approval unused and says why.
+func leaveUnused(reason string) func(a *approvalDecision, slot string, w *approval.Workflow, revision uint64) {
+	return func(a *approvalDecision, slot string, w *approval.Workflow, revision uint64) {
+		a.addReason(reason)
+		a.requireUnchanged(slot, w, revision)
+		a.linkWorkflow(w)
+	}
 }
 
 func (a *approvalDecision) applyDenial(slot string, w *approval.Workflow, revision uint64) {

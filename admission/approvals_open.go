@@ -29,7 +29,7 @@ func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, rev
 	}
 	o := approval.Opening{
 		Slot: slot, ID: d.Approval.WorkflowID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, DecisionID: d.DecisionID, Keys: a.keys,
-		ArgsDigest: d.ArgsDigest, Mandate: d.Mandate, Terms: approvalTerms(a.policies), Preview: preview, PreviewDigest: digest,
+		ArgsDigest: d.ArgsDigest, Mandate: d.Mandate, Terms: a.policies.Approval, Preview: preview, PreviewDigest: digest,
 		Call: out.call.ToolCallID, Event: out.call.EventID, Now: now, ExpiresAt: d.ExpiresAt.Time,
 		Unapprovable: a.unapprovable, Asks: a.retry.Asks, Policy: out.policyInForce(),
 	}
@@ -58,9 +58,9 @@ func closingRecords(old *approval.Workflow, reason string, now time.Time) []even
 // explainNamedWorkflow adds the reason why the workflow that a request names, or that its call
 // waits for, does not apply.
 func (a *approvalDecision) explainNamedWorkflow() {
-	d, book := a.out.Decision, a.in.Approvals
+	d, index := a.out.Decision, a.in.Approvals
 	if name := a.retry.Named; name != "" {
-		switch w := book.Find(d.Tenant, name); {
+		switch w := index.Find(d.Tenant, name); {
 		case w == nil || w.Source != d.Source:
 			a.addReason(approval.ReasonUnknown)
 			return
@@ -72,7 +72,7 @@ func (a *approvalDecision) explainNamedWorkflow() {
 	waits := func(w *approval.Workflow) bool {
 		return w.ActionDigest != a.keys.Action && !w.Over(a.in.Now) && slices.Contains(w.Calls, a.retry.Call)
 	}
-	if a.retry.Call != "" && slices.ContainsFunc(book.SessionWorkflows(d.Tenant, d.Source, d.Session), waits) {
+	if a.retry.Call != "" && slices.ContainsFunc(index.SessionWorkflows(d.Tenant, d.Source, d.Session), waits) {
 		a.addReason(approval.ReasonOtherAction)
 	}
 }
@@ -90,7 +90,7 @@ func (a *approvalDecision) buildPreview() (approval.Preview, string, error) {
 	for _, r := range d.Reasons {
 		p.Reasons = append(p.Reasons, r.Code)
 	}
-	p = p.Describe(c.Resource, c.Args, approvalTerms(a.policies).Show)
+	p = p.Describe(c.Resource, c.Args, a.policies.Approval.Show)
 	digest, err := p.Digest(a.in.digest)
 	return p, digest, err
 }

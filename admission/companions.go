@@ -30,8 +30,9 @@ func (p protocol) carrierOf(c *call.Call) map[string]any {
 	return carrier
 }
 
-// nativeOnly reports whether neither the catalogue nor a companion applies, so that the
-// protocol's own evaluator decides. That is so for most calls.
+// nativeOnly reports whether certainly neither the catalogue nor a companion applies: no publisher
+// of the shard has declared anything, and the request carries and names no document. The protocol's
+// own evaluator decides then.
 func nativeOnly(request *call.Request, token string, p protocol, c *call.Call) bool {
 	if request.Publishers != nil {
 		return false

@@ -20,7 +20,7 @@ func (out *Outcome) concludeDecision(native call.Opinion, policies policy.Result
 	d := &out.Decision
 	d.Verdict = events.Strictest(native.Verdict, policies.Verdict)
 	d.NativeVerdict = out.protocol.NativeVerdict(d.Verdict)
-	d.Reasons = slices.Concat(recorded(native), policies.Reasons)
+	d.Reasons = slices.Concat(recordableReasons(native), policies.Reasons)
 	out.explanation = withWarnings(explainVerdict(d.Verdict, native, policies), d.Verdict, policies)
 	lifetime := verdictLifetime(d.Verdict, native, policies, in.Now)
 	switch d.Verdict {
@@ -34,10 +34,10 @@ func (out *Outcome) concludeDecision(native call.Opinion, policies policy.Result
 	out.fillClaims(in, lifetime)
 }
 
-// recorded returns the protocol's reasons for the record. For a request that is not JSON the
+// recordableReasons returns the protocol's reasons for the record. For a request that is not JSON the
 // record has the codes and no paths: a path quotes names of members, and an erasure of the
 // session would not reach the record, because it names no session.
-func recorded(native call.Opinion) []events.Reason {
+func recordableReasons(native call.Opinion) []events.Reason {
 	if !native.Unread {
 		return native.Reasons
 	}
@@ -55,8 +55,8 @@ func verdictLifetime(v events.Verdict, native call.Opinion, policies policy.Resu
 	asks := v == events.Ask || v == events.Defer
 	d := receipt.DefaultLifetime
 	switch {
-	case asks && approvalTerms(policies).Lifetime > 0:
-		d = approvalTerms(policies).Lifetime
+	case asks && policies.Approval.Lifetime > 0:
+		d = policies.Approval.Lifetime
 	case policies.ExpiresAfter > 0 && (!asks || policies.Verdict != events.Allow):
 		d = policies.ExpiresAfter
 	case asks && native.ApprovalWindow > 0:
@@ -103,7 +103,7 @@ func (out *Outcome) newApprovalRef(in Inputs) *events.ApprovalRef {
 	d := out.Decision
 	return &events.ApprovalRef{
 		WorkflowID: "wf-" + d.DecisionID, Status: "pending", ActionID: out.actionID(in),
-		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: cmp.Or(approvalTerms(out.ruling.Policies).Resume, approval.ResumeSameEvent),
+		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: cmp.Or(out.ruling.Policies.Approval.Resume, approval.ResumeSameEvent),
 	}
 }
 
@@ -187,11 +187,11 @@ func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 // after it, and replies only when they are durable too. It must be called after the last change
 // of Decision. On an error, call Fail with CodeInternal.
 func (out *Outcome) AccompanyingEvents() (list []call.AccompanyingEvent, err error) {
-	traced, ok := out.protocol.(call.EventWriter)
+	writer, ok := out.protocol.(call.EventWriter)
 	if !ok {
 		return nil, nil
 	}
-	if !runRecovered(func() { list, err = traced.AccompanyingEvents(out.call, out.Decision, out.ruling) }) {
+	if !runRecovered(func() { list, err = writer.AccompanyingEvents(out.call, out.Decision, out.ruling) }) {
 		return nil, fmt.Errorf("admission: the accompanying events of protocol %s cannot be rendered", out.Decision.Protocol)
 	}
 	return list, err
@@ -238,5 +238,5 @@ var microCodes = map[string]string{
 // terms of that approval.
 func (out *Outcome) Asked() ([]string, approval.Terms) {
 	a := approvalDecision{native: out.ruling.NativeOpinion, policies: out.ruling.Policies}
-	return a.asks(), approvalTerms(a.policies)
+	return a.asks(), a.policies.Approval
 }

@@ -241,7 +241,7 @@ func replyReason(reply *nats.Msg) string {
 // refusalReason is the reason of a deny for an allow that Guard.Check refused.
 func refusalReason(err error) string {
 	switch code := guard.Code(err); code {
-	case ReasonReceiptMissing, ReasonBadArguments:
+	case guard.CodeNoReceipt, guard.CodeBadArgs: // the client's own codes are the same
 		return code
 	default:
 		return ReasonReceiptInvalid

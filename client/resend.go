@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -83,22 +84,7 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 	send := func() {
 		n := sent
 		sent, waiting = sent+1, waiting+1
-		go func() {
-			nc := s.connectionFor(n)
-			if !nc.IsConnected() && !nc.IsClosed() { // it could keep the request, and send it after the caller was told deny
-				answers <- serverAnswer{nil, nats.ErrReconnectBufExceeded}
-				return
-			}
-			if nc.IsClosed() {
-				answers <- serverAnswer{nil, nats.ErrConnectionClosed}
-				return
-			}
-			reply, err := nc.RequestMsgWithContext(sending, request())
-			if errors.Is(err, nats.ErrConnectionClosed) { // while it waited: an admitter may have the request
-				err = nats.ErrDisconnected
-			}
-			answers <- serverAnswer{reply, err}
-		}()
+		go func() { answers <- s.attempt(sending, n, request) }()
 	}
 	var again <-chan time.Time
 	if pause > 0 {
@@ -156,6 +142,23 @@ func (s *RequestSender) sendUntilAnswered(ctx context.Context, request func() *n
 	}
 }
 
+// attempt sends the request for the n-th time, from zero, and waits for the answer. ErrReconnectBufExceeded says that it
+// was not sent, ErrDisconnected that an admitter may have it.
+func (s *RequestSender) attempt(ctx context.Context, n int, request func() *nats.Msg) serverAnswer {
+	nc := s.connectionFor(n)
+	if !nc.IsConnected() && !nc.IsClosed() { // it could keep the request, and send it after the caller was told deny
+		return serverAnswer{nil, nats.ErrReconnectBufExceeded}
+	}
+	if nc.IsClosed() {
+		return serverAnswer{nil, nats.ErrConnectionClosed}
+	}
+	reply, err := nc.RequestMsgWithContext(ctx, request())
+	if errors.Is(err, nats.ErrConnectionClosed) { // while it waited
+		err = nats.ErrDisconnected
+	}
+	return serverAnswer{reply, err}
+}
+
 // maySendAgain reports whether the request may be sent again after an error: the error proves that no
 // admitter has it, or it may be decided twice and the connection moved to another server meanwhile.
 func maySendAgain(err error, twice bool) bool {
@@ -181,9 +184,9 @@ func (s *RequestSender) hasOtherServers() bool { return len(s.otherServers()) > 
 // otherServers lists the servers that the connection knows, without its own.
 func (s *RequestSender) otherServers() (list []string) {
 	own := hostOf(s.nc.ConnectedUrl())
-	for _, s := range append(append([]string{}, s.options.Servers...), s.nc.DiscoveredServers()...) {
-		if h := hostOf(s); h != "" && h != own {
-			list = append(list, strings.TrimSpace(s))
+	for _, server := range slices.Concat(s.options.Servers, s.nc.DiscoveredServers()) {
+		if h := hostOf(server); h != "" && h != own {
+			list = append(list, strings.TrimSpace(server))
 		}
 	}
 	if own == "" && len(list) < 2 { // not connected: the only known server is the one that is down

@@ -233,10 +233,9 @@ func (c *call) mergeIdentity(f *fact.Fact) {
 	if !f.TargetSum.IsZero() {
 		c.targetSum = f.TargetSum
 	}
-	argsRank := rank.args
-	if f.Args.Known && argsRank > c.argsRank {
+	if f.Args.Known && rank.args > c.argsRank {
 		c.session.calls.releaseCallArgs(c)
-		c.args, c.argsRank = f.Args, argsRank
+		c.args, c.argsRank = f.Args, rank.args
 		c.session.calls.keepCallArgs(c)
 	}
 }

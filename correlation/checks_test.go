@@ -789,9 +789,9 @@ func TestFindingsAreEmittedOnce(t *testing.T) {
 	fs.setModes("acme", ruleModes{modes: map[string]RuleMode{SchemaInvalid: ModeOff}})
 	unseen := fs.reportRule(ruleSchema, nil, f, findingFrom("e2"))
 	emitted(0, "off")
-	fs.reportRule(ruleSchema, nil, f, findingFrom("e2").withCase(caseWithdrawn).retracting(unseen))
+	fs.reportRule(ruleSchema, nil, f, findingFrom("e2").withCase(caseRetracted).retracting(unseen))
 	emitted(0, "retraction of what was not emitted")
-	fs.reportRule(ruleSchema, nil, f, findingFrom("e1").withCase(caseWithdrawn).retracting(id))
+	fs.reportRule(ruleSchema, nil, f, findingFrom("e1").withCase(caseRetracted).retracting(id))
 	emitted(1, "retraction of what was emitted")
 	if n, _ := fs.emitted(); n != 2 || fs.made() != 5 {
 		t.Errorf("%d findings are emitted of %d made", n, fs.made())

@@ -27,11 +27,7 @@ const (
 	claimedApprovalKind
 )
 
-func (claims *callClaims) markReportedIf(is bool, kind claimKinds) {
-	if is {
-		claims.reported |= kind
-	}
-}
+func (claims *callClaims) markReported(kind claimKinds) { claims.reported |= kind }
 
 // reportOnce reports whether a kind of claim was not reported before, and marks it as
 // reported.
@@ -104,7 +100,7 @@ func (j *judge) retractUnrecordedClaim(c *call, f *fact.Fact) {
 		return
 	}
 	for _, made := range c.takeRetractable(ForgedRecord, "AH-C-082") {
-		back := findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
+		back := findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseRetracted).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == ForgedRecord {
 			j.findings.reportRule(ruleForged, c, f, back)
 			continue

@@ -11,7 +11,7 @@
 // equivalentChecks). A check that depends only on the order of events is judged with the
 // session.
 //
-// The work has three steps. Decoder.Decode decodes a message; it needs no state, so several
+// The work has three steps. Decoder.DecodeInto decodes a message; it needs no state, so several
 // goroutines may decode. Correlator.Step applies a decoded message, in log order.
 // Output.Encode encodes an output; any goroutine may. Apply does all three.
 //
@@ -168,10 +168,10 @@ func (c *Correlator) Stats() Stats {
 	return s
 }
 
-// Follows reports whether it has calls of one of a tenant's sessions in memory, or follows the order of its events: then
-// it holds texts of them, and time alone may still cause a finding. Of other sessions it has names, ids and digests at
+// RemembersAny reports whether the correlator has calls of one of a tenant's sessions in memory, or tracks the order of
+// its events: then it holds texts of them, and time alone may still cause a finding. Of other sessions it has names, ids and digests at
 // most. It visits every session, so it is not for every message.
-func (c *Correlator) Follows(tenant string, sessions []string) bool {
+func (c *Correlator) RemembersAny(tenant string, sessions []string) bool {
 	tenant = fact.TokenOf(tenant)
 	tokens := make(map[string]bool, len(sessions))
 	for _, name := range sessions {
@@ -376,13 +376,11 @@ type Stats struct {
 // reportBadSubject reports a message whose subject is not one of ours.
 func (c *Correlator) reportBadSubject(m events.LogMessage) {
 	f := fact.EnvelopeFact(m, subject.Parsed{})
-	prefix, classes := strings.TrimSuffix(c.space.All(subject.Events), ".>"), ""
-	if rest, ok := strings.CutPrefix(m.Subject, prefix+"."); ok {
-		classes, _, _ = strings.Cut(rest, ".")
-	}
-	if classes != "" {
-		value, _ := subject.Unescape(classes)
-		f.Tenant, f.Key.Tenant = value, fact.TokenOf(value)
+	if rest, ok := strings.CutPrefix(m.Subject, strings.TrimSuffix(c.space.All(subject.Events), ">")); ok {
+		if token, _, _ := strings.Cut(rest, "."); token != "" { // the tenant's
+			tenant, _ := subject.Unescape(token)
+			f.Tenant, f.Key.Tenant = tenant, fact.TokenOf(tenant)
+		}
 	}
 	c.engine.findings.reportRule(ruleSchema, nil, f, findingFrom().withContent(fact.SumOf(m.Subject, string(m.Body))).
 		withCase(caseSubject).withText("the subject has not the tokens that it must have"))

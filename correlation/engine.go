@@ -186,7 +186,7 @@ func (e *engine) ensureProtocolSession(f *fact.Fact) *protocolSession {
 	if w := e.trackers.active(f); w != nil {
 		return w
 	}
-	return e.trackers.follow(f, e.SharedOrigin(f))
+	return e.trackers.beginTracking(f, e.SharedOrigin(f))
 }
 
 // trackFact passes a fact to the parts that belong to no call: mandates, admissions, the
@@ -272,27 +272,6 @@ func (e *engine) upgradeParentLink(key fact.SourceSession, rank int8) {
 	}
 }
 
-func setProtocols(rows ...*protocolRow) {
-	protocols, orphanRules = rows, []string{OrphanCompletion}
-	for _, p := range rows {
-		for of, checks := range p.equivalents {
-			if of.rule == OrphanCompletion {
-				orphanRules = append(orphanRules, checks...)
-			}
-		}
-	}
-	slices.Sort(orphanRules)
-}
-
-// unreadableCheck is the check that breaks when strict decoding refuses an event; "" if the
-// protocol has none.
-func unreadableCheck(p *protocolRow, code strictjson.Code) string {
-	if p.unreadable == nil {
-		return ""
-	}
-	return p.unreadable(code)
-}
-
 // refuseEvent reports the checks that an invalid event breaks by itself. The event changes no
 // state: it opens no session, announces, ends and excuses no call, and answers no question.
 // Its meaning is uncertain, and its publisher must not gain by that. Only its number in its
@@ -319,7 +298,7 @@ func (e *engine) reportUnreadable(f *fact.Fact, err error) {
 	e.findings.reportInvalid(f, fact.DecodeErrorText(err))
 	var strict *strictjson.Error
 	if row := rowOf(f.Protocol); errors.As(err, &strict) {
-		if check := unreadableCheck(row, strict.Code); check != "" {
+		if check := row.unreadableCheck(strict.Code); check != "" {
 			e.findings.emitFinding(checkRules[check], nil, f, findingFrom(f.EventID).withContent(f.ContentSum).withText(fact.DecodeErrorText(err)))
 		}
 		if row.severalCheck != "" && (strict.Code == strictjson.TrailingData || strict.Code == strictjson.NotObject) {

@@ -120,7 +120,7 @@ func (j *judge) retractForFailMode(s *session, f *fact.Fact) {
 		excused = append(excused, ExecutedWithoutVerdict)
 	}
 	for _, x := range c.takeRetractable(excused...) {
-		back := findingFrom(c.firstEvent(), f.EventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(x.id)
+		back := findingFrom(c.firstEvent(), f.EventID).withCase(caseRetracted).withSeverity(events.SeverityInfo).retracting(x.id)
 		if x.rule == ExecutedWithoutVerdict {
 			j.findings.reportRule(ruleWithoutVerdict, c, f, back)
 			j.findings.reportRule(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), c.postEvent).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
@@ -204,7 +204,7 @@ func (j *judge) rejudgeLateVerdict(c *call, end *fact.Fact, before effectiveVerd
 // for the wrong order (low) replace them.
 func (j *judge) retractOrphan(c *call, f *fact.Fact) {
 	for _, made := range c.takeRetractable(orphanRules...) {
-		back := findingFrom(c.postEvent, f.EventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(made.id)
+		back := findingFrom(c.postEvent, f.EventID).withCase(caseRetracted).withSeverity(events.SeverityInfo).retracting(made.id)
 		if made.rule == OrphanCompletion {
 			j.findings.reportRule(ruleOrphan, c, f, back)
 			continue
@@ -239,7 +239,7 @@ func (j *judge) retractEarlierEnd(c *call, f *fact.Fact) {
 	if c.earlierEnd.finding == "" {
 		return
 	}
-	j.findings.reportCheck("AH-C-083", c, f, findingFrom(c.earlierEnd.event, c.firstEvent(), f.EventID).withCase(caseWithdrawn).
+	j.findings.reportCheck("AH-C-083", c, f, findingFrom(c.earlierEnd.event, c.firstEvent(), f.EventID).withCase(caseRetracted).
 		withSeverity(events.SeverityInfo).retracting(c.earlierEnd.finding).withText("its own end came later"))
 	c.earlierEnd = earlierEnd{}
 }

@@ -498,10 +498,10 @@ func (fs *findings) ReportSessionFinding(f *fact.Fact, who fact.Origin, found *c
 		id := notEmitted
 		if !found.Replaces.Unsaid {
 			_, _, old := fs.sessionFindingSpec(f, who, found.Replaces)
-			_, id = identifyFinding(checkRules[found.Replaces.Check], nil, fs.findingSubject(f, who, found.Replaces), old)
+			_, id = identifyFinding(checkRules[found.Replaces.Check], nil, findingSubject(f, who, found.Replaces), old)
 		}
 		back := *spec
-		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
+		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseRetracted
 		fs.emitFinding(checkRules[found.Replaces.Check], nil, about, &back)
 		if found.RetractsOnly {
 			return id
@@ -520,11 +520,11 @@ func (fs *findings) sessionFindingSpec(f *fact.Fact, who fact.Origin, found *cat
 	if f.Kind == fact.KindQuestionReply || len(spec.events) == 0 { // replies have no ids
 		spec.withContent(f.ContentSum)
 	}
-	return checkRules[found.Check], fs.findingSubject(f, who, found), spec
+	return checkRules[found.Check], findingSubject(f, who, found), spec
 }
 
 // findingSubject is a fact that names the session and the call of a finding.
-func (fs *findings) findingSubject(f *fact.Fact, who fact.Origin, found *catalogue.Finding) *fact.Fact {
+func findingSubject(f *fact.Fact, who fact.Origin, found *catalogue.Finding) *fact.Fact {
 	about := &fact.Fact{Origin: who, Protocol: f.Protocol}
 	if found.Call != "" {
 		about.CallID = fact.BoundID(found.Call)
@@ -556,12 +556,12 @@ func (fs *findings) ReportEventFindings(f *fact.Fact) { fs.reportEventFindings(n
 
 // ReportCheck implements fact.Reporter.
 func (fs *findings) ReportCheck(check string, f *fact.Fact, content fact.Sum, text string) {
-	fs.emitFinding(checkRules[check], nil, f, findingFrom().withContent(content).withText(text))
+	fs.reportCheck(check, nil, f, findingFrom().withContent(content).withText(text))
 }
 
 // RetractCheck implements fact.Reporter.
 func (fs *findings) RetractCheck(check, id string, f *fact.Fact, because, why string) {
-	fs.reportCheck(check, nil, f, findingFrom(because).withContent(f.ContentSum).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(id).withText(why))
+	fs.reportCheck(check, nil, f, findingFrom(because).withContent(f.ContentSum).withCase(caseRetracted).withSeverity(events.SeverityInfo).retracting(id).withText(why))
 }
 
 func (fs *findings) reportInvalid(f *fact.Fact, what string) {

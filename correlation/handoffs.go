@@ -76,7 +76,7 @@ type handoffFinding struct{ agent, finding string }
 func (hs *handoffs) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact.Fact) {
 	if found := c.handoffFinding; found != (handoffFinding{}) {
 		if c.agent != found.agent {
-			hs.findings.reportRule(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseWithdrawn).
+			hs.findings.reportRule(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseRetracted).
 				withSeverity(events.SeverityInfo).retracting(found.finding))
 			c.handoffFinding = handoffFinding{}
 		}

@@ -93,7 +93,9 @@ func (j *judge) judgeAsked(c *call, f *fact.Fact, verdict effectiveVerdict) {
 	}
 	if verdict.recorded != nil || !c.approvedBy(granted) {
 		caseOf := approvalCase(c, granted)
-		c.claims.markReportedIf(caseOf != "", claimedApprovalKind)
+		if caseOf != "" {
+			c.claims.markReported(claimedApprovalKind)
+		}
 		j.findings.reportRule(rulePending, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(caseOf))
 		return
 	}
@@ -186,7 +188,7 @@ func (j *judge) retractMissingCompletion(c *call, f *fact.Fact) {
 	if c.missingFinding == "" || tooLate {
 		return
 	}
-	j.retractMissingFinding(c, f, caseWithdrawn, "the completion has arrived after all")
+	j.retractMissingFinding(c, f, caseRetracted, "the completion has arrived after all")
 }
 
 // retractMissingFinding retracts the missing_completion of a call and its check's finding. why

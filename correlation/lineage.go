@@ -65,7 +65,7 @@ type parentLink struct {
 }
 
 // linkNames are the names of the ranks. A link of a higher rank replaces one of a lower rank.
-var linkNames = [...]string{1: events.LinkTrace, 2: events.LinkSession, 3: events.LinkGoal, 4: events.LinkSpan, 5: events.LinkEvent}
+var linkNames = [...]string{linkByTrace: events.LinkTrace, linkBySession: events.LinkSession, linkByGoal: events.LinkGoal, linkBySpan: events.LinkSpan, linkByEvent: events.LinkEvent}
 
 const (
 	linkByTrace = 1 + iota
@@ -76,7 +76,7 @@ const (
 )
 
 // resolveParentSession applies what a fact says of its session's parent.
-func (x *lineage) resolveParentSession(f *fact.Fact, known sessionRegister) {
+func (x *lineage) resolveParentSession(f *fact.Fact, register sessionRegister) {
 	l := &f.LineageRefs
 	if l.IsZero() && !l.AnnouncesHandoff || f.Key.Session == noSession {
 		return
@@ -89,26 +89,26 @@ func (x *lineage) resolveParentSession(f *fact.Fact, known sessionRegister) {
 		old = *k
 	}
 	if old.rank < linkByEvent && l.Correlation != "" {
-		x.linkParentSession(f, known, linkByEvent, x.findLinkTarget(f, l.CorrelationSum))
+		x.linkParentSession(f, register, linkByEvent, x.findLinkTarget(f, l.CorrelationSum))
 	}
 	if l.Trace != "" {
-		x.resolveTraceParent(f, old.rank, known)
+		x.resolveTraceParent(f, old.rank, register)
 	}
 	if old.rank < linkByGoal && l.ParentSession != "" {
-		x.linkParentSession(f, known, linkByGoal, x.siblingLink(f, l.ParentSession, subject.Escape(l.ParentSession)))
+		x.linkParentSession(f, register, linkByGoal, siblingLink(f, l.ParentSession, subject.Escape(l.ParentSession)))
 	}
 	if old.rank < linkBySession && l.Correlation != "" {
 		sibling := f.Key
 		sibling.Session = l.CorrelationToken()
-		if known.hasSession(sibling) {
-			x.linkParentSession(f, known, linkBySession, x.siblingLink(f, l.Correlation, sibling.Session))
+		if register.hasSession(sibling) {
+			x.linkParentSession(f, register, linkBySession, siblingLink(f, l.Correlation, sibling.Session))
 		}
 	}
 }
 
-func (x *lineage) resolveTraceParent(f *fact.Fact, rank int8, known sessionRegister) {
+func (x *lineage) resolveTraceParent(f *fact.Fact, rank int8, register sessionRegister) {
 	if rank < linkBySpan {
-		x.linkParentSession(f, known, linkBySpan, x.findLinkTarget(f, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])))
+		x.linkParentSession(f, register, linkBySpan, x.findLinkTarget(f, fact.SumOf("span", f.LineageRefs.Trace[:fact.SpanEnd])))
 	}
 	trace := fact.SumOf("trace", f.LineageRefs.Trace[:fact.TraceEnd])
 	first, carried := x.linkTargets.Get(f.Key.Tenant, trace)
@@ -116,12 +116,12 @@ func (x *lineage) resolveTraceParent(f *fact.Fact, rank int8, known sessionRegis
 	case !carried:
 		x.linkTargets.Put(f.Key.Tenant, trace, sessionLink{origin: originFor(f, nil)})
 	case rank < linkByTrace:
-		x.linkParentSession(f, known, linkByTrace, first)
+		x.linkParentSession(f, register, linkByTrace, first)
 	}
 }
 
 // siblingLink is a link to a session of the same publisher, by its id.
-func (x *lineage) siblingLink(f *fact.Fact, session, token string) sessionLink {
+func siblingLink(f *fact.Fact, session, token string) sessionLink {
 	key := f.Key
 	key.Session = token
 	return sessionLink{origin: &fact.Origin{Key: key, Tenant: f.Tenant, Source: f.Source, Session: fact.BoundID(session)}}
@@ -137,8 +137,8 @@ func originFor(f *fact.Fact, c *call) *fact.Origin {
 }
 
 // findLinkTarget returns the session of a target; the zero value if there is none or several.
-func (x *lineage) findLinkTarget(f *fact.Fact, mark fact.Sum) sessionLink {
-	r := x.linkTargets.Lookup(f.Key.Tenant, mark)
+func (x *lineage) findLinkTarget(f *fact.Fact, target fact.Sum) sessionLink {
+	r := x.linkTargets.Lookup(f.Key.Tenant, target)
 	if r == nil || r.ambiguous {
 		return sessionLink{}
 	}
@@ -146,7 +146,7 @@ func (x *lineage) findLinkTarget(f *fact.Fact, mark fact.Sum) sessionLink {
 }
 
 // linkParentSession records the parent of a fact's session.
-func (x *lineage) linkParentSession(f *fact.Fact, known sessionRegister, rank int8, r sessionLink) {
+func (x *lineage) linkParentSession(f *fact.Fact, register sessionRegister, rank int8, r sessionLink) {
 	if r.isZero() || r.origin.Key == f.Key || r.origin.Key.Session == noSession {
 		return
 	}
@@ -164,7 +164,7 @@ func (x *lineage) linkParentSession(f *fact.Fact, known sessionRegister, rank in
 		up = above.origin.Key
 	}
 	x.parentLinks.Put(f.Key.Tenant, f.Key, parentLink{r, rank})
-	known.upgradeParentLink(f.Key, rank)
+	register.upgradeParentLink(f.Key, rank)
 }
 
 // eventTarget is a fact's event as a link target; zero if it has no id.

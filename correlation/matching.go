@@ -68,9 +68,23 @@ func belongsToClosedCall(c *call, f *fact.Fact) bool {
 	sameEvent := c.hasEvent(f.EventID)
 	switch f.Kind {
 	case fact.KindPre:
-		return c.isOtherView(f) || sameEvent && c.preEvent != f.EventID || c.isAnnouncedBy(f) || !c.hasPre && (c.closedByRefusal() || c.closeReason == closedByError || f.CallKey.ID != "" && c.endedBefore(f))
+		switch {
+		case c.isOtherView(f), c.isAnnouncedBy(f), sameEvent && c.preEvent != f.EventID:
+			return true
+		case c.hasPre:
+			return false
+		}
+		return c.closedByRefusal() || c.closeReason == closedByError || f.CallKey.ID != "" && c.endedBefore(f)
 	case fact.KindRequest:
-		return !c.hasRequest && (sameEvent || len(c.decisions) > 0 && !c.hasPre && f.EventID == "" || len(c.decisions) == 0 && f.CallKey.ID != "" && c.endedBefore(f))
+		switch {
+		case c.hasRequest:
+			return false
+		case sameEvent:
+			return true
+		case len(c.decisions) > 0: // its decision came first
+			return !c.hasPre && f.EventID == ""
+		}
+		return f.CallKey.ID != "" && c.endedBefore(f)
 	default:
 		return len(c.decisions) == 0 && (sameEvent || f.EventID == "")
 	}
@@ -102,10 +116,10 @@ func (s *session) matchCompletion(f *fact.Fact) (c *call, inferred bool) {
 			return c, false
 		}
 	}
-	if f.CallKey.ID != "" && !rowOf(f.Protocol).endsByCorrelation {
-		return nil, false
-	}
 	if f.CallKey.ID != "" {
+		if !rowOf(f.Protocol).endsByCorrelation {
+			return nil, false
+		}
 		if c := s.correlated(f); c != nil {
 			return c, true
 		}

@@ -82,7 +82,7 @@ func TestTrackersPart(t *testing.T) {
 	follow := func(session string) {
 		f := &fact.Fact{Protocol: subject.ProtoAgentHook, Origin: fact.OriginOf("acme", "rt1", session)}
 		if ts.active(f) == nil {
-			ts.follow(f, &f.Origin)
+			ts.beginTracking(f, &f.Origin)
 		}
 	}
 	followed := func(what string, want ...string) {

@@ -60,13 +60,13 @@ func TestProtocolPartsAlone(t *testing.T) {
 			}, func() string { ds.CheckDeclared(f.Origin, f, nil); return rules(fs) }}
 		}, "AH-C-127"},
 		"negotiations": {func(fs *findings) protocolPart {
-			ng := aaep.NewHandshakes()
+			ng := aaep.NewNegotiationTable()
 			fs.timers.AdvanceTo(epoch)
 			ng.Configure(fs, fs.timers.clock(), false)
 			e := New(l.opts).engine
 			shake := func(typ string, members tree) {
 				members["type"], members["aaep_version"] = typ, "1.0.0"
-				ng.HandleHandshake(read(members), e)
+				ng.Apply(read(members), e)
 			}
 			return protocolPart{ng, func() {
 				shake("subscription.request", tree{"subscriber_id": "a", "capabilities": tree{}})
@@ -77,12 +77,12 @@ func TestProtocolPartsAlone(t *testing.T) {
 				for quarter := range 5 {
 					fs.timers.AdvanceTo(epoch.Add(time.Duration(quarter+1) * eventtime.IdleQuarter))
 				}
-				ng.ExpireNegotiations()
+				ng.Expire()
 				return rules(fs)
 			}}
 		}, "AAEP-C-150"},
 		"replies": {func(fs *findings) protocolPart {
-			rp := aaep.NewReplies(aaep.NewHandshakes())
+			rp := aaep.NewReplies(aaep.NewNegotiationTable())
 			rp.Configure(fs, nil, false)
 			ask := func(n int) {
 				f := read(wire(n, "awaiting.confirmation", 1, tree{"action": "wipe", "consequence": "Gone.", "reply_token": "rpl_1"}))

@@ -31,6 +31,19 @@ func init() {
 	protocol.Add = addProtocol
 }
 
+// setProtocols makes rows the table, and derives what depends on all of them.
+func setProtocols(rows ...*protocolRow) {
+	protocols, orphanRules = rows, []string{OrphanCompletion}
+	for _, p := range rows {
+		for of, checks := range p.equivalents {
+			if of.rule == OrphanCompletion {
+				orphanRules = append(orphanRules, checks...)
+			}
+		}
+	}
+	slices.Sort(orphanRules)
+}
+
 // addProtocol adds a row, for tests.
 func addProtocol(reading fact.Protocol) (remove func()) {
 	before := protocols
@@ -47,8 +60,8 @@ var aanaProtocol = &protocolRow{Protocol: fact.Protocol{Token: subject.ProtoAANA
 type protocolRow struct {
 	fact.Protocol
 
-	// What its events mean for more than a call. track takes an event that is no duplicate
-	// and an invalid one goes to refuse.
+	// What its events mean beyond calls. track gets each valid event that is no duplicate;
+	// refuse gets each invalid one.
 	track        func(e *engine, f *fact.Fact, n novelty)
 	refuse       func(e *engine, f *fact.Fact)
 	noteNumber   func(e *engine, f *fact.Fact) // the number of an event that was refused
@@ -72,6 +85,15 @@ type protocolRow struct {
 	expire       func(e *engine)                                 // what waits for an answer and has waited too long
 
 	callTraits
+}
+
+// unreadableCheck is the check that breaks when strict decoding refuses an event; "" if the
+// protocol has none.
+func (p *protocolRow) unreadableCheck(code strictjson.Code) string {
+	if p.unreadable == nil {
+		return ""
+	}
+	return p.unreadable(code)
 }
 
 // callTraits are how a protocol's calls differ.
@@ -103,7 +125,7 @@ func rowOf(token string) *protocolRow {
 	return unknownProtocol
 }
 
-// applyControl takes what is in force now, in the protocol that the record is about.
+// applyControl gives a control record to each protocol that has its kind.
 func (t protocolTable) applyControl(c *Correlator, m events.LogMessage, p subject.Parsed) {
 	if c.shard != "" && fact.TokenOf(p.Shard) != subject.Escape(c.shard) {
 		return
@@ -157,6 +179,7 @@ type (
 		aaep *aaep.Session
 		hook *agenthook.Session
 	}
+	// protocolTombstone is kept of a session that is no longer tracked.
 	protocolTombstone struct {
 		aaep    aaep.Tombstone
 		hook    agenthook.Tombstone
@@ -167,7 +190,7 @@ type (
 // protocolParts are the parts of the engine that belong to one protocol each.
 type protocolParts struct {
 	replies      *aaep.Replies
-	negotiations *aaep.Handshakes
+	negotiations *aaep.NegotiationTable
 	attestations *agenthook.Attestations
 	declarations *agenthook.Declarations
 	mandates     *aump.Mandates
@@ -175,7 +198,7 @@ type protocolParts struct {
 }
 
 func newProtocolParts() protocolParts {
-	ng := aaep.NewHandshakes()
+	ng := aaep.NewNegotiationTable()
 	return protocolParts{negotiations: ng, replies: aaep.NewReplies(ng), attestations: agenthook.NewAttestations(), declarations: new(agenthook.Declarations), mandates: aump.NewMandates(), traces: aioc.NewTraces()}
 }
 
@@ -205,8 +228,8 @@ func (p *protocolParts) configureProtocols(e *engine, o *engineOptions) {
 var aaepProtocol = &protocolRow{
 	Protocol: aaep.Protocol, missingCheck: "AAEP-C-081",
 	track: trackAAEPEvent, refuse: refuseAAEPEvent, noteNumber: noteRefusedAAEP, sessions: aaepSessions,
-	nextDeadline: func(e *engine, next *eventtime.Earliest) { e.negotiations.NextNegotiationTimeout(next) },
-	expire:       func(e *engine) { e.negotiations.ExpireNegotiations() },
+	nextDeadline: func(e *engine, next *eventtime.Earliest) { e.negotiations.NextTimeout(next) },
+	expire:       func(e *engine) { e.negotiations.Expire() },
 	unreadable:   aaep.UnreadableCheck,
 	severalCheck: "AAEP-C-181",
 	equivalents: map[findingCase][]string{
@@ -220,7 +243,7 @@ var aaepProtocol = &protocolRow{
 }
 
 var aaepSessions = &trackedSessions{
-	restore: func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) {
+	restore: func(ts *trackers, w *protocolSession, f *fact.Fact, d protocolTombstone) {
 		w.aaep = aaep.Restore(d.aaep, f.EventID, f.Seq)
 		ts.countRunningSessions(w, false, w.aaep.IsRunning())
 		ts.retractSilence(w, f, d)
@@ -233,14 +256,14 @@ var aaepSessions = &trackedSessions{
 		}
 		return silence
 	},
-	tombstone: func(ts *trackers, w *protocolSession, d *trackerTombstone) {
+	tombstone: func(ts *trackers, w *protocolSession, d *protocolTombstone) {
 		d.aaep = w.aaep.Tombstone()
 		ts.countRunningSessions(w, w.aaep.IsRunning(), false)
 	},
 }
 
 // trackAAEPEvent hands an event to its session, a reply to its question and a handshake to
-// its publisher's negotiations. Requests have none of them; a decision may excuse a call that its session owes.
+// its publisher's negotiations. Requests have none of them; a decision may make the completion of a call unnecessary.
 func trackAAEPEvent(e *engine, f *fact.Fact, n novelty) {
 	switch {
 	case aaep.EventOf(f) == nil:
@@ -251,7 +274,7 @@ func trackAAEPEvent(e *engine, f *fact.Fact, n novelty) {
 	case f.Kind == fact.KindQuestionReply:
 		e.replies.RouteQuestionReply(f)
 	case aaep.EventOf(f).IsHandshake():
-		e.negotiations.HandleHandshake(f, e)
+		e.negotiations.Apply(f, e)
 	case f.Key.Session != noSession:
 		e.trackAAEP(e.ensureProtocolSession(f), f, n)
 	default:
@@ -310,11 +333,11 @@ func (ts *trackers) applyAAEP(w *protocolSession, f *fact.Fact) {
 }
 
 // passedTime is the fact behind a finding that no message shows. It is the same when the finding
-// is taken back, or the retraction would name another one.
+// is retracted, or the retraction would name another one.
 var passedTime = &fact.Fact{Protocol: subject.ProtoAAEP}
 
-// retractSilence takes back that a session fell silent.
-func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d trackerTombstone) {
+// retractSilence retracts the finding that a session fell silent.
+func (ts *trackers) retractSilence(w *protocolSession, f *fact.Fact, d protocolTombstone) {
 	if d.silence == nil {
 		return
 	}
@@ -375,12 +398,12 @@ var agentHookEquivalents = map[findingCase][]string{
 }
 
 var agentHookSessions = &trackedSessions{
-	restore: func(_ *trackers, w *protocolSession, _ *fact.Fact, d trackerTombstone) {
+	restore: func(_ *trackers, w *protocolSession, _ *fact.Fact, d protocolTombstone) {
 		w.hook = agenthook.Restore(d.hook)
 	},
 	storedItems: func(w *protocolSession) int { return w.hook.StoredItems() },
 	expire:      func(*trackers, *protocolSession) *catalogue.Finding { return nil },
-	tombstone:   func(_ *trackers, w *protocolSession, d *trackerTombstone) { d.hook = w.hook.Tombstone() },
+	tombstone:   func(_ *trackers, w *protocolSession, d *protocolTombstone) { d.hook = w.hook.Tombstone() },
 }
 
 // trackAgentHookEvent hands an event to its session, and so the decision on one that names no call. Other decisions

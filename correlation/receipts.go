@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// A receipt allows one execution of one call (architecture 1.3). The log holds the decision
+// A receipt allows one execution of one call (docs/adr/0006). The log holds the decision
 // and not the receipt, so that a reader of the log cannot run a call. An execution names its
 // decision in metadata.approval.decision_ref (AgentHook) or in the header
 // Countersign-Decision-Id. An execution without a reference rests on the last allow under its
@@ -148,7 +148,7 @@ func (rs *receipts) retractUnknownReference(c *call, f *fact.Fact) {
 	for _, reference := range []string{f.Decision.ID, f.Decision.ApprovalRef} {
 		for _, made := range c.takeRetractable(referenceRetraction + reference) {
 			c.claims.forgetReported(claimedApprovalKind)
-			rs.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+			rs.findings.reportCheck("AH-C-105", c, f, findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseRetracted).withSeverity(events.SeverityInfo).
 				retracting(made.id).withText("the decision was recorded later"))
 		}
 	}

@@ -66,7 +66,7 @@ const (
 	caseDeadline            = ""
 	caseRoom                = "room"
 	caseSessionEnd          = "session_end"
-	caseWithdrawn           = "withdrawn"
+	caseRetracted           = "withdrawn"
 	caseReplaced            = "replaced"
 	caseFailOpen            = "fail_open"
 	caseFailOpenClaimed     = "fail_open_claimed"
@@ -128,7 +128,7 @@ var (
 			caseFailOpenClaimed: "{tool} ran as {call} and the runtime had not asked for a verdict. Its publisher says that its fail mode let it pass, but no request is on the log.",
 			caseOnlyClaimed:     "{tool} ran as {call} on a verdict that the publisher claims and the admitter did not record.",
 			caseRecordedLate:    "A verdict on {call} of {tool} is on the log by now; it came after the execution.",
-			caseWithdrawn:       "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
+			caseRetracted:       "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
 		},
 		Remedy: "Route this tool through admission, or find out how the call went around it.",
 	}
@@ -174,7 +174,7 @@ var (
 		Cases: map[string]string{
 			caseSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",
 			caseRoom:       "{tool} was announced as {call}, and the correlator forgot it for want of room before anything said how it ended.",
-			caseWithdrawn:  "The completion of {tool} that was missing for {call} has arrived after all.",
+			caseRetracted:  "The completion of {tool} that was missing for {call} has arrived after all.",
 			caseReplaced:   "No completion of {tool} is missing for {call}: another call uses the approval that it waited for.",
 		},
 		Remedy: "Find out whether the call ran; make the runtime report timeouts and failures, too.",
@@ -185,7 +185,7 @@ var (
 		Inputs:      "completions, and the requests and announcements before them",
 		Explanation: "{tool} was reported as done as {call}, and the runtime had neither asked for it nor announced it.",
 		Cases: map[string]string{
-			caseWithdrawn:       "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
+			caseRetracted:       "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
 			caseOrphanAgain:     "{tool} was reported as done as {call}, with no call of that id open any more.",
 			caseOrphanForgotten: "{tool} was reported as done as {call}, in a session whose open calls were forgotten for want of room.",
 		},
@@ -229,7 +229,7 @@ var (
 			caseClaimNotRun:   "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
 			caseClaimDecision: "{tool} ran as {call} on a decision that its publisher names and that is not on record: {what}.",
 			caseClaimAlone:    "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
-			caseWithdrawn:     "The verdict on {call} of {tool} that its publisher claims is on record by now.",
+			caseRetracted:     "The verdict on {call} of {tool} that its publisher claims is on record by now.",
 		},
 		Remedy: "Find out which user could write this; do not trust anything that was done on it.",
 	}
@@ -246,7 +246,7 @@ var (
 		Inputs:      "recorded decisions that allow a handoff (aioc), and the agents of the requests and announcements after them; AgentHook's AgentHandoff and AAEP's handoff.requested do not count, as neither says that the agent stops",
 		Explanation: "{tool} was called as {call} by an agent that had handed over to another one before.",
 		Cases: map[string]string{
-			caseWithdrawn: "It was not the agent that had handed over that called {tool} as {call}.",
+			caseRetracted: "It was not the agent that had handed over that called {tool} as {call}.",
 		},
 		Remedy: "Make the runtime stop an agent once its handoff was accepted; have what it asked for since decided for the agent that took over.",
 	}

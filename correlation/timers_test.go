@@ -238,7 +238,7 @@ func TestFollows(t *testing.T) {
 		core, got := l.run().core, ""
 		for _, tenant := range []string{"acme", "other"} {
 			for _, name := range []string{"s1", "a b", "sess_1"} {
-				if core.Follows(tenant, []string{"none", name}) {
+				if core.RemembersAny(tenant, []string{"none", name}) {
 					got += tenant + "/" + name + " "
 				}
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/internal/tables"
 )
 
-// trackers follow sessions by the rules of their protocol (protocolRow.sessions): the order of
+// trackers track sessions by the rules of their protocol (protocolRow.sessions): the order of
 // events, questions, outputs. They know no calls. Options.MaxSessions and storedItemLimit
 // bound them.
 type trackers struct {
@@ -18,7 +18,7 @@ type trackers struct {
 	findings *findings      `snapshot:"-"`
 
 	sessions        *tables.LRU[protocolSessionKey, *protocolSession]
-	tombstones      *tables.Shared[protocolSessionKey, trackerTombstone]
+	tombstones      *tables.Shared[protocolSessionKey, protocolTombstone]
 	storedItems     int // of all sessions; at most storedItemLimit
 	storedItemLimit int
 	runningSessions map[fact.PublisherKey]int // sessions that started on the log and did not end
@@ -28,7 +28,7 @@ func newTrackers(o *engineOptions, t *timers, fs *findings) *trackers {
 	return &trackers{
 		opts: o, timers: t, findings: fs, storedItemLimit: maxStoredItems,
 		sessions:        tables.NewLRU[protocolSessionKey, *protocolSession](),
-		tombstones:      tables.NewShared[protocolSessionKey, trackerTombstone](maxTombstones),
+		tombstones:      tables.NewShared[protocolSessionKey, protocolTombstone](maxTombstones),
 		runningSessions: map[fact.PublisherKey]int{},
 	}
 }
@@ -47,8 +47,8 @@ func (ts *trackers) hasAny(isOne func(fact.SourceSession) bool) bool {
 
 // touch returns a session and sets its last activity; nil if it is not tracked.
 func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
-	w, followed := ts.sessions.Get(key)
-	if !followed {
+	w, tracked := ts.sessions.Get(key)
+	if !tracked {
 		return nil
 	}
 	w.lastActivity = ts.timers.CurrentActivity()
@@ -57,21 +57,21 @@ func (ts *trackers) touch(key protocolSessionKey) *protocolSession {
 
 // active is touch for the session of a fact.
 func (ts *trackers) active(f *fact.Fact) *protocolSession {
-	w, followed := ts.sessions.Get(protocolSessionKey{f.Key, f.Protocol})
-	if !followed {
+	w, tracked := ts.sessions.Get(protocolSessionKey{f.Key, f.Protocol})
+	if !tracked {
 		return nil
 	}
 	w.lastActivity = ts.timers.CurrentActivity()
 	return w
 }
 
-// follow begins to follow the session of a fact. If the table is full, another session is
+// beginTracking begins to track the session of a fact. If the table is full, another session is
 // forgotten.
-func (ts *trackers) follow(f *fact.Fact, o *fact.Origin) *protocolSession {
+func (ts *trackers) beginTracking(f *fact.Fact, o *fact.Origin) *protocolSession {
 	key := protocolSessionKey{f.Key, f.Protocol}
 	if ts.sessions.Len() >= ts.opts.MaxSessions {
 		if old, found := ts.sessions.Surplus(tables.ByPlaces, key.Publisher().TableKey(), key); found {
-			ts.forgetProtocolSession(old, trackerTombstone{})
+			ts.forgetProtocolSession(old, protocolTombstone{})
 		}
 	}
 	d, _ := ts.tombstones.Get(key.Tenant, key)
@@ -147,10 +147,10 @@ func (w *protocolSession) giveHint(hint string) bool {
 // trackedSessions are the functions by which a protocol's sessions are tracked. All must be
 // set.
 type trackedSessions struct {
-	restore     func(ts *trackers, w *protocolSession, f *fact.Fact, d trackerTombstone) // begins with the state in the tombstone
+	restore     func(ts *trackers, w *protocolSession, f *fact.Fact, d protocolTombstone) // begins with the state in the tombstone
 	storedItems func(w *protocolSession) int
 	expire      func(ts *trackers, w *protocolSession) *catalogue.Finding // called when the session was idle for too long; returns the finding of that, or nil
-	tombstone   func(ts *trackers, w *protocolSession, d *trackerTombstone)
+	tombstone   func(ts *trackers, w *protocolSession, d *protocolTombstone)
 }
 
 // accountStoredItems counts what a session stores. Beyond storedItemLimit, other sessions are
@@ -165,13 +165,8 @@ func (ts *trackers) accountStoredItems(w *protocolSession) {
 		if !found {
 			return
 		}
-		ts.forgetProtocolSession(old, trackerTombstone{})
+		ts.forgetProtocolSession(old, protocolTombstone{})
 	}
-}
-
-// trackerTombstone is kept of a session that is no longer tracked.
-type trackerTombstone struct {
-	protocolTombstone
 }
 
 // expireProtocolSessions forgets sessions that have been idle for too long.
@@ -185,7 +180,7 @@ func (ts *trackers) expireProtocolSessions() {
 			ts.timers.wakeAt(until)
 			return
 		}
-		d := trackerTombstone{}
+		d := protocolTombstone{}
 		d.silence = rowOf(w.protocol).sessions.expire(ts, w)
 		ts.forgetProtocolSession(w, d)
 	}
@@ -200,7 +195,7 @@ func (ts *trackers) nextProtocolSessionIdle(next *eventtime.Earliest) {
 	}
 }
 
-func (ts *trackers) forgetProtocolSession(w *protocolSession, d trackerTombstone) {
+func (ts *trackers) forgetProtocolSession(w *protocolSession, d protocolTombstone) {
 	rowOf(w.protocol).sessions.tombstone(ts, w, &d)
 	ts.storedItems -= w.storedItems
 	ts.sessions.Count(w.share, tables.ByStoredItems, -w.storedItems)

@@ -185,7 +185,7 @@ func (ap *approvals) retractOtherCall(c *call, f *fact.Fact) {
 		return
 	}
 	for _, made := range c.takeRetractable(otherCallRetraction) {
-		ap.findings.reportCheck("AH-C-104", c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+		ap.findings.reportCheck("AH-C-104", c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseRetracted).withSeverity(events.SeverityInfo).
 			retracting(made.id).withText("the call says that it tries that one again"))
 	}
 }

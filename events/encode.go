@@ -43,7 +43,7 @@ func encodeAny(record any) ([]byte, error) {
 type valueWriter func(b []byte, v reflect.Value) ([]byte, bool)
 
 // valueWriters caches the writer of every type, nil for a type without one.
-var valueWriters sync.Map // reflect.Type -> writer
+var valueWriters sync.Map // reflect.Type -> valueWriter
 
 func writerOf(t reflect.Type) valueWriter {
 	if w, known := valueWriters.Load(t); known {

@@ -109,22 +109,23 @@ func (w *recordWriter) writeRecord(r *Record) {
 	w.writeRedactions(r.Redactions)
 	w.buf = strconv.AppendUint(append(w.buf, `,"seq":`...), r.Seq, 10)
 	w.writeText(`,"session":`, r.Session)
-	w.writeRaw(`,"session_index":`, "")
+	w.writeRaw(`,"session_index":`)
 	if r.SessionIndex == nil {
-		w.writeRaw("null", "")
+		w.writeRaw("null")
 	} else {
 		w.buf = strconv.AppendUint(w.buf, *r.SessionIndex, 10)
 	}
 	if r.SessionPrev == nil {
-		w.writeRaw(`,"session_prev":null`, "")
+		w.writeRaw(`,"session_prev":null`)
 	} else {
 		w.writeText(`,"session_prev":`, *r.SessionPrev)
 	}
 	w.writeText(`,"shard":`, r.Shard)
 	w.writeText(`,"subject":`, r.Subject)
 	w.writeText(`,"tenant":`, r.Tenant)
-	w.writeRaw(`,"v":`, strconv.Itoa(r.V))
-	w.writeRaw("}", "")
+	w.writeRaw(`,"v":`)
+	w.buf = strconv.AppendInt(w.buf, int64(r.V), 10)
+	w.writeRaw("}")
 }
 
 // recordWriter appends the members of a record in the order of RFC 8785.
@@ -133,9 +134,7 @@ type recordWriter struct {
 	err error
 }
 
-func (w *recordWriter) writeRaw(member, value string) {
-	w.buf = append(append(w.buf, member...), value...)
-}
+func (w *recordWriter) writeRaw(text string) { w.buf = append(w.buf, text...) }
 
 func (w *recordWriter) writeText(member, value string) {
 	w.buf = append(w.buf, member...)
@@ -156,33 +155,33 @@ func (w *recordWriter) writeTime(member string, t events.Time) {
 }
 
 func (w *recordWriter) writeHeaders(h map[string][]string) {
-	w.writeRaw(`,"headers":`, "")
+	w.writeRaw(`,"headers":`)
 	sep := "{"
 	var room [16]string
 	names := slices.AppendSeq(room[:0], maps.Keys(h))
 	slices.SortFunc(names, strictjson.CompareKeys)
 	for _, name := range names {
 		w.writeText(sep, name)
-		w.writeRaw(":[", "")
+		w.writeRaw(":[")
 		for i, v := range h[name] {
 			w.writeText([]string{"", ","}[min(i, 1)], v)
 		}
-		w.writeRaw("]", "")
+		w.writeRaw("]")
 		sep = ","
 	}
 	if sep == "{" {
-		w.writeRaw(sep, "")
+		w.writeRaw(sep)
 	}
-	w.writeRaw("}", "")
+	w.writeRaw("}")
 }
 
 func (w *recordWriter) writeRedactions(list []Redaction) {
-	w.writeRaw(`,"redactions":[`, "")
+	w.writeRaw(`,"redactions":[`)
 	for i, r := range list {
-		w.writeRaw([]string{`{`, `,{`}[min(i, 1)], "")
+		w.writeRaw([]string{`{`, `,{`}[min(i, 1)])
 		if r.Action != "" {
 			w.writeText(`"action":`, r.Action)
-			w.writeRaw(",", "")
+			w.writeRaw(",")
 		}
 		w.writeText(`"commitment":`, r.Commitment)
 		w.writeText(`,"detector":`, r.Detector)
@@ -190,9 +189,9 @@ func (w *recordWriter) writeRedactions(list []Redaction) {
 		if r.Policy != "" {
 			w.writeText(`,"policy":`, r.Policy)
 		}
-		w.writeRaw("}", "")
+		w.writeRaw("}")
 	}
-	w.writeRaw("]", "")
+	w.writeRaw("]")
 }
 
 // HashPrefix separates record hashes from every other use of SHA-256.

@@ -15,14 +15,14 @@ import (
 
 // publishBatch publishes one atomic batch and returns the sequences of its messages. ErrRefused
 // means that nothing of the batch is stored.
-func (s *sender) publishBatch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint64, error) {
+func (s *sender) publishBatch(ctx context.Context, msgs []Msg) ([]uint64, error) {
 	b, end := s.beginBatch(), len(msgs)-1
 	for _, m := range msgs[:end] {
 		if err := b.stageMessage(m); err != nil {
 			return nil, err
 		}
 	}
-	return b.commit(ctx, msgs[end], last)
+	return b.commit(ctx, msgs[end], nil)
 }
 
 // openBatch is an atomic batch that is not committed. The server keeps staged messages apart

@@ -80,7 +80,7 @@ func (s *sender) storeRound(ctx context.Context, msgs []Msg, offset int) map[int
 	if len(msgs) <= singlesPerBatch {
 		return s.publishEvents(ctx, msgs, offset)
 	}
-	_, err := s.publishBatch(ctx, msgs, nil)
+	_, err := s.publishBatch(ctx, msgs)
 	switch {
 	case err == nil:
 		return nil

@@ -2,6 +2,7 @@ package call
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -150,21 +151,12 @@ func HeaderValues(header map[string][]string, name string) []string {
 
 // RefuseLongFields refuses identifiers that are too long and clears them.
 func (o *Opinion) RefuseLongFields(evaluator string, fields map[string]*string) {
-	for _, path := range sortedPaths(fields) {
+	for _, path := range slices.Sorted(maps.Keys(fields)) {
 		if f := fields[path]; len(*f) > MaxField {
 			o.Refuse(evaluator, CodeFieldTooLong, path)
 			*f = ""
 		}
 	}
-}
-
-func sortedPaths(fields map[string]*string) []string {
-	paths := make([]string, 0, len(fields))
-	for p := range fields {
-		paths = append(paths, p)
-	}
-	slices.Sort(paths)
-	return paths
 }
 
 // Merge merges another opinion into o: the stricter verdict, all reasons, the shorter limits.

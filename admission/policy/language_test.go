@@ -366,3 +366,19 @@ func TestTimeZones(t *testing.T) {
 	when := `now.getHours() == 23 && now.getHours("Europe/Berlin") == 1 && now.getHours("+05:30") == 5 && now.getDate("Asia/Tokyo") == 2 && now.getHours("UTC") == 23`
 	expect(t, compileDocs(t, written("p", "rules:", "  - name: r", "    when: >-", "      "+when, "    verdict: allow", "    reason: r")).Evaluate(in), "allow r")
 }
+
+// Every variable that conditions may use can be read, and there is no other.
+func TestDeclaredVariablesAreRead(t *testing.T) {
+	declared := map[string]bool{}
+	for _, v := range RequestVariables() {
+		declared[v.Name] = true
+		if inputVariables[v.Name] == nil {
+			t.Errorf("%s is declared, and nothing reads it", v.Name)
+		}
+	}
+	for name := range inputVariables {
+		if !declared[name] {
+			t.Errorf("%s is read, and is not declared", name)
+		}
+	}
+}

@@ -55,7 +55,7 @@ func (p *lintedPolicy) walkGrowth(in expression, e celast.Expr, loops []string, 
 		c := e.AsCall()
 		args := expr.Children(e)
 		switch name := c.FunctionName(); {
-		case len(loops) > 0 && (slices.Contains(allocatingFuncs, name) || functions.Grows(name)) && p.hasSize(in, e) && slices.ContainsFunc(args, func(a celast.Expr) bool { return p.isWholeInput(in, a) }):
+		case len(loops) > 0 && (slices.Contains(allocatingFuncs, name) || functions.Grows(name)) && hasSize(in, e) && slices.ContainsFunc(args, func(a celast.Expr) bool { return p.isWholeInput(in, a) }):
 			tell(fmt.Sprintf("a loop makes a new value with %s out of something of the request in every round", nameOfCall(name)))
 		case isMultiplying(c) && p.isWholeInput(in, multiplierArg(c)):
 			tell(fmt.Sprintf("%s multiplies the size of one part of the request by another", name))
@@ -88,7 +88,7 @@ func multiplierArg(c celast.CallExpr) celast.Expr {
 }
 
 // hasSize reports whether an expression is, or may be, a text or list.
-func (p *lintedPolicy) hasSize(in expression, e celast.Expr) bool {
+func hasSize(in expression, e celast.Expr) bool {
 	switch in.ast.NativeRep().GetType(e.ID()).Kind() {
 	case types.StringKind, types.BytesKind, types.ListKind, types.MapKind, types.DynKind, types.StructKind:
 		return true
@@ -100,7 +100,7 @@ func (p *lintedPolicy) hasSize(in expression, e celast.Expr) bool {
 // loop variable: it has the same size in every round. A policy's variable counts as its
 // expression.
 func (p *lintedPolicy) isWholeInput(in expression, e celast.Expr) bool {
-	if !p.hasSize(in, e) {
+	if !hasSize(in, e) {
 		return false
 	}
 	return p.readsRequest(e)

@@ -1,6 +1,6 @@
 // Command countersign is the operator's tool: it runs the whole pipeline on one machine, asks for
-// admission, follows decisions, and reads, verifies and exports evidence. commands.go lists the
-// commands; they are in internal/cli.
+// admission, follows decisions, and reads, verifies and exports evidence. internal/cli/commands.go
+// lists the commands.
 package main
 
 import (

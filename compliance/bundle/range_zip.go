@@ -190,7 +190,7 @@ func openEntries(z *zip.Reader, r io.ReaderAt, size int64, names []string) ([]zi
 
 // comparePacked packs the members again and compares the result with the file.
 func comparePacked(r io.ReaderAt, size int64, entries []zipEntry, rep *verify.Report) {
-	c := &comparer{r: r, size: size, diff: -1}
+	c := &comparer{r: r, diff: -1}
 	for i, e := range entries {
 		crc := crc32.NewIEEE()
 		if _, err := io.Copy(crc, e.open()); err == nil {

@@ -115,7 +115,7 @@ func TestZipBeyond4GB(t *testing.T) {
 			for i := range read {
 				read[i].crc = entries[i].crc
 			}
-			c := &comparer{r: file, size: file.size, diff: -1}
+			c := &comparer{r: file, diff: -1}
 			ok(t, packEntries(c, read))
 			if c.diff >= 0 || c.at != file.size {
 				t.Errorf("packed again it differs at byte %d of %d", c.diff, file.size)

@@ -85,9 +85,9 @@ func checkNames(files []*zip.File, names []string) error {
 
 // comparer is a writer that compares what is written with a file.
 type comparer struct {
-	r              io.ReaderAt
-	size, at, diff int64
-	buf            [32 << 10]byte
+	r        io.ReaderAt
+	at, diff int64
+	buf      [32 << 10]byte
 }
 
 func (c *comparer) Write(p []byte) (int, error) {

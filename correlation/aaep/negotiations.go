@@ -45,7 +45,6 @@ type subscriptionRequest struct {
 	renewedSubscription string // the subscription that is to have other terms; "" of a request
 	version             string
 	capabilities        capabilities
-	maybeRedelivered    bool // it may have been delivered twice
 }
 
 // Negotiate applies the next message about a subscription and returns its findings.
@@ -83,7 +82,7 @@ func (n *Negotiations) addRequest(e *Event, again bool) {
 	if len(n.openRequests) >= maxOpenRequests {
 		n.openRequests, n.unpairable = n.openRequests[1:], true
 	}
-	o := &subscriptionRequest{event: e.eventRef(), requestedAt: e.At, content: h.content, version: h.version, capabilities: h.capabilities, maybeRedelivered: again}
+	o := &subscriptionRequest{event: e.eventRef(), requestedAt: e.At, content: h.content, version: h.version, capabilities: h.capabilities}
 	if h.kind == "renegotiate" {
 		o.renewedSubscription = h.subscription
 	}

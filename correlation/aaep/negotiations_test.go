@@ -85,7 +85,7 @@ func TestLateAnswer(t *testing.T) {
 // TestNegotiationsOutliveAFlood: another tenant's publishers make none of a tenant's be forgotten
 // that has few.
 func TestNegotiationsOutliveAFlood(t *testing.T) {
-	ng := NewHandshakes()
+	ng := NewNegotiationTable()
 	shake := func(tenant string, i int) *publisherNegotiations {
 		f := &fact.Fact{Origin: fact.OriginOf(tenant, fmt.Sprint("rt", i), "")}
 		return ng.ensure(ng.negotiationKey(f.Key.Tenant, f.Key.Source), f, ownOrigin{})

@@ -234,7 +234,7 @@ func (a *userQuestion) resolve(r *reports, st *states, to questionStage, by even
 		r.add("AAEP-C-122", "", a.event)
 	}
 	if !st.isAwaiting() {
-		st.reportQuiet(r, a.event)
+		reportQuiet(r, a.event)
 	}
 }
 

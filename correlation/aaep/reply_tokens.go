@@ -20,10 +20,10 @@ type tokenUse struct {
 // Replies holds the reply tokens of questions, the replies that came before their question,
 // and the publisher that replies on each subscription.
 type Replies struct {
-	findings      fact.Reporter   `snapshot:"-"` // not part of a snapshot, as are the next two
-	sessions      trackedSessions `snapshot:"-"`
-	fromRecording bool            `snapshot:"-"`
-	negotiations  *Handshakes     `snapshot:"-"` // another part
+	findings      fact.Reporter     `snapshot:"-"` // not part of a snapshot, as are the next two
+	sessions      trackedSessions   `snapshot:"-"`
+	fromRecording bool              `snapshot:"-"`
+	negotiations  *NegotiationTable `snapshot:"-"` // another part
 
 	replyTokens        *tables.Shared[fact.TokenKey, tokenUse] // by publisher
 	tokenOwners        *tables.Shared[fact.Sum, fact.TokenKey] // the last publisher that used a token
@@ -40,7 +40,7 @@ type trackedSessions interface {
 }
 
 // NewReplies makes the part. Configure MUST be called before its use.
-func NewReplies(ng *Handshakes) *Replies {
+func NewReplies(ng *NegotiationTable) *Replies {
 	return &Replies{
 		negotiations: ng,
 		replyTokens:  tables.NewShared[fact.TokenKey, tokenUse](maxReplyTokens), tokenOwners: tables.NewShared[fact.Sum, fact.TokenKey](maxReplyTokens),
@@ -184,7 +184,7 @@ func (rp *Replies) checkSubscriptionOwner(f *fact.Fact, asked fact.Origin) {
 
 // Bounds of the tables.
 const (
-	maxReplyTokens  = 65_536 // reply tokens
-	maxEarlyTokens  = 1024   // tokens of early replies
-	maxEarlyReplies = 4      // replies for each of them; up to 4 KB each, usually 200 B
+	maxReplyTokens  = 65_536
+	maxEarlyTokens  = 1024 // tokens of early replies
+	maxEarlyReplies = 4    // replies for each of them; up to 4 KB each, usually 200 B
 )

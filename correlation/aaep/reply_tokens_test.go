@@ -40,7 +40,7 @@ func (s oneSession) Touch(fact.SourceSession) (*Session, fact.Origin) {
 // as many questions as a table holds in between.
 func TestQuestionOutlivesAFlood(t *testing.T) {
 	s, found := &Session{}, &heard{}
-	rp := NewReplies(NewHandshakes())
+	rp := NewReplies(NewNegotiationTable())
 	rp.Configure(found, oneSession{s}, false)
 	s.Apply(event(t, 0, "session.started", ""))
 	s.Apply(event(t, 1, "state.changed", `,"from_state":"idle","to_state":"awaiting_input"`))

@@ -1,6 +1,6 @@
 // Package aaep is AAEP at the stage of correlation: how its messages are read into facts (Protocol), what
 // one event breaks by itself (NewEvent), what a session breaks (Session) and what spans the
-// sessions of a publisher (Handshakes). Begin reading with Protocol and Session.Apply.
+// sessions of a publisher (NegotiationTable). Begin reading with Protocol and Session.Apply.
 //
 // A session is checked by AAEP 1.0.0, chapters 4 and 6 and appendix A: the order of its events, its
 // invocations, its questions to the user and its outputs. Apply takes the session's events in log

@@ -84,14 +84,14 @@ func (s *states) noteResolved(question eventRef) {
 
 // reportQuiet reports, once, a missing change of state: awaiting_input is not entered for a
 // question, or not left by a session that acts after the answer.
-func (s *states) reportQuiet(r *reports, proof ...eventRef) {
+func reportQuiet(r *reports, proof ...eventRef) {
 	r.addOnce(reportedQuietState, "AAEP-C-123", proof...)
 }
 
 // checkLeft reports, at the end, that awaiting_input was not left after the last answer.
 func (s *states) checkLeft(r *reports, e *Event) {
 	if s.unleftQuestion != (eventRef{}) && s.actedSinceAnswer {
-		s.reportQuiet(r, s.unleftQuestion, e.eventRef())
+		reportQuiet(r, s.unleftQuestion, e.eventRef())
 	}
 }
 

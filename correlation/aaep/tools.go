@@ -43,7 +43,7 @@ type invocation struct {
 	event        eventRef
 	invokedAt    time.Time
 	expectedMS   int64 // milliseconds; 0 if not announced
-	irreversible bool  // irreversible
+	irreversible bool
 	risk         riskLevel
 
 	correlation string // of an invocation without an id

@@ -28,7 +28,7 @@ const (
 	maxGoverned       = 256
 	maxFingerprints   = 64
 	maxWebIDs         = 256 // of each kind of web id
-	maxResultSets     = 16  // result sets
+	maxResultSets     = 16
 	maxOutputs        = 64  // outputs that evidence can be used in
 	maxDecided        = 256 // verdicts on events that name no call
 	maxFailModeFired  = 64  // calls whose fail mode fired before they were announced
@@ -58,7 +58,7 @@ type Session struct {
 	startEvent, endEvent   eventRef
 	lastTime               time.Time
 	instance               string
-	firstCall              eventRef // the first call
+	firstCall              eventRef
 	givenHints             map[string]bool
 
 	decided fifoMap[string] // recorded verdicts on events that name no call, by event id

@@ -92,9 +92,9 @@ func (d *Decoder) verifySignature(m events.LogMessage) VerifiedSignature {
 // ReadDecision sets f to the fact of a decision that counts. It fills verdict and stores it in
 // the fact. The decision on a handoff is about more than the arguments of its call, so its
 // digest is not used.
-func ReadDecision(f *Fact, verdict *RecordedVerdict, d *events.Decision, protocols Protocols) {
+func ReadDecision(f *Fact, verdict *RecordedVerdict, d *events.Decision, find FindProtocol) {
 	args := d.ArgsDigest
-	protocol := protocols(d.Protocol)
+	protocol := find(d.Protocol)
 	if protocol.HandsOver {
 		args = ""
 	}
@@ -118,7 +118,7 @@ func ReadDecision(f *Fact, verdict *RecordedVerdict, d *events.Decision, protoco
 	if protocol.CheckDecision != nil {
 		f.EventFindings = protocol.CheckDecision(f, d)
 	}
-	f.NamesPolicies, f.DecisionExtras = d.Policy != nil, decisionExtrasOf(d, protocols)
+	f.NamesPolicies, f.DecisionExtras = d.Policy != nil, decisionExtrasOf(d, find)
 }
 
 // RequestFlags are statements of a request that restrict its verdict.
@@ -139,8 +139,8 @@ type DecisionExtras struct {
 }
 
 // decisionExtrasOf returns the extras of a decision, nil if they are not needed.
-func decisionExtrasOf(d *events.Decision, protocols Protocols) *DecisionExtras {
-	said := readReasons(d.Reasons, protocols)
+func decisionExtrasOf(d *events.Decision, find FindProtocol) *DecisionExtras {
+	said := readReasons(d.Reasons, find)
 	if said == (ReasonsSaid{}) && d.Approval == nil {
 		return nil
 	}
@@ -164,9 +164,9 @@ type ReasonsSaid struct {
 }
 
 // readReasons reads the reasons of the protocols' evaluators.
-func readReasons(reasons []events.Reason, protocols Protocols) (x ReasonsSaid) {
+func readReasons(reasons []events.Reason, find FindProtocol) (x ReasonsSaid) {
 	for i := range reasons {
-		if read := protocols(reasons[i].Evaluator).ReadReason; read != nil {
+		if read := find(reasons[i].Evaluator).ReadReason; read != nil {
 			said := read(&reasons[i])
 			x.MandateFlags |= said.MandateFlags
 			x.OtherFingerprint = x.OtherFingerprint || said.OtherFingerprint

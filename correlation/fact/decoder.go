@@ -16,7 +16,7 @@ import (
 // Decoder.
 type Decoder struct {
 	space         subject.Space
-	Protocols     Protocols
+	Protocols     FindProtocol
 	tenantKey     func(string) []byte
 	tenantKeys    map[string]*digest.Keyer
 	SessionKeyers sessionKeyers
@@ -35,7 +35,7 @@ type DecoderOptions struct {
 	TenantKey     func(tenant string) []byte                                     // nil: no tenant has a key
 	SessionSecret func(tenant, session string) (key *digest.Session, ready bool) // nil: no session has a key
 	SharedKeys    *atomic.Pointer[signing.KeySet]                                // the Correlator's keys
-	Protocols     Protocols
+	Protocols     FindProtocol
 }
 
 // NewDecoder makes a Decoder.
@@ -222,9 +222,9 @@ func (s *sessionKeyers) recordMissing(name sessionName) {
 
 // isMissing reports whether an event's session has a key that is still not ready. Such an
 // event is not decoded yet.
-func (s *sessionKeyers) isMissing(p subject.Parsed, protocols Protocols) bool {
+func (s *sessionKeyers) isMissing(p subject.Parsed, find FindProtocol) bool {
 	name := sessionName{p.Tenant, p.Session}
-	if len(s.Missing) == 0 || !protocols(p.Protocol).SessionKeyed || !s.Missing[name] {
+	if len(s.Missing) == 0 || !find(p.Protocol).SessionKeyed || !s.Missing[name] {
 		return false
 	}
 	if s.Keyer(p.Tenant, p.Session); s.keyMissing {

@@ -20,10 +20,6 @@ import (
 // Kind is the kind of a message, from a call's point of view.
 type Kind int
 
-// MaxOvertaken is how long after the end of a session an event may be stored that was, by its
-// publisher's word, emitted before it.
-const MaxOvertaken = time.Minute
-
 const (
 	KindOther          Kind = iota // none of the others; only its event id counts
 	KindRequest                    // the admitter's copy of a request
@@ -375,3 +371,7 @@ const MaxIDBytes = 1024
 
 // MaxExpectedDuration bounds the announced duration of a call.
 const MaxExpectedDuration = 48 * time.Hour
+
+// MaxOvertaken is how long after the end of a session an event may be stored that was, by its
+// publisher's word, emitted before it.
+const MaxOvertaken = time.Minute

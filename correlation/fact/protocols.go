@@ -24,8 +24,8 @@ type Protocol struct {
 	HandsOver       bool                                               // an allowed call hands the session over; its decision covers more than its arguments
 }
 
-// Protocols returns the Protocol of a token; the zero value if it is unknown.
-type Protocols func(token string) *Protocol
+// FindProtocol returns the Protocol of a token; the zero value if it is unknown.
+type FindProtocol func(token string) *Protocol
 
 // Reporter emits the findings of protocol checks. The engine passes one to each protocol's
 // parts.

@@ -4,6 +4,7 @@
 package subject
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -123,12 +124,10 @@ func isPlainToken(s string) bool {
 // builders escape their arguments.
 type Space struct{ Prefix string }
 
+func (s Space) prefix() string { return cmp.Or(s.Prefix, DefaultPrefix) }
+
 func (s Space) joinTokens(class Class, tokens ...string) string {
-	prefix := s.Prefix
-	if prefix == "" {
-		prefix = DefaultPrefix
-	}
-	return prefix + "." + string(class) + "." + strings.Join(tokens, ".")
+	return s.prefix() + "." + string(class) + "." + strings.Join(tokens, ".")
 }
 
 // Admit is the subject on which a tenant asks for admission.
@@ -234,10 +233,7 @@ func (s Space) Rename(subj string, rename func(value string) string) string {
 	if err != nil {
 		return subj
 	}
-	prefix := s.Prefix
-	if prefix == "" {
-		prefix = DefaultPrefix
-	}
+	prefix := s.prefix()
 	fields := classLayouts[p.Class]
 	tokens := strings.SplitN(subj[len(prefix)+1:], ".", 1+len(fields))
 	for i, f := range fields {
@@ -278,10 +274,10 @@ var ErrForeign = errors.New("subject: not a Countersign subject")
 type Parsed struct {
 	Class     Class
 	Tenant    string // empty for control and checkpoints
-	Publisher string // events
-	Protocol  string // admit, events
-	Session   string // events, decisions, calls, findings
-	Type      string // events: dotted type, or TypeRequest
+	Publisher string // events, ingest
+	Protocol  string // admit, events, ingest
+	Session   string // events, ingest, decisions, calls, findings
+	Type      string // events, ingest: dotted type, or TypeRequest
 	Verdict   string // decisions
 	State     string // calls: state; findings: severity; approvals: status
 	Workflow  string // approvals
@@ -293,10 +289,7 @@ type Parsed struct {
 // have the same values: a token that Escape would have written differently makes the subject
 // foreign.
 func (s Space) Parse(subj string) (Parsed, error) {
-	prefix := s.Prefix
-	if prefix == "" {
-		prefix = DefaultPrefix
-	}
+	prefix := s.prefix()
 	if len(subj) <= len(prefix) || subj[:len(prefix)] != prefix || subj[len(prefix)] != '.' {
 		return Parsed{}, fmt.Errorf("%w: %.80q does not begin with %q", ErrForeign, subj, prefix)
 	}

@@ -93,16 +93,8 @@ func (t *Tree) Append(recordHash [32]byte) []Node {
 	return nodes
 }
 
-// AppendLeaf is Append without the list of hashes to store.
-func (t *Tree) AppendLeaf(h tlog.Hash) {
-	for level := 0; t.size>>level&1 == 1; level++ {
-		last := len(t.peaks) - 1
-		h = tlog.NodeHash(t.peaks[last], h)
-		t.peaks = t.peaks[:last]
-	}
-	t.peaks = append(t.peaks, h)
-	t.size++
-}
+// AppendLeaf is Append for a leaf (the LeafHash of a record's hash), without the list of hashes to store.
+func (t *Tree) AppendLeaf(leaf tlog.Hash) { t.addSubtree(0, leaf) }
 
 // AppendSubtree appends a complete subtree of 1<<level leaves, given by its root; a leaf has
 // level 0. It reports false if such a subtree cannot start at the tree's size.
@@ -110,6 +102,12 @@ func (t *Tree) AppendSubtree(level int, h tlog.Hash) bool {
 	if level < 0 || level > 52 || t.size&(1<<level-1) != 0 || t.size+1<<level > MaxSeq {
 		return false
 	}
+	t.addSubtree(level, h)
+	return true
+}
+
+// addSubtree appends a complete subtree that can start at the tree's size.
+func (t *Tree) addSubtree(level int, h tlog.Hash) {
 	for at := level; t.size>>at&1 == 1; at++ {
 		last := len(t.peaks) - 1
 		h = tlog.NodeHash(t.peaks[last], h)
@@ -117,7 +115,6 @@ func (t *Tree) AppendSubtree(level int, h tlog.Hash) bool {
 	}
 	t.peaks = append(t.peaks, h)
 	t.size += 1 << level
-	return true
 }
 
 // Size is the number of leaves.

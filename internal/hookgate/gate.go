@@ -42,8 +42,8 @@ const answerTime = 300 * time.Millisecond
 // closeTime bounds the report of a call without a verdict: the gateway that gave none may be slow.
 const closeTime = 2 * time.Second
 
-// exitUsage is the exit code of a gate that is called wrongly. Agents take 2 for a refusal.
-const exitUsage = 2
+// exitRefused refuses a call. It is also the exit code of a gate that is called wrongly: agents take 2 for a refusal.
+const exitRefused = 2
 
 // ConfigPath says which configuration a gate reads: the file, if it is named; the one in the home of the user, if the
 // agent's managed configuration runs the gate; otherwise the default one.
@@ -65,7 +65,7 @@ func Run(agentName, event string, configPath func() (string, error), std Stdio) 
 	agent, ok := hook.Find(agentName)
 	if !ok {
 		fmt.Fprintf(std.Err, "countersign: there is no agent %q: give one of %s\n", agentName, strings.Join(agentNames(), ", "))
-		return exitUsage
+		return exitRefused
 	}
 	signal.Ignore(syscall.SIGPIPE) // a closed output is refused by the exit code
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -120,7 +120,7 @@ func agentNames() (names []string) {
 func write(std Stdio, out hook.Output) int {
 	if _, err := io.WriteString(std.Out, out.Stdout); err != nil || out.Stdout != "" && isNull(std.Out) {
 		fmt.Fprintln(std.Err, "countersign: refused: the answer could not be written") // alone: with this exit code agents show it to the model
-		return exitUsage
+		return exitRefused
 	}
 	_, _ = io.WriteString(std.Err, out.Stderr) // the exit code says it all the same
 	return out.Exit
@@ -145,13 +145,13 @@ type gate struct {
 	configErr error
 	calls     calls
 	now       func() time.Time
-	reports   atomic.Bool // the input was read, and no call is about to run
+	isReport  atomic.Bool // the input was read, and no call is about to run
 }
 
 // fail ends a hook that cannot do its work: what may be a call is refused. A report refuses nothing: some agents
 // would take it for the order to go on.
 func (g *gate) fail(code string, err error) hook.Output {
-	if g.reports.Load() {
+	if g.isReport.Load() {
 		return notOnRecord(err)
 	}
 	return g.agent.Refuse(gateclient.Refusal(code, err))
@@ -184,7 +184,7 @@ func (g *gate) answer(ctx context.Context, in io.Reader) hook.Output {
 	if err != nil {
 		return g.agent.Refuse(gateclient.Refusal("bad_input", err))
 	}
-	g.reports.Store(e.Kind != hook.Before)
+	g.isReport.Store(e.Kind != hook.Before)
 	if e.Version == "" {
 		e.Version = versionOf(g.agent)
 	}

@@ -315,7 +315,7 @@ func TestClosedOutput(t *testing.T) {
 	defer null.Close()
 	for _, a := range hook.Agents {
 		for name, out := range map[string]io.Writer{"broken": brokenWriter{}, "closed from the start": null} {
-			if code := Run(a.Name, "preToolUse", ConfigPath(p.config, false), Stdio{bytes.NewReader(proposalOf(t, a)), out, &bytes.Buffer{}}); code != exitUsage {
+			if code := Run(a.Name, "preToolUse", ConfigPath(p.config, false), Stdio{bytes.NewReader(proposalOf(t, a)), out, &bytes.Buffer{}}); code != exitRefused {
 				t.Errorf("%s, %s: exit %d", a.Name, name, code)
 			}
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/mcp"
 )
 
-// DecideOptions are those of decider.
+// DecideOptions are those of Decide.
 type DecideOptions struct {
 	Peer      func() (gateclient.Peer, error)
 	Hold      time.Duration // default DefaultDecideHold
@@ -297,7 +297,7 @@ func (d *decider) toolHive(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		refusal, err = d.decideMessage(r.Context(), q)
 	}
-	if err == nil && refusal != nil && refusal.Code == "no_verdict" {
+	if err == nil && refusal != nil && refusal.Code == noVerdictCode {
 		err = errors.New(refusal.Text)
 	}
 	if err != nil {

@@ -192,7 +192,7 @@ const (
 // error.
 var extCodes = map[string]uint64{
 	"bad_call": extInvalid, "bad_arguments": extInvalid, "too_many_requests": extExhausted,
-	"no_verdict": 0, "bad_configuration": 0, "internal_error": 0,
+	noVerdictCode: 0, "bad_configuration": 0, "internal_error": 0,
 }
 
 // extRefuses is the result that a request is refused. The payload is left out where the gateway may have

@@ -1,6 +1,8 @@
-// Package mcpgate is a gate in front of a server of the Model Context Protocol. Wrap relays messages
-// between a client and a server that it starts; Gate asks for admission and reports. It fails closed:
-// what is not admitted does not reach the server. Begin reading with Wrap and Gate.Admit.
+// Package mcpgate is a gate in front of servers of the Model Context Protocol, in three forms. Wrap stands between
+// one client and a server that it starts. Serve serves many callers over HTTP and keeps sessions with servers for
+// each. Decide answers other MCP gateways that ask before they pass a call on. In the first two a relay passes the
+// messages, and a Gate asks for admission and reports. All fail closed: what is not admitted does not reach the
+// server. Begin reading with Wrap and Gate.Admit.
 package mcpgate
 
 import (
@@ -91,9 +93,6 @@ func newGate(peer func() (gateclient.Peer, error), server string, hold time.Dura
 	}()
 	return g
 }
-
-// Session is the session under which everything is recorded.
-func (g *Gate) Session() string { return g.session }
 
 // Close reports the end of the session and waits for what is still to be reported, for a bounded time.
 // It is called once.
@@ -400,7 +399,9 @@ func (g *Gate) Refused(c mcp.Call, code string) {
 }
 
 func (g *Gate) reportBlocked(c mcp.Call, id, code string) {
-	g.later("a refused call", func(v mcp.Event) ([]byte, error) { return c.ReportBlocked(v, code) }, id)
+	g.report(func() {
+		g.send("a refused call", func(v mcp.Event) ([]byte, error) { return c.ReportBlocked(v, code) }, id)
+	})
 }
 
 // reportChanges reports, in the background, definitions that are not the accepted ones; then it says
@@ -410,10 +411,6 @@ func (g *Gate) reportChanges(server string, changes []mcp.Change, then func(stor
 	g.report(func() {
 		then(g.send("a changed definition", write, "definition-"+uuid.NewString()))
 	})
-}
-
-func (g *Gate) later(what string, write func(mcp.Event) ([]byte, error), callID string) {
-	g.report(func() { g.send(what, write, callID) })
 }
 
 // report runs send in the background. Close waits for it, unless it has begun to wait already.

@@ -135,13 +135,17 @@ func (s *server) refuseCaller(w http.ResponseWriter, name string, err error) {
 }
 
 func (s *server) refuseSession(w http.ResponseWriter, id mcp.ID, err error) {
-	if errors.Is(err, errBusy) {
+	switch {
+	case errors.Is(err, errStopping):
+		w.Header().Set("Retry-After", "5")
+		fail(w, http.StatusServiceUnavailable, id, mcp.CodeInternal, "the gate is stopping: try again", nil)
+	case errors.Is(err, errBusy):
 		w.Header().Set("Retry-After", "5")
 		fail(w, http.StatusTooManyRequests, id, mcp.CodeInternal, "too many sessions: end some, or try again", nil)
-		return
+	default:
+		s.log.print(err.Error())
+		fail(w, http.StatusBadGateway, id, mcp.CodeInternal, "the server cannot be started", nil)
 	}
-	s.log.print(err.Error())
-	fail(w, http.StatusBadGateway, id, mcp.CodeInternal, "the server cannot be started", nil)
 }
 
 // serveMetadata says where a token for a server comes from, if clients can sign in somewhere. Names of servers are not

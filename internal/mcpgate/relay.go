@@ -76,7 +76,6 @@ type relay struct {
 // request is a request of the client.
 type request struct {
 	mcp.Message
-	call     mcp.Call // of a governed request that was sent
 	admitted Admitted
 	governed bool
 	sent     bool          // to the server
@@ -187,7 +186,7 @@ func (r *relay) request(ctx context.Context, m mcp.Message, line []byte) error {
 		r.mu.Unlock()
 		return io.EOF
 	}
-	used, full := r.note(q)
+	used, full := r.remember(q)
 	if !used && !full && q.governed {
 		r.judging.Go(func() { r.judge(ctx, q, line) })
 	}
@@ -225,8 +224,8 @@ func (r *relay) unknownRevision(id mcp.ID, revision string) ([]byte, error) {
 // errInput says why input for a running call is refused.
 var errInput = errors.New("it gives a running call what no policy sees")
 
-// note remembers a request, if its id is free and there is room. The caller holds r.mu.
-func (r *relay) note(q *request) (used, full bool) {
+// remember remembers a request, if its id is free and there is room. The caller holds r.mu.
+func (r *relay) remember(q *request) (used, full bool) {
 	key := q.ID.Key()
 	used = r.uses(key)
 	full = len(r.asked) >= maxInFlight || q.governed && r.held+q.size > maxHeld
@@ -248,13 +247,13 @@ func (r *relay) forget(q *request) {
 
 // judge has a request admitted and passes it on, or refuses it.
 func (r *relay) judge(ctx context.Context, q *request, line []byte) {
-	call, admitted, refusal := r.admit(ctx, q)
+	admitted, refusal := r.admit(ctx, q)
 	r.mu.Lock()
 	canceled := q.canceled
 	if refusal != nil || canceled {
 		r.forget(q)
 	} else {
-		q.call, q.admitted, q.sent, q.began = call, admitted, true, r.gate.now()
+		q.admitted, q.sent, q.began = admitted, true, r.gate.now()
 	}
 	r.mu.Unlock()
 	switch {
@@ -270,7 +269,7 @@ func (r *relay) judge(ctx context.Context, q *request, line []byte) {
 }
 
 // admit asks for the admission of a request.
-func (r *relay) admit(ctx context.Context, q *request) (call mcp.Call, a Admitted, refusal *mcp.Refusal) {
+func (r *relay) admit(ctx context.Context, q *request) (a Admitted, refusal *mcp.Refusal) {
 	call, err := mcp.ReadCall(q.Method, q.Params)
 	if err != nil {
 		call, refusal = mcp.Call{Name: q.Method}, refuse("bad_call", err)
@@ -286,16 +285,16 @@ func (r *relay) admit(ctx context.Context, q *request) (call mcp.Call, a Admitte
 	}
 	if refusal != nil {
 		r.gate.Refused(call, refusal.Code)
-		return call, a, refusal
+		return a, refusal
 	}
 	if a, refusal = r.gate.Admit(ctx, call, q.giveUp, r.showPage); refusal != nil || q.Method != mcp.MethodCall {
-		return call, a, refusal
+		return a, refusal
 	}
 	// The definition may have changed while a person was waited for.
 	if refusal = r.catalogue.check(&call); refusal != nil {
 		r.gate.NotRun(a)
 	}
-	return call, a, refusal
+	return a, refusal
 }
 
 // How long the gate waits for a list of tools that it asks for itself, and how many parts it reads of it.
@@ -342,7 +341,7 @@ func (r *relay) ask(ctx context.Context, cursor string, call *request) (mcp.Mess
 	}
 	q := &request{Message: mcp.Message{ID: id, Method: mcp.MethodList}, sent: true, written: make(chan struct{}), answer: make(chan mcp.Message, 1)}
 	r.mu.Lock()
-	_, full := r.note(q)
+	_, full := r.remember(q)
 	r.mu.Unlock()
 	if full {
 		return mcp.Message{}, errNoList

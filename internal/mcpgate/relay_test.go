@@ -385,7 +385,7 @@ func TestCancellationFollowsItsRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := &request{Message: m, sent: true, written: make(chan struct{})}
-		r.note(q)
+		r.remember(q)
 		go func() { _ = r.fromClient(t.Context(), []byte(cancelsLong)) }()
 		synctest.Wait()
 		if err := r.pass(q, []byte(longRequest)); err != nil {

@@ -161,7 +161,7 @@ func (u *remote) ask(ctx context.Context, q *posted, m mcp.Message, line []byte)
 		u.relay.lost(m.ID, mcp.Unknown, "the server does not answer")
 		return
 	}
-	u.note(m, answer)
+	u.keepSession(m, answer)
 	at := &position{pause: firstResume}
 	err = u.read(answer, &m, at)
 	answer.Body.Close()
@@ -237,8 +237,8 @@ func hasNoStream(status int) bool {
 	return status/100 == 4 && !slices.Contains(passingStatus, status)
 }
 
-// note remembers the session that an initialize began.
-func (u *remote) note(m mcp.Message, answer *http.Response) {
+// keepSession remembers the session that an initialize began.
+func (u *remote) keepSession(m mcp.Message, answer *http.Response) {
 	if id := answer.Header.Get(mcp.HeaderSession); m.Method == "initialize" && !u.stateless && len(id) <= 1024 {
 		u.mu.Lock()
 		u.session = id
@@ -309,18 +309,18 @@ var errAnswered = errors.New("answered")
 func (u *remote) read(answer *http.Response, asked *mcp.Message, at *position) error {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	if media == eventStream {
-		return readEvents(answer.Body, at, func(data []byte) error { return u.take(data, asked) })
+		return readEvents(answer.Body, at, func(data []byte) error { return u.deliver(data, asked) })
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, mcp.MaxMessage+1))
 	if err != nil || len(body) > mcp.MaxMessage {
 		return errors.New("the answer is too long, or was cut off")
 	}
-	return u.take(body, asked)
+	return u.deliver(body, asked)
 }
 
-// take gives a message to the relay. A response to another request than the one that was asked on this
+// deliver gives a message to the relay. A response to another request than the one that was asked on this
 // stream is dropped.
-func (u *remote) take(data []byte, asked *mcp.Message) error {
+func (u *remote) deliver(data []byte, asked *mcp.Message) error {
 	if bytes.ContainsAny(data, "\r\n") { // between members: a string cannot have one
 		var b bytes.Buffer
 		if json.Compact(&b, data) != nil {

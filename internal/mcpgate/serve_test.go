@@ -245,6 +245,25 @@ func TestManyCallers(t *testing.T) {
 	maps.DeleteFunc(d.seats, func(_ seatKey, t *seat) bool { return t.gate == nil })
 }
 
+// While the gate stops, clients are told so: to end sessions would not help them.
+func TestRequestsWhileServeStops(t *testing.T) {
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	d.mu.Lock()
+	d.stopping = true
+	d.mu.Unlock()
+	w := d.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "5" || !strings.Contains(w.Body.String(), "the gate is stopping: try again") {
+		t.Errorf("a caller's first request: %d %s", w.Code, w.Body)
+	}
+	_, opened := d.open(&seat{upstream: d.o.Upstreams[0]}, true)
+	for name, err := range map[string]error{"no more sessions": d.reserve(&seat{}), "no more servers": opened} {
+		w := httptest.NewRecorder()
+		if d.refuseSession(w, "", err); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s: %v: %d %s", name, err, w.Code, w.Body)
+		}
+	}
+}
+
 // However the address of the gate is written: clients write the host in lower case, and leave out the default port.
 func TestSpellingsOfPublicURL(t *testing.T) {
 	address := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }

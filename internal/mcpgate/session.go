@@ -26,8 +26,11 @@ const (
 	sweepInterval = time.Minute
 )
 
-// errBusy reports that a caller has as many sessions as it may have.
-var errBusy = errors.New("too many sessions")
+// Why a caller gets no session.
+var (
+	errBusy     = errors.New("too many sessions") // as many as the caller may have
+	errStopping = errors.New("the gate is stopping")
+)
 
 // seat is one caller's place before one server: its gate, the definitions that it accepts, its sessions.
 // Nothing of it is another caller's.
@@ -81,7 +84,7 @@ func (s *server) open(t *seat, stateless bool) (*conn, error) {
 	s.mu.Unlock()
 	if stopping {
 		c.close()
-		return nil, errBusy
+		return nil, errStopping
 	}
 	return c, nil
 }
@@ -154,7 +157,7 @@ func (s *server) seatOf(p gateclient.Peer, u Upstream) (*seat, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
-		return nil, errBusy
+		return nil, errStopping
 	}
 	key := seatKey{p.User(), u.Name}
 	t := s.seats[key]
@@ -214,7 +217,11 @@ func (s *server) removeSeat(key seatKey, t *seat) (end func()) {
 func (s *server) reserve(t *seat) error {
 	for {
 		s.mu.Lock()
-		has := !s.stopping && s.sessionCount < maxSessions && t.sessions < maxOfCaller
+		if s.stopping {
+			s.mu.Unlock()
+			return errStopping
+		}
+		has := s.sessionCount < maxSessions && t.sessions < maxOfCaller
 		var old *session
 		if has {
 			s.sessionCount++

@@ -26,7 +26,7 @@ func (p *Pipeline) serveHealth() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed, p.ready.HTTPURL = stop, url
+	p.endHealth, p.ready.HTTPURL = stop, url
 	return nil
 }
 

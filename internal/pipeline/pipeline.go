@@ -64,19 +64,19 @@ type Pipeline struct {
 	sup  *supervise.Supervisor
 	keys string
 
-	writing  sync.Mutex // held while the configuration of the server is written
-	mu       sync.Mutex
-	state    upState
-	ready    target.Ready
-	health   map[string]string // health URL by service
-	gateways tenantGateways
-	failed   []string          // gateways that did not start, by process
-	halted   string            // the service for which nothing writes to the log any more (haltWriters)
-	ending   map[string]string // tenant by token: of removed users, and perhaps not refused yet
-	closed   func()
-	unfollow func()    // ends followState
-	renewed  time.Time // when tokens were looked at last; used at the start, then by followState alone
-	lock     *os.File  // locks the data directory
+	writing   sync.Mutex // held while the configuration of the server is written
+	mu        sync.Mutex
+	state     upState
+	ready     target.Ready
+	health    map[string]string // health URL by service
+	gateways  tenantGateways
+	failed    []string          // gateways that did not start, by process
+	halted    string            // the service for which nothing writes to the log any more (haltWriters)
+	ending    map[string]string // tenant by token: of removed users, and perhaps not refused yet
+	endHealth func()            // stops serveHealth
+	unfollow  func()            // ends followState
+	renewed   time.Time         // when tokens were looked at last; used at the start, then by followState alone
+	lock      *os.File          // locks the data directory
 }
 
 // catchUp is how long the admitter may take to read its buckets, and how long Start waits for the readers of a
@@ -130,7 +130,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return nil, err
 		}
 	}
-	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, ending: map[string]string{}, closed: func() {}, unfollow: func() {}}
+	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, ending: map[string]string{}, endHealth: func() {}, unfollow: func() {}}
 	p.gateways = tenantGateways{first: opt.Tenant, port: opt.GatewayPort, keys: p.keys, urls: map[string]string{}}
 	p.sup = supervise.New(opt.Log, p.processChanged)
 	defer func() {
@@ -395,7 +395,7 @@ func (p *Pipeline) serviceArgs(name string) []string {
 // Stop stops the gateways, all at the same time, and then everything else in order. Children that have not stopped when ctx ends are killed.
 func (p *Pipeline) Stop(ctx context.Context) error {
 	p.unfollow()
-	p.closed()
+	p.endHealth()
 	var gateways []string
 	p.mu.Lock()
 	for tenant := range p.gateways.urls {

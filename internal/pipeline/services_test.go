@@ -202,7 +202,7 @@ func TestWritersAreHaltedAtTheSameTime(t *testing.T) {
 
 // One gateway that takes its time takes none of the others'.
 func TestGatewaysStopAtTheSameTime(t *testing.T) {
-	p := &Pipeline{opt: Options{Log: zerolog.Nop()}, sup: supervise.New(zerolog.Nop(), nil), closed: func() {}, unfollow: func() {}}
+	p := &Pipeline{opt: Options{Log: zerolog.Nop()}, sup: supervise.New(zerolog.Nop(), nil), endHealth: func() {}, unfollow: func() {}}
 	p.gateways = tenantGateways{first: "acme", urls: map[string]string{"acme": "http://127.0.0.1:1", "globex": "http://127.0.0.1:2"}}
 	a, b := make(chan struct{}), make(chan struct{})
 	for name, proc := range map[string]*together{procGateway: {mine: a, others: b}, procGateway + "-globex": {mine: b, others: a}} {

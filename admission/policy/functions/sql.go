@@ -37,6 +37,7 @@ const (
 	maxSQL        = 64 << 10
 	maxStatements = 256
 	maxTables     = 1024
+	maxLevels     = 256 // open brackets of one statement
 )
 
 // writingWords make a statement more than reading, wherever they stand.
@@ -359,7 +360,7 @@ func (r *statementReader) open(i int) {
 		r.known, r.writes = false, true // a function may do anything
 	}
 	r.levels = append(r.levels, inner)
-	r.known = r.known && len(r.levels) < maxStatements
+	r.known = r.known && len(r.levels) < maxLevels
 }
 
 // afterTable reports whether the bracket at i holds the columns of the table before it.
@@ -433,7 +434,7 @@ func unquoteName(t string) string {
 	return t
 }
 
-// sqlTokens splits a text into words, quoted names and signs. Texts in quotes become ”. The result
+// sqlTokens splits a text into words, quoted names and signs. A text in quotes becomes an empty one. The result
 // is not known where dialects differ: backslashes in texts, dollar quotes, # and nested or
 // executable comments, line ends that are none to all, quotes that do not end, spaces beyond ASCII, and
 // words joined to numbers.

@@ -1,5 +1,5 @@
 // Package redact finds secrets and personal data in text and in decoded JSON, and replaces them
-// in the evidence copy of an event. Packages build, verify and names call it: Document redacts a body, Strings and
+// in the evidence copy of an event. Document redacts a body, Strings and
 // OneText redact headers and names, and CleanChecker finds the documents without anything to redact. The
 // caller's Config, not this package, decides how a finding is treated.
 //

@@ -15,7 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/view"
 )
 
-// agree checks that what scanRecord finds is what ParseRecord finds.
+// agree checks that what ScanRecord finds is what ParseRecord finds.
 func agree(t *testing.T, raw []byte) (scanned bool) {
 	t.Helper()
 	v, ok := view.ScanRecord(raw)

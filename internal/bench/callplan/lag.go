@@ -90,7 +90,7 @@ func Unbounded(what string, lags []time.Duration) string {
 }
 
 // RateSearch looks for the highest sustained rate: it doubles until a rate is not sustained, then
-// halves the interval until it is narrower than searchWithin.
+// halves the interval until it is narrower than SearchWithin.
 type RateSearch struct {
 	Good, bad float64 // zero: none yet
 	Next      float64

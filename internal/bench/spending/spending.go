@@ -90,7 +90,7 @@ func readEngineCounters(ctx context.Context, conn clickhouse.Conn) (map[string]u
 }
 
 // ProcessorTimes is the processor time of named processes with their descendants. A descendant
-// that is named itself counts for itself alone. This process is generatorProcess.
+// that is named itself counts for itself alone. This process is Generator.
 func ProcessorTimes(pids map[string]int) (map[string]time.Duration, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

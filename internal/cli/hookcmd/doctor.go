@@ -30,8 +30,8 @@ type doctorCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// finding is one line of the doctor's report.
-type finding struct {
+// examined is one line of the doctor's report.
+type examined struct {
 	Check  string `json:"check"`
 	OK     bool   `json:"ok"`
 	Open   bool   `json:"not_checked,omitempty"` // it could not be checked: neither good nor bad
@@ -54,7 +54,7 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	agent, _ := hook.Find(c.Agent)
 	config := gateConfig{managed: c.Managed}
-	list := []finding{configured(i, files, c.scope()), config.check()}
+	list := []examined{configured(i, files, c.scope()), config.check()}
 	if i.off != "" {
 		list = append(list, i.switchedOn())
 	}
@@ -66,16 +66,16 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	gate, err := findGate()
 	if err != nil {
-		list = append(list, finding{Check: "gate", Detail: err.Error()})
+		list = append(list, examined{Check: "gate", Detail: err.Error()})
 	} else {
 		list = append(list, config.refusesProbe(ctx, gate, agent), config.enforces(ctx, agent), config.refusesWithoutGateway(ctx, gate, agent))
 	}
 	if len(i.moved) > 0 {
 		names := strings.Join(slices.Sorted(maps.Keys(i.moved)), " or ")
-		list = append(list, finding{Check: "environment of the agent", Open: true, Detail: "where " + names + " is not as it is here, the agent reads another configuration"})
+		list = append(list, examined{Check: "environment of the agent", Open: true, Detail: "where " + names + " is not as it is here, the agent reads another configuration"})
 	}
 	if i.open != "" {
-		list = append(list, finding{Check: "in the agent", Open: true, Detail: i.open})
+		list = append(list, examined{Check: "in the agent", Open: true, Detail: i.open})
 	}
 	failed := false
 	for _, f := range list {
@@ -87,7 +87,7 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return ui.ExitCode(ui.ExitFailed)
 }
 
-func (c *doctorCmd) print(io ui.Stdio, i installation, agent hook.Agent, list []finding) error {
+func (c *doctorCmd) print(io ui.Stdio, i installation, agent hook.Agent, list []examined) error {
 	if c.JSON {
 		return ui.WriteJSON(io, map[string]any{"agent": agent.Name, "checks": list, "closes": i.closes, "past": agent.Past})
 	}
@@ -118,8 +118,8 @@ func (i installation) same(a, b []byte) bool {
 }
 
 // configured checks that the agent's configuration runs the gate as install writes it.
-func configured(i installation, files []agentFile, scope string) finding {
-	f := finding{Check: "configuration of the agent"}
+func configured(i installation, files []agentFile, scope string) examined {
+	f := examined{Check: "configuration of the agent"}
 	command, err := installedCommand(i.agent, scope)
 	if err != nil {
 		f.Detail = err.Error()
@@ -144,8 +144,8 @@ func configured(i installation, files []agentFile, scope string) finding {
 
 // switchedOn checks that no file of the agent's settings switches the gate off. A file that cannot be
 // read, or that is no JSON, counts as one that does.
-func (i installation) switchedOn() finding {
-	f := finding{Check: "hooks are switched on"}
+func (i installation) switchedOn() examined {
+	f := examined{Check: "hooks are switched on"}
 	for _, name := range slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles) {
 		path, err := i.expand(name)
 		if err != nil {
@@ -176,8 +176,8 @@ func (i installation) switchedOn() finding {
 
 // onlyGate checks that the managed configuration and one of the user or of the project do not both run the gate: their
 // commands differ, so the agent runs both.
-func (i installation) onlyGate() finding {
-	f := finding{Check: "one gate before each call"}
+func (i installation) onlyGate() examined {
+	f := examined{Check: "one gate before each call"}
 	managed, err := i.gateIn(scopeManaged)
 	for _, scope := range []string{scopeUser, scopeProject} {
 		own, ownErr := i.gateIn(scope)
@@ -224,8 +224,8 @@ func (c gateConfig) read() (path string, config gateclient.Config, err error) {
 	return path, config, err
 }
 
-func (c gateConfig) check() finding {
-	f := finding{Check: "configuration of the gate"}
+func (c gateConfig) check() examined {
+	f := examined{Check: "configuration of the gate"}
 	path, config, err := c.read()
 	if err == nil {
 		err = config.Check()
@@ -243,8 +243,8 @@ func (c gateConfig) check() finding {
 
 // refusesProbe runs the gate as the agent would, with a call that the admitter must deny: its arguments are marked as
 // invalid. So no approval is left that waits.
-func (c gateConfig) refusesProbe(ctx context.Context, gate string, agent hook.Agent) finding {
-	f := finding{Check: "a call that must be denied"}
+func (c gateConfig) refusesProbe(ctx context.Context, gate string, agent hook.Agent) examined {
+	f := examined{Check: "a call that must be denied"}
 	out, err := c.with(func(config *gateclient.Config) { config.Budget, config.Probe = "20s", true }, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })
 	switch {
 	case err != nil:
@@ -260,8 +260,8 @@ func (c gateConfig) refusesProbe(ctx context.Context, gate string, agent hook.Ag
 }
 
 // enforces asks the admitter, without the gate, which keeps this to itself, whether what policies refuse is refused.
-func (c gateConfig) enforces(ctx context.Context, agent hook.Agent) finding {
-	f := finding{Check: "policies are enforced"}
+func (c gateConfig) enforces(ctx context.Context, agent hook.Agent) examined {
+	f := examined{Check: "policies are enforced"}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	switch mode, err := c.modeOfProbe(ctx, agent); {
@@ -302,8 +302,8 @@ func (c gateConfig) modeOfProbe(ctx context.Context, agent hook.Agent) (string, 
 }
 
 // refusesWithoutGateway runs the gate with a gateway that is not there.
-func (c gateConfig) refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) finding {
-	f := finding{Check: "a call without a gateway"}
+func (c gateConfig) refusesWithoutGateway(ctx context.Context, gate string, agent hook.Agent) examined {
+	f := examined{Check: "a call without a gateway"}
 	out, err := c.with(func(config *gateclient.Config) {
 		*config = gateclient.Config{ReadyFile: filepath.Join(os.TempDir(), "countersign-no-such-ready-file")}
 	}, func(path string) (string, error) { return runGate(ctx, gate, agent, path) })

@@ -28,8 +28,8 @@ const agentTimeout = 60 * time.Second
 var errNotAsked = errors.New("not asked")
 
 // asked asks the agent's own program whether the gate is in force.
-func (i installation) asked(ctx context.Context, scope string) finding {
-	f := finding{Check: "what " + i.program + " says"}
+func (i installation) asked(ctx context.Context, scope string) examined {
+	f := examined{Check: "what " + i.program + " says"}
 	program, err := exec.LookPath(i.program)
 	if err != nil {
 		f.Open, f.Detail = true, i.program+" is not on the PATH"

@@ -76,11 +76,9 @@ type simulation struct {
 	total, changed, cannot    int
 	otherReasons              int
 	listedChanged, listedGone int
-	begun                     time.Time
 }
 
 func (s *simulation) run(ctx context.Context, l recorded.Log, tenant string, since, until time.Time) (err error) {
-	s.begun = time.Now()
 	if s.from, s.to, err = logSpan(ctx, l, since, until); err != nil || s.to < s.from {
 		return err
 	}

@@ -56,7 +56,7 @@ func (c *DemoCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 			fmt.Fprintf(io.Err, "log, evidence and keys of the demo are in %s\n", dir)
 		}
 	}()
-	d := &demo{cmd: c, io: io, p: ui.NewPrinter(io.Out), dir: dir}
+	d := &demo{cmd: c, io: io, p: ui.NewPrinter(io.Out)}
 	policies := filepath.Join(dir, "policies")
 	if err := copyPolicies(policies); err != nil {
 		return err
@@ -104,7 +104,6 @@ type demo struct {
 	cmd  *DemoCmd
 	io   ui.Stdio
 	p    *ui.Printer
-	dir  string
 	pipe *pipeline.Pipeline
 
 	begun time.Time

@@ -89,7 +89,6 @@ func (s *service) drawInputs(req admission.Request, ofTenant bool) (admission.In
 		Salt:        random[:saltBytes],
 		Nonce:       base64.RawURLEncoding.EncodeToString(random[saltBytes:]),
 		TenantKey:   s.master.Tenant(req.Tenant),
-		Occurrence:  0,
 		Durability:  s.durability.Load().(string),
 		KnownTenant: ofTenant,
 	}, nil
@@ -203,7 +202,7 @@ func seenValues(values []string) []string {
 	return values[:min(len(values), 1)]
 }
 
-func (s *service) sendAnswer(r micro.Request, out admission.Outcome, answer recordedAnswer) error {
+func sendAnswer(r micro.Request, out admission.Outcome, answer recordedAnswer) error {
 	h := micro.Headers{
 		events.HeaderVerdict:     {string(out.Decision.Verdict)},
 		events.HeaderDecisionID:  {out.Decision.DecisionID},

@@ -336,11 +336,11 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	if err := s.followCalls(nc); err != nil {
 		return nil, err
 	}
-	stopParts, err := s.startStores(ctx, nc, js)
+	stopStores, err := s.startStores(ctx, nc, js)
 	if err != nil {
 		return nil, err
 	}
-	stops = append(stops, stopParts)
+	stops = append(stops, stopStores)
 	return stopAll, nil
 }
 

@@ -244,9 +244,9 @@ func (a *approvalStore) recheckErased(ctx context.Context, record []byte) error 
 }
 
 // reportRetry logs a failure that will be retried and shows it in the health report.
-func (a *approvalStore) reportRetry(ctx context.Context, what string, err error) {
+func (a *approvalStore) reportRetry(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		a.s.env.Log.Error().Err(err).Msg("approvals")
-		a.s.env.Health.Set(what, err.Error())
+		a.s.env.Health.Set("approval_records", err.Error())
 	}
 }

@@ -40,7 +40,7 @@ func (a *approvalStore) maintainWorkflows(ctx context.Context) {
 			return
 		case <-tick.C:
 			if err := a.sweepWorkflows(ctx, time.Now()); err != nil {
-				a.reportRetry(ctx, "approval_records", err)
+				a.reportRetry(ctx, err)
 				continue
 			}
 			a.s.env.Health.Set("approval_records", "")

@@ -119,7 +119,7 @@ func (a *approvalStore) recordAttempt(ctx context.Context, who reviewRequest, re
 }
 
 func (a *approvalStore) unavailableReply(ctx context.Context, err error) approval.Reply {
-	a.reportRetry(ctx, "approval_records", fmt.Errorf("a reviewer's word could not be recorded: %w", err))
+	a.reportRetry(ctx, fmt.Errorf("a reviewer's word could not be recorded: %w", err))
 	return approval.NewReply(approval.CodeUnavailable, nil)
 }
 
@@ -178,7 +178,7 @@ func (a *approvalStore) resolveWorkflow(ctx context.Context, who reviewRequest, 
 			if err != nil {
 				return a.unavailableReply(ctx, err)
 			}
-			return approval.NewReply(code, a.visibleView(*held.workflow, c, code))
+			return approval.NewReply(code, visibleView(*held.workflow, c, code))
 		}
 		switch err := a.changeWorkflow(ctx, key, next, held); {
 		case errors.Is(err, errConflict):
@@ -202,7 +202,7 @@ func printableCommand(c approval.Command) approval.Command {
 
 // visibleView is what a refused reviewer may see of a workflow: nothing if it is not the
 // reviewer's to review.
-func (a *approvalStore) visibleView(w approval.Workflow, c approval.Command, code approval.Code) *approval.View {
+func visibleView(w approval.Workflow, c approval.Command, code approval.Code) *approval.View {
 	if code == approval.CodeSelf || code == approval.CodeNotReviewer {
 		return nil
 	}
@@ -211,7 +211,7 @@ func (a *approvalStore) visibleView(w approval.Workflow, c approval.Command, cod
 }
 
 // mayReview reports whether a reviewer may decide a workflow, or could have decided it.
-func (a *approvalStore) mayReview(w *approval.Workflow, who reviewRequest, c approval.Command) bool {
+func mayReview(w *approval.Workflow, who reviewRequest, c approval.Command) bool {
 	return w != nil && w.Tenant == who.tenant && w.MayReview(who.user, c.IsMember)
 }
 
@@ -220,7 +220,7 @@ func (a *approvalStore) showWorkflow(ctx context.Context, who reviewRequest, req
 	switch {
 	case w == nil:
 		return a.recordAttempt(ctx, who, req, approval.CodeUnknown)
-	case !a.mayReview(w, who, c):
+	case !mayReview(w, who, c):
 		return a.recordAttempt(ctx, who, req, approval.CodeNotReviewer)
 	}
 	v := w.View(events.At(who.at), true)
@@ -236,7 +236,7 @@ func (a *approvalStore) listPending(who reviewRequest, req approval.Request) app
 	c := a.newCommand(who, req)
 	var all []*approval.Workflow
 	a.index.eachKey(func(_ string, h cachedApproval) {
-		if a.mayReview(h.workflow, who, c) && (req.All || h.workflow.StatusAt(who.at) == approval.Pending) {
+		if mayReview(h.workflow, who, c) && (req.All || h.workflow.StatusAt(who.at) == approval.Pending) {
 			all = append(all, h.workflow)
 		}
 	})

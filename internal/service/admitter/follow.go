@@ -32,7 +32,6 @@ type bucketFollower struct {
 	checkNotice func(ctx context.Context, notice []byte) error
 
 	nc         *nats.Conn
-	js         jetstream.JetStream
 	kv         jetstream.KeyValue
 	lag        *leaderLag
 	logged     daemon.LoggedProblem // of reportStale
@@ -99,7 +98,7 @@ func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.
 }
 
 func (f *bucketFollower) openBucket(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (err error) {
-	f.nc, f.js, f.lag, f.pending = nc, js, newLeaderLag(js, f.bucket), map[string]bucketEntry{}
+	f.nc, f.lag, f.pending = nc, newLeaderLag(js, f.bucket), map[string]bucketEntry{}
 	f.kv, err = streams.OpenBucket(ctx, js, f.bucket)
 	return err
 }

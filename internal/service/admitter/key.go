@@ -259,9 +259,9 @@ func (k *receiptKeys) signBatch(msgs []streams.Msg) error {
 const (
 	// keyPoll is how often the key directory is checked. SIGHUP triggers a check at once.
 	keyPoll = time.Second
-	// retiredPoll is the number of directory checks after which the bucket is asked whether
+	// checksPerRetiredPoll is the number of directory checks after which the bucket is asked whether
 	// another process retired the current key.
-	retiredPoll = 30
+	checksPerRetiredPoll = 30
 )
 
 // followKey applies changes of the key directory until ctx ends, so that a key rotation needs no
@@ -287,7 +287,7 @@ func (k *receiptKeys) followKey(ctx context.Context, js jetstream.JetStream) (st
 			case <-time.After(retry.UntilTick(keyPoll)):
 			}
 			now := k.keyFiles()
-			if asked || now != seen || n%retiredPoll == 0 {
+			if asked || now != seen || n%checksPerRetiredPoll == 0 {
 				if k.pollKey(ctx, js) {
 					seen = now
 				} else {

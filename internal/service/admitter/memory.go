@@ -95,7 +95,7 @@ func (m *memoryBudget) runEvaluation(ctx context.Context, caller shares.Caller, 
 	if m.evaluating.Acquire(ctx, caller) != nil {
 		return errDeadlineExceeded
 	}
-	defer m.evaluating.Leave(caller)
+	defer m.evaluating.Release(caller)
 	f()
 	return nil
 }

@@ -58,12 +58,12 @@ func (r *rateStore) start(ctx context.Context, _ *nats.Conn, js jetstream.JetStr
 	r.ctx, r.js = ctx, js
 	r.mu.Unlock()
 	if config := r.s.config.Load(); config != nil {
-		err = r.awaitReady(ctx, r.ensureRead(config.Policies))
+		err = awaitReady(ctx, r.ensureRead(config.Policies))
 	}
 	return r.stopReading, err
 }
 
-func (r *rateStore) awaitReady(ctx context.Context, ready <-chan struct{}) error {
+func awaitReady(ctx context.Context, ready <-chan struct{}) error {
 	if ready == nil {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (r *rateStore) forget(l *tally.Tally) {
 func (r *rateStore) prepareSet(ctx context.Context, set *policy.Set) {
 	ctx, cancel := context.WithTimeout(ctx, rereadTimeout)
 	defer cancel()
-	if err := r.awaitReady(ctx, r.ensureRead(set)); err != nil {
+	if err := awaitReady(ctx, r.ensureRead(set)); err != nil {
 		r.s.env.Log.Warn().Err(err).Msg("policies with limits deny what they limit until the log is read back")
 	}
 }

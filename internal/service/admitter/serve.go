@@ -127,7 +127,8 @@ func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 
 // callerOf is the caller to which a request's use of shared capacity is attributed. The tenant is
 // that of the subject, which the caller's account permits. Behind a gateway each publisher has a
-// share. Requests without a valid stamp of the server count as one user's.
+// share. Requests without a valid stamp of the server count as one user's. The worker reads the
+// request again, by what is registered then.
 func (s *service) callerOf(r micro.Request) shares.Caller {
 	req, _ := s.parseRequest(r, time.Time{})
 	return shares.Caller{Tenant: req.Tenant, User: cmp.Or(req.Source, req.Gateway)}
@@ -173,7 +174,7 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 		return
 	}
 	s.env.Health.Set("log", "")
-	if err := s.sendAnswer(r, out, reply); err != nil {
+	if err := sendAnswer(r, out, reply); err != nil {
 		s.env.Log.Warn().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the answer could not be sent")
 	}
 	s.metrics.Admitted(req.Protocol, out.Decision.Verdict, received)

@@ -228,7 +228,7 @@ func (w *policyWorker) oldInQuarantine(ctx context.Context, ev erasureplan.Evide
 		if m.Time.After(before) { // later ones are younger
 			break
 		}
-		held, err := w.heldInQuarantine(ctx, ev, s, *m)
+		held, err := heldInQuarantine(ctx, ev, s, *m)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -244,7 +244,7 @@ func (w *policyWorker) oldInQuarantine(ctx context.Context, ev erasureplan.Evide
 
 // heldInQuarantine reports whether a legal hold covers the record of a quarantined message.
 // Messages without a record are covered by any hold.
-func (w *policyWorker) heldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.State, m events.LogMessage) (bool, error) {
+func heldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.State, m events.LogMessage) (bool, error) {
 	if len(s.Holds) == 0 {
 		return false, nil
 	}

@@ -24,10 +24,10 @@ func startCounting(ctx context.Context, a shardAccess, position uint64) (*metric
 }
 
 // counters are the auditor's metrics.
-func (a shardAccess) counters() *metrics.Auditor {
+func (s shardAccess) counters() *metrics.Auditor {
 	rules := map[string][]events.Severity{}
 	for _, r := range Rules() {
 		rules[r.Name] = []events.Severity{r.Severity}
 	}
-	return a.env.Metrics.Auditor(a.stream, redaction.DetectorNames(), rules)
+	return s.env.Metrics.Auditor(s.stream, redaction.DetectorNames(), rules)
 }

@@ -7,7 +7,7 @@
 // cover. A standby computes and keeps them until a cursor covers them; when it becomes active it
 // writes the rest. The cursor's subject is the fence: of two instances that both consider
 // themselves active only one can write. Begin with Run, then worker.runLoop, write.go and
-// flight.go.
+// open_write.go.
 package correlator
 
 import (

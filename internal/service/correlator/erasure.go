@@ -61,7 +61,7 @@ func (s *erasureState) note(m events.LogMessage, keys sessionSecrets, core *corr
 		s.owedSeq = m.Seq
 	case e.State == events.ErasureDone && m.Seq > s.readFrom:
 		keys.forgetErased(e)
-		if e.Cause == events.CausePolicy && !evidence.MaskedNames(e.Sessions) && !core.Follows(e.Tenant, e.Sessions) {
+		if e.Cause == events.CausePolicy && !evidence.MaskedNames(e.Sessions) && !core.RemembersAny(e.Tenant, e.Sessions) {
 			if s.startOverAt.IsZero() {
 				s.startOverAt = time.Now().Add(startOverWithin)
 			}

@@ -5,7 +5,7 @@ import "time"
 // When a write starts. An atomic batch costs the server several syncs and new files, whatever its
 // size, in the goroutine that also stores what others publish and delivers what is read: many
 // small batches delay all of them, the slowest most. So writes start some time apart, and outputs
-// that come meanwhile join the next write; they are sent to the server at once (see flight.go). A
+// that come meanwhile join the next write; they are sent to the server at once (see open_write.go). A
 // write does not start either while more messages wait to be applied. On a quiet log nothing
 // waits. An instance with a large backlog, and so late outputs anyway, fills its batches.
 //
@@ -16,7 +16,7 @@ const (
 	enoughOutputs        = 64                     // a batch of as many is worth its cost
 	maxHold              = 4 * time.Millisecond   // how long outputs wait for messages to be applied
 	fullBatch            = maxOutputs / 2         // outputs that start a write at once
-	backlogHigh          = feedDepth / 2          // decoded batches that count as a large backlog
+	backlogHigh          = maxQueuedBatches / 2   // decoded batches that count as a large backlog
 	backlogWriteInterval = 48 * time.Millisecond  // between writes during a large backlog, unless the batch is full
 )
 

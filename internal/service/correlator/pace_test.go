@@ -30,7 +30,7 @@ func TestPace(t *testing.T) {
 		{name: "much to read", since: 1 * ms, outputs: fullBatch, coming: backlogHigh, want: backlogWriteInterval - 1*ms},
 		{name: "much to read for long", since: backlogWriteInterval, outputs: fullBatch, coming: backlogHigh},
 		{name: "much to read, and a few outputs for long", since: fewWriteInterval, outputs: 1, coming: backlogHigh, want: maxHold},
-		{name: "a full batch", since: 1 * ms, outputs: maxOutputs, coming: feedDepth},
+		{name: "a full batch", since: 1 * ms, outputs: maxOutputs, coming: maxQueuedBatches},
 		{name: "apart first", since: 1 * ms, outputs: 1, coming: 1, want: fewWriteInterval - 1*ms},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

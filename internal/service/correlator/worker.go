@@ -102,17 +102,17 @@ func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStrea
 // run follows the log, as a standby until this instance holds the lease.
 func (w *worker) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	feed := newDecodePipeline(w.core, w.keys)
-	feed.start(g, ctx, func() error {
+	pipeline := newDecodePipeline(w.core, w.keys)
+	pipeline.start(g, ctx, func() error {
 		return streams.ReadLog(ctx, w.js, streams.ReadOptions{
-			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: feedBatch, Log: w.env.Log, Stalled: w.env.Metrics.ReaderStalled,
-			Idle: func() error { return feed.enqueueIdle(ctx) }, IdleEvery: idleEvery, Gap: w.erasure.gapHandler(ctx),
-		}, func(batch []events.LogMessage) error { return feed.enqueue(ctx, batch) })
+			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: decodeBatchSize, Log: w.env.Log, Stalled: w.env.Metrics.ReaderStalled,
+			Idle: func() error { return pipeline.enqueueIdle(ctx) }, IdleEvery: idleEvery, Gap: w.erasure.gapHandler(ctx),
+		}, func(batch []events.LogMessage) error { return pipeline.enqueue(ctx, batch) })
 	})
 	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
 	g.Go(func() error { return e.run(ctx, w) })
 	g.Go(func() error { return w.rules.run(ctx) })
-	g.Go(func() error { return w.runLoop(ctx, feed, e) })
+	g.Go(func() error { return w.runLoop(ctx, pipeline, e) })
 	err := g.Wait()
 	e.releaseLease()
 	return err

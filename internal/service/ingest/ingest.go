@@ -247,15 +247,15 @@ func (t *leaseTerm) checkLease() error {
 // acceptEvent handles one event. Calls come one at a time, in the order of arrival, and never
 // block.
 func (t *leaseTerm) acceptEvent(m *nats.Msg) {
-	msg, at, no := logMessage(t.Space, t.Stream, m, t.MaySpeakFor)
-	if no == nil {
-		no = t.checkQuota(at, quota.Cost(m.Header, m.Data))
+	msg, at, refused := logMessage(t.Space, t.Stream, m, t.MaySpeakFor)
+	if refused == nil {
+		refused = t.checkQuota(at, quota.Cost(m.Header, m.Data))
 	}
-	if no == nil {
-		no = t.appendEvent(m, msg)
+	if refused == nil {
+		refused = t.appendEvent(m, msg)
 	}
-	if no != nil {
-		t.sendRefusal(m, no)
+	if refused != nil {
+		t.sendRefusal(m, refused)
 	}
 }
 
@@ -330,9 +330,9 @@ func refusalOf(err error) *refusal {
 	return refusedForNow
 }
 
-func (t *leaseTerm) sendRefusal(m *nats.Msg, no *refusal) {
-	t.Metrics.Refused(no.reason)
-	t.sendReply(m, no.encodeAck(t.Stream))
+func (t *leaseTerm) sendRefusal(m *nats.Msg, refused *refusal) {
+	t.Metrics.Refused(refused.reason)
+	t.sendReply(m, refused.encodeAck(t.Stream))
 }
 
 // sendReply replies only on a subject that the server made for a request from another account: a

@@ -102,7 +102,7 @@ func addressOf(space subject.Space, m *nats.Msg, reached GatewayCheck) (eventAdd
 		return eventAddress{}, refusedIdentity
 	}
 	// This is the form of the admitter's copy of a request.
-	const protocol, session, typ = 2, 3, 4
+	const typ = 4 // the index behind tenant, publisher, protocol and session
 	if len(tokens) > typ && tokens[typ] == subject.TypeRequest {
 		return eventAddress{}, refusedType
 	}

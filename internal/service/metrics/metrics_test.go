@@ -295,8 +295,8 @@ func FuzzLabels(f *testing.F) {
 	})
 }
 
-// A service without a registry counts as usual.
-func TestNobodyLooks(*testing.T) {
+// A service without a registry counts as usual: nothing panics.
+func TestNilRegistryCounts(*testing.T) {
 	var r *Registry
 	a, c, u := r.Admitter("GOV", 1, nil), r.Correlator("GOV", nil), r.Auditor("GOV", nil, nil)
 	g := r.Gateway(nil, nil, GatewayState{})

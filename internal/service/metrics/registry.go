@@ -21,9 +21,8 @@ import (
 
 // Registry holds the metrics of one service. Its methods are safe for concurrent use.
 type Registry struct {
-	service string
-	gather  *prometheus.Registry
-	reg     prometheus.Registerer // adds the label of the service
+	gather *prometheus.Registry
+	reg    prometheus.Registerer // adds the label of the service
 
 	stalls Counter
 
@@ -33,7 +32,7 @@ type Registry struct {
 
 // New makes the registry of a service with the metrics that every service has.
 func New(service string) *Registry {
-	r := &Registry{service: service, gather: prometheus.NewRegistry(), sets: map[string]any{}}
+	r := &Registry{gather: prometheus.NewRegistry(), sets: map[string]any{}}
 	r.reg = prometheus.WrapRegistererWith(prometheus.Labels{labelService: service}, r.gather)
 	r.reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	r.addCounter(descStalls, "", &r.stalls)

@@ -1,4 +1,4 @@
-// Package quota bounds what each caller and each tenant sends in a second.
+// Package quota bounds what each caller and each tenant sends in a second. Begin with Meter.
 package quota
 
 import (

@@ -89,7 +89,7 @@ func NewPlaces(n int64) *Places {
 	return &Places{Shares: New(n), waiting: map[Caller][]chan struct{}{}}
 }
 
-// Acquire waits for a place until ctx ends. The caller returns it with Leave.
+// Acquire waits for a place until ctx ends. The caller returns it with Release.
 func (p *Places) Acquire(ctx context.Context, a Caller) error {
 	p.mu.Lock()
 	if len(p.waiting[a]) == 0 && p.takeLocked(a, 1) {
@@ -110,19 +110,19 @@ func (p *Places) Acquire(ctx context.Context, a Caller) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.dropWaiting(a, ready) { // the place was given at the same time
-		p.leaveLocked(a)
+		p.returnLocked(a)
 	}
 	return ctx.Err()
 }
 
-// Leave returns a place and serves the next asker.
-func (p *Places) Leave(a Caller) {
+// Release returns a place and serves the next asker.
+func (p *Places) Release(a Caller) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leaveLocked(a)
+	p.returnLocked(a)
 }
 
-func (p *Places) leaveLocked(a Caller) {
+func (p *Places) returnLocked(a Caller) {
 	p.releaseLocked(a, 1)
 	for p.serveNext() {
 	}

@@ -77,7 +77,7 @@ func TestPlacesAreGivenInTurn(t *testing.T) {
 		{early, other}, {other, none}, {attacker, attacker}, {attacker, sibling}, {sibling, attacker}, {attacker, attacker},
 	} {
 		held := p.Held()
-		p.Leave(c.leaves)
+		p.Release(c.leaves)
 		switch {
 		case c.next == none && p.Held() != held-1:
 			t.Fatalf("%v leaves: %d places are taken, want %d", c.leaves, p.Held(), held-1)
@@ -101,7 +101,7 @@ func TestPlaceThatIsNotWaitedForAnyMore(t *testing.T) {
 	if err := p.Acquire(ctx, a); err == nil || p.waits(a) != 0 || len(p.turn) != 0 {
 		t.Errorf("error %v, %d wait, the turn is %v", err, p.waits(a), p.turn)
 	}
-	p.Leave(a)
+	p.Release(a)
 	servicetest.OK(t, p.Acquire(t.Context(), Caller{"globex", "mallory"}))
 }
 

@@ -16,7 +16,6 @@ type wrapper struct {
 	longTake []string // long options with one
 	skip     int      // operands before the program
 	assigns  bool     // NAME=value before the program
-	appends  bool     // unknown arguments follow
 	numbers  bool     // -5 is an option
 	shell    []string // options with which it starts a shell, besides the case that no program follows; ["*"]: only that case
 }
@@ -48,7 +47,7 @@ var wrappers = map[string]*wrapper{
 	"caffeinate": {flags: "dimsu", takes: "tw"},
 	"flock":      {flags: "senuox", takes: "wE", skip: 1},
 	"xargs": {flags: "0rtxpo", takes: "adEILnPs", joined: "iel", long: []string{"--null", "--no-run-if-empty", "--verbose", "--exit", "--interactive", "--open-tty", "--replace", "--eof", "--max-lines"},
-		longTake: []string{"--arg-file", "--delimiter", "--max-args", "--max-procs", "--max-chars"}, appends: true},
+		longTake: []string{"--arg-file", "--delimiter", "--max-args", "--max-procs", "--max-chars"}},
 }
 
 // openers list what programs start that need more than a table.

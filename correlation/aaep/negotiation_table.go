@@ -16,21 +16,21 @@ import (
 // forgotten.
 const maxNegotiations = 1024
 
-// Handshakes holds the negotiations of each publisher.
-type Handshakes struct {
+// NegotiationTable holds the negotiations of each publisher.
+type NegotiationTable struct {
 	findings      fact.Reporter    `snapshot:"-"` // not part of a snapshot, as are the next two
 	time          *eventtime.Clock `snapshot:"-"`
 	fromRecording bool             `snapshot:"-"`
 	byPublisher   *tables.LRU[fact.PublisherKey, *publisherNegotiations]
 }
 
-// NewHandshakes makes the part. Configure MUST be called before its use.
-func NewHandshakes() *Handshakes {
-	return &Handshakes{byPublisher: tables.NewLRU[fact.PublisherKey, *publisherNegotiations]()}
+// NewNegotiationTable makes the part. Configure MUST be called before its use.
+func NewNegotiationTable() *NegotiationTable {
+	return &NegotiationTable{byPublisher: tables.NewLRU[fact.PublisherKey, *publisherNegotiations]()}
 }
 
 // Configure sets what is not part of a snapshot.
-func (ng *Handshakes) Configure(r fact.Reporter, t *eventtime.Clock, fromRecording bool) {
+func (ng *NegotiationTable) Configure(r fact.Reporter, t *eventtime.Clock, fromRecording bool) {
 	ng.findings, ng.time, ng.fromRecording = r, t, fromRecording
 }
 
@@ -49,7 +49,7 @@ func (n *publisherNegotiations) Owner() tables.PublisherKey { return n.key.Tenan
 func (n *publisherNegotiations) Holds(*tables.Share) {}
 
 // negotiationKey is the key of a publisher's negotiations. All of a recording has one key.
-func (ng *Handshakes) negotiationKey(tenant, source string) fact.PublisherKey {
+func (ng *NegotiationTable) negotiationKey(tenant, source string) fact.PublisherKey {
 	if ng.fromRecording {
 		source = ""
 	}
@@ -62,7 +62,7 @@ type originSharer interface {
 }
 
 // ensure returns the negotiations of a publisher, and adds them if they are missing.
-func (ng *Handshakes) ensure(key fact.PublisherKey, f *fact.Fact, names originSharer) *publisherNegotiations {
+func (ng *NegotiationTable) ensure(key fact.PublisherKey, f *fact.Fact, names originSharer) *publisherNegotiations {
 	n, known := ng.byPublisher.Get(key)
 	if !known {
 		n = &publisherNegotiations{key: key, origin: names.SharedOrigin(f)}
@@ -76,8 +76,8 @@ func (ng *Handshakes) ensure(key fact.PublisherKey, f *fact.Fact, names originSh
 	return n
 }
 
-// HandleHandshake applies a message about a subscription.
-func (ng *Handshakes) HandleHandshake(f *fact.Fact, names originSharer) {
+// Apply applies a message about a subscription.
+func (ng *NegotiationTable) Apply(f *fact.Fact, names originSharer) {
 	ng.findings.ReportEventFindings(f)
 	n := ng.ensure(ng.negotiationKey(f.Key.Tenant, f.Key.Source), f, names)
 	n.lastActivity = ng.time.CurrentActivity()
@@ -88,12 +88,12 @@ func (ng *Handshakes) HandleHandshake(f *fact.Fact, names originSharer) {
 	ng.findings.ReportSessionFindings(f, f.Origin, n.state.Negotiate(EventOf(f)))
 }
 
-func (ng *Handshakes) reportOverdueNegotiations(n *publisherNegotiations) {
+func (ng *NegotiationTable) reportOverdueNegotiations(n *publisherNegotiations) {
 	ng.findings.ReportSessionFindings(&fact.Fact{Protocol: subject.ProtoAAEP}, *n.origin, n.state.ReportOverdue(ng.time.ToBrokerTime(ng.time.Now())))
 }
 
-// ExpireNegotiations reports overdue requests, and forgets idle publishers.
-func (ng *Handshakes) ExpireNegotiations() {
+// Expire reports overdue requests, and forgets idle publishers.
+func (ng *NegotiationTable) Expire() {
 	for {
 		n, ok := ng.byPublisher.Oldest()
 		if !ok {
@@ -112,7 +112,7 @@ func (ng *Handshakes) ExpireNegotiations() {
 }
 
 // checkReplySubscription compares a reply with the subscription that it came on (AAEP-C-112).
-func (ng *Handshakes) checkReplySubscription(f *fact.Fact, asked fact.Origin) {
+func (ng *NegotiationTable) checkReplySubscription(f *fact.Fact, asked fact.Origin) {
 	n, known := ng.byPublisher.Peek(ng.negotiationKey(asked.Key.Tenant, asked.Key.Source))
 	if !known {
 		return
@@ -122,8 +122,8 @@ func (ng *Handshakes) checkReplySubscription(f *fact.Fact, asked fact.Origin) {
 	}
 }
 
-// NextNegotiationTimeout lowers next to the time when a request may become overdue.
-func (ng *Handshakes) NextNegotiationTimeout(next *eventtime.Earliest) {
+// NextTimeout lowers next to the time when a request may become overdue.
+func (ng *NegotiationTable) NextTimeout(next *eventtime.Earliest) {
 	for _, n := range ng.byPublisher.All() {
 		if n.state.HasOpenRequests() {
 			at, _ := ng.time.CheckIdle(n.lastActivity, AnswerTimeout)

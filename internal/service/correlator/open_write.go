@@ -44,8 +44,8 @@ func (s *writes) isCommitting() bool { return s.committing != nil }
 
 // settle notes the result of the write with a sent cursor. A write that stored less than it was
 // passed takes the next one with it, which starts where this one was to end.
-func (s *writes) settle(l writeResult) {
-	if f := s.committing; l.err != nil || f != nil && l.n < f.sent {
+func (s *writes) settle(res writeResult) {
+	if w := s.committing; res.err != nil || w != nil && res.n < w.sent {
 		s.abandonStaged()
 	}
 	s.committing = nil
@@ -53,36 +53,36 @@ func (s *writes) settle(l writeResult) {
 
 // startWrite starts the goroutine of a write.
 func (g *shardLog) startWrite(ctx context.Context) *openWrite {
-	f := &openWrite{parts: make(chan batchPart, 2), result: make(chan writeResult, 1)}
+	w := &openWrite{parts: make(chan batchPart, 2), result: make(chan writeResult, 1)}
 	go func() {
-		defer close(f.result)
+		defer close(w.result)
 		d := g.newDraft()
 		defer d.sent.Close()
 		for {
 			select {
 			case <-ctx.Done():
-				f.result <- writeResult{err: ctx.Err()}
+				w.result <- writeResult{err: ctx.Err()}
 				return
-			case p, more := <-f.parts:
+			case p, more := <-w.parts:
 				if !more {
 					return
 				}
 				if d.addOutputs(p.outputs); p.last {
-					f.result <- d.storeWithCursor(ctx, p.outgoing)
+					w.result <- d.storeWithCursor(ctx, p.outgoing)
 					return
 				}
 			}
 		}
 	}()
-	return f
+	return w
 }
 
 // acknowledgement delivers the result of the write; it is nil without a write.
-func (f *openWrite) acknowledgement() <-chan writeResult {
-	if f == nil {
+func (w *openWrite) acknowledgement() <-chan writeResult {
+	if w == nil {
 		return nil
 	}
-	return f.result
+	return w.result
 }
 
 // stage sends the pending outputs that no write has sent yet, while another write is committing or the
@@ -99,23 +99,23 @@ func (s *writes) stage(ctx context.Context, pending []pendingOutput) {
 	if s.staged == nil {
 		s.staged = s.log.startWrite(ctx)
 	}
-	if f := s.staged; n > f.sent && len(f.parts) == 0 {
-		f.parts <- batchPart{outgoing: outgoing{outputs: slices.Clone(pending[begins+f.sent : begins+n])}}
-		f.sent = n
+	if w := s.staged; n > w.sent && len(w.parts) == 0 {
+		w.parts <- batchPart{outgoing: outgoing{outputs: slices.Clone(pending[begins+w.sent : begins+n])}}
+		w.sent = n
 	}
 }
 
 // commit stores what is staged, with all outputs since: next gives those, without the first sent
 // ones.
 func (s *writes) commit(ctx context.Context, next func(sent int) outgoing) {
-	f := s.staged
-	if f == nil {
-		f = s.log.startWrite(ctx)
+	w := s.staged
+	if w == nil {
+		w = s.log.startWrite(ctx)
 	}
-	b := next(f.sent)
-	f.sent += len(b.outputs)
-	f.parts <- batchPart{b, true} // does not block: stage leaves one place free
-	s.committing, s.staged = f, nil
+	b := next(w.sent)
+	w.sent += len(b.outputs)
+	w.parts <- batchPart{b, true} // does not block: stage leaves one place free
+	s.committing, s.staged = w, nil
 }
 
 // abandonStaged gives up the staged write. The server discards it.
@@ -179,16 +179,16 @@ func (d *batchDraft) storeWithCursor(ctx context.Context, b outgoing) writeResul
 		b.limitTo(*d.firstLeftOut)
 	}
 	b.cursor.Outputs = len(d.msgs)
-	l := writeResult{n: len(d.msgs), cursor: b.cursor}
+	res := writeResult{n: len(d.msgs), cursor: b.cursor}
 	body, err := events.Encode(b.cursor)
 	if err != nil {
-		l.err = err
-		return l
+		res.err = err
+		return res
 	}
 	id := fmt.Sprintf("cursor-%d-%d", b.cursor.Consumed, b.cursor.Partial)
 	last := controlMessage(d.log.cursorSubject(), events.ControlCursor, d.log.flags.Stream, id, body, b.at)
 	last.Header[events.HeaderSettings] = []string{d.log.flags.settingsText()}
 	batch := append(d.msgs, last)
-	l.seq, l.err = d.log.storeBatch(ctx, d.sent, batch, body, b.fence)
-	return l
+	res.seq, res.err = d.log.storeBatch(ctx, d.sent, batch, body, b.fence)
+	return res
 }

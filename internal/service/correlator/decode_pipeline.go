@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	feedBatch = 64 // messages that one decoder takes at once
-	feedDepth = 32 // batches between the reader and the core
+	decodeBatchSize  = 64 // messages that one decoder takes at once
+	maxQueuedBatches = 32 // batches between the reader and the core
 )
 
 // decodePipeline decodes messages in parallel and passes them to the core in order. It is bounded
-// by feedDepth: a waiting core blocks the reader, and the reader the server. Decoders never wait
+// by maxQueuedBatches: a waiting core blocks the reader, and the reader the server. Decoders never wait
 // for session keys: a batch that needs keys which are not in memory is set aside until they are
 // there.
 type decodePipeline struct {
@@ -56,72 +56,72 @@ func (b *batch) readySignal() <-chan struct{} {
 }
 
 func newDecodePipeline(core *correlation.Correlator, keys sessionSecrets) *decodePipeline {
-	return &decodePipeline{core: core, keys: keys, toDecode: make(chan *batch, feedDepth), awaitingKeys: make(chan *batch, feedDepth), ordered: make(chan *batch, feedDepth),
+	return &decodePipeline{core: core, keys: keys, toDecode: make(chan *batch, maxQueuedBatches), awaitingKeys: make(chan *batch, maxQueuedBatches), ordered: make(chan *batch, maxQueuedBatches),
 		arenas: sync.Pool{New: func() any { return new(decodeArena) }}}
 }
 
 // recycleBatch returns the arena of a batch that is no longer needed.
-func (f *decodePipeline) recycleBatch(b *batch) {
+func (p *decodePipeline) recycleBatch(b *batch) {
 	if b.arena == nil {
 		return
 	}
 	clear(b.arena.inputs)
 	b.arena.memory.Reset()
-	f.arenas.Put(b.arena)
+	p.arenas.Put(b.arena)
 	b.arena = nil
 }
 
 // waitingBatches is how many batches wait to be applied, including next unless it is nil.
-func (f *decodePipeline) waitingBatches(next *batch) int {
+func (p *decodePipeline) waitingBatches(next *batch) int {
 	if next == nil {
-		return len(f.ordered)
+		return len(p.ordered)
 	}
-	return len(f.ordered) + 1
+	return len(p.ordered) + 1
 }
 
 // start runs the decoders and the reader.
-func (f *decodePipeline) start(g *errgroup.Group, ctx context.Context, read func() error) {
+func (p *decodePipeline) start(g *errgroup.Group, ctx context.Context, read func() error) {
 	for range runtime.GOMAXPROCS(0) {
-		d := f.core.NewDecoder()
-		g.Go(func() error { return f.runDecoder(g, ctx, d) })
+		d := p.core.NewDecoder()
+		g.Go(func() error { return p.runDecoder(g, ctx, d) })
 	}
 	g.Go(read)
 }
 
-func (f *decodePipeline) runDecoder(g *errgroup.Group, ctx context.Context, d *correlation.Decoder) error {
+func (p *decodePipeline) runDecoder(g *errgroup.Group, ctx context.Context, d *correlation.Decoder) error {
 	for {
-		b, err := f.nextBatch(ctx)
+		b, err := p.nextBatch(ctx)
 		if err != nil {
 			return err
 		}
-		names := f.decodeBatch(d, b)
+		names := p.decodeBatch(d, b)
 		if len(names) == 0 {
 			close(b.decoded)
 			continue
 		}
 		g.Go(func() error {
-			if err := f.keys.fetchSecrets(ctx, names); err != nil {
+			if err := p.keys.fetchSecrets(ctx, names); err != nil {
 				return err
 			}
-			return sendTo(ctx, b, f.awaitingKeys)
+			return sendTo(ctx, b, p.awaitingKeys)
 		})
 	}
 }
 
 // nextBatch returns a batch to decode. Batches that were set aside come first: the core waits for
 // them.
-func (f *decodePipeline) nextBatch(ctx context.Context) (*batch, error) {
+func (p *decodePipeline) nextBatch(ctx context.Context) (*batch, error) {
 	select {
-	case b := <-f.awaitingKeys:
+	case b := <-p.awaitingKeys:
 		return b, nil
 	default:
 	}
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case b := <-f.awaitingKeys:
+	case b := <-p.awaitingKeys:
 		return b, nil
-	case b := <-f.toDecode:
+	case b := <-p.toDecode:
 		return b, nil
 	}
 }
@@ -129,10 +129,10 @@ func (f *decodePipeline) nextBatch(ctx context.Context) (*batch, error) {
 // decodeBatch decodes the messages of a batch that are not decoded yet. It returns the names of
 // the keys that some of them need and that are not in memory. (A fetched key may have been
 // dropped meanwhile.)
-func (f *decodePipeline) decodeBatch(d *correlation.Decoder, b *batch) (names []events.SessionID) {
+func (p *decodePipeline) decodeBatch(d *correlation.Decoder, b *batch) (names []events.SessionID) {
 	r := b.arena
 	if r == nil {
-		r = f.arenas.Get().(*decodeArena)
+		r = p.arenas.Get().(*decodeArena)
 		r.inputs, r.undecoded = slices.Grow(r.inputs[:0], len(b.msgs))[:len(b.msgs)], r.undecoded[:0]
 		for i := range b.msgs {
 			r.undecoded = append(r.undecoded, i)
@@ -150,16 +150,16 @@ func (f *decodePipeline) decodeBatch(d *correlation.Decoder, b *batch) (names []
 	return names
 }
 
-func (f *decodePipeline) enqueue(ctx context.Context, msgs []events.LogMessage) error {
+func (p *decodePipeline) enqueue(ctx context.Context, msgs []events.LogMessage) error {
 	b := &batch{msgs: msgs, decoded: make(chan struct{})}
-	return sendTo(ctx, b, f.ordered, f.toDecode)
+	return sendTo(ctx, b, p.ordered, p.toDecode)
 }
 
 // enqueueIdle enqueues, in the order of the messages, the notice that there are no more for now.
-func (f *decodePipeline) enqueueIdle(ctx context.Context) error {
+func (p *decodePipeline) enqueueIdle(ctx context.Context) error {
 	b := &batch{idle: true, decoded: make(chan struct{})}
 	close(b.decoded)
-	return sendTo(ctx, b, f.ordered)
+	return sendTo(ctx, b, p.ordered)
 }
 
 func sendTo(ctx context.Context, b *batch, to ...chan *batch) error {
