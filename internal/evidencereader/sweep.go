@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -119,8 +120,8 @@ func (rd Reader) examineRange(ctx context.Context, e *verify.Examiner, shard str
 			return ctx.Err()
 		}
 	}
-	err := rd.DB.Scan(ctx, shard, s.From, s.To, func(r storage.EvidenceRow) error {
-		row := rowOf(r)
+	err := rd.DB.ScanReusingRow(ctx, shard, s.From, s.To, func(r *storage.EvidenceRow) error {
+		row := rowOf(*r)
 		list = list[:len(list)+1]
 		x := &list[len(list)-1]
 		e.Examine(&row, &x.Examined)
@@ -128,8 +129,7 @@ func (rd Reader) examineRange(ctx context.Context, e *verify.Examiner, shard str
 			return err
 		}
 		if compare.sink != nil && row.Seq <= compare.signed && compare.sink.wantsRow(&row, &x.Examined) {
-			kept := row
-			x.row = &kept
+			x.row = ownedCopy(row)
 		}
 		if len(list) < chunkSize {
 			return nil
@@ -140,6 +140,12 @@ func (rd Reader) examineRange(ctx context.Context, e *verify.Examiner, shard str
 		return err
 	}
 	return flush()
+}
+
+// ownedCopy copies a row with its texts, which otherwise belong to the block that was read.
+func ownedCopy(r evidence.Row) *evidence.Row {
+	r.Subject, r.BodyDigest, r.Record = strings.Clone(r.Subject), strings.Clone(r.BodyDigest), strings.Clone(r.Record)
+	return &r
 }
 
 // collectResults passes the results to the verifier in order.

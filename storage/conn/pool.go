@@ -1,6 +1,7 @@
 // Package conn connects to the ClickHouse server that stores the evidence, for the other packages
-// of storage: a Pool of connections, and the errors of queries with the server's name. The
-// statements are in the packages that own them. Begin with Open.
+// of storage: a Pool of connections, the errors of queries with the server's name, and
+// answers in the native protocol without copies. The statements are in the packages that own
+// them. Begin with Open.
 package conn
 
 import (
@@ -23,10 +24,12 @@ import (
 // Pool holds the connections to the evidence database. Its methods are safe for concurrent
 // use.
 type Pool struct {
-	conn     clickhouse.Conn
-	options  *clickhouse.Options
-	database string
-	dials    atomic.Uint64 // number of opened connections
+	conn       clickhouse.Conn
+	options    *clickhouse.Options
+	database   string
+	dials      atomic.Uint64 // number of opened connections
+	idle       idleConns
+	noSettings atomic.Bool // look-ups are sent without lookupSettings
 }
 
 // DatabaseName is the database that a DSN without a name stands for, and the only one that the
@@ -84,6 +87,22 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// OpenSingle opens another pool, of one connection. It sends without compression if the server
+// is on this machine: compressing would cost the server as much as reading.
+func (p *Pool) OpenSingle() (*Pool, error) {
+	options := *p.options
+	options.MaxOpenConns, options.MaxIdleConns = 1, 1
+	if onlyLocal(options.Addr) {
+		options.Compression = &clickhouse.Compression{Method: clickhouse.CompressionNone}
+	}
+	own := &Pool{options: &options, database: p.database}
+	var err error
+	if own.conn, err = clickhouse.Open(&options); err != nil {
+		return nil, p.QueryError(err)
+	}
+	return own, nil
 }
 
 // OpenStandard opens connections of their own for database/sql, with settings.
@@ -175,7 +194,10 @@ func (p *Pool) Ping(ctx context.Context) error {
 }
 
 // Close closes the connections.
-func (p *Pool) Close() error { return p.conn.Close() }
+func (p *Pool) Close() error {
+	p.idle.close()
+	return p.conn.Close()
+}
 
 // QueryContext is the context for a query. clickhouse-go turns a deadline into the setting
 // max_execution_time, which a user with readonly=1 may not set. Cancelling works without a
