@@ -102,14 +102,17 @@ func (i *intents) store(ctx context.Context, merkle *tree.Tree) error {
 }
 
 // check refuses the tree that the database holds, unless an auditor with this key has published its
-// checkpoint or had an intent for it.
+// checkpoint or had an intent for it. An empty one may be filled from the log by the log's key alone.
 func (i *intents) check(ctx context.Context, merkle *tree.Tree, published *signedRoots) error {
-	if merkle.Size() == 0 || published.has(merkle) { // a restored backup ends at an earlier checkpoint
+	if merkle.Size() > 0 && published.has(merkle) { // a restored backup ends at an earlier checkpoint
 		return nil
 	}
 	known, err := i.ownVerifier()
 	if err != nil {
 		return err
+	}
+	if merkle.Size() == 0 {
+		return i.checkKey(ctx, known)
 	}
 	for _, text := range i.notes {
 		if c, err := tree.OpenIntent(text, known); err == nil && i.matches(c, merkle) {
@@ -136,7 +139,7 @@ func (i *intents) checkKey(ctx context.Context, own note.Verifiers) error {
 	if _, signed := tree.OpenCheckpoint(string(m.Body), own); err != nil || cp.Shard != i.shard || signed == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: the newest checkpoint of shard %s is signed by another key. Bring back the checkpoint.key of this log from your backup (docs/operating.md, Keys)", ErrOtherKey, i.shard)
+	return fmt.Errorf("%w: the newest checkpoint of shard %s is signed by another key than this auditor's. Bring back the checkpoint.key that signed it from your backup (docs/operating.md, Keys)", ErrOtherKey, i.shard)
 }
 
 func (i *intents) matches(c tree.Checkpoint, merkle *tree.Tree) bool {

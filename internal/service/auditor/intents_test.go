@@ -144,10 +144,12 @@ func TestAnotherKeyIsRefused(t *testing.T) {
 	n.Publish(servicetest.Runtime, session(t, "s-1")...)
 	audited(t, n, flags(n, dsn, 100))
 	for file, want := range map[string]error{keys.MasterFile: sessionsecrets.ErrOtherMaster, keys.CheckpointFile: ErrOtherKey} {
-		f := flags(n, dsn, 100)
-		f.Keys = n.KeysWithAnother(file)
-		if err := start(t, f).Wait(); !errors.Is(err, want) {
-			t.Errorf("%s: %v", file, err)
+		for _, in := range []string{dsn, database(t)} { // an empty one is filled from the log
+			f := flags(n, in, 100)
+			f.Keys = n.KeysWithAnother(file)
+			if err := start(t, f).Wait(); !errors.Is(err, want) {
+				t.Errorf("%s: %v", file, err)
+			}
 		}
 	}
 }

@@ -115,8 +115,8 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, master digest.Maste
 // session. Call it before the store is used.
 func (s *Store) SubstituteUnopened(report func(error)) { s.unopened = report }
 
-// checkMaster refuses a master key that is not the one of the bucket's keys. An empty bucket, such
-// as the one of a new log, gets the check key.
+// checkMaster refuses a master key that is not the one of the bucket's check key. A bucket without it,
+// that of a new log, gets it.
 func (s *Store) checkMaster(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
