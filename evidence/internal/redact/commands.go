@@ -12,6 +12,7 @@ type command struct {
 	gluedFlags    []string // flags that the password is glued to: -psecret
 	userFlags     []string // flags followed by name:password, or name%password
 	passwordIndex int      // position of the password among the arguments without a flag; 0: none
+	omitFirst     string   // letter of a flag with which the first of them is left out
 }
 
 var commands = []command{
@@ -23,7 +24,7 @@ var commands = []command{
 	{name: "redis-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "keydb-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "valkey-cli", passwordFlags: []string{"-a", "--pass"}},
 	{name: "docker login", passwordFlags: []string{"-p"}}, {name: "podman login", passwordFlags: []string{"-p"}}, {name: "registry login", passwordFlags: []string{"-p"}},
 	{name: "buildah login", passwordFlags: []string{"-p"}}, {name: "oc login", passwordFlags: []string{"-p"}}, {name: "az login", passwordFlags: []string{"-p"}},
-	{name: "net user", passwordIndex: 2}, {name: "htpasswd", passwordIndex: 3},
+	{name: "net user", passwordIndex: 2}, {name: "htpasswd", passwordIndex: 3, omitFirst: "n"},
 	{name: "mongo", passwordFlags: []string{"-p"}}, {name: "mongosh", passwordFlags: []string{"-p"}}, {name: "mongodump", passwordFlags: []string{"-p"}}, {name: "mongorestore", passwordFlags: []string{"-p"}},
 	{name: "smbclient", userFlags: []string{"-U", "--user"}}, {name: "rpcclient", userFlags: []string{"-U"}},
 	{name: "ldapsearch", passwordFlags: []string{"-w"}}, {name: "ldapmodify", passwordFlags: []string{"-w"}}, {name: "ldapadd", passwordFlags: []string{"-w"}}, {name: "ldapwhoami", passwordFlags: []string{"-w"}},
@@ -163,7 +164,7 @@ func nextArgument(s string, at int) (from, to, end int) {
 }
 
 // secretIn reports whether an argument is the password, or holds it from v on. flag is the
-// previous argument; words counts the arguments that are no flags.
+// previous argument; words counts the arguments that are no flags, and one that is left out.
 func (c *command) secretIn(flag, arg string, words *int) (v int, ok bool) {
 	for _, f := range c.passwordFlags {
 		if flag == f && arg != "" && arg[0] != '-' {
@@ -189,6 +190,9 @@ func (c *command) secretIn(flag, arg string, words *int) (v int, ok bool) {
 		if i := strings.IndexByte(rest, ':'); i > 0 && i+1 < len(rest) {
 			return len(f) + i + 1, true
 		}
+	}
+	if c.omitFirst != "" && strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.Contains(arg, c.omitFirst) {
+		*words++
 	}
 	if c.passwordIndex > 0 && arg != "" && arg[0] != '-' && arg[0] != '/' {
 		if *words++; *words == c.passwordIndex && isUnlikeProse(arg) && arg != "*" {

@@ -35,8 +35,8 @@ var matchedRules = []rule{
 	barePassword,
 	{detector: Assignment, literals: []string{"password '", "password by '", "identified by '", "identified by \"", "convertto-securestring '", "convertto-securestring \"",
 		"password e'", "password = n'", "password=n'", "-asplaintext '", "-asplaintext \"", "storepassword '", "storepassword \"", "keypassword '", "keypassword \""}, fold: true, match: matchQuoted},
-	{detector: Assignment, literals: []string{"requirepass ", "masterauth ", "aws_secret_access_key "}, match: matchWord},
-	{detector: Assignment, literals: []string{"password "}, match: matchLogin},
+	{detector: Assignment, literals: []string{"requirepass", "REQUIREPASS", "masterauth", "MASTERAUTH", "aws_secret_access_key"}, match: matchWord},
+	{detector: Assignment, literals: []string{"password"}, match: matchLogin},
 	{detector: Assignment, literals: []string{"phrase: ", "phrase=", "mnemonic: ", "mnemonic="}, fold: true, glued: true, match: matchSeedPhrase},
 	{detector: URLPassword, literals: []string{"@tcp(", "@unix("}, glued: true, match: matchDriverPassword},
 	{detector: PEM, literals: []string{"-----BEGIN "}, glued: true, match: matchPEM},
@@ -185,26 +185,46 @@ func matchQuoted(s string, _, after int) (from, to, next int) {
 	return after, to, to
 }
 
-// matchWord matches the next word if it looks unlike prose.
+// matchWord matches the next word behind blanks, or what is quoted there, if it begins unlike prose.
 func matchWord(s string, _, after int) (from, to, next int) {
-	for from = after; from < len(s) && s[from] == ' '; from++ {
+	for from = after; from < len(s) && (s[from] == ' ' || s[from] == '\t'); from++ {
+	}
+	if from == after {
+		return 0, 0, after
+	}
+	k := 0 // backslashes before a quote
+	for from+k < len(s) && s[from+k] == '\\' && k < maxSlashes {
+		k++
+	}
+	quoted := from+k < len(s) && byteClass[s[from+k]]&quoteChar != 0
+	if quoted {
+		from += k + 1
 	}
 	for to = from; to < len(s) && byteClass[s[to]]&valueEnd == 0; to++ {
 	}
-	if v := strings.Trim(s[from:to], ".,:=)"); !isUnlikeProse(v) || isHarmlessValue(v) {
+	if v := strings.Trim(s[from:to], ".,:=)\\"); !isUnlikeProse(v) || isHarmlessValue(v) {
 		return 0, 0, to
+	}
+	if quoted {
+		if end := closingQuote(s[:min(len(s), from+maxValueWindow)], from, s[from-1], k); end > from {
+			to = end
+		}
 	}
 	return from, to, to
 }
 
-// matchLogin matches the password of "login name password secret", as in .netrc.
+// matchLogin matches the password of "login name password secret" and "machine host password secret", as in .netrc.
 func matchLogin(s string, start, after int) (from, to, next int) {
 	const blanks = " \t\r\n"
-	before := strings.TrimRight(s[max(0, start-commandBack):start], blanks)
-	if before = before[:strings.LastIndexAny(before, blanks)+1]; !strings.HasSuffix(strings.TrimRight(before, blanks), "login") {
+	if from, to, next = matchWord(s, start, after); to == 0 {
 		return 0, 0, after
 	}
-	return matchWord(s, start, after)
+	before := strings.TrimRight(s[max(0, start-commandBack):start], blanks)
+	before = strings.TrimRight(before[:strings.LastIndexAny(before, blanks)+1], blanks)
+	if !strings.HasSuffix(before, "login") && !strings.HasSuffix(before, "machine") {
+		return 0, 0, after
+	}
+	return from, to, next
 }
 
 // matchSeedPhrase matches the words of a wallet's seed: twelve or more of three to eight letters.

@@ -41,7 +41,9 @@ func language(root string, p *text) error {
 	}
 	p.table([]string{"function", "result", "meaning", "an example that is true"}, rows)
 
-	p.line("## Objects\n\nOf a [Command](#command), `reads` and `writes` have files that arguments name for these programs: %s. Of others they have those of redirections alone: allow programs by name.\n", strings.Join(shell.ProgramsWithFiles(), ", "))
+	programs, unread := shell.ProgramsWithFiles()
+	p.line("## Objects\n\nOf a [Command](#command), `writes` has files that arguments name for these programs: %s. Of git it has only `\"\\x00\"`, for clone, init, worktree, submodule, archive, bundle, format-patch and `--output`, and with `-C`, `--git-dir` or `--work-tree`: what other subcommands change in the working tree is not in it. "+
+		"`reads` has those for the same programs but: %s. What these read is not in it, or not all. Of programs that are not listed both have the files of redirections alone. Allow programs by name.\n", strings.Join(programs, ", "), strings.Join(unread, ", "))
 	for _, dir := range objectPackages {
 		if err := p.objects(filepath.Join(root, dir), "cel"); err != nil {
 			return err

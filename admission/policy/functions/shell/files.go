@@ -39,7 +39,7 @@ var roles = map[string]role{
 	"head": {reads: true, takes: "nc"}, "tail": {reads: true, takes: "nc"}, "sort": {reads: true, takes: "ktST", written: []string{"-o", "--output"}}, "uniq": {last: true, takes: "fsw"}, "cut": {reads: true, takes: "dfbc"},
 	"xxd": reader, "od": reader, "hexdump": reader, "strings": reader, "base64": reader, "base32": reader, "md5sum": reader, "sha256sum": reader,
 	"sha1sum": reader, "stat": reader, "ls": reader, "tree": {reads: true, takes: "LIP", written: []string{"-o"}}, "du": {reads: true, takes: "d"}, "diff": reader, "cmp": reader, "comm": reader,
-	"dd": {}, "find": {}, "readlink": reader, "realpath": reader, "paste": reader, "column": reader, "fold": reader, "rev": reader,
+	"dd": {reads: true, writes: true}, "find": {reads: true, writes: true}, "readlink": reader, "realpath": reader, "paste": reader, "column": reader, "fold": reader, "rev": reader,
 	"grep": matcher, "egrep": matcher, "fgrep": matcher,
 	"rg": {reads: true, skip: 1, takes: "ABCmegtT", skips: "ef", readBy: "f", skipsLong: []string{"--regexp", "--file", "--files"}, takesLong: []string{"--regexp", "--max-count", "--glob", "--type"}},
 	"jq": {reads: true, skip: 1, skips: "f", readBy: "f", skipsLong: []string{"--from-file"}}, "yq": {reads: true, skip: 1}, "awk": {reads: true, skip: 1, takes: "Fv", skips: "f", readBy: "f"},
@@ -53,10 +53,20 @@ var roles = map[string]role{
 	"curl": {takes: "AbCdeEFhHmPQrtTuUwxXyYz", moreBy: "JOK", written: []string{"-o", "--output", "--output-dir", "-D", "--dump-header", "-c", "--cookie-jar", "--trace", "--trace-ascii", "--stderr", "--libcurl", "--hsts", "--alt-svc", "--etag-save"}},
 }
 
-// ProgramsWithFiles are the programs of which Reads and Writes have files that their arguments name, sorted.
-func ProgramsWithFiles() []string {
-	return slices.Sorted(maps.Keys(roles))
+// ProgramsWithFiles are the programs of which Writes has files that their arguments name, and those among them of
+// which Reads has none or only some, sorted.
+func ProgramsWithFiles() (all, unread []string) {
+	all = slices.Sorted(maps.Keys(roles))
+	for _, name := range all {
+		if r := roles[name]; r.more || r.onlyWritten() {
+			unread = append(unread, name)
+		}
+	}
+	return all, unread
 }
+
+// onlyWritten reports whether of a program's arguments only those that are written are understood.
+func (r role) onlyWritten() bool { return !r.reads && !r.writes && !r.last }
 
 // plainLong are long options that take no next word, in the programs of which the last operand is written.
 var plainLong = strings.Fields("--recursive --force --verbose --archive --no-clobber --preserve --parents --interactive --update --link --symbolic-link --dereference --no-dereference --delete --backup " +
@@ -86,8 +96,8 @@ func filesOf(c *Command) (reads, writes []string) {
 		writes = append(writes, inDirs(c.Dirs, f)...)
 	}
 	for _, f := range a.read {
-		if !r.reads && !r.writes && !r.last {
-			break // of its arguments only those that are written are understood
+		if r.onlyWritten() {
+			break
 		}
 		reads = append(reads, inDirs(c.Dirs, f)...)
 	}
@@ -102,7 +112,7 @@ func filesOf(c *Command) (reads, writes []string) {
 			writes = append(writes, paths...)
 		}
 	}
-	if r.more || a.more || c.hasOption(unnamedWrites) {
+	if r.more || a.more || c.hasOption(unnamedWrites) || c.Name == "git" && gitWrites(c.Words) {
 		writes = append(writes, Unknown)
 	}
 	if slices.ContainsFunc(c.Options, func(o string) bool { return strings.HasPrefix(o, "--files0") }) {
@@ -117,7 +127,7 @@ var (
 	inPlaceOptions = map[string]*regexp.Regexp{"sed": regexp.MustCompile(`^--?i`), "yq": regexp.MustCompile(`^(-i|--inplace|--in-.*)$`)}
 	// unnamedWrites write files that the arguments do not name.
 	unnamedWrites = map[string]*regexp.Regexp{
-		"git": regexp.MustCompile(`^(clone|init|worktree|submodule|archive|bundle|format-patch|-C|--git-dir|--work-tree|--ou.*)$`), "curl": regexp.MustCompile(`^--(remote-|conf)`), "cp": regexp.MustCompile(`^--pa`), "file": regexp.MustCompile(`^(-C|--comp.*)$`), "tree": regexp.MustCompile(`^-R$`), "yq": regexp.MustCompile(`^(-s|--split-.*)$`),
+		"git": regexp.MustCompile(`^--ou`), "curl": regexp.MustCompile(`^--(remote-|conf)`), "cp": regexp.MustCompile(`^--pa`), "file": regexp.MustCompile(`^(-C|--comp.*)$`), "tree": regexp.MustCompile(`^-R$`), "yq": regexp.MustCompile(`^(-s|--split-.*)$`),
 	}
 	// startedPrograms start a program that the option, or a file of it, names.
 	startedPrograms = map[string]*regexp.Regexp{
@@ -130,6 +140,24 @@ var (
 func (c *Command) hasOption(table map[string]*regexp.Regexp) bool {
 	option := table[c.Name]
 	return option != nil && (slices.ContainsFunc(c.Options, option.MatchString) || slices.ContainsFunc(c.Operands, option.MatchString))
+}
+
+// gitElsewhere are options before git's subcommand, and subcommands, with which it writes files that may lie anywhere.
+var gitElsewhere = regexp.MustCompile(`^(clone|init|worktree|submodule|archive|bundle|format-patch|-C|--git-dir(=.*)?|--work-tree(=.*)?)$`)
+
+// gitWrites reports whether git, by its subcommand or an option before it, writes files that may lie anywhere.
+func gitWrites(words []string) bool {
+	for i := 1; i < len(words); i++ {
+		switch w := words[i]; {
+		case hasUnknown(w) || gitElsewhere.MatchString(w):
+			return true
+		case w == "-c" || w == "--namespace" || w == "--config-env" || w == "--attr-source":
+			i++ // its argument
+		case !strings.HasPrefix(w, "-"):
+			return false
+		}
+	}
+	return false
 }
 
 func filesOfFind(c *Command) (reads, writes []string) {

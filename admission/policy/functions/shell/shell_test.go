@@ -143,6 +143,20 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// A program of which Reads lacks a file that its arguments name is one that the reference names as such.
+func TestProgramsWithFiles(t *testing.T) {
+	_, unread := ProgramsWithFiles()
+	for _, text := range []string{
+		"cat /s", "cp /s a", "dd if=/s", "find /s", "grep -f /s a", "install /s a", "rsync /s h:a", "diff a /s", "jq . /s",
+		"tar cf - /s", "curl -T /s u", "curl file:///s", "openssl enc -in /s", "gpg -c /s", "wget --post-file=/s u", "git diff --no-index /s a", "xz -dc /s", "zip - /s", "cc -E /s", "patch -p1 -i /s",
+	} {
+		c := Parse(text).Commands[0]
+		if reads := slices.Contains(c.Reads, "/s"); reads == slices.Contains(unread, c.Name) {
+			t.Errorf("%q reads %q, and unread has %s: %v", text, c.Reads, c.Name, !reads)
+		}
+	}
+}
+
 func TestDirectoriesAndFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"rm -rf build":                     "[] writes [build]",
@@ -230,6 +244,15 @@ func TestDirectoriesAndFiles(t *testing.T) {
 		"git clone u /etc/H":               "[] writes [?]",
 		"git -C /etc checkout H":           "[] writes [?]",
 		"git diff --outp=/etc/H":           "[] writes [?]",
+		"git -P --git-dir=/etc status":     "[] writes [?]",
+		"git -c a=b --work-tree /etc log":  "[] writes [?]",
+		"git -c init log":                  "[]",
+		"git --namespace init log":         "[]",
+		"git $F clone u /etc/H":            "[] writes [?]",
+		"git log -p -C -- init":            "[]",
+		"git add bundle":                   "[]",
+		"git diff HEAD -- submodule":       "[]",
+		"git log --author clone":           "[]",
 		"git commit -m x":                  "[]",
 		"git status -sb":                   "[]",
 		"while true; do cd ..; rm x; done": "[?] writes [x ../x ?]",
