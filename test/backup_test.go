@@ -31,13 +31,14 @@ func TestBackupLines(t *testing.T) {
 	ok(t, os.MkdirAll(filepath.Join(data, "nats"), 0o700))
 	ok(t, os.Mkdir(backups, 0o700))
 	at := "2026-11-27T020000"
-	runs := func(script string) {
+	const started = "start countersign\n"
+	runs := func(script, then string) {
 		t.Helper()
 		calls := filepath.Join(t.TempDir(), "calls")
 		script = strings.NewReplacer("/var/lib/countersign", data, "/backup/", backups+"/").Replace(script)
 		cmd := exec.Command("bash", "-c", "systemctl() { echo $* >> "+calls+"; }; date() { echo "+at+"; }\n"+script)
 		out, _ := cmd.CombinedOutput()
-		if told, _ := os.ReadFile(calls); string(told) != "stop countersign\nstart countersign\n" {
+		if told, _ := os.ReadFile(calls); string(told) != "stop countersign\n"+then {
 			t.Errorf("told systemd %q; %s", told, out)
 		}
 	}
@@ -50,27 +51,27 @@ func TestBackupLines(t *testing.T) {
 	}
 	first := filepath.Join(backups, "countersign-"+at)
 	writes("one")
-	runs(scripts[0])
+	runs(scripts[0], started)
 	holds("one", first)
 	at = "2026-11-28T020000"
 	writes("two")
-	runs(scripts[0])
+	runs(scripts[0], started)
 	holds("one", first)
 	holds("two", filepath.Join(backups, "countersign-"+at))
-	ok(t, os.Rename(first, first+".away")) // a copy that ends early
-	runs(scripts[1])
+	ok(t, os.Rename(first, first+".away")) // what is not there is not restored, and the data before it not started for it
+	runs(scripts[1], "")
 	holds("two", data)
 	ok(t, os.Rename(first+".away", first))
 	ok(t, os.MkdirAll(filepath.Join(data+".part", "stale"), 0o700))
-	runs(scripts[1])
+	runs(scripts[1], started)
 	holds("one", data)
 	if _, err := os.Stat(filepath.Join(data, "stale")); err == nil {
 		t.Error("what an earlier copy left is restored, too")
 	}
-	holds("two", data+".old")
+	holds("two", data+".old-"+at)
 
 	ok(t, os.RemoveAll(backups))
 	ok(t, os.WriteFile(backups, nil, 0o600)) // no copy can be made
-	runs(scripts[0])
+	runs(scripts[0], started)
 	holds("one", data)
 }
