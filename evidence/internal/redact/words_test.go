@@ -48,7 +48,7 @@ func TestNoCommandsNorWords(t *testing.T) {
 		"ALTER USER bob WITH PASSWORD NULL", "IDENTIFIED BY ''", "password '", "identified by a number", "wait @tcp(db:3306)", "bob@tcp(db:3306)/shop", "ssh-keygen -t ed25519 -f k -N ''", "kubectl create configmap x --from-file=foo=a.txt",
 		"first_pass: 12", "bypass=true", "boarding_pass: A12", "tests pass: 12 of 14", "compass: north", "user tests pass: 12",
 		"after login the password is asked for again.", "login with password authentication", "login name password", "machine login bob password", "the password is new", "phrase: the user has seen this page once", "requirepass is not set.", "http -a bob x", "htpasswd -c .htpasswd bob", "htpasswd -n bob42", "htpasswd --nb a bob42", `requirepass "foobar"`, `aws_secret_access_key "is missing"`, "REQUIREPASS is set", "the machine has a password file-1", "machine login password bob", "htpasswd is a program of Apache",
-		"enter password \"again-1\"", "masterauth \\\"it\\\"", "masterauth\tis set", "masterauth-file1 is read", "awk '{print $5$6$7}' a", "wpa_key_mgmt=WPA-PSK", "psk: optional", "SecretString is empty", "aws_secret_access_key is missing", "Authorization: required",
+		"enter password \"again-1\"", "masterauth \\\"it\\\"", "masterauth\tis set", "masterauth-file1 is read", "awk '{print $5$6$7}' a", "echo $5$6$7$8$9$10$11$12$13$14$15$16$17$18$19", "wpa_key_mgmt=WPA-PSK", "psk: optional", "SecretString is empty", "aws_secret_access_key is missing", "Authorization: required",
 		"пароль изменён", "забыли пароль?", "パスワードを忘れた", "忘记密码", "请输入密码：这是一个秘密的句子", "le mot de passe a changé", "das Passwort: siehe oben", "parole: 2027-01-01", "senhal: x", "chiffre: 12", "value=12", "the value: 12.50",
 	} {
 		if out, spans := maskText(text); out != text {
