@@ -88,6 +88,7 @@ var printed = map[string]string{
 	"--protocol aana examples/requests/aana-refused.json":      "runtime_refusal",
 	"examples/requests/aump-action.json":                       `"decision":"allowed"`,
 	"bin/countersign mandate list":                             "EUR 0 spent, 3000 reserved",
+	"bin/countersign mandate reserved aump_mnd_parcels_1":      "EUR 3000  reserved since",
 	"--protocol tool examples/requests/tool-call.json":         "finance_export",
 	"--protocol handoff examples/requests/handoff.json":        "invoice_question",
 	"gov.mandates.acme":     `"code":"ok"`,

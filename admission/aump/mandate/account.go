@@ -212,6 +212,11 @@ func (a Account) Spend(proposal string, now int64) Spend {
 	return s
 }
 
+// Reservations are the allowances whose amount counts as reserved at a time, oldest first.
+func (a Account) Reservations(now int64) []Allowance {
+	return slices.DeleteFunc(slices.Clone(a.Allowances), func(e Allowance) bool { return !e.isReserved(now) })
+}
+
 // FullFor reports whether no further reservation is possible for a session of a publisher,
 // whatever is free for others. proposal is as for Spend.
 func (a Account) FullFor(proposal, publisher, session string, now int64) bool {

@@ -130,21 +130,42 @@ func (s spentMoney) String() string {
 	return fmt.Sprintf("%s %d spent, %d reserved", ui.Clean(s.Currency, 8), s.Settled, s.Reserved)
 }
 
+// currencyAccount is what the ledger holds of one mandate in one currency.
+type currencyAccount struct {
+	currency string
+	mandate.Account
+}
+
+// accounts reads the ledger's accounts by the mandate's id.
+func (b *MandateBucket) accounts(ctx context.Context) (map[string][]currencyAccount, error) {
+	stored, err := streams.KVUnder(ctx, b.JS, streams.BucketSpend, mandate.TenantToken(b.Tenant)+".")
+	if err != nil {
+		return nil, err
+	}
+	list := map[string][]currencyAccount{}
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		id, currency, ok := strings.Cut(key, ".")
+		a := currencyAccount{currency: currency}
+		if !ok || json.Unmarshal(stored[key], &a.Account) != nil {
+			continue
+		}
+		list[id] = append(list[id], a)
+	}
+	return list, nil
+}
+
 // spent lists the spent amounts by id.
 func (b *MandateBucket) spent(ctx context.Context) (map[string][]spentMoney, error) {
-	accounts, err := streams.KVUnder(ctx, b.JS, streams.BucketSpend, mandate.TenantToken(b.Tenant)+".")
+	accounts, err := b.accounts(ctx)
 	if err != nil {
 		return nil, err
 	}
 	list := map[string][]spentMoney{}
-	for _, key := range slices.Sorted(maps.Keys(accounts)) {
-		id, currency, ok := strings.Cut(key, ".")
-		var a mandate.Account
-		if !ok || json.Unmarshal(accounts[key], &a) != nil {
-			continue
+	for id, ofID := range accounts {
+		for _, a := range ofID {
+			s := a.Spend("", time.Now().UnixMilli())
+			list[id] = append(list[id], spentMoney{a.currency, s.Settled, s.Reserved})
 		}
-		s := a.Spend("", time.Now().UnixMilli())
-		list[id] = append(list[id], spentMoney{currency, s.Settled, s.Reserved})
 	}
 	return list, nil
 }

@@ -17,6 +17,7 @@ type Cmd struct {
 	Get      mandateGetCmd      `cmd:"" help:"Print a mandate, byte for byte as it was put."`
 	List     mandateListCmd     `cmd:"" help:"List the mandates in force, with what they have spent."`
 	History  mandateHistoryCmd  `cmd:"" help:"List what was put under an id, by whom and when."`
+	Reserved mandateReservedCmd `cmd:"" help:"List the money that is reserved under a mandate, and for which decisions."`
 	Revoke   mandateRevokeCmd   `cmd:"" help:"Take a mandate back, for good."`
 	Keys     mandateKeysCmd     `cmd:"" help:"The keys that sign mandates, and whether mandates must be signed."`
 	Validate mandateValidateCmd `cmd:"" help:"Judge a mandate, or a document that refers to one, offline."`
