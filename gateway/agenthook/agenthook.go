@@ -16,15 +16,24 @@ import (
 var Rows = []endpoint.Row{{Pattern: "POST /event", Plan: plan}}
 
 // plan sends to the admitter what waits for a verdict, and what may: an unreadable event, one of a type that is
-// none or a proposal's in other letters, or one of an unknown phase that ends no call. An unknown type is stored, as the protocol demands, unless it says that it waits.
+// none or a proposal's in other letters, or one of an unknown phase. An unknown type is stored, as the protocol demands, unless it says that it waits.
+// The end of a call is always stored: a verdict on it would count as one on the call that ran.
 func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	e, err := wire.Decode(r.Body, strictjson.DefaultLimits)
-	if e == nil || err != nil || !wire.ValidTypeName(e.EventType) || e.WaitsForVerdict() || wire.NamesProposal(e.EventType) || e.HasUnknownPhase() && !e.ClosesCall() {
+	if e == nil {
+		return endpoint.AdmitTo(subject.ProtoAgentHook)(r)
+	}
+	status, reply := http.StatusOK, wire.Reply{EventID: sentID(r.Body), Decision: "allow", Reason: "observational: stored, nothing was asked"}
+	switch waits := err != nil || e.WaitsForVerdict(); {
+	case e.ClosesCall() && waits:
+		status, reply.Decision, reply.Reason = http.StatusBadRequest, "deny", "stored as the end of a call, about which nothing can be asked: evidence_phase must be post_hoc or observational"
+	case e.ClosesCall():
+	case waits || !wire.ValidTypeName(e.EventType) || wire.NamesProposal(e.EventType) || e.HasUnknownPhase():
 		return endpoint.AdmitTo(subject.ProtoAgentHook)(r)
 	}
 	return endpoint.Plan{Publish: &endpoint.Events{
 		Protocol: subject.ProtoAgentHook, Bodies: [][]byte{r.Body},
-		Stored: endpoint.JSON(http.StatusOK, wire.Reply{EventID: sentID(r.Body), Decision: "allow", Reason: "observational: stored, nothing was asked"}),
+		Stored: endpoint.JSON(status, reply),
 	}}, nil
 }
 
