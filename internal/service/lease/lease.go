@@ -153,7 +153,12 @@ func (l *Lease) writeEntry(ctx context.Context, released bool) error {
 	ctx, cancel := context.WithTimeout(ctx, min(callTimeout, l.opt.TTL/4))
 	defer cancel()
 	begun := time.Now()
-	revision, err := l.kv.Update(ctx, l.opt.Key, value, l.revision)
+	var revision uint64
+	if l.revision == 0 {
+		revision, err = l.kv.Create(ctx, l.opt.Key, value) // also behind the marker of a deleted key
+	} else {
+		revision, err = l.kv.Update(ctx, l.opt.Key, value, l.revision)
+	}
 	if err != nil {
 		return err
 	}

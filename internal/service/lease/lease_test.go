@@ -146,6 +146,25 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// A key that an operator deletes leaves a marker in the bucket: the holder writes the lease again, and
+// without a holder the next instance takes it.
+func TestDeletedKey(t *testing.T) {
+	kv := bucket(t, servicetest.Start(t, streams.Shard{}))
+	first := hold(t, kv, options("first"))
+	servicetest.OK(t, kv.Delete(t.Context(), "auditor.GOV"))
+	servicetest.Eventually(t, "the holder has written the lease again", func() bool {
+		e, _ := read(t, kv)
+		return e.Holder == "first" && first.Valid()
+	})
+	first.Release()
+	servicetest.OK(t, kv.Delete(t.Context(), "auditor.GOV"))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*ttl)
+	defer cancel()
+	next, err := lease.Hold(ctx, kv, options("next"), nil)
+	servicetest.OK(t, err)
+	next.Release()
+}
+
 // Without a server the holder of the lease is unknown: the holder stops in time, and says why.
 func TestLostWithTheServer(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
