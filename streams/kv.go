@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/countersign-dev/countersign/events"
 )
@@ -114,27 +115,45 @@ func KVLast(ctx context.Context, js jetstream.JetStream, bucket, key string) (*K
 	return kvEntry(bucket, m), err
 }
 
-// KVLive reads the newest revisions of the keys that are wanted (nil: all keys), sorted by key. Deleted
-// keys are left out.
-func KVLive(ctx context.Context, js jetstream.JetStream, bucket string, wanted func(key string) bool) (list []KVEntry, err error) {
+// KVLive is KVNewest without deleted keys.
+func KVLive(ctx context.Context, js jetstream.JetStream, bucket string, wanted func(key string) bool) ([]KVEntry, error) {
+	list, err := KVNewest(ctx, js, bucket, wanted)
+	return slices.DeleteFunc(list, func(e KVEntry) bool { return e.Deleted }), err
+}
+
+// KVNewest reads the newest revisions of the keys that are wanted (nil: all keys), sorted by key, many
+// at a time: a bucket has keys of every tenant, and one after the other would take a round trip each.
+func KVNewest(ctx context.Context, js jetstream.JetStream, bucket string, wanted func(key string) bool) ([]KVEntry, error) {
 	keys, err := KVKeys(ctx, js, bucket)
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range keys {
-		if wanted != nil && !wanted(key) {
-			continue
-		}
-		e, err := KVLast(ctx, js, bucket, key)
-		if err != nil {
-			return nil, fmt.Errorf("reading key %s of the bucket %s: %w", key, bucket, err)
-		}
-		if e != nil && !e.Deleted {
-			list = append(list, *e)
-		}
+	if wanted != nil {
+		keys = slices.DeleteFunc(keys, func(key string) bool { return !wanted(key) })
 	}
-	return list, nil
+	list := make([]KVEntry, len(keys))
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.SetLimit(kvReadsAtOnce)
+	for i, key := range keys {
+		reads.Go(func() error {
+			e, err := KVLast(ctx, js, bucket, key)
+			if err != nil {
+				return fmt.Errorf("reading key %s of the bucket %s: %w", key, bucket, err)
+			}
+			if e != nil {
+				list[i] = *e
+			}
+			return nil
+		})
+	}
+	if err := reads.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list, func(e KVEntry) bool { return e.Key == "" }), nil
 }
+
+// kvReadsAtOnce bounds the requests under way at a time.
+const kvReadsAtOnce = 64
 
 // KVUnder reads the newest values of the keys that begin with a prefix, by the rest of the key. Deleted
 // keys are left out.

@@ -1,10 +1,14 @@
 package streams
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -71,6 +75,41 @@ func TestNextBySubject(t *testing.T) {
 	}
 	if m, err := NextBySubject(ctx(t), js, DefaultShard, "gov.decisions.>", 1); err != nil || m != nil {
 		t.Errorf("another subject: %+v, %v", m, err)
+	}
+}
+
+// slowNetwork delays what a client sends by 10 ms.
+type slowNetwork struct{ net.Conn }
+
+func (slowNetwork) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	return slowNetwork{c}, err
+}
+
+func (c slowNetwork) Write(b []byte) (int, error) {
+	time.Sleep(10 * time.Millisecond)
+	return c.Conn.Write(b)
+}
+
+// A bucket with keys of many tenants is read within the services' time-outs also on a slow network: one
+// key after the other would take 6 s.
+func TestManyKeysOnASlowNetwork(t *testing.T) {
+	f := start(t)
+	kv, err := f.js(f.conn("operator")).KeyValue(ctx(t), BucketRules)
+	ok(t, err)
+	for i := range 600 {
+		_, err := kv.Put(ctx(t), fmt.Sprintf("k%03d", i), []byte("v"))
+		ok(t, err)
+	}
+	ok(t, kv.Delete(ctx(t), "k001"))
+	nc, err := nats.Connect(f.srv.ClientURL(), nats.UserInfo("correlator", "pw-correlator"), nats.CustomInboxPrefix("_INBOX_correlator"), nats.SetCustomDialer(slowNetwork{}))
+	ok(t, err)
+	defer nc.Close()
+	bounded, cancel := context.WithTimeout(ctx(t), 4*time.Second)
+	defer cancel()
+	list, err := KVNewest(bounded, f.js(nc), BucketRules, nil)
+	if err != nil || len(list) != 600 || list[0].Key != "k000" || !list[1].Deleted || list[599].Key != "k599" {
+		t.Errorf("%d keys, %v", len(list), err)
 	}
 }
 

@@ -46,18 +46,15 @@ func (r *retentionClasses) load(ctx context.Context) error {
 	if version == r.version {
 		return nil
 	}
-	keys, err := streams.KVKeys(ctx, r.js, streams.BucketRetention)
+	entries, err := streams.KVNewest(ctx, r.js, streams.BucketRetention, func(key string) bool { _, ok := retention.PolicyTenant(key); return ok })
 	if err != nil {
-		return err
+		return fmt.Errorf("reading the retention policies: %w", err)
 	}
 	next := retentionClasses{shardAccess: r.shardAccess, version: version, known: map[string]retention.Classes{}}
 	problem := ""
-	for _, key := range keys {
-		tenant, ok := retention.PolicyTenant(key)
-		if !ok {
-			continue
-		}
-		c, err := r.readTenant(ctx, tenant, key)
+	for _, e := range entries {
+		tenant, _ := retention.PolicyTenant(e.Key)
+		c, err := r.readTenant(ctx, tenant, e)
 		if err != nil {
 			return fmt.Errorf("reading the retention policies: %w", err)
 		}
@@ -75,15 +72,12 @@ func (r *retentionClasses) load(ctx context.Context) error {
 
 // readTenant reads a tenant's policy. If it cannot be read, earlier revisions in the bucket are
 // read, too.
-func (r *retentionClasses) readTenant(ctx context.Context, tenant, key string) (c retention.Classes, err error) {
-	e, err := streams.KVLast(ctx, r.js, streams.BucketRetention, key)
-	if err != nil || e == nil {
-		return c, err
-	}
-	if c = retention.ReadClasses(tenant, policyTexts(*e)); c.Err() == nil {
+func (r *retentionClasses) readTenant(ctx context.Context, tenant string, newest streams.KVEntry) (retention.Classes, error) {
+	c := retention.ReadClasses(tenant, policyTexts(newest))
+	if c.Err() == nil {
 		return c, nil
 	}
-	list, err := streams.KVHistory(ctx, r.js, streams.BucketRetention, key)
+	list, err := streams.KVHistory(ctx, r.js, streams.BucketRetention, newest.Key)
 	if err != nil {
 		return c, err
 	}

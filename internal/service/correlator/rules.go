@@ -95,21 +95,18 @@ func (r *ruleSource) readChanges(ctx context.Context) (version streams.BucketVer
 	if err != nil || version == r.version {
 		return version, nil, nil, err
 	}
-	keys, err := streams.KVKeys(ctx, r.log.js, streams.BucketRules)
+	entries, err := streams.KVNewest(ctx, r.log.js, streams.BucketRules, nil)
 	if err != nil {
 		return version, nil, nil, err
 	}
-	for _, key := range keys {
-		change, err := r.ruleChange(ctx, key)
-		switch {
-		case errors.Is(err, errSwitches):
-			bad = errors.Join(bad, err)
-		case err != nil:
-			return version, nil, nil, err
-		default:
-			change.Store = version.Store
-			changes = append(changes, change)
+	for _, e := range entries {
+		change, unusable := r.ruleChange(e)
+		if unusable != nil {
+			bad = errors.Join(bad, unusable)
+			continue
 		}
+		change.Store = version.Store
+		changes = append(changes, change)
 	}
 	return version, changes, bad, nil
 }
@@ -161,28 +158,21 @@ func (r *ruleSource) writeChanges(ctx context.Context, changes []events.RulesCha
 var errSwitches = errors.New("not a document of switches")
 
 // ruleChange reads one document. A deleted one switches nothing.
-func (r *ruleSource) ruleChange(ctx context.Context, key string) (events.RulesChange, error) {
-	e, err := streams.KVLast(ctx, r.log.js, streams.BucketRules, key)
-	if err != nil {
-		return events.RulesChange{}, err
-	}
-	if e == nil {
-		return events.RulesChange{}, fmt.Errorf("%w: %s has vanished", errSwitches, key)
-	}
-	change := events.RulesChange{Writer: r.log.writer, Revision: e.Revision, Tenant: events.RuleKeyTenant(key), Rules: map[string]string{}}
+func (r *ruleSource) ruleChange(e streams.KVEntry) (events.RulesChange, error) {
+	change := events.RulesChange{Writer: r.log.writer, Revision: e.Revision, Tenant: events.RuleKeyTenant(e.Key), Rules: map[string]string{}}
 	if !e.Deleted {
 		doc, err := events.DecodeRecord[events.RuleSwitches](e.Value)
-		if err != nil || events.RuleKey(doc.Tenant) != key {
-			return change, fmt.Errorf("%w: %s in the bucket of rules (use: countersign rules set)", errSwitches, key)
+		if err != nil || events.RuleKey(doc.Tenant) != e.Key {
+			return change, fmt.Errorf("%w: %s in the bucket of rules (use: countersign rules set)", errSwitches, e.Key)
 		}
 		change.Tenant, change.Rules = doc.Tenant, doc.Rules
 	}
 	if change.Tenant == "" {
-		return change, fmt.Errorf("%w: %s names no tenant", errSwitches, key)
+		return change, fmt.Errorf("%w: %s names no tenant", errSwitches, e.Key)
 	}
 	for rule, mode := range change.Rules {
 		if !events.ValidRuleMode(mode) {
-			return change, fmt.Errorf("%w: %s: %.40q is no mode of rule %.60s", errSwitches, key, mode, rule)
+			return change, fmt.Errorf("%w: %s: %.40q is no mode of rule %.60s", errSwitches, e.Key, mode, rule)
 		}
 	}
 	return change, nil
