@@ -2,11 +2,13 @@ package admitter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -20,13 +22,16 @@ type leaderLag struct {
 	js     jetstream.JetStream
 	bucket string
 
+	store   string // the bucket's incarnation, as it was when the watch began
 	stall   streams.StallDetector
 	answers chan leaderAnswer
 	asking  bool
 }
 
-// leaderAnswer is the leader's revision (due) and the newest revision seen when it was asked.
+// leaderAnswer is the bucket's incarnation, the leader's revision (due) and the newest revision seen when it
+// was asked.
 type leaderAnswer struct {
+	store       string
 	newest, due uint64
 	err         error
 }
@@ -36,6 +41,15 @@ func newLeaderLag(js jetstream.JetStream, bucket string) *leaderLag {
 }
 
 func (l *leaderLag) streamName() string { return "KV_" + l.bucket }
+
+// begin notes which incarnation of the bucket is followed from now on.
+func (l *leaderLag) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
+	defer cancel()
+	version, err := streams.VersionOf(ctx, l.js, l.bucket)
+	l.store = version.Store
+	return err
+}
 
 // minRevision is the revision that a complete read of the bucket reaches at least.
 func (l *leaderLag) minRevision(ctx context.Context) (uint64, error) {
@@ -59,8 +73,8 @@ func (l *leaderLag) checkComplete(revision, floor uint64) error {
 	return fmt.Errorf("reading the bucket %s: %w: it ends at revision %d, the leader has %d", l.bucket, streams.ErrBehind, revision, floor)
 }
 
-// askLeader asks the leader for a revision after newest, in the background, unless a request is under
-// way. One such request costs less than the stream's state.
+// askLeader asks the leader whether the bucket is still the same, and for a revision after newest, in the
+// background, unless a request is under way. What was newer may be gone, by its age or an erasure.
 func (l *leaderLag) askLeader(ctx context.Context, newest uint64) {
 	if l.asking {
 		return
@@ -69,20 +83,29 @@ func (l *leaderLag) askLeader(ctx context.Context, newest uint64) {
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
 		defer cancel()
-		m, err := streams.NextBySubject(ctx, l.js, l.streamName(), "$KV."+l.bucket+".>", newest+1)
-		answer := leaderAnswer{newest: newest, err: err}
-		if m != nil {
-			answer.due = m.Seq
+		version, err := streams.VersionOf(ctx, l.js, l.bucket)
+		answer := leaderAnswer{store: version.Store, newest: newest, err: err}
+		if err == nil && version.Revision > newest {
+			var m *events.LogMessage
+			if m, answer.err = streams.NextBySubject(ctx, l.js, l.streamName(), "$KV."+l.bucket+".>", newest+1); m != nil {
+				answer.due = m.Seq
+			}
 		}
 		l.answers <- answer
 	}()
 }
 
 // checkAnswer evaluates an answer; newest is the newest revision seen now. An error means that
-// the watch has stalled.
+// the watch has stalled, or that the bucket is another one or none: a watch would wait for its next
+// revision, and a new bucket counts from one again.
 func (l *leaderLag) checkAnswer(b leaderAnswer, newest uint64) error {
 	l.asking = false
-	if b.err != nil || b.newest != newest || !l.stall.Observe(newest+1, b.due, time.Now()) {
+	switch {
+	case errors.Is(b.err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("following the bucket %s: %w", l.bucket, b.err)
+	case b.err == nil && b.store != l.store:
+		return fmt.Errorf("following the bucket %s: %w", l.bucket, streams.ErrRecreated)
+	case b.err != nil || b.newest != newest || !l.stall.Observe(newest+1, b.due, time.Now()):
 		return nil
 	}
 	l.stall = streams.StallDetector{}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -38,6 +39,29 @@ func TestWatchThatStandsStillIsNoticed(t *testing.T) {
 	cancel()
 	<-done
 	closeWatch(f.watch)
+}
+
+// TestBucketMadeAnewUnderTheConnection: a watch would wait for the revision after its last, and a new
+// bucket counts from one again.
+func TestBucketMadeAnewUnderTheConnection(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	for range 5 {
+		put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
+	}
+	s := serve(t, n)
+	nc, body := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
+	verdictIs := func(want events.Verdict) func() bool {
+		return func() bool { return ask(t, nc, "gov.admit.acme.agenthook", body).Header.Get(events.HeaderVerdict) == string(want) }
+	}
+	servicetest.Eventually(t, "the policies allow", verdictIs(events.Allow))
+	n.DeleteStream("KV_" + streams.BucketPolicies)
+	servicetest.Eventually(t, "nothing is decided without the bucket", verdictIs(events.Deny))
+	if r := s.Health.Report(); r.Problems["policies_watch"] == "" {
+		t.Errorf("%+v", r)
+	}
+	n.Provision()
+	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
+	servicetest.Eventually(t, "the new bucket decides", verdictIs(events.Allow))
 }
 
 // staleBucket gives the first watches what an empty replica has.

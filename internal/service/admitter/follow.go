@@ -107,6 +107,9 @@ func (f *bucketFollower) openBucket(ctx context.Context, nc *nats.Conn, js jetst
 // and applies nothing, if the watch delivered an older state than the bucket's leader has.
 func (f *bucketFollower) openWatch(ctx context.Context) error {
 	reconnects := f.nc.Stats().Reconnects // before anything is asked: what follows may come over a later connection
+	if err := f.lag.begin(ctx); err != nil {
+		return err
+	}
 	floor, err := f.lag.minRevision(ctx)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@
 package servicetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/url"
@@ -121,6 +122,8 @@ func (n *NATS) startServer() {
 	n.tb.Helper()
 	config, err := n.cfg.Render()
 	OK(n.tb, err)
+	services := bytes.Index(config, []byte(`"`+streams.ServicesAccount+`" {`))
+	config = slices.Insert(config, services+bytes.Index(config[services:], []byte("users: ["))+len("users: ["), []byte("\n{ user: administrator, password: pw-administrator }\n")...)
 	n.srv, err = embedded.Start(context.Background(), config, zerolog.Nop())
 	OK(n.tb, err)
 	n.Provision()
@@ -143,6 +146,13 @@ func (n *NATS) Stop() {
 	n.cfg.Port, err = strconv.Atoi(u.Port())
 	OK(n.tb, err)
 	n.srv.Shutdown()
+}
+
+// DeleteStream deletes a stream as an administrator of the server can; no role of Countersign may. The
+// server and its connections stay up.
+func (n *NATS) DeleteStream(name string) {
+	n.tb.Helper()
+	OK(n.tb, n.JS("administrator").DeleteStream(context.Background(), name))
 }
 
 // Restart starts a server that was stopped by Stop.
