@@ -57,8 +57,8 @@ func (in *Input) describeTool() agenttool.Tool {
 	return *in.agentTool
 }
 
-// riskOperands are the members of Risk that match.risks is compared with.
-var riskOperands = [...]string{"operation_risk", "risk_class", "level"}
+// riskOperands are the members of Risk that match.risks is compared with. Package publisher adds catalog_risk.
+var riskOperands = [...]string{"operation_risk", "risk_class", "catalog_risk", "level"}
 
 // riskIrreversible is the word for a request with irreversible true in its Risk.
 const riskIrreversible = "irreversible"
