@@ -216,11 +216,11 @@ func TestMandateByHeaders(t *testing.T) {
 	}
 }
 
-// TestIrreversibleCommits: running a tool that the catalogue calls irreversible commits the mandate's principal, named or carried,
-// whatever the request says.
+// TestIrreversibleCommits: running a tool that the catalogue calls irreversible commits the mandate's principal, named or carried
+// or asked for over AUMP itself, whatever the request says.
 func TestIrreversibleCommits(t *testing.T) {
 	for name, c := range map[string]struct {
-		mode, entry, commitment string // commitment: as carried; "named" by headers
+		mode, entry, commitment string // commitment: as carried; "named" by headers; "type T" asks over AUMP for an action of that type
 		want                    string
 	}{
 		"supervised, named":            {"supervised", `"irreversible":true`, "named", "ask"},
@@ -231,16 +231,30 @@ func TestIrreversibleCommits(t *testing.T) {
 		"carried, and denied":          {"supervised", `"irreversible":true`, `"commitment":false,`, "ask"},
 		"carried, not valid":           {"supervised", `"irreversible":true`, `"commitment":null,`, "deny"},
 		"carried, not irreversible":    {"supervised", `"category":"write"`, "", "allow"},
+		"asked":                        {"supervised", `"irreversible":true`, "type book_courier", "ask"},
+		"asked, advisory":              {"advisory", `"irreversible":true`, "type book_courier", "deny"},
+		"asked by an alias":            {"supervised", `"irreversible":true`, "type book", "ask"},
+		"asked by the canonical name":  {"supervised", `"risk":"publication"`, "type courier.book", "ask"},
+		"asked for another action":     {"supervised", `"irreversible":true`, "type track_parcel", "allow"},
+		"asked, not irreversible":      {"supervised", `"category":"write"`, "type book_courier", "allow"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := courierMandate(t, `"mode": "delegated"`, `"mode": "`+c.mode+`"`)
+			asked, overAUMP := strings.CutPrefix(c.commitment, "type ")
+			edits := []string{`"mode": "delegated"`, `"mode": "` + c.mode + `"`}
+			if overAUMP {
+				edits = append(edits, `"book_courier"`, `"`+asked+`"`)
+			}
+			m := courierMandate(t, edits...)
 			in := inputs()
 			in.Mandates.Mandates = known{m}
 			in.Publishers = catalogue(t, `{"name":"courier.book","aliases":["book"],`+c.entry+`,"mandate":{"action":"book_courier"}}`)
 			r := request(agenthook.Name, hook(t, "book", booking, ""))
-			if c.commitment == "named" {
+			switch {
+			case overAUMP:
+				r, _ = bookingUnder(m, "book_courier", asked)
+			case c.commitment == "named":
 				r.Header = map[string][]string{wire.HeaderMandateID: {m.ID}, wire.HeaderMandateHash: {m.Hash}}
-			} else {
+			default:
 				r = request(agenthook.Name, hook(t, "book", booking, strings.Replace(under(m.Hash), `"summary"`, c.commitment+`"summary"`, 1)))
 			}
 			if out := Decide(r, allowAll(t), in); string(out.Decision.Verdict) != c.want {

@@ -232,6 +232,8 @@ type agentsOf struct {
 
 func (a agentsOf) Agents(string, string) []string { return a.ids }
 
+func (agentsOf) IrreversibleAction(string, string, string) bool { return false }
+
 // A mandate that a publisher may not know of is answered and recorded like one that does not exist: for
 // publishers registered for other agents alone whatever they name, and for unregistered ones with another hash than
 // the mandate's. A publisher that is registered for its agent learns that the hash is another, and not which it is.
