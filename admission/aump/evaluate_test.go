@@ -90,6 +90,8 @@ func TestDisclosures(t *testing.T) {
 		{"negotiation.max_rounds", "allow", true, true},
 		{"preferences.private_notes", "allow", false, false},
 		{"foo.private_notes", "allow", false, false},
+		{"private_notes", "allow", true, false},
+		{"private_notes[0]", "allow", true, false},
 		{"preferences.private_notes[0]", "allow", true, false},
 		{"preferences", "deny", true, false}, // allowed, but it holds what is not
 		{"preferences.soft_preferences", "allow", true, false},
