@@ -282,13 +282,17 @@ func caseCode(in *Input) string {
 	return CodeToolNameCase
 }
 
+func (j *judgement) budgetOf(p *policy) *budget {
+	if p.action != "" {
+		return &j.trial
+	}
+	return &j.enforced
+}
+
 // applyPolicy evaluates every rule that may apply and reports whether one gave a reason. The loop
 // never ends early: a later rule may be stricter, and every reason is kept.
 func (j *judgement) applyPolicy(p *policy) (gaveReason bool) {
-	b := &j.enforced
-	if p.action != "" {
-		b = &j.trial
-	}
+	b := j.budgetOf(p)
 	var v cel.Activation = inputActivation{j.in, b}
 	if p.names != nil {
 		v = &policyActivation{inputActivation: inputActivation{j.in, b}, names: p.names}
