@@ -138,6 +138,8 @@ func TestLifetimesUnderAMandate(t *testing.T) {
 		"a policy allows":               {nil, false, "allow", 45 * time.Second},
 		"ask, and a policy allows":      {timeout("3600"), true, "allow", time.Hour},
 		"ask, and so does a policy":     {timeout("3600"), true, "ask", 45 * time.Second},
+		"ask, for less than a policy":   {timeout("30"), true, "ask", 30 * time.Second},
+		"a policy alone asks":           {timeout("30"), false, "ask", 45 * time.Second},
 	} {
 		m := courierMandate(t, tc.edits...)
 		r, in := bookingUnder(m)
@@ -156,7 +158,7 @@ func TestLifetimesUnderAMandate(t *testing.T) {
 		if _, _, err := receipt.Issue(k, out.Claims); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if required, ok := replyOf(t, out)["required_escalation"].(map[string]any); ok != tc.commits || ok && required["expires_at"] != out.Decision.ExpiresAt.String() {
+		if required, ok := replyOf(t, out)["required_escalation"].(map[string]any); ok != (tc.commits || tc.verdict == "ask") || ok && required["expires_at"] != out.Decision.ExpiresAt.String() {
 			t.Errorf("%s: %v", name, required)
 		}
 	}

@@ -216,11 +216,11 @@ func TestMandateByHeaders(t *testing.T) {
 	}
 }
 
-// TestIrreversibleCommits: running a tool that the catalogue calls irreversible commits the mandate's principal, named or carried,
-// whatever the request says.
+// TestIrreversibleCommits: running a tool that the catalogue calls irreversible commits the mandate's principal, named or carried
+// or asked for over AUMP itself, whatever the request says.
 func TestIrreversibleCommits(t *testing.T) {
 	for name, c := range map[string]struct {
-		mode, entry, commitment string // commitment: as carried; "named" by headers
+		mode, entry, commitment string // commitment: as carried; "named" by headers; "type T" asks over AUMP for an action of that type
 		want                    string
 	}{
 		"supervised, named":            {"supervised", `"irreversible":true`, "named", "ask"},
@@ -231,16 +231,30 @@ func TestIrreversibleCommits(t *testing.T) {
 		"carried, and denied":          {"supervised", `"irreversible":true`, `"commitment":false,`, "ask"},
 		"carried, not valid":           {"supervised", `"irreversible":true`, `"commitment":null,`, "deny"},
 		"carried, not irreversible":    {"supervised", `"category":"write"`, "", "allow"},
+		"asked":                        {"supervised", `"irreversible":true`, "type book_courier", "ask"},
+		"asked, advisory":              {"advisory", `"irreversible":true`, "type book_courier", "deny"},
+		"asked by an alias":            {"supervised", `"irreversible":true`, "type book", "ask"},
+		"asked by the canonical name":  {"supervised", `"risk":"publication"`, "type courier.book", "ask"},
+		"asked for another action":     {"supervised", `"irreversible":true`, "type track_parcel", "allow"},
+		"asked, not irreversible":      {"supervised", `"category":"write"`, "type book_courier", "allow"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := courierMandate(t, `"mode": "delegated"`, `"mode": "`+c.mode+`"`)
+			asked, overAUMP := strings.CutPrefix(c.commitment, "type ")
+			edits := []string{`"mode": "delegated"`, `"mode": "` + c.mode + `"`}
+			if overAUMP {
+				edits = append(edits, `"book_courier"`, `"`+asked+`"`)
+			}
+			m := courierMandate(t, edits...)
 			in := inputs()
 			in.Mandates.Mandates = known{m}
 			in.Publishers = catalogue(t, `{"name":"courier.book","aliases":["book"],`+c.entry+`,"mandate":{"action":"book_courier"}}`)
 			r := request(agenthook.Name, hook(t, "book", booking, ""))
-			if c.commitment == "named" {
+			switch {
+			case overAUMP:
+				r, _ = bookingUnder(m, "book_courier", asked)
+			case c.commitment == "named":
 				r.Header = map[string][]string{wire.HeaderMandateID: {m.ID}, wire.HeaderMandateHash: {m.Hash}}
-			} else {
+			default:
 				r = request(agenthook.Name, hook(t, "book", booking, strings.Replace(under(m.Hash), `"summary"`, c.commitment+`"summary"`, 1)))
 			}
 			if out := Decide(r, allowAll(t), in); string(out.Decision.Verdict) != c.want {
@@ -318,7 +332,7 @@ func TestPoliciesAndCatalogue(t *testing.T) {
 		"category":       {"send_mail", "", "deny no: catalog.category == 'write'", "deny no"},
 		"known":          {"send_mail", "", "allow ok: catalog.known == true", "allow ok"},
 		"unknown":        {"x", "", "deny no: catalog.known == false", "deny tool_not_catalogued no"},
-		"risk of a mild claim": {"close_ledger", `"risk":{"risk_class":"read_only"}`, "deny no: risk.level == 'high' && risk.irreversible == true && risk.risk_class == 'destructive_write'",
+		"risk of a mild claim": {"close_ledger", `"risk":{"risk_class":"read_only"}`, "deny no: risk.level == 'high' && risk.irreversible == true && risk.catalog_risk == 'destructive_write'",
 			"deny profile_invalid profile_invalid@/metadata contract_required no"},
 		"embedded claims are hidden": {"send_mail", under(m.Hash), "deny no: !has(event.metadata.aump) && event.metadata.tool_call_id == 'c1'", "deny within_mandate@/metadata/aump no"},
 		"case":                       {"Send_Mail", "", "allow ok: true", "deny tool_name_case ok"},
@@ -339,6 +353,40 @@ func TestPoliciesAndCatalogue(t *testing.T) {
 	in.Publishers = desk(t)
 	if got := codes(Decide(request(agenthook.Name, hook(t, "send_mail", mail, "")), compiled(t, byName), in)); got != "allow ok" {
 		t.Error(got)
+	}
+}
+
+// TestCatalogueDropsNoRiskWord: match.risks finds the risk words of the request and of the catalogue, whichever of
+// them is graded higher: neither a catalogue nor a request escapes a deny by what it states beside the word.
+func TestCatalogueDropsNoRiskWord(t *testing.T) {
+	denying := func(word string) *Config {
+		one := func(name, match, verdict string) string {
+			return "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: " + name + "}\nspec: {match: " + match +
+				", rules: [{name: r, when: 'true', verdict: " + verdict + ", reason: " + verdict + "}]}\n"
+		}
+		return compiled(t, one("all", "{protocols: ['*']}", "allow")+"---\n"+one("no", "{risks: ["+word+"]}", "deny"))
+	}
+	for _, c := range []struct{ catalogue, class, operation, denied string }{
+		{"publication", "credential_access", "read_only", "credential_access"},
+		{"publication", "credential_access", "external_side_effect", "credential_access"},
+		{"destructive_write", "credential_access", "publication", "publication"},
+		{"sensitive_read", "", "", "sensitive_read"},
+		{"sensitive_read", "publication", "destructive_write", "sensitive_read"},
+		{"sensitive_read", "x_class", "y_class", "sensitive_read"},
+	} {
+		stated := ""
+		if c.class != "" {
+			stated = `"risk":{"risk_class":"` + c.class + `"}`
+		}
+		body := hook(t, "read_vault", `{}`, stated)
+		if c.operation != "" {
+			body = edit(t, body, `"tool_input"`, `"operation_risk":"`+c.operation+`","tool_input"`)
+		}
+		in := inputs()
+		in.Publishers = catalogue(t, `{"name":"vault.read","aliases":["read_vault"],"risk":"`+c.catalogue+`"}`)
+		if out := Decide(request(agenthook.Name, body), denying(c.denied), in); out.Decision.Verdict != events.Deny {
+			t.Errorf("%+v: %s", c, codes(out))
+		}
 	}
 }
 

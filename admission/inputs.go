@@ -4,6 +4,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
 )
 
 // inputRecorder wraps the stores that an evaluator asks and records their answers: the inputs
@@ -19,6 +20,9 @@ type inputRecorder struct {
 func (rec *inputRecorder) mandateRecords() mandate.Records {
 	r := rec.stores.Mandates
 	rec.mandate.Signatures = string(r.Signatures)
+	if r.Mandates != nil {
+		r.Mandates = rec
+	}
 	if r.Revocations != nil {
 		r.Revocations = rec
 	}
@@ -38,6 +42,15 @@ func (rec *inputRecorder) Confirmation(i call.Invocation) call.Confirmation {
 	}
 	rec.confirmation = rec.stores.Confirmations.Confirmation(i)
 	return rec.confirmation
+}
+
+// Mandate implements mandate.Source.
+func (rec *inputRecorder) Mandate(tenant, id, hash string) *mandate.Mandate {
+	m := rec.stores.Mandates.Mandates.Mandate(tenant, id, hash)
+	if m != nil && m.Signatures != aump.SignatureNone {
+		rec.mandate.SignatureState = string(m.Signatures)
+	}
+	return m
 }
 
 // Revoked implements mandate.Revocations.

@@ -49,8 +49,9 @@ func recordableReasons(native call.Opinion) []events.Reason {
 }
 
 // verdictLifetime is how long a verdict is valid, or stays open. The lifetime of policies takes
-// precedence over the protocol's, but for an ask of the protocol alone. Neither outlives what the
-// protocol's opinion rests on, except for the minimum lifetime of a receipt.
+// precedence over the protocol's, but for an ask of the protocol alone. No ask stays open for longer
+// than the protocol's window, and no verdict outlives what the protocol's opinion rests on, except
+// for the minimum lifetime of a receipt.
 func verdictLifetime(v events.Verdict, native call.Opinion, policies policy.Result, now time.Time) time.Duration {
 	asks := v == events.Ask || v == events.Defer
 	d := receipt.DefaultLifetime
@@ -63,6 +64,9 @@ func verdictLifetime(v events.Verdict, native call.Opinion, policies policy.Resu
 		d = native.ApprovalWindow
 	case asks:
 		d = DefaultApprovalLifetime
+	}
+	if asks && native.ApprovalWindow > 0 {
+		d = min(d, native.ApprovalWindow)
 	}
 	if !native.NotAfter.IsZero() {
 		d = min(d, native.NotAfter.Sub(now))

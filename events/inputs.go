@@ -30,4 +30,6 @@ type MandateInput struct {
 	Full       bool   `json:"ledger_full,omitempty"`    // no further reservation is possible
 	Unknown    bool   `json:"ledger_unknown,omitempty"` // the ledger cannot be read
 	Signatures string `json:"signatures,omitempty"`     // demanded by the tenant; "" is auto
+
+	SignatureState string `json:"signature_state,omitempty"` // of a signed mandate: verified, unverifiable or invalid; "" if there was no key to check it
 }

@@ -186,7 +186,7 @@ func TestOwnRecords(t *testing.T) {
 			Counts: []events.Count{{Key: "k", WindowMS: 1000, Amount: 2, Total: -1}},
 			Inputs: &events.DecisionInputs{Strict: true, Profile: "reference-sdk",
 				Confirmation: &events.ConfirmationInput{Status: "accepted", ID: "x", Explicit: true, Understated: true, AcceptsByDefault: true, Until: at},
-				Mandate:      &events.MandateInput{Revoked: true, TrustedUI: true, Approved: true, Reserved: 1, Settled: 2, Full: true, Unknown: true, Signatures: "required"}}}},
+				Mandate:      &events.MandateInput{Revoked: true, TrustedUI: true, Approved: true, Reserved: 1, Settled: 2, Full: true, Unknown: true, Signatures: "required", SignatureState: "verified"}}}},
 		{"countersign/call", events.Call{CallID: "c", Tenant: "acme", Source: "desk", Protocol: "aaep", Occurrence: 1, State: events.CallOpen, Timeline: []events.TimelineEntry{}}},
 		{"countersign/call", events.Call{CallID: "c", Tenant: "acme", Source: "desk", Protocol: "aaep", Agent: "a", Session: "s", ToolCallID: "c", Occurrence: 1,
 			Tool: "t", State: events.CallFailed, Outcome: "error", Verdict: events.Allow, DecisionID: "d", DecisionSeq: 1, ExecutionSeq: 2, AdmittedDigest: keyed, ExecutedDigest: keyed,

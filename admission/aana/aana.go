@@ -17,7 +17,7 @@
 //     or defer (an unknown category), with or without schema_version.
 //   - An authorization is supported by evidence of the right kind with the trust tier
 //     verified or runtime, never by a word in an identifier, and not by a summary that
-//     states the opposite. Evidence never raises the declared state.
+//     states the opposite in a form that denialPatterns finds. Evidence never raises the declared state.
 //   - Whether a read is bound to an identity is decided by the arguments, at any depth and
 //     in any spelling of their names, and by whole words of the tool's name; no other text
 //     overrides that.

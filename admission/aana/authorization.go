@@ -75,15 +75,19 @@ var denials = map[string][]denial{
 var (
 	negations = []string{"no", "never", "without", "yet to", "n't", "n’t"} // "no" is in not, nor, nobody and cannot
 	failures  = []string{"pending", "missing", "absent", "failed", "denied", "declined", "rejected", "refused", "withdrawn", "withdrew", "revoked", "expired",
-		"cancelled", "outstanding", "required", "needed", "awaiting", "awaits", "lacks", "lacking", "needs", "requires", "disagreed"}
+		"cancelled", "canceled", "vetoed", "outstanding", "required", "needed", "awaiting", "awaits", "lacks", "lacking", "needs", "requires", "disagreed"}
+	falseValues = []string{"false", "no", "null", "0"} // "no" is in none and not
 )
 
 // denialPatterns builds the patterns for a verb's stems and its nouns: "has not yet been
-// confirmed", "unconfirmed", "approval is pending", "awaiting approval", "the owner declined".
+// confirmed", "unconfirmed", "approval is pending", "awaiting approval", "the owner declined", "approved: false", "the user
+// said no", "approval not given", and a summary that says no more than "status: rejected".
 func denialPatterns(stems, nouns string) []denial {
-	const gone = `(pending|missing|absent|failed|denied|declined|rejected|refused|withdrawn|revoked|expired|cancelled|outstanding|required|needed)`
-	const lacking = `(awaiting|awaits|pending|lacks|lacking|needs|requires|failed|denied|declined|rejected|refused|withdrew|revoked)`
+	const gone = `(pending|missing|absent|failed|denied|declined|rejected|refused|withdrawn|revoked|expired|cancelled|canceled|vetoed|outstanding|required|needed)`
+	const lacking = `(awaiting|awaits|pending|missing|lacks|lacking|needs|requires|failed|denied|declined|rejected|refused|withdrawn|withdrew|revoked|expired)`
 	const people = `(user|owner|customer|client|approver|reviewer|manager|operator|admin)`
+	const opening = `(the|it|this|was|is|has|had|been|request|action|call|status|state|decision|outcome|result|answer|response|verdict|` + people + `)`
+	const end = `["']?\s*($|[,;.!})\]])`
 	compile := func(parts ...string) lazyPattern { return pattern(strings.Join(parts, "")) }
 	var opposites []string
 	for _, prefix := range []string{"un", "in", "dis", "de"} {
@@ -95,8 +99,12 @@ func denialPatterns(stems, nouns string) []denial {
 		{negations, compile(`\b(not|never|no|nor|nobody|cannot|without|yet to|\w+n['’]t)\b[^.;:]{0,32}\b(`, stems, `)`)},
 		{opposites, compile(`\b(`, strings.Join(opposites, "|"), `)`)},
 		{failures, compile(`\b(`, nouns, `)\W+((is|was|are|were|has|have|had|been|still)\W+)*`, gone, `\b`)},
-		{failures, compile(`\b`, lacking, `\W+((the|an?|any|explicit|final|user|owner|to)\W+)*(`, stems, `)`)},
-		{failures, compile(`\b`, people, `\W+((has|have|had|explicitly)\W+)*(declined|denied|rejected|refused|withdrew|revoked|disagreed)\b`)},
+		{failures, compile(`\b`, lacking, `\W+((the|an?|any|explicit|final|user|owner|to)\W+)*(`, stems, `|`, nouns, `)`)},
+		{failures, compile(`\b`, people, `\W+((has|have|had|explicitly)\W+)*(declined|denied|rejected|refused|withdrew|revoked|vetoed|disagreed)\b`)},
+		{failures, compile(`^\W*(`, opening, `\W+)*`, gone, `(`, end, `|\W+by\b)`)},
+		{falseValues, compile(`\b(\w*_|is|has)?(`, stems, `|`, nouns, `)\w*["']?(\s+(is|was|are|were)\s+|\s*[:=]\s*)["']?(false|no|none|null|0)\b`, end)},
+		{falseValues, compile(`\b(`, nouns, `)\W+((is|was|has|had|been)\W+)*not\W+(yet\W+|been\W+)*(given|granted|obtained|received|recorded|found)\b`)},
+		{falseValues, compile(`\b`, people, `\W+said\W+no\b`, end)},
 	}
 }
 

@@ -166,7 +166,8 @@ func TestHolePublicTurnsIdentityOff(t *testing.T) {
 }
 
 func TestIdentityKeysInDisguise(t *testing.T) {
-	for _, args := range []doc{{"userId": 1}, {"USER_ID": 1}, {"user-id": 1}, {"filter": doc{"accountId": 1}}, {"list": refs(doc{"patient_id": 1})}, {"Email": "x"}} {
+	for _, args := range []doc{{"userId": 1}, {"USER_ID": 1}, {"user-id": 1}, {"filter": doc{"accountId": 1}}, {"list": refs(doc{"patient_id": 1})}, {"Email": "x"},
+		{"userid": 1}, {"USERID": 1}, {"accountid": 1}, {"filter": doc{"orderid": 1}}, {"e-mail": "x"}, {"ｕｓｅｒｉｄ": 1}} {
 		expectation{hard: "defer I,P", sdk: "accept"}.check(t, event(wire.PublicRead, wire.None, doc{"proposed_arguments": args}))
 	}
 	for key := range identityKeys {

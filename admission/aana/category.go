@@ -88,7 +88,7 @@ func hasIdentityKey(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, member := range v {
-			if identityKeys[strings.Join(nameWords(key), "_")] || hasIdentityKey(member) {
+			if joinedIdentityKeys[strings.Join(nameWords(key), "")] || hasIdentityKey(member) {
 				return true
 			}
 		}

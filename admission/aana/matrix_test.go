@@ -230,8 +230,11 @@ func TestDenialsSupportNothing(t *testing.T) {
 			"Awaiting explicit approval.", "The owner declined.", "The customer has explicitly refused.", "No approval on record.", "Approval has been revoked.",
 			"The user didn't confirm.", "The user didn’t confirm.", "Consent was withdrawn.", "ＮＯＴ approved.", "The approver rejected it.", "Pending final confirmation",
 			"Unauthorized.", "Confirmation is still required.",
+			"approved: false", "is_approved: false", "isApproved: False", "approval = false", `{"approved":false}`, `{"approved_by":null,"status":"open"}`, "confirmation: none", "Approved: no.", "The confirmation was false.",
+			"status: rejected", `{"decision":"denied","by":"lee"}`, "rejected", "Denied.", "declined", "refused", "revoked", "Request withdrawn.", "vetoed by manager",
+			"approval not given", "Approval was not obtained.", "awaiting sign-off", "expired approval", "The user said no.", "user has cancelled",
 		},
-		"auth_event":  {"Authentication failed.", "The user is not authenticated.", "Unauthenticated session.", "Login has expired.", "No verified session.", "Failed to verify the user.", "Unverified caller."},
+		"auth_event":  {"Authentication failed.", "The user is not authenticated.", "Unauthenticated session.", "Login has expired.", "authenticated: false", "failed", "No verified session.", "Failed to verify the user.", "Unverified caller."},
 		"tool_result": {"Ownership not validated.", "Eligibility denied: not eligible.", "Nobody validated the target.", "Unvalidated: validated is false, never validated."},
 	} {
 		for _, s := range summaries {
@@ -244,10 +247,13 @@ func TestDenialsSupportNothing(t *testing.T) {
 	for kind, summaries := range map[string][]string{
 		"approval": {
 			"", "The client explicitly confirmed the hand-over.", "The owner confirmed that the note may go out.", "The shift manager confirmed the release of parcel 19.",
-			"The manager approved it without changes.", "User confirmed the pending transfer.",
+			"The manager approved it without changes.", "User confirmed the pending transfer.", "approved: true", "status: approved", `{"approved":true,"rejected":false}`,
+			"Approved: no changes needed.", "The owner confirmed no objection.", "The manager approved the refund of the declined order.",
+			"The required approval was given.", "Confirmed that the card expired.",
 		},
-		"auth_event":  {"", "The clerk was authenticated; the checks of the target and a clear confirmation are missing.", "The counter verified the badge before the card was read."},
-		"tool_result": {"Account ownership was checked.", "The target was validated; no confirmation so far."},
+		"auth_event": {"", "The clerk was authenticated; the checks of the target and a clear confirmation are missing.", "The counter verified the badge before the card was read."},
+		"tool_result": {"Account ownership was checked.", "The target was validated; no confirmation so far.", "Order status: cancelled. Ownership validated.",
+			"Ownership validated; mismatch: false."},
 	} {
 		for _, s := range summaries {
 			d := decide(t, hard, event(wire.Unknown, wire.None, doc{"evidence_refs": refs(ref(kind, doc{"summary": s}))}))

@@ -2,6 +2,7 @@ package aana
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/admission/call"
 	wire "github.com/countersign-dev/countersign/events/aana"
@@ -136,6 +137,9 @@ var identityKeys = wordSet("account_id", "account_key", "address", "card_id", "c
 	"invoice_id", "loan_id", "order_id", "patient_id", "payment_id", "payroll_id", "phone", "profile_id", "student_id", "subscription_id",
 	"ticket_id", "transaction_id", "user_id")
 
+// joinedIdentityKeys are identityKeys without separators: userid and user-id are user_id, too.
+var joinedIdentityKeys = withoutSeparators(identityKeys)
+
 // identityHints are words of a tool's name that bind a read to an identity.
 var identityHints = []string{"account", "booking", "cart", "client", "customer", "invoice", "order", "profile", "reservation", "subscription",
 	"ticket", "transaction", "user"}
@@ -255,6 +259,15 @@ func wordSet(words ...string) map[string]bool {
 	m := make(map[string]bool, len(words))
 	for _, w := range words {
 		m[w] = true
+	}
+	return m
+}
+
+// withoutSeparators returns a set of the words of another without their underscores.
+func withoutSeparators(words map[string]bool) map[string]bool {
+	m := make(map[string]bool, len(words))
+	for w := range words {
+		m[strings.ReplaceAll(w, "_", "")] = true
 	}
 	return m
 }

@@ -145,10 +145,17 @@ func TestBypassSpellingOfACounterparty(t *testing.T) {
 	for _, name := range []string{"VAN-9", " van-9", "van-9\t"} {
 		want(t, name, ask(t, request(holding(m), envelope(m, to(name), ""), noon)), "denied [scope_violation]")
 	}
+	m = compiled(t, courier, "purpose.excluded_counterparties", `["Evil Corp"]`)
+	for _, name := range []string{"evil corp", "Evil  Corp", "Evil\u00a0Corp", "Evil\u200b Corp", "ᴱvil Corp", "Ｅｖｉｌ Corp", "Evil Co\u00adrp"} {
+		want(t, name, ask(t, request(holding(m), envelope(m, to(name), ""), noon)), "denied [scope_violation]")
+	}
 	m = compiled(t, courier, "purpose.allowed_counterparties", `["van-7"]`)
 	for _, name := range []string{"VAN-7", "van-7 ", "van-7\u200b", "vаn-7"} {
 		want(t, name, ask(t, request(holding(m), envelope(m, to(name), ""), noon)), "denied [scope_violation]")
 	}
+	m = compiled(t, courier, "purpose.allowed_counterparties", `["night vans"]`)
+	want(t, "named after a class", ask(t, request(holding(m), envelope(m, to("Night Van 7"), ""), noon)), "requires_escalation")
+	want(t, "and spelled in disguise", ask(t, request(holding(m), envelope(m, to("night  van 7"), ""), noon)), "denied [scope_violation]")
 }
 
 func TestBypassPrivateNoteUnderAnotherName(t *testing.T) {
@@ -164,7 +171,7 @@ func TestBypassPrivateNoteUnderAnotherName(t *testing.T) {
 
 func TestBypassFactorUnderAnotherName(t *testing.T) {
 	m := compiled(t, courier, "compliance.prohibited_decision_factors", `["familial_status"]`)
-	for _, factor := range []string{"familial_status", "Familial_Status", " familial_status ", "applicant.familial_status"} {
+	for _, factor := range []string{"familial_status", "Familial_Status", " familial_status ", "applicant.familial_status", "familial_status\u200b", "ｆamilial_status", "famil\u00adial_status"} {
 		a := ask(t, request(holding(m), envelope(m, fmt.Sprintf(`{"type":"book_courier","summary":"s","decision_factors":["price",%q]}`, factor), ""), noon))
 		want(t, factor, a, "denied [prohibited_decision_factor]")
 	}

@@ -104,8 +104,7 @@ func isAmong(fact, value any) bool {
 	return slices.ContainsFunc(list, func(v any) bool { return equalScalars(fact, v) })
 }
 
-// noneOf must not be evaded by spelling: texts that differ only in case or in surrounding white
-// space are equal here.
+// noneOf must not be evaded by spelling: texts that normalizeName makes equal are equal here.
 func noneOf(fact, value any) bool {
 	list, _ := value.([]any)
 	text, isText := fact.(string)

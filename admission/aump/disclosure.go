@@ -59,7 +59,7 @@ func revealsSecret(secrets [][]string, field string) bool {
 
 // secretPaths are the paths in a mandate that must not be disclosed, in segments.
 func (s *rowInput) secretPaths() [][]string {
-	list := []string{"preferences.private_notes"}
+	list := []string{"preferences.private_notes", "private_notes"}
 	for _, r := range s.Mandate.Disclosure.Prohibited {
 		list = append(list, r.Field)
 	}

@@ -90,6 +90,8 @@ func TestDisclosures(t *testing.T) {
 		{"negotiation.max_rounds", "allow", true, true},
 		{"preferences.private_notes", "allow", false, false},
 		{"foo.private_notes", "allow", false, false},
+		{"private_notes", "allow", true, false},
+		{"private_notes[0]", "allow", true, false},
 		{"preferences.private_notes[0]", "allow", true, false},
 		{"preferences", "deny", true, false}, // allowed, but it holds what is not
 		{"preferences.soft_preferences", "allow", true, false},
@@ -231,6 +233,8 @@ type agentsOf struct {
 }
 
 func (a agentsOf) Agents(string, string) []string { return a.ids }
+
+func (agentsOf) IrreversibleAction(string, string, string) bool { return false }
 
 // A mandate that a publisher may not know of is answered and recorded like one that does not exist: for
 // publishers registered for other agents alone whatever they name, and for unregistered ones with another hash than

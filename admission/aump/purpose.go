@@ -3,11 +3,23 @@ package aump
 import (
 	"slices"
 	"strings"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/countersign-dev/countersign/admission/policy/names"
 )
 
 // normalizeName makes names comparable where a match counts against the party that chose the
-// spelling.
-func normalizeName(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
+// spelling: case, white space, invisible characters and the width of letters make no difference.
+func normalizeName(s string) string {
+	visible := strings.Map(func(r rune) rune {
+		if names.IsInvisible(r) {
+			return -1
+		}
+		return r
+	}, norm.NFKC.String(s))
+	return normalizeSpace(visible)
+}
 
 func isListed(list []string, name string) bool {
 	name = normalizeName(name)
@@ -85,8 +97,8 @@ func maybeExcludedCounterparty(s *rowInput) bool {
 	return false
 }
 
-// notAllowedCounterparty requires an exact match: here a match counts in favour of the party
-// that chose the spelling.
+// notAllowedCounterparty requires an exact match, but for the case of a name after a class: here
+// a match counts in favour of the party that chose the spelling.
 func notAllowedCounterparty(s *rowInput) bool {
 	list := s.Mandate.Purpose.AllowedCounterparties
 	switch matchCounterparty(s, list) {
@@ -94,6 +106,8 @@ func notAllowedCounterparty(s *rowInput) bool {
 		return true
 	case matchFound:
 		return !slices.Contains(list, *s.Action.Counterparty)
+	case matchUncertain:
+		return normalizeName(*s.Action.Counterparty) != strings.ToLower(strings.TrimSpace(*s.Action.Counterparty))
 	}
 	return false
 }

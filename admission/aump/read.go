@@ -30,6 +30,9 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		o.RefuseUndecodable(Name, err)
 		return call.Call{ProtocolState: refusedState("$", wire.Ref{})}, o
 	}
+	if r.Publishers != nil && r.Publishers.IrreversibleAction(r.Tenant, r.Source, req.Action.Type) {
+		req.Action.Commitment = true // whatever the request says; its Tree stays
+	}
 	c := readCall(req, r, &o)
 	o.RefuseViolations(Name, schemas.Default().Validate(RequestSchema, req.Doc), nil)
 	if err != nil && !o.Malformed {

@@ -16,15 +16,16 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy/functions"
 )
 
-// budget bounds what the conditions may use on one call: steps, bytes, and the time until the
-// request's deadline. Policies that decide share one budget; policies that only warn or audit
+// budget bounds what the conditions may use on one call: steps, bytes, counters, and the time until
+// the request's deadline. Policies that decide share one budget; policies that only warn or audit
 // share another, so that a policy on trial denies nothing. An exhausted budget stays exhausted:
 // every later condition is a fault, and no error that CEL ignores (x || true) hides it.
 type budget struct {
-	ctx   context.Context // nil: there is no deadline
-	steps uint64
-	bytes int64
-	fault Fault // why no condition may be evaluated any more
+	ctx    context.Context // nil: there is no deadline
+	steps  uint64
+	bytes  int64
+	counts int   // at most MaxCounts
+	fault  Fault // why no condition may be evaluated any more
 }
 
 // budgetName is the name under which the interpreter finds the budget of an evaluation. No

@@ -165,7 +165,8 @@ func (l *limit) callAmount(v cel.Activation) (int64, Fault) {
 // exceedsLimit reports whether the call takes the rule beyond its limit, and records the
 // counter that the call adds to.
 func (j *judgement) exceedsLimit(p *policy, r *rule, v cel.Activation) (bool, Fault) {
-	if len(j.out.Counts) >= MaxCounts {
+	b := j.budgetOf(p)
+	if b.counts >= MaxCounts {
 		return false, FaultCounters
 	}
 	price, fault := r.limit.callAmount(v)
@@ -185,6 +186,7 @@ func (j *judgement) exceedsLimit(p *policy, r *rule, v cel.Activation) (bool, Fa
 		c.Max = r.limit.max
 	}
 	j.out.Counts = append(j.out.Counts, c)
+	b.counts++
 	if !known {
 		return false, FaultCounters
 	}

@@ -142,8 +142,14 @@ func TestCountsOfACall(t *testing.T) {
 		rules = append(rules, fmt.Sprintf("{name: r%d, when: 'true', limit: {max: 9, per: 1m}, verdict: deny, reason: r}", i))
 	}
 	in.Counters = NoCounts{}
-	if got := compileDocs(t, written("p", "rules: ["+strings.Join(rules, ", ")+"]")).Evaluate(in); len(got.Counts) != MaxCounts || got.Reasons[0].Code != CodeCounters {
+	full := "rules: [" + strings.Join(rules, ", ") + "]"
+	if got := compileDocs(t, written("p", full)).Evaluate(in); len(got.Counts) != MaxCounts || got.Reasons[0].Code != CodeCounters {
 		t.Errorf("%d counts, %v", len(got.Counts), got.Reasons)
+	}
+	// Trials have counters of their own: they take none from the policies that decide.
+	trials := written("a", "validationActions: [audit]\n  "+full)
+	if got := compileDocs(t, trials, limited("{max: 5, per: 1m}"), doc("z", "", "allow ok: true")).Evaluate(in); got.Verdict != events.Allow || len(got.Counts) != MaxCounts+1 {
+		t.Errorf("beside %d counts: %s", len(got.Counts), codes(got))
 	}
 }
 

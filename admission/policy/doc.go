@@ -23,8 +23,8 @@
 // error, so that nothing matches everything by accident. Entries are case-sensitive and cover
 // the whole value; * stands for any characters, ? for one. No entry matches a value that the
 // request does not have. risks is compared with operation_risk, risk_class and level of the
-// request and, if the request is irreversible, with the word irreversible. A rule may have a
-// match of its own with tools, actions and eventTypes.
+// request, with the catalogue's word for the tool and, if either says irreversible, with that
+// word. A rule may have a match of its own with tools, actions and eventTypes.
 //
 // CEL sees tenant, source, protocol, event_type, tool, action, resource_kind, resource_scope,
 // session, agent, from_agent and to_agent (strings), resource (text or object), risk, args,

@@ -57,8 +57,8 @@ func (in *Input) describeTool() agenttool.Tool {
 	return *in.agentTool
 }
 
-// riskOperands are the members of Risk that match.risks is compared with.
-var riskOperands = [...]string{"operation_risk", "risk_class", "level"}
+// riskOperands are the members of Risk that match.risks is compared with. Package publisher adds catalog_risk.
+var riskOperands = [...]string{"operation_risk", "risk_class", "catalog_risk", "level"}
 
 // riskIrreversible is the word for a request with irreversible true in its Risk.
 const riskIrreversible = "irreversible"
@@ -282,13 +282,17 @@ func caseCode(in *Input) string {
 	return CodeToolNameCase
 }
 
+func (j *judgement) budgetOf(p *policy) *budget {
+	if p.action != "" {
+		return &j.trial
+	}
+	return &j.enforced
+}
+
 // applyPolicy evaluates every rule that may apply and reports whether one gave a reason. The loop
 // never ends early: a later rule may be stricter, and every reason is kept.
 func (j *judgement) applyPolicy(p *policy) (gaveReason bool) {
-	b := &j.enforced
-	if p.action != "" {
-		b = &j.trial
-	}
+	b := j.budgetOf(p)
 	var v cel.Activation = inputActivation{j.in, b}
 	if p.names != nil {
 		v = &policyActivation{inputActivation: inputActivation{j.in, b}, names: p.names}

@@ -44,6 +44,10 @@ type Registry interface {
 	// publisher source sends it.
 	Lookup(tenant, source, tool string) Tool
 
+	// IrreversibleAction reports whether an irreversible tool of the tenant performs an AUMP action: the action's
+	// type is the tool's Binding.Action or, as source sends it, a name of the tool.
+	IrreversibleAction(tenant, source, action string) bool
+
 	// Declared returns the declaration of a publisher: source is authenticated, family is what
 	// an event states about itself.
 	Declared(tenant, source, family string) Declared

@@ -137,8 +137,7 @@ func TestUnderstates(t *testing.T) {
 	}
 }
 
-// What the catalogue knows of a risk is never lost to a milder word of the
-// request, and a stricter word of the request never to the catalogue.
+// Neither a word of the catalogue nor one of the request is lost to the other's.
 func TestRaise(t *testing.T) {
 	entry := func(risk string, final bool) *Entry {
 		return toolDoc{Name: "a.b", Risk: risk, Irreversible: final}.newEntry()
@@ -147,17 +146,17 @@ func TestRaise(t *testing.T) {
 		entry      *Entry
 		have, want obj
 	}{
-		"unknown tool":       {nil, obj{"level": "low"}, obj{"level": "low"}},
-		"silent catalogue":   {entry("", false), obj{"level": "low"}, obj{"level": "low"}},
-		"silent request":     {entry("destructive_write", false), nil, obj{"level": "high", "risk_class": "destructive_write", "irreversible": true}},
-		"milder request":     {entry("destructive_write", false), obj{"level": "low", "risk_class": "read_only", "irreversible": false}, obj{"level": "high", "risk_class": "destructive_write", "operation_risk": "read_only", "irreversible": true}},
-		"milder, both":       {entry("credential_access", false), obj{"level": "low", "risk_class": "read_only", "operation_risk": "write"}, obj{"level": "high", "risk_class": "credential_access", "operation_risk": "write"}},
-		"stricter request":   {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "irreversible": true}, obj{"level": "high", "risk_class": "publication", "operation_risk": "read_only", "irreversible": true}},
-		"stricter, both":     {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "operation_risk": "write"}, obj{"level": "high", "risk_class": "publication", "operation_risk": "write"}},
-		"unknown word":       {entry("destructive_write", false), obj{"level": "high", "risk_class": "nuke"}, obj{"level": "high", "risk_class": "destructive_write", "operation_risk": "nuke", "irreversible": true}},
-		"a word of requests": {entry("write", false), obj{"level": "medium", "risk_class": "moderate"}, obj{"level": "medium", "risk_class": "write", "operation_risk": "moderate"}},
-		"only final":         {entry("", true), obj{"level": "low"}, obj{"level": "low", "irreversible": true}},
-		"never taken back":   {entry("read_only", false), obj{"irreversible": true}, obj{"irreversible": true, "level": "low", "risk_class": "read_only"}},
+		"unknown tool":     {nil, obj{"level": "low"}, obj{"level": "low"}},
+		"silent catalogue": {entry("", false), obj{"level": "low"}, obj{"level": "low"}},
+		"silent request":   {entry("destructive_write", false), nil, obj{"level": "high", "catalog_risk": "destructive_write", "irreversible": true}},
+		"milder request": {entry("destructive_write", false), obj{"level": "low", "risk_class": "read_only", "operation_risk": "write", "irreversible": false},
+			obj{"level": "high", "risk_class": "read_only", "operation_risk": "write", "catalog_risk": "destructive_write", "irreversible": true}},
+		"stricter request": {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "operation_risk": "write", "irreversible": true},
+			obj{"level": "high", "risk_class": "publication", "operation_risk": "write", "catalog_risk": "read_only", "irreversible": true}},
+		"unknown word": {entry("destructive_write", false), obj{"level": "high", "risk_class": "nuke"},
+			obj{"level": "high", "risk_class": "nuke", "catalog_risk": "destructive_write", "irreversible": true}},
+		"only final":       {entry("", true), obj{"level": "low"}, obj{"level": "low", "irreversible": true}},
+		"never taken back": {entry("read_only", false), obj{"irreversible": true}, obj{"irreversible": true, "level": "low", "catalog_risk": "read_only"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := string(text(t, c.have))

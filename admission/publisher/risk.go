@@ -32,13 +32,10 @@ func orUnknown(word string) string {
 	return word
 }
 
-// RaiseRisk merges the risk that the request states with the catalogue's where that is
-// stricter. said is not changed.
+// RaiseRisk adds what the catalogue states to the risk that the request states. said is not changed.
 //
-// The level becomes the higher one. The catalogue's word becomes risk_class unless the
-// request's own is graded higher; then it becomes operation_risk, if the request has none that
-// is graded higher. A replaced word of the request becomes operation_risk where there was none,
-// so that a policy that looks for either word finds it.
+// The level becomes the higher one, irreversible is true where either says so, and catalog_risk is the catalogue's
+// word. The request's own words stay as they are: a policy that looks for one of either side's words finds it.
 func (e *Entry) RaiseRisk(said map[string]any) map[string]any {
 	if e == nil || e.Risk == "" && !e.Irreversible {
 		return said
@@ -50,22 +47,11 @@ func (e *Entry) RaiseRisk(said map[string]any) map[string]any {
 	if e.Irreversible {
 		out["irreversible"] = true
 	}
-	if e.Risk == "" {
-		return out
+	if e.Risk != "" {
+		out["catalog_risk"] = e.Risk
 	}
-	word := func(key string) string { text, _ := out[key].(string); return text }
-	if risk.ParseLevel(word("level")) < e.level {
+	if level, _ := out["level"].(string); risk.ParseLevel(level) < e.level {
 		out["level"] = e.level.String()
-	}
-	class, operation := word("risk_class"), word("operation_risk")
-	switch {
-	case risk.LevelOf(class) <= e.level:
-		out["risk_class"] = e.Risk
-		if class != "" && operation == "" {
-			out["operation_risk"] = class
-		}
-	case risk.LevelOf(operation) <= e.level:
-		out["operation_risk"] = e.Risk
 	}
 	return out
 }

@@ -41,6 +41,7 @@ type tenant struct {
 	canonical     map[string]*Entry
 	names         map[scopedName]*Entry
 	foldedNames   map[scopedName]string // the exact name by its case-folded form
+	irreversible  map[string]bool       // the Binding.Action of irreversible tools
 	families      map[string]*Declaration
 	registrations map[string]map[string]*Declaration // by publisher and family
 	gateways      map[string]string                  // by publisher
@@ -84,7 +85,7 @@ func Compile(docs []Document, revision uint64, unusable ...string) *Set {
 // compileTenant compiles one tenant's documents.
 func (s *Set) compileTenant(docs []Document) *tenant {
 	t := &tenant{
-		canonical: map[string]*Entry{}, names: map[scopedName]*Entry{}, foldedNames: map[scopedName]string{},
+		canonical: map[string]*Entry{}, names: map[scopedName]*Entry{}, foldedNames: map[scopedName]string{}, irreversible: map[string]bool{},
 		families: map[string]*Declaration{}, registrations: map[string]map[string]*Declaration{}, gateways: map[string]string{},
 	}
 	slices.SortFunc(docs, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
@@ -181,6 +182,9 @@ func (t *tenant) addTools(docs []Parsed) (errs []error) {
 		}
 		e := n.newEntry()
 		t.canonical[n.Name] = e
+		if e.Irreversible && e.Mandate.Action != "" {
+			t.irreversible[e.Mandate.Action] = true
+		}
 		if other, taken := t.addName(scopedName{"", n.Name}, e); taken {
 			fail(n, "the name is that of %s in another case", other)
 		}
@@ -255,6 +259,16 @@ func (t *tenant) lookupEntry(source, tool string) *Entry {
 		return e
 	}
 	return t.names[scopedName{"", tool}]
+}
+
+// IrreversibleAction implements Registry.
+func (s *Set) IrreversibleAction(tenant, source, action string) bool {
+	t := s.tenantByName(tenant)
+	if t == nil {
+		return false
+	}
+	e := t.lookupEntry(source, action)
+	return e != nil && e.Irreversible || t.irreversible[action]
 }
 
 // Declared implements Registry.

@@ -24,6 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
@@ -44,7 +45,8 @@ func (r Record) Enforced() Record {
 // KnownState holds inputs from outside the record. All may be absent; a decision that needs an
 // absent one cannot be replayed.
 type KnownState struct {
-	// Mandate returns the mandate that the decision names, nil if it is not available.
+	// Mandate returns the mandate that the decision names, nil if it is not available. The state of its signatures is
+	// read from the record.
 	Mandate func(tenant, id, hash string) *mandate.Mandate
 	// Publishers returns the tenant's declarations, nil if they are not available. It is called
 	// only for decisions that name a state of them.
@@ -229,8 +231,14 @@ func (m mandateState) Mandate(tenant, _, _ string) *mandate.Mandate {
 	}
 	if found == nil {
 		m.a.lacks("mandate %.80s with hash %.80s is not to be had", ref.ID, ref.Hash)
+		return nil
 	}
-	return found
+	if found.Signatures == aump.SignatureNone {
+		return found
+	}
+	asDecided := *found
+	asDecided.Signatures = aump.SignatureState(m.in.SignatureState)
+	return &asDecided
 }
 
 // Revoked implements mandate.Revocations.

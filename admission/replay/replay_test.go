@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/examples"
 )
 
@@ -302,6 +304,32 @@ func TestWhatIsMissing(t *testing.T) {
 	r.Decision.Verdict, r.Decision.Reasons = events.Deny, []events.Reason{{Evaluator: admission.EvaluatorName, Code: admission.CodeTooLarge}}
 	if got := Decide(r, snap, KnownState{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "no copy") {
 		t.Errorf("%v", got.Unknown)
+	}
+}
+
+// TestSignaturesAreOfTheRecord: signing keys that were put, changed or removed after a decision change nothing of its
+// replay: the signatures count as they did for the decision.
+func TestSignaturesAreOfTheRecord(t *testing.T) {
+	snap := snapshot(t)
+	signed := func(state aump.SignatureState) *mandate.Mandate {
+		m := *courier(t)
+		m.Signatures = state
+		return &m
+	}
+	states := []aump.SignatureState{"", aump.SignatureVerified, aump.SignatureUnverifiable, aump.SignatureInvalid}
+	verdicts := map[aump.SignatureState]events.Verdict{"": events.Allow, aump.SignatureVerified: events.Allow}
+	for _, then := range states {
+		m := signed(then)
+		r := record(t, "aump", booking(m), snap, func(in *admission.Inputs) { in.Mandates = ledger{m: m}.records("") })
+		if want := cmp.Or(verdicts[then], events.Deny); r.Decision.Verdict != want {
+			t.Fatalf("%q is %s: %v", then, r.Decision.Verdict, r.Decision.Reasons)
+		}
+		for _, now := range states {
+			got := Decide(r, snap, KnownState{Mandate: func(string, string, string) *mandate.Mandate { return signed(now) }})
+			if diff := Compare(r.Decision, got.Decision); len(diff)+len(got.Unknown) > 0 {
+				t.Errorf("signatures %q then and %q now: %v, unknown: %v", then, now, diff, got.Unknown)
+			}
+		}
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/admission/replay"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/internal/recorded"
 	"github.com/countersign-dev/countersign/streams"
@@ -46,7 +45,8 @@ func (s *pastStores) note(err error) {
 	}
 }
 
-// mandate finds the document with a hash among the revisions of a mandate.
+// mandate finds the document with a hash among the revisions of a mandate. It checks no signatures: what they counted
+// for is in the record.
 func (s *pastStores) mandate(tenant, id, hash string) *mandate.Mandate {
 	name := tenant + "\x00" + id + "\x00" + hash
 	if m, looked := s.mandates[name]; looked {
@@ -57,30 +57,16 @@ func (s *pastStores) mandate(tenant, id, hash string) *mandate.Mandate {
 	s.mandates[name] = nil
 	revisions, err := streams.KVHistory(ctx, s.js, streams.BucketMandates, mandate.Key(tenant, id))
 	s.note(err)
-	keys := s.signingKeys(ctx, tenant)
 	for _, r := range revisions {
 		stored, err := mandate.DecodeStored(r.Value)
 		if err != nil || stored.ID != id {
 			continue
 		}
-		if m, err := mandate.Compile([]byte(stored.Mandate), keys); err == nil && m.Hash == hash {
+		if m, err := mandate.Compile([]byte(stored.Mandate), nil); err == nil && m.Hash == hash {
 			s.mandates[name] = m
 		}
 	}
 	return s.mandates[name]
-}
-
-// signingKeys returns the keys that sign a tenant's mandates now. If other keys were used at the
-// time, the new decision differs from its record and reports that.
-func (s *pastStores) signingKeys(ctx context.Context, tenant string) aump.KeySet {
-	e, err := streams.KVLast(ctx, s.js, streams.BucketMandates, mandate.KeysKey(tenant))
-	s.note(err)
-	if e == nil || e.Deleted {
-		return nil
-	}
-	_, keys, err := mandate.DecodeKeys(e.Value)
-	s.note(err)
-	return keys
 }
 
 // declared compiles a tenant's declarations at a revision.

@@ -48,7 +48,7 @@ var policyDocuments = []policyKeys{
 		{"tools", "by the catalogue's name, if there is one"},
 		{"actions", "as the request names them"},
 		{"resourceKinds", "as the request names them"},
-		{"risks", "the request's `operation_risk`, `risk_class`, `level`, and `irreversible` if it is that; one hit is enough"},
+		{"risks", "the request's `operation_risk`, `risk_class`, `level`, the tool's `risk` in the catalogue, and `irreversible` if one of them says so; one hit is enough"},
 		{"fromAgents", "of handoffs: the proposing agent"},
 		{"toAgents", "of handoffs: the target"},
 	}},
