@@ -116,7 +116,7 @@ func testDecideAgentGateway(t *testing.T, v *served) {
 	if workflowOf(of("bob")) != bob || extMember(of("alice"), 5, 1, 2, 3) == "" {
 		t.Error("the approval of alice's call is not hers alone")
 	}
-	v.run(t, "approvals", "cancel", bob, "--yes", "--reason", "not looked at").want(t, 0)
+	v.run(t, "approvals", "cancel", bob, "--reason", "not looked at").want(t, 0)
 	workflow := workflowOf(check("CheckRequest", asked, ""))
 	v.run(t, "approvals", "approve", workflow, "--yes", "--reason", "looked at it").want(t, 0)
 	if answer = check("CheckRequest", asked, ""); extMember(answer, 5, 1, 2, 3) == "" {
