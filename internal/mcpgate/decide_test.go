@@ -120,6 +120,7 @@ func TestDocker(t *testing.T) {
 		"a method twice":       {`{"method":"ping","method":"tools/call","params":{"name":"t"}}`, "bad_call"},
 		"another case":         {`{"method":"ping","Method":"tools/call","params":{"name":"t"}}`, "bad_call"},
 		"no params":            {`{"method":"tools/call"}`, "bad_call"},
+		"a method in capitals": {`{"method":"Tools/Call","params":{"name":"t","arguments":{}}}`, "bad_call"},
 		"an argument twice":    {`{"method":"tools/call","params":{"name":"t","arguments":{"a":1,"a":2}}}`, "bad_call"},
 		"too long":             {`{"method":"tools/call","x":"` + strings.Repeat("x", maxBody) + `"}`, "bad_call"},
 		"what is not governed": {`{"method":"tools/list","params":{}}`, ""},
