@@ -86,7 +86,7 @@ func TestNoRequestBehindChunks(t *testing.T) {
 	go func() { ended <- Serve(ctx, time.Minute, func() {}, b) }()
 	behind := "GET /behind HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 	for first, want := range map[string]int{
-		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n": 2,
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n":                                                                        2,
 		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: " + fmt.Sprint(5+len(behind)) + "\r\n\r\n0\r\n\r\n": 1,
 	} {
 		c, err := net.Dial("tcp", b.Listener.Addr().String())
