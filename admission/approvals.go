@@ -71,7 +71,7 @@ func (out *Outcome) approvalAction() approval.Action {
 	c, d := out.call, out.Decision
 	a := approval.Action{
 		Tenant: d.Tenant, Source: d.Source, Session: c.Session, Protocol: d.Protocol, Call: c.ToolCallID, Tool: canonicalTool(c), Action: c.Action,
-		Kind: c.ResourceKind, Scope: c.ResourceScope, Resource: c.Resource, Dir: c.Dir, Proposer: c.Proposer, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
+		Kind: c.ResourceKind, Scope: c.ResourceScope, Resource: c.Resource, Dir: c.Dir, Agent: c.Agent, ApprovalScope: c.ApprovalScope, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
 		Args: c.ArgsCanonical, Event: c.Event, Body: d.RequestDigest, Mandated: c.Mandated,
 	}
 	if d.Mandate != nil {

@@ -81,7 +81,7 @@ func (a *approvalDecision) buildPreview() (approval.Preview, string, error) {
 	c, d := a.out.call, a.out.Decision
 	p := approval.Preview{
 		Protocol: d.Protocol, Source: d.Source, Agent: d.Agent, Session: d.Session, ToolCallID: d.ToolCallID, Tool: c.Tool, Action: c.Action,
-		Kind: c.ResourceKind, Scope: c.ResourceScope, Dir: c.Dir, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
+		Kind: c.ResourceKind, Scope: c.ResourceScope, Dir: c.Dir, ApprovalScope: c.ApprovalScope, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
 		Policy: a.policies.Policy, Verdict: string(d.Verdict), Message: a.policies.Message, Reasons: []string{},
 	}
 	if d.Mandate != nil {

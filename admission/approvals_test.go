@@ -298,3 +298,30 @@ func TestReplacedWorkflowsAreRecorded(t *testing.T) {
 		t.Errorf("%s; %s", got, codes(out))
 	}
 }
+
+// What an approval is for is also the agent and the approval_scope, such as the caller of a gate. A call of another
+// agent or caller that waits, or was denied, does not decide this one, and does not let it pass.
+func TestApprovalIsOfOneCaller(t *testing.T) {
+	alice := edit(t, preToolUse, `"metadata":{`, `"metadata":{"approval_scope":"alice",`)
+	for name, other := range map[string]string{
+		"another caller": edit(t, alice, `"alice"`, `"bob"`, "c1", "c2"), "no caller": edit(t, preToolUse, "c1", "c2"),
+		"another agent": edit(t, alice, `"bot"`, `"intern"`, "c1", "c2"), "no agent": edit(t, alice, `"agent_id":"bot",`, "", "c1", "c2"),
+	} {
+		for act, want := range map[approval.Act]string{
+			"": "ask external approval_evasion", approval.ActDeny: "ask external approval_evasion", approval.ActApprove: "ask external",
+		} {
+			s, snap := newShelf(), asking(t)
+			first := s.ask(t, agenthook.Name, alice, snap, 0)
+			if act != "" {
+				s.resolve(t, act, snap, time.Second)
+			}
+			out := s.ask(t, agenthook.Name, other, snap, time.Minute)
+			if codes(out) != want || out.Decision.Approval.WorkflowID == first.Decision.Approval.WorkflowID {
+				t.Errorf("%s, the first one %q: %s, want %s", name, act, codes(out), want)
+			}
+			if out = s.ask(t, agenthook.Name, alice, snap, 2*time.Minute); act == approval.ActApprove && out.Decision.Verdict != events.Allow {
+				t.Errorf("%s: the call that was approved: %s", name, codes(out))
+			}
+		}
+	}
+}

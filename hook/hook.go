@@ -5,11 +5,15 @@
 package hook
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Kind says what an agent tells its hook.
@@ -111,10 +115,27 @@ func Find(name string) (Agent, bool) {
 // payload is an agent's input.
 type payload map[string]json.RawMessage
 
+// readPayload refuses what two readers could read differently: a member that comes twice, and a text that is not UTF-8.
+// The values of its members are as they came.
 func readPayload(input []byte) (payload, error) {
 	var p payload
 	if err := json.Unmarshal(input, &p); err != nil || p == nil {
 		return nil, fmt.Errorf("%w: it is no JSON object", ErrInput)
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(input), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	_, err := d.ReadToken()
+	for range p {
+		if err == nil {
+			err = errors.Join(d.SkipValue(), d.SkipValue()) // a name and its value
+		}
+	}
+	if err != nil || d.PeekKind() != jsontext.KindEndObject {
+		return nil, fmt.Errorf("%w: a member comes twice", ErrInput)
+	}
+	for _, value := range p {
+		if value[0] == '"' && !utf8.Valid(value) {
+			return nil, fmt.Errorf("%w: a text is not UTF-8", ErrInput)
+		}
 	}
 	return p, nil
 }
@@ -132,8 +153,7 @@ func (p payload) text(names ...string) string {
 
 // object returns a member that is an object, empty if there is none.
 func (p payload) object(name string) payload {
-	var o payload
-	_ = json.Unmarshal(p[name], &o) // what is no object has no members
+	o, _ := readPayload(p[name]) // what is no object has no members
 	return o
 }
 

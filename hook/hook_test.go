@@ -122,6 +122,15 @@ func TestReadRefuses(t *testing.T) {
 			t.Errorf("%s: an input without an event is understood", a.Name)
 		}
 	}
+	for _, tt := range inputs { // what two readers could read differently
+		a, _ := Find(tt.agent)
+		members := tt.input[1 : len(tt.input)-1]
+		for _, input := range []string{"{" + members + "," + members + "}", "{" + members + `,"x":"` + "\xff" + `"}`, strings.Replace(tt.input, `"s","preToolUse":{`, `"s","preToolUse":{"toolName":"x",`, 1)} {
+			if e, err := a.Read(tt.event, []byte(input)); input != tt.input && !errors.Is(err, ErrInput) {
+				t.Errorf("%s takes %s for %+v", a.Name, input, e)
+			}
+		}
+	}
 }
 
 // The exact bytes of a refusal and of an allow, agent by agent.

@@ -168,6 +168,9 @@ func (c Call) Propose(v Event) ([]byte, error) {
 		identity["schema_hash"], translation["schema_hash"] = c.Tool.Digest, c.Tool.Digest
 	}
 	metadata["tool_identity"], metadata["provider_translation"], metadata["risk"] = identity, translation, c.risk()
+	if scope := c.approvalScope(); scope != "" {
+		metadata["approval_scope"] = scope
+	}
 	return hook.Encode(o)
 }
 
@@ -231,7 +234,7 @@ func ReportChanges(server string, changes []Change, v Event) ([]byte, error) {
 // event is what all events share, and the metadata in it.
 func (c Call) event(kind string, v Event) (o, metadata map[string]any) {
 	metadata = map[string]any{"mcp_server": c.Server}
-	for name, text := range map[string]string{"tool_call_id": v.CallID, "agent": c.Agent, "gateway_caller": bounded(c.Caller), "agent_version": c.Version, "agent_tool_call_id": c.CallID} {
+	for name, text := range map[string]string{"tool_call_id": v.CallID, "agent": c.Agent, "gateway_caller": c.boundedCaller(), "agent_version": c.Version, "agent_tool_call_id": c.CallID} {
 		if text != "" {
 			metadata[name] = text
 		}
@@ -240,6 +243,24 @@ func (c Call) event(kind string, v Event) (o, metadata map[string]any) {
 		"schema_version": 1, "event_id": v.ID, "event_type": kind, "timestamp": instant(v.Time), "source": source,
 		"session_id": v.Session, "tool_name": c.ToolName(), "metadata": metadata,
 	}, metadata
+}
+
+// boundedCaller is the caller, or the beginning and a digest of one that is long.
+func (c Call) boundedCaller() string {
+	const most = 200
+	if len(c.Caller) <= most {
+		return c.Caller
+	}
+	return fmt.Sprintf("%s… sha256:%x", strings.ToValidUTF8(c.Caller[:most/2], ""), sha256.Sum256([]byte(c.Caller)))
+}
+
+// approvalScope limits an approval of the call to its caller and its _meta.
+func (c Call) approvalScope() string {
+	scope := c.boundedCaller()
+	if c.Meta != "" {
+		scope += " _meta sha256:" + c.Meta
+	}
+	return strings.TrimSpace(scope)
 }
 
 func instant(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -42,6 +42,9 @@ func TestParseRefuses(t *testing.T) {
 		"a huge id":             `{"jsonrpc":"2.0","id":12345678901234567890,"method":"ping"}`,
 		"an object as id":       `{"jsonrpc":"2.0","id":{},"method":"ping"}`,
 		"no method":             `{"jsonrpc":"2.0","id":1}`,
+		"a method in capitals":  `{"jsonrpc":"2.0","id":1,"method":"Tools/Call","params":{"name":"a"}}`,
+		"a method and a blank":  `{"jsonrpc":"2.0","id":1,"method":"tools/call\n","params":{"name":"a"}}`,
+		"a list in capitals":    `{"jsonrpc":"2.0","id":1,"method":"TOOLS/LIST"}`,
 		"a method of null":      `{"jsonrpc":"2.0","id":1,"method":null}`,
 		"a request and more":    `{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}`,
 		"result and error":      `{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`,
@@ -326,6 +329,43 @@ func TestEvents(t *testing.T) {
 	}
 	if CheckServerName("a__b") == nil || CheckServerName("a_") == nil || CheckServerName("") == nil || CheckServerName("../x") == nil || CheckServerName("files.v1") != nil {
 		t.Error("names of servers")
+	}
+}
+
+// A proposal limits its approval to the caller and the _meta, and every event names the caller, however long its name is.
+func TestCallersOnRecord(t *testing.T) {
+	entra := `{"issuer":"https://login.microsoftonline.com/9188040d-6c67-4c5b-b112-36a304b66dad/v2.0","subject":"AAAAAAAAAAAAAAAAAAAAAIkzqFVrSaSaFHy782bbtaQ"}`
+	scopes := map[string]Call{}
+	for _, c := range []Call{
+		{}, {Meta: strings.Repeat("0", 64)}, {Meta: strings.Repeat("1", 64)}, {Caller: `{"subject":"dana"}`}, {Caller: `{"subject":"dana"}`, Meta: strings.Repeat("0", 64)}, {Caller: entra},
+		{Caller: `{"x":"` + strings.Repeat("é", 5000) + `1"}`}, {Caller: `{"x":"` + strings.Repeat("é", 5000) + `2"}`, Meta: strings.Repeat("1", 64)},
+	} {
+		c.Server, c.Name, c.Arguments = "kit", "t", json.RawMessage(`{}`)
+		asked, err := c.Propose(Event{})
+		blocked, also := c.ReportBlocked(Event{}, "ask")
+		var a, b struct {
+			Metadata struct {
+				Scope  *string `json:"approval_scope"`
+				Caller *string `json:"gateway_caller"`
+			}
+		}
+		if err = errors.Join(err, also, json.Unmarshal(asked, &a), json.Unmarshal(blocked, &b)); err != nil {
+			t.Fatal(err)
+		}
+		scope, caller := a.Metadata.Scope, a.Metadata.Caller
+		if (scope == nil) != (c.Caller+c.Meta == "") || (caller == nil) != (c.Caller == "") || (b.Metadata.Caller == nil) != (caller == nil) {
+			t.Fatalf("%s %s", asked, blocked)
+		}
+		if caller != nil && (*b.Metadata.Caller != *caller || *caller != c.Caller && (c.Caller == entra || !strings.HasPrefix(c.Caller, (*caller)[:90]))) {
+			t.Errorf("the caller of %s: %s", asked, blocked)
+		}
+		if scope == nil {
+			continue
+		}
+		if other, taken := scopes[*scope]; taken || len(*scope) > 400 {
+			t.Errorf("%q is the scope of %+v and %+v", *scope, c, other)
+		}
+		scopes[*scope] = c
 	}
 }
 

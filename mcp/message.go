@@ -75,8 +75,10 @@ func Parse(line []byte) (Message, error) {
 		return Message{}, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
 	m := Message{Params: o["params"], Result: o["result"], Failed: o["error"] != nil}
-	if text := o["method"]; text != nil && (json.Unmarshal(text, &m.Method) != nil || m.Method == "") {
-		return Message{}, fmt.Errorf("%w: the method is no text", ErrMessage)
+	if text := o["method"]; text != nil {
+		if m.Method, err = readMethod(text); err != nil {
+			return Message{}, err
+		}
 	}
 	if id := o["id"]; id != nil {
 		if id[0] != '"' && !wholeNumber.Match(id) {
@@ -143,10 +145,26 @@ func ReadQuestion(body []byte) (method string, params json.RawMessage, err error
 	if err != nil {
 		return "", nil, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
-	if json.Unmarshal(o["method"], &method) != nil || method == "" {
-		return "", nil, fmt.Errorf("%w: the method is no text", ErrMessage)
+	method, err = readMethod(o["method"])
+	return method, o["params"], err
+}
+
+func readMethod(raw json.RawMessage) (method string, err error) {
+	if json.Unmarshal(raw, &method) != nil || method == "" {
+		return "", fmt.Errorf("%w: the method is no text", ErrMessage)
 	}
-	return method, o["params"], nil
+	return method, CheckMethod(method)
+}
+
+// CheckMethod refuses what a careless server may take for a method that a gate treats in its own way: in another case,
+// or with blanks around it.
+func CheckMethod(method string) error {
+	for _, own := range []string{MethodCall, MethodList, MethodRead, MethodPrompt, MethodCanceled, MethodTaskUpdate} {
+		if method != own && strings.EqualFold(strings.TrimSpace(method), own) {
+			return fmt.Errorf("%w: its method is written like %s", ErrMessage, own)
+		}
+	}
+	return nil
 }
 
 // check reports what is wrong with a message as a whole.

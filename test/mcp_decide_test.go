@@ -61,7 +61,6 @@ func testDecideAgentGateway(t *testing.T, v *served) {
 			t.Errorf("%q: %+v", flags, r)
 		}
 	}
-	earlier := v.outcomes(t)
 	cmd := exec.Command(program("countersign-mcp"), "decide", "--agentgateway", "127.0.0.1:0", "--outcomes", "5m", "--hold", "2s")
 	cmd.Env = v.env
 	ended := make(chan error, 1)
@@ -69,14 +68,15 @@ func testDecideAgentGateway(t *testing.T, v *served) {
 	conn, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(url, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
 	ok(t, err)
 	defer conn.Close()
-	check := func(method, body, id string) string {
+	told := func(method, body, name, value string) string {
 		q, result := []byte(extField(1, "kit")+extField(2, "tools/call")+extField(4, body)), []byte(nil)
-		if id != "" {
-			q = append(q, extField(3, extField(1, extField(1, "countersign_call")+extField(2, extField(3, id))))...)
+		if value != "" {
+			q = append(q, extField(3, extField(1, extField(1, name)+extField(2, extField(3, value))))...)
 		}
 		ok(t, conn.Invoke(t.Context(), "/agentgateway.dev.ext_mcp.ExtMcp/"+method, &q, &result))
 		return string(result)
 	}
+	check := func(method, body, id string) string { return told(method, body, "countersign_call", id) }
 	for path, result := range map[string]string{"allowed-ext-succeeded": `{"content":[]}`, "allowed-ext-failed": `{"content":[],"isError":true}`, "allowed-ext-unknown": ""} {
 		answer := check("CheckRequest", `{"name":"touch","arguments":{"path":"`+path+`"}}`, "")
 		id := extMember(answer, 5, 1, 2, 3)
@@ -94,14 +94,31 @@ func testDecideAgentGateway(t *testing.T, v *served) {
 		t.Errorf("a denied call: %q", answer)
 	}
 	const asked = `{"name":"touch","arguments":{"path":"asked-ext"}}`
-	var told struct {
-		Workflow string `json:"workflow_id"`
+	workflowOf := func(answer string) string {
+		var refusal struct {
+			Workflow string `json:"workflow_id"`
+		}
+		if err := json.Unmarshal([]byte(extMember(answer, 3, 3)), &refusal); err != nil || !strings.Contains(extMember(answer, 3, 2), refusal.Workflow) || refusal.Workflow == "" {
+			t.Fatalf("a call that waits: %q", answer)
+		}
+		return refusal.Workflow
 	}
-	answer = check("CheckRequest", asked, "")
-	if err := json.Unmarshal([]byte(extMember(answer, 3, 3)), &told); err != nil || !strings.Contains(extMember(answer, 3, 2), told.Workflow) || told.Workflow == "" {
-		t.Fatalf("a call that waits: %q", answer)
+	// An approval of one caller's call is none of the identical call of another, and the reviewer sees whose it is.
+	of := func(user string) string {
+		return told("CheckRequest", strings.Replace(asked, "asked-ext", "asked-of", 1), "user", user)
 	}
-	v.run(t, "approvals", "approve", told.Workflow, "--yes", "--reason", "looked at it").want(t, 0)
+	alice, bob := workflowOf(of("alice")), workflowOf(of("bob"))
+	shown := v.run(t, "approvals", "show", alice).want(t, 0).out
+	if alice == bob || !strings.Contains(shown, "alice") || strings.Contains(shown, "bob") {
+		t.Errorf("%s and %s: %s", alice, bob, shown)
+	}
+	v.run(t, "approvals", "approve", alice, "--yes", "--reason", "alice may").want(t, 0)
+	if workflowOf(of("bob")) != bob || extMember(of("alice"), 5, 1, 2, 3) == "" {
+		t.Error("the approval of alice's call is not hers alone")
+	}
+	v.run(t, "approvals", "cancel", bob, "--reason", "not looked at").want(t, 0)
+	workflow := workflowOf(check("CheckRequest", asked, ""))
+	v.run(t, "approvals", "approve", workflow, "--yes", "--reason", "looked at it").want(t, 0)
 	if answer = check("CheckRequest", asked, ""); extMember(answer, 5, 1, 2, 3) == "" {
 		t.Errorf("after the approval: %q", answer)
 	}
@@ -110,14 +127,10 @@ func testDecideAgentGateway(t *testing.T, v *served) {
 	}
 	ok(t, cmd.Process.Signal(syscall.SIGTERM))
 	ok(t, <-ended)
-	var got []string
-	for session, outcomes := range v.outcomes(t) {
-		if earlier[session] == nil {
-			got = append(got, outcomes...)
-		}
-	}
-	slices.Sort(got)
-	if want := []string{"blocked", "blocked", "failed", "succeeded", "unknown", "unknown"}; !slices.Equal(got, want) {
+	_, after, _ := strings.Cut(shown, " session ")
+	session, _, _ := strings.Cut(strings.TrimSpace(after), "\n")
+	got := slices.Sorted(slices.Values(v.outcomes(t)[session]))
+	if want := []string{"blocked", "blocked", "blocked", "failed", "succeeded", "unknown", "unknown", "unknown"}; !slices.Equal(got, want) {
 		t.Errorf("outcomes on record: %q, want %q", got, want)
 	}
 }

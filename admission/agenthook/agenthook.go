@@ -98,6 +98,12 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	return c, o
 }
 
+func approvalScopeOf(event map[string]any) string {
+	metadata, _ := event["metadata"].(map[string]any)
+	scope, _ := metadata["approval_scope"].(string)
+	return scope
+}
+
 // claimOf is what an event states about the identity of its tool (AHP-013).
 func claimOf(event map[string]any) publisher.Claim {
 	metadata, _ := event["metadata"].(map[string]any)
@@ -126,6 +132,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		c.EventIDAsSent = e.Doc.MemberText("event_id")
 	}
 	c.Dir = agenttool.DirOf(tree)
+	c.ApprovalScope = approvalScopeOf(tree)
 	if c.Tool != "" {
 		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, e.ToolCallID())
 	}
@@ -141,7 +148,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 	c.ArgsCanonical = e.InputCanonical()
 	o.RefuseLongFields(Name, map[string]*string{
 		"/session_id": &c.Session, "/agent_id": &c.Agent, "/tool_name": &c.Tool, "/metadata/tool_call_id": &c.ToolCallID,
-		"/action": &c.Action, "/resource_kind": &c.ResourceKind, "/resource_scope": &c.ResourceScope,
+		"/action": &c.Action, "/resource_kind": &c.ResourceKind, "/resource_scope": &c.ResourceScope, "/metadata/approval_scope": &c.ApprovalScope,
 	})
 	return c
 }

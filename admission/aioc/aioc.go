@@ -86,7 +86,6 @@ func (Tool) Read(r call.Request) (call.Call, call.Opinion) {
 	c.Tool = in.ToolName
 	c.ToolCallID = o.BodyOrHeader(NameTool, r, events.HeaderToolCallID, in.CallID)
 	b.boundFields(&c, map[string]*string{"/agentName": &c.Agent, "/toolName": &c.Tool})
-	c.Proposer = c.Agent // as in the proposal's hash (RFC-0002)
 	if b.isValid(err) {
 		b.checkTool(in, &c)
 	}

@@ -17,7 +17,9 @@ type Action struct {
 	Tool, Action, Kind, Scope         string
 	Resource                          any
 	Dir                               string // in which relative paths of the arguments lie; "" if unknown
-	Proposer, FromAgent, ToAgent      string
+	Agent                             string // that proposes it
+	ApprovalScope                     string // what else the request limits an approval to; "" for nothing
+	FromAgent, ToAgent                string
 	Args                              []byte         // RFC 8785; nil if there are none
 	Does                              []byte         // RFC 8785; Args without what they only say about the call, where they say any
 	Event                             map[string]any // the document without claims; replaces absent arguments
@@ -52,9 +54,6 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 	if a.Dir != "" {
 		strict["dir"] = a.Dir
 	}
-	if a.Proposer != "" {
-		strict["proposer"] = a.Proposer
-	}
 	if a.Mandated != nil {
 		strict["mandated"] = json.RawMessage(a.Mandated)
 	}
@@ -67,6 +66,23 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 		strict["request"], strict["tool_call_id"] = a.Body, a.Call
 	}
 	var k Keys
+	for _, part := range []struct {
+		of  func(Action, func([]byte) string) (string, error)
+		key *string
+	}{{evasionKey, &k.Evasion}, {runsKey, &k.Runs}, {toolKey, &k.Tool}} {
+		var err error
+		if *part.key, err = part.of(a, keyed); err != nil {
+			return Keys{}, err
+		}
+	}
+	if k.Runs != "" { // a call that waits or was denied is found by it, whatever these claims then say
+		if a.Agent != "" {
+			strict["agent"] = a.Agent
+		}
+		if a.ApprovalScope != "" {
+			strict["approval_scope"] = a.ApprovalScope
+		}
+	}
 	for _, part := range []struct {
 		use   string
 		of    map[string]any
@@ -88,15 +104,6 @@ func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 			*part.whole = whole
 		}
 		*part.short = part.mark + sum[:min(part.size, len(sum))]
-	}
-	for _, part := range []struct {
-		of  func(Action, func([]byte) string) (string, error)
-		key *string
-	}{{evasionKey, &k.Evasion}, {runsKey, &k.Runs}, {toolKey, &k.Tool}} {
-		var err error
-		if *part.key, err = part.of(a, keyed); err != nil {
-			return Keys{}, err
-		}
 	}
 	return k, nil
 }

@@ -28,7 +28,8 @@ func TestKeys(t *testing.T) {
 		{"another kind", func(a *Action) { a.Kind = "file" }, false, false, false, true},
 		{"another action", func(a *Action) { a.Action = "read" }, false, false, false, true},
 		{"another scope", func(a *Action) { a.Scope = "local" }, false, false, true, true},
-		{"another agent that proposes it", func(a *Action) { a.Proposer = "x" }, false, false, true, true},
+		{"another agent that proposes it", func(a *Action) { a.Agent = "x" }, false, false, true, true},
+		{"another scope of the approval", func(a *Action) { a.ApprovalScope = "x" }, false, false, true, true},
 		{"words about the arguments", func(a *Action) { a.Does, a.Args = a.Args, []byte(`{"summary":"x","to":"a@example.com"}`) }, false, false, true, true},
 		{"another directory", func(a *Action) { a.Dir = "/srv" }, false, false, true, true},
 		{"another session", func(a *Action) { a.Session = "s2" }, false, false, false, false},
@@ -48,6 +49,17 @@ func TestKeys(t *testing.T) {
 		if (k.Evasion == base.Evasion) != tc.evade || (k.Runs == base.Runs) != tc.runs {
 			t.Errorf("%s: evasion", tc.name)
 		}
+	}
+}
+
+// Where the loose keys find no call that waits or was denied, no claim makes it another one.
+func TestClaimsWithoutASession(t *testing.T) {
+	a := theAction()
+	a.Session = ""
+	other := a
+	other.Agent, other.ApprovalScope = "x", "y"
+	if keysOf(t, a) != keysOf(t, other) {
+		t.Error("another agent or scope asks for a workflow of its own, and passes the denial of the first")
 	}
 }
 

@@ -48,6 +48,8 @@ type Preview struct {
 	Resource   *Item    `json:"resource,omitempty"`
 	Arguments  []Item   `json:"arguments,omitempty"`
 	More       int      `json:"more,omitempty"` // arguments that are not listed
+
+	ApprovalScope string `json:"approval_scope,omitempty"` // what the request limits the approval to, besides the call and its agent
 }
 
 // Item is one argument.
@@ -87,7 +89,7 @@ func (p Preview) Describe(resource any, args map[string]any, show []string) Prev
 		l.addLeaves(pointers, "", args, 0)
 	}
 	p.Arguments, p.More = l.items, l.more
-	for _, s := range []*string{&p.Agent, &p.Session, &p.ToolCallID, &p.Tool, &p.Action, &p.Kind, &p.Scope, &p.Dir, &p.FromAgent, &p.ToAgent} {
+	for _, s := range []*string{&p.Agent, &p.Session, &p.ToolCallID, &p.Tool, &p.Action, &p.Kind, &p.Scope, &p.Dir, &p.ApprovalScope, &p.FromAgent, &p.ToAgent} {
 		*s = truncateName(*s)
 	}
 	return p

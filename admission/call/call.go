@@ -74,9 +74,9 @@ type Call struct {
 
 	Dir string // the directory in which the agent works, as the request states it; "" if it does not
 
-	// Proposer is the agent, where the protocol makes it part of what is proposed: an approval is for
-	// this agent then.
-	Proposer string
+	// ApprovalScope is what the request limits an approval to besides the call and its agent, such as the
+	// caller for whom a gate asks; "" if it states none.
+	ApprovalScope string
 
 	FromAgent, ToAgent string // of a handoff: the proposing agent and the target
 	RawArguments       bool   // Args holds only the text of arguments that are not JSON

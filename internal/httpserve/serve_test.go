@@ -2,9 +2,11 @@ package httpserve
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -72,5 +74,34 @@ func TestServeCutsOff(t *testing.T) {
 	}
 	if err := <-got; err == nil {
 		t.Error("the request was answered")
+	}
+}
+
+// What a proxy takes for the body of a request with chunks and a length is no second request: the connection ends with
+// the first.
+func TestNoRequestBehindChunks(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	b := bind(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") }))
+	go func() { ended <- Serve(ctx, time.Minute, func() {}, b) }()
+	behind := "GET /behind HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	for first, want := range map[string]int{
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n":                                                                        2,
+		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: " + fmt.Sprint(5+len(behind)) + "\r\n\r\n0\r\n\r\n": 1,
+	} {
+		c, err := net.Dial("tcp", b.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.WriteString(c, first+behind)
+		all, _ := io.ReadAll(c) // closed with unread bytes it may be reset
+		_ = c.Close()
+		if got := strings.Count(string(all), "answer"); err != nil || got != want {
+			t.Errorf("%d answers, want %d, to %.40q, %v:\n%s", got, want, first, err, all)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

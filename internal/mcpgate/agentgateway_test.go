@@ -255,6 +255,7 @@ func TestAgentGateway(t *testing.T) {
 		"an argument twice":       {question(t, "tools/call", `{"name":"t","arguments":{"a":1,"a":2}}`, nil, "files"), false, extInvalid, "bad_call", `{"code":"bad_call"}`},
 		"input for a call":        {question(t, "tasks/update", `{"taskId":"1"}`, nil, "files"), false, extInvalid, "bad_call", `{"code":"bad_call"}`},
 		"no method":               {question(t, "", callParams, nil, "files"), false, extInvalid, "bad_call", ""},
+		"a method in capitals":    {question(t, "TOOLS/call", callParams, nil, "files"), false, extInvalid, "bad_call", ""},
 		"a caller that is a list": {question(t, "tools/call", callParams, map[string]any{"groups": []any{"a"}}, "files"), false, extInvalid, "metadata", `{"code":"bad_call"}`},
 		"a call, older shape":     {old(map[string]any{"name": "t", "arguments": map[string]any{}}), false, extInvalid, "bad_call", ""},
 		"empty, older shape":      {old(map[string]any{}), false, extInvalid, "bad_call", ""},

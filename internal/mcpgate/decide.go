@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
@@ -65,7 +66,8 @@ type decider struct {
 	now func() time.Time
 
 	mu           sync.Mutex
-	gates        map[string]*Gate        // by the server's name
+	gates        map[string]*serverGate  // by the server's name
+	closing      sync.WaitGroup          // sessions that end
 	running      map[string]*admittedRun // whose outcome agentgateway will show, by an id that was given to it
 	runningBytes int
 	closed       bool
@@ -81,7 +83,7 @@ func newDecider(o DecideOptions) *decider {
 	if o.Hold == 0 {
 		o.Hold = DefaultDecideHold
 	}
-	return &decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*Gate{}, running: map[string]*admittedRun{}, seen: map[[sha256.Size]byte]time.Time{}}
+	return &decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*serverGate{}, running: map[string]*admittedRun{}, seen: map[[sha256.Size]byte]time.Time{}}
 }
 
 // Close reports the ends of the sessions.
@@ -94,11 +96,10 @@ func (d *decider) Close() {
 		r.report(mcp.Unknown)
 	}
 	clear(d.running)
-	var all sync.WaitGroup
 	for name, g := range d.gates {
-		all.Go(func() { g.Close(name) })
+		d.closing.Go(func() { g.Close(name) })
 	}
-	all.Wait()
+	d.closing.Wait()
 	clear(d.gates)
 }
 
@@ -194,15 +195,26 @@ func (d *decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// serverGate is the session of a server.
+type serverGate struct {
+	*Gate
+	calls atomic.Int64 // that are decided, or whose outcome is not reported yet
+	used  time.Time    // last, of the decider's mu
+}
+
 // admittedRun is a call that may run now.
 type admittedRun struct {
-	gate     *Gate
+	gate     *serverGate
 	admitted Admitted
 	began    time.Time
 	late     *time.Timer // ends the wait for its outcome
 }
 
-func (r *admittedRun) report(outcome string) { r.gate.Report(r.admitted, r.began, outcome) }
+// report is called once.
+func (r *admittedRun) report(outcome string) {
+	r.gate.Report(r.admitted, r.began, outcome)
+	r.gate.calls.Add(-1)
+}
 
 // decide asks for the admission of a request, for a gateway that does not show how it ends. nil means that
 // it may pass.
@@ -225,8 +237,14 @@ func (d *decider) admit(ctx context.Context, server, caller string, method strin
 	}
 	g, err := d.gateOf(server)
 	if err != nil {
+		d.log.note("a call is refused: " + err.Error())
 		return nil, refuse("bad_call", err)
 	}
+	defer func() {
+		if run == nil {
+			g.calls.Add(-1)
+		}
+	}()
 	call, err := mcp.ReadCall(method, params)
 	if err != nil {
 		call = mcp.Call{Server: server, Name: method, Caller: caller}
@@ -245,8 +263,8 @@ func (d *decider) admit(ctx context.Context, server, caller string, method strin
 	return &admittedRun{gate: g, admitted: a, began: g.now()}, nil
 }
 
-// gateOf returns the session of a server.
-func (d *decider) gateOf(server string) (*Gate, error) {
+// gateOf returns the session of a server for a call, which it counts.
+func (d *decider) gateOf(server string) (*serverGate, error) {
 	if err := mcp.CheckServerName(server); err != nil {
 		return nil, err
 	}
@@ -254,14 +272,34 @@ func (d *decider) gateOf(server string) (*Gate, error) {
 	defer d.mu.Unlock()
 	g := d.gates[server]
 	if g == nil {
-		if len(d.gates) >= maxServers {
-			return nil, errors.New("too many servers")
+		if len(d.gates) >= maxServers && !d.dropGate() {
+			return nil, fmt.Errorf("too many servers: calls of %d are under way or wait for a person", maxServers)
 		}
-		g = newGate(d.o.Peer, server, d.o.Hold, d.o.Err)
+		g = &serverGate{Gate: newGate(d.o.Peer, server, d.o.Hold, d.o.Err)}
 		g.page = d.o.Page
 		d.gates[server] = g
 	}
+	g.calls.Add(1)
+	g.used = d.now()
 	return g, nil
+}
+
+// dropGate ends the session without a call that nothing has used for the longest time, and reports whether there is
+// one. The caller holds d.mu.
+func (d *decider) dropGate() bool {
+	oldest := ""
+	for name, g := range d.gates {
+		if g.calls.Load() == 0 && (oldest == "" || g.used.Before(d.gates[oldest].used)) && !g.isWaitedFor() {
+			oldest = name
+		}
+	}
+	g := d.gates[oldest]
+	if g == nil {
+		return false
+	}
+	delete(d.gates, oldest)
+	d.closing.Go(func() { g.Close(oldest) })
+	return true
 }
 
 // toolHiveRequest is what ToolHive sends to a validating webhook.

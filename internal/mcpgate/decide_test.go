@@ -1,13 +1,16 @@
 package mcpgate
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +120,7 @@ func TestDocker(t *testing.T) {
 		"a method twice":       {`{"method":"ping","method":"tools/call","params":{"name":"t"}}`, "bad_call"},
 		"another case":         {`{"method":"ping","Method":"tools/call","params":{"name":"t"}}`, "bad_call"},
 		"no params":            {`{"method":"tools/call"}`, "bad_call"},
+		"a method in capitals": {`{"method":"Tools/Call","params":{"name":"t","arguments":{}}}`, "bad_call"},
 		"an argument twice":    {`{"method":"tools/call","params":{"name":"t","arguments":{"a":1,"a":2}}}`, "bad_call"},
 		"too long":             {`{"method":"tools/call","x":"` + strings.Repeat("x", maxBody) + `"}`, "bad_call"},
 		"what is not governed": {`{"method":"tools/list","params":{}}`, ""},
@@ -185,6 +189,48 @@ func TestCallersOfGateways(t *testing.T) {
 		if !strings.Contains(text, `"workflow_id":"w1"`) || (len(workflows) > 0 && workflows[0] == "w1") != c.waits {
 			t.Errorf("%s goes on waiting: want %t; sent for %q: %s", c.principal, c.waits, workflows, text)
 		}
+	}
+}
+
+// A session of a server that is not used ends for that of a new one, but not while a call waits for a person.
+func TestServersComeAndGo(t *testing.T) {
+	var workflows []string
+	var ended atomic.Int64
+	waits := asks(&workflows)
+	d := startDecider(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch {
+		case bytes.Contains(body, []byte("SessionEnd")):
+			ended.Add(1)
+		case bytes.Contains(body, []byte("srv-0__")):
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			waits(w, r)
+			return
+		}
+		answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies)(w, r)
+	}))
+	ask := func(n int) string {
+		body := strings.Replace(toolHiveBody(fmt.Sprint("srv-", n), call), "u-1", fmt.Sprint("u-", n, len(d.seen)), 1)
+		return d.ask(ToolHivePath, body, signed(toolHiveSecret, body, d.now())).Body.String()
+	}
+	for n := range maxServers + 2 {
+		if text := ask(n); strings.Contains(text, "too many") || strings.Contains(text, "w1") != (n == 0) {
+			t.Fatalf("server %d: %s", n, text)
+		}
+	}
+	for late := time.Now().Add(patience); ended.Load() != 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("%d sessions have ended", ended.Load())
+		}
+	}
+	if ask(0); len(workflows) != 2 || workflows[1] != "w1" || d.gates["srv-1"] != nil || len(d.gates) != maxServers {
+		t.Errorf("%d sessions; the call that waits was sent for %q", len(d.gates), workflows)
+	}
+	for _, g := range d.gates { // each has a call that runs
+		g.calls.Add(1)
+	}
+	if text := ask(maxServers + 2); !strings.Contains(text, "too many servers") {
+		t.Error(text)
 	}
 }
 

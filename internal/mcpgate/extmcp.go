@@ -73,6 +73,9 @@ func readExtQuestion(message []byte) (extQuestion, error) {
 	if err == nil && (q.method == "" || !utf8.ValidString(q.method)) {
 		err = errExtMessage
 	}
+	if err == nil {
+		err = mcp.CheckMethod(q.method)
+	}
 	return q, err
 }
 

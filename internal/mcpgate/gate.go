@@ -290,6 +290,18 @@ func (g *Gate) keep(key string, w waiting) bool {
 	return true
 }
 
+// isWaitedFor reports whether a call waits for a person.
+func (g *Gate) isWaitedFor() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.waiting {
+		if !g.now().After(w.until) {
+			return true
+		}
+	}
+	return false
+}
+
 // hasRoom reports whether one more call may wait, of all and of its caller. The caller holds g.mu.
 func (g *Gate) hasRoom(w waiting) bool {
 	calls, size, ofCaller, sizeOfCaller := 1, len(w.event), 1, len(w.event)

@@ -50,7 +50,7 @@ func printPreview(p *ui.Printer, v approval.View, now time.Time) {
 		return
 	}
 	for _, row := range [][2]string{
-		{"protocol", pre.Protocol}, {"publisher", pre.Source}, {"agent", pre.Agent}, {"session", pre.Session}, {"calls", strings.Join(v.Calls, ", ")}, {"tool", pre.Tool},
+		{"protocol", pre.Protocol}, {"publisher", pre.Source}, {"agent", pre.Agent}, {"only for", pre.ApprovalScope}, {"session", pre.Session}, {"calls", strings.Join(v.Calls, ", ")}, {"tool", pre.Tool},
 		{"action", pre.Action}, {"resource kind", pre.Kind}, {"scope", pre.Scope}, {"directory", pre.Dir}, {"from agent", pre.FromAgent}, {"to agent", pre.ToAgent}, {"mandate", pre.Mandate},
 		{"asked by", strings.TrimSpace(pre.Policy + " " + strings.Join(pre.Reasons, ", "))}, {"message", pre.Message}, {"reviewers", strings.Join(v.ReviewerGroups, ", ")},
 		{"expires", v.ExpiresAt.String()}, {"resume", v.ResumePolicy},

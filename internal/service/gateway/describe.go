@@ -20,16 +20,10 @@ type router struct {
 
 // ServeHTTP answers a path with //, /./ or /../ like one that does not exist. The library would redirect to what it
 // takes the path for.
-//
-// A connection ends with a chunked request: the library ignores a Content-Length beside the chunks and does not tell,
-// so what follows may be what a proxy in front took for the body.
 func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); path.Clean("/"+p) != strings.TrimSuffix(p, "/") && p != "/" {
 		r = r.Clone(r.Context())
 		r.URL = &url.URL{Path: "/"}
-	}
-	if len(r.TransferEncoding) > 0 {
-		w.Header().Set("Connection", "close")
 	}
 	defer func() {
 		if recover() != nil {

@@ -536,6 +536,16 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// revoke revokes a token.
+func (r *rig) revoke(name, user, role string) {
+	r.tb.Helper()
+	now := time.Now()
+	record, err := json.Marshal(token.Record{Hash: token.Hash(r.tokens[name]), Tenant: servicetest.Tenant, User: user, Role: role,
+		CreatedAt: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour), RevokedAt: &now})
+	servicetest.OK(r.tb, err)
+	r.put(streams.BucketTokens, token.Key(servicetest.Tenant, r.ids[name]), record)
+}
+
 // A token that is revoked, and one that is made, count without a restart.
 func TestTokensChangeWithoutRestart(t *testing.T) {
 	r := start(t)
@@ -550,11 +560,7 @@ func TestTokensChangeWithoutRestart(t *testing.T) {
 	if got := status("second"); got != 200 {
 		t.Errorf("the first call with a new token: %d", got)
 	}
-	now := time.Now()
-	record, err := json.Marshal(token.Record{Hash: token.Hash(r.tokens["runtime"]), Tenant: servicetest.Tenant, User: servicetest.Runtime, Role: token.Runtime,
-		CreatedAt: now.Add(-time.Hour), ExpiresAt: now.Add(time.Hour), RevokedAt: &now})
-	servicetest.OK(t, err)
-	r.put(streams.BucketTokens, token.Key(servicetest.Tenant, r.ids["runtime"]), record)
+	r.revoke("runtime", servicetest.Runtime, token.Runtime)
 	servicetest.Eventually(t, "the revoked token does not", func() bool { return status("runtime") == 401 })
 	if got := status("second"); got != 200 {
 		t.Error(got)
@@ -687,7 +693,8 @@ func TestStreamLosesAndRepeatsNothing(t *testing.T) {
 		status          int
 	}{
 		{"/v1/follow/decisions", "subscriber", "GOV@2020-01-01/1", 410}, {"/v1/follow/decisions", "subscriber", strings.Split(last, "/")[0] + "/99999999", 410},
-		{"/v1/follow/decisions", "subscriber", "nonsense", 410}, {"/v1/follow/decisions", "subscriber", strings.Split(last, "/")[0] + "/18446744073709551615", 410}, {"/v1/follow/decisions", "runtime", "", 403}, {"/v1/follow/calls", "reviewer", "", 403},
+		{"/v1/follow/decisions", "subscriber", "nonsense", 410}, {"/v1/follow/decisions", "subscriber", strings.Split(last, "/")[0] + "/18446744073709551615", 410},
+		{"/v1/follow/decisions", "subscriber", strings.Split(last, "/")[0] + "/9223372036854775807", 410}, {"/v1/follow/decisions", "runtime", "", 403}, {"/v1/follow/calls", "reviewer", "", 403},
 		{"/v1/follow/approvals", "globex", "", 401}, {"/v1/follow/secrets", "subscriber", "", 404},
 	} {
 		if got := r.open(c.path, c.who, c.last); got.res.StatusCode != c.status {
@@ -697,6 +704,31 @@ func TestStreamLosesAndRepeatsNothing(t *testing.T) {
 	servicetest.Eventually(t, "a stream of a token beyond its limit is refused", func() bool {
 		return r.open("/v1/follow/decisions", "reviewer", "").res.StatusCode == 429
 	})
+}
+
+// A stream ends with its token: what is written after the revocation is not on it.
+func TestStreamOfARevokedToken(t *testing.T) {
+	r := start(t)
+	stop, err := follow.Serve(t.Context(), r.nats.JS("correlator"), streams.DefaultShard, subject.Space{Prefix: "gov"}, zerolog.Nop())
+	servicetest.OK(t, err)
+	t.Cleanup(stop)
+	open := func(who string) *sse { return r.open("/v1/follow/decisions", who, "") }
+	var revoked *sse
+	servicetest.Eventually(t, "the hub knows the log", func() bool { revoked = open("subscriber"); return revoked.res.StatusCode == 200 })
+	other := open("reviewer")
+	revoked.lines.Scan() // both have begun
+	other.lines.Scan()
+	r.revoke("subscriber", "sam", token.Subscriber)
+	servicetest.Eventually(t, "the revoked token does not count", func() bool { return open("subscriber").res.StatusCode == 401 })
+	r.nats.Publish("admitter", streams.Msg{Subject: subject.Space{Prefix: "gov"}.Decision("acme", "deny", "s"), Body: []byte(`{"n":1}`)})
+	if _, _, data := other.next(t); data != `{"n":1}` {
+		t.Error(data)
+	}
+	for revoked.lines.Scan() {
+		if strings.HasPrefix(revoked.lines.Text(), "data: ") {
+			t.Errorf("the revoked token's stream has %s", revoked.lines.Text())
+		}
+	}
 }
 
 // Under a filter a stream loses and repeats nothing either: the id of a sign of life, or of a record, is where the

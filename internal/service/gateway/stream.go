@@ -187,11 +187,11 @@ func (f followed) begin(r *http.Request) ([]record, client.Position, *endpoint.P
 func (o *outputStreams) showOutputs(ctx context.Context, out *eventStream, f followed, id string, list []record, at client.Position) {
 	text := slices.Concat([]byte(": "+at.Log+"\n"), textOf(list, at))
 	for out.write(text) {
-		if _, now, refused := o.server.signIn(out.caller); refused != nil || now != id { // revoked or expired meanwhile, or mapped otherwise
-			return
-		}
 		var ok bool
 		if list, at, ok = o.nextOutputs(ctx, f, at, out.beat.C); !ok {
+			return
+		}
+		if _, now, refused := o.server.signIn(out.caller); refused != nil || now != id { // revoked or expired meanwhile, or mapped otherwise
 			return
 		}
 		text = textOf(list, at)
@@ -241,5 +241,5 @@ func parsePosition(text string) (client.Position, bool) {
 		return client.Position{}, false
 	}
 	seq, err := strconv.ParseUint(text[cut+1:], 10, 64)
-	return client.Position{Log: text[:cut], After: seq}, err == nil && seq <= math.MaxInt64 // no log is as long, and the next one must be a number, too
+	return client.Position{Log: text[:cut], After: seq}, err == nil && seq < math.MaxInt64 // no log is as long, and the next one must be a number, too
 }
