@@ -22,6 +22,7 @@ func TestCommandsAndWords(t *testing.T) {
 		"aws configure set aws_secret_access_key %s", `{"Name":"db","SecretString":"%s"}`, "aws secretsmanager create-secret --secret-string %s", "psk=\"%s\"", "http -a bob:%s https://x", "cypher-shell -u bob -p %s", "htpasswd -bc .htpasswd bob %s",
 		`requirepass "%s"`, "requirepass '%s'", `{"line":"masterauth \"%s\""}`, "requirepass\t%s", "CONFIG SET REQUIREPASS %s", `requirepass "a1 %s"`, `machine h login bob password "%s"`, "machine h login bob\tpassword\t%s", "machine h password %s login bob", "login password password %s",
 		`aws configure set aws_secret_access_key "%s"`, "htpasswd -nb bob %s", "htpasswd -nbB bob %s", "htpasswd -n -b bob '%s'",
+		"htpasswd -bc /etc/nginx/.htpasswd bob %s", "htpasswd -b -c \"/etc/nginx/.htpasswd\" bob %s", "net user /domain bob %s", "net user bob %s /add /y",
 		"ALTER ROLE bob PASSWORD E'%s'", "CREATE LOGIN bob WITH PASSWORD = N'%s'", "ConvertTo-SecureString -AsPlainText \"%s\" -Force", "storePassword '%s'", "keyPassword \"%s\"", "ASP.NET_SessionId=%s", "Authorization: NTLM %s", "Authorization: Bot %s",
 		"cmdkey /add:srv /user:bob /pass:%s", "https://bob:%s@host/x",
 		"<password>%s</password>", "<db:password>%s</db:password>", "<Password type=\"text\">\n  %s\n</Password>", "<user>bob</user><apiKey>%s</apiKey>", "<dbPassword><![CDATA[%s]]></dbPassword>",
@@ -47,7 +48,7 @@ func TestNoCommandsNorWords(t *testing.T) {
 		"<password></password>", "<password/>", "<passwordPolicy>strict</passwordPolicy>", "<td>token</td><td>x</td>", `<add key="Theme" value="dark"/>`, "- name: LOG_LEVEL\n  value: debug\n", `[{"Name":"REGION","Value":"eu-1"}]`,
 		"ALTER USER bob WITH PASSWORD NULL", "IDENTIFIED BY ''", "password '", "identified by a number", "wait @tcp(db:3306)", "bob@tcp(db:3306)/shop", "ssh-keygen -t ed25519 -f k -N ''", "kubectl create configmap x --from-file=foo=a.txt",
 		"first_pass: 12", "bypass=true", "boarding_pass: A12", "tests pass: 12 of 14", "compass: north", "user tests pass: 12",
-		"after login the password is asked for again.", "login with password authentication", "login name password", "machine login bob password", "the password is new", "phrase: the user has seen this page once", "requirepass is not set.", "http -a bob x", "htpasswd -c .htpasswd bob", "htpasswd -n bob42", "htpasswd --nb a bob42", `requirepass "foobar"`, `aws_secret_access_key "is missing"`, "REQUIREPASS is set", "the machine has a password file-1", "machine login password bob", "htpasswd is a program of Apache",
+		"after login the password is asked for again.", "login with password authentication", "login name password", "machine login bob password", "the password is new", "phrase: the user has seen this page once", "requirepass is not set.", "http -a bob x", "htpasswd -c .htpasswd bob", "htpasswd -n bob42", "htpasswd --nb a bob42", `requirepass "foobar"`, `aws_secret_access_key "is missing"`, "REQUIREPASS is set", "the machine has a password file-1", "machine login password bob", "htpasswd is a program of Apache", "htpasswd -c /etc/nginx/.htpasswd bob42", "htpasswd -D /etc/nginx/.htpasswd bob", "net user bob /active:no /y",
 		"enter password \"again-1\"", "masterauth \\\"it\\\"", "masterauth\tis set", "masterauth-file1 is read", "awk '{print $5$6$7}' a", "echo $5$6$7$8$9$10$11$12$13$14$15$16$17$18$19", "wpa_key_mgmt=WPA-PSK", "psk: optional", "SecretString is empty", "aws_secret_access_key is missing", "Authorization: required",
 		"пароль изменён", "забыли пароль?", "パスワードを忘れた", "忘记密码", "请输入密码：这是一个秘密的句子", "le mot de passe a changé", "das Passwort: siehe oben", "parole: 2027-01-01", "senhal: x", "chiffre: 12", "value=12", "the value: 12.50",
 	} {
@@ -63,7 +64,7 @@ func TestPairsAndArguments(t *testing.T) {
 	for _, doc := range []string{
 		`{"Name":"DB_PASSWORD","Value":"%s"}`, `{"NAME":"DB_PASSWORD","VALUE":"%s"}`, `{"key":"db.password","value":{"stringValue":"%s"}}`, `{"ParameterKey":"DbPassword","ParameterValue":"%s"}`,
 		`{"env":[{"name":"A","value":"b"},{"name":"API_KEY","value":"%s"}]}`, `{"variable":"PGPASSWORD","val":"%s"}`, `{"optionName":"password","optionValue":"%s","x":1,"y":2,"z":3}`, `{"header":"X-Db-Pass","value":["%s"]}`,
-		`["DB_PASSWORD","%s"]`, `["mysql","-u","root","-p%s"]`, `["/usr/bin/curl","-u","bob:%s","https://x"]`, `["docker","login","-p","%s"]`, `["sshpass","-p","%s","ssh","h"]`, `["htpasswd","-nb","bob","%s"]`, `["redis-cli.exe","-a","%s"]`,
+		`["DB_PASSWORD","%s"]`, `["mysql","-u","root","-p%s"]`, `["/usr/bin/curl","-u","bob:%s","https://x"]`, `["docker","login","-p","%s"]`, `["sshpass","-p","%s","ssh","h"]`, `["htpasswd","-nb","bob","%s"]`, `["htpasswd","-bc","/etc/nginx/.htpasswd","bob","%s"]`, `["redis-cli.exe","-a","%s"]`,
 		`{"пароль":"%s"}`, `{"密码":"%s"}`, `{"contraseña":"%s"}`, `{"Contraseña":"%s"}`, `{"mot de passe":"%s"}`, `{"mot_de_passe":"%s"}`, `{"motDePasse":"%s"}`, `{"HASŁO":"%s"}`, `{"كلمة المرور":"%s"}`, `{"user_pass":"%s"}`, `{"X-Db-Pass":"%s"}`,
 		`{"user":"bob","pass":"%s"}`, `{"login":"bob","pw":"%s"}`, `{"senha":"%s"}`, `{"passwort":"%s"}`,
 	} {
