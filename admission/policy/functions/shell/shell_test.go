@@ -27,6 +27,12 @@ func TestParse(t *testing.T) {
 		`$'\x72m' -rf /`:                       "rm(-rf,/)",
 		"/bin/../usr/bin/RM x":                 "rm(x)",
 		"./rm x":                               "./rm(x)",
+		"a/./b//rm x":                          "./a/b/rm(x)",
+		"../rm x":                              "./../rm(x)",
+		"../../rm x":                           "./../../rm(x)",
+		"l/../rm x":                            "./l/../rm(x)", // not ./rm: l may be a link
+		"./l/../rm x":                          "./l/../rm(x)",
+		"/w/l/../rm x":                         "/w/l/../rm(x)",
 		"a=1; echo $a":                         "() echo(?)",
 		"$x -rf /":                             "(-rf,/) !program",
 		"rm${IFS}-rf${IFS}/":                   "() !program",
