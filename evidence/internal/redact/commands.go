@@ -260,5 +260,9 @@ var programs = func() map[string]bool {
 
 // programName is the name of a program without its folder and .exe, as in commands.
 func programName(path string) string {
-	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
+	at := strings.LastIndexAny(path, `/\`) + 1
+	if name := path[at:]; name != "" && afterEscape(path, at+1) && !programs[name] && programs[name[1:]] { // behind an escaped line break
+		at++
+	}
+	return strings.TrimSuffix(path[at:], ".exe")
 }

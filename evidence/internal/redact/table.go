@@ -202,25 +202,25 @@ func matchWord(s string, _, after int) (from, to, next int) {
 	}
 	for to = from; to < len(s) && byteClass[s[to]]&valueEnd == 0; to++ {
 	}
-	if v := strings.Trim(s[from:to], ".,:=)\\"); !isUnlikeProse(v) || isHarmlessValue(v) {
-		return 0, 0, to
+	next = from + escapeIndex(s[from:to]) // what follows may be another line, or belong to the secret
+	if v := strings.Trim(s[from:next], ".,:=)\\"); !isUnlikeProse(v) || isHarmlessValue(v) {
+		return 0, 0, next
 	}
 	if quoted {
 		if end := closingQuote(s[:min(len(s), from+maxValueWindow)], from, s[from-1], k); end > from {
-			to = end
+			to, next = end, end
 		}
 	}
-	return from, to, to
+	return from, to, next
 }
 
 // matchLogin matches the password of "login name password secret" and "machine host password secret", as in .netrc.
 func matchLogin(s string, start, after int) (from, to, next int) {
-	const blanks = " \t\r\n"
 	if from, to, next = matchWord(s, start, after); to == 0 {
 		return 0, 0, after
 	}
-	before := strings.TrimRight(s[max(0, start-commandBack):start], blanks)
-	before = strings.TrimRight(before[:strings.LastIndexAny(before, blanks)+1], blanks)
+	before := trimBlanks(s[max(0, start-commandBack):start])
+	before = trimBlanks(before[:strings.LastIndexAny(before, " \t\r\n")+1])
 	if !strings.HasSuffix(before, "login") && !strings.HasSuffix(before, "machine") {
 		return 0, 0, after
 	}
