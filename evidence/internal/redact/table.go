@@ -35,7 +35,7 @@ var matchedRules = []rule{
 	barePassword,
 	{detector: Assignment, literals: []string{"password '", "password by '", "identified by '", "identified by \"", "convertto-securestring '", "convertto-securestring \"",
 		"password e'", "password = n'", "password=n'", "-asplaintext '", "-asplaintext \"", "storepassword '", "storepassword \"", "keypassword '", "keypassword \""}, fold: true, match: matchQuoted},
-	{detector: Assignment, literals: []string{"requirepass", "REQUIREPASS", "masterauth", "MASTERAUTH", "aws_secret_access_key"}, match: matchWord},
+	{detector: Assignment, literals: []string{"requirepass", "REQUIREPASS", "masterauth", "MASTERAUTH", "aws_secret_access_key"}, match: matchSetting},
 	{detector: Assignment, literals: []string{"password"}, match: matchLogin},
 	{detector: Assignment, literals: []string{"phrase: ", "phrase=", "mnemonic: ", "mnemonic="}, fold: true, glued: true, match: matchSeedPhrase},
 	{detector: URLPassword, literals: []string{"@tcp(", "@unix("}, glued: true, match: matchDriverPassword},
@@ -212,6 +212,19 @@ func matchWord(s string, _, after int) (from, to, next int) {
 		}
 	}
 	return from, to, next
+}
+
+// matchSetting matches the next word unless it is another argument of a command that names the setting, such as grep.
+func matchSetting(s string, start, after int) (from, to, next int) {
+	if from, to, next = matchWord(s, start, after); to > from && isArgument(s[from:next]) {
+		return 0, 0, next
+	}
+	return from, to, next
+}
+
+// isArgument reports whether a word is an option, a file, a variable or a sign of a shell.
+func isArgument(v string) bool {
+	return len(v) == 1 || strings.HasSuffix(v, ".conf") || strings.IndexByte("-/~.*$(|", v[0]) >= 0 && !isRandomMix(v)
 }
 
 // matchLogin matches the password of "login name password secret" and "machine host password secret", as in .netrc.
