@@ -92,7 +92,8 @@ var providerRules = []rule{
 	{detector: "typeform_token", literals: []string{"tfp_"}, class: word | base64Rest | dot, min: 50},
 	{detector: "yandex_key", literals: []string{"AQVN"}, class: word, min: 35},
 	{detector: "api_key", literals: []string{"APP_KEY=base64:"}, class: base64c, min: 40}, // of Laravel
-	{detector: "crypt_hash", literals: []string{"$2a$", "$2b$", "$2y$", "$1$", "$5$", "$6$", "$y$", "$7$", "$apr1$", ",p="}, glued: true, class: alnum | base64Rest | dot | dollar, min: 24, check: endsInHash}, // p= is the last parameter of argon2 and of scrypt
+	// The last parameter of argon2 and scrypt is p=.
+	{detector: "crypt_hash", literals: []string{"$2a$", "$2b$", "$2y$", "$1$", "$5$", "$6$", "$y$", "$7$", "$apr1$", ",p="}, glued: true, class: alnum | base64Rest | dot | dollar, min: 24, check: endsInHash},
 	{detector: "clojars_token", literals: []string{"CLOJARS_"}, class: alnum, min: 50},
 }
 
