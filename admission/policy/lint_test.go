@@ -28,6 +28,10 @@ func lintCodes(problems []Finding) string {
 func TestLint(t *testing.T) {
 	narrow := func(rules ...string) string { return doc("p", "{tools: [x]}", rules...) }
 	base := doc("base", "{tools: [base]}", "allow ok: true")
+	denying := func(when string) string {
+		return written("p", "match: {tools: [x]}", `variables: [{name: s, expression: shell.parse(tool)}, {name: t, expression: variables.s}, {name: safe, expression: 'variables.t.known && size(variables.t.writes) == 0'}]`,
+			`rules: [{name: a, when: 'variables.s.commands.all(c, c.name == "ls")', verdict: allow, reason: a}, {name: b, when: "`+when+`", verdict: deny, reason: b}]`)
+	}
 	covered := map[string]bool{}
 	for _, c := range []struct{ name, code, bad, good string }{
 		{"does not compile", LintDoesNotCompile, narrow("allow a: nope == 1"), narrow("allow a: tool == 'x'")},
@@ -59,6 +63,12 @@ func TestLint(t *testing.T) {
 		{"statements, in a variable", LintMissingKnown, written("p", "match: {tools: [x]}", "variables: [{name: q, expression: 'sql.statements(tool)'}, {name: reads, expression: 'variables.q.statements.all(s, s.reads)'}]", ruleOf("allow", "variables.reads")),
 			written("p", "match: {tools: [x]}", "variables: [{name: q, expression: 'sql.statements(tool)'}, {name: reads, expression: 'variables.q.known && variables.q.statements.all(s, s.reads)'}]", ruleOf("allow", "variables.reads"))},
 		{"a patch", LintMissingKnown, narrow("allow a: diff.files(tool).files.all(f, f.action == 'add')", "ask b: size(tool) > 3"), narrow("allow a: diff.files(tool).files.all(f, f.action == 'add')", "ask b: !diff.files(tool).known")},
+		{"known of another text", LintMissingKnown, narrow("allow a: shell.parse(tool).known && shell.parse(source).commands.all(c, c.name == 'ls')"), narrow("allow a: shell.parse(source).known && shell.parse(source).commands.all(c, c.name == 'ls')")},
+		{"a deny of another text", LintMissingKnown, narrow("allow a: shell.parse(tool).commands.all(c, c.name == 'ls')", "deny b: !shell.parse(source).known"), narrow("allow a: shell.parse(tool).commands.all(c, c.name == 'ls')", "deny b: !shell.parse( tool ).known")},
+		{"a deny of what is known", LintMissingKnown, denying("variables.safe"), denying("!variables.safe")},
+		{"each text of a list", LintMissingKnown, narrow("allow a: has(args.l) && args.l.all(t, shell.parse(t).commands.all(c, c.name == 'ls'))", "deny b: has(args.l) && args.l.exists(t, shell.parse(t).known)"),
+			narrow("allow a: has(args.l) && args.l.all(t, shell.parse(t).commands.all(c, c.name == 'ls'))", "deny b: has(args.l) && args.l.exists(t, !shell.parse(t).known)")},
+		{"an allow of what is not known", LintMissingKnown, narrow("allow a: !shell.parse(tool).known && shell.parse(tool).commands.all(c, c.name == 'ls')"), narrow("allow a: (shell.parse(tool).known ? shell.parse(tool).commands.all(c, c.name == 'ls') : false)")},
 		{"a deny without known", LintMissingKnown, narrow("allow a: size(shell.parse(tool).writes) == 0"), narrow("deny a: shell.parse(tool).commands.exists(c, c.name == 'rm')")},
 		{"concatenation in a loop", LintUnboundedGrowth, narrow("allow a: has(args.l) && has(args.s) && args.l.map(x, args.s + args.s).size() > 0"), narrow("allow a: has(args.l) && args.l.map(x, x + '.').size() > 0")},
 		{"copies in a loop", LintUnboundedGrowth, narrow("allow a: has(args.l) && has(args.s) && args.l.exists(x, x in [args.s])"), narrow("allow a: has(args.l) && has(args.s) && args.l.exists(x, x == args.s)")},

@@ -58,6 +58,12 @@ func (sc *textScanner) nameBefore(i int) (nameRule, int) {
 		}
 	}
 	n := lookupName(s[j:end])
+	if n.strength != strongName && j+1 < end && afterEscape(s, j+1) {
+		sc.budget.charge(15 + 2*(end-j))
+		if m := lookupName(s[j+1 : end]); m.text != "" {
+			n, j = m, j+1
+		}
+	}
 	if n.text == "" {
 		if n = sc.pairedName(j, end); n.strength == noStrength && endsWithWord(s[max(0, end-wordReach):end]) { // a name of several words
 			n = wordName
@@ -122,7 +128,7 @@ func containsFold(s, word string) bool {
 func (sc *textScanner) scanFlag(i int) {
 	s := sc.s
 	sc.budget.charge(15)
-	if i > 1 && byteClass[s[i-2]]&(alnum|dash) != 0 {
+	if i > 1 && byteClass[s[i-2]]&(alnum|dash) != 0 && !afterEscape(s, i-1) {
 		return
 	}
 	end := runEnd(s, i+1, word)

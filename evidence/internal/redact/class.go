@@ -1,5 +1,7 @@
 package redact
 
+import "strings"
+
 // Character classes of bytes, as bits.
 const (
 	lower uint16 = 1 << iota
@@ -68,6 +70,36 @@ func runEnd(s string, i int, class uint16) int {
 		i++
 	}
 	return i
+}
+
+// afterEscape reports whether an escaped line break or tab ends at i: its n, r or t is no part of the word that follows.
+func afterEscape(s string, i int) bool {
+	return i > 1 && s[i-2] == '\\' && (s[i-1] == 'n' || s[i-1] == 'r' || s[i-1] == 't')
+}
+
+// insideWord reports whether a letter, a digit or _ before i makes what begins there a part of another word.
+func insideWord(s string, i int) bool {
+	return i > 0 && (byteClass[s[i-1]]&alnum != 0 || s[i-1] == '_') && !afterEscape(s, i)
+}
+
+// escapeIndex returns the position of the first escaped line break or tab in s, or len(s).
+func escapeIndex(s string) int {
+	for i := 2; i <= len(s); i++ {
+		if afterEscape(s, i) {
+			return i - 2
+		}
+	}
+	return len(s)
+}
+
+// trimBlanks removes blanks, tabs and line breaks, also escaped ones, from the end of s.
+func trimBlanks(s string) string {
+	for {
+		if s = strings.TrimRight(s, " \t\r\n\\"); !afterEscape(s, len(s)) {
+			return s
+		}
+		s = s[:len(s)-2]
+	}
 }
 
 func lowerASCII(c byte) byte {

@@ -13,6 +13,7 @@ type command struct {
 	userFlags     []string // flags followed by name:password, or name%password
 	passwordIndex int      // position of the password among the arguments without a flag; 0: none
 	omitFirst     string   // letter of a flag with which the first of them is left out
+	slashFlags    bool     // flags begin with a slash, too
 }
 
 var commands = []command{
@@ -24,7 +25,7 @@ var commands = []command{
 	{name: "redis-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "keydb-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "valkey-cli", passwordFlags: []string{"-a", "--pass"}},
 	{name: "docker login", passwordFlags: []string{"-p"}}, {name: "podman login", passwordFlags: []string{"-p"}}, {name: "registry login", passwordFlags: []string{"-p"}},
 	{name: "buildah login", passwordFlags: []string{"-p"}}, {name: "oc login", passwordFlags: []string{"-p"}}, {name: "az login", passwordFlags: []string{"-p"}},
-	{name: "net user", passwordIndex: 2}, {name: "htpasswd", passwordIndex: 3, omitFirst: "n"},
+	{name: "net user", passwordIndex: 2, slashFlags: true}, {name: "htpasswd", passwordIndex: 3, omitFirst: "n"},
 	{name: "mongo", passwordFlags: []string{"-p"}}, {name: "mongosh", passwordFlags: []string{"-p"}}, {name: "mongodump", passwordFlags: []string{"-p"}}, {name: "mongorestore", passwordFlags: []string{"-p"}},
 	{name: "smbclient", userFlags: []string{"-U", "--user"}}, {name: "rpcclient", userFlags: []string{"-U"}},
 	{name: "ldapsearch", passwordFlags: []string{"-w"}}, {name: "ldapmodify", passwordFlags: []string{"-w"}}, {name: "ldapadd", passwordFlags: []string{"-w"}}, {name: "ldapwhoami", passwordFlags: []string{"-w"}},
@@ -194,7 +195,7 @@ func (c *command) secretIn(flag, arg string, words *int) (v int, ok bool) {
 	if c.omitFirst != "" && strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.Contains(arg, c.omitFirst) {
 		*words++
 	}
-	if c.passwordIndex > 0 && arg != "" && arg[0] != '-' && arg[0] != '/' {
+	if c.passwordIndex > 0 && arg != "" && arg[0] != '-' && (arg[0] != '/' || !c.slashFlags) {
 		if *words++; *words == c.passwordIndex && isUnlikeProse(arg) && arg != "*" {
 			return 0, true
 		}
@@ -259,5 +260,9 @@ var programs = func() map[string]bool {
 
 // programName is the name of a program without its folder and .exe, as in commands.
 func programName(path string) string {
-	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
+	at := strings.LastIndexAny(path, `/\`) + 1
+	if name := path[at:]; name != "" && afterEscape(path, at+1) && !programs[name] && programs[name[1:]] { // behind an escaped line break
+		at++
+	}
+	return strings.TrimSuffix(path[at:], ".exe")
 }

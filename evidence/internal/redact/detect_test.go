@@ -58,8 +58,10 @@ func TestPersonalData(t *testing.T) {
 		"in":                   {"2341 2341 2346", "[redacted:national_id]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, spans := maskText(tc.in); got != tc.want {
-				t.Errorf("maskText(%q)\n got %q %v\nwant %q", tc.in, got, spans, tc.want)
+			for _, before := range []string{"", `a\n`, `a\t`} {
+				if got, spans := maskText(before + tc.in); got != before+tc.want {
+					t.Errorf("maskText(%q)\n got %q %v\nwant %q", before+tc.in, got, spans, before+tc.want)
+				}
 			}
 		})
 	}
@@ -91,8 +93,10 @@ func TestPersonalDataKeeps(t *testing.T) {
 		"long number":  "12345678901234567890123456789012345678901234567890",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, spans := maskText(s); got != s {
-				t.Errorf("%q became %q: %v", s, got, spans)
+			for _, text := range []string{s, `a\n` + s + `\n`} {
+				if got, spans := maskText(text); got != text {
+					t.Errorf("%q became %q: %v", text, got, spans)
+				}
 			}
 		})
 	}

@@ -135,13 +135,12 @@ func (sc *textScanner) addNumbers(r *digitRun) {
 func (r *digitRun) findNumber(j int) (from, to int, detector string) {
 	g := r.groups[j]
 	start := int(g.at)
-	glued := start > 0 && (byteClass[r.s[start-1]]&alnum != 0 || r.s[start-1] == '_')
 	if touchesLetter(r.s, start, g.end()) || g.n == 6 && g.end() < len(r.s) && (r.s[g.end()] == '-' || r.s[g.end()] == '+') {
 		if from, to, detector = r.findLetterNumber(j); to > from {
 			return from, to, detector
 		}
 	}
-	if glued {
+	if insideWord(r.s, start) {
 		return 0, 0, ""
 	}
 	if start > 0 && r.s[start-1] == '+' {

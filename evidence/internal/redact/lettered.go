@@ -11,7 +11,7 @@ func (r *digitRun) findLetterNumber(j int) (from, to int, detector string) {
 		ahead++
 	}
 	start := int(g.at) - ahead
-	if start > 0 && (byteClass[r.s[start-1]]&alnum != 0 || r.s[start-1] == '_') {
+	if insideWord(r.s, start) {
 		return 0, 0, ""
 	}
 	r.budget.charge(20)

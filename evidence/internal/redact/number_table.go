@@ -155,6 +155,9 @@ func (r *digitRun) precedingWords() uint32 {
 			continue
 		}
 		r.words |= contextWords[string(buf[n:])]
+		if afterEscape(r.s, at+1) {
+			r.words |= contextWords[string(buf[n+1:])]
+		}
 	}
 	return r.words
 }

@@ -4,7 +4,7 @@ package redact
 // 15 digits, the first not 0. It returns 0 if there is none.
 func (r *digitRun) internationalPhone(j int) (to int) {
 	plus := int(r.groups[j].at) - 1
-	if plus > 0 && (byteClass[r.s[plus-1]]&alnum != 0 || r.s[plus-1] == '_') || r.s[plus+1] == '0' {
+	if insideWord(r.s, plus) || r.s[plus+1] == '0' {
 		return 0
 	}
 	total := 0

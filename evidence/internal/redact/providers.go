@@ -92,13 +92,17 @@ var providerRules = []rule{
 	{detector: "typeform_token", literals: []string{"tfp_"}, class: word | base64Rest | dot, min: 50},
 	{detector: "yandex_key", literals: []string{"AQVN"}, class: word, min: 35},
 	{detector: "api_key", literals: []string{"APP_KEY=base64:"}, class: base64c, min: 40}, // of Laravel
-	{detector: "crypt_hash", literals: []string{"$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$", "$7$", "$apr1$"}, glued: true, class: alnum | base64Rest | dot | dollar, min: 30, check: endsInHash},
+	// The last parameter of argon2 and scrypt is p=.
+	{detector: "crypt_hash", literals: []string{"$2a$", "$2b$", "$2y$", "$1$", "$5$", "$6$", "$y$", "$7$", "$apr1$", ",p="}, glued: true, class: alnum | base64Rest | dot | dollar, min: 24, check: endsInHash},
 	{detector: "clojars_token", literals: []string{"CLOJARS_"}, class: alnum, min: 50},
 }
 
-// endsInHash reports whether the last part of tail is as long as the shortest hash of crypt(3). Those of `$5$6$7`, the
-// arguments of a script, are not.
-func endsInHash(tail string) bool { return len(tail)-strings.LastIndexByte(tail, '$') > 22 }
+// endsInHash reports whether the last part of tail is as long as the shortest hash of crypt(3), and a salt stands before it.
+// Those of `$5$6$7`, the arguments of a script, are not.
+func endsInHash(tail string) bool {
+	salt := strings.LastIndexByte(tail, '$')
+	return salt > 0 && len(tail)-salt > 22
+}
 
 // looksLikeKey reports whether tail has a digit or an upper-case letter, which words joined by
 // dashes seldom have.

@@ -146,7 +146,7 @@ func (sc *textScanner) tryAnchor(i int, a *anchor) {
 	switch { // the cheapest first: most anchors fail here
 	case start < 0 || after > len(s),
 		!a.fold && s[start] != a.literal[0],
-		!a.glued && start > 0 && byteClass[s[start-1]]&alnum != 0,
+		!a.glued && start > 0 && byteClass[s[start-1]]&alnum != 0 && !afterEscape(s, start),
 		start < int(sc.seen[a.rule]),
 		!matchesLiteral(s[start:after], a.literal, a.fold):
 		return

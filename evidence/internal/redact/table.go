@@ -35,7 +35,7 @@ var matchedRules = []rule{
 	barePassword,
 	{detector: Assignment, literals: []string{"password '", "password by '", "identified by '", "identified by \"", "convertto-securestring '", "convertto-securestring \"",
 		"password e'", "password = n'", "password=n'", "-asplaintext '", "-asplaintext \"", "storepassword '", "storepassword \"", "keypassword '", "keypassword \""}, fold: true, match: matchQuoted},
-	{detector: Assignment, literals: []string{"requirepass", "REQUIREPASS", "masterauth", "MASTERAUTH", "aws_secret_access_key"}, match: matchWord},
+	{detector: Assignment, literals: []string{"requirepass", "REQUIREPASS", "masterauth", "MASTERAUTH", "aws_secret_access_key"}, match: matchSetting},
 	{detector: Assignment, literals: []string{"password"}, match: matchLogin},
 	{detector: Assignment, literals: []string{"phrase: ", "phrase=", "mnemonic: ", "mnemonic="}, fold: true, glued: true, match: matchSeedPhrase},
 	{detector: URLPassword, literals: []string{"@tcp(", "@unix("}, glued: true, match: matchDriverPassword},
@@ -202,25 +202,38 @@ func matchWord(s string, _, after int) (from, to, next int) {
 	}
 	for to = from; to < len(s) && byteClass[s[to]]&valueEnd == 0; to++ {
 	}
-	if v := strings.Trim(s[from:to], ".,:=)\\"); !isUnlikeProse(v) || isHarmlessValue(v) {
-		return 0, 0, to
+	next = from + escapeIndex(s[from:to]) // what follows may be another line, or belong to the secret
+	if v := strings.Trim(s[from:next], ".,:=)\\"); !isUnlikeProse(v) || isHarmlessValue(v) {
+		return 0, 0, next
 	}
 	if quoted {
 		if end := closingQuote(s[:min(len(s), from+maxValueWindow)], from, s[from-1], k); end > from {
-			to = end
+			to, next = end, end
 		}
 	}
-	return from, to, to
+	return from, to, next
+}
+
+// matchSetting matches the next word unless it is another argument of a command that names the setting, such as grep.
+func matchSetting(s string, start, after int) (from, to, next int) {
+	if from, to, next = matchWord(s, start, after); to > from && isArgument(s[from:next]) {
+		return 0, 0, next
+	}
+	return from, to, next
+}
+
+// isArgument reports whether a word is an option, a file, a variable or a sign of a shell.
+func isArgument(v string) bool {
+	return len(v) == 1 || strings.HasSuffix(v, ".conf") || strings.IndexByte("-/~.*$(|", v[0]) >= 0 && !isRandomMix(v)
 }
 
 // matchLogin matches the password of "login name password secret" and "machine host password secret", as in .netrc.
 func matchLogin(s string, start, after int) (from, to, next int) {
-	const blanks = " \t\r\n"
 	if from, to, next = matchWord(s, start, after); to == 0 {
 		return 0, 0, after
 	}
-	before := strings.TrimRight(s[max(0, start-commandBack):start], blanks)
-	before = strings.TrimRight(before[:strings.LastIndexAny(before, blanks)+1], blanks)
+	before := trimBlanks(s[max(0, start-commandBack):start])
+	before = trimBlanks(before[:strings.LastIndexAny(before, " \t\r\n")+1])
 	if !strings.HasSuffix(before, "login") && !strings.HasSuffix(before, "machine") {
 		return 0, 0, after
 	}

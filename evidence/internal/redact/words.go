@@ -71,7 +71,7 @@ func endsWithWord(s string) bool {
 // startsWord reports whether a word may begin after head: a word that begins with an ASCII letter
 // does not begin inside another word.
 func startsWord(head, w string) bool {
-	return head == "" || w[0] >= 0x80 || byteClass[head[len(head)-1]]&letter == 0
+	return head == "" || w[0] >= 0x80 || byteClass[head[len(head)-1]]&letter == 0 || afterEscape(head, len(head))
 }
 
 // wordName is the rule for all of foreignWords.

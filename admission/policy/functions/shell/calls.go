@@ -18,10 +18,14 @@ func ProgramName(word string) string {
 		switch cleaned := path.Clean(name); {
 		case slices.Contains(systemDirs, path.Dir(cleaned)) && leavesSystemDirs(name):
 			name = path.Base(cleaned)
-		case !path.IsAbs(name):
-			name = "./" + cleaned
-		case !strings.Contains(name, "/.."):
+		case strings.Contains(name, "/.."): // it stays: a link may lead to another place than the text
+			if !path.IsAbs(name) {
+				name = "./" + strings.TrimPrefix(name, "./")
+			}
+		case path.IsAbs(name):
 			name = cleaned
+		default:
+			name = "./" + cleaned
 		}
 	}
 	return strings.TrimSuffix(name, ".exe")

@@ -18,6 +18,7 @@ type role struct {
 	skipsLong     []string // and with one of these long options
 	readBy        string   // short options with an argument that is read
 	written       []string // options with an argument that is written
+	formats       []string // options with a format that can name a file that is written
 	target        bool     // -t and --target-directory name the directory into which is written
 	more          bool     // it writes files that its arguments do not name, or name in a way that is not read here
 	moreBy        string   // short options with which it does
@@ -50,7 +51,7 @@ var roles = map[string]role{
 	"rsync": {last: true, takes: "e"}, "scp": {last: true, takes: "iPFo"}, "patch": packer, "gzip": packer, "gunzip": packer, "zip": packer, "unzip": packer, "split": packer, "csplit": packer,
 	"xz": packer, "unxz": packer, "bzip2": packer, "bunzip2": packer, "zstd": packer, "tar": maker, "bsdtar": maker, "cpio": maker, "ar": maker, "7z": maker, "wget": maker, "aria2c": maker, "git": {},
 	"cc": maker, "c++": maker, "gcc": maker, "g++": maker, "clang": maker, "clang++": maker, "ld": maker, "rustc": maker, "javac": maker, "tsc": maker, "openssl": maker, "gpg": maker, "ssh-keygen": maker, "ffmpeg": maker, "pandoc": maker,
-	"curl": {takes: "AbCdeEFhHmPQrtTuUwxXyYz", moreBy: "JOK", written: []string{"-o", "--output", "--output-dir", "-D", "--dump-header", "-c", "--cookie-jar", "--trace", "--trace-ascii", "--stderr", "--libcurl", "--hsts", "--alt-svc", "--etag-save"}},
+	"curl": {takes: "AbCdeEFhHmPQrtTuUwxXyYz", moreBy: "JOK", formats: []string{"-w", "--write-out"}, written: []string{"-o", "--output", "--output-dir", "-D", "--dump-header", "-c", "--cookie-jar", "--trace", "--trace-ascii", "--stderr", "--libcurl", "--hsts", "--alt-svc", "--etag-save"}},
 }
 
 // ProgramsWithFiles are the programs of which Writes has files that their arguments name, and those among them of
@@ -127,7 +128,7 @@ var (
 	inPlaceOptions = map[string]*regexp.Regexp{"sed": regexp.MustCompile(`^--?i`), "yq": regexp.MustCompile(`^(-i|--inplace|--in-.*)$`)}
 	// unnamedWrites write files that the arguments do not name.
 	unnamedWrites = map[string]*regexp.Regexp{
-		"git": regexp.MustCompile(`^--ou`), "curl": regexp.MustCompile(`^--(remote-|conf)`), "cp": regexp.MustCompile(`^--pa`), "file": regexp.MustCompile(`^(-C|--comp.*)$`), "tree": regexp.MustCompile(`^-R$`), "yq": regexp.MustCompile(`^(-s|--split-.*)$`),
+		"git": regexp.MustCompile(`^--ou`), "curl": regexp.MustCompile(`^--(remote-|conf|expand-|ssl-s)`), "cp": regexp.MustCompile(`^--pa`), "file": regexp.MustCompile(`^(-C|--comp.*)$`), "tree": regexp.MustCompile(`^-R$`), "yq": regexp.MustCompile(`^(-s|--split-.*)$`),
 	}
 	// startedPrograms start a program that the option, or a file of it, names.
 	startedPrograms = map[string]*regexp.Regexp{
@@ -225,14 +226,16 @@ func (r role) longOption(a *arguments, words []string, i int) int {
 	if begins(r.skipsLong) {
 		a.skip = 0
 	}
-	written, into := begins(r.written), r.target && strings.HasPrefix("--target-directory", name)
-	if !joined && (written || into || begins(r.takesLong) || begins(r.skipsLong)) && i+1 < len(words) {
+	written, format, into := begins(r.written), begins(r.formats), r.target && strings.HasPrefix("--target-directory", name)
+	if !joined && (written || format || into || begins(r.takesLong) || begins(r.skipsLong)) && i+1 < len(words) {
 		i++
 		value = words[i]
 	}
 	switch a.into = a.into || into; {
 	case written, into:
 		a.written = append(a.written, value)
+	case format:
+		a.more = a.more || mayNameFile(value)
 	case value != "" && (strings.ContainsAny(value, "/.~") || begins(r.skipsLong)):
 		a.read = append(a.read, value) // --file=F
 	case !joined && value == "" && !slices.Contains(plainLong, name):
@@ -262,12 +265,19 @@ func (r role) shortOptions(a *arguments, words []string, i int) int {
 		switch a.into = a.into || into; {
 		case written, into:
 			a.written = append(a.written, value)
+		case slices.Contains(r.formats, "-"+letter):
+			a.more = a.more || mayNameFile(value)
 		case strings.Contains(r.readBy, letter):
 			a.read = append(a.read, value)
 		}
 		break
 	}
 	return i
+}
+
+// mayNameFile reports whether a format of curl names a file that is written, or is in a file or a variable.
+func mayNameFile(format string) bool {
+	return strings.Contains(format, "%output{") || strings.HasPrefix(format, "@") || hasUnknown(format)
 }
 
 // interpreters run code of their own language that is given in arguments, input or a file.

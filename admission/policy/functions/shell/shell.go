@@ -72,7 +72,7 @@ func (s *Script) summarise() {
 // Command is one program that starts, or a command that the shell runs itself.
 type Command struct {
 	// The program in lower case. A program in a directory of the system has its base
-	// name; another path stays as it is. Empty: unknown, or assignments alone.
+	// name; another path stays, without resolving .., and a relative one begins with ./. Empty: unknown, or assignments alone.
 	Name         string            `cel:"name"`
 	Words        []string          `cel:"words"`        // the program and its arguments, without quotes; the * of a pattern stays
 	Known        bool              `cel:"known"`        // no word, target or directory has an unknown part
