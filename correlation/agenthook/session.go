@@ -143,7 +143,7 @@ func (s *Session) applyError(x *Event) {
 	}
 	s.checkFailedOpen(x)
 	if x.CallID == "" {
-		s.models.endOldest(&s.findings, x)
+		s.models.endFailed(&s.findings, x)
 	}
 }
 
