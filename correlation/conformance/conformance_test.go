@@ -331,8 +331,12 @@ func TestLacking(t *testing.T) {
 		{"no tool calls", agenthook.ActionGovernance, "before", []string{hookEvent(1, "UserPromptSubmit", "")}, NotExercised},
 	} {
 		r := taken(tc.lines...).Report(named(t, tc.profile), Judged{Publisher: "courier"}, nil)
-		if l := line(r, tc.id); l.Outcome != tc.want {
+		l := line(r, tc.id)
+		if l.Outcome != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, l.Outcome, tc.want)
+		}
+		if tc.id == "gate" && tc.want == NotExercised && l.What != "recorded verdicts" {
+			t.Errorf("%s: it lacks %q", tc.name, l.What)
 		}
 		if tc.want == Broken && r.Outcome != NotMet {
 			t.Errorf("%s: the profile is %s", tc.name, r.Outcome)
