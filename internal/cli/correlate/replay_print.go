@@ -22,12 +22,12 @@ func (r *replayReport) print(p *ui.Printer) {
 	if r.Reidentified > 0 {
 		p.Printf("  %s the same but for the id, which is made of bytes that evidence does not hold\n", ui.Plural(r.Reidentified, "finding"))
 	}
+	for _, seq := range r.Erased {
+		p.Printf("  the session was erased (sequence %d): the correlator forgot what came before, and correlated what came after without it. The evidence has both.\n", seq)
+	}
 	switch {
 	case !r.Same:
 		p.Printf("%s\n", p.Paint(ui.Red, "DIFFERENT: not all comes out as it was recorded"))
-		for _, seq := range r.Erased {
-			p.Printf("  the session was erased (sequence %d): the correlator forgot what came before, and correlated what came after without it. The evidence has both.\n", seq)
-		}
 		if !r.Whole {
 			p.Printf("  a session can depend on others (event ids, tokens and nonces of its publisher): look again with --whole.\n" +
 				"  It also differs if the correlator runs with other options (--missing-after, --no-verdict-ok, --max-calls, --max-sessions) or is of another version.\n")
