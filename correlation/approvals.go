@@ -317,10 +317,11 @@ func (c *call) awaitsApproval(record *approvals, now time.Time) bool {
 	if verdict.verdict != events.Ask && verdict.verdict != events.Defer {
 		return false
 	}
+	awaited, approved := c.awaitedApproval(), c.eventApproval.HasStatus(fact.StatusApproved)
 	if verdict.recorded != nil {
-		return !record.isApprovedOnRecord(c) && !record.isOver(c.session.Key.Tenant, verdict.recorded.Approval.ValueOrZero(), now)
+		awaited, approved = verdict.recorded.Approval.ValueOrZero(), record.isApprovedOnRecord(c)
 	}
-	return !c.eventApproval.HasStatus(fact.StatusApproved)
+	return !approved && !record.isOver(c.session.Key.Tenant, awaited, now)
 }
 
 // hasOtherIdentity reports whether o is another call, under another id or with another tool.

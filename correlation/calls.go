@@ -13,14 +13,15 @@ import (
 )
 
 // calls holds the sessions and their calls: open calls, and closed calls for late events.
-// Options bounds them. maxTombstones and maxDenials bound what is kept of forgotten sessions
-// and calls.
+// Options bounds them. maxTombstones, maxDenials and maxErasures bound what is kept of forgotten
+// sessions and calls.
 type calls struct {
 	opts          *engineOptions `snapshot:"-"` // not part of a snapshot
 	sessions      *tables.LRU[fact.SourceSession, *session]
 	tombstones    *tables.Shared[fact.SourceSession, sessionTombstone]
-	denials       *tables.LRU[fact.Sum, *denial] // of forgotten calls
-	lastCallOrder uint64                         // the order of the call opened last
+	denials       *tables.LRU[fact.Sum, *denial]      // of forgotten calls
+	erasures      *tables.Shared[fact.Sum, time.Time] // when a session's messages were erased, by its token
+	lastCallOrder uint64                              // the order of the call opened last
 	counts        callCounts
 	dirtyCalls    []*call                      `snapshot:"-"` // calls that may be closed and whose details are expanded
 	codec         snapshot.ValueCodec[details] `snapshot:"-"`
@@ -49,6 +50,7 @@ func newCalls(o *engineOptions, t *timers, fs *findings) *calls {
 		sessions:   tables.NewLRU[fact.SourceSession, *session](),
 		tombstones: tables.NewShared[fact.SourceSession, sessionTombstone](maxTombstones),
 		denials:    tables.NewLRU[fact.Sum, *denial](),
+		erasures:   tables.NewShared[fact.Sum, time.Time](maxErasures),
 	}
 }
 
@@ -98,6 +100,23 @@ func (cs *calls) exceeds(by tables.Measure) bool {
 		return cs.counts.ids > cs.opts.MaxIDs
 	}
 	return cs.counts.calls > cs.opts.MaxCalls
+}
+
+// noteErasure records that the messages of sessions are erased. They may have announced calls whose
+// ends are yet to come.
+func (cs *calls) noteErasure(e events.Erasure, at time.Time) {
+	if e.State != events.ErasureBegun {
+		return
+	}
+	for _, name := range e.Sessions {
+		cs.erasures.Put(fact.TokenOf(e.Tenant), fact.SumOf(fact.TokenOf(name)), at)
+	}
+}
+
+// wasErased reports whether a session was erased in the day before a time.
+func (cs *calls) wasErased(key fact.SourceSession, now time.Time) bool {
+	at, erased := cs.erasures.Get(key.Tenant, fact.SumOf(key.Session))
+	return erased && now.Before(at.Add(eventtime.SessionIdle))
 }
 
 // addSession adds a session. rank is the rank of its parent link.

@@ -125,6 +125,10 @@ func (c *Correlator) Step(in *fact.Input) []Output {
 		c.retireKey(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlRules:
 		c.applyRulesChange(*m, *p)
+	case p.Class == subject.Control && p.Kind == events.ControlErasure:
+		if e, err := events.DecodeRecord[events.Erasure](m.Body); err == nil {
+			c.engine.calls.noteErasure(e, m.Time)
+		}
 	case p.Class == subject.Control:
 		protocols.applyControl(c, *m, *p)
 	}
@@ -268,6 +272,7 @@ const (
 	maxOpenPerID     = 64       // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
 	maxVariants      = 8        // contents under one event id
 	maxTombstones    = 262_144  // forgotten sessions
+	maxErasures      = 32_768   // erased sessions
 	findingsPerEvent = 2        // remembered findings for each of MaxEventsPerSource: see DefaultMaxEventsPerSource
 	maxStoredItems   = 1 << 19  // items stored by all tracked sessions, such as questions and outputs, usually 100 B each; beyond it a session is forgotten, of the tenant and publisher with the most items
 	maxApprovals     = 65_536   // approval workflows, about 300 B each

@@ -3,6 +3,7 @@ package correlation
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -539,6 +540,38 @@ func TestBounds(t *testing.T) {
 		}
 		if orphans != 2 {
 			t.Errorf("%d findings in %+v", orphans, r.findings)
+		}
+	})
+	t.Run("the end of a call of an erased session", func(t *testing.T) {
+		l := newTestLog(t)
+		end := func(n int, tenant, session string) {
+			l.at(float64(n)).eventFrom(tenant, "rt1", set(set(post(n), "metadata.tool_call_id", fmt.Sprint("c", n)), "session_id", session))
+		}
+		erase := func(state string, sessions ...string) {
+			body, err := events.Encode(events.Erasure{State: state, Tenant: "acme", Sessions: sessions})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.put(space.Control("GOV", events.ControlErasure), nil, body)
+		}
+		erase(events.ErasureBegun, "s1", "s2")
+		erase(events.ErasureDone, "s3")
+		end(1000, "acme", "s1")
+		end(1001, "globex", "s1")
+		end(1002, "acme", "s3")
+		end(1003, "acme", "s2")
+		end(86_500, "acme", "s2")
+		found, r := map[string]string{}, l.run()
+		for _, f := range slices.Concat(r.findings, r.checks) {
+			if f.Rule == OrphanCompletion || f.Rule == "AH-C-078" {
+				found[f.ToolCallID] += string(f.Severity) + " "
+			}
+			if f.Rule == OrphanCompletion && strings.Contains(f.Explanation, "was erased") != (f.Severity == events.SeverityLow) {
+				t.Errorf("finding %+v", f)
+			}
+		}
+		if want := map[string]string{"c1000": "low ", "c1001": "high high ", "c1002": "high high ", "c1003": "low ", "c86500": "high high "}; !maps.Equal(found, want) {
+			t.Errorf("%v, want %v", found, want)
 		}
 	})
 	t.Run("an end without a call in a session that was silent for a day", func(t *testing.T) {

@@ -202,6 +202,8 @@ func (e *engine) recordOrphan(s *session, f *fact.Fact) {
 	switch {
 	case group.hasRepeated():
 		spec.withCase(caseOrphanAgain)
+	case e.calls.wasErased(s.Key, f.At):
+		spec.withCase(caseOrphanErased).withSeverity(events.SeverityLow)
 	case s.takeLostCall():
 		spec.withCase(caseOrphanForgotten).withSeverity(events.SeverityLow)
 	}

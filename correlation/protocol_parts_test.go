@@ -45,7 +45,7 @@ func TestProtocolPartsAlone(t *testing.T) {
 			as := agenthook.NewAttestations()
 			as.Configure(fs)
 			check := func(n int) {
-				f := read(set(hook(n, "SessionStart", 0), "metadata.runtime_attestation", tree{"nonce": "n1"}))
+				f := read(set(hook(n, "SessionStart", 0), "metadata.runtime_attestation", tree{"nonce": "n1", "issued_at": stamp(float64(n))}))
 				as.CheckNonce(f.Origin, f)
 			}
 			return protocolPart{as, func() { check(1) }, func() string { check(2); return rules(fs) }}

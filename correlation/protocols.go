@@ -463,13 +463,13 @@ func (ts *trackers) applyAgentHook(w *protocolSession, f *fact.Fact) {
 }
 
 // noteDecidedCall tells the session of a call that a verdict on it is on record
-// (AH-C-032).
+// (AH-C-032, AH-C-037).
 func (ts *trackers) noteDecidedCall(c *call, f *fact.Fact) {
 	if f.Kind != fact.KindPre && f.Kind != fact.KindDecision || !c.hasPre || len(c.decisions) == 0 {
 		return
 	}
 	if w, ok := ts.sessions.Peek(protocolSessionKey{f.Key, subject.ProtoAgentHook}); ok && w.hook != nil {
-		ts.findings.ReportSessionFindings(f, *w.origin, w.hook.NoteDecided(c.id, c.preEvent))
+		ts.findings.ReportSessionFindings(f, *w.origin, w.hook.NoteDecided(c.id, c.preEvent, c.lastDecision().Verdict == events.Allow))
 	}
 }
 

@@ -63,6 +63,7 @@ const (
 	caseOrphan              = ""
 	caseOrphanAgain         = "again"
 	caseOrphanForgotten     = "forgotten"
+	caseOrphanErased        = "erased"
 	caseDeadline            = ""
 	caseRoom                = "room"
 	caseSessionEnd          = "session_end"
@@ -188,6 +189,7 @@ var (
 			caseRetracted:       "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
 			caseOrphanAgain:     "{tool} was reported as done as {call}, with no call of that id open any more.",
 			caseOrphanForgotten: "{tool} was reported as done as {call}, in a session whose open calls were forgotten for want of room.",
+			caseOrphanErased:    "{tool} was reported as done as {call}, in a session that was erased in the day before: what announced it may be erased, too.",
 		},
 		Remedy: "Check what this runtime ran outside its gate, or why its announcement was lost.",
 	}

@@ -69,8 +69,9 @@ func (x *details) allowsArguments(verdict effectiveVerdict) bool {
 }
 
 // effectiveVerdict is the direct verdict, or the verdict of the call that this one retries if
-// no verdict is recorded for this one. A deny, ask or defer holds under every id; an allow
-// holds only for the same tool and arguments.
+// no verdict is recorded for this one. A recorded deny, ask or defer holds under every id, against
+// a milder claim; an allow holds only for the same tool and arguments. Of two claimed verdicts that
+// of this call counts: it is the answer to the next attempt.
 func (c *call) effectiveVerdict() effectiveVerdict { return c.effectiveVerdictWithin(maxRetryChain) }
 
 func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
@@ -79,7 +80,7 @@ func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
 		return own
 	}
 	before := c.retriedCall.expand().effectiveVerdictWithin(depth - 1)
-	if before.verdict == "" || (own.verdict != "" && before.verdict.Strictness() < own.verdict.Strictness()) {
+	if before.verdict == "" || (own.verdict != "" && (before.recorded == nil || before.verdict.Strictness() < own.verdict.Strictness())) {
 		return own
 	}
 	if before.verdict == events.Allow && (c.retriedCall.tool != c.tool || fact.CompareArguments(&c.retriedCall.args, &c.args) == fact.ArgsDifferent) {

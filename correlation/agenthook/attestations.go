@@ -13,10 +13,11 @@ type Attestations struct {
 	hookFingerprints *tables.Shared[fact.TokenKey, trustedHook]
 }
 
-// nonceUse is the last event with a nonce.
+// nonceUse is the last event with a nonce, and what has the nonce: an attestation of a session.
 type nonceUse struct {
-	event string
-	seq   uint64
+	event       string
+	seq         uint64
+	attestation fact.Sum
 }
 
 // trustedHook is the last fingerprint under which a hook called itself trusted.
@@ -34,18 +35,20 @@ func NewAttestations() *Attestations {
 // Configure sets what is not part of a snapshot.
 func (as *Attestations) Configure(r fact.Reporter) { as.findings = r }
 
-// CheckNonce reports a nonce that another attestation used before (AH-C-122).
+// CheckNonce reports a nonce that another attestation used before (AH-C-122). A session may
+// repeat its own.
 func (as *Attestations) CheckNonce(who fact.Origin, f *fact.Fact) {
 	if EventOf(f).Nonce() == "" {
 		return
 	}
+	now := nonceUse{f.EventID, f.Seq, fact.SumOf(f.Key.Session, string(EventOf(f).attestation.content[:]))}
 	key := fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: fact.SumOf(EventOf(f).Nonce())}
-	if before, used := as.nonces.Get(key.Tenant, key); used && before.event != f.EventID {
+	if before, used := as.nonces.Get(key.Tenant, key); used && before.event != f.EventID && before.attestation != now.attestation {
 		found := fact.SingleEventFinding("AH-C-122", "its nonce was used before", f)
 		found.Case, found.Events, found.Seqs = "nonce", append([]string{before.event}, found.Events...), append([]uint64{before.seq}, found.Seqs...)
 		as.findings.ReportSessionFinding(f, who, found)
 	}
-	as.nonces.Put(key.Tenant, key, nonceUse{f.EventID, f.Seq})
+	as.nonces.Put(key.Tenant, key, now)
 }
 
 // CheckHookFingerprints compares the hooks that an event calls trusted with those of the

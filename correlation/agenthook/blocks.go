@@ -11,6 +11,8 @@ import (
 
 // attestation is what a runtime says of its gate (SPEC 6).
 type attestation struct {
+	event                      eventRef // set when the session applies it
+	content                    fact.Sum
 	session, nonce             string
 	issued, expires            string
 	authenticity               string
@@ -24,7 +26,7 @@ type attestation struct {
 func newAttestation(b strictjson.Value) *attestation {
 	a := &attestation{
 		session: fact.BoundID(stringMember(b, "session_id")), nonce: fact.BoundID(stringMember(b, "nonce")),
-		issued: stringMember(b, "issued_at"), expires: stringMember(b, "expires_at"),
+		content: fact.SumOfBytes(b.AppendCanonical(nil)), issued: stringMember(b, "issued_at"), expires: stringMember(b, "expires_at"),
 		authenticity: stringMember(b, "authenticity"), signed: stringMember(b, "signature") != "", failsClosed: stringMember(b, "fail_mode") == "fail_closed", statesFailMode: stringMember(b, "fail_mode") != "",
 	}
 	claims := b.Get("claims")

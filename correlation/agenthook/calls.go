@@ -13,7 +13,6 @@ type governedCall struct {
 	claimsPreCommit  bool               // it claims pre_commit
 	carriesVerdict   bool               // one of its events has a verdict
 	verdictRecorded  bool               // a verdict is recorded
-	validationFailed bool               // its validation failed
 	ended            bool               // its end was reported
 	unstampedFinding *catalogue.Finding // the AH-C-032 finding, if it was made
 }
@@ -47,7 +46,7 @@ func (cs *governedCalls) announce(out *findingList, x *Event) {
 	if !x.governed || x.CallID == "" {
 		return
 	}
-	g := &governedCall{preEvent: x.eventRef(), callID: x.CallID, validationFailed: x.validationFailed, claimsPreCommit: x.phase == agenthook.PhasePreCommit, carriesVerdict: x.verdict != ""}
+	g := &governedCall{preEvent: x.eventRef(), callID: x.CallID, claimsPreCommit: x.phase == agenthook.PhasePreCommit, carriesVerdict: x.verdict != ""}
 	if (!g.claimsPreCommit || !g.carriesVerdict) && !excused {
 		g.unstampedEvent = x.eventRef()
 	}
@@ -116,9 +115,6 @@ func (cs *governedCalls) end(out *findingList, x *Event) {
 	g.reportUnstamped(out, x.eventRef())
 	g.ended = true
 	checkEndedCall(out, x, g.preEvent)
-	if g.validationFailed && x.execution != nil && x.execution.Outcome == "succeeded" {
-		out.add("AH-C-037", "succeeded", g.preEvent, x.eventRef()).Call = x.CallID
-	}
 }
 
 // endSession reports calls without a stamp at the session's end, x.

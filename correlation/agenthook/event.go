@@ -30,14 +30,14 @@ type Event struct {
 	verdict        string
 	approval       *agenthook.Approval
 	// VoidApproval says that the approval block breaks its schema, so it approves nothing.
-	VoidApproval     bool
-	execution        *agenthook.Execution
-	hasExecuted      bool // it says what was executed
-	isRetry          bool
-	letCallPass      bool // it let a call pass
-	governed         bool // it has a block of AHP-013, or its publisher is registered for that profile
-	partlyExposed    bool // the manifest of its publisher says that its type is exposed in part only
-	validationFailed bool // its validation failed
+	VoidApproval  bool
+	execution     *agenthook.Execution
+	hasExecuted   bool // it says what was executed
+	isRetry       bool
+	letCallPass   bool   // it let a call pass
+	governed      bool   // it has a block of AHP-013, or its publisher is registered for that profile
+	partlyExposed bool   // the manifest of its publisher says that its type is exposed in part only
+	validation    string // the status of its validation
 
 	webBlock    *webBlock
 	attestation *attestation
@@ -86,7 +86,7 @@ func (x *Event) readBlocks(e *agenthook.Event) {
 	x.governed = e.HasGovernanceBlock()
 	x.AnswersUnknown = x.governed && e.EventType == agenthook.PreToolUse && AnswersUnknown(e)
 	if v := e.Validation; v != nil {
-		x.validationFailed = v.Status == "failed"
+		x.validation = v.Status
 	}
 	x.readIdentity(e.Metadata)
 	if block := objectMember(e.Metadata, "web"); block.Exists() {

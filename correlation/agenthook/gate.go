@@ -7,11 +7,10 @@ import (
 
 // gateClaims are the claims of a session's attestation about the runtime's gate (SPEC 6).
 type gateClaims struct {
-	incomplete       bool // earlier events of the session are forgotten
-	reportedUngated  bool // AH-C-124 was reported, which is done once a session
-	attestation      *attestation
-	attestationEvent eventRef
-	firstBoundary    eventRef // the first event that the attestation should have preceded
+	incomplete      bool // earlier events of the session are forgotten
+	reportedUngated bool // AH-C-124 was reported, which is done once a session
+	attestation     *attestation
+	firstBoundary   eventRef // the first event that the attestation should have preceded
 }
 
 // checkAttestation checks the attestation of an event, and records its claims.
@@ -21,13 +20,13 @@ func (gc *gateClaims) checkAttestation(out *findingList, x *Event) {
 			out.add("AH-C-121", "", gc.firstBoundary, x.eventRef())
 		}
 		checkAttestationValidity(out, x, a)
-		gc.attestation, gc.attestationEvent = a, x.eventRef()
+		gc.attestation, a.event = a, x.eventRef()
 		if a.claimsGate && a.listsSubscribers && !a.canDeny {
 			out.add("AH-C-124", "no subscriber could deny", x.eventRef()).Case = "subscriber"
 		}
 	}
 	switch x.Type {
-	case agenthook.SessionStart, agenthook.PreLLMCall, agenthook.UserPromptSubmit:
+	case agenthook.SessionStart, agenthook.UserPromptSubmit, agenthook.PreLLMCall, agenthook.PreToolUse:
 		if gc.firstBoundary == (eventRef{}) {
 			gc.firstBoundary = x.eventRef()
 		}
@@ -39,7 +38,7 @@ func (gc *gateClaims) checkAttestation(out *findingList, x *Event) {
 func (gc *gateClaims) checkCall(out *findingList, x *Event) {
 	if gc.attestation != nil && gc.attestation.claimsGate && x.phase != agenthook.PhasePreCommit && !gc.reportedUngated {
 		gc.reportedUngated = true
-		out.add("AH-C-124", "a call does not claim pre_commit", gc.attestationEvent, x.eventRef()).Call = x.CallID
+		out.add("AH-C-124", "a call does not claim pre_commit", gc.attestation.event, x.eventRef()).Call = x.CallID
 	}
 }
 
@@ -51,7 +50,10 @@ func (gc *gateClaims) claimsGate() bool {
 // failsClosed reports whether the attestation says that nothing runs without a verdict, and in
 // which event.
 func (gc *gateClaims) failsClosed() (eventRef, bool) {
-	return gc.attestationEvent, gc.attestation != nil && gc.attestation.failsClosed
+	if gc.attestation == nil {
+		return eventRef{}, false
+	}
+	return gc.attestation.event, gc.attestation.failsClosed
 }
 
 // statesFailMode reports whether the attestation says what happens without a verdict.

@@ -12,6 +12,7 @@ import (
 type modelCalls struct {
 	incomplete      bool                 // earlier events of the session are forgotten
 	announced       bool                 // the session announces its model calls
+	excusedEnds     int32                // ends of calls that are not open any more: of forgotten ones, and of those that an error ended
 	openCalls       []eventRef           // the oldest first
 	unendedFindings []*catalogue.Finding // about the calls that were open when the session ended
 }
@@ -24,6 +25,7 @@ func (m *modelCalls) announce(x *Event) {
 	}
 	if len(m.openCalls) >= maxOpenModelCalls {
 		m.openCalls = append(m.openCalls[:0], m.openCalls[1:]...)
+		m.excusedEnds++
 	}
 	m.openCalls = append(m.openCalls, x.eventRef())
 }
@@ -36,8 +38,20 @@ func (m *modelCalls) endDenied(eventID string) {
 // endReported ends the model call that an event reports. A session that announces no model
 // calls does not claim to pair them.
 func (m *modelCalls) endReported(out *findingList, x *Event) {
-	if !m.endOldest(out, x) && m.announced && !m.incomplete {
+	switch {
+	case m.endOldest(out, x):
+	case m.excusedEnds > 0:
+		m.excusedEnds--
+	case m.announced && !m.incomplete:
 		out.add("AH-C-057", "the runtime had not announced it", x.eventRef())
+	}
+}
+
+// endFailed ends a model call for an error that names no call. The error may be of something
+// else, so the call's own end may still come.
+func (m *modelCalls) endFailed(out *findingList, x *Event) {
+	if m.endOldest(out, x) {
+		m.excusedEnds++
 	}
 }
 

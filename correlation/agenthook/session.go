@@ -63,12 +63,13 @@ type Session struct {
 
 	decided fifoMap[string] // recorded verdicts on events that name no call, by event id
 
-	gateClaims gateClaims
-	models     modelCalls
-	workflows  approvalWorkflows
-	calls      governedCalls
-	hooks      hookClaims
-	web        webEvidence
+	gateClaims  gateClaims
+	models      modelCalls
+	workflows   approvalWorkflows
+	calls       governedCalls
+	validations failedValidations
+	hooks       hookClaims
+	web         webEvidence
 }
 
 // ClaimsGate reports whether the session's attestation claims that calls cannot bypass its
@@ -95,6 +96,7 @@ func (s *Session) Apply(x *Event) []*catalogue.Finding {
 	s.gateClaims.checkAttestation(out, x)
 	s.web.noteOutput(out, x)
 	s.applyType(x)
+	s.validations.track(out, x)
 	s.workflows.track(out, x)
 	s.hooks.checkTrust(out, x)
 	s.hooks.checkRequired(out, x)
@@ -141,7 +143,7 @@ func (s *Session) applyError(x *Event) {
 	}
 	s.checkFailedOpen(x)
 	if x.CallID == "" {
-		s.models.endOldest(&s.findings, x)
+		s.models.endFailed(&s.findings, x)
 	}
 }
 
@@ -180,11 +182,14 @@ func (s *Session) NoteDecidedEvent(eventID string, v events.Verdict) {
 }
 
 // NoteDecided records that a verdict is recorded on the call of event pre, and returns the
-// findings of that. While the call is open there are none, because the copy with the verdict
-// may still come.
-func (s *Session) NoteDecided(call, pre string) []*catalogue.Finding {
+// findings of that. That the event lacks the verdict is none while the call is open, because the
+// copy with the verdict may still come.
+func (s *Session) NoteDecided(call, pre string, allowed bool) []*catalogue.Finding {
 	s.findings = nil
 	s.calls.noteDecided(&s.findings, call, pre)
+	if allowed {
+		s.validations.noteAllowed(&s.findings, call, pre)
+	}
 	return s.findings
 }
 
@@ -277,7 +282,7 @@ func (s *Session) endSession(x *Event) {
 // StoredItems is how many items the session stores, each of at most about 1 KB and usually of
 // 100 bytes.
 func (s *Session) StoredItems() int {
-	return 1 + s.decided.len() + s.models.storedItems() + s.workflows.byID.len() + s.calls.storedItems() + s.hooks.storedItems() + s.web.storedItems()
+	return 1 + s.decided.len() + s.models.storedItems() + s.workflows.byID.len() + s.calls.storedItems() + s.validations.byCall.len() + s.hooks.storedItems() + s.web.storedItems()
 }
 
 // Tombstone is what is kept of a forgotten session.

@@ -27,7 +27,7 @@ func TestBounds(t *testing.T) {
 	s := &Session{}
 	for i := range 1000 {
 		s.Apply(event(t, i, "PreLLMCall", ""))
-		s.Apply(event(t, i, "PreToolUse", fmt.Sprintf(`"tool_call_id":"c%d","tool_identity":{},"approval":{"required":true,"status":"pending","workflow_id":"w%d"}`, i, i)))
+		s.Apply(event(t, i, "PreToolUse", fmt.Sprintf(`"tool_call_id":"c%d","tool_identity":{},"validation":{"status":"failed"},"approval":{"required":true,"status":"pending","workflow_id":"w%d"}`, i, i)))
 		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h%d","fingerprint":"f"}`, i)))
 		s.Apply(event(t, i, "WebSearchRequested", fmt.Sprintf(`"web":{"search_id":"q%d","evidence_id":"e%d","content_ref":"c%d","content_hash":"sha256:%064d"}`, i, i, i, i)))
 		s.Apply(event(t, i, "WebSearchResultsReturned", fmt.Sprintf(`"web":{"search_id":"q%d","result_set_id":"r%d"}`, i, i)))
@@ -39,7 +39,7 @@ func TestBounds(t *testing.T) {
 		s.Apply(event(t, i, "ErrorOccurred", fmt.Sprintf(`"tool_call_id":"x%d","error_type":"admission_fail_mode","fail_mode_triggered":true,"outcome":"deny"`, i)))
 		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h999","hook_event":"E%d","trust_status":"modified"}`, i)))
 	}
-	most := maxFailModeFired + maxFingerprints + 1 + maxOpenModelCalls + maxWorkflows + maxGoverned + maxFingerprints + 5*maxWebIDs + maxDecided + maxResults*maxResultSets + maxOutputs
+	most := maxFailModeFired + maxFingerprints + 1 + maxOpenModelCalls + maxWorkflows + 2*maxGoverned + maxFingerprints + 5*maxWebIDs + maxDecided + maxResults*maxResultSets + maxOutputs
 	if w := s.StoredItems(); w != most {
 		t.Errorf("it remembers %d things, want %d", w, most)
 	}

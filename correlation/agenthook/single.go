@@ -150,7 +150,7 @@ func (x *Event) checkGovernance(e *agenthook.Event) {
 	if r := e.Retry; r != nil {
 		x.addFindingIf(r.Attempt != nil && *r.Attempt > 1 && r.PreviousToolCallID == "", "AH-C-040", "")
 	}
-	x.addFindingIf(x.validationFailed && x.verdict == "allow", "AH-C-037", "allowed")
+	x.addFindingIf(x.validation == validationFailed && x.verdict == "allow", "AH-C-037", "allowed")
 	x.checkExecutionBlock(e)
 	switch e.EventType {
 	case agenthook.ToolCallValidated:

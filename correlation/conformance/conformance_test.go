@@ -309,6 +309,7 @@ func TestLacking(t *testing.T) {
 	const tool = `,"tool_name":"t"`
 	plain := []string{hookEvent(1, "PreToolUse", tool+`,"metadata":{}`), hookEvent(2, "PostToolUse", tool+`,"metadata":{}`)}
 	observed := []string{hookEvent(1, "PreToolUse", tool+`,"evidence_phase":"observational","metadata":{"tool_call_id":"c1"}`)}
+	attested, recorded := hookEvent(4, "SessionStart", `,"metadata":{"runtime_attestation":{"claims":{"tool_calls_are_runtime_gated":true}}}`), `{"decision":{"verdict":"allow","event_id":"00000000-0000-4000-8000-000000000001","session":"s1"}}`
 	gated := hookEvent(3, "PreToolUse", tool+`,"evidence_phase":"pre_commit","metadata":{"tool_call_id":"c2","admission_verdict":{"verdict":"allow"}}`)
 	for _, tc := range []struct {
 		name, profile, id string
@@ -325,11 +326,17 @@ func TestLacking(t *testing.T) {
 		{"waits, and carries its verdict", agenthook.AdmissionBound, "recorded", []string{gated}, Held},
 		{"a risk, and no identity", agenthook.ActionGovernance, "before", []string{hookEvent(1, "PreToolUse", tool+`,"metadata":{"tool_call_id":"c1","risk":{"risk_class":"write"}}`)}, Held}, // the finding says the rest
 		{"an execution block", agenthook.ActionGovernance, "after", []string{hookEvent(2, "PostToolUse", tool+`,"metadata":{"tool_call_id":"c1","execution":{"outcome":"succeeded"}}`)}, Held},
+		{"a claimed gate, and no verdict on record", agenthook.AdmissionBound, "gate", append([]string{attested}, plain...), NotExercised},
+		{"a claimed gate, and a verdict on record", agenthook.AdmissionBound, "gate", append([]string{attested, recorded}, plain...), Held},
 		{"no tool calls", agenthook.ActionGovernance, "before", []string{hookEvent(1, "UserPromptSubmit", "")}, NotExercised},
 	} {
 		r := taken(tc.lines...).Report(named(t, tc.profile), Judged{Publisher: "courier"}, nil)
-		if l := line(r, tc.id); l.Outcome != tc.want {
+		l := line(r, tc.id)
+		if l.Outcome != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, l.Outcome, tc.want)
+		}
+		if tc.id == "gate" && tc.want == NotExercised && l.What != "recorded verdicts" {
+			t.Errorf("%s: it lacks %q", tc.name, l.What)
 		}
 		if tc.want == Broken && r.Outcome != NotMet {
 			t.Errorf("%s: the profile is %s", tc.name, r.Outcome)

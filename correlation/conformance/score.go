@@ -126,13 +126,10 @@ func isOwnRule(rule string) bool { return strings.ToLower(rule) == rule }
 
 func (t *Tally) judgeRequirement(q profile.Requirement, v subjectView, notExposed map[string]bool) RequirementResult {
 	l := RequirementResult{ID: q.ID, Text: q.Text, Checks: q.Checks, Hard: q.Mandatory, Partial: v.partial}
-	exercised := len(q.Needs) > 0
 	for _, need := range q.Needs {
-		l.Judged, l.What = v.counts[need], string(need)
-		exercised = exercised && l.Judged > 0
-	}
-	if !exercised {
-		l.Judged = 0
+		if l.Judged, l.What = v.counts[need], string(need); l.Judged == 0 {
+			break
+		}
 	}
 	for _, check := range q.Checks {
 		l.addFindings(check, v.standingFindings[check], q.Hints)
@@ -151,9 +148,9 @@ func (t *Tally) judgeRequirement(q profile.Requirement, v subjectView, notExpose
 		l.Outcome, l.Reason = Undecidable, undecidableReason(q)
 	case off:
 		l.Outcome, l.Reason = Undecidable, "A rule that it takes is, or was, switched off for this tenant."
-	case exercised && v.counts[q.Pending] > 0:
+	case l.Judged > 0 && v.counts[q.Pending] > 0:
 		l.Outcome, l.Reason = NotExercised, "Some of it is still "+string(q.Pending)+"."
-	case exercised:
+	case l.Judged > 0:
 		l.Outcome = Held
 	case q.EventType != "" && notExposed[q.EventType]:
 		l.Outcome = Excused

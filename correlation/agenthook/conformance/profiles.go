@@ -95,7 +95,7 @@ var admissionBound = []profile.Requirement{
 	profile.BrokenBy(CallsWithoutID, profile.WithHints(profile.Check("call-id", "A call keeps one tool_call_id from its announcement to its end.", "AH-C-087", PreCommit))),
 	profile.Check("own-id", "No two open calls share a tool_call_id.", "AH-C-052", profile.CallID),
 	profile.Check("own-arguments", "What runs is what was admitted.", "AH-C-080", AnnouncedArguments, ExecutedArguments),
-	profile.Check("gate", "Nothing runs around a gate that the session's attestation claims.", "AH-C-084", Attested, ToolExecutions),
+	profile.Check("gate", "Nothing runs around a gate that the session's attestation claims.", "AH-C-084", profile.RecordedVerdicts, Attested, ToolExecutions),
 }
 
 // actionGovernance: AHP-013.

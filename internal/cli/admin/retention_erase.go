@@ -42,6 +42,7 @@ type erasure struct {
 	Messages    int              `json:"messages"`
 	Sessionless int              `json:"without_session"`
 	Kinds       map[string]int   `json:"kinds"`
+	OpenCalls   int              `json:"open_calls"` // calls that have not ended
 	First       uint64           `json:"first_seq"`
 	Last        uint64           `json:"last_seq"`
 	Newest      time.Time        `json:"newest"`
@@ -121,7 +122,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 	if err != nil {
 		return nil, err
 	}
-	e := &erasure{Scope: scope, Shard: ev.Shard, Sessions: p.Sessions, Messages: len(p.Seqs), Sessionless: p.Sessionless, Kinds: p.Kinds,
+	e := &erasure{Scope: scope, Shard: ev.Shard, Sessions: p.Sessions, Messages: len(p.Seqs), Sessionless: p.Sessionless, Kinds: p.Kinds, OpenCalls: p.OpenCalls(),
 		First: p.Seqs[0], Last: p.Seqs[len(p.Seqs)-1], Newest: p.Newest, Redacted: p.Redacted, Withheld: p.Withheld}
 	if !c.JSON {
 		e.print(io)
@@ -148,6 +149,9 @@ func (e *erasure) print(io ui.Stdio) {
 	fmt.Fprintf(io.Out, "  %s of the log, sequences %d to %d: %s\n", ui.Plural(e.Messages, "message"), e.First, e.Last, strings.Join(kinds, ", "))
 	if e.Sessionless > 0 {
 		fmt.Fprintf(io.Out, "    %d of them without a session: the key of their commitments, which others share, stays\n", e.Sessionless)
+	}
+	if e.OpenCalls > 0 {
+		fmt.Fprintf(io.Out, "    %s still open: an end that comes later is an orphan_completion, as what announced the call is erased\n", ui.Plural(e.OpenCalls, "call"))
 	}
 	fmt.Fprintf(io.Out, "  its approval workflows, and what %s left in quarantine\n", ui.Plural(e.Withheld, "message"))
 	fmt.Fprintf(io.Out, "It leaves the evidence: redacted texts, hashes, and %s whose commitments cannot be opened any more.\n", ui.Plural(e.Redacted, "record"))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -158,6 +159,21 @@ func (c *ReplayCmd) keyed(ctx context.Context, t *target.Target, rec *recording,
 	return o, k.Session != nil, nil
 }
 
+// erasedAt returns the sequences of the erasure records that name the session. The correlator then
+// forgot what came before.
+func (r *recording) erasedAt(tenant, session string) (seqs []uint64) {
+	for _, m := range r.inputs {
+		if !strings.HasSuffix(m.Subject, "."+events.ControlErasure) {
+			continue
+		}
+		e, err := events.DecodeRecord[events.Erasure](m.Body)
+		if err == nil && e.State == events.ErasureBegun && e.Tenant == tenant && slices.Contains(e.Sessions, session) {
+			seqs = append(seqs, m.Seq)
+		}
+	}
+	return seqs
+}
+
 // underSessionKey reports whether recorded digests were made with the session's key.
 func (r *recording) underSessionKey() bool {
 	return slices.ContainsFunc(r.recorded, func(o output) bool { return bytes.Contains(o.body, []byte(`"`+digest.PrefixSession)) })
@@ -247,6 +263,6 @@ func (c *ReplayCmd) replay(ctx context.Context, io ui.Stdio, t *target.Target, p
 	}
 	report := compareOutputs(rec, r.outputs, blind{noKey: !hasKeys, copies: c.From != "log", alone: !c.Whole})
 	report.Tenant, report.Session, report.Shard, report.From, report.Whole, report.Messages = t.Tenant, c.Session, rec.Shard, c.From, c.Whole, r.applied
-	report.Proved = c.restsOn.Proved
+	report.Proved, report.Erased = c.restsOn.Proved, rec.erasedAt(t.Tenant, c.Session)
 	return report, nil
 }

@@ -21,6 +21,7 @@ type replayReport struct {
 	Proved       bool             `json:"proved"`   // the records that were read are proved complete
 	Recorded     tally            `json:"recorded"`
 	Replayed     tally            `json:"replayed"`
+	Erased       []uint64         `json:"erased,omitempty"`    // sequences of the erasure records that name the session
 	Same         bool             `json:"same"`                // no difference in what can be compared
 	Differences  []outputMismatch `json:"differences"`         // outputs that differ
 	Inconclusive []outputMismatch `json:"inconclusive"`        // apparent differences that cannot be compared

@@ -22,6 +22,9 @@ func (r *replayReport) print(p *ui.Printer) {
 	if r.Reidentified > 0 {
 		p.Printf("  %s the same but for the id, which is made of bytes that evidence does not hold\n", ui.Plural(r.Reidentified, "finding"))
 	}
+	for _, seq := range r.Erased {
+		p.Printf("  the session was erased (sequence %d): the correlator forgot what came before, and correlated what came after without it. The evidence has both.\n", seq)
+	}
 	switch {
 	case !r.Same:
 		p.Printf("%s\n", p.Paint(ui.Red, "DIFFERENT: not all comes out as it was recorded"))

@@ -341,6 +341,37 @@ func TestReplayOfHiddenMessages(t *testing.T) {
 	}
 }
 
+// TestReplayOfAnErasedSession: the correlator forgot what was erased, and the replay of the evidence says so.
+func TestReplayOfAnErasedSession(t *testing.T) {
+	p := &pastInMemory{name: "s1"}
+	p.hook(0, "s1", "e1", "PreToolUse", "c1", "/a")
+	body, err := events.Encode(events.Erasure{State: events.ErasureBegun, Tenant: "acme", Sessions: []string{"s0", "s1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.log = append(p.log, events.LogMessage{Seq: 2, Subject: subject.Space{}.Control("GOV", events.ControlErasure), Time: replayStart.Add(time.Second), Body: body})
+	p.hook(2*time.Second, "s1", "e2", "PostToolUse", "c1", "/a")
+	whole := p.log
+	p.log = p.log[1:] // as the correlator read it again
+	p.correlated().log = whole
+	rec, err := p.session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := replayAlone(t, p, tenantKey)
+	if report.Erased = rec.erasedAt("acme", "s1"); report.Same || !slices.Equal(report.Erased, []uint64{2}) {
+		t.Errorf("same %v, erased at %v", report.Same, report.Erased)
+	}
+	if rec.erasedAt("globex", "s1") != nil || rec.erasedAt("acme", "s2") != nil {
+		t.Error("another session counts as erased")
+	}
+	var out bytes.Buffer
+	report.print(ui.NewPrinter(&out))
+	if !strings.Contains(out.String(), "the session was erased (sequence 2)") {
+		t.Errorf("%s", out.String())
+	}
+}
+
 // Outputs of messages that the correlator may not have dealt with are not missed.
 func TestReplayAheadOfTheCorrelator(t *testing.T) {
 	p := busy().correlated()

@@ -446,6 +446,25 @@ func TestApprovalsOfBeforeAnErasure(t *testing.T) {
 	}
 }
 
+// The plan counts the calls of the session that are still open: the correlator forgets them.
+func TestPlanCountsOpenCalls(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	for _, call := range []events.Call{{CallID: "c1", State: events.CallOpen}, {CallID: "c2", State: events.CallOpen}, {CallID: "c2", State: events.CallCompleted}, {CallID: "c3", State: events.CallAbandoned}} {
+		call.Tenant, call.Session, call.Source = "acme", "s1", "rt1"
+		body, err := events.Encode(call)
+		servicetest.OK(t, err)
+		c.n.Publish("correlator", streams.Msg{Subject: fmt.Sprintf("gov.calls.acme.%s.s1", call.State), Body: body})
+	}
+	c.audited()
+	c.step(func(ctx context.Context, k *custodian) {
+		p, err := ev(k).NewPlan(ctx, retention.Order{Scope: retention.Scope{Session: "s1"}})
+		if err != nil || p.OpenCalls() != 1 || p.Kinds["call"] != 4 {
+			t.Errorf("%d open calls of %v, %v", p.OpenCalls(), p.Kinds, err)
+		}
+	})
+}
+
 func ev(k *custodian) erasureplan.Evidence {
 	return erasureplan.Evidence{DB: k.db, Shard: k.shard, Tenant: "acme"}
 }

@@ -45,6 +45,7 @@ type Plan struct {
 	// SessionlessFrom is Evidence.SessionlessFrom for the next plan by policy.
 	SessionlessFrom uint64
 
+	openCalls        map[string]bool // by call id
 	sessionlessBySeq map[uint64]sessionlessMessage
 }
 
@@ -75,7 +76,7 @@ func (e Evidence) texts() *expiry.Reader { return expiry.New(e.DB.Pool()) }
 // that the evidence does not have; once the order has begun, only what was planned then.
 // Otherwise: the given sequences, or what a policy no longer keeps.
 func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) {
-	s, p := o.Scope, Plan{Kinds: map[string]int{}, Sessions: []string{o.Session}}
+	s, p := o.Scope, Plan{Kinds: map[string]int{}, openCalls: map[string]bool{}, Sessions: []string{o.Session}}
 	var spare sessionlessHolds // a policy erases what no hold covers; any other order is refused
 	switch {
 	case o.ByPolicy():
@@ -171,10 +172,27 @@ func (e Evidence) addSession(ctx context.Context, p *Plan, session string) error
 			if rec.Reason != "" {
 				p.Withheld++
 			}
+			p.noteCall(r.Kind, rec.Body)
 		}
 		return nil
 	})
 }
+
+// noteCall keeps whether a call is open by its newest record, if the record is one of a call.
+func (p *Plan) noteCall(kind string, body []byte) {
+	c, err := events.DecodeRecord[events.Call](body)
+	switch {
+	case kind != evidence.KindCall || err != nil:
+	case c.State != events.CallOpen:
+		delete(p.openCalls, c.CallID)
+	default:
+		p.openCalls[c.CallID] = true
+	}
+}
+
+// OpenCalls is how many calls of the sessions are open. The correlator forgets them, and their ends
+// will be orphans.
+func (p Plan) OpenCalls() int { return len(p.openCalls) }
 
 // DefaultIdle is how long a session must have been idle before it is erased, unless an operator
 // sets another time.
