@@ -95,18 +95,35 @@ func (b *Builder) summaryRows() []summaryRow {
 	for _, s := range b.summaryCounts.workflows {
 		statuses[s]++
 	}
-	chain := summaryRow{"Chain", "completeness", []summaryMark{{Word: "unbroken"}}, moreText(b.chainCheck.unfollowed, maxSessions, "sessions")}
+	none := "none" + b.inTexts()
+	ifNone := func(n int) string {
+		if n > 0 {
+			return ""
+		}
+		return none
+	}
+	rows := []summaryRow{
+		{"Findings", "findings", marksOf(b.summaryCounts.severities, severityOrder), cmp.Or(b.foundText(), none)},
+		{"Verdicts", "verdicts", marksOf(verdicts, verdictOrder), cmp.Or(ifNone(len(verdicts)), b.notEnforced())},
+		{"Executions", "executions", marksOf(states, stateOrder), cmp.Or(ifNone(len(states)), moreText(b.calls.truncated, MaxRows, "calls"))},
+		{"Approvals", "approvals", marksOf(statuses, statusOrder), cmp.Or(ifNone(len(statuses)), moreText(b.summaryCounts.workflowsTruncated, MaxRows, "workflows"))},
+		{"Redactions", "redactions", nil, cmp.Or(b.redactedText(), none)},
+		b.chainRow(),
+	}
+	if b.src.Expired > 0 {
+		rows = slices.Insert(rows, 0, summaryRow{"Expired", "completeness", nil, countWord(b.src.Expired, "record") + ", of which nothing is counted here"})
+	}
+	return rows
+}
+
+func (b *Builder) chainRow() summaryRow {
+	row := summaryRow{"Chain", "completeness", []summaryMark{{Word: "unbroken"}}, cmp.Or(moreText(b.chainCheck.unfollowed, maxSessions, "sessions"), b.ifExpired("of the records that have their text"))}
 	if n := b.chainCheck.broken; n > 0 {
-		chain.Marks = []summaryMark{{"broken", n}}
+		row.Marks = []summaryMark{{"broken", n}}
+	} else if b.count == 0 && b.src.Expired > 0 {
+		row.Marks, row.Text = nil, "no record here has its text"
 	}
-	return []summaryRow{
-		{"Findings", "findings", marksOf(b.summaryCounts.severities, severityOrder), cmp.Or(b.foundText(), "none")},
-		{"Verdicts", "verdicts", marksOf(verdicts, verdictOrder), cmp.Or(countOrNone(len(verdicts)), b.notEnforced())},
-		{"Executions", "executions", marksOf(states, stateOrder), cmp.Or(countOrNone(len(states)), moreText(b.calls.truncated, MaxRows, "calls"))},
-		{"Approvals", "approvals", marksOf(statuses, statusOrder), cmp.Or(countOrNone(len(statuses)), moreText(b.summaryCounts.workflowsTruncated, MaxRows, "workflows"))},
-		{"Redactions", "redactions", nil, cmp.Or(b.redactedText(), "none")},
-		chain,
-	}
+	return row
 }
 
 // notEnforced says how many verdicts are no permission of the policies.
@@ -115,13 +132,6 @@ func (b *Builder) notEnforced() string {
 		return ""
 	}
 	return fmt.Sprintf("%d only observed: enforced policies would have refused them", b.observed)
-}
-
-func countOrNone(n int) string {
-	if n == 0 {
-		return "none"
-	}
-	return ""
 }
 
 func moreText(more bool, most int, what string) string {

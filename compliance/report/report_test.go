@@ -115,6 +115,39 @@ func TestNothingRecorded(t *testing.T) {
 	wellFormed(t, page)
 }
 
+// A text that expired is not said to be one that never was: neither where no text is left, nor where some are.
+func TestExpiredIsNotNothing(t *testing.T) {
+	src := source()
+	src.Expired = 12
+	none, some := render(t, src, nil), render(t, src, sample(t)[:4])
+	for name, page := range map[string]string{"no text is left": none, "some are": some} {
+		if n := strings.Count(page, "12 records expired: what they held is not in this section."); n != 8 {
+			t.Errorf("%s: %d of 8 sections say what is not in them", name, n)
+		}
+		for _, never := range []string{"is recorded.", "was asked for.", "Nothing was redacted.", "or mandate.", "are no records.", ">none<", "<dt>Sessions</dt>", "<dt>Records</dt>", "unbroken</bdi></span></span> </dd>"} {
+			if strings.Contains(page, never) {
+				t.Errorf("%s: the page says %q", name, never)
+			}
+		}
+		for _, want := range []string{"<dt><a href=\"#completeness\">Expired</a></dt>", "12 records, of which nothing is counted here", "No finding is recorded in the texts that are here."} {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: the page does not say %q", name, want)
+			}
+		}
+		wellFormed(t, page)
+	}
+	if strings.Contains(none, "unbroken") || !strings.Contains(none, "no record here has its text") {
+		t.Error("a chain that nothing here shows is said to be unbroken")
+	}
+	if !strings.Contains(some, "unbroken: in each session, of the records that have their text") {
+		t.Error("the page does not say of which records the chain is")
+	}
+	src.Session, src.From, src.To = "", begin, begin.Add(time.Hour)
+	if page := render(t, src, sample(t)); !strings.Contains(page, "expired records included; that the others belong to") || !strings.Contains(page, "1 session with texts here") {
+		t.Error("a range does not say what is not in its counts")
+	}
+}
+
 // wellFormed reads the page as XML would be read, but for void elements, so that
 // every element that is opened is closed in its place.
 func wellFormed(t *testing.T, page string) (elements []xml.StartElement) {
