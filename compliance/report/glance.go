@@ -32,19 +32,16 @@ type summaryCounts struct {
 	workflowsTruncated bool
 }
 
-func (g *summaryCounts) addFinding(f events.Finding) {
-	if f.IsRetraction() {
-		g.retracted++
-		return
-	}
+// addFindings adds n findings, or takes one away that was retracted.
+func (g *summaryCounts) addFindings(f events.Finding, n int) {
 	if g.severities == nil {
 		g.severities, g.rules = map[string]int{}, map[string]int{}
 	}
 	if s := shortVisible(string(f.Severity)); g.severities[s] > 0 || len(g.severities) < MaxNames {
-		g.severities[s]++
+		g.severities[s] += n
 	}
 	if r := shortVisible(f.Rule); g.rules[r] > 0 || len(g.rules) < MaxNames {
-		g.rules[r]++
+		g.rules[r] += n
 	}
 }
 
@@ -146,19 +143,19 @@ const shownRules = 6
 
 // foundText names the rules with the most findings.
 func (b *Builder) foundText() string {
-	rules := slices.SortedFunc(maps.Keys(b.summaryCounts.rules), func(x, y string) int {
-		return cmp.Or(b.summaryCounts.rules[y]-b.summaryCounts.rules[x], strings.Compare(x, y))
-	})
+	counts := maps.Clone(b.summaryCounts.rules)
+	maps.DeleteFunc(counts, func(_ string, n int) bool { return n <= 0 })
+	rules := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	var parts []string
 	for _, r := range rules[:min(len(rules), shownRules)] {
-		parts = append(parts, fmt.Sprintf("%s (%d)", r, b.summaryCounts.rules[r]))
+		parts = append(parts, fmt.Sprintf("%s (%d)", r, counts[r]))
 	}
 	text := strings.Join(parts, ", ")
 	if n := len(rules) - shownRules; n > 0 {
 		text += fmt.Sprintf(" and %s", countWord(n, "other rule"))
 	}
-	if b.summaryCounts.retracted > 0 {
-		text = strings.TrimPrefix(fmt.Sprintf("%s; %d taken back", text, b.summaryCounts.retracted), "; ")
+	if n := b.summaryCounts.retracted; n > 0 {
+		text = fmt.Sprintf("%s; %s taken back", cmp.Or(text, "none that stands"), countWord(n, "other"))
 	}
 	return text
 }

@@ -112,7 +112,8 @@ func (b *Builder) ifExpired(words string) string {
 func (b *Builder) markRetracted() []findingRow {
 	rows := slices.Clone(b.findings.rows)
 	for i := range rows {
-		rows[i].Retracted = b.retracted[rows[i].id]
+		_, stands := b.standing[rows[i].id]
+		rows[i].Retracted = !stands && !rows[i].Retracts
 	}
 	return rows
 }
