@@ -100,6 +100,9 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 		if says := strings.Contains(string(members[MemberReport]), "the tenant&#39;s retention policy let the text go, on "); says != tc.some {
 			t.Errorf("%s: the report says that something expired: %v", name, says)
 		}
+		if readme := strings.Join(strings.Fields(string(members[memberReadme])), " "); !strings.Contains(readme, "records.parquet has the records of records.jsonl that have their text,") || !strings.Contains(readme, "--key CHECKPOINT.pub") {
+			t.Errorf("%s: %s", name, readme)
+		}
 		if code, out := second(t, w, tc.file); code != 0 || tc.some && !strings.Contains(out, "expired") {
 			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
 		}
