@@ -238,7 +238,11 @@ func (b *Builder) endedText() string {
 	if b.chainCheck.ended == 0 {
 		return "no end is recorded" + b.inTexts() + ": it may go on"
 	}
-	return "yes: " + strings.Join(b.chainCheck.ends, "; ")
+	text := "yes: " + strings.Join(b.chainCheck.ends, "; ")
+	if n := b.chainCheck.afterEnd; n > 0 {
+		text += fmt.Sprintf("; requests and events after it: %d, see the timeline", n)
+	}
+	return text
 }
 
 // receiptKeys lists the receipt keys, and the signers that the checkpoint itself names. When a key was

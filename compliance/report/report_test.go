@@ -344,6 +344,22 @@ func TestHugeSessionsAreBounded(t *testing.T) {
 	}
 }
 
+// A session that goes on after its end is not just one that ended.
+func TestEventsAfterTheEnd(t *testing.T) {
+	l := &log{t: t, session: "s"}
+	l.event("SessionEnd", map[string]any{"event_type": "SessionEnd"})
+	l.finding(events.Finding{FindingID: "f", Rule: "missing_completion", Severity: events.SeverityMedium}) // the correlator's own
+	ended := render(t, source(), l.records)
+	l.request(map[string]any{"event_type": "PreToolUse"})
+	l.event("PreToolUse", map[string]any{"event_type": "PreToolUse"})
+	goesOn := render(t, source(), l.records)
+	l.event("SessionEnd", map[string]any{"event_type": "SessionEnd"})
+	const at, follow = "yes: SessionEnd at sequence 1, reported by runtime-1", "requests and events after it"
+	if !strings.Contains(ended, at+"</bdi>") || !strings.Contains(goesOn, at+"; "+follow+": 2,") || strings.Contains(render(t, source(), l.records), follow) {
+		t.Error("the page does not say what follows the end")
+	}
+}
+
 func TestChainBreaksAreSaid(t *testing.T) {
 	records := sample(t)
 	records = slices.Delete(records, 4, 6)
