@@ -88,6 +88,13 @@ func TestPeriodsRunOut(t *testing.T) {
 	s.run(t, "retention", "release", strings.Fields(id)[0], "--reason", "settled").want(t, 0)
 	later("74h")
 	check("after the hold", []string{due.name, held.name}, []string{due.name, held.name})
+	for _, x := range all {
+		s.run(t, "export", "--session", x.name, "--out", bundle, "--force").want(t, 0)
+		tool(t, "verify", "--bundle", bundle, "--key", key).want(t, 0)
+		if code, out := python(t, "--bundle", bundle, "--key", key); code != 0 {
+			t.Errorf("the second verifier, of %s: %s", x.name, out)
+		}
+	}
 }
 
 // A session whose id does not fit into a subject is stored under a hash of it. A hold by either

@@ -99,6 +99,7 @@ func TestReadersSayWhatExpired(t *testing.T) {
 		t.Fatal(err)
 	}
 	const why = "expired 2026-10-01T10:00:00Z under retention policy keep@0011223344556677"
+	const unproved = "NOT proved: kind, subject, time and body digest of the 3 records whose texts expired"
 	for _, tc := range []struct {
 		args string
 		code int
@@ -115,15 +116,18 @@ func TestReadersSayWhatExpired(t *testing.T) {
 		{"calls --session s2", 0, []string{"tool-of-s2"}, "expired"},
 		{"findings --json", 0, []string{"drift-of-s2", "what they held is not in this list", why}, "drift-of-s1"},
 		{"audit ask despite-no", 0, []string{why}, ""},
-		{"verify", 0, []string{"holds", "the texts of 3 records expired under retention policy keep@0011223344556677"}, ""},
-		{"verify --session s1", 0, []string{"holds", "the texts of 3 records expired"}, ""},
-		{"verify --json", 0, []string{`"expired":3`, `"expired_by":{"keep@0011223344556677":3}`}, ""},
-		{"verify --since 2026-10-01T09:00:02Z --until 2026-10-01T09:00:05Z", 0, []string{"holds", "the texts of 3 records expired"}, ""},
+		{"verify", 0, []string{"holds", "the texts of 3 records expired under retention policy keep@0011223344556677", unproved}, ""},
+		{"verify --session s1", 0, []string{"holds", "the texts of 3 records expired", unproved}, ""},
+		{"verify --json", 0, []string{`"expired":3`, `"expired_by":{"keep@0011223344556677":3}`, unproved}, ""},
+		{"verify --since 2026-10-01T09:00:02Z --until 2026-10-01T09:00:05Z", 0, []string{"holds", "the texts of 3 records expired", unproved}, ""},
 		{"export --session s1 --out " + zip, 0, []string{"3 records", "rests on: a verification of all signed records"}, ""},
-		{"verify --bundle " + zip, 0, []string{"holds", "the texts of 3 records expired"}, ""},
+		{"verify --bundle " + zip, 0, []string{"holds", "the texts of 3 records expired", unproved}, ""},
 		{"export --from 2026-10-01 --to 2026-10-02 --out " + zip + " --force", 0, []string{"6 records"}, ""},
-		{"verify --bundle " + zip, 0, []string{"holds", "the texts of 3 records expired"}, ""},
-		{"export --session s1 --format cef --out -", 1, []string{why, "3 records without a line"}, "run countersign verify"},
+		{"export --from 2026-10-01T00:00:00.5Z --to 2026-10-02T00:00:00.25Z --out " + zip + " --force", 0, []string{"from 2026-10-01T00:00:00.5Z to 2026-10-02T00:00:00.25Z written"}, ""},
+		{"export --from 2026-10-03T00:00:00.5Z --to 2026-10-03T00:00:00.75Z --out " + zip + " --force", 1, []string{"2026-10-03T00:00:00.5Z to 2026-10-03T00:00:00.75Z"}, ""},
+		{"export --from 2026-10-03T00:00:00.5Z --to 2026-10-03T00:00:00.75Z --format cef --out -", 1, []string{"2026-10-03T00:00:00.5Z to 2026-10-03T00:00:00.75Z"}, ""},
+		{"verify --bundle " + zip, 0, []string{"holds", "the texts of 3 records expired", unproved}, ""},
+		{"export --session s1 --format cef --out -", 1, []string{why, "3 records without a line", "among 0 records with their text there are none"}, "run countersign verify"},
 		{"export --from 2026-10-01 --to 2026-10-02 --format cef --out -", 0, []string{why, "3 records without a line"}, ""},
 		{"replay --session s1 --from clickhouse --key KEY", 1, []string{"cannot be replayed", why}, ""},
 		{"verify --prove 2 --out " + filepath.Join(dir, "p"), 1, []string{why}, ""},

@@ -98,6 +98,17 @@ type recordProof struct {
 // Write writes the bundle of a session as a ZIP; the same input gives the same bytes. It checks
 // that the input is consistent, but not that it verifies: that is for those who get the bundle (Verify).
 func Write(w io.Writer, in Input) error {
+	texts := newExpiryTally(namedBy(in.Expiries))
+	for _, r := range in.Rows {
+		texts.addRow(r)
+	}
+	if err := texts.expiring(); err != nil {
+		return err
+	}
+	return packSession(w, in)
+}
+
+func packSession(w io.Writer, in Input) error {
 	c, err := tree.PeekCheckpoint(in.Checkpoint)
 	if err != nil {
 		return err

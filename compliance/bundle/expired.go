@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -189,4 +190,114 @@ func withText(rows []evidence.Row, records []evidence.Record) (r []evidence.Row,
 		}
 	}
 	return r, list
+}
+
+// expiryTally counts, of each session that an expiry names, the records with and without their text. All
+// their texts go together, so a bundle in which only some are gone hides records as expired.
+type expiryTally struct {
+	sessions map[events.SessionID][]*namedTexts
+	inOrder  []*namedTexts
+}
+
+// namedTexts are the records of a session that one expiry names.
+type namedTexts struct {
+	session    string
+	spans      []events.Span // in order, without overlaps
+	gone, kept int
+	firstGone  uint64
+}
+
+// newExpiryTally makes a tally for expiries, which can consist of several records.
+func newExpiryTally(list []events.Expiry) *expiryTally {
+	t := &expiryTally{sessions: map[events.SessionID][]*namedTexts{}}
+	type part struct {
+		expiry string
+		events.SessionID
+	}
+	parts := map[part]*namedTexts{}
+	for _, e := range list {
+		for _, s := range e.Sessions {
+			key := part{e.ExpiryID, events.SessionID{Tenant: e.Tenant, Session: s.Session}}
+			if parts[key] == nil {
+				parts[key] = &namedTexts{session: s.Session}
+				t.sessions[key.SessionID] = append(t.sessions[key.SessionID], parts[key])
+				t.inOrder = append(t.inOrder, parts[key])
+			}
+			parts[key].spans = append(parts[key].spans, s.Sequences...)
+		}
+	}
+	for _, n := range t.inOrder {
+		slices.SortFunc(n.spans, func(a, b events.Span) int { return cmp.Compare(a[0], b[0]) })
+		joined := n.spans[:1]
+		for _, s := range n.spans[1:] {
+			if last := &joined[len(joined)-1]; s[0] <= last[1] {
+				last[1] = max(last[1], s[1]) // an attempt that was not completed named it, too
+			} else {
+				joined = append(joined, s)
+			}
+		}
+		n.spans = joined
+	}
+	return t
+}
+
+func (t *expiryTally) addRow(r evidence.Row) {
+	for _, n := range t.sessions[events.SessionID{Tenant: r.Tenant, Session: r.Session}] {
+		i, exact := slices.BinarySearchFunc(n.spans, r.Seq, func(s events.Span, seq uint64) int { return cmp.Compare(s[0], seq) })
+		if !exact && (i == 0 || n.spans[i-1][1] < r.Seq) {
+			continue
+		}
+		if !r.Expired() {
+			n.kept++
+		} else if n.gone++; n.gone == 1 {
+			n.firstGone = r.Seq
+		}
+	}
+}
+
+// partial lists the sessions of which an expiry has taken some texts and left others.
+func (t *expiryTally) partial() (list []*namedTexts) {
+	for _, n := range t.inOrder {
+		if n.gone > 0 && n.kept > 0 {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// expiring returns an error for an exporter that read texts while an expiry was deleting them.
+func (t *expiryTally) expiring() error {
+	list := t.partial()
+	if len(list) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: the texts of session %.64q are expiring now, %d of %d are gone: try again in a minute", ErrInvalid, list[0].session, list[0].gone, list[0].gone+list[0].kept)
+}
+
+// report reports hidden records in a bundle.
+func (t *expiryTally) report(rep *verify.Report) {
+	for _, n := range t.partial() {
+		add(rep, verify.CodeTextMissing, n.firstGone, memberRecords, "of the records of session %.64q that one expiry names, %d are here without their text and %d with it: texts of a session expire together",
+			n.session, n.gone, n.kept)
+	}
+}
+
+// namedBy decodes expiry records that the exporter has verified.
+func namedBy(list []verify.ExpiryRecord) (out []events.Expiry) {
+	for _, x := range list {
+		if e, ok := evidence.ExpiryIn(x.Row); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// signedExpiries decodes the expiry records that the checkpoint key signed.
+func signedExpiries(list []verify.ExpiryRecord, shard string, space subject.Space, key note.Verifier) (out []events.Expiry) {
+	for _, x := range list {
+		if e, signed := x.Expiry(shard, space, note.VerifierList(key)); signed {
+			out = append(out, e)
+		}
+	}
+	return out
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,6 +100,9 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 		if says := strings.Contains(string(members[MemberReport]), "the tenant&#39;s retention policy let the text go, on "); says != tc.some {
 			t.Errorf("%s: the report says that something expired: %v", name, says)
 		}
+		if readme := strings.Join(strings.Fields(string(members[memberReadme])), " "); !strings.Contains(readme, "records.parquet has the records of records.jsonl that have their text,") || !strings.Contains(readme, "--key CHECKPOINT.pub") {
+			t.Errorf("%s: %s", name, readme)
+		}
 		if code, out := second(t, w, tc.file); code != 0 || tc.some && !strings.Contains(out, "expired") {
 			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
 		}
@@ -113,6 +118,68 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 			if code, out := second(t, w, file); code != 1 {
 				t.Errorf("a %s %s: the second verifier says %d: %s", kind, name, code, out)
 			}
+		}
+	}
+}
+
+// The texts that an expiry takes of a session go together. A holder of bundles from before and after it
+// cannot hide chosen records as expired: both verifiers refuse the mixture, and no writer makes it while
+// an expiry is being carried out.
+func TestPartOfAnExpiry(t *testing.T) {
+	w, src := decidedWorld(t)
+	before := w.rows()
+	x := w.expire("acme", "s1", "s2")
+	w.call("acme", "s1", events.Allow) // it goes on, under no expiry
+	list := w.proved(x)
+	of := func(session string) (seqs []uint64) {
+		for _, r := range before {
+			if r.Tenant == "acme" && r.Session == session {
+				seqs = append(seqs, r.Seq)
+			}
+		}
+		return seqs
+	}
+	s1 := of("s1")
+	for name, tc := range map[string]struct {
+		kept []uint64 // the records with their text
+		hold bool
+	}{
+		"all are gone": {nil, true}, "the end is hidden": {s1[:4], false}, "the middle is hidden": {slices.Delete(slices.Clone(s1), 2, 4), false},
+		"one is hidden": {s1[:len(s1)-1], false}, "one session as a whole": {of("s2"), true},
+	} {
+		mix := func(r evidence.Row) evidence.Row {
+			if slices.Contains(tc.kept, r.Seq) {
+				return before[r.Seq-1]
+			}
+			return r
+		}
+		in := w.input("acme", "s1")
+		in.Decided, in.Expiries = src, list
+		for i, r := range in.Rows {
+			in.Rows[i] = mix(r)
+		}
+		ranged := w.ranged("acme", 0, w.size()+1)
+		rows := ranged.Rows
+		ranged.Decided, ranged.Expiries = src, list
+		ranged.Rows = func(yield func(evidence.Row) error) error {
+			return rows(func(r evidence.Row) error { return yield(mix(r)) })
+		}
+		var session, whole bytes.Buffer
+		ok(t, packSession(&session, in))
+		_, err := packRange(&whole, ranged)
+		ok(t, err)
+		for kind, file := range map[string][]byte{"session": session.Bytes(), "range": whole.Bytes()} {
+			rep := verifyWorld(t, w, file, Options{})
+			if rep.OK != tc.hold || !tc.hold && rep.ByCode[verify.CodeTextMissing] != 1 {
+				t.Errorf("%s, a %s: %s", name, kind, codes(rep))
+			}
+			if code, out := second(t, w, file); (code == 0) != tc.hold {
+				t.Errorf("%s, a %s: the second verifier says %d: %s", name, kind, code, out)
+			}
+		}
+		_, err = WriteRange(io.Discard, ranged)
+		if one := Write(io.Discard, in); (err == nil) != tc.hold || (one == nil) != tc.hold || !tc.hold && !strings.Contains(one.Error(), "try again") {
+			t.Errorf("%s: the writers say %v and %v", name, one, err)
 		}
 	}
 }

@@ -110,6 +110,7 @@ func (b *rangeBundle) verify(key note.Verifier) (verify.Report, error) {
 	var merkle tree.Tree
 	c := &coverReader{lines: newLines(b.entries[memberCover].open()), tree: &merkle}
 	derived := b.newDerivedReader()
+	texts := newExpiryTally(signedExpiries(b.expiries, b.contents.Checkpoint.Shard, subject.Space{Prefix: m.SubjectPrefix}, key))
 	in := RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, From: m.From.Time, To: m.To.Time}
 	err := eachRow(b.entries[memberRecords].open(), func(row evidence.Row, rec evidence.Record) error {
 		if row.Expired() {
@@ -121,6 +122,7 @@ func (b *rangeBundle) verify(key note.Verifier) (verify.Report, error) {
 			add(rep, verify.CodeRecords, row.Seq, memberRecords, "not of the tenant and range that the manifest names, or not in order")
 		}
 		v.Row(row)
+		texts.addRow(row)
 		derived.compareRecord(row, rec)
 		return c.addLeaf(row)
 	})
@@ -138,6 +140,7 @@ func (b *rangeBundle) verify(key note.Verifier) (verify.Report, error) {
 		add(rep, verify.CodeRecords, 0, memberRecords, "it is empty")
 	}
 	checkExpiries(rep, b.expiries, b.contents.Checkpoint, subject.Space{Prefix: m.SubjectPrefix}, key, rep.From, rep.To)
+	texts.report(rep)
 	derived.reportDifferences(rep)
 	return *rep, nil
 }

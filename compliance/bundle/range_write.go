@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
@@ -124,6 +125,15 @@ type rangeWriter struct {
 // WriteRange writes the bundle of a range as a ZIP; the same input gives the same bytes. It returns
 // the number of records, or ErrEmpty if there is none.
 func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
+	rows, texts := in.Rows, newExpiryTally(namedBy(in.Expiries))
+	in.Rows = func(yield func(evidence.Row) error) error {
+		err := rows(func(r evidence.Row) error { texts.addRow(r); return yield(r) })
+		return cmp.Or(err, texts.expiring())
+	}
+	return packRange(w, in)
+}
+
+func packRange(w io.Writer, in RangeInput) (records int, err error) {
 	c, err := tree.PeekCheckpoint(in.Checkpoint)
 	if err != nil {
 		return 0, err

@@ -17,7 +17,7 @@ func renderReadme(m Manifest) string {
 To verify it, offline, with nothing but this file and the checkpoint key that
 its owner published:
 
-  countersign verify --bundle THIS.zip --key CHECKPOINT.vkey
+  countersign verify --bundle THIS.zip --key CHECKPOINT.pub
 
 Why it can be believed: records.jsonl holds one canonical JSON record a line.
 Each names the hash of the one before it in the session. proofs.json leads from
@@ -46,7 +46,7 @@ func rangeReadme(m Manifest) string {
 To verify it, offline, with nothing but this file and the checkpoint key that
 its owner published:
 
-  countersign verify --bundle THIS.zip --key CHECKPOINT.vkey
+  countersign verify --bundle THIS.zip --key CHECKPOINT.pub
 
 Why it can be believed: records.jsonl holds one canonical JSON record a line.
 Each names the hash of the one before it in its session; sessions may have begun
@@ -65,9 +65,9 @@ belong to no tenant and are not here.
 }
 
 const readmeExtra = `
-records.parquet has the same records as records.jsonl, in the same order, a row
-each, for programs that analyse tables; record_hash is the hash of the text in
-the column record. in_force.json has the policies and mandates that decided: by
+records.parquet has the records of records.jsonl that have their text, in the
+same order, a row each, for programs that analyse tables; record_hash is the
+hash of the text in the column record. in_force.json has the policies and mandates that decided: by
 digest, with their text where readers of this file may see it.
 `
 

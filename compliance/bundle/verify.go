@@ -244,6 +244,11 @@ func (b *sessionBundle) verify(key note.Verifier) verify.Report {
 	}
 	rep := verify.Session(in)
 	checkExpiries(&rep, b.expiries, b.checkpoint, in.Space, key, b.rows[0].Seq, b.rows[len(b.rows)-1].Seq)
+	texts := newExpiryTally(signedExpiries(b.expiries, b.checkpoint.Shard, in.Space, key))
+	for _, r := range b.rows {
+		texts.addRow(r)
+	}
+	texts.report(&rep)
 	if !paired {
 		add(&rep, verify.CodeProofs, 0, memberProofs, "not one proof for each record, in order, to the checkpoint's size")
 	}

@@ -164,14 +164,15 @@ func TestBearing(t *testing.T) {
 	if len(empty.Entries) != 0 || len(empty.Without)+len(empty.NotCovered) != len(All().Entries) {
 		t.Errorf("without records: %d entries", len(empty.Entries))
 	}
-	finding := func(rule, withdraws string) string {
-		return `{"event_ids":[],"explanation":"x","finding_id":"f","rule":"` + rule + `","severity":"high"` + withdraws + `}`
-	}
 	s.Add(record(evidence.KindDecision, "gov.decisions.a.allow.s", "{}"))
-	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", finding("executed_despite_deny", "")))
-	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", finding("executed_despite_deny", `,"withdraws":"f"`)))
-	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", finding("made_up", "")))
-	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", "{"))
+	for range 4 {
+		s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", "{}"))
+	}
+	for rule, counts := range map[string][]int{"executed_despite_deny": {1, 1, -1}, "input_drift": {1, -1}, "made_up": {1}} {
+		for _, n := range counts {
+			s.CountFinding(rule, n)
+		}
+	}
 	s.Add(record(evidence.KindControl, "gov.control.GOV.key_retired", "{}"))
 	b := s.Support()
 	at := slices.IndexFunc(b.Entries, func(e SupportedEntry) bool { return e.ID == "soc2:CC6.1" })

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
@@ -29,19 +28,18 @@ func NewCounts() *Counts {
 	return s
 }
 
-// Add counts one record.
+// Add counts one record. CountFinding counts what a finding says.
 func (s *Counts) Add(r evidence.Record) {
 	s.kinds[r.Kind]++
-	switch r.Kind {
-	case evidence.KindControl:
-		if kind := r.Subject[strings.LastIndexByte(r.Subject, '.')+1:]; len(s.control) < maxRules {
-			s.control[kind]++
-		}
-	case evidence.KindFinding:
-		f, err := events.DecodeRecord[events.Finding](r.Body)
-		if err == nil && f.Retracts == "" && s.index[f.Rule] {
-			s.rules[f.Rule]++
-		}
+	if kind := r.Subject[strings.LastIndexByte(r.Subject, '.')+1:]; r.Kind == evidence.KindControl && len(s.control) < maxRules {
+		s.control[kind]++
+	}
+}
+
+// CountFinding adds n findings of a rule; n is -1 for one that is retracted.
+func (s *Counts) CountFinding(rule string, n int) {
+	if s.index[rule] {
+		s.rules[rule] += n
 	}
 }
 
@@ -62,7 +60,7 @@ type Support struct {
 type SupportedEntry struct {
 	Entry
 	Records  map[string]int `json:"records"`  // by kind of record
-	Findings map[string]int `json:"findings"` // by rule; only the rules of this entry
+	Findings map[string]int `json:"findings"` // that stand, by rule; only the rules of this entry
 }
 
 // Missing is an entry without evidence.

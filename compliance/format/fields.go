@@ -13,7 +13,7 @@ var ocsfFields = []encode.Field{
 	{Names: []string{"src_endpoint.name"}, From: "the authenticated publisher"},
 	{Names: []string{"action_id", "disposition_id", "status_id"}, From: "allow 1, 1, 1; ask 0, 23 (challenge), 99; defer 0, 99 (`Deferred`), 99; deny 2, 2 (blocked), 2"},
 	{Names: []string{"time", "metadata.original_time"}, From: "when the log stored the record"},
-	{Names: []string{"metadata.uid"}, From: "the decision, the call and its state, the finding"},
+	{Names: []string{"metadata.uid"}, From: "the decision; the call, its state and sequence; the workflow, its act and sequence; the finding"},
 	{Names: []string{"unmapped"}, From: "the record of evidence, and what OCSF has no place for"},
 }
 

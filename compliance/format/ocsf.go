@@ -126,7 +126,7 @@ func (o ocsfWriter) writeDecision(i encode.Item, d events.Decision) error {
 }
 
 func (o ocsfWriter) writeCall(i encode.Item, c events.Call) error {
-	e := o.activityEvent(i, "execute", c.CallID+"-"+string(c.State), gradeOf(stateGrades, c.State).ocsf, nil, c.Tool, c.Agent, c.Source)
+	e := o.activityEvent(i, "execute", c.CallID+"-"+string(c.State)+"-"+encode.FormatUint(i.Record.Seq), gradeOf(stateGrades, c.State).ocsf, nil, c.Tool, c.Agent, c.Source)
 	e["api"].(objectMembers).addNonEmpty("request", objectMembers{}.addNonEmpty("uid", c.ToolCallID), "service", objectMembers{}.addNonEmpty("name", c.Protocol))
 	status := ocsfStates[c.State]
 	e.addNonEmpty("status_id", status, "status", ocsfStatus(status, string(c.State)), "status_code", string(c.State), "status_detail", c.Outcome, "message", cmp.Or(c.Tool, "call")+": "+string(c.State))

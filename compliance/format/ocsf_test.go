@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/compliance/format"
+	"github.com/countersign-dev/countersign/events"
 )
 
 // ocsfClass is what OCSF 1.6.0 says of a class that is written: its required
@@ -64,6 +65,24 @@ func TestOCSFIdentifiers(t *testing.T) {
 		if !seen[want] {
 			t.Errorf("no line of type %v to look at", want)
 		}
+	}
+}
+
+// A call has a record for each thing that changed what is known of it, also within a state: a reader that keeps
+// one event of an identifier would keep the first, and lose the correction.
+func TestOCSFUidsAreUnique(t *testing.T) {
+	w := newWorld(t)
+	d := w.decided("s", hookRequest("h"), events.Decision{Protocol: "agenthook", Verdict: events.Allow, Tool: "send_email", ToolCallID: "h"})
+	w.call(d, events.CallCompleted)
+	w.call(d, events.CallCompleted)
+	seen := map[any]bool{}
+	lines, _ := written(t, format.OCSF, w.items, nil)
+	for _, line := range lines {
+		uid := loose(t, line).(map[string]any)["metadata"].(map[string]any)["uid"]
+		if uid == nil || seen[uid] {
+			t.Errorf("metadata.uid %v is there twice, or missing", uid)
+		}
+		seen[uid] = true
 	}
 }
 

@@ -135,6 +135,18 @@ func TestDerivedTrace(t *testing.T) {
 	}
 }
 
+// A record that corrects a finished call gives a span with the ids of the one before it and a greater position in
+// the log, as docs/opentelemetry.md says.
+func TestCorrectedCallKeepsItsIDs(t *testing.T) {
+	late := call("c1", "call_1", events.CallCompleted)
+	late.Verdict = events.Allow
+	s := signals(t, call("c1", "call_1", events.CallOrphaned), late)
+	first, second := s.Spans[0], s.Spans[1]
+	if first.Context != second.Context || text(first.Attributes, "countersign.log.seq") >= text(second.Attributes, "countersign.log.seq") || text(second.Attributes, "countersign.decision.verdict") != "allow" {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+}
+
 // What the redaction takes out is in no signal, and no text is longer than it may
 // be.
 func TestNothingUnredacted(t *testing.T) {

@@ -192,20 +192,31 @@ func (b *Builder) addFinding(r evidence.Record, row *timelineRow) {
 		out.Seqs += fmt.Sprintf(" %d", s)
 	}
 	out.Seqs = strings.TrimSpace(out.Seqs)
-	if len(b.findings.rows) < b.findings.limit {
-		b.retracted[out.id] = false
-	}
 	b.findings.add(out)
-	if of := (findingID{f.Rule, f.Retracts}); out.Retracts {
-		if _, shown := b.retracted[of]; shown {
-			b.retracted[of] = true
-		}
-	}
-	b.summaryCounts.addFinding(f)
+	b.countFinding(f)
 	row.What, row.Label, row.Detail = shortVisible(f.Rule), out.Severity, visible(f.Explanation, 160)
 	if out.Retracts {
 		row.What = "finding retracted: " + row.What
 	}
+}
+
+// countFinding counts a finding while it stands.
+func (b *Builder) countFinding(f events.Finding) {
+	id, n := findingID{f.Rule, f.FindingID}, 1
+	if f.IsRetraction() {
+		b.summaryCounts.retracted++
+		id, n = findingID{f.Rule, f.Retracts}, -1
+		severity, stands := b.standing[id]
+		if !stands {
+			return // it is not here
+		}
+		f.Severity = severity
+		delete(b.standing, id)
+	} else {
+		b.standing[id] = f.Severity
+	}
+	b.summaryCounts.addFindings(f, n)
+	b.controlCounts.CountFinding(f.Rule, n)
 }
 
 // ruleText returns the meaning of a rule and the remedy for its findings.

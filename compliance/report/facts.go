@@ -153,6 +153,7 @@ type chainCheck struct {
 	breaks      []string          // the first of them
 	ends        []string
 	ended       int
+	afterEnd    int  // requests and events after the last end
 	unfollowed  bool // there are more sessions than prev holds
 	missingSeqs int  // sequences between the first and the last that are missing here
 	last        uint64
@@ -186,12 +187,14 @@ func (c *chainCheck) addRecord(r evidence.Record) {
 	}
 }
 
-// addSessionEnd records the end of a session, as its publisher reports it.
+// addSessionEnd records the end of a session, as its publisher reports it, and what follows.
 func (c *chainCheck) addSessionEnd(r evidence.Record, p subject.Parsed) {
 	if r.Kind != evidence.KindEvent || !protocol.EndsSession(p.Type) {
+		c.afterEnd++
 		return
 	}
 	c.ended++
+	c.afterEnd = 0
 	if len(c.ends) < maxNotes {
 		c.ends = append(c.ends, fmt.Sprintf("%s at sequence %d, reported by %s", shortVisible(p.Type), r.Seq, publisherOf(p)))
 	}

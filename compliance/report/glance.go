@@ -32,19 +32,16 @@ type summaryCounts struct {
 	workflowsTruncated bool
 }
 
-func (g *summaryCounts) addFinding(f events.Finding) {
-	if f.IsRetraction() {
-		g.retracted++
-		return
-	}
+// addFindings adds n findings, or takes one away that was retracted.
+func (g *summaryCounts) addFindings(f events.Finding, n int) {
 	if g.severities == nil {
 		g.severities, g.rules = map[string]int{}, map[string]int{}
 	}
 	if s := shortVisible(string(f.Severity)); g.severities[s] > 0 || len(g.severities) < MaxNames {
-		g.severities[s]++
+		g.severities[s] += n
 	}
 	if r := shortVisible(f.Rule); g.rules[r] > 0 || len(g.rules) < MaxNames {
-		g.rules[r]++
+		g.rules[r] += n
 	}
 }
 
@@ -95,18 +92,35 @@ func (b *Builder) summaryRows() []summaryRow {
 	for _, s := range b.summaryCounts.workflows {
 		statuses[s]++
 	}
-	chain := summaryRow{"Chain", "completeness", []summaryMark{{Word: "unbroken"}}, moreText(b.chainCheck.unfollowed, maxSessions, "sessions")}
+	none := "none" + b.inTexts()
+	ifNone := func(n int) string {
+		if n > 0 {
+			return ""
+		}
+		return none
+	}
+	rows := []summaryRow{
+		{"Findings", "findings", marksOf(b.summaryCounts.severities, severityOrder), cmp.Or(b.foundText(), none)},
+		{"Verdicts", "verdicts", marksOf(verdicts, verdictOrder), cmp.Or(ifNone(len(verdicts)), b.notEnforced())},
+		{"Executions", "executions", marksOf(states, stateOrder), cmp.Or(ifNone(len(states)), moreText(b.calls.truncated, MaxRows, "calls"))},
+		{"Approvals", "approvals", marksOf(statuses, statusOrder), cmp.Or(ifNone(len(statuses)), moreText(b.summaryCounts.workflowsTruncated, MaxRows, "workflows"))},
+		{"Redactions", "redactions", nil, cmp.Or(b.redactedText(), none)},
+		b.chainRow(),
+	}
+	if b.src.Expired > 0 {
+		rows = slices.Insert(rows, 0, summaryRow{"Expired", "completeness", nil, countWord(b.src.Expired, "record") + ", of which nothing is counted here"})
+	}
+	return rows
+}
+
+func (b *Builder) chainRow() summaryRow {
+	row := summaryRow{"Chain", "completeness", []summaryMark{{Word: "unbroken"}}, cmp.Or(moreText(b.chainCheck.unfollowed, maxSessions, "sessions"), b.ifExpired("of the records that have their text"))}
 	if n := b.chainCheck.broken; n > 0 {
-		chain.Marks = []summaryMark{{"broken", n}}
+		row.Marks = []summaryMark{{"broken", n}}
+	} else if b.count == 0 && b.src.Expired > 0 {
+		row.Marks, row.Text = nil, "no record here has its text"
 	}
-	return []summaryRow{
-		{"Findings", "findings", marksOf(b.summaryCounts.severities, severityOrder), cmp.Or(b.foundText(), "none")},
-		{"Verdicts", "verdicts", marksOf(verdicts, verdictOrder), cmp.Or(countOrNone(len(verdicts)), b.notEnforced())},
-		{"Executions", "executions", marksOf(states, stateOrder), cmp.Or(countOrNone(len(states)), moreText(b.calls.truncated, MaxRows, "calls"))},
-		{"Approvals", "approvals", marksOf(statuses, statusOrder), cmp.Or(countOrNone(len(statuses)), moreText(b.summaryCounts.workflowsTruncated, MaxRows, "workflows"))},
-		{"Redactions", "redactions", nil, cmp.Or(b.redactedText(), "none")},
-		chain,
-	}
+	return row
 }
 
 // notEnforced says how many verdicts are no permission of the policies.
@@ -115,13 +129,6 @@ func (b *Builder) notEnforced() string {
 		return ""
 	}
 	return fmt.Sprintf("%d only observed: enforced policies would have refused them", b.observed)
-}
-
-func countOrNone(n int) string {
-	if n == 0 {
-		return "none"
-	}
-	return ""
 }
 
 func moreText(more bool, most int, what string) string {
@@ -136,19 +143,19 @@ const shownRules = 6
 
 // foundText names the rules with the most findings.
 func (b *Builder) foundText() string {
-	rules := slices.SortedFunc(maps.Keys(b.summaryCounts.rules), func(x, y string) int {
-		return cmp.Or(b.summaryCounts.rules[y]-b.summaryCounts.rules[x], strings.Compare(x, y))
-	})
+	counts := maps.Clone(b.summaryCounts.rules)
+	maps.DeleteFunc(counts, func(_ string, n int) bool { return n <= 0 })
+	rules := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	var parts []string
 	for _, r := range rules[:min(len(rules), shownRules)] {
-		parts = append(parts, fmt.Sprintf("%s (%d)", r, b.summaryCounts.rules[r]))
+		parts = append(parts, fmt.Sprintf("%s (%d)", r, counts[r]))
 	}
 	text := strings.Join(parts, ", ")
 	if n := len(rules) - shownRules; n > 0 {
 		text += fmt.Sprintf(" and %s", countWord(n, "other rule"))
 	}
-	if b.summaryCounts.retracted > 0 {
-		text = strings.TrimPrefix(fmt.Sprintf("%s; %d taken back", text, b.summaryCounts.retracted), "; ")
+	if n := b.summaryCounts.retracted; n > 0 {
+		text = fmt.Sprintf("%s; %s taken back", cmp.Or(text, "none that stands"), countWord(n, "other"))
 	}
 	return text
 }

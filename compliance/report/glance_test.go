@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -18,9 +19,8 @@ func TestGlance(t *testing.T) {
 		b.Add(r)
 	}
 	for range MaxRows + 5 {
-		b.summaryCounts.addFinding(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityCritical})
+		b.summaryCounts.addFindings(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityCritical}, 1)
 	}
-	b.summaryCounts.addFinding(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityInfo, Retracts: "f1"})
 	b.summaryCounts.addApproval(events.Approval{WorkflowID: "w9", Status: "pending"})
 	b.summaryCounts.addApproval(events.Approval{WorkflowID: "w9", Status: "expired"})
 	rows := b.summaryRows()
@@ -29,7 +29,7 @@ func TestGlance(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := rows[0]
-	if found.Name != "Findings" || found.Marks[0].Word != "critical" || found.Marks[0].N < MaxRows+5 || !strings.HasPrefix(found.Text, "executed_despite_deny (") || !strings.HasSuffix(found.Text, "2 taken back") {
+	if found.Name != "Findings" || found.Marks[0].Word != "critical" || found.Marks[0].N < MaxRows+5 || !strings.HasPrefix(found.Text, "executed_despite_deny (") || !strings.HasSuffix(found.Text, "; 1 other taken back") {
 		t.Errorf("%+v", found)
 	}
 	if strings.Index(page.String(), `id="glance"`) > strings.Index(page.String(), `id="findings"`) || strings.Index(page.String(), `id="findings"`) > strings.Index(page.String(), `id="verdicts"`) {
@@ -52,6 +52,33 @@ func TestGlance(t *testing.T) {
 	}
 	if rows := b.summaryRows(); rows[len(rows)-1].Marks[0] != (summaryMark{"broken", maxNotes + 5}) || !strings.Contains(fmt.Sprint(b.completenessPairs()), "; and 5 more") {
 		t.Errorf("%+v", rows)
+	}
+}
+
+// What was taken back counts neither at a glance nor for a control; what takes back a finding that is not here
+// takes nothing away.
+func TestTakenBackIsNotCounted(t *testing.T) {
+	l := &log{t: t, session: "s"}
+	for i, id := range []string{"f1", "f2", "f3"} {
+		l.finding(events.Finding{FindingID: id, Rule: "orphan_completion", Severity: events.SeverityHigh})
+		l.finding(events.Finding{FindingID: fmt.Sprint("r", i), Rule: "orphan_completion", Severity: events.SeverityInfo, Retracts: []string{"f1", "of another range", "f3"}[i]})
+	}
+	b := New(source())
+	for i, want := range []struct{ stand, takenBack int }{{1, 0}, {0, 1}, {1, 1}, {1, 2}, {2, 2}, {1, 3}} {
+		b.Add(l.records[i])
+		row, text, inControls := b.summaryRows()[0], "", 0
+		if want.stand > 0 {
+			text = fmt.Sprintf("orphan_completion (%d)", want.stand)
+		}
+		if want.takenBack > 0 {
+			text = fmt.Sprintf("%s; %s taken back", cmp.Or(text, "none that stands"), countWord(want.takenBack, "other"))
+		}
+		for _, e := range b.ControlSupport().Entries {
+			inControls = max(inControls, e.Findings["orphan_completion"])
+		}
+		if n := len(row.Marks); row.Text != text || inControls != want.stand || n != min(want.stand, 1) || n > 0 && row.Marks[0] != (summaryMark{"high", want.stand}) {
+			t.Errorf("after record %d: %+v, %d in the controls, not %q", i+1, row, inControls, text)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ type pageView struct {
 	MandateTexts                          []textView
 	Redactions                            []*redactionRow
 	RedactionNote                         string
+	ExpiredNote, InTexts                  string // empty if no text expired
 	Absent                                []pair
 	Complete                              []pair
 	ControlSupport                        controls.Support
@@ -86,17 +87,33 @@ func (b *Builder) Render(w io.Writer) error {
 	if b.redacted.total > 0 {
 		v.RedactionNote = fmt.Sprintf("%s in %s.", countWord(b.redacted.total, "redaction"), countWord(b.redacted.records, "record"))
 	}
+	if b.src.Expired > 0 {
+		v.ExpiredNote = countWord(b.src.Expired, "record") + " expired: what they held is not in this section."
+	}
+	v.InTexts = b.inTexts()
 	v.InForce, v.MandateTexts = b.inForceViews()
 	v.Glance, v.Summary, v.Counts, v.Complete = b.summaryRows(), b.summaryPairs(), b.countPairs(), b.completenessPairs()
 	v.Keys, v.Signers = b.receiptKeys()
 	return pageTemplate.Execute(w, v)
 }
 
+// inTexts limits a sentence about what is not there to the records that have their text, if not all have it.
+func (b *Builder) inTexts() string { return b.ifExpired(" in the texts that are here") }
+
+// ifExpired returns words that a sentence needs only if texts expired.
+func (b *Builder) ifExpired(words string) string {
+	if b.src.Expired == 0 {
+		return ""
+	}
+	return words
+}
+
 // markRetracted marks the findings that a later one retracts.
 func (b *Builder) markRetracted() []findingRow {
 	rows := slices.Clone(b.findings.rows)
 	for i := range rows {
-		rows[i].Retracted = b.retracted[rows[i].id]
+		_, stands := b.standing[rows[i].id]
+		rows[i].Retracted = !stands && !rows[i].Retracts
 	}
 	return rows
 }
@@ -106,29 +123,29 @@ func (b *Builder) summaryPairs() []pair {
 	if b.src.Session != "" {
 		list = append(list, pair{"Session", shortVisible(b.src.Session)})
 	} else {
-		sessions := countWord(len(b.sessions), "session")
+		sessions := countWord(len(b.sessions), "session") + b.ifExpired(" with texts here")
 		if len(b.sessions) > maxSessions {
 			sessions = fmt.Sprintf("more than %d sessions", maxSessions)
 		}
 		list = append(list, pair{"Range asked for", formatTime(b.src.From) + " to " + formatTime(b.src.To) + " UTC (the end excluded)"}, pair{"Sessions", sessions})
 	}
-	list = append(list, pair{"Agents", b.agents.String()}, pair{"Publishers", b.sources.String()}, pair{"Protocols", b.protocols.String()})
+	list = append(list, pair{"Agents", b.namesText(b.agents)}, pair{"Publishers", b.namesText(b.sources)}, pair{"Protocols", b.namesText(b.protocols)})
 	if b.count > 0 {
 		list = append(list, pair{"First record", formatEventTime(b.first.BrokerTime) + " UTC"}, pair{"Last record", formatEventTime(b.last.BrokerTime) + " UTC"})
 	}
-	list = append(list, pair{"Records", fmt.Sprint(b.count)})
+	list = append(list, pair{"Records" + b.ifExpired(" that have their text"), fmt.Sprint(b.count)})
 	if b.src.Expired > 0 {
 		list = append(list, pair{"Records whose text expired", fmt.Sprint(b.src.Expired)})
 	}
 	return list
 }
 
-func (n nameSet) String() string {
+func (b *Builder) namesText(n nameSet) string {
 	text := strings.Join(n.list, ", ")
 	if n.truncated {
 		text += " and others"
 	}
-	return cmp.Or(text, "none named")
+	return cmp.Or(text, "none named"+b.inTexts())
 }
 
 var kindOrder = []string{evidence.KindRequest, evidence.KindDecision, evidence.KindApproval, evidence.KindEvent, evidence.KindCall, evidence.KindFinding, evidence.KindControl, evidence.KindUnparseable}
@@ -164,7 +181,10 @@ func (b *Builder) completenessPairs() []pair {
 		list = append(list, pair{"Expired", b.expiredText()})
 	}
 	list = append(list, pair{"Signed tree", fmt.Sprintf("%d records, root %s", cp.Size, cp.Root)})
-	chain := "unbroken: in each session, every record names the one before it, and none is left out between its first and its last record here"
+	chain := "unbroken: in each session" + b.ifExpired(", of the records that have their text") + ", every record names the one before it, and none is left out between its first and its last record here"
+	if b.count == 0 && b.src.Expired > 0 {
+		chain = "no record here has its text, which names the one before it; countersign verify checks the places of expired records"
+	}
 	if b.chainCheck.unfollowed {
 		chain += fmt.Sprintf("; looked at in the first %d sessions, countersign verify looks at all", maxSessions)
 	}
@@ -189,16 +209,14 @@ func (b *Builder) completenessPairs() []pair {
 // missingText says what the sequences are that are missing. Of a session the chain shows that none is
 // its own; of a range nothing here shows whose they are.
 func (b *Builder) missingText() string {
-	text := fmt.Sprint(b.chainCheck.missingSeqs)
-	if b.src.Session != "" {
-		text += "; they belong to other sessions, tenants or the pipeline itself"
-	} else {
-		text += "; that they belong to other tenants or the pipeline itself, only the whole log can show: a record that was left out is noticed if its session has records here before and after it, and not otherwise"
-	}
+	text, they := fmt.Sprint(b.chainCheck.missingSeqs), "they"
 	if b.src.Expired > 0 {
-		text += ", or have expired"
+		text, they = text+", expired records included", "the others"
 	}
-	return text
+	if b.src.Session != "" {
+		return text + "; " + they + " belong to other sessions, tenants or the pipeline itself"
+	}
+	return text + "; that " + they + " belong to other tenants or the pipeline itself, only the whole log can show: a record that was left out is noticed if its session has records here before and after it, and not otherwise"
 }
 
 // expiredText says what is missing from the rest of the page, and why.
@@ -218,9 +236,13 @@ func (b *Builder) expiredText() string {
 
 func (b *Builder) endedText() string {
 	if b.chainCheck.ended == 0 {
-		return "no end is recorded: it may go on"
+		return "no end is recorded" + b.inTexts() + ": it may go on"
 	}
-	return "yes: " + strings.Join(b.chainCheck.ends, "; ")
+	text := "yes: " + strings.Join(b.chainCheck.ends, "; ")
+	if n := b.chainCheck.afterEnd; n > 0 {
+		text += fmt.Sprintf("; requests and events after it: %d, see the timeline", n)
+	}
+	return text
 }
 
 // receiptKeys lists the receipt keys, and the signers that the checkpoint itself names. When a key was

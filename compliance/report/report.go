@@ -69,7 +69,7 @@ type Source struct {
 }
 
 // Builder collects records one by one, in the order of their sequences. It keeps only what the page will
-// show.
+// show, and the ids of the findings that stand.
 type Builder struct {
 	src           Source
 	controlCounts *controls.Counts
@@ -89,7 +89,7 @@ type Builder struct {
 	decisions     rowTable[decisionRow]
 	approvals     rowTable[approvalRow]
 	findings      rowTable[findingRow]
-	retracted     map[findingID]bool // of the rows in findings: a later one retracts it, shown or not
+	standing      map[findingID]events.Severity // the findings that no later one retracts
 	calls         callTable
 	policies      policyRefs
 	inForce       *inforce.File // nil: the bundle has none
@@ -100,7 +100,7 @@ type Builder struct {
 
 // New makes a Builder for one page.
 func New(src Source) *Builder {
-	b := &Builder{src: src, controlCounts: controls.NewCounts(), kinds: map[string]int{}, verdicts: map[events.Verdict]int{}, sessions: map[string]bool{}, retracted: map[findingID]bool{}}
+	b := &Builder{src: src, controlCounts: controls.NewCounts(), kinds: map[string]int{}, verdicts: map[events.Verdict]int{}, sessions: map[string]bool{}, standing: map[findingID]events.Severity{}}
 	b.timeline.limit, b.decisions.limit, b.approvals.limit, b.findings.limit = MaxTimeline, MaxRows, MaxRows, MaxRows
 	return b
 }

@@ -53,6 +53,7 @@ func TestPageClaimsNoMore(t *testing.T) {
 		"a witness's name":          {session, "That a witness signed it, only <code>--witness</code>", "published 2026"},
 		"other incarnations":        {session, "in earlier or later incarnations of it are not here", ""},
 		"a session's missing":       {session, "they belong to other sessions, tenants", "only the whole log can show: a record"},
+		"a destroyed key":           {session, "with the session's key, which does not leave the installation and which an erasure destroys, a value", ""},
 		"a range's missing":         {render(t, ranged, sample(t)), "only the whole log can show: a record that was left out is noticed if", "they belong to other sessions"},
 		"a state without a verdict": {renderWith(t, source(), sample(t), inForce), "no record here names this digest: that this was in force is the exporter&#39;s word", ""},
 	} {
@@ -99,7 +100,7 @@ func TestFormatNamesWhatThePageLooksLike(t *testing.T) {
 		page = regexp.MustCompile(foreign).ReplaceAllString(page, "")
 	}
 	sum := sha256.Sum256([]byte(page))
-	const want = "countersign/report/v1 1cbcc7818dcfdbc4"
+	const want = "countersign/report/v1 ae821454c3103f66"
 	if got := Format + " " + hex.EncodeToString(sum[:8]); got != want {
 		t.Errorf("the page is %s, it was %s", got, want)
 	}
@@ -113,6 +114,39 @@ func TestNothingRecorded(t *testing.T) {
 		}
 	}
 	wellFormed(t, page)
+}
+
+// A text that expired is not said to be one that never was: neither where no text is left, nor where some are.
+func TestExpiredIsNotNothing(t *testing.T) {
+	src := source()
+	src.Expired = 12
+	none, some := render(t, src, nil), render(t, src, sample(t)[:4])
+	for name, page := range map[string]string{"no text is left": none, "some are": some} {
+		if n := strings.Count(page, "12 records expired: what they held is not in this section."); n != 8 {
+			t.Errorf("%s: %d of 8 sections say what is not in them", name, n)
+		}
+		for _, never := range []string{"is recorded.", "was asked for.", "Nothing was redacted.", "or mandate.", "are no records.", ">none<", "<dt>Sessions</dt>", "<dt>Records</dt>", "unbroken</bdi></span></span> </dd>"} {
+			if strings.Contains(page, never) {
+				t.Errorf("%s: the page says %q", name, never)
+			}
+		}
+		for _, want := range []string{"<dt><a href=\"#completeness\">Expired</a></dt>", "12 records, of which nothing is counted here", "No finding is recorded in the texts that are here."} {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: the page does not say %q", name, want)
+			}
+		}
+		wellFormed(t, page)
+	}
+	if strings.Contains(none, "unbroken") || !strings.Contains(none, "no record here has its text") {
+		t.Error("a chain that nothing here shows is said to be unbroken")
+	}
+	if !strings.Contains(some, "unbroken: in each session, of the records that have their text") {
+		t.Error("the page does not say of which records the chain is")
+	}
+	src.Session, src.From, src.To = "", begin, begin.Add(time.Hour)
+	if page := render(t, src, sample(t)); !strings.Contains(page, "expired records included; that the others belong to") || !strings.Contains(page, "1 session with texts here") {
+		t.Error("a range does not say what is not in its counts")
+	}
 }
 
 // wellFormed reads the page as XML would be read, but for void elements, so that
@@ -307,6 +341,22 @@ func TestHugeSessionsAreBounded(t *testing.T) {
 	open := strings.Count(page, "<details open>")
 	if open != 3 { // verdicts, executions and timeline
 		t.Errorf("%d parts are unfolded", open)
+	}
+}
+
+// A session that goes on after its end is not just one that ended.
+func TestEventsAfterTheEnd(t *testing.T) {
+	l := &log{t: t, session: "s"}
+	l.event("SessionEnd", map[string]any{"event_type": "SessionEnd"})
+	l.finding(events.Finding{FindingID: "f", Rule: "missing_completion", Severity: events.SeverityMedium}) // the correlator's own
+	ended := render(t, source(), l.records)
+	l.request(map[string]any{"event_type": "PreToolUse"})
+	l.event("PreToolUse", map[string]any{"event_type": "PreToolUse"})
+	goesOn := render(t, source(), l.records)
+	l.event("SessionEnd", map[string]any{"event_type": "SessionEnd"})
+	const at, follow = "yes: SessionEnd at sequence 1, reported by runtime-1", "requests and events after it"
+	if !strings.Contains(ended, at+"</bdi>") || !strings.Contains(goesOn, at+"; "+follow+": 2,") || strings.Contains(render(t, source(), l.records), follow) {
+		t.Error("the page does not say what follows the end")
 	}
 }
 

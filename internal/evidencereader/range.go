@@ -32,7 +32,7 @@ func (rd Reader) TenantRange(ctx context.Context, shard, tenant string, from, to
 		return Range{}, fmt.Errorf("looking for the range: %w", err)
 	}
 	if n == 0 {
-		return Range{}, fmt.Errorf("%w: tenant %q, %s to %s, shard %s", ErrEmptyRange, tenant, from.Format(time.RFC3339), to.Format(time.RFC3339), shard)
+		return Range{}, fmt.Errorf("%w: tenant %q, %s to %s, shard %s", ErrEmptyRange, tenant, from.Format(time.RFC3339Nano), to.Format(time.RFC3339Nano), shard)
 	}
 	cp, err := rd.DB.LatestCheckpoint(ctx, shard)
 	if errors.Is(err, storage.ErrNotFound) {

@@ -141,7 +141,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "undecided", Asks: "Which calls are still undecided?", Needs: []string{"since"},
-		Says: "Open calls with the verdict none, `ask` or `defer`, and their workflow. Without `--since` it reads all calls.",
+		Says: "Open calls with the verdict none, `ask` or `defer`, and their workflow. Without `--since` it reads all calls. Calls that were open when their session was erased stay among them until the evidence expires.",
 		SQL: `SELECT open.broker_time AS since, open.session AS session, open.source AS source, open.agent AS agent, open.tool AS tool, open.tool_call_id AS tool_call_id,
     if(decided.decision_id != '', decided.verdict, open.verdict) AS verdict, decided.decision_id AS decision_id,
     decided.workflow_id AS workflow_id, waits.status AS approval, open.shard AS shard, open.seq AS seq

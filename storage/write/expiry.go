@@ -27,8 +27,8 @@ const MaxExpiryBatch = 200_000
 // Expire deletes the texts of records and the rows that were derived from them. Hashes and
 // columns of evidence stay. Each call makes one step and reports whether it was the last one;
 // the caller repeats it until then. Every step can be repeated, so an interrupted expiry can
-// be resumed. A text stays on disk until the engine deletes the replaced parts, after about a
-// minute (old_parts_lifetime).
+// be resumed. A text stays on disk until the engine deletes the replaced parts: after a minute
+// (old_parts_lifetime), at its next cleanup, which an idle engine makes some minutes apart.
 func (w *Writer) Expire(ctx context.Context, x ExpiryBatch) (done bool, err error) {
 	if len(x.Seqs) == 0 || len(x.Seqs) > MaxExpiryBatch || len(x.Records) == 0 || x.Tenant == "" || x.Shard == "" {
 		return false, fmt.Errorf("%w: it must name 1 to %d records of a tenant, and what says so", ErrExpiry, MaxExpiryBatch)

@@ -46,6 +46,7 @@ class Bundle:
         self.proofs = self.attempt("proofs.json", self.check_proofs) or []
         self.reasons = self.check_expiries()
         self.check_records()
+        self.check_texts()
         self.attempt("manifest.json", self.check_manifest)
         self.check_digests()
         self.signer = None
@@ -101,11 +102,19 @@ class Bundle:
             return None
         return self.attempt(expired.NAME, lambda: expired.Reasons(self.files[expired.NAME], self.checkpoint, self.key, self.manifest.get("subject_prefix", "gov")))
 
+    def check_texts(self):
+        if self.reasons:
+            self.attempt("records.jsonl", self.reasons.check_whole)
+
     def take(self, line):
         """Reads a line of the records: a record, or what is left of one."""
         if line.startswith(expired.PREFIX):
-            return self.session.gone(expired.Expired(line, self.session.prefix, self.reasons))
-        return self.session.add(line)
+            r = self.session.gone(expired.Expired(line, self.session.prefix, self.reasons))
+        else:
+            r = self.session.add(line)
+        if self.reasons:
+            self.reasons.count(r)
+        return r
 
     def check_records(self):
         raw = self.files["records.jsonl"]

@@ -18,6 +18,7 @@ class Reasons:
 
     def __init__(self, raw, checkpoint, key, prefix):
         self.spans, self.used = [], {}
+        self.texts = {}  # (expiry, tenant, session) -> [records without their text, records with it]
         entries = canonical.check(raw)
         need(all(set(e) == {"path", "record"} for e in entries), "an entry has other members")
         for e in entries:
@@ -35,19 +36,31 @@ class Reasons:
         need((body["state"], body["shard"]) == ("begun", r.shard), "sequence %d does not say what expires" % r.seq)
         for s in body["sessions"]:
             index = whole(s["index"], "index")
+            texts = self.texts.setdefault((body["expiry_id"], body["tenant"], s["session"]), [0, 0])
             for first, last in s["sequences"]:
                 first, last = whole(first, "a sequence"), whole(last, "a sequence")
                 need(0 < first <= last < r.seq, "sequence %d is about what comes after it" % r.seq)
-                self.spans.append((first, last, index, body["tenant"], s["session"], body["policy"]))
+                self.spans.append((first, last, index, body["tenant"], s["session"], body["policy"], texts))
                 index += last - first + 1
 
     def of(self, seq, tenant, session):
         """The place in its session of a record without a text."""
-        for first, last, index, *names, policy in self.spans:
+        for first, last, index, *names, policy, _ in self.spans:
             if first <= seq <= last and names == [tenant, session]:
                 self.used[policy] = self.used.get(policy, 0) + 1
                 return index + seq - first
         need(False, "sequence %d has no text, and no expiry record names it" % seq)
+
+    def count(self, r):
+        """Counts a record, with its text or without, for each expiry that names it."""
+        for first, last, _, *names, _, texts in self.spans:
+            if first <= r.seq <= last and names == [r.tenant, r.session]:
+                texts[r.kind != Expired.kind] += 1
+
+    def check_whole(self):
+        """An expiry takes all texts of a session that it names."""
+        for (_, _, session), (gone, kept) in self.texts.items():
+            need(not gone or not kept, "session %s: %d records are here without their text and %d with it, and one expiry names them all" % (session, gone, kept))
 
 
 class Expired:

@@ -83,6 +83,7 @@ class Range(Bundle):
         self.reasons = self.check_expiries()
         if not self.failures or self.checkpoint and self.manifest:
             self.check_records()
+            self.check_texts()
         self.attempt("manifest.json", self.check_manifest)
         for entry in self.manifest.get("members", []):
             self.attempt(str(entry.get("name")), lambda: self.check_digest(entry))

@@ -49,7 +49,7 @@ def verify_bundle(path, key, witnesses):
             print("       %d signatures were not checked: a credential was taken out of a name that they cover" % s.unchecked)
         print("       checkpoint of size %d, root %s%s" % (c.size, c.root.hex(), "".join(", cosigned by " + w for w in b.cosigned)))
         if b.reasons:
-            print("       %d texts expired: %s" % (s.expired, ", ".join("%d under policy %s" % (n, p) for p, n in sorted(b.reasons.used.items()))))
+            print("       %d texts expired, and nothing proves their kind, subject, time and body digest: %s" % (s.expired, ", ".join("%d under policy %s" % (n, p) for p, n in sorted(b.reasons.used.items()))))
         known = [m.name for m in b.members if m.name in ("README.txt", "records.parquet", "in_force.json", "report.html", "controls.json")]
         if known:
             print("       %s are known by their digests only; statement: %s" % (", ".join(known), "signed by key " + b.signer if b.signer else "none"))

@@ -122,7 +122,7 @@ func (c *Cmd) formatSource(ctx context.Context, io ui.Stdio, l evidencereader.Re
 	}
 	n, err := l.DB.CountTenant(ctx, shard, t.Tenant, plan.from, plan.to)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: tenant %q, %s to %s, shard %s", evidencereader.ErrEmptyRange, ui.Clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), ui.Clean(shard, 80))
+		err = fmt.Errorf("%w: tenant %q, %s to %s, shard %s", evidencereader.ErrEmptyRange, ui.Clean(t.Tenant, 60), plan.from.Format(time.RFC3339Nano), plan.to.Format(time.RFC3339Nano), ui.Clean(shard, 80))
 	}
 	tell := ui.CountProgress(io, "exporting")
 	var done uint64
@@ -156,7 +156,7 @@ func writeFormat(name string, o encode.Options, scan proof.RowScan, mandates *fo
 	}
 	sum := enc.Summary()
 	if err == nil && sum.Lines == 0 {
-		err = fmt.Errorf("%w: %s has lines for %s, and among %d records there are none%s", errNoLine, name, format.Describe(name), sum.Records, leftOut(sum))
+		err = fmt.Errorf("%w: %s has lines for %s, and among %s with their text there are none%s", errNoLine, name, format.Describe(name), ui.Plural(int(sum.Records), "record"), leftOut(sum))
 	}
 	return sum, err
 }

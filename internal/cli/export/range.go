@@ -66,7 +66,7 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.Out, "%d records of tenant %s from %s to %s written to %s\n", n, ui.Clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), c.Out)
+	fmt.Fprintf(io.Out, "%d records of tenant %s from %s to %s written to %s\n", n, ui.Clean(t.Tenant, 60), plan.from.Format(time.RFC3339Nano), plan.to.Format(time.RFC3339Nano), c.Out)
 	proof.PrintBasis(io, false, 1, restsOn)
 	c.nextSteps(io, plan)
 	return nil

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
@@ -23,11 +24,15 @@ func retractedFindings(steps []step) map[findingID]bool {
 	return list
 }
 
-// overview counts decisions, calls and findings.
+// overview counts decisions, calls and findings among the records that have their text.
 func overview(steps []step) string {
 	retracted := retractedFindings(steps)
-	calls, findings, decisions := map[string]bool{}, 0, 0
+	calls, findings, decisions, expired := map[string]bool{}, 0, 0, 0
 	for _, st := range steps {
+		if st.Expired != "" {
+			expired++
+			continue
+		}
 		switch st.Kind {
 		case evidence.KindDecision:
 			decisions++
@@ -45,5 +50,9 @@ func overview(steps []step) string {
 			}
 		}
 	}
-	return ui.Plural(decisions, "decision") + ", " + ui.Plural(len(calls), "call") + ", " + ui.Plural(findings, "finding")
+	text := ui.Plural(decisions, "decision") + ", " + ui.Plural(len(calls), "call") + ", " + ui.Plural(findings, "finding")
+	if expired > 0 {
+		text += fmt.Sprintf("; %d of the records expired and are in none of these counts", expired)
+	}
+	return text
 }

@@ -31,6 +31,19 @@ func TestOverviewCountsStandingFindings(t *testing.T) {
 	}
 }
 
+// TestOverviewOfExpired: what expired has no text to count by.
+func TestOverviewOfExpired(t *testing.T) {
+	gone := func(kind string) step { return step{Kind: kind, Expired: "expired"} }
+	steps := []step{gone(evidence.KindDecision), gone(evidence.KindCall), gone(evidence.KindCall), gone(evidence.KindFinding)}
+	if got := overview(steps); got != "0 decisions, 0 calls, 0 findings; 4 of the records expired and are in none of these counts" {
+		t.Error(got)
+	}
+	steps = append(steps, step{Kind: evidence.KindCall, Body: json.RawMessage(`{"call_id":"c"}`)})
+	if got := overview(steps); got != "0 decisions, 1 call, 0 findings; 4 of the records expired and are in none of these counts" {
+		t.Error(got)
+	}
+}
+
 // TestStepNamesPublisher: a printed event names the sender as the broker knows it, whatever its
 // body says, so that check can match it with its decision.
 func TestStepNamesPublisher(t *testing.T) {

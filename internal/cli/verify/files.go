@@ -146,6 +146,9 @@ func (c *Cmd) report(io ui.Stdio, reports []verify.Report, notes ...string) erro
 	p := ui.NewPrinter(io.Out)
 	for _, r := range reports {
 		ok = ok && r.OK
+		if r.Expired > 0 {
+			r.RestsOn += fmt.Sprintf("; NOT proved: kind, subject, time and body digest of the %s whose texts expired", ui.Plural(r.Expired, "record"))
+		}
 		if c.JSON {
 			if err := ui.WriteJSON(io, bundle.Result{Report: r, Notes: notes}); err != nil {
 				return err
