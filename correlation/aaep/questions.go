@@ -44,6 +44,7 @@ func (q *questions) storedItems() int { return len(q.list) }
 // userQuestion is one question to the user.
 type userQuestion struct {
 	token               string
+	agent               string // that asks
 	event               eventRef
 	askedAt, brokerTime time.Time // by the publisher and by the broker
 	deadline            time.Time // by the publisher's clock; zero if it has none
@@ -65,6 +66,7 @@ type userQuestion struct {
 	resolvedAt                        time.Time // by the broker
 	progressShown                     bool
 	outcomeNoted                      bool         // a later event shows that the agent took note of its answer
+	noticed                           bool         // its agent has left awaiting_input for it since it was resolved
 	answer                            replyContent // the reply that counts
 	usedBy                            eventRef     // the invocation that used it
 	usedByTool                        string       // the tool of that invocation
@@ -149,7 +151,7 @@ func (q *questions) askClarification(e *Event, p *aaep.AwaitingClarification) {
 }
 
 func newQuestion(e *Event, token string, seconds *int64) *userQuestion {
-	a := &userQuestion{token: fact.BoundID(token), event: e.eventRef(), askedAt: e.producerTime(), brokerTime: e.At}
+	a := &userQuestion{token: fact.BoundID(token), agent: e.agent, event: e.eventRef(), askedAt: e.producerTime(), brokerTime: e.At}
 	if seconds != nil && *seconds > 0 && *seconds <= 7*86400 {
 		a.timeout = time.Duration(*seconds) * time.Second
 		a.deadline = a.askedAt.Add(a.timeout)
@@ -213,14 +215,33 @@ func (a *userQuestion) isTimeOver(e *Event) bool {
 	return !e.producerTime().Before(a.deadline)
 }
 
-// supersedePending marks the pending questions when the agent leaves awaiting_input without an
-// answer (AAEP 6.8), at e. A question that was asked later waits on.
-func (q *questions) supersedePending(e *Event) {
+// leaveAwaiting applies a change of state by which an agent leaves awaiting_input. It is the notice of the oldest question
+// of that agent that was resolved without one (AAEP 6.7.2). If there is none, it withdraws the agent's pending questions
+// (AAEP 6.8); one that was asked later waits on. The admitter decides by the same: see package confirm.
+func (q *questions) leaveAwaiting(e *Event) {
 	for _, a := range q.list {
-		if a.stage == questionPending && !e.producerTime().Before(a.askedAt) {
+		if a.agent == e.agent && a.lacksNotice() {
+			a.noticed = true
+			return
+		}
+	}
+	for _, a := range q.list {
+		if a.agent == e.agent && a.stage == questionPending && !e.producerTime().Before(a.askedAt) {
 			a.stage = questionSuperseded
 		}
 	}
+}
+
+// lacksNotice reports whether a question was resolved and its agent has not left awaiting_input for it. For a
+// clarification, any reply counts.
+func (a *userQuestion) lacksNotice() bool {
+	switch a.stage {
+	case questionSuperseded, questionClosed:
+		return false
+	case questionPending:
+		return !a.noticed && !a.isConfirmation() && len(a.replies) > 0
+	}
+	return !a.noticed
 }
 
 // resolve ends the wait for an answer.

@@ -103,8 +103,8 @@ func (s *Session) applyPayload(e *Event) {
 	case *aaep.StateChanged:
 		s.states.checkChange(r, e, p, s.lifecycle.isComplete())
 		s.tools.checkLeftCalling(r, e, p)
-		if s.states.leavesAwaiting(p) {
-			s.questions.supersedePending(e)
+		if p.FromState == stateAwaiting && p.ToState != stateAwaiting {
+			s.questions.leaveAwaiting(e)
 		}
 		s.states.enter(p)
 	case *aaep.ProgressUpdated:

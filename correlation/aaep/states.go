@@ -42,11 +42,6 @@ func (s *states) checkChange(r *reports, e *Event, p *aaep.StateChanged, complet
 	}
 }
 
-// leavesAwaiting reports whether a change of state leaves awaiting_input.
-func (s *states) leavesAwaiting(p *aaep.StateChanged) bool {
-	return (p.FromState == stateAwaiting || s.isAwaiting()) && p.ToState != stateAwaiting
-}
-
 // enter sets the state.
 func (s *states) enter(p *aaep.StateChanged) {
 	switch p.ToState {
