@@ -247,14 +247,14 @@ func (a *userQuestion) lacksNotice() bool {
 // resolve ends the wait for an answer.
 func (a *userQuestion) resolve(r *reports, st *states, to questionStage, by eventRef, when time.Time) {
 	a.stage, a.resolvedBy = to, by
-	st.noteResolved(a.event)
+	st.noteResolved(a.agent, a.event)
 	if !a.isConfirmation() {
 		return
 	}
 	if a.timeout > time.Minute && !a.progressShown && when.Sub(a.askedAt) > a.timeout*3/5 {
 		r.add("AAEP-C-122", "", a.event)
 	}
-	if !st.isAwaiting() {
+	if !st.isAwaiting(a.agent) {
 		reportQuiet(r, a.event)
 	}
 }

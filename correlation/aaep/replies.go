@@ -88,7 +88,7 @@ func (a *userQuestion) applyReply(r *reports, st *states, e *Event, c replyConte
 	if a.stage != questionPending {
 		a.answer, a.resolvedAt = c, e.At
 	}
-	st.noteActivity()
+	st.noteActivity(a.agent)
 }
 
 func (a *userQuestion) allowsDecision(decision string) bool {

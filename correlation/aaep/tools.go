@@ -40,6 +40,7 @@ func (t *tools) storedItems() int { return len(t.announced) + len(t.open) }
 // invocation is an open tool call.
 type invocation struct {
 	id, tool     string
+	agent        string
 	event        eventRef
 	invokedAt    time.Time
 	expectedMS   int64 // milliseconds; 0 if not announced
@@ -67,7 +68,7 @@ var riskLevels = map[string]riskLevel{"medium": riskMedium, "high": riskHigh}
 func (i *invocation) isRisky() bool { return i.irreversible || i.risk == riskHigh }
 
 func (t *tools) handleInvocation(r *reports, q *questions, e *Event, p *aaep.ToolInvoked) {
-	i := &invocation{id: fact.BoundID(p.ToolCallID), tool: fact.BoundID(p.Tool), event: e.eventRef(), invokedAt: e.producerTime(),
+	i := &invocation{id: fact.BoundID(p.ToolCallID), tool: fact.BoundID(p.Tool), agent: e.agent, event: e.eventRef(), invokedAt: e.producerTime(),
 		irreversible: isTrue(p.Irreversible), risk: riskLevels[p.RiskLevel]}
 	if p.ExpectedDurationMS != nil {
 		i.expectedMS = *p.ExpectedDurationMS
@@ -138,11 +139,24 @@ func (i *invocation) checkDurations(r *reports, e *Event, p *aaep.ToolCompleted)
 	}
 }
 
-// checkLeftCalling reports that the session left calling_tool although its only open
-// invocation is not completed.
-func (t *tools) checkLeftCalling(r *reports, e *Event, p *aaep.StateChanged) {
-	if p.FromState == stateCalling && p.ToState != stateCalling && len(t.open) == 1 {
-		r.add("AAEP-C-087", "", t.open[0].event, e.eventRef()).Call = t.open[0].id
+// checkLeftCalling reports that an agent left calling_tool although its only open invocation
+// is not completed.
+func (t *tools) checkLeftCalling(r *reports, st *states, e *Event, p *aaep.StateChanged) {
+	if p.FromState != stateCalling || p.ToState == stateCalling {
+		return
+	}
+	var own *invocation
+	for _, i := range t.open {
+		switch {
+		case !st.areOne(i.agent, e.agent):
+		case own != nil:
+			return
+		default:
+			own = i
+		}
+	}
+	if own != nil {
+		r.add("AAEP-C-087", "", own.event, e.eventRef()).Call = own.id
 	}
 }
 
