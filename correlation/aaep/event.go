@@ -77,6 +77,21 @@ func (e *Event) Token() string {
 	return ""
 }
 
+// timeToAnswer is the time that a question leaves for its answer; 0 if it says none.
+func (e *Event) timeToAnswer() time.Duration {
+	var seconds *int64
+	switch p := e.Payload.(type) {
+	case *aaep.AwaitingConfirmation:
+		seconds = p.TimeoutSeconds
+	case *aaep.AwaitingClarification:
+		seconds = p.TimeoutSeconds
+	}
+	if seconds == nil {
+		return 0
+	}
+	return time.Duration(max(0, min(*seconds, maxTimeToAnswer))) * time.Second
+}
+
 // Subscription is the subscription of a reply; "" for other events.
 func (e *Event) Subscription() string {
 	switch p := e.Payload.(type) {

@@ -105,6 +105,8 @@ func (q *questions) confirmation(e *Event) (asked, accepted Message, explicit bo
 // clarificationOptions are the permitted answers to a clarification.
 type clarificationOptions struct{ kinds, choices []string }
 
+const maxTimeToAnswer = 7 * 86400 // seconds; a question of a longer one has no deadline
+
 const maxList = 32 // kinds, choices or allowed replies of a question
 
 // boundList returns the first maxList elements.
@@ -152,7 +154,7 @@ func (q *questions) askClarification(e *Event, p *aaep.AwaitingClarification) {
 
 func newQuestion(e *Event, token string, seconds *int64) *userQuestion {
 	a := &userQuestion{token: fact.BoundID(token), agent: e.agent, event: e.eventRef(), askedAt: e.producerTime(), brokerTime: e.At}
-	if seconds != nil && *seconds > 0 && *seconds <= 7*86400 {
+	if seconds != nil && *seconds > 0 && *seconds <= maxTimeToAnswer {
 		a.timeout = time.Duration(*seconds) * time.Second
 		a.deadline = a.askedAt.Add(a.timeout)
 	}

@@ -157,6 +157,14 @@ func unknownReplyFinding(e *Event) *catalogue.Finding {
 	return found
 }
 
+// sharedTokenFinding is the finding of a reply whose token several publishers use (AAEP-C-110): a hint, since AAEP 6.2.2
+// recommends more than it demands.
+func sharedTokenFinding(e *Event, question eventRef) *catalogue.Finding {
+	found := newFinding("AAEP-C-110", "another publisher waits under this token, too, so that it is for neither", question, e.eventRef())
+	found.Case = "shared"
+	return asHint(found)
+}
+
 // keptReply is what is kept of a reply until its question comes.
 type keptReply struct {
 	token, decidedBy string

@@ -176,12 +176,13 @@ func (st *Store) pendingQuestion(k sourceKey, token string) *question {
 	return st.onlyQuestion(k.tenant, token)
 }
 
-// onlyQuestion finds the question that has a token in a tenant, nil if several have it.
+// onlyQuestion finds the question that has a token in a tenant, nil if several have it. One that was over so long ago that
+// nothing can use its answer is none.
 func (st *Store) onlyQuestion(tenant, token string) (found *question) {
 	for other := range st.sources {
 		q := st.byID[questionID(other, token)]
 		switch {
-		case other.tenant != tenant || q == nil:
+		case other.tenant != tenant || q == nil || st.now.After(q.brokerDeadline.Add(AcceptanceLifetime)):
 		case found != nil:
 			return nil // two publishers use the token, so the answer is ambiguous
 		default:

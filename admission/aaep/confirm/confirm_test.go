@@ -201,6 +201,13 @@ func TestRepliers(t *testing.T) {
 	if c := p.grave(); c.Status != call.ConfirmationPending {
 		t.Errorf("two publishers with one token: %+v", c)
 	}
+	p.eventOf("rt2", "sess_1", "awaiting.confirmation", questionDoc("rpl_3"))
+	p.at(60 + int(AcceptanceLifetime/time.Second) + 1)
+	p.ask("rpl_3", about("call_1"))
+	p.replyOf("desk", "rpl_3", "accept")
+	if c := p.grave(); c.Status != call.ConfirmationAccepted {
+		t.Errorf("another publisher's question of that token is long over: %+v", c)
+	}
 	p = newTape(t)
 	p.ask("rpl_1", about("call_1"))
 	p.replyOf("rt2", "rpl_1", "accept")
