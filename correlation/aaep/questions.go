@@ -65,18 +65,19 @@ type userQuestion struct {
 	resolvedBy                        eventRef  // the reply; zero if it was resolved without one
 	resolvedAt                        time.Time // by the broker
 	progressShown                     bool
-	outcomeNoted                      bool         // a later event shows that the agent took note of its answer
-	noticed                           bool         // its agent has left awaiting_input for it since it was resolved
-	answer                            replyContent // the reply that counts
-	usedBy                            eventRef     // the invocation that used it
-	usedByTool                        string       // the tool of that invocation
-	earlierInvocation                 *invocation  // the invocation that preceded it
-	harmlessInvocation                *invocation  // a later harmless invocation, which may have used it
-	refused                           bool         // admission refused the call that it was accepted for
-	actedOnEarly                      bool         // an invocation used it before it was answered
-	acceptedLate                      bool         // accepted after its deadline
-	acceptedSecond                    bool         // accepted after another answer
-	acceptedAfterWithdrawal           bool         // accepted after it was withdrawn
+	outcomeNoted                      bool                 // a later event shows that the agent took note of its answer
+	noticed                           bool                 // its agent has left awaiting_input for it since it was resolved
+	answer                            replyContent         // the reply that counts
+	usedBy                            eventRef             // the invocation that used it
+	usedByTool                        string               // the tool of that invocation
+	earlierInvocation                 *invocation          // the invocation that preceded it
+	harmlessInvocation                *invocation          // a later harmless invocation, which may have used it
+	refused                           bool                 // admission refused the call that it was accepted for
+	actedOnEarly                      bool                 // an invocation used it before it was answered
+	acceptedLate                      bool                 // accepted after its deadline
+	acceptedSecond                    bool                 // accepted after another answer
+	acceptedAfterWithdrawal           bool                 // accepted after it was withdrawn
+	atEnd                             []*catalogue.Finding // what the end of the session found to be missing, and may be retracted
 }
 
 // Message identifies a message of the log. The zero value means none.
@@ -270,12 +271,45 @@ func (q *questions) noteProgress() {
 
 // noteOutcomesSeen records that the agent took note of the answers so far (AAEP 4.5.3, 6.1).
 func (q *questions) noteOutcomesSeen(e *Event) {
+	if !showsOutcomes(e) {
+		return
+	}
+	for _, a := range q.list {
+		a.outcomeNoted = a.outcomeNoted || a.stage != questionPending
+	}
+}
+
+// showsOutcomes reports whether an event shows that its agent took note of the answers so far.
+func showsOutcomes(e *Event) bool {
 	switch e.Payload.(type) {
 	case *aaep.StateChanged, *aaep.ProgressUpdated, *aaep.OutputStreaming, *aaep.AwaitingConfirmation,
 		*aaep.AwaitingClarification, *aaep.HandoffRequested:
-		for _, a := range q.list {
-			a.outcomeNoted = a.outcomeNoted || a.stage != questionPending
+		return true
+	}
+	return false
+}
+
+// useOvertaken applies an invocation that the session's end has overtaken to the question that permits it.
+func (q *questions) useOvertaken(r *reports, e *Event, i *invocation) {
+	if a, _, _ := q.findForUse(i); a != nil && a.coversInvocation(i) {
+		a.usedBy, a.usedByTool = i.event, i.tool
+		q.retractAtEnd(r, e, a, "AAEP-C-107", "AAEP-C-121")
+	}
+}
+
+// retractAtEnd retracts what the end of the session found of one question, nil for all, under some checks.
+func (q *questions) retractAtEnd(r *reports, e *Event, of *userQuestion, checks ...string) {
+	for _, a := range q.list {
+		if of != nil && of != a {
+			continue
 		}
+		a.atEnd = slices.DeleteFunc(a.atEnd, func(found *catalogue.Finding) bool {
+			is := slices.Contains(checks, found.Check)
+			if is {
+				r.retract(found, overtakenReason, e)
+			}
+			return is
+		})
 	}
 }
 
@@ -296,10 +330,10 @@ func (a *userQuestion) close(r *reports, e *Event, cancelled bool) {
 	case a.stage == questionAccepted || a.stage == questionDefaultedAccept:
 		a.reportUnusedAcceptance(r, e)
 	case (a.stage == questionRejected || a.stage == questionDefaultedReject) && !a.outcomeNoted:
-		r.add("AAEP-C-106", "", a.event, a.resolvedBy, e.eventRef())
+		a.reportAtEnd(r, "AAEP-C-106", e)
 	}
 	if !cancelled && a.resolvedBy != (eventRef{}) && !shown {
-		r.add("AAEP-C-121", "", a.event, a.resolvedBy, e.eventRef())
+		a.reportAtEnd(r, "AAEP-C-121", e)
 	}
 	if a.stage == questionPending {
 		a.stage = questionClosed
@@ -335,8 +369,13 @@ func (a *userQuestion) reportUnusedAcceptance(r *reports, e *Event) {
 		a.reportUnderstated(r, a.harmlessInvocation, "it is invoked as harmless")
 	case a.refused || a.answer.modified:
 	default:
-		r.add("AAEP-C-107", "", a.event, a.resolvedBy, e.eventRef())
+		a.reportAtEnd(r, "AAEP-C-107", e)
 	}
+}
+
+// reportAtEnd reports what the end of the session finds to be missing. An event that the end has overtaken may retract it.
+func (a *userQuestion) reportAtEnd(r *reports, check string, e *Event) {
+	a.atEnd = append(a.atEnd, r.add(check, "", a.event, a.resolvedBy, e.eventRef()))
 }
 
 func (a *userQuestion) reportUnderstated(r *reports, i *invocation, what string) *catalogue.Finding {

@@ -83,7 +83,8 @@ func (s *Session) Apply(e *Event) []*catalogue.Finding {
 		s.sequence.checkClock(r, e)
 	}
 	if _, starts := e.Payload.(*aaep.SessionStarted); s.lifecycle.hasEnded() && !starts {
-		return r.findingList // overtaken by the end: the parts are closed
+		s.applyOvertaken(e)
+		return r.findingList
 	}
 	s.questions.expire(r, &s.states, e)
 	s.questions.noteOutcomesSeen(e)
@@ -164,6 +165,25 @@ func (s *Session) endSession(e *Event) {
 	s.lifecycle.end(e)
 	s.tools.drop()
 }
+
+// applyOvertaken applies an event that the session's end has overtaken. The parts are closed: it only retracts what the end
+// found to be missing.
+func (s *Session) applyOvertaken(e *Event) {
+	r := &s.reports
+	switch p := e.Payload.(type) {
+	case *aaep.ToolInvoked:
+		s.tools.countOvertaken(r, e)
+		s.questions.useOvertaken(r, e, newInvocation(e, p))
+	case *aaep.OutputStreaming:
+		s.outputs.closeOvertaken(r, e, p)
+	}
+	if showsOutcomes(e) {
+		s.questions.retractAtEnd(r, e, nil, "AAEP-C-106", "AAEP-C-121")
+	}
+}
+
+// overtakenReason is why what the end found to be missing is retracted.
+const overtakenReason = "the end had overtaken it"
 
 // NoteDecided records whether admission allowed a call of the session.
 func (s *Session) NoteDecided(callID, tool string, allowed bool) {

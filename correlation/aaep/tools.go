@@ -17,6 +17,9 @@ type tools struct {
 	announced map[string]bool
 	open      []*invocation
 	count     int64 // of invocations
+
+	claimedCount int64              // of invocations, as the terminal event says
+	countFinding *catalogue.Finding // that the two differ
 }
 
 // announce sets the announced tools.
@@ -67,12 +70,17 @@ var riskLevels = map[string]riskLevel{"medium": riskMedium, "high": riskHigh}
 // isRisky reports whether the user must be asked (A-05 of the digest).
 func (i *invocation) isRisky() bool { return i.irreversible || i.risk == riskHigh }
 
-func (t *tools) handleInvocation(r *reports, q *questions, e *Event, p *aaep.ToolInvoked) {
+func newInvocation(e *Event, p *aaep.ToolInvoked) *invocation {
 	i := &invocation{id: fact.BoundID(p.ToolCallID), tool: fact.BoundID(p.Tool), agent: e.agent, event: e.eventRef(), invokedAt: e.producerTime(),
 		irreversible: isTrue(p.Irreversible), risk: riskLevels[p.RiskLevel]}
 	if p.ExpectedDurationMS != nil {
 		i.expectedMS = *p.ExpectedDurationMS
 	}
+	return i
+}
+
+func (t *tools) handleInvocation(r *reports, q *questions, e *Event, p *aaep.ToolInvoked) {
+	i := newInvocation(e, p)
 	t.count++
 	if t.announced != nil && !t.announced[i.tool] {
 		r.add("AAEP-C-088", "", e.eventRef()).Call = i.id
@@ -163,7 +171,16 @@ func (t *tools) checkLeftCalling(r *reports, st *states, e *Event, p *aaep.State
 // checkCount compares the number of invocations in the terminal event with the observed one.
 func (t *tools) checkCount(r *reports, e *Event, p *aaep.SessionCompleted) {
 	if n := p.ToolInvocationsCount; n != nil && *n != t.count {
-		r.add("AAEP-C-071", "the number of invocations", e.eventRef()).Case = "count"
+		t.claimedCount, t.countFinding = *n, r.add("AAEP-C-071", "the number of invocations", e.eventRef())
+		t.countFinding.Case = "count"
+	}
+}
+
+// countOvertaken counts an invocation that the session's end has overtaken.
+func (t *tools) countOvertaken(r *reports, e *Event) {
+	if t.count++; t.countFinding != nil && t.count == t.claimedCount {
+		r.retract(t.countFinding, overtakenReason, e)
+		t.countFinding = nil
 	}
 }
 
