@@ -36,9 +36,9 @@ func (st *Store) Apply(m events.LogMessage) {
 	key := sourceKey{p.Tenant, p.Publisher}
 	switch payload := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
-		st.addQuestion(key, e, newConfirmation(e, payload, m.Time))
+		st.addQuestion(key, newConfirmation(e, payload, m.Time))
 	case *aaep.AwaitingClarification:
-		st.addQuestion(key, e, newQuestion(e, payload.ReplyToken, payload.TimeoutSeconds, m.Time))
+		st.addQuestion(key, newQuestion(e, payload.ReplyToken, payload.TimeoutSeconds, m.Time))
 	case *aaep.ConfirmationReply:
 		st.applyReply(key, payload, m.Time)
 	case *aaep.ClarificationReply:
@@ -94,7 +94,7 @@ func (st *Store) findSession(k sourceKey, e *aaep.Event) *sessionState {
 // addQuestion adds a question. A question that reuses a token is void, and so is the earlier
 // question if it is still pending: an answer could be for either. A second delivery of the same
 // question changes nothing.
-func (st *Store) addQuestion(k sourceKey, e *aaep.Event, q *question) {
+func (st *Store) addQuestion(k sourceKey, q *question) {
 	if q == nil {
 		return
 	}
