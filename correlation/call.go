@@ -83,6 +83,7 @@ type details struct {
 	invokedAt           time.Time // when an announcement says that the call begins, by that event's clock
 	invokedEvent        string
 	invokedSeq          uint64       // the sequence of that event
+	deniedStart         bool         // that event was reported as the start of a denied call, and the call has not ended since
 	retractable         []findingRef // findings that a late message may retract
 	earlierEnd          earlierEnd   // the completion before its announcement, if one was reported
 	endedAt             time.Time    // when it ended or was stopped, by its producer's clock; set only if no announcement had come
@@ -196,7 +197,7 @@ func (c *call) attachFact(f *fact.Fact) {
 			c.decisions = slices.Delete(c.decisions, oldest, oldest+1)
 		}
 		c.decisions = append(c.decisions, *f.Decision)
-		c.session.noteAsk(f.Decision.Verdict)
+		c.session.noteVerdict(f.Decision.Verdict)
 		c.addStep(stepDecided, f)
 	}
 	if f.RetriedKey != (fact.CallKey{}) {
@@ -209,7 +210,7 @@ func (c *call) attachFact(f *fact.Fact) {
 func (c *call) applyClaims(f *fact.Fact) {
 	if f.VerdictClaim.Verdict != "" {
 		c.verdictClaim = f.VerdictClaim
-		c.session.noteAsk(f.VerdictClaim.Verdict)
+		c.session.noteVerdict(f.VerdictClaim.Verdict)
 	}
 	c.claims.recordClaims(f)
 	switch {
@@ -619,6 +620,19 @@ func (c *call) recordLateAnnouncement(end *fact.Fact) { c.state = stateAfter(end
 
 // noteFailOpen records that the publisher's fail mode let the call pass.
 func (x *details) noteFailOpen() { x.failOpen = true }
+
+// noteDeniedStart records that the start of the denied call was reported.
+func (x *details) noteDeniedStart() {
+	x.deniedStart = true
+	x.confirmEffect()
+}
+
+// takeDeniedStart reports whether the start of the denied call was reported. One end belongs to it.
+func (x *details) takeDeniedStart() bool {
+	was := x.deniedStart
+	x.deniedStart = false
+	return was
+}
 
 // confirmEffect records that the call had an effect, whatever its ends report.
 func (x *details) confirmEffect() { x.maxEffect = fact.HadEffect }

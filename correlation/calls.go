@@ -304,13 +304,22 @@ func (cs *calls) newOccurrence(s *session, f *fact.Fact) *call {
 // closeCall closes a call, or changes how it was closed.
 func (cs *calls) closeCall(c *call, state events.CallState, why closeReason) {
 	wasOpen := c.isOpen()
-	c.session.sawDenial = c.session.sawDenial || why == closedByDeny || why == closedByStop
+	c.session.sawDenial = c.session.sawDenial || why == closedByStop
 	c.state, c.closeReason = state, why
 	if wasOpen {
 		cs.counts.open--
 		cs.releaseCallArgs(c)
 		c.session.moveToClosed(c)
 	}
+}
+
+// reopenCall opens a denied call that begins all the same: its completion must come.
+func (cs *calls) reopenCall(c *call) {
+	s := c.session
+	s.closed, s.open = removeCall(s.closed, c), append(s.open, c)
+	c.state, c.closeReason, c.deadline = events.CallOpen, notClosed, time.Time{}
+	c.summary, c.compacted = callSummary{}, ""
+	cs.counts.open++
 }
 
 // A denied call may be forgotten before it runs: its session made room, was idle, or closed

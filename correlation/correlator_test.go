@@ -455,6 +455,21 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d open", r.core.Stats().Open)
 		}
 	})
+	t.Run("open calls of a session that were denied first", func(t *testing.T) {
+		l := newTestLog(t)
+		l.opts.MaxOpenPerSession = 3
+		for i := range 5 {
+			l.admit(invoked(i, fmt.Sprint("call_", i)), fmt.Sprint("d", i), events.Deny)
+		}
+		for i := range 5 {
+			l.event(invoked(i, fmt.Sprint("call_", i)))
+		}
+		r := l.run()
+		wantRules(t, r.findings, despiteDeny, despiteDeny, despiteDeny, despiteDeny, despiteDeny, missingAAEP, missingAAEP)
+		if r.core.Stats().Open != 3 {
+			t.Errorf("%d open", r.core.Stats().Open)
+		}
+	})
 	t.Run("sessions", func(t *testing.T) {
 		l := newTestLog(t)
 		l.opts.MaxSessions = 2

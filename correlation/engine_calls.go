@@ -57,6 +57,7 @@ func (e *engine) announceCall(f *fact.Fact) {
 	e.approvals.checkAnnouncedApproval(c, f)
 	e.judge.replaceWaitingCalls(s, c, f)
 	e.settleVerdict(c, f)
+	e.judge.judgeDeniedStart(c, f)
 	e.judge.judgeCallClaims(c, f)
 	e.receipts.judgeReference(c, f)
 	if len(s.earlyUpdates) > 0 {
@@ -108,6 +109,10 @@ func (e *engine) attachAnnouncement(c *call, f *fact.Fact) {
 		e.attachLateAnnouncement(c, f)
 		return
 	}
+	if c.closeReason == closedByDeny && f.Kind == fact.KindPre && rowOf(f.Protocol).announcesStart {
+		e.calls.reopenCall(c)
+		defer e.enforceCallBounds(c.session, c.group)
+	}
 	c.attachFact(f)
 }
 
@@ -136,7 +141,7 @@ func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
 	return c
 }
 
-// settleVerdict closes a denied call, and judges a verdict that came after the execution.
+// settleVerdict closes a denied call that has not begun, and judges a verdict that came after the execution.
 func (e *engine) settleVerdict(c *call, f *fact.Fact) {
 	if c.hasPost {
 		if f.Kind == fact.KindDecision && len(c.decisions) == 1 {
@@ -144,7 +149,7 @@ func (e *engine) settleVerdict(c *call, f *fact.Fact) {
 		}
 		return
 	}
-	if c.directVerdict().verdict == events.Deny && (c.isOpen() || c.state == events.CallAbandoned) {
+	if c.directVerdict().verdict == events.Deny && c.invokedEvent == "" && (c.isOpen() || c.state == events.CallAbandoned) {
 		e.judge.retractMissingCompletion(c, f)
 		e.calls.closeCall(c, events.CallDenied, closedByDeny)
 	}

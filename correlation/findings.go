@@ -162,10 +162,15 @@ const notEmitted = "not emitted"
 // emitted under each of them.
 func (fs *findings) reportRule(r *Rule, c *call, f *fact.Fact, spec *findingSpec) string {
 	id := fs.emitFinding(r, c, f, spec)
+	fs.reportEquivalents(r, c, f, spec)
+	return id
+}
+
+// reportEquivalents emits a finding under the checks of the protocol that it breaks.
+func (fs *findings) reportEquivalents(r *Rule, c *call, f *fact.Fact, spec *findingSpec) {
 	for _, check := range equivalentChecks(r, c, f, spec) {
 		fs.emitFinding(checkRules[check], c, f, spec.asCheckFinding(r))
 	}
-	return id
 }
 
 // identifyFinding returns the key and the id of a finding. The same violation always has the

@@ -29,6 +29,8 @@ func (j *judge) judgeExecution(c *call, f *fact.Fact) {
 	switch {
 	case verdict.verdict == "":
 		j.judgeUnasked(c, f)
+	case verdict.verdict == events.Deny && c.takeDeniedStart():
+		j.findings.reportEquivalents(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict))
 	case f.Effect == fact.MaybeEffect && verdict.verdict == events.Deny:
 		j.judgeDoubtful(c, f, verdict)
 	case f.Effect == fact.MaybeEffect && verdict.verdict != events.Allow:
@@ -47,6 +49,17 @@ func (j *judge) judgeExecution(c *call, f *fact.Fact) {
 	}
 	j.judgeVerdictClaim(c, f)
 	j.receipts.checkReceiptUse(c, f)
+}
+
+// judgeDeniedStart reports a call that an announcement says to begin although it was denied. It reports at once, since
+// its completion may never come, and judgeExecution does not report it again.
+func (j *judge) judgeDeniedStart(c *call, f *fact.Fact) {
+	verdict := c.effectiveVerdict()
+	if c.invokedSeq != f.Seq || verdict.verdict != events.Deny || verdict.recorded == nil || c.maxEffect == fact.HadEffect {
+		return
+	}
+	c.noteDeniedStart()
+	j.findings.reportRule(ruleDespiteDeny, c, f, findingFrom(c.firstEvent(), f.EventID).withVerdict(verdict).withCase(caseInvoked))
 }
 
 // judgeDoubtful judges the end of a denied call whose outcome does not say whether the call

@@ -77,6 +77,7 @@ const (
 	caseApprovalOver        = "approval_over"
 	caseRecordedLate        = "late"
 	caseDeniedLate          = "late_denied"
+	caseInvoked             = "invoked"
 	caseInvokedFirst        = "invoked_first"
 	caseOvertaken           = "overtaken"
 	caseClaim               = "claim"
@@ -101,9 +102,12 @@ var (
 	ruleDespiteDeny = &Rule{
 		Name: ExecutedDespiteDeny, Severity: events.SeverityCritical,
 		Refs:        []string{"AH-C-075", "docs/architecture.md#five-ideas 3"},
-		Inputs:      "decisions, verdicts that events claim, fail modes, and what the call's completion says of its execution",
+		Inputs:      "decisions, verdicts that events claim, fail modes, the place of an AAEP invocation, and what the call's completion says of its execution",
 		Explanation: "{tool} ran as {call} although it had been denied.",
-		Remedy:      "Stop this runtime, treat what the call did as unauthorised, and find out why its gate did not hold.",
+		Cases: map[string]string{
+			caseInvoked: "{tool} was invoked as {call} although it had been denied.",
+		},
+		Remedy: "Stop this runtime, treat what the call did as unauthorised, and find out why its gate did not hold.",
 	}
 	rulePending = &Rule{
 		Name: ExecutedWhileAskPending, Severity: events.SeverityHigh,

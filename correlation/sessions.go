@@ -24,7 +24,7 @@ type session struct {
 	open          []*call          // in the order they were opened
 	closed        []*call          // in the order they were closed
 	earlyUpdates  []earlyUpdate
-	sawDenial     bool // a call was denied
+	sawDenial     bool // a call was denied or stopped
 	sawAsk        bool // a verdict, recorded or claimed, that lets a call wait
 
 	askedAdmission bool // an event of the session asked for admission
@@ -114,9 +114,10 @@ func (s *session) takeUpdates(key fact.CallKey) (list []earlyUpdate) {
 	return list
 }
 
-// noteAsk notes that an ask or a defer was recorded or claimed.
-func (s *session) noteAsk(v events.Verdict) {
+// noteVerdict notes that a verdict was recorded or claimed.
+func (s *session) noteVerdict(v events.Verdict) {
 	s.sawAsk = s.sawAsk || v == events.Ask || v == events.Defer
+	s.sawDenial = s.sawDenial || v == events.Deny
 }
 
 // callOfDecision returns the call of a decision, expanded; nil if there is none.

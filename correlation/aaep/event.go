@@ -17,6 +17,7 @@ type Event struct {
 	Number  *int64
 	Payload any // as in events/aaep.Event
 
+	agent       string // producer.agent_id
 	correlation string // as in events/aaep.Event
 
 	questionCallID string // the call that a question names
@@ -44,7 +45,7 @@ const maxText = 1024
 
 // NewEvent makes the Event of a parsed event.
 func NewEvent(e *aaep.Event) *Event {
-	out := &Event{ID: fact.BoundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: fact.BoundID(e.CorrelationID)}
+	out := &Event{ID: fact.BoundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, agent: fact.BoundID(e.Producer.AgentID), correlation: fact.BoundID(e.CorrelationID)}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
 		ours := e.Extensions[ExtensionPrefix]
@@ -74,6 +75,21 @@ func (e *Event) Token() string {
 		return p.ReplyToken
 	}
 	return ""
+}
+
+// timeToAnswer is the time that a question leaves for its answer; 0 if it says none.
+func (e *Event) timeToAnswer() time.Duration {
+	var seconds *int64
+	switch p := e.Payload.(type) {
+	case *aaep.AwaitingConfirmation:
+		seconds = p.TimeoutSeconds
+	case *aaep.AwaitingClarification:
+		seconds = p.TimeoutSeconds
+	}
+	if seconds == nil {
+		return 0
+	}
+	return time.Duration(max(0, min(*seconds, maxTimeToAnswer))) * time.Second
 }
 
 // Subscription is the subscription of a reply; "" for other events.

@@ -44,6 +44,7 @@ func (q *questions) storedItems() int { return len(q.list) }
 // userQuestion is one question to the user.
 type userQuestion struct {
 	token               string
+	agent               string // that asks
 	event               eventRef
 	askedAt, brokerTime time.Time // by the publisher and by the broker
 	deadline            time.Time // by the publisher's clock; zero if it has none
@@ -64,17 +65,19 @@ type userQuestion struct {
 	resolvedBy                        eventRef  // the reply; zero if it was resolved without one
 	resolvedAt                        time.Time // by the broker
 	progressShown                     bool
-	outcomeNoted                      bool         // a later event shows that the agent took note of its answer
-	answer                            replyContent // the reply that counts
-	usedBy                            eventRef     // the invocation that used it
-	usedByTool                        string       // the tool of that invocation
-	earlierInvocation                 *invocation  // the invocation that preceded it
-	harmlessInvocation                *invocation  // a later harmless invocation, which may have used it
-	refused                           bool         // admission refused the call that it was accepted for
-	actedOnEarly                      bool         // an invocation used it before it was answered
-	acceptedLate                      bool         // accepted after its deadline
-	acceptedSecond                    bool         // accepted after another answer
-	acceptedAfterWithdrawal           bool         // accepted after it was withdrawn
+	outcomeNoted                      bool                 // a later event shows that the agent took note of its answer
+	noticed                           bool                 // its agent has left awaiting_input for it since it was resolved
+	answer                            replyContent         // the reply that counts
+	usedBy                            eventRef             // the invocation that used it
+	usedByTool                        string               // the tool of that invocation
+	earlierInvocation                 *invocation          // the invocation that preceded it
+	harmlessInvocation                *invocation          // a later harmless invocation, which may have used it
+	refused                           bool                 // admission refused the call that it was accepted for
+	actedOnEarly                      bool                 // an invocation used it before it was answered
+	acceptedLate                      bool                 // accepted after its deadline
+	acceptedSecond                    bool                 // accepted after another answer
+	acceptedAfterWithdrawal           bool                 // accepted after it was withdrawn
+	atEnd                             []*catalogue.Finding // what the end of the session found to be missing, and may be retracted
 }
 
 // Message identifies a message of the log. The zero value means none.
@@ -102,6 +105,8 @@ func (q *questions) confirmation(e *Event) (asked, accepted Message, explicit bo
 
 // clarificationOptions are the permitted answers to a clarification.
 type clarificationOptions struct{ kinds, choices []string }
+
+const maxTimeToAnswer = 7 * 86400 // seconds; a question of a longer one has no deadline
 
 const maxList = 32 // kinds, choices or allowed replies of a question
 
@@ -149,8 +154,8 @@ func (q *questions) askClarification(e *Event, p *aaep.AwaitingClarification) {
 }
 
 func newQuestion(e *Event, token string, seconds *int64) *userQuestion {
-	a := &userQuestion{token: fact.BoundID(token), event: e.eventRef(), askedAt: e.producerTime(), brokerTime: e.At}
-	if seconds != nil && *seconds > 0 && *seconds <= 7*86400 {
+	a := &userQuestion{token: fact.BoundID(token), agent: e.agent, event: e.eventRef(), askedAt: e.producerTime(), brokerTime: e.At}
+	if seconds != nil && *seconds > 0 && *seconds <= maxTimeToAnswer {
 		a.timeout = time.Duration(*seconds) * time.Second
 		a.deadline = a.askedAt.Add(a.timeout)
 	}
@@ -213,27 +218,46 @@ func (a *userQuestion) isTimeOver(e *Event) bool {
 	return !e.producerTime().Before(a.deadline)
 }
 
-// supersedePending marks the pending questions when the agent leaves awaiting_input without an
-// answer (AAEP 6.8), at e. A question that was asked later waits on.
-func (q *questions) supersedePending(e *Event) {
+// leaveAwaiting applies a change of state by which an agent leaves awaiting_input. It is the notice of the oldest question
+// of that agent that was resolved without one (AAEP 6.7.2). If there is none, it withdraws the agent's pending questions
+// (AAEP 6.8); one that was asked later waits on. The admitter decides by the same: see package confirm.
+func (q *questions) leaveAwaiting(e *Event) {
 	for _, a := range q.list {
-		if a.stage == questionPending && !e.producerTime().Before(a.askedAt) {
+		if a.agent == e.agent && a.lacksNotice() {
+			a.noticed = true
+			return
+		}
+	}
+	for _, a := range q.list {
+		if a.agent == e.agent && a.stage == questionPending && !e.producerTime().Before(a.askedAt) {
 			a.stage = questionSuperseded
 		}
 	}
 }
 
+// lacksNotice reports whether a question was resolved and its agent has not left awaiting_input for it. For a
+// clarification, any reply counts.
+func (a *userQuestion) lacksNotice() bool {
+	switch a.stage {
+	case questionSuperseded, questionClosed:
+		return false
+	case questionPending:
+		return !a.noticed && !a.isConfirmation() && len(a.replies) > 0
+	}
+	return !a.noticed
+}
+
 // resolve ends the wait for an answer.
 func (a *userQuestion) resolve(r *reports, st *states, to questionStage, by eventRef, when time.Time) {
 	a.stage, a.resolvedBy = to, by
-	st.noteResolved(a.event)
+	st.noteResolved(a.agent, a.event)
 	if !a.isConfirmation() {
 		return
 	}
 	if a.timeout > time.Minute && !a.progressShown && when.Sub(a.askedAt) > a.timeout*3/5 {
 		r.add("AAEP-C-122", "", a.event)
 	}
-	if !st.isAwaiting() {
+	if !st.isAwaiting(a.agent) {
 		reportQuiet(r, a.event)
 	}
 }
@@ -247,12 +271,45 @@ func (q *questions) noteProgress() {
 
 // noteOutcomesSeen records that the agent took note of the answers so far (AAEP 4.5.3, 6.1).
 func (q *questions) noteOutcomesSeen(e *Event) {
+	if !showsOutcomes(e) {
+		return
+	}
+	for _, a := range q.list {
+		a.outcomeNoted = a.outcomeNoted || a.stage != questionPending
+	}
+}
+
+// showsOutcomes reports whether an event shows that its agent took note of the answers so far.
+func showsOutcomes(e *Event) bool {
 	switch e.Payload.(type) {
 	case *aaep.StateChanged, *aaep.ProgressUpdated, *aaep.OutputStreaming, *aaep.AwaitingConfirmation,
 		*aaep.AwaitingClarification, *aaep.HandoffRequested:
-		for _, a := range q.list {
-			a.outcomeNoted = a.outcomeNoted || a.stage != questionPending
+		return true
+	}
+	return false
+}
+
+// useOvertaken applies an invocation that the session's end has overtaken to the question that permits it.
+func (q *questions) useOvertaken(r *reports, e *Event, i *invocation) {
+	if a, _, _ := q.findForUse(i); a != nil && a.coversInvocation(i) {
+		a.usedBy, a.usedByTool = i.event, i.tool
+		q.retractAtEnd(r, e, a, "AAEP-C-107", "AAEP-C-121")
+	}
+}
+
+// retractAtEnd retracts what the end of the session found of one question, nil for all, under some checks.
+func (q *questions) retractAtEnd(r *reports, e *Event, of *userQuestion, checks ...string) {
+	for _, a := range q.list {
+		if of != nil && of != a {
+			continue
 		}
+		a.atEnd = slices.DeleteFunc(a.atEnd, func(found *catalogue.Finding) bool {
+			is := slices.Contains(checks, found.Check)
+			if is {
+				r.retract(found, overtakenReason, e)
+			}
+			return is
+		})
 	}
 }
 
@@ -273,10 +330,10 @@ func (a *userQuestion) close(r *reports, e *Event, cancelled bool) {
 	case a.stage == questionAccepted || a.stage == questionDefaultedAccept:
 		a.reportUnusedAcceptance(r, e)
 	case (a.stage == questionRejected || a.stage == questionDefaultedReject) && !a.outcomeNoted:
-		r.add("AAEP-C-106", "", a.event, a.resolvedBy, e.eventRef())
+		a.reportAtEnd(r, "AAEP-C-106", e)
 	}
 	if !cancelled && a.resolvedBy != (eventRef{}) && !shown {
-		r.add("AAEP-C-121", "", a.event, a.resolvedBy, e.eventRef())
+		a.reportAtEnd(r, "AAEP-C-121", e)
 	}
 	if a.stage == questionPending {
 		a.stage = questionClosed
@@ -312,8 +369,13 @@ func (a *userQuestion) reportUnusedAcceptance(r *reports, e *Event) {
 		a.reportUnderstated(r, a.harmlessInvocation, "it is invoked as harmless")
 	case a.refused || a.answer.modified:
 	default:
-		r.add("AAEP-C-107", "", a.event, a.resolvedBy, e.eventRef())
+		a.reportAtEnd(r, "AAEP-C-107", e)
 	}
+}
+
+// reportAtEnd reports what the end of the session finds to be missing. An event that the end has overtaken may retract it.
+func (a *userQuestion) reportAtEnd(r *reports, check string, e *Event) {
+	a.atEnd = append(a.atEnd, r.add(check, "", a.event, a.resolvedBy, e.eventRef()))
 }
 
 func (a *userQuestion) reportUnderstated(r *reports, i *invocation, what string) *catalogue.Finding {

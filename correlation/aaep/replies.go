@@ -88,7 +88,7 @@ func (a *userQuestion) applyReply(r *reports, st *states, e *Event, c replyConte
 	if a.stage != questionPending {
 		a.answer, a.resolvedAt = c, e.At
 	}
-	st.noteActivity()
+	st.noteActivity(a.agent)
 }
 
 func (a *userQuestion) allowsDecision(decision string) bool {
@@ -155,6 +155,14 @@ func unknownReplyFinding(e *Event) *catalogue.Finding {
 	found := newFinding("AAEP-C-110", "no question has this token", e.eventRef())
 	found.Case = "unknown"
 	return found
+}
+
+// sharedTokenFinding is the finding of a reply whose token several publishers use (AAEP-C-110): a hint, since AAEP 6.2.2
+// recommends more than it demands.
+func sharedTokenFinding(e *Event, question eventRef) *catalogue.Finding {
+	found := newFinding("AAEP-C-110", "another publisher waits under this token, too, so that it is for neither", question, e.eventRef())
+	found.Case = "shared"
+	return asHint(found)
 }
 
 // keptReply is what is kept of a reply until its question comes.

@@ -15,7 +15,11 @@ type tokenUse struct {
 	session fact.SourceSession
 	event   string
 	seq     uint64
+	inUse   time.Time // until then, in broker time, an answer may be for this question
 }
+
+// answerLifetime is how long an answer may still be used, as at the admitter, once the time to give it is over.
+const answerLifetime = 15 * time.Minute
 
 // Replies holds the reply tokens of questions, the replies that came before their question,
 // and the publisher that replies on each subscription.
@@ -25,8 +29,8 @@ type Replies struct {
 	fromRecording bool              `snapshot:"-"`
 	negotiations  *NegotiationTable `snapshot:"-"` // another part
 
-	replyTokens        *tables.Shared[fact.TokenKey, tokenUse] // by publisher
-	tokenOwners        *tables.Shared[fact.Sum, fact.TokenKey] // the last publisher that used a token
+	replyTokens        *tables.Shared[fact.TokenKey, tokenUse]   // by publisher
+	tokenOwners        *tables.Shared[fact.Sum, []fact.TokenKey] // the publishers that used a token; the last one is the last
 	earlyReplies       *tables.Shared[fact.Sum, []earlyReply]
 	subscriptionOwners *tables.Shared[fact.Sum, string] // the publisher that replies on each subscription
 	frontEnds          map[string]map[string]bool       // the publishers registered to answer confirmations, by tenant; both as tokens
@@ -43,7 +47,7 @@ type trackedSessions interface {
 func NewReplies(ng *NegotiationTable) *Replies {
 	return &Replies{
 		negotiations: ng,
-		replyTokens:  tables.NewShared[fact.TokenKey, tokenUse](maxReplyTokens), tokenOwners: tables.NewShared[fact.Sum, fact.TokenKey](maxReplyTokens),
+		replyTokens:  tables.NewShared[fact.TokenKey, tokenUse](maxReplyTokens), tokenOwners: tables.NewShared[fact.Sum, []fact.TokenKey](maxReplyTokens),
 		earlyReplies:       tables.NewShared[fact.Sum, []earlyReply](maxEarlyTokens),
 		subscriptionOwners: tables.NewShared[fact.Sum, string](maxReplyTokens),
 	}
@@ -66,22 +70,30 @@ func (rp *Replies) RecordReplyToken(w *Session, who fact.Origin, f *fact.Fact) {
 		found.Events, found.Seqs = append([]string{use.event}, found.Events...), append([]uint64{use.seq}, found.Seqs...)
 		rp.findings.ReportSessionFinding(f, who, found)
 	}
-	rp.replyTokens.Put(key.Tenant, key, tokenUse{f.Key, f.EventID, f.Seq})
-	rp.tokenOwners.Put(key.Tenant, key.Token, key)
+	rp.replyTokens.Put(key.Tenant, key, tokenUse{f.Key, f.EventID, f.Seq, f.At.Add(EventOf(f).timeToAnswer() + answerLifetime)})
+	owners, _ := rp.tokenOwners.Get(key.Tenant, key.Token)
+	owners = append(slices.DeleteFunc(slices.Clone(owners), func(k fact.TokenKey) bool { return k == key }), key)
+	rp.tokenOwners.Put(key.Tenant, key.Token, owners[max(0, len(owners)-maxTokenOwners):])
 	rp.applyEarlyReplies(w, who, f, key.Token)
 }
 
 // RouteQuestionReply passes a reply to its question. A reply names no session: its token finds
 // the question, first among those of its publisher. If subscribers publish their replies
-// themselves, it is a question of the last publisher in the tenant that used the token.
+// themselves, it is the question of the tenant that waits under the token. If several publishers
+// have one, it is for none, as at the admitter: tokens are unique within a producer only (AAEP 6.2.2).
 func (rp *Replies) RouteQuestionReply(f *fact.Fact) {
 	rp.findings.ReportEventFindings(f)
 	EventOf(f).Seq, EventOf(f).At, EventOf(f).FromRecording = f.Seq, f.At, rp.fromRecording
 	token := fact.SumOf(EventOf(f).Token())
 	use, known := rp.replyTokens.Get(f.Key.Tenant, fact.TokenKey{Tenant: f.Key.Tenant, Source: f.Key.Source, Token: token})
 	if !known {
-		if key, other := rp.tokenOwners.Get(f.Key.Tenant, token); other {
-			use, known = rp.replyTokens.Get(key.Tenant, key)
+		uses := rp.usesOf(f.Key.Tenant, token, f.At)
+		if len(uses) > 1 {
+			rp.reportSharedToken(f, uses)
+			return
+		}
+		if known = len(uses) == 1; known {
+			use = uses[0]
 		}
 	}
 	if !known {
@@ -92,6 +104,36 @@ func (rp *Replies) RouteQuestionReply(f *fact.Fact) {
 	if w, who := rp.sessions.Touch(use.session); w != nil {
 		rp.applyQuestionReply(w, who, f)
 	}
+}
+
+// reportSharedToken reports to the session of each question that an answer is for none of them (AAEP-C-110).
+func (rp *Replies) reportSharedToken(f *fact.Fact, uses []tokenUse) {
+	for _, use := range uses {
+		if w, who := rp.sessions.Touch(use.session); w != nil {
+			rp.findings.ReportSessionFinding(f, who, sharedTokenFinding(EventOf(f), eventRef{use.event, use.seq}))
+		}
+	}
+}
+
+// usesOf are the uses of a token in a tenant that an answer may be for at a time: one of each publisher. If the time of all
+// is over, it is the last one.
+func (rp *Replies) usesOf(tenant string, token fact.Sum, at time.Time) (list []tokenUse) {
+	var last []tokenUse
+	owners, _ := rp.tokenOwners.Get(tenant, token)
+	for _, key := range owners {
+		use, known := rp.replyTokens.Get(tenant, key)
+		switch {
+		case !known:
+		case at.After(use.inUse):
+			last = []tokenUse{use}
+		default:
+			list = append(list, use)
+		}
+	}
+	if len(list) == 0 {
+		return last
+	}
+	return list
 }
 
 // ReplaceFrontEnds sets the publishers that answer the confirmations of their tenants.
@@ -185,6 +227,7 @@ func (rp *Replies) checkSubscriptionOwner(f *fact.Fact, asked fact.Origin) {
 // Bounds of the tables.
 const (
 	maxReplyTokens  = 65_536
+	maxTokenOwners  = 4    // publishers that used one token; the first are forgotten
 	maxEarlyTokens  = 1024 // tokens of early replies
 	maxEarlyReplies = 4    // replies for each of them; up to 4 KB each, usually 200 B
 )

@@ -26,6 +26,7 @@ const (
 	maxTools           = 256 // announced tools; a longer list is not checked
 	maxGaps            = 16  // gaps of sequence numbers; the oldest are forgotten
 	maxGap             = 256 // numbers in one gap; a longer gap cannot be filled
+	maxAgents          = 16  // agents with a state of their own; the one that has announced nothing for longest is forgotten
 	maxReplies         = 8   // replies to one question that are kept to recognise second deliveries
 )
 
@@ -82,7 +83,8 @@ func (s *Session) Apply(e *Event) []*catalogue.Finding {
 		s.sequence.checkClock(r, e)
 	}
 	if _, starts := e.Payload.(*aaep.SessionStarted); s.lifecycle.hasEnded() && !starts {
-		return r.findingList // overtaken by the end: the parts are closed
+		s.applyOvertaken(e)
+		return r.findingList
 	}
 	s.questions.expire(r, &s.states, e)
 	s.questions.noteOutcomesSeen(e)
@@ -102,30 +104,30 @@ func (s *Session) applyPayload(e *Event) {
 		s.tools.announce(p.ToolsAvailable)
 	case *aaep.StateChanged:
 		s.states.checkChange(r, e, p, s.lifecycle.isComplete())
-		s.tools.checkLeftCalling(r, e, p)
-		if s.states.leavesAwaiting(p) {
-			s.questions.supersedePending(e)
+		s.tools.checkLeftCalling(r, &s.states, e, p)
+		if p.FromState == stateAwaiting && p.ToState != stateAwaiting {
+			s.questions.leaveAwaiting(e)
 		}
-		s.states.enter(p)
+		s.states.enter(e.agent, p)
 	case *aaep.ProgressUpdated:
 		s.questions.noteProgress()
 	case *aaep.ToolInvoked:
-		s.states.noteAction()
+		s.states.noteAction(e.agent)
 		s.tools.handleInvocation(r, &s.questions, e, p)
 	case *aaep.ToolCompleted:
-		s.states.noteActivity()
+		s.states.noteActivity(e.agent)
 		s.tools.handleCompletion(r, e, p)
 	case *aaep.OutputStreaming:
-		s.states.noteWriting()
+		s.states.noteWriting(e.agent)
 		s.outputs.handleChunk(r, e, p)
 	case *aaep.AwaitingConfirmation:
-		s.states.noteActivity()
+		s.states.noteActivity(e.agent)
 		s.questions.askConfirmation(r, &s.tools, e, p)
 	case *aaep.AwaitingClarification:
-		s.states.noteActivity()
+		s.states.noteActivity(e.agent)
 		s.questions.askClarification(e, p)
 	case *aaep.HandoffRequested:
-		s.states.noteActivity()
+		s.states.noteActivity(e.agent)
 	}
 }
 
@@ -164,6 +166,25 @@ func (s *Session) endSession(e *Event) {
 	s.tools.drop()
 }
 
+// applyOvertaken applies an event that the session's end has overtaken. The parts are closed: it only retracts what the end
+// found to be missing.
+func (s *Session) applyOvertaken(e *Event) {
+	r := &s.reports
+	switch p := e.Payload.(type) {
+	case *aaep.ToolInvoked:
+		s.tools.countOvertaken(r, e)
+		s.questions.useOvertaken(r, e, newInvocation(e, p))
+	case *aaep.OutputStreaming:
+		s.outputs.closeOvertaken(r, e, p)
+	}
+	if showsOutcomes(e) {
+		s.questions.retractAtEnd(r, e, nil, "AAEP-C-106", "AAEP-C-121")
+	}
+}
+
+// overtakenReason is why what the end found to be missing is retracted.
+const overtakenReason = "the end had overtaken it"
+
 // NoteDecided records whether admission allowed a call of the session.
 func (s *Session) NoteDecided(callID, tool string, allowed bool) {
 	s.questions.noteDecided(callID, tool, allowed)
@@ -200,7 +221,7 @@ func (s *Session) SilenceFinding() *catalogue.Finding { return s.lifecycle.silen
 // StoredItems is how many items the session stores, each of at most a few KB and usually of
 // 100 bytes.
 func (s *Session) StoredItems() int {
-	return 1 + s.sequence.storedItems() + s.tools.storedItems() + s.questions.storedItems() + s.outputs.storedItems()
+	return 1 + s.sequence.storedItems() + s.states.storedItems() + s.tools.storedItems() + s.questions.storedItems() + s.outputs.storedItems()
 }
 
 // Tombstone is what is kept of a forgotten session.

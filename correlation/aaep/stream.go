@@ -1,9 +1,11 @@
 package aaep
 
 import (
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
 	"github.com/countersign-dev/countersign/events/aaep"
 )
@@ -24,7 +26,8 @@ type streamedOutput struct {
 	nextPosition int64 // the start of the next chunk, in characters
 	nextUTF16    int64 // the same in UTF-16 units
 	complete     bool
-	missing      *missingRange // nil if nothing is missing that may come late
+	missing      *missingRange      // nil if nothing is missing that may come late
+	openFinding  *catalogue.Finding // that it was not closed before the session ended
 }
 
 // missingRange is a missing part of an output, in characters.
@@ -147,12 +150,21 @@ func (s *outputs) checkMixedNaming(r *reports, e *Event, named bool) {
 	}
 }
 
-// closeAll closes and forgets the outputs at the end of the session.
+// closeAll closes the outputs at the end of the session. It keeps those whose end may come yet, as the session's end may have
+// overtaken it.
 func (s *outputs) closeAll(r *reports, e *Event, succeeded bool) {
 	for _, o := range s.list {
 		o.close(r, e, succeeded)
 	}
-	s.list = nil
+	s.list = slices.DeleteFunc(s.list, func(o *streamedOutput) bool { return o.complete })
+}
+
+// closeOvertaken applies a chunk that the session's end has overtaken.
+func (s *outputs) closeOvertaken(r *reports, e *Event, p *aaep.OutputStreaming) {
+	if o := s.find(fact.BoundID(p.OutputID)); o != nil && isTrue(p.Complete) {
+		r.retract(o.openFinding, overtakenReason, e)
+		s.list = slices.DeleteFunc(s.list, func(other *streamedOutput) bool { return other == o })
+	}
 }
 
 func (o *streamedOutput) close(r *reports, e *Event, succeeded bool) {
@@ -160,7 +172,7 @@ func (o *streamedOutput) close(r *reports, e *Event, succeeded bool) {
 		return
 	}
 	found := r.add("AAEP-C-142", "never closed", o.firstEvent, e.eventRef())
-	if !succeeded {
+	if o.openFinding = found; !succeeded {
 		asHint(found)
 	}
 }

@@ -17,6 +17,9 @@ type tools struct {
 	announced map[string]bool
 	open      []*invocation
 	count     int64 // of invocations
+
+	claimedCount int64              // of invocations, as the terminal event says
+	countFinding *catalogue.Finding // that the two differ
 }
 
 // announce sets the announced tools.
@@ -40,6 +43,7 @@ func (t *tools) storedItems() int { return len(t.announced) + len(t.open) }
 // invocation is an open tool call.
 type invocation struct {
 	id, tool     string
+	agent        string
 	event        eventRef
 	invokedAt    time.Time
 	expectedMS   int64 // milliseconds; 0 if not announced
@@ -66,12 +70,17 @@ var riskLevels = map[string]riskLevel{"medium": riskMedium, "high": riskHigh}
 // isRisky reports whether the user must be asked (A-05 of the digest).
 func (i *invocation) isRisky() bool { return i.irreversible || i.risk == riskHigh }
 
-func (t *tools) handleInvocation(r *reports, q *questions, e *Event, p *aaep.ToolInvoked) {
-	i := &invocation{id: fact.BoundID(p.ToolCallID), tool: fact.BoundID(p.Tool), event: e.eventRef(), invokedAt: e.producerTime(),
+func newInvocation(e *Event, p *aaep.ToolInvoked) *invocation {
+	i := &invocation{id: fact.BoundID(p.ToolCallID), tool: fact.BoundID(p.Tool), agent: e.agent, event: e.eventRef(), invokedAt: e.producerTime(),
 		irreversible: isTrue(p.Irreversible), risk: riskLevels[p.RiskLevel]}
 	if p.ExpectedDurationMS != nil {
 		i.expectedMS = *p.ExpectedDurationMS
 	}
+	return i
+}
+
+func (t *tools) handleInvocation(r *reports, q *questions, e *Event, p *aaep.ToolInvoked) {
+	i := newInvocation(e, p)
 	t.count++
 	if t.announced != nil && !t.announced[i.tool] {
 		r.add("AAEP-C-088", "", e.eventRef()).Call = i.id
@@ -138,18 +147,40 @@ func (i *invocation) checkDurations(r *reports, e *Event, p *aaep.ToolCompleted)
 	}
 }
 
-// checkLeftCalling reports that the session left calling_tool although its only open
-// invocation is not completed.
-func (t *tools) checkLeftCalling(r *reports, e *Event, p *aaep.StateChanged) {
-	if p.FromState == stateCalling && p.ToState != stateCalling && len(t.open) == 1 {
-		r.add("AAEP-C-087", "", t.open[0].event, e.eventRef()).Call = t.open[0].id
+// checkLeftCalling reports that an agent left calling_tool although its only open invocation
+// is not completed.
+func (t *tools) checkLeftCalling(r *reports, st *states, e *Event, p *aaep.StateChanged) {
+	if p.FromState != stateCalling || p.ToState == stateCalling {
+		return
+	}
+	var own *invocation
+	for _, i := range t.open {
+		switch {
+		case !st.areOne(i.agent, e.agent):
+		case own != nil:
+			return
+		default:
+			own = i
+		}
+	}
+	if own != nil {
+		r.add("AAEP-C-087", "", own.event, e.eventRef()).Call = own.id
 	}
 }
 
 // checkCount compares the number of invocations in the terminal event with the observed one.
 func (t *tools) checkCount(r *reports, e *Event, p *aaep.SessionCompleted) {
 	if n := p.ToolInvocationsCount; n != nil && *n != t.count {
-		r.add("AAEP-C-071", "the number of invocations", e.eventRef()).Case = "count"
+		t.claimedCount, t.countFinding = *n, r.add("AAEP-C-071", "the number of invocations", e.eventRef())
+		t.countFinding.Case = "count"
+	}
+}
+
+// countOvertaken counts an invocation that the session's end has overtaken.
+func (t *tools) countOvertaken(r *reports, e *Event) {
+	if t.count++; t.countFinding != nil && t.count == t.claimedCount {
+		r.retract(t.countFinding, overtakenReason, e)
+		t.countFinding = nil
 	}
 }
 

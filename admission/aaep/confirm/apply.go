@@ -1,6 +1,7 @@
 package confirm
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -35,11 +36,17 @@ func (st *Store) Apply(m events.LogMessage) {
 	key := sourceKey{p.Tenant, p.Publisher}
 	switch payload := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
-		st.addQuestion(key, e, payload, m.Time)
+		st.addQuestion(key, newConfirmation(e, payload, m.Time))
+	case *aaep.AwaitingClarification:
+		st.addQuestion(key, newQuestion(e, payload.ReplyToken, payload.TimeoutSeconds, m.Time))
 	case *aaep.ConfirmationReply:
 		st.applyReply(key, payload, m.Time)
+	case *aaep.ClarificationReply:
+		st.noteClarified(key, payload.ReplyToken)
 	case *aaep.StateChanged:
-		st.findSession(key, e).applyStateChange(payload, e.Time)
+		if payload.FromState == stateAwaiting && payload.ToState != stateAwaiting {
+			st.findSession(key, e).leaveAwaiting(e, m.Time)
+		}
 	case *aaep.ToolInvoked:
 		st.findSession(key, e).applyInvocation(st.opts.raise(call.Invocation{
 			Tenant: key.tenant, Source: key.source, ToolCallID: payload.ToolCallID, Tool: payload.Tool, Risk: payload.RiskLevel,
@@ -87,12 +94,11 @@ func (st *Store) findSession(k sourceKey, e *aaep.Event) *sessionState {
 // addQuestion adds a question. A question that reuses a token is void, and so is the earlier
 // question if it is still pending: an answer could be for either. A second delivery of the same
 // question changes nothing.
-func (st *Store) addQuestion(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) {
-	if p.TimeoutSeconds == nil || e.Time.IsZero() {
+func (st *Store) addQuestion(k sourceKey, q *question) {
+	if q == nil {
 		return
 	}
-	id := questionID(k, p.ReplyToken)
-	q := newQuestion(e, p, at)
+	id := questionID(k, q.token)
 	q.id = id
 	if old := st.byID[id]; old != nil {
 		if old.content == q.content {
@@ -140,13 +146,21 @@ func (st *Store) evictQuestions(src *publisherState) {
 func (st *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time) {
 	q := st.pendingQuestion(k, r.ReplyToken)
 	switch {
-	case q == nil || q.stage != pending:
+	case q == nil || q.clarifies || q.stage != pending:
 	case r.Time.IsZero() || !r.Time.Before(q.publisherDeadline) || !at.Before(q.brokerDeadline):
 	case aaep.IsAutomatic(r.DecidedBy):
 	case r.Decision == "accept" && q.accepts && r.ModifiedAction == nil:
 		q.stage, q.answeredAt, q.answeredBy = accepted, at, k.source
 	case r.Decision == "accept" && q.accepts, r.Decision == "reject" && q.rejects:
 		q.stage, q.answeredAt = declined, at
+	}
+}
+
+// noteClarified notes that a clarification was answered. Any publisher of its tenant may do so: it permits nothing.
+func (st *Store) noteClarified(k sourceKey, token string) {
+	q := cmp.Or(st.byID[questionID(k, token)], st.onlyQuestion(k.tenant, token))
+	if q != nil && q.clarifies && q.stage == pending {
+		q.stage = answered
 	}
 }
 
@@ -159,11 +173,16 @@ func (st *Store) pendingQuestion(k sourceKey, token string) *question {
 	if !slices.Contains(repliers, k.source) {
 		return nil
 	}
-	var found *question
+	return st.onlyQuestion(k.tenant, token)
+}
+
+// onlyQuestion finds the question that has a token in a tenant, nil if several have it. One that was over so long ago that
+// nothing can use its answer is none.
+func (st *Store) onlyQuestion(tenant, token string) (found *question) {
 	for other := range st.sources {
 		q := st.byID[questionID(other, token)]
 		switch {
-		case other.tenant != k.tenant || q == nil:
+		case other.tenant != tenant || q == nil || st.now.After(q.brokerDeadline.Add(AcceptanceLifetime)):
 		case found != nil:
 			return nil // two publishers use the token, so the answer is ambiguous
 		default:
@@ -173,16 +192,22 @@ func (st *Store) pendingQuestion(k sourceKey, token string) *question {
 	return found
 }
 
-// applyStateChange withdraws the session's pending questions when the agent stops waiting
-// (section 6.8). A change that was sent again may come after a question that it came before.
-func (s *sessionState) applyStateChange(p *aaep.StateChanged, at time.Time) {
+// leaveAwaiting applies a change of state by which an agent leaves awaiting_input. It is the notice of the oldest question
+// of that agent that was resolved without one (section 6.7.2). If there is none, it withdraws the agent's pending questions
+// (section 6.8); a change that was sent again may come after a question that it came before. The correlator finds by the same.
+func (s *sessionState) leaveAwaiting(e *aaep.Event, now time.Time) {
 	if s == nil {
 		return
 	}
-	if (s.awaiting || p.FromState == stateAwaiting) && p.ToState != stateAwaiting {
-		s.withdrawQuestions(func(q *question) bool { return q.stage == pending && (at.IsZero() || !at.Before(q.askedAt)) })
+	for _, q := range s.questions {
+		if q.agent == e.Producer.AgentID && q.lacksNotice(e.Time, now) {
+			q.noticed = true
+			return
+		}
 	}
-	s.awaiting = p.ToState == stateAwaiting
+	s.withdrawQuestions(func(q *question) bool {
+		return q.agent == e.Producer.AgentID && q.stage == pending && (e.Time.IsZero() || !e.Time.Before(q.askedAt))
+	})
 }
 
 // withdrawAllQuestions withdraws all questions of a session that ends.

@@ -9,7 +9,7 @@
 // extra_context.tool_call_id, and by extensions.countersign.tool or extra_context.tool if it
 // names a tool. A question that names no call may be about any grave invocation of its session
 // (the specification has no field for it), but only while it is the only accepted and unused
-// one.
+// one. Clarifications permit nothing; they are read because a change of state may be about one of them.
 //
 // An answer counts if
 //
@@ -93,7 +93,7 @@ func (o Options) mayAnswer(asks sourceKey, replier string) bool {
 // handledTypes are the event types that Apply reads, as in subjects.
 var handledTypes = []string{
 	"agent.awaiting.confirmation", typeReply, "agent.state.changed", "agent.tool.invoked",
-	"agent.session.completed", "agent.session.errored", "agent.session.cancelled",
+	"agent.session.completed", "agent.session.errored", "agent.session.cancelled", "agent.awaiting.clarification", aaep.TypeClarificationReply,
 }
 
 const typeReply = aaep.TypeConfirmationReply
@@ -129,7 +129,7 @@ func (o Options) ReplySubjects(i call.Invocation) []string {
 func (o Options) SessionSubjects(i call.Invocation) []string {
 	var list []string
 	for _, t := range handledTypes {
-		if t != typeReply {
+		if strings.HasPrefix(t, "agent.") {
 			list = append(list, o.Space.Event(i.Tenant, i.Source, subject.ProtoAAEP, i.Session, t))
 		}
 	}
@@ -154,7 +154,6 @@ type publisherState struct {
 }
 
 type sessionState struct {
-	awaiting  bool        // the agent reported that it waits for input
 	questions []*question // oldest first
 }
 
@@ -190,7 +189,7 @@ func (st *Store) withPermittedAnswers(k sourceKey, s *sessionState) *sessionStat
 	if !slices.ContainsFunc(s.questions, strange) {
 		return s
 	}
-	clean := &sessionState{awaiting: s.awaiting}
+	clean := &sessionState{}
 	for _, q := range s.questions {
 		if strange(q) {
 			open := *q
@@ -217,7 +216,7 @@ func (s *sessionState) questionFor(callID string) *question {
 func (s *sessionState) inferConfirmation(i call.Invocation) call.Confirmation {
 	var all, fitting []*question
 	for _, q := range s.questions {
-		if q.call != "" || (q.tool != "" && q.tool != i.Tool) {
+		if q.clarifies || q.call != "" || (q.tool != "" && q.tool != i.Tool) {
 			continue
 		}
 		all = append(all, q)

@@ -90,6 +90,17 @@ func (p *tape) replyOf(source, token, decision string, more ...set) {
 	p.put(space.Event("acme", source, "aaep", "", "confirmation.reply"), merge(m, more))
 }
 
+// clarify logs an answer to a clarification.
+func (p *tape) clarify(source, token string) {
+	p.put(space.Event("acme", source, "aaep", "", "clarification.reply"),
+		set{"type": "clarification.reply", "reply_token": token, "response": "b", "subscription_id": "sub_1", "timestamp": stamp(p.now)})
+}
+
+// leave logs that the agent waits for input no longer.
+func (p *tape) leave(to string, more ...set) {
+	p.event("sess_1", "state.changed", merge(set{"from_state": "awaiting_input", "to_state": to}, more))
+}
+
 // grave is an invocation of rt1 that needs a confirmation.
 func (p *tape) grave(change ...func(*call.Invocation)) call.Confirmation {
 	i := call.Invocation{Tenant: "acme", Source: "rt1", Session: "sess_1", ToolCallID: "call_1", Tool: "pay", Risk: "high", Irreversible: true, Now: p.now}
@@ -189,6 +200,13 @@ func TestRepliers(t *testing.T) {
 	p.replyOf("desk", "rpl_2", "accept")
 	if c := p.grave(); c.Status != call.ConfirmationPending {
 		t.Errorf("two publishers with one token: %+v", c)
+	}
+	p.eventOf("rt2", "sess_1", "awaiting.confirmation", questionDoc("rpl_3"))
+	p.at(60 + int(AcceptanceLifetime/time.Second) + 1)
+	p.ask("rpl_3", about("call_1"))
+	p.replyOf("desk", "rpl_3", "accept")
+	if c := p.grave(); c.Status != call.ConfirmationAccepted {
+		t.Errorf("another publisher's question of that token is long over: %+v", c)
 	}
 	p = newTape(t)
 	p.ask("rpl_1", about("call_1"))

@@ -15,14 +15,16 @@ const (
 	pending stage = iota
 	accepted
 	declined
+	answered  // of a clarification
 	withdrawn // the agent continued, or its session ended
 	void      // its token was used before, so an answer would be ambiguous
 )
 
 // question is one requested confirmation.
 type question struct {
-	id                string
-	session           string
+	id, token         string
+	session, agent    string
+	clarifies         bool // it asks for no acceptance
 	content           [sha256.Size]byte
 	askedAt           time.Time // by the publisher's clock
 	publisherDeadline time.Time // by the publisher's clock
@@ -31,6 +33,7 @@ type question struct {
 	answeredAt        time.Time // by the broker's clock
 	answeredBy        string    // publisher; of an acceptance
 	used              bool
+	noticed           bool // its agent has left awaiting_input for it since it was resolved
 
 	call, tool string // named by the question; "" if none
 	callOfUse  bool   // call is that of the use: the question names none
@@ -50,14 +53,27 @@ const (
 
 var riskLevels = map[string]int{"low": 1, "medium": 2, "high": 3}
 
-func newQuestion(e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) *question {
-	wait := time.Duration(min(*p.TimeoutSeconds, int64(MaxWait/time.Second))) * time.Second
-	q := &question{
-		session: e.SessionID, content: sha256.Sum256(e.Raw), askedAt: e.Time, publisherDeadline: e.Time.Add(wait), brokerDeadline: at.Add(wait),
-		call: namedField(e, p, fieldCallID), tool: namedField(e, p, fieldTool), risk: riskLevels[p.RiskLevel],
-		irreversible:       p.Irreversible != nil && *p.Irreversible || p.Reversibility == "irreversible",
-		statesIrreversible: p.Irreversible != nil || p.Reversibility != "", acceptsByDefault: p.DefaultDecision == "accept",
+// newQuestion returns what an event asks, as a clarification; nil if it says no time to answer.
+func newQuestion(e *aaep.Event, token string, seconds *int64, at time.Time) *question {
+	if seconds == nil || e.Time.IsZero() {
+		return nil
 	}
+	wait := time.Duration(min(*seconds, int64(MaxWait/time.Second))) * time.Second
+	return &question{
+		token: token, session: e.SessionID, agent: e.Producer.AgentID, clarifies: true, content: sha256.Sum256(e.Raw),
+		askedAt: e.Time, publisherDeadline: e.Time.Add(wait), brokerDeadline: at.Add(wait),
+	}
+}
+
+func newConfirmation(e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) *question {
+	q := newQuestion(e, p.ReplyToken, p.TimeoutSeconds, at)
+	if q == nil {
+		return nil
+	}
+	q.clarifies = false
+	q.call, q.tool, q.risk = namedField(e, p, fieldCallID), namedField(e, p, fieldTool), riskLevels[p.RiskLevel]
+	q.irreversible = p.Irreversible != nil && *p.Irreversible || p.Reversibility == "irreversible"
+	q.statesIrreversible, q.acceptsByDefault = p.Irreversible != nil || p.Reversibility != "", p.DefaultDecision == "accept"
 	q.accepts, q.rejects = p.AllowedReplies == nil, p.AllowedReplies == nil
 	for _, r := range p.AllowedReplies {
 		q.accepts, q.rejects = q.accepts || r == "accept", q.rejects || r == "reject"
@@ -76,6 +92,18 @@ func namedField(e *aaep.Event, p *aaep.AwaitingConfirmation, field string) strin
 		return s
 	}
 	return "\x00"
+}
+
+// lacksNotice reports whether the question was resolved, by the publisher's clock or the broker's, and its agent has not
+// left awaiting_input for it.
+func (q *question) lacksNotice(at, now time.Time) bool {
+	switch q.stage {
+	case withdrawn, void:
+		return false
+	case pending:
+		return !q.noticed && (!at.Before(q.publisherDeadline) || !now.Before(q.brokerDeadline))
+	}
+	return !q.noticed
 }
 
 // expiresAt is when the question can be dropped.

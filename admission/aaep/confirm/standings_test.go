@@ -129,6 +129,60 @@ func TestStandings(t *testing.T) {
 			p.event("sess_1", "state.changed", set{"from_state": "thinking", "to_state": "deciding"})
 			p.reply("rpl_1", "accept")
 		}, "accepted explicit"},
+		{"another question's notice", func(p *tape) {
+			p.ask("rpl_1", about("call_1"))
+			p.ask("rpl_2", about("call_2"))
+			p.reply("rpl_2", "accept")
+			p.leave("calling_tool")
+			p.reply("rpl_1", "accept")
+		}, "accepted explicit"},
+		{"two other questions' notices", func(p *tape) {
+			p.ask("rpl_1", about("call_1"))
+			p.ask("rpl_2", about("call_2"))
+			p.ask("rpl_3", about("call_3"))
+			p.reply("rpl_2", "reject")
+			p.reply("rpl_3", "accept")
+			p.leave("thinking")
+			p.leave("calling_tool")
+			p.reply("rpl_1", "accept")
+		}, "accepted explicit"},
+		{"the notice of one that took its default", func(p *tape) {
+			p.ask("rpl_1", about("call_1"))
+			p.ask("rpl_2", about("call_2"), set{"timeout_seconds": 30})
+			p.at(30).leave("thinking")
+			p.reply("rpl_1", "accept")
+		}, "accepted explicit"},
+		{"the notice of a clarification", func(p *tape) {
+			p.event("sess_1", "awaiting.clarification", set{"urgency": "critical", "question": "Which?", "reply_token": "rpl_2", "timeout_seconds": 60})
+			p.ask("rpl_1", about("call_1"))
+			p.clarify("desk", "rpl_2")
+			p.leave("thinking")
+			p.reply("rpl_1", "accept")
+		}, "accepted explicit"},
+		{"another agent goes on", func(p *tape) {
+			p.ask("rpl_1", about("call_1"))
+			p.leave("thinking", set{"producer": set{"agent_id": "planner"}})
+			p.reply("rpl_1", "accept")
+		}, "accepted explicit"},
+		{"C-109 the agent went on after another question's notice", func(p *tape) {
+			p.ask("rpl_1", about("call_1"))
+			p.ask("rpl_2", about("call_2"))
+			p.reply("rpl_2", "accept")
+			p.leave("calling_tool")
+			p.leave("thinking")
+			p.reply("rpl_1", "accept")
+		}, "withdrawn explicit"},
+		{"C-109 the agent went on while it waited for a clarification", func(p *tape) {
+			p.event("sess_1", "awaiting.clarification", set{"urgency": "critical", "question": "Which?", "reply_token": "rpl_2", "timeout_seconds": 60})
+			p.ask("rpl_1", about("call_1"))
+			p.leave("thinking")
+			p.clarify("desk", "rpl_2")
+			p.reply("rpl_1", "accept")
+		}, "withdrawn explicit"},
+		{"a clarification confirms nothing", func(p *tape) {
+			p.event("sess_1", "awaiting.clarification", set{"urgency": "critical", "question": "Which?", "reply_token": "rpl_2", "timeout_seconds": 60})
+			p.clarify("rt1", "rpl_2")
+		}, ""},
 		{"C-109 the session ended first", func(p *tape) {
 			p.ask("rpl_1", about("call_1"))
 			p.event("sess_1", "session.cancelled", set{"cancelled_by": "user"})

@@ -23,7 +23,7 @@ var sessionChecks = []catalogue.Check{
 	specification.Check("066", "3.2.5", catalogue.Must, events.SeverityMedium, catalogue.ScopeSession, "events in order", "Time runs backwards within a session.", catalogue.FixOrder),
 	specification.Check("067", "3.2.5", catalogue.Must, events.SeverityInfo, catalogue.ScopeEvent, "event, broker time (in a recording --now); more than 5 minutes ahead or 24 hours behind; said once a session", "A publisher's clock is far from the broker's.", "Check the publisher's clock."),
 	specification.Check("068", "4.2.1", catalogue.Must, events.SeverityMedium, catalogue.ScopeSession, "events in order", "A session's first change of state does not begin at idle.", fixStates),
-	specification.Check("069", "4.2.1", catalogue.Must, events.SeverityLow, catalogue.ScopeSession, "events in order", "A change of state begins elsewhere than the last one led, and nothing in between explains it.", fixStates),
+	specification.Check("069", "4.2.1", catalogue.Must, events.SeverityLow, catalogue.ScopeSession, "events in order; the last change of the agent, or of any", "A change of state begins elsewhere than the last one led, and nothing in between explains it.", fixStates),
 	specification.Check("070", "9.3.1", catalogue.Must, events.SeverityInfo, catalogue.ScopeSession, "whole session; said once", "The session did something in a state that it never announced.", fixStates),
 	specification.Check("071", "4.1.2", catalogue.Derived, events.SeverityLow, catalogue.ScopeSession, "whole session; a duration that differs is a hint", "The figures that a session ends with are not those of its events.", fixText),
 
@@ -34,7 +34,7 @@ var sessionChecks = []catalogue.Check{
 	specification.Check("084", "4.3.1", catalogue.Must, events.SeverityMedium, catalogue.ScopeSession, "invocation and completion", "Only one of invocation and completion has a tool call id.", catalogue.FixTools),
 	specification.Check("085", "4.5.2", catalogue.Should, events.SeverityLow, catalogue.ScopeSession, "invocations", "Invocations of one tool overlap without ids that tell them apart.", catalogue.FixIDs),
 	specification.Check("086", "4.3.2", catalogue.Derived, events.SeverityInfo, catalogue.ScopeSession, "invocation and completion", "A tool's duration is not what its events show, or was announced.", fixText),
-	specification.Check("087", "4.3.2", catalogue.Must, events.SeverityMedium, catalogue.ScopeSession, "events in order", "The agent left the state of calling a tool before the tool completed.", fixStates),
+	specification.Check("087", "4.3.2", catalogue.Must, events.SeverityMedium, catalogue.ScopeSession, "events in order, by agent", "The agent left the state of calling a tool before the tool completed.", fixStates),
 	specification.Check("088", "4.1.1", catalogue.Derived, events.SeverityLow, catalogue.ScopeSession, "session", "A tool was invoked that the session had not announced.", "List every tool in tools_available, or leave the list out."),
 	specification.Check("089", "4.3.1, 9.3.1", catalogue.Must, events.SeverityMedium, catalogue.ScopeSession, "the same call as AgentHook reports it: its started_at against the time of the invocation", "A side effect began before the invocation was announced.", "Make the agent announce a tool before it runs it."),
 }
