@@ -92,6 +92,22 @@ func TestBothProtocols(t *testing.T) {
 	}
 }
 
+// TestDeniedStartInBothProtocols: the start of a denied call is one finding, and its end as AgentHook reports it still breaks
+// the check of AgentHook.
+func TestDeniedStartInBothProtocols(t *testing.T) {
+	l := newTestLog(t)
+	l.admit(hookView(pre(1)), "d1", events.Deny)
+	l.at(2)
+	for _, e := range []tree{hookView(pre(1)), wireView(invoked(3, "call_1")), hookView(post(2)), wireView(completed(4, "call_1", "success"))} {
+		l.event(e)
+	}
+	r := l.run()
+	wantRules(t, r.findings, despiteDeny)
+	if !slices.ContainsFunc(r.checks, func(f events.Finding) bool { return f.Rule == "AH-C-075" }) {
+		t.Errorf("checks %v", rulesOf(r.checks))
+	}
+}
+
 // TestNotBothProtocols: two reports that look like one call in two protocols, and are two
 // calls.
 func TestNotBothProtocols(t *testing.T) {
