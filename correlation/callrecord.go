@@ -14,7 +14,6 @@ import (
 // later. It does not change.
 type callView struct {
 	publicDetails // a copy
-	timelineRoom  [typicalSteps]timelineEntry
 
 	prefix       string // of its subject
 	origin       *fact.Origin
@@ -33,57 +32,14 @@ type callView struct {
 	verdict                        events.Verdict
 }
 
-// callViewPool is the memory of call views. Released views are used again.
-type callViewPool struct {
-	chunk     []callView  // allocated, not yet used
-	freeViews []*callView // released
-}
-
-const (
-	callViewsPerChunk = 4 // allocated at a time
-	maxFreeViews      = 1024
-)
-
-// release makes a view free for the next call.
-func (pool *callViewPool) release(v *callView) {
-	if len(pool.freeViews) < maxFreeViews {
-		pool.freeViews = append(pool.freeViews, v)
-	}
-}
-
-func (pool *callViewPool) next() *callView {
-	if last := len(pool.freeViews) - 1; last >= 0 {
-		one := pool.freeViews[last]
-		pool.freeViews = pool.freeViews[:last]
-		return one
-	}
-	if len(pool.chunk) == 0 {
-		pool.chunk = make([]callView, callViewsPerChunk)
-	}
-	one := &pool.chunk[0]
-	pool.chunk = pool.chunk[1:]
-	return one
-}
-
-// ReleaseOutput gives the memory of an output back to the Correlator. It is optional, and
-// spares the garbage collector most of its work. The caller MUST NOT encode the output, or a
-// copy of it, afterwards. An encoded Subject, ID and Body stay valid.
-func (c *Correlator) ReleaseOutput(o *Output) {
-	if o.call != nil {
-		c.engine.findings.release(o.call)
-	}
-	o.call = nil
-}
-
-// fillFrom copies a call into the view. verdict is the call's effective verdict.
+// fillFrom copies a call into a new view. verdict is the call's effective verdict.
 func (view *callView) fillFrom(c *call, verdict *effectiveVerdict, parents *lineage) {
 	view.publicDetails = c.publicDetails
-	view.timeline = append(view.timelineRoom[:0], c.timeline...)
+	view.timeline = slices.Clone(c.timeline)
 	if c.rules != nil || c.differences != nil {
 		view.rules, view.differences = slices.Collect(c.rules.names()), slices.Clone(c.differences)
 	}
 	view.origin, view.occurrence, view.state, view.idSum = c.session.Origin, c.occurrence, c.state, c.idSum()
-	view.parentLink = parentLink{}
 	if c.session.parentLinkRank != 0 {
 		view.parentLink = parents.parentOf(c.session.Key)
 	}

@@ -706,14 +706,12 @@ func TestRetractionsInModeOff(t *testing.T) {
 	}
 }
 
-// TestReuse: outputs that are encoded later, in memory that is used again, are those that are
-// encoded at once.
-func TestReuse(t *testing.T) {
+// TestEncodeLater: outputs that are encoded later are those that are encoded at once.
+func TestEncodeLater(t *testing.T) {
 	logs := []*testLog{linked(t, 30)}
 	for _, c := range corpusSample(t) {
 		logs = append(logs, c.asLog(t))
 	}
-	reused := 0
 	for i, l := range logs {
 		random := rand.New(rand.NewPCG(uint64(i), 1))
 		core := New(l.opts)
@@ -722,7 +720,6 @@ func TestReuse(t *testing.T) {
 			for k := range n {
 				waiting[k].Encode()
 				got = append(got, waiting[k])
-				core.ReleaseOutput(&waiting[k])
 			}
 			waiting = append(waiting[:0], waiting[n:]...)
 		}
@@ -733,10 +730,6 @@ func TestReuse(t *testing.T) {
 		}
 		encode(len(waiting))
 		sameOutputs(t, fmt.Sprint("log ", i), got, l.run().outputs)
-		reused += len(core.engine.findings.callViewPool.freeViews)
-	}
-	if reused == 0 {
-		t.Error("nothing was used again")
 	}
 }
 

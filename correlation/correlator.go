@@ -11,7 +11,7 @@
 // equivalentChecks). A check that depends only on the order of events is judged with the
 // session.
 //
-// The work has three steps. Decoder.DecodeInto decodes a message; it needs no state, so several
+// The work has three steps. Decoder.Decode decodes a message; it needs no state, so several
 // goroutines may decode. Correlator.Step applies a decoded message, in log order.
 // Output.Encode encodes an output; any goroutine may. Apply does all three.
 //
@@ -48,8 +48,7 @@ type Correlator struct {
 	retiredKeys        map[string]bool        // by key id; a retired key no longer counts
 	// sharedKeys is a copy of keys for the decoders.
 	sharedKeys atomic.Pointer[signing.KeySet]
-	decoder    *fact.Decoder   // of Apply
-	arena      fact.InputArena // of Apply
+	decoder    *fact.Decoder // of Apply
 }
 
 // Types of package fact in the API of Correlator.
@@ -58,8 +57,6 @@ type (
 	Decoder = fact.Decoder
 	// Input is a decoded message.
 	Input = fact.Input
-	// InputArena is the memory of Inputs.
-	InputArena = fact.InputArena
 )
 
 // New makes a Correlator that has applied no message.
@@ -86,9 +83,7 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 	if m.Seq <= c.engine.stats.Seq {
 		return nil
 	}
-	var in fact.Input
-	c.arena.Reset()
-	c.decoder.DecodeInto(&in, m, &c.arena)
+	in := c.decoder.Decode(m)
 	outs := slices.Clone(c.Step(&in))
 	for i := range outs {
 		outs[i].Encode()
@@ -97,7 +92,7 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 }
 
 // Step applies a decoded message. It returns outputs that are not encoded: see Output.Encode.
-// The list is valid until the next Step, an output until ReleaseOutput.
+// The list is valid until the next Step.
 func (c *Correlator) Step(in *fact.Input) []Output {
 	m, p := &in.Raw, &in.ParsedSubject
 	if m.Seq <= c.engine.stats.Seq {

@@ -27,9 +27,8 @@ type Output struct {
 	call *callView // nil for a finding
 }
 
-// Encode sets Subject, ID and Body unless they are set. Until ReleaseOutput, any goroutine may
-// encode an output, and several may encode copies of it: an output shares only unchanging
-// memory with the Correlator.
+// Encode sets Subject, ID and Body unless they are set. Any goroutine may encode an output, and
+// several may encode copies of it: an output shares only unchanging memory with the Correlator.
 func (o *Output) Encode() {
 	if o.Body != nil {
 		return
@@ -116,7 +115,6 @@ type findings struct {
 	findingCount    uint64               // findings emitted
 	callRecordCount uint64               // records of calls emitted
 	outputs         []Output             `snapshot:"-"` // of the current message
-	callViewPool    `snapshot:"-"`
 }
 
 // subjectPrefixes are the beginnings of output subjects.
@@ -400,7 +398,7 @@ func (fs *findings) emitCall(c *call) {
 		return
 	}
 	c.lastEmitted = now
-	view := fs.callViewPool.next()
+	view := new(callView)
 	view.fillFrom(c, &verdict, fs.lineage)
 	view.prefix, view.recordNumber = fs.subjectPrefixes.calls, c.recordCounts.add(c.state)
 	fs.callRecordCount++

@@ -31,8 +31,7 @@ func TestProtocolPartsAlone(t *testing.T) {
 	decoder := New(l.opts).NewDecoder()
 	read := func(e tree) *fact.Fact {
 		l.event(e)
-		in := &fact.Input{}
-		decoder.DecodeInto(in, l.msgs[len(l.msgs)-1], &fact.InputArena{})
+		in := decoder.Decode(l.msgs[len(l.msgs)-1])
 		return &in.Event.Fact
 	}
 	rules := func(fs *findings) string { return strings.Join(takeRules(fs), " ") }

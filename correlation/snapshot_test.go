@@ -84,7 +84,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 				clearField(reflect.ValueOf(w.hook).Elem().FieldByName("findings"))
 			}
 		}
-		c.engine.calls.codec, c.engine.findings.callViewPool, c.engine.calls.dirtyCalls = snapshot.ValueCodec[details]{}, callViewPool{}, nil
+		c.engine.calls.codec, c.engine.calls.dirtyCalls = snapshot.ValueCodec[details]{}, nil
 		c.engine.calls.sessions.Unpack(c.engine.calls.sessions.Pack())
 		c.engine.trackers.sessions.Unpack(c.engine.trackers.sessions.Pack())
 		c.engine.history.sources.Unpack(c.engine.history.sources.Pack())
@@ -222,7 +222,7 @@ func TestSnapshotRefusals(t *testing.T) {
 var notState = []string{
 	"aaep.reports.findingList", "correlation.calls.opts", "correlation.calls.dirtyCalls", "correlation.calls.codec", "correlation.judge.opts", "correlation.history.opts", "correlation.timers.opts", "correlation.approvals.opts", "correlation.receipts.opts", "aump.Mandates.findings", "aump.Mandates.clockSkew",
 	"correlation.trackers.opts", "agenthook.Attestations.findings", "agenthook.Declarations.findings", "aaep.NegotiationTable.findings", "aaep.NegotiationTable.time", "aaep.NegotiationTable.fromRecording", "aaep.Replies.findings", "aaep.Replies.sessions", "aaep.Replies.fromRecording", "correlation.timers.nextTimer",
-	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes", "correlation.findings.callViewPool",
+	"correlation.findings.opts", "correlation.findings.outputs", "correlation.findings.subjectPrefixes",
 	"agenthook.Session.findings",
 	"correlation.protocolSession.share", "correlation.session.share", "correlation.timers.callDeadlines", // made by rebuild
 }
@@ -311,7 +311,7 @@ func TestEverySection(t *testing.T) {
 	for f := range reflect.TypeFor[Correlator]().Fields() {
 		fields = append(fields, f.Name)
 	}
-	const known = "engine space shard vouchForKey vouchForRetirement keys records retiredKeys sharedKeys decoder arena"
+	const known = "engine space shard vouchForKey vouchForRetirement keys records retiredKeys sharedKeys decoder"
 	if got := strings.Join(fields, " "); got != known {
 		t.Errorf("a Correlator has the fields %s, known are %s: is the new one state?", got, known)
 	}

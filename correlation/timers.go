@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"container/heap"
 	"iter"
 	"time"
 
@@ -76,7 +77,7 @@ func (t *timers) extendDeadline(c *call, f *fact.Fact, open int) {
 // restoreDeadline adds the deadline of an open call that was read from a snapshot.
 func (t *timers) restoreDeadline(c *call) {
 	if !c.deadline.IsZero() {
-		t.callDeadlines.push(c)
+		heap.Push(&t.callDeadlines, deadline{c.deadline, c})
 	}
 }
 
@@ -116,7 +117,7 @@ func (t *timers) dropStaleDeadlines() {
 	}
 	clear(t.callDeadlines[len(kept):])
 	t.callDeadlines = kept
-	t.callDeadlines.init()
+	heap.Init(&t.callDeadlines)
 }
 
 // deadline is the time at which a call is abandoned. It is stale once the call has closed or
@@ -132,54 +133,22 @@ func (d deadline) isStale() bool { return !d.call.isOpen() || !d.call.deadline.E
 // so the order of removal does not depend on the layout of the heap.
 type deadlines []deadline
 
-func (d deadlines) less(i, j int) bool {
+func (d deadlines) Len() int      { return len(d) }
+func (d deadlines) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+func (d deadlines) Less(i, j int) bool {
 	if d[i].at.Equal(d[j].at) {
 		return d[i].call.order < d[j].call.order
 	}
 	return d[i].at.Before(d[j].at)
 }
 
-func (d deadlines) siftUp(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !d.less(i, parent) {
-			return
-		}
-		d[i], d[parent] = d[parent], d[i]
-		i = parent
-	}
-}
-
-func (d deadlines) siftDown(i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(d); child++ {
-			if d.less(child, least) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		d[i], d[least] = d[least], d[i]
-		i = least
-	}
-}
-
-func (d deadlines) init() {
-	for i := len(d)/2 - 1; i >= 0; i-- {
-		d.siftDown(i)
-	}
-}
-
-// pop removes the first deadline.
-func (d *deadlines) pop() {
-	list := *d
-	last := len(list) - 1
-	list[0] = list[last]
-	list[last] = deadline{}
-	*d = list[:last]
-	(*d).siftDown(0)
+func (d *deadlines) Push(x any) { *d = append(*d, x.(deadline)) }
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	removed := (*d)[last]
+	(*d)[last] = deadline{}
+	*d = (*d)[:last]
+	return removed
 }
 
 // next is the first deadline that is not stale. It removes stale ones before it.
@@ -188,7 +157,7 @@ func (d *deadlines) next() (deadline, bool) {
 		if top := (*d)[0]; !top.isStale() {
 			return top, true
 		}
-		d.pop()
+		heap.Pop(d)
 	}
 	return deadline{}, false
 }
@@ -199,7 +168,7 @@ func (d *deadlines) popDue(now time.Time) (*call, bool) {
 	if !ok || now.Before(top.at) {
 		return nil, false
 	}
-	d.pop()
+	heap.Pop(d)
 	return top.call, true
 }
 
@@ -207,12 +176,6 @@ func (d *deadlines) popDue(now time.Time) (*call, bool) {
 func (d *deadlines) set(c *call, at time.Time) {
 	if at.After(c.deadline) {
 		c.deadline = at
-		d.push(c)
+		heap.Push(d, deadline{at, c})
 	}
-}
-
-// push adds the deadline of a call.
-func (d *deadlines) push(c *call) {
-	*d = append(*d, deadline{at: c.deadline, call: c})
-	d.siftUp(len(*d) - 1)
 }

@@ -127,6 +127,7 @@ func TestDecodeRecordRefuses(t *testing.T) {
 		{"other case", `{"Shard":"GOV"}`, strictjson.UnknownKey},
 		{"wrong type", `{"shard":4242}`, strictjson.WrongType},
 		{"bad time", `{"due":"hunter2"}`, strictjson.WrongType},
+		{"escaped time", `{"due":"2026-11-20T12:00:00\u005a"}`, strictjson.WrongType},
 		{"same key twice", `{"shard":"GOV","shard":"X"}`, strictjson.DuplicateKey},
 		{"no object", `[]`, strictjson.NotObject},
 		{"trailing data", `{} {}`, strictjson.TrailingData},
@@ -156,6 +157,14 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add([]byte(`{"decision_id":"d","tenant":"acme","protocol":"tool","source":"s","request_digest":"x","verdict":"allow","reasons":[],"decided_at":"2026-11-20T06:41:50.120000000Z"}`))
 	f.Add([]byte(`{}`))
 	f.Add([]byte(`{"reasons":null,"policy":null,"decided_at":""}`))
+	f.Add([]byte(`{"reasons":[{"code":1}]}`))
+	f.Add([]byte(`{"occurrence":1.0}`))
+	f.Add([]byte(`{"decided_at":"2026-11-20T12:00:00\u005a"}`))
+	f.Add([]byte(`{"decided_at":"2026-11-20T12:00:00+01:00"}`))
+	f.Add([]byte(`{"policy":{"revision":18446744073709551615}}`))
+	f.Add([]byte(`{"policy":{"no/pe":1}}`))
+	f.Add([]byte(`{"inputs":{"strict":null,"mandate":{"reserved":4}},"counts":[{"amount":-1}]}`))
+	f.Add([]byte(`{"DECISION_ID":"x"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d, err := events.DecodeRecord[events.Decision](b)
 		if err != nil {

@@ -35,14 +35,12 @@ func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 func (t Time) MarshalJSON() ([]byte, error) { return []byte(`"` + t.String() + `"`), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (t *Time) UnmarshalText(b []byte) error { return t.setText(string(b)) }
-
-func (t *Time) setText(s string) error {
-	if s == "" {
+func (t *Time) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
 		*t = Time{}
 		return nil
 	}
-	p, err := ParseTime(s)
+	p, err := ParseTime(string(b))
 	if err != nil {
 		return err
 	}

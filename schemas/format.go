@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"github.com/google/uuid"
 	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"github.com/countersign-dev/countersign/events"
@@ -49,20 +50,5 @@ func signsInTime(s string) bool {
 
 func isDigit(b byte) bool { return '0' <= b && b <= '9' }
 
-// isUUID is the library's test for a string.
-func isUUID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case i == 8 || i == 13 || i == 18 || i == 23:
-			if c != '-' {
-				return false
-			}
-		case !isDigit(c) && (c < 'a' || c > 'f') && (c < 'A' || c > 'F'):
-			return false
-		}
-	}
-	return true
-}
+// isUUID reports whether s is a UUID without urn:uuid:, braces or missing hyphens.
+func isUUID(s string) bool { return len(s) == 36 && uuid.Validate(s) == nil }

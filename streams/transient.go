@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -30,10 +31,8 @@ var transientErrors = []error{
 // Transient reports whether an error says that JetStream could not be reached or had no leader, so
 // that a retry may succeed.
 func Transient(err error) bool {
-	for _, e := range transientErrors {
-		if errors.Is(err, e) {
-			return true
-		}
+	if slices.ContainsFunc(transientErrors, func(e error) bool { return errors.Is(err, e) }) {
+		return true
 	}
 	code := 0
 	var own *apiError
@@ -44,10 +43,5 @@ func Transient(err error) bool {
 	case errors.As(err, &api):
 		code = int(api.ErrorCode)
 	}
-	for _, c := range leaderlessCodes {
-		if code == c {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(leaderlessCodes, code)
 }

@@ -76,15 +76,7 @@ func (in Input) Message() events.LogMessage { return in.Raw }
 
 // Decode decodes a message. The Input refers to its Header and Body.
 func (d *Decoder) Decode(m events.LogMessage) Input {
-	var in Input
-	d.DecodeInto(&in, m, nil)
-	return in
-}
-
-// DecodeInto is Decode into memory that the caller reuses; see InputArena. A nil arena
-// allocates.
-func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
-	*in = Input{Raw: m}
+	in := Input{Raw: m}
 	d.SessionKeyers.keyMissing = false
 	var err error
 	in.ParsedSubject, err = d.space.Parse(m.Subject)
@@ -100,56 +92,15 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *InputArena) {
 	case in.ParsedSubject.Class == subject.Events && d.SessionKeyers.isMissing(in.ParsedSubject, d.Protocols):
 		in.needsSessionSecret = true
 	case in.ParsedSubject.Class == subject.Events:
-		in.Event = mem.newEvent()
+		in.Event = new(DecodedEvent)
 		d.decodeEvent(m, in.ParsedSubject, in.Event)
 		in.Event.precompute()
 		in.needsSessionSecret = d.SessionKeyers.keyMissing
 	case in.ParsedSubject.Class == subject.Decisions:
-		in.Decision = mem.newDecision()
+		in.Decision = new(DecodedDecision)
 		d.decodeDecision(m, in.ParsedSubject, in.Decision)
 	}
-}
-
-// InputArena is the memory of Inputs. The caller reuses it for later Inputs, which spares
-// the garbage collector. It holds what was decoded until it is reused. The zero
-// InputArena is ready for use. One goroutine at a time uses it.
-type InputArena struct {
-	events    arena[DecodedEvent]
-	decisions arena[DecodedDecision]
-}
-
-// Reset makes the arena's memory free for new Inputs. The caller MUST NOT apply an older
-// Input afterwards.
-func (m *InputArena) Reset() { m.events.used, m.decisions.used = 0, 0 }
-
-func (m *InputArena) newEvent() *DecodedEvent {
-	if m == nil {
-		return new(DecodedEvent)
-	}
-	return m.events.next()
-}
-
-func (m *InputArena) newDecision() *DecodedDecision {
-	if m == nil {
-		return new(DecodedDecision)
-	}
-	return m.decisions.next()
-}
-
-type arena[T any] struct {
-	items []*T
-	used  int
-}
-
-// next returns an empty item.
-func (r *arena[T]) next() *T {
-	if r.used++; r.used > len(r.items) {
-		r.items = append(r.items, new(T))
-	} else {
-		var nothing T
-		*r.items[r.used-1] = nothing
-	}
-	return r.items[r.used-1]
+	return in
 }
 
 // NeedsSessionSecret reports whether the session's key was not ready (see

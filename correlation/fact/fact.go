@@ -1,7 +1,7 @@
 // Package fact turns messages of the log into facts: one message in the engine's own terms.
 // A Decoder needs no state, so several may decode in parallel and ahead of the engine. The
 // package also has the keys, sums and hashes by which the engine finds publishers, sessions,
-// calls and events. Begin reading with Decoder.DecodeInto and Fact.
+// calls and events. Begin reading with Decoder.Decode and Fact.
 package fact
 
 import (

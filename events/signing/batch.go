@@ -1,11 +1,12 @@
 package signing
 
 import (
-	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // TypeBatch is the type of a signature over several records at once. It covers the text of
@@ -43,40 +44,24 @@ func (k PrivateKey) SignRecords(records [][]byte) ([]string, error) {
 	return values, nil
 }
 
-type treeHash = [sha256.Size]byte
-
 // batchText is the text that the signature of a batch covers.
-func batchText(size int, root treeHash) []byte {
+func batchText(size int, root tlog.Hash) []byte {
 	text := strconv.AppendInt(append(make([]byte, 0, 80), "countersign/batch/v1\n"...), int64(size), 10)
 	return append(base64.StdEncoding.AppendEncode(append(text, '\n'), root[:]), '\n')
 }
 
-// leafHash and nodeHash are the hashes of RFC 6962 section 2.1.
-func leafHash(record []byte) treeHash {
-	var room [2048]byte
-	return sha256.Sum256(append(append(room[:0], 0), record...))
-}
-
-func nodeHash(left, right treeHash) treeHash {
-	var b [1 + 2*sha256.Size]byte
-	b[0] = 1
-	copy(b[1:], left[:])
-	copy(b[1+sha256.Size:], right[:])
-	return sha256.Sum256(b[:])
-}
-
 // treeLevels returns the levels of the tree from the leaves to the root. A last node without a
 // sibling moves up one level unchanged.
-func treeLevels(records [][]byte) [][]treeHash {
-	level := make([]treeHash, len(records))
+func treeLevels(records [][]byte) [][]tlog.Hash {
+	level := make([]tlog.Hash, len(records))
 	for i, r := range records {
-		level[i] = leafHash(r)
+		level[i] = tlog.RecordHash(r)
 	}
-	levels := [][]treeHash{level}
+	levels := [][]tlog.Hash{level}
 	for len(level) > 1 {
-		next := make([]treeHash, 0, (len(level)+1)/2)
+		next := make([]tlog.Hash, 0, (len(level)+1)/2)
 		for i := 0; i+1 < len(level); i += 2 {
-			next = append(next, nodeHash(level[i], level[i+1]))
+			next = append(next, tlog.NodeHash(level[i], level[i+1]))
 		}
 		if len(level)%2 == 1 {
 			next = append(next, level[len(level)-1])
@@ -88,7 +73,7 @@ func treeLevels(records [][]byte) [][]treeHash {
 }
 
 // inclusionProof concatenates the hashes on the path from a leaf to the root.
-func inclusionProof(levels [][]treeHash, i int) (path []byte) {
+func inclusionProof(levels [][]tlog.Hash, i int) (path []byte) {
 	for _, level := range levels[:len(levels)-1] {
 		if sibling := i ^ 1; sibling < len(level) {
 			path = append(path, level[sibling][:]...)
@@ -99,20 +84,20 @@ func inclusionProof(levels [][]treeHash, i int) (path []byte) {
 }
 
 // rootFromProof computes the root from a proof (RFC 9162 section 2.1.3.2).
-func rootFromProof(record []byte, index, size int, path []byte) (root treeHash, ok bool) {
-	root, last := leafHash(record), size-1
-	for ; len(path) > 0; path = path[sha256.Size:] {
+func rootFromProof(record []byte, index, size int, path []byte) (root tlog.Hash, ok bool) {
+	root, last := tlog.RecordHash(record), size-1
+	for ; len(path) > 0; path = path[tlog.HashSize:] {
 		if last == 0 {
 			return root, false
 		}
-		sibling := treeHash(path[:sha256.Size])
+		sibling := tlog.Hash(path[:tlog.HashSize])
 		if index%2 == 1 || index == last {
-			root = nodeHash(sibling, root)
+			root = tlog.NodeHash(sibling, root)
 			for index%2 == 0 && index != 0 {
 				index, last = index/2, last/2
 			}
 		} else {
-			root = nodeHash(root, sibling)
+			root = tlog.NodeHash(root, sibling)
 		}
 		index, last = index/2, last/2
 	}
@@ -143,7 +128,7 @@ func readShare(value string) (s batchShare, batched, ok bool) {
 	s.index, indexFine = smallNumber(index)
 	s.size, sizeFine = smallNumber(size)
 	s.path, pathFine = decodeSegment(path)
-	return s, true, indexFine && sizeFine && pathFine && s.size > 1 && s.size <= MaxBatch && s.index < s.size && len(s.path)%sha256.Size == 0
+	return s, true, indexFine && sizeFine && pathFine && s.size > 1 && s.size <= MaxBatch && s.index < s.size && len(s.path)%tlog.HashSize == 0
 }
 
 // smallNumber reads a number without a sign or leading zeros.
@@ -165,7 +150,7 @@ type RecordVerifier struct {
 
 	token, kid string // of the last verified batch
 	size       int
-	root       treeHash
+	root       tlog.Hash
 }
 
 // Verify verifies a header value of SignRecords and returns the key id.

@@ -252,11 +252,11 @@ func isServiceRecordBody(sc recordScope, root strictjson.Value, raw []byte) bool
 	if decode == nil && sc.Kind == evidence.KindControl {
 		decode = decodeAs[map[string]json.RawMessage]
 	}
-	return decode != nil && root.Kind() == strictjson.KindObject && decode(root, raw) == nil
+	return decode != nil && root.Kind() == strictjson.KindObject && decode(raw) == nil
 }
 
 // serviceRecords are the types of service records, by kind of record and, of control records, their kind.
-var serviceRecords = map[string]func(root strictjson.Value, raw []byte) error{
+var serviceRecords = map[string]func(raw []byte) error{
 	evidence.KindDecision + "/":                       decodeAs[events.Decision],
 	evidence.KindCall + "/":                           decodeAs[events.Call],
 	evidence.KindFinding + "/":                        decodeAs[events.Finding],
@@ -267,9 +267,8 @@ var serviceRecords = map[string]func(root strictjson.Value, raw []byte) error{
 	evidence.KindControl + "/" + events.ControlKey:    decodeAs[events.KeyRecord],
 }
 
-func decodeAs[T any](root strictjson.Value, raw []byte) error {
-	_, err := events.DecodeValue[T](root, raw)
-	return err
+func decodeAs[T any](raw []byte) error {
+	return strictjson.Unmarshal(raw, new(T), strictjson.RejectUnknown)
 }
 
 // isStructuredCloudEvent reports whether the headers say that the body is a whole

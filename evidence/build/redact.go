@@ -225,7 +225,7 @@ func (r *recordRedactor) redactConfig(header string, inData bool) redact.Config 
 	}
 	c.Digest, c.Echoes = r.keyedDigest, r.echoes
 	if header == "" {
-		c.Size, c.ScanCache = len(r.message.Body), r.workspace.checker.ScanCache()
+		c.Size = len(r.message.Body)
 	}
 	return c
 }

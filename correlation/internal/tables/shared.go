@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"container/heap"
 	"maps"
 	"slices"
 )
@@ -65,7 +66,7 @@ func (s *Shared[K, V]) Add(tenant string, k K) *V {
 	if t == nil {
 		t = &tenantFIFO[K, V]{share: Share{key: PublisherKey{Tenant: tenant}}}
 		s.tenants[tenant] = t
-		s.ranked.add(ByPlaces, &t.share)
+		heap.Push(&s.ranked, &t.share)
 	}
 	v := t.Add(k)
 	s.settle(t, 1)
@@ -80,7 +81,7 @@ func (s *Shared[K, V]) makeRoom(of *tenantFIFO[K, V]) {
 	if of != nil {
 		own = &of.share
 	}
-	two := s.ranked.leading(ByPlaces, own)
+	two := s.ranked.leading(own)
 	most, n := s.tenants[two[0].key.Tenant], EvictionBatch(s.limit)
 	if two[1] != nil {
 		n = min(n, max(1, (most.Len()-two[1].has[ByPlaces])/2))
@@ -88,7 +89,7 @@ func (s *Shared[K, V]) makeRoom(of *tenantFIFO[K, V]) {
 	most.DropOldest(n)
 	s.settle(most, -n)
 	if most.Len() == 0 && most != of {
-		s.ranked.remove(ByPlaces, &most.share)
+		heap.Remove(&s.ranked, most.share.rank[ByPlaces])
 		delete(s.tenants, most.share.key.Tenant)
 	}
 }
@@ -97,7 +98,7 @@ func (s *Shared[K, V]) makeRoom(of *tenantFIFO[K, V]) {
 func (s *Shared[K, V]) settle(t *tenantFIFO[K, V], n int) {
 	s.n += n
 	t.share.has[ByPlaces] = t.Len()
-	s.ranked.settle(ByPlaces, &t.share)
+	heap.Fix(&s.ranked, t.share.rank[ByPlaces])
 }
 
 // All returns the entries: the tenants in the order of their names, of each the oldest first.

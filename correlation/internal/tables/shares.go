@@ -1,5 +1,7 @@
 package tables
 
+import "container/heap"
+
 // The tenants of a shard share a table, and none of them may take it over. A full table
 // forgets an entry of the tenant that holds most, of that tenant's publisher that holds most,
 // and there the least recently used entry. A tenant with less than an equal share loses
@@ -60,13 +62,15 @@ func (s *shares) of(k PublisherKey) *Share {
 		t = &Share{key: PublisherKey{Tenant: k.Tenant}}
 		s.tenants[k.Tenant] = t
 		for by := range measures {
-			s.ranked[by].add(by, t)
+			s.ranked[by].by = by
+			heap.Push(&s.ranked[by], t)
 		}
 	}
 	h := &Share{key: k, tenant: t}
 	s.publishers[k] = h
 	for by := range measures {
-		t.publishers[by].add(by, h)
+		t.publishers[by].by = by
+		heap.Push(&t.publishers[by], h)
 	}
 	return h
 }
@@ -75,26 +79,29 @@ func (s *shares) of(k PublisherKey) *Share {
 func (s *shares) count(h *Share, by Measure, n int) {
 	t := h.tenant
 	h.has[by], t.has[by] = h.has[by]+n, t.has[by]+n
-	t.publishers[by].settle(by, h)
-	s.ranked[by].settle(by, t)
+	heap.Fix(&t.publishers[by], h.rank[by])
+	heap.Fix(&s.ranked[by], t.rank[by])
 	if by != ByPlaces || h.has[ByPlaces] > 0 {
 		return
 	}
 	delete(s.publishers, h.key)
 	for by := range measures {
-		t.publishers[by].remove(by, h)
+		heap.Remove(&t.publishers[by], h.rank[by])
 	}
 	if t.has[ByPlaces] > 0 {
 		return
 	}
 	delete(s.tenants, t.key.Tenant)
 	for by := range measures {
-		s.ranked[by].remove(by, t)
+		heap.Remove(&s.ranked[by], t.rank[by])
 	}
 }
 
 // ranking is a heap: the share that holds most first, then by name. No two shares are equal.
-type ranking []*Share
+type ranking struct {
+	by     Measure
+	shares []*Share
+}
 
 func (h *Share) above(by Measure, o *Share) bool {
 	if h.has[by] != o.has[by] {
@@ -106,59 +113,37 @@ func (h *Share) above(by Measure, o *Share) bool {
 	return h.key.Source < o.key.Source
 }
 
-func (r ranking) swap(by Measure, i, j int) {
-	r[i], r[j] = r[j], r[i]
-	r[i].rank[by], r[j].rank[by] = i, j
+func (r *ranking) Len() int           { return len(r.shares) }
+func (r *ranking) Less(i, j int) bool { return r.shares[i].above(r.by, r.shares[j]) }
+func (r *ranking) Swap(i, j int) {
+	r.shares[i], r.shares[j] = r.shares[j], r.shares[i]
+	r.shares[i].rank[r.by], r.shares[j].rank[r.by] = i, j
 }
 
-// settle moves a share to its place.
-func (r ranking) settle(by Measure, h *Share) {
-	i := h.rank[by]
-	for i > 0 && r[i].above(by, r[(i-1)/2]) {
-		r.swap(by, i, (i-1)/2)
-		i = (i - 1) / 2
-	}
-	for {
-		most := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(r); child++ {
-			if r[child].above(by, r[most]) {
-				most = child
-			}
-		}
-		if most == i {
-			return
-		}
-		r.swap(by, i, most)
-		i = most
-	}
+func (r *ranking) Push(x any) {
+	h := x.(*Share)
+	h.rank[r.by] = len(r.shares)
+	r.shares = append(r.shares, h)
 }
 
-func (r *ranking) add(by Measure, h *Share) {
-	h.rank[by] = len(*r)
-	*r = append(*r, h)
-	r.settle(by, h)
-}
-
-func (r *ranking) remove(by Measure, h *Share) {
-	i, last := h.rank[by], len(*r)-1
-	r.swap(by, i, last)
-	(*r)[last] = nil
-	*r = (*r)[:last]
-	if i < last {
-		r.settle(by, (*r)[i])
-	}
+func (r *ranking) Pop() any {
+	last := len(r.shares) - 1
+	removed := r.shares[last]
+	r.shares[last] = nil
+	r.shares = r.shares[:last]
+	return removed
 }
 
 // leading returns the two shares that hold most; first comes first among equals. The second is
 // nil if there is only one.
-func (r ranking) leading(by Measure, first *Share) [2]*Share {
-	two := [2]*Share{r[0], nil}
-	for i := 1; i <= 2 && i < len(r); i++ {
-		if two[1] == nil || r[i].above(by, two[1]) {
-			two[1] = r[i]
+func (r *ranking) leading(first *Share) [2]*Share {
+	two := [2]*Share{r.shares[0], nil}
+	for i := 1; i <= 2 && i < len(r.shares); i++ {
+		if two[1] == nil || r.shares[i].above(r.by, two[1]) {
+			two[1] = r.shares[i]
 		}
 	}
-	if first != nil && first != two[0] && first.has[by] == two[0].has[by] {
+	if first != nil && first != two[0] && first.has[r.by] == two[0].has[r.by] {
 		two[0], two[1] = first, two[0]
 	}
 	return two
@@ -171,10 +156,10 @@ func (l *LRU[K, V]) Surplus(by Measure, of PublisherKey, stays K) (v V, ok bool)
 		return v, false
 	}
 	first := l.held.tenants[of.Tenant]
-	if silent := l.entries[l.entries[0].prev].share; first == nil || first.has[by] < l.held.ranked[by][0].has[by] {
+	if silent := l.entries[l.entries[0].prev].share; first == nil || first.has[by] < l.held.ranked[by].shares[0].has[by] {
 		first = silent.tenant
 	}
-	for _, t := range l.held.ranked[by].leading(by, first) {
+	for _, t := range l.held.ranked[by].leading(first) {
 		if t == nil {
 			break
 		}
@@ -182,7 +167,7 @@ func (l *LRU[K, V]) Surplus(by Measure, of PublisherKey, stays K) (v V, ok bool)
 		if own != nil && own.tenant != t {
 			own = nil
 		}
-		for _, p := range t.publishers[by].leading(by, own) {
+		for _, p := range t.publishers[by].leading(own) {
 			if p == nil {
 				break
 			}

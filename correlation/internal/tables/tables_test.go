@@ -214,7 +214,7 @@ func TestSharedAgrees(t *testing.T) {
 		s.Put(e.tenant, e.key, step)
 		o := entry{fmt.Sprint("t", random.IntN(6)), number(random.IntN(60))}
 		want, there := values[o]
-		if got, is := s.Get(o.tenant, o.key); got != want || is != there || s.Len() != len(order) || len(s.tenants) != len(s.ranked) {
+		if got, is := s.Get(o.tenant, o.key); got != want || is != there || s.Len() != len(order) || len(s.tenants) != s.ranked.Len() {
 			t.Fatalf("step %d: %v is %d, %v; want %d, %v", step, o, got, is, want, there)
 		}
 	}
@@ -254,7 +254,7 @@ func TestSharesAgree(t *testing.T) {
 	for _, s := range table.All() {
 		table.Remove(s.key)
 	}
-	if len(table.held.publishers)+len(table.held.tenants)+len(table.held.ranked[ByPlaces])+len(table.held.ranked[ByCalls]) != 0 {
+	if len(table.held.publishers)+len(table.held.tenants)+table.held.ranked[ByPlaces].Len()+table.held.ranked[ByCalls].Len() != 0 {
 		t.Errorf("shares of nothing are left: %+v", table.held)
 	}
 }

@@ -18,13 +18,12 @@ import (
 // Document finds nothing outside these members, and in each of them what Unclean.Redact finds
 // (FuzzCleaner). It is not safe for concurrent use.
 type CleanChecker struct {
-	unclean   []uncleanMember
-	work      int
-	limit     int // of work
-	budget    workBudget
-	scanCache ScanCache
-	rows      map[string]storable.Rule
-	keys      map[string]keyFacts
+	unclean []uncleanMember
+	work    int
+	limit   int // of work
+	budget  workBudget
+	rows    map[string]storable.Rule
+	keys    map[string]keyFacts
 }
 
 // keyFacts is what a key says about its value.
@@ -50,7 +49,6 @@ const cleanKeys = 2048
 // those must not use it.
 func (c *CleanChecker) CheckDocument(root strictjson.Value, token string, size int) (Unclean, bool) {
 	row := protocol.Of(token)
-	c.scanCache.clear()
 	if !row.OneParse() || root.Get("metadata").Get("redaction").Get("fields").Len() > 0 { // DeclaredFields
 		return Unclean{}, false
 	}
@@ -66,9 +64,6 @@ func (c *CleanChecker) Scan(s string) []Span {
 	spans, _ := c.budget.scanText(s)
 	return spans
 }
-
-// ScanCache holds what the last CheckDocument found, for Config.ScanCache of the same record.
-func (c *CleanChecker) ScanCache() *ScanCache { return &c.scanCache }
 
 // CheckTexts reports whether there is nothing to redact in the values of a header, nor in its
 // name.
@@ -139,7 +134,6 @@ func (c *CleanChecker) checkText(s string, k keyFacts) bool {
 		return false
 	}
 	spans, work := c.budget.scanText(s)
-	c.scanCache.store(s, spans, work)
 	c.work += work
 	return len(spans) == 0 && c.work <= c.limit
 }

@@ -1,6 +1,8 @@
 package redact
 
 import (
+	"bytes"
+	"encoding/base64"
 	"slices"
 	"strings"
 )
@@ -276,35 +278,10 @@ func isUserToken(user string) bool {
 
 const minUserToken = 32
 
-// base64HasColon decodes v without allocating and reports whether the text has a colon.
+// base64HasColon reports whether v, up to an =, decodes to text with a colon and no control character before it.
 func base64HasColon(v string) bool {
-	var acc uint32
-	bits := 0
-	for i := range len(v) {
-		var d uint32
-		switch c := v[i]; {
-		case c >= 'A' && c <= 'Z':
-			d = uint32(c - 'A')
-		case c >= 'a' && c <= 'z':
-			d = uint32(c-'a') + 26
-		case c >= '0' && c <= '9':
-			d = uint32(c-'0') + 52
-		case c == '+':
-			d = 62
-		case c == '/':
-			d = 63
-		default:
-			return false
-		}
-		acc, bits = acc<<6|d, bits+6
-		if bits >= 8 {
-			bits -= 8
-			if b := byte(acc >> bits); b == ':' {
-				return true
-			} else if b < 0x20 {
-				return false
-			}
-		}
-	}
-	return false
+	v, _, _ = strings.Cut(v, "=")
+	text, _ := base64.RawStdEncoding.DecodeString(v)
+	name, _, found := bytes.Cut(text, []byte{':'})
+	return found && !bytes.ContainsFunc(name, func(r rune) bool { return r < ' ' })
 }

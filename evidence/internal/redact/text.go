@@ -226,10 +226,7 @@ func (w *documentWalker) isFull() bool {
 
 // findSpans is Scan plus the echoes and the protocol's own detectors.
 func (w *documentWalker) findSpans(s string) []Span {
-	spans, work, known := w.config.ScanCache.lookup(s)
-	if !known {
-		spans, work = w.budget.scanText(s)
-	}
+	spans, work := w.budget.scanText(s)
 	w.work += work
 	if !w.accountIDs && w.config.Echoes == nil {
 		return spans

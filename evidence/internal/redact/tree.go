@@ -49,8 +49,6 @@ type Config struct {
 	Size int
 	// Echoes are values that are known to be secret from another place.
 	Echoes *Echoes
-	// ScanCache holds what a CleanChecker found in the same document; it may be nil.
-	ScanCache *ScanCache
 }
 
 // Document redacts a decoded JSON document (maps, slices, strings, json.Number, bool, nil) in

@@ -3,8 +3,6 @@ package correlator
 import (
 	"context"
 	"runtime"
-	"slices"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -28,23 +26,15 @@ type decodePipeline struct {
 	toDecode     chan *batch // for any idle decoder
 	awaitingKeys chan *batch // batches that were set aside, for any idle decoder
 	ordered      chan *batch // for the core
-	arenas       sync.Pool   // of *decodeArena
 }
 
 // batch is a run of messages, or the notice that there are none for now. The goroutine that
 // receives it from a channel owns it until decoded is closed.
 type batch struct {
 	msgs    []events.LogMessage
-	arena   *decodeArena  // the decoded inputs; nil before decoding and if idle
-	decoded chan struct{} // closed once nothing is left to decode: at once if idle
+	inputs  []correlation.Input // the decoded messages; nil before decoding and if idle
+	decoded chan struct{}       // closed once nothing is left to decode: at once if idle
 	idle    bool
-}
-
-// decodeArena is the memory in which a batch is decoded. It is reused once the batch is applied.
-type decodeArena struct {
-	inputs    []correlation.Input
-	undecoded []int // messages not decoded yet
-	memory    correlation.InputArena
 }
 
 // readySignal is closed when the batch is decoded; for a nil batch it never is.
@@ -56,19 +46,7 @@ func (b *batch) readySignal() <-chan struct{} {
 }
 
 func newDecodePipeline(core *correlation.Correlator, keys sessionSecrets) *decodePipeline {
-	return &decodePipeline{core: core, keys: keys, toDecode: make(chan *batch, maxQueuedBatches), awaitingKeys: make(chan *batch, maxQueuedBatches), ordered: make(chan *batch, maxQueuedBatches),
-		arenas: sync.Pool{New: func() any { return new(decodeArena) }}}
-}
-
-// recycleBatch returns the arena of a batch that is no longer needed.
-func (p *decodePipeline) recycleBatch(b *batch) {
-	if b.arena == nil {
-		return
-	}
-	clear(b.arena.inputs)
-	b.arena.memory.Reset()
-	p.arenas.Put(b.arena)
-	b.arena = nil
+	return &decodePipeline{core: core, keys: keys, toDecode: make(chan *batch, maxQueuedBatches), awaitingKeys: make(chan *batch, maxQueuedBatches), ordered: make(chan *batch, maxQueuedBatches)}
 }
 
 // waitingBatches is how many batches wait to be applied, including next unless it is nil.
@@ -130,21 +108,17 @@ func (p *decodePipeline) nextBatch(ctx context.Context) (*batch, error) {
 // the keys that some of them need and that are not in memory. (A fetched key may have been
 // dropped meanwhile.)
 func (p *decodePipeline) decodeBatch(d *correlation.Decoder, b *batch) (names []events.SessionID) {
-	r := b.arena
-	if r == nil {
-		r = p.arenas.Get().(*decodeArena)
-		r.inputs, r.undecoded = slices.Grow(r.inputs[:0], len(b.msgs))[:len(b.msgs)], r.undecoded[:0]
-		for i := range b.msgs {
-			r.undecoded = append(r.undecoded, i)
-		}
-		b.arena = r
+	first := b.inputs == nil
+	if first {
+		b.inputs = make([]correlation.Input, len(b.msgs))
 	}
-	left := r.undecoded
-	r.undecoded = r.undecoded[:0]
-	for _, i := range left {
-		d.DecodeInto(&r.inputs[i], b.msgs[i], &r.memory)
-		if tenant, session, wants := r.inputs[i].NeedsSessionSecret(); wants {
-			r.undecoded, names = append(r.undecoded, i), append(names, sessionsecrets.SessionOfSubject(tenant, session))
+	for i, m := range b.msgs {
+		if _, _, wants := b.inputs[i].NeedsSessionSecret(); !first && !wants {
+			continue
+		}
+		b.inputs[i] = d.Decode(m)
+		if tenant, session, wants := b.inputs[i].NeedsSessionSecret(); wants {
+			names = append(names, sessionsecrets.SessionOfSubject(tenant, session))
 		}
 	}
 	return names

@@ -289,22 +289,22 @@ func TestAReplayIsShown(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	w := alone(t, n, long, "w").newFromScratch(time.Now())
 	shown := func() string { return w.env.Health.Report().Problems["replay"] }
-	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
+	servicetest.OK(t, w.applyBatch(t.Context(), &batch{}))
 	if got := shown(); got != "" {
 		t.Errorf("at once: %s", got)
 	}
 	w.replaySince = w.replaySince.Add(-replayShown)
-	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
+	servicetest.OK(t, w.applyBatch(t.Context(), &batch{}))
 	if got := shown(); !strings.Contains(got, "read again") {
 		t.Errorf("after a minute: %q", got)
 	}
 	w.role = daemon.RoleStandby
-	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
+	servicetest.OK(t, w.applyBatch(t.Context(), &batch{}))
 	if got := shown(); got != "" {
 		t.Errorf("of a standby: %s", got)
 	}
 	w.role = daemon.RoleActive
-	servicetest.OK(t, w.applyBatch(t.Context(), &batch{arena: &decodeArena{}}))
+	servicetest.OK(t, w.applyBatch(t.Context(), &batch{}))
 	if got := shown(); !strings.Contains(got, "read again") {
 		t.Errorf("active again: %q", got)
 	}

@@ -58,12 +58,11 @@ func TestDecodersDoNotWaitForKeys(t *testing.T) {
 	servicetest.Eventually(t, "the connection is back", func() bool { return nc.Status() == nats.CONNECTED })
 	for _, b := range batches[:last] {
 		<-b.readySignal()
-		for i := range b.arena.inputs {
-			if _, _, wants := b.arena.inputs[i].NeedsSessionSecret(); wants {
+		for i := range b.inputs {
+			if _, _, wants := b.inputs[i].NeedsSessionSecret(); wants {
 				t.Error("it still wants its key")
 			}
 		}
-		f.recycleBatch(b)
 	}
 	stop()
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {

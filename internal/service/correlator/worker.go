@@ -170,7 +170,6 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 		case decoding = <-next:
 		case <-decoding.readySignal():
 			err = w.applyBatch(ctx, decoding)
-			in.recycleBatch(decoding)
 			decoding = nil
 		case l := <-w.writes.acknowledgement():
 			err = w.handleResult(ctx, l)
@@ -252,8 +251,8 @@ func (w *worker) applyBatch(ctx context.Context, b *batch) error {
 		return nil
 	}
 	w.lastApplied = time.Now()
-	for i := range b.arena.inputs {
-		if err := w.applyMessage(&b.arena.inputs[i]); err != nil {
+	for i := range b.inputs {
+		if err := w.applyMessage(&b.inputs[i]); err != nil {
 			return err
 		}
 	}

@@ -101,9 +101,6 @@ func (w *worker) handleResult(ctx context.Context, l writeResult) error {
 	}
 	w.cursor, w.cursorSeq, w.hasWritten = l.cursor, l.seq, true
 	w.metrics.countWritten(w.pending[:l.n])
-	for i := range w.pending[:l.n] {
-		w.core.ReleaseOutput(&w.pending[i].out)
-	}
 	w.dropOutputs(l.n)
 	return nil
 }
