@@ -407,10 +407,7 @@ const durabilityEvery = 15 * time.Second
 // followDurability reads the class again and again until stop is called: a server of a cluster goes
 // away, or comes back with another setting, and no connection of this admitter need notice.
 func (s *service) followDurability(ctx context.Context, nc *nats.Conn) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return daemon.Background(ctx, func(ctx context.Context) {
 		for failed := 0; retry.Sleep(ctx, durabilityEvery) == nil; {
 			err := s.checkDurability(ctx, nc)
 			if failed++; err == nil {
@@ -420,8 +417,7 @@ func (s *service) followDurability(ctx context.Context, nc *nats.Conn) (stop fun
 				s.reportDurability(err.Error())
 			}
 		}
-	}()
-	return func() { cancel(); <-done }
+	})
 }
 
 // checkDurability reads how durable an acknowledgement of the running servers is. The class goes into

@@ -69,28 +69,15 @@ func (r *custodianRunner) run(ctx context.Context) {
 		r.env.Log.Warn().Dur("ahead", ahead).Msg("retention policies are applied as if it were later than it is")
 	}
 	var c *custodian
-	var logged daemon.LoggedProblem
-	for ctx.Err() == nil {
-		var err error
+	r.poll(ctx, "retention", "retention is held up", custodianEvery, func(ctx context.Context) (err error) {
 		if c == nil {
 			c, err = r.connect(ctx)
 		}
 		if err == nil {
 			err = c.pollBucket(ctx)
 		}
-		if ctx.Err() != nil {
-			break
-		}
-		problem := ""
-		if err != nil {
-			problem = err.Error()
-			if logged.IsDue(problem, time.Now()) {
-				r.env.Log.Warn().Err(err).Msg("retention is held up; it will be tried again")
-			}
-		}
-		r.env.Health.Set("retention", problem)
-		_ = retry.Sleep(ctx, retry.UntilTick(custodianEvery))
-	}
+		return err
+	})
 	if c != nil {
 		c.nc.Close()
 	}
