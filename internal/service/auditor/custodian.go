@@ -113,9 +113,8 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	if err != nil {
 		return nil, err
 	}
-	access := custodyAccess{nc: nc, js: js, db: r.db, store: r.writer, shard: r.shard, stream: r.stream, space: r.space, signer: r.signer,
-		writer: fmt.Sprintf("auditor-%d", os.Getpid()), env: r.env,
-		log: &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}}
+	access := custodyAccess{r.shardAccess, &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}, fmt.Sprintf("auditor-%d", os.Getpid())}
+	access.nc, access.js = nc, js
 	bucket, messages := &retentionBucket{js: js, kv: kv}, &messageEraser{nc: nc, js: js}
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, started: time.Now(), open: map[string]bool{}}
 	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}
