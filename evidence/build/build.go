@@ -40,6 +40,12 @@ type Keys interface {
 	SessionSecret(tenant, session string) ([]byte, error)
 }
 
+// OneKey is one key for everything, for records that are not stored.
+type OneKey []byte
+
+func (k OneKey) TenantKey(string) []byte                      { return k }
+func (k OneKey) SessionSecret(string, string) ([]byte, error) { return k, nil }
+
 // Built is a record with its canonical text and hash. The record may share memory with
 // the text, and its headers and body with the message. Quarantine reports that the record
 // has no body and that the raw body belongs in the tenant's quarantine. RedactionFindings

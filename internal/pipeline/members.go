@@ -23,6 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/filelock"
 	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -250,10 +251,7 @@ func (p *Pipeline) beginFollowingState(missing error) error {
 	if err := p.noteInForce(p.currentState().Generation, missing); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	p.unfollow = func() { cancel(); <-done }
-	go func() { defer close(done); p.followState(ctx) }()
+	p.unfollow = daemon.Background(context.Background(), p.followState)
 	return nil
 }
 

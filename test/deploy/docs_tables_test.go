@@ -19,7 +19,7 @@ import (
 // daemon.Components, and none besides.
 func TestHealthTable(t *testing.T) {
 	want := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?:[hH]ealth|\bh)\.[sS]et\("([a-z_]+)"`).FindAllStringSubmatch(sourceOf(t, "internal"), -1) {
+	for _, m := range regexp.MustCompile(`(?:(?:[hH]ealth|\bh)\.[sS]et\(|\.poll\(ctx, )"([a-z_]+)"`).FindAllStringSubmatch(sourceOf(t, "internal"), -1) {
 		want[m[1]] = true
 	}
 	source := sourceOf(t, "internal/service/admitter", "internal/service/gateway", "internal/pipeline", "streams", "events")

@@ -75,7 +75,7 @@ func tryRedaction(policy *redaction.Policy, protocol string, header map[string][
 		return evidence.Record{}, err
 	}
 	b = b.WithPolicies(func(string) (*redaction.Policy, error) { return policy, nil })
-	keys := make(throwAway, digest.KeySize)
+	keys := make(build.OneKey, digest.KeySize)
 	if _, err := rand.Read(keys); err != nil {
 		return evidence.Record{}, err
 	}
@@ -83,12 +83,6 @@ func tryRedaction(policy *redaction.Policy, protocol string, header map[string][
 	built, err := b.Build(m, evidence.Head{}, keys)
 	return built.Record, err
 }
-
-// throwAway is a temporary key for everything.
-type throwAway []byte
-
-func (k throwAway) TenantKey(string) []byte                      { return k }
-func (k throwAway) SessionSecret(string, string) ([]byte, error) { return k, nil }
 
 func printRedaction(p *ui.Printer, policy *redaction.Policy, rec evidence.Record) {
 	if rec.Reason != "" {

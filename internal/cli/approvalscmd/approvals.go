@@ -4,7 +4,6 @@ package approvalscmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -98,9 +97,7 @@ func (r *reviewer) ask(ctx context.Context, req approval.Request) (approval.Repl
 // raw prints the reply as JSON if --json is given, even with an error.
 func (r *reviewer) raw(reply approval.Reply, err error) error {
 	if r.JSON && reply.Code != "" {
-		enc := json.NewEncoder(r.io.Out)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(reply); err != nil {
+		if err := ui.WriteJSON(r.io, reply); err != nil {
 			return err
 		}
 	}

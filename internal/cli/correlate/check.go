@@ -5,7 +5,6 @@ package correlate
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/countersign-dev/countersign/correlation"
@@ -55,8 +54,6 @@ func (c *CheckCmd) Run(_ context.Context, io ui.Stdio) error {
 	if err != nil {
 		return ui.UsageError{Err: err}
 	}
-	enc := json.NewEncoder(io.Out)
-	enc.SetEscapeHTML(false)
 	violated := false
 	for _, f := range findings {
 		violated = violated || f.Severity != events.SeverityInfo
@@ -64,7 +61,7 @@ func (c *CheckCmd) Run(_ context.Context, io ui.Stdio) error {
 		if ids == nil {
 			ids = []string{}
 		}
-		if err := enc.Encode(checkLine{f.Rule, f.Severity, ids, f.Explanation}); err != nil {
+		if err := ui.WriteJSON(io, checkLine{f.Rule, f.Severity, ids, f.Explanation}); err != nil {
 			return err
 		}
 	}

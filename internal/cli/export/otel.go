@@ -116,8 +116,8 @@ func (c *OtelCmd) follow(ctx context.Context, io ui.Stdio, t *target.Target, s *
 	if err := c.begin(&o); err != nil {
 		return err
 	}
-	f := otelFollower{cmd: c, sender: s, io: io, mapper: otlp.NewMapper(), space: o.Space, kept: o.From}
-	if _, err := rand.Read(f.key[:]); err != nil {
+	f := otelFollower{cmd: c, sender: s, io: io, mapper: otlp.NewMapper(), space: o.Space, kept: o.From, key: make(build.OneKey, digest.KeySize)}
+	if _, err := rand.Read(f.key); err != nil {
 		return err
 	}
 	err = client.Follow(ctx, nc, o, func(page []events.Output, at client.Position) error { return f.take(ctx, page, at) })
@@ -149,12 +149,8 @@ type otelFollower struct {
 	mapper *otlp.Mapper
 	space  subject.Space
 	kept   client.Position
-	key    [digest.KeySize]byte // of commitments that are not sent
+	key    build.OneKey // of commitments that are not sent
 }
-
-// TenantKey and SessionSecret implement build.Keys.
-func (f *otelFollower) TenantKey(string) []byte                      { return f.key[:] }
-func (f *otelFollower) SessionSecret(string, string) ([]byte, error) { return f.key[:], nil }
 
 func (f *otelFollower) take(ctx context.Context, page []events.Output, at client.Position) error {
 	batch, err := f.mapped(page, at.Log)
@@ -179,7 +175,7 @@ func (f *otelFollower) mapped(page []events.Output, log string) (batch otlp.Sign
 	}
 	for _, out := range page {
 		m := events.LogMessage{Seq: out.Seq, Subject: out.Subject, Time: out.At.Time, Body: out.Record}
-		built, err := b.Build(m, evidence.Head{}, f)
+		built, err := b.Build(m, evidence.Head{}, f.key)
 		if err != nil {
 			return batch, fmt.Errorf("redacting record %d: %w", out.Seq, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -232,10 +233,8 @@ func clineScript(command string) (string, error) {
 }
 
 func findInstallation(agent string) (installation, error) {
-	for _, i := range installations {
-		if i.agent == agent {
-			return i, nil
-		}
+	if i := slices.IndexFunc(installations, func(i installation) bool { return i.agent == agent }); i >= 0 {
+		return installations[i], nil
 	}
 	var names []string
 	for _, i := range installations {

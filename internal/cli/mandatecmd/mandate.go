@@ -3,7 +3,6 @@
 package mandatecmd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -53,9 +52,7 @@ func (c *mandateValidateCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return ui.UsageError{Err: fmt.Errorf("mandate validate %s: %w", c.Kind, err)}
 	}
-	enc := json.NewEncoder(io.Out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(report); err != nil {
+	if err := ui.WriteJSON(io, report); err != nil {
 		return err
 	}
 	if !report.Valid {

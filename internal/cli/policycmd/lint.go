@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -29,19 +30,17 @@ func (c *policyLintCmd) Run(io ui.Stdio) error {
 		return fmt.Errorf("policies in %s do not compile: %w", c.Dir, err)
 	}
 	p := ui.NewPrinter(io.Out)
-	bad := 0
 	for _, finding := range findings {
 		printFinding(p, finding)
-		if finding.Severity == policy.SeverityError {
-			bad++
-		}
 	}
 	p.Printf("%d policies in %d files compile; digest %s\n", len(set.Names()), len(docs), set.Digest())
-	if bad > 0 {
+	if slices.ContainsFunc(findings, isError) {
 		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }
+
+func isError(f policy.Finding) bool { return f.Severity == policy.SeverityError }
 
 func (c *policyLintCmd) asJSON(io ui.Stdio, findings []policy.Finding, compile error) error {
 	if findings == nil {
@@ -53,20 +52,15 @@ func (c *policyLintCmd) asJSON(io ui.Stdio, findings []policy.Finding, compile e
 	if err := enc.Encode(findings); err != nil {
 		return err
 	}
-	if compile != nil {
+	if compile != nil || slices.ContainsFunc(findings, isError) {
 		return ui.ExitCode(ui.ExitFailed)
-	}
-	for _, p := range findings {
-		if p.Severity == policy.SeverityError {
-			return ui.ExitCode(ui.ExitFailed)
-		}
 	}
 	return nil
 }
 
 func printFinding(p *ui.Printer, finding policy.Finding) {
 	colour := ui.Yellow
-	if finding.Severity == policy.SeverityError {
+	if isError(finding) {
 		colour = ui.Red
 	}
 	where := ui.Clean(fmt.Sprintf("%s:%d", finding.Document, finding.Line), 120)

@@ -216,7 +216,7 @@ func (s *suggesting) changes(ctx context.Context, p suggest.Proposal, from, unti
 // evidenceView shows requests as the auditor would put them into evidence.
 type evidenceView struct {
 	builder *build.Builder
-	keys    temporaryKeys
+	keys    build.OneKey
 }
 
 // newEvidenceView makes the view of a tenant's policies; without a retention policy, retains is nil.
@@ -229,16 +229,10 @@ func newEvidenceView(l recorded.Log, redacts *redaction.Policy, retains *retenti
 	if retains != nil {
 		b = b.WithClasses(func(_, session string) (retention.Class, string) { return retains.Class(session), retains.ID() })
 	}
-	v := &evidenceView{b, make(temporaryKeys, digest.KeySize)}
+	v := &evidenceView{b, make(build.OneKey, digest.KeySize)}
 	_, err = rand.Read(v.keys)
 	return v, err
 }
-
-// temporaryKeys is a key for everything: commitments are not kept.
-type temporaryKeys []byte
-
-func (k temporaryKeys) TenantKey(string) []byte                      { return k }
-func (k temporaryKeys) SessionSecret(string, string) ([]byte, error) { return k, nil }
 
 // show returns a request's arguments as evidence shows them, nil if it withholds them, and whether it hides
 // another value that a rule would quote.

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -81,6 +80,8 @@ type service struct {
 	stores         []stateStore
 	rates          *rateStore      // also in stores
 	publishers     *publisherStore // also in stores
+	approvals      *approvalStore  // also in stores
+	mandates       *mandateStore   // also in stores
 	admissionQuota *quota.Meter
 	reviewQuota    *quota.Meter // with the same limits, so that admissions leave reviewers their share
 	memory         *memoryBudget
@@ -276,17 +277,6 @@ func (e *queueMember) stop() error {
 // startDependencies reads the state that decisions depend on and follows it. stop, non-nil if err
 // is nil, ends that and the committer.
 func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop func(), err error) {
-	var stops []func()
-	stopAll := func() {
-		for _, f := range slices.Backward(stops) {
-			f()
-		}
-	}
-	defer func() {
-		if err != nil {
-			stopAll()
-		}
-	}()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -305,43 +295,25 @@ func (s *service) startDependencies(ctx context.Context, nc *nats.Conn) (stop fu
 	if s.committer, err = streams.NewCommitter(nc, options); err != nil {
 		return nil, err
 	}
-	stops = append(stops, s.committer.Close)
 	s.progress.conn = nc
-	// Register before anything is read: a command that changes policies then waits for this
-	// process.
-	stopAnswering, err := rollout.Register(ctx, nc, js, s.progress.rolloutState)
-	if err != nil {
-		return nil, err
-	}
-	stops = append(stops, stopAnswering)
-	stopTokens, err := tokenview.Serve(ctx, js, s.space, s.env.Log)
-	if err != nil {
-		return nil, err
-	}
-	stops = append(stops, stopTokens)
-	if err := s.keys.publishKey(ctx, js); err != nil {
-		return nil, err
-	}
-	stops = append(stops, s.keys.followKey(ctx, js))
-	stopRetired, err := newTrackedFollower(s, streams.BucketKeys, 0, s.keys.applyRetired(js)).start(ctx, nc, js)
-	if err != nil {
-		return nil, err
-	}
-	stops = append(stops, stopRetired)
-	stopPolicies, err := newPolicyStore(s).start(ctx, nc, js)
-	if err != nil {
-		return nil, err
-	}
-	stops = append(stops, stopPolicies)
-	if err := s.followCalls(nc); err != nil {
-		return nil, err
-	}
-	stopStores, err := s.startStores(ctx, nc, js)
-	if err != nil {
-		return nil, err
-	}
-	stops = append(stops, stopStores)
-	return stopAll, nil
+	return startAll(
+		func() (func(), error) { return s.committer.Close, nil },
+		// Register before anything is read: a command that changes policies then waits for this process.
+		func() (func(), error) { return rollout.Register(ctx, nc, js, s.progress.rolloutState) },
+		func() (func(), error) { return tokenview.Serve(ctx, js, s.space, s.env.Log) },
+		func() (func(), error) {
+			if err := s.keys.publishKey(ctx, js); err != nil {
+				return nil, err
+			}
+			return s.keys.followKey(ctx, js), nil
+		},
+		func() (func(), error) {
+			return newTrackedFollower(s, streams.BucketKeys, 0, s.keys.applyRetired(js)).start(ctx, nc, js)
+		},
+		func() (func(), error) { return newPolicyStore(s).start(ctx, nc, js) },
+		func() (func(), error) { return func() {}, s.followCalls(nc) },
+		func() (func(), error) { return s.startStores(ctx, nc, js) },
+	)
 }
 
 // prefersSingles reports whether acknowledgements do not wait for the disk. A batch is then
@@ -435,10 +407,7 @@ const durabilityEvery = 15 * time.Second
 // followDurability reads the class again and again until stop is called: a server of a cluster goes
 // away, or comes back with another setting, and no connection of this admitter need notice.
 func (s *service) followDurability(ctx context.Context, nc *nats.Conn) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return daemon.Background(ctx, func(ctx context.Context) {
 		for failed := 0; retry.Sleep(ctx, durabilityEvery) == nil; {
 			err := s.checkDurability(ctx, nc)
 			if failed++; err == nil {
@@ -448,8 +417,7 @@ func (s *service) followDurability(ctx context.Context, nc *nats.Conn) (stop fun
 				s.reportDurability(err.Error())
 			}
 		}
-	}()
-	return func() { cancel(); <-done }
+	})
 }
 
 // checkDurability reads how durable an acknowledgement of the running servers is. The class goes into

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -58,12 +58,9 @@ func (a *approvalStore) start(ctx context.Context, nc *nats.Conn, js jetstream.J
 	if err != nil {
 		return nil, errors.Join(err, erasures.Unsubscribe())
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { a.maintainWorkflows(ctx) })
+	stopMaintaining := daemon.Background(ctx, a.maintainWorkflows)
 	return func() {
-		cancel()
-		running.Wait()
+		stopMaintaining()
 		stopFollower()
 		_ = erasures.Unsubscribe()
 	}, nil

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -18,19 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
-
-// serveResolve adds the reviewers' endpoint to the micro service.
-func (s *service) serveResolve(ctx context.Context, svc micro.Service, nc *nats.Conn) error {
-	for _, p := range s.stores {
-		if a, is := p.(*approvalStore); is {
-			return s.addEndpoint(svc, nc, "resolve", subject.Resolve, func(r micro.Request) { a.acceptRequest(ctx, r) })
-		}
-	}
-	return nil
-}
 
 // reviewRequest is an authenticated request to resolve something.
 type reviewRequest struct {
@@ -41,25 +29,10 @@ type reviewRequest struct {
 
 // acceptRequest hands a reviewer's request to a worker, like an admission.
 func (a *approvalStore) acceptRequest(ctx context.Context, r micro.Request) {
-	if !streams.IsAnswerable(r.Reply()) {
-		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request without a usable reply subject, dropped")
-		return
+	refuse := func(code, message string) {
+		a.sendReply(r, approval.Reply{Code: approval.Code(code), Message: message})
 	}
-	from := a.s.callerOf(r)
-	if code := a.s.workers.acquire(from); code != "" {
-		a.sendReply(r, approval.Reply{Code: approval.Code(code), Message: "the admitter has no worker for this now; try again"})
-		return
-	}
-	go func() {
-		defer a.s.workers.release(from)
-		defer func() {
-			if recover() != nil {
-				a.s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a resolve request made the admitter panic")
-				a.sendReply(r, approval.Reply{Code: admission.CodeInternal, Message: "an internal error; nothing was changed for certain, look with show"})
-			}
-		}()
-		a.sendReply(r, a.answerReviewer(ctx, r))
-	}()
+	a.s.answerByWorker(r, "a resolve request", "look with show", refuse, func() { a.sendReply(r, a.answerReviewer(ctx, r)) })
 }
 
 // answerReviewer carries out a reviewer's request and returns the reply.

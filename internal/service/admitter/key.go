@@ -267,14 +267,11 @@ const (
 // followKey applies changes of the key directory until ctx ends, so that a key rotation needs no
 // restart.
 func (k *receiptKeys) followKey(ctx context.Context, js jetstream.JetStream) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
-	done := make(chan struct{})
 	// The directory may have changed before this service first read it: the first check always
 	// reads it.
-	go func() {
-		defer close(done)
+	return daemon.Background(ctx, func(ctx context.Context) {
 		defer signal.Stop(hup)
 		seen := ""
 		for n := 1; ; n++ {
@@ -295,8 +292,7 @@ func (k *receiptKeys) followKey(ctx context.Context, js jetstream.JetStream) (st
 				}
 			}
 		}
-	}()
-	return func() { cancel(); <-done }
+	})
 }
 
 // applyRetired returns the function that follows the keys bucket. It switches to the key directory's

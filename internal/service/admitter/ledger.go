@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -73,11 +74,8 @@ func (l *spendLedger) start(ctx context.Context, nc *nats.Conn, js jetstream.Jet
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { l.followCalls(ctx) })
-	running.Go(func() { l.runSweeps(ctx) })
-	return func() { cancel(); running.Wait(); stopFollower() }, nil
+	stopLoops := daemon.Background(ctx, l.followCalls, l.runSweeps)
+	return func() { stopLoops(); stopFollower() }, nil
 }
 
 func (l *spendLedger) load(_ admission.Request, in *admission.Inputs) { in.Mandates.SpendLedger = l }

@@ -27,7 +27,7 @@ type mandateStore struct {
 	recorded uint64    // the revision of the bucket up to which the log has every change; used by the follower only
 }
 
-func newMandateStore(s *service) stateStore {
+func newMandateStore(s *service) *mandateStore {
 	return &mandateStore{s: s, changes: changeLog{s: s, kind: events.ControlMandate}}
 }
 

@@ -4,17 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"runtime/debug"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -22,37 +19,12 @@ import (
 // inForceRetry is the pause between two looks whether a revocation is in force here.
 const inForceRetry = 10 * time.Millisecond
 
-// serveMandates adds the endpoint of mandates' principals to the micro service.
-func (s *service) serveMandates(ctx context.Context, svc micro.Service, nc *nats.Conn) error {
-	for _, p := range s.stores {
-		if m, is := p.(*mandateStore); is {
-			return s.addEndpoint(svc, nc, "mandates", subject.Mandates, func(r micro.Request) { m.acceptRequest(ctx, r) })
-		}
-	}
-	return nil
-}
-
 // acceptRequest hands a principal's request to a worker, like an admission.
 func (ms *mandateStore) acceptRequest(ctx context.Context, r micro.Request) {
-	if !streams.IsAnswerable(r.Reply()) {
-		ms.s.env.Log.Warn().Str("subject", r.Subject()).Msg("a principal's request without a usable reply subject, dropped")
-		return
+	refuse := func(_, message string) {
+		ms.sendReply(r, aump.PrincipalReply{Code: aump.PrincipalUnavailable, Message: message})
 	}
-	from := ms.s.callerOf(r)
-	if code := ms.s.workers.acquire(from); code != "" {
-		ms.sendReply(r, aump.PrincipalReply{Code: aump.PrincipalUnavailable, Message: "the admitter has no worker for this now; try again"})
-		return
-	}
-	go func() {
-		defer ms.s.workers.release(from)
-		defer func() {
-			if recover() != nil {
-				ms.s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a principal's request made the admitter panic")
-				ms.sendReply(r, aump.PrincipalReply{Code: aump.PrincipalUnavailable, Message: "an internal error; nothing was changed for certain, ask again"})
-			}
-		}()
-		ms.sendReply(r, ms.answerPrincipal(ctx, r))
-	}()
+	ms.s.answerByWorker(r, "a principal's request", "ask again", refuse, func() { ms.sendReply(r, ms.answerPrincipal(ctx, r)) })
 }
 
 func (ms *mandateStore) sendReply(r micro.Request, reply aump.PrincipalReply) {

@@ -272,7 +272,7 @@ func TestMandatesAfterAKilledStart(t *testing.T) {
 		servicetest.OK(t, err)
 		values[key] = body
 	}
-	ms := newMandateStore(unstarted(t, n)).(*mandateStore)
+	ms := newMandateStore(unstarted(t, n))
 	next, changes := ms.store.Load().WithChanges(values)
 	parts := ms.changeRecords(next, changes, revision)
 	if len(parts) != 2 || parts[1].Revision != revision {

@@ -18,6 +18,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/admitter/tally"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -163,22 +164,18 @@ func (r *rateStore) ensureRead(set *policy.Set) <-chan struct{} {
 		return r.ready
 	}
 	before := r.stopRead
-	ctx, cancel := context.WithCancel(r.ctx)
-	done := make(chan struct{})
 	ready := make(chan struct{})
-	go func() {
-		defer close(done)
+	stop := daemon.Background(r.ctx, func(ctx context.Context) {
 		r.readDecisions(ctx, longest, func() {
 			close(ready)
 			if before != nil {
 				before()
 			}
 		})
-	}()
+	})
 	r.longest, r.ready = longest, ready
 	r.stopRead = func() {
-		cancel()
-		<-done
+		stop()
 		if before != nil {
 			before()
 		}

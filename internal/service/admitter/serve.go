@@ -44,10 +44,10 @@ func (s *service) registerService(ctx context.Context, nc *nats.Conn) (micro.Ser
 	err = s.addEndpoint(svc, nc, "admit", subject.Admit, func(r micro.Request) { s.acceptRequest(ctx, r) },
 		micro.WithEndpointPendingLimits(maxArrived, s.memory.pendingLimit()))
 	if err == nil {
-		err = s.serveResolve(ctx, svc, nc)
+		err = s.addEndpoint(svc, nc, "resolve", subject.Resolve, func(r micro.Request) { s.approvals.acceptRequest(ctx, r) })
 	}
 	if err == nil {
-		err = s.serveMandates(ctx, svc, nc)
+		err = s.addEndpoint(svc, nc, "mandates", subject.Mandates, func(r micro.Request) { s.mandates.acceptRequest(ctx, r) })
 	}
 	if err == nil { // the server must know the subscription before this service is announced as answering
 		err = nc.FlushTimeout(flushTimeout)
@@ -123,6 +123,31 @@ func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 	if !s.workers.handOver(j) { // no worker is idle, and acquire permits one more
 		go s.runWorker(ctx, j)
 	}
+}
+
+// answerByWorker answers a request other than an admission on a worker of its own. If there is none, or the answer
+// panics, refuse sends a code and a message. what names the request in the service's log; advice says what its sender
+// can do after a panic.
+func (s *service) answerByWorker(r micro.Request, what, advice string, refuse func(code, message string), answer func()) {
+	if !streams.IsAnswerable(r.Reply()) {
+		s.env.Log.Warn().Str("subject", r.Subject()).Msg(what + " without a usable reply subject, dropped")
+		return
+	}
+	from := s.callerOf(r)
+	if code := s.workers.acquire(from); code != "" {
+		refuse(code, "the admitter has no worker for this now; try again")
+		return
+	}
+	go func() {
+		defer s.workers.release(from)
+		defer func() {
+			if recover() != nil {
+				s.env.Log.Error().Str("stack", string(debug.Stack())).Msg(what + " made the admitter panic")
+				refuse(admission.CodeInternal, "an internal error; nothing was changed for certain, "+advice)
+			}
+		}()
+		answer()
+	}()
 }
 
 // callerOf is the caller to which a request's use of shared capacity is attributed. The tenant is

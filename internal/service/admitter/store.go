@@ -54,25 +54,39 @@ var (
 // newStores lists all stores in the order in which they start and reserve. The confirmations are
 // read after the publishers, which say whose answers count.
 func (s *service) newStores() []stateStore {
-	return []stateStore{
-		s.publishers, s.rates, newConfirmationStore(s), newApprovalStore(s), newMandateStore(s), newSpendLedger(s)}
+	s.approvals, s.mandates = newApprovalStore(s), newMandateStore(s)
+	return []stateStore{s.publishers, s.rates, newConfirmationStore(s), s.approvals, s.mandates, newSpendLedger(s)}
 }
 
 func (s *service) startStores(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	var starts []starter
+	for _, store := range s.newStores() {
+		starts = append(starts, func() (func(), error) {
+			s.stores = append(s.stores, store)
+			return store.start(ctx, nc, js)
+		})
+	}
+	return startAll(starts...)
+}
+
+// starter starts a part of the service.
+type starter func() (stop func(), err error)
+
+// startAll starts parts in their order. stop ends them in the reverse order. If one fails, it ends those before it.
+func startAll(starts ...starter) (stop func(), err error) {
 	var stops []func()
 	stop = func() {
 		for _, f := range slices.Backward(stops) {
 			f()
 		}
 	}
-	for _, store := range s.newStores() {
-		f, err := store.start(ctx, nc, js)
+	for _, start := range starts {
+		f, err := start()
 		if err != nil {
 			stop()
 			return nil, err
 		}
 		stops = append(stops, f)
-		s.stores = append(s.stores, store)
 	}
 	return stop, nil
 }

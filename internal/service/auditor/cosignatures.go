@@ -11,8 +11,6 @@ import (
 
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/tree"
-	"github.com/countersign-dev/countersign/internal/retry"
-	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -40,22 +38,7 @@ func (c *cosignatures) run(ctx context.Context) {
 		c.env.Log.Error().Err(err).Msg("signatures of witnesses cannot be judged")
 		return
 	}
-	var logged daemon.LoggedProblem
-	for ctx.Err() == nil {
-		err := c.pollBucket(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		problem := ""
-		if err != nil {
-			problem = err.Error()
-			if logged.IsDue(problem, time.Now()) {
-				c.env.Log.Warn().Err(err).Msg("signatures of witnesses are not taken in; it will be tried again")
-			}
-		}
-		c.env.Health.Set("witnesses", problem)
-		_ = retry.Sleep(ctx, retry.UntilTick(cosignEvery))
-	}
+	c.poll(ctx, "witnesses", "signatures of witnesses are not taken in", cosignEvery, c.pollBucket)
 }
 
 // pollBucket judges all entries if the bucket has changed, or while the evidence does not reach the checkpoint of one: an

@@ -69,28 +69,15 @@ func (r *custodianRunner) run(ctx context.Context) {
 		r.env.Log.Warn().Dur("ahead", ahead).Msg("retention policies are applied as if it were later than it is")
 	}
 	var c *custodian
-	var logged daemon.LoggedProblem
-	for ctx.Err() == nil {
-		var err error
+	r.poll(ctx, "retention", "retention is held up", custodianEvery, func(ctx context.Context) (err error) {
 		if c == nil {
 			c, err = r.connect(ctx)
 		}
 		if err == nil {
 			err = c.pollBucket(ctx)
 		}
-		if ctx.Err() != nil {
-			break
-		}
-		problem := ""
-		if err != nil {
-			problem = err.Error()
-			if logged.IsDue(problem, time.Now()) {
-				r.env.Log.Warn().Err(err).Msg("retention is held up; it will be tried again")
-			}
-		}
-		r.env.Health.Set("retention", problem)
-		_ = retry.Sleep(ctx, retry.UntilTick(custodianEvery))
-	}
+		return err
+	})
 	if c != nil {
 		c.nc.Close()
 	}
@@ -126,9 +113,8 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	if err != nil {
 		return nil, err
 	}
-	access := custodyAccess{nc: nc, js: js, db: r.db, store: r.writer, shard: r.shard, stream: r.stream, space: r.space, signer: r.signer,
-		writer: fmt.Sprintf("auditor-%d", os.Getpid()), env: r.env,
-		log: &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}}
+	access := custodyAccess{r.shardAccess, &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}, fmt.Sprintf("auditor-%d", os.Getpid())}
+	access.nc, access.js = nc, js
 	bucket, messages := &retentionBucket{js: js, kv: kv}, &messageEraser{nc: nc, js: js}
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, started: time.Now(), open: map[string]bool{}}
 	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}

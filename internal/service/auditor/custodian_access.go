@@ -5,31 +5,18 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
-	"github.com/countersign-dev/countersign/storage/read"
-	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// custodyAccess is what each part of the custodian works with. No part changes it.
+// custodyAccess is what each part of the custodian works with. No part changes it. Its connection is the custodian's.
 type custodyAccess struct {
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	db     *read.Reader
-	store  *write.Writer
-	log    *erasures.Log // the erasure records in the log
-	shard  string
-	stream string // of the log
-	space  subject.Space
-	signer note.Signer
-	writer string // this auditor, in its records
-	env    daemon.Env
+	shardAccess
+	log  *erasures.Log // the erasure records in the log
+	name string        // of this auditor, in its records
 }
 
 // evidenceFor is the data from which a tenant's erasures are planned.

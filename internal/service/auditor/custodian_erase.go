@@ -149,7 +149,7 @@ func (w *erasureWorker) recordErasureBegun(ctx context.Context, ev erasureplan.E
 		e := events.Erasure{
 			ErasureID: o.ID, Shard: w.shard, State: events.ErasureBegun, Part: i + 1, Parts: len(parts), Tenant: ev.Tenant, Sessions: []string{},
 			SubjectDigest: w.digestOf(ev.Tenant, o.Subject), Cause: causeOf(o), Sequences: part, Reason: o.Reason, OrderedBy: o.By, OrderedAt: o.At,
-			At: events.At(time.Now()), Writer: w.writer,
+			At: events.At(time.Now()), Writer: w.name,
 		}
 		if i == 0 {
 			e.Sessions = p.Sessions
@@ -336,7 +336,7 @@ func sessionToken(session string) string {
 
 func (w *erasureWorker) publishDone(ctx context.Context, begun []erasures.Record, r retention.Result) error {
 	e := begun[0].Erasure
-	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), w.writer, ""
+	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), w.name, ""
 	e.Keys, e.Quarantined, e.Approvals = r.Keys, r.Quarantined, r.Approvals
 	msg, err := w.signedErasure(e)
 	if err != nil {

@@ -79,7 +79,7 @@ func (w *expiryWorker) continueExpiry(ctx context.Context, ev erasureplan.Eviden
 	}
 	slices.Sort(seqs)
 	for x.Seqs = range slices.Chunk(seqs, write.MaxExpiryBatch) {
-		if gone, err := w.store.Expire(ctx, x); err != nil || !gone {
+		if gone, err := w.writer.Expire(ctx, x); err != nil || !gone {
 			return false, err
 		}
 	}

@@ -30,7 +30,7 @@ func (w *expiryWorker) recordExpiryBegun(ctx context.Context, ev erasureplan.Evi
 	for i, sessions := range parts.list {
 		e := events.Expiry{
 			ExpiryID: o.ID, Shard: w.shard, State: events.ErasureBegun, Part: i + 1, Parts: len(parts.list), Tenant: ev.Tenant, Policy: o.Expire,
-			Sessions: sessions, At: events.At(time.Now()), Writer: w.writer,
+			Sessions: sessions, At: events.At(time.Now()), Writer: w.name,
 		}
 		for _, s := range sessions {
 			for _, span := range s.Sequences {
@@ -50,7 +50,7 @@ func (w *expiryWorker) recordExpiryBegun(ctx context.Context, ev erasureplan.Evi
 }
 
 func (w *expiryWorker) publishExpired(ctx context.Context, e events.Expiry, records uint64) error {
-	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), w.writer, ""
+	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), w.name, ""
 	e.Sessions, e.Records = []events.ExpiredSession{}, records
 	msg, err := w.signedExpiry(e)
 	if err != nil {

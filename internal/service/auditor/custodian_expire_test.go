@@ -140,7 +140,7 @@ func TestEvidenceExpires(t *testing.T) {
 			}
 		}
 		slices.Sort(seqs)
-		done, err = k.store.Expire(ctx, write.ExpiryBatch{Shard: k.shard, Tenant: "acme", Seqs: seqs, Records: []uint64{seq}})
+		done, err = k.writer.Expire(ctx, write.ExpiryBatch{Shard: k.shard, Tenant: "acme", Seqs: seqs, Records: []uint64{seq}})
 		if err != nil || done {
 			t.Fatal(done, err)
 		}
@@ -197,7 +197,7 @@ func TestEvidenceExpires(t *testing.T) {
 		done := false
 		for !done {
 			var err error
-			done, err = k.store.Expire(ctx, write.ExpiryBatch{Shard: k.shard, Tenant: "acme", Seqs: c.of("s2"), Records: []uint64{seq}})
+			done, err = k.writer.Expire(ctx, write.ExpiryBatch{Shard: k.shard, Tenant: "acme", Seqs: c.of("s2"), Records: []uint64{seq}})
 			servicetest.OK(t, err)
 		}
 	})

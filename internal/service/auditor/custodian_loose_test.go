@@ -170,7 +170,7 @@ func TestHeldDecisionOfARequestWithoutSession(t *testing.T) {
 			return storage.EvidenceRow{Shard: e.Shard, Tenant: "acme", Seq: seq, Subject: "gov.events.acme.rt1.agenthook.~.request", Kind: kind, BrokerTime: rec.BrokerTime.Time,
 				Record: string(text), RecordHash: [32]byte{1}}
 		}
-		servicetest.OK(t, k.store.CommitEvidence(ctx, []storage.EvidenceRow{
+		servicetest.OK(t, k.writer.CommitEvidence(ctx, []storage.EvidenceRow{
 			row(1, evidence.KindRequest, evidence.Record{Body: []byte("{}"), Headers: map[string][]string{events.HeaderSession: {"s1"}}}),
 			row(2, evidence.KindDecision, evidence.Record{Body: []byte(`{"decision_id":"d1","agent":"dora"}`)}),
 		}))
@@ -207,7 +207,7 @@ func TestHeldMessagesWithoutSession(t *testing.T) {
 			rows = append(rows, storage.EvidenceRow{Shard: e.Shard, Tenant: "acme", Seq: seq, Kind: evidence.KindUnparseable, BrokerTime: at,
 				Record: string(text), RecordHash: [32]byte{1}})
 		}
-		servicetest.OK(t, k.store.CommitEvidence(ctx, rows))
+		servicetest.OK(t, k.writer.CommitEvidence(ctx, rows))
 		order := retention.Order{SessionlessBefore: events.At(time.Now())}
 		p, err := e.NewPlan(ctx, order)
 		if !slices.Equal(p.Seqs, []uint64{held + 1, held + 2}) || err != nil {

@@ -78,7 +78,7 @@ func (n *changeNotes) noteRevisions(ctx context.Context, last uint64) (policyCha
 // its records for ever.
 func (n *changeNotes) changeOf(m events.LogMessage) events.RetentionChange {
 	key := strings.TrimPrefix(m.Subject, "$KV."+streams.BucketRetention+".")
-	r := events.RetentionChange{Writer: n.writer, Store: n.bucketVersion, Revision: m.Seq, What: "unreadable"}
+	r := events.RetentionChange{Writer: n.name, Store: n.bucketVersion, Revision: m.Seq, What: "unreadable"}
 	if tenant, ok := retention.PolicyTenant(key); ok {
 		r.Tenant, r.What = tenant, "policy"
 		if isDeletion(m) {
@@ -116,7 +116,7 @@ func (n *changeNotes) changeOf(m events.LogMessage) events.RetentionChange {
 // After a crash in between it is written again.
 func (n *changeNotes) noteQuarantine(ctx context.Context, tenant string, p *retention.Policy, seqs []uint64, now time.Time) error {
 	msg, err := n.controlMessage(events.ControlRetention, "quarantine-"+uuid.NewString(), events.RetentionChange{
-		Writer: n.writer, Store: n.bucketVersion, Revision: n.notedSeq, Tenant: tenant, What: "quarantine", ID: p.ID(), At: events.At(now), Quarantined: retention.JoinSpans(seqs),
+		Writer: n.name, Store: n.bucketVersion, Revision: n.notedSeq, Tenant: tenant, What: "quarantine", ID: p.ID(), At: events.At(now), Quarantined: retention.JoinSpans(seqs),
 	})
 	if err != nil {
 		return err

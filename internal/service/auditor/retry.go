@@ -60,6 +60,27 @@ func (r *retrier) retry(ctx context.Context, what string, f func() error) error 
 	}
 }
 
+// poll calls look at each tick until ctx ends. Its error is the problem of a component in the health report, and is
+// logged with what it means.
+func (s shardAccess) poll(ctx context.Context, component, meaning string, every time.Duration, look func(context.Context) error) {
+	var logged daemon.LoggedProblem
+	for ctx.Err() == nil {
+		err := look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		problem := ""
+		if err != nil {
+			problem = err.Error()
+			if logged.IsDue(problem, time.Now()) {
+				s.env.Log.Warn().Err(err).Msg(meaning + "; it will be tried again")
+			}
+		}
+		s.env.Health.Set(component, problem)
+		_ = retry.Sleep(ctx, retry.UntilTick(every))
+	}
+}
+
 // slowAttempt is after how long an attempt without an answer is reported. The database client gives up
 // only after minutes.
 const slowAttempt = 15 * time.Second

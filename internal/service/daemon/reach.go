@@ -91,10 +91,7 @@ func (f Flags) watchLeader(ctx context.Context, nc *nats.Conn, env Env, changed 
 	if err != nil {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return Background(ctx, func(ctx context.Context) {
 		var r Reach
 		for was := false; retry.Sleep(ctx, retry.UntilTick(reachEvery)) == nil; {
 			if changed == nil && len(nc.Servers()) < 2 {
@@ -109,8 +106,7 @@ func (f Flags) watchLeader(ctx context.Context, nc *nats.Conn, env Env, changed 
 				changed(ctx, down, err)
 			}
 		}
-	}()
-	return func() { cancel(); <-done }
+	})
 }
 
 // askLeader asks the leader of the shard's stream for its state.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -48,4 +49,14 @@ func RunAgain(ctx context.Context, env Env, run func(context.Context, Env) error
 			return err
 		}
 	}
+}
+
+// Background runs loops, each in a goroutine. stop ends their context, and returns when all have returned.
+func Background(ctx context.Context, loops ...func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for _, loop := range loops {
+		running.Go(func() { loop(ctx) })
+	}
+	return func() { cancel(); running.Wait() }
 }
