@@ -220,9 +220,6 @@ func (cs *calls) held() (sessions, open, calls, ids, argsBytes int) {
 	return cs.sessions.Len(), n.open, n.calls, n.ids, n.argsBytes
 }
 
-// callCount is how many calls are remembered, including open ones.
-func (cs *calls) callCount() int { return cs.counts.calls }
-
 // openCount is how many calls are open.
 func (cs *calls) openCount() int { return cs.counts.open }
 

@@ -71,7 +71,8 @@ func (c *Correlator) SnapshotUnlessStopped(stop func() bool) (b []byte, whole bo
 	c.engine.calls.compactCalls()
 	made := c.engine.opts.configDigest()
 	sections := sectionsOf(c.engine, &keyState{c.keys, c.retiredKeys})
-	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), sections, 3*c.engine.calls.callCount(), stop)
+	_, _, remembered, _, _ := c.engine.calls.held()
+	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), sections, 3*remembered, stop)
 	return b, err == nil
 }
 
