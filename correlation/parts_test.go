@@ -291,7 +291,7 @@ func TestPartsAlone(t *testing.T) {
 				c, _ := openCall(cs, strconv.Itoa(i), "", uint64(i+1))
 				cs.closeCall(c, events.CallCompleted, closedByPost)
 				cs.compactCalls()
-			}, cs.callCount}
+			}, func() int { return cs.counts.calls }}
 		}},
 		"event ids": {2000, 600, func() alone {
 			h := newHistory(&engineOptions{Options: o})
