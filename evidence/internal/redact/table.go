@@ -203,8 +203,12 @@ func matchWord(s string, _, after int) (from, to, next int) {
 	for to = from; to < len(s) && byteClass[s[to]]&valueEnd == 0; to++ {
 	}
 	next = from + escapeIndex(s[from:to]) // what follows may be another line, or belong to the secret
-	if v := strings.Trim(s[from:next], ".,:=)\\"); !isUnlikeProse(v) || isHarmlessValue(v) {
+	v := strings.Trim(s[from:next], ".,:=)\\")
+	switch {
+	case isHarmlessValue(v), !isUnlikeProse(v) && !hasSign(s[next:to]):
 		return 0, 0, next
+	case !isUnlikeProse(v):
+		next = to
 	}
 	if quoted {
 		if end := closingQuote(s[:min(len(s), from+maxValueWindow)], from, s[from-1], k); end > from {
@@ -212,6 +216,11 @@ func matchWord(s string, _, after int) (from, to, next int) {
 		}
 	}
 	return from, to, next
+}
+
+// hasSign reports whether a text has a digit, or a sign of passwords before its end, unlike most names.
+func hasSign(v string) bool {
+	return hasDigit(v) || strings.ContainsAny(v[:max(0, len(v)-1)], passwordSigns)
 }
 
 // matchSetting matches the next word unless it is a variable, or another argument of a command that names the setting, such as grep.
