@@ -391,8 +391,10 @@ func passwordLike(v string) bool {
 	for i := range len(v) {
 		all |= byteClass[v[i]]
 	}
-	return all&letter != 0 && (all&digit != 0 || strings.ContainsAny(v[:len(v)-1], "!@#$%^&*?~+="))
+	return all&letter != 0 && (all&digit != 0 || strings.ContainsAny(v[:len(v)-1], passwordSigns))
 }
+
+const passwordSigns = "!@#$%^&*?~+="
 
 const (
 	minRandom      = 20 // least bytes of a value that isRandomMix judges

@@ -92,8 +92,9 @@ var providerRules = []rule{
 	{detector: "typeform_token", literals: []string{"tfp_"}, class: word | base64Rest | dot, min: 50},
 	{detector: "yandex_key", literals: []string{"AQVN"}, class: word, min: 35},
 	{detector: "api_key", literals: []string{"APP_KEY=base64:"}, class: base64c, min: 40}, // of Laravel
-	// The last parameter of argon2 and scrypt is p=.
-	{detector: "crypt_hash", literals: []string{"$2a$", "$2b$", "$2y$", "$1$", "$5$", "$6$", "$y$", "$7$", "$apr1$", ",p="}, glued: true, class: alnum | base64Rest | dot | dollar, min: 24, check: endsInHash},
+	{detector: "crypt_hash", literals: []string{"$2a$", "$2b$", "$2y$", "$5$", "$6$", "$y$", "$7$"}, glued: true, class: alnum | base64Rest | dot | dollar, min: 30, check: endsInHash},
+	{detector: "crypt_hash", literals: []string{"$1$", "$apr1$"}, glued: true, class: alnum | base64Rest | dot | dollar, min: 22, check: isMD5Crypt},
+	{detector: "crypt_hash", literals: []string{",p="}, glued: true, class: alnum | base64Rest | dot | dollar, min: 24, check: endsInNumberAndHash},
 	{detector: "clojars_token", literals: []string{"CLOJARS_"}, class: alnum, min: 50},
 }
 
@@ -103,6 +104,16 @@ func endsInHash(tail string) bool {
 	salt := strings.LastIndexByte(tail, '$')
 	return salt > 0 && len(tail)-salt > 22
 }
+
+// isMD5Crypt reports whether tail is the salt and the hash of md5-crypt, less the dots that end some hashes and are taken for
+// the end of a sentence. A path behind `$1$2$3` has another length, or no upper-case letter.
+func isMD5Crypt(tail string) bool {
+	salt, hash, _ := strings.Cut(tail, "$")
+	return salt != "" && len(salt) <= 8 && len(hash) >= 20 && len(hash) <= 22 && !strings.Contains(hash, "$") && strings.ToLower(hash) != hash
+}
+
+// endsInNumberAndHash is endsInHash behind p=, the last parameter of argon2 and scrypt, which is a number.
+func endsInNumberAndHash(tail string) bool { return isDigit(tail[0]) && endsInHash(tail) }
 
 // looksLikeKey reports whether tail has a digit or an upper-case letter, which words joined by
 // dashes seldom have.

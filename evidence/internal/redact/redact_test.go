@@ -70,6 +70,7 @@ func TestText(t *testing.T) {
 		"hash, shadow":           {"root:$6$Zq8vT1kL$" + alpha36 + ":19000:0", "root:[redacted:crypt_hash]:19000:0"},
 		"hash, md5":              {"root:$1$Zq8vT1kL$" + alpha36[:22] + ":19000", "root:[redacted:crypt_hash]:19000"},
 		"hash, short salt":       {"$1$xyz$" + alpha36[:22] + " $apr1$x$" + alpha36[:22], "[redacted:crypt_hash] [redacted:crypt_hash]"},
+		"hash, final dot":        {"$1$xyz$" + alpha36[:21] + ". $1$salt$UsdFqFVB.FsuinRDK5eE..", "[redacted:crypt_hash]. [redacted:crypt_hash].."},
 		"hash, argon2":           {`"$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$` + alpha36 + `"`, `"$argon2id$v=19$m=65536,t=3[redacted:crypt_hash]"`},
 		"hash, scrypt":           {"$scrypt$ln=16,r=8,p=1$c29tZXNhbHQ$" + alpha36, "$scrypt$ln=16,r=8[redacted:crypt_hash]"},
 		"hash, bcrypt":           {"hash $2y$10$" + alpha36 + alpha36[:17], "hash [redacted:crypt_hash]"},

@@ -205,8 +205,12 @@ func matchWord(s string, _, after int) (from, to, next int) {
 	for to = from; to < len(s) && byteClass[s[to]]&valueEnd == 0; to++ {
 	}
 	next = from + escapeIndex(s[from:to]) // what follows may be another line, or belong to the secret
-	if v := strings.Trim(s[from:next], ".,:=)\\"); !isUnlikeProse(v) || isHarmlessValue(v) {
+	v := strings.Trim(s[from:next], ".,:=)\\")
+	switch {
+	case isHarmlessValue(v), !isUnlikeProse(v) && !hasSign(s[next:to]):
 		return 0, 0, next
+	case !isUnlikeProse(v):
+		next = to
 	}
 	if quoted {
 		if end := closingQuote(s[:min(len(s), from+maxValueWindow)], from, s[from-1], k); end > from {
@@ -216,17 +220,49 @@ func matchWord(s string, _, after int) (from, to, next int) {
 	return from, to, next
 }
 
-// matchSetting matches the next word unless it is another argument of a command that names the setting, such as grep.
+// hasSign reports whether a text has a digit, or a sign of passwords before its end, unlike most names.
+func hasSign(v string) bool {
+	return hasDigit(v) || strings.ContainsAny(v[:max(0, len(v)-1)], passwordSigns)
+}
+
+// matchSetting matches the next word unless it is a variable, or another argument of a command that names the setting, such as grep.
 func matchSetting(s string, start, after int) (from, to, next int) {
-	if from, to, next = matchWord(s, start, after); to > from && isArgument(s[from:next]) {
+	from, to, next = matchWord(s, start, after)
+	if v := s[from:next]; to > from && (isVariable(v) || isArgument(v) && !precedesValue(s, start)) {
 		return 0, 0, next
 	}
 	return from, to, next
 }
 
+// isVariable reports whether a word is a shell's $NAME or $1, the beginning of $(…), one sign, or prose in parentheses.
+func isVariable(v string) bool {
+	switch v = strings.TrimRight(v, ".,:=)\\"); {
+	case len(v) < 2:
+		return true
+	case v[0] == '(':
+		return !isUnlikeProse(v[1:])
+	}
+	return v[0] == '$' && (v[1] == '(' || runEnd(v, 1, upper|digit|dash) == len(v))
+}
+
 // isArgument reports whether a word is an option, a file, a variable or a sign of a shell.
 func isArgument(v string) bool {
-	return len(v) == 1 || strings.HasSuffix(v, ".conf") || strings.IndexByte("-/~.*$(|", v[0]) >= 0 && !isRandomMix(v)
+	return strings.HasSuffix(v, ".conf") || strings.IndexByte("-/~.*$(|", v[0]) >= 0 && !isRandomMix(v)
+}
+
+// precedesValue reports whether the setting's name at start is followed by its value: it is glued to a sign, as in --requirepass,
+// it begins a line, perhaps behind a number or a sign, or it stands behind a colon or the word set or echo.
+func precedesValue(s string, start int) bool {
+	i := start
+	for i > 0 && start-i < maxBlanks && byteClass[s[i-1]]&letter == 0 && strings.IndexByte("\r\n:", s[i-1]) < 0 {
+		i--
+	}
+	blank := i < start && strings.IndexByte(" \t", s[start-1]) >= 0
+	if !blank || i == 0 || byteClass[s[i-1]]&letter == 0 || afterEscape(s, i) {
+		return true
+	}
+	word := s[max(0, i-len("echo")):i]
+	return strings.TrimLeft(s[i:start], " \t\"'`") == "" && (containsFold(word, "echo") || len(word) >= 3 && containsFold(word[len(word)-3:], "set"))
 }
 
 // matchLogin matches the password of "login name password secret" and "machine host password secret", as in .netrc.
