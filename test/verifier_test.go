@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -28,9 +29,22 @@ var interpreter = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// python runs the second verifier, which shares no code with the first: it was
+// pythonAlone runs the second verifier, which shares no code with the first: it was
 // written from docs/evidence-format.md alone.
-func python(t testing.TB, args ...string) (code int, out string) {
+func pythonAlone(t testing.TB, args ...string) (code int, out string) {
+	t.Helper()
+	b, err := pythonCommand(t, append([]string{"verifier/verify.py"}, args...)...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if exit != nil {
+		code = exit.ExitCode()
+	}
+	return code, string(b)
+}
+
+func pythonCommand(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := interpreter()
 	if err != nil {
@@ -42,12 +56,70 @@ func python(t testing.TB, args ...string) (code int, out string) {
 		_, err := os.ReadFile(file)
 		ok(t, err)
 	}
-	cmd := exec.Command(path, append([]string{"-I", "verifier/verify.py"}, args...)...)
-	b, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
-		t.Fatal(err)
+	return exec.Command(path, append([]string{"-I"}, args...)...)
+}
+
+// verifyEach runs the second verifier once for each line of its input, which holds the arguments: a process for each would
+// spend more than half of its time on its start. A crash is exit code 70, which no test accepts.
+const verifyEach = `
+import contextlib, io, json, sys, traceback
+sys.dont_write_bytecode = True
+sys.path.insert(0, "verifier")
+import verify
+for line in sys.stdin:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        sys.argv = ["verify.py"] + json.loads(line)
+        try:
+            code = verify.main()
+        except SystemExit as e:
+            code = e.code
+        except Exception:
+            traceback.print_exc()
+            code = 70
+    print(json.dumps({"Code": code, "Out": out.getvalue()}), flush=True)
+`
+
+// verifierProcess is the process of verifyEach that tests share.
+var verifierProcess struct {
+	sync.Mutex
+	args    *json.Encoder // nil: not started
+	answers *json.Decoder
+	stop    func() error
+}
+
+// dropVerifier ends the process of verifyEach, if there is one.
+func dropVerifier() error {
+	if verifierProcess.args == nil {
+		return nil
 	}
-	return cmd.ProcessState.ExitCode(), string(b)
+	return verifierProcess.stop()
+}
+
+// python is pythonAlone in the process that tests share.
+func python(t testing.TB, args ...string) (code int, out string) {
+	t.Helper()
+	p := &verifierProcess
+	p.Lock()
+	defer p.Unlock()
+	if p.args == nil {
+		cmd := pythonCommand(t, "-c", verifyEach)
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		ok(t, err)
+		answers, err := cmd.StdoutPipe()
+		ok(t, err)
+		ok(t, cmd.Start())
+		p.args, p.answers = json.NewEncoder(in), json.NewDecoder(answers)
+		p.stop = func() error { return errors.Join(in.Close(), cmd.Wait()) }
+	}
+	ok(t, p.args.Encode(args))
+	var r struct {
+		Code int
+		Out  string
+	}
+	ok(t, p.answers.Decode(&r))
+	return r.Code, r.Out
 }
 
 // The page's own example verifies with the page alone, and does not once a letter of it is
@@ -55,7 +127,7 @@ func python(t testing.TB, args ...string) (code int, out string) {
 func TestSecondVerifierVectors(t *testing.T) {
 	t.Parallel()
 	page := root + "/test/verifier/example.md"
-	if code, out := python(t, "--vectors", page); code != 0 {
+	if code, out := pythonAlone(t, "--vectors", page); code != 0 {
 		t.Fatalf("exit %d\n%s", code, out)
 	}
 	text, err := os.ReadFile(page)
@@ -255,7 +327,7 @@ func TestSecondVerifierBundle(t *testing.T) {
 	ok(t, os.WriteFile(key, []byte(s.info(t).PublicKey+"\n"), 0o600))
 	// From here on no command is told where a system is.
 	for _, file := range []string{plain, whole} {
-		if code, out := python(t, "--bundle", file, "--key", key); code != 0 || !strings.Contains(out, "holds") || !strings.Contains(out, "small-1") {
+		if code, out := pythonAlone(t, "--bundle", file, "--key", key); code != 0 || !strings.Contains(out, "holds") || !strings.Contains(out, "small-1") {
 			t.Fatalf("exit %d\n%s", code, out)
 		} else if !strings.Contains(out, "README.txt, records.parquet, in_force.json, report.html, controls.json are known by their digests only") {
 			t.Errorf("it does not say what it does not check:\n%s", out)

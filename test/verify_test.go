@@ -203,10 +203,6 @@ func TestWitness(t *testing.T) {
 	if rep, r := s.report(t, "--witness", pub, "--from-checkpoint", file); !rep.OK || !strings.Contains(r.out, `"witnessed":`+fmt.Sprint(rep.Signed)) {
 		t.Errorf("%s", r.out)
 	}
-	// The second verifier checks it in a bundle.
-	if code, out := python(t, "--vectors", root+"/test/verifier/example.md"); code != 0 {
-		t.Error(out)
-	}
 
 	// Not an older checkpoint, and not another history, even with valid signatures.
 	ok(t, os.WriteFile(file, first, 0o600))

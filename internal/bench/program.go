@@ -12,21 +12,9 @@ import (
 	"github.com/countersign-dev/countersign/internal/bench/calls"
 	correlatebench "github.com/countersign-dev/countersign/internal/bench/correlate"
 	"github.com/countersign-dev/countersign/internal/bench/gates"
-	"github.com/countersign-dev/countersign/internal/cli/export"
-	"github.com/countersign-dev/countersign/internal/cli/mcpcmd"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
-	"github.com/countersign-dev/countersign/internal/cli/verify"
 )
-
-// productCommands are the commands of the product that are measured so.
-type productCommands struct {
-	Export export.Cmd `cmd:"" help:"As countersign export."`
-	Verify verify.Cmd `cmd:"" help:"As countersign verify."`
-
-	MCP       mcpcmd.Cmd         `cmd:"" name:"mcp" help:"As countersign mcp."`
-	MCPServer gates.MCPServerCmd `cmd:"" name:"mcp-server" help:"A server with one tool."`
-}
 
 // Program is the command line of countersign-bench.
 func Program() ui.Program {
@@ -54,5 +42,5 @@ type Commands struct {
 	Hook    gates.HookCmd    `cmd:"" help:"A call of a coding agent through its gate, from process start to answer, beside an empty program and beside the admission of the same call."`
 	Audit   audit.Cmd        `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
 
-	Product productCommands `cmd:"" hidden:"" help:"The commands of the product that are measured in processes of their own."`
+	MCPServer gates.MCPServerCmd `cmd:"" name:"mcp-server" hidden:"" help:"A server with one tool."`
 }

@@ -4,9 +4,7 @@ package admit
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
-	"runtime"
 	"time"
 
 	"github.com/countersign-dev/countersign/examples"
@@ -38,7 +36,7 @@ func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	c.heading(io, request)
+	measure.Title(io, c.JSON, measure.LatencyHeads, "request of %d B, %d policies, log synced: %s, services: %s, %s a measurement", len(request), c.Policies, c.SyncInterval, c.Services, c.Duration)
 	c.floor = map[int]float64{}
 	bare := setup
 	bare.Services = []string{}
@@ -98,11 +96,4 @@ func (c *Cmd) loads(ctx context.Context, b *loadBench, floor *float64) (steps []
 		})
 	}
 	return steps
-}
-
-func (c *Cmd) heading(io ui.Stdio, request []byte) {
-	if !c.JSON {
-		fmt.Fprintf(io.Out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
-			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Services, c.Duration, "", "clients", "count", "per second", "p50", "p99")
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/countersign-dev/countersign/examples"
@@ -30,15 +29,6 @@ type GatewayCmd struct {
 	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
 }
 
-// gatewayResult is one line of the benchmark.
-type gatewayResult struct {
-	measure.Latency
-	Resident int64   `json:"resident_mb,omitempty"`          // of the gateway with its streams open
-	PerItem  float64 `json:"resident_kb_a_stream,omitempty"` // more than without them
-	ToNATS   float64 `json:"p50_to_nats,omitempty"`          // only for one client
-	RateNATS float64 `json:"rate_to_nats,omitempty"`         // only for many clients
-}
-
 func (c *GatewayCmd) Run(ctx context.Context, io ui.Stdio) error {
 	request, err := fs.ReadFile(examples.FS, "requests/pre-tool-use.json")
 	if err != nil {
@@ -49,10 +39,7 @@ func (c *GatewayCmd) Run(ctx context.Context, io ui.Stdio) error {
 			return err
 		}
 	}
-	if !c.JSON {
-		fmt.Fprintf(io.Out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
-			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Duration, "", "clients", "count", "per second", "p50", "p99")
-	}
+	measure.Title(io, c.JSON, measure.LatencyHeads, "request of %d B, %d policies, log synced: %s, %s a measurement", len(request), c.Policies, c.SyncInterval, c.Duration)
 	setup := measure.Setup{SyncInterval: c.SyncInterval, Policies: c.Policies, CacheDir: c.CacheDir}
 	return setup.Run(ctx, io, func(p *pipeline.Pipeline) error {
 		ready := p.Ready()
@@ -77,13 +64,12 @@ func (c *GatewayCmd) admissions(ctx context.Context, io ui.Stdio, b *loadBench, 
 		if err != nil {
 			return err
 		}
-		r := gatewayResult{Latency: through}
 		if n == 1 {
-			r.ToNATS = through.P50 / over.P50
+			through.ToNATS = through.P50 / over.P50
 		} else {
-			r.RateNATS = through.PerSecond / over.PerSecond
+			through.RateNATS = through.PerSecond / over.PerSecond
 		}
-		for _, line := range []gatewayResult{{Latency: over}, r} {
+		for _, line := range []measure.Latency{over, through} {
 			if err := measure.Print(io, c.JSON, line); err != nil {
 				return err
 			}
@@ -97,12 +83,12 @@ func (c *GatewayCmd) streams(ctx context.Context, io ui.Stdio, b *loadBench, p *
 	ready := p.Ready()
 	for _, step := range []struct {
 		wanted  int
-		measure func() (gatewayResult, error)
+		measure func() (measure.Latency, error)
 	}{
-		{c.Subscribers, func() (gatewayResult, error) { return idleStreams(ctx, ready, c.Subscribers) }},
-		{c.Subscribers, func() (gatewayResult, error) { return idleStreamsOverTLS(ctx, p, c.Subscribers) }},
-		{c.Fanout, func() (gatewayResult, error) { return fanoutFloor(ctx, c.Fanout, c.Events) }},
-		{c.Fanout, func() (gatewayResult, error) { return fanout(ctx, b, ready, c.Fanout, c.Events) }},
+		{c.Subscribers, func() (measure.Latency, error) { return idleStreams(ctx, ready, c.Subscribers) }},
+		{c.Subscribers, func() (measure.Latency, error) { return idleStreamsOverTLS(ctx, p, c.Subscribers) }},
+		{c.Fanout, func() (measure.Latency, error) { return fanoutFloor(ctx, c.Fanout, c.Events) }},
+		{c.Fanout, func() (measure.Latency, error) { return fanout(ctx, b, ready, c.Fanout, c.Events) }},
 	} {
 		if step.wanted == 0 {
 			continue
@@ -116,17 +102,4 @@ func (c *GatewayCmd) streams(ctx context.Context, io ui.Stdio, b *loadBench, p *
 		}
 	}
 	return nil
-}
-
-func (r gatewayResult) String() string {
-	note := ""
-	switch {
-	case r.Resident > 0:
-		return fmt.Sprintf("%-34s %8d %10s %d MB resident, %.1f KB a stream", r.What, r.Clients, "", r.Resident, r.PerItem)
-	case r.ToNATS > 0:
-		note = fmt.Sprintf("   %.2fx NATS", r.ToNATS)
-	case r.RateNATS > 0:
-		note = fmt.Sprintf("   %.2fx the rate of NATS", r.RateNATS)
-	}
-	return fmt.Sprintf("%-34s %8d %10d %12.0f %8.0fus %8.0fus%s", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
 }

@@ -117,29 +117,29 @@ func closeAll(list []subscriber) {
 }
 
 // idleStreams opens n streams and reads how much memory the gateway has then.
-func idleStreams(ctx context.Context, ready target.Ready, n int) (gatewayResult, error) {
+func idleStreams(ctx context.Context, ready target.Ready, n int) (measure.Latency, error) {
 	before, err := spending.Resident(ready.PIDs["gateway"])
 	if err != nil {
-		return gatewayResult{}, err
+		return measure.Latency{}, err
 	}
 	begun := time.Now()
 	list, err := subscribe(ctx, ready, n)
 	if err != nil {
-		return gatewayResult{}, err
+		return measure.Latency{}, err
 	}
 	defer closeAll(list)
 	took := time.Since(begun)
 	after, err := spending.Resident(ready.PIDs["gateway"])
-	return gatewayResult{Latency: measure.Latency{What: "idle streams", Clients: n, Count: n, PerSecond: float64(n) / took.Seconds()},
+	return measure.Latency{What: "idle streams", Clients: n, Count: n, PerSecond: float64(n) / took.Seconds(),
 		Resident: after >> 20, PerItem: float64(after-before) / 1024 / float64(n)}, err
 }
 
 // fanout asks for verdicts one after the other, and measures from each answer, when the decision is on
 // the log, until each stream has shown it.
-func fanout(ctx context.Context, b *loadBench, ready target.Ready, n, count int) (gatewayResult, error) {
+func fanout(ctx context.Context, b *loadBench, ready target.Ready, n, count int) (measure.Latency, error) {
 	list, err := subscribe(ctx, ready, n)
 	if err != nil {
-		return gatewayResult{}, err
+		return measure.Latency{}, err
 	}
 	defer closeAll(list)
 	web := newWebAdmission(ready, b.request, 1)
@@ -151,10 +151,10 @@ func fanout(ctx context.Context, b *loadBench, ready target.Ready, n, count int)
 var floorEvent = []byte("data: " + strings.Repeat("x", 1500) + "\n\n")
 
 // fanoutFloor measures the same with a server that only writes.
-func fanoutFloor(ctx context.Context, n, count int) (gatewayResult, error) {
+func fanoutFloor(ctx context.Context, n, count int) (measure.Latency, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return gatewayResult{}, err
+		return measure.Latency{}, err
 	}
 	defer func() { _ = l.Close() }()
 	var list []subscriber
@@ -168,12 +168,12 @@ func fanoutFloor(ctx context.Context, n, count int) (gatewayResult, error) {
 	for range n {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
 		if err != nil {
-			return gatewayResult{}, err
+			return measure.Latency{}, err
 		}
 		list = append(list, subscriber{conn, bufio.NewReaderSize(conn, 512)})
 		peer, err := l.Accept()
 		if err != nil {
-			return gatewayResult{}, err
+			return measure.Latency{}, err
 		}
 		out = append(out, peer)
 	}
@@ -191,7 +191,7 @@ func fanoutFloor(ctx context.Context, n, count int) (gatewayResult, error) {
 const fanoutLimit = 30 * time.Second
 
 // measureFanout sends count events and measures when each reader has each of them.
-func measureFanout(what string, list []subscriber, count int, send func() error) (gatewayResult, error) {
+func measureFanout(what string, list []subscriber, count int, send func() error) (measure.Latency, error) {
 	var took []time.Duration
 	begun := time.Now()
 	for range count {
@@ -205,13 +205,13 @@ func measureFanout(what string, list []subscriber, count int, send func() error)
 		sent := time.Now()
 		readers.Wait()
 		if err := errors.Join(append(failed, err)...); err != nil {
-			return gatewayResult{}, err
+			return measure.Latency{}, err
 		}
 		for _, at := range arrived {
 			took = append(took, max(0, at.Sub(sent)))
 		}
 	}
-	return gatewayResult{Latency: measure.LatencyOf(what, len(list), took, time.Since(begun))}, nil
+	return measure.LatencyOf(what, len(list), took, time.Since(begun)), nil
 }
 
 // awaitEvent reads up to the end of one event's data.

@@ -28,7 +28,7 @@ import (
 const tlsStop = 20 * time.Second
 
 // idleStreamsOverTLS is idleStreams with a second gateway of the same tenant, which has a certificate.
-func idleStreamsOverTLS(ctx context.Context, p *pipeline.Pipeline, n int) (r gatewayResult, err error) {
+func idleStreamsOverTLS(ctx context.Context, p *pipeline.Pipeline, n int) (r measure.Latency, err error) {
 	dir, log, remove, err := measure.WorkDir()
 	if err != nil {
 		return r, err

@@ -5,9 +5,7 @@ package audit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/bench/measure"
@@ -24,22 +22,6 @@ type Cmd struct {
 	CacheDir string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 	Profile  string `help:"Write a processor profile of the auditor's path to this file." placeholder:"FILE"`
 	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`
-}
-
-// auditResult is one line of the benchmark.
-type auditResult struct {
-	What      string  `json:"what"`
-	Count     int     `json:"count,omitempty"`
-	PerSecond float64 `json:"per_second,omitempty"`
-	Ratio     float64 `json:"to_insert_floor,omitempty"`
-	P50       float64 `json:"p50_us,omitempty"`
-	P99       float64 `json:"p99_us,omitempty"`
-	Allocs    float64 `json:"allocs_per_record,omitempty"`
-	Bytes     float64 `json:"bytes_per_record,omitempty"`
-	CPU       float64 `json:"cpu_us_per_record,omitempty"`         // of this process
-	Servers   float64 `json:"servers_cpu_us_per_record,omitempty"` // of NATS and ClickHouse
-	Engine    float64 `json:"engine_cpu_us,omitempty"`             // of ClickHouse, for one look-up
-	Peak      float64 `json:"peak_mb,omitempty"`                   // resident
 }
 
 func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
@@ -69,8 +51,8 @@ func (c *Cmd) measure(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	if err != nil {
 		return err
 	}
-	if kept > 0 && !c.JSON {
-		fmt.Fprintf(io.Out, "%d CPUs, %s, load %s; the evidence of %d messages was there\n", runtime.NumCPU(), runtime.Version(), measure.LoadAverage(), kept)
+	if kept > 0 {
+		measure.Title(io, c.JSON, measure.ResultHeads, "the evidence of %d messages was there", kept)
 	}
 	if c.Rows > 0 {
 		if err := c.scale(ctx, io, b); err != nil {
@@ -78,11 +60,11 @@ func (c *Cmd) measure(ctx context.Context, io ui.Stdio, b *auditBench) error {
 		}
 	}
 	for _, name := range []string{"clickhouse", "nats"} {
-		if err := measure.Print(io, c.JSON, auditResult{What: "memory at most: " + name, Peak: float64(spending.PeakMemory(b.t.ReadyInfo().PIDs[name])) / 1e6}); err != nil {
+		if err := measure.Print(io, c.JSON, measure.Result{What: "memory at most: " + name, Peak: float64(spending.PeakMemory(b.t.ReadyInfo().PIDs[name])) / 1e6}); err != nil {
 			return err
 		}
 	}
-	return measure.Print(io, c.JSON, auditResult{What: "memory at most: this process, the auditor and all messages in it", Peak: float64(spending.PeakMemory(os.Getpid())) / 1e6})
+	return measure.Print(io, c.JSON, measure.Result{What: "memory at most: this process, the auditor and all messages in it", Peak: float64(spending.PeakMemory(os.Getpid())) / 1e6})
 }
 
 // first fills the log and measures the auditor from its start.
@@ -92,14 +74,12 @@ func (c *Cmd) first(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	if err != nil {
 		return err
 	}
-	if !c.JSON {
-		fmt.Fprintf(io.Out, "%d CPUs, %s, load %s, a log of %d messages (%s to write)\n\n%-58s %9s %12s\n", runtime.NumCPU(), runtime.Version(), measure.LoadAverage(), n, time.Since(begun).Round(time.Second), "", "count", "per second")
-	}
+	measure.Title(io, c.JSON, measure.ResultHeads, "a log of %d messages (%s to write)", n, time.Since(begun).Round(time.Second))
 	b.messages = n
-	steps := []func(context.Context) (auditResult, error){
+	steps := []func(context.Context) (measure.Result, error){
 		b.best(c.Runs, b.consume), b.best(c.Runs, b.audit), b.best(c.Runs, b.insertFloor), b.best(c.Runs, b.insertDerived), b.size, b.chains, b.proofs,
 	}
-	var audited, floor auditResult
+	var audited, floor measure.Result
 	for i, step := range steps {
 		r, err := step(ctx)
 		if err != nil {
@@ -111,7 +91,7 @@ func (c *Cmd) first(ctx context.Context, io ui.Stdio, b *auditBench) error {
 			continue // printed with its ratio
 		case 2:
 			floor = r
-			audited.Ratio = audited.PerSecond / floor.PerSecond
+			audited.ToInsertFloor = audited.PerSecond / floor.PerSecond
 			err = errors.Join(measure.Print(io, c.JSON, r), measure.Print(io, c.JSON, audited))
 		default:
 			err = measure.Print(io, c.JSON, r)
@@ -122,24 +102,4 @@ func (c *Cmd) first(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	}
 	b.rows = nil // they are in the table now
 	return b.keep(ctx)
-}
-
-func (r auditResult) String() string {
-	line := fmt.Sprintf("%-58s", r.What)
-	if r.Count > 0 {
-		line += fmt.Sprintf(" %9d", r.Count)
-	}
-	for _, f := range []struct {
-		value  float64
-		format string
-	}{
-		{r.PerSecond, " %10.0f/s"}, {r.P50, "  p50 %.0f us"}, {r.P99, "  p99 %.0f us"}, {r.Ratio, "  %.2fx the insert floor"},
-		{r.CPU, "  %.1f us of processor"}, {r.Servers, "  %.1f of the servers'"}, {r.Allocs, "  %.0f allocs"}, {r.Bytes, "  %.1f B a record"},
-		{r.Engine, "  %.0f us of the engine's processor time"}, {r.Peak, "  %.0f MB"},
-	} {
-		if f.value > 0 {
-			line += fmt.Sprintf(f.format, f.value)
-		}
-	}
-	return line
 }

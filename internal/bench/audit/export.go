@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/countersign-dev/countersign/events/signing"
@@ -25,17 +24,6 @@ type ExportCmd struct {
 	Dir      string `help:"Where the files are written (default: a temporary directory)." placeholder:"DIR"`
 	CacheDir string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`
-}
-
-// exportResult is the result of one program.
-type exportResult struct {
-	What      string  `json:"what"`
-	Records   int     `json:"records"`
-	Bytes     int64   `json:"bundle_bytes"`
-	Seconds   float64 `json:"seconds"`
-	PerSecond float64 `json:"per_second"`
-	CPU       float64 `json:"cpu_us_per_record"` // of that process only
-	PeakRSS   int64   `json:"peak_rss_bytes"`    // VmHWM
 }
 
 // Run exports and verifies in separate processes, so that each one's memory is measured alone.
@@ -64,9 +52,7 @@ func (c *ExportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, ds
 	}
 	n := int(s.tree.Size())
 	to := shardCreated.Add(time.Duration(n+1) * time.Millisecond)
-	if !c.JSON {
-		fmt.Fprintf(io.Out, "%d CPUs, %s, %d records in the log\n\n%-28s %9s %10s %9s %10s %9s %10s\n", runtime.NumCPU(), runtime.Version(), n, "", "records", "bundle MB", "seconds", "per second", "CPU us", "peak MB")
-	}
+	measure.Title(io, c.JSON, measure.ResultHeads, "%d records in the log", n)
 	for _, step := range []struct {
 		what string
 		args []string
@@ -82,7 +68,7 @@ func (c *ExportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, ds
 		if err != nil {
 			return err
 		}
-		r.What, r.Records, r.Bytes = step.what, n, info.Size()
+		r.What, r.Records, r.BundleBytes = step.what, n, info.Size()
 		r.PerSecond, r.CPU = float64(n)/r.Seconds, r.CPU/float64(n)
 		if err := measure.Print(io, c.JSON, r); err != nil {
 			return err
@@ -93,12 +79,12 @@ func (c *ExportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, ds
 
 // measured runs a command of the product in a separate process and measures its memory. Its
 // progress is passed on.
-func measured(ctx context.Context, io ui.Stdio, args []string) (r exportResult, err error) {
-	self, err := os.Executable()
+func measured(ctx context.Context, io ui.Stdio, args []string) (r measure.Result, err error) {
+	product, err := measure.Beside("countersign")
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.CommandContext(ctx, self, append([]string{measure.ProductArg}, args...)...)
+	cmd := exec.CommandContext(ctx, product, args...)
 	cmd.Stderr = io.Err
 	begun := time.Now()
 	if err := cmd.Start(); err != nil {
@@ -118,10 +104,6 @@ func measured(ctx context.Context, io ui.Stdio, args []string) (r exportResult, 
 			r.PeakRSS = max(r.PeakRSS, spending.PeakMemory(cmd.Process.Pid))
 		}
 	}
-}
-
-func (r exportResult) String() string {
-	return fmt.Sprintf("%-28s %9d %10d %9.1f %10.0f %9.1f %10d", r.What, r.Records, r.Bytes>>20, r.Seconds, r.PerSecond, r.CPU, r.PeakRSS>>20)
 }
 
 // samplePublicKey is the public half of the key that signs the checkpoints of fillShard.

@@ -16,24 +16,24 @@ import (
 )
 
 // size measures the evidence tables on disk, derived ones and proofs included.
-func (b *auditBench) size(ctx context.Context) (auditResult, error) {
+func (b *auditBench) size(ctx context.Context) (measure.Result, error) {
 	var disk, records uint64
 	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sumIf(rows, table = 'evidence') FROM system.parts
 		WHERE active AND database = currentDatabase() AND table NOT LIKE 'bench%' AND table != 'schema_versions'`).Scan(&disk, &records)
-	return auditResult{What: "on disk, derived tables and proofs included", Count: int(records), Bytes: float64(disk) / float64(max(1, records))}, err
+	return measure.Result{What: "on disk, derived tables and proofs included", Count: int(records), Bytes: float64(disk) / float64(max(1, records))}, err
 }
 
 // lookups is how many times a look-up is measured.
 const lookups = 300
 
 // chains reads the evidence of one session of the log.
-func (b *auditBench) chains(ctx context.Context) (auditResult, error) {
+func (b *auditBench) chains(ctx context.Context) (measure.Result, error) {
 	sessions := b.messages / messagesPerCall / callsPerSession
 	return b.chainsOf(ctx, func() string { return sampleSession(rand.IntN(sessions)) })
 }
 
 // chainsOf reads the evidence of one session at a time.
-func (b *auditBench) chainsOf(ctx context.Context, session func() string) (auditResult, error) {
+func (b *auditBench) chainsOf(ctx context.Context, session func() string) (measure.Result, error) {
 	return b.timed(lookups, "evidence of one session", func() error {
 		n := 0
 		err := b.db.Chain(ctx, b.t.Tenant, session(), func(storage.EvidenceRow) error { n++; return nil })
@@ -45,22 +45,22 @@ func (b *auditBench) chainsOf(ctx context.Context, session func() string) (audit
 }
 
 // proofs makes inclusion proofs in the log's own tree.
-func (b *auditBench) proofs(ctx context.Context) (auditResult, error) {
+func (b *auditBench) proofs(ctx context.Context) (measure.Result, error) {
 	shards, err := b.db.Shards(ctx)
 	if err != nil {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	shard := shards[len(shards)-1]
 	cp, err := b.db.LatestCheckpoint(ctx, shard)
 	if err != nil {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	return b.proofsOf(ctx, shard, int64(cp.Size))
 }
 
 // proofsOf makes proofs of random records on a connection that has been used before. No part of the tree is
 // cached between them.
-func (b *auditBench) proofsOf(ctx context.Context, shard string, size int64) (auditResult, error) {
+func (b *auditBench) proofsOf(ctx context.Context, shard string, size int64) (measure.Result, error) {
 	read := b.hashes(ctx, shard)
 	return b.timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", size), func() error {
 		_, err := tree.InclusionProof(read, size, 1+rand.Uint64N(uint64(size)))
@@ -85,9 +85,9 @@ func (b *auditBench) hashes(ctx context.Context, shard string) tlog.HashReader {
 }
 
 // timed runs f n times after a warm-up, and tells what ClickHouse spends on it.
-func (b *auditBench) timed(n int, what string, f func() error) (auditResult, error) {
+func (b *auditBench) timed(n int, what string, f func() error) (measure.Result, error) {
 	l, engine, err := timed(n, what, b.t.ReadyInfo().PIDs["clickhouse"], f)
-	return auditResult{What: what, Count: n, P50: l.P50, P99: l.P99, Engine: engine}, err
+	return measure.Result{What: what, Count: n, P50: l.P50, P99: l.P99, EngineCPU: engine}, err
 }
 
 // timed runs f n times after a warm-up. cpu is the processor time of the engine's process for one run, in

@@ -64,8 +64,8 @@ func (b *auditBench) close() error {
 }
 
 // best runs a measurement several times and returns the fastest.
-func (b *auditBench) best(runs int, step func(context.Context) (auditResult, error)) func(context.Context) (auditResult, error) {
-	return func(ctx context.Context) (best auditResult, err error) {
+func (b *auditBench) best(runs int, step func(context.Context) (measure.Result, error)) func(context.Context) (measure.Result, error) {
+	return func(ctx context.Context) (best measure.Result, err error) {
 		for range max(1, runs) {
 			r, err := step(ctx)
 			if err != nil {
@@ -98,24 +98,24 @@ func (b *auditBench) used() usage {
 }
 
 // since returns what was used since begun, as a result for n records.
-func (b *auditBench) since(begun usage, what string, n int) auditResult {
+func (b *auditBench) since(begun usage, what string, n int) measure.Result {
 	now := b.used()
 	per := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(n) }
-	return auditResult{What: what, Count: n, PerSecond: float64(n) / now.at.Sub(begun.at).Seconds(),
-		Allocs: float64(now.allocs-begun.allocs) / float64(n), CPU: per(now.cpu - begun.cpu), Servers: per(now.servers - begun.servers)}
+	return measure.Result{What: what, Count: n, PerSecond: float64(n) / now.at.Sub(begun.at).Seconds(),
+		Allocs: float64(now.allocs-begun.allocs) / float64(n), CPU: per(now.cpu - begun.cpu), ServersCPU: per(now.servers - begun.servers)}
 }
 
 // consume reads the log in order and drops the messages.
-func (b *auditBench) consume(ctx context.Context) (auditResult, error) {
+func (b *auditBench) consume(ctx context.Context) (measure.Result, error) {
 	f := b.log.services("auditor")
 	nc, release, err := f.Connect(ctx, "bench", daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}, nil)
 	if err != nil {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	defer release()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	done, n := errors.New("all is read"), 0
 	begun := b.used()
@@ -124,30 +124,30 @@ func (b *auditBench) consume(ctx context.Context) (auditResult, error) {
 		return nil
 	})
 	if !errors.Is(err, done) {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	return b.since(begun, "floor: plain ordered consume", n), nil
 }
 
 // audit runs the auditor from an empty database to the signed end of the log.
-func (b *auditBench) audit(ctx context.Context) (auditResult, error) {
+func (b *auditBench) audit(ctx context.Context) (measure.Result, error) {
 	if err := b.empty(ctx); err != nil {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	if b.profile != "" {
 		f, err := os.Create(b.profile)
 		if err != nil {
-			return auditResult{}, err
+			return measure.Result{}, err
 		}
 		defer func() { _ = f.Close() }()
 		if err := pprof.StartCPUProfile(f); err != nil {
-			return auditResult{}, err
+			return measure.Result{}, err
 		}
 		defer pprof.StopCPUProfile()
 	}
 	run, stop := context.WithCancel(ctx)
 	defer stop()
-	var r auditResult
+	var r measure.Result
 	begun := b.used()
 	env := daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth(), Ready: func() error {
 		r = b.since(begun, "the auditor's whole path", b.messages)
@@ -181,23 +181,23 @@ func (b *auditBench) empty(ctx context.Context) error {
 }
 
 // insertFloor inserts the finished rows with measure.InsertRows.
-func (b *auditBench) insertFloor(ctx context.Context) (auditResult, error) {
+func (b *auditBench) insertFloor(ctx context.Context) (measure.Result, error) {
 	if err := b.load(ctx); err != nil {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	if err := measure.CreateRowTable(ctx, b.conn); err != nil {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	begun := b.used()
 	if err := measure.InsertRows(ctx, b.conn, b.rows); err != nil {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	return b.since(begun, "floor: the finished rows, inserted natively and fsynced", len(b.rows)), nil
 }
 
 // insertDerived inserts the finished rows into the table evidence, with everything derived from
 // it.
-func (b *auditBench) insertDerived(ctx context.Context) (auditResult, error) {
+func (b *auditBench) insertDerived(ctx context.Context) (measure.Result, error) {
 	shard := fmt.Sprintf("bench@%d", time.Now().UnixNano())
 	begun := b.used()
 	for part := range slices.Chunk(b.rows, measure.RowBatch) {
@@ -206,7 +206,7 @@ func (b *auditBench) insertDerived(ctx context.Context) (auditResult, error) {
 			rows[i].Shard = shard
 		}
 		if err := write.New(b.db.Pool()).InsertEvidence(ctx, write.EvidenceToken(shard, rows[0].Seq), rows); err != nil {
-			return auditResult{}, err
+			return measure.Result{}, err
 		}
 	}
 	r := b.since(begun, "the same with all derived tables", len(b.rows))

@@ -43,9 +43,9 @@ func (c *Cmd) scale(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	if !c.JSON {
 		fmt.Fprintf(io.Out, "\n%d rows more, %d of them new (%s to write)\n\n", copies*b.messages, (copies-had)*b.messages, time.Since(begun).Round(time.Second))
 	}
-	steps := []func(context.Context) (auditResult, error){b.size, b.treeSize, s.repair, s.chain, s.proof, s.nextProof}
+	steps := []func(context.Context) (measure.Result, error){b.size, b.treeSize, s.repair, s.chain, s.proof, s.nextProof}
 	for _, q := range questions.All() {
-		steps = append(steps, func(ctx context.Context) (auditResult, error) { return s.ask(ctx, q) })
+		steps = append(steps, func(ctx context.Context) (measure.Result, error) { return s.ask(ctx, q) })
 	}
 	for _, step := range steps {
 		r, err := step(ctx)
@@ -128,15 +128,15 @@ func (s scaled) tree(ctx context.Context, show func(done, total uint64)) error {
 }
 
 // treeSize measures the tree's hashes on disk.
-func (b *auditBench) treeSize(ctx context.Context) (auditResult, error) {
+func (b *auditBench) treeSize(ctx context.Context) (measure.Result, error) {
 	var disk, rows uint64
 	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sum(rows) FROM system.parts
 		WHERE active AND database = currentDatabase() AND table = 'tree_hashes'`).Scan(&disk, &rows)
 	if err != nil {
-		return auditResult{}, err
+		return measure.Result{}, err
 	}
 	base, copies, err := b.counted(ctx)
-	return auditResult{What: "of that the hashes of the tree", Count: int(rows), Bytes: float64(disk) / float64(max(1, base*(copies+1)))}, err
+	return measure.Result{What: "of that the hashes of the tree", Count: int(rows), Bytes: float64(disk) / float64(max(1, base*(copies+1)))}, err
 }
 
 // own returns the number of a random copy of the tenant.
@@ -154,7 +154,7 @@ func (s scaled) session(k int) string {
 }
 
 // repair compares the derived tables with the evidence, as an auditor does at its start.
-func (s scaled) repair(ctx context.Context) (auditResult, error) {
+func (s scaled) repair(ctx context.Context) (measure.Result, error) {
 	writer := write.New(s.b.db.Pool())
 	return s.b.timed(3, "comparing the derived tables, once at every start", func() error {
 		added, err := writer.Repair(ctx, scaleShard)
@@ -165,11 +165,11 @@ func (s scaled) repair(ctx context.Context) (auditResult, error) {
 	})
 }
 
-func (s scaled) chain(ctx context.Context) (auditResult, error) {
+func (s scaled) chain(ctx context.Context) (measure.Result, error) {
 	return s.b.chainsOf(ctx, func() string { return s.session(s.own()) })
 }
 
-func (s scaled) proof(ctx context.Context) (auditResult, error) {
+func (s scaled) proof(ctx context.Context) (measure.Result, error) {
 	return s.b.proofsOf(ctx, scaleShard, s.size())
 }
 
@@ -177,7 +177,7 @@ func (s scaled) proof(ctx context.Context) (auditResult, error) {
 const proofsOfSession = 70
 
 // nextProof proves adjacent records, as those of a session are.
-func (s scaled) nextProof(ctx context.Context) (auditResult, error) {
+func (s scaled) nextProof(ctx context.Context) (measure.Result, error) {
 	l := evidencereader.Reader{DB: s.b.db}
 	return s.b.timed(lookups/3, fmt.Sprintf("%d inclusion proofs at once, of records side by side", proofsOfSession), func() error {
 		first := 1 + rand.Uint64N(uint64(s.size())-proofsOfSession)
@@ -195,7 +195,7 @@ const asks = 20
 
 // ask measures one question with different parameters each time. A time range is that of one
 // copy.
-func (s scaled) ask(ctx context.Context, q questions.Question) (auditResult, error) {
+func (s scaled) ask(ctx context.Context, q questions.Question) (measure.Result, error) {
 	rows := 0
 	r, err := s.b.timed(asks, "question: "+q.Asks, func() error {
 		k := s.own()

@@ -33,21 +33,6 @@ type VerifyCmd struct {
 	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`
 }
 
-// verifyResult is one line of the benchmark.
-type verifyResult struct {
-	What      string  `json:"what"`
-	Count     int     `json:"count"`
-	PerSecond float64 `json:"per_second"`
-	ToFloor   float64 `json:"rate_to_floor,omitempty"` // of the floor on one connection
-	CPU       float64 `json:"cpu_us_per_record,omitempty"`
-	Allocs    float64 `json:"allocs_per_record,omitempty"`
-	Bytes     float64 `json:"alloc_bytes_per_record,omitempty"`
-	P50       float64 `json:"p50_us,omitempty"`
-	P99       float64 `json:"p99_us,omitempty"`
-	Engine    float64 `json:"engine_cpu_us,omitempty"` // of one look-up
-	Peak      float64 `json:"peak_mb,omitempty"`       // resident, of this process during the verification
-}
-
 func (c *VerifyCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Records < sampleRecords || c.Share < 1 || c.Runs < 1 || c.Proofs < 1 {
 		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share, --runs and --proofs at least 1", sampleRecords)}
@@ -69,14 +54,11 @@ func (c *VerifyCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 func (c *VerifyCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard) error {
 	n := int(s.tree.Size())
-	if !c.JSON {
-		bytes := 0
-		for _, r := range s.sample {
-			bytes += len(r.Record)
-		}
-		fmt.Fprintf(io.Out, "%d CPUs, %s, %d records of %d B, one signature for %d decisions, best of %d, load %s\n\n%-44s %9s %10s %8s %8s %8s %9s %9s %9s %7s\n",
-			runtime.NumCPU(), runtime.Version(), n, bytes/len(s.sample), c.Share, c.Runs, measure.LoadAverage(), "", "count", "per second", "floor", "CPU us", "allocs", "p50", "p99", "engine", "peak")
+	bytes := 0
+	for _, r := range s.sample {
+		bytes += len(r.Record)
 	}
+	measure.Title(io, c.JSON, measure.ResultHeads, "%d records of %d B, one signature for %d decisions, best of %d", n, bytes/len(s.sample), c.Share, c.Runs)
 	l := evidencereader.Reader{DB: s.db, Stream: streams.DefaultShard}
 	floor := 0.0
 	whole := func(workers int) func(context.Context) error {
@@ -125,7 +107,7 @@ func (c *VerifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l e
 		if err != nil {
 			return err
 		}
-		r := verifyResult{What: step.what, Count: l.Count, PerSecond: l.PerSecond, P50: l.P50, P99: l.P99, Engine: engine}
+		r := measure.Result{What: step.what, Count: l.Count, PerSecond: l.PerSecond, P50: l.P50, P99: l.P99, EngineCPU: engine}
 		if err := measure.Print(io, c.JSON, r); err != nil {
 			return err
 		}
@@ -135,7 +117,7 @@ func (c *VerifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l e
 
 // best repeats a measurement and returns the fastest run, which is the least disturbed by other
 // work on the machine.
-func (c *VerifyCmd) best(ctx context.Context, what string, n int, do func(context.Context) error) (best verifyResult, err error) {
+func (c *VerifyCmd) best(ctx context.Context, what string, n int, do func(context.Context) error) (best measure.Result, err error) {
 	for range c.Runs {
 		debug.FreeOSMemory() // also collects garbage
 		forgetHighWater()
@@ -148,8 +130,8 @@ func (c *VerifyCmd) best(ctx context.Context, what string, n int, do func(contex
 		took := time.Since(begun)
 		cpu = cpuTime() - cpu
 		runtime.ReadMemStats(&after)
-		r := verifyResult{What: what, Count: n, PerSecond: float64(n) / took.Seconds(), CPU: measure.Micros(cpu) / float64(n),
-			Allocs: float64(after.Mallocs-before.Mallocs) / float64(n), Bytes: float64(after.TotalAlloc-before.TotalAlloc) / float64(n)}
+		r := measure.Result{What: what, Count: n, PerSecond: float64(n) / took.Seconds(), CPU: measure.Micros(cpu) / float64(n),
+			Allocs: float64(after.Mallocs-before.Mallocs) / float64(n), AllocBytes: float64(after.TotalAlloc-before.TotalAlloc) / float64(n)}
 		if peak := float64(spending.PeakMemory(os.Getpid())) / 1e6; r.PerSecond > best.PerSecond {
 			best = r
 			best.Peak = peak
@@ -168,17 +150,6 @@ func cpuTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func (r verifyResult) String() string {
-	cell := func(v float64, format string) string {
-		if v == 0 {
-			return ""
-		}
-		return fmt.Sprintf(format, v)
-	}
-	return fmt.Sprintf("%-44s %9d %10.0f %8s %8s %8s %9s %9s %9s %7s", r.What, r.Count, r.PerSecond, cell(r.ToFloor, "%.2fx"), cell(r.CPU, "%.2f"), cell(r.Allocs, "%.1f"),
-		cell(r.P50, "%.0fus"), cell(r.P99, "%.0fus"), cell(r.Engine, "%.0fus"), cell(r.Peak, "%.0fMB"))
 }
 
 // floor reads the same rows in the same order and hashes their texts.

@@ -53,8 +53,8 @@ func (b *correlateBench) lag(ctx context.Context, what string, hold time.Duratio
 		return 0, err
 	}
 	came := float64(n) / took.Seconds()
-	return came, b.print(correlateResult{What: what, Count: n, PerSecond: came, Asked: perSecond, Writes: len(w.cursors),
-		P50: measure.Millis(callplan.DurationAt(w.lags, 50)), P99: measure.Millis(callplan.DurationAt(w.lags, 99))})
+	return came, b.print(measure.Result{What: what, Count: n, PerSecond: came, Asked: perSecond, Writes: len(w.cursors),
+		LagP50: measure.Millis(callplan.DurationAt(w.lags, 50)), LagP99: measure.Millis(callplan.DurationAt(w.lags, 99))})
 }
 
 // groupEvery is how often each of the two publishers sends its collected messages at a given

@@ -30,7 +30,7 @@ type correlateBench struct {
 	childLog  io.Writer
 	log       zerolog.Logger
 	messages  int
-	print     func(correlateResult) error
+	print     func(measure.Result) error
 
 	url       string
 	password  string
@@ -89,8 +89,8 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 		return err
 	}
 	rate, all := log.rate(), float64(log.upTo(log.last()))
-	r := correlateResult{What: "whole correlator", Count: log.between(log.first(), log.last()), PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor,
-		CPU: measure.Micros(own) / all, ServerCPU: measure.Micros(server) / all}
+	r := measure.Result{What: "whole correlator", Count: log.between(log.first(), log.last()), PerSecond: rate, EachMessage: 1e6 / rate, ToConsumer: rate / b.floor,
+		MessageCPU: measure.Micros(own) / all, MessageServerCPU: measure.Micros(server) / all}
 	if err := b.print(r); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (b *correlateBench) readAll(ctx context.Context) error {
 		return err
 	}
 	b.floor = float64(n) / last.Sub(begun).Seconds()
-	return b.print(correlateResult{What: "floor: ordered consumer that decodes nothing", Count: n, PerSecond: b.floor, Each: 1e6 / b.floor})
+	return b.print(measure.Result{What: "floor: ordered consumer that decodes nothing", Count: n, PerSecond: b.floor, EachMessage: 1e6 / b.floor})
 }
 
 // await waits until the correlator has consumed a sequence.

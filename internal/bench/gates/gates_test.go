@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/countersign-dev/countersign/hook"
+	"github.com/countersign-dev/countersign/internal/bench/measure"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
@@ -36,9 +37,9 @@ func TestGateOverAdmission(t *testing.T) {
 	if err := printTurns(ui.Stdio{Out: &out}, true, "", paths); err != nil {
 		t.Fatal(err)
 	}
-	var lines []gateResult
+	var lines []measure.Latency
 	for d := json.NewDecoder(&out); d.More(); {
-		var r gateResult
+		var r measure.Latency
 		if err := d.Decode(&r); err != nil {
 			t.Fatal(err)
 		}

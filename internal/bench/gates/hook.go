@@ -56,11 +56,10 @@ func (c *HookCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // openHook returns the kinds of calls. The first is admission.
 func openHook(ctx context.Context, dir, readyFile string) ([]*gatePath, error) {
-	self, err := os.Executable()
+	gate, err := measure.Beside("countersign-hook")
 	if err != nil {
 		return nil, err
 	}
-	gate := filepath.Join(filepath.Dir(self), "countersign-hook")
 	empty, err := buildEmpty(ctx, dir)
 	if err != nil {
 		return nil, err

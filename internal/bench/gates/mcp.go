@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,21 +31,6 @@ type turnsFlags struct {
 	Policies     int    `help:"How many policies are loaded." default:"100"`
 	CacheDir     string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 	JSON         bool   `name:"json" help:"Print JSON, one measurement a line."`
-}
-
-// gateResult is one line of the benchmark of a gate.
-type gateResult struct {
-	measure.Latency
-	P50Over float64 `json:"p50_over_admission_us,omitempty"` // only for calls through a gate
-	P99Over float64 `json:"p99_over_admission_us,omitempty"`
-}
-
-func (r gateResult) String() string {
-	note := ""
-	if r.P50Over != 0 || r.P99Over != 0 {
-		note = fmt.Sprintf("   %+.0fus %+.0fus", r.P50Over, r.P99Over)
-	}
-	return fmt.Sprintf("%-34s %10d %8.0fus %8.0fus%s", r.What, r.Count, r.P50, r.P99, note)
 }
 
 // gatePath is one of the kinds of calls that take turns.
@@ -119,13 +103,10 @@ func (p *gatePath) result() measure.Latency {
 
 // printTurns prints a line for each kind of calls. The first is the admission that the others are held against.
 func printTurns(io ui.Stdio, asJSON bool, setup string, paths []*gatePath) error {
-	if !asJSON {
-		fmt.Fprintf(io.Out, "%d CPUs, %s, %s\n\n%-34s %10s %10s %10s   %s\n",
-			runtime.NumCPU(), runtime.Version(), setup, "", "count", "p50", "p99", "over admission, p50 and p99")
-	}
+	measure.Title(io, asJSON, measure.LatencyHeads, "%s", setup)
 	admission := paths[0].result()
 	for _, p := range paths {
-		r := gateResult{Latency: p.result()}
+		r := p.result()
 		if p.gate {
 			r.P50Over, r.P99Over = r.P50-admission.P50, r.P99-admission.P99
 		}

@@ -26,6 +26,10 @@ func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*gatePa
 	if err != nil {
 		return nil, nil, err
 	}
+	product, err := measure.Beside("countersign")
+	if err != nil {
+		return nil, nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var sessions []*sdk.ClientSession
 	stop = func() {
@@ -39,8 +43,8 @@ func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*gatePa
 			stop()
 		}
 	}()
-	command := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, self, append([]string{measure.ProductArg}, args...)...)
+	command := func(program string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, program, args...)
 		cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir) // where the accepted definitions are
 		return cmd
 	}
@@ -48,7 +52,7 @@ func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*gatePa
 	if err != nil {
 		return nil, nil, err
 	}
-	serve, err := overHTTP(command("mcp", "serve", "--listen", "127.0.0.1:0", "--ready-file", readyFile, "--upstream", "bench="+self+" "+measure.ProductArg+" mcp-server"), token)
+	serve, err := overHTTP(command(product, "mcp", "serve", "--listen", "127.0.0.1:0", "--ready-file", readyFile, "--upstream", "bench="+self+" mcp-server"), token)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,8 +62,8 @@ func openMCP(ctx context.Context, dir, readyFile, token string) (paths []*gatePa
 		gate bool
 		over sdk.Transport
 	}{
-		{"server alone", false, &sdk.CommandTransport{Command: command("mcp-server")}},
-		{"call through mcp wrap", true, &sdk.CommandTransport{Command: command("mcp", "wrap", "--name", "bench", "--ready-file", readyFile, "--", self, measure.ProductArg, "mcp-server")}},
+		{"server alone", false, &sdk.CommandTransport{Command: command(self, "mcp-server")}},
+		{"call through mcp wrap", true, &sdk.CommandTransport{Command: command(product, "mcp", "wrap", "--name", "bench", "--ready-file", readyFile, "--", self, "mcp-server")}},
 		{"call through mcp serve", true, serve},
 	} {
 		session, err := connectMCP(ctx, s.over)

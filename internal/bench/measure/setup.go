@@ -141,6 +141,15 @@ spec:
 	return docs
 }
 
-// ProductArg is the command with which a benchmark starts its own binary as the product, to
-// measure a separate process.
-const ProductArg = "product"
+// Beside is the path of a program that is built beside this one. A process of its own is measured alone.
+func Beside(name string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(filepath.Dir(self), name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s is not beside this program: run make build: %w", name, err)
+	}
+	return path, nil
+}
