@@ -102,10 +102,7 @@ func (ap *approvals) checkExecutedApproval(c *call, f *fact.Fact, verdict effect
 // call, given before it or since. For a call without decisions, the decisions on the call that
 // it retries count.
 func (ap *approvals) isApprovedOnRecord(c *call) bool {
-	for depth := 0; len(c.decisions) == 0 && c.retriedCall != nil && depth < maxRetryChain; depth++ {
-		c = c.retriedCall.expand()
-	}
-	return slices.ContainsFunc(c.decisions, func(d fact.RecordedVerdict) bool {
+	return slices.ContainsFunc(c.nearestOnRecord().decisions, func(d fact.RecordedVerdict) bool {
 		if d.Approval == nil {
 			return false
 		}

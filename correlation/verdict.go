@@ -70,8 +70,9 @@ func (x *details) allowsArguments(verdict effectiveVerdict) bool {
 
 // effectiveVerdict is the direct verdict, or the verdict of the call that this one retries if
 // no verdict is recorded for this one. A recorded deny, ask or defer holds under every id, against
-// a milder claim; an allow holds only for the same tool and arguments. Of two claimed verdicts that
-// of this call counts: it is the answer to the next attempt.
+// a milder claim, and so does a claimed denial after a decision on record; an allow holds only for the
+// same tool and arguments. If nothing is on record, the claim of this call counts: it is the answer to
+// the next attempt.
 func (c *call) effectiveVerdict() effectiveVerdict { return c.effectiveVerdictWithin(maxRetryChain) }
 
 func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
@@ -80,7 +81,7 @@ func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
 		return own
 	}
 	before := c.retriedCall.expand().effectiveVerdictWithin(depth - 1)
-	if before.verdict == "" || (own.verdict != "" && (before.recorded == nil || before.verdict.Strictness() < own.verdict.Strictness())) {
+	if before.verdict == "" || (own.verdict != "" && (!c.retriedCall.isOnRecord() || before.verdict.Strictness() < own.verdict.Strictness())) {
 		return own
 	}
 	if before.verdict == events.Allow && (c.retriedCall.tool != c.tool || fact.CompareArguments(&c.retriedCall.args, &c.args) == fact.ArgsDifferent) {
@@ -88,6 +89,22 @@ func (c *call) effectiveVerdictWithin(depth int) effectiveVerdict {
 	}
 	before.inherited = true
 	return before
+}
+
+// nearestOnRecord is the call if decisions on it are recorded, else the nearest call that it retries of
+// which that is so. If there is none within maxRetryChain, it is the last call that was looked at.
+func (c *call) nearestOnRecord() *call {
+	for depth := 0; len(c.decisions) == 0 && c.retriedCall != nil && depth < maxRetryChain; depth++ {
+		c = c.retriedCall.expand()
+	}
+	return c
+}
+
+// isOnRecord reports whether a decision on the call, or on a call that it retries, is recorded. A chain
+// longer than maxRetryChain counts as recorded: a number of claims outlasts no decision.
+func (c *call) isOnRecord() bool {
+	nearest := c.expand().nearestOnRecord()
+	return len(nearest.decisions) > 0 || nearest.retriedCall != nil
 }
 
 func (s effectiveVerdict) decisionID() string {

@@ -227,6 +227,9 @@ func newExpiryTally(list []events.Expiry) *expiryTally {
 		}
 	}
 	for _, n := range t.inOrder {
+		if len(n.spans) == 0 {
+			continue
+		}
 		slices.SortFunc(n.spans, func(a, b events.Span) int { return cmp.Compare(a[0], b[0]) })
 		joined := n.spans[:1]
 		for _, s := range n.spans[1:] {
@@ -271,7 +274,7 @@ func (t *expiryTally) expiring() error {
 	if len(list) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: the texts of session %.64q are expiring now, %d of %d are gone: try again in a minute", ErrInvalid, list[0].session, list[0].gone, list[0].gone+list[0].kept)
+	return fmt.Errorf("%w: the texts of session %.64q are expiring now, %d of %d are gone: try again once the auditor has finished", ErrInvalid, list[0].session, list[0].gone, list[0].gone+list[0].kept)
 }
 
 // report reports hidden records in a bundle.

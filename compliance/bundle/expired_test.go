@@ -184,6 +184,15 @@ func TestPartOfAnExpiry(t *testing.T) {
 	}
 }
 
+// TestExpiryOfNothing: a signed expiry that names a session without sequences is no reason for anything.
+func TestExpiryOfNothing(t *testing.T) {
+	texts := newExpiryTally([]events.Expiry{{ExpiryID: "x1", Tenant: "acme", Sessions: []events.ExpiredSession{{Session: "s1", Index: 1}}}})
+	texts.addRow(evidence.Row{Tenant: "acme", Session: "s1", Seq: 1})
+	if n := texts.inOrder[0]; n.gone+n.kept != 0 {
+		t.Errorf("%d records count as gone, %d as kept", n.gone, n.kept)
+	}
+}
+
 // What is no expiry of this log gives no reason, also beside one that is: both verifiers refuse it,
 // because the report would state it.
 func TestInventedExpiries(t *testing.T) {

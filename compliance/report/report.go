@@ -89,7 +89,7 @@ type Builder struct {
 	decisions     rowTable[decisionRow]
 	approvals     rowTable[approvalRow]
 	findings      rowTable[findingRow]
-	standing      map[findingID]events.Severity // the findings that no later one retracts
+	standing      map[findingID]events.Severity // the findings that no later one retracts: as many as the range has
 	calls         callTable
 	policies      policyRefs
 	inForce       *inforce.File // nil: the bundle has none

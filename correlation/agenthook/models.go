@@ -48,7 +48,8 @@ func (m *modelCalls) endReported(out *findingList, x *Event) {
 }
 
 // endFailed ends a model call for an error that names no call. The error may be of something
-// else, so the call's own end may still come.
+// else, so the call's own end may still come. If none comes, an unannounced end later in the
+// session is excused instead of it: better than to report an end that was announced.
 func (m *modelCalls) endFailed(out *findingList, x *Event) {
 	if m.endOldest(out, x) {
 		m.excusedEnds++

@@ -17,7 +17,8 @@ class Reasons:
     """What the expiry records of a bundle say: which sequences have no text."""
 
     def __init__(self, raw, checkpoint, key, prefix):
-        self.spans, self.used = [], {}
+        self.used = {}
+        self.spans = {}  # (tenant, session) -> the spans of it that expired
         self.texts = {}  # (expiry, tenant, session) -> [records without their text, records with it]
         entries = canonical.check(raw)
         need(all(set(e) == {"path", "record"} for e in entries), "an entry has other members")
@@ -40,21 +41,21 @@ class Reasons:
             for first, last in s["sequences"]:
                 first, last = whole(first, "a sequence"), whole(last, "a sequence")
                 need(0 < first <= last < r.seq, "sequence %d is about what comes after it" % r.seq)
-                self.spans.append((first, last, index, body["tenant"], s["session"], body["policy"], texts))
+                self.spans.setdefault((body["tenant"], s["session"]), []).append((first, last, index, body["policy"], texts))
                 index += last - first + 1
 
     def of(self, seq, tenant, session):
         """The place in its session of a record without a text."""
-        for first, last, index, *names, policy, _ in self.spans:
-            if first <= seq <= last and names == [tenant, session]:
+        for first, last, index, policy, _ in self.spans.get((tenant, session), ()):
+            if first <= seq <= last:
                 self.used[policy] = self.used.get(policy, 0) + 1
                 return index + seq - first
         need(False, "sequence %d has no text, and no expiry record names it" % seq)
 
     def count(self, r):
         """Counts a record, with its text or without, for each expiry that names it."""
-        for first, last, _, *names, _, texts in self.spans:
-            if first <= r.seq <= last and names == [r.tenant, r.session]:
+        for first, last, *_, texts in self.spans.get((r.tenant, r.session), ()):
+            if first <= r.seq <= last:
                 texts[r.kind != Expired.kind] += 1
 
     def check_whole(self):

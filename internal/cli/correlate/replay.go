@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -161,9 +160,9 @@ func (c *ReplayCmd) keyed(ctx context.Context, t *target.Target, rec *recording,
 
 // erasedAt returns the sequences of the erasure records that name the session. The correlator then
 // forgot what came before.
-func (r *recording) erasedAt(tenant, session string) (seqs []uint64) {
+func (r *recording) erasedAt(space subject.Space, tenant, session string) (seqs []uint64) {
 	for _, m := range r.inputs {
-		if !strings.HasSuffix(m.Subject, "."+events.ControlErasure) {
+		if p, err := space.Parse(m.Subject); err != nil || p.Class != subject.Control || p.Kind != events.ControlErasure {
 			continue
 		}
 		e, err := events.DecodeRecord[events.Erasure](m.Body)
@@ -263,6 +262,6 @@ func (c *ReplayCmd) replay(ctx context.Context, io ui.Stdio, t *target.Target, p
 	}
 	report := compareOutputs(rec, r.outputs, blind{noKey: !hasKeys, copies: c.From != "log", alone: !c.Whole})
 	report.Tenant, report.Session, report.Shard, report.From, report.Whole, report.Messages = t.Tenant, c.Session, rec.Shard, c.From, c.Whole, r.applied
-	report.Proved, report.Erased = c.restsOn.Proved, rec.erasedAt(t.Tenant, c.Session)
+	report.Proved, report.Erased = c.restsOn.Proved, rec.erasedAt(o.Space, t.Tenant, c.Session)
 	return report, nil
 }

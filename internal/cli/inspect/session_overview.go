@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
@@ -52,7 +51,7 @@ func overview(steps []step) string {
 	}
 	text := ui.Plural(decisions, "decision") + ", " + ui.Plural(len(calls), "call") + ", " + ui.Plural(findings, "finding")
 	if expired > 0 {
-		text += fmt.Sprintf("; %d of the records expired and are in none of these counts", expired)
+		text += "; not counted: " + ui.Plural(expired, "expired record")
 	}
 	return text
 }

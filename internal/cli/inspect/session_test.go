@@ -34,12 +34,16 @@ func TestOverviewCountsStandingFindings(t *testing.T) {
 // TestOverviewOfExpired: what expired has no text to count by.
 func TestOverviewOfExpired(t *testing.T) {
 	gone := func(kind string) step { return step{Kind: kind, Expired: "expired"} }
-	steps := []step{gone(evidence.KindDecision), gone(evidence.KindCall), gone(evidence.KindCall), gone(evidence.KindFinding)}
-	if got := overview(steps); got != "0 decisions, 0 calls, 0 findings; 4 of the records expired and are in none of these counts" {
+	steps := []step{gone(evidence.KindDecision)}
+	if got := overview(steps); got != "0 decisions, 0 calls, 0 findings; not counted: 1 expired record" {
+		t.Error(got)
+	}
+	steps = append(steps, gone(evidence.KindCall), gone(evidence.KindCall), gone(evidence.KindFinding))
+	if got := overview(steps); got != "0 decisions, 0 calls, 0 findings; not counted: 4 expired records" {
 		t.Error(got)
 	}
 	steps = append(steps, step{Kind: evidence.KindCall, Body: json.RawMessage(`{"call_id":"c"}`)})
-	if got := overview(steps); got != "0 decisions, 1 call, 0 findings; 4 of the records expired and are in none of these counts" {
+	if got := overview(steps); got != "0 decisions, 1 call, 0 findings; not counted: 4 expired records" {
 		t.Error(got)
 	}
 }
