@@ -77,6 +77,9 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		return call.Call{}, o
 	}
 	c := readCall(e, r, &o)
+	if e.OnlyReports() || wire.ClosesCall(e.EventType, c.ToolCallID) { // the answer must not look like one on a call
+		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
+	}
 	if e.OnlyReports() {
 		o.RefuseViolations(Name, hookschema.Validate(e.Doc), violationCodes)
 		if !o.Malformed {
@@ -84,8 +87,6 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 			o.AddReason(events.Allow, Name, CodeObservational, "")
 			recordFailMode(e, declarationOf(r, e), &o)
 		}
-		// The answer must not look like one on a call.
-		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
 		return c, o
 	}
 	o.RefuseViolations(Name, hookschema.Strict(e.Doc), violationCodes)
