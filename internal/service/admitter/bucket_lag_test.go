@@ -63,7 +63,9 @@ func TestBucketMadeAnewUnderTheConnection(t *testing.T) {
 	s.AwaitReady()
 	nc, body := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
 	verdictIs := func(want events.Verdict) func() bool {
-		return func() bool { return ask(t, nc, "gov.admit.acme.agenthook", body).Header.Get(events.HeaderVerdict) == string(want) }
+		return func() bool {
+			return ask(t, nc, "gov.admit.acme.agenthook", body).Header.Get(events.HeaderVerdict) == string(want)
+		}
 	}
 	servicetest.Eventually(t, "the policies allow", verdictIs(events.Allow))
 	n.DeleteStream("KV_" + streams.BucketPolicies)
