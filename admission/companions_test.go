@@ -332,7 +332,7 @@ func TestPoliciesAndCatalogue(t *testing.T) {
 		"category":       {"send_mail", "", "deny no: catalog.category == 'write'", "deny no"},
 		"known":          {"send_mail", "", "allow ok: catalog.known == true", "allow ok"},
 		"unknown":        {"x", "", "deny no: catalog.known == false", "deny tool_not_catalogued no"},
-		"risk of a mild claim": {"close_ledger", `"risk":{"risk_class":"read_only"}`, "deny no: risk.level == 'high' && risk.irreversible == true && risk.catalog_risk == 'destructive_write'",
+		"risk of a mild claim": {"close_ledger", `"risk":{"risk_class":"read_only"}`, "deny no: risk.level == 'high' && risk.irreversible == true && catalog.risk == 'destructive_write'",
 			"deny profile_invalid profile_invalid@/metadata contract_required no"},
 		"embedded claims are hidden": {"send_mail", under(m.Hash), "deny no: !has(event.metadata.aump) && event.metadata.tool_call_id == 'c1'", "deny within_mandate@/metadata/aump no"},
 		"case":                       {"Send_Mail", "", "allow ok: true", "deny tool_name_case ok"},

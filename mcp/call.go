@@ -34,7 +34,7 @@ type Call struct {
 	Caller    string // the caller that another gateway names when it asks; "" if it names none
 	Agent     string // the client, by its own word
 	Version   string // of the client
-	Meta      string // digest of what _meta has besides ids of the call and what the protocol itself needs
+	Meta      string // digest of what _meta has besides ids of the call and what the protocol itself needs; keyed before it is put on record
 	CallID    string // the client's id of the call, by its own word; "" if there is none
 	Tool      *Tool  // the accepted definition; nil for other methods
 }
@@ -258,7 +258,7 @@ func (c Call) boundedCaller() string {
 func (c Call) approvalScope() string {
 	scope := c.boundedCaller()
 	if c.Meta != "" {
-		scope += " _meta sha256:" + c.Meta
+		scope += " _meta hmac-sha256:" + c.Meta
 	}
 	return strings.TrimSpace(scope)
 }

@@ -102,7 +102,7 @@ func denialPatterns(stems, nouns string) []denial {
 		{failures, compile(`\b`, lacking, `\W+((the|an?|any|explicit|final|user|owner|to)\W+)*(`, stems, `|`, nouns, `)`)},
 		{failures, compile(`\b`, people, `\W+((has|have|had|explicitly)\W+)*(declined|denied|rejected|refused|withdrew|revoked|vetoed|disagreed)\b`)},
 		{failures, compile(`^\W*(`, opening, `\W+)*`, gone, `(`, end, `|\W+by\b)`)},
-		{falseValues, compile(`\b(\w*_|is|has)?(`, stems, `|`, nouns, `)\w*["']?(\s+(is|was|are|were)\s+|\s*[:=]\s*)["']?(false|no|none|null|0)\b`, end)},
+		{falseValues, compile(`\b(\w*_|is|has)?(`, stems, `|`, nouns, `)[a-z]*(_by)?["']?(\s+(is|was|are|were)\s+|\s*[:=]\s*)["']?(false|no|none|null|0)\b`, end)},
 		{falseValues, compile(`\b(`, nouns, `)\W+((is|was|has|had|been)\W+)*not\W+(yet\W+|been\W+)*(given|granted|obtained|received|recorded|found)\b`)},
 		{falseValues, compile(`\b`, people, `\W+said\W+no\b`, end)},
 	}

@@ -247,7 +247,7 @@ func TestDenialsSupportNothing(t *testing.T) {
 	for kind, summaries := range map[string][]string{
 		"approval": {
 			"", "The client explicitly confirmed the hand-over.", "The owner confirmed that the note may go out.", "The shift manager confirmed the release of parcel 19.",
-			"The manager approved it without changes.", "User confirmed the pending transfer.", "approved: true", "status: approved", `{"approved":true,"rejected":false}`,
+			"The manager approved it without changes.", "User confirmed the pending transfer.", "approved: true", "status: approved", `{"approved":true,"rejected":false}`, `{"approved":true,"approval_note":null}`,
 			"Approved: no changes needed.", "The owner confirmed no objection.", "The manager approved the refund of the declined order.",
 			"The required approval was given.", "Confirmed that the card expired.",
 		},

@@ -22,6 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/agenttool"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	hookschema "github.com/countersign-dev/countersign/schemas/agenthook"
 )
 
@@ -77,6 +78,9 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		return call.Call{}, o
 	}
 	c := readCall(e, r, &o)
+	if e.OnlyReports() || wire.ClosesCall(e.EventType, c.ToolCallID) { // the answer must not look like one on a call
+		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
+	}
 	if e.OnlyReports() {
 		o.RefuseViolations(Name, hookschema.Validate(e.Doc), violationCodes)
 		if !o.Malformed {
@@ -84,8 +88,6 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 			o.AddReason(events.Allow, Name, CodeObservational, "")
 			recordFailMode(e, declarationOf(r, e), &o)
 		}
-		// The answer must not look like one on a call.
-		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
 		return c, o
 	}
 	o.RefuseViolations(Name, hookschema.Strict(e.Doc), violationCodes)
@@ -96,12 +98,6 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		runChecks(e, c, declarationOf(r, e), &o)
 	}
 	return c, o
-}
-
-func approvalScopeOf(event map[string]any) string {
-	metadata, _ := event["metadata"].(map[string]any)
-	scope, _ := metadata["approval_scope"].(string)
-	return scope
 }
 
 // claimOf is what an event states about the identity of its tool (AHP-013).
@@ -132,7 +128,11 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		c.EventIDAsSent = e.Doc.MemberText("event_id")
 	}
 	c.Dir = agenttool.DirOf(tree)
-	c.ApprovalScope = approvalScopeOf(tree)
+	if scope := e.Doc.Get("metadata").Get("approval_scope"); scope.Kind() == strictjson.KindString {
+		c.ApprovalScope = scope.Text()
+	} else if scope.Exists() { // ignored, it would limit no approval
+		o.Refuse(Name, call.CodeSchemaInvalid, "/metadata/approval_scope")
+	}
 	if c.Tool != "" {
 		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, e.ToolCallID())
 	}

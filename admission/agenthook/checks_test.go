@@ -247,6 +247,26 @@ func TestAdmissionCapable(t *testing.T) {
 	}
 }
 
+// The verdict on the end of a call that says that it waits is none on the call, which has run or was blocked.
+func TestEndOfACallThatWaits(t *testing.T) {
+	for name, more := range map[string]set{
+		"a result": {"event_type": "PostToolUse"}, "a blocked call": {"event_type": "ToolUseBlocked"}, "an error": {"event_type": "ErrorOccurred"},
+		"a phase that is no text": {"event_type": "PostToolUse", "evidence_phase": 7}, "another member, too": {"event_type": "PostToolUse", "session_id": 7},
+	} {
+		if more["evidence_phase"] == nil {
+			more["evidence_phase"] = "pre_commit"
+		}
+		c, o := ask(event(t, more), nil)
+		if o.Observational || c.Tool != "" || c.ToolCallID != "" || c.Args != nil || c.ArgsCanonical != nil {
+			t.Errorf("%s: %s, of the tool %q and call %q", name, said(o), c.Tool, c.ToolCallID)
+		}
+	}
+	header := map[string][]string{events.HeaderToolCallID: {"c1"}}
+	if c, o := ask(event(t, set{"event_type": "ErrorOccurred", "evidence_phase": "pre_commit", "metadata.tool_call_id": nil}), header); c.ToolCallID != "" {
+		t.Errorf("an error whose call is in the header: %s, of the call %q", said(o), c.ToolCallID)
+	}
+}
+
 // Both forms of one event are judged alike, but for what is noted about the
 // verdict on it: the form decides nothing.
 func TestForms(t *testing.T) {

@@ -82,7 +82,7 @@ var requestVariables = []RequestVariable{
 	textVariable("to_agent", "of a handoff, the agent that takes over"),
 	mapVariable("risk", "what the request says, under the request's names (AgentHook: `operation_risk`, `risk_class`, `data_exfiltration_risk`, `requires_human_approval`, "+
 		"`writes_external_system`, `idempotent`, `contains_secret`), and two derived entries, for AAEP the only ones: `level` (`low`, `medium`, `high`; an unknown word counts as high; "+
-		"absent if the request says nothing) and `irreversible`. A [tool catalogue](../publishers.md#tool-catalogue) raises these two and adds its own word as `catalog_risk`"),
+		"absent if the request says nothing) and `irreversible`. A [tool catalogue](../publishers.md#tool-catalogue) raises these two"),
 	mapVariable("args", "the tool's input; empty for AAEP, which has no arguments; the payload of a handoff"),
 	mapVariable("event", "the whole request without the publisher's claims: its own `admission_verdict`, `approval`, `annotations`, and attestation, trust and identity blocks"),
 	mapVariable("catalog", "what the tenant's tool catalogue says about the tool; `catalog.known` is always there"),

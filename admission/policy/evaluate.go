@@ -57,8 +57,11 @@ func (in *Input) describeTool() agenttool.Tool {
 	return *in.agentTool
 }
 
-// riskOperands are the members of Risk that match.risks is compared with. Package publisher adds catalog_risk.
-var riskOperands = [...]string{"operation_risk", "risk_class", "catalog_risk", "level"}
+// riskOperands are the members of Risk that match.risks is compared with, beside the catalogue's risk.
+var riskOperands = [...]string{"operation_risk", "risk_class", "level"}
+
+// unstatedRisk is the risk in Catalog of a tool for which the catalogue states none.
+const unstatedRisk = "unknown"
 
 // riskIrreversible is the word for a request with irreversible true in its Risk.
 const riskIrreversible = "irreversible"
@@ -172,8 +175,8 @@ func (s *Set) Evaluate(in Input) Result {
 	case in.Tool != "" && !names.ValidTool(in.Tool):
 		return refuseInput(CodeInvalidToolName)
 	}
-	var room [len(riskOperands) + 1]string
-	words := riskWords(room[:0], in.Risk)
+	var room [len(riskOperands) + 2]string
+	words := riskWords(room[:0], in.Risk, in.Catalog)
 	if !names.IsClean(in.Source) || !names.IsClean(in.Protocol) || !names.IsClean(in.EventType) || !names.IsClean(in.Action) || !names.IsClean(in.ResourceKind) || slices.ContainsFunc(words, isUncleanText) {
 		return refuseInput(CodeInvalidOperand)
 	}
@@ -190,9 +193,9 @@ func refuseInput(code string) Result {
 	return Result{Verdict: events.Deny, ResultMode: ModeThrow, Failed: true, Reasons: []events.Reason{{Evaluator: EvaluatorName, Code: code}}}
 }
 
-func riskWords(words []string, risk map[string]any) []string {
-	if len(risk) == 0 {
-		return nil
+func riskWords(words []string, risk, catalog map[string]any) []string {
+	if w, _ := catalog["risk"].(string); w != "" && w != unstatedRisk {
+		words = append(words, w)
 	}
 	for _, key := range riskOperands {
 		if w, ok := risk[key].(string); ok && w != "" {

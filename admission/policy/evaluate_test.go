@@ -67,6 +67,13 @@ func TestOperands(t *testing.T) {
 		}
 		t.Run(match, func(t *testing.T) { expect(t, compileDocs(t, doc("a", match, "allow ok: true")).Evaluate(in), want) })
 	}
+	in.Catalog = map[string]any{"risk": "publication"}
+	expect(t, compileDocs(t, doc("a", "{risks: [publication]}", "allow ok: true")).Evaluate(in), "allow ok")
+	silent := call("send_mail")
+	silent.Catalog = map[string]any{"risk": "unknown"} // it states none
+	expect(t, compileDocs(t, doc("a", "{risks: ['*']}", "allow ok: true")).Evaluate(silent), "deny no_policy_match")
+	silent.Catalog = in.Catalog
+	expect(t, compileDocs(t, doc("a", "{risks: ['*']}", "allow ok: true")).Evaluate(silent), "allow ok")
 	in.Risk["irreversible"] = "true" // a text is no boolean
 	expect(t, compileDocs(t, doc("a", "{risks: [irreversible]}", "allow ok: true")).Evaluate(in), "deny no_policy_match")
 }

@@ -137,7 +137,7 @@ func TestUnderstates(t *testing.T) {
 	}
 }
 
-// Neither a word of the catalogue nor one of the request is lost to the other's.
+// No word of the request is lost to those of the catalogue.
 func TestRaise(t *testing.T) {
 	entry := func(risk string, final bool) *Entry {
 		return toolDoc{Name: "a.b", Risk: risk, Irreversible: final}.newEntry()
@@ -148,15 +148,15 @@ func TestRaise(t *testing.T) {
 	}{
 		"unknown tool":     {nil, obj{"level": "low"}, obj{"level": "low"}},
 		"silent catalogue": {entry("", false), obj{"level": "low"}, obj{"level": "low"}},
-		"silent request":   {entry("destructive_write", false), nil, obj{"level": "high", "catalog_risk": "destructive_write", "irreversible": true}},
+		"silent request":   {entry("destructive_write", false), nil, obj{"level": "high", "irreversible": true}},
 		"milder request": {entry("destructive_write", false), obj{"level": "low", "risk_class": "read_only", "operation_risk": "write", "irreversible": false},
-			obj{"level": "high", "risk_class": "read_only", "operation_risk": "write", "catalog_risk": "destructive_write", "irreversible": true}},
+			obj{"level": "high", "risk_class": "read_only", "operation_risk": "write", "irreversible": true}},
 		"stricter request": {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "operation_risk": "write", "irreversible": true},
-			obj{"level": "high", "risk_class": "publication", "operation_risk": "write", "catalog_risk": "read_only", "irreversible": true}},
+			obj{"level": "high", "risk_class": "publication", "operation_risk": "write", "irreversible": true}},
 		"unknown word": {entry("destructive_write", false), obj{"level": "high", "risk_class": "nuke"},
-			obj{"level": "high", "risk_class": "nuke", "catalog_risk": "destructive_write", "irreversible": true}},
+			obj{"level": "high", "risk_class": "nuke", "irreversible": true}},
 		"only final":       {entry("", true), obj{"level": "low"}, obj{"level": "low", "irreversible": true}},
-		"never taken back": {entry("read_only", false), obj{"irreversible": true}, obj{"irreversible": true, "level": "low", "catalog_risk": "read_only"}},
+		"never taken back": {entry("read_only", false), obj{"irreversible": true}, obj{"irreversible": true, "level": "low"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := string(text(t, c.have))

@@ -34,8 +34,8 @@ func orUnknown(word string) string {
 
 // RaiseRisk adds what the catalogue states to the risk that the request states. said is not changed.
 //
-// The level becomes the higher one, irreversible is true where either says so, and catalog_risk is the catalogue's
-// word. The request's own words stay as they are: a policy that looks for one of either side's words finds it.
+// The level becomes the higher one, and irreversible is true where either says so. The request's own words stay as
+// they are, and the catalogue's is in Facts: a policy that looks for one of either side's words finds it.
 func (e *Entry) RaiseRisk(said map[string]any) map[string]any {
 	if e == nil || e.Risk == "" && !e.Irreversible {
 		return said
@@ -46,9 +46,6 @@ func (e *Entry) RaiseRisk(said map[string]any) map[string]any {
 	}
 	if e.Irreversible {
 		out["irreversible"] = true
-	}
-	if e.Risk != "" {
-		out["catalog_risk"] = e.Risk
 	}
 	if level, _ := out["level"].(string); risk.ParseLevel(level) < e.level {
 		out["level"] = e.level.String()

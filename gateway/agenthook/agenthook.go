@@ -26,7 +26,11 @@ func plan(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	status, reply := http.StatusOK, wire.Reply{EventID: sentID(r.Body), Decision: "allow", Reason: "observational: stored, nothing was asked"}
 	switch waits := err != nil || e.WaitsForVerdict(); {
 	case e.ClosesCall() && waits:
-		status, reply.Decision, reply.Reason = http.StatusBadRequest, "deny", "stored as the end of a call, about which nothing can be asked: evidence_phase must be post_hoc or observational"
+		fault := "evidence_phase must be post_hoc or observational"
+		if err != nil {
+			fault = err.Error()
+		}
+		status, reply.Decision, reply.Reason = http.StatusBadRequest, "deny", "stored as the end of a call, about which nothing can be asked: "+fault
 	case e.ClosesCall():
 	case waits || !wire.ValidTypeName(e.EventType) || wire.NamesProposal(e.EventType) || e.HasUnknownPhase():
 		return endpoint.AdmitTo(subject.ProtoAgentHook)(r)

@@ -8,6 +8,8 @@ package mcpgate
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -51,6 +53,7 @@ type Gate struct {
 	hold    time.Duration
 	page    string // address of an approval's page, with {workflow}; "" for none
 	session string
+	metaKey [32]byte // of the digests of _meta on record: without it they cannot be compared with those of guesses
 	log     *logger
 	now     func() time.Time
 
@@ -87,6 +90,7 @@ func newGate(peer func() (gateclient.Peer, error), server string, hold time.Dura
 		peer: peer, hold: hold, session: "mcp-" + uuid.NewString(), log: &logger{w: log}, now: time.Now,
 		begun: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1), waiting: map[string]waiting{},
 	}
+	_, _ = rand.Read(g.metaKey[:]) // never fails
 	go func() {
 		defer close(g.begun)
 		g.send("the beginning of the session", func(v mcp.Event) ([]byte, error) { return mcp.SessionEvent(true, server, v) }, "")
@@ -135,6 +139,11 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	if err != nil {
 		g.log.print(err.Error()) // it may name files of the gate, which are none of the client's business
 		return Admitted{}, refuse("bad_configuration", errConfiguration)
+	}
+	if c.Meta != "" {
+		keyed := hmac.New(sha256.New, g.metaKey[:])
+		keyed.Write([]byte(c.Meta))
+		c.Meta = fmt.Sprintf("%x", keyed.Sum(nil))
 	}
 	key, err := sameCall(c)
 	if err != nil {

@@ -118,6 +118,36 @@ func (r *rig) list(t *testing.T) {
 
 const call = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t","arguments":{}}}`
 
+// The digest of a _meta on record limits an approval within its session, and cannot be compared with those of guesses.
+func TestMetaCannotBeGuessed(t *testing.T) {
+	const secret = `{"name":"t","arguments":{},"_meta":{"vendor/pin":"1234"}}`
+	guess, err := mcp.ReadCall(mcp.MethodCall, json.RawMessage(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := func(metas ...string) (scopes []string) {
+		r := newRig(t, func(_ http.ResponseWriter, q *http.Request) {
+			var event struct {
+				Metadata struct {
+					Scope string `json:"approval_scope"`
+				}
+			}
+			if json.NewDecoder(q.Body).Decode(&event) == nil && event.Metadata.Scope != "" {
+				scopes = append(scopes, event.Metadata.Scope)
+			}
+		})
+		r.list(t)
+		for _, meta := range metas {
+			r.fromTheClient(t, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":`+strings.Replace(secret, "1234", meta, 1)+`}`)
+		}
+		return scopes
+	}
+	one, two := session("1234", "1234", "4321"), session("1234")
+	if len(one) != 3 || len(two) != 1 || one[0] != one[1] || one[0] == one[2] || one[0] == two[0] || strings.Contains(one[0], guess.Meta) {
+		t.Errorf("%q and, in another session, %q; a guess gives %s", one, two, guess.Meta)
+	}
+}
+
 // Whatever the gateway does, a call that is not allowed does not reach the server, and the model is told.
 func TestGatewayFails(t *testing.T) {
 	allow := map[string]string{"Countersign-Verdict": "allow"}

@@ -12,12 +12,13 @@ import (
 type approvalIndex struct {
 	mu       sync.RWMutex
 	byKey    map[string]cachedApproval
-	byID     map[[2]string]string                            // tenant, id -> key
-	sessions map[approvalScope]map[string]*approval.Workflow // workflows that are not final, by key
-	pending  map[approvalScope]int                           // by source (no session)
+	byID     map[[2]string]string                              // tenant, id -> key
+	sessions map[approvalSession]map[string]*approval.Workflow // workflows that are not final, by key
+	pending  map[approvalSession]int                           // by source (no session)
 }
 
-type approvalScope struct{ tenant, source, session string }
+// approvalSession is a publisher's session or, without a session, the publisher.
+type approvalSession struct{ tenant, source, session string }
 
 // cachedApproval is the state of one key. workflow is nil if the value cannot be read.
 type cachedApproval struct {
@@ -30,7 +31,7 @@ type cachedApproval struct {
 func newApprovalIndex() *approvalIndex {
 	return &approvalIndex{
 		byKey: map[string]cachedApproval{}, byID: map[[2]string]string{},
-		sessions: map[approvalScope]map[string]*approval.Workflow{}, pending: map[approvalScope]int{},
+		sessions: map[approvalSession]map[string]*approval.Workflow{}, pending: map[approvalSession]int{},
 	}
 }
 
@@ -62,12 +63,12 @@ func (v *approvalIndex) put(key string, w *approval.Workflow, revision uint64) {
 	v.byID[[2]string{w.Tenant, w.ID}] = key
 	switch w.Status {
 	case approval.Pending:
-		v.pending[approvalScope{tenant: w.Tenant, source: w.Source}]++
+		v.pending[approvalSession{tenant: w.Tenant, source: w.Source}]++
 	case approval.Approved, approval.Denied:
 	default:
 		return
 	}
-	scope := approvalScope{w.Tenant, w.Source, w.Session}
+	scope := approvalSession{w.Tenant, w.Source, w.Session}
 	if v.sessions[scope] == nil {
 		v.sessions[scope] = map[string]*approval.Workflow{}
 	}
@@ -98,12 +99,12 @@ func (v *approvalIndex) deleteKey(key string) {
 	}
 	delete(v.byID, [2]string{w.Tenant, w.ID})
 	if w.Status == approval.Pending {
-		source := approvalScope{tenant: w.Tenant, source: w.Source}
+		source := approvalSession{tenant: w.Tenant, source: w.Source}
 		if v.pending[source]--; v.pending[source] == 0 {
 			delete(v.pending, source)
 		}
 	}
-	scope := approvalScope{w.Tenant, w.Source, w.Session}
+	scope := approvalSession{w.Tenant, w.Source, w.Session}
 	if delete(v.sessions[scope], key); len(v.sessions[scope]) == 0 {
 		delete(v.sessions, scope)
 	}
@@ -171,7 +172,7 @@ func (v *approvalIndex) Find(tenant, id string) *approval.Workflow {
 func (v *approvalIndex) SessionWorkflows(tenant, source, session string) []*approval.Workflow {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	open := v.sessions[approvalScope{tenant, source, session}]
+	open := v.sessions[approvalSession{tenant, source, session}]
 	if len(open) == 0 {
 		return nil
 	}
@@ -186,5 +187,5 @@ func (v *approvalIndex) SessionWorkflows(tenant, source, session string) []*appr
 func (v *approvalIndex) PendingCount(tenant, source string) int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.pending[approvalScope{tenant: tenant, source: source}]
+	return v.pending[approvalSession{tenant: tenant, source: source}]
 }

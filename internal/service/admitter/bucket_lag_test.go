@@ -1,16 +1,22 @@
 package admitter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/testkit"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -42,13 +48,19 @@ func TestWatchThatStandsStillIsNoticed(t *testing.T) {
 }
 
 // TestBucketMadeAnewUnderTheConnection: a watch would wait for the revision after its last, and a new
-// bucket counts from one again.
+// bucket counts from one again. While there is none, the log does not fill, and no reader stalls.
 func TestBucketMadeAnewUnderTheConnection(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	for range 5 {
 		put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))
 	}
-	s := serve(t, n)
+	counts := metrics.New(ServiceName)
+	var lines testkit.Log
+	s := servicetest.Run(t, func(ctx context.Context, env daemon.Env) error {
+		env.Metrics, env.Log = counts, zerolog.New(&lines)
+		return Run(ctx, flags(n), env)
+	})
+	s.AwaitReady()
 	nc, body := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
 	verdictIs := func(want events.Verdict) func() bool {
 		return func() bool {
@@ -60,6 +72,13 @@ func TestBucketMadeAnewUnderTheConnection(t *testing.T) {
 	servicetest.Eventually(t, "nothing is decided without the bucket", verdictIs(events.Deny))
 	if r := s.Health.Report(); r.Problems["policies_watch"] == "" {
 		t.Errorf("%+v", r)
+	}
+	time.Sleep(3*recordRetry + recordRetry/2)
+	if got := lines.Count("the bucket is read again"); got != 1 {
+		t.Errorf("%d lines of the bucket that is gone", got)
+	}
+	if !bytes.Contains(counts.Text(), []byte(`countersign_reader_stalls_total{service="admitter"} 0`+"\n")) {
+		t.Error("a bucket that is gone counts as a reader that stalls")
 	}
 	n.Provision()
 	put(t, n, "mail.yaml", file(t, "policies/assistant/mail.yaml"))

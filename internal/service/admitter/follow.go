@@ -3,6 +3,7 @@ package admitter
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -210,11 +211,15 @@ func (f *bucketFollower) followChanges(ctx context.Context, back <-chan nats.Sta
 				stale = f.reopenWatch(ctx)
 			}
 			f.applyPending(ctx)
-			f.lag.askLeader(ctx, f.newest)
+			if !stale { // else the bucket is read again anyway
+				f.lag.askLeader(ctx, f.newest)
+			}
 		case l := <-f.lag.answers:
 			if err := f.lag.checkAnswer(l, f.newest); err != nil {
 				f.s.env.Log.Warn().Err(err).Msg("the bucket is read again")
-				f.s.env.Metrics.ReaderStalled()
+				if errors.Is(err, streams.ErrBehind) {
+					f.s.env.Metrics.ReaderStalled()
+				}
 				stale = f.reopenWatch(ctx)
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -136,14 +135,14 @@ func (v *view) load(ctx context.Context) error {
 	return nil
 }
 
-// readBucket reads a bucket. Its version is its last revision.
+// readBucket reads a bucket. A bucket that was made anew has another version.
 func readBucket(js jetstream.JetStream, bucket string) reader {
 	return func(ctx context.Context, known string) (map[string][]byte, string, error) {
-		st, err := streams.StreamState(ctx, js, "KV_"+bucket)
+		v, err := streams.VersionOf(ctx, js, bucket)
 		if err != nil {
 			return nil, "", err
 		}
-		version := strconv.FormatUint(st.LastSeq, 10)
+		version := fmt.Sprint(v.Store, " ", v.Revision)
 		if version == known {
 			return nil, version, nil
 		}

@@ -17,7 +17,9 @@ import (
 
 	"github.com/countersign-dev/countersign/gateway/token"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/internal/testkit"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // countedView is a view whose reads are counted; each begins at its number's time.
@@ -108,5 +110,28 @@ func TestAViewThatCannotBeReadMovesTheConnection(t *testing.T) {
 	case <-read:
 	case <-ctx.Done():
 		t.Error("the records are not read over the other server")
+	}
+}
+
+// A bucket that was made anew counts from one again: its records are read also at the revision that was known.
+func TestABucketMadeAnewIsRead(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	js := n.JS("operator")
+	read, known := readBucket(n.JS("admitter"), streams.BucketPolicies), ""
+	for _, key := range []string{"old", "new"} {
+		kv, err := js.KeyValue(t.Context(), streams.BucketPolicies)
+		testkit.OK(t, err)
+		_, err = kv.Put(t.Context(), key, []byte("{}"))
+		testkit.OK(t, err)
+		records, version, err := read(t.Context(), known)
+		if testkit.OK(t, err); records[key] == nil {
+			t.Errorf("the record %s is not read: %v", key, records)
+		}
+		if records, _, err = read(t.Context(), version); err != nil || records != nil {
+			t.Errorf("nothing has changed: %v, %v", records, err)
+		}
+		known = version
+		n.DeleteStream("KV_" + streams.BucketPolicies)
+		n.Provision()
 	}
 }

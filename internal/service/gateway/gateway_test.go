@@ -321,6 +321,7 @@ func TestVerdictsAndRefusals(t *testing.T) {
 		"an unknown phase":             {"/event", "runtime", bytes.Replace(bytes.Replace(waiting, []byte("pre_commit"), []byte("later"), 1), []byte("UserPromptSubmit"), []byte("DraftChecked"), 1), nil, 400, `"decision":"deny"`},
 		"an unknown phase of an end":   {"/event", "runtime", bytes.Replace(bytes.Replace(waiting, []byte("pre_commit"), []byte("later"), 1), []byte("UserPromptSubmit"), []byte("PostToolUse"), 1), nil, 200, `"decision":"allow"`},
 		"an end that waits":            {"/event", "runtime", bytes.Replace(waiting, []byte("UserPromptSubmit"), []byte("PostToolUse"), 1), nil, 400, `stored as the end of a call`},
+		"an end of another fault":      {"/event", "runtime", bytes.Replace(bytes.Replace(bytes.Replace(waiting, []byte("pre_commit"), []byte("post_hoc"), 1), []byte("UserPromptSubmit"), []byte("PostToolUse"), 1), []byte(`"s-web"`), []byte("7"), 1), nil, 400, `about which nothing can be asked: /session_id must be`},
 		"an end of no phase":           {"/event", "runtime", bytes.Replace(bytes.Replace(waiting, []byte(`"pre_commit"`), []byte("7"), 1), []byte("UserPromptSubmit"), []byte("PostToolUse"), 1), nil, 400, `stored as the end of a call`},
 		"an empty phase":               {"/event", "runtime", bytes.Replace(waiting, []byte("pre_commit"), nil, 1), nil, 400, `"decision":"deny"`},
 		"one that only reports":        {"/event", "runtime", bytes.Replace(waiting, []byte("pre_commit"), []byte("observational"), 1), nil, 200, `"decision":"allow"`},

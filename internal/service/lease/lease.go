@@ -224,9 +224,9 @@ func (l *Lease) recoverWrite(cause error) error {
 	return fmt.Errorf("%w: %s has it", ErrLost, have.Holder)
 }
 
-// Valid reports whether the lease is certainly held now: it was not lost, and was renewed so
-// recently that no standby can have taken it. After a suspension of the process this notices the
-// loss before the next renewal does.
+// Valid reports whether the lease is held now: it was not lost, and was renewed so recently that no
+// standby can have taken it. There is one exception: once its key or bucket is deleted, a standby takes it
+// at once. After a suspension of the process this notices the loss before the next renewal does.
 func (l *Lease) Valid() bool {
 	return l.ctx.Err() == nil && time.Since(*l.renewed.Load()) < l.opt.TTL*3/4
 }
