@@ -200,13 +200,13 @@ func (s *sessionState) leaveAwaiting(e *aaep.Event, now time.Time) {
 		return
 	}
 	for _, q := range s.questions {
-		if q.agent == e.Producer.AgentID && q.lacksNotice(e.Time, now) {
+		if q.agent == agentOf(e) && q.lacksNotice(e.Time, now) {
 			q.noticed = true
 			return
 		}
 	}
 	s.withdrawQuestions(func(q *question) bool {
-		return q.agent == e.Producer.AgentID && q.stage == pending && (e.Time.IsZero() || !e.Time.Before(q.askedAt))
+		return q.agent == agentOf(e) && q.stage == pending && (e.Time.IsZero() || !e.Time.Before(q.askedAt))
 	})
 }
 

@@ -23,8 +23,9 @@ const (
 // question is one requested confirmation.
 type question struct {
 	id, token         string
-	session, agent    string
-	clarifies         bool // it asks for no acceptance
+	session           string
+	agent             [sha256.Size]byte // see agentOf
+	clarifies         bool              // it asks for no acceptance
 	content           [sha256.Size]byte
 	askedAt           time.Time // by the publisher's clock
 	publisherDeadline time.Time // by the publisher's clock
@@ -60,10 +61,13 @@ func newQuestion(e *aaep.Event, token string, seconds *int64, at time.Time) *que
 	}
 	wait := time.Duration(min(*seconds, int64(MaxWait/time.Second))) * time.Second
 	return &question{
-		token: token, session: e.SessionID, agent: e.Producer.AgentID, clarifies: true, content: sha256.Sum256(e.Raw),
+		token: token, session: e.SessionID, agent: agentOf(e), clarifies: true, content: sha256.Sum256(e.Raw),
 		askedAt: e.Time, publisherDeadline: e.Time.Add(wait), brokerDeadline: at.Add(wait),
 	}
 }
+
+// agentOf identifies the agent that emits an event. Its name can be of any length.
+func agentOf(e *aaep.Event) [sha256.Size]byte { return sha256.Sum256([]byte(e.Producer.AgentID)) }
 
 func newConfirmation(e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) *question {
 	q := newQuestion(e, p.ReplyToken, p.TimeoutSeconds, at)
