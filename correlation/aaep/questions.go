@@ -219,32 +219,32 @@ func (a *userQuestion) isTimeOver(e *Event) bool {
 }
 
 // leaveAwaiting applies a change of state by which an agent leaves awaiting_input. It is the notice of the oldest question
-// of that agent that was resolved without one (AAEP 6.7.2). If there is none, it withdraws the agent's pending questions
-// (AAEP 6.8); one that was asked later waits on. The admitter decides by the same: see package confirm.
+// of that agent that was resolved without one (AAEP 6.7.2), of all of them if no other one waits. If there is none, it withdraws
+// the agent's pending questions (AAEP 6.8); one that was asked later waits on. The admitter decides by the same: see package confirm.
 func (q *questions) leaveAwaiting(e *Event) {
+	before := func(a *userQuestion) bool { return a.agent == e.agent && !e.producerTime().Before(a.askedAt) }
+	waits := slices.ContainsFunc(q.list, func(a *userQuestion) bool { return before(a) && a.waits() })
+	noticed := false
 	for _, a := range q.list {
-		if a.agent == e.agent && a.lacksNotice() {
-			a.noticed = true
-			return
+		if a.agent == e.agent && a.lacksNotice() && !(noticed && waits) {
+			a.noticed, noticed = true, true
 		}
 	}
 	for _, a := range q.list {
-		if a.agent == e.agent && a.stage == questionPending && !e.producerTime().Before(a.askedAt) {
+		if !noticed && a.stage == questionPending && before(a) {
 			a.stage = questionSuperseded
 		}
 	}
 }
 
-// lacksNotice reports whether a question was resolved and its agent has not left awaiting_input for it. For a
-// clarification, any reply counts.
+// waits reports whether a question waits for its answer. For a clarification, any reply is one.
+func (a *userQuestion) waits() bool {
+	return a.stage == questionPending && (a.isConfirmation() || len(a.replies) == 0)
+}
+
+// lacksNotice reports whether a question was resolved, and its agent has not left awaiting_input for it.
 func (a *userQuestion) lacksNotice() bool {
-	switch a.stage {
-	case questionSuperseded, questionClosed:
-		return false
-	case questionPending:
-		return !a.noticed && !a.isConfirmation() && len(a.replies) > 0
-	}
-	return !a.noticed
+	return a.stage != questionSuperseded && a.stage != questionClosed && !a.noticed && !a.waits()
 }
 
 // resolve ends the wait for an answer.

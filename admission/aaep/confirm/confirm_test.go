@@ -245,7 +245,7 @@ func TestRepliersChange(t *testing.T) {
 
 // TestMemoryOfQuestions: a question takes little memory, however long the names are that its event has.
 func TestMemoryOfQuestions(t *testing.T) {
-	const questions, most = 100, 4096
+	const questions, most = 100, 16_384 // bytes
 	allocated := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()

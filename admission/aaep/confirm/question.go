@@ -98,16 +98,14 @@ func namedField(e *aaep.Event, p *aaep.AwaitingConfirmation, field string) strin
 	return "\x00"
 }
 
-// lacksNotice reports whether the question was resolved, by the publisher's clock or the broker's, and its agent has not
-// left awaiting_input for it.
+// waits reports whether the question waits for its answer, by the publisher's clock and the broker's.
+func (q *question) waits(at, now time.Time) bool {
+	return q.stage == pending && at.Before(q.publisherDeadline) && now.Before(q.brokerDeadline)
+}
+
+// lacksNotice reports whether the question was resolved, and its agent has not left awaiting_input for it.
 func (q *question) lacksNotice(at, now time.Time) bool {
-	switch q.stage {
-	case withdrawn, void:
-		return false
-	case pending:
-		return !q.noticed && (!at.Before(q.publisherDeadline) || !now.Before(q.brokerDeadline))
-	}
-	return !q.noticed
+	return q.stage != withdrawn && q.stage != void && !q.noticed && !q.waits(at, now)
 }
 
 // expiresAt is when the question can be dropped.

@@ -172,6 +172,16 @@ func TestStandings(t *testing.T) {
 			p.leave("thinking")
 			p.reply("rpl_1", "accept")
 		}, "withdrawn explicit"},
+		{"C-109 the agent went on, after one notice of two other questions", func(p *tape) {
+			p.ask("rpl_2", about("call_2"))
+			p.ask("rpl_3", about("call_3"))
+			p.reply("rpl_2", "accept")
+			p.reply("rpl_3", "accept")
+			p.leave("calling_tool")
+			p.ask("rpl_1", about("call_1"))
+			p.leave("thinking")
+			p.reply("rpl_1", "accept")
+		}, "withdrawn explicit"},
 		{"C-109 the agent went on while it waited for a clarification", func(p *tape) {
 			p.event("sess_1", "awaiting.clarification", set{"urgency": "critical", "question": "Which?", "reply_token": "rpl_2", "timeout_seconds": 60})
 			p.ask("rpl_1", about("call_1"))
