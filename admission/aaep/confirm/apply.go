@@ -197,15 +197,15 @@ func (st *Store) onlyQuestion(tenant, token string) (found *question) {
 // the agent's pending questions (section 6.8); a change that was sent again may come after a question that it came before. The
 // correlator finds by the same.
 func (s *sessionState) leaveAwaiting(e *aaep.Event, now time.Time) {
-	if s == nil {
-		return
+	if s == nil || slices.ContainsFunc(s.questions, func(q *question) bool { return q.noticedBy == e.EventID }) {
+		return // nothing was asked, or the change is delivered again
 	}
 	before := func(q *question) bool { return q.agent == agentOf(e) && (e.Time.IsZero() || !e.Time.Before(q.askedAt)) }
 	waits := slices.ContainsFunc(s.questions, func(q *question) bool { return before(q) && q.waits(e.Time, now) })
 	noticed := false
 	for _, q := range s.questions {
 		if q.agent == agentOf(e) && q.lacksNotice(e.Time, now) && !(noticed && waits) {
-			q.noticed, noticed = true, true
+			q.noticedBy, noticed = e.EventID, true
 		}
 	}
 	if !noticed {

@@ -34,7 +34,7 @@ type question struct {
 	answeredAt        time.Time // by the broker's clock
 	answeredBy        string    // publisher; of an acceptance
 	used              bool
-	noticed           bool // its agent has left awaiting_input for it since it was resolved
+	noticedBy         string // the event by which its agent left awaiting_input for it since it was resolved
 
 	call, tool string // named by the question; "" if none
 	callOfUse  bool   // call is that of the use: the question names none
@@ -105,7 +105,7 @@ func (q *question) waits(at, now time.Time) bool {
 
 // lacksNotice reports whether the question was resolved, and its agent has not left awaiting_input for it.
 func (q *question) lacksNotice(at, now time.Time) bool {
-	return q.stage != withdrawn && q.stage != void && !q.noticed && !q.waits(at, now)
+	return q.stage != withdrawn && q.stage != void && q.noticedBy == "" && !q.waits(at, now)
 }
 
 // expiresAt is when the question can be dropped.
