@@ -36,7 +36,7 @@ const (
 // permits nothing: otherwise a runtime that asks much could invoke what it likes.
 type questions struct {
 	list       []*userQuestion
-	incomplete bool // the session was forgotten, and they with it
+	incomplete bool // the session was forgotten, and they with it, or its end has overtaken one
 }
 
 func (q *questions) storedItems() int { return len(q.list) }
@@ -289,18 +289,24 @@ func showsOutcomes(e *Event) bool {
 	return false
 }
 
-// useOvertaken applies an invocation that the session's end has overtaken to the question that permits it.
-func (q *questions) useOvertaken(r *reports, e *Event, i *invocation) {
-	if a, _, _ := q.findForUse(i); a != nil && a.coversInvocation(i) {
-		a.usedBy, a.usedByTool = i.event, i.tool
-		q.retractAtEnd(r, e, a, "AAEP-C-107", "AAEP-C-121")
+// judgeOvertaken judges an invocation that the session's end has overtaken, as if it had come before the end.
+func (q *questions) judgeOvertaken(r *reports, e *Event, i *invocation) {
+	q.judgeInvocation(r, e, i)
+	for _, a := range q.list {
+		if a.usedBy == i.event {
+			q.retractAtEnd(r, e, a, "AAEP-C-107", "AAEP-C-121")
+		}
+		if a.outcomeNoted {
+			q.retractAtEnd(r, e, a, "AAEP-C-106", "AAEP-C-121")
+		}
 	}
 }
 
-// retractAtEnd retracts what the end of the session found of one question, nil for all, under some checks.
+// retractAtEnd retracts what the end of the session found of one question, nil for all, under some checks. An event
+// that came before the question says nothing of it.
 func (q *questions) retractAtEnd(r *reports, e *Event, of *userQuestion, checks ...string) {
 	for _, a := range q.list {
-		if of != nil && of != a {
+		if of != nil && of != a || e.producerTime().Before(a.askedAt) {
 			continue
 		}
 		a.atEnd = slices.DeleteFunc(a.atEnd, func(found *catalogue.Finding) bool {
