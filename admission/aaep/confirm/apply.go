@@ -1,7 +1,6 @@
 package confirm
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -158,7 +157,10 @@ func (st *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time
 
 // noteClarified notes that a clarification was answered. Any publisher of its tenant may do so: it permits nothing.
 func (st *Store) noteClarified(k sourceKey, token string) {
-	q := cmp.Or(st.byID[questionID(k, token)], st.onlyQuestion(k.tenant, token))
+	q := st.byID[questionID(k, token)]
+	if q == nil {
+		q = st.onlyQuestion(k.tenant, token)
+	}
 	if q != nil && q.clarifies && q.stage == pending {
 		q.stage = answered
 	}
