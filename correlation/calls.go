@@ -375,11 +375,11 @@ func (cs *calls) keepDenial(c *call) {
 	cs.denials.Add(d)
 }
 
-// reopenDenied returns the denied call that a completion reports as run, if its denial was
+// reopenDenied returns the denied call that an event reports as begun or run, if its denial was
 // kept; else nil. The call becomes one of its session again, under the occurrence that was
 // denied.
 func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
-	if f.Effect == fact.NoEffect || cs.denials.Len() == 0 {
+	if cs.denials.Len() == 0 {
 		return nil
 	}
 	key, known := denialKey(f.Key, f.CallKey, &f.Args)

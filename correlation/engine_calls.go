@@ -19,6 +19,9 @@ func (e *engine) announceCall(f *fact.Fact) {
 		s.noteAskedAdmission()
 	}
 	c := s.matchAnnouncement(f)
+	if group := s.findGroup(f); c == nil && f.Kind == fact.KindPre && protocol.announcesStart && (group == nil || len(group.calls) == 0) {
+		c = e.calls.reopenDenied(s, f)
+	}
 	switch {
 	case c == nil:
 		c = e.openOccurrence(s, f)
@@ -180,7 +183,10 @@ func (e *engine) completeCall(f *fact.Fact) {
 			e.completeInOtherProtocol(again, f)
 			return
 		}
-		if c = e.calls.reopenDenied(s, f); c == nil {
+		if f.Effect != fact.NoEffect {
+			c = e.calls.reopenDenied(s, f)
+		}
+		if c == nil {
 			e.recordOrphan(s, f)
 			return
 		}

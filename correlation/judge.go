@@ -55,7 +55,7 @@ func (j *judge) judgeExecution(c *call, f *fact.Fact) {
 // its completion may never come, and judgeExecution does not report it again.
 func (j *judge) judgeDeniedStart(c *call, f *fact.Fact) {
 	verdict := c.effectiveVerdict()
-	if c.invokedSeq != f.Seq || verdict.verdict != events.Deny || verdict.recorded == nil || c.maxEffect == fact.HadEffect {
+	if c.invokedSeq != f.Seq || verdict.verdict != events.Deny || c.maxEffect == fact.HadEffect {
 		return
 	}
 	c.noteDeniedStart()

@@ -580,6 +580,43 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 	}
 }
 
+// TestForgottenDenialOfAStart: a denied call that was forgotten is found as soon as its protocol says that it begins; a call
+// under its id that was asked for again and allowed is none.
+func TestForgottenDenialOfAStart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		after func(*testLog)
+		want  []string
+	}{
+		"invoked":               {func(l *testLog) { l.event(invoked(50, "call_1")) }, []string{despiteDeny}},
+		"invoked and completed": {func(l *testLog) { l.event(invoked(50, "call_1")); l.event(completed(51, "call_1", "success")) }, []string{despiteDeny}},
+		"allowed since, and invoked twice": {func(l *testLog) {
+			l.admit(invoked(50, "call_1"), "d2", events.Allow)
+			for n := range 2 {
+				l.event(invoked(51+2*n, "call_1"))
+				l.event(completed(52+2*n, "call_1", "success"))
+			}
+		}, []string{"executed_without_verdict/high", "reused_tool_call_id/high"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLog(t)
+			l.opts.MaxClosedPerSession = 2
+			l.admit(invoked(1, "call_1"), "d1", events.Deny)
+			for i := range 5 {
+				id := fmt.Sprint("call_x", i)
+				l.admit(invoked(10+2*i, id), id, events.Allow)
+				l.event(invoked(10+2*i, id))
+				l.event(completed(11+2*i, id, "success"))
+			}
+			at := len(l.msgs)
+			tc.after(l)
+			whole := l.run()
+			wantRules(t, whole.findings, tc.want...)
+			resumed, _ := goingOn(t, l, at)
+			sameOutputs(t, "resumed", resumed, whole.outputs)
+		})
+	}
+}
+
 // TestDenialsAreBounded: no tenant fills the places that all share.
 func TestDenialsAreBounded(t *testing.T) {
 	cs := newCallsPart(Options{})

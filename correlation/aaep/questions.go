@@ -36,7 +36,7 @@ const (
 // permits nothing: otherwise a runtime that asks much could invoke what it likes.
 type questions struct {
 	list       []*userQuestion
-	incomplete bool // the session was forgotten, and they with it
+	incomplete bool // the session was forgotten, and they with it, or its end has overtaken one
 }
 
 func (q *questions) storedItems() int { return len(q.list) }
@@ -219,32 +219,32 @@ func (a *userQuestion) isTimeOver(e *Event) bool {
 }
 
 // leaveAwaiting applies a change of state by which an agent leaves awaiting_input. It is the notice of the oldest question
-// of that agent that was resolved without one (AAEP 6.7.2). If there is none, it withdraws the agent's pending questions
-// (AAEP 6.8); one that was asked later waits on. The admitter decides by the same: see package confirm.
+// of that agent that was resolved without one (AAEP 6.7.2), of all of them if no other one waits. If there is none, it withdraws
+// the agent's pending questions (AAEP 6.8); one that was asked later waits on. The admitter decides by the same: see package confirm.
 func (q *questions) leaveAwaiting(e *Event) {
+	before := func(a *userQuestion) bool { return a.agent == e.agent && !e.producerTime().Before(a.askedAt) }
+	waits := slices.ContainsFunc(q.list, func(a *userQuestion) bool { return before(a) && a.waits() })
+	noticed := false
 	for _, a := range q.list {
-		if a.agent == e.agent && a.lacksNotice() {
-			a.noticed = true
-			return
+		if a.agent == e.agent && a.lacksNotice() && !(noticed && waits) {
+			a.noticed, noticed = true, true
 		}
 	}
 	for _, a := range q.list {
-		if a.agent == e.agent && a.stage == questionPending && !e.producerTime().Before(a.askedAt) {
+		if !noticed && a.stage == questionPending && before(a) {
 			a.stage = questionSuperseded
 		}
 	}
 }
 
-// lacksNotice reports whether a question was resolved and its agent has not left awaiting_input for it. For a
-// clarification, any reply counts.
+// waits reports whether a question waits for its answer. For a clarification, any reply is one.
+func (a *userQuestion) waits() bool {
+	return a.stage == questionPending && (a.isConfirmation() || len(a.replies) == 0)
+}
+
+// lacksNotice reports whether a question was resolved, and its agent has not left awaiting_input for it.
 func (a *userQuestion) lacksNotice() bool {
-	switch a.stage {
-	case questionSuperseded, questionClosed:
-		return false
-	case questionPending:
-		return !a.noticed && !a.isConfirmation() && len(a.replies) > 0
-	}
-	return !a.noticed
+	return a.stage != questionSuperseded && a.stage != questionClosed && !a.noticed && !a.waits()
 }
 
 // resolve ends the wait for an answer.
@@ -289,18 +289,24 @@ func showsOutcomes(e *Event) bool {
 	return false
 }
 
-// useOvertaken applies an invocation that the session's end has overtaken to the question that permits it.
-func (q *questions) useOvertaken(r *reports, e *Event, i *invocation) {
-	if a, _, _ := q.findForUse(i); a != nil && a.coversInvocation(i) {
-		a.usedBy, a.usedByTool = i.event, i.tool
-		q.retractAtEnd(r, e, a, "AAEP-C-107", "AAEP-C-121")
+// judgeOvertaken judges an invocation that the session's end has overtaken, as if it had come before the end.
+func (q *questions) judgeOvertaken(r *reports, e *Event, i *invocation) {
+	q.judgeInvocation(r, e, i)
+	for _, a := range q.list {
+		if a.usedBy == i.event {
+			q.retractAtEnd(r, e, a, "AAEP-C-107", "AAEP-C-121")
+		}
+		if a.outcomeNoted {
+			q.retractAtEnd(r, e, a, "AAEP-C-106", "AAEP-C-121")
+		}
 	}
 }
 
-// retractAtEnd retracts what the end of the session found of one question, nil for all, under some checks.
+// retractAtEnd retracts what the end of the session found of one question, nil for all, under some checks. An event
+// that came before the question says nothing of it.
 func (q *questions) retractAtEnd(r *reports, e *Event, of *userQuestion, checks ...string) {
 	for _, a := range q.list {
-		if of != nil && of != a {
+		if of != nil && of != a || e.producerTime().Before(a.askedAt) {
 			continue
 		}
 		a.atEnd = slices.DeleteFunc(a.atEnd, func(found *catalogue.Finding) bool {

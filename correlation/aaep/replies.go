@@ -160,7 +160,7 @@ func unknownReplyFinding(e *Event) *catalogue.Finding {
 // sharedTokenFinding is the finding of a reply whose token several publishers use (AAEP-C-110): a hint, since AAEP 6.2.2
 // recommends more than it demands.
 func sharedTokenFinding(e *Event, question eventRef) *catalogue.Finding {
-	found := newFinding("AAEP-C-110", "another publisher waits under this token, too, so that it is for neither", question, e.eventRef())
+	found := newFinding("AAEP-C-110", "another publisher asked under this token, too, and its time to answer is not over by 15 minutes, so that it is for neither", question, e.eventRef())
 	found.Case = "shared"
 	return asHint(found)
 }

@@ -79,8 +79,8 @@ func (rp *Replies) RecordReplyToken(w *Session, who fact.Origin, f *fact.Fact) {
 
 // RouteQuestionReply passes a reply to its question. A reply names no session: its token finds
 // the question, first among those of its publisher. If subscribers publish their replies
-// themselves, it is the question of the tenant that waits under the token. If several publishers
-// have one, it is for none, as at the admitter: tokens are unique within a producer only (AAEP 6.2.2).
+// themselves, it is the question of the tenant under the token whose time to answer is not over by answerLifetime. If several
+// publishers have one, answered or not, it is for none, as at the admitter: a late answer to the first would count for the other.
 func (rp *Replies) RouteQuestionReply(f *fact.Fact) {
 	rp.findings.ReportEventFindings(f)
 	EventOf(f).Seq, EventOf(f).At, EventOf(f).FromRecording = f.Seq, f.At, rp.fromRecording

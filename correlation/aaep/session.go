@@ -166,16 +166,18 @@ func (s *Session) endSession(e *Event) {
 	s.tools.drop()
 }
 
-// applyOvertaken applies an event that the session's end has overtaken. The parts are closed: it only retracts what the end
-// found to be missing.
+// applyOvertaken applies an event that the session's end has overtaken. The parts are closed: it retracts what the end
+// found to be missing, and judges invocations.
 func (s *Session) applyOvertaken(e *Event) {
 	r := &s.reports
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
 		s.tools.countOvertaken(r, e)
-		s.questions.useOvertaken(r, e, newInvocation(e, p))
+		s.questions.judgeOvertaken(r, e, newInvocation(e, p))
 	case *aaep.OutputStreaming:
 		s.outputs.closeOvertaken(r, e, p)
+	case *aaep.AwaitingConfirmation:
+		s.questions.incomplete = true
 	}
 	if showsOutcomes(e) {
 		s.questions.retractAtEnd(r, e, nil, "AAEP-C-106", "AAEP-C-121")

@@ -31,6 +31,7 @@ const (
 type states struct {
 	agents []*agentState // the one that announced last is the last
 	phases announcedPhases
+	forgot bool // an agent with a state of its own was forgotten
 }
 
 // agentState is the announced state of an agent.
@@ -53,11 +54,14 @@ func (s *states) find(agent string) *agentState {
 	return s.agents[i]
 }
 
-// of returns the state that counts for an agent. Without any, it is one that is not kept.
+// of returns the state that counts for an agent. Without any, it is one that is not kept; so it is once an agent was forgotten,
+// whose state another one's would stand for.
 func (s *states) of(agent string) *agentState {
 	switch own := s.find(agent); {
 	case own != nil:
 		return own
+	case s.forgot: // it may be in any state, and this one leads to no finding
+		return &agentState{agent: agent, current: stateAwaiting}
 	case len(s.agents) > 0:
 		return s.agents[len(s.agents)-1]
 	}
@@ -96,7 +100,7 @@ func (s *states) enter(agent string, p *aaep.StateChanged) {
 	own.current, own.explained = fact.BoundID(p.ToState), false
 	s.agents = append(slices.DeleteFunc(s.agents, func(a *agentState) bool { return a == own }), own)
 	if len(s.agents) > maxAgents {
-		s.agents = slices.Delete(s.agents, 0, 1)
+		s.agents, s.forgot = slices.Delete(s.agents, 0, 1), true
 	}
 }
 

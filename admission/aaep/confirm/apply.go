@@ -1,7 +1,6 @@
 package confirm
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -158,7 +157,10 @@ func (st *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time
 
 // noteClarified notes that a clarification was answered. Any publisher of its tenant may do so: it permits nothing.
 func (st *Store) noteClarified(k sourceKey, token string) {
-	q := cmp.Or(st.byID[questionID(k, token)], st.onlyQuestion(k.tenant, token))
+	q := st.byID[questionID(k, token)]
+	if q == nil {
+		q = st.onlyQuestion(k.tenant, token)
+	}
 	if q != nil && q.clarifies && q.stage == pending {
 		q.stage = answered
 	}
@@ -193,21 +195,24 @@ func (st *Store) onlyQuestion(tenant, token string) (found *question) {
 }
 
 // leaveAwaiting applies a change of state by which an agent leaves awaiting_input. It is the notice of the oldest question
-// of that agent that was resolved without one (section 6.7.2). If there is none, it withdraws the agent's pending questions
-// (section 6.8); a change that was sent again may come after a question that it came before. The correlator finds by the same.
+// of that agent that was resolved without one (section 6.7.2), of all of them if no other one waits. If there is none, it withdraws
+// the agent's pending questions (section 6.8); a change that was sent again may come after a question that it came before. The
+// correlator finds by the same.
 func (s *sessionState) leaveAwaiting(e *aaep.Event, now time.Time) {
-	if s == nil {
-		return
+	if s == nil || slices.ContainsFunc(s.questions, func(q *question) bool { return q.noticedBy == e.EventID }) {
+		return // nothing was asked, or the change is delivered again
 	}
+	before := func(q *question) bool { return q.agent == agentOf(e) && (e.Time.IsZero() || !e.Time.Before(q.askedAt)) }
+	waits := slices.ContainsFunc(s.questions, func(q *question) bool { return before(q) && q.waits(e.Time, now) })
+	noticed := false
 	for _, q := range s.questions {
-		if q.agent == e.Producer.AgentID && q.lacksNotice(e.Time, now) {
-			q.noticed = true
-			return
+		if q.agent == agentOf(e) && q.lacksNotice(e.Time, now) && !(noticed && waits) {
+			q.noticedBy, noticed = e.EventID, true
 		}
 	}
-	s.withdrawQuestions(func(q *question) bool {
-		return q.agent == e.Producer.AgentID && q.stage == pending && (e.Time.IsZero() || !e.Time.Before(q.askedAt))
-	})
+	if !noticed {
+		s.withdrawQuestions(func(q *question) bool { return q.stage == pending && before(q) })
+	}
 }
 
 // withdrawAllQuestions withdraws all questions of a session that ends.

@@ -50,7 +50,7 @@ const (
 	// Horizon is how far back the log must be read.
 	Horizon = MaxWait + AcceptanceLifetime
 
-	// MaxQuestions bounds the remembered questions of one publisher, about 400 bytes each; the
+	// MaxQuestions bounds the remembered questions of one publisher, clarifications among them, about 1 KB each; the
 	// oldest are dropped.
 	MaxQuestions = 4096
 )

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,26 @@ func TestRepliersChange(t *testing.T) {
 	p.replyOf("kiosk", "rpl_1", "accept")
 	delete(desks, "acme")
 	status(call.ConfirmationPending, "without a front end again")
+}
+
+// TestMemoryOfQuestions: a question takes little memory, however long the names are that its event has.
+func TestMemoryOfQuestions(t *testing.T) {
+	const questions, most = 100, 16_384 // bytes
+	allocated := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	p := newTape(t)
+	before := allocated()
+	for i := range questions {
+		p.ask(fmt.Sprintf("rpl_%d", i), set{"producer": set{"agent_id": strings.Repeat("a", 60_000) + fmt.Sprint(i)}})
+	}
+	if each := (allocated() - before) / questions; each > most {
+		t.Errorf("%d bytes a question", each)
+	}
+	runtime.KeepAlive(p)
 }
 
 func TestSubjects(t *testing.T) {

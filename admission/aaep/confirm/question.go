@@ -23,8 +23,9 @@ const (
 // question is one requested confirmation.
 type question struct {
 	id, token         string
-	session, agent    string
-	clarifies         bool // it asks for no acceptance
+	session           string
+	agent             [sha256.Size]byte // see agentOf
+	clarifies         bool              // it asks for no acceptance
 	content           [sha256.Size]byte
 	askedAt           time.Time // by the publisher's clock
 	publisherDeadline time.Time // by the publisher's clock
@@ -33,7 +34,7 @@ type question struct {
 	answeredAt        time.Time // by the broker's clock
 	answeredBy        string    // publisher; of an acceptance
 	used              bool
-	noticed           bool // its agent has left awaiting_input for it since it was resolved
+	noticedBy         string // the event by which its agent left awaiting_input for it since it was resolved
 
 	call, tool string // named by the question; "" if none
 	callOfUse  bool   // call is that of the use: the question names none
@@ -60,10 +61,13 @@ func newQuestion(e *aaep.Event, token string, seconds *int64, at time.Time) *que
 	}
 	wait := time.Duration(min(*seconds, int64(MaxWait/time.Second))) * time.Second
 	return &question{
-		token: token, session: e.SessionID, agent: e.Producer.AgentID, clarifies: true, content: sha256.Sum256(e.Raw),
+		token: token, session: e.SessionID, agent: agentOf(e), clarifies: true, content: sha256.Sum256(e.Raw),
 		askedAt: e.Time, publisherDeadline: e.Time.Add(wait), brokerDeadline: at.Add(wait),
 	}
 }
+
+// agentOf identifies the agent that emits an event. Its name can be of any length.
+func agentOf(e *aaep.Event) [sha256.Size]byte { return sha256.Sum256([]byte(e.Producer.AgentID)) }
 
 func newConfirmation(e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) *question {
 	q := newQuestion(e, p.ReplyToken, p.TimeoutSeconds, at)
@@ -94,16 +98,14 @@ func namedField(e *aaep.Event, p *aaep.AwaitingConfirmation, field string) strin
 	return "\x00"
 }
 
-// lacksNotice reports whether the question was resolved, by the publisher's clock or the broker's, and its agent has not
-// left awaiting_input for it.
+// waits reports whether the question waits for its answer, by the publisher's clock and the broker's.
+func (q *question) waits(at, now time.Time) bool {
+	return q.stage == pending && at.Before(q.publisherDeadline) && now.Before(q.brokerDeadline)
+}
+
+// lacksNotice reports whether the question was resolved, and its agent has not left awaiting_input for it.
 func (q *question) lacksNotice(at, now time.Time) bool {
-	switch q.stage {
-	case withdrawn, void:
-		return false
-	case pending:
-		return !q.noticed && (!at.Before(q.publisherDeadline) || !now.Before(q.brokerDeadline))
-	}
-	return !q.noticed
+	return q.stage != withdrawn && q.stage != void && q.noticedBy == "" && !q.waits(at, now)
 }
 
 // expiresAt is when the question can be dropped.

@@ -136,6 +136,14 @@ func TestStandings(t *testing.T) {
 			p.leave("calling_tool")
 			p.reply("rpl_1", "accept")
 		}, "accepted explicit"},
+		{"another question's notice, delivered twice", func(p *tape) {
+			p.ask("rpl_1", about("call_1"))
+			p.ask("rpl_2", about("call_2"))
+			p.reply("rpl_2", "accept")
+			p.leave("calling_tool", set{"event_id": "evt_same"})
+			p.leave("calling_tool", set{"event_id": "evt_same"})
+			p.reply("rpl_1", "accept")
+		}, "accepted explicit"},
 		{"two other questions' notices", func(p *tape) {
 			p.ask("rpl_1", about("call_1"))
 			p.ask("rpl_2", about("call_2"))
@@ -169,6 +177,16 @@ func TestStandings(t *testing.T) {
 			p.ask("rpl_2", about("call_2"))
 			p.reply("rpl_2", "accept")
 			p.leave("calling_tool")
+			p.leave("thinking")
+			p.reply("rpl_1", "accept")
+		}, "withdrawn explicit"},
+		{"C-109 the agent went on, after one notice of two other questions", func(p *tape) {
+			p.ask("rpl_2", about("call_2"))
+			p.ask("rpl_3", about("call_3"))
+			p.reply("rpl_2", "accept")
+			p.reply("rpl_3", "accept")
+			p.leave("calling_tool")
+			p.ask("rpl_1", about("call_1"))
 			p.leave("thinking")
 			p.reply("rpl_1", "accept")
 		}, "withdrawn explicit"},
