@@ -285,8 +285,11 @@ func (cs *calls) releaseCallArgs(c *call) {
 }
 
 // newOccurrence makes the next call of a group. The caller adds it to the open or closed
-// calls.
+// calls. If admission is asked anew, no denial counts that was kept of an earlier call.
 func (cs *calls) newOccurrence(s *session, f *fact.Fact) *call {
+	if key, known := denialKey(f.Key, f.CallKey, &f.Args); known && (f.Kind == fact.KindRequest || f.Kind == fact.KindDecision) {
+		cs.denials.Remove(key)
+	}
 	group := s.ensureGroup(f)
 	group.count++
 	cs.lastCallOrder++

@@ -583,6 +583,14 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 // TestForgottenDenialOfAStart: a denied call that was forgotten is found as soon as its protocol says that it begins; a call
 // under its id that was asked for again and allowed is none.
 func TestForgottenDenialOfAStart(t *testing.T) {
+	others := func(l *testLog, from int) {
+		for i := range 5 {
+			id := fmt.Sprint("call_x", from+i)
+			l.admit(invoked(from+2*i, id), id, events.Allow)
+			l.event(invoked(from+2*i, id))
+			l.event(completed(from+2*i+1, id, "success"))
+		}
+	}
 	for name, tc := range map[string]struct {
 		after func(*testLog)
 		want  []string
@@ -596,17 +604,20 @@ func TestForgottenDenialOfAStart(t *testing.T) {
 				l.event(completed(52+2*n, "call_1", "success"))
 			}
 		}, []string{"executed_without_verdict/high", "reused_tool_call_id/high"}},
+		"allowed since, forgotten again, and invoked twice": {func(l *testLog) {
+			l.admit(invoked(50, "call_1"), "d2", events.Allow)
+			l.event(invoked(51, "call_1"))
+			l.event(completed(52, "call_1", "success"))
+			others(l, 60)
+			l.event(invoked(80, "call_1"))
+			l.event(completed(81, "call_1", "success"))
+		}, []string{"executed_without_verdict/high", "reused_tool_call_id/high"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLog(t)
 			l.opts.MaxClosedPerSession = 2
 			l.admit(invoked(1, "call_1"), "d1", events.Deny)
-			for i := range 5 {
-				id := fmt.Sprint("call_x", i)
-				l.admit(invoked(10+2*i, id), id, events.Allow)
-				l.event(invoked(10+2*i, id))
-				l.event(completed(11+2*i, id, "success"))
-			}
+			others(l, 10)
 			at := len(l.msgs)
 			tc.after(l)
 			whole := l.run()

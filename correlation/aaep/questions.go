@@ -220,13 +220,15 @@ func (a *userQuestion) isTimeOver(e *Event) bool {
 
 // leaveAwaiting applies a change of state by which an agent leaves awaiting_input. It is the notice of the oldest question
 // of that agent that was resolved without one (AAEP 6.7.2), of all of them if no other one waits. If there is none, it withdraws
-// the agent's pending questions (AAEP 6.8); one that was asked later waits on. The admitter decides by the same: see package confirm.
-func (q *questions) leaveAwaiting(e *Event) {
-	before := func(a *userQuestion) bool { return a.agent == e.agent && !e.producerTime().Before(a.askedAt) }
+// the agent's pending questions (AAEP 6.8); one that was asked later waits on. The questions of an agent for which it speaks (see
+// states) are its own. The admitter decides by the same: see package confirm.
+func (q *questions) leaveAwaiting(st *states, e *Event) {
+	own := func(a *userQuestion) bool { return st.areOne(a.agent, e.agent) }
+	before := func(a *userQuestion) bool { return own(a) && !e.producerTime().Before(a.askedAt) }
 	waits := slices.ContainsFunc(q.list, func(a *userQuestion) bool { return before(a) && a.waits() })
 	noticed := false
 	for _, a := range q.list {
-		if a.agent == e.agent && a.lacksNotice() && !(noticed && waits) {
+		if own(a) && a.lacksNotice() && !(noticed && waits) {
 			a.noticed, noticed = true, true
 		}
 	}

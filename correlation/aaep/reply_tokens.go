@@ -109,7 +109,7 @@ func (rp *Replies) RouteQuestionReply(f *fact.Fact) {
 // reportSharedToken reports to the session of each question that an answer is for none of them (AAEP-C-110).
 func (rp *Replies) reportSharedToken(f *fact.Fact, uses []tokenUse) {
 	for _, use := range uses {
-		if w, who := rp.sessions.Touch(use.session); w != nil {
+		if w, who := rp.sessions.Touch(use.session); w != nil && rp.checkReplier(f, who) {
 			rp.findings.ReportSessionFinding(f, who, sharedTokenFinding(EventOf(f), eventRef{use.event, use.seq}))
 		}
 	}
@@ -154,17 +154,21 @@ func (rp *Replies) ReplaceFrontEnds(documents []events.PublisherDocument) {
 	}
 }
 
-// mayAnswer reports whether a reply's publisher is one whose replies count: a registered front end of the tenant; any,
-// if it has none (the admitter then takes those of the publisher that asked). Clarifications permit nothing, so that every publisher may answer them.
-func (rp *Replies) mayAnswer(f *fact.Fact) bool {
+// checkReplier reports whether a reply's publisher is one whose replies count, and that it is none (AAEP-C-112). A registered
+// front end of the tenant is one; any, if it has none (the admitter then takes those of the publisher that asked). Clarifications
+// permit nothing, so that every publisher may answer them.
+func (rp *Replies) checkReplier(f *fact.Fact, asked fact.Origin) bool {
 	_, confirms := EventOf(f).Payload.(*aaep.ConfirmationReply)
 	registered := rp.frontEnds[f.Key.Tenant]
-	return !confirms || len(registered) == 0 || registered[f.Key.Source]
+	counts := !confirms || len(registered) == 0 || registered[f.Key.Source]
+	if !counts {
+		rp.findings.ReportSessionFinding(f, asked, fact.SingleEventFinding("AAEP-C-112", "its publisher is not registered to answer the tenant's confirmations", f))
+	}
+	return counts
 }
 
 func (rp *Replies) applyQuestionReply(w *Session, who fact.Origin, f *fact.Fact) {
-	if !rp.mayAnswer(f) {
-		rp.findings.ReportSessionFinding(f, who, fact.SingleEventFinding("AAEP-C-112", "its publisher is not registered to answer the tenant's confirmations", f))
+	if !rp.checkReplier(f, who) {
 		return
 	}
 	rp.checkSubscriptionOwner(f, who)

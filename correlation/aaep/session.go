@@ -105,10 +105,10 @@ func (s *Session) applyPayload(e *Event) {
 	case *aaep.StateChanged:
 		s.states.checkChange(r, e, p, s.lifecycle.isComplete())
 		s.tools.checkLeftCalling(r, &s.states, e, p)
-		if p.FromState == stateAwaiting && p.ToState != stateAwaiting {
-			s.questions.leaveAwaiting(e)
-		}
 		s.states.enter(e.agent, p)
+		if p.FromState == stateAwaiting && p.ToState != stateAwaiting {
+			s.questions.leaveAwaiting(&s.states, e)
+		}
 	case *aaep.ProgressUpdated:
 		s.questions.noteProgress()
 	case *aaep.ToolInvoked:

@@ -43,8 +43,10 @@ func (st *Store) Apply(m events.LogMessage) {
 	case *aaep.ClarificationReply:
 		st.noteClarified(key, payload.ReplyToken)
 	case *aaep.StateChanged:
+		src := st.ensurePublisher(key)
+		src.noteAnnounced(sessionAgent{e.SessionID, agentOf(e)})
 		if payload.FromState == stateAwaiting && payload.ToState != stateAwaiting {
-			st.findSession(key, e).leaveAwaiting(e, m.Time)
+			src.leaveAwaiting(e, m.Time)
 		}
 	case *aaep.ToolInvoked:
 		st.findSession(key, e).applyInvocation(st.opts.raise(call.Invocation{
@@ -108,11 +110,7 @@ func (st *Store) addQuestion(k sourceKey, q *question) {
 			old.stage = void
 		}
 	}
-	src := st.sources[k]
-	if src == nil {
-		src = &publisherState{key: k, sessions: map[string]*sessionState{}}
-		st.sources[k] = src
-	}
+	src := st.ensurePublisher(k)
 	st.evictQuestions(src)
 	if q.stage != void {
 		st.byID[id] = q
@@ -124,6 +122,28 @@ func (st *Store) addQuestion(k sourceKey, q *question) {
 		src.sessions[q.session] = s
 	}
 	s.questions = append(s.questions, q)
+}
+
+// ensurePublisher returns the state of a publisher, and adds it if it is missing.
+func (st *Store) ensurePublisher(k sourceKey) *publisherState {
+	src := st.sources[k]
+	if src == nil {
+		src = &publisherState{key: k, sessions: map[string]*sessionState{}, announced: map[sessionAgent]bool{}}
+		st.sources[k] = src
+	}
+	return src
+}
+
+// noteAnnounced notes that an agent announced a state. The first ones are forgotten.
+func (src *publisherState) noteAnnounced(a sessionAgent) {
+	if src.announced[a] {
+		return
+	}
+	if len(src.announcedOrder) >= maxAnnounced {
+		delete(src.announced, src.announcedOrder[0])
+		src.announcedOrder = src.announcedOrder[1:]
+	}
+	src.announced[a], src.announcedOrder = true, append(src.announcedOrder, a)
 }
 
 // evictQuestions drops expired questions, and the oldest if there are too many.
@@ -196,17 +216,21 @@ func (st *Store) onlyQuestion(tenant, token string) (found *question) {
 
 // leaveAwaiting applies a change of state by which an agent leaves awaiting_input. It is the notice of the oldest question
 // of that agent that was resolved without one (section 6.7.2), of all of them if no other one waits. If there is none, it withdraws
-// the agent's pending questions (section 6.8); a change that was sent again may come after a question that it came before. The
-// correlator finds by the same.
-func (s *sessionState) leaveAwaiting(e *aaep.Event, now time.Time) {
+// the agent's pending questions (section 6.8); a change that was sent again may come after a question that it came before. An
+// agent speaks for those that announce no state. The correlator finds by the same.
+func (src *publisherState) leaveAwaiting(e *aaep.Event, now time.Time) {
+	s := src.sessions[e.SessionID]
 	if s == nil || slices.ContainsFunc(s.questions, func(q *question) bool { return q.noticedBy == e.EventID }) {
 		return // nothing was asked, or the change is delivered again
 	}
-	before := func(q *question) bool { return q.agent == agentOf(e) && (e.Time.IsZero() || !e.Time.Before(q.askedAt)) }
+	own := func(q *question) bool {
+		return q.agent == agentOf(e) || !src.announced[sessionAgent{q.session, q.agent}]
+	}
+	before := func(q *question) bool { return own(q) && (e.Time.IsZero() || !e.Time.Before(q.askedAt)) }
 	waits := slices.ContainsFunc(s.questions, func(q *question) bool { return before(q) && q.waits(e.Time, now) })
 	noticed := false
 	for _, q := range s.questions {
-		if q.agent == agentOf(e) && q.lacksNotice(e.Time, now) && !(noticed && waits) {
+		if own(q) && q.lacksNotice(e.Time, now) && !(noticed && waits) {
 			q.noticedBy, noticed = e.EventID, true
 		}
 	}

@@ -19,7 +19,7 @@
 //   - it is dated before the question's deadline by the clocks of publisher and user, and
 //     stored before it by the broker's clock (AAEP-C-111); unlike in the correlator, the
 //     broker's deadline has no tolerance;
-//   - the agent has not continued and its session has not ended (AAEP-C-109);
+//   - the agent, or one that announces the states for it, has not continued and its session has not ended (AAEP-C-109);
 //   - the question allows it (AAEP-C-113), and it was given by a user, not automatically
 //     (decided_by "auto:…", AAEP-C-118).
 //
@@ -53,6 +53,10 @@ const (
 	// MaxQuestions bounds the remembered questions of one publisher, clarifications among them, about 1 KB each; the
 	// oldest are dropped.
 	MaxQuestions = 4096
+
+	// maxAnnounced bounds the remembered agents of one publisher that announced a state, about 200 bytes each. A forgotten
+	// one counts as one that announced none, so that another agent can withdraw its questions.
+	maxAnnounced = 2048
 )
 
 // Options say which publishers may answer.
@@ -151,6 +155,15 @@ type publisherState struct {
 	key      sourceKey
 	order    []*question // oldest first
 	sessions map[string]*sessionState
+
+	announced      map[sessionAgent]bool // the agents that announced a state, at most maxAnnounced
+	announcedOrder []sessionAgent        // oldest first
+}
+
+// sessionAgent is an agent of a session; see agentOf.
+type sessionAgent struct {
+	session string
+	agent   [sha256.Size]byte
 }
 
 type sessionState struct {

@@ -317,6 +317,12 @@ func TestBounds(t *testing.T) {
 	if len(src.order) != MaxQuestions || len(src.sessions["sess_1"].questions) != MaxQuestions || len(p.l.byID) != MaxQuestions+1 {
 		t.Errorf("%d questions, %d by id", len(src.order), len(p.l.byID))
 	}
+	for n := range maxAnnounced + 10 {
+		p.event(fmt.Sprintf("sess_%d", n+10), "state.changed", set{"from_state": "idle", "to_state": "thinking"})
+	}
+	if len(src.announced) != maxAnnounced || len(src.announcedOrder) != maxAnnounced {
+		t.Errorf("%d agents, %d in order", len(src.announced), len(src.announcedOrder))
+	}
 	p.at(int((60*time.Second+AcceptanceLifetime)/time.Second) + 1)
 	p.event("sess_9", "awaiting.confirmation", questionDoc("rpl_x"))
 	if len(src.order) != 1 || len(src.sessions) != 1 || len(p.l.byID) != 2 {

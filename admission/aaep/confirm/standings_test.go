@@ -167,7 +167,13 @@ func TestStandings(t *testing.T) {
 			p.leave("thinking")
 			p.reply("rpl_1", "accept")
 		}, "accepted explicit"},
+		{"C-109 an agent goes on for one that announces no state", func(p *tape) {
+			p.ask("rpl_1", about("call_1"))
+			p.leave("thinking", set{"producer": set{"agent_id": "planner"}})
+			p.reply("rpl_1", "accept")
+		}, "withdrawn explicit"},
 		{"another agent goes on", func(p *tape) {
+			p.event("sess_1", "state.changed", set{"from_state": "idle", "to_state": "awaiting_input"})
 			p.ask("rpl_1", about("call_1"))
 			p.leave("thinking", set{"producer": set{"agent_id": "planner"}})
 			p.reply("rpl_1", "accept")
