@@ -77,17 +77,17 @@ func TestABatchIsCutByTheBytesOfItsRecords(t *testing.T) {
 	holds(t, n, dsn)
 }
 
-// Batches begin at intervals of four times what one takes to store, within bounds, and no further
+// Batches begin at intervals of twice what one takes to store, within bounds, and no further
 // apart than checkpoints.
 func TestBatchInterval(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct{ took, checkpoints, want, overdue time.Duration }{
-		{0, 2 * time.Second, 500 * ms, 625 * ms},
-		{50 * ms, 2 * time.Second, 500 * ms, 625 * ms}, // a machine that stores quickly
-		{200 * ms, 2 * time.Second, 800 * ms, 1000 * ms},
-		{400 * ms, 2 * time.Second, time.Second, time.Second}, // a busy one
-		{300 * ms, 400 * ms, 400 * ms, 500 * ms},
-		{time.Minute, time.Minute, time.Second, time.Second}, // ClickHouse was away
+		{0, 2 * time.Second, 500 * ms, 750 * ms},
+		{50 * ms, 2 * time.Second, 500 * ms, 750 * ms}, // a machine that stores quickly
+		{400 * ms, 2 * time.Second, 800 * ms, 1200 * ms},
+		{700 * ms, 2 * time.Second, time.Second, 1500 * ms}, // a busy one
+		{300 * ms, 400 * ms, 400 * ms, 600 * ms},
+		{time.Minute, time.Minute, time.Second, 1500 * ms}, // ClickHouse was away
 	} {
 		s := &batchStore{took: c.took, checkpointEvery: c.checkpoints}
 		if got, overdue := s.interval(), s.overdueAfter(); got != c.want || overdue != c.overdue {

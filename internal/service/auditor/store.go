@@ -104,16 +104,16 @@ func (s *batchStore) checkFence(ctx context.Context, left uint64) error {
 }
 
 // While the end of the log moves, batches begin at intervals of batchIntervalFactor times what the
-// last one took to store, within bounds. Storing costs ClickHouse some 100 ms of processor time
-// whatever the size of a batch, because each insert analyses the query of every derived table, and
-// every part that it writes is merged later. So the interval grows with the cost: on a slow or
+// last one took to store, within bounds. Storing costs ClickHouse some 30 to 100 ms of processor
+// time whatever the size of a batch, because each insert analyses the query of the derived table,
+// and every part that it writes is merged later. So the interval grows with the cost: on a slow or
 // busy machine fewer and larger batches are stored. The lower bound is for machines that store
 // quickly. The upper bound is for high rates, at which the rows cost more than the insert does:
 // larger batches save nothing then, and the evidence is later.
 const (
 	minBatchInterval    = 500 * time.Millisecond
 	maxBatchInterval    = time.Second
-	batchIntervalFactor = 4
+	batchIntervalFactor = 2
 )
 
 // interval is the time between the starts of two batches.
@@ -123,5 +123,6 @@ func (s *batchStore) interval() time.Duration {
 }
 
 // overdueAfter is how long after the start of the last batch the next one begins although the end
-// of the log is not reached: what has gathered is read in a quarter of the interval.
-func (s *batchStore) overdueAfter() time.Duration { return min(s.interval()*5/4, maxBatchInterval) }
+// of the log is not reached. The reader needs the half interval to read what has gathered: a batch
+// that began earlier would leave the rest of it to another insert.
+func (s *batchStore) overdueAfter() time.Duration { return s.interval() * 3 / 2 }
