@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -666,6 +667,18 @@ func TestMemoryOfClosedCalls(t *testing.T) {
 // usedFor is the heap that a correlator takes after so many calls that were
 // admitted, announced and completed.
 func usedFor(t *testing.T, calls, perSession int) int {
+	return usedBy(t, calls, func(l *testLog, i int) {
+		at := func(e tree) tree {
+			return set(set(e, "session_id", "session-"+strconv.Itoa(1000+i/perSession)), "metadata.tool_call_id", "call-"+strconv.Itoa(100_000+i))
+		}
+		l.admit(at(pre(2*i)), "decision-"+strconv.Itoa(100_000+i), events.Allow)
+		l.event(at(pre(2 * i)))
+		l.event(at(post(2*i + 1)))
+	})
+}
+
+// usedBy is the heap that a correlator takes after so many calls, each of which is closed.
+func usedBy(t *testing.T, calls int, logCall func(l *testLog, i int)) int {
 	l := newTestLog(t)
 	// What is bounded however many calls there are is full before it is measured.
 	l.opts.MaxEvents, l.opts.MaxEventsPerSource = 256, 256
@@ -683,12 +696,7 @@ func usedFor(t *testing.T, calls, perSession int) int {
 	apply()
 	play := func(from, to int) {
 		for i := from; i < to; i++ {
-			at := func(e tree) tree {
-				return set(set(e, "session_id", "session-"+strconv.Itoa(1000+i/perSession)), "metadata.tool_call_id", "call-"+strconv.Itoa(100_000+i))
-			}
-			l.admit(at(pre(2*i)), "decision-"+strconv.Itoa(100_000+i), events.Allow)
-			l.event(at(pre(2 * i)))
-			l.event(at(post(2*i + 1)))
+			logCall(l, i)
 			apply()
 		}
 	}
@@ -700,6 +708,63 @@ func usedFor(t *testing.T, calls, perSession int) int {
 		t.Fatalf("%+v", st)
 	}
 	return used
+}
+
+// A text that is remembered is a copy: a part of its message would keep the whole message in memory.
+func TestRememberedTextsPinNoMessages(t *testing.T) {
+	governed := tree{
+		"tool_identity":        tree{"canonical_name": "billing.pay", "provider_name": "pay_invoice", "source": "mcp_tools_call", "schema_hash": "sha256:" + strings.Repeat("a1", 32)},
+		"provider_translation": tree{"provider_surface": "mcp_tools_call", "model_facing_tool": "pay", "provider": "smtp", "adapter_version": "1.4.2"},
+		"risk":                 tree{"risk_class": "write", "requires_human_approval": false},
+		"validation":           tree{"status": "passed", "validator": "jsonschema"},
+		"retry":                tree{"attempt": 1}, "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "instance_id": "instance-1",
+		"web":                 tree{"search_id": "search-1", "url": "https://example.com/"},
+		"runtime_attestation": tree{"session_id": "s", "nonce": "nonce-1", "hooks": []any{tree{"hook_id": "h", "status": "trusted"}}},
+		"runtime_contract":    tree{"required_hooks": []any{"h"}, "fail_mode": "fail_closed"},
+	}
+	hook := func(filling string, blocks tree) func(l *testLog, i int) {
+		return func(l *testLog, i int) {
+			id := strconv.Itoa(100_000 + i)
+			at := func(e tree) tree {
+				e = set(set(set(e, "session_id", "session-"+strconv.Itoa(1000+i/20)), "metadata.tool_call_id", "call-"+id), "metadata.filling", filling)
+				e = set(set(e, "correlation_id", "correlation-"+id), "source", "agent-runtime")
+				for name, block := range blocks {
+					e = set(e, "metadata."+name, block)
+				}
+				return e
+			}
+			e := set(at(pre(2*i)), "evidence_phase", "pre_commit")
+			l.admit(e, "decision-"+id, events.Allow)
+			l.event(set(e, "metadata.admission_verdict", tree{"verdict": "allow", "decided_at": stamp(0)}))
+			l.event(at(post(2*i + 1)))
+		}
+	}
+	aaep := func(filling string) func(l *testLog, i int) {
+		return func(l *testLog, i int) {
+			id := "call_" + strconv.Itoa(100_000+i)
+			at := func(e tree) tree {
+				return set(set(e, "session_id", "sess_"+strconv.Itoa(1000+i/20)), "summary_normal", "Looked it up."+filling)
+			}
+			l.event(at(invoked(2*i, id)))
+			l.event(at(completed(2*i+1, id, "success")))
+		}
+	}
+	const most = 400 // bytes a call more where its messages are long
+	calls, filling := rounds(400, 200), strings.Repeat("x", 6000)
+	for _, c := range []struct {
+		name        string
+		short, long func(l *testLog, i int)
+	}{
+		{"AgentHook", hook("", nil), hook(filling, nil)},
+		{"AgentHook, governed", hook("", governed), hook(filling, governed)},
+		{"AAEP", aaep(""), aaep(filling)},
+	} {
+		short, long := usedBy(t, calls, c.short)/calls, usedBy(t, calls, c.long)/calls
+		t.Logf("%s: %d bytes a closed call, %d with long messages", c.name, short, long)
+		if long > short+most {
+			t.Errorf("%s: %d bytes a closed call more if its messages are long", c.name, long-short)
+		}
+	}
 }
 
 func heapInUse() int {

@@ -39,7 +39,6 @@ func decodeAAEP(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.
 	e, err := readAAEPEvent(d, v, data)
 	aaepFact(&r.Fact, e, &d.FormBuffer, request)
 	checkAAEPSubject(d, m, p, r, e, request)
-	d.InternCall(&r.Fact)
 	r.Defect = fact.EventDefect(&r.Fact, err, violations)
 }
 

@@ -46,7 +46,6 @@ func decodeAgentHook(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *
 	agentHookFact(f, hookEvent{e, withPlainIDs(v), argumentKeyers(d, p, e.EventType), &d.FormBuffer}, request)
 	checkAgentHookSubject(d, m, p, r, e, request)
 	f.Outcome, f.LineageRefs.Correlation, f.LineageRefs.Trace = d.Intern(f.Outcome), strings.Clone(f.LineageRefs.Correlation), strings.Clone(f.LineageRefs.Trace)
-	d.InternCall(f)
 	r.Defect = fact.EventDefect(f, err, violations)
 }
 
@@ -55,7 +54,6 @@ func decodeAgentHook(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *
 func readAgentHookEvent(d *fact.Decoder, v strictjson.Value, data []byte) (*agenthook.Event, error) {
 	e, err := agenthook.FromValue(v, data)
 	e.CloneTexts(d.Intern, strings.Clone)
-	e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.Intern(e.AgentID), d.Intern(e.ToolName)
 	return e, err
 }
 

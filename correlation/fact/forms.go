@@ -42,17 +42,6 @@ func (w *FormBuffer) WriteForm(form func(b []byte) []byte) []byte {
 	return b
 }
 
-// InternCall makes a call's id independent of its message.
-func (d *Decoder) InternCall(f *Fact) {
-	id := strings.Clone(f.CallID)
-	if f.CallKey.ID == f.CallID {
-		f.CallKey.ID = id
-	}
-	if f.CallID = id; f.CallKey.Tool != "" {
-		f.CallKey.Tool = d.Intern(f.CallKey.Tool)
-	}
-}
-
 // AppendTrimmed appends the canonical form of an object without the members in omit, and its
 // metadata without those in omitMetadata. Empty metadata is left out.
 func AppendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata MemberNames) []byte {

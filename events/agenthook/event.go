@@ -84,11 +84,23 @@ func FromValue(v strictjson.Value, raw []byte) (*Event, error) {
 // Tree is the whole document, as strictjson.Parse gives it. Each call makes it anew.
 func (e *Event) Tree() map[string]any { return e.Doc.ObjectTree() }
 
-// CloneTexts makes the texts of Blocks that outlive their document independent of it: word
+// CloneTexts makes the texts that outlive their document independent of it, except metadata.traceparent: word
 // copies those of small vocabularies, id all others.
 func (e *Event) CloneTexts(word, id func(string) string) {
+	for _, text := range []*string{&e.EventType, &e.Source, &e.AgentID, &e.EvidencePhase, &e.ToolName} {
+		*text = word(*text)
+	}
+	for _, text := range []*string{&e.EventID, &e.SessionID, &e.CorrelationID, &e.meta.toolCallID} {
+		*text = id(*text)
+	}
 	if v := e.AdmissionVerdict; v != nil {
 		v.Verdict, v.DecidedAt = word(v.Verdict), id(v.DecidedAt)
+	}
+	if v := e.Validation; v != nil {
+		v.Status = word(v.Status)
+	}
+	if x := e.Execution; x != nil {
+		x.Outcome = word(x.Outcome)
 	}
 	if a := e.Approval; a != nil {
 		a.Status, a.ResumePolicy, a.Department = word(a.Status), word(a.ResumePolicy), word(a.Department)
