@@ -36,6 +36,7 @@ type call struct {
 	retriedCall      *call    // the call that this one tries again
 	state            events.CallState
 	closeReason      closeReason
+	wasOnRecord      bool        // isOnRecord, when it was forgotten; the call that it retries is forgotten with it
 	summary          callSummary // of compacted details
 	decisionIDs      []string    // decision ids that lead to it in the session's decisionIndex
 	differencesBytes int         // the part of Options.MaxArgsBytes that its differences take

@@ -326,7 +326,7 @@ func (cs *calls) reopenCall(c *call) {
 // many calls since. Its denial is kept in a small table, so that its execution is still found
 // to be denied.
 
-// maxDenials bounds the denials of forgotten calls, over all tenants (about 250 B each).
+// maxDenials bounds the denials of forgotten calls, over all tenants (about 310 B each).
 // Tenants share the table as they share the table of sessions.
 const maxDenials = 32_768
 
@@ -338,6 +338,9 @@ type denial struct {
 	decision   string // as shown; "" if only its publisher's events say that it was denied
 	seq        uint64 // of the decision, or of the event that claims the denial
 	at         time.Time
+	argsSum    fact.Sum256 // of its arguments
+	hasArgs    bool        // argsSum tells them from others
+	records    recordCounts
 }
 
 func (d *denial) ID() fact.Sum { return d.key }
@@ -365,7 +368,10 @@ func (cs *calls) keepDenial(c *call) {
 	if verdict.verdict != events.Deny || !known {
 		return
 	}
-	d := &denial{key: key, by: c.session.Key.Publisher(), occurrence: c.occurrence, seq: c.verdictClaim.Seq}
+	d := &denial{
+		key: key, by: c.session.Key.Publisher(), occurrence: c.occurrence, seq: c.verdictClaim.Seq, records: c.recordCounts,
+		argsSum: c.args.PlainSum, hasArgs: c.args.Known && (c.group.key.ID == "" || len(c.args.RedactedPaths) == 0),
+	}
 	if verdict.recorded != nil {
 		d.decision, d.seq, d.at = verdict.recorded.ID, verdict.recorded.Seq, verdict.recorded.At
 	}
@@ -378,7 +384,7 @@ func (cs *calls) keepDenial(c *call) {
 	cs.denials.Add(d)
 }
 
-// reopenDenied returns the denied call that an event reports as begun or run, if its denial was
+// reopenDenied returns the denied call that an event announces or reports as run, if its denial was
 // kept; else nil. The call becomes one of its session again, under the occurrence that was
 // denied.
 func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
@@ -396,8 +402,11 @@ func (cs *calls) reopenDenied(s *session, f *fact.Fact) *call {
 	c.group.calls = append(c.group.calls, c)
 	c.occurrence, c.cachedIDSum = d.occurrence, fact.Sum{}
 	c.state, c.closeReason = events.CallDenied, closedByDeny
+	c.protocol, c.tool, c.id, c.agent = f.Protocol, f.Tool, f.CallID, f.Agent
+	c.args, c.recordCounts = fact.Arguments{Known: d.hasArgs, PlainSum: d.argsSum}, d.records
 	if d.decision != "" {
 		c.decisions = append(c.decisions, fact.RecordedVerdict{ID: d.decision, Seq: d.seq, At: d.at, Verdict: events.Deny})
+		c.timeline = append(c.timeline, newTimelineEntry(stepDecided, d.seq, d.at, "", f.Protocol))
 		s.linkDecision(c, d.decision)
 	} else {
 		c.verdictClaim = fact.VerdictClaim{Verdict: events.Deny, Seq: d.seq}

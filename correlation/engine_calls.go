@@ -19,8 +19,10 @@ func (e *engine) announceCall(f *fact.Fact) {
 		s.noteAskedAdmission()
 	}
 	c := s.matchAnnouncement(f)
-	if group := s.findGroup(f); c == nil && f.Kind == fact.KindPre && protocol.announcesStart && (group == nil || len(group.calls) == 0) {
-		c = e.calls.reopenDenied(s, f)
+	if group := s.findGroup(f); c == nil && f.Kind == fact.KindPre && (group == nil || len(group.calls) == 0) {
+		if denied := e.calls.reopenDenied(s, f); protocol.announcesStart {
+			c = denied
+		} // else the next occurrence is a retry of it
 	}
 	switch {
 	case c == nil:

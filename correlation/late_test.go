@@ -522,6 +522,8 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 		}
 	}
 	unstarted := set(set(set(post(2), "metadata.execution.outcome", "cancelled"), "metadata.execution.started_at", nil), "metadata.tool_input_executed", tree{})
+	unnamed := func(e tree) tree { return set(e, "metadata.tool_call_id", nil) }
+	other := func(e tree) tree { return set(e, "tool_input", tree{"command": "other"}) }
 	for name, tc := range map[string]struct {
 		before, between func(*testLog)
 		end             tree
@@ -551,6 +553,26 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 			l.admit(pre(3), "d2", events.Allow)
 			l.event(pre(3))
 		}, post(2), []string{}},
+		"announced again": {denied, func(l *testLog) { crowd(l); l.event(pre(3)) }, post(2), []string{despiteDeny}},
+		"announced after it was forgotten": {func(l *testLog) { l.admit(pre(1), "d1", events.Deny) },
+			func(l *testLog) { crowd(l); l.event(pre(1)) }, post(2), []string{despiteDeny}},
+		"announced again, with a claim": {denied, func(l *testLog) {
+			l.idle(3 * 24 * 3600)
+			l.event(set(pre(3), "metadata.admission_verdict.verdict", "allow"))
+		}, post(2), []string{despiteDeny}},
+		"announced again without an id": {func(l *testLog) { l.admit(unnamed(pre(1)), "d1", events.Deny) },
+			func(l *testLog) { crowd(l); l.event(unnamed(pre(3))) }, unnamed(post(2)), []string{despiteDeny}},
+		"announced with other arguments, and run with those of the denial": {denied, func(l *testLog) { crowd(l); l.event(other(pre(3))) },
+			post(2), []string{despiteDeny}},
+		"another call under its id": {denied, func(l *testLog) { crowd(l); l.event(other(pre(3))) },
+			set(post(2), "metadata.tool_input_executed", tree{"command": "other"}), []string{"executed_without_verdict/high"}},
+		"announced again, which its publisher alone had denied, with a claim": {func(l *testLog) {
+			l.event(pre(1))
+			l.event(hook(3, "ToolUseBlocked", 1))
+		}, func(l *testLog) {
+			crowd(l)
+			l.event(set(pre(4), "metadata.admission_verdict.verdict", "allow"))
+		}, post(2), []string{"executed_without_verdict/high"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLog(t)
@@ -569,14 +591,7 @@ func TestDenialOutlivesItsSession(t *testing.T) {
 			wantRules(t, mine, tc.want...)
 			resumed, _ := goingOn(t, l, at)
 			sameOutputs(t, "resumed", resumed, whole.outputs)
-			seen := map[string]bool{}
-			for _, o := range whole.outputs {
-				o.Encode()
-				if seen[o.ID] {
-					t.Errorf("%s is put out twice", o.ID)
-				}
-				seen[o.ID] = true
-			}
+			onceEach(t, whole.outputs)
 		})
 	}
 }
@@ -625,8 +640,49 @@ func TestForgottenDenialOfAStart(t *testing.T) {
 			wantRules(t, whole.findings, tc.want...)
 			resumed, _ := goingOn(t, l, at)
 			sameOutputs(t, "resumed", resumed, whole.outputs)
+			onceEach(t, whole.outputs)
 		})
 	}
+}
+
+// onceEach checks that no two outputs have one id.
+func onceEach(t *testing.T, list []Output) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, o := range list {
+		o.Encode()
+		if seen[o.ID] {
+			t.Errorf("%s is put out twice", o.ID)
+		}
+		seen[o.ID] = true
+	}
+}
+
+// TestClaimedDenialOutlastsItsCall: a claimed denial after a decision on record counts against the claim of the next
+// attempt, also once the call that it was about is forgotten.
+func TestClaimedDenialOutlastsItsCall(t *testing.T) {
+	attempt := func(e tree, id, before, claim string) tree {
+		e = set(set(e, "metadata.tool_call_id", id), "metadata.retry", tree{"attempt": 2, "previous_tool_call_id": before})
+		return set(e, "metadata.admission_verdict.verdict", claim)
+	}
+	l := newTestLog(t)
+	l.opts.MaxClosedPerSession = 2
+	l.admit(pre(1), "d1", events.Ask)
+	l.event(pre(1))
+	l.event(attempt(pre(2), "c2", "c1", "deny"))
+	l.event(attempt(pre(3), "c3", "c2", "allow"))
+	for i := range 3 {
+		id := fmt.Sprint("x", i)
+		l.admit(set(pre(10+i), "metadata.tool_call_id", id), id, events.Allow)
+		l.event(set(pre(10+i), "metadata.tool_call_id", id))
+		l.event(set(set(post(20+i), "metadata.tool_call_id", id), "metadata.execution.started_at", nil))
+	}
+	at := len(l.msgs)
+	l.event(set(post(4), "metadata.tool_call_id", "c3"))
+	whole := l.run()
+	wantRules(t, whole.findings, despiteDeny)
+	resumed, _ := goingOn(t, l, at)
+	sameOutputs(t, "resumed", resumed, whole.outputs)
 }
 
 // TestDenialsAreBounded: no tenant fills the places that all share.

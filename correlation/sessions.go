@@ -167,7 +167,9 @@ func (s *session) forgetCall(c *call) {
 			delete(s.decisionIndex, id)
 		}
 	}
-	c.retriedCall = nil
+	if c.retriedCall != nil {
+		c.wasOnRecord, c.retriedCall = c.isOnRecord(), nil
+	}
 	s.calls.releaseCallDifferences(c)
 	s.calls.countCalls(s, -1)
 	if len(c.group.calls) == 0 {

@@ -104,7 +104,7 @@ func (c *call) nearestOnRecord() *call {
 // longer than maxRetryChain counts as recorded: a number of claims outlasts no decision.
 func (c *call) isOnRecord() bool {
 	nearest := c.expand().nearestOnRecord()
-	return len(nearest.decisions) > 0 || nearest.retriedCall != nil
+	return len(nearest.decisions) > 0 || nearest.retriedCall != nil || nearest.wasOnRecord
 }
 
 func (s effectiveVerdict) decisionID() string {

@@ -37,11 +37,14 @@ func (g *summaryCounts) addFindings(f events.Finding, n int) {
 	if g.severities == nil {
 		g.severities, g.rules = map[string]int{}, map[string]int{}
 	}
-	if s := shortVisible(string(f.Severity)); g.severities[s] > 0 || len(g.severities) < MaxNames {
-		g.severities[s] += n
-	}
-	if r := shortVisible(f.Rule); g.rules[r] > 0 || len(g.rules) < MaxNames {
-		g.rules[r] += n
+	addCount(g.severities, shortVisible(string(f.Severity)), n)
+	addCount(g.rules, shortVisible(f.Rule), n)
+}
+
+// addCount adds n to the count of a name. Beyond MaxNames, a new name is not counted.
+func addCount(counts map[string]int, name string, n int) {
+	if _, known := counts[name]; known || len(counts) < MaxNames {
+		counts[name] += n
 	}
 }
 

@@ -99,3 +99,18 @@ func TestShortDigests(t *testing.T) {
 		t.Error(other)
 	}
 }
+
+// TestCountedAgain: a rule of which every finding was taken back is counted again, however many rules are known.
+func TestCountedAgain(t *testing.T) {
+	var g summaryCounts
+	for n := range MaxNames {
+		g.addFindings(events.Finding{Rule: fmt.Sprint("rule", n), Severity: events.SeverityLow}, 1)
+	}
+	for _, n := range []int{-1, 1, 1} {
+		g.addFindings(events.Finding{Rule: "rule0", Severity: events.SeverityLow}, n)
+	}
+	g.addFindings(events.Finding{Rule: "one more", Severity: events.SeverityLow}, 1)
+	if g.rules["rule0"] != 2 || len(g.rules) != MaxNames {
+		t.Errorf("%d of rule0, %d rules", g.rules["rule0"], len(g.rules))
+	}
+}

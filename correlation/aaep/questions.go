@@ -36,7 +36,7 @@ const (
 // permits nothing: otherwise a runtime that asks much could invoke what it likes.
 type questions struct {
 	list       []*userQuestion
-	incomplete bool // the session was forgotten, and they with it, or its end has overtaken one
+	incomplete bool // the session was forgotten, and they with it
 }
 
 func (q *questions) storedItems() int { return len(q.list) }

@@ -105,10 +105,7 @@ func (s *Session) applyPayload(e *Event) {
 	case *aaep.StateChanged:
 		s.states.checkChange(r, e, p, s.lifecycle.isComplete())
 		s.tools.checkLeftCalling(r, &s.states, e, p)
-		s.states.enter(e.agent, p)
-		if p.FromState == stateAwaiting && p.ToState != stateAwaiting {
-			s.questions.leaveAwaiting(&s.states, e)
-		}
+		s.enterState(e, p)
 	case *aaep.ProgressUpdated:
 		s.questions.noteProgress()
 	case *aaep.ToolInvoked:
@@ -128,6 +125,14 @@ func (s *Session) applyPayload(e *Event) {
 		s.questions.askClarification(e, p)
 	case *aaep.HandoffRequested:
 		s.states.noteActivity(e.agent)
+	}
+}
+
+// enterState applies a change of state.
+func (s *Session) enterState(e *Event, p *aaep.StateChanged) {
+	s.states.enter(e.agent, p)
+	if p.FromState == stateAwaiting && p.ToState != stateAwaiting {
+		s.questions.leaveAwaiting(&s.states, e)
 	}
 }
 
@@ -167,7 +172,7 @@ func (s *Session) endSession(e *Event) {
 }
 
 // applyOvertaken applies an event that the session's end has overtaken. The parts are closed: it retracts what the end
-// found to be missing, and judges invocations.
+// found to be missing, and judges invocations by the questions, of which some may be overtaken, too.
 func (s *Session) applyOvertaken(e *Event) {
 	r := &s.reports
 	switch p := e.Payload.(type) {
@@ -176,8 +181,10 @@ func (s *Session) applyOvertaken(e *Event) {
 		s.questions.judgeOvertaken(r, e, newInvocation(e, p))
 	case *aaep.OutputStreaming:
 		s.outputs.closeOvertaken(r, e, p)
+	case *aaep.StateChanged:
+		s.enterState(e, p)
 	case *aaep.AwaitingConfirmation:
-		s.questions.incomplete = true
+		s.questions.askConfirmation(r, &s.tools, e, p)
 	}
 	if showsOutcomes(e) {
 		s.questions.retractAtEnd(r, e, nil, "AAEP-C-106", "AAEP-C-121")

@@ -56,6 +56,7 @@ func (st *Store) Apply(m events.LogMessage) {
 	default:
 		if e.IsTerminal() {
 			st.findSession(key, e).withdrawAllQuestions()
+			st.sources[key].forgetAnnounced(e.SessionID)
 		}
 	}
 }
@@ -146,6 +147,19 @@ func (src *publisherState) noteAnnounced(a sessionAgent) {
 	src.announced[a], src.announcedOrder = true, append(src.announcedOrder, a)
 }
 
+// forgetAnnounced forgets which agents of a session that ends announced a state: one that begins under its id is another.
+func (src *publisherState) forgetAnnounced(session string) {
+	if src == nil {
+		return
+	}
+	src.announcedOrder = slices.DeleteFunc(src.announcedOrder, func(a sessionAgent) bool {
+		if a.session == session {
+			delete(src.announced, a)
+		}
+		return a.session == session
+	})
+}
+
 // evictQuestions drops expired questions, and the oldest if there are too many.
 func (st *Store) evictQuestions(src *publisherState) {
 	for len(src.order) > 0 && (len(src.order) >= MaxQuestions || st.now.After(src.order[0].expiresAt())) {
@@ -202,9 +216,12 @@ func (st *Store) pendingQuestion(k sourceKey, token string) *question {
 // nothing can use its answer is none.
 func (st *Store) onlyQuestion(tenant, token string) (found *question) {
 	for other := range st.sources {
+		if other.tenant != tenant {
+			continue
+		}
 		q := st.byID[questionID(other, token)]
 		switch {
-		case other.tenant != tenant || q == nil || st.now.After(q.brokerDeadline.Add(AcceptanceLifetime)):
+		case q == nil || st.now.After(q.brokerDeadline.Add(AcceptanceLifetime)):
 		case found != nil:
 			return nil // two publishers use the token, so the answer is ambiguous
 		default:
@@ -223,8 +240,9 @@ func (src *publisherState) leaveAwaiting(e *aaep.Event, now time.Time) {
 	if s == nil || slices.ContainsFunc(s.questions, func(q *question) bool { return q.noticedBy == e.EventID }) {
 		return // nothing was asked, or the change is delivered again
 	}
+	agent := agentOf(e)
 	own := func(q *question) bool {
-		return q.agent == agentOf(e) || !src.announced[sessionAgent{q.session, q.agent}]
+		return q.agent == agent || !src.announced[sessionAgent{q.session, q.agent}]
 	}
 	before := func(q *question) bool { return own(q) && (e.Time.IsZero() || !e.Time.Before(q.askedAt)) }
 	waits := slices.ContainsFunc(s.questions, func(q *question) bool { return before(q) && q.waits(e.Time, now) })

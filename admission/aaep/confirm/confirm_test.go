@@ -263,6 +263,25 @@ func TestMemoryOfQuestions(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
+// TestLongAgentName: what a change of state costs does not grow with the questions of its session times the length of its agent's name.
+func TestLongAgentName(t *testing.T) {
+	const questions, name, most = 500, 20_000, 4 << 20 // bytes
+	p := newTape(t)
+	for i := range questions {
+		p.ask(fmt.Sprint("rpl_", i), about(fmt.Sprint("call_", i)))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	p.leave("thinking", set{"producer": set{"agent_id": strings.Repeat("a", name)}})
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > most {
+		t.Errorf("%d bytes were allocated for a change of state", used)
+	}
+	if c := p.grave(func(i *call.Invocation) { i.ToolCallID = "call_0" }); c.Status != call.ConfirmationWithdrawn {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestSubjects(t *testing.T) {
 	o := Options{Space: subject.Space{Prefix: "x"}}
 	if s := o.Subjects(); len(s) != len(handledTypes) || s[0] != "x.events.*.*.aaep.*.agent.awaiting.confirmation" || s[1] != "x.events.*.*.aaep.*.confirmation.reply" {

@@ -180,9 +180,12 @@ func (e Evidence) addSession(ctx context.Context, p *Plan, session string) error
 
 // noteCall keeps whether a call is open by its newest record, if the record is one of a call.
 func (p *Plan) noteCall(kind string, body []byte) {
+	if kind != evidence.KindCall {
+		return
+	}
 	c, err := events.DecodeRecord[events.Call](body)
 	switch {
-	case kind != evidence.KindCall || err != nil:
+	case err != nil:
 	case c.State != events.CallOpen:
 		delete(p.openCalls, c.CallID)
 	default:
