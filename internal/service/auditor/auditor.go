@@ -51,6 +51,7 @@ type Flags struct {
 	CustodianCreds    string `help:"Its NATS credentials file, instead of user and password." env:"COUNTERSIGN_CUSTODIAN_CREDS" placeholder:"FILE"`
 
 	RetentionAhead time.Duration `help:"Apply retention policies as if it were so much later: to see on a test deployment what a policy does. What it erases is gone." env:"COUNTERSIGN_RETENTION_AHEAD" default:"0s"`
+	ClocksChecked  time.Time     `help:"When a person found the clocks right, e.g. 2026-11-27T03:15:00Z. For a day from then policies do not wait because the clocks leapt." env:"COUNTERSIGN_CLOCKS_CHECKED" placeholder:"TIME"`
 }
 
 // Main is the service's main function; it returns the exit code.
