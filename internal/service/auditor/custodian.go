@@ -256,6 +256,11 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 
 // beginOrder makes an order irrevocable, unless there is a reason against it, which it returns.
 func (c *custodian) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order, now time.Time) (why string, err error) {
+	if o.ByPolicy() {
+		if why, err = c.policies.checkInForce(ctx, ev.Tenant, o); why != "" || err != nil {
+			return why, err
+		}
+	}
 	if o.Expire != "" {
 		return c.expiry.beginExpiry(ctx, ev, key, o)
 	}
