@@ -124,7 +124,7 @@ func (a *auditor) reportStandby() error {
 
 // auditShard audits the shard while this auditor is the active one.
 func (a *auditor) auditShard(ctx context.Context) error {
-	if err := a.restorePosition(ctx); err != nil {
+	if err := a.once("restoring the position", func() error { return a.restorePosition(ctx) }); err != nil {
 		return err
 	}
 	a.env.Begun()
@@ -181,13 +181,16 @@ func openAuditor(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err 
 	if a.signer, a.verifierKey, err = keys.Checkpoint(f.Keys); err != nil {
 		return a, err
 	}
-	if a.db, err = read.Open(ctx, f.ClickHouse); err != nil {
+	err = a.once("opening the database", func() (err error) {
+		if a.db, err = read.Open(ctx, f.ClickHouse); err == nil {
+			err = schema.Migrate(ctx, a.db.Pool())
+		}
+		return err
+	})
+	if err != nil {
 		return a, err
 	}
 	a.writer = write.New(a.db.Pool())
-	if err = schema.Migrate(ctx, a.db.Pool()); err != nil {
-		return a, err
-	}
 	nc, release, err := f.Connect(ctx, "auditor", env, nil)
 	if err != nil {
 		return a, err
