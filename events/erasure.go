@@ -54,7 +54,8 @@ type Erasure struct {
 	At        Time   `json:"at"`         // when the record was made
 	Writer    string `json:"writer"`     // the auditor's process
 
-	// Deleted in addition to the messages; for state done.
+	// Deleted in addition to the messages, for state done. Of an erasure that was interrupted, this is what its last
+	// attempt still found.
 	Keys        int `json:"keys"`
 	Quarantined int `json:"quarantined"` // messages of the quarantine
 	Approvals   int `json:"approvals"`   // approval workflows

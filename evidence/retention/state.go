@@ -118,7 +118,7 @@ type Planned struct {
 // ByPolicy reports whether a retention policy ordered the erasure.
 func (o Order) ByPolicy() bool { return len(o.Sessions) > 0 || !o.SessionlessBefore.IsZero() }
 
-// Result is what an erasure destroyed.
+// Result is what an erasure destroyed. Keys, Quarantined and Approvals are those that its last attempt still found.
 type Result struct {
 	Sessions    int    `json:"sessions"`
 	Messages    uint64 `json:"messages"` // on the log

@@ -68,7 +68,7 @@ func (s *service) startIngest(ctx context.Context) (stop func(), err error) {
 			},
 			Lease:         s.flags.LeaseOptions(ingest.ServiceName, s.env),
 			PublishSingly: s.prefersSingles(), Meter: quota.NewMeter(s.flags.eventQuotas()), MaySpeakFor: s.publishers.reachedThrough, OnQuotaExceeded: func(tenant, publisher string, e quota.Excess) { s.reportExcess(tenant, publisher, "events", e) },
-			Metrics: s.env.Metrics.Ingest(), Logger: s.env.Log, OnRole: func() { close(settled) },
+			Metrics: s.env.Metrics.Ingest(s.flags.Stream), Logger: s.env.Log, OnRole: func() { close(settled) },
 		})
 	})
 	stop = func() {

@@ -51,6 +51,7 @@ type Flags struct {
 	CustodianCreds    string `help:"Its NATS credentials file, instead of user and password." env:"COUNTERSIGN_CUSTODIAN_CREDS" placeholder:"FILE"`
 
 	RetentionAhead time.Duration `help:"Apply retention policies as if it were so much later: to see on a test deployment what a policy does. What it erases is gone." env:"COUNTERSIGN_RETENTION_AHEAD" default:"0s"`
+	ClocksChecked  time.Time     `help:"When a person found the clocks right, e.g. 2026-11-27T03:15:00Z. For a day from then policies do not wait because the clocks leapt." env:"COUNTERSIGN_CLOCKS_CHECKED" placeholder:"TIME"`
 }
 
 // Main is the service's main function; it returns the exit code.
@@ -123,7 +124,7 @@ func (a *auditor) reportStandby() error {
 
 // auditShard audits the shard while this auditor is the active one.
 func (a *auditor) auditShard(ctx context.Context) error {
-	if err := a.restorePosition(ctx); err != nil {
+	if err := a.once("restoring the position", func() error { return a.restorePosition(ctx) }); err != nil {
 		return err
 	}
 	a.env.Begun()
@@ -180,13 +181,16 @@ func openAuditor(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err 
 	if a.signer, a.verifierKey, err = keys.Checkpoint(f.Keys); err != nil {
 		return a, err
 	}
-	if a.db, err = read.Open(ctx, f.ClickHouse); err != nil {
+	err = a.once("opening the database", func() (err error) {
+		if a.db, err = read.Open(ctx, f.ClickHouse); err == nil {
+			err = schema.Migrate(ctx, a.db.Pool())
+		}
+		return err
+	})
+	if err != nil {
 		return a, err
 	}
 	a.writer = write.New(a.db.Pool())
-	if err = schema.Migrate(ctx, a.db.Pool()); err != nil {
-		return a, err
-	}
 	nc, release, err := f.Connect(ctx, "auditor", env, nil)
 	if err != nil {
 		return a, err

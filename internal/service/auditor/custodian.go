@@ -43,6 +43,7 @@ type custodian struct {
 	reach    daemon.Reach
 	mark     evidenceMark
 	clock    policyClock
+	judged   bool      // judgeClock has judged it
 	behind   time.Time // since when the evidence has not reached a mark; zero: it has
 
 	begun   bool            // the keys of the bucket were looked through once
@@ -116,7 +117,7 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	access := custodyAccess{r.shardAccess, &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}, fmt.Sprintf("auditor-%d", os.Getpid())}
 	access.nc, access.js = nc, js
 	bucket, messages := &retentionBucket{js: js, kv: kv}, &messageEraser{nc: nc, js: js}
-	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, started: time.Now(), open: map[string]bool{}}
+	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, started: time.Now(), clock: policyClock{checked: r.flags.ClocksChecked}, open: map[string]bool{}}
 	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}, done: map[string]uint64{}}
 	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, moreDue: map[string]bool{}, sessionlessFrom: map[string]uint64{}, dueSince: map[string]time.Time{}, counts: r.counters(), pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
@@ -255,6 +256,11 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 
 // beginOrder makes an order irrevocable, unless there is a reason against it, which it returns.
 func (c *custodian) beginOrder(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order, now time.Time) (why string, err error) {
+	if o.ByPolicy() {
+		if why, err = c.policies.checkInForce(ctx, ev.Tenant, o); why != "" || err != nil {
+			return why, err
+		}
+	}
 	if o.Expire != "" {
 		return c.expiry.beginExpiry(ctx, ev, key, o)
 	}

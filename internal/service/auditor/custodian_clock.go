@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -50,8 +51,42 @@ func (c *custodian) decisionTime(ctx context.Context) (at time.Time, err error) 
 		}
 		return at, nil
 	}
+	if !c.judged && c.clock.problem == nil {
+		if err := c.judgeClock(ctx); err != nil {
+			return at, err
+		}
+	}
 	at, c.mark, c.behind = c.mark.at.Add(c.ahead), evidenceMark{}, time.Time{}
 	return at, nil
+}
+
+// judgeClock judges the first reading of a custodian, which has no earlier one to compare with, by the evidence: its
+// newest record that is older than leapTrusted, and the next one. Of the younger records the clock may be the one that
+// leapt, so they prove nothing (TestALeapBeforeTheStart).
+func (c *custodian) judgeClock(ctx context.Context) error {
+	_, last, err := c.db.SequencesBetween(ctx, c.shard, time.Time{}, c.mark.at.Add(-leapTrusted))
+	if err != nil {
+		return err
+	}
+	var before time.Time
+	after := c.mark.at
+	err = c.db.Scan(ctx, c.shard, last, last+1, func(r storage.EvidenceRow) error {
+		if r.Seq == last {
+			before = r.BrokerTime
+		} else {
+			after = r.BrokerTime
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if c.judged = true; last > 0 && after.Sub(before) > leapAtMost {
+		passed := c.mark.taken.Sub(c.started)
+		c.clock.at, c.clock.passed, c.clock.trusted = before, 0, passed+leapTrusted-max(c.mark.at.Sub(after), 0)
+		c.clock.compare(c.mark.at, c.mark.taken.Round(0), passed)
+	}
+	return nil
 }
 
 // behindAtMost is how long the evidence may be behind the log without a problem that is shown.
@@ -73,11 +108,13 @@ const (
 
 // policyClock judges whether policies may be applied by the broker's clock: what they erase is gone for ever, so a clock
 // that stepped must not decide about it. A leap is measured from the last comparison that showed none. It may be right,
-// as after a machine slept for days: it counts once it has stayed for leapTrusted (TestPolicyClock).
+// as after a machine slept for days: it counts once it has stayed for leapTrusted, or a person has looked at the clocks
+// (TestPolicyClock).
 type policyClock struct {
 	at      time.Time     // by the broker's clock, at that comparison
 	passed  time.Duration // since the custodian began, at that comparison
-	leapt   time.Duration // likewise, when the leap was seen first; zero without one
+	trusted time.Duration // likewise, when the time behind a leap counts; zero without one
+	checked time.Time     // Flags.ClocksChecked
 	problem error
 }
 
@@ -89,15 +126,22 @@ func (p *policyClock) compare(at, own time.Time, passed time.Duration) {
 		return
 	}
 	leap := at.Sub(p.at) - (passed - p.passed)
-	if p.at.IsZero() || leap.Abs() <= leapAtMost || p.leapt > 0 && passed-p.leapt >= leapTrusted {
-		*p = policyClock{at: at, passed: passed}
+	if p.at.IsZero() || leap.Abs() <= leapAtMost || p.trusted > 0 && passed >= p.trusted || p.isChecked(at) {
+		*p = policyClock{at: at, passed: passed, checked: p.checked}
 		return
 	}
-	if p.leapt == 0 {
-		p.leapt = passed
+	if p.trusted == 0 {
+		p.trusted = passed + leapTrusted
 	}
-	p.problem = fmt.Errorf("the clocks leapt by %v: no retention policy is applied for %v. If they are right, restart the auditor",
-		leap.Round(time.Hour), (leapTrusted - (passed - p.leapt)).Round(time.Minute))
+	p.problem = fmt.Errorf("the clocks leapt by %v: no retention policy is applied for %v. If they are right, start the auditor with COUNTERSIGN_CLOCKS_CHECKED set to the time by a clock that you trust",
+		leap.Round(time.Hour), (p.trusted - passed).Round(time.Minute))
+}
+
+// isChecked reports whether a person has found the clocks right within the last day by their own reckoning. A supervisor
+// that repeats the word confirms no other time.
+func (p *policyClock) isChecked(at time.Time) bool {
+	ago := at.Sub(p.checked)
+	return ago >= -clocksApart && ago <= leapTrusted
 }
 
 // policyTime is the time by which policies are applied: now, or zero and the reason.

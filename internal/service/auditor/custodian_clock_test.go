@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // Policies wait while the clocks of broker and auditor differ, and for a day after both leapt. A clock that is set right
@@ -121,4 +122,52 @@ func TestOverdueSessions(t *testing.T) {
 			t.Errorf("without a policy: %v", got)
 		}
 	})
+}
+
+// A restart makes no clock right: a new custodian measures the leap in the evidence, until the records are those of a day
+// without one or a person has found the clocks right.
+func TestALeapBeforeTheStart(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.audited()
+	st, err := streams.StreamState(t.Context(), c.n.JS("auditor"), "GOV")
+	servicetest.OK(t, err)
+	execute := ownerOf(t, c.dsn)
+	for _, tt := range []struct {
+		name    string
+		ages    []int         // hours, of the newest records; those before are as old as the first one
+		checked time.Duration // how long ago; 0: not
+		says    string
+	}{
+		{name: "a young log", ages: []int{2, 1}},
+		{name: "a log without a break", ages: []int{60, 40, 20}},
+		{name: "nothing came since the leap", ages: []int{8760}, says: "leapt by 8760h0m0s: no retention policy is applied for 24h0m0s"},
+		{name: "an hour since the leap", ages: []int{8760, 1}, says: "leapt by 8760h0m0s: no retention policy is applied for 23h0m0s"},
+		{name: "a day since the leap", ages: []int{8760, 25, 2}},
+		{name: "off for a weekend", ages: []int{64}, says: "leapt by 64h"},
+		{name: "it was ahead and is mended", ages: []int{48, -100, 1}, says: "for 24h0m0s"},
+		{name: "a person has checked", ages: []int{8760, 1}, checked: time.Hour},
+		{name: "a supervisor repeats the check", ages: []int{8760, 1}, checked: 25 * time.Hour, says: "leapt by 8760h0m0s"},
+		{name: "by a trusted clock it is earlier", ages: []int{8760, 1}, checked: -8760 * time.Hour, says: "leapt by 8760h0m0s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			from := 0
+			for i, age := range tt.ages {
+				execute(fmt.Sprintf("ALTER TABLE evidence UPDATE broker_time = now64(9) - toIntervalHour(%d) WHERE seq >= %d", age, from))
+				from = int(st.LastSeq) + i + 2 - len(tt.ages)
+			}
+			if c.f.ClocksChecked = (time.Time{}); tt.checked != 0 {
+				c.f.ClocksChecked = time.Now().Add(-tt.checked)
+			}
+			c.step(func(ctx context.Context, k *custodian) {
+				servicetest.OK(t, k.markEnd(ctx))
+				now, err := k.decisionTime(ctx)
+				servicetest.OK(t, err)
+				at, err := k.clock.policyTime(now)
+				if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) || at.IsZero() != (err != nil) {
+					t.Errorf("%v, %v; want %q", at, err, tt.says)
+				}
+			})
+		})
+	}
 }

@@ -21,9 +21,6 @@ import (
 // records. Only once that record is evidence and covered by a checkpoint is the first text
 // deleted. The database holds the progress.
 
-// errPolicyChanged ends an order that was made under an earlier policy.
-var errPolicyChanged = errors.New("the retention policy has changed since")
-
 // expiryWorker carries out orders that let texts expire.
 type expiryWorker struct {
 	custodyAccess
@@ -35,15 +32,6 @@ type expiryWorker struct {
 
 // beginExpiry makes an order irrevocable, unless there is a reason against it, which it returns.
 func (w *expiryWorker) beginExpiry(ctx context.Context, ev erasureplan.Evidence, key string, o retention.Order) (why string, err error) {
-	p, err := w.bucket.loadPolicy(ctx, ev.Tenant)
-	switch {
-	case errors.Is(err, retention.ErrPolicy):
-		return err.Error(), nil
-	case err != nil:
-		return "", err
-	case p == nil || p.ID() != o.Expire:
-		return errPolicyChanged.Error(), nil
-	}
 	return w.bucket.beginUnheld(ctx, ev, key, o, erasureplan.Plan{Sessions: o.Sessions})
 }
 

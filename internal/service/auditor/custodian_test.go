@@ -515,6 +515,39 @@ func TestFullOrders(t *testing.T) {
 	}
 }
 
+// An order waits while the evidence is behind the log. If its policy is replaced meanwhile, or removed, nothing is erased.
+func TestAnOrderOfAnEarlierPolicy(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, replace := range map[string]func(*custody) error{
+		"by one that keeps the session": func(c *custody) error {
+			_, err := c.bucket().Put(c.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\nsessions: [{match: s1, keep: true}]\n"))
+			return err
+		},
+		"by none": func(c *custody) error { return c.bucket().Delete(c.Context(), retention.PolicyKey("acme")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCustody(t)
+			c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+			c.f.RetentionAhead = 11 * day
+			_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\n"))
+			servicetest.OK(t, err)
+			c.audited()
+			c.step(func(ctx context.Context, k *custodian) {
+				servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(11*day), everyTenant))
+			})
+			if o := c.state().Orders; len(o) != 1 || o[0].Status != retention.Ordered {
+				t.Fatalf("%+v", o)
+			}
+			servicetest.OK(t, replace(c))
+			c.audited()
+			c.look()
+			if o := c.state().Orders[0]; o.Status != retention.Refused || !strings.Contains(o.Problem, "policy has changed") {
+				t.Errorf("the order is %s: %s", o.Status, o.Problem)
+			}
+		})
+	}
+}
+
 // everyTenant is for applyPolicies when all policies are due.
 func everyTenant(string) bool { return true }
 

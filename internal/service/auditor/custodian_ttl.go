@@ -138,7 +138,7 @@ func (w *policyWorker) expireTenant(ctx context.Context, tenant string, p *reten
 		return err
 	}
 	return w.requestErasure(ctx, tenant, retention.Order{Sessions: due, SessionlessBefore: before, IdleSeconds: int64(p.ShortestLog() / time.Second), Note: retention.Note{
-		ID: "ttl-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps it", At: events.At(now),
+		ID: "ttl-" + uuid.NewString(), By: orderedBy(p), Reason: "silent for longer than the policy keeps it", At: events.At(now),
 	}})
 }
 
@@ -295,7 +295,7 @@ func (w *policyWorker) expireTextsOf(ctx context.Context, tenant string, p *rete
 		return err
 	}
 	return w.requestErasure(ctx, tenant, retention.Order{Sessions: due, Expire: p.ID(), IdleSeconds: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
-		ID: "expiry-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps evidence", At: events.At(now),
+		ID: "expiry-" + uuid.NewString(), By: orderedBy(p), Reason: "silent for longer than the policy keeps evidence", At: events.At(now),
 	}})
 }
 
@@ -319,4 +319,22 @@ func (w *policyWorker) dueTexts(ctx context.Context, tenant string, p *retention
 func (w *policyWorker) requestErasure(ctx context.Context, tenant string, o retention.Order) error {
 	w.ordered(tenant)
 	return w.bucket.changeState(ctx, retention.StateKey(tenant), func(s retention.State) (retention.State, error) { return s.RequestErasure(o) })
+}
+
+// orderedBy is what an order says of the policy that made it.
+func orderedBy(p *retention.Policy) string { return "retention policy " + p.ID() }
+
+// checkInForce returns why an order of a policy must not begin: another policy, or none, is in force by now
+// (TestAnOrderOfAnEarlierPolicy).
+func (w *policyWorker) checkInForce(ctx context.Context, tenant string, o retention.Order) (why string, err error) {
+	p, err := w.bucket.loadPolicy(ctx, tenant)
+	switch {
+	case errors.Is(err, retention.ErrPolicy):
+		return err.Error(), nil
+	case err != nil:
+		return "", err
+	case p == nil || o.By != orderedBy(p):
+		return "the retention policy has changed since", nil
+	}
+	return "", nil
 }

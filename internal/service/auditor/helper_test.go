@@ -200,6 +200,7 @@ type proxy struct {
 	cuts   atomic.Int32 // so many inserts of the marker are cut off
 	marker string
 	refuse atomic.Bool // refuse all connections
+	silent atomic.Bool // hold answers back, but for those to a log-in and a ping
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
@@ -272,8 +273,11 @@ func (p *proxy) serve(client net.Conn) {
 	var back sync.WaitGroup
 	back.Go(func() {
 		b := make([]byte, 64<<10)
-		for {
+		for answers := 1; ; answers++ {
 			k, err := server.Read(b)
+			for answers > 2 && p.silent.Load() {
+				time.Sleep(10 * time.Millisecond)
+			}
 			if cut.Load() {
 				_ = client.Close()
 				_, _ = io.Copy(io.Discard, server) // until the insert is done

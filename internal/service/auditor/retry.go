@@ -85,6 +85,12 @@ func (s shardAccess) poll(ctx context.Context, component, meaning string, every 
 // only after minutes.
 const slowAttempt = 15 * time.Second
 
+// once calls f once, and clears what attempt reports of it.
+func (r *retrier) once(what string, f func() error) error {
+	defer r.issues.set(r.env.Health, what, "")
+	return r.attempt(what, f)
+}
+
 // attempt calls f once. The health report says so while it takes long (TestAnAttemptThatHangsIsReported).
 func (r *retrier) attempt(what string, f func() error) error {
 	begun, reported := time.Now(), make(chan struct{})
@@ -96,7 +102,7 @@ func (r *retrier) attempt(what string, f func() error) error {
 	})
 	err := f()
 	if !slow.Stop() {
-		<-reported // retry clears the report
+		<-reported // the caller clears the report
 	}
 	return err
 }

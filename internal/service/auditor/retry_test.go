@@ -72,6 +72,21 @@ func TestAnAttemptThatHangsIsReported(t *testing.T) {
 	})
 }
 
+// A ClickHouse that takes log-ins and then hangs makes an auditor unhealthy that has not begun, too.
+func TestAStartThatHangsIsReported(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	p, through := startProxy(t, dsn, "none")
+	p.silent.Store(true)
+	defer p.silent.Store(false)
+	s := start(t, flags(n, through, 100))
+	servicetest.Eventually(t, "it is reported", func() bool {
+		return strings.HasPrefix(s.Health.Report().Problems["store"], "opening the database: no answer yet")
+	})
+	p.silent.Store(false)
+	s.AwaitReady()
+	servicetest.Eventually(t, "it is well", func() bool { return len(s.Health.Report().Problems) == 0 })
+}
+
 // dropTables empties the database of everything.
 func dropTables(t *testing.T, dsn string) {
 	t.Helper()

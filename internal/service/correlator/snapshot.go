@@ -15,8 +15,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
@@ -322,21 +320,24 @@ func (s *snapshots) writeFile(path string, h snapshotHeader, image []byte) error
 }
 
 // noteSaved handles the result of a snapshot.
-func (s *snapshots) noteSaved(log zerolog.Logger, err error) {
+func (s *snapshots) noteSaved(env daemon.Env, err error) {
 	s.writing = nil
+	problem := ""
 	if err != nil {
-		log.Warn().Err(err).Msg("the snapshot could not be written; a restart will take longer")
+		env.Log.Warn().Err(err).Msg("the snapshot could not be written; a restart will take longer")
+		problem = err.Error()
 	}
+	env.Health.Set("snapshot", problem)
 }
 
 // saveAtEnd writes a last snapshot, so that the next start is fast.
 func (w *worker) saveAtEnd() {
 	if w.snapshots.writing != nil {
-		w.snapshots.noteSaved(w.env.Log, <-w.snapshots.writing)
+		w.snapshots.noteSaved(w.env, <-w.snapshots.writing)
 	}
 	w.snapshots.stop = nil
 	if w.snapshots.dir != "" && w.head-w.snapshots.head >= w.snapshots.every/saveSome {
 		w.saveSnapshot()
-		w.snapshots.noteSaved(w.env.Log, <-w.snapshots.writing)
+		w.snapshots.noteSaved(w.env, <-w.snapshots.writing)
 	}
 }

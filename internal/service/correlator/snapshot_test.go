@@ -47,7 +47,7 @@ func (w *worker) saveNow(tb testing.TB) {
 	tb.Helper()
 	w.saveSnapshot()
 	err := <-w.snapshots.writing
-	w.snapshots.noteSaved(w.env.Log, err)
+	w.snapshots.noteSaved(w.env, err)
 	servicetest.OK(tb, err)
 }
 
@@ -334,15 +334,35 @@ func TestWhenASnapshotIsWritten(t *testing.T) {
 		{"something is new and it is busy", some, time.Minute, false, 0, false},
 		{"something is new for long", some, saveEvery, false, 0, true},
 	} {
-		w := &worker{shardLog: &shardLog{}, core: correlation.New(correlation.Options{}), head: 1000 + c.news, last: events.LogMessage{}}
+		w := &worker{shardLog: &shardLog{env: daemon.Env{Health: daemon.NewHealth()}}, core: correlation.New(correlation.Options{}), head: 1000 + c.news, last: events.LogMessage{}}
 		w.flags.Stream = "GOV"
 		w.snapshots = snapshots{stream: w.flags.Stream, dir: t.TempDir(), every: much, head: 1000, at: now.Add(-c.since), pause: c.pause}
 		w.saveWhenDue(now, c.idle)
 		if due := w.snapshots.writing != nil; due != c.due {
 			t.Errorf("%s: %v", c.name, due)
 		} else if due {
-			w.snapshots.noteSaved(w.env.Log, <-w.snapshots.writing)
+			w.snapshots.noteSaved(w.env, <-w.snapshots.writing)
 		}
+	}
+}
+
+// A snapshot that cannot be written makes the correlator unhealthy until one is: a restart would read the log again.
+func TestASnapshotThatFailsIsReported(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	dir := t.TempDir()
+	w := keeping(t, n, long, filepath.Join(dir, "state"))
+	w.feedOne(t, n.Log()[0])
+	servicetest.OK(t, os.WriteFile(filepath.Join(dir, "state"), nil, 0o600)) // no directory
+	w.saveSnapshot()
+	w.snapshots.noteSaved(w.env, <-w.snapshots.writing)
+	if problem := w.env.Health.Report().Problems["snapshot"]; !strings.Contains(problem, "not a directory") {
+		t.Errorf("%q", problem)
+	}
+	servicetest.OK(t, os.Remove(filepath.Join(dir, "state")))
+	w.saveNow(t)
+	if problems := w.env.Health.Report().Problems; len(problems) > 0 {
+		t.Errorf("after one that was written: %v", problems)
 	}
 }
 
@@ -400,7 +420,7 @@ func TestASnapshotThatIsGivenUp(t *testing.T) {
 	if w.snapshots.writing == nil {
 		t.Fatal("it is not tried again")
 	}
-	w.snapshots.noteSaved(w.env.Log, <-w.snapshots.writing)
+	w.snapshots.noteSaved(w.env, <-w.snapshots.writing)
 	again := keeping(t, n, long, w.snapshots.dir)
 	if again.head != log[len(log)-1].Seq {
 		t.Errorf("the snapshot is of sequence %d", again.head)

@@ -180,7 +180,7 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 				w.role = daemon.RoleStandby
 			}
 		case failed := <-w.snapshots.writing:
-			w.snapshots.noteSaved(w.env.Log, failed)
+			w.snapshots.noteSaved(w.env, failed)
 		case q := <-w.rules.changes:
 			q.answer(w.core)
 		case <-w.pacer.wakeSignal():

@@ -66,13 +66,16 @@ func (f Flags) Connect(ctx context.Context, name string, env Env, back func(*nat
 	if err != nil {
 		return nil, nil, err
 	}
+	handled := nc.Stats().Reconnects
 	status := nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		for s := range status {
-			env.Health.setLost(nc, s != nats.CONNECTED)
-			if s == nats.CONNECTED && back != nil {
+		for range status { // drops changes while back works, so each one is a reason to look (TestChangesThatAreDropped)
+			connected := nc.IsConnected()
+			env.Health.setLost(nc, !connected)
+			if now := nc.Stats().Reconnects; connected && now != handled && back != nil {
+				handled = now
 				back(nc)
 			}
 		}

@@ -175,6 +175,8 @@ func (o Options) serveTerm(ctx context.Context, l *lease.Lease, roleKnown func()
 		return err
 	}
 	o.Logger.Info().Msg("taking events in")
+	o.Metrics.Taking(true)
+	defer o.Metrics.Taking(false)
 	roleKnown()
 	select {
 	case <-ctx.Done():

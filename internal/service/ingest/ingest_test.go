@@ -52,7 +52,7 @@ func serve(t testing.TB, n *servicetest.NATS, change ...func(*ingest.Options)) *
 		Stream: streams.DefaultShard, Log: n.Conn("admitter"), Connect: func(context.Context) (*nats.Conn, func(), error) { nc := n.Conn("admitter"); return nc, nc.Close, nil },
 		Lease:           lease.Options{Key: "ingest.GOV", Holder: fmt.Sprintf("%p", i), TTL: leaseTTL, Log: zerolog.Nop()},
 		Meter:           quota.NewMeter(quota.Quotas{}),
-		Metrics:         metrics.New("x").Ingest(),
+		Metrics:         metrics.New("x").Ingest("GOV"),
 		OnQuotaExceeded: func(_, _ string, e quota.Excess) { i.told <- e },
 		Logger:          zerolog.Nop(), OnRole: func() { close(i.settled) },
 	}
@@ -358,6 +358,25 @@ func eventually(t *testing.T, n *servicetest.NATS, what string) {
 		_, err := nc.RequestMsg(message(), time.Second)
 		return err == nil
 	})
+}
+
+// The metrics say which instance takes events.
+func TestTheMetricsSayWhichOneTakesEvents(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	counts := []*metrics.Registry{metrics.New("admitter"), metrics.New("admitter")}
+	takes := func(i int, value string) bool {
+		return strings.Contains(string(counts[i].Text()), `countersign_events_open{service="admitter",shard="GOV"} `+value+"\n")
+	}
+	of := func(i int) func(*ingest.Options) {
+		return func(o *ingest.Options) { o.Metrics = counts[i].Ingest("GOV") }
+	}
+	first := serve(t, n, of(0))
+	serve(t, n, of(1))
+	if !takes(0, "1") || !takes(1, "0") {
+		t.Errorf("%s\n%s", counts[0].Text(), counts[1].Text())
+	}
+	first.halt(t)
+	servicetest.Eventually(t, "the other one takes events", func() bool { return takes(0, "0") && takes(1, "1") })
 }
 
 // An instance that was stopped for longer than its lease sends nothing that it

@@ -108,7 +108,8 @@ func everything(text string) *Registry {
 		return Status{Healthy: true, Ready: true, Active: map[string]bool{"GOV": true, "EAST": false}}
 	})
 	a := r.Admitter("GOV", 2048, func() int { return 3 })
-	r.Ingest().Stored()
+	r.Ingest("GOV").Stored()
+	r.Ingest("GOV").Taking(true)
 	now := time.Now()
 	a.Decided(now)
 	a.Recorded(now)
@@ -189,6 +190,7 @@ func TestTextFormat(t *testing.T) {
 		{"countersign_admission_seconds_count", nil, 2},
 		{"countersign_admissions_inflight", nil, 3},
 		{"countersign_admissions_open", []string{"shard", "GOV"}, 1},
+		{"countersign_events_open", []string{"shard", "GOV"}, 1},
 		{"countersign_admissions_inflight_max", nil, 2048},
 		{"countersign_policy_revision", nil, 7},
 		{"countersign_policy_usable", nil, 1},
@@ -507,7 +509,7 @@ func TestExamples(t *testing.T) {
 
 // withoutAlert are the families that say when to look, for a person: what is too much depends on the place.
 var withoutAlert = []string{
-	"countersign_ready", "countersign_admissions_total", "countersign_admissions_unanswerable_total", "countersign_admission_decide_seconds", "countersign_admissions_inflight",
+	"countersign_admissions_total", "countersign_admissions_unanswerable_total", "countersign_admission_decide_seconds", "countersign_admissions_inflight",
 	"countersign_policy_revision", "countersign_policy_snapshot_age_seconds", "countersign_events_stored_total", "countersign_gateway_admissions_total", "countersign_gateway_events_total",
 	"countersign_gateway_inflight", "countersign_calls_total", "countersign_correlator_open_calls", "countersign_correlator_open_calls_forgotten_total", "countersign_evidence_redactions_total",
 }

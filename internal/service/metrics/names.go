@@ -39,7 +39,7 @@ var (
 // Metrics of the admitter.
 var (
 	descAdmissions   = familyDesc{"countersign_admissions_total", counter, []string{"protocol", "verdict"}, "Requests that were decided, recorded and answered.", "it stands still, or deny is most of it, against your habit"}
-	descRefused      = familyDesc{"countersign_admissions_refused_total", counter, []string{"code"}, "Requests that were answered deny without a record of the decision, by reason.", "audit_unavailable or internal_error grow; overloaded grows for minutes"}
+	descRefused      = familyDesc{"countersign_admissions_refused_total", counter, []string{"code"}, "Requests that were answered deny without a record of the decision, by reason.", "audit_unavailable or internal_error grow; overloaded, quota_exceeded or policy_deadline grow for minutes"}
 	descUnanswerable = familyDesc{"countersign_admissions_unanswerable_total", counter, nil, "Requests without a reply subject that may be answered: they came around the accounts and were dropped.", "it grows: a client in the services' account asks"}
 	descAdmission    = familyDesc{"countersign_admission_seconds", histogram, nil, "From the arrival of a request until its answer was sent.", "99 of 100 take longer than your runtimes wait"}
 	descDecide       = familyDesc{"countersign_admission_decide_seconds", histogram, nil, "The decision alone: decoding, schemas, all evaluators. No I/O.", "it grows after a push of policies"}
@@ -56,6 +56,7 @@ var (
 // Metrics of the admitter as the ingest service.
 var (
 	descIngested      = familyDesc{"countersign_events_stored_total", counter, nil, "Events of publishers that were stored and acknowledged.", "it stands still while publishers send"}
+	descIngesting     = familyDesc{"countersign_events_open", gauge, []string{labelShard}, "1 while the admitter takes publishers' events; 0 while another one does, or none can.", "no admitter of a shard has 1"}
 	descIngestRefused = familyDesc{"countersign_events_refused_total", counter, []string{"reason"}, "Events of publishers that were not stored, by reason; of reason doubt, not for certain.", "unavailable, doubt or busy grow; header and quota tell of a publisher that misbehaves"}
 )
 
@@ -118,7 +119,7 @@ var familyGroups = []struct {
 }{
 	{"every service", false, []familyDesc{descHealthy, descReady, descActive, descStalls}},
 	{"the admitter", false, []familyDesc{descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
-		descTaking, descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngestRefused}},
+		descTaking, descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descObserved, descIngested, descIngesting, descIngestRefused}},
 	{"the gateway", false, []familyDesc{descGatewayAnswers, descGatewayRefused, descGatewayAdmitted, descGatewayStored, descGatewaySeconds,
 		descGatewayInflight, descGatewayInflightMax, descGatewayStreams, descGatewaySubscriptions, descGatewayStreamsMax, descGatewayTokens, descGatewayCertificate}},
 	{"the correlator", true, []familyDesc{descMessages, descOutputs, descCalls, descFindings, descRetracted, descOpen, descKnown, descSessions, descForgotten,
