@@ -34,6 +34,7 @@ var passing = []struct {
 // What docs/hooks.md names as past the gate is past it, in a project that the agent trusts, and the gate is in force
 // without it. The doctor says so where it can read it. A line that an agent has closed can go from the page.
 func TestAgentsPastTheGate(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(agentsEnv) == "" {
 		t.Skip("it takes minutes: run make agents")
 	}
@@ -94,6 +95,7 @@ func (h hooked) trust(t *testing.T, a codingAgent, dir string) {
 
 // A command that fails is on record as failed where the agent says it, and nowhere as one that succeeded.
 func TestAgentsFailedCommands(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(agentsEnv) == "" {
 		t.Skip("it takes minutes: run make agents")
 	}
