@@ -177,8 +177,11 @@ func CanonicalPart(name string) string {
 // execution is AHP-013's execution.
 func (e Event) execution(end time.Time) map[string]any {
 	m := map[string]any{"outcome": "succeeded", "completed_at": end.UTC().Format(time.RFC3339Nano)}
-	if e.Failed {
+	switch {
+	case e.Failed:
 		m["outcome"] = "failed"
+	case e.Unsure:
+		m["outcome"] = unknown
 	}
 	if e.Took > 0 {
 		m["duration_ms"] = e.Took.Milliseconds()

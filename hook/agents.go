@@ -107,11 +107,18 @@ const otherHooks = "another hook can change the arguments that the gate judged; 
 
 var probeClaude = probe("session_id", "tool_name", map[string]any{"hook_event_name": "PreToolUse", "tool_use_id": "probe", "tool_input": map[string]any{}})
 
+// withoutExitCode marks the report of a command: the agent does not say whether it failed.
+func (e Event) withoutExitCode() Event {
+	e.Unsure = e.Kind == After && !e.Failed && e.surface() == surfaceShell
+	return e
+}
+
 var claudeCode = Agent{
 	Name: "claude-code", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude, Version: versionClaude, Defer: &deferClaude,
 	Past: []string{
 		"files that a prompt mentions with @ raise no event",
-		"the setting disableAllHooks starts it without hooks, unless managed settings forbid it",
+		"the setting disableAllHooks, also of a project, such as a cloned repository, starts it without hooks of the user; managed ones run",
+		"a mod of a plugin that is installed, or that --plugin-dir names, can allow what hooks of the user refuse, or run programs itself; managed hooks hold",
 		"--bare (CLAUDE_CODE_SIMPLE), --safe-mode (CLAUDE_CODE_SAFE_MODE), --restricted, --setting-sources without user, and programs of the Agent SDK that load no settings of the user run no hooks of the user; managed ones run",
 		"an untrusted workspace holds all hooks back in interactive mode",
 		"a command in the text of a skill raises no event beside that of the skill; the setting disableSkillShellExecution closes that",
@@ -121,12 +128,18 @@ var claudeCode = Agent{
 }
 
 var codex = Agent{
-	Name: "codex", Package: "@openai/codex", Read: readClaude, Refuse: refuseClaude, Probe: probeClaude,
+	Name: "codex", Package: "@openai/codex", Refuse: refuseClaude, Probe: probeClaude,
+	Read: func(name string, input []byte) (Event, error) {
+		e, err := readClaude(name, input)
+		return e.withoutExitCode(), err
+	},
 	Past: []string{
 		"a hook whose exact definition is not trusted (/hooks) is skipped without a word, and with --ignore-user-config none is trusted",
+		"features.hooks = false in the configuration of the user or of a trusted project, and --disable hooks, switch all hooks off; features.hooks = true in /etc/codex/requirements.toml closes that",
 		"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that",
 		"what it writes to a command that runs (write_stdin) raises no event; codex features disable unified_exec_tty closes that",
 		"hosted tools such as web search raise no event",
+		"a tool that fails raises no event after it: its call stays without an end (missing_completion); how a command ended is not said (unknown)",
 		otherHooks,
 	},
 }
@@ -154,7 +167,7 @@ var gemini = Agent{
 		if kind == Prompt { // AfterAgent repeats it
 			e.Prompt = p.text("prompt")
 		}
-		return p.call(e, "tool_input")
+		return p.call(e.withoutExitCode(), "tool_input")
 	},
 	Allow: Output{Stdout: "{}\n"},
 	Probe: probe("session_id", "tool_name", map[string]any{"hook_event_name": "BeforeTool", "tool_input": map[string]any{}}),
@@ -166,13 +179,14 @@ var gemini = Agent{
 		"in a folder that is not trusted no hooks run, managed ones neither",
 		"hooksConfig in settings of the user or of a trusted project switches hooks off: all (enabled: false) unless managed settings have enabled: true, or those that its list disabled names",
 		"GEMINI_CLI_SYSTEM_SETTINGS_PATH in a user's environment puts another file in the place of the managed settings",
+		"how a command ended is not said (unknown)",
 		otherHooks,
 	},
 }
 
 var cursorKinds = kinds{
 	"preToolUse": Before, "beforeShellExecution": Before, "beforeMCPExecution": Before, "beforeReadFile": Before,
-	"postToolUse": After, "afterShellExecution": After, "afterMCPExecution": After,
+	"postToolUse": After, "postToolUseFailure": After, "afterShellExecution": After, "afterMCPExecution": After,
 	"beforeSubmitPrompt": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd, "stop": Response,
 }.ignoring("afterFileEdit", "afterAgentResponse", "afterAgentThought", "subagentStart", "subagentStop", "preCompact")
 
@@ -199,9 +213,13 @@ var cursor = Agent{
 			Kind: kind, Session: p.text("conversation_id", "session_id"), Tool: p.text("tool_name"), CallID: p.text("tool_use_id"),
 			CWD: p.text("cwd"), Model: p.text("model"), Version: p.text("cursor_version"), Prompt: p.text("prompt"), Took: p.milliseconds("duration"),
 		}
-		if kind == Response && p.text("status") == "error" {
+		switch {
+		case kind == Response && p.text("status") == "error":
 			e.Kind = Failure
+		case name == "postToolUseFailure" && p.text("failure_type") == "permission_denied":
+			e.Kind = Ignored // it did not run
 		}
+		e.Failed = name == "postToolUseFailure"
 		if strings.HasSuffix(name, "MCPExecution") && e.Tool != "" && !strings.HasPrefix(e.Tool, "MCP:") {
 			e.Tool = "MCP:" + e.Tool // as preToolUse names it: an MCP server's Read is not Cursor's
 		}
@@ -231,7 +249,7 @@ func orNull(raw []byte) string {
 }
 
 var copilotKinds = kinds{
-	"preToolUse": Before, "postToolUse": After, "userPromptSubmitted": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd,
+	"preToolUse": Before, "postToolUse": After, "postToolUseFailure": After, "userPromptSubmitted": Prompt, "sessionStart": SessionStart, "sessionEnd": SessionEnd,
 	"agentStop": Response, "errorOccurred": Failure,
 }.ignoring("permissionRequest")
 
@@ -251,13 +269,13 @@ var copilot = Agent{
 		}
 		e := Event{
 			Kind: kind, Session: p.text("sessionId"), Tool: p.text("toolName"), Worker: p.text("agentId"), CWD: p.text("cwd"),
-			Prompt: p.text("prompt"), Failed: p.object("toolResult").text("resultType") == "failure",
+			Prompt: p.text("prompt"), Failed: name == "postToolUseFailure" || p.object("toolResult").text("resultType") == "failure",
 		}
 		if kind == Failure {
 			e.Error = errorWord(p.object("error").text("name"))
 		}
 		e.MCP = joins(e.Tool, "-") // kit-touch
-		return p.call(e, "toolArgs")
+		return p.call(e.withoutExitCode(), "toolArgs")
 	},
 	Allow: Output{Stdout: "{}\n"},
 	Probe: probe("sessionId", "toolName", map[string]any{"toolArgs": map[string]any{}}),
@@ -266,6 +284,10 @@ var copilot = Agent{
 	},
 	Past: []string{
 		"a hook that ends with exit code 0 and no answer lets the call run; no setting closes that",
+		"disableAllHooks in .github/copilot/settings.json or .claude/settings.json (or settings.local.json beside them) in the root of a trusted repository switches hooks of the user off; managed ones run",
+		"in a folder that is not trusted no hooks of the project run (hook install --project)",
+		"hooks of .claude/settings.json and .claude/settings.local.json of a trusted repository are read as well: a call that two gates see is asked for and reported twice",
+		"how a command ended is not said (unknown)",
 		otherHooks,
 	},
 }

@@ -51,6 +51,8 @@ var inputs = []struct {
 		Event{Kind: Before, Session: "s", Tool: "run_shell_command"}, `{"command":"ls"}`},
 	{"gemini", "", `{"session_id":"s","hook_event_name":"AfterTool","tool_name":"read_file","tool_input":{"path":"a"},"tool_response":{"error":{"message":"no"}}}`,
 		Event{Kind: After, Session: "s", Tool: "read_file", Failed: true}, `{"path":"a"}`},
+	{"gemini", "", `{"session_id":"s","hook_event_name":"AfterTool","tool_name":"run_shell_command","tool_input":{"command":"exit 3"},"tool_response":{"llmContent":"Exit Code: 3"}}`,
+		Event{Kind: After, Session: "s", Tool: "run_shell_command", Unsure: true}, `{"command":"exit 3"}`},
 	{"cursor", "", `{"conversation_id":"s","cursor_version":"2.1","hook_event_name":"preToolUse","tool_name":"Shell","tool_input":{"command":"ls"},"tool_use_id":"t"}`,
 		Event{Kind: Before, Session: "s", Tool: "Shell", CallID: "t", Version: "2.1"}, `{"command":"ls"}`},
 	{"cursor", "", `{"conversation_id":"s","hook_event_name":"beforeShellExecution","command":"ls \"x\""}`,
@@ -61,6 +63,28 @@ var inputs = []struct {
 		Event{Kind: Before, Session: "s", Tool: "bash", CWD: "/w"}, `{"command":"ls"}`},
 	{"copilot", "postToolUse", `{"sessionId":"s","toolName":"bash","toolArgs":"{\"command\":\"ls\"}","toolResult":{"resultType":"failure"}}`,
 		Event{Kind: After, Session: "s", Tool: "bash", Failed: true}, `{"command":"ls"}`},
+	{"copilot", "postToolUse", `{"sessionId":"s","toolName":"bash","toolArgs":{"command":"exit 3"},"toolResult":{"resultType":"success","textResultForLlm":"<shellId: 0 completed with exit code 3>"}}`,
+		Event{Kind: After, Session: "s", Tool: "bash", Unsure: true}, `{"command":"exit 3"}`},
+	{"copilot", "postToolUseFailure", `{"sessionId":"s","toolName":"view","toolArgs":{"path":"a"},"error":"Path does not exist"}`,
+		Event{Kind: After, Session: "s", Tool: "view", Failed: true}, `{"path":"a"}`},
+	{"copilot", "postToolUse", `{"sessionId":"s","toolName":"view","toolArgs":{"path":"a"},"toolResult":{"resultType":"success"}}`,
+		Event{Kind: After, Session: "s", Tool: "view"}, `{"path":"a"}`},
+	{"cursor", "", `{"conversation_id":"s","hook_event_name":"postToolUseFailure","tool_name":"Read","tool_input":{"file_path":"a"},"tool_use_id":"t","failure_type":"error"}`,
+		Event{Kind: After, Session: "s", Tool: "Read", CallID: "t", Failed: true}, `{"file_path":"a"}`},
+	{"cursor", "", `{"conversation_id":"s","hook_event_name":"postToolUseFailure","tool_name":"Read","tool_input":{},"tool_use_id":"t","failure_type":"permission_denied"}`,
+		Event{Kind: Ignored, Session: "s", Tool: "Read", CallID: "t", Failed: true}, ""},
+	{"codex", "", `{"session_id":"s","hook_event_name":"PostToolUse","tool_name":"Bash","tool_use_id":"c","tool_input":{"command":"exit 3"},"tool_response":""}`,
+		Event{Kind: After, Session: "s", Tool: "Bash", CallID: "c", Unsure: true}, `{"command":"exit 3"}`},
+	{"codex", "", `{"session_id":"s","hook_event_name":"PostToolUse","tool_name":"mcp__kit__touch","tool_use_id":"c","tool_input":{}}`,
+		Event{Kind: After, Session: "s", Tool: "mcp__kit__touch", CallID: "c"}, `{}`},
+	{"claude-code", "", `{"session_id":"s","hook_event_name":"PostToolUse","tool_name":"Bash","tool_use_id":"c","tool_input":{"command":"ls"}}`,
+		Event{Kind: After, Session: "s", Tool: "Bash", CallID: "c"}, `{"command":"ls"}`},
+	{"opencode", "", `{"event":"tool.execute.after","tool":"bash","sessionID":"s","callID":"c","args":{"command":"ls"},"exit":0}`,
+		Event{Kind: After, Session: "s", Tool: "bash", CallID: "c"}, `{"command":"ls"}`},
+	{"opencode", "", `{"event":"tool.execute.after","tool":"bash","sessionID":"s","callID":"c","args":{"command":"exit 3"},"exit":3}`,
+		Event{Kind: After, Session: "s", Tool: "bash", CallID: "c", Failed: true}, `{"command":"exit 3"}`},
+	{"opencode", "", `{"event":"tool.execute.after","tool":"bash","sessionID":"s","callID":"c","args":{"command":"sleep 9"},"exit":null}`,
+		Event{Kind: After, Session: "s", Tool: "bash", CallID: "c", Unsure: true}, `{"command":"sleep 9"}`},
 	{"copilot", "preToolUse", `{"sessionId":"s","toolName":"kit-touch","toolArgs":{}}`, Event{Kind: Before, Session: "s", Tool: "kit-touch", MCP: true}, `{}`},
 	{"cline", "", `{"taskId":"s","hookName":"tool_call","tool_call":{"id":"c","name":"kit__touch","input":{}}}`,
 		Event{Kind: Before, Session: "s", Tool: "kit__touch", CallID: "c", MCP: true}, `{}`},
@@ -196,6 +220,15 @@ func TestAgentHookEvents(t *testing.T) {
 		}
 		if strings.Contains(string(raw), "hello") {
 			t.Errorf("the prompt is in %s", raw)
+		}
+	}
+}
+
+// A call is on record as one that succeeded only if the agent says so.
+func TestOutcomes(t *testing.T) {
+	for want, e := range map[string]Event{"succeeded": {}, "failed": {Failed: true}, unknown: {Unsure: true}} {
+		if got := e.execution(time.Now())["outcome"]; got != want {
+			t.Errorf("%+v: %s, want %s", e, got, want)
 		}
 	}
 }

@@ -50,6 +50,10 @@ var openCode = Agent{
 		if kind == Failure {
 			e.Error = errorWord(p.text("error"))
 		}
+		code := string(p["exit"]) // of a command
+		if e.Failed = kind == After && code != "" && code != "null" && code != "0"; code != "0" {
+			e = e.withoutExitCode()
+		}
 		return p.call(e, "args")
 	},
 	// The plugin refuses unless the gate says so: a gate that dies says nothing.

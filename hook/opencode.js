@@ -37,8 +37,8 @@ export const Countersign = async ({ directory }) => {
       const answer = await ask({ event: "tool.execute.before", directory, tool, sessionID, callID, args })
       if (answer.decision !== "allow") throw new Error(answer.reason)
     },
-    "tool.execute.after": async ({ tool, sessionID, callID, args }) => {
-      await ask({ event: "tool.execute.after", directory, tool, sessionID, callID, args })
+    "tool.execute.after": async ({ tool, sessionID, callID, args }, result) => {
+      await ask({ event: "tool.execute.after", directory, tool, sessionID, callID, args, exit: result?.metadata?.exit })
     },
     "chat.message": async ({ sessionID, model }, { parts }) => {
       const prompt = parts.map((part) => part.text ?? "").join("")

@@ -75,8 +75,8 @@ var followers = map[string]follower{
 	"countersign tail":    {prints: "delete_database"},
 	"nats sub ":           {begins: "Subscribing", prints: "[#1]"},
 	"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 countersign otel --follow": {},
-	"countersign-mcp serve ":  {begins: "http://127.0.0.1"},
-	"countersign-mcp decide ": {begins: "http://127.0.0.1"},
+	"bin/countersign-mcp serve ":  {begins: "http://127.0.0.1"},
+	"bin/countersign-mcp decide ": {begins: "http://127.0.0.1"},
 }
 
 // printed are parts of lines, and what such a line prints.

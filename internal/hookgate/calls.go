@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -156,9 +157,10 @@ func (s *sameCall) decided(call waiting) {
 	}
 }
 
-// take removes the open call that an agent's report is about and returns it.
+// take removes the open call that an agent's report is about and returns it. Of calls without an id that is the newest:
+// an older one may have ended without a report.
 func (s *sameCall) take(agentID string) openCall {
-	for i, o := range s.Open {
+	for i, o := range slices.Backward(s.Open) {
 		if o.Agent == agentID {
 			s.Open = append(s.Open[:i:i], s.Open[i+1:]...)
 			return o

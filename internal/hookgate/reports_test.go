@@ -150,6 +150,41 @@ func TestTextsOnRecord(t *testing.T) {
 	}
 }
 
+// Of identical calls without an id the last one is the one that a report is about: the one before may have ended without
+// a report, as after a person's "no" at the agent's own prompt.
+func TestReportOfRepeatedCall(t *testing.T) {
+	a, _ := hook.Find("copilot")
+	for event, input := range map[string]string{
+		"postToolUse":        `{"sessionId":"s","toolName":"bash","toolArgs":{"command":"npm test"},"toolResult":{"resultType":"success"}}`,
+		"postToolUseFailure": `{"sessionId":"s","toolName":"bash","toolArgs":{"command":"npm test"},"error":"no"}`,
+	} {
+		g := &gate{agent: a, now: time.Now}
+		g.configure(ConfigPath(settle(t, "http://127.0.0.1:1", nil).config, false))
+		e, err := a.Read("preToolUse", []byte(`{"sessionId":"s","toolName":"bash","toolArgs":{"command":"npm test"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := sameCallKey(a.Name, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last waiting
+		for range 2 {
+			last = mustPropose(t, g, key, e)
+			if err := g.opened(key, e, last, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		report, err := a.Read(event, []byte(input))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of, err := g.reported(report); err != nil || of.Admitted != last.CallID {
+			t.Errorf("%s is about %q, want %q, %v", event, of.Admitted, last.CallID, err)
+		}
+	}
+}
+
 // Where an agent gives no id of a call, the gate makes one, and the record says so. It says nothing of the arguments: gates
 // with another memory give the same call another id.
 func TestDerivedIDs(t *testing.T) {

@@ -47,6 +47,11 @@ type installation struct {
 	off      string
 	isOff    func(value any) bool
 	offFiles []string
+	// onInManaged says that off switches the gate of the managed configuration off in that file alone.
+	onInManaged bool
+	inRoot      bool     // a project's files are those in the root of its Git repository
+	claudeFiles []string // files of Claude Code whose hooks the agent runs as well
+	plugins     string   // the list of Claude Code's installed plugins, whose mods can pass hooks of the user
 	// closes says what keeps the gate closed when the gate itself dies.
 	closes string
 	after  string // what the user must still do
@@ -97,10 +102,14 @@ var installations = []installation{
 			return map[string]any{"matcher": "*", "hooks": []any{h}}
 		},
 		off:      "disableAllHooks",
-		isOff:    func(value any) bool { return value != false },
+		isOff:    isNotFalse,
 		offFiles: []string{".claude/settings.json"},
-		closes:   "onFailure: block (Claude Code 2.1.295 and newer)",
-		program:  "claude", ask: askClaude,
+		plugins:  "~/.claude/plugins/installed_plugins.json",
+
+		onInManaged: true,
+
+		closes:  "onFailure: block (Claude Code 2.1.295 and newer)",
+		program: "claude", ask: askClaude,
 		open: "whether a workspace is trusted: until then interactive sessions run no hooks in it",
 	},
 	{
@@ -143,7 +152,7 @@ var installations = []installation{
 	{
 		agent:  "cursor",
 		files:  map[string]string{scopeUser: "~/.cursor/hooks.json", scopeProject: ".cursor/hooks.json", scopeManaged: "/etc/cursor/hooks.json"},
-		events: []string{"preToolUse", "postToolUse", "beforeSubmitPrompt", "sessionStart", "sessionEnd", "stop"},
+		events: []string{"preToolUse", "postToolUse", "postToolUseFailure", "beforeSubmitPrompt", "sessionStart", "sessionEnd", "stop"},
 		entry: func(command, event string) map[string]any {
 			h := map[string]any{"command": command, "timeout": handlerTimeout}
 			if event == "preToolUse" {
@@ -159,7 +168,7 @@ var installations = []installation{
 		agent:  "copilot",
 		files:  map[string]string{scopeUser: "~/.copilot/hooks/countersign.json", scopeProject: ".github/hooks/countersign.json", scopeManaged: "/etc/github-copilot/policy.d/countersign.json"},
 		moved:  map[string]string{"COPILOT_HOME": "~/.copilot"},
-		events: []string{"preToolUse", "postToolUse", "userPromptSubmitted", "sessionStart", "sessionEnd", "agentStop", "errorOccurred"},
+		events: []string{"preToolUse", "postToolUse", "postToolUseFailure", "userPromptSubmitted", "sessionStart", "sessionEnd", "agentStop", "errorOccurred"},
 		entry: func(command, event string) map[string]any {
 			command += " " + event
 			if event == "preToolUse" {
@@ -167,7 +176,14 @@ var installations = []installation{
 			}
 			return map[string]any{"type": "command", "bash": command, "timeoutSec": handlerTimeout}
 		},
-		top:    map[string]any{"version": 1},
+		top:         map[string]any{"version": 1},
+		off:         "disableAllHooks",
+		isOff:       isNotFalse,
+		offFiles:    slices.Concat(claudeProject, []string{".github/copilot/settings.json", ".github/copilot/settings.local.json"}),
+		onInManaged: true,
+		inRoot:      true,
+		claudeFiles: claudeProject,
+
 		closes: closesInShell,
 		open:   "whether Copilot CLI runs the hooks",
 	},
@@ -196,6 +212,12 @@ var installations = []installation{
 		open:       "whether Cline runs the hooks",
 	},
 }
+
+// claudeProject are the files of Claude Code in a project.
+var claudeProject = []string{".claude/settings.json", ".claude/settings.local.json"}
+
+// isNotFalse takes a value that is no boolean for one that switches the gate off.
+func isNotFalse(value any) bool { return value != false }
 
 // geminiIsOff reports hooksConfig of a settings file that switches all hooks off, or the gate by its command line.
 func geminiIsOff(value any) bool {
@@ -283,7 +305,27 @@ func (i installation) expand(name string) (string, error) {
 		}
 		return filepath.Join(dir, rest), nil
 	}
-	return filepath.Abs(name)
+	if filepath.IsAbs(name) {
+		return name, nil
+	}
+	dir, err := i.projectDir()
+	return filepath.Join(dir, name), err
+}
+
+// projectDir is the directory in which the agent, started in this one, looks for the files of a project.
+func (i installation) projectDir() (string, error) {
+	here, err := os.Getwd()
+	if err != nil || !i.inRoot {
+		return here, err
+	}
+	for at := here; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, ".git")); err == nil {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return here, nil
+		}
+	}
 }
 
 // gateProgram is the program that the agents start: beside this one.

@@ -56,10 +56,13 @@ func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	config := gateConfig{managed: c.Managed}
 	list := []examined{configured(i, files, c.scope()), config.check()}
 	if i.off != "" {
-		list = append(list, i.switchedOn())
+		list = append(list, i.switchedOn(c.scope()))
 	}
 	if i.files[scopeManaged] != "" {
 		list = append(list, i.onlyGate())
+	}
+	if i.plugins != "" && c.scope() != scopeManaged {
+		list = append(list, i.mods())
 	}
 	if i.program != "" {
 		list = append(list, i.asked(ctx, c.scope()))
@@ -144,9 +147,13 @@ func configured(i installation, files []agentFile, scope string) examined {
 
 // switchedOn checks that no file of the agent's settings switches the gate off. A file that cannot be
 // read, or that is no JSON, counts as one that does.
-func (i installation) switchedOn() examined {
+func (i installation) switchedOn(scope string) examined {
 	f := examined{Check: "hooks are switched on"}
-	for _, name := range slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles) {
+	names := slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles)
+	if scope == scopeManaged && i.onInManaged {
+		names = []string{i.files[scopeManaged]}
+	}
+	for _, name := range names {
 		path, err := i.expand(name)
 		if err != nil {
 			f.Detail = err.Error()
@@ -174,13 +181,45 @@ func (i installation) switchedOn() examined {
 	return f
 }
 
-// onlyGate checks that the managed configuration and one of the user or of the project do not both run the gate: their
-// commands differ, so the agent runs both.
+// mods names the installed plugins of Claude Code that have mods. What a mod does cannot be seen.
+func (i installation) mods() examined {
+	f := examined{Check: "mods of plugins", Open: true, Detail: "a mod, also one of --plugin-dir, can allow what hooks of the user refuse; --managed closes that"}
+	path, err := i.expand(i.plugins)
+	if err != nil {
+		return f
+	}
+	var list struct {
+		Plugins map[string][]struct{ InstallPath string }
+	}
+	switch text, err := os.ReadFile(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return f
+	case err != nil || json.Unmarshal(text, &list) != nil:
+		f.Detail = path + " cannot be read: " + f.Detail
+		return f
+	}
+	var found []string
+	for name, places := range list.Plugins {
+		for _, p := range places {
+			var hooks struct{ Modules []any }
+			if text, err := os.ReadFile(filepath.Join(p.InstallPath, "hooks", "hooks.json")); err == nil && json.Unmarshal(text, &hooks) == nil && len(hooks.Modules) > 0 {
+				found = append(found, name)
+			}
+		}
+	}
+	if slices.Sort(found); len(found) > 0 {
+		f.Detail = ui.Clean(strings.Join(slices.Compact(found), ", "), 300) + " of the installed plugins have one: " + f.Detail
+	}
+	return f
+}
+
+// onlyGate checks that the agent does not run the gate twice: the commands of the managed configuration and of one of the
+// user or of the project differ, and so do those of two agents.
 func (i installation) onlyGate() examined {
 	f := examined{Check: "one gate before each call"}
-	managed, err := i.gateIn(scopeManaged)
+	managed, err := i.gateIn(i.files[scopeManaged])
 	for _, scope := range []string{scopeUser, scopeProject} {
-		own, ownErr := i.gateIn(scope)
+		own, ownErr := i.gateIn(i.files[scope])
 		switch err = errors.Join(err, ownErr); {
 		case err != nil:
 			f.Detail = err.Error()
@@ -190,13 +229,23 @@ func (i installation) onlyGate() examined {
 			return f
 		}
 	}
+	for _, name := range i.claudeFiles {
+		switch other, err := i.gateIn(name); {
+		case err != nil:
+			f.Detail = err.Error()
+			return f
+		case other != "":
+			f.Detail = other + " runs the gate of claude-code, and " + i.agent + " runs that, too, so each call is asked for and reported twice: countersign hook uninstall claude-code --project"
+			return f
+		}
+	}
 	f.OK, f.Detail = true, "not both in the managed configuration and in one of the user or the project"
 	return f
 }
 
-// gateIn returns the file of a scope if it runs the gate, else nothing.
-func (i installation) gateIn(scope string) (string, error) {
-	path, err := i.expand(i.files[scope])
+// gateIn returns the path of a file of the table if it runs the gate, else nothing.
+func (i installation) gateIn(name string) (string, error) {
+	path, err := i.expand(name)
 	if err != nil {
 		return "", err
 	}

@@ -127,3 +127,58 @@ func TestOnlyGate(t *testing.T) {
 		}
 	}
 }
+
+// Copilot CLI runs what Claude Code has in the project, too: the gate is there once.
+func TestGateOfClaudeInProject(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("COPILOT_HOME", t.TempDir())
+	t.Chdir(t.TempDir())
+	i, err := findInstallation("copilot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := i.onlyGate(); !f.OK {
+		t.Errorf("without it: %+v", f)
+	}
+	claude, err := findInstallation("claude-code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := claude.merge(nil, "/opt/bin/countersign-hook claude-code --config /c.json")
+	if err == nil {
+		err = errors.Join(os.Mkdir(".claude", 0o700), os.WriteFile(".claude/settings.local.json", text, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := i.onlyGate(); f.OK || !strings.Contains(f.Detail, "uninstall claude-code --project") {
+		t.Errorf("with it: %+v", f)
+	}
+}
+
+// Installed plugins of Claude Code that have a mod are named. The doctor never says that mods are in order.
+func TestMods(t *testing.T) {
+	dir := t.TempDir()
+	plugin := func(name, hooks string) string {
+		path := filepath.Join(dir, name, "hooks", "hooks.json")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(hooks), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(`"%s@market": [{"scope": "user", "installPath": %q}]`, name, filepath.Join(dir, name))
+	}
+	mod, hooks := plugin("passer", `{"modules": ["./mod.mjs"], "hooks": {}}`), plugin("linter", `{"modules": [], "hooks": {}}`)
+	for list, want := range map[string]string{
+		"": "a mod", `{"version": 2, "plugins": {` + hooks + `}}`: "a mod", `{"plugins": {` + hooks + "," + mod + `}}`: "passer@market of", "{": "cannot be read",
+	} {
+		i := installation{plugins: filepath.Join(dir, "list.json")}
+		if list != "" {
+			if err := os.WriteFile(i.plugins, []byte(list), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if f := i.mods(); !f.Open || f.OK || !strings.Contains(f.Detail, want) || !strings.Contains(f.Detail, "--managed") || strings.Contains(f.Detail, "linter") {
+			t.Errorf("%s: %+v, want %s", list, f, want)
+		}
+		_ = os.Remove(i.plugins)
+	}
+}

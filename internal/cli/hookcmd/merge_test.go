@@ -252,7 +252,7 @@ func TestShellWord(t *testing.T) {
 // A settings file that switches the gate off is named: all hooks, or the gate's own.
 func TestSwitchedOff(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
-	for _, variable := range []string{"CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME"} {
+	for _, variable := range []string{"CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME", "COPILOT_HOME"} {
 		t.Setenv(variable, t.TempDir())
 	}
 	system := filepath.Join(t.TempDir(), "system.json")
@@ -275,6 +275,11 @@ func TestSwitchedOff(t *testing.T) {
 		{"gemini", gemini, `{"hooksConfig": {"disabled": ["lint", "/opt/bin/countersign-hook gemini"]}}`, false},
 		{"gemini", gemini, `{"hooksConfig": []}`, false},
 		{"gemini", system, `{"hooksConfig": {"enabled": false}}`, false},
+		{"copilot", ".github/copilot/settings.json", `{"disableAllHooks": true}`, false},
+		{"copilot", ".github/copilot/settings.local.json", `{"disableAllHooks": true}`, false},
+		{"copilot", ".claude/settings.json", `{"disableAllHooks": true}`, false},
+		{"copilot", claude, `{"disableAllHooks": true}`, false},
+		{"copilot", claude, `{"disableAllHooks": false}`, true},
 	} {
 		i, err := findInstallation(c.agent)
 		if err != nil {
@@ -286,10 +291,51 @@ func TestSwitchedOff(t *testing.T) {
 		if err := os.WriteFile(c.path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if f := i.switchedOn(); f.OK != c.on || !c.on && !strings.Contains(f.Detail, c.path) {
+		if f := i.switchedOn(scopeUser); f.OK != c.on || !c.on && !strings.Contains(f.Detail, c.path) {
 			t.Errorf("%s: %+v", c.text, f)
 		}
 		if err := os.Remove(c.path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Copilot CLI reads a project's files in the root of the repository alone, wherever it is started; what it runs of the
+// managed configuration no project switches off, and the same holds for Claude Code.
+func TestSwitchedOffInRoot(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{".git", "sub/.claude", ".claude"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("HOME", t.TempDir())
+	t.Chdir(filepath.Join(root, "sub"))
+	for _, c := range []struct {
+		agent, dir, scope string
+		on                bool
+	}{
+		{"copilot", root, scopeUser, false},
+		{"copilot", root, scopeManaged, true},
+		{"copilot", filepath.Join(root, "sub"), scopeUser, true},
+		{"claude-code", filepath.Join(root, "sub"), scopeUser, false},
+		{"claude-code", filepath.Join(root, "sub"), scopeManaged, true},
+	} {
+		i, err := findInstallation(c.agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if paths, err := i.paths(scopeProject); err != nil || strings.HasPrefix(paths[0], filepath.Join(root, "sub")) == (c.agent == "copilot") {
+			t.Errorf("%s: install --project writes %q, %v", c.agent, paths, err)
+		}
+		path := filepath.Join(c.dir, ".claude", "settings.json")
+		if err := os.WriteFile(path, []byte(`{"disableAllHooks": true}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if f := i.switchedOn(c.scope); f.OK != c.on || !c.on && !strings.Contains(f.Detail, path) {
+			t.Errorf("%s in %s, %s: %+v", c.agent, c.dir, c.scope, f)
+		}
+		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -110,7 +110,7 @@ def _number(value: int | float) -> str:
     if isinstance(value, int):
         if abs(value) > MAX_SAFE:
             raise NotCanonical("an integer beyond 2^53: send it as a text")
-        return str(value)
+        return int.__repr__(value)  # a subclass, such as an enumeration, may write itself in words
     if math.isnan(value) or math.isinf(value):
         raise NotCanonical("a number that JSON cannot say")
     if value == 0:

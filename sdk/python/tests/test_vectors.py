@@ -1,5 +1,6 @@
 """The golden vectors, which the Go client writes (client/guard/vectors_test.go)."""
 
+import enum
 import json
 import pathlib
 import unittest
@@ -26,6 +27,15 @@ class Canonical(unittest.TestCase):
                 else:
                     with self.assertRaises(NotCanonical):
                         canonical(parse(case["in"]))
+
+    def test_subclasses_of_numbers(self):
+        class Level(int, enum.Enum):
+            HIGH = 3
+
+        class Share(float, enum.Enum):
+            HALF = 0.5
+
+        self.assertEqual(canonical({"level": Level.HIGH, "share": Share.HALF}), b'{"level":3,"share":0.5}')
 
     def test_what_is_no_json(self):
         for value in (float("nan"), {1: 2}, object(), "\ud800", 2**53 + 1, b"x", {"a": {1, 2}}):
