@@ -3,8 +3,9 @@
 #
 # Makes, in DIR and readable by its owner only, a random password for every NATS
 # and ClickHouse user, the forms in which they are needed, environment files
-# for the systemd units, and the key of the gateway's AAEP manifest. What is there
-# already is left as it is. The other key files are made by `countersign provision
+# for the systemd units, and the key of the gateway's AAEP manifest. A user of your
+# own, such as another tenant's, gets what the others get if there is a file
+# nats-USER in DIR, which may be empty. What is there already is left as it is. The other key files are made by `countersign provision
 # --keys DIR`; gateway.env gets the public one when this script finds it in DIR.
 set -eu
 umask 077
@@ -17,6 +18,11 @@ put() { [ -s "$dir/$1" ] || printf '%s\n' "$2" >"$dir/$1"; }
 get() { cat "$dir/$1"; }
 
 users="provisioner admitter correlator auditor custodian operator witness acme-runtime acme-subscriber acme-reviewer acme-gateway"
+for file in "$dir"/nats-*; do
+  user=${file##*/nats-}
+  case $user in *[!A-Za-z0-9_-]*) continue ;; esac # a copy of a file; the pattern itself if there is none
+  case " $users " in *" $user "*) ;; *) users="$users $user" ;; esac
+done
 for user in $users; do
   put "nats-$user" "$(random)"
 done
@@ -36,10 +42,15 @@ put provision.env "NATS_PASSWORD=$(get nats-provisioner)"
 for service in admitter correlator; do
   put "$service.env" "COUNTERSIGN_NATS_PASSWORD=$(get "nats-$service")"
 done
-put gateway.env "COUNTERSIGN_NATS_PASSWORD=$(get nats-acme-gateway)"
-if [ -s "$dir/checkpoint.pub" ] && ! grep -q '^COUNTERSIGN_PUBLIC_KEY=' "$dir/gateway.env"; then
-  printf 'COUNTERSIGN_PUBLIC_KEY=%s\n' "$(get checkpoint.pub)" >>"$dir/gateway.env"
-fi
+for user in $users; do
+  tenant=${user%-gateway} env=gateway.env
+  [ "$tenant" != "$user" ] || continue
+  [ "$tenant" = acme ] || env=gateway-$tenant.env
+  put "$env" "COUNTERSIGN_NATS_PASSWORD=$(get "nats-$user")"
+  if [ -s "$dir/checkpoint.pub" ] && ! grep -q '^COUNTERSIGN_PUBLIC_KEY=' "$dir/$env"; then
+    printf 'COUNTERSIGN_PUBLIC_KEY=%s\n' "$(get checkpoint.pub)" >>"$dir/$env"
+  fi
+done
 put manifest.key "$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')"
 put auditor.env "COUNTERSIGN_NATS_PASSWORD=$(get nats-auditor)
 COUNTERSIGN_CUSTODIAN_PASSWORD=$(get nats-custodian)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -20,11 +21,11 @@ import (
 )
 
 // The tokens of a data directory live tokenLife. At a start, and every renewEvery from then on, those
-// with less than tokenLeft get as much again.
+// with less than tokenLeft get as much again, and those that were revoked are noted in the state file.
 const (
 	tokenLife  = 365 * 24 * time.Hour
 	tokenLeft  = 30 * 24 * time.Hour
-	renewEvery = 24 * time.Hour
+	renewEvery = time.Minute
 )
 
 // manifestKeyFile signs the AAEP manifests of the gateways.
@@ -49,7 +50,7 @@ func (p *Pipeline) prepareGateway(ctx context.Context) error {
 		return err
 	}
 	defer nc.Close()
-	state := p.currentState()
+	state, revoked := p.currentState(), map[string]time.Time{}
 	for _, m := range state.tokenUsers(p.opt.Tenant) {
 		if m.speaks() {
 			isNew, err := hasNoToken(ctx, js, m, state)
@@ -60,10 +61,38 @@ func (p *Pipeline) prepareGateway(ctx context.Context) error {
 				return fmt.Errorf("registering %s as reached through the gateway: %w", m.Name, err)
 			}
 		}
-		if err := storeToken(ctx, js, m, state); err != nil {
+		if err := storeToken(ctx, js, m, state, revoked); err != nil {
 			return fmt.Errorf("storing the token of %s: %w", m.Name, err)
 		}
 	}
+	if len(revoked) == 0 {
+		return nil
+	}
+	return p.noteRevoked(ctx, revoked)
+}
+
+// noteRevoked adds revoked tokens to the state file, by id: the bucket that says so goes with the log.
+func (p *Pipeline) noteRevoked(ctx context.Context, revoked map[string]time.Time) error {
+	path := p.currentState().path
+	unlock, err := lockState(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s, err := readState(path) // a command may have changed it
+	if err != nil {
+		return err
+	}
+	if s.RevokedTokens == nil {
+		s.RevokedTokens = map[string]time.Time{}
+	}
+	maps.Copy(s.RevokedTokens, revoked)
+	if err := s.write(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.state.RevokedTokens = s.RevokedTokens
+	p.mu.Unlock()
 	return nil
 }
 
@@ -73,7 +102,7 @@ func (p *Pipeline) renewTokens(ctx context.Context) {
 		return
 	}
 	if err := p.prepareGateway(ctx); err != nil && ctx.Err() == nil {
-		p.opt.Log.Warn().Err(err).Msg("the tokens of the users could not be renewed; it is tried again in a day")
+		p.opt.Log.Warn().Err(err).Msg("the tokens of the users could not be renewed; it is tried again in a minute")
 	}
 }
 
@@ -100,21 +129,39 @@ func registrationOf(m tenantUser) (key string, doc []byte, err error) {
 	return publisher.Key(m.Tenant, parsed.Name), doc, err
 }
 
-// storeToken stores the hash of a user's token, or renews its expiry. A revoked token stays revoked.
-func storeToken(ctx context.Context, js jetstream.JetStream, m tenantUser, state upState) error {
+// storeToken stores the hash of a user's token, or renews its expiry. A revoked token stays revoked, also in a
+// bucket that does not know it. One that the state does not have as revoked yet is added to revoked.
+func storeToken(ctx context.Context, js jetstream.JetStream, m tenantUser, state upState, revoked map[string]time.Time) error {
 	text := state.Tokens[m.Name]
 	id, ok := token.IDOf(text)
 	if !ok {
 		return fmt.Errorf("%s holds no usable token of %s", state.path, m.Name)
 	}
 	now := time.Now().UTC().Truncate(time.Second)
-	body, err := json.Marshal(token.Record{Hash: token.Hash(text), Tenant: m.Tenant, User: m.Name, Role: string(m.Role), CreatedAt: now, ExpiresAt: now.Add(tokenLife)})
+	record := token.Record{Hash: token.Hash(text), Tenant: m.Tenant, User: m.Name, Role: string(m.Role), CreatedAt: now, ExpiresAt: now.Add(tokenLife)}
+	at, noted := state.RevokedTokens[id]
+	if noted {
+		record.RevokedAt = &at
+	}
+	body, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
 	return putOnce(ctx, js, streams.BucketTokens, token.Key(m.Tenant, id), body, func(e *streams.KVEntry) bool {
 		held, err := token.Decode(e.Value)
-		return err == nil && !e.Deleted && held.RevokedAt == nil && held.ExpiresAt.Sub(now) < tokenLeft
+		switch {
+		case e.Deleted:
+			held.RevokedAt = &now
+		case err != nil:
+			return false
+		}
+		if held.RevokedAt == nil {
+			return noted || held.ExpiresAt.Sub(now) < tokenLeft
+		}
+		if !noted {
+			revoked[id] = *held.RevokedAt
+		}
+		return false
 	})
 }
 

@@ -168,6 +168,62 @@ func TestTokensAreRenewedWhileRunning(t *testing.T) {
 	}
 }
 
+// A revoked token stays revoked in a new log, whose bucket of tokens is empty, and in an older copy of the log; so
+// does one whose record was deleted. The other users' tokens go on.
+func TestRevokedTokensStayRevokedInANewLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers: left out of -short")
+	}
+	up := upWith(t)
+	state := func() upState {
+		t.Helper()
+		s, err := readState(filepath.Join(up.DataDir, stateFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	prepare := func(p *Pipeline) {
+		t.Helper()
+		if err := p.prepareGateway(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := withServer(t, up, state())
+	prepare(p)
+	js := asOperator(t, p)
+	kv, err := streams.OpenBucket(t.Context(), js, streams.BucketTokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := p.state.Tokens
+	key := func(user string) string { id, _ := token.IDOf(tokens[user]); return token.Key("acme", id) }
+	if err := revokeToken(t.Context(), js, kv, key("acme-runtime")); err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Delete(t.Context(), key("acme-subscriber")); err != nil {
+		t.Fatal(err)
+	}
+	prepare(p)
+	if at := p.state.Generation; at != state().Generation {
+		t.Errorf("generation %d", at)
+	}
+	newLog := withServer(t, up, state())
+	prepare(newLog)
+	older := withServer(t, up, upState{Passwords: p.state.Passwords, Tokens: tokens, path: p.state.path})
+	prepare(older)
+	older.state = state()
+	prepare(older)
+	for name, p := range map[string]*Pipeline{"new": newLog, "older": older} {
+		js := asOperator(t, p)
+		for user, want := range map[string]bool{"acme-runtime": false, "acme-subscriber": false, "acme-reviewer": true} {
+			if got := isValid(t, js, tokens[user]); got != want {
+				t.Errorf("%s log: the token of %s is valid: %t", name, user, got)
+			}
+		}
+	}
+}
+
 // The tokens of a removed user are revoked, those that operators made and mappings, too, and its registration
 // ends. Repeated, as after a crash, it leaves alone what a new user of the name has got; an operator's
 // registration stays.
@@ -256,7 +312,7 @@ func storeAnother(t *testing.T, p *Pipeline, js jetstream.JetStream, m tenantUse
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := storeToken(t.Context(), js, m, upState{Tokens: map[string]string{m.Name: text}, path: p.opt.DataDir}); err != nil {
+	if err := storeToken(t.Context(), js, m, upState{Tokens: map[string]string{m.Name: text}, path: p.opt.DataDir}, nil); err != nil {
 		t.Fatal(err)
 	}
 	return text

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
@@ -22,6 +23,8 @@ import (
 type upState struct {
 	Passwords map[string]string `json:"passwords"`
 	Tokens    map[string]string `json:"tokens,omitempty"` // by user, at the gateway
+
+	RevokedTokens map[string]time.Time `json:"revoked_tokens,omitempty"` // of those, by id; also of removed users
 
 	Tenants    []string     `json:"tenants,omitempty"`    // that were added to the one of `up --tenant`
 	Members    []tenantUser `json:"members,omitempty"`    // users that were added to the usual ones

@@ -265,3 +265,16 @@ func TestNATSConfigWithoutPasswords(t *testing.T) {
 		t.Error("the configuration is accepted without the admitter's password")
 	}
 }
+
+// TestUserForAChangeLoads: the user that docs/operating.md adds for a change of a stream is one that a reload takes:
+// the environment of a server that runs has no variable for its password.
+func TestUserForAChangeLoads(t *testing.T) {
+	users := regexp.MustCompile(`\{user: [^}]*\}`).FindAllString(read(t, "docs/operating.md"), -1)
+	if len(users) != 1 {
+		t.Fatalf("%q", users)
+	}
+	opts := &natsd.Options{}
+	if err := opts.ProcessConfigString(`accounts { "COUNTERSIGN" { users: [ ` + users[0] + ` ] } }`); err != nil || len(opts.Users) != 1 {
+		t.Errorf("%s: %v, %d users", users[0], err, len(opts.Users))
+	}
+}

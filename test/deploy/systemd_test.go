@@ -291,7 +291,7 @@ func TestAPasswordIsChanged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "secrets")
 	shell(t, "sh", "make-secrets.sh", dir)
 	old := contents(t, dir)
-	shell(t, "sh", "-c", "cd "+dir+" && rm nats-auditor clickhouse-owner *.env *.dsn *.sha256")
+	shell(t, "sh", "-c", "cd "+dir+" && : >nats-auditor && : >clickhouse-owner && rm *.env *.dsn *.sha256")
 	shell(t, "sh", "make-secrets.sh", dir)
 	made := contents(t, dir)
 	for name, users := range map[string][]string{"nats.env": {"nats-auditor", "nats-admitter"}, "auditor.env": {"nats-auditor", "nats-custodian", "clickhouse-owner"},
@@ -306,6 +306,37 @@ func TestAPasswordIsChanged(t *testing.T) {
 		if changes := name == "nats-auditor" || strings.HasPrefix(name, "clickhouse-owner"); (made[name] != old[name]) != changes {
 			t.Errorf("%s is as before: %t", name, !changes)
 		}
+	}
+}
+
+// TestAnotherTenantsPasswords: as docs/operating.md says, a password is made for an empty file, one that is there is
+// kept, and both are in nats.env, also after another one was changed. A copy of an old file is none.
+func TestAnotherTenantsPasswords(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "secrets")
+	shell(t, "sh", "make-secrets.sh", dir)
+	shell(t, "sh", "-c", "cd "+dir+" && touch nats-globex-runtime && echo pOwn >nats-globex-gateway && cp nats-witness nats-witness.old && rm nats.env")
+	shell(t, "sh", "make-secrets.sh", dir)
+	before := contents(t, dir)
+	made := strings.TrimSpace(before["nats-globex-runtime"])
+	if made == "" {
+		t.Error("no password was made")
+	}
+	shell(t, "sh", "-c", "cd "+dir+" && : >nats-auditor && rm *.env *.dsn *.sha256")
+	shell(t, "sh", "make-secrets.sh", dir)
+	after := contents(t, dir)
+	for file, line := range map[string]string{"nats.env": "COUNTERSIGN_PW_GLOBEX_GATEWAY=pOwn", "gateway-globex.env": "COUNTERSIGN_NATS_PASSWORD=pOwn"} {
+		if !slices.Contains(strings.Split(after[file], "\n"), line) {
+			t.Errorf("%s lacks %s:\n%s", file, line, after[file])
+		}
+	}
+	if !slices.Contains(strings.Split(after["nats.env"], "\n"), "COUNTERSIGN_PW_GLOBEX_RUNTIME="+made) || strings.Contains(after["nats.env"], "OLD") {
+		t.Errorf("nats.env:\n%s", after["nats.env"])
+	}
+	if strings.Count(after["nats.env"], "\n") != strings.Count(before["nats.env"], "\n") || after["gateway.env"] != before["gateway.env"] {
+		t.Error("the first tenant's are others")
+	}
+	if after["nats-auditor"] == before["nats-auditor"] || after["nats-globex-runtime"] != before["nats-globex-runtime"] {
+		t.Error("another password was changed than the auditor's")
 	}
 }
 

@@ -51,7 +51,7 @@ func (c *keysRotateCmd) Run(io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	files := []string{keys.RecordFile(next.KeyID), keys.ReceiptRecordFile, keys.ReceiptFile} // in the order in which they are copied
+	files := keys.RotatedFiles(next.KeyID)
 	if c.JSON {
 		return ui.WriteJSON(io, map[string]any{"kid": next.KeyID, "replaces": old.KeyID, "created_at": next.CreatedAt, "files": files})
 	}
@@ -91,7 +91,7 @@ func (c *keysRetireCmd) Run(ctx context.Context, io ui.Stdio) error {
 	case confirmed:
 		fmt.Fprintln(io.Out, "It is in the log, and no admitter signs with the key. Executors must be given the file, too.")
 	default:
-		fmt.Fprintln(io.Out, "No admitter was asked (--ready-file or --server, and --wait above 0): one that reads this directory takes the retirement up within seconds. Executors must be given the file, too.")
+		fmt.Fprintf(io.Out, "No admitter was asked (--ready-file or --server, and --wait above 0): one that reads this directory takes the retirement up within seconds; elsewhere copy %s there. Executors must be given the file, too.\n", keys.RetiredFile(k.KeyID))
 	}
 	return err
 }

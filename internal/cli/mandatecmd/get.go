@@ -55,8 +55,7 @@ func (c *mandateGetCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return fmt.Errorf("tenant %s has no mandate %s (mandate list)", b.Tenant, c.ID)
 	}
 	if !c.JSON {
-		_, err := io.Out.Write([]byte(held.Mandate))
-		return err
+		return b.writeDocument(ctx, io, held)
 	}
 	spent, err := b.spent(ctx)
 	if err != nil {
@@ -74,6 +73,22 @@ func (c *mandateGetCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	info.Mandate = json.RawMessage(held.Mandate)
 	return ui.WriteJSON(io, info)
+}
+
+// writeDocument prints a mandate byte for byte. A document does not say that it is revoked: it warns of that.
+func (b *MandateBucket) writeDocument(ctx context.Context, io ui.Stdio, held *heldMandate) error {
+	if _, err := io.Out.Write([]byte(held.Mandate)); err != nil {
+		return err
+	}
+	revoked, err := b.revocation(ctx, held.ID, held.Hash)
+	if revoked != nil {
+		fmt.Fprintf(io.Err, "warning: this mandate is %s. Another log does not know that: where it is put there, revoke it again\n", describeRevocation(revoked))
+	}
+	return err
+}
+
+func describeRevocation(r *mandate.Revocation) string {
+	return stateRevoked + " by " + r.By + ": " + ui.Clean(r.Reason, 200)
 }
 
 // at reads an earlier revision.
@@ -218,7 +233,7 @@ func (c *mandateListCmd) Run(ctx context.Context, io ui.Stdio) error {
 func printMandate(io ui.Stdio, m mandateInfo) {
 	state := m.State
 	if m.Revoked != nil {
-		state = stateRevoked + " by " + m.Revoked.By + ": " + ui.Clean(m.Revoked.Reason, 200)
+		state = describeRevocation(m.Revoked)
 	}
 	fmt.Fprintf(io.Out, "%s  revision %d  by %s  %s\n    %s\n", ui.Clean(m.ID, 600), m.Revision, ui.Clean(m.Author, 64), state, ui.Clean(m.Hash, 80))
 	for _, s := range m.Spent {
@@ -278,7 +293,7 @@ func describeRevision(r mandateRevision) string {
 	case r.Hash == "":
 		return "(nothing that can be read)"
 	case r.Revoked != nil:
-		return ui.Clean(r.Hash, 80) + "  revoked by " + r.Revoked.By + ": " + ui.Clean(r.Revoked.Reason, 200)
+		return ui.Clean(r.Hash, 80) + "  " + describeRevocation(r.Revoked)
 	}
 	return ui.Clean(r.Hash, 80)
 }

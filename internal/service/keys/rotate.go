@@ -33,6 +33,12 @@ var (
 func RecordFile(kid string) string  { return "receipt-" + kid + ".json" }
 func RetiredFile(kid string) string { return "retired-" + kid + ".json" }
 
+// RotatedFiles names the files of a new receipt key in the order in which they are copied to an admitter elsewhere:
+// that of Rotate, so that the directory has the record of its key at each step.
+func RotatedFiles(kid string) []string {
+	return []string{RecordFile(kid), ReceiptFile, ReceiptRecordFile}
+}
+
 // RetiredEntry is the entry of the keys bucket for the retirement of a key; the key's record is
 // under its id.
 func RetiredEntry(kid string) string { return kid + ".retired" }

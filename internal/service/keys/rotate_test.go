@@ -102,6 +102,39 @@ func TestRotateWithACheckpointKeyElsewhere(t *testing.T) {
 	}
 }
 
+// While the files of a rotated key are copied to an admitter on another machine, its directory has a key with its
+// record at each step: it may start at any time.
+func TestRotatedFilesAreCopiedInOrder(t *testing.T) {
+	vault, _ := provisioned(t)
+	dir := t.TempDir()
+	copied := func(name string) {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(vault, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied(ReceiptFile)
+	copied(ReceiptRecordFile)
+	_, next, err := Rotate(vault, vault, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := RotatedFiles(next.KeyID)
+	for _, name := range files {
+		copied(name)
+		if _, err := RecordOf(dir, current(t, dir)); err != nil {
+			t.Errorf("after %s: %v", name, err)
+		}
+	}
+	if k, err := ReceiptRecord(dir); len(files) != 3 || err != nil || k != next || current(t, dir) != next.KeyID {
+		t.Errorf("%v: %+v, %v", files, k, err)
+	}
+}
+
 // A rotation that breaks off at any step leaves a directory that an admitter can
 // run from, and is finished by the next one.
 func TestRotateBrokenOff(t *testing.T) {

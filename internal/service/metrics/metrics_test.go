@@ -479,9 +479,11 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	scraped := ""
 	for _, file := range []string{"alerts.yml", "prometheus.yml"} {
 		var tree map[string]any
 		b, err := os.ReadFile("../../../deploy/prometheus/" + file)
+		scraped = string(b)
 		if err == nil {
 			err = yaml.Unmarshal(b, &tree)
 		}
@@ -493,6 +495,9 @@ func TestExamples(t *testing.T) {
 		if !strings.Contains(alert, "          do: ") {
 			t.Errorf("alerts.yml does not say what to do: %s", strings.SplitN(alert, "\n", 2)[0])
 		}
+	}
+	if strings.Contains(string(rules), "node_filesystem_") && !strings.Contains(scraped, "- job_name: node\n") {
+		t.Error("alerts.yml watches metrics of node_exporter, and prometheus.yml has no job for it")
 	}
 	for _, name := range regexp.MustCompile(`\b(?:countersign|evidence)_[a-z_]+`).FindAllString(string(rules), -1) {
 		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
