@@ -3,6 +3,7 @@ package mandate
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"testing"
 
@@ -67,7 +68,9 @@ func text(a Account) string { return textAt(a, start) }
 // end is the end of an occurrence, 30 seconds after the start; named are the
 // decisions on it, the last one the verdict that counts.
 func end(effect Effect, call string, occurrence int, seq uint64, named ...string) CallEnd {
-	e := CallEnd{Effect: effect, Call: "c-" + call, Seq: seq, Began: uint64(occurrence), Now: start + 30*second, Named: named, Exact: true}
+	h := fnv.New64()
+	_, _ = fmt.Fprint(h, call, " ", occurrence)
+	e := CallEnd{Effect: effect, Call: "c-" + call, Seq: seq, Began: h.Sum64(), Now: start + 30*second, Named: named, Exact: true}
 	if len(named) > 0 {
 		e.Decision = named[len(named)-1]
 	}
@@ -239,6 +242,7 @@ func TestEndings(t *testing.T) {
 	one := must(t, Account{}, ticket("d1", "1", 600))
 	retried := must(t, Account{}, ticket("d1", "1", 600), ticket("d2", "1", 600))
 	twoEntries := must(t, Account{}, ticket("d1", "1", 400), ticket("d2", "1", 400).later(ShareWindow))
+	twoCalls := must(t, Account{}, ticket("d1", "1", 400), ticket("d2", "2", 400))
 	actions := must(t, Account{}, ticket("d1", "1", 400), ticket("d2", "1", 500))
 	expired := start + 60*second + releaseGrace
 	late := func(e CallEnd, now int64) CallEnd { e.Now = now; return e }
@@ -293,6 +297,16 @@ func TestEndings(t *testing.T) {
 		{"an announcement afterwards is no admission", one, []CallEnd{end(SettleExtra, "1", 1, 20), ran(end(Settle, "1", 1, 30))}, "600+600 reserved:d1:600"},
 		{"what ran beside nothing", one, []CallEnd{end(SettleExtra, "7", 1, 30)}, "0+600 reserved:d1:600"},
 		{"open", one, []CallEnd{end(NoEffect, "1", 1, 20, "d1")}, "0+600 reserved:d1:600"},
+		{"a retry under another id", one, []CallEnd{end(Settle, "2", 1, 20, "d1")}, "600+600 reserved:d1:600"},
+		{"a retry under another id, twice", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Settle, "2", 1, 21, "d1"), end(Settle, "2", 1, 20, "d1")}, "600+600 reserved:d1:600"},
+		{"a retry that fails", one, []CallEnd{late(end(Release, "2", 1, 20, "d1"), expired+1)}, "0+600 reserved:d1:600"},
+		{"a retry that is taken for spent, and failed after all", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Release, "2", 1, 30, "d1")}, "0+600 reserved:d1:600"},
+		{"a retry, and the call is given up", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), late(end(Release, "1", 1, 30, "d1"), expired+1)}, "600+0 released:d1.:600"},
+		{"a retry of what was given up", one, []CallEnd{late(end(Release, "1", 1, 20, "d1"), expired+1), end(Settle, "2", 1, 30, "d1")}, "600+0 lapsed:d1.:600"},
+		{"a retry, and the call runs as well", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Settle, "1", 1, 30, "d1")}, "1200+0 settled:d1.:600"},
+		{"three retries", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Settle, "3", 1, 21, "d1"), end(Settle, "4", 1, 22, "d1")}, "1800+600 reserved:d1:600"},
+		{"a retry, then asked about and denied", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), ran(end(Settle, "2", 1, 30, "d9"))}, "600+600 reserved:d1:600"},
+		{"a retry, then asked about and allowed", twoCalls, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Settle, "2", 1, 30, "d2")}, "400+400 reserved:d1:400 settled:d2.:400"},
 	} {
 		a, before, now := tc.a, text(tc.a), start
 		for _, e := range tc.ends {
