@@ -22,8 +22,8 @@ const (
 	MaxOpenOfPublisher      = MaxOpen / 2
 	MaxOpenOfSession        = MaxOpen / 4
 	MaxDecisionsOfPublisher = MaxDecisions / 2
-	// maxClosed is the number of closed allowances kept for later records of their calls, the newest
-	// ones. A record of an older one is not counted.
+	// maxClosed is the number of closed allowances kept for later records of their calls, those that ended
+	// last. A record of another one is not counted.
 	maxClosed = 256
 	// maxRuns is the number of executions that an allowance distinguishes; more only add to the
 	// sum.
@@ -307,26 +307,30 @@ func (a Account) DropDecisions(decisions []string, now int64) Account {
 	return a
 }
 
-// Pruned releases lapsed allowances and drops closed allowances that are too old, or the oldest if
+// Pruned releases lapsed allowances and drops closed allowances that are too old, or that ended first if
 // there are too many. Settled money continues to count.
 func (a Account) Pruned(now int64) Account {
-	closed := 0
-	kept := make([]Allowance, 0, len(a.Allowances)+1)
-	for _, e := range slices.Backward(a.Allowances) {
+	kept := slices.Clone(a.Allowances)
+	var closed []uint64 // the records of their ends
+	for i := range kept {
+		e := &kept[i]
 		if e.State == AllowanceLapsed && !e.receiptHolds(now) {
 			e.State, e.At = AllowanceReleased, now
 		}
 		if !e.isOpen() {
-			closed++
+			closed = append(closed, e.Seen)
 		}
-		if e.isOpen() || e.AcceptsRecords(now) && closed <= maxClosed {
-			kept = append(kept, e)
-			continue
+	}
+	slices.Sort(closed)
+	excess := closed[:max(0, len(closed)-maxClosed)]
+	a.Allowances = slices.DeleteFunc(kept, func(e Allowance) bool {
+		_, tooMany := slices.BinarySearch(excess, e.Seen)
+		if e.isOpen() || e.AcceptsRecords(now) && !tooMany {
+			return false
 		}
 		a.Settled = addCapped(a.Settled, e.spentAmount())
-	}
-	slices.Reverse(kept)
-	a.Allowances = kept
+		return true
+	})
 	return a
 }
 

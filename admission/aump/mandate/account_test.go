@@ -167,24 +167,36 @@ func TestLedgerIsBounded(t *testing.T) {
 func TestLateReports(t *testing.T) {
 	const minute = 60 * second
 	for name, c := range map[string]struct {
-		others int   // calls that fail meanwhile
-		after  int64 // when the completion comes
-		want   int64 // what is spent
+		others int    // calls that fail meanwhile
+		ends   uint64 // the record of the failure; those of the others begin at 101
+		after  int64  // when the completion comes
+		want   int64  // what is spent
 	}{
-		"at once":                {0, 2 * minute, 900},
-		"within the hour":        {maxClosed - 1, 59 * minute, 900},
-		"after the hour":         {0, 63 * minute, 0},
-		"after many other calls": {maxClosed, 20 * minute, 0},
+		"at once":                                {0, 100, 2 * minute, 700},
+		"within the hour":                        {maxClosed - 1, 100, 59 * minute, 700},
+		"after the hour":                         {0, 100, 63 * minute, 0},
+		"after many other calls":                 {maxClosed, 100, 20 * minute, 0},
+		"after many other calls, and ended last": {maxClosed, 900, 20 * minute, 700},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := must(t, Account{V: AccountVersion}, ticket("d", "late", 900))
-			a, _ = a.ApplyEnd(end(Release, "late", 1, 100, "d"))
+			a := must(t, Account{V: AccountVersion}, ticket("d", "late", 700))
+			if c.ends < 101 {
+				a, _ = a.ApplyEnd(end(Release, "late", 1, c.ends, "d"))
+			}
 			a = a.Pruned(start + 2*minute) // its receipt is over
 			for i := range c.others {
 				id, seq := fmt.Sprint("other", i), uint64(101+i)
-				a = must(t, a, ticket(id, id, 1).later(2*minute))
+				x := ticket(id, id, 1).later(2 * minute)
+				x.Session = fmt.Sprint("s", i%4)
+				a = must(t, a, x)
 				failed := end(Release, id, 1, seq, id)
 				failed.Now += 2 * minute
+				a, _ = a.ApplyEnd(failed)
+			}
+			if c.ends > 101 {
+				a = a.Pruned(start + 4*minute)
+				failed := end(Release, "late", 1, c.ends, "d")
+				failed.Now = start + 5*minute
 				a, _ = a.ApplyEnd(failed)
 			}
 			a = a.Pruned(start + c.after)

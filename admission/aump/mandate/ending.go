@@ -185,7 +185,9 @@ func (x Allowance) runOf(e CallEnd) int {
 
 // isRetry reports whether a call under another id ran by one of the allowance's decisions: it was not asked
 // about, and inherits the verdict of the call that it retries.
-func (x Allowance) isRetry(e CallEnd) bool { return x.Call != e.Call && x.decisionIndex(e.Decision) >= 0 }
+func (x Allowance) isRetry(e CallEnd) bool {
+	return x.Call != e.Call && x.decisionIndex(e.Decision) >= 0
+}
 
 // newestRecord is the newest record of a call that was applied.
 func (a Account) newestRecord(e CallEnd) (seq uint64) {
