@@ -340,7 +340,7 @@ const policyAsk = policy.EvaluatorName + ":"
 // approvalRetry describes the request for matching with a workflow.
 func (out *Outcome) approvalRetry(in Inputs) approval.Retry {
 	c := out.call
-	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Previous: c.PreviousCall, Now: in.Now, Policy: out.policyInForce()}
+	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Agent: out.Decision.Agent, Previous: c.PreviousCall, Now: in.Now, Policy: out.policyInForce()}
 	if v := call.HeaderValues(out.request.Header, events.HeaderWorkflow); len(v) == 1 {
 		r.Named = v[0]
 	}
