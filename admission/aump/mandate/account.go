@@ -2,10 +2,12 @@ package mandate
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
 )
 
 // Bounds of an Account. Durations are in milliseconds.
@@ -174,6 +176,15 @@ type Account struct {
 
 // AccountVersion is the version of the document.
 const AccountVersion = 1
+
+// DecodeAccount reads a stored account. One of another version is an error: what was spent is then unknown.
+func DecodeAccount(b []byte) (Account, error) {
+	a, err := events.DecodeRecord[Account](b)
+	if err == nil && a.V != AccountVersion {
+		err = fmt.Errorf("mandate: an account of version %d, which this program does not know", a.V)
+	}
+	return a, err
+}
 
 // ReserveRequest is one admission that reserves money.
 type ReserveRequest struct {
