@@ -151,15 +151,39 @@ func (a *approvalDecision) isForbiddenBy(w *approval.Workflow) bool {
 // is. The workflow of the call goes before that of other calls of the action.
 func (a *approvalDecision) ownWorkflow() (slot string, w *approval.Workflow, revision uint64) {
 	a.identify()
-	for _, slot = range []string{a.keys.CallSlot, a.keys.Slot} {
+	for _, slot = range append([]string{a.keys.CallSlot, a.keys.Slot}, a.slotsOfOtherCalls()...) {
 		w, revision = a.in.Approvals.WorkflowAt(a.out.Decision.Tenant, slot)
-		switch {
-		case w == nil || !a.isForbiddenBy(w):
-		case w.Status == approval.Approved && w.CoversRequest(a.retry), w.Status != approval.Approved && waitsForPerson(w):
+		if w != nil && a.isForbiddenBy(w) && a.appliesToAction(w) {
 			return slot, w, revision
 		}
 	}
 	return "", nil, 0
+}
+
+// appliesToAction reports whether a workflow of the action itself waits for a person or is denied, or is
+// approved for the request.
+func (a *approvalDecision) appliesToAction(w *approval.Workflow) bool {
+	if w.Status == approval.Approved {
+		return w.CoversRequest(a.retry)
+	}
+	return waitsForPerson(w)
+}
+
+// slotsOfOtherCalls returns the slots of other calls whose workflows are about the action itself and apply to
+// the request, the denied ones first. Such a call could not use the approval in the action's own slot.
+func (a *approvalDecision) slotsOfOtherCalls() (slots []string) {
+	list := slices.DeleteFunc(a.forbiddingWorkflows(), func(w *approval.Workflow) bool {
+		return w.ActionDigest != a.keys.Action || w.Slot == a.keys.CallSlot || w.Slot == a.keys.Slot || !a.appliesToAction(w)
+	})
+	slices.SortFunc(list, func(x, y *approval.Workflow) int { return strings.Compare(x.Slot, y.Slot) })
+	for _, denied := range []bool{true, false} {
+		for _, w := range list {
+			if (w.Status == approval.Denied) == denied {
+				slots = append(slots, w.Slot)
+			}
+		}
+	}
+	return slots
 }
 
 // waitsForPerson reports whether a workflow holds an allow of its own action: it is denied, or only
@@ -267,6 +291,14 @@ func (a *approvalDecision) followWorkflow() {
 			w, revision = index.WorkflowAt(d.Tenant, slot)
 		}
 	}
+	if a.matchRetry(w) == approval.Vacant {
+		for _, other := range a.slotsOfOtherCalls() {
+			if o, at := index.WorkflowAt(d.Tenant, other); settledStatuses[a.matchRetry(o)] {
+				slot, w, revision = other, o, at
+				break
+			}
+		}
+	}
 	answerHandlers[a.matchRetry(w)](a, slot, w, revision)
 }
 
@@ -308,7 +340,7 @@ const policyAsk = policy.EvaluatorName + ":"
 // approvalRetry describes the request for matching with a workflow.
 func (out *Outcome) approvalRetry(in Inputs) approval.Retry {
 	c := out.call
-	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Previous: c.PreviousCall, Now: in.Now, Policy: out.policyInForce()}
+	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Agent: out.Decision.Agent, Previous: c.PreviousCall, Now: in.Now, Policy: out.policyInForce()}
 	if v := call.HeaderValues(out.request.Header, events.HeaderWorkflow); len(v) == 1 {
 		r.Named = v[0]
 	}
@@ -339,6 +371,9 @@ var answerHandlers = map[approval.RetryStatus]func(a *approvalDecision, slot str
 
 	approval.NotEnough: leaveUnused(approval.ReasonNotEnough),
 }
+
+// settledStatuses are the statuses of another call's workflow that a request takes instead of opening one.
+var settledStatuses = map[approval.RetryStatus]bool{approval.Waiting: true, approval.NotNamed: true, approval.Refused: true, approval.Granted: true, approval.NotEnough: true}
 
 // linkWorkflow makes the decision name an existing workflow.
 func (a *approvalDecision) linkWorkflow(w *approval.Workflow) {

@@ -8,6 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/admission/aump"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -185,5 +186,32 @@ func TestApprovalOfAnotherAsk(t *testing.T) {
 				t.Errorf("%s, want %s", codes(out), tc.want)
 			}
 		})
+	}
+}
+
+// TestApprovalOfOtherConditions: an approval lifts the mandate's conditions of escalation that were met when it was asked
+// for, and no others, although the reason code is the same.
+func TestApprovalOfOtherConditions(t *testing.T) {
+	m := courierMandate(t, `"required_conditions": []`, `"required_conditions": ["checkout_ready","fraud_suspected"]`,
+		`"prohibited_actions": []`, `"prohibited_actions": [],"requires_trusted_ui_for_commitment":false`)
+	header := []string{events.HeaderSession, "s1", events.HeaderToolCallID, "c1"}
+	stating := func(conditions string) string {
+		r, _ := bookingUnder(m, `"proposed_action"`, `"context":{"conditions":[`+conditions+`]},"proposed_action"`)
+		return string(r.Body)
+	}
+	const escalated = "escalation_required@$.escalation.required_conditions evaluators_only "
+	for retry, want := range map[string]string{
+		`"checkout_ready"`:                    "allow " + escalated + "approval_granted",
+		`"sunny","checkout_ready"`:            "allow " + escalated + "approval_granted",
+		`"fraud_suspected"`:                   "ask " + escalated + "approval_for_other_ask",
+		`"fraud_suspected", "checkout_ready"`: "ask " + escalated + "approval_for_other_ask",
+	} {
+		s := newShelf()
+		s.mandate = m
+		s.ask(t, aump.Name, stating(`"checkout_ready"`), EvaluatorsOnly(), 0, header...)
+		s.resolve(t, approval.ActApprove, EvaluatorsOnly(), time.Second)
+		if got := codes(s.ask(t, aump.Name, stating(retry), EvaluatorsOnly(), time.Minute, header...)); got != want {
+			t.Errorf("%s: %s, want %s", retry, got, want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -315,5 +316,57 @@ func TestSameCallWithoutArguments(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWorkflowOfAnotherCall: an action that waits for a person or was denied in the slot of one call, because another
+// call had an approval, is held and answered there under every id.
+func TestWorkflowOfAnotherCall(t *testing.T) {
+	grave := edit(t, preToolUse, `"tool_input"`, `"operation_risk":"destructive_write","tool_input"`)
+	call := func(body, id string) string { return edit(t, body, `"c1"`, `"`+id+`"`) }
+	byRisk := rules(t, "ask grave: has(risk.operation_risk) && risk.operation_risk == 'destructive_write'", "allow fine: true")
+	for _, tc := range []struct {
+		act                approval.Act // on the workflow of c2
+		mild, again, third string       // c3 with a milder claim; c4, and then c2 or c5, as before
+	}{
+		{"", "ask fine approval_pending", "ask grave fine approval_pending", "ask grave fine approval_pending"},
+		{approval.ActDeny, "deny fine approval_denied", "deny grave fine approval_denied", "deny grave fine approval_denied"},
+		{approval.ActApprove, "allow fine", "ask grave fine", "ask grave fine approval_pending"},
+	} {
+		for _, used := range []bool{false, true} { // the approval of c1
+			t.Run(fmt.Sprintf("%s, used %v", tc.act, used), func(t *testing.T) {
+				s := newShelf()
+				s.ask(t, agenthook.Name, grave, byRisk, 0)
+				s.resolve(t, approval.ActApprove, byRisk, time.Second)
+				s.ask(t, agenthook.Name, call(grave, "c2"), byRisk, 2*time.Second)
+				if tc.act != "" {
+					s.resolve(t, tc.act, byRisk, 3*time.Second)
+				}
+				if used {
+					s.ask(t, agenthook.Name, grave, byRisk, 4*time.Second)
+				}
+				for i, step := range []struct{ body, want string }{
+					{call(preToolUse, "c3"), tc.mild}, {call(grave, "c4"), tc.again}, {call(grave, "c5"), tc.third},
+				} {
+					got := strings.ReplaceAll(codes(s.ask(t, agenthook.Name, step.body, byRisk, 5*time.Second)), " approval_not_transferable", "")
+					if got != step.want {
+						t.Errorf("step %d: %s, want %s", i+1, got, step.want)
+					}
+				}
+			})
+		}
+	}
+
+	// A call that joined uses the approval, whichever slot it lies in, and once.
+	s := newShelf()
+	s.ask(t, agenthook.Name, grave, byRisk, 0)
+	s.resolve(t, approval.ActApprove, byRisk, time.Second)
+	s.ask(t, agenthook.Name, call(grave, "c2"), byRisk, 2*time.Second)
+	s.ask(t, agenthook.Name, call(grave, "c3"), byRisk, 2*time.Second)
+	s.resolve(t, approval.ActApprove, byRisk, 3*time.Second)
+	for i, want := range []string{"allow grave fine approval_not_transferable approval_granted", "ask grave fine approval_not_transferable"} {
+		if got := codes(s.ask(t, agenthook.Name, call(grave, "c3"), byRisk, 4*time.Second)); got != want {
+			t.Errorf("ask %d of c3: %s, want %s", i+1, got, want)
+		}
 	}
 }

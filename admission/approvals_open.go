@@ -30,7 +30,7 @@ func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, rev
 	o := approval.Opening{
 		Slot: slot, ID: d.Approval.WorkflowID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, DecisionID: d.DecisionID, Keys: a.keys,
 		ArgsDigest: d.ArgsDigest, Mandate: d.Mandate, Terms: a.policies.Approval, Preview: preview, PreviewDigest: digest,
-		Call: out.call.ToolCallID, Event: out.call.EventID, Now: now, ExpiresAt: d.ExpiresAt.Time,
+		Call: out.call.ToolCallID, Event: out.call.EventID, Agent: d.Agent, Now: now, ExpiresAt: d.ExpiresAt.Time,
 		Unapprovable: a.unapprovable, Asks: a.retry.Asks, Policy: out.policyInForce(),
 	}
 	w := approval.Open(o)

@@ -329,6 +329,53 @@ func TestReceiptOfAnotherCall(t *testing.T) {
 	}
 }
 
+// TestRetriesUseOneReceipt: one allow permits one execution, of its call or of a retry under another id that was
+// not asked about. Every further one is found, whichever comes first and however the retries name each other.
+func TestRetriesUseOneReceipt(t *testing.T) {
+	again := func(e tree, id, of string) tree {
+		return set(set(e, "metadata.tool_call_id", id), "metadata.retry", tree{"attempt": 2, "previous_tool_call_id": of})
+	}
+	for _, tc := range []struct {
+		name  string
+		runs  []string // "c2 of c1": c2 runs as a retry of c1; "c1": c1 runs
+		asked bool     // c1 is asked for again, and allowed, before the last run
+		want  []string // the calls that are found
+	}{
+		{name: "one retry", runs: []string{"c2 of c1"}},
+		{name: "all of c1", runs: []string{"c2 of c1", "c3 of c1", "c4 of c1"}, want: []string{"c3", "c4"}},
+		{name: "a chain", runs: []string{"c2 of c1", "c3 of c2", "c4 of c3"}, want: []string{"c3", "c4"}},
+		{name: "the call after its retry", runs: []string{"c2 of c1", "c1"}, want: []string{"c1"}},
+		{name: "a retry after the call", runs: []string{"c1", "c2 of c1", "c3 of c2"}, want: []string{"c2", "c3"}},
+		{name: "asked again", runs: []string{"c2 of c1", "c1"}, asked: true},
+		{name: "asked again, and then retried twice", runs: []string{"c2 of c1", "c3 of c1"}, asked: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newTestLog(t)
+			l.admit(pre(1), "d1", events.Allow, receipted)
+			for i, run := range tc.runs {
+				before, after := pre(10*i+10), post(10*i+11)
+				if id, of, retries := strings.Cut(run, " of "); retries {
+					before, after = again(before, id, of), again(after, id, of)
+				}
+				if tc.asked && i == len(tc.runs)-1 {
+					l.admit(pre(2), "d2", events.Allow, receipted)
+				}
+				l.at(float64(i + 2)).event(before)
+				l.event(after)
+			}
+			var found []string
+			for _, f := range l.run().findings {
+				if f.Rule == ReceiptReused {
+					found = append(found, f.ToolCallID)
+				}
+			}
+			if !slices.Equal(found, tc.want) {
+				t.Errorf("receipt_reused is found of %v, want %v", found, tc.want)
+			}
+		})
+	}
+}
+
 // resumption is one way to resume a call after an approval.
 type resumption struct {
 	name, policy   string

@@ -96,6 +96,7 @@ type details struct {
 	retriedKeySum       fact.Sum     // the group of the call that it retries, as its events say; see callKeySum
 
 	handoffFinding handoffFinding // the finding that its agent had handed over before
+	retryUse       receiptUse     // the retry that ran first on a receipt of the call; zero if none did, or the call had run before
 
 	deadline     time.Time
 	lastEmitted  emittedState

@@ -15,7 +15,7 @@ import (
 
 // callNotes are the fields of a call that another part writes: its notes on the call.
 var callNotes = map[string]string{
-	"deadline": "timers", "lastEmitted": "findings", "handoffFinding": "handoffs",
+	"deadline": "timers", "lastEmitted": "findings", "handoffFinding": "handoffs", "retryUse": "receipts",
 	"inputMatch": "judge", "missingFinding": "judge", "missingCheckFinding": "judge", "replaced": "judge", "earlierEnd": "judge",
 }
 

@@ -59,6 +59,7 @@ func (rs *receipts) checkReceiptUse(c *call, f *fact.Fact) {
 	if f.Effect == fact.NoEffect {
 		return
 	}
+	defer rs.recordRetryUse(c, f)
 	if f.ReceiptDecisionID != "" {
 		made, known := rs.holderOf(f.Key.Tenant, f.ReceiptDecisionID)
 		if known && made != receiptHolder(f.Key, c.group.key) {
@@ -69,9 +70,9 @@ func (rs *receipts) checkReceiptUse(c *call, f *fact.Fact) {
 	if rs.namesNothing(c, f) {
 		rs.findings.reportRule(ruleForged, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(fact.BoundID(f.ReceiptDecisionID), "")))
 	}
-	if o := c.findReceiptUser(f); o != nil {
-		spec := findingFrom(o.postEvent, f.EventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})
-		spec.seqs = append(spec.seqs, o.execSeq)
+	if holder, use := rs.findUse(c, f); use != (receiptUse{}) {
+		spec := findingFrom(use.event, f.EventID).withVerdict(effectiveVerdict{recorded: holder.lastDecision()})
+		spec.seqs = append(spec.seqs, use.seq)
 		rs.findings.reportRule(ruleReceipt, c, f, spec)
 	}
 }
@@ -92,21 +93,66 @@ func (rs *receipts) namesNothing(c *call, f *fact.Fact) bool {
 	return !rs.history.hasDecision(f.Key.Publisher(), f.ReceiptDecisionID)
 }
 
-// findReceiptUser returns the call that used the receipt of c before; nil if there is none.
-func (c *call) findReceiptUser(f *fact.Fact) *call {
-	verdict, s := c.effectiveVerdict(), c.session
+// receiptUse is an execution on a receipt. The zero receiptUse is none.
+type receiptUse struct {
+	decision string // whose receipt it is
+	order    uint64 // of the call that ran
+	event    string // that reported it
+	seq      uint64 // of the execution
+}
+
+// findUse returns the first execution of another call on the receipt of c, and the call that the
+// receipt was made for. One allow permits one execution: of its call, or of one retry under another id that
+// was not asked about (AHP-013 links an execution by previous_tool_call_id), and not of both.
+func (rs *receipts) findUse(c *call, f *fact.Fact) (holder *call, use receiptUse) {
+	verdict := c.effectiveVerdict()
 	switch {
-	case verdict.verdict != "" && !verdict.inherited, f.CallKey.ID == "" && !verdict.inherited:
-		return nil
 	case verdict.inherited:
-		if o := s.callOfDecision(verdict.decisionID()); o != nil && o != c && o.usedReceipt() {
-			return o
+		if holder = c.session.callOfDecision(verdict.decisionID()); holder != nil {
+			use = rs.firstUse(holder, verdict.decisionID())
 		}
-		return nil
+	case verdict.verdict != "":
+		holder, use = c, rs.firstUse(c, verdict.decisionID())
+	case f.CallKey.ID != "":
+		holder = c.group.latestClosedWhich(f, (*call).mayHaveUsedReceipt, func(o *call) bool {
+			return o != c && o.order < c.order && o.usedReceipt() && o.compareFact(f) != fact.ArgsDifferent
+		})
+		if holder != nil {
+			use = ownUse(holder)
+		}
 	}
-	return c.group.latestClosedWhich(f, (*call).mayHaveUsedReceipt, func(o *call) bool {
-		return o != c && o.order < c.order && o.usedReceipt() && o.compareFact(f) != fact.ArgsDifferent
-	})
+	if use.order == c.order {
+		return nil, receiptUse{}
+	}
+	return holder, use
+}
+
+// firstUse is the first execution on the receipt of one of a call's decisions.
+func (rs *receipts) firstUse(c *call, decision string) receiptUse {
+	switch {
+	case c.retryUse.decision == decision:
+		return c.retryUse
+	case c.usedReceipt():
+		return ownUse(c)
+	}
+	return receiptUse{}
+}
+
+// ownUse is the execution of the call itself.
+func ownUse(c *call) receiptUse {
+	return receiptUse{c.lastDecision().ID, c.order, c.postEvent, c.execSeq}
+}
+
+// recordRetryUse records that a retry ran on the receipt of the call whose allow it inherits, if it is the
+// first to run on it.
+func (rs *receipts) recordRetryUse(c *call, f *fact.Fact) {
+	v := c.effectiveVerdict()
+	if !v.inherited || v.verdict != events.Allow || v.recorded == nil || !v.recorded.HasReceipt {
+		return
+	}
+	if o := c.session.callOfDecision(v.decisionID()); o != nil && rs.firstUse(o, v.decisionID()) == (receiptUse{}) {
+		o.retryUse = receiptUse{v.decisionID(), c.order, f.EventID, f.Seq}
+	}
 }
 
 // usedReceipt reports whether the call ran on its own receipt.

@@ -94,6 +94,46 @@ func TestAttackMoneySpentTwice(t *testing.T) {
 	s.exact(t)
 }
 
+// A runtime runs one allow under other ids, as retries that it does not ask about. Each counts besides the reservation,
+// and all but the first are found.
+func TestAttackMoneyByRetries(t *testing.T) {
+	t.Parallel()
+	s := amongOthers(t)
+	r := s.runtime(t)
+	const id, sess = "aump_mnd_e2e_retries", "s-retries"
+	m := shopping(id)
+	hash := mandateHash(m)
+	ask := func(call string, amount int) string {
+		return evaluated(r.admit(t, "aump", underMandate(id, hash, purchase(amount)), "Countersign-Session", sess, "Countersign-Tool-Call-Id", call))
+	}
+	s.run(t, "mandate", "put", mandateFile(t, m)).want(t, 0)
+	eventually(t, "the mandate is in force", func() error {
+		if got := ask("c0", 0); got != "allowed" {
+			return errorf("%s", got)
+		}
+		return nil
+	})
+	if got := ask("c1", 600); got != "allowed" {
+		t.Fatal(got)
+	}
+	for _, call := range []string{"c2", "c3", "c4"} {
+		pre := preToolUse(sess, call, "buy_tea", purchase(600)).with("metadata.retry", object{"attempt": 2, "previous_tool_call_id": "c1"})
+		r.publish(t, pre)
+		r.publish(t, postToolUse(pre))
+	}
+	eventually(t, "the retries are counted", func() error {
+		if out := spent(t, s, id); !strings.Contains(out, `"settled_minor":1800,"reserved_minor":600`) {
+			return errorf("%s", out)
+		}
+		return nil
+	})
+	s.settle(t)
+	if names := strings.Join(ruleNames(t, s, sess), " "); strings.Count(names, "receipt_reused") != 2 {
+		t.Errorf("the findings are %s", names)
+	}
+	s.exact(t)
+}
+
 // An ending frees what decisions on its own call reserved: requests under the same
 // id that are denied, for another action or another amount, free nothing.
 func TestAttackMoneyFreedByAnotherCallsEnd(t *testing.T) {

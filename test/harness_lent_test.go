@@ -36,7 +36,8 @@ var small = lent{
 // theirs, and put nothing on the subjects of weapons.
 var busy = lent{
 	borrowers: []string{"TestAdmission", "TestVerifyReceipts", "TestAttackReplySubjects", "TestAttackMessageID",
-		"TestAttackSteeringHeaders", "TestAttackForgedIdentity", "TestAttackMoneySpentTwice", "TestAttackMoneyFreedByAnotherCallsEnd"},
+		"TestAttackSteeringHeaders", "TestAttackForgedIdentity", "TestAttackMoneySpentTwice", "TestAttackMoneyByRetries",
+		"TestAttackMoneyFreedByAnotherCallsEnd"},
 	fill: func(*system, testing.TB) {},
 }
 

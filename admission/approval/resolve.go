@@ -60,7 +60,7 @@ var refusals = []struct {
 	{CodeInvalid, func(_ Workflow, c Command) bool {
 		return c.Reviewer == "" || !slices.Contains([]Act{ActApprove, ActDeny, ActCancel}, c.Act)
 	}},
-	{CodeSelf, func(w Workflow, c Command) bool { return c.Reviewer == w.Source || c.Reviewer == w.Preview.Agent }}, // AH-C-110
+	{CodeSelf, func(w Workflow, c Command) bool { return w.isRequester(c.Reviewer) }}, // AH-C-110
 	{CodeNotReviewer, func(w Workflow, c Command) bool { return !w.MayReview(c.Reviewer, c.IsMember) }},
 	{CodeReasonTooLong, func(_ Workflow, c Command) bool { return !ReasonOK(c.Reason) }},
 	{CodeExpired, func(w Workflow, c Command) bool { return w.StatusAt(c.At) == Expired }},
@@ -112,11 +112,19 @@ func (w Workflow) MayReview(user string, member func(group, user string) bool) b
 	return member != nil && slices.ContainsFunc(w.Terms.Reviewers, func(group string) bool { return member(group, user) })
 }
 
+// isRequester reports whether a user is the publisher or one of the agents that asked.
+func (w Workflow) isRequester(user string) bool { return user == w.Source || w.hasAgent(user) }
+
+// hasAgent reports whether an agent asked for the workflow.
+func (w Workflow) hasAgent(agent string) bool {
+	return agent == w.Preview.Agent || slices.Contains(w.Agents, agent)
+}
+
 // countValidVotes counts the votes of users that may still review: a user that has left the
-// group since does not count.
+// group since does not count, nor does one whose agent has joined since.
 func (w Workflow) countValidVotes(votes []Vote, member func(group, user string) bool) (n int) {
 	for _, v := range votes {
-		if w.MayReview(v.Reviewer, member) {
+		if w.MayReview(v.Reviewer, member) && !w.isRequester(v.Reviewer) {
 			n++
 		}
 	}

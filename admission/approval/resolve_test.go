@@ -142,3 +142,36 @@ func TestRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentsOfOneWorkflow: without a session, calls of several agents wait for one workflow. No user whose agent asked for it,
+// first or later, reviews it, and an approval is for the agents that had asked before.
+func TestAgentsOfOneWorkflow(t *testing.T) {
+	ask := func(call, agent string) Retry { return Retry{Call: call, Agent: agent, Policy: policy1, Now: noon} }
+	joined := func(w Workflow, call, agent string) Workflow {
+		next, ok := w.Join(ask(call, agent))
+		if !ok {
+			t.Fatalf("%s of %s does not join", call, agent)
+		}
+		return next
+	}
+	resolved := func(w Workflow, user string, want Code) Workflow {
+		next, code, _ := w.Resolve(by(w, user, ActApprove, nil))
+		if code != want {
+			t.Errorf("%s approves: %s, want %s", user, code, want)
+		}
+		return next
+	}
+	for _, call := range []string{"c1", "c2"} { // under a known id, too
+		w := joined(opened(t, Terms{}), call, "dana")
+		resolved(w, "dana", CodeSelf)
+		w = resolved(w, "erin", CodeApproved)
+		for agent, want := range map[string]RetryStatus{"bot": Granted, "dana": Granted, "": Granted, "erin": OtherCall} {
+			if got := w.MatchRetry(ask(call, agent)); got != want {
+				t.Errorf("%s of %q: %v, want %v", call, agent, got, want)
+			}
+		}
+	}
+	w := resolved(opened(t, Terms{Quorum: 2}), "dana", CodeRecorded)
+	w = resolved(joined(w, "c2", "dana"), "erin", CodeRecorded) // the vote of dana counts no more
+	resolved(w, "fay", CodeApproved)
+}

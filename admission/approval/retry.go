@@ -26,6 +26,7 @@ const (
 // Retry describes a request to a workflow of the same action.
 type Retry struct {
 	Call, Event string
+	Agent       string // that asks; "" if it does not say
 	Previous    string // metadata.retry.previous_tool_call_id: the call that this one repeats
 	Named       string // the workflow that the request names
 	Policy      events.PolicyRef
@@ -94,9 +95,12 @@ func (w *Workflow) coversReasons(r Retry) bool {
 }
 
 // CoversRequest reports whether a request waits for the workflow, or names a waiting one that
-// it repeats. The slot covers everything but the call.
+// it repeats. The slot covers everything but the call and, without a session, the agent: an approval is for
+// the agents that asked before it was given.
 func (w *Workflow) CoversRequest(r Retry) bool {
 	switch {
+	case r.Agent != "" && !w.hasAgent(r.Agent):
+		return false
 	case r.Named == w.ID, w.Terms.Resume == ResumeManual:
 		return true
 	case r.Call != "":
@@ -105,12 +109,13 @@ func (w *Workflow) CoversRequest(r Retry) bool {
 	return r.Event != "" && slices.Contains(w.Events, r.Event) || len(w.Calls) == 0 && len(w.Events) == 0
 }
 
-// Join adds the request to the calls that wait for a pending workflow. joined is false if it
+// Join adds the request's call and agent to those that wait for a pending workflow. joined is false if it
 // waits already, or if there is no room for another call: its status will then be OtherCall.
 func (w Workflow) Join(r Retry) (next Workflow, joined bool) {
 	call := missingID(w.Calls, r.Call)
 	event := missingID(w.Events, r.Event)
-	if call == "" && (event == "" || r.Call != "") {
+	agent := missingID(w.Agents, r.Agent)
+	if call == "" && agent == "" && (event == "" || r.Call != "") {
 		return w, false // further events of a known call need not be recorded
 	}
 	next, err := w.applyAct(ActJoin, "", "", r.Now)
@@ -118,10 +123,13 @@ func (w Workflow) Join(r Retry) (next Workflow, joined bool) {
 		return w, false
 	}
 	if call != "" {
-		next.Calls = append(next.Calls, call)
+		next.Calls = append(slices.Clip(next.Calls), call)
+	}
+	if agent != "" {
+		next.Agents = append(slices.Clip(next.Agents), agent)
 	}
 	if event != "" && len(next.Events) < MaxCalls {
-		next.Events = append(next.Events, event)
+		next.Events = append(slices.Clip(next.Events), event)
 	}
 	return next, true
 }
@@ -143,7 +151,7 @@ type Opening struct {
 	Terms                                         Terms
 	Preview                                       Preview
 	PreviewDigest                                 string
-	Call, Event                                   string
+	Call, Event, Agent                            string
 	Unapprovable                                  bool
 	Asks                                          []string
 	Now, ExpiresAt                                time.Time
@@ -162,6 +170,9 @@ func Open(o Opening) Workflow {
 	}
 	if o.Event != "" {
 		w.Events = []string{o.Event}
+	}
+	if o.Agent != "" {
+		w.Agents = []string{o.Agent}
 	}
 	w.Status, w.LastAct, w.Step, w.ChangedAt = transitions[""][ActOpen], ActOpen, 1, w.RequestedAt
 	return w

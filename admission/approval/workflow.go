@@ -75,6 +75,7 @@ type Workflow struct {
 	Session      string             `json:"session,omitempty"`
 	Calls        []string           `json:"calls,omitempty"`  // tool call ids that wait for it
 	Events       []string           `json:"events,omitempty"` // event ids that wait for it
+	Agents       []string           `json:"agents,omitempty"` // that asked for it; without a session there may be several
 	ActionID     string             `json:"action_id"`
 	ActionDigest string             `json:"action_digest"`      // keyed; of the whole proposal
 	Evasion      string             `json:"evasion,omitempty"`  // keyed; of the resource that it concerns

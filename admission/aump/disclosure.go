@@ -3,6 +3,7 @@ package aump
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	wire "github.com/countersign-dev/countersign/events/aump"
@@ -69,9 +70,9 @@ func (s *rowInput) secretPaths() [][]string {
 	for part, rules := range map[string][]wire.Rule{
 		"hard_constraints": s.Mandate.Preferences.HardConstraints, "soft_preferences": s.Mandate.Preferences.SoftPreferences,
 	} {
-		for _, r := range rules {
-			if r.Protected {
-				list = append(list, "preferences."+part+"."+r.ID)
+		for i, r := range rules {
+			if r.Protected { // by its id, and by its place, as reasons name it
+				list = append(list, part+"."+r.ID, part+"."+strconv.Itoa(i), "preferences."+part+"."+r.ID, "preferences."+part+"."+strconv.Itoa(i))
 			}
 		}
 	}

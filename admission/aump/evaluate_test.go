@@ -97,6 +97,12 @@ func TestDisclosures(t *testing.T) {
 		{"preferences.soft_preferences", "allow", true, false},
 		{"preferences.soft_preferences.early", "allow", true, false},
 		{"preferences.soft_preferences.green", "allow", true, true},
+		{"soft_preferences.early", "allow", true, false},
+		{"soft_preferences.green", "allow", true, true},
+		{"preferences.soft_preferences[0]", "allow", true, false}, // its place
+		{"preferences.soft_preferences[0].description", "allow", true, false},
+		{"soft_preferences[0]", "allow", true, false},
+		{"preferences.soft_preferences[1]", "allow", true, true},
 		{"", "allow", true, false},
 		{"..", "allow", true, false},
 		{"", "deny", false, false},

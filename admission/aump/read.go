@@ -1,6 +1,7 @@
 package aump
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/schemas"
 )
@@ -169,6 +171,10 @@ func judgeAction(req *wire.Request, r call.Request, c *call.Call, o *call.Opinio
 	}
 	if result.Decision == wire.RequiresEscalation {
 		o.ApprovalWindow = approvalWindow(m, r.Now)
+		if met := in.metConditions(); len(met) > 0 { // the conditions are not in the action: an approval is for these alone
+			b, _ := json.Marshal(met) // texts: cannot fail
+			o.AskCodes = append(o.AskCodes, CodeEscalation+" "+digest.Plain(b))
+		}
 	}
 	c.ProtocolState = readState{ref: ref, result: result, channel: contactChannel(result, m)}
 	c.Reservation = spends

@@ -122,9 +122,12 @@ func reviewRequired(s *rowInput) bool {
 	return slices.Contains(s.Mandate.Compliance.ReviewRequiredActions, s.Action.Type)
 }
 
-func conditionMet(s *rowInput) bool {
-	return slices.ContainsFunc(s.Mandate.Escalation.RequiredConditions, func(c string) bool {
-		return slices.Contains(s.Context.Conditions, c)
+func conditionMet(s *rowInput) bool { return len(s.metConditions()) > 0 }
+
+// metConditions are the mandate's conditions of escalation that the request states, in the mandate's order.
+func (in Input) metConditions() []string {
+	return slices.DeleteFunc(slices.Clone(in.Mandate.Escalation.RequiredConditions), func(c string) bool {
+		return !slices.Contains(in.Context.Conditions, c)
 	})
 }
 

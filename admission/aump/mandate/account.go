@@ -2,10 +2,12 @@ package mandate
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
 )
 
 // Bounds of an Account. Durations are in milliseconds.
@@ -22,8 +24,8 @@ const (
 	MaxOpenOfPublisher      = MaxOpen / 2
 	MaxOpenOfSession        = MaxOpen / 4
 	MaxDecisionsOfPublisher = MaxDecisions / 2
-	// maxClosed is the number of closed allowances kept for later records of their calls, the newest
-	// ones. A record of an older one is not counted.
+	// maxClosed is the number of closed allowances kept for later records of their calls, those that ended
+	// last. A record of another one is not counted.
 	maxClosed = 256
 	// maxRuns is the number of executions that an allowance distinguishes; more only add to the
 	// sum.
@@ -175,6 +177,15 @@ type Account struct {
 // AccountVersion is the version of the document.
 const AccountVersion = 1
 
+// DecodeAccount reads a stored account. One of another version is an error: what was spent is then unknown.
+func DecodeAccount(b []byte) (Account, error) {
+	a, err := events.DecodeRecord[Account](b)
+	if err == nil && a.V != AccountVersion {
+		err = fmt.Errorf("mandate: an account of version %d, which this program does not know", a.V)
+	}
+	return a, err
+}
+
 // ReserveRequest is one admission that reserves money.
 type ReserveRequest struct {
 	Reservation
@@ -307,26 +318,30 @@ func (a Account) DropDecisions(decisions []string, now int64) Account {
 	return a
 }
 
-// Pruned releases lapsed allowances and drops closed allowances that are too old, or the oldest if
+// Pruned releases lapsed allowances and drops closed allowances that are too old, or that ended first if
 // there are too many. Settled money continues to count.
 func (a Account) Pruned(now int64) Account {
-	closed := 0
-	kept := make([]Allowance, 0, len(a.Allowances)+1)
-	for _, e := range slices.Backward(a.Allowances) {
+	kept := slices.Clone(a.Allowances)
+	var closed []uint64 // the records of their ends
+	for i := range kept {
+		e := &kept[i]
 		if e.State == AllowanceLapsed && !e.receiptHolds(now) {
 			e.State, e.At = AllowanceReleased, now
 		}
 		if !e.isOpen() {
-			closed++
+			closed = append(closed, e.Seen)
 		}
-		if e.isOpen() || e.AcceptsRecords(now) && closed <= maxClosed {
-			kept = append(kept, e)
-			continue
+	}
+	slices.Sort(closed)
+	excess := closed[:max(0, len(closed)-maxClosed)]
+	a.Allowances = slices.DeleteFunc(kept, func(e Allowance) bool {
+		_, tooMany := slices.BinarySearch(excess, e.Seen)
+		if e.isOpen() || e.AcceptsRecords(now) && !tooMany {
+			return false
 		}
 		a.Settled = addCapped(a.Settled, e.spentAmount())
-	}
-	slices.Reverse(kept)
-	a.Allowances = kept
+		return true
+	})
 	return a
 }
 

@@ -3,6 +3,7 @@ package mandate
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"testing"
 
@@ -67,7 +68,9 @@ func text(a Account) string { return textAt(a, start) }
 // end is the end of an occurrence, 30 seconds after the start; named are the
 // decisions on it, the last one the verdict that counts.
 func end(effect Effect, call string, occurrence int, seq uint64, named ...string) CallEnd {
-	e := CallEnd{Effect: effect, Call: "c-" + call, Seq: seq, Began: uint64(occurrence), Now: start + 30*second, Named: named, Exact: true}
+	h := fnv.New64()
+	_, _ = fmt.Fprint(h, call, " ", occurrence)
+	e := CallEnd{Effect: effect, Call: "c-" + call, Seq: seq, Began: h.Sum64(), Now: start + 30*second, Named: named, Exact: true}
 	if len(named) > 0 {
 		e.Decision = named[len(named)-1]
 	}
@@ -164,24 +167,36 @@ func TestLedgerIsBounded(t *testing.T) {
 func TestLateReports(t *testing.T) {
 	const minute = 60 * second
 	for name, c := range map[string]struct {
-		others int   // calls that fail meanwhile
-		after  int64 // when the completion comes
-		want   int64 // what is spent
+		others int    // calls that fail meanwhile
+		ends   uint64 // the record of the failure; those of the others begin at 101
+		after  int64  // when the completion comes
+		want   int64  // what is spent
 	}{
-		"at once":                {0, 2 * minute, 900},
-		"within the hour":        {maxClosed - 1, 59 * minute, 900},
-		"after the hour":         {0, 63 * minute, 0},
-		"after many other calls": {maxClosed, 20 * minute, 0},
+		"at once":                                {0, 100, 2 * minute, 700},
+		"within the hour":                        {maxClosed - 1, 100, 59 * minute, 700},
+		"after the hour":                         {0, 100, 63 * minute, 0},
+		"after many other calls":                 {maxClosed, 100, 20 * minute, 0},
+		"after many other calls, and ended last": {maxClosed, 900, 20 * minute, 700},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := must(t, Account{V: AccountVersion}, ticket("d", "late", 900))
-			a, _ = a.ApplyEnd(end(Release, "late", 1, 100, "d"))
+			a := must(t, Account{V: AccountVersion}, ticket("d", "late", 700))
+			if c.ends < 101 {
+				a, _ = a.ApplyEnd(end(Release, "late", 1, c.ends, "d"))
+			}
 			a = a.Pruned(start + 2*minute) // its receipt is over
 			for i := range c.others {
 				id, seq := fmt.Sprint("other", i), uint64(101+i)
-				a = must(t, a, ticket(id, id, 1).later(2*minute))
+				x := ticket(id, id, 1).later(2 * minute)
+				x.Session = fmt.Sprint("s", i%4)
+				a = must(t, a, x)
 				failed := end(Release, id, 1, seq, id)
 				failed.Now += 2 * minute
+				a, _ = a.ApplyEnd(failed)
+			}
+			if c.ends > 101 {
+				a = a.Pruned(start + 4*minute)
+				failed := end(Release, "late", 1, c.ends, "d")
+				failed.Now = start + 5*minute
 				a, _ = a.ApplyEnd(failed)
 			}
 			a = a.Pruned(start + c.after)
@@ -239,6 +254,7 @@ func TestEndings(t *testing.T) {
 	one := must(t, Account{}, ticket("d1", "1", 600))
 	retried := must(t, Account{}, ticket("d1", "1", 600), ticket("d2", "1", 600))
 	twoEntries := must(t, Account{}, ticket("d1", "1", 400), ticket("d2", "1", 400).later(ShareWindow))
+	twoCalls := must(t, Account{}, ticket("d1", "1", 400), ticket("d2", "2", 400))
 	actions := must(t, Account{}, ticket("d1", "1", 400), ticket("d2", "1", 500))
 	expired := start + 60*second + releaseGrace
 	late := func(e CallEnd, now int64) CallEnd { e.Now = now; return e }
@@ -293,6 +309,16 @@ func TestEndings(t *testing.T) {
 		{"an announcement afterwards is no admission", one, []CallEnd{end(SettleExtra, "1", 1, 20), ran(end(Settle, "1", 1, 30))}, "600+600 reserved:d1:600"},
 		{"what ran beside nothing", one, []CallEnd{end(SettleExtra, "7", 1, 30)}, "0+600 reserved:d1:600"},
 		{"open", one, []CallEnd{end(NoEffect, "1", 1, 20, "d1")}, "0+600 reserved:d1:600"},
+		{"a retry under another id", one, []CallEnd{end(Settle, "2", 1, 20, "d1")}, "600+600 reserved:d1:600"},
+		{"a retry under another id, twice", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Settle, "2", 1, 21, "d1"), end(Settle, "2", 1, 20, "d1")}, "600+600 reserved:d1:600"},
+		{"a retry that fails", one, []CallEnd{late(end(Release, "2", 1, 20, "d1"), expired+1)}, "0+600 reserved:d1:600"},
+		{"a retry that is taken for spent, and failed after all", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Release, "2", 1, 30, "d1")}, "0+600 reserved:d1:600"},
+		{"a retry, and the call is given up", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), late(end(Release, "1", 1, 30, "d1"), expired+1)}, "600+0 released:d1.:600"},
+		{"a retry of what was given up", one, []CallEnd{late(end(Release, "1", 1, 20, "d1"), expired+1), end(Settle, "2", 1, 30, "d1")}, "600+0 lapsed:d1.:600"},
+		{"a retry, and the call runs as well", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Settle, "1", 1, 30, "d1")}, "1200+0 settled:d1.:600"},
+		{"three retries", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Settle, "3", 1, 21, "d1"), end(Settle, "4", 1, 22, "d1")}, "1800+600 reserved:d1:600"},
+		{"a retry, then asked about and denied", one, []CallEnd{end(Settle, "2", 1, 20, "d1"), ran(end(Settle, "2", 1, 30, "d9"))}, "600+600 reserved:d1:600"},
+		{"a retry, then asked about and allowed", twoCalls, []CallEnd{end(Settle, "2", 1, 20, "d1"), end(Settle, "2", 1, 30, "d2")}, "400+400 reserved:d1:400 settled:d2.:400"},
 	} {
 		a, before, now := tc.a, text(tc.a), start
 		for _, e := range tc.ends {

@@ -132,7 +132,7 @@ func effectOf(c events.Call) Effect {
 func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 	before, ran := a.priorRun(e)
 	switch {
-	case e.Effect == NoEffect || e.Seq <= a.newestRecord(e.Call):
+	case e.Effect == NoEffect || e.Seq <= a.newestRecord(e):
 		return a, false
 	case ran && before.Uncertain && e.Decision == "": // a call without a verdict is counted once
 		return a, false
@@ -143,7 +143,7 @@ func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 	}
 	a.Allowances = slices.Clone(a.Allowances)
 	for i, x := range a.Allowances {
-		named, had := x.hasNamedDecision(e), x.Call == e.Call && x.runIndex(e.Began) >= 0
+		named, had := x.hasNamedDecision(e), x.runOf(e) >= 0
 		if !named && !had && i != entry {
 			continue
 		}
@@ -162,7 +162,7 @@ func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 // priorRun is what was counted of a call before.
 func (a Account) priorRun(e CallEnd) (Run, bool) {
 	for _, x := range a.Allowances {
-		if at := x.runIndex(e.Began); x.Call == e.Call && at >= 0 {
+		if at := x.runOf(e); at >= 0 {
 			return x.Runs[at], true
 		}
 	}
@@ -174,10 +174,25 @@ func (a Account) hasCallDecision(e CallEnd) bool {
 	return slices.ContainsFunc(a.Allowances, func(x Allowance) bool { return x.hasNamedDecision(e) })
 }
 
+// runOf returns the index of a call's run, -1 if there is none. A retry runs under another id than the
+// allowance's; only a call without a beginning must have its id.
+func (x Allowance) runOf(e CallEnd) int {
+	if x.Call != e.Call && e.Began == 0 {
+		return -1
+	}
+	return x.runIndex(e.Began)
+}
+
+// isRetry reports whether a call under another id ran by one of the allowance's decisions: it was not asked
+// about, and inherits the verdict of the call that it retries.
+func (x Allowance) isRetry(e CallEnd) bool {
+	return x.Call != e.Call && x.decisionIndex(e.Decision) >= 0
+}
+
 // newestRecord is the newest record of a call that was applied.
-func (a Account) newestRecord(call string) (seq uint64) {
+func (a Account) newestRecord(e CallEnd) (seq uint64) {
 	for _, x := range a.Allowances {
-		if x.Call == call {
+		if x.Call == e.Call || x.isRetry(e) || x.runOf(e) >= 0 {
 			seq = max(seq, x.Seen)
 		}
 	}
@@ -227,7 +242,7 @@ func (a Account) countingAllowance(e CallEnd) (entry int, run Run) {
 
 // How strong the link between an execution and an allowance is.
 const (
-	rankUnadmitted = iota + 1 // only the call id is the same
+	rankUnadmitted = iota + 1 // only the call id is the same, or the call retries the allowance's under another id
 	rankUsed                  // the allowance has a decision on the call, but another call consumed it
 	rankOpen                  // or a decision under its id, if something else may have run
 	rankExact                 // or the effective verdict, and what ran is what was admitted
@@ -237,9 +252,13 @@ const (
 // matchRank is how strongly an execution is linked to an allowance, 0 if it cannot have consumed
 // it. proposal is that of the effective verdict.
 func (x Allowance) matchRank(e CallEnd, proposal string) int {
-	named, at := x.hasNamedDecision(e), x.runIndex(e.Began)
+	named, at := x.hasNamedDecision(e), x.runOf(e)
 	switch {
-	case e.Effect != Settle && e.Effect != SettleExtra || x.Call != e.Call:
+	case e.Effect != Settle && e.Effect != SettleExtra:
+		return 0
+	case x.isRetry(e) || x.Call != e.Call && at >= 0: // counted before, whatever was decided on its own id since
+		return rankUnadmitted // the allowance's own call may run as well, as long as its receipt is valid
+	case x.Call != e.Call:
 		return 0
 	case at >= 0 && !x.Runs[at].Uncertain:
 		return rankBefore

@@ -2,7 +2,6 @@ package mandatecmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -124,9 +123,15 @@ type spentMoney struct {
 	Currency string `json:"currency"`
 	Settled  int64  `json:"settled_minor"`
 	Reserved int64  `json:"reserved_minor"`
+
+	// Unreadable: the account cannot be read, and actions with an amount are denied (ledger_unreadable).
+	Unreadable bool `json:"unreadable,omitempty"`
 }
 
 func (s spentMoney) String() string {
+	if s.Unreadable {
+		return ui.Clean(s.Currency, 8) + " unreadable, so that amounts are denied"
+	}
 	return fmt.Sprintf("%s %d spent, %d reserved", ui.Clean(s.Currency, 8), s.Settled, s.Reserved)
 }
 
@@ -134,6 +139,7 @@ func (s spentMoney) String() string {
 type currencyAccount struct {
 	currency string
 	mandate.Account
+	err error // it cannot be read
 }
 
 // accounts reads the ledger's accounts by the mandate's id.
@@ -142,16 +148,19 @@ func (b *MandateBucket) accounts(ctx context.Context) (map[string][]currencyAcco
 	if err != nil {
 		return nil, err
 	}
+	return decodeAccounts(stored), nil
+}
+
+// decodeAccounts are the accounts by the mandate's id; a key is <id>.<currency>.
+func decodeAccounts(stored map[string][]byte) map[string][]currencyAccount {
 	list := map[string][]currencyAccount{}
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
-		id, currency, ok := strings.Cut(key, ".")
-		a := currencyAccount{currency: currency}
-		if !ok || json.Unmarshal(stored[key], &a.Account) != nil {
-			continue
+		if id, currency, ok := strings.Cut(key, "."); ok {
+			a, err := mandate.DecodeAccount(stored[key])
+			list[id] = append(list[id], currencyAccount{currency, a, err})
 		}
-		list[id] = append(list[id], a)
 	}
-	return list, nil
+	return list
 }
 
 // spent lists the spent amounts by id.
@@ -163,9 +172,16 @@ func (b *MandateBucket) spent(ctx context.Context) (map[string][]spentMoney, err
 	list := map[string][]spentMoney{}
 	for id, ofID := range accounts {
 		for _, a := range ofID {
-			s := a.Spend("", time.Now().UnixMilli())
-			list[id] = append(list[id], spentMoney{a.currency, s.Settled, s.Reserved})
+			list[id] = append(list[id], a.spent(time.Now()))
 		}
 	}
 	return list, nil
+}
+
+func (a currencyAccount) spent(now time.Time) spentMoney {
+	if a.err != nil {
+		return spentMoney{Currency: a.currency, Unreadable: true}
+	}
+	s := a.Spend("", now.UnixMilli())
+	return spentMoney{Currency: a.currency, Settled: s.Settled, Reserved: s.Reserved}
 }

@@ -47,6 +47,9 @@ func (c *mandateReservedCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	list := []reservedMoney{}
 	for _, a := range accounts[c.ID] {
+		if a.err != nil {
+			return fmt.Errorf("the account in %s cannot be read: %w", ui.Clean(a.currency, 8), a.err)
+		}
 		for _, e := range a.Reservations(time.Now().UnixMilli()) {
 			r := reservedMoney{Currency: a.currency, Amount: e.Amount, State: e.State, Session: e.Session, At: events.At(time.UnixMilli(e.At)), Expires: events.At(time.UnixMilli(e.Expires))}
 			for _, d := range e.Decisions {

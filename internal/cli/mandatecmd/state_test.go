@@ -2,6 +2,7 @@ package mandatecmd
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,5 +42,21 @@ func TestMandateState(t *testing.T) {
 		if got := mandateState(text, nil, tc.signed, tc.revoked, tc.now); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
+	}
+}
+
+// TestUnreadableAccounts: an account that the admitter cannot read, and denies amounts for, is shown as such and not as
+// nothing spent.
+func TestUnreadableAccounts(t *testing.T) {
+	accounts := decodeAccounts(map[string][]byte{
+		"m.EUR": []byte(`{"v":1,"settled":700,"entries":[]}`), "m.GBP": []byte(`{"v":2,"settled":700,"entries":[]}`), "m.USD": []byte(`{"v":1,`),
+	})
+	var got []string
+	for _, a := range accounts["m"] {
+		got = append(got, a.spent(time.Now()).String())
+	}
+	const unreadable = " unreadable, so that amounts are denied"
+	if want := []string{"EUR 700 spent, 0 reserved", "GBP" + unreadable, "USD" + unreadable}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

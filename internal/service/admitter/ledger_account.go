@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -71,9 +70,9 @@ func (a *spendAccount) decodeEntry(e bucketEntry) (state mandate.Account, unread
 	if e.revision == 0 {
 		return empty, false
 	}
-	state, err := events.DecodeRecord[mandate.Account](e.value)
-	if err != nil || state.V != mandate.AccountVersion {
-		a.ledger.s.env.Log.Error().Str("account", a.key).Msg("an account in the spend bucket cannot be read; actions with an amount under its mandate are denied")
+	state, err := mandate.DecodeAccount(e.value)
+	if err != nil {
+		a.ledger.s.env.Log.Error().Err(err).Str("account", a.key).Msg("an account in the spend bucket cannot be read; actions with an amount under its mandate are denied")
 		return empty, true
 	}
 	return state, false
