@@ -1,14 +1,11 @@
 package ui
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"reflect"
-	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -36,7 +33,7 @@ func (p Program) Model() (*kong.Application, error) {
 // Run parses and executes one command and returns the exit code.
 func (p Program) Run(ctx context.Context, args []string, io Stdio) int {
 	exited := -1
-	parser, err := kong.New(grammarOf(p.Commands, args), append([]kong.Option{
+	parser, err := kong.New(p.Commands, append([]kong.Option{
 		kong.Name(p.Name),
 		kong.Description(p.About),
 		kong.Writers(io.Out, io.Err),
@@ -61,39 +58,6 @@ func (p Program) Run(ctx context.Context, args []string, io Stdio) int {
 		return ExitUsage
 	}
 	return report(p.Name, io, kctx.Run())
-}
-
-// grammarOf returns the commands without those that args do not name, in a copy: to read the
-// flags of all commands takes kong a third of the processor time of a short command. It returns
-// all commands unless the first argument is the name of one.
-func grammarOf(commands any, args []string) any {
-	all := reflect.TypeOf(commands)
-	if len(args) == 0 || all.NumMethod() > 0 {
-		return commands
-	}
-	var fields []reflect.StructField
-	named := false
-	for i := range all.Elem().NumField() {
-		f := all.Elem().Field(i)
-		_, command := f.Tag.Lookup("cmd")
-		switch {
-		case !f.IsExported() || f.Anonymous:
-			return commands
-		case !command:
-			fields = append(fields, f)
-		case cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)) == args[0]:
-			named = true
-			fields = append(fields, f)
-		}
-	}
-	if !named {
-		return commands
-	}
-	part, whole := reflect.New(reflect.StructOf(fields)), reflect.ValueOf(commands).Elem()
-	for i, f := range fields {
-		part.Elem().Field(i).Set(whole.FieldByIndex(f.Index))
-	}
-	return part.Interface()
 }
 
 // Main runs the program with the process's arguments and standard streams until SIGTERM, SIGINT
