@@ -100,7 +100,7 @@ func TestUpConfig(t *testing.T) {
 	if !strings.HasPrefix(c.DataDir, "/") {
 		t.Errorf("data directory %s", c.DataDir)
 	}
-	for _, text := range []string{"tenant: [", "tenants: x", "{}x", "tenant: a\n---\ntenant: b\n", "tenant: '../x'", "sync-interval: never", "clickhouse: http://127.0.0.1:8123", "clickhouse: clickhouse://127.0.0.1:9000/a-b"} {
+	for _, text := range []string{"tenant: [", "tenants: x", "mode: observe", "config: other.yaml", "{}x", "tenant: a\n---\ntenant: b\n", "tenant: '../x'", "sync-interval: never", "clickhouse: http://127.0.0.1:8123", "clickhouse: clickhouse://127.0.0.1:9000/a-b"} {
 		write(t, path, text)
 		if err := (&UpCmd{Config: path}).settle(); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)
