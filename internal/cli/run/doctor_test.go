@@ -100,7 +100,7 @@ func TestUpConfig(t *testing.T) {
 	if !strings.HasPrefix(c.DataDir, "/") {
 		t.Errorf("data directory %s", c.DataDir)
 	}
-	for _, text := range []string{"tenant: [", "tenants: x", "{}x", "tenant: a\n---\ntenant: b\n", "tenant: '../x'", "sync-interval: never", "clickhouse: http://127.0.0.1:8123", "clickhouse: clickhouse://127.0.0.1:9000/a-b"} {
+	for _, text := range []string{"tenant: [", "tenants: x", "mode: observe", "config: other.yaml", "{}x", "tenant: a\n---\ntenant: b\n", "tenant: '../x'", "sync-interval: never", "clickhouse: http://127.0.0.1:8123", "clickhouse: clickhouse://127.0.0.1:9000/a-b"} {
 		write(t, path, text)
 		if err := (&UpCmd{Config: path}).settle(); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)
@@ -297,6 +297,18 @@ func TestDoctorComparesTheEvidence(t *testing.T) {
 	} {
 		if got := compareEvidence("GOV@now", tc.position, tc.last, tc.published); len(got) != 1 || got[0].Level != tc.level || !strings.Contains(got[0].Detail, tc.says) {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// A record that was late is not taken for a wrong clock, as far as it may be late.
+func TestCompareClocks(t *testing.T) {
+	for skew, want := range map[time.Duration]string{
+		-3 * time.Second: levelUnsafe, -time.Second: levelOK, 0: levelOK, 1900 * time.Millisecond: levelOK,
+		2100 * time.Millisecond: levelWarn, 6 * time.Second: levelWarn, 7 * time.Second: levelUnsafe, 3 * time.Hour: levelUnsafe,
+	} {
+		if got := compareClocks(skew); got[0].Level != want {
+			t.Errorf("%v: %+v, want %s", skew, got, want)
 		}
 	}
 }

@@ -31,47 +31,33 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// UpCmd is `countersign up`.
+// UpCmd is `countersign up`. A field with a yaml key is set by the configuration file, too; the key is the
+// flag's name.
 type UpCmd struct {
-	DataDir        string `help:"Keys, passwords, log and evidence live here (default: $XDG_DATA_HOME/countersign)." env:"COUNTERSIGN_DATA" placeholder:"DIR"`
-	Config         string `help:"YAML file with the same settings; flags win." placeholder:"FILE"`
-	ReadyFile      string `help:"Write a JSON object with addresses and passwords here once everything answers." placeholder:"FILE"`
-	Tenant         string `help:"The tenant to create (default acme)." placeholder:"NAME"`
-	Policy         string `help:"Put the policies of this directory in force." placeholder:"DIR"`
-	Mode           string `help:"observe: verdicts of the tenant's policies are recorded, and nothing is refused for them. It holds until up stops." enum:"enforce,observe" default:"enforce"`
-	Host           string `help:"Address to listen on (default 127.0.0.1)."`
-	NATSPort       int    `help:"NATS port (default: a free one)."`
-	ClickHousePort int    `name:"clickhouse-port" help:"ClickHouse port (default: a free one)."`
-	GatewayPort    int    `help:"Port of the tenant's gateway (default: a free one). Gateways of added tenants have free ones."`
-	ClickHouse     string `name:"clickhouse" help:"DSN of a ClickHouse of yours instead of the embedded engine (better in COUNTERSIGN_CLICKHOUSE than on the command line)." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN"`
-	HTTP           string `name:"http" help:"Address of the health endpoint (default: a free port)." placeholder:"ADDR"`
-	SyncInterval   string `help:"When the log is synced to disk: always, or a duration such as 2m (default always)."`
-	CacheDir       string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
-	LogLevel       string `help:"debug, info, warn or error (default info)."`
-}
-
-// upConfig is the configuration file; its keys are the flags' names.
-type upConfig struct {
-	DataDir        string `yaml:"data-dir"`
-	ReadyFile      string `yaml:"ready-file"`
-	Tenant         string `yaml:"tenant"`
-	Policy         string `yaml:"policy"`
-	Host           string `yaml:"host"`
-	NATSPort       int    `yaml:"nats-port"`
-	ClickHousePort int    `yaml:"clickhouse-port"`
-	GatewayPort    int    `yaml:"gateway-port"`
-	ClickHouse     string `yaml:"clickhouse"`
-	HTTP           string `yaml:"http"`
-	SyncInterval   string `yaml:"sync-interval"`
-	CacheDir       string `yaml:"cache-dir"`
-	LogLevel       string `yaml:"log-level"`
+	DataDir        string `help:"Keys, passwords, log and evidence live here (default: $XDG_DATA_HOME/countersign)." env:"COUNTERSIGN_DATA" placeholder:"DIR" yaml:"data-dir"`
+	Config         string `help:"YAML file with the same settings; flags win." placeholder:"FILE" yaml:"-"`
+	ReadyFile      string `help:"Write a JSON object with addresses and passwords here once everything answers." placeholder:"FILE" yaml:"ready-file"`
+	Tenant         string `help:"The tenant to create (default acme)." placeholder:"NAME" yaml:"tenant"`
+	Policy         string `help:"Put the policies of this directory in force." placeholder:"DIR" yaml:"policy"`
+	Mode           string `help:"observe: verdicts of the tenant's policies are recorded, and nothing is refused for them. It holds until up stops." enum:"enforce,observe" default:"enforce" yaml:"-"`
+	Host           string `help:"Address to listen on (default 127.0.0.1)." yaml:"host"`
+	NATSPort       int    `help:"NATS port (default: a free one)." yaml:"nats-port"`
+	ClickHousePort int    `name:"clickhouse-port" help:"ClickHouse port (default: a free one)." yaml:"clickhouse-port"`
+	GatewayPort    int    `help:"Port of the tenant's gateway (default: a free one). Gateways of added tenants have free ones." yaml:"gateway-port"`
+	ClickHouse     string `name:"clickhouse" help:"DSN of a ClickHouse of yours instead of the embedded engine (better in COUNTERSIGN_CLICKHOUSE than on the command line)." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN" yaml:"clickhouse"`
+	HTTP           string `name:"http" help:"Address of the health endpoint (default: a free port)." placeholder:"ADDR" yaml:"http"`
+	SyncInterval   string `help:"When the log is synced to disk: always, or a duration such as 2m (default always)." yaml:"sync-interval"`
+	CacheDir       string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR" yaml:"cache-dir"`
+	LogLevel       string `help:"debug, info, warn or error (default info)." yaml:"log-level"`
 }
 
 // ConfigKeys are the keys of the configuration file; each is the name of a flag.
 func ConfigKeys() (keys []string) {
-	t := reflect.TypeFor[upConfig]()
+	t := reflect.TypeFor[UpCmd]()
 	for i := range t.NumField() {
-		keys = append(keys, t.Field(i).Tag.Get("yaml"))
+		if key := t.Field(i).Tag.Get("yaml"); key != "-" {
+			keys = append(keys, key)
+		}
 	}
 	return keys
 }
@@ -155,23 +141,20 @@ func hostOf(dsn string) string {
 // settle fills in settings that the flags leave open, from the configuration file and then from
 // the defaults.
 func (c *UpCmd) settle() error {
-	var f upConfig
+	var f UpCmd
 	if c.Config != "" {
 		if err := readConfig(c.Config, &f); err != nil {
 			return ui.UsageError{Err: err}
 		}
 	}
-	for _, s := range []struct {
-		flag            *string
-		file, otherwise string
-	}{
-		{&c.DataDir, f.DataDir, target.DefaultDataDir()}, {&c.ReadyFile, f.ReadyFile, ""}, {&c.Tenant, f.Tenant, "acme"},
-		{&c.Policy, f.Policy, ""}, {&c.Host, f.Host, streams.DefaultHost}, {&c.ClickHouse, f.ClickHouse, ""}, {&c.HTTP, f.HTTP, ""},
-		{&c.SyncInterval, f.SyncInterval, streams.DefaultSyncInterval}, {&c.CacheDir, f.CacheDir, ""}, {&c.LogLevel, f.LogLevel, "info"},
-	} {
-		*s.flag = cmp.Or(*s.flag, cmp.Or(s.file, s.otherwise))
+	settings, file := reflect.ValueOf(c).Elem(), reflect.ValueOf(f)
+	for i := range file.NumField() {
+		if settings.Field(i).IsZero() {
+			settings.Field(i).Set(file.Field(i))
+		}
 	}
-	c.NATSPort, c.ClickHousePort, c.GatewayPort = cmp.Or(c.NATSPort, f.NATSPort), cmp.Or(c.ClickHousePort, f.ClickHousePort), cmp.Or(c.GatewayPort, f.GatewayPort)
+	c.DataDir, c.Tenant, c.Host = cmp.Or(c.DataDir, target.DefaultDataDir()), cmp.Or(c.Tenant, "acme"), cmp.Or(c.Host, streams.DefaultHost)
+	c.SyncInterval, c.LogLevel = cmp.Or(c.SyncInterval, streams.DefaultSyncInterval), cmp.Or(c.LogLevel, "info")
 	if err := c.check(); err != nil {
 		return ui.UsageError{Err: err}
 	}

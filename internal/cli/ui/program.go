@@ -1,13 +1,11 @@
 package ui
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"reflect"
-	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -35,7 +33,7 @@ func (p Program) Model() (*kong.Application, error) {
 // Run parses and executes one command and returns the exit code.
 func (p Program) Run(ctx context.Context, args []string, io Stdio) int {
 	exited := -1
-	parser, err := kong.New(grammarOf(p.Commands, args), append([]kong.Option{
+	parser, err := kong.New(p.Commands, append([]kong.Option{
 		kong.Name(p.Name),
 		kong.Description(p.About),
 		kong.Writers(io.Out, io.Err),
@@ -62,39 +60,6 @@ func (p Program) Run(ctx context.Context, args []string, io Stdio) int {
 	return report(p.Name, io, kctx.Run())
 }
 
-// grammarOf returns the commands without those that args do not name, in a copy: to read the
-// flags of all commands takes kong a third of the processor time of a short command. It returns
-// all commands unless the first argument is the name of one.
-func grammarOf(commands any, args []string) any {
-	all := reflect.TypeOf(commands)
-	if len(args) == 0 || all.NumMethod() > 0 {
-		return commands
-	}
-	var fields []reflect.StructField
-	named := false
-	for i := range all.Elem().NumField() {
-		f := all.Elem().Field(i)
-		_, command := f.Tag.Lookup("cmd")
-		switch {
-		case !f.IsExported() || f.Anonymous:
-			return commands
-		case !command:
-			fields = append(fields, f)
-		case cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)) == args[0]:
-			named = true
-			fields = append(fields, f)
-		}
-	}
-	if !named {
-		return commands
-	}
-	part, whole := reflect.New(reflect.StructOf(fields)), reflect.ValueOf(commands).Elem()
-	for i, f := range fields {
-		part.Elem().Field(i).Set(whole.FieldByIndex(f.Index))
-	}
-	return part.Interface()
-}
-
 // Main runs the program with the process's arguments and standard streams until SIGTERM, SIGINT
 // or SIGHUP (unless the process was started to ignore that one, as by nohup), and returns the exit
 // code.
@@ -117,4 +82,57 @@ func (VersionFlag) BeforeReset(app *kong.Kong) error {
 	fmt.Fprintln(app.Stdout, app.Model.Name, buildinfo.Version())
 	app.Exit(ExitOK)
 	return nil
+}
+
+// Exit codes.
+const (
+	ExitOK      = 0
+	ExitFailed  = 1
+	ExitUsage   = 2
+	ExitPending = 3 // admit: ask or defer
+	ExitDenied  = 4 // admit: deny
+
+	ExitUnconfirmed = 5 // a change is stored, but an admitter may still use the previous state
+)
+
+// ExitCode is an error that only carries an exit code; the command has already printed
+// everything.
+type ExitCode int
+
+func (c ExitCode) Error() string { return fmt.Sprintf("exit %d", int(c)) }
+
+// UsageError is an error in the call of a command.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// exitCoder is an error with a message and an exit code of its own. The method is not named
+// ExitCode because exec.ExitError has one, and the exit code of another program is not the
+// command's.
+type exitCoder interface {
+	error
+	CommandExitCode() int
+}
+
+// report prints an error, in one line unless it is a list, and returns the exit code. An error
+// may quote text of a server or a file, so it is cleaned.
+func report(program string, io Stdio, err error) int {
+	var code ExitCode
+	var usage UsageError
+	var coded exitCoder
+	said := ExitFailed
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &code):
+		return int(code)
+	case errors.As(err, &usage):
+		said = ExitUsage
+	case errors.As(err, &coded):
+		said = coded.CommandExitCode()
+	case errors.Is(err, context.Canceled):
+		return ExitFailed
+	}
+	fmt.Fprintf(io.Err, "%s: %s\n", program, CleanLines(err.Error()))
+	return said
 }
