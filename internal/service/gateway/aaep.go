@@ -212,7 +212,7 @@ func (b *aaepBridge) nextEvents(ctx context.Context, a *aaepSubscription, beat <
 		if len(list) > 0 {
 			return list, true
 		}
-		if !held && next != at {
+		if next != at {
 			continue
 		}
 		select {
