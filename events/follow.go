@@ -107,7 +107,7 @@ const (
 	FollowRefused     = "not_your_tenant" // the user is of another tenant: use a user of this one
 	FollowReplaced    = "log_replaced"    // there is another log now: begin anew, without log and after
 	FollowBeyond      = "beyond_the_log"  // the log has no such sequence yet: the position is of another log
-	FollowBusy        = "busy"            // too many requests of this tenant wait already: ask again when one is answered
+	FollowBusy        = "busy"            // too many requests of this user wait already: ask again when one is answered
 	FollowUnavailable = "log_unavailable" // the log does not answer: ask again after a moment
 )
 

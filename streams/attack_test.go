@@ -538,3 +538,31 @@ func TestAttackDirectGetHeaders(t *testing.T) {
 		t.Error("direct get is on")
 	}
 }
+
+// TestAttackManySubscriptions: a user that subscribes again and again, and connects again and again, gets no more than
+// its limits; another user has its own.
+func TestAttackManySubscriptions(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	for _, user := range []Role{RoleSubscriber, RoleReviewer} {
+		most := roles[user].limits
+		nc := f.conn(string(user))
+		for range most.subscriptions + 1 {
+			_, err := nc.Subscribe("gov.decisions.acme.>", func(*nats.Msg) {})
+			ok(t, err)
+		}
+		ok(t, nc.Flush())
+		if err := nc.LastError(); !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+			t.Errorf("%s: %v", user, err)
+		}
+		for range most.connections - 1 {
+			f.conn(string(user))
+		}
+		if more, err := nats.Connect(f.srv.ClientURL(), nats.UserInfo(string(user), "pw-"+string(user))); !errors.Is(err, nats.ErrMaxAccountConnectionsExceeded) {
+			t.Errorf("%s: connection %d: %v", user, most.connections+1, err)
+			if err == nil {
+				more.Close()
+			}
+		}
+	}
+}

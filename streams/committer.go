@@ -112,7 +112,7 @@ func NewCommitter(nc *nats.Conn, opt CommitterOptions) (*Committer, error) {
 // Append stores messages and returns their sequences in the log, in increasing order but not
 // always contiguous, once the server has acknowledged all of them. The messages of one Append
 // are stored in their order, all in one batch or all singly. Errors: ErrRefused, nothing is
-// stored (ErrTooLarge, ErrReservedHeader and ErrClosed give the reason); ErrAmbiguous, some or
+// stored (ErrTooLarge, ErrReservedHeader, ErrHeaderName and ErrClosed give the reason); ErrAmbiguous, some or
 // all may be stored; ctx's error alone, ctx ended before anything was sent.
 func (c *Committer) Append(ctx context.Context, msgs ...Msg) ([]uint64, error) {
 	if len(msgs) == 0 {

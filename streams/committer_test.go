@@ -99,6 +99,7 @@ func TestCommitterRefuses(t *testing.T) {
 		{"wildcard", []Msg{{Subject: "gov.decisions.>"}}, ErrRefused},
 		{"space", []Msg{{Subject: "gov.decisions.a b"}}, ErrRefused},
 		{"reserved header", []Msg{{Subject: "gov.decisions.a.b.c", Header: map[string][]string{"nats-ROLLUP": {"all"}}}}, ErrReservedHeader},
+		{"a header that no client writes", []Msg{{Subject: "gov.decisions.a.b.c", Header: map[string][]string{"ce-a b": {"x"}}}}, ErrHeaderName},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := c.Append(ctx(t), tt.msgs...)
@@ -528,5 +529,25 @@ func TestCommitterCannotSign(t *testing.T) {
 	}
 	if n := f.state().Messages; n != 0 {
 		t.Errorf("%d messages stored", n)
+	}
+}
+
+// TestHeaderNames: what passes the check is what the client writes.
+func TestHeaderNames(t *testing.T) {
+	t.Parallel()
+	nc := start(t).conn("admitter")
+	names := []string{"", "a", "Content-Type", "cé", "a\x00b"}
+	for b := range 256 {
+		names = append(names, "ce-"+string([]byte{byte(b)}))
+	}
+	for _, name := range names {
+		h := map[string][]string{name: {"x"}}
+		_, err := Msg{Subject: "gov.events.a.b.c", Header: h}.check(0)
+		if sent := nc.PublishMsg(&nats.Msg{Subject: "gov.events.acme.a", Header: h}); (err == nil) != (sent == nil) || err != nil && !errors.Is(err, ErrHeaderName) {
+			t.Errorf("%q: %v, and the client says %v", name, err, sent)
+		}
+		if sent := sendError(nc.PublishMsg(&nats.Msg{Subject: "gov.events.acme.a", Header: h})); err != nil && !errors.Is(sent, ErrRefused) {
+			t.Errorf("%q: %v", name, sent)
+		}
 	}
 }

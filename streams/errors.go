@@ -42,6 +42,9 @@ var (
 	// ErrReservedHeader: a message has a header that controls the server.
 	ErrReservedHeader = errors.New("streams: header reserved for the server")
 
+	// ErrHeaderName: a header's name has characters that cannot be sent.
+	ErrHeaderName = errors.New("streams: not the name of a header")
+
 	// ErrBusy: the greatest number of messages is waiting; nothing of the call is stored.
 	ErrBusy = errors.New("streams: too many messages wait")
 

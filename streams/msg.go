@@ -65,6 +65,9 @@ func (m Msg) check(maxPayload int64) (size int, err error) {
 		return 0, fmt.Errorf("%w: %.80q is not a subject to publish on", ErrRefused, m.Subject)
 	}
 	for k := range m.Header {
+		if !isHeaderName(k) {
+			return 0, fmt.Errorf("%w: %w: %.80q on %s", ErrRefused, ErrHeaderName, k, m.Subject)
+		}
 		if len(k) >= len(reservedPrefix) && strings.EqualFold(k[:len(reservedPrefix)], reservedPrefix) {
 			return 0, fmt.Errorf("%w: %w: %q on %s", ErrRefused, ErrReservedHeader, k, m.Subject)
 		}
@@ -77,6 +80,14 @@ func (m Msg) check(maxPayload int64) (size int, err error) {
 		return 0, fmt.Errorf("%w: %w: about %d bytes of headers on %s, JetStream stores %d", ErrRefused, ErrTooLarge, header, m.Subject, maxHeader)
 	}
 	return size, nil
+}
+
+// isHeaderName reports whether the client writes a header of this name. It reads others, too, and a message with one
+// would fail in the middle of a group (TestHeaderNames).
+func isHeaderName(k string) bool {
+	return k != "" && !strings.ContainsFunc(k, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune("\"()/,:;<=>?@[\\]{}", r)
+	})
 }
 
 func checkAll(msgs []Msg, maxPayload int64) (bytes int, err error) {
@@ -129,7 +140,7 @@ func readAck(msg *nats.Msg, stream string) (ack, error) {
 
 // Error codes of the ingest service (internal/service/ingest), outside JetStream's range.
 const (
-	CodeHeader = 10990 // a header steers the server
+	CodeHeader = 10990 // a header steers the server, or its name cannot be sent
 	CodeQuota  = 10991 // the publisher, or its tenant, exceeds a quota
 	CodeSender = 10992 // the subject is not one that its sender may publish on
 )

@@ -72,7 +72,8 @@ func (c ServerConfig) accountMembers() (list []member) {
 func (m member) renderAccount(w *confWriter, tenantMaxPayload int) {
 	w.writeBlock(fmt.Sprintf("%q", m.account), func() {
 		if m.role.place&(placeTenant|placeGateway) != 0 {
-			w.writeLine("limits: { max_payload: %d }", tenantMaxPayload)
+			most := m.role.limits
+			w.writeLine("limits: { max_payload: %d, max_connections: %d, max_subscriptions: %d }", tenantMaxPayload, most.connections, most.subscriptions)
 		}
 		w.writeList("imports", func() {
 			for _, s := range m.role.services {

@@ -85,7 +85,14 @@ type role struct {
 	sub      []string
 	services []serviceMapping
 	outputs  []string
+	limits   userLimits
 }
+
+// userLimits bound what one user of a tenant, or its gateway, takes of the server: the greatest numbers of
+// connections, and of subscriptions of each. A message waits in the server once for each subscription, up to
+// maxPending on a connection that reads nothing. A publish takes a subscription while it waits for its
+// acknowledgement, so runtimes and gateways need many; those see only the answers to their own requests.
+type userLimits struct{ connections, subscriptions int }
 
 // serviceMapping is a service: the subject that the services' account exports, and the subject in
 // the importing account; "" means the same subject.
@@ -112,6 +119,7 @@ var roles = map[Role]role{
 		sub:     []string{"{inbox}.>"},
 		services: []serviceMapping{{subject: "{p}.admit.{t}.>"}, {subject: "{p}.mandates.{t}"},
 			{subject: "{p}.ingest.{t}.{u}.>", importedAs: "{p}.events.{t}.{u}.>"}},
+		limits: userLimits{512, 1024},
 	},
 	RoleSubscriber: {
 		place:    placeTenant,
@@ -119,6 +127,7 @@ var roles = map[Role]role{
 		sub:      []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>", "{inbox}.>"},
 		services: plainServices("{p}.follow.{t}", "{p}.mandates.{t}"),
 		outputs:  []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>"},
+		limits:   userLimits{32, 32},
 	},
 	RoleReviewer: {
 		place:    placeTenant,
@@ -126,6 +135,7 @@ var roles = map[Role]role{
 		sub:      []string{"{p}.approvals.{t}.>", "{p}.decisions.{t}.>", "{inbox}.>"},
 		services: plainServices("{p}.resolve.{t}"),
 		outputs:  []string{"{p}.approvals.{t}.>", "{p}.decisions.{t}.>"},
+		limits:   userLimits{32, 32},
 	},
 	RoleGateway: {
 		place:   placeGateway,
@@ -134,6 +144,7 @@ var roles = map[Role]role{
 		sub:     []string{"{inbox}.>"},
 		services: append([]serviceMapping{{subject: "{p}.admit.{t}.>"}, {subject: "{p}.ingest.{t}.>", importedAs: "{p}.events.{t}.>"},
 			{subject: "{p}.follow.{t}"}, {subject: "{p}.mandates.{t}"}, {subject: "{p}.tokens.{t}"}}, plainServices(gatewayReads...)...),
+		limits: userLimits{64, 8192},
 	},
 	RoleOperator: {
 		place:    placeOperator,
@@ -201,12 +212,17 @@ var Roles = []Role{RoleRuntime, RoleSubscriber, RoleReviewer, RoleGateway, RoleO
 // Permissions are the subjects that a role may use, with the placeholders of the
 // table: {p} subject prefix, {t} tenant token, {u} user, {inbox} the user's inbox
 // prefix, {shard} the log stream. What is not listed is denied.
-type Permissions struct{ Publish, DenyPublish, Subscribe []string }
+// Connections and Subscriptions, of each connection, are the most that a user may have; 0: no limit.
+type Permissions struct {
+	Publish, DenyPublish, Subscribe []string
+	Connections, Subscriptions      int
+}
 
 // PermissionsOf gives the row of a role.
 func PermissionsOf(r Role) Permissions {
 	row := roles[r]
-	return Permissions{Publish: slices.Clone(row.pub), DenyPublish: slices.Clone(row.denyPub), Subscribe: slices.Clone(row.sub)}
+	return Permissions{Publish: slices.Clone(row.pub), DenyPublish: slices.Clone(row.denyPub), Subscribe: slices.Clone(row.sub),
+		Connections: row.limits.connections, Subscriptions: row.limits.subscriptions}
 }
 
 // gatewayReads permits a gateway to list and read the receipt keys of its shard, which are public. It does not

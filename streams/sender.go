@@ -152,7 +152,7 @@ func (s *sender) publishEach(ctx context.Context, msgs []Msg, last nats.Header) 
 // neverSent are the errors of a publish that occur before anything is written.
 var neverSent = []error{
 	nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrConnectionDraining,
-	nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrInvalidConnection,
+	nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrBadHeaderMsg, nats.ErrHeadersNotSupported, nats.ErrInvalidConnection,
 }
 
 func sendError(err error) error {

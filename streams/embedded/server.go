@@ -17,6 +17,9 @@ import (
 // noteEvery is how often a start that takes long is noted in the log.
 const noteEvery = 10 * time.Second
 
+// errorLines is how many of the server's errors are logged in a second, except that a failed write always is.
+const errorLines = 20
+
 // Server is an embedded nats-server. It handles no signals; its owner must call Shutdown.
 type Server struct {
 	ns     *natsd.Server
@@ -42,7 +45,8 @@ func Start(ctx context.Context, config []byte, log zerolog.Logger) (*Server, err
 	}
 	fatal := make(chan string, 1)
 	s := &Server{ns, make(chan error, 1)}
-	ns.SetLoggerV2(serverLog{log, fatal, s.broken}, false, false, false)
+	bounded := log.Sample(&zerolog.BurstSampler{Burst: errorLines, Period: time.Second})
+	ns.SetLoggerV2(serverLog{log, bounded, fatal, s.broken}, false, false, false)
 	go ns.Start()
 	if err := s.awaitReady(ctx, fatal, log); err != nil {
 		s.Shutdown()
@@ -115,26 +119,41 @@ func (s *Server) Shutdown() {
 // the first one about a failure to write is sent to Broken.
 type serverLog struct {
 	log    zerolog.Logger
+	errors zerolog.Logger // a client can cause an error with each message, so their lines are bounded
 	fatal  chan<- string
 	broken chan<- error
 }
 
-// writeFailures are the log messages of a failed write; the server reports it in no other way.
-var writeFailures = []string{"JetStream failed to store a msg on stream", "Critical write error"}
+// isWriteFailure reports whether a log call is that of a failed write; the server reports it in no other
+// way. What a client chooses (the name of a user, a header) is quoted in lines of the server, too. So
+// the text alone proves nothing: a line about a client has another format, which begins with the
+// client's address, and of a store's line the argument is an error.
+func isWriteFailure(f string, v []any) bool {
+	if len(v) != 1 {
+		return false
+	}
+	switch arg := v[0].(type) {
+	case string: // Server.RateLimitErrorf, which the server calls only here
+		return f == "%s" && strings.HasPrefix(arg, "JetStream failed to store a msg on stream '")
+	case error:
+		return strings.HasSuffix(f, "] Critical write error: %v") && (strings.HasPrefix(f, "Filestore [") || strings.HasPrefix(f, "RAFT ["))
+	}
+	return false
+}
 
 func (l serverLog) Noticef(f string, v ...any) { l.log.Debug().Msgf(f, v...) }
 func (l serverLog) Debugf(f string, v ...any)  { l.log.Trace().Msgf(f, v...) }
 func (l serverLog) Tracef(f string, v ...any)  { l.log.Trace().Msgf(f, v...) }
 func (l serverLog) Errorf(f string, v ...any) {
 	msg := fmt.Sprintf(f, v...)
+	if !isWriteFailure(f, v) {
+		l.errors.Error().Msg(msg)
+		return
+	}
 	l.log.Error().Msg(msg)
-	for _, failure := range writeFailures {
-		if strings.Contains(msg, failure) {
-			select {
-			case l.broken <- fmt.Errorf("%w: %s", ErrStore, msg):
-			default: // a failure was reported before
-			}
-		}
+	select {
+	case l.broken <- fmt.Errorf("%w: %s", ErrStore, msg):
+	default: // a failure was reported before
 	}
 }
 func (l serverLog) Fatalf(f string, v ...any) {

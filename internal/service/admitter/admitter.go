@@ -88,6 +88,7 @@ type service struct {
 	progress       *changeProgress
 	workers        *workerPool
 	unrecorded     zerolog.Logger            // for decisions that cannot be recorded; at most one line a second
+	dropped        zerolog.Logger            // for requests that have no reply subject; likewise
 	rechecking     atomic.Bool               // handleReconnect checks the server
 	requests       atomic.Pointer[nats.Conn] // of the present or last membership in the queue group
 }
@@ -101,7 +102,8 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 		return nil, err
 	}
 	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrenceTracker(maxTrackedCalls), progress: newProgress(), workers: newWorkerPool(f.MaxInflight),
-		unrecorded: env.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Second})}
+		unrecorded: env.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Second}),
+		dropped:    env.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Second})}
 	if s.observed, err = observedTenants(f.Observe); err != nil {
 		return nil, err
 	}

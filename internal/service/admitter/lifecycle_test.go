@@ -468,3 +468,31 @@ func TestUnrecordedDecisionsAreNotALineEach(t *testing.T) {
 		t.Errorf("not counted:\n%s", counts.Text())
 	}
 }
+
+// TestRequestsWithoutReplyAreNotALineEach: what nothing can answer counts for the quota, and does not fill the disk.
+func TestRequestsWithoutReplyAreNotALineEach(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	f, counts := flags(n), metrics.New(ServiceName)
+	f.PublisherAdmissions, f.QuotaBurst, f.MaxInflight = 1, 5*time.Second, 2000
+	var lines testkit.Log
+	servicetest.Run(t, func(ctx context.Context, env daemon.Env) error {
+		env.Metrics, env.Log = counts, zerolog.New(&lines)
+		return Run(ctx, f, env)
+	}).AwaitReady()
+	nc, begun := n.Conn(servicetest.Runtime), time.Now()
+	for range 200 {
+		servicetest.OK(t, nc.Publish("gov.admit.acme.agenthook", []byte("{}")))
+	}
+	reviewer := n.Conn("dana")
+	for range 200 {
+		servicetest.OK(t, reviewer.Publish("gov.resolve.acme", []byte("{}")))
+	}
+	servicetest.OK(t, reviewer.Flush())
+	servicetest.Eventually(t, "one finding of the quota", func() bool { return len(of(n.Log(), "gov.findings.")) == 1 })
+	servicetest.Eventually(t, "all are dropped", func() bool {
+		return bytes.Contains(counts.Text(), []byte(`countersign_admissions_unanswerable_total{service="admitter"} 200`))
+	})
+	if got, most := lines.Count("without a usable reply subject"), 2+int(time.Since(begun)/time.Second); got < 1 || got > most {
+		t.Errorf("%d lines, at most %d", got, most)
+	}
+}

@@ -130,7 +130,7 @@ func (s *service) acceptRequest(ctx context.Context, r micro.Request) {
 // can do after a panic.
 func (s *service) answerByWorker(r micro.Request, what, advice string, refuse func(code, message string), answer func()) {
 	if !streams.IsAnswerable(r.Reply()) {
-		s.env.Log.Warn().Str("subject", r.Subject()).Msg(what + " without a usable reply subject, dropped")
+		s.dropped.Warn().Str("subject", r.Subject()).Msg(what + " without a usable reply subject, dropped (at most one line a second)")
 		return
 	}
 	from := s.callerOf(r)
@@ -178,13 +178,14 @@ func (s *service) admitRequest(ctx context.Context, r micro.Request, received ti
 			s.denyUnrecorded(r, admission.CodeInternal, nil)
 		}
 	}()
-	if !streams.IsAnswerable(r.Reply()) {
-		s.metrics.Dropped()
-		s.env.Log.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: the verdict has no address")
-		return
-	}
 	req, ofTenant := s.parseRequest(r, received)
-	if ofTenant && s.overQuota(s.admissionQuota, kindAdmissions, req.Tenant, cmp.Or(req.Source, req.Gateway), req.Header, req.Body) {
+	over := ofTenant && s.overQuota(s.admissionQuota, kindAdmissions, req.Tenant, cmp.Or(req.Source, req.Gateway), req.Header, req.Body)
+	switch {
+	case !streams.IsAnswerable(r.Reply()):
+		s.metrics.Dropped()
+		s.dropped.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: the verdict has no address (at most one line a second)")
+		return
+	case over:
 		s.denyUnrecorded(r, codeQuota, nil)
 		return
 	}

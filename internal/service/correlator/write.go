@@ -172,7 +172,7 @@ func (g *shardLog) tryStore(ctx context.Context, sent *streams.FencedBatch, batc
 
 // isPermanent reports whether an error is about the batch, not about the server.
 func isPermanent(err error) bool {
-	return errors.Is(err, streams.ErrTooLarge) || errors.Is(err, streams.ErrReservedHeader)
+	return errors.Is(err, streams.ErrTooLarge) || errors.Is(err, streams.ErrReservedHeader) || errors.Is(err, streams.ErrHeaderName)
 }
 
 // findCursor reports whether the newest cursor is this one (landed), or another writer's (moved).

@@ -30,12 +30,13 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/service/follow/aaep"
 	"github.com/countersign-dev/countersign/internal/service/follow/aioc"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 const (
 	queueGroup         = "countersign-follow"
-	perTenant          = 16        // concurrent requests of one tenant
+	perUser            = 16        // concurrent requests of one user; a gateway is one
 	pageBytes          = 256 << 10 // bytes of records in a page
 	recordSize         = 384 << 10 // a larger record is left out of its page
 	readTime           = 10 * time.Second
@@ -51,7 +52,7 @@ type server struct {
 
 	mu      sync.Mutex
 	stopped bool
-	busy    map[string]int // requests under way, by tenant
+	busy    map[shares.Caller]int // requests under way
 	all     sync.WaitGroup
 }
 
@@ -59,7 +60,7 @@ type server struct {
 // number of processes may serve one log.
 func Serve(ctx context.Context, js jetstream.JetStream, stream string, space subject.Space, log zerolog.Logger) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &server{js: js, stream: stream, space: space, log: log, busy: map[string]int{}}
+	s := &server{js: js, stream: stream, space: space, log: log, busy: map[shares.Caller]int{}}
 	sub, err := js.Conn().QueueSubscribe(space.All(subject.Follow), queueGroup, func(m *nats.Msg) { s.acceptRequest(ctx, m) })
 	if err != nil {
 		cancel()
@@ -75,49 +76,49 @@ func Serve(ctx context.Context, js jetstream.JetStream, stream string, space sub
 	}, nil
 }
 
-// acceptRequest handles a request in a goroutine, within its tenant's share.
+// acceptRequest handles a request in a goroutine, within its user's share.
 func (s *server) acceptRequest(ctx context.Context, m *nats.Msg) {
 	if !strings.HasPrefix(m.Reply, crossAccountPrefix) {
 		return // the sender chose the reply subject itself
 	}
-	tenant, theirs := s.requestTenant(m)
+	from, theirs := s.callerOf(m)
 	switch {
 	case !theirs:
 		s.sendPage(m, refusalPage(events.FollowRefused, "you are no subscriber of that tenant"))
-	case !s.beginRequest(tenant):
-		s.sendPage(m, refusalPage(events.FollowBusy, fmt.Sprintf("%d requests of this tenant wait already; ask again when one is answered", perTenant)))
+	case !s.beginRequest(from):
+		s.sendPage(m, refusalPage(events.FollowBusy, fmt.Sprintf("%d requests of this user wait already; ask again when one is answered", perUser)))
 	default:
 		go func() {
-			defer s.endRequest(tenant)
-			s.sendPage(m, s.buildPage(ctx, tenant, m.Data))
+			defer s.endRequest(from)
+			s.sendPage(m, s.buildPage(ctx, from.Tenant, m.Data))
 		}()
 	}
 }
 
-// requestTenant is the tenant in the request's subject. theirs is false unless the server's
+// callerOf is the tenant in the request's subject, and the user that asks. theirs is false unless the server's
 // stamp shows that the request comes from an account of that tenant or of its gateway.
-func (s *server) requestTenant(m *nats.Msg) (tenant string, theirs bool) {
+func (s *server) callerOf(m *nats.Msg) (from shares.Caller, theirs bool) {
 	p, err := s.space.Parse(m.Subject)
 	id, identityErr := streams.RequestIdentity(m.Header)
-	return p.Tenant, err == nil && identityErr == nil && (id.IsOfTenant(p.Tenant) || id.IsGatewayOf(p.Tenant))
+	return shares.Caller{Tenant: p.Tenant, User: id.User}, err == nil && identityErr == nil && (id.IsOfTenant(p.Tenant) || id.IsGatewayOf(p.Tenant))
 }
 
-func (s *server) beginRequest(tenant string) bool {
+func (s *server) beginRequest(from shares.Caller) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped || s.busy[tenant] >= perTenant {
+	if s.stopped || s.busy[from] >= perUser {
 		return false
 	}
-	s.busy[tenant]++
+	s.busy[from]++
 	s.all.Add(1)
 	return true
 }
 
-func (s *server) endRequest(tenant string) {
+func (s *server) endRequest(from shares.Caller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy[tenant]--; s.busy[tenant] == 0 {
-		delete(s.busy, tenant)
+	if s.busy[from]--; s.busy[from] == 0 {
+		delete(s.busy, from)
 	}
 	s.all.Done()
 }

@@ -171,16 +171,25 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Nobody has more than their share of the requests that wait.
-func TestShares(t *testing.T) {
-	s := &server{busy: map[string]int{}}
-	for range perTenant {
-		if !s.beginRequest(servicetest.Tenant) {
-			t.Fatal("refused within its share")
-		}
+// TestAttackWaitingRequests: a user with all the requests that it may have waiting takes no place of its tenant's gateway.
+func TestAttackWaitingRequests(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	defer serve(t, n)()
+	nc := n.Conn(subscriber)
+	answers, err := nc.SubscribeSync(nc.NewInbox())
+	servicetest.OK(t, err)
+	for range perUser + 1 {
+		servicetest.OK(t, nc.PublishMsg(&nats.Msg{Subject: "gov.follow.acme", Reply: answers.Subject, Data: []byte(`{"session":"none","wait_ms":30000}`)}))
 	}
-	if s.beginRequest(servicetest.Tenant) || !s.beginRequest("globex") {
-		t.Error("a tenant has more than its share, or takes another's")
+	refused, err := answers.NextMsg(servicetest.Guard) // the others wait
+	servicetest.OK(t, err)
+	if !strings.Contains(string(refused.Data), events.FollowBusy) {
+		t.Errorf("%s", refused.Data)
+	}
+	for _, body := range []string{`{"workflow":"wf_1"}`, `{"after":0}`, `{"after":0,"kinds":["aaep"]}`} {
+		if p := ask(t, n.Conn(servicetest.Gateway), servicetest.Tenant, body); p.Error != nil {
+			t.Errorf("the gateway: %s: %v", body, p.Error)
+		}
 	}
 }
 
@@ -202,7 +211,7 @@ func TestWhoAsks(t *testing.T) {
 		{"two stamps", "gov.follow.acme", nats.Header{"Nats-Request-Info": {`{"acc":"tenant-acme:s","user":"s"}`, `{"acc":"tenant-acme:s","user":"s"}`}}, false},
 		{"no tenant", "gov.follow", stamp("tenant-acme:s"), false},
 	} {
-		if _, theirs := (&server{}).requestTenant(&nats.Msg{Subject: c.subject, Header: c.header}); theirs != c.theirs {
+		if _, theirs := (&server{}).callerOf(&nats.Msg{Subject: c.subject, Header: c.header}); theirs != c.theirs {
 			t.Errorf("%s: %t", c.name, theirs)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
@@ -57,6 +58,7 @@ type aaepBridge struct {
 	terms  aaep.Terms
 	events *outputHub
 	count  *streamCount
+	log    zerolog.Logger // for messages that are ignored; at most one line a second
 
 	mu   sync.Mutex
 	subs map[string]*aaepSubscription // over SSE, by id
@@ -65,7 +67,8 @@ type aaepBridge struct {
 func newAAEPBridge(s *server, hub *outputHub) (*aaepBridge, error) {
 	f := s.flags
 	b := &aaepBridge{server: s, terms: aaep.Terms{AgentID: aaepAgent, Languages: f.Languages}, events: hub,
-		count: newStreamCount(f.MaxStreams, f.UserStreams), subs: map[string]*aaepSubscription{}}
+		count: newStreamCount(f.MaxStreams, f.UserStreams), subs: map[string]*aaepSubscription{},
+		log: s.env.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Second})}
 	if f.ManifestKey == "" {
 		return b, nil
 	}
@@ -212,7 +215,7 @@ func (b *aaepBridge) nextEvents(ctx context.Context, a *aaepSubscription, beat <
 		if len(list) > 0 {
 			return list, true
 		}
-		if !held && next != at {
+		if next != at {
 			continue
 		}
 		select {

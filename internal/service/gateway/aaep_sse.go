@@ -104,7 +104,7 @@ func (b *aaepBridge) postReply(w http.ResponseWriter, r *http.Request) {
 
 // logIgnored tells the operator of a message that is ignored.
 func (b *aaepBridge) logIgnored(user string, out aaep.Outcome) {
-	b.server.env.Log.Warn().Str("user", user).Str("because", out.Ignored).Msg("a message of a subscriber was ignored")
+	b.log.Warn().Str("user", user).Str("because", out.Ignored).Msg("a message of a subscriber was ignored (at most one line a second)")
 }
 
 // end ends a subscription and the stream that reads it.

@@ -23,6 +23,7 @@ import (
 const (
 	hubOutputs   = 4096 // outputs in memory for streams that are nearly current
 	hubBytes     = 16 << 20
+	pieceBytes   = 64 << 10 // of them that a stream gets at once, and holds until its client has read them
 	hubRestart   = time.Second
 	hubLinger    = time.Minute // without a reader; an open stream reads at each of its heartbeats
 	pagesAtOnce  = 4           // pages that are read for streams that lag, at the same time
@@ -189,8 +190,8 @@ func (h *outputHub) add(list []events.Output, at client.Position) {
 	h.wake()
 }
 
-// after returns what the hub has behind a position, and the channel of the next change. held is false if
-// outputs behind the position are no longer, or not yet, in memory.
+// after returns what the hub has behind a position, at most pieceBytes or one record, the position behind that, and
+// the channel of the next change. held is false if outputs behind the position are no longer, or not yet, in memory.
 func (h *outputHub) after(at client.Position) (list []record, next client.Position, changed <-chan struct{}, held bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,7 +205,13 @@ func (h *outputHub) after(at client.Position) (list []record, next client.Positi
 	i, _ := slices.BinarySearchFunc(h.recent, at.After+1, func(r record, seq uint64) int {
 		return cmp.Compare(r.Seq, seq)
 	})
-	return h.recent[i:], client.Position{Log: h.log, After: h.next}, h.changed, true
+	list, next = h.recent[i:], client.Position{Log: h.log, After: h.next}
+	for n, bytes := 0, 0; n < len(list); n++ {
+		if bytes += len(list[n].text); n > 0 && bytes > pieceBytes {
+			list, next.After = list[:n], list[n-1].Seq
+		}
+	}
+	return list, next, h.changed, true
 }
 
 // position is the end of the log as far as the hub knows it.

@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,6 +43,10 @@ func TestHubKnowsWhatItHolds(t *testing.T) {
 		{client.Position{Log: "M", After: end - 1}, false, 0},
 	} {
 		list, next, _, held := h.after(c.at)
+		for more := list; len(more) > 0 && next.After < end; {
+			more, next, _, _ = h.after(next)
+			list = slices.Concat(list, more)
+		}
 		if held != c.held || len(list) != c.n || held && next.After != end {
 			t.Errorf("%+v: %d outputs, %+v, %v", c.at, len(list), next, held)
 		}
@@ -49,6 +55,58 @@ func TestHubKnowsWhatItHolds(t *testing.T) {
 	if _, _, _, held := h.after(client.Position{Log: "L", After: end}); held {
 		t.Error("a hub without a log answers")
 	}
+}
+
+// TestAttackStreamsThatDoNotRead: a client comes back with many streams from a position that the hub still has, and
+// reads none of them. A client that reads gets everything once.
+func TestAttackStreamsThatDoNotRead(t *testing.T) {
+	h := newOutputHub(nil, Flags{}, daemon.Env{Health: daemon.NewHealth()}, "outputs")
+	outs := make([]events.Output, hubOutputs)
+	for i := range outs {
+		outs[i] = events.Output{Seq: uint64(i) + 1, Subject: "gov.decisions.acme.deny.s", Record: fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", 3<<10))}
+	}
+	end := client.Position{Log: "L", After: hubOutputs}
+	h.add(outs, end)
+	o := &outputStreams{server: &server{stopped: make(chan struct{})}, outputs: h}
+	f := followed{hub: h, kind: string(subject.Decisions)}
+	const unread = 16
+	var texts [unread][]byte // what each holds while its client reads nothing
+	before := heapMiB()
+	for i := range texts {
+		list, at, _ := o.nextOutputs(t.Context(), f, client.Position{Log: "L"}, nil)
+		texts[i] = textOf(list, at)
+	}
+	if more := heapMiB() - before; more > unread/2 {
+		t.Errorf("%d streams hold %d MiB", unread, more)
+	}
+	runtime.KeepAlive(texts)
+	seq := uint64(0)
+	for at := (client.Position{Log: "L"}); at != end; {
+		list, next, ok := o.nextOutputs(t.Context(), f, at, nil)
+		for _, r := range list {
+			if seq++; r.Seq != seq {
+				t.Fatalf("%d comes behind %d", r.Seq, seq-1)
+			}
+		}
+		if at = next; !ok || len(textOf(list, at)) > pieceBytes {
+			t.Fatalf("%t: %d bytes at once", ok, len(textOf(list, at)))
+		}
+	}
+	if seq != hubOutputs {
+		t.Errorf("%d of %d", seq, hubOutputs)
+	}
+	h.add([]events.Output{{Seq: hubOutputs + 1, Subject: "gov.findings.acme.low.s", Record: []byte(`{}`)}}, client.Position{Log: "L", After: hubOutputs + 1})
+	f.kind = string(subject.Findings)
+	if list, _, _ := o.nextOutputs(t.Context(), f, client.Position{Log: "L", After: 1}, nil); len(list) != 1 {
+		t.Errorf("%d findings behind more than a piece of others", len(list))
+	}
+}
+
+func heapMiB() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc >> 20)
 }
 
 // stateChanged is an event of AAEP on the log.

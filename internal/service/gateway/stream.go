@@ -219,7 +219,7 @@ func (o *outputStreams) nextOutputs(ctx context.Context, f followed, at client.P
 		}
 		moved := next != at
 		at = next
-		if !held && moved && ctx.Err() == nil && !o.server.stopping.Load() {
+		if moved && ctx.Err() == nil && !o.server.stopping.Load() {
 			continue
 		}
 		select {

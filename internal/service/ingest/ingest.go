@@ -326,6 +326,8 @@ func refusalOf(err error) *refusal {
 	switch {
 	case errors.Is(err, streams.ErrTooLarge):
 		return refusedSize
+	case errors.Is(err, streams.ErrHeaderName):
+		return refusedName
 	case errors.Is(err, streams.ErrBusy):
 		return refusedBusy
 	}

@@ -1,10 +1,13 @@
 package ingest_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -279,6 +282,43 @@ func TestServerHeaders(t *testing.T) {
 	}
 	if a := send(t, nc, message("Nats-Expected-Stream", "OTHER")); a.Error == nil || a.Error.ErrCode != 10060 {
 		t.Errorf("%+v", a)
+	}
+}
+
+// TestAttackHeaderNames: a client may send a header that the client library of the services reads and does not write.
+// The event is refused, and those of others that wait with it are stored.
+func TestAttackHeaderNames(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	at, err := url.Parse(nc.ConnectedUrl())
+	servicetest.OK(t, err)
+	raw, err := net.Dial("tcp", at.Host)
+	servicetest.OK(t, err)
+	defer raw.Close()
+	const header = "NATS/1.0\r\nce-a b: x\r\n\r\n"
+	bad := fmt.Sprintf("HPUB gov.events.globex.mallory.agenthook.s1.x _INBOX_mallory.a %d %d\r\n%s{}\r\n", len(header), len(header)+2, header)
+	_, err = fmt.Fprint(raw, `CONNECT {"verbose":false,"user":"mallory","pass":"pw-mallory","headers":true,"no_responders":true,"protocol":1,"lang":"go","version":"1"}`+"\r\nSUB _INBOX_mallory.a 1\r\n")
+	servicetest.OK(t, err)
+	const rounds = 20
+	for range rounds {
+		_, err := fmt.Fprint(raw, strings.Repeat(bad, 5))
+		servicetest.OK(t, err)
+		for _, a := range sendAtOnce(t, nc, 20) {
+			if a.Error != nil {
+				t.Fatalf("an event of another publisher: %+v", a.Error)
+			}
+		}
+	}
+	servicetest.OK(t, raw.SetReadDeadline(time.Now().Add(servicetest.Guard)))
+	answers := bufio.NewScanner(raw)
+	for refused := 0; refused < 5*rounds; {
+		if !answers.Scan() {
+			t.Fatalf("%d refusals: %v", refused, answers.Err())
+		}
+		if strings.Contains(answers.Text(), `"code":400,"err_code":10990`) {
+			refused++
+		}
 	}
 }
 

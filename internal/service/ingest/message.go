@@ -38,7 +38,7 @@ const (
 const (
 	reasonIdentity    = "identity"    // the event does not come from the publisher that its subject names
 	reasonSubject     = "subject"     // the event has the type of a request, or its subject is too long
-	reasonHeader      = "header"      // a header steers the server, or names another stream
+	reasonHeader      = "header"      // a header steers the server, names another stream, or has a name that cannot be sent
 	reasonSize        = "size"        // the event is too large
 	reasonQuota       = "quota"       // the publisher, or its tenant, exceeds a quota
 	reasonBusy        = "busy"        // too many events wait
@@ -51,6 +51,7 @@ var (
 	refusedType     = &refusal{400, streams.CodeSender, "a publisher cannot publish events of type " + subject.TypeRequest + "; ask for admission instead", reasonSubject}
 	refusedSubject  = &refusal{400, streams.CodeSender, fmt.Sprintf("the subject is longer than %d bytes", maxSubject), reasonSubject}
 	refusedStream   = &refusal{400, codeWrongStream, "expected stream does not match", reasonHeader}
+	refusedName     = &refusal{400, streams.CodeHeader, "a header's name has a character that is not printable ASCII, or one of \"()/,:;<=>?@[\\]{}", reasonHeader}
 	refusedSize     = &refusal{400, codeTooLarge, "message size exceeds maximum allowed", reasonSize}
 	refusedBusy     = &refusal{429, codeBusy, "too many requests", reasonBusy}
 	refusedForNow   = &refusal{503, codeUnavailable, "JetStream system temporarily unavailable", reasonUnavailable}

@@ -40,7 +40,7 @@ var (
 var (
 	descAdmissions   = familyDesc{"countersign_admissions_total", counter, []string{"protocol", "verdict"}, "Requests that were decided, recorded and answered.", "it stands still, or deny is most of it, against your habit"}
 	descRefused      = familyDesc{"countersign_admissions_refused_total", counter, []string{"code"}, "Requests that were answered deny without a record of the decision, by reason.", "audit_unavailable or internal_error grow; overloaded, quota_exceeded or policy_deadline grow for minutes"}
-	descUnanswerable = familyDesc{"countersign_admissions_unanswerable_total", counter, nil, "Requests without a reply subject that may be answered: they came around the accounts and were dropped.", "it grows: a client in the services' account asks"}
+	descUnanswerable = familyDesc{"countersign_admissions_unanswerable_total", counter, nil, "Requests without a reply subject that may be answered: they were dropped.", "it grows: a client publishes what it has to request, or asks in the services' account"}
 	descAdmission    = familyDesc{"countersign_admission_seconds", histogram, nil, "From the arrival of a request until its answer was sent.", "99 of 100 take longer than your runtimes wait"}
 	descDecide       = familyDesc{"countersign_admission_decide_seconds", histogram, nil, "The decision alone: decoding, schemas, all evaluators. No I/O.", "it grows after a push of policies"}
 	descRecord       = familyDesc{"countersign_admission_record_seconds", histogram, nil, "Signing and the durable record of request and decision.", "99 of 100 take longer than 0.25 s: a slow disk"}

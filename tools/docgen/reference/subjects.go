@@ -127,6 +127,9 @@ func permissions(p *text) error {
 			}
 		}
 		p.table([]string{"may", "subjects"}, rows)
+		if may.Connections > 0 {
+			p.line("At most %d connections, with %d subscriptions each; the server refuses more.\n", may.Connections, may.Subscriptions)
+		}
 	}
 	return nil
 }
