@@ -10,7 +10,7 @@ FROM (
     SELECT broker_time, session, tool, tool_call_id, verdict, state, outcome, findings, decision_id, call_id, shard, seq
     FROM calls
     WHERE tenant = {tenant:String} AND (agent = {agent:String} OR source = {agent:String})
-        AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+        AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
     ORDER BY shard, seq DESC LIMIT 1 BY shard, call_id
 )
 ORDER BY shard, seq LIMIT {most:UInt32}`,
@@ -35,7 +35,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 		SQL: `SELECT broker_time, session, source, agent, tool, tool_call_id, state, outcome, findings, shard, seq
 FROM calls
 WHERE tenant = {tenant:String} AND state IN ('completed', 'failed', 'orphaned') AND decision_id = ''
-    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+    AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
 ORDER BY shard, seq LIMIT 1 BY shard, call_id LIMIT {most:UInt32}`,
 	},
 	{
@@ -45,7 +45,7 @@ ORDER BY shard, seq LIMIT 1 BY shard, call_id LIMIT {most:UInt32}`,
 FROM findings
 WHERE tenant = {tenant:String} AND rule IN ('executed_despite_deny', 'executed_while_ask_pending') AND withdraws = ''
     AND (shard, rule, finding_id) NOT IN (SELECT shard, rule, withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '' AND severity = 'info')
-    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+    AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
 ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
@@ -84,7 +84,7 @@ ORDER BY shard, seq, sets.seq LIMIT 1 BY shard, seq, file LIMIT {most:UInt32}`,
         arrayFilter(item -> item.3 IN ('', {tenant:String}), arrayZip(items.change, items.name, items.tenant))) AS items, writer, shard, seq
 FROM changes
 WHERE (tenant = {tenant:String} OR (tenant = '' AND (arrayAll(t -> t = '', items.tenant) OR has(items.tenant, {tenant:String}))))
-    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+    AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
 ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
@@ -113,7 +113,7 @@ ORDER BY shard LIMIT {most:UInt32}`,
 FROM redactions
 LEFT ARRAY JOIN items.path AS path, items.detector AS detector, items.action AS action
 WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String})
-    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+    AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
 ORDER BY shard, seq, path, detector, action LIMIT {most:UInt32}`,
 	},
 	{

@@ -3,6 +3,7 @@ package questions
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,14 @@ func TestQuestions(t *testing.T) {
 				late.Since = storagetest.Time.Add(time.Hour)
 				if a, err := Ask(t.Context(), ro, q, late); err != nil || len(a.Rows) != 0 {
 					t.Errorf("later: %v (%v)", a.Rows, err)
+				}
+			}
+			if strings.Contains(strings.Join(q.Needs, " "), "until") { // a record of that very time is the next range's
+				before, at := c.terms, a.Rows[0][0].(time.Time)
+				before.Until = at
+				a, err := Ask(t.Context(), ro, q, before)
+				if err != nil || slices.ContainsFunc(a.Rows, func(r []any) bool { return !r[0].(time.Time).Before(at) }) {
+					t.Errorf("until %v: %v (%v)", at, a.Rows, err)
 				}
 			}
 		})
