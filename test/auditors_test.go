@@ -70,6 +70,8 @@ func saga(t *testing.T, s *system) (flags map[string][]string) {
 	r.publish(t, never)
 	r.publish(t, postToolUse(never))
 	r.verdicts(t, "ask", askedCall(sess, "c-waits"))
+	r.verdicts(t, "ask", askedCall("s-unnamed", "1").with("metadata", object{})) // two calls without an id
+	r.verdicts(t, "allow", allowedCall("s-unnamed", "2").with("metadata", object{}))
 	approved, _ := r.verdicts(t, "ask", askedCall(sess, "c-approved"))
 	digest := s.review(t, 0, "show", approved).text("workflow.preview_digest")
 	s.review(t, 0, "approve", approved, "--preview-digest", digest, "--reason", "press office agrees")
@@ -93,7 +95,7 @@ var sagaAnswers = map[string][]string{
 	"missing":    {"GOV@"},
 	"redacted":   {"/body/tool_input/content", "not_json"},
 	"mandate":    {"aump_mnd_e2e_audited", "c-paid"},
-	"undecided":  {"c-waits", "pending", "ask"},
+	"undecided":  {"c-waits", "pending", "ask", "s-unnamed"},
 }
 
 // Every question of the page has an answer: the tool's, and the same by the
@@ -123,6 +125,17 @@ func TestAuditorsQuestions(t *testing.T) {
 				t.Errorf("for people: %s", people.out)
 			}
 		})
+	}
+	for _, r := range s.asked(t, "undecided", flags["undecided"]...) {
+		if r.text("session") == "s-unnamed" && (r.text("tool") != "send_email" || r.text("verdict") != "ask") {
+			t.Errorf("undecided: %s", r.bytes())
+		}
+	}
+	unnamed := s.run(t, "calls", "--session", "s-unnamed").want(t, 0)
+	for line := range strings.Lines(unnamed.out) {
+		if strings.Contains(line, "send_email") && !strings.Contains(line, " ask ") || strings.Contains(line, "write_file") && !strings.Contains(line, " allow ") {
+			t.Errorf("calls without an id: %s", unnamed.out)
+		}
 	}
 	missing := s.asked(t, "missing")[0]
 	for _, column := range []string{"missing", "doubled", "broken_sessions"} {

@@ -17,7 +17,7 @@ import (
 // The members for readers. The statement is a signature over all other members and is optional.
 const (
 	MemberTable     = "records.parquet"     // the records as a table, for data analysis
-	MemberInForce   = "in_force.json"       // every mandate and policy set that decided, and the sets that were in force meanwhile, each with its text; why says what is withheld or missing, or that it is another text than decided
+	MemberInForce   = "in_force.json"       // every mandate and policy set that decided (of each at most 20,000), and the sets that were in force meanwhile, each with its text; why says what is withheld or missing, or that it is another text than decided
 	MemberReport    = "report.html"         // the evidence for people: findings with remedies, verdicts with reasons, a timeline, completeness, controls
 	MemberControls  = "controls.json"       // the controls that the records bear on
 	MemberStatement = "statement.dsse.json" // may be missing: the exporter's signature over all other members

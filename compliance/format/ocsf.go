@@ -141,7 +141,9 @@ func (o ocsfWriter) writeApproval(i encode.Item, a events.Approval) error {
 	act := cmp.Or(a.Act, a.Status, "change")
 	e := o.activityEvent(i, "approval "+act, a.WorkflowID+"-"+act+"-"+encode.FormatUint(i.Record.Seq), approvalGrade.ocsf, nil, a.Tool, "", a.Source)
 	if a.Approver != "" {
-		e["actor"] = objectMembers{"user": objectMembers{"name": a.Approver}}
+		actor := e["actor"].(objectMembers)
+		delete(actor, "app_name") // the publisher: the reviewer acts here
+		actor["user"] = objectMembers{"name": a.Approver}
 	}
 	e.addNonEmpty("status_code", a.Status, "status_detail", a.Refused, "message", "approval "+act+": "+a.Status)
 	e["unmapped"].(objectMembers).addNonEmpty("workflow_id", a.WorkflowID, "decision_id", a.DecisionID, "tool_call_id", a.ToolCallID)

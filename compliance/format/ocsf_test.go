@@ -60,6 +60,11 @@ func TestOCSFIdentifiers(t *testing.T) {
 			t.Errorf("%s: severity %v", line, s)
 		}
 		checkCaptions(t, line, class)
+		if actor, _ := e["actor"].(map[string]any); uid == 6003 {
+			if _, has := actor["session"]; !has {
+				t.Errorf("%s: the actor has no session", line)
+			}
+		}
 	}
 	for _, want := range []float64{600399, 200401} {
 		if !seen[want] {

@@ -36,11 +36,15 @@ const (
 )
 
 // Collect makes the file for a tenant's records: what their decisions name, and every set of policies
-// that was in force between the first and the last record.
+// that was in force between the first and the last record. The error is ErrTooMany if it cannot list
+// them all.
 func Collect(tenant string, records func(yield func(evidence.Record) error) error, src Source) ([]byte, error) {
 	var refs Refs
 	if err := records(func(r evidence.Record) error { refs.Add(r); return nil }); err != nil {
 		return nil, err
+	}
+	if refs.truncated {
+		return nil, ErrTooMany
 	}
 	col := collector{tenant: tenant, src: src, refs: &refs, changes: map[policySet]Change{}}
 	if err := src.Changes(refs.last, col.addChange); err != nil {

@@ -22,6 +22,9 @@ const Format = "countersign/in-force/v1"
 // ErrFile says that a text is not a file of this format.
 var ErrFile = errors.New("not a list of policies and mandates in force that this program can read")
 
+// ErrTooMany says that the decisions name more policy sets, or more mandates, than a file may list.
+var ErrTooMany = fmt.Errorf("the decisions name more than %d policy sets or mandates; export a shorter range", maxRefs)
+
 // File is the content of the member.
 type File struct {
 	Format   string    `json:"format"`   // countersign/in-force/v1

@@ -2,6 +2,7 @@ package inforce
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -358,4 +359,21 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A bundle that would name too many mandates is not made, since it would not hold.
+func TestTooManyMandates(t *testing.T) {
+	for n, want := range map[int]error{maxRefs: nil, maxRefs + 1: ErrTooMany} {
+		b, err := Collect("acme", func(yield func(evidence.Record) error) error {
+			for i := range n {
+				if err := yield(decision(t, uint64(i+1), events.Decision{Mandate: &events.MandateRef{ID: fmt.Sprint("m", i), Hash: "sha256:00"}})); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, fake{})
+		if !errors.Is(err, want) || (len(b) == 0) != (want != nil) {
+			t.Errorf("%d mandates: %d bytes, %v", n, len(b), err)
+		}
+	}
 }

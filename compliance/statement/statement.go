@@ -149,6 +149,9 @@ func Open(raw []byte) (Opened, error) {
 	if err := decodeStrict(payload, &o.Statement); err != nil {
 		return o, err
 	}
+	if again, err := canonicalJSON(o.Statement); err != nil || string(again) != string(payload) {
+		return o, fmt.Errorf("%w: the payload is not in the form of RFC 8785", ErrStatement)
+	}
 	if o.Type != Type || o.PredicateType != PredicateType {
 		return o, fmt.Errorf("%w: type %.80q about %.80q; this program reads %s about %s", ErrStatement, o.Type, o.PredicateType, Type, PredicateType)
 	}

@@ -108,24 +108,26 @@ func (t *rowWriter) add(r evidence.Row, rec evidence.Record) error {
 
 func (t *rowWriter) close() error { return t.p.Close() }
 
-// bodyFields are the members of bodies that have columns of their own. Members of other types are left
-// empty.
-type bodyFields struct {
-	EventType  string `json:"event_type"`
-	Type       string `json:"type"`
-	ToolName   string `json:"tool_name"`
-	Tool       string `json:"tool"`
-	ToolCallID string `json:"tool_call_id"`
-	AgentID    string `json:"agent_id"`
-	Agent      string `json:"agent"`
-	Verdict    string `json:"verdict"`
-	State      string `json:"state"`
-	Status     string `json:"status"`
-	Rule       string `json:"rule"`
-	Severity   string `json:"severity"`
-	Metadata   struct {
-		ToolCallID string `json:"tool_call_id"`
-	} `json:"metadata"`
+// members are the members of a body by their exact names.
+type members map[string]json.RawMessage
+
+// membersOf decodes an object; any other value has no members.
+func membersOf(object []byte) (m members) {
+	if json.Unmarshal(object, &m) != nil {
+		return nil
+	}
+	return m
+}
+
+// text returns the first of the named members that is a text and not empty.
+func (m members) text(names ...string) string {
+	for _, name := range names {
+		var s string
+		if json.Unmarshal(m[name], &s) == nil && s != "" {
+			return s
+		}
+	}
+	return ""
 }
 
 func rowOf(r evidence.Row, rec evidence.Record) row {
@@ -136,12 +138,12 @@ func rowOf(r evidence.Row, rec evidence.Record) row {
 		out.Reason = &rec.Reason
 		return out
 	}
-	var f bodyFields
-	_ = json.Unmarshal(rec.Body, &f) // members of other types stay empty
-	out.Type, out.Tool, out.ToolCallID = cmp.Or(f.EventType, f.Type), cmp.Or(f.ToolName, f.Tool), cmp.Or(f.Metadata.ToolCallID, f.ToolCallID)
-	out.Agent = cmp.Or(f.AgentID, f.Agent)
+	body := membersOf(rec.Body)
+	out.Type, out.Tool = body.text("event_type", "type"), body.text("tool_name", "tool")
+	out.ToolCallID = cmp.Or(membersOf(body["metadata"]).text("tool_call_id"), body.text("tool_call_id"))
+	out.Agent = body.text("agent_id", "agent")
 	if ownKinds[rec.Kind] {
-		out.Verdict, out.State, out.Rule, out.Severity = f.Verdict, cmp.Or(f.State, f.Status), f.Rule, f.Severity
+		out.Verdict, out.State, out.Rule, out.Severity = body.text("verdict"), body.text("state", "status"), body.text("rule"), body.text("severity")
 	}
 	return out
 }

@@ -88,6 +88,14 @@ func TestClaimsAreNotColumns(t *testing.T) {
 	}
 }
 
+// Only members of exactly these names are columns, and members of other types are left out.
+func TestColumnsAreNamedExactly(t *testing.T) {
+	rec := evidence.Record{Kind: evidence.KindEvent, Body: []byte(`{"AGENT_ID":"x","Tool":"x","agent":"dora","metadata":{"tool_call_id":7},"tool":["x"],"tool_call_id":"c1","tool_name":"send"}`)}
+	if r := rowOf(evidence.Row{}, rec); r.Agent != "dora" || r.Tool != "send" || r.ToolCallID != "c1" {
+		t.Errorf("agent %q, tool %q, call %q", r.Agent, r.Tool, r.ToolCallID)
+	}
+}
+
 // A file is compared byte by byte: the result says where it differs, and whether another edition made it.
 func TestCompareFindsEachDifference(t *testing.T) {
 	rows := rowsOf(records(2000)) // more than one buffer of the comparer

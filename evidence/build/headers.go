@@ -90,7 +90,9 @@ func (r *recordRedactor) redactHeaders(in map[string][]string, config func(heade
 		values := slices.Clone(in[raw])
 		if shown, odd := redact.OneText(name, path, c); len(odd) > 0 { // the name itself holds a secret
 			if shown == "" { // dropped
-				shown = redact.Placeholder(odd[0].Detector)
+				for _, h := range odd {
+					shown += redact.Placeholder(h.Detector)
+				}
 			}
 			for name = shown; out[name] != nil; {
 				name += "_"

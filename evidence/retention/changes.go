@@ -75,12 +75,13 @@ func dropOldOrders(list []Order) []Order {
 	return list
 }
 
-// HeldError names the hold that blocks an erasure.
+// HeldError names the hold that blocks an erasure, but not the data subject of the hold: the text
+// can become an order's Problem, which the log keeps for ever.
 type HeldError struct{ Hold Hold }
 
 func (e *HeldError) Error() string {
 	h := e.Hold
-	return fmt.Sprintf("legal hold %s on %s stands, placed by %s at %s: %s", h.ID, h.Scope, h.By, h.At, h.Reason)
+	return fmt.Sprintf("legal hold %s on %s stands, placed by %s at %s: %s", h.ID, h.Scope.Unnamed(), h.By, h.At, h.Reason)
 }
 
 // Is makes every HeldError an ErrHeld.

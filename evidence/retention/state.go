@@ -58,6 +58,14 @@ func (s Scope) String() string {
 	return "the whole tenant"
 }
 
+// Unnamed is String without the name of the data subject.
+func (s Scope) Unnamed() string {
+	if s.Subject != "" {
+		return "a data subject"
+	}
+	return s.String()
+}
+
 // Note records the person, time and reason of an action.
 type Note struct {
 	ID     string      `json:"id"`

@@ -212,11 +212,14 @@ func (noDeadlineContext) Deadline() (time.Time, bool) { return time.Time{}, fals
 // Param binds a query parameter, which the statement names as {name:Type}.
 func Param(name string, value any) any { return clickhouse.Named(name, value) }
 
-// TimeParam binds a time as a parameter of type DateTime64(9, 'UTC'). The zero time stands for
-// the earliest one.
+// TimeParam binds a time as a parameter of type DateTime64(9, 'UTC'). A time before 1970, such as
+// the zero time, stands for 1970, and one after MaxTime for MaxTime.
 func TimeParam(name string, t time.Time) any {
-	if t.IsZero() {
-		t = time.Unix(0, 0)
+	if first := time.Unix(0, 0); t.Before(first) {
+		t = first
+	}
+	if t.After(MaxTime) {
+		t = MaxTime
 	}
 	return clickhouse.DateNamed(name, t.UTC(), clickhouse.NanoSeconds)
 }

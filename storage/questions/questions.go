@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"github.com/countersign-dev/countersign/storage/conn"
@@ -89,7 +88,7 @@ func Ask(ctx context.Context, pool *conn.Pool, q Question, t Params) (a Answer, 
 		case "since":
 			args = append(args, conn.TimeParam("since", t.Since))
 		case "until":
-			args = append(args, clickhouse.DateNamed("until", t.Until.UTC(), clickhouse.NanoSeconds))
+			args = append(args, conn.TimeParam("until", t.Until))
 		case "session":
 			args = append(args, conn.Param("session", t.Session))
 		default:

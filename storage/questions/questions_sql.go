@@ -10,7 +10,7 @@ FROM (
     SELECT broker_time, session, tool, tool_call_id, verdict, state, outcome, findings, decision_id, call_id, shard, seq
     FROM calls
     WHERE tenant = {tenant:String} AND (agent = {agent:String} OR source = {agent:String})
-        AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+        AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
     ORDER BY shard, seq DESC LIMIT 1 BY shard, call_id
 )
 ORDER BY shard, seq LIMIT {most:UInt32}`,
@@ -35,7 +35,7 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 		SQL: `SELECT broker_time, session, source, agent, tool, tool_call_id, state, outcome, findings, shard, seq
 FROM calls
 WHERE tenant = {tenant:String} AND state IN ('completed', 'failed', 'orphaned') AND decision_id = ''
-    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+    AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
 ORDER BY shard, seq LIMIT 1 BY shard, call_id LIMIT {most:UInt32}`,
 	},
 	{
@@ -45,7 +45,7 @@ ORDER BY shard, seq LIMIT 1 BY shard, call_id LIMIT {most:UInt32}`,
 FROM findings
 WHERE tenant = {tenant:String} AND rule IN ('executed_despite_deny', 'executed_while_ask_pending') AND withdraws = ''
     AND (shard, rule, finding_id) NOT IN (SELECT shard, rule, withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '' AND severity = 'info')
-    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+    AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
 ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
@@ -84,7 +84,7 @@ ORDER BY shard, seq, sets.seq LIMIT 1 BY shard, seq, file LIMIT {most:UInt32}`,
         arrayFilter(item -> item.3 IN ('', {tenant:String}), arrayZip(items.change, items.name, items.tenant))) AS items, writer, shard, seq
 FROM changes
 WHERE (tenant = {tenant:String} OR (tenant = '' AND (arrayAll(t -> t = '', items.tenant) OR has(items.tenant, {tenant:String}))))
-    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+    AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
 ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
@@ -113,7 +113,7 @@ ORDER BY shard LIMIT {most:UInt32}`,
 FROM redactions
 LEFT ARRAY JOIN items.path AS path, items.detector AS detector, items.action AS action
 WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String})
-    AND broker_time BETWEEN {since:DateTime64(9, 'UTC')} AND {until:DateTime64(9, 'UTC')}
+    AND broker_time >= {since:DateTime64(9, 'UTC')} AND broker_time < {until:DateTime64(9, 'UTC')}
 ORDER BY shard, seq, path, detector, action LIMIT {most:UInt32}`,
 	},
 	{
@@ -142,30 +142,35 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	{
 		Name: "undecided", Asks: "Which calls are still undecided?", Needs: []string{"since"},
 		Says: "Open calls with the verdict none, `ask` or `defer`, and their workflow. Without `--since` it reads all calls. Calls that were open when their session was erased stay among them until the evidence expires.",
-		SQL: `SELECT open.broker_time AS since, open.session AS session, open.source AS source, open.agent AS agent, open.tool AS tool, open.tool_call_id AS tool_call_id,
-    if(decided.decision_id != '', decided.verdict, open.verdict) AS verdict, decided.decision_id AS decision_id,
-    decided.workflow_id AS workflow_id, waits.status AS approval, open.shard AS shard, open.seq AS seq
+		SQL: `SELECT broker_time AS since, session, source, agent, tool, tool_call_id, verdict, decision_id, workflow_id, waits.status AS approval, shard, seq
 FROM (
-    SELECT broker_time, session, source, agent, tool, tool_call_id, verdict, shard, seq
-    FROM calls
-    WHERE tenant = {tenant:String} AND state = 'open' AND broker_time >= {since:DateTime64(9, 'UTC')} AND sipHash128(shard, call_id) NOT IN (
-        SELECT sipHash128(shard, call_id) FROM calls
-        WHERE tenant = {tenant:String} AND state != 'open' AND broker_time >= {since:DateTime64(9, 'UTC')}
-    )
-    ORDER BY shard, seq DESC LIMIT 1 BY shard, call_id
+    WITH decided.seq >= open.first AND (open.tool_call_id != '' OR decided.tool = open.tool AND (decided.event_id = '' OR has(open.event_ids, decided.event_id))) AS fits
+    SELECT open.broker_time AS broker_time, open.session AS session, open.source AS source, open.agent AS agent, open.tool AS tool, open.tool_call_id AS tool_call_id,
+        open.shard AS shard, open.seq AS seq,
+        argMaxIf(decided.decision_id, decided.seq, fits) AS decision_id, argMaxIf(decided.approval_workflow_id, decided.seq, fits) AS workflow_id,
+        if(decision_id != '', argMaxIf(decided.verdict, decided.seq, fits), open.verdict) AS verdict
+    FROM (
+        SELECT shard, session, source, tool_call_id, tool, event_id, verdict, decision_id, approval_workflow_id, seq
+        FROM decisions
+        WHERE tenant = {tenant:String} AND broker_time >= {since:DateTime64(9, 'UTC')} - INTERVAL 1 HOUR
+    ) AS decided
+    RIGHT JOIN (
+        SELECT broker_time, session, source, agent, tool, tool_call_id, verdict, timeline.seq[1] AS first, timeline.event_id AS event_ids, shard, seq
+        FROM calls
+        WHERE tenant = {tenant:String} AND state = 'open' AND broker_time >= {since:DateTime64(9, 'UTC')} AND sipHash128(shard, call_id) NOT IN (
+            SELECT sipHash128(shard, call_id) FROM calls
+            WHERE tenant = {tenant:String} AND state != 'open' AND broker_time >= {since:DateTime64(9, 'UTC')}
+        )
+        ORDER BY shard, seq DESC LIMIT 1 BY shard, call_id
+    ) AS open ON decided.shard = open.shard AND decided.session = open.session AND decided.source = open.source AND decided.tool_call_id = open.tool_call_id
+    GROUP BY open.broker_time, open.session, open.source, open.agent, open.tool, open.tool_call_id, open.verdict, open.shard, open.seq
 ) AS open
-LEFT JOIN (
-    SELECT shard, session, source, tool_call_id, argMax(verdict, seq) AS verdict, argMax(decision_id, seq) AS decision_id, argMax(approval_workflow_id, seq) AS workflow_id
-    FROM decisions
-    WHERE tenant = {tenant:String} AND broker_time >= {since:DateTime64(9, 'UTC')} - INTERVAL 1 HOUR
-    GROUP BY shard, session, source, tool_call_id
-) AS decided ON decided.shard = open.shard AND decided.session = open.session AND decided.source = open.source AND decided.tool_call_id = open.tool_call_id
 LEFT JOIN (
     SELECT shard, workflow_id, argMax(status, seq) AS status
     FROM approvals
     WHERE tenant = {tenant:String}
     GROUP BY shard, workflow_id
-) AS waits ON waits.shard = decided.shard AND waits.workflow_id = decided.workflow_id
+) AS waits ON waits.shard = open.shard AND waits.workflow_id = open.workflow_id
 WHERE verdict IN ('', 'ask', 'defer')
 ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},

@@ -3,6 +3,7 @@ package questions
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,14 @@ func TestQuestions(t *testing.T) {
 					t.Errorf("later: %v (%v)", a.Rows, err)
 				}
 			}
+			if strings.Contains(strings.Join(q.Needs, " "), "until") { // a record of that very time is the next range's
+				before, at := c.terms, a.Rows[0][0].(time.Time)
+				before.Until = at
+				a, err := Ask(t.Context(), ro, q, before)
+				if err != nil || slices.ContainsFunc(a.Rows, func(r []any) bool { return !r[0].(time.Time).Before(at) }) {
+					t.Errorf("until %v: %v (%v)", at, a.Rows, err)
+				}
+			}
 		})
 	}
 }
@@ -145,6 +154,72 @@ func cell(a Answer, row []any, columns string) string {
 		}
 	}
 	return strings.Join(list, " ")
+}
+
+// A call is decided only by a decision on it: not by that on an earlier call with its id, nor, without an
+// id, by that on another call of the session.
+func TestUndecided(t *testing.T) {
+	db, shard := enginetest.Pool(t), storagetest.Shard(t)
+	var rows []storage.EvidenceRow
+	add := func(kind, session string, body any) {
+		r := storagetest.RecordRow(t, shard, uint64(len(rows)+1), kind, body)
+		r.Tenant, r.Session = shard, session
+		rows = append(rows, r)
+	}
+	call := func(session, id, toolCall, tool, event string) events.Call {
+		c := events.Call{CallID: id, Source: "rt", ToolCallID: toolCall, Tool: tool, State: events.CallOpen,
+			Timeline: []events.TimelineEntry{{Step: "requested", Seq: uint64(len(rows) + 1), At: events.At(storagetest.Time), EventID: event}}}
+		add(storage.KindCall, session, c)
+		return c
+	}
+	decide := func(session, toolCall, tool, event string, v events.Verdict) {
+		add(storage.KindDecision, session, events.Decision{DecisionID: fmt.Sprint("d", len(rows)), EventID: event, Source: "rt", ToolCallID: toolCall, Tool: tool, Verdict: v})
+	}
+	first := call("reused", "c1", "tc1", "send", "")
+	decide("reused", "tc1", "send", "", events.Allow)
+	first.State = events.CallCompleted
+	add(storage.KindCall, "reused", first)
+	call("reused", "c2", "tc1", "send", "")
+	call("other-tool", "c3", "", "pay", "")
+	decide("other-tool", "", "pay", "", events.Ask)
+	call("other-tool", "c4", "", "read", "")
+	decide("other-tool", "", "read", "", events.Allow)
+	call("other-event", "c5", "", "pay", "e5")
+	decide("other-event", "", "pay", "e5", events.Defer)
+	call("other-event", "c6", "", "pay", "e6")
+	decide("other-event", "", "pay", "e6", events.Allow)
+	call("allowed", "c7", "tc7", "pay", "e7")
+	decide("allowed", "tc7", "pay", "e8", events.Ask)
+	decide("allowed", "tc7", "pay", "e9", events.Allow)
+	if err := write.New(db).CommitEvidence(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	q, _ := Find("undecided")
+	a, err := Ask(t.Context(), db, q, Params{Tenant: shard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range a.Rows {
+		got = append(got, cell(a, r, "session tool verdict decision_id"))
+	}
+	if d := cmp.Diff([]string{"reused send  ", "other-tool pay ask d5", "other-event pay defer d9"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// Times beyond those of ClickHouse are as its first and last.
+func TestTimesOutOfRange(t *testing.T) {
+	db := enginetest.Pool(t)
+	q, _ := Find("no-verdict")
+	for _, year := range []int{1, 1600, 1899, 1969, 2262, 2263, 9999} {
+		at := time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)
+		for _, p := range []Params{{Tenant: "acme", Since: at}, {Tenant: "acme", Until: at}} {
+			if _, err := Ask(t.Context(), db, q, p); err != nil {
+				t.Errorf("since %v until %v: %v", p.Since, p.Until, err)
+			}
+		}
+	}
 }
 
 // A decision under a set of policies of which there is no record was not made under one of 1970.

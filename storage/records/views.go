@@ -137,18 +137,21 @@ func (r *Reader) SessionsWithPrefix(ctx context.Context, tenant, prefix string, 
 	return names, err
 }
 
-// CallKey identifies the calls that share one tool call id.
-type CallKey struct{ Session, Source, ToolCallID string }
+// CallKey identifies the calls that share one tool call id. Calls without one are told apart by Tool
+// and EventID, the event that asked for the verdict; both are empty with an id.
+type CallKey struct{ Session, Source, ToolCallID, Tool, EventID string }
 
-// LatestVerdicts returns the last verdict on each tool call id of the sessions.
+// LatestVerdicts returns the last verdict on each tool call id of the sessions, and on each tool and
+// event without one.
 func (r *Reader) LatestVerdicts(ctx context.Context, tenant string, sessions []string) (map[CallKey]Verdict, error) {
 	list := map[CallKey]Verdict{}
-	err := r.pool.EachRow(ctx, `SELECT session, source, tool_call_id, argMax(verdict, (shard, seq)), max(shard), argMax(seq, (shard, seq)) FROM decisions
-		WHERE tenant = {tenant:String} AND session IN ({sessions:Array(String)}) GROUP BY session, source, tool_call_id`,
+	err := r.pool.EachRow(ctx, `SELECT session, source, tool_call_id, if(tool_call_id = '', tool, '') AS of_tool, if(tool_call_id = '', event_id, '') AS of_event,
+			argMax(verdict, (shard, seq)), max(shard), argMax(seq, (shard, seq)) FROM decisions
+		WHERE tenant = {tenant:String} AND session IN ({sessions:Array(String)}) GROUP BY session, source, tool_call_id, of_tool, of_event`,
 		func(row driver.Rows) error {
 			var k CallKey
 			var v Verdict
-			err := row.Scan(&k.Session, &k.Source, &k.ToolCallID, &v.Verdict, &v.Shard, &v.Seq)
+			err := row.Scan(&k.Session, &k.Source, &k.ToolCallID, &k.Tool, &k.EventID, &v.Verdict, &v.Shard, &v.Seq)
 			list[k] = v
 			return err
 		}, conn.Param("tenant", tenant), conn.Param("sessions", sessions))

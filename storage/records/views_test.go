@@ -185,6 +185,8 @@ func TestLatestVerdicts(t *testing.T) {
 		{DecisionID: "1", Source: "rt1", ToolCallID: "c1", Verdict: events.Ask},
 		{DecisionID: "2", Source: "rt2", ToolCallID: "c1", Verdict: events.Deny},
 		{DecisionID: "3", Source: "rt1", ToolCallID: "c1", Verdict: events.Allow},
+		{DecisionID: "4", Source: "rt1", Tool: "pay", EventID: "e4", Verdict: events.Ask},
+		{DecisionID: "5", Source: "rt1", Tool: "read", EventID: "e5", Verdict: events.Allow},
 	} {
 		r := storagetest.RecordRow(t, shard, uint64(i+1), storage.KindDecision, d)
 		r.Tenant, r.Session = shard, "s'1"
@@ -194,7 +196,8 @@ func TestLatestVerdicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := db.LatestVerdicts(t.Context(), shard, []string{"s'1", "s2"})
-	if err != nil || len(got) != 2 || got[CallKey{"s'1", "rt1", "c1"}] != (Verdict{"allow", shard, 3}) || got[CallKey{"s'1", "rt2", "c1"}] != (Verdict{"deny", shard, 2}) {
+	if err != nil || len(got) != 4 || got[CallKey{"s'1", "rt1", "c1", "", ""}] != (Verdict{"allow", shard, 3}) || got[CallKey{"s'1", "rt2", "c1", "", ""}] != (Verdict{"deny", shard, 2}) ||
+		got[CallKey{"s'1", "rt1", "", "pay", "e4"}] != (Verdict{"ask", shard, 4}) {
 		t.Errorf("%v %v", got, err)
 	}
 }

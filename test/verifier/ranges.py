@@ -9,7 +9,7 @@ import expired
 import merkle
 import statement
 from bundle import BODIES, HEAD, KINDS, TAIL, Bundle, layouts
-from record import Record, Session, need, whole
+from record import Record, Session, check_time, need, whole
 from signed import Bad, standard
 
 WHOLE = ("manifest.json", "checkpoint.txt", "keys.json", expired.NAME, statement.NAME)
@@ -91,7 +91,7 @@ class Range(Bundle):
             self.signer = self.attempt(statement.NAME, lambda: statement.check(self))
 
     def check_head(self):
-        instant(self.manifest["from"]), instant(self.manifest["to"])
+        check_time(self.manifest["from"]), check_time(self.manifest["to"])
 
     def check_records(self):
         self.session = Sessions(self.keys, self.manifest.get("subject_prefix", "gov"), self.manifest["from"])

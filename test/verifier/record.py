@@ -123,11 +123,11 @@ def whole(value, name):
 
 def check_time(text):
     m = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{9}Z", text, re.ASCII)
-    need(m, "broker_time is malformed")
+    need(m, "a time is malformed")
     try:
         datetime.datetime.strptime(m[1], "%Y-%m-%dT%H:%M:%S")
     except ValueError as e:
-        raise Bad("broker_time is no time") from e
+        raise Bad("a time is none") from e
 
 
 def find(value, pointer):

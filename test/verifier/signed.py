@@ -29,6 +29,13 @@ def standard(text):
     return b
 
 
+def utf8(raw):
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise Bad("not UTF-8") from e
+
+
 def url(text):
     """Strict base64url without padding."""
     if not re.fullmatch(r"[A-Za-z0-9_-]*", text):
@@ -77,22 +84,24 @@ def open_note(raw, key):
 def opened(raw, key):
     """The text of a note and the key's signature."""
     head, blank, lines = raw.rpartition(b"\n\n")
-    if not blank or not lines.endswith(b"\n"):
+    if not blank or not lines.endswith(b"\n") or re.search(rb"[\x00-\x09\x0b-\x1f]", raw):
         raise Bad("not a signed note")
     text, found = head + b"\n", False
-    for line in lines.decode("utf-8", "replace").splitlines():
-        m = re.fullmatch("— ([^ +]+) (\\S+)", line)
+    for line in utf8(lines).split("\n")[:-1]:
+        m = re.fullmatch("— ([^\\s+]+) (\\S+)", line)
         if not m:
             raise Bad("a line of the signatures is none")
         signature = standard(m[2])
-        if m[1] != key.name or signature[:4] != key.id:
+        if len(signature) < 5:
+            raise Bad("a line of the signatures is none")
+        if m[1] != key.name or signature[:4] != key.id or found:
             continue
         if not key.signed(text, signature[4:]):
             raise Bad("the signature of %s does not match the text" % key.name)
         found = signature[4:]
     if not found:
         raise Bad("not signed by %s" % key.name)
-    return text.decode("utf-8"), found
+    return utf8(text), found
 
 
 class Checkpoint:

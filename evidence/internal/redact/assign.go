@@ -124,7 +124,7 @@ func containsFold(s, word string) bool {
 	return false
 }
 
-// scanFlag handles --name value; i is the second dash. scanAssignment handles --name=value.
+// scanFlag handles --name value and --user=name:password; i is the second dash. scanAssignment handles --name=value.
 func (sc *textScanner) scanFlag(i int) {
 	s := sc.s
 	sc.budget.charge(15)
@@ -132,32 +132,42 @@ func (sc *textScanner) scanFlag(i int) {
 		return
 	}
 	end := runEnd(s, i+1, word)
-	if end == i+1 || end-i > maxIdent || end >= len(s) || s[end] != ' ' {
+	if end == i+1 || end-i > maxIdent || end >= len(s) || s[end] != ' ' && s[end] != '=' {
 		return
 	}
 	if next := runEnd(s, end, space); next == len(s) || s[next] == '-' {
 		return
 	}
-	if n := lookupName(s[i+1 : end]); n.strength == strongName || n.text == "pass" {
+	if name := s[i+1 : end]; name == "user" || name == "proxy-user" { // curl --user name:password
+		sc.addUserPassword(runEnd(s, end+1, space))
+	} else if n := lookupName(name); s[end] == ' ' && (n.strength == strongName || n.text == "pass") {
 		n.strength = strongName
 		sc.addSecretValue(n, end, false)
-	} else if s[i+1:end] == "user" || s[i+1:end] == "proxy-user" { // curl --user name:password
-		sc.addUserPassword(runEnd(s, end, space))
 	}
 }
 
-// addUserPassword adds the password of name:password, which begins at v.
+// addUserPassword adds the password of name:password, an argument that begins at v.
 func (sc *textScanner) addUserPassword(v int) {
 	s := sc.s
-	if v < len(s) && byteClass[s[v]]&quoteChar != 0 {
-		v++
-	}
-	colon := runEnd(s[:min(len(s), v+2*maxIdent)], v, word|dot|at64)
-	if colon == v || colon >= len(s) || s[colon] != ':' || colon+1 >= len(s) {
+	name := v + openingQuote(s[v:])
+	colon := runEnd(s[:min(len(s), name+2*maxIdent)], name, word|dot|at64)
+	if colon == name || colon >= len(s) {
 		return
 	}
-	if to := sc.bareEnd(colon + 1); !isHarmlessValue(s[colon+1 : to]) {
-		sc.addSpan(colon+1, to, Assignment)
+	if byteClass[s[colon]]&quoteChar != 0 { // "name":"password"
+		colon++
+	}
+	if colon+1 >= len(s) || s[colon] != ':' {
+		return
+	}
+	from := colon + 1 + openingQuote(s[colon+1:])
+	_, to, end := nextArgument(s[:min(len(s), v+commandReach)], v)
+	sc.budget.charge(end - v)
+	if to == end { // no quote closes it
+		to = sc.bareEnd(from)
+	}
+	if from <= to && !isHarmlessValue(s[from:to]) {
+		sc.addSpan(from, to, Assignment)
 	}
 }
 
@@ -175,8 +185,15 @@ func (sc *textScanner) addSecretValue(n nameRule, v int, colon bool) {
 	if n.line && colon && sc.addHeaderValue(v) {
 		return
 	}
+	if s[v] == '$' && openingQuote(s[v+1:]) == 1 { // $'…' of a shell
+		v++
+	}
 	from, to, quoted := sc.quotedValue(v)
-	if !quoted {
+	if quoted && n.strength != weakName {
+		closed := to
+		to = joinedEnd(s[:min(len(s), from+maxValueWindow)], v, from, to)
+		sc.budget.charge((to - closed) / 2)
+	} else if !quoted {
 		to = sc.bareEnd(from)
 	}
 	text := s[from:to]
@@ -222,15 +239,12 @@ func (sc *textScanner) looksRandom(v string) bool {
 // the same kind at the same depth of escaping. If there is none, from is the start of an
 // unquoted value.
 func (sc *textScanner) quotedValue(v int) (from, to int, ok bool) {
-	s, k := sc.s, 0
-	for v+k < len(s) && s[v+k] == '\\' && k < maxSlashes {
-		k++
-	}
-	if v+k >= len(s) || byteClass[s[v+k]]&quoteChar == 0 {
+	s, open := sc.s, openingQuote(sc.s[v:])
+	if open == 0 {
 		return v, 0, false
 	}
-	quote := s[v+k]
-	v += k + 1
+	v += open
+	quote, k := s[v-1], open-1
 	memo := &sc.quoted[strings.IndexByte("\"'`", quote)][k]
 	if !memo.contains(v) {
 		limit := min(len(s), v+maxValueWindow)
@@ -268,13 +282,83 @@ func closingQuote(s string, v int, quote byte, k int) int {
 	return -1
 }
 
-// bareEnd returns the end of an unquoted value: white space, a quote, & ; < >, or a comma
-// before a blank. Brackets and full stops at the end do not belong to the value.
+// openingQuote returns the length of the quote that s begins with, with the backslashes that
+// escape it, or 0.
+func openingQuote(s string) int {
+	k := 0
+	for k < len(s) && s[k] == '\\' && k < maxSlashes {
+		k++
+	}
+	if k < len(s) && byteClass[s[k]]&quoteChar != 0 {
+		return k + 1
+	}
+	return 0
+}
+
+// quotedEnd returns the end of the value from from on behind a quote that begins at v, and the
+// position after its closing quote; the value ends at -1 if no quote closes it.
+func quotedEnd(s string, v, from int) (to, end int) {
+	if to = closingQuote(s, from, s[from-1], from-v-1); to < 0 {
+		return -1, v
+	}
+	closed := to
+	if to = joinedEnd(s, v, from, to); to > closed && byteClass[s[to-1]]&quoteChar == 0 && !strings.HasPrefix(s[to:], s[v:from]) {
+		return to, to // it ends without a quote
+	}
+	return to, to + from - v
+}
+
+// joints are what stands between two parts of a quoted value if it holds the quote itself, in
+// shells and in JSON's texts of their commands; a doubled quote is one of any kind of quotes.
+var joints = map[byte][]string{
+	'\'': {`'\''`, `'\\''`, `'"'"'`, `'\"'\"'`},
+	'"':  {`"\""`, `"'"'"`},
+}
+
+// joinedEnd returns the end of a value whose quote begins at v, which begins at from and whose
+// first closing quote is at to. The value goes on if the quote is doubled, as in YAML,
+// PowerShell, SQL and CSV, behind a joint, or if a letter or a digit follows.
+func joinedEnd(s string, v, from, to int) int {
+	quote := s[v:from]
+	for {
+		next := to + len(quote)
+		if next >= len(s) {
+			return to
+		}
+		if strings.HasPrefix(s[next:], quote) {
+			next += len(quote)
+		} else if len(quote) == 1 && byteClass[s[next]]&alnum != 0 {
+			for next < len(s) && byteClass[s[next]]&valueEnd == 0 && strings.IndexByte(",)]}", s[next]) < 0 {
+				next++
+			}
+			return next
+		} else {
+			next = 0
+			for _, joint := range joints[quote[0]] {
+				if strings.HasPrefix(s[to:], joint) {
+					next = to + len(joint)
+					break
+				}
+			}
+		}
+		closed := -1
+		if next > 0 {
+			closed = closingQuote(s, next, quote[len(quote)-1], len(quote)-1)
+		}
+		if closed < 0 {
+			return to
+		}
+		to = closed
+	}
+}
+
+// bareEnd returns the end of an unquoted value: white space (but no blank behind a backslash), a
+// quote, & ; < >, or a comma before a blank. Brackets and full stops at the end do not belong to the value.
 func (sc *textScanner) bareEnd(v int) int {
 	s := sc.s
 	if !sc.bare.contains(v) {
 		end := v
-		for end < len(s) && byteClass[s[end]]&valueEnd == 0 {
+		for end < len(s) && (byteClass[s[end]]&valueEnd == 0 || s[end] == ' ' && end > v && s[end-1] == '\\') {
 			if s[end] == ',' && (end+1 == len(s) || byteClass[s[end+1]]&(space|quoteChar) != 0) {
 				break
 			}

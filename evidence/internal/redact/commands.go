@@ -23,13 +23,13 @@ var commands = []command{
 	{name: "curl", userFlags: []string{"-u", "--user", "-U", "--proxy-user"}, gluedFlags: []string{"-u"}},
 	{name: "sshpass", passwordFlags: []string{"-p"}, gluedFlags: []string{"-p"}},
 	{name: "redis-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "keydb-cli", passwordFlags: []string{"-a", "--pass"}}, {name: "valkey-cli", passwordFlags: []string{"-a", "--pass"}},
-	{name: "docker login", passwordFlags: []string{"-p"}}, {name: "podman login", passwordFlags: []string{"-p"}}, {name: "registry login", passwordFlags: []string{"-p"}},
-	{name: "buildah login", passwordFlags: []string{"-p"}}, {name: "oc login", passwordFlags: []string{"-p"}}, {name: "az login", passwordFlags: []string{"-p"}},
+	{name: "docker login", passwordFlags: []string{"-p"}, gluedFlags: []string{"-p"}}, {name: "podman login", passwordFlags: []string{"-p"}, gluedFlags: []string{"-p"}}, {name: "registry login", passwordFlags: []string{"-p"}},
+	{name: "buildah login", passwordFlags: []string{"-p"}, gluedFlags: []string{"-p"}}, {name: "oc login", passwordFlags: []string{"-p"}}, {name: "az login", passwordFlags: []string{"-p"}},
 	{name: "net user", passwordIndex: 2, slashFlags: true}, {name: "htpasswd", passwordIndex: 3, omitFirst: "n"},
 	{name: "mongo", passwordFlags: []string{"-p"}}, {name: "mongosh", passwordFlags: []string{"-p"}}, {name: "mongodump", passwordFlags: []string{"-p"}}, {name: "mongorestore", passwordFlags: []string{"-p"}},
 	{name: "smbclient", userFlags: []string{"-U", "--user"}}, {name: "rpcclient", userFlags: []string{"-U"}},
-	{name: "ldapsearch", passwordFlags: []string{"-w"}}, {name: "ldapmodify", passwordFlags: []string{"-w"}}, {name: "ldapadd", passwordFlags: []string{"-w"}}, {name: "ldapwhoami", passwordFlags: []string{"-w"}},
-	{name: "unzip", passwordFlags: []string{"-P"}}, {name: "zip", passwordFlags: []string{"-P"}}, {name: "7z", gluedFlags: []string{"-p"}}, {name: "unrar", gluedFlags: []string{"-p"}},
+	{name: "ldapsearch", passwordFlags: []string{"-w"}, gluedFlags: []string{"-w"}}, {name: "ldapmodify", passwordFlags: []string{"-w"}, gluedFlags: []string{"-w"}}, {name: "ldapadd", passwordFlags: []string{"-w"}, gluedFlags: []string{"-w"}}, {name: "ldapwhoami", passwordFlags: []string{"-w"}, gluedFlags: []string{"-w"}},
+	{name: "unzip", passwordFlags: []string{"-P"}, gluedFlags: []string{"-P"}}, {name: "zip", passwordFlags: []string{"-P"}, gluedFlags: []string{"-P"}}, {name: "7z", gluedFlags: []string{"-p"}}, {name: "unrar", gluedFlags: []string{"-p"}},
 	{name: "sqlcmd", passwordFlags: []string{"-P"}, gluedFlags: []string{"-P"}}, {name: "isql", passwordFlags: []string{"-P"}, gluedFlags: []string{"-P"}},
 	{name: "plink", passwordFlags: []string{"-pw"}}, {name: "pscp", passwordFlags: []string{"-pw"}}, {name: "psexec", passwordFlags: []string{"-p"}}, {name: "evil-winrm", passwordFlags: []string{"-p"}},
 	{name: "xfreerdp", gluedFlags: []string{"/p:"}}, {name: "ipmitool", passwordFlags: []string{"-P"}},
@@ -130,7 +130,9 @@ func commandPassword(s string, c *command, after int) (from, to, next int) {
 			return 0, 0, at
 		}
 		arg := s[from:to]
-		switch v, ok := c.secretIn(want, arg, &words); {
+		v, ok := c.secretIn(want, arg, &words)
+		v += openingQuote(arg[v:])
+		switch {
 		case ok && !isHarmlessValue(arg[v:]):
 			return from + v, to, end
 		case ok:
@@ -141,27 +143,57 @@ func commandPassword(s string, c *command, after int) (from, to, next int) {
 	return 0, 0, limit
 }
 
-// nextArgument returns the argument at a position of a command line without its quotes, and
-// where it ends.
+// nextArgument returns the argument at a position of a command line without its outer quotes, and
+// where it ends. Its last part may be quoted alone: -p'…', bob:'…', "bob":'…'.
 func nextArgument(s string, at int) (from, to, end int) {
 	if at >= len(s) {
 		return at, at, at
 	}
-	if q := s[at]; q == '"' || q == '\'' {
-		if n := strings.IndexByte(s[at+1:], q); n >= 0 {
-			return at + 1, at + 1 + n, at + 2 + n
+	if open := openingQuote(s[at:]); open > 0 {
+		from = at + open
+		if to, end = quotedEnd(s, at, from); to < 0 {
+			return from, len(s), len(s)
 		}
-		return at + 1, len(s), len(s)
+		if end == len(s) || s[end] != ':' && s[end] != '%' {
+			return from, to, end
+		}
+		at = end
+	} else {
+		from = at
 	}
-	end = at
-	for end < len(s) && byteClass[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("|;&<>", s[end]) < 0 {
-		end++
+	for end = at; end < len(s) && byteClass[s[end]]&space == 0 && strings.IndexByte("|;&<>", s[end]) < 0; end++ {
+		if s[end] != '\\' && byteClass[s[end]]&quoteChar == 0 {
+			continue
+		}
+		open := openingQuote(s[end:])
+		if open == 0 {
+			continue
+		}
+		if opensSecret(s[at:end], s[end+open:]) {
+			if to, next := quotedEnd(s, end, end+open); to >= 0 {
+				return from, to, next
+			}
+		}
+		if byteClass[s[end]]&quoteChar != 0 {
+			break
+		}
 	}
-	if end == at { // a sign that begins no argument
+	if end == at && end == from { // a sign that begins no argument
 		end++
 		return at, at, end
 	}
-	return at, end, end
+	return from, end, end
+}
+
+// opensSecret reports whether a quote between two parts of a command opens a secret: what is before
+// it in its argument is a flag of one letter, or ends as a name before a password does, and what
+// is behind it is no end of a command.
+func opensSecret(head, rest string) bool {
+	if rest = strings.TrimLeft(rest, ";|&)"); rest == "" || byteClass[rest[0]]&space != 0 {
+		return false
+	}
+	head = strings.TrimSuffix(head, "$") // $'…'
+	return len(head) == 2 && head[0] == '-' || head != "" && strings.IndexByte(":%,", head[len(head)-1]) >= 0
 }
 
 // secretIn reports whether an argument is the password, or holds it from v on. flag is the

@@ -87,14 +87,10 @@ func (sc *textScanner) leaves(n nameRule, v, limit int, colon bool) (end int, cl
 // leaf returns the quoted text or the word that begins at i: from and to are its own bytes, next
 // is the position after it. It is never empty.
 func leaf(s string, i int) (from, to, next int, quoted bool) {
-	k := 0
-	for i+k < len(s) && s[i+k] == '\\' && k < maxSlashes {
-		k++
-	}
-	if i+k < len(s) && byteClass[s[i+k]]&quoteChar != 0 {
-		from = i + k + 1
-		if to = closingQuote(s, from, s[i+k], k); to >= 0 {
-			return from, to, to + k + 1, true
+	if open := openingQuote(s[i:]); open > 0 {
+		from = i + open
+		if to, next = quotedEnd(s, i, from); to >= 0 {
+			return from, to, next, true
 		}
 		return from, len(s), len(s), true
 	}

@@ -98,6 +98,7 @@ func (w *documentWalker) redactContents(detector string, m map[string]any) {
 		v := m[k]
 		if name, kept := w.redactKey(m, k); kept {
 			w.redactContent(detector, m, name, v)
+			keepKey(m, name)
 		}
 	}
 }

@@ -30,7 +30,8 @@ func fragments() (out []string) {
 		" ", "\n", ".", "-", "_", "/", "a", "A", "1", "12", "1 2", "1-2", "123-45-", "123-45-6789", "4111 1111 1111 1112", "4111111111111112", "415 555 2671", "(415) 555-",
 		"123 456 7890", "12-34-56-78-90", "1.2.3.4", "DE89", "GB82WEST", "MT84MALT0110", "DE89 3704 0044 0532 0130 01", "X1234567", "12345678A", "AB12", "RSSMRA85T", "1985-", "850730", "+49",
 		"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh", "QUFBQUFBQUFBQUFBQUFB", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "aB3dE6gH9jK2mN5pQ8sT", "://", "://a:", "://a:b@", "[redacted:", "null ", "call ", "phone ", "tel: ",
-		"password=null ", "key=aaaaaaaaaaaaaaaaaaaaaaaa ", "keY=keY=pw:key=", "bearer ", "basic QQ ", "rpl", "eyJa.eyJ", "-----BEGIN ", "SUAA", "${", "{{")
+		"password=null ", "key=aaaaaaaaaaaaaaaaaaaaaaaa ", "keY=keY=pw:key=", "bearer ", "basic QQ ", "rpl", "eyJa.eyJ", "-----BEGIN ", "SUAA", "${", "{{",
+		"''", "\"\"", "\\ ", "$'", "'a'b", "'\\''", "'\"'\"'", "--user=", "--user=a:'", "--user 'a':", "mysql -p'", "mysql -p\\\"", "curl -u a:'")
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -194,14 +194,8 @@ func matchWord(s string, _, after int) (from, to, next int) {
 	if from == after {
 		return 0, 0, after
 	}
-	k := 0 // backslashes before a quote
-	for from+k < len(s) && s[from+k] == '\\' && k < maxSlashes {
-		k++
-	}
-	quoted := from+k < len(s) && byteClass[s[from+k]]&quoteChar != 0
-	if quoted {
-		from += k + 1
-	}
+	open := openingQuote(s[from:])
+	from += open
 	for to = from; to < len(s) && byteClass[s[to]]&valueEnd == 0; to++ {
 	}
 	next = from + escapeIndex(s[from:to]) // what follows may be another line, or belong to the secret
@@ -212,8 +206,8 @@ func matchWord(s string, _, after int) (from, to, next int) {
 	case !isUnlikeProse(v):
 		next = to
 	}
-	if quoted {
-		if end := closingQuote(s[:min(len(s), from+maxValueWindow)], from, s[from-1], k); end > from {
+	if open > 0 {
+		if end, _ := quotedEnd(s[:min(len(s), from+maxValueWindow)], from-open, from); end > from {
 			to, next = end, end
 		}
 	}

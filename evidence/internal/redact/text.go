@@ -172,8 +172,12 @@ func (w *documentWalker) holdsUnreleasable(s string) bool {
 
 // truncateText keeps the beginning of a text, with the findings in it redacted.
 func (w *documentWalker) truncateText(t Treatment, detector, s string) (out string, drop bool) {
+	from := len(w.hits)
 	w.addHit(Hit{Path: string(w.path), Detector: detector, Action: Truncate, Rule: t.Rule, Text: s, start: -1})
 	out, drop = w.replaceSpans(s, w.findSpans(s), len(firstRunes(s, t.KeepFirst)))
+	if drop {
+		dropAll(w.hits[from:])
+	}
 	return out + Placeholder(detector), drop
 }
 
@@ -188,7 +192,7 @@ func (w *documentWalker) replaceSpans(s string, spans []Span, end int) (out stri
 		return s[:end], false
 	}
 	var b strings.Builder
-	at := 0
+	at, from := 0, len(w.hits)
 	for _, sp := range spans {
 		if sp.Start >= end {
 			break
@@ -209,8 +213,22 @@ func (w *documentWalker) replaceSpans(s string, spans []Span, end int) (out stri
 		b.WriteString(w.placeholderFor(t, sp.Detector, v))
 		at = sp.End
 	}
+	if drop {
+		dropAll(w.hits[from:])
+	}
 	b.WriteString(s[at:max(at, end)])
 	return b.String(), drop
+}
+
+// dropAll gives all hits of one text the action and the rule of the hit that drops the text: the
+// placeholders of the others are gone with it.
+func dropAll(hits []Hit) {
+	i := slices.IndexFunc(hits, func(h Hit) bool { return h.Action == Drop })
+	for j := range hits {
+		if i >= 0 { // not so if the hit that drops was beyond MaxHits
+			hits[j].Action, hits[j].Rule = Drop, hits[i].Rule
+		}
+	}
 }
 
 // isOverBudget reports whether the document takes more work than its budget. The sum does not

@@ -180,6 +180,15 @@ func (w *documentWalker) redactSecretKey(m map[string]any, k string) {
 	v := m[k]
 	if name, kept := w.redactKey(m, k); kept {
 		w.redactMember(m, name, k, v, false)
+		keepKey(m, name)
+	}
+}
+
+// keepKey leaves null in the place of a dropped value with a redacted key: the key holds the
+// placeholder of its own redaction.
+func keepKey(m map[string]any, name string) {
+	if _, kept := m[name]; !kept {
+		m[name] = nil
 	}
 }
 

@@ -76,7 +76,7 @@ type auditAskCmd struct {
 	ID       string `name:"id" help:"Id of a decision, tool call, event, workflow or mandate."`
 	Session  string `help:"Only this session." type:"session"`
 	Since    string `help:"Only what was recorded since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
-	Until    string `help:"Only what was recorded until then, likewise." placeholder:"TIME"`
+	Until    string `help:"Only what was recorded before then, likewise." placeholder:"TIME"`
 	Limit    int    `help:"Rows at most, the first ones (0 for all)." default:"1000"`
 	JSON     bool   `name:"json" help:"Print one JSON object for each row."`
 }

@@ -138,13 +138,33 @@ func verdictsSoFar(ctx context.Context, db *read.Reader, tenant string, rows []s
 	verdicts, err := records.New(db.Pool()).LatestVerdicts(ctx, tenant, slices.Compact(sessions))
 	for _, r := range rows {
 		at := callPlace{r.Shard, r.Seq}
-		call, is := open[at]
-		v := verdicts[records.CallKey{Session: r.Session, Source: call.Source, ToolCallID: call.ToolCallID}]
-		if is && v.Shard == r.Shard && v.Seq >= call.Timeline[0].Seq {
-			list[at] = events.Verdict(v.Verdict)
+		last := uint64(0)
+		for _, key := range verdictKeys(r.Session, open[at]) {
+			if v := verdicts[key]; v.Shard == r.Shard && v.Seq >= max(open[at].Timeline[0].Seq, last) {
+				list[at], last = events.Verdict(v.Verdict), v.Seq
+			}
 		}
 	}
 	return list, err
+}
+
+// verdictKeys returns the keys of the verdicts that can be on a call: without an id, those on the
+// events of its steps, and those on its tool by a request without an event's id.
+func verdictKeys(session string, c events.Call) (list []records.CallKey) {
+	switch key := (records.CallKey{Session: session, Source: c.Source, ToolCallID: c.ToolCallID}); {
+	case len(c.Timeline) == 0: // not an open call
+		return nil
+	case c.ToolCallID != "":
+		return []records.CallKey{key}
+	default:
+		key.Tool = c.Tool
+		list = append(list, key)
+		for _, step := range c.Timeline {
+			key.EventID = step.EventID
+			list = append(list, key)
+		}
+		return list
+	}
 }
 
 // callName is the id of a call, with its occurrence unless that is the first.

@@ -400,6 +400,45 @@ func TestErasureOfASubject(t *testing.T) {
 	}
 }
 
+// Why an order was refused names no data subject: neither that of a hold nor its own. It stands on the
+// log, in the evidence and in the bucket, which its person's erasure does not reach.
+func TestRefusedOrdersNameNoSubject(t *testing.T) {
+	c := newCustody(t)
+	order := func(id string, scope retention.Scope) {
+		c.change(func(s retention.State) (retention.State, error) {
+			return s.RequestErasure(retention.Order{Scope: scope, Note: asked(id)})
+		})
+	}
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.audited()
+	order("o1", retention.Scope{Subject: "dora"}) // of which there is no record yet
+	c.look()
+	c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte(`{"agent":"dora"}`)})
+	c.audited()
+	order("o2", retention.Scope{Session: "s1"})
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.PlaceHold(retention.Hold{Scope: retention.Scope{Subject: "dora"}, Note: asked("h1")})
+	})
+	c.look()
+	for id, why := range map[string]string{"o1": "no record of it", "o2": "legal hold h1"} {
+		o, _ := c.state().FindOrder(id)
+		if o.Status != retention.Refused || !strings.Contains(o.Problem, why) || strings.Contains(o.Problem, "dora") {
+			t.Errorf("%s is %s: %s", id, o.Status, o.Problem)
+		}
+	}
+	c.look()
+	noted := 0
+	for m, err := range streams.EachBySubject(t.Context(), c.n.JS("auditor"), "GOV", "gov.control.GOV.retention", 1) {
+		servicetest.OK(t, err)
+		if noted++; strings.Contains(string(m.Body), "dora") {
+			t.Errorf("on the log: %s", m.Body)
+		}
+	}
+	if noted < 5 {
+		t.Errorf("%d changes noted: %s", noted, c.noted())
+	}
+}
+
 // A workflow that was stored before the erasure of its session began goes with all of its revisions, though the clock
 // of the admitter is ahead, an earlier try died between them, and an admitter adds one meanwhile; one of afterwards stays.
 func TestApprovalsOfBeforeAnErasure(t *testing.T) {

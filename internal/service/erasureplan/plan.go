@@ -128,7 +128,7 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 	slices.Sort(p.Seqs)
 	p.Seqs = slices.Compact(p.Seqs)
 	if len(p.Seqs) == 0 {
-		return p, fmt.Errorf("%w: tenant %q, %s", ErrNothing, e.Tenant, s)
+		return p, fmt.Errorf("%w: tenant %q, %s", ErrNothing, e.Tenant, s.Unnamed())
 	}
 	if len(p.Sessions) == 0 {
 		p.Sessions = []string{}
