@@ -100,11 +100,7 @@ func (j *judge) retractUnrecordedClaim(c *call, f *fact.Fact) {
 		return
 	}
 	for _, made := range c.takeRetractable(ForgedRecord, "AH-C-082") {
-		back := findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseRetracted).withSeverity(events.SeverityInfo).retracting(made.id)
-		if made.rule == ForgedRecord {
-			j.findings.reportRule(ruleForged, c, f, back)
-			continue
-		}
-		j.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
+		back := findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseRetracted)
+		j.findings.retract(made, ruleForged, c, f, back, "the verdict was recorded later")
 	}
 }

@@ -120,13 +120,10 @@ func (j *judge) retractForFailMode(s *session, f *fact.Fact) {
 		excused = append(excused, ExecutedWithoutVerdict)
 	}
 	for _, x := range c.takeRetractable(excused...) {
-		back := findingFrom(c.firstEvent(), f.EventID).withCase(caseRetracted).withSeverity(events.SeverityInfo).retracting(x.id)
+		j.findings.retract(x, ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), f.EventID).withCase(caseRetracted), "the fail mode had let it pass")
 		if x.rule == ExecutedWithoutVerdict {
-			j.findings.reportRule(ruleWithoutVerdict, c, f, back)
 			j.findings.reportRule(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), c.postEvent).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
-			continue
 		}
-		j.findings.emitFinding(checkRules[x.rule], c, f, back.withText("the fail mode had let it pass"))
 	}
 	j.findings.emitCall(c)
 }
@@ -181,12 +178,8 @@ func (j *judge) judgeLateVerdict(c *call, f *fact.Fact) {
 		wrong = c.takeRetractable(ExecutedWithoutVerdict, "AH-C-073", "AH-C-082")
 	}
 	for _, made := range wrong {
-		back := findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseRecordedLate).withSeverity(events.SeverityInfo).retracting(made.id)
-		if made.rule == ExecutedWithoutVerdict {
-			j.findings.reportRule(ruleWithoutVerdict, c, f, back)
-			continue
-		}
-		j.findings.emitFinding(checkRules[made.rule], c, f, back.withText("the verdict was recorded later"))
+		back := findingFrom(c.firstEvent(), f.EventID).withSeq(f.Seq).withCase(caseRecordedLate)
+		j.findings.retract(made, ruleWithoutVerdict, c, f, back, "the verdict was recorded later")
 	}
 	j.findings.reportRule(ruleBeforeVerdict, c, f, late)
 }
@@ -204,14 +197,10 @@ func (j *judge) rejudgeLateVerdict(c *call, end *fact.Fact, before effectiveVerd
 // for the wrong order (low) replace them.
 func (j *judge) retractOrphan(c *call, f *fact.Fact) {
 	for _, made := range c.takeRetractable(orphanRules...) {
-		back := findingFrom(c.postEvent, f.EventID).withCase(caseRetracted).withSeverity(events.SeverityInfo).retracting(made.id)
-		if made.rule == OrphanCompletion {
-			j.findings.reportRule(ruleOrphan, c, f, back)
-			continue
+		j.findings.retract(made, ruleOrphan, c, f, findingFrom(c.postEvent, f.EventID).withCase(caseRetracted), "what announces the call came later")
+		if made.rule != OrphanCompletion {
+			j.findings.reportCheck(made.rule, c, f, findingFrom(c.postEvent, f.EventID).withCase(caseOvertaken).withSeverity(events.SeverityLow).withText("its end overtook what announces it"))
 		}
-		rule := checkRules[made.rule]
-		j.findings.emitFinding(rule, c, f, back.withText("what announces the call came later"))
-		j.findings.emitFinding(rule, c, f, findingFrom(c.postEvent, f.EventID).withCase(caseOvertaken).withSeverity(events.SeverityLow).withText("its end overtook what announces it"))
 	}
 }
 

@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"cmp"
+	"encoding/hex"
 	"iter"
 	"slices"
 	"strconv"
@@ -188,20 +189,10 @@ func identifyFinding(r *Rule, c *call, f *fact.Fact, spec *findingSpec) (key fac
 const findingPrefix = "fnd_"
 
 // hexID is a prefix with a sum in hexadecimal.
-func hexID(prefix string, s fact.Sum) string {
-	var room [48]byte
-	return string(appendHex(append(room[:0], prefix...), &s))
-}
+func hexID(prefix string, s fact.Sum) string { return prefix + hex.EncodeToString(s[:]) }
 
-// appendHex appends a sum in hexadecimal. It takes a third of the time that package hex takes.
-func appendHex(b []byte, s *fact.Sum) []byte {
-	const digits = "0123456789abcdef"
-	var text [2 * len(s)]byte
-	for i, x := range s {
-		text[2*i], text[2*i+1] = digits[x>>4], digits[x&15]
-	}
-	return append(b, text[:]...)
-}
+// appendHex appends a sum in hexadecimal.
+func appendHex(b []byte, s *fact.Sum) []byte { return hex.AppendEncode(b, s[:]) }
 
 // emitFinding emits a finding under one rule, unless it was emitted before, and returns its id.
 // A retraction of a finding on the log is emitted in every mode.
@@ -463,6 +454,17 @@ func (x *details) takeRetractable(rules ...string) (list []findingRef) {
 		x.retractable = nil
 	}
 	return list
+}
+
+// retract retracts one finding of a call. back says why. If the finding is under a check of the
+// protocol and not under r, text is added.
+func (fs *findings) retract(made findingRef, r *Rule, c *call, f *fact.Fact, back *findingSpec, text string) {
+	back.withSeverity(events.SeverityInfo).retracting(made.id)
+	if made.rule == r.Name {
+		fs.reportRule(r, c, f, back)
+		return
+	}
+	fs.emitFinding(checkRules[made.rule], c, f, back.withText(text))
 }
 
 // reportCheck emits a finding under a check of a call's protocol.

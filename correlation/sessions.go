@@ -262,14 +262,8 @@ type callGroup struct {
 	invokedEvent string  // event id of the first AAEP invocation under this id
 }
 
-// newCallGroup makes a group, with room for one call: most groups have one.
 func newCallGroup(k fact.CallKey, floor int) *callGroup {
-	made := &struct {
-		callGroup
-		usual [1]*call
-	}{callGroup: callGroup{key: k, count: floor, floor: floor}}
-	made.calls = made.usual[:0]
-	return &made.callGroup
+	return &callGroup{key: k, count: floor, floor: floor}
 }
 
 // hasRepeated reports whether the id has had more than one occurrence since its session was

@@ -99,7 +99,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 	case *wire.ToolInvoked:
 		c.Tool = p.Tool
 		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, p.ToolCallID)
-		c.Risk["level"], c.Risk["irreversible"] = orLow(p.RiskLevel), isTrue(p.Irreversible)
+		c.Risk["level"], c.Risk["irreversible"] = orLow(p.RiskLevel), p.Irreversible != nil && *p.Irreversible
 	case *wire.AwaitingConfirmation:
 		// The text of the action belongs to the user and is in no record. Policies see it in
 		// event.
@@ -107,7 +107,7 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		if p.RiskLevel != "" {
 			c.Risk["level"] = p.RiskLevel
 		}
-		c.Risk["irreversible"] = isTrue(p.Irreversible) || p.Reversibility == "irreversible"
+		c.Risk["irreversible"] = p.IsIrreversible()
 	}
 	o.RefuseLongFields(Name, map[string]*string{
 		"/session_id": &c.Session, "/producer/agent_id": &c.Agent, "/tool": &c.Tool, "/tool_call_id": &c.ToolCallID,
@@ -116,8 +116,6 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 }
 
 var eventID = regexp.MustCompile(`^evt_[A-Za-z0-9]{1,64}$`)
-
-func isTrue(b *bool) bool { return b != nil && *b }
 
 // orLow applies the protocol's default of an invocation's risk_level.
 func orLow(level string) string {
@@ -143,8 +141,7 @@ func checkInvocation(r call.Request, c *call.Call, o *call.Opinion) {
 }
 
 func checkDefault(p *wire.AwaitingConfirmation, o *call.Opinion) {
-	final := isTrue(p.Irreversible) || p.Reversibility == "irreversible"
-	if p.DefaultDecision == "accept" && (final || p.RiskLevel == "high") {
+	if p.DefaultDecision == "accept" && (p.IsIrreversible() || p.RiskLevel == "high") {
 		o.AddReason(events.Allow, Name, CodeRiskyDefault, "/default_decision")
 	}
 }

@@ -125,27 +125,8 @@ func earlierVerdict(e *wire.Event) events.Verdict {
 }
 
 func hashConflict(e *wire.Event, _ call.Call) bool {
-	var hashes []string
-	if b := e.ToolIdentity; b != nil {
-		hashes = append(hashes, b.SchemaHash)
-	}
-	if b := e.ProviderTranslation; b != nil {
-		hashes = append(hashes, b.SchemaHash)
-	}
-	if b := e.Validation; b != nil {
-		hashes = append(hashes, b.SchemaHash)
-	}
-	first := ""
-	for _, h := range hashes {
-		switch {
-		case h == "":
-		case first == "":
-			first = h
-		case h != first:
-			return true
-		}
-	}
-	return false
+	hashes := e.SchemaHashes()
+	return slices.ContainsFunc(hashes, func(h string) bool { return h != hashes[0] })
 }
 
 // claimMembers are the members of metadata in which a publisher makes claims in its own favour.

@@ -38,8 +38,8 @@ const (
 
 // Span is one finished call.
 type Span struct {
-	Context    Context // its Span is the span's own id
-	Parent     [8]byte // zero for a root
+	Context    events.TraceContext // its Span is the span's own id
+	Parent     [8]byte             // zero for a root
 	Name       string
 	Start, End time.Time
 	Attributes []attribute.KeyValue
@@ -48,7 +48,7 @@ type Span struct {
 
 // Log is one decision or finding.
 type Log struct {
-	Context    Context
+	Context    events.TraceContext
 	Event      string
 	At         time.Time // time of the decision or detection
 	Observed   time.Time // time at which the log stored it
@@ -105,7 +105,7 @@ func mapRecord[T any](r evidence.Record, do func(T)) bool {
 
 // rememberTrace keeps the trace of a call.
 func (m *Mapper) rememberTrace(c callKey, traceparent string) {
-	if _, fits := ParseTraceparent(traceparent); !fits {
+	if _, fits := events.ParseTraceparent(traceparent); !fits {
 		return
 	}
 	key := c.joinedKey()
@@ -121,11 +121,11 @@ func (m *Mapper) rememberTrace(c callKey, traceparent string) {
 
 // contextOf is the trace context of a call: that of its request, otherwise one derived from its ids.
 // given reports which.
-func (m *Mapper) contextOf(c callKey, traceparent string) (x Context, given bool) {
-	if x, given = ParseTraceparent(traceparent); given {
+func (m *Mapper) contextOf(c callKey, traceparent string) (x events.TraceContext, given bool) {
+	if x, given = events.ParseTraceparent(traceparent); given {
 		return x, true
 	}
-	if x, given = ParseTraceparent(m.traces[c.joinedKey()]); given {
+	if x, given = events.ParseTraceparent(m.traces[c.joinedKey()]); given {
 		return x, true
 	}
 	return derivedContext(c), false

@@ -3,60 +3,9 @@ package otlp
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
+
+	"github.com/countersign-dev/countersign/events"
 )
-
-// Context is a position in a trace.
-type Context struct {
-	Trace [16]byte
-	Span  [8]byte
-	Flags byte
-}
-
-// Byte positions in a W3C traceparent: version-trace-span-flags.
-const (
-	traceparentLen = 55
-	traceAt        = 3
-	spanAt         = 36
-	flagsAt        = 53
-)
-
-// ParseTraceparent parses a W3C traceparent. Of a later version it reads the part that version 00 has,
-// as the specification requires.
-func ParseTraceparent(s string) (x Context, ok bool) {
-	if len(s) < traceparentLen || s[2] != '-' || s[traceAt+32] != '-' || s[spanAt+16] != '-' || s[:2] == "ff" {
-		return Context{}, false
-	}
-	if len(s) > traceparentLen && (s[:2] == "00" || s[traceparentLen] != '-') {
-		return Context{}, false
-	}
-	var version, flags [1]byte
-	for _, part := range []struct {
-		into []byte
-		text string
-	}{{version[:], s[:2]}, {x.Trace[:], s[traceAt : traceAt+32]}, {x.Span[:], s[spanAt : spanAt+16]}, {flags[:], s[flagsAt:traceparentLen]}} {
-		if !lowerHex(part.text) {
-			return Context{}, false
-		}
-		if _, err := hex.Decode(part.into, []byte(part.text)); err != nil {
-			return Context{}, false
-		}
-	}
-	x.Flags = flags[0]
-	if x.Trace == [16]byte{} || x.Span == [8]byte{} {
-		return Context{}, false
-	}
-	return x, true
-}
-
-func lowerHex(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
-}
 
 // callKey identifies a call by values that decisions, calls and findings have. internalID identifies
 // calls without a tool_call_id.
@@ -76,7 +25,7 @@ func (c callKey) joinedKey() string {
 
 // derivedContext is the context of a call without a trace: a trace of its own for its decisions, spans
 // and findings.
-func derivedContext(c callKey) (x Context) {
+func derivedContext(c callKey) (x events.TraceContext) {
 	sum := hashParts("trace", c.keyParts()...)
 	copy(x.Trace[:], sum[:])
 	x.Trace[15] |= 1 // never zero

@@ -135,7 +135,7 @@ func (q *questions) askConfirmation(r *reports, t *tools, e *Event, p *aaep.Awai
 	h := fnv.New64a()
 	h.Write([]byte(p.Action))
 	a.actionHash, a.actionText = h.Sum64(), strings.ToLower(p.Action[:min(len(p.Action), maxText)])
-	a.callID, a.tool, a.irreversible, a.risk = fact.BoundID(e.questionCallID), fact.BoundID(e.questionTool), isIrreversible(p), riskLevels[p.RiskLevel]
+	a.callID, a.tool, a.irreversible, a.risk = fact.BoundID(e.questionCallID), fact.BoundID(e.questionTool), p.IsIrreversible(), riskLevels[p.RiskLevel]
 	a.statesReversibility, a.statesRisk = p.Irreversible != nil || p.Reversibility != "", p.RiskLevel != ""
 	a.acceptsByDefault, a.allowedReplies = p.DefaultDecision == decisionAccept, boundList(p.AllowedReplies)
 	for _, other := range q.list {

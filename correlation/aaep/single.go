@@ -175,7 +175,7 @@ var recommendedTimeouts = map[[2]bool]map[string][2]int64{
 
 func confirmationHints(p *aaep.AwaitingConfirmation) hintSet {
 	var h hintSet
-	final := isIrreversible(p)
+	final := p.IsIrreversible()
 	safe := p.RiskLevel == "" || p.RiskLevel == "low"
 	h.addIf(riskyDefault, p.DefaultDecision == "accept" && ((final && safe) || (!final && p.RiskLevel == "high")))
 	h.addIf(customReplies, slices.ContainsFunc(p.AllowedReplies, func(r string) bool { return r != decisionAccept && r != decisionReject }))
@@ -184,12 +184,6 @@ func confirmationHints(p *aaep.AwaitingConfirmation) hintSet {
 	}
 	h.addIf(noSummary, p.Summary == "")
 	return h
-}
-
-// isIrreversible reports whether an action cannot be undone. Either field may say so (A-07 of
-// the digest).
-func isIrreversible(p *aaep.AwaitingConfirmation) bool {
-	return isTrue(p.Irreversible) || p.Reversibility == "irreversible"
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }

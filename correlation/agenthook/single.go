@@ -1,7 +1,6 @@
 package agenthook
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -146,7 +145,9 @@ func (x *Event) checkGovernance(e *agenthook.Event) {
 	// The provider's name of a tool is the name in its events (AHP-011).
 	alias := identity != nil && identity.ProviderName != "" && identity.ProviderName != e.ToolName && identity.CanonicalName == e.ToolName
 	x.addFindingIf(alias, "AH-C-018", "")
-	x.checkSchemaHashes(e)
+	if hashes := e.SchemaHashes(); slices.ContainsFunc(hashes, func(h string) bool { return h != hashes[0] }) {
+		x.addFinding("AH-C-036", toolsText(e))
+	}
 	if r := e.Retry; r != nil {
 		x.addFindingIf(r.Attempt != nil && *r.Attempt > 1 && r.PreviousToolCallID == "", "AH-C-040", "")
 	}
@@ -157,17 +158,6 @@ func (x *Event) checkGovernance(e *agenthook.Event) {
 		x.addFindingIf(x.verdict != "" && x.phase != agenthook.PhasePreCommit, "AH-C-044", "a gate is not pre_commit")
 	case agenthook.ToolCallRedacted, agenthook.ToolCallRetried:
 		x.addFindingIf(x.verdict == "" && x.phase != agenthook.PhaseObservational, "AH-C-044", "an observation is not observational")
-	}
-}
-
-func (x *Event) checkSchemaHashes(e *agenthook.Event) {
-	seen := ""
-	for _, h := range schemaHashesOf(e) {
-		if h != "" && seen != "" && h != seen {
-			x.addFinding("AH-C-036", toolsText(e))
-			return
-		}
-		seen = cmp.Or(seen, h)
 	}
 }
 
@@ -204,20 +194,6 @@ func countMember(v strictjson.Value) int64 {
 	const most = 1 << 20
 	n, _ := intMember(v)
 	return min(max(n, 0), most)
-}
-
-func schemaHashesOf(e *agenthook.Event) [3]string {
-	var h [3]string
-	if b := e.ToolIdentity; b != nil {
-		h[0] = b.SchemaHash
-	}
-	if b := e.ProviderTranslation; b != nil {
-		h[1] = b.SchemaHash
-	}
-	if b := e.Validation; b != nil {
-		h[2] = b.SchemaHash
-	}
-	return h
 }
 
 func (x *Event) checkExecutionBlock(e *agenthook.Event) {

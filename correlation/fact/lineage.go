@@ -10,20 +10,7 @@ import (
 // ValidTraceparent returns text if it is a W3C traceparent of version 00 with ids that are not
 // zero, else "".
 func ValidTraceparent(text string) string {
-	if len(text) != len(traceLayout) {
-		return ""
-	}
-	for i := range len(traceLayout) {
-		switch c := text[i]; {
-		case traceLayout[i] != 'h':
-			if c != traceLayout[i] {
-				return ""
-			}
-		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
-			return ""
-		}
-	}
-	if text[traceBegin:TraceEnd] == noTrace || text[spanBegin:SpanEnd] == noTrace[:16] {
+	if !events.IsTraceparent(text) {
 		return ""
 	}
 	return text
@@ -80,10 +67,6 @@ func (f *Fact) adoptTraceHeader(m events.LogMessage, extension string) {
 
 // The ends of the trace id and of the span id in a traceparent of version 00.
 const (
-	traceLayout = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh"
-	traceBegin  = len("00-")
-	TraceEnd    = traceBegin + 32
-	spanBegin   = TraceEnd + 1
-	SpanEnd     = spanBegin + 16
-	noTrace     = "00000000000000000000000000000000"
+	TraceEnd = len("00-") + 32
+	SpanEnd  = TraceEnd + len("-") + 16
 )

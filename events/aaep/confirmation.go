@@ -22,6 +22,12 @@ type AwaitingConfirmation struct {
 	ExtraContext    map[string]any // nil if absent
 }
 
+// IsIrreversible reports whether the action cannot be undone. Either field may say so (A-07 of the
+// digest).
+func (p *AwaitingConfirmation) IsIrreversible() bool {
+	return p.Irreversible != nil && *p.Irreversible || p.Reversibility == "irreversible"
+}
+
 func readAwaitingConfirmation(o field.Object) any {
 	return &AwaitingConfirmation{
 		Summary:         readSummary(o),

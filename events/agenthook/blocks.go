@@ -131,6 +131,20 @@ type Blocks struct {
 }
 
 // schemaHash reads a block's schema_hash in lower case: its form permits both cases of hexadecimal digits.
+// SchemaHashes are the hashes of the tool's schema that the blocks state.
+func (b Blocks) SchemaHashes() (list []string) {
+	if x := b.ToolIdentity; x != nil && x.SchemaHash != "" {
+		list = append(list, x.SchemaHash)
+	}
+	if x := b.ProviderTranslation; x != nil && x.SchemaHash != "" {
+		list = append(list, x.SchemaHash)
+	}
+	if x := b.Validation; x != nil && x.SchemaHash != "" {
+		list = append(list, x.SchemaHash)
+	}
+	return list
+}
+
 func schemaHash(o field.Object) string { return strings.ToLower(o.Text("schema_hash")) }
 
 func readBlocks(meta field.Object) Blocks {

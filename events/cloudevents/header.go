@@ -2,6 +2,7 @@ package cloudevents
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
@@ -108,7 +109,8 @@ func decodeValue(s string) (string, bool) {
 	} else if strings.Contains(s, `"`) {
 		return "", false
 	}
-	return percentDecode(s)
+	s, err := url.PathUnescape(s)
+	return s, err == nil
 }
 
 func unquote(s string) (string, bool) {
@@ -129,39 +131,4 @@ func unquote(s string) (string, bool) {
 		b.WriteByte(s[i])
 	}
 	return b.String(), true
-}
-
-func percentDecode(s string) (string, bool) {
-	if !strings.Contains(s, "%") {
-		return s, true
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b = append(b, s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		hi, lo := hexValue(s[i+1]), hexValue(s[i+2])
-		if hi < 0 || lo < 0 {
-			return "", false
-		}
-		b = append(b, byte(hi<<4|lo))
-		i += 2
-	}
-	return string(b), true
-}
-
-func hexValue(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c >= 'A' && c <= 'F':
-		return int(c-'A') + 10
-	case c >= 'a' && c <= 'f':
-		return int(c-'a') + 10
-	}
-	return -1
 }

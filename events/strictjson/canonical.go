@@ -3,7 +3,6 @@ package strictjson
 import (
 	"cmp"
 	"encoding/json"
-	"math/bits"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -47,17 +46,6 @@ func AppendString(b []byte, s string) []byte {
 // plainBytes is the number of bytes before the first that needs care: a quotation mark, a
 // backslash, a control character, a non-ASCII byte.
 func plainBytes(s string) (n int) {
-	const ones, high = 0x0101010101010101, 0x8080808080808080
-	for ; len(s)-n >= 8; n += 8 {
-		t := s[n : n+8]
-		w := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 | uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
-		quote, slash := w^'"'*ones, w^'\\'*ones
-		// A byte of x below n has the high bit set in x - n*ones and not in x itself. The
-		// borrow can mark other bytes, but only later ones.
-		if care := (w | (w-' '*ones)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & high; care != 0 {
-			return n + bits.TrailingZeros64(care)/8
-		}
-	}
 	for n < len(s) && s[n] >= ' ' && s[n] < utf8.RuneSelf && s[n] != '"' && s[n] != '\\' {
 		n++
 	}

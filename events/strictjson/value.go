@@ -271,8 +271,7 @@ func CanonicalNumber(lit string) string {
 }
 
 // AppendSorted appends the members of an object to a list, in the order of RFC 8785; for any
-// other value it appends nothing. Small objects are sorted by insertion, and key prefixes mostly
-// decide the order.
+// other value it appends nothing. Key prefixes mostly decide the order.
 func (v Value) AppendSorted(list []Value) []Value {
 	if v.Kind() != KindObject {
 		return list
@@ -281,19 +280,7 @@ func (v Value) AppendSorted(list []Value) []Value {
 	for m := range v.All() {
 		list = append(list, m)
 	}
-	members := list[start:]
-	if len(members) > maxScannedMembers {
-		slices.SortFunc(members, func(a, b Value) int { return a.nodes[0].compareKey(&b.nodes[0]) })
-		return list
-	}
-	for i := 1; i < len(members); i++ {
-		m := members[i]
-		at := i
-		for ; at > 0 && m.nodes[0].compareKey(&members[at-1].nodes[0]) < 0; at-- {
-			members[at] = members[at-1]
-		}
-		members[at] = m
-	}
+	slices.SortFunc(list[start:], func(a, b Value) int { return a.nodes[0].compareKey(&b.nodes[0]) })
 	return list
 }
 

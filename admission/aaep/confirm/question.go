@@ -76,8 +76,8 @@ func newConfirmation(e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) 
 	}
 	q.clarifies = false
 	q.call, q.tool, q.risk = namedField(e, p, fieldCallID), namedField(e, p, fieldTool), riskLevels[p.RiskLevel]
-	q.irreversible = p.Irreversible != nil && *p.Irreversible || p.Reversibility == "irreversible"
-	q.statesIrreversible, q.acceptsByDefault = p.Irreversible != nil || p.Reversibility != "", p.DefaultDecision == "accept"
+	q.irreversible, q.acceptsByDefault = p.IsIrreversible(), p.DefaultDecision == "accept"
+	q.statesIrreversible = p.Irreversible != nil || p.Reversibility != ""
 	q.accepts, q.rejects = p.AllowedReplies == nil, p.AllowedReplies == nil
 	for _, r := range p.AllowedReplies {
 		q.accepts, q.rejects = q.accepts || r == "accept", q.rejects || r == "reject"

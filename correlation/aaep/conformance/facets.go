@@ -116,9 +116,8 @@ func facets(e *aaep.Event) profile.Facets {
 		f.AddIf(final, Irreversible)
 		f.AddIf(!final && p.RiskLevel == "high", HighRisk)
 	case *aaep.AwaitingConfirmation:
-		final := (p.Irreversible != nil && *p.Irreversible) || p.Reversibility == "irreversible"
 		f.AddIf(true, Critical, Question)
-		f.AddIf(final, IrreversibleAsked)
+		f.AddIf(p.IsIrreversible(), IrreversibleAsked)
 	case *aaep.AwaitingClarification:
 		f.AddIf(true, Critical, Question)
 	case *aaep.ConfirmationReply:

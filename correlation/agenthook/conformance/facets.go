@@ -124,28 +124,12 @@ func addBlocks(f *profile.Facets, e *agenthook.Event, pre, post bool) {
 func isSet(v strictjson.Value) bool { return v.Exists() && v.Kind() != strictjson.KindNull }
 
 func addIdentity(f *profile.Facets, e *agenthook.Event, pre bool) {
-	hashes := 0
-	count := func(hash string) {
-		if hash != "" {
-			hashes++
-		}
-	}
 	f.AddIf(e.HasGovernanceBlock(), Governed)
 	f.AddIf(pre && e.HasGovernanceBlock(), GovernedPre)
 	f.AddIf(pre && e.HasGovernanceBlock() && hooksession.AnswersUnknown(e), UnknownAnswers)
-	identity := e.ToolIdentity
-	if identity != nil {
-		count(identity.SchemaHash)
-		f.AddIf(true, ToolIdentities)
-	}
-	if t := e.ProviderTranslation; t != nil {
-		count(t.SchemaHash)
-		f.AddIf(identity != nil, Translation)
-	}
-	if v := e.Validation; v != nil {
-		count(v.SchemaHash)
-	}
-	f.AddIf(hashes > 1, SchemaHashes)
+	f.AddIf(e.ToolIdentity != nil, ToolIdentities)
+	f.AddIf(e.ToolIdentity != nil && e.ProviderTranslation != nil, Translation)
+	f.AddIf(len(e.SchemaHashes()) > 1, SchemaHashes)
 }
 
 // completeView: a publisher that has no call that waits has no gate, whatever else its calls claim.

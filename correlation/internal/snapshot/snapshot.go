@@ -79,9 +79,9 @@ func (e *encoder) encodeRoot(root any) {
 	v := reflect.ValueOf(root)
 	clear(e.cache)
 	e.firstObject = e.objectCount
-	c := codecOf(v.Type().Elem())
-	e.addObject(pointedObject{v.UnsafePointer(), c})
-	c.enc(e, v.UnsafePointer())
+	t := typeInfoOf(v.Type().Elem())
+	e.addObject(pointedObject{v.UnsafePointer(), t})
+	e.encode(t, v.Elem())
 }
 
 // Read decodes what Append encoded from the same sections, in the same order.
@@ -116,11 +116,11 @@ func Read(b []byte, sections []Section) (err error) {
 
 func (d *decoder) decodeRoot(root any) {
 	v := reflect.ValueOf(root)
-	c := codecOf(v.Type().Elem())
+	t := typeInfoOf(v.Type().Elem())
 	clear(d.cache)
 	d.depth = 0
-	d.objects = append(d.objects[:0], pointedObject{v.UnsafePointer(), c})
-	c.dec(d, v.UnsafePointer())
+	d.objects = append(d.objects[:0], pointedObject{v.UnsafePointer(), t})
+	d.decode(t, v.Elem())
 }
 
 // Shape describes in words how the sections are encoded. Bytes that were encoded with one
@@ -138,7 +138,7 @@ func Shape(sections []Section) string {
 // the same address.
 type pointedObject struct {
 	at unsafe.Pointer
-	of *codec
+	of *typeInfo
 }
 
 // textCache are the strings that encoder and decoder remember, to encode a repeated string
@@ -196,11 +196,4 @@ type decoder struct {
 	cache   textCache
 	depth   int
 	shared  bool // texts are parts of b, which never changes
-}
-
-// codec encodes and decodes values of one type.
-type codec struct {
-	enc  func(e *encoder, p unsafe.Pointer)
-	dec  func(d *decoder, p unsafe.Pointer)
-	zero func(p unsafe.Pointer) bool
 }

@@ -9,7 +9,7 @@ import (
 // ValueCodec encodes values of one type, each by itself and into few bytes. Like those of a section,
 // the bytes do not describe themselves. The zero ValueCodec is ready; it is for one goroutine.
 type ValueCodec[T any] struct {
-	codec   *codec
+	typ     *typeInfo
 	encoder encoder
 	decoder decoder
 }
@@ -18,8 +18,8 @@ type ValueCodec[T any] struct {
 const valueCache = 64
 
 func (c *ValueCodec[T]) prepare() {
-	if c.codec == nil {
-		c.codec = codecOf(reflect.TypeFor[T]())
+	if c.typ == nil {
+		c.typ = typeInfoOf(reflect.TypeFor[T]())
 		c.encoder = encoder{objects: map[pointedObject]uint64{}, cache: make(textCache, valueCache), nextStopCheck: math.MaxInt}
 		c.decoder = decoder{cache: make(textCache, valueCache), shared: true}
 	}
@@ -32,7 +32,7 @@ func (c *ValueCodec[T]) Encode(v *T) []byte {
 	e.b, e.objectCount = e.b[:0], 0
 	clear(e.objects)
 	clear(e.cache)
-	c.codec.enc(e, unsafe.Pointer(v))
+	e.encode(c.typ, reflect.ValueOf(v).Elem())
 	return e.b
 }
 
@@ -42,5 +42,5 @@ func (c *ValueCodec[T]) Decode(text string, v *T) {
 	d := &c.decoder
 	d.b, d.objects, d.depth = unsafe.Slice(unsafe.StringData(text), len(text)), d.objects[:0], 0
 	clear(d.cache)
-	c.codec.dec(d, unsafe.Pointer(v))
+	d.decode(c.typ, reflect.ValueOf(v).Elem())
 }

@@ -6,56 +6,6 @@ import (
 	"unsafe"
 )
 
-func readSigned(p unsafe.Pointer, size uintptr) int64 {
-	switch size {
-	case 1:
-		return int64(*(*int8)(p))
-	case 2:
-		return int64(*(*int16)(p))
-	case 4:
-		return int64(*(*int32)(p))
-	}
-	return *(*int64)(p)
-}
-
-func setSigned(p unsafe.Pointer, size uintptr, n int64) {
-	switch size {
-	case 1:
-		*(*int8)(p) = int8(n)
-	case 2:
-		*(*int16)(p) = int16(n)
-	case 4:
-		*(*int32)(p) = int32(n)
-	default:
-		*(*int64)(p) = n
-	}
-}
-
-func readUnsigned(p unsafe.Pointer, size uintptr) uint64 {
-	switch size {
-	case 1:
-		return uint64(*(*uint8)(p))
-	case 2:
-		return uint64(*(*uint16)(p))
-	case 4:
-		return uint64(*(*uint32)(p))
-	}
-	return *(*uint64)(p)
-}
-
-func setUnsigned(p unsafe.Pointer, size uintptr, n uint64) {
-	switch size {
-	case 1:
-		*(*uint8)(p) = uint8(n)
-	case 2:
-		*(*uint16)(p) = uint16(n)
-	case 4:
-		*(*uint32)(p) = uint32(n)
-	default:
-		*(*uint64)(p) = n
-	}
-}
-
 // writeLength writes the number of elements and one; 0 means nil.
 func (e *encoder) writeLength(isNil bool, n int) {
 	if isNil {
