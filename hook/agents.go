@@ -219,7 +219,6 @@ var cursor = Agent{
 		case name == "postToolUseFailure" && p.text("failure_type") == "permission_denied":
 			e.Kind = Ignored // it did not run
 		}
-		e.Failed = name == "postToolUseFailure"
 		if strings.HasSuffix(name, "MCPExecution") && e.Tool != "" && !strings.HasPrefix(e.Tool, "MCP:") {
 			e.Tool = "MCP:" + e.Tool // as preToolUse names it: an MCP server's Read is not Cursor's
 		}
@@ -227,6 +226,11 @@ var cursor = Agent{
 		if one, ok := cursorTools[name]; ok {
 			e.Tool, arguments = one.tool, "arguments"
 			p[arguments] = []byte(`{"` + one.argument + `":` + orNull(p[one.argument]) + `}`)
+		}
+		e = e.withoutExitCode()
+		if e.Kind == After && name == "postToolUseFailure" { // what timed out or was interrupted may have had its effect
+			e.Failed = p.text("failure_type") == "error" && string(p["is_interrupt"]) != "true"
+			e.Unsure = !e.Failed
 		}
 		return p.call(e, arguments)
 	},
@@ -237,7 +241,8 @@ var cursor = Agent{
 	},
 	Past: []string{
 		"without failClosed: true a hook that fails lets the call run",
-		"hooks of .claude/settings.json are read as well: a call that two gates see is asked for and reported twice",
+		"hooks of .claude/settings.json (or settings.local.json beside it, or the user's) are read as well while its setting Third-party skills is on: a call that two gates see is asked for and reported twice",
+		"how a command ended is not said, nor whether a call that timed out or was interrupted had its effect (unknown)",
 	},
 }
 
@@ -326,7 +331,7 @@ var cline = Agent{
 		}
 		e.MCP = joins(e.Tool, "__") // kit__touch
 		e.Failed = strings.TrimSpace(string(p.object("postToolUse")["success"])) == "false"
-		return p.call(e, "arguments")
+		return p.call(e.withoutExitCode(), "arguments")
 	},
 	Allow: Output{Stdout: `{"cancel":false}` + "\n"},
 	Probe: func(session, tool string) []byte {
@@ -335,5 +340,5 @@ var cline = Agent{
 	Refuse: func(reason string) Output {
 		return jsonOutput(map[string]any{"cancel": true, "errorMessage": reason})
 	},
-	Past: []string{"a refusal ends the whole run"},
+	Past: []string{"a refusal ends the whole run", "how a command ended is not said (unknown)"},
 }

@@ -51,7 +51,7 @@ type Event struct {
 	Answer  string        // Response: its text; empty if the agent does not say
 	Error   string        // Failure: its kind, one word; empty if the agent does not say
 	Failed  bool          // After: the tool failed
-	Unsure  bool          // After: the agent does not say whether it failed
+	Unsure  bool          // After: the agent does not say whether it failed, or had its effect before it was ended
 	Took    time.Duration // After: zero if the agent does not say
 }
 

@@ -50,9 +50,10 @@ var openCode = Agent{
 		if kind == Failure {
 			e.Error = errorWord(p.text("error"))
 		}
-		code := string(p["exit"]) // of a command
-		if e.Failed = kind == After && code != "" && code != "null" && code != "0"; code != "0" {
-			e = e.withoutExitCode()
+		if kind == After && e.surface() == surfaceShell { // other tools may have a member exit of their own
+			code := string(p["exit"])
+			e.Unsure = code == "" || code == "null"
+			e.Failed = !e.Unsure && code != "0"
 		}
 		return p.call(e, "args")
 	},
