@@ -121,8 +121,8 @@ func (b *MandateBucket) ids(ctx context.Context) (ids []string, err error) {
 // spentMoney is the amount spent under an id in one currency, in minor units.
 type spentMoney struct {
 	Currency string `json:"currency"`
-	Settled  int64  `json:"settled_minor"`
-	Reserved int64  `json:"reserved_minor"`
+	Settled  *int64 `json:"settled_minor,omitempty"` // nil if Unreadable
+	Reserved *int64 `json:"reserved_minor,omitempty"`
 
 	// Unreadable: the account cannot be read, and actions with an amount are denied (ledger_unreadable).
 	Unreadable bool `json:"unreadable,omitempty"`
@@ -132,7 +132,7 @@ func (s spentMoney) String() string {
 	if s.Unreadable {
 		return ui.Clean(s.Currency, 8) + " unreadable, so that amounts are denied"
 	}
-	return fmt.Sprintf("%s %d spent, %d reserved", ui.Clean(s.Currency, 8), s.Settled, s.Reserved)
+	return fmt.Sprintf("%s %d spent, %d reserved", ui.Clean(s.Currency, 8), *s.Settled, *s.Reserved)
 }
 
 // currencyAccount is what the ledger holds of one mandate in one currency.
@@ -183,5 +183,5 @@ func (a currencyAccount) spent(now time.Time) spentMoney {
 		return spentMoney{Currency: a.currency, Unreadable: true}
 	}
 	s := a.Spend("", now.UnixMilli())
-	return spentMoney{Currency: a.currency, Settled: s.Settled, Reserved: s.Reserved}
+	return spentMoney{Currency: a.currency, Settled: &s.Settled, Reserved: &s.Reserved}
 }

@@ -1,6 +1,7 @@
 package mandatecmd
 
 import (
+	"encoding/json"
 	"os"
 	"slices"
 	"strings"
@@ -53,10 +54,19 @@ func TestUnreadableAccounts(t *testing.T) {
 	})
 	var got []string
 	for _, a := range accounts["m"] {
-		got = append(got, a.spent(time.Now()).String())
+		s := a.spent(time.Now())
+		got = append(got, s.String())
+		if text, err := json.Marshal(s); err != nil || strings.Contains(string(text), "_minor") == s.Unreadable {
+			t.Errorf("%s, %v: what cannot be read has no amounts", text, err)
+		}
 	}
 	const unreadable = " unreadable, so that amounts are denied"
 	if want := []string{"EUR 700 spent, 0 reserved", "GBP" + unreadable, "USD" + unreadable}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+	accounts["m"][0].Allowances = []mandate.Allowance{{State: mandate.AllowanceReserved, Amount: 5, Expires: time.Now().Add(time.Hour).UnixMilli()}}
+	list, err := reservations([]currencyAccount{accounts["m"][1], accounts["m"][0], accounts["m"][2]}, time.Now())
+	if len(list) != 1 || list[0].Currency != "EUR" || err == nil || !strings.Contains(err.Error(), "GBP") || !strings.Contains(err.Error(), "USD") {
+		t.Errorf("reserved: %+v, %v", list, err)
 	}
 }
