@@ -18,7 +18,7 @@ import (
 // Scopes of an installation.
 const (
 	scopeUser    = "user"    // every project of this user
-	scopeProject = "project" // the project in the current directory
+	scopeProject = "project" // the project around the current directory: see projectDir
 	scopeManaged = "managed" // every user of this machine
 )
 
@@ -51,6 +51,7 @@ type installation struct {
 	onInManaged bool
 	inRoot      bool     // a project's files are those in the root of its Git repository
 	claudeFiles []string // files of Claude Code whose hooks the agent runs as well
+	claudeOff   string   // the agent's setting without which it does not, which the doctor cannot read; empty if there is none
 	plugins     string   // the list of Claude Code's installed plugins, whose mods can pass hooks of the user
 	// closes says what keeps the gate closed when the gate itself dies.
 	closes string
@@ -160,9 +161,11 @@ var installations = []installation{
 			}
 			return h
 		},
-		top:    map[string]any{"version": 1},
-		closes: "failClosed: true",
-		open:   "whether Cursor has read its configuration since it was changed",
+		top:         map[string]any{"version": 1},
+		claudeFiles: append([]string{"~/.claude/settings.json"}, claudeProject...),
+		claudeOff:   "Third-party skills",
+		closes:      "failClosed: true",
+		open:        "whether Cursor has read its configuration since it was changed",
 	},
 	{
 		agent:  "copilot",
@@ -312,9 +315,13 @@ func (i installation) expand(name string) (string, error) {
 	return filepath.Join(dir, name), err
 }
 
-// projectDir is the directory in which the agent, started in this one, looks for the files of a project.
+// projectDir is the directory in which the agent, started in this one, looks for the files of a project. Agents see no
+// symbolic link in it.
 func (i installation) projectDir() (string, error) {
 	here, err := os.Getwd()
+	if err == nil {
+		here, err = filepath.EvalSymlinks(here)
+	}
 	if err != nil || !i.inRoot {
 		return here, err
 	}

@@ -48,7 +48,7 @@ func (c *runCmd) Run(io ui.Stdio) error {
 type place struct {
 	Agent   string `arg:"" help:"claude-code, codex, gemini, cursor, copilot, cline or opencode."`
 	User    bool   `help:"Every project of this user (default)." xor:"scope"`
-	Project bool   `help:"The project in the current directory. What is written names programs and files of this user: do not commit it." xor:"scope"`
+	Project bool   `help:"The project in the current directory; for copilot the Git repository around it. What is written names programs and files of this user: do not commit it." xor:"scope"`
 	Managed bool   `help:"Every user of this machine: the gate reads .config/countersign/hook.json in the home of each, which --gate-only writes. Without it, calls of that user are refused." xor:"scope"`
 }
 

@@ -146,7 +146,7 @@ func configured(i installation, files []agentFile, scope string) examined {
 }
 
 // switchedOn checks that no file of the agent's settings switches the gate off. A file that cannot be
-// read, or that is no JSON, counts as one that does.
+// read, or that is no JSON, counts as one that does; of files that are not the gate's only if it can name the member.
 func (i installation) switchedOn(scope string) examined {
 	f := examined{Check: "hooks are switched on"}
 	names := slices.Concat(slices.Sorted(maps.Values(i.files)), i.offFiles)
@@ -162,6 +162,9 @@ func (i installation) switchedOn(scope string) examined {
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if err == nil && slices.Contains(i.offFiles, name) && !bytes.Contains(text, []byte(i.off)) && !bytes.ContainsRune(text, '\\') {
+			continue // it may have comments, as Copilot CLI reads them
 		}
 		from, to, found, problem := member(text, i.off)
 		var value any
@@ -181,7 +184,8 @@ func (i installation) switchedOn(scope string) examined {
 	return f
 }
 
-// mods names the installed plugins of Claude Code that have mods. What a mod does cannot be seen.
+// mods names the installed plugins of Claude Code that have mods in hooks/hooks.json. A manifest may name other files,
+// which are not read. What a mod does cannot be seen.
 func (i installation) mods() examined {
 	f := examined{Check: "mods of plugins", Open: true, Detail: "a mod, also one of --plugin-dir, can allow what hooks of the user refuse; --managed closes that"}
 	path, err := i.expand(i.plugins)
@@ -208,13 +212,14 @@ func (i installation) mods() examined {
 		}
 	}
 	if slices.Sort(found); len(found) > 0 {
-		f.Detail = ui.Clean(strings.Join(slices.Compact(found), ", "), 300) + " of the installed plugins have one: " + f.Detail
+		f.Detail = ui.Clean(strings.Join(slices.Compact(found), ", "), 300) + " of the installed plugins have one in hooks/hooks.json: " + f.Detail
 	}
 	return f
 }
 
 // onlyGate checks that the agent does not run the gate twice: the commands of the managed configuration and of one of the
-// user or of the project differ, and so do those of two agents.
+// user or of the project differ, and so do those of two agents. A gate that is taken away from Claude Code must be in force
+// there from elsewhere.
 func (i installation) onlyGate() examined {
 	f := examined{Check: "one gate before each call"}
 	managed, err := i.gateIn(i.files[scopeManaged])
@@ -232,14 +237,24 @@ func (i installation) onlyGate() examined {
 	for _, name := range i.claudeFiles {
 		switch other, err := i.gateIn(name); {
 		case err != nil:
-			f.Detail = err.Error()
+			f.Open, f.Detail = i.claudeOff != "", err.Error()
+			return f
+		case other != "" && i.claudeOff != "":
+			f.Open, f.Detail = true, other+" runs the gate of claude-code: "+i.agent+" runs that, too, so that each call is asked for and reported twice, unless its setting "+i.claudeOff+" is off"
 			return f
 		case other != "":
-			f.Detail = other + " runs the gate of claude-code, and " + i.agent + " runs that, too, so each call is asked for and reported twice: countersign hook uninstall claude-code --project"
+			f.Detail = other + " runs the gate of claude-code, and " + i.agent + " runs that, too, so each call is asked for and reported twice: first put the gate of Claude Code in force for the user " +
+				"(countersign hook install claude-code), then take it out of " + other
+			if filepath.Base(other) == "settings.local.json" {
+				f.Detail += " (countersign hook uninstall claude-code --project, in " + filepath.Dir(filepath.Dir(other)) + ")"
+			}
 			return f
 		}
 	}
 	f.OK, f.Detail = true, "not both in the managed configuration and in one of the user or the project"
+	if len(i.claudeFiles) > 0 {
+		f.Detail += ", nor in those of claude-code"
+	}
 	return f
 }
 

@@ -128,31 +128,59 @@ func TestOnlyGate(t *testing.T) {
 	}
 }
 
-// Copilot CLI runs what Claude Code has in the project, too: the gate is there once.
+// Copilot CLI and Cursor run what Claude Code has in the project, too: the gate is there once. What the doctor says to do
+// takes no gate away from Claude Code, and a command is named only where it changes the file.
 func TestGateOfClaudeInProject(t *testing.T) {
+	root := t.TempDir()
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("COPILOT_HOME", t.TempDir())
-	t.Chdir(t.TempDir())
-	i, err := findInstallation("copilot")
-	if err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "sub", ".claude"), 0o700), os.Mkdir(filepath.Join(root, ".git"), 0o700), os.Mkdir(filepath.Join(root, ".claude"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if f := i.onlyGate(); !f.OK {
-		t.Errorf("without it: %+v", f)
-	}
+	t.Chdir(filepath.Join(root, "sub"))
 	claude, err := findInstallation("claude-code")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, err := claude.merge(nil, "/opt/bin/countersign-hook claude-code --config /c.json")
-	if err == nil {
-		err = errors.Join(os.Mkdir(".claude", 0o700), os.WriteFile(".claude/settings.local.json", text, 0o600))
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := i.onlyGate(); f.OK || !strings.Contains(f.Detail, "uninstall claude-code --project") {
-		t.Errorf("with it: %+v", f)
+	const forUser, uninstall = "countersign hook install claude-code", "countersign hook uninstall claude-code --project"
+	for _, c := range []struct {
+		agent, dir, file string
+		open             bool
+		advice           []string
+		not              string
+	}{
+		{"copilot", root, "settings.local.json", false, []string{forUser, uninstall + ", in " + root}, "Third-party"},
+		{"copilot", root, "settings.json", false, []string{forUser, filepath.Join(root, ".claude", "settings.json")}, uninstall},
+		{"cursor", filepath.Join(root, "sub"), "settings.json", true, []string{"Third-party skills"}, "hook"},
+	} {
+		i, err := findInstallation(c.agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := i.onlyGate(); !f.OK || f.Open {
+			t.Errorf("%s, without it: %+v", c.agent, f)
+		}
+		path := filepath.Join(c.dir, ".claude", c.file)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := i.onlyGate()
+		_, advice, _ := strings.Cut(f.Detail, ": ")
+		if f.OK || f.Open != c.open || !strings.HasPrefix(f.Detail, path) || strings.Contains(advice, c.not) {
+			t.Errorf("%s, %s: %+v", c.agent, c.file, f)
+		}
+		for _, want := range c.advice {
+			if !strings.Contains(advice, want) {
+				t.Errorf("%s, %s: %q, want %q", c.agent, c.file, advice, want)
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -258,7 +258,7 @@ func TestSwitchedOff(t *testing.T) {
 	system := filepath.Join(t.TempDir(), "system.json")
 	t.Setenv("GEMINI_CLI_SYSTEM_SETTINGS_PATH", system)
 	t.Chdir(t.TempDir())
-	const claude, gemini = ".claude/settings.local.json", ".gemini/settings.json"
+	const claude, gemini, github = ".claude/settings.local.json", ".gemini/settings.json", ".github/copilot/settings.json"
 	for _, c := range []struct {
 		agent, path, text string
 		on                bool
@@ -275,11 +275,14 @@ func TestSwitchedOff(t *testing.T) {
 		{"gemini", gemini, `{"hooksConfig": {"disabled": ["lint", "/opt/bin/countersign-hook gemini"]}}`, false},
 		{"gemini", gemini, `{"hooksConfig": []}`, false},
 		{"gemini", system, `{"hooksConfig": {"enabled": false}}`, false},
-		{"copilot", ".github/copilot/settings.json", `{"disableAllHooks": true}`, false},
+		{"copilot", github, `{"disableAllHooks": true}`, false},
 		{"copilot", ".github/copilot/settings.local.json", `{"disableAllHooks": true}`, false},
 		{"copilot", ".claude/settings.json", `{"disableAllHooks": true}`, false},
 		{"copilot", claude, `{"disableAllHooks": true}`, false},
 		{"copilot", claude, `{"disableAllHooks": false}`, true},
+		{"copilot", github, "{\n  // ours\n  \"theme\": \"dark\",\n}\n", true}, // names no such member, however it is read
+		{"copilot", github, "{\n  // ours\n  \"disableAllHooks\": false\n}\n", false},
+		{"copilot", github, "{\n  // ours\n  \"disable\\u0041llHooks\": true\n}\n", false},
 	} {
 		i, err := findInstallation(c.agent)
 		if err != nil {
@@ -310,7 +313,11 @@ func TestSwitchedOffInRoot(t *testing.T) {
 		}
 	}
 	t.Setenv("HOME", t.TempDir())
-	t.Chdir(filepath.Join(root, "sub"))
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Join(root, "sub"), link); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(link) // a working directory is physical, whatever $PWD says
 	for _, c := range []struct {
 		agent, dir, scope string
 		on                bool
