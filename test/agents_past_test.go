@@ -100,21 +100,19 @@ func TestAgentsFailedCommands(t *testing.T) {
 		t.Skip("it takes minutes: run make agents")
 	}
 	s := start(t, "--policy", policyDir(t, "hook.yaml", "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: all}\nspec:\n  match: {tools: ['*']}\n  rules:\n    - {name: yes, when: 'true', verdict: allow, reason: harmless}\n"))
-	seen := 0
-	check := func(t *testing.T, h hooked, want ...string) {
+	check := func(t *testing.T, h hooked, before []string, want ...string) {
 		t.Helper()
-		all := h.outcomes(t)
-		if got := all[seen:]; !slices.Equal(got, want) {
+		if got := h.outcomes(t)[len(before):]; !slices.Equal(got, want) {
 			t.Errorf("outcomes %q, want %q", got, want)
 		}
-		seen = len(all)
 	}
 	want := map[string]string{claudeCode.name: "failed", codex.name: "unknown", gemini.name: "unknown", openCode.name: "failed", copilot.name: "unknown"}
 	for _, a := range append(slices.Clone(realAgents), copilot) {
 		t.Run(a.name, func(t *testing.T) {
 			h := s.hook(t, a.name, "5s")
+			before := h.outcomes(t)
 			h.drive(t, a, t.TempDir(), &model{turns: each("touch some; exit 3", "touch some")})
-			check(t, h, want[a.name], map[bool]string{true: "succeeded", false: "unknown"}[want[a.name] == "failed"])
+			check(t, h, before, want[a.name], map[bool]string{true: "succeeded", false: "unknown"}[want[a.name] == "failed"])
 		})
 	}
 	t.Run("repeated", func(t *testing.T) { // Copilot CLI, which gives no ids of calls: one fails, and the same one succeeds
@@ -122,8 +120,9 @@ func TestAgentsFailedCommands(t *testing.T) {
 		file := filepath.Join(dir, "repeated")
 		view := toolCall{tool: "view", input: object{"path": file}}
 		m := &model{turns: []turn{{view}, {view}}, between: func(int, string) { ok(t, os.WriteFile(file, []byte("text\n"), 0o600)) }}
+		before := h.outcomes(t)
 		h.drive(t, copilot, dir, m)
-		check(t, h, "failed", "succeeded")
+		check(t, h, before, "failed", "succeeded")
 	})
 }
 
