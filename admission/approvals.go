@@ -24,6 +24,8 @@ type approvalDecision struct {
 	keys     approval.Keys
 	retry    approval.Retry
 
+	forbidding []*approval.Workflow // see forbiddingWorkflows
+
 	// unapprovable reports that a part of the verdict cannot be lifted by an approval.
 	unapprovable bool
 }
@@ -53,7 +55,7 @@ func (out *Outcome) applyApprovals(native call.Opinion, policies policy.Result, 
 			out.Decision.Approval = nil
 			return lifetime
 		}
-		if a.evades(a.forbiddingWorkflows()) {
+		if a.forbidding = a.forbiddingWorkflows(); a.evades() {
 			a.addReason(approval.ReasonEvasion)
 		}
 		a.followWorkflow()
@@ -106,8 +108,7 @@ func canonicalTool(c call.Call) string {
 // holdAllow turns an allow into what the workflow of its own action says, or into an ask if it
 // evades another one. It uses up an approval that the call could use: an approval is for one allow.
 func (a *approvalDecision) holdAllow() {
-	forbidding := a.forbiddingWorkflows()
-	if len(forbidding) == 0 {
+	if a.forbidding = a.forbiddingWorkflows(); len(a.forbidding) == 0 {
 		return
 	}
 	switch slot, w, revision := a.ownWorkflow(); {
@@ -116,7 +117,7 @@ func (a *approvalDecision) holdAllow() {
 	case w != nil && w.Status == approval.Pending:
 		a.changeVerdict(events.Ask, approval.ReasonPending, DefaultApprovalLifetime)
 		a.joinWorkflow(slot, w, revision)
-	case a.evades(forbidding):
+	case a.evades():
 		a.requireApproval()
 		a.followWorkflow()
 	case w != nil:
@@ -148,16 +149,29 @@ func (a *approvalDecision) isForbiddenBy(w *approval.Workflow) bool {
 }
 
 // ownWorkflow returns the workflow of the action itself that holds an allow or is used up by it, nil if none
-// is. The workflow of the call goes before that of other calls of the action.
+// is. The order is that of followWorkflow: the workflow of the call, one that is approved for the request, that of the
+// action, and those of other calls.
 func (a *approvalDecision) ownWorkflow() (slot string, w *approval.Workflow, revision uint64) {
 	a.identify()
-	for _, slot = range append([]string{a.keys.CallSlot, a.keys.Slot}, a.slotsOfOtherCalls()...) {
-		w, revision = a.in.Approvals.WorkflowAt(a.out.Decision.Tenant, slot)
-		if w != nil && a.isForbiddenBy(w) && a.appliesToAction(w) {
-			return slot, w, revision
+	for _, at := range append([]string{a.keys.CallSlot, a.keys.Slot}, a.slotsOfOtherCalls()...) {
+		found, atRevision := a.in.Approvals.WorkflowAt(a.out.Decision.Tenant, at)
+		if found == nil || !a.isForbiddenBy(found) || !a.appliesToAction(found) {
+			continue
+		}
+		if w == nil || found.Status == approval.Approved {
+			slot, w, revision = at, found, atRevision
+		}
+		if w.Status == approval.Approved || at == a.keys.CallSlot && !a.isOfOtherAgent(w) {
+			break
 		}
 	}
-	return "", nil, 0
+	return slot, w, revision
+}
+
+// isOfOtherAgent reports whether a workflow in the slot of the call is undecided and not for the request: without a
+// session, calls of several agents can have one id, or none.
+func (a *approvalDecision) isOfOtherAgent(w *approval.Workflow) bool {
+	return w.Status == approval.Pending && !w.CoversRequest(a.retry)
 }
 
 // appliesToAction reports whether a workflow of the action itself waits for a person or is denied, or is
@@ -172,9 +186,12 @@ func (a *approvalDecision) appliesToAction(w *approval.Workflow) bool {
 // slotsOfOtherCalls returns the slots of other calls whose workflows are about the action itself and apply to
 // the request, the denied ones first. Such a call could not use the approval in the action's own slot.
 func (a *approvalDecision) slotsOfOtherCalls() (slots []string) {
-	list := slices.DeleteFunc(a.forbiddingWorkflows(), func(w *approval.Workflow) bool {
-		return w.ActionDigest != a.keys.Action || w.Slot == a.keys.CallSlot || w.Slot == a.keys.Slot || !a.appliesToAction(w)
-	})
+	var list []*approval.Workflow
+	for _, w := range a.forbidding {
+		if w.ActionDigest == a.keys.Action && w.Slot != a.keys.CallSlot && w.Slot != a.keys.Slot && a.appliesToAction(w) {
+			list = append(list, w)
+		}
+	}
 	slices.SortFunc(list, func(x, y *approval.Workflow) int { return strings.Compare(x.Slot, y.Slot) })
 	for _, denied := range []bool{true, false} {
 		for _, w := range list {
@@ -202,8 +219,8 @@ func needsPerson(ask string) bool {
 // evades reports whether one of the workflows that forbid an allow is another one about the same
 // action on the same resource (AgentHook H-09, AH-C-077), or waits for a person about what would run:
 // the requester chooses what else is in an action's key, such as its mandate.
-func (a *approvalDecision) evades(forbidding []*approval.Workflow) bool {
-	if len(forbidding) == 0 {
+func (a *approvalDecision) evades() bool {
+	if len(a.forbidding) == 0 {
 		return false
 	}
 	// A workflow may be older than the tool's catalogue entry: the tool's own name identifies
@@ -213,7 +230,7 @@ func (a *approvalDecision) evades(forbidding []*approval.Workflow) bool {
 	asSaid.Tool = a.out.call.Tool
 	keys, err := approval.KeysOf(action, a.in.digest)
 	said, saidErr := approval.KeysOf(asSaid, a.in.digest)
-	return err == nil && saidErr == nil && slices.ContainsFunc(forbidding, func(w *approval.Workflow) bool {
+	return err == nil && saidErr == nil && slices.ContainsFunc(a.forbidding, func(w *approval.Workflow) bool {
 		if w.Status == approval.Approved && !a.runsTwice(w, keys, said) {
 			return false
 		}
@@ -277,13 +294,25 @@ func (a *approvalDecision) identify() {
 	a.retry.Unapprovable, a.retry.Asks, a.retry.Terms = a.unapprovable, a.asks(), a.policies.Approval
 }
 
-// followWorkflow finds the workflow of the action and applies its status.
+// followWorkflow finds the workflow of the action and applies its status. An approval for the request in another slot
+// goes before what the action's own slot says about other calls.
 func (a *approvalDecision) followWorkflow() {
 	d, index := &a.out.Decision, a.in.Approvals
 	a.identify()
 	keys := a.keys
-	slot, w, revision := keys.CallSlot, (*approval.Workflow)(nil), uint64(0)
-	if w, revision = index.WorkflowAt(d.Tenant, slot); a.matchRetry(w) == approval.Vacant {
+	slot := keys.CallSlot
+	w, revision := index.WorkflowAt(d.Tenant, slot)
+	status := a.matchRetry(w)
+	free := status == approval.Vacant || status == approval.OtherCall
+	if free || status == approval.Waiting && a.isOfOtherAgent(w) {
+		for _, other := range append([]string{keys.Slot}, a.slotsOfOtherCalls()...) {
+			if o, at := index.WorkflowAt(d.Tenant, other); a.matchRetry(o) == approval.Granted {
+				a.consumeApproval(other, o, at)
+				return
+			}
+		}
+	}
+	if free {
 		slot = keys.Slot
 		if w, revision = index.WorkflowAt(d.Tenant, slot); a.matchRetry(w) == approval.OtherCall {
 			a.addReason(approval.ReasonNotOurs) // the workflow stays with the calls it was opened for
@@ -325,7 +354,7 @@ func lacksPerson(asks, others []string) bool {
 }
 
 // asks are the codes of the evaluators' reasons to ask, and the rules of policies that ask. No
-// code contains a colon.
+// code begins with policyAsk.
 func (a *approvalDecision) asks() []string {
 	list := slices.Clone(a.native.AskCodes)
 	for _, rule := range a.policies.Asks {
@@ -361,7 +390,7 @@ func (out *Outcome) policyInForce() events.PolicyRef {
 // answerHandlers maps the status of a workflow to the step that follows.
 var answerHandlers = map[approval.RetryStatus]func(a *approvalDecision, slot string, w *approval.Workflow, revision uint64){
 	approval.Vacant:    (*approvalDecision).openWorkflow,
-	approval.OtherCall: (*approvalDecision).openWorkflow, // cannot happen: the slot of a call is its own
+	approval.OtherCall: (*approvalDecision).openWorkflow, // replaces: without a session, the slot of a call can hold an approval of another agent
 	approval.Outdated:  (*approvalDecision).openWorkflow,
 	approval.OtherAsk:  (*approvalDecision).openWorkflow,
 	approval.Waiting:   (*approvalDecision).joinWorkflow,

@@ -190,7 +190,7 @@ func TestApprovalOfAnotherAsk(t *testing.T) {
 }
 
 // TestApprovalOfOtherConditions: an approval lifts the mandate's conditions of escalation that were met when it was asked
-// for, and no others, although the reason code is the same.
+// for, or fewer, and no others, although the reason code is the same. While it is pending, one that adds a condition replaces it.
 func TestApprovalOfOtherConditions(t *testing.T) {
 	m := courierMandate(t, `"required_conditions": []`, `"required_conditions": ["checkout_ready","fraud_suspected"]`,
 		`"prohibited_actions": []`, `"prohibited_actions": [],"requires_trusted_ui_for_commitment":false`)
@@ -200,18 +200,23 @@ func TestApprovalOfOtherConditions(t *testing.T) {
 		return string(r.Body)
 	}
 	const escalated = "escalation_required@$.escalation.required_conditions evaluators_only "
-	for retry, want := range map[string]string{
-		`"checkout_ready"`:                    "allow " + escalated + "approval_granted",
-		`"sunny","checkout_ready"`:            "allow " + escalated + "approval_granted",
-		`"fraud_suspected"`:                   "ask " + escalated + "approval_for_other_ask",
-		`"fraud_suspected", "checkout_ready"`: "ask " + escalated + "approval_for_other_ask",
+	for _, tc := range []struct{ asked, retry, pending, approved string }{
+		{`"checkout_ready"`, `"checkout_ready"`, "ask " + escalated + "approval_pending", "allow " + escalated + "approval_granted"},
+		{`"checkout_ready"`, `"sunny","checkout_ready"`, "ask " + escalated + "approval_pending", "allow " + escalated + "approval_granted"},
+		{`"checkout_ready"`, `"fraud_suspected"`, "ask " + escalated + "approval_pending", "ask " + escalated + "approval_for_other_ask"},
+		{`"checkout_ready"`, `"fraud_suspected", "checkout_ready"`, "ask " + escalated + "approval_for_other_ask", "ask " + escalated + "approval_for_other_ask"},
+		{`"fraud_suspected", "checkout_ready"`, `"checkout_ready"`, "ask " + escalated + "approval_pending", "allow " + escalated + "approval_granted"},
 	} {
-		s := newShelf()
-		s.mandate = m
-		s.ask(t, aump.Name, stating(`"checkout_ready"`), EvaluatorsOnly(), 0, header...)
-		s.resolve(t, approval.ActApprove, EvaluatorsOnly(), time.Second)
-		if got := codes(s.ask(t, aump.Name, stating(retry), EvaluatorsOnly(), time.Minute, header...)); got != want {
-			t.Errorf("%s: %s, want %s", retry, got, want)
+		for act, want := range map[approval.Act]string{"": tc.pending, approval.ActApprove: tc.approved} {
+			s := newShelf()
+			s.mandate = m
+			s.ask(t, aump.Name, stating(tc.asked), EvaluatorsOnly(), 0, header...)
+			if act != "" {
+				s.resolve(t, act, EvaluatorsOnly(), time.Second)
+			}
+			if got := codes(s.ask(t, aump.Name, stating(tc.retry), EvaluatorsOnly(), time.Minute, header...)); got != want {
+				t.Errorf("%s, %q, then %s: %s, want %s", tc.asked, act, tc.retry, got, want)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -364,9 +365,79 @@ func TestWorkflowOfAnotherCall(t *testing.T) {
 	s.ask(t, agenthook.Name, call(grave, "c2"), byRisk, 2*time.Second)
 	s.ask(t, agenthook.Name, call(grave, "c3"), byRisk, 2*time.Second)
 	s.resolve(t, approval.ActApprove, byRisk, 3*time.Second)
-	for i, want := range []string{"allow grave fine approval_not_transferable approval_granted", "ask grave fine approval_not_transferable"} {
+	for i, want := range []string{"allow grave fine approval_granted", "ask grave fine approval_not_transferable"} {
 		if got := codes(s.ask(t, agenthook.Name, call(grave, "c3"), byRisk, 4*time.Second)); got != want {
 			t.Errorf("ask %d of c3: %s, want %s", i+1, got, want)
+		}
+	}
+}
+
+// TestApprovalOfJoinedCall: a call that joined the workflow of another call uses its approval, whatever the workflows of
+// further calls say.
+func TestApprovalOfJoinedCall(t *testing.T) {
+	grave := edit(t, preToolUse, `"tool_input"`, `"operation_risk":"destructive_write","tool_input"`)
+	byRisk := rules(t, "ask grave: has(risk.operation_risk) && risk.operation_risk == 'destructive_write'", "allow fine: true")
+	type step struct {
+		id   string // of the call that asks
+		act  approval.Act
+		want string
+	}
+	first := []step{{"c1", approval.ActApprove, "ask grave fine"}, {"c2", "", "ask grave fine approval_not_transferable"}, {"c3", "", "ask grave fine approval_not_transferable approval_pending"}}
+	used := step{"c1", approval.ActApprove, "allow grave fine approval_granted"} // what is approved is the workflow of c2 and c3
+	for _, tc := range []struct {
+		name  string
+		steps []step
+	}{
+		{"another one waits in the action's slot", []step{used, {"c4", "", "ask grave fine"}}},
+		{"another one was denied in the action's slot", []step{used, {"c4", approval.ActDeny, "ask grave fine"}}},
+		{"another one was denied in its own slot", []step{{"c3", approval.ActApprove, first[2].want}, {"c6", approval.ActDeny, "ask grave fine approval_not_transferable"}}},
+	} {
+		for retry, want := range map[string]string{grave: "allow grave fine approval_granted", preToolUse: "allow fine approval_granted"} {
+			s, at := newShelf(), time.Duration(0)
+			for i, st := range append(slices.Clone(first), tc.steps...) {
+				at += time.Second
+				got := codes(s.ask(t, agenthook.Name, edit(t, grave, `"c1"`, `"`+st.id+`"`), byRisk, at))
+				if got != st.want {
+					t.Errorf("%s: step %d: %s, want %s", tc.name, i+1, got, st.want)
+				}
+				if st.act != "" {
+					at += time.Second
+					s.resolve(t, st.act, byRisk, at)
+				}
+			}
+			if got := codes(s.ask(t, agenthook.Name, edit(t, retry, `"c1"`, `"c3"`), byRisk, at+time.Second)); got != want {
+				t.Errorf("%s: %s, want %s", tc.name, got, want)
+			}
+			if got := codes(s.ask(t, agenthook.Name, edit(t, grave, `"c1"`, `"c9"`), byRisk, at+time.Second)); strings.HasPrefix(got, "allow") {
+				t.Errorf("%s: a call that did not ask before the approval: %s", tc.name, got)
+			}
+		}
+	}
+}
+
+// TestSameCallIDOfAnotherAgent: without a session, the request of another agent under the same id leaves a call its
+// approval, and has its own one; a denial of it is one of the call.
+func TestSameCallIDOfAnotherAgent(t *testing.T) {
+	human := edit(t, preToolUse, `"metadata":{`, `"metadata":{"risk":{"risk_class":"write","requires_human_approval":true},`, `"session_id":"s1",`, ``)
+	for id, bot := range map[string]string{"c1": human, "none": edit(t, human, `,"tool_call_id":"c1"`, ``)} {
+		erin := edit(t, bot, `"agent_id":"bot"`, `"agent_id":"erin"`)
+		for act, want := range map[approval.Act][]events.Verdict{ // of bot, bot again, erin
+			"":                  {events.Allow, events.Ask, events.Ask},
+			approval.ActDeny:    {events.Deny, events.Deny, events.Deny},
+			approval.ActApprove: {events.Allow, events.Ask, events.Allow},
+		} {
+			s, snap := newShelf(), allowAll(t)
+			s.ask(t, agenthook.Name, bot, snap, 0)
+			s.resolve(t, approval.ActApprove, snap, time.Second)
+			s.ask(t, agenthook.Name, erin, snap, 2*time.Second)
+			if act != "" {
+				s.resolve(t, act, snap, 3*time.Second)
+			}
+			for i, body := range []string{bot, bot, erin} {
+				if out := s.ask(t, agenthook.Name, body, snap, time.Duration(4+i)*time.Second); out.Decision.Verdict != want[i] {
+					t.Errorf("call %s, %q, request %d: %s, want %s", id, act, i+1, codes(out), want[i])
+				}
+			}
 		}
 	}
 }

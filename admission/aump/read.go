@@ -171,13 +171,28 @@ func judgeAction(req *wire.Request, r call.Request, c *call.Call, o *call.Opinio
 	}
 	if result.Decision == wire.RequiresEscalation {
 		o.ApprovalWindow = approvalWindow(m, r.Now)
-		if met := in.metConditions(); len(met) > 0 { // the conditions are not in the action: an approval is for these alone
-			b, _ := json.Marshal(met) // texts: cannot fail
-			o.AskCodes = append(o.AskCodes, CodeEscalation+" "+digest.Plain(b))
-		}
+		o.AskCodes = append(o.AskCodes, conditionCodes(in.metConditions())...)
 	}
 	c.ProtocolState = readState{ref: ref, result: result, channel: contactChannel(result, m)}
 	c.Reservation = spends
+}
+
+// maxConditionCodes is the number of met conditions that have a code each: a workflow keeps them.
+const maxConditionCodes = 64
+
+// conditionCodes are the codes of the asks of met conditions. The conditions are not in the action: an approval is for
+// these, or fewer of them. Of more than maxConditionCodes there is one code for the whole list.
+func conditionCodes(met []string) (codes []string) {
+	slices.Sort(met)
+	met = slices.Compact(met)
+	if len(met) > maxConditionCodes {
+		b, _ := json.Marshal(met) // texts: cannot fail
+		met = []string{string(b)}
+	}
+	for _, condition := range met {
+		codes = append(codes, CodeEscalation+" "+digest.Plain([]byte(condition)))
+	}
+	return codes
 }
 
 // mayKnow reports whether a request may learn that the mandate exists: AUMP has a server authorise before it

@@ -335,8 +335,14 @@ func (a Account) Pruned(now int64) Account {
 	slices.Sort(closed)
 	excess := closed[:max(0, len(closed)-maxClosed)]
 	a.Allowances = slices.DeleteFunc(kept, func(e Allowance) bool {
-		_, tooMany := slices.BinarySearch(excess, e.Seen)
-		if e.isOpen() || e.AcceptsRecords(now) && !tooMany {
+		if e.isOpen() {
+			return false
+		}
+		at, tooMany := slices.BinarySearch(excess, e.Seen)
+		if tooMany {
+			excess = slices.Delete(excess, at, at+1) // one for each: one end may close several
+		}
+		if e.AcceptsRecords(now) && !tooMany {
 			return false
 		}
 		a.Settled = addCapped(a.Settled, e.spentAmount())

@@ -508,3 +508,29 @@ func FuzzDecodeStored(f *testing.F) {
 		}
 	})
 }
+
+// A call with several reservations keeps them until maxClosed others are closed: one too many drops one.
+func TestOneTooManyDropsOne(t *testing.T) {
+	const of, others = 200, maxClosed - 200 + 1
+	a := Account{V: AccountVersion}
+	var ids []string
+	for i := range of {
+		x := ticket(fmt.Sprint("d", i), "late", 1)
+		x.Key = fmt.Sprint("key", i)
+		a, ids = must(t, a, x), append(ids, fmt.Sprint("d", i))
+	}
+	a, _ = a.ApplyEnd(end(Release, "late", 1, 100, ids...))
+	for i := range others {
+		id := fmt.Sprint("other", i)
+		x := ticket(id, id, 1)
+		x.Session = "another"
+		a = must(t, a, x)
+		a, _ = a.ApplyEnd(end(Release, id, 1, uint64(101+i), id))
+	}
+	if a = a.Pruned(start + 120*second); len(a.Allowances) != maxClosed {
+		t.Errorf("%d kept, want %d", len(a.Allowances), maxClosed)
+	}
+	if a, _ = a.ApplyEnd(end(Settle, "late", 1, 1000, ids...)); a.Spend("", start).Settled == 0 {
+		t.Error("the late completion does not count")
+	}
+}
