@@ -2,7 +2,6 @@ package mandatecmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -46,11 +45,23 @@ func (c *mandateReservedCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if revision == 0 && accounts[c.ID] == nil {
 		return fmt.Errorf("tenant %s has no mandate %s (mandate list)", b.Tenant, c.ID)
 	}
-	list, unread := reservedUnder(accounts[c.ID], time.Now())
-	if c.JSON {
-		return errors.Join(unread, ui.WriteJSON(io, list))
+	list := []reservedMoney{}
+	for _, a := range accounts[c.ID] {
+		if a.err != nil {
+			return fmt.Errorf("the account in %s cannot be read: %w", ui.Clean(a.currency, 8), a.err)
+		}
+		for _, e := range a.Reservations(time.Now().UnixMilli()) {
+			r := reservedMoney{Currency: a.currency, Amount: e.Amount, State: e.State, Session: e.Session, At: events.At(time.UnixMilli(e.At)), Expires: events.At(time.UnixMilli(e.Expires))}
+			for _, d := range e.Decisions {
+				r.Decisions = append(r.Decisions, d.Decision)
+			}
+			list = append(list, r)
+		}
 	}
-	if len(list) == 0 && unread == nil {
+	if c.JSON {
+		return ui.WriteJSON(io, list)
+	}
+	if len(list) == 0 {
 		fmt.Fprintf(io.Out, "nothing is reserved under %s\n", ui.Clean(c.ID, 600))
 	}
 	for _, r := range list {
@@ -59,24 +70,5 @@ func (c *mandateReservedCmd) Run(ctx context.Context, io ui.Stdio) error {
 			fmt.Fprintf(io.Out, "    countersign explain %s\n", ui.Clean(id, 64))
 		}
 	}
-	return unread
-}
-
-// reservedUnder lists the reservations of a mandate's accounts. Its error names the accounts that cannot be read.
-func reservedUnder(accounts []currencyAccount, now time.Time) (list []reservedMoney, err error) {
-	list = []reservedMoney{}
-	for _, a := range accounts {
-		if a.err != nil {
-			err = errors.Join(err, fmt.Errorf("the account in %s cannot be read: %w", ui.Clean(a.currency, 8), a.err))
-			continue
-		}
-		for _, e := range a.Reservations(now.UnixMilli()) {
-			r := reservedMoney{Currency: a.currency, Amount: e.Amount, State: e.State, Session: e.Session, At: events.At(time.UnixMilli(e.At)), Expires: events.At(time.UnixMilli(e.Expires))}
-			for _, d := range e.Decisions {
-				r.Decisions = append(r.Decisions, d.Decision)
-			}
-			list = append(list, r)
-		}
-	}
-	return list, err
+	return nil
 }

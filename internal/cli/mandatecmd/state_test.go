@@ -1,7 +1,6 @@
 package mandatecmd
 
 import (
-	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -59,20 +58,5 @@ func TestUnreadableAccounts(t *testing.T) {
 	const unreadable = " unreadable, so that amounts are denied"
 	if want := []string{"EUR 700 spent, 0 reserved", "GBP" + unreadable, "USD" + unreadable}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-// TestReservedBesideUnreadableAccounts: an account that cannot be read hides no reservation in another currency.
-func TestReservedBesideUnreadableAccounts(t *testing.T) {
-	now := time.Now()
-	list, err := reservedUnder([]currencyAccount{
-		{currency: "EUR", err: errors.New("broken")},
-		{currency: "USD", Account: mandate.Account{Allowances: []mandate.Allowance{{State: mandate.AllowanceReserved, Amount: 7, Expires: now.Add(time.Hour).UnixMilli()}}}},
-	}, now)
-	if len(list) != 1 || list[0].Currency != "USD" || list[0].Amount != 7 {
-		t.Errorf("%+v", list)
-	}
-	if err == nil || !strings.Contains(err.Error(), "EUR") {
-		t.Errorf("%v", err)
 	}
 }
