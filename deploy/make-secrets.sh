@@ -5,8 +5,10 @@
 # and ClickHouse user, the forms in which they are needed, environment files
 # for the systemd units, and the key of the gateway's AAEP manifest. A user of your
 # own, such as another tenant's, gets what the others get if there is a file
-# nats-USER in DIR, which may be empty. What is there already is left as it is. The other key files are made by `countersign provision
-# --keys DIR`; gateway.env gets the public one when this script finds it in DIR.
+# nats-USER in DIR, which may be empty. What is there already is left as it is.
+# A name with a dot, such as nats-USER.old, is no user. The other key files are
+# made by `countersign provision --keys DIR`; gateway.env gets the public one
+# when this script finds it in DIR.
 set -eu
 umask 077
 dir=${1:?usage: make-secrets.sh DIR}
@@ -20,7 +22,8 @@ get() { cat "$dir/$1"; }
 users="provisioner admitter correlator auditor custodian operator witness acme-runtime acme-subscriber acme-reviewer acme-gateway"
 for file in "$dir"/nats-*; do
   user=${file##*/nats-}
-  case $user in *[!A-Za-z0-9_-]*) continue ;; esac # a copy of a file; the pattern itself if there is none
+  case $user in *[!A-Za-z0-9_-]*) continue ;; esac # a copy such as .old; the pattern itself if there is none
+  chmod 600 "$file" # one that the operator made
   case " $users " in *" $user "*) ;; *) users="$users $user" ;; esac
 done
 for user in $users; do

@@ -558,7 +558,8 @@ func TestAttackManySubscriptions(t *testing.T) {
 		for range most.connections - 1 {
 			f.conn(string(user))
 		}
-		if more, err := nats.Connect(f.srv.ClientURL(), nats.UserInfo(string(user), "pw-"+string(user))); !errors.Is(err, nats.ErrMaxAccountConnectionsExceeded) {
+		more, err := Connect(t.Context(), ConnectOptions{URL: f.srv.ClientURL(), User: string(user), Password: "pw-" + string(user)})
+		if !errors.Is(err, nats.ErrMaxAccountConnectionsExceeded) || !strings.Contains(err.Error(), "close some") {
 			t.Errorf("%s: connection %d: %v", user, most.connections+1, err)
 			if err == nil {
 				more.Close()

@@ -116,6 +116,8 @@ func explainConnect(o ConnectOptions, err error) error {
 		return fmt.Errorf("no NATS server answers at %s: start it (countersign up starts one), or pass the right --server: %w", at, err)
 	case errors.Is(err, nats.ErrAuthorization):
 		return fmt.Errorf("the NATS server at %s refused user %q: check --user and --password or --creds: %w", at, o.User, err)
+	case errors.Is(err, nats.ErrMaxAccountConnectionsExceeded):
+		return fmt.Errorf("user %q has as many connections to NATS at %s as it may have: close some, use the gateway, or use another user: %w", o.User, at, err)
 	default:
 		return fmt.Errorf("connecting to NATS at %s as %q: %w", at, o.User, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -20,12 +21,12 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// The tokens of a data directory live tokenLife. At a start, and every renewEvery from then on, those
+// The tokens of a data directory live tokenLife. At a start, and every checkEvery from then on, those
 // with less than tokenLeft get as much again, and those that were revoked are noted in the state file.
 const (
 	tokenLife  = 365 * 24 * time.Hour
 	tokenLeft  = 30 * 24 * time.Hour
-	renewEvery = time.Minute
+	checkEvery = time.Minute
 )
 
 // manifestKeyFile signs the AAEP manifests of the gateways.
@@ -44,7 +45,7 @@ func newToken() (string, error) {
 // prepareGateway registers the tenants' runtimes and subscribers as reached through their gateways, too,
 // and stores the hashes of the tokens, before any service decides. What an operator has changed stays.
 func (p *Pipeline) prepareGateway(ctx context.Context) error {
-	p.renewed = time.Now()
+	p.checked = time.Now()
 	nc, js, err := p.connectAs(ctx, streams.RoleOperator, "countersign tokens")
 	if err != nil {
 		return err
@@ -52,23 +53,31 @@ func (p *Pipeline) prepareGateway(ctx context.Context) error {
 	defer nc.Close()
 	state, revoked := p.currentState(), map[string]time.Time{}
 	for _, m := range state.tokenUsers(p.opt.Tenant) {
-		if m.speaks() {
-			isNew, err := hasNoToken(ctx, js, m, state)
-			if err == nil {
-				err = registerSpeaker(ctx, js, m, isNew)
-			}
-			if err != nil {
-				return fmt.Errorf("registering %s as reached through the gateway: %w", m.Name, err)
-			}
-		}
-		if err := storeToken(ctx, js, m, state, revoked); err != nil {
-			return fmt.Errorf("storing the token of %s: %w", m.Name, err)
+		if err = prepareUser(ctx, js, m, state, revoked); err != nil {
+			break
 		}
 	}
-	if len(revoked) == 0 {
-		return nil
+	if len(revoked) > 0 {
+		err = errors.Join(err, p.noteRevoked(ctx, revoked))
 	}
-	return p.noteRevoked(ctx, revoked)
+	return err
+}
+
+// prepareUser registers a user that speaks as reached through its gateway, and stores the hash of its token.
+func prepareUser(ctx context.Context, js jetstream.JetStream, m tenantUser, state upState, revoked map[string]time.Time) error {
+	if m.speaks() {
+		isNew, err := hasNoToken(ctx, js, m, state)
+		if err == nil {
+			err = registerSpeaker(ctx, js, m, isNew)
+		}
+		if err != nil {
+			return fmt.Errorf("registering %s as reached through the gateway: %w", m.Name, err)
+		}
+	}
+	if err := storeToken(ctx, js, m, state, revoked); err != nil {
+		return fmt.Errorf("storing the token of %s: %w", m.Name, err)
+	}
+	return nil
 }
 
 // noteRevoked adds revoked tokens to the state file, by id: the bucket that says so goes with the log.
@@ -96,13 +105,13 @@ func (p *Pipeline) noteRevoked(ctx context.Context, revoked map[string]time.Time
 	return nil
 }
 
-// renewTokens prepares the gateway again when that was long ago.
-func (p *Pipeline) renewTokens(ctx context.Context) {
-	if !slices.Contains(p.opt.Services, procGateway) || time.Since(p.renewed) < renewEvery {
+// checkTokens prepares the gateway again when that was long ago.
+func (p *Pipeline) checkTokens(ctx context.Context) {
+	if !slices.Contains(p.opt.Services, procGateway) || time.Since(p.checked) < checkEvery {
 		return
 	}
 	if err := p.prepareGateway(ctx); err != nil && ctx.Err() == nil {
-		p.opt.Log.Warn().Err(err).Msg("the tokens of the users could not be renewed; it is tried again in a minute")
+		p.opt.Log.Warn().Err(err).Msg("the tokens of the users could not all be checked: one that ends soon may not be renewed, and one that was revoked not be noted. It is tried again in a minute")
 	}
 }
 

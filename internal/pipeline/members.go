@@ -264,7 +264,7 @@ func (p *Pipeline) followState(ctx context.Context) {
 	}
 	for retry.Sleep(ctx, pause) == nil {
 		pause = lookEvery
-		p.renewTokens(ctx)
+		p.checkTokens(ctx)
 		held := p.currentState()
 		s, err := readState(held.path)
 		switch missing := p.missingGateways(); {

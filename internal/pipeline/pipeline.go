@@ -75,7 +75,7 @@ type Pipeline struct {
 	ending    map[string]string // tenant by token: of removed users, and perhaps not refused yet
 	endHealth func()            // stops serveHealth
 	unfollow  func()            // ends followState
-	renewed   time.Time         // when tokens were looked at last; used at the start, then by followState alone
+	checked   time.Time         // when tokens were checked last; used at the start, then by followState alone
 	lock      *os.File          // locks the data directory
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -221,6 +222,40 @@ func TestRevokedTokensStayRevokedInANewLog(t *testing.T) {
 				t.Errorf("%s log: the token of %s is valid: %t", name, user, got)
 			}
 		}
+	}
+}
+
+// A revoked token is noted though a later user's cannot be stored.
+func TestARevokedTokenIsNotedThoughAnotherFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server: left out of -short")
+	}
+	up := upWith(t)
+	s, err := readState(filepath.Join(up.DataDir, stateFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := withServer(t, up, s)
+	if err := p.prepareGateway(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	js := asOperator(t, p)
+	kv, err := streams.OpenBucket(t.Context(), js, streams.BucketTokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := p.state.tokenUsers("acme")
+	id, _ := token.IDOf(p.state.Tokens[users[0].Name])
+	if err := revokeToken(t.Context(), js, kv, token.Key("acme", id)); err != nil {
+		t.Fatal(err)
+	}
+	p.state.Tokens = maps.Clone(p.state.Tokens)
+	p.state.Tokens[users[len(users)-1].Name] = "no token"
+	if err := p.prepareGateway(t.Context()); err == nil || !strings.Contains(err.Error(), users[len(users)-1].Name) {
+		t.Errorf("%v", err)
+	}
+	if noted, err := readState(p.state.path); err != nil || noted.RevokedTokens[id].IsZero() {
+		t.Errorf("it is not noted: %v, %v", noted.RevokedTokens, err)
 	}
 }
 

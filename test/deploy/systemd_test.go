@@ -310,12 +310,15 @@ func TestAPasswordIsChanged(t *testing.T) {
 }
 
 // TestAnotherTenantsPasswords: as docs/operating.md says, a password is made for an empty file, one that is there is
-// kept, and both are in nats.env, also after another one was changed. A copy of an old file is none.
+// kept, and both are in nats.env, also after another one was changed; only the owner reads them. A copy of an old file is none.
 func TestAnotherTenantsPasswords(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "secrets")
 	shell(t, "sh", "make-secrets.sh", dir)
-	shell(t, "sh", "-c", "cd "+dir+" && touch nats-globex-runtime && echo pOwn >nats-globex-gateway && cp nats-witness nats-witness.old && rm nats.env")
+	shell(t, "sh", "-c", "cd "+dir+" && umask 022 && touch nats-globex-runtime && echo pOwn >nats-globex-gateway && cp nats-witness nats-witness.old && rm nats.env")
 	shell(t, "sh", "make-secrets.sh", dir)
+	if list := shell(t, "sh", "-c", "find "+dir+" -name 'nats-globex-*' -perm /077"); list != "" {
+		t.Errorf("others read:\n%s", list)
+	}
 	before := contents(t, dir)
 	made := strings.TrimSpace(before["nats-globex-runtime"])
 	if made == "" {

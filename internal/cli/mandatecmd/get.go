@@ -82,7 +82,7 @@ func (b *MandateBucket) writeDocument(ctx context.Context, io ui.Stdio, held *he
 	}
 	revoked, err := b.revocation(ctx, held.ID, held.Hash)
 	if revoked != nil {
-		fmt.Fprintf(io.Err, "warning: this mandate is %s. Another log does not know that: where it is put there, revoke it again\n", describeRevocation(revoked))
+		fmt.Fprintf(io.Err, "warning: this mandate is %s. Another log does not know that: if you put it there, revoke it there, too\n", describeRevocation(revoked))
 	}
 	return err
 }

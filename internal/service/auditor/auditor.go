@@ -124,7 +124,7 @@ func (a *auditor) reportStandby() error {
 
 // auditShard audits the shard while this auditor is the active one.
 func (a *auditor) auditShard(ctx context.Context) error {
-	if err := a.once("restoring the position", func() error { return a.restorePosition(ctx) }); err != nil {
+	if err := a.restorePosition(ctx); err != nil {
 		return err
 	}
 	a.env.Begun()

@@ -238,7 +238,10 @@ func (c *custodian) advanceOrder(ctx context.Context, tenant, key string, o rete
 			return err
 		}
 		c.env.Log.Warn().Str("tenant", tenant).Str("erasure", o.ID).Str("why", why).Msg("an erasure is refused")
-		if o.ByPolicy() {
+		switch {
+		case why == policyChanged:
+			c.policies.applyMore(tenant) // an order of the one in force is not refused for that
+		case o.ByPolicy():
 			c.policies.waitForNext(tenant)
 		}
 		return c.bucket.changeState(ctx, key, func(s retention.State) (retention.State, error) { return s.RefuseOrder(o.ID, why, time.Now()) })

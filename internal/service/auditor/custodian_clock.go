@@ -113,7 +113,7 @@ const (
 type policyClock struct {
 	at      time.Time     // by the broker's clock, at that comparison
 	passed  time.Duration // since the custodian began, at that comparison
-	trusted time.Duration // likewise, when the time behind a leap counts; zero without one
+	trusted time.Duration // since the custodian began: from then on the time behind a leap counts; zero without one
 	checked time.Time     // Flags.ClocksChecked
 	problem error
 }

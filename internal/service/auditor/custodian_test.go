@@ -587,6 +587,35 @@ func TestAnOrderOfAnEarlierPolicy(t *testing.T) {
 	}
 }
 
+// What both an order's policy and the one that replaced it let go is ordered again at once, not at the next hour.
+func TestAPolicyThatReplacesAnotherIsAppliedAtOnce(t *testing.T) {
+	const day = 24 * time.Hour
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.f.RetentionAhead = 11 * day
+	put := func(text string) {
+		_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte(text))
+		servicetest.OK(t, err)
+		c.audited()
+	}
+	put("version: 1\nname: p\nlog: 10d\n")
+	c.step(func(ctx context.Context, k *custodian) {
+		servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(11*day), everyTenant))
+		put("version: 1\nname: p\nlog: 10d\n# a comment\n")
+		for range 4 {
+			servicetest.OK(t, k.pollBucket(ctx))
+			c.audited()
+		}
+	})
+	var got []retention.Status
+	for _, o := range c.state().Orders {
+		got = append(got, o.Status)
+	}
+	if len(got) != 2 || got[0] != retention.Refused || got[1] == retention.Refused {
+		t.Errorf("the orders are %v", got)
+	}
+}
+
 // everyTenant is for applyPolicies when all policies are due.
 func everyTenant(string) bool { return true }
 
@@ -599,20 +628,24 @@ func TestARefusedOrderWaits(t *testing.T) {
 	other.Subject = strings.Replace(other.Subject, ".acme.", ".globex.", 1)
 	c.n.Publish("admitter", other)
 	c.audited()
-	c.change(func(s retention.State) (retention.State, error) {
-		return s.RequestErasure(retention.Order{Note: asked("o1"), Sessions: []string{"unknown"}})
-	})
 	c.step(func(ctx context.Context, k *custodian) {
 		for _, tenant := range []string{"acme", "globex"} {
 			_, err := c.bucket().Put(ctx, retention.PolicyKey(tenant), []byte("version: 1\nname: p\nlog: 1d\nquarantine: 1d\n"))
 			servicetest.OK(t, err)
 			k.policies.applyMore(tenant)
 		}
+		p, err := k.bucket.loadPolicy(ctx, "acme")
+		servicetest.OK(t, err)
+		o := asked("o1")
+		o.By = orderedBy(p)
+		c.change(func(s retention.State) (retention.State, error) {
+			return s.RequestErasure(retention.Order{Note: o, Sessions: []string{"unknown"}})
+		})
 		next := time.Now().Add(expireEvery / 2)
 		k.policies.next = next
 		servicetest.OK(t, k.advanceTenant(ctx, "acme", retention.StateKey("acme"), time.Now()))
-		if c.status("o1") != retention.Refused {
-			t.Errorf("the order is %s", c.status("o1"))
+		if o := c.state().Orders[0]; o.Status != retention.Refused || strings.Contains(o.Problem, "policy has changed") {
+			t.Errorf("the order is %s: %s", o.Status, o.Problem)
 		}
 		var applied []string
 		k.policies.ordered = func(tenant string) { applied = append(applied, tenant) }

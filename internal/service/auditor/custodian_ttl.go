@@ -324,6 +324,9 @@ func (w *policyWorker) requestErasure(ctx context.Context, tenant string, o rete
 // orderedBy is what an order says of the policy that made it.
 func orderedBy(p *retention.Policy) string { return "retention policy " + p.ID() }
 
+// policyChanged is why an order of a policy is refused that is not in force any more.
+const policyChanged = "the retention policy has changed since"
+
 // checkInForce returns why an order of a policy must not begin: another policy, or none, is in force by now
 // (TestAnOrderOfAnEarlierPolicy).
 func (w *policyWorker) checkInForce(ctx context.Context, tenant string, o retention.Order) (why string, err error) {
@@ -334,7 +337,7 @@ func (w *policyWorker) checkInForce(ctx context.Context, tenant string, o retent
 	case err != nil:
 		return "", err
 	case p == nil || o.By != orderedBy(p):
-		return "the retention policy has changed since", nil
+		return policyChanged, nil
 	}
 	return "", nil
 }

@@ -199,8 +199,9 @@ type proxy struct {
 	target string
 	cuts   atomic.Int32 // so many inserts of the marker are cut off
 	marker string
-	refuse atomic.Bool // refuse all connections
-	silent atomic.Bool // hold answers back, but for those to a log-in and a ping
+	refuse atomic.Bool  // refuse all connections
+	lag    atomic.Int64 // nanoseconds by which each answer is late, but those to a log-in and a ping
+	silent atomic.Bool  // hold answers back, but for those to a log-in and a ping
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
@@ -277,6 +278,9 @@ func (p *proxy) serve(client net.Conn) {
 			k, err := server.Read(b)
 			for answers > 2 && p.silent.Load() {
 				time.Sleep(10 * time.Millisecond)
+			}
+			if answers > 2 {
+				time.Sleep(time.Duration(p.lag.Load()))
 			}
 			if cut.Load() {
 				_ = client.Close()

@@ -26,7 +26,8 @@ var (
 	ErrErased  = errors.New("messages were erased, and there is no evidence of them")
 )
 
-// restorePosition reads the position from ClickHouse and sets chain and tree to it.
+// restorePosition reads the position from ClickHouse and sets chain and tree to it. The health report tells of short
+// questions that hang; what reads all checkpoints or compares the derived tables takes long when all is well.
 func (a *auditor) restorePosition(ctx context.Context) error {
 	state, err := streams.StreamState(ctx, a.js, a.stream)
 	if err != nil {
@@ -45,7 +46,8 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if a.intents, err = claimIntents(ctx, a.shardAccess); err != nil {
 		return err
 	}
-	position, _, err := a.db.Position(ctx, a.shard)
+	var position uint64
+	err = a.once("reading the position", func() (err error) { position, _, err = a.db.Position(ctx, a.shard); return err })
 	if err != nil {
 		return fmt.Errorf("reading the position: %w", err)
 	}
@@ -63,7 +65,8 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	if a.tree, err = a.restoredTree(ctx, position); err != nil {
+	err = a.once("restoring the tree", func() (err error) { a.tree, err = a.restoredTree(ctx, position); return err })
+	if err != nil {
 		return err
 	}
 	if err := a.intents.check(ctx, a.tree, &a.signed); err != nil {
@@ -117,7 +120,8 @@ func (a *auditor) openStore(ctx context.Context, position uint64) error {
 // repairDerived makes the derived tables match the evidence, for this incarnation of the log and for
 // the earlier ones: their tables may be of an earlier version.
 func (a *auditor) repairDerived(ctx context.Context) error {
-	shards, err := a.db.Shards(ctx)
+	var shards []string
+	err := a.once("listing the shards", func() (err error) { shards, err = a.db.Shards(ctx); return err })
 	if err != nil {
 		return err
 	}

@@ -87,6 +87,27 @@ func TestAStartThatHangsIsReported(t *testing.T) {
 	servicetest.Eventually(t, "it is well", func() bool { return len(s.Health.Report().Problems) == 0 })
 }
 
+// A standby that takes over with many questions to ask, each of which is answered, is not reported.
+func TestAStartThatTakesLongIsHealthy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for slowAttempt: left out of -short")
+	}
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	first := start(t, flags(n, dsn, 100))
+	first.AwaitReady()
+	p, through := startProxy(t, dsn, "none")
+	s := start(t, flags(n, through, 100))
+	s.AwaitReady()
+	p.lag.Store(int64(slowAttempt / 4))
+	defer p.lag.Store(0)
+	_ = first.Stop()
+	for end := time.Now().Add(slowAttempt + 2*time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if problem := s.Health.Report().Problems["store"]; problem != "" {
+			t.Fatal(problem)
+		}
+	}
+}
+
 // dropTables empties the database of everything.
 func dropTables(t *testing.T, dsn string) {
 	t.Helper()

@@ -44,9 +44,10 @@ type snapshots struct {
 	options     correlation.Options
 	stop        func() bool // polled while the state is encoded: true gives up; nil never does
 
-	head    uint64        // sequence of the last snapshot
-	at      time.Time     // when it was made or abandoned
-	pause   time.Duration // how long encoding took
+	head    uint64        // sequence of the last snapshot that was written
+	next    uint64        // of the one being written
+	at      time.Time     // when the last was made or abandoned
+	pause   time.Duration // how long encoding took; more after one that was abandoned or failed
 	writing chan error    // result of the snapshot being written to disk; nil if none is
 }
 
@@ -292,7 +293,7 @@ func (w *worker) saveSnapshot() {
 		w.env.Log.Info().Uint64("seq", w.head).Dur("after", s.at.Sub(begun)).Msg("there is something more urgent than a snapshot; it is written later")
 		return
 	}
-	s.head, s.at, s.pause = w.head, time.Now(), time.Since(begun)
+	s.next, s.at, s.pause = w.head, time.Now(), time.Since(begun)
 	w.env.Log.Debug().Uint64("seq", w.head).Int("bytes", len(image)).Dur("pause", s.pause).Msg("snapshot")
 	s.writing = make(chan error, 1)
 	go func(flight chan<- error, path string) { flight <- s.writeFile(path, h, image) }(s.writing, s.filePath())
@@ -319,11 +320,14 @@ func (s *snapshots) writeFile(path string, h snapshotHeader, image []byte) error
 	})
 }
 
-// noteSaved handles the result of a snapshot.
+// noteSaved handles the result of a snapshot. One that failed is due again after a minute.
 func (s *snapshots) noteSaved(env daemon.Env, err error) {
 	s.writing = nil
 	problem := ""
-	if err != nil {
+	if err == nil {
+		s.head = s.next
+	} else {
+		s.pause = max(s.pause, saveAgain/saveRest)
 		env.Log.Warn().Err(err).Msg("the snapshot could not be written; a restart will take longer")
 		problem = err.Error()
 	}

@@ -346,23 +346,43 @@ func TestWhenASnapshotIsWritten(t *testing.T) {
 	}
 }
 
-// A snapshot that cannot be written makes the correlator unhealthy until one is: a restart would read the log again.
+// A snapshot that cannot be written makes the correlator unhealthy until one is: a restart would read the log again. It
+// is tried again, without news and at the end, but not at once.
 func TestASnapshotThatFailsIsReported(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
 	dir := t.TempDir()
 	w := keeping(t, n, long, filepath.Join(dir, "state"))
+	w.snapshots.every = saveSome // one message is news
 	w.feedOne(t, n.Log()[0])
-	servicetest.OK(t, os.WriteFile(filepath.Join(dir, "state"), nil, 0o600)) // no directory
-	w.saveSnapshot()
-	w.snapshots.noteSaved(w.env, <-w.snapshots.writing)
-	if problem := w.env.Health.Report().Problems["snapshot"]; !strings.Contains(problem, "not a directory") {
-		t.Errorf("%q", problem)
-	}
-	servicetest.OK(t, os.Remove(filepath.Join(dir, "state")))
-	w.saveNow(t)
-	if problems := w.env.Health.Report().Problems; len(problems) > 0 {
-		t.Errorf("after one that was written: %v", problems)
+	for name, again := range map[string]func(){
+		"idle": func() {
+			if w.saveWhenDue(w.snapshots.at.Add(saveAgain-time.Second), true); w.snapshots.writing != nil {
+				t.Error("it is tried again at once")
+			}
+			if w.saveWhenDue(w.snapshots.at.Add(saveAgain), true); w.snapshots.writing == nil {
+				t.Fatal("it is not tried again")
+			}
+			w.snapshots.noteSaved(w.env, <-w.snapshots.writing)
+		},
+		"at the end": w.saveAtEnd,
+	} {
+		servicetest.OK(t, os.RemoveAll(filepath.Join(dir, "state")))
+		servicetest.OK(t, os.WriteFile(filepath.Join(dir, "state"), nil, 0o600)) // no directory
+		w.snapshots.head = 0
+		w.saveSnapshot()
+		w.snapshots.noteSaved(w.env, <-w.snapshots.writing)
+		if problem := w.env.Health.Report().Problems["snapshot"]; !strings.Contains(problem, "not a directory") {
+			t.Errorf("%s: %q", name, problem)
+		}
+		servicetest.OK(t, os.Remove(filepath.Join(dir, "state")))
+		again()
+		if problems := w.env.Health.Report().Problems; len(problems) > 0 {
+			t.Errorf("%s: after one that was to be written: %v", name, problems)
+		}
+		if _, err := os.Stat(w.path()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
