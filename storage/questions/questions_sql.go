@@ -141,36 +141,40 @@ ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
 		Name: "undecided", Asks: "Which calls are still undecided?", Needs: []string{"since"},
-		Says: "Open calls with the verdict none, `ask` or `defer`, and their workflow. Without `--since` it reads all calls. Calls that were open when their session was erased stay among them until the evidence expires.",
-		SQL: `SELECT broker_time AS since, session, source, agent, tool, tool_call_id, verdict, decision_id, workflow_id, waits.status AS approval, shard, seq
+		Says: "Open calls with the verdict none, `ask` or `defer`, and their workflow. A decision on a later call with the same id counts for both. Without `--since` it reads all calls. Calls that were open when their session was erased stay among them until the evidence expires.",
+		SQL: `SELECT broker_time AS since, session, source, agent, tool, tool_call_id, if(fits, latest_verdict, verdict) AS verdict,
+    if(fits, latest_decision, '') AS decision_id, if(fits, latest_workflow, '') AS workflow_id, waits.status AS approval, shard, seq
 FROM (
-    WITH decided.seq >= open.first AND (open.tool_call_id != '' OR decided.tool = open.tool AND (decided.event_id = '' OR has(open.event_ids, decided.event_id))) AS fits
-    SELECT open.broker_time AS broker_time, open.session AS session, open.source AS source, open.agent AS agent, open.tool AS tool, open.tool_call_id AS tool_call_id,
-        open.shard AS shard, open.seq AS seq,
-        argMaxIf(decided.decision_id, decided.seq, fits) AS decision_id, argMaxIf(decided.approval_workflow_id, decided.seq, fits) AS workflow_id,
-        if(decision_id != '', argMaxIf(decided.verdict, decided.seq, fits), open.verdict) AS verdict
+    SELECT broker_time, session, source, agent, tool, tool_call_id, verdict, shard, seq, latest_verdict, latest_decision, latest_workflow,
+        latest_decision != '' AND latest >= first AS fits
     FROM (
-        SELECT shard, session, source, tool_call_id, tool, event_id, verdict, decision_id, approval_workflow_id, seq
+        SELECT broker_time, session, source, agent, tool, tool_call_id, verdict, timeline.seq[1] AS first, shard, seq,
+            if(tool_call_id = '', tool, '') AS of_tool, arrayJoin(if(tool_call_id = '', arrayDistinct(arrayPushFront(timeline.event_id, '')), [''])) AS of_event
+        FROM (
+            SELECT broker_time, session, source, agent, tool, tool_call_id, verdict, timeline.seq, timeline.event_id, shard, seq
+            FROM calls
+            WHERE tenant = {tenant:String} AND state = 'open' AND broker_time >= {since:DateTime64(9, 'UTC')} AND sipHash128(shard, call_id) NOT IN (
+                SELECT sipHash128(shard, call_id) FROM calls
+                WHERE tenant = {tenant:String} AND state != 'open' AND broker_time >= {since:DateTime64(9, 'UTC')}
+            )
+            ORDER BY shard, seq DESC LIMIT 1 BY shard, call_id
+        )
+    ) AS keys
+    LEFT JOIN (
+        SELECT shard, session, source, tool_call_id, if(tool_call_id = '', tool, '') AS of_tool, if(tool_call_id = '', event_id, '') AS of_event, max(seq) AS latest,
+            argMax(verdict, seq) AS latest_verdict, argMax(decision_id, seq) AS latest_decision, argMax(approval_workflow_id, seq) AS latest_workflow
         FROM decisions
         WHERE tenant = {tenant:String} AND broker_time >= {since:DateTime64(9, 'UTC')} - INTERVAL 1 HOUR
-    ) AS decided
-    RIGHT JOIN (
-        SELECT broker_time, session, source, agent, tool, tool_call_id, verdict, timeline.seq[1] AS first, timeline.event_id AS event_ids, shard, seq
-        FROM calls
-        WHERE tenant = {tenant:String} AND state = 'open' AND broker_time >= {since:DateTime64(9, 'UTC')} AND sipHash128(shard, call_id) NOT IN (
-            SELECT sipHash128(shard, call_id) FROM calls
-            WHERE tenant = {tenant:String} AND state != 'open' AND broker_time >= {since:DateTime64(9, 'UTC')}
-        )
-        ORDER BY shard, seq DESC LIMIT 1 BY shard, call_id
-    ) AS open ON decided.shard = open.shard AND decided.session = open.session AND decided.source = open.source AND decided.tool_call_id = open.tool_call_id
-    GROUP BY open.broker_time, open.session, open.source, open.agent, open.tool, open.tool_call_id, open.verdict, open.shard, open.seq
+        GROUP BY shard, session, source, tool_call_id, of_tool, of_event
+    ) AS decided USING (shard, session, source, tool_call_id, of_tool, of_event)
+    ORDER BY shard, seq, latest DESC LIMIT 1 BY shard, seq
 ) AS open
 LEFT JOIN (
     SELECT shard, workflow_id, argMax(status, seq) AS status
     FROM approvals
     WHERE tenant = {tenant:String}
     GROUP BY shard, workflow_id
-) AS waits ON waits.shard = open.shard AND waits.workflow_id = open.workflow_id
+) AS waits ON waits.shard = open.shard AND waits.workflow_id = if(open.fits, open.latest_workflow, '')
 WHERE verdict IN ('', 'ask', 'defer')
 ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},

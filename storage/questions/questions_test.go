@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/countersign-dev/countersign/events"
@@ -156,8 +157,8 @@ func cell(a Answer, row []any, columns string) string {
 	return strings.Join(list, " ")
 }
 
-// A call is decided only by a decision on it: not by that on an earlier call with its id, nor, without an
-// id, by that on another call of the session.
+// A call is not decided by the decision on an earlier call with its id, nor, without an id, by that on
+// another tool or event of the session. One on a later call with its id stands for both.
 func TestUndecided(t *testing.T) {
 	db, shard := enginetest.Pool(t), storagetest.Shard(t)
 	var rows []storage.EvidenceRow
@@ -205,6 +206,41 @@ func TestUndecided(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"reused send  ", "other-tool pay ask d5", "other-event pay defer d9"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// The calls of a session that have no id are not joined to each of its decisions.
+func TestUndecidedIsLinear(t *testing.T) {
+	const calls = 500
+	db, shard := enginetest.Pool(t), storagetest.Shard(t)
+	var rows []storage.EvidenceRow
+	for i := range calls {
+		event := fmt.Sprint("e", i)
+		for kind, body := range map[string]any{
+			storage.KindCall: events.Call{CallID: fmt.Sprint("c", i), Source: "rt", Tool: "pay", State: events.CallOpen,
+				Timeline: []events.TimelineEntry{{Step: "requested", Seq: 1, At: events.At(storagetest.Time), EventID: event}}},
+			storage.KindDecision: events.Decision{DecisionID: fmt.Sprint("d", i), EventID: event, Source: "rt", Tool: "pay", Verdict: events.Ask},
+		} {
+			r := storagetest.RecordRow(t, shard, uint64(len(rows)+1), kind, body)
+			r.Tenant, r.Session = shard, "s"
+			rows = append(rows, r)
+		}
+	}
+	if err := write.New(db).CommitEvidence(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	q, _ := Find("undecided")
+	var joined int64
+	ctx := clickhouse.Context(t.Context(), clickhouse.WithProfileEvents(func(list []clickhouse.ProfileEvent) {
+		for _, e := range list {
+			if e.Name == "JoinResultRowCount" {
+				joined += e.Value
+			}
+		}
+	}))
+	a, err := Ask(ctx, db, q, Params{Tenant: shard})
+	if err != nil || len(a.Rows) != calls || joined == 0 || joined > 10*calls {
+		t.Errorf("%d rows, %d rows of joins (%v)", len(a.Rows), joined, err)
 	}
 }
 

@@ -189,12 +189,18 @@ func (sc *textScanner) addSecretValue(n nameRule, v int, colon bool) {
 		v++
 	}
 	from, to, quoted := sc.quotedValue(v)
+	first := to // the end of the value's first part
 	if quoted && n.strength != weakName {
-		closed := to
 		to = joinedEnd(s[:min(len(s), from+maxValueWindow)], v, from, to)
-		sc.budget.charge((to - closed) / 2)
+		sc.budget.charge((to - first) / 2)
 	} else if !quoted {
 		to = sc.bareEnd(from)
+		part, _, _ := strings.Cut(s[from:to], `\ `)
+		first = from + len(strings.TrimRight(part, `)]},.\`))
+		sc.budget.charge((to - from) / 8)
+	}
+	if n.strength == weakName || n.strength == likely && !passwordLike(s[from:to]) {
+		to = first
 	}
 	text := s[from:to]
 	if n.strength == likely {
@@ -305,7 +311,7 @@ func quotedEnd(s string, v, from int) (to, end int) {
 	if to = joinedEnd(s, v, from, to); to > closed && byteClass[s[to-1]]&quoteChar == 0 && !strings.HasPrefix(s[to:], s[v:from]) {
 		return to, to // it ends without a quote
 	}
-	return to, to + from - v
+	return to, to + openingQuote(s[to:])
 }
 
 // joints are what stands between two parts of a quoted value if it holds the quote itself, in
@@ -411,7 +417,7 @@ func isHarmlessValue(v string) bool {
 		return isPlaceholderBody(strings.TrimSuffix(body, "]"))
 	}
 	return strings.HasPrefix(v, "${") || strings.HasPrefix(v, "{{") ||
-		strings.Trim(v, "*") == ""
+		strings.Trim(v, "*") == "" || strings.Trim(v, `\"'`) == ""
 }
 
 // passArgument reports whether a text ends with pass as an argument of a command: /pass:… of

@@ -52,7 +52,12 @@ var commandNames = func() map[string]*command {
 
 // barePassword is the rule for the commands with a password that follows no flag.
 var barePassword = rule{detector: Assignment, literals: []string{"net user ", "htpasswd "}, match: func(s string, start, after int) (from, to, next int) {
-	return commandPassword(s, commandNames[s[start:after-1]], after)
+	return commandPassword(s, commandNames[s[start:after-1]], after, nextArgument)
+}}
+
+// barePlainPassword is barePassword with the other reading of quotes.
+var barePlainPassword = rule{detector: Assignment, literals: barePassword.literals, match: func(s string, start, after int) (from, to, next int) {
+	return commandPassword(s, commandNames[s[start:after-1]], after, plainArgument)
 }}
 
 // optionLetters are the first letters of the commands' flags.
@@ -75,24 +80,46 @@ const commandBack = 256
 // scanOption handles a flag with its dash at i: it finds the password if the flag belongs to a
 // command of the table.
 func (sc *textScanner) scanOption(i int) {
-	s := sc.s
-	if i < sc.command || i+1 >= len(s) || !optionLetters[s[i+1]] {
+	if i+1 >= len(sc.s) || !optionLetters[sc.s[i+1]] {
 		return
 	}
-	least := max(0, i-commandBack, sc.options)
-	if cut := strings.LastIndexAny(s[least:i], "\n|;&"); cut >= 0 {
+	var c *command
+	after, searched := 0, -1
+	for k, argument := range [...]argumentReader{nextArgument, plainArgument} {
+		read := &sc.commands[k]
+		if i < read.arguments {
+			continue
+		}
+		if read.options != searched { // the other reading did not look for the same command
+			searched = read.options
+			c, after = sc.commandBefore(i, searched)
+		}
+		read.options = i
+		if c == nil {
+			continue
+		}
+		from, to, next := commandPassword(sc.s, c, after, argument)
+		sc.budget.charge((next - after) / 2)
+		read.arguments = next
+		sc.addSpan(from, to, Assignment)
+	}
+}
+
+// commandRead is how far one reading of the commands in a text has come.
+type commandRead struct {
+	arguments int // end of the arguments that were read for a command
+	options   int // end of the text that was read for commands
+}
+
+// commandBefore finds the command that the flag at i belongs to, and the position of its
+// arguments; the command does not begin before from.
+func (sc *textScanner) commandBefore(i, from int) (c *command, after int) {
+	least := max(0, i-commandBack, from)
+	if cut := strings.LastIndexAny(sc.s[least:i], "\n|;&"); cut >= 0 {
 		least += cut + 1
 	}
-	sc.options = i
 	sc.budget.charge(20 + 2*(i-least))
-	c, after := lastCommand(s[:i], least)
-	if c == nil {
-		return
-	}
-	from, to, next := commandPassword(s, c, after)
-	sc.budget.charge((next - after) / 2)
-	sc.command = next
-	sc.addSpan(from, to, Assignment)
+	return lastCommand(sc.s[:i], least)
 }
 
 // lastCommand finds the last command of the table in s from a position on, and the position of
@@ -117,7 +144,7 @@ func lastCommand(s string, from int) (c *command, after int) {
 }
 
 // commandPassword finds the password among the arguments of a command in a text.
-func commandPassword(s string, c *command, after int) (from, to, next int) {
+func commandPassword(s string, c *command, after int, argument argumentReader) (from, to, next int) {
 	if c == nil {
 		return 0, 0, after
 	}
@@ -125,7 +152,7 @@ func commandPassword(s string, c *command, after int) (from, to, next int) {
 	want, words := "", 0
 	for at := after; at < limit; {
 		at = runEnd(s[:limit], at, space)
-		from, to, end := nextArgument(s[:limit], at)
+		from, to, end := argument(s[:limit], at)
 		if end == at || s[at] == '\n' || strings.IndexByte("|;&", s[at]) >= 0 {
 			return 0, 0, at
 		}
@@ -143,13 +170,36 @@ func commandPassword(s string, c *command, after int) (from, to, next int) {
 	return 0, 0, limit
 }
 
+// argumentReader returns the argument at a position of a command line, and where it ends. A command
+// in a text may be quoted itself, so that its quotes have no sure reading: it is read both as a
+// shell reads it (nextArgument) and with every quote as the end of an argument (plainArgument).
+type argumentReader func(s string, at int) (from, to, end int)
+
+// plainArgument returns the argument at a position of a command line: what is between two equal
+// quotes, or goes up to white space, a quote or an operator of shells.
+func plainArgument(s string, at int) (from, to, end int) {
+	if at >= len(s) {
+		return at, at, at
+	}
+	if q := s[at]; q == '"' || q == '\'' {
+		if n := strings.IndexByte(s[at+1:], q); n >= 0 {
+			return at + 1, at + 1 + n, at + 2 + n
+		}
+		return at + 1, len(s), len(s)
+	}
+	for end = at; end < len(s) && byteClass[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("|;&<>", s[end]) < 0; {
+		end++
+	}
+	return at, end, max(end, at+1) // one further behind a sign that begins no argument
+}
+
 // nextArgument returns the argument at a position of a command line without its outer quotes, and
 // where it ends. Its last part may be quoted alone: -p'…', bob:'…', "bob":'…'.
 func nextArgument(s string, at int) (from, to, end int) {
 	if at >= len(s) {
 		return at, at, at
 	}
-	if open := openingQuote(s[at:]); open > 0 {
+	if open := openingQuote(s[at:]); open > 0 && s[at+open-1] != '`' {
 		from = at + open
 		if to, end = quotedEnd(s, at, from); to < 0 {
 			return from, len(s), len(s)
@@ -174,9 +224,7 @@ func nextArgument(s string, at int) (from, to, end int) {
 				return from, to, next
 			}
 		}
-		if byteClass[s[end]]&quoteChar != 0 {
-			break
-		}
+		break
 	}
 	if end == at && end == from { // a sign that begins no argument
 		end++

@@ -56,6 +56,23 @@ func TestQuotedSecrets(t *testing.T) {
 		`docker login -u bob -p'hunter2x9' r.invalid`:     `docker login -u bob -p'#' r.invalid`,
 		`ldapsearch -x -w'hunter2x9' -b dc=x`:             `ldapsearch -x -w'#' -b dc=x`,
 		`zip -P"hunter2x9" a.zip b`:                       `zip -P"#" a.zip b`,
+		// Behind another quote, or in quotes themselves.
+		`{"cmd":"mysql","args":["-u","root","-phunter2x9"]}`:                                  `{"cmd":"mysql","args":["-u","root","-p#"]}`,
+		`{"command":"mysql --host=\"db\" -u root -phunter2x9 shop"}`:                          `{"command":"mysql --host=\"db\" -u root -p# shop"}`,
+		`{"command":"curl --header=\"Accept: a/b\" -u bob:hunter2x9 https://x"}`:              `{"command":"curl --header=\"Accept: a/b\" -u bob:# https://x"}`,
+		`curl -d {\"a\":1} -u bob:hunter2x9 https://x`:                                        `curl -d {\"a\":1} -u bob:# https://x`,
+		`ran {"command":"docker login --username=\"bob\" -p hunter2x9 r.invalid"} and "more"`: `ran {"command":"docker login --username=\"bob\" -p # r.invalid"} and "more"`,
+		"Run `docker login` -u bob -p hunter2x9 there":                                        "Run `docker login` -u bob -p # there",
+		"Run `mysql` -u root -phunter2x9 there":                                               "Run `mysql` -u root -p# there",
+		`plink -pw "hunter2x9 h`:                                                              `plink -pw "#`,
+		// Only the first part looks like a password.
+		`pass="hunter2x9""a b"`:                        `pass="#""a b"`,
+		`pass=hunter2x9\ next word`:                    `pass=#\ next word`,
+		`bash -lc \"pw=\"hunter2x9\"\" && echo 'done'`: `bash -lc \"pw=\"#\"\" && echo 'done'`,
+		// The closing quote has fewer backslashes than the opening one.
+		`curl -u \"bob:hunter2x9"`:   `curl -u \"bob:#"`,
+		`sshpass -p \"hunter2x9"`:    `sshpass -p \"#"`,
+		`{\"password\":\"hunter2x9"`: `{\"password\":\"#"`,
 		// What a quote ends is no part of the secret.
 		`sh -c "mysql -u root -phunter2x9" && echo "done"`:          `sh -c "mysql -u root -p#" && echo "done"`,
 		`sh -c "mysql --password='hunter2x9'" && echo "done"`:       `sh -c "mysql --password='#'" && echo "done"`,
@@ -75,6 +92,8 @@ func TestQuotedSecrets(t *testing.T) {
 	for _, s := range []string{
 		`sh -c "mysql -u root -p" && echo "done"`, `sh -c 'mysql -u root -p'; echo 'x y'`, `run "mysql -p" or "mysql -P 3306"`, `password: ''`, `{"password":"","user":"bob"}`,
 		`curl -u "bob" -H "a: b" https://x`, `curl --user=bob https://x:80/`, `useradd --user="bob" x`, `PASSWORD="" USER="bob" x`, `mysql -u 'root' -h "db" -e 'select "a:b"'`,
+		`password = ''''''`, `SET @s = 'PASSWORD = '''''`,
+		"```\nhtpasswd \"myUser\" \"myPassword\"\n```\n\nThe next `function` of it",
 	} {
 		if out, spans := maskText(s); out != s {
 			t.Errorf("%q became %q (%v)", s, out, spans)

@@ -89,8 +89,7 @@ type textScanner struct {
 	quoted        [3][maxSlashes + 1]quotedExtent // by quote and depth of escaping
 	inside        int                             // end of the last list or object that was added as a value
 	notRandomUpTo int                             // no random value begins before this position
-	command       int                             // end of the arguments that were read for a command
-	options       int                             // end of the text that was read for commands
+	commands      [2]commandRead                  // by reading of quotes
 	lineHit       bool
 }
 

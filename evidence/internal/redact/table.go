@@ -34,7 +34,7 @@ var matchedRules = []rule{
 	{detector: "jwt", literals: []string{"eyJ"}, match: matchJWT},
 	{detector: "bearer_token", literals: []string{"bearer "}, fold: true, match: matchBearer},
 	{detector: BasicAuth, literals: []string{"basic "}, fold: true, match: matchBasic},
-	barePassword,
+	barePassword, barePlainPassword,
 	{detector: Assignment, literals: []string{"password '", "password by '", "identified by '", "identified by \"", "convertto-securestring '", "convertto-securestring \"",
 		"password e'", "password = n'", "password=n'", "-asplaintext '", "-asplaintext \"", "storepassword '", "storepassword \"", "keypassword '", "keypassword \""}, fold: true, match: matchQuoted},
 	{detector: Assignment, literals: []string{"requirepass", "REQUIREPASS", "masterauth", "MASTERAUTH", "aws_secret_access_key"}, match: matchSetting},
