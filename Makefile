@@ -14,7 +14,7 @@ VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -X github.com/countersign-dev/countersign/internal/buildinfo.version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: adapters agents cluster soak redaction-oracle help docs build demo up test test-short check race cover vuln lint bench bench-audit fuzz chaos engine check-tools clean
+.PHONY: adapters agents alerts cluster soak redaction-oracle help docs build demo up test test-short check race cover vuln lint bench bench-audit fuzz chaos engine check-tools clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ redaction-oracle: ## recall and precision of the redaction engine, beside gitlea
 	echo "gitleaks on the same texts:" && (cd tools/gitleaks && go run . $$f) && \
 	(cd tools/gitleaks && go run . -generate 20) > $$f && \
 	go test -count=1 -v -run TestForeignCorpus ./evidence/internal/redact -args -foreign $$f | grep -o 'found [0-9]* of [0-9]* ([0-9.]*)'
+
+alerts: ## when the alerts of deploy/prometheus fire, by Prometheus' own engine (fetches it)
+	@cd tools/alerts && go test -vet=off ./...
 
 cluster: ## three servers of a cluster on loopback: stop them and fill a disk, for longer than CI does
 	@COUNTERSIGN_CLUSTER=long go test -count=1 -timeout 30m -run Cluster -v ./internal/service/admitter ./test/deploy
