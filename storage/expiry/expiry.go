@@ -89,13 +89,13 @@ func (r *Reader) scanSessionless(ctx context.Context, query string, fn func(Sess
 }
 
 // IdleSessions calls fn for the sessions of a tenant in one shard that have no record since
-// before, the longest idle first, with sequence and time of their newest record.
-func (r *Reader) IdleSessions(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
-	return r.queryIdleSessions(ctx, shard, tenant, before, "", fn)
-}
-
-// queryIdleSessions is IdleSessions with a further condition.
-func (r *Reader) queryIdleSessions(ctx context.Context, shard, tenant string, before time.Time, further string, fn func(session string, newest uint64, at time.Time) error) error {
+// before, the longest idle first, with sequence and time of their newest record. withText leaves out those of which
+// every record has lost its text.
+func (r *Reader) IdleSessions(ctx context.Context, shard, tenant string, before time.Time, withText bool, fn func(session string, newest uint64, at time.Time) error) error {
+	further := ""
+	if withText {
+		further = "AND countIf(expiry = 0) > 0"
+	}
 	return r.pool.EachRow(ctx, `SELECT session, max(seq), max(broker_time) AS newest FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session != ''
 		GROUP BY session HAVING newest < {before:DateTime64(9, 'UTC')} `+further+` ORDER BY newest, session`,
@@ -108,13 +108,6 @@ func (r *Reader) queryIdleSessions(ctx context.Context, shard, tenant string, be
 			}
 			return fn(session, seq, at.UTC())
 		}, conn.Param("shard", shard), conn.Param("tenant", tenant), clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds))
-}
-
-// SessionsWithText calls fn for the sessions of a tenant in one shard that have records with
-// their text and no record since before, the longest idle first. newest and at are sequence
-// and time of the session's newest record.
-func (r *Reader) SessionsWithText(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
-	return r.queryIdleSessions(ctx, shard, tenant, before, "AND countIf(expiry = 0) > 0", fn)
 }
 
 // RecordPlace is a record's place in the log and in its session.
