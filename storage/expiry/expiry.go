@@ -23,29 +23,17 @@ func New(pool *conn.Pool) *Reader { return &Reader{pool} }
 // included, finds the records that have exactly this value. It reads all of the tenant's
 // records.
 func (r *Reader) SessionsContaining(ctx context.Context, shard, tenant, text string) (sessions []string, err error) {
-	err = r.pool.EachRow(ctx, `SELECT DISTINCT session FROM evidence
+	return conn.Column[string](ctx, r.pool, `SELECT DISTINCT session FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND position(record, {text:String}) > 0 ORDER BY session`,
-		func(row driver.Rows) error {
-			var s string
-			err := row.Scan(&s)
-			sessions = append(sessions, s)
-			return err
-		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
-	return sessions, err
+		conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
 }
 
 // SessionlessContaining lists the sequences of a tenant's records without a session that
 // contain text, in order.
 func (r *Reader) SessionlessContaining(ctx context.Context, shard, tenant, text string) (seqs []uint64, err error) {
-	err = r.pool.EachRow(ctx, `SELECT DISTINCT seq FROM evidence
+	return conn.Column[uint64](ctx, r.pool, `SELECT DISTINCT seq FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session = '' AND position(record, {text:String}) > 0 ORDER BY seq`,
-		func(row driver.Rows) error {
-			var seq uint64
-			err := row.Scan(&seq)
-			seqs = append(seqs, seq)
-			return err
-		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
-	return seqs, err
+		conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
 }
 
 // SessionlessRecord is a record without a session or without a body.

@@ -29,14 +29,8 @@ func (r *Reader) Position(ctx context.Context, shard string) (lastSeq uint64, la
 
 // Shards lists the shards that have evidence, in the order of their names. For the
 // incarnations of one stream this is the order of their creation.
-func (r *Reader) Shards(ctx context.Context) (shards []string, err error) {
-	err = r.pool.EachRow(ctx, `SELECT DISTINCT shard FROM evidence ORDER BY shard`, func(row driver.Rows) error {
-		var s string
-		err := row.Scan(&s)
-		shards = append(shards, s)
-		return err
-	})
-	return shards, err
+func (r *Reader) Shards(ctx context.Context) ([]string, error) {
+	return conn.Column[string](ctx, r.pool, `SELECT DISTINCT shard FROM evidence ORDER BY shard`)
 }
 
 // Scan calls fn for the rows of a shard from one sequence to another (both included;
