@@ -7,6 +7,7 @@ package evidencereader
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -261,4 +262,13 @@ func (rd Reader) keyHistory(ctx context.Context, shard string, by []note.Verifie
 		return nil, nil, fmt.Errorf("reading the key records: %w", err)
 	}
 	return keys, retired, nil
+}
+
+// DecodeRow returns the body of a row's record, raw and decoded as T.
+func DecodeRow[T any](r storage.EvidenceRow) (body json.RawMessage, record T, err error) {
+	rec, err := evidence.ParseRecord([]byte(r.Record))
+	if err != nil {
+		return nil, record, err
+	}
+	return rec.Body, record, json.Unmarshal(rec.Body, &record)
 }

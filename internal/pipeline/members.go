@@ -307,13 +307,13 @@ func (p *Pipeline) apply(ctx context.Context, s upState) (err error) {
 		}
 	}()
 	p.stopGateways(ctx) // while their users exist
-	config, err := p.writeNATSConfig()
+	file, config, err := p.writeNATSConfig()
 	if err != nil {
 		return err
 	}
 	within, cancel := context.WithTimeout(ctx, applyTimeout/2)
 	defer cancel()
-	if err := awaitApplied(within, p.natsConfigFile(), config); err != nil {
+	if err := awaitApplied(within, file, config); err != nil {
 		return err
 	}
 	if err := p.endRemoved(ctx, held.Generation); err != nil {

@@ -30,7 +30,7 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.opt.NATSPort = -1
-	first, err := p.writeNATSConfig()
+	file, first, err := p.writeNATSConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A folder in the place of a file cannot be replaced by it.
-	blocked := []string{appliedFile(p.natsConfigFile()), filepath.Join(up.DataDir, inForceFile)}
+	blocked := []string{appliedFile(file), filepath.Join(up.DataDir, inForceFile)}
 	for _, path := range blocked {
 		if err := os.Mkdir(path, 0o700); err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestNotesThatCannotBeWritten(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{}, 2)
-	go func() { _ = serveNATS(ctx, srv, p.natsConfigFile(), first, server); ended <- struct{}{} }()
+	go func() { _ = serveNATS(ctx, srv, file, first, server); ended <- struct{}{} }()
 	go func() { p.followState(ctx); ended <- struct{}{} }()
 	defer func() { stop(); <-ended; <-ended }()
 	if err := addTo(t, up, tenantUser{"acme", "dana", streams.RoleReviewer}); err != nil {

@@ -268,11 +268,9 @@ func (p *Pipeline) startClickHouse(ctx context.Context) (supervise.Process, erro
 	return e, nil
 }
 
-func (p *Pipeline) natsConfigFile() string { return filepath.Join(p.opt.DataDir, "nats.json") }
-
 // writeNATSConfig writes the configuration of the server, with the users that there are now, and returns
-// what it has written.
-func (p *Pipeline) writeNATSConfig() ([]byte, error) {
+// what it has written, and to which file.
+func (p *Pipeline) writeNATSConfig() (file string, text []byte, err error) {
 	p.writing.Lock() // an older text must not come after a newer one
 	defer p.writing.Unlock()
 	p.mu.Lock()
@@ -282,14 +280,16 @@ func (p *Pipeline) writeNATSConfig() ([]byte, error) {
 		Services: p.state.serviceUsers(), Tenants: p.state.tenantConfigs(p.opt.Tenant),
 	}
 	p.mu.Unlock()
-	return cfg.write(p.natsConfigFile())
+	file = filepath.Join(p.opt.DataDir, "nats.json")
+	text, err = cfg.write(file)
+	return file, text, err
 }
 
 func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
-	if _, err := p.writeNATSConfig(); err != nil {
+	path, _, err := p.writeNATSConfig()
+	if err != nil {
 		return nil, err
 	}
-	path := p.natsConfigFile()
 	var info NATSInfo
 	proc, err := supervise.Run(ctx, supervise.Command{Path: p.opt.Exe, Args: []string{ServiceArg, "nats", path}, Log: p.opt.ChildLog,
 		ReadyTimeout: supervise.NoTimeout}, &info) // after an unclean end it reads the whole log again
@@ -360,7 +360,11 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 		}
 		p.mu.Unlock()
 		var info daemon.ReadyInfo
-		command := supervise.Command{Path: p.opt.Exe, Args: p.serviceArgs(name), Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name)}
+		args := []string{ServiceArg, name}
+		if name == procAdmitter && p.opt.Observe { // takes enforcement away, so it is no variable of the environment
+			args = append(args, "--observe="+p.opt.Tenant)
+		}
+		command := supervise.Command{Path: p.opt.Exe, Args: args, Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name)}
 		if readsLog(name) {
 			command.ReadyTimeout, command.Begun = supervise.NoTimeout, func(text []byte) { p.noteBegun(name, text) }
 		}
@@ -380,16 +384,6 @@ func (p *Pipeline) startService(name, tenant string) func(context.Context) (supe
 		p.health[name] = info.HTTP
 		return proc, nil
 	}
-}
-
-// serviceArgs are the arguments of a service. What takes enforcement away is one of them, and no
-// variable of the environment.
-func (p *Pipeline) serviceArgs(name string) []string {
-	args := []string{ServiceArg, name}
-	if name == procAdmitter && p.opt.Observe {
-		args = append(args, "--observe="+p.opt.Tenant)
-	}
-	return args
 }
 
 // Stop stops the gateways, all at the same time, and then everything else in order. Children that have not stopped when ctx ends are killed.

@@ -36,6 +36,17 @@ func (p *Pool) EachRow(ctx context.Context, query string, fn func(driver.Rows) e
 	return p.QueryError(rows.Err())
 }
 
+// Column returns the values of an answer with one column.
+func Column[T any](ctx context.Context, p *Pool, query string, args ...any) (list []T, err error) {
+	err = p.EachRow(ctx, query, func(row driver.Rows) error {
+		var v T
+		err := row.Scan(&v)
+		list = append(list, v)
+		return err
+	}, args...)
+	return list, err
+}
+
 // ErrDamaged says that ClickHouse could not read rows that it had stored.
 var ErrDamaged = errors.New("stored rows are damaged on ClickHouse's disk: copy its data directory as it is, then restore a backup (docs/operating.md)")
 

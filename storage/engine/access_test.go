@@ -58,7 +58,7 @@ func libraryQueries(t *testing.T, ro *conn.Pool, shard string) map[string]func()
 		"SessionsNaming": func() error { _, err := expiry.New(ro).SessionsContaining(ctx, shard, "acme", `"s1"`); return err },
 		"LooseNaming":    func() error { _, err := expiry.New(ro).SessionlessContaining(ctx, shard, "acme", `"s1"`); return err },
 		"SilentSince": func() error {
-			return expiry.New(ro).IdleSessions(ctx, shard, "acme", time.Now(), func(string, uint64, time.Time) error { return nil })
+			return expiry.New(ro).IdleSessions(ctx, shard, "acme", time.Now(), false, func(string, uint64, time.Time) error { return nil })
 		},
 		"CountEvidence": func() error { _, err := read.New(ro).CountEvidence(ctx, shard); return err },
 		"Confirm": func() error {

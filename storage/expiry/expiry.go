@@ -23,29 +23,17 @@ func New(pool *conn.Pool) *Reader { return &Reader{pool} }
 // included, finds the records that have exactly this value. It reads all of the tenant's
 // records.
 func (r *Reader) SessionsContaining(ctx context.Context, shard, tenant, text string) (sessions []string, err error) {
-	err = r.pool.EachRow(ctx, `SELECT DISTINCT session FROM evidence
+	return conn.Column[string](ctx, r.pool, `SELECT DISTINCT session FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND position(record, {text:String}) > 0 ORDER BY session`,
-		func(row driver.Rows) error {
-			var s string
-			err := row.Scan(&s)
-			sessions = append(sessions, s)
-			return err
-		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
-	return sessions, err
+		conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
 }
 
 // SessionlessContaining lists the sequences of a tenant's records without a session that
 // contain text, in order.
 func (r *Reader) SessionlessContaining(ctx context.Context, shard, tenant, text string) (seqs []uint64, err error) {
-	err = r.pool.EachRow(ctx, `SELECT DISTINCT seq FROM evidence
+	return conn.Column[uint64](ctx, r.pool, `SELECT DISTINCT seq FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session = '' AND position(record, {text:String}) > 0 ORDER BY seq`,
-		func(row driver.Rows) error {
-			var seq uint64
-			err := row.Scan(&seq)
-			seqs = append(seqs, seq)
-			return err
-		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
-	return seqs, err
+		conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
 }
 
 // SessionlessRecord is a record without a session or without a body.
@@ -89,13 +77,13 @@ func (r *Reader) scanSessionless(ctx context.Context, query string, fn func(Sess
 }
 
 // IdleSessions calls fn for the sessions of a tenant in one shard that have no record since
-// before, the longest idle first, with sequence and time of their newest record.
-func (r *Reader) IdleSessions(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
-	return r.queryIdleSessions(ctx, shard, tenant, before, "", fn)
-}
-
-// queryIdleSessions is IdleSessions with a further condition.
-func (r *Reader) queryIdleSessions(ctx context.Context, shard, tenant string, before time.Time, further string, fn func(session string, newest uint64, at time.Time) error) error {
+// before, the longest idle first, with sequence and time of their newest record. withText leaves out those of which
+// every record has lost its text.
+func (r *Reader) IdleSessions(ctx context.Context, shard, tenant string, before time.Time, withText bool, fn func(session string, newest uint64, at time.Time) error) error {
+	further := ""
+	if withText {
+		further = "AND countIf(expiry = 0) > 0"
+	}
 	return r.pool.EachRow(ctx, `SELECT session, max(seq), max(broker_time) AS newest FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session != ''
 		GROUP BY session HAVING newest < {before:DateTime64(9, 'UTC')} `+further+` ORDER BY newest, session`,
@@ -108,13 +96,6 @@ func (r *Reader) queryIdleSessions(ctx context.Context, shard, tenant string, be
 			}
 			return fn(session, seq, at.UTC())
 		}, conn.Param("shard", shard), conn.Param("tenant", tenant), clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds))
-}
-
-// SessionsWithText calls fn for the sessions of a tenant in one shard that have records with
-// their text and no record since before, the longest idle first. newest and at are sequence
-// and time of the session's newest record.
-func (r *Reader) SessionsWithText(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
-	return r.queryIdleSessions(ctx, shard, tenant, before, "AND countIf(expiry = 0) > 0", fn)
 }
 
 // RecordPlace is a record's place in the log and in its session.

@@ -39,7 +39,7 @@ func TestNaming(t *testing.T) {
 		want   []string
 	}{{0, nil}, {2 * time.Hour, []string{"s2"}}, {4 * time.Hour, []string{"s2", "s3"}}, {9 * time.Hour, []string{"s2", "s3", "s1"}}} {
 		var got []string
-		err := db.IdleSessions(t.Context(), shard, "acme", storagetest.Time.Add(tt.before), func(s string, seq uint64, at time.Time) error {
+		err := db.IdleSessions(t.Context(), shard, "acme", storagetest.Time.Add(tt.before), false, func(s string, seq uint64, at time.Time) error {
 			if s == "s1" && (seq != 6 || !at.Equal(storagetest.Time.Add(5*time.Hour))) {
 				t.Errorf("%s: %d, %v", s, seq, at)
 			}

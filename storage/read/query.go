@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/ext"
@@ -28,14 +29,8 @@ func (r *Reader) Position(ctx context.Context, shard string) (lastSeq uint64, la
 
 // Shards lists the shards that have evidence, in the order of their names. For the
 // incarnations of one stream this is the order of their creation.
-func (r *Reader) Shards(ctx context.Context) (shards []string, err error) {
-	err = r.pool.EachRow(ctx, `SELECT DISTINCT shard FROM evidence ORDER BY shard`, func(row driver.Rows) error {
-		var s string
-		err := row.Scan(&s)
-		shards = append(shards, s)
-		return err
-	})
-	return shards, err
+func (r *Reader) Shards(ctx context.Context) ([]string, error) {
+	return conn.Column[string](ctx, r.pool, `SELECT DISTINCT shard FROM evidence ORDER BY shard`)
 }
 
 // Scan calls fn for the rows of a shard from one sequence to another (both included;
@@ -133,4 +128,59 @@ func (r *Reader) ShardExtent(ctx context.Context, shard string) (last, sequences
 	err = r.pool.EachRow(ctx, `SELECT max(seq), count() FROM evidence WHERE shard = {shard:String}`,
 		func(row driver.Rows) error { return row.Scan(&last, &sequences) }, conn.Param("shard", shard))
 	return last, sequences, err
+}
+
+// ofTenant selects the rows of one tenant in a shard that were stored from one time on and
+// before another.
+const ofTenant = ` FROM evidence WHERE shard = {shard:String} AND tenant = {tenant:String}
+	AND broker_time >= fromUnixTimestamp64Nano({from:Int64}) AND broker_time < fromUnixTimestamp64Nano({to:Int64})`
+
+// ScanTenant calls fn for the rows of a tenant in a shard with a broker time not before from
+// and before to, in the order of the sequences. It holds one block of rows at a time. fn may
+// query r.
+func (r *Reader) ScanTenant(ctx context.Context, shard, tenant string, from, to time.Time, fn func(storage.EvidenceRow) error) error {
+	return r.pool.EachRow(ctx, `SELECT `+rows.Columns+ofTenant+` ORDER BY shard, seq`,
+		rows.Each(fn), conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("from", from.UnixNano()), conn.Param("to", to.UnixNano()))
+}
+
+// CountTenant counts the rows that ScanTenant finds.
+func (r *Reader) CountTenant(ctx context.Context, shard, tenant string, from, to time.Time) (n uint64, err error) {
+	err = r.pool.EachRow(ctx, `SELECT count()`+ofTenant, func(rows driver.Rows) error { return rows.Scan(&n) },
+		conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("from", from.UnixNano()), conn.Param("to", to.UnixNano()))
+	return n, err
+}
+
+// ControlRecords calls fn for a shard's control records up to a sequence, except cursors, in
+// order.
+func (r *Reader) ControlRecords(ctx context.Context, shard string, to uint64, fn func(storage.EvidenceRow) error) error {
+	return r.pool.EachRow(ctx, `SELECT `+rows.Columns+` FROM evidence
+		WHERE shard = {shard:String} AND seq <= {to:UInt64} AND kind = 'control' AND NOT endsWith(subject, '.cursor') ORDER BY shard, seq`,
+		rows.Each(fn), conn.Param("shard", shard), conn.Param("to", to))
+}
+
+// EventsOf calls fn for the events of a tenant up to a sequence with a subject that ends in a
+// type, in order.
+func (r *Reader) EventsOf(ctx context.Context, shard, tenant, typ string, to uint64, fn func(storage.EvidenceRow) error) error {
+	return r.pool.EachRow(ctx, `SELECT `+rows.Columns+` FROM evidence
+		WHERE shard = {shard:String} AND seq <= {to:UInt64} AND kind = 'event' AND tenant = {tenant:String}
+			AND endsWith(subject, {ending:String}) ORDER BY shard, seq`,
+		rows.Each(fn), conn.Param("shard", shard), conn.Param("to", to), conn.Param("tenant", tenant), conn.Param("ending", "."+typ))
+}
+
+// FirstInput returns the first message after a sequence that was stored at a time or later and
+// that no correlator wrote. seq is 0 if there is none.
+func (r *Reader) FirstInput(ctx context.Context, shard string, after uint64, at time.Time) (seq uint64, stored time.Time, err error) {
+	err = r.pool.EachRow(ctx, `SELECT seq, broker_time FROM evidence
+		WHERE shard = {shard:String} AND seq > {after:UInt64} AND broker_time >= {since:DateTime64(9, 'UTC')}
+			AND kind NOT IN ('call', 'finding') AND NOT (kind = 'control' AND endsWith(subject, '.cursor'))
+		ORDER BY shard, seq LIMIT 1`,
+		func(row driver.Rows) error { return row.Scan(&seq, &stored) }, conn.Param("shard", shard), conn.Param("after", after), conn.TimeParam("since", at))
+	return seq, stored.UTC(), err
+}
+
+// LastCursor calls fn for the newest record of the correlator's position, if there is one.
+func (r *Reader) LastCursor(ctx context.Context, shard string, fn func(storage.EvidenceRow) error) error {
+	return r.pool.EachRow(ctx, `SELECT `+rows.Columns+` FROM evidence
+		WHERE shard = {shard:String} AND kind = 'control' AND endsWith(subject, '.cursor') ORDER BY shard DESC, seq DESC LIMIT 1`,
+		rows.Each(fn), conn.Param("shard", shard))
 }

@@ -125,16 +125,10 @@ func (r *Reader) findingsAt(ctx context.Context, query string, args ...any) ([]S
 
 // SessionsWithPrefix lists up to most names of a tenant's sessions that begin with a prefix, in
 // alphabetical order.
-func (r *Reader) SessionsWithPrefix(ctx context.Context, tenant, prefix string, most int) (names []string, err error) {
-	err = r.pool.EachRow(ctx, `SELECT DISTINCT session FROM evidence_chain
+func (r *Reader) SessionsWithPrefix(ctx context.Context, tenant, prefix string, most int) ([]string, error) {
+	return conn.Column[string](ctx, r.pool, `SELECT DISTINCT session FROM evidence_chain
 		WHERE tenant = {tenant:String} AND startsWith(session, {prefix:String}) AND session != '' ORDER BY session`+conn.LimitClause(most),
-		func(row driver.Rows) error {
-			var s string
-			err := row.Scan(&s)
-			names = append(names, s)
-			return err
-		}, conn.Param("tenant", tenant), conn.Param("prefix", prefix))
-	return names, err
+		conn.Param("tenant", tenant), conn.Param("prefix", prefix))
 }
 
 // CallKey identifies the calls that share one tool call id. Calls without one are told apart by Tool

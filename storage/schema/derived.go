@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -92,10 +93,12 @@ func Compare(ctx context.Context, p *conn.Pool, shard string, from, to uint64, n
 			return fmt.Errorf("comparing table %s: %w", name, err)
 		}
 	}
-	if err := compareCopies(ctx, p, within, func(seq uint64) {
-		found = append(found, DerivedRow{Table: "evidence", Shard: shard, Seq: seq, Lacks: 1, Extra: 1})
-	}); err != nil {
+	changed, err := changedCopies(ctx, p, within)
+	if err != nil {
 		return err
+	}
+	for _, seq := range changed {
+		found = append(found, DerivedRow{Table: "evidence", Shard: shard, Seq: seq, Lacks: 1, Extra: 1})
 	}
 	if err := markTextless(ctx, p, within, found); err != nil {
 		return err
@@ -108,23 +111,17 @@ func Compare(ctx context.Context, p *conn.Pool, shard string, from, to uint64, n
 	return nil
 }
 
-// compareCopies finds the rows of evidence with columns that differ from the text. It compares
+// changedCopies lists the rows of evidence with columns that differ from the text. It compares
 // only the columns that a verification does not read.
-func compareCopies(ctx context.Context, p *conn.Pool, within string, fn func(seq uint64)) error {
+func changedCopies(ctx context.Context, p *conn.Pool, within string) ([]uint64, error) {
 	// NULL counts as a difference: a changed table may have other column types.
-	err := p.EachRow(ctx, `SELECT seq FROM evidence WHERE `+within+` AND NOT coalesce(record = ''
+	seqs, err := conn.Column[uint64](ctx, p, `SELECT seq FROM evidence WHERE `+within+` AND NOT coalesce(record = ''
 			OR ifNull(toInt64(session_index), -1) = ifNull(JSONExtract(record, 'session_index', 'Nullable(Int64)'), -1)
-				AND redacted = (position(record, '"redactions":[{') > 0) AND expiry = 0, false) ORDER BY seq`,
-		func(r driver.Rows) error {
-			var seq uint64
-			err := r.Scan(&seq)
-			fn(seq)
-			return err
-		})
+				AND redacted = (position(record, '"redactions":[{') > 0) AND expiry = 0, false) ORDER BY seq`)
 	if err != nil {
-		return fmt.Errorf("comparing the columns of table evidence: %w", err)
+		return nil, fmt.Errorf("comparing the columns of table evidence: %w", err)
 	}
-	return nil
+	return seqs, nil
 }
 
 // markTextless sets NoText in the differences.
@@ -132,15 +129,9 @@ func markTextless(ctx context.Context, p *conn.Pool, within string, found []Deri
 	if len(found) == 0 {
 		return nil
 	}
-	textless := map[uint64]bool{}
-	err := p.EachRow(ctx, `SELECT seq FROM evidence WHERE `+within+` AND record = ''`, func(r driver.Rows) error {
-		var seq uint64
-		err := r.Scan(&seq)
-		textless[seq] = true
-		return err
-	})
+	textless, err := conn.Column[uint64](ctx, p, `SELECT seq FROM evidence WHERE `+within+` AND record = '' ORDER BY seq`)
 	for i := range found {
-		found[i].NoText = textless[found[i].Seq]
+		_, found[i].NoText = slices.BinarySearch(textless, found[i].Seq)
 	}
 	return err
 }

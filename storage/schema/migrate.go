@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
-	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
@@ -132,14 +131,9 @@ func refuseEarlierBuild(ctx context.Context, p *conn.Pool) error {
 	for at := range parseSchema(schemaText) {
 		ours[at.table] = true
 	}
-	earlier, versioned := false, false
-	err := p.EachRow(ctx, "SELECT name FROM system.tables WHERE database = currentDatabase()", func(r driver.Rows) error {
-		var name string
-		err := r.Scan(&name)
-		earlier, versioned = earlier || ours[name], versioned || name == versionTable
-		return err
-	})
-	if err == nil && earlier && !versioned {
+	names, err := conn.Column[string](ctx, p, "SELECT name FROM system.tables WHERE database = currentDatabase()")
+	earlier := slices.ContainsFunc(names, func(name string) bool { return ours[name] })
+	if err == nil && earlier && !slices.Contains(names, versionTable) {
 		err = fmt.Errorf("%w: name another database in the DSN, or drop this one (DROP DATABASE %s) and begin anew", ErrEarlierBuild, p.Database())
 	}
 	return err

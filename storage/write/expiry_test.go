@@ -122,7 +122,7 @@ func TestExpire(t *testing.T) {
 		t.Errorf("%v %v", places, err)
 	}
 	var left []string
-	if err := expiry.New(db.pool).SessionsWithText(t.Context(), shard, "acme", storagetest.Time.Add(time.Hour), func(s string, _ uint64, _ time.Time) error {
+	if err := expiry.New(db.pool).IdleSessions(t.Context(), shard, "acme", storagetest.Time.Add(time.Hour), true, func(s string, _ uint64, _ time.Time) error {
 		left = append(left, s)
 		return nil
 	}); err != nil || !slices.Equal(left, []string{"s2"}) {

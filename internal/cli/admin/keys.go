@@ -2,9 +2,11 @@ package admin
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,8 +14,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/compliance/statement"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
@@ -239,5 +243,38 @@ func (c *keysListCmd) report(io ui.Stdio, list []listedKey) error {
 	if bad > 0 {
 		return fmt.Errorf("%d of %d keys are not what the checkpoint key signed: find out which user wrote into the keys bucket", bad, len(list))
 	}
+	return nil
+}
+
+// Names of the files of a statement key.
+const (
+	statementFile   = "statement.key"
+	statementPublic = "statement.pub"
+)
+
+type keysStatementCmd struct {
+	Keys string `help:"Directory to make it in." required:"" placeholder:"DIR"`
+}
+
+// Run creates the key that signs the statements of bundles, once, and writes its public half
+// beside it.
+func (c *keysStatementCmd) Run(io ui.Stdio) error {
+	if err := keys.Ensure(c.Keys, statementFile); err != nil {
+		return err
+	}
+	seed, err := keys.Seed(c.Keys, statementFile)
+	if err != nil {
+		return err
+	}
+	public := ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey)
+	text, err := statement.EncodeKey(public)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(c.Keys, statementPublic)
+	if err := atomicfile.Write(path, text, 0o644); err != nil {
+		return errors.Join(fmt.Errorf("writing the public key %s", path), err)
+	}
+	fmt.Fprintf(io.Out, "key %s: sign with --sign-key %s, and publish %s for the verifiers\n", signing.KeyID(public), filepath.Join(c.Keys, statementFile), path)
 	return nil
 }

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/compliance/bundle"
+	"github.com/countersign-dev/countersign/compliance/statement"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/verify"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
@@ -208,4 +210,24 @@ func PrintReport(p *ui.Printer, r verify.Report) {
 	if r.Total > len(r.Findings) {
 		p.Printf("    ... and %d more\n", r.Total-len(r.Findings))
 	}
+}
+
+// bundleOptions returns the key that must have signed a bundle's statement, and the known keys.
+func bundleOptions(key, statementFlag string) (o bundle.Options, err error) {
+	if public, err := statement.ParseKey(key); err == nil {
+		o.Known = []ed25519.PublicKey{public}
+	}
+	if statementFlag == "" {
+		return o, nil
+	}
+	text := statementFlag
+	if b, err := os.ReadFile(statementFlag); err == nil {
+		text = string(b)
+	}
+	public, err := statement.ParseKey(text)
+	if err != nil {
+		return o, ui.UsageError{Err: fmt.Errorf("--statement-key: %.80q is neither a file nor a key: %w", statementFlag, err)}
+	}
+	o.StatementKey = public
+	return o, nil
 }

@@ -89,7 +89,7 @@ func TestEvidenceExpires(t *testing.T) {
 	expire := func(after time.Duration) (o retention.Order) {
 		t.Helper()
 		c.step(func(ctx context.Context, k *custodian) {
-			servicetest.OK(t, k.policies.expireTexts(ctx, time.Now().Add(after), everyTenant))
+			servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(after), everyTenant))
 		})
 		for _, o = range c.state().Orders {
 			if o.Status.Open() {
@@ -218,7 +218,7 @@ func TestExpiryIsStopped(t *testing.T) {
 	order := func() string {
 		t.Helper()
 		c.step(func(ctx context.Context, k *custodian) {
-			servicetest.OK(t, k.policies.expireTexts(ctx, time.Now().Add(240*time.Hour), everyTenant))
+			servicetest.OK(t, k.policies.applyPolicies(ctx, time.Now().Add(240*time.Hour), everyTenant))
 		})
 		for _, o := range c.state().Orders {
 			if o.Status.Open() {

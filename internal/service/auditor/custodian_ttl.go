@@ -73,7 +73,7 @@ func (w *policyWorker) applyDue(ctx context.Context, now time.Time, idle bool) e
 		clear(w.moreDue)
 	}
 	isDue := func(tenant string) bool { return all || more[tenant] }
-	err := errors.Join(w.applyPolicies(ctx, now, isDue), w.expireTexts(ctx, now, isDue))
+	err := w.applyPolicies(ctx, now, isDue)
 	switch {
 	case err != nil:
 		w.err = err
@@ -87,8 +87,8 @@ func (w *policyWorker) applyDue(ctx context.Context, now time.Time, idle bool) e
 	return w.err
 }
 
-// applyPolicies applies the retention policies of the tenants that are due to log and quarantine: it orders the
-// erasure of sessions that have been idle for long enough, and deletes old messages from the
+// applyPolicies applies the retention policies of the tenants that are due to log, quarantine and texts of evidence: it
+// orders the erasure and the expiry of sessions that have been idle for long enough, and deletes old messages from the
 // quarantine. What a legal hold covers stays.
 func (w *policyWorker) applyPolicies(ctx context.Context, now time.Time, isDue func(tenant string) bool) error {
 	visited := map[string]bool{}
@@ -100,7 +100,8 @@ func (w *policyWorker) applyPolicies(ctx context.Context, now time.Time, isDue f
 		case err != nil:
 			return err
 		}
-		return w.expireTenant(ctx, tenant, p, now)
+		ev := w.evidenceFor(tenant)
+		return errors.Join(w.expireMessages(ctx, ev, p, now), w.expireTexts(ctx, ev, p, now))
 	})
 	if err == nil {
 		maps.DeleteFunc(w.dueSince, func(tenant string, _ time.Time) bool { return !visited[tenant] })
@@ -113,23 +114,27 @@ func (w *policyWorker) applyPolicies(ctx context.Context, now time.Time, isDue f
 	return err
 }
 
-func (w *policyWorker) expireTenant(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
-	s, _, err := w.bucket.readState(ctx, retention.StateKey(tenant))
+// expireMessages orders the erasure of what a tenant's policy lets go of the log, and empties the quarantine.
+func (w *policyWorker) expireMessages(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, now time.Time) error {
+	s, _, err := w.bucket.readState(ctx, retention.StateKey(ev.Tenant))
 	if err != nil {
 		return err
 	}
 	if err := w.log.Load(ctx); err != nil {
 		return err
 	}
-	ev := w.evidenceFor(tenant)
-	ev.Holds, ev.SessionlessFrom = s.Holds, w.sessionlessFrom[tenant]
+	ev.Holds, ev.SessionlessFrom = s.Holds, w.sessionlessFrom[ev.Tenant]
 	if err := w.expireQuarantine(ctx, ev, p, s, now); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.ByPolicy() && o.Expire == "" }) {
+	if hasOpen(s, false) {
 		return nil
 	}
-	due, err := w.dueSessions(ctx, ev, p, s, now)
+	delete(w.dueSince, ev.Tenant)
+	due, longest, err := w.dueSessions(ctx, ev, s, now, false, p.ShortestLog(), p.LogPeriod)
+	if len(due) > 0 {
+		w.dueSince[ev.Tenant] = longest
+	}
 	if err != nil {
 		return err
 	}
@@ -137,7 +142,7 @@ func (w *policyWorker) expireTenant(ctx context.Context, tenant string, p *reten
 	if err != nil || len(due) == 0 && before.IsZero() {
 		return err
 	}
-	return w.requestErasure(ctx, tenant, retention.Order{Sessions: due, SessionlessBefore: before, IdleSeconds: int64(p.ShortestLog() / time.Second), Note: retention.Note{
+	return w.requestErasure(ctx, ev.Tenant, retention.Order{Sessions: due, SessionlessBefore: before, IdleSeconds: int64(p.ShortestLog() / time.Second), Note: retention.Note{
 		ID: "ttl-" + uuid.NewString(), By: orderedBy(p), Reason: "silent for longer than the policy keeps it", At: events.At(now),
 	}})
 }
@@ -159,32 +164,6 @@ func (w *policyWorker) sessionlessDue(ctx context.Context, ev erasureplan.Eviden
 		w.applyMore(ev.Tenant)
 	}
 	return before, err
-}
-
-// dueSessions lists sessions that are due and not erased, the longest idle first, at most as many as one erasure holds.
-func (w *policyWorker) dueSessions(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
-	delete(w.dueSince, ev.Tenant)
-	shortest := p.ShortestLog()
-	if shortest == 0 {
-		return nil, nil
-	}
-	var list []string
-	since := map[string]time.Time{}
-	err := expiry.New(ev.DB.Pool()).IdleSessions(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
-		if keep := p.LogPeriod(session); keep > 0 && now.Sub(at) >= keep && !w.log.Covers(newest) {
-			list, since[session] = append(list, session), at.Add(keep)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	due, err := ev.Unheld(ctx, s, list, retention.MaxBatch)
-	if len(due) > 0 {
-		longest := slices.MinFunc(due, func(a, b string) int { return since[a].Compare(since[b]) })
-		w.dueSince[ev.Tenant] = since[longest]
-	}
-	return due, err
 }
 
 // expireQuarantine deletes quarantined messages that are older than the policy keeps them.
@@ -268,51 +247,48 @@ func heldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.
 	return hold != nil, err
 }
 
-// expireTexts orders the expiry of sessions of the tenants that are due which have been idle for longer than the
-// tenant's policy keeps their texts.
-func (w *policyWorker) expireTexts(ctx context.Context, now time.Time, isDue func(tenant string) bool) error {
-	return w.bucket.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
-		switch {
-		case !isDue(tenant), errors.Is(err, retention.ErrPolicy): // which applyPolicies reports
-			return nil
-		case err != nil:
-			return err
-		}
-		return w.expireTextsOf(ctx, tenant, p, now)
-	})
-}
-
-func (w *policyWorker) expireTextsOf(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
-	if p.ShortestEvidence() == 0 {
-		return nil
-	}
-	s, _, err := w.bucket.readState(ctx, retention.StateKey(tenant))
-	if err != nil || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Expire != "" }) {
+// expireTexts orders the expiry of a tenant's sessions which have been idle for longer than the policy keeps their texts.
+func (w *policyWorker) expireTexts(ctx context.Context, ev erasureplan.Evidence, p *retention.Policy, now time.Time) error {
+	s, _, err := w.bucket.readState(ctx, retention.StateKey(ev.Tenant))
+	if err != nil || hasOpen(s, true) {
 		return err
 	}
-	due, err := w.dueTexts(ctx, tenant, p, s, now)
+	due, _, err := w.dueSessions(ctx, ev, s, now, true, p.ShortestEvidence(), p.EvidencePeriod)
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	return w.requestErasure(ctx, tenant, retention.Order{Sessions: due, Expire: p.ID(), IdleSeconds: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
+	return w.requestErasure(ctx, ev.Tenant, retention.Order{Sessions: due, Expire: p.ID(), IdleSeconds: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
 		ID: "expiry-" + uuid.NewString(), By: orderedBy(p), Reason: "silent for longer than the policy keeps evidence", At: events.At(now),
 	}})
 }
 
-// dueTexts lists sessions with texts that are due, at most as many as one order holds.
-func (w *policyWorker) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
-	ev := erasureplan.Evidence{DB: w.db, Shard: w.shard, Tenant: tenant}
+// hasOpen reports whether an order of a policy is open: one that lets texts expire, or one that erases messages.
+func hasOpen(s retention.State, texts bool) bool {
+	return slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.ByPolicy() && (o.Expire != "") == texts })
+}
+
+// dueSessions lists sessions that are due after their period, the longest idle first, at most as many as one order holds,
+// and since when the one is due that waits longest. What is done with messages or texts is not due.
+func (w *policyWorker) dueSessions(ctx context.Context, ev erasureplan.Evidence, s retention.State, now time.Time, texts bool, shortest time.Duration, period func(session string) time.Duration) (due []string, longest time.Time, err error) {
+	if shortest == 0 {
+		return nil, longest, nil
+	}
 	var list []string
-	err := expiry.New(w.db.Pool()).SessionsWithText(ctx, w.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
-		if keep := p.EvidencePeriod(session); keep > 0 && now.Sub(at) >= keep {
-			list = append(list, session)
+	since := map[string]time.Time{}
+	err = expiry.New(ev.DB.Pool()).IdleSessions(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), texts, func(session string, newest uint64, at time.Time) error {
+		if keep := period(session); keep > 0 && now.Sub(at) >= keep && (texts || !w.log.Covers(newest)) {
+			list, since[session] = append(list, session), at.Add(keep)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, longest, err
 	}
-	return ev.Unheld(ctx, s, list, retention.MaxBatch)
+	due, err = ev.Unheld(ctx, s, list, retention.MaxBatch)
+	if len(due) > 0 {
+		longest = since[slices.MinFunc(due, func(a, b string) int { return since[a].Compare(since[b]) })]
+	}
+	return due, longest, err
 }
 
 // requestErasure adds an order to a tenant's state.

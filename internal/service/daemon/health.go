@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // Status words of a health report.
@@ -221,4 +224,19 @@ func ServeHTTP(addr string, routes map[string]http.Handler) (url string, stop fu
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	go func() { _ = srv.Serve(l) }()
 	return "http://" + l.Addr().String(), func() { _ = srv.Close() }, nil
+}
+
+// StreamHead returns the function that reads the end of a stream, for the metrics of its reader.
+func StreamHead(js jetstream.JetStream, stream string) metrics.Head {
+	return func(ctx context.Context, next uint64) (last uint64, stored time.Time, err error) {
+		st, err := streams.StreamState(ctx, js, stream)
+		if err != nil || st.LastSeq < next {
+			return st.LastSeq, time.Time{}, err
+		}
+		m, err := streams.MessageAt(ctx, js, stream, next)
+		if err == nil && m != nil {
+			stored = m.Time
+		}
+		return st.LastSeq, stored, err
+	}
 }

@@ -16,15 +16,15 @@ var verdicts = []string{string(events.Allow), string(events.Ask), string(events.
 
 // Admitter is the set of an admitter's metrics.
 type Admitter struct {
-	admissions *Vector
-	refused    *Vector
-	dropped    Counter
+	admissions vector
+	refused    vector
+	dropped    prometheus.Counter
 	admission  prometheus.Histogram
 	decide     prometheus.Histogram
 	record     prometheus.Histogram
 	policy     atomic.Pointer[policyState]
-	observed   atomic.Int64
-	taking     atomic.Bool
+	observed   prometheus.Gauge
+	taking     prometheus.Gauge
 	inflight   atomic.Pointer[func() int]
 }
 
@@ -39,23 +39,17 @@ type policyState struct {
 // on, of at most limit; a service that is run again passes it anew.
 func (r *Registry) Admitter(shard string, limit int, inflight func() int) *Admitter {
 	a := once(r, "admitter", func(r *Registry) *Admitter {
-		a := &Admitter{admissions: countersOf(descAdmissions), refused: countersOf(descRefused)}
+		a := &Admitter{
+			admissions: r.addVector(descAdmissions, "", nil), refused: r.addVector(descRefused, "", nil), dropped: r.addCounter(descUnanswerable, ""),
+			admission: r.addHistogram(descAdmission, "", secondBuckets), decide: r.addHistogram(descDecide, "", secondBuckets), record: r.addHistogram(descRecord, "", secondBuckets),
+			taking: r.addGauge(descTaking, shard), observed: r.addGauge(descObserved, ""),
+		}
 		a.inflight.Store(&inflight)
-		r.addVector(descAdmissions, "", a.admissions)
-		r.addVector(descRefused, "", a.refused)
-		r.addCounter(descUnanswerable, "", &a.dropped)
-		a.admission = r.addHistogram(descAdmission, "", secondBuckets)
-		a.decide = r.addHistogram(descDecide, "", secondBuckets)
-		a.record = r.addHistogram(descRecord, "", secondBuckets)
-		r.registerFamily(descTaking, "", func(of *prometheus.Desc, to chan<- prometheus.Metric) {
-			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, boolGauge(a.taking.Load()), shard)
-		})
-		r.addGauge(descInflight, "", func() (float64, bool) { return float64((*a.inflight.Load())()), true })
-		r.addGauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
-		r.addGauge(descRevision, "", a.ofPolicy(func(p *policyState) float64 { return float64(p.revision) }))
-		r.addGauge(descUsable, "", a.ofPolicy(func(p *policyState) float64 { return boolGauge(p.usable) }))
-		r.addGauge(descObserved, "", func() (float64, bool) { return float64(a.observed.Load()), true })
-		r.addGauge(descSnapshotAge, "", a.ofPolicy(func(p *policyState) float64 { return time.Since(p.since).Seconds() }))
+		r.addScraped(descInflight, "", func() (float64, bool) { return float64((*a.inflight.Load())()), true })
+		r.addGauge(descInflightMax, "").Set(float64(limit))
+		r.addScraped(descRevision, "", a.ofPolicy(func(p *policyState) float64 { return float64(p.revision) }))
+		r.addScraped(descUsable, "", a.ofPolicy(func(p *policyState) float64 { return boolGauge(p.usable) }))
+		r.addScraped(descSnapshotAge, "", a.ofPolicy(func(p *policyState) float64 { return time.Since(p.since).Seconds() }))
 		return a
 	})
 	a.inflight.Store(&inflight)
@@ -74,12 +68,12 @@ func (a *Admitter) ofPolicy(value func(*policyState) float64) func() (float64, b
 
 // Observed records how many tenants are in mode observe.
 func (a *Admitter) Observed(tenants int) {
-	a.observed.Store(int64(tenants))
+	a.observed.Set(float64(tenants))
 }
 
 // Taking records whether the admitter takes requests.
 func (a *Admitter) Taking(taking bool) {
-	a.taking.Store(taking)
+	a.taking.Set(boolGauge(taking))
 }
 
 // Decided records the duration of a decision that began at begun.
@@ -94,13 +88,13 @@ func (a *Admitter) Recorded(begun time.Time) {
 
 // Admitted counts a request that was recorded and answered.
 func (a *Admitter) Admitted(protocol string, verdict events.Verdict, received time.Time) {
-	a.admissions.With(protocol, string(verdict)).Inc()
+	a.admissions.with(protocol, string(verdict)).Inc()
 	observeSince(a.admission, received)
 }
 
 // Refused counts an answer without a record.
 func (a *Admitter) Refused(code string) {
-	a.refused.With(code).Inc()
+	a.refused.with(code).Inc()
 }
 
 // Dropped counts a request without a reply subject that may be answered.
@@ -111,4 +105,36 @@ func (a *Admitter) Dropped() {
 // Policies reports that the admitter decides from other policies now.
 func (a *Admitter) Policies(revision uint64, usable bool) {
 	a.policy.Store(&policyState{revision, usable, time.Now()})
+}
+
+// ingestReasons are the reasons for not storing an event.
+var ingestReasons = []string{"identity", "subject", "header", "size", "quota", "busy", "unavailable", "doubt"}
+
+// Ingest is the set of the ingest service's metrics.
+type Ingest struct {
+	stored  prometheus.Counter
+	refused vector
+	taking  prometheus.Gauge
+}
+
+// Ingest returns the metrics of the ingest service of a shard.
+func (r *Registry) Ingest(shard string) *Ingest {
+	return once(r, "ingest", func(r *Registry) *Ingest {
+		return &Ingest{stored: r.addCounter(descIngested, ""), refused: r.addVector(descIngestRefused, "", nil), taking: r.addGauge(descIngesting, shard)}
+	})
+}
+
+// Taking records whether this instance takes events in.
+func (i *Ingest) Taking(taking bool) {
+	i.taking.Set(boolGauge(taking))
+}
+
+// Stored counts an event that is durably on the log.
+func (i *Ingest) Stored() {
+	i.stored.Inc()
+}
+
+// Refused counts an event that is not, or not certainly, on the log.
+func (i *Ingest) Refused(reason string) {
+	i.refused.with(reason).Inc()
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,10 +16,11 @@ var recordKinds = []string{evidence.KindRequest, evidence.KindEvent, evidence.Ki
 
 // Auditor is the set of an auditor's metrics on one shard.
 type Auditor struct {
-	records, redactions, findings         *Vector
-	bytes, quarantined, checkpoints, lost Counter
+	records, redactions, findings         vector
+	bytes, quarantined, checkpoints, lost prometheus.Counter
 	batch, insert                         prometheus.Histogram
-	signed, dueSince                      Gauge
+	signed                                prometheus.Gauge
+	dueSince                              atomic.Int64 // seconds since 1970; 0: nothing is due
 	lag                                   readerLag
 }
 
@@ -26,20 +28,14 @@ type Auditor struct {
 // detectors. rules are those of its own findings, as for Correlator.
 func (r *Registry) Auditor(shard string, detectors []string, rules map[string][]events.Severity) *Auditor {
 	return once(r, "auditor of "+shard, func(r *Registry) *Auditor {
-		a := &Auditor{records: countersOf(descRecords), redactions: newVector(detectors), findings: findingsOf(rules)}
-		r.addVector(descRecords, shard, a.records)
-		r.addVector(descRedactions, shard, a.redactions)
-		r.addVector(descFindings, shard, a.findings)
-		r.addCounter(descBytes, shard, &a.bytes)
-		r.addCounter(descQuarantine, shard, &a.quarantined)
-		r.addCounter(descCheckpoints, shard, &a.checkpoints)
-		r.addCounter(descLost, shard, &a.lost)
-		a.batch = r.addHistogram(descBatch, shard, sizeBuckets)
-		a.insert = r.addHistogram(descInsert, shard, secondBuckets)
-		r.addGauge(descSigned, shard, func() (float64, bool) { return float64(a.signed.n.Load()), true })
-		r.addGauge(descAuditLag, shard, a.lag.messagesBehind)
-		r.addGauge(descAuditAge, shard, a.lag.secondsBehind)
-		r.addGauge(descDue, shard, a.secondsDue)
+		a := &Auditor{
+			records: r.addVector(descRecords, shard, nil), redactions: r.addVector(descRedactions, shard, nil, detectors), findings: r.addFindings(shard, rules),
+			bytes: r.addCounter(descBytes, shard), quarantined: r.addCounter(descQuarantine, shard), checkpoints: r.addCounter(descCheckpoints, shard), lost: r.addCounter(descLost, shard),
+			batch: r.addHistogram(descBatch, shard, sizeBuckets), insert: r.addHistogram(descInsert, shard, secondBuckets), signed: r.addGauge(descSigned, shard),
+		}
+		r.addScraped(descAuditLag, shard, a.lag.messagesBehind)
+		r.addScraped(descAuditAge, shard, a.lag.secondsBehind)
+		r.addScraped(descDue, shard, a.secondsDue)
 		return a
 	})
 }
@@ -52,14 +48,14 @@ func (a *Auditor) Follow(head Head) {
 // Due reports since when the session is due that waits longest for its erasure; the zero time if none waits.
 func (a *Auditor) Due(since time.Time) {
 	if since.IsZero() {
-		a.dueSince.Set(0)
+		a.dueSince.Store(0)
 		return
 	}
-	a.dueSince.Set(since.Unix())
+	a.dueSince.Store(since.Unix())
 }
 
 func (a *Auditor) secondsDue() (float64, bool) {
-	since := a.dueSince.n.Load()
+	since := a.dueSince.Load()
 	if since == 0 {
 		return 0, true
 	}
@@ -71,7 +67,7 @@ func (a *Auditor) secondsDue() (float64, bool) {
 func (a *Auditor) Resumed(last, sequences uint64) {
 	a.lag.done.Store(last)
 	if last > sequences {
-		a.lost.Add(last - sequences)
+		a.lost.Add(float64(last - sequences))
 	}
 }
 
@@ -84,18 +80,18 @@ func (a *Auditor) Stored(before uint64, batch []build.Built, begun time.Time) {
 	}
 	for i := range batch {
 		b := &batch[i]
-		a.records.With(b.Record.Kind).Inc()
-		a.bytes.Add(uint64(len(b.Canonical)))
+		a.records.with(b.Record.Kind).Inc()
+		a.bytes.Add(float64(len(b.Canonical)))
 		if b.Quarantine {
 			a.quarantined.Inc()
 		}
 		for _, r := range b.Record.Redactions {
-			a.redactions.With(r.Detector).Inc()
+			a.redactions.with(r.Detector).Inc()
 		}
 	}
 	last := batch[len(batch)-1].Record.Seq
 	if passed := last - before; passed > uint64(len(batch)) {
-		a.lost.Add(passed - uint64(len(batch)))
+		a.lost.Add(float64(passed - uint64(len(batch))))
 	}
 	a.batch.Observe(float64(len(batch)))
 	observeSince(a.insert, begun)
@@ -104,11 +100,11 @@ func (a *Auditor) Stored(before uint64, batch []build.Built, begun time.Time) {
 
 // Found counts a finding of the auditor's own that is in the log.
 func (a *Auditor) Found(f events.Finding) {
-	a.findings.With(f.Rule, string(f.Severity)).Inc()
+	a.findings.with(f.Rule, string(f.Severity)).Inc()
 }
 
 // Checkpoint reports that a checkpoint is stored and published.
 func (a *Auditor) Checkpoint(size int64) {
 	a.checkpoints.Inc()
-	a.signed.Set(size)
+	a.signed.Set(float64(size))
 }

@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -17,10 +20,10 @@ var severities = []string{string(events.SeverityInfo), string(events.SeverityLow
 
 // Correlator is the set of a correlator's metrics on one shard.
 type Correlator struct {
-	messages, outputs, retracted Counter
-	forgotten                    Counter // counted by the correlator
-	calls, findings              *Vector
-	open, known, sessions        Gauge
+	messages, outputs, retracted prometheus.Counter
+	forgotten                    atomic.Uint64 // counted by the correlator
+	calls, findings              vector
+	open, known, sessions        prometheus.Gauge
 	undecided                    atomic.Pointer[time.Time]
 	lag                          readerLag
 }
@@ -29,28 +32,23 @@ type Correlator struct {
 // counter from the start, so that an alert sees the first finding, too.
 func (r *Registry) Correlator(shard string, rules map[string][]events.Severity) *Correlator {
 	return once(r, "correlator of "+shard, func(r *Registry) *Correlator {
-		c := &Correlator{calls: countersOf(descCalls), findings: findingsOf(rules)}
-		r.addCounter(descMessages, shard, &c.messages)
-		r.addCounter(descOutputs, shard, &c.outputs)
-		r.addCounter(descRetracted, shard, &c.retracted)
-		r.addCounter(descForgotten, shard, &c.forgotten)
-		r.addVector(descCalls, shard, c.calls)
-		r.addVector(descFindings, shard, c.findings)
-		for d, g := range map[*familyDesc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions} {
-			r.addGauge(*d, shard, func() (float64, bool) { return float64(g.n.Load()), true })
+		c := &Correlator{
+			messages: r.addCounter(descMessages, shard), outputs: r.addCounter(descOutputs, shard), retracted: r.addCounter(descRetracted, shard),
+			calls: r.addVector(descCalls, shard, nil), findings: r.addFindings(shard, rules),
+			open: r.addGauge(descOpen, shard), known: r.addGauge(descKnown, shard), sessions: r.addGauge(descSessions, shard),
 		}
-		r.addGauge(descUndecided, shard, c.undecidedAge)
-		r.addGauge(descCorrLag, shard, c.lag.messagesBehind)
-		r.addGauge(descCorrAge, shard, c.lag.secondsBehind)
+		promauto.With(r.reg).NewCounterFunc(prometheus.CounterOpts(descForgotten.options(shard)), func() float64 { return float64(c.forgotten.Load()) })
+		r.addScraped(descUndecided, shard, c.undecidedAge)
+		r.addScraped(descCorrLag, shard, c.lag.messagesBehind)
+		r.addScraped(descCorrAge, shard, c.lag.secondsBehind)
 		return c
 	})
 }
 
-// findingsOf makes the counters of findings by rule and severity.
-func findingsOf(rules map[string][]events.Severity) *Vector {
-	v := newVector(slices.Sorted(maps.Keys(rules)), severities)
-	v.hiddenAtZero = func(v []string) bool { return !slices.Contains(rules[v[0]], events.Severity(v[1])) }
-	return v
+// addFindings makes the counters of findings by rule and severity.
+func (r *Registry) addFindings(shard string, rules map[string][]events.Severity) vector {
+	shown := func(rule, severity string) bool { return slices.Contains(rules[rule], events.Severity(severity)) }
+	return r.addVector(descFindings, shard, shown, slices.Collect(maps.Keys(rules)), severities)
 }
 
 // Follow sets the function that reads the end of the log.
@@ -61,12 +59,12 @@ func (c *Correlator) Follow(head Head) {
 // Read reports that n messages were read, up to sequence seq, what is in memory now, and how many
 // open calls were forgotten so far.
 func (c *Correlator) Read(n int, seq uint64, open, known, sessions int, forgotten uint64) {
-	c.messages.Add(uint64(n))
+	c.messages.Add(float64(n))
 	c.lag.done.Store(seq)
-	c.open.Set(int64(open))
-	c.known.Set(int64(known))
-	c.sessions.Set(int64(sessions))
-	c.forgotten.n.Store(forgotten)
+	c.open.Set(float64(open))
+	c.known.Set(float64(known))
+	c.sessions.Set(float64(sessions))
+	c.forgotten.Store(forgotten)
 }
 
 // Undecided reports since when the oldest undecided call is known, the zero time if there is
@@ -90,11 +88,11 @@ func (c *Correlator) Put(state events.CallState, f *events.Finding) {
 	c.outputs.Inc()
 	switch {
 	case f == nil && state != "":
-		c.calls.With(string(state)).Inc()
+		c.calls.with(string(state)).Inc()
 	case f == nil:
 	case f.Retracts != "":
 		c.retracted.Inc()
 	default:
-		c.findings.With(f.Rule, string(f.Severity)).Inc()
+		c.findings.with(f.Rule, string(f.Severity)).Inc()
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Outcomes of an admission over HTTP that are no verdicts.
@@ -22,7 +20,7 @@ var gatewayOutcomes = append(append([]string{}, verdicts...), Unrecorded, Failed
 
 // Gateway is the set of the gateway's metrics.
 type Gateway struct {
-	answered, refused, admitted, stored *Vector
+	answered, refused, admitted, stored vector
 	seconds                             prometheus.Histogram
 	state                               atomic.Pointer[GatewayState]
 }
@@ -41,31 +39,25 @@ type GatewayLoad struct{ Inflight, MaxInflight, Streams, Subscriptions, MaxStrea
 // once they are counted. refusals are the codes of refusals. A service that is run again passes state anew.
 func (r *Registry) Gateway(answers map[string][]string, refusals []string, state GatewayState) *Gateway {
 	g := once(r, "gateway", func(r *Registry) *Gateway {
-		endpoints := slices.Sorted(maps.Keys(answers))
-		statuses := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(answers))...)))
+		documented := func(endpoint, status string) bool { return slices.Contains(answers[endpoint], status) }
 		g := &Gateway{
-			answered: newVector(endpoints, slices.Compact(statuses)), refused: newVector(refusals),
-			admitted: newVector(subject.Protocols, gatewayOutcomes), stored: newVector(subject.Protocols),
+			answered: r.addVector(descGatewayAnswers, "", documented, slices.Collect(maps.Keys(answers)), slices.Concat(slices.Collect(maps.Values(answers))...)),
+			refused:  r.addVector(descGatewayRefused, "", nil, refusals), admitted: r.addVector(descGatewayAdmitted, "", nil), stored: r.addVector(descGatewayStored, "", nil),
+			seconds: r.addHistogram(descGatewaySeconds, "", secondBuckets),
 		}
-		g.answered.hiddenAtZero = func(v []string) bool { return !slices.Contains(answers[v[0]], v[1]) }
 		g.state.Store(&state)
-		r.addVector(descGatewayAnswers, "", g.answered)
-		r.addVector(descGatewayRefused, "", g.refused)
-		r.addVector(descGatewayAdmitted, "", g.admitted)
-		r.addVector(descGatewayStored, "", g.stored)
-		g.seconds = r.addHistogram(descGatewaySeconds, "", secondBuckets)
 		for d, value := range map[*familyDesc]func(GatewayLoad) int{
 			&descGatewayInflight: func(l GatewayLoad) int { return l.Inflight }, &descGatewayInflightMax: func(l GatewayLoad) int { return l.MaxInflight },
 			&descGatewayStreams: func(l GatewayLoad) int { return l.Streams }, &descGatewaySubscriptions: func(l GatewayLoad) int { return l.Subscriptions },
 			&descGatewayStreamsMax: func(l GatewayLoad) int { return l.MaxStreams },
 		} {
-			r.addGauge(*d, "", func() (float64, bool) { return float64(value(g.state.Load().Load())), true })
+			r.addScraped(*d, "", func() (float64, bool) { return float64(value(g.state.Load().Load())), true })
 		}
-		r.addGauge(descGatewayTokens, "", func() (float64, bool) {
+		r.addScraped(descGatewayTokens, "", func() (float64, bool) {
 			n, known := g.state.Load().TokensEnding()
 			return float64(n), known
 		})
-		r.addGauge(descGatewayCertificate, "", func() (float64, bool) {
+		r.addScraped(descGatewayCertificate, "", func() (float64, bool) {
 			at, known := g.state.Load().CertificateEnds()
 			return time.Until(at).Seconds(), known
 		})
@@ -77,9 +69,9 @@ func (r *Registry) Gateway(answers map[string][]string, refusals []string, state
 
 // Answered counts a response; refusal is the code of what was refused, "" for an answer.
 func (g *Gateway) Answered(endpoint string, status int, refusal string) {
-	g.answered.With(endpoint, strconv.Itoa(status)).Inc()
+	g.answered.with(endpoint, strconv.Itoa(status)).Inc()
 	if refusal != "" {
-		g.refused.With(refusal).Inc()
+		g.refused.with(refusal).Inc()
 	}
 }
 
@@ -90,10 +82,10 @@ func (g *Gateway) Worked(begun time.Time) {
 
 // Admitted counts a request to the admitter by its outcome: a verdict, Unrecorded or Failed.
 func (g *Gateway) Admitted(protocol, outcome string) {
-	g.admitted.With(protocol, outcome).Inc()
+	g.admitted.with(protocol, outcome).Inc()
 }
 
 // Stored counts events that are durably on the log.
 func (g *Gateway) Stored(protocol string, n int) {
-	g.stored.With(protocol).Add(uint64(n))
+	g.stored.with(protocol).Add(float64(n))
 }

@@ -330,7 +330,7 @@ func TestLost(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		do   func(*Auditor)
-		want uint64
+		want float64
 	}{
 		"dense":              {func(a *Auditor) { a.Resumed(10, 10); a.Stored(10, built(11, 12), time.Now()) }, 0},
 		"a gap in a batch":   {func(a *Auditor) { a.Stored(0, built(1, 2, 5), time.Now()) }, 2},
@@ -339,10 +339,11 @@ func TestLost(t *testing.T) {
 		"a row that is more": {func(a *Auditor) { a.Resumed(10, 11) }, 0},
 		"an empty batch":     {func(a *Auditor) { a.Stored(10, nil, time.Now()) }, 0},
 	} {
-		a := New("auditor").Auditor("GOV", nil, nil)
-		c.do(a)
-		if got := a.lost.n.Load(); got != c.want {
-			t.Errorf("%s: %d lost, want %d", name, got, c.want)
+		r := New("auditor")
+		c.do(r.Auditor("GOV", nil, nil))
+		_, samples := parse(t, r.Text())
+		if got := value(samples, "evidence_lost_total"); got != c.want {
+			t.Errorf("%s: %v lost, want %v", name, got, c.want)
 		}
 	}
 }

@@ -136,15 +136,6 @@ var labelValues = map[string][]string{
 	"state": states, "severity": severities, "kind": recordKinds, "outcome": gatewayOutcomes,
 }
 
-// countersOf makes the counters of a family of labels with fixed lists.
-func countersOf(d familyDesc) *Vector {
-	var values [][]string
-	for _, l := range d.labels {
-		values = append(values, labelValues[l])
-	}
-	return newVector(values...)
-}
-
 // Label is a label of a family. Values is nil if they are not fixed in this package.
 type Label struct {
 	Name   string

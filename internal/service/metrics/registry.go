@@ -2,7 +2,7 @@
 // one Registry and counts through Admitter, Ingest, Gateway, Correlator or Auditor. All names are in
 // names.go.
 //
-// Counting costs a few atomic additions. No label ever has a value that a publisher chose: every
+// Counting costs a look-up of the labels and a few atomic additions. No label ever has a value that a publisher chose: every
 // label has a closed list of values, and everything else counts as "other".
 //
 // A nil Registry stands for one that nothing exposes: a service that is run without one counts as usual.
@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -28,7 +29,7 @@ type Registry struct {
 	gather *prometheus.Registry
 	reg    prometheus.Registerer // adds the label of the service
 
-	stalls Counter
+	stalls prometheus.Counter
 
 	mu   sync.Mutex
 	sets map[string]any // *Admitter, *Ingest, *Gateway, *Correlator or *Auditor
@@ -39,7 +40,7 @@ func New(service string) *Registry {
 	r := &Registry{gather: prometheus.NewRegistry(), sets: map[string]any{}}
 	r.reg = prometheus.WrapRegistererWith(prometheus.Labels{labelService: service}, r.gather)
 	r.reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-	r.addCounter(descStalls, "", &r.stalls)
+	r.stalls = r.addCounter(descStalls, "")
 	return r
 }
 
@@ -74,62 +75,54 @@ type Status struct {
 
 // Health exposes the status of the service.
 func (r *Registry) Health(status func() Status) {
-	r.addGauge(descHealthy, "", func() (float64, bool) { return boolGauge(status().Healthy), true })
-	r.addGauge(descReady, "", func() (float64, bool) { return boolGauge(status().Ready), true })
-	r.registerFamily(descActive, "", func(of *prometheus.Desc, to chan<- prometheus.Metric) {
+	r.addScraped(descHealthy, "", func() (float64, bool) { return boolGauge(status().Healthy), true })
+	r.addScraped(descReady, "", func() (float64, bool) { return boolGauge(status().Ready), true })
+	r.reg.MustRegister(scrapedFamily{prometheus.NewDesc(descActive.name, descActive.help, descActive.labels, nil), func(of *prometheus.Desc, to chan<- prometheus.Metric) {
 		for shard, active := range status().Active {
 			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, boolGauge(active), shard)
 		}
-	})
+	}})
 }
 
-// family exposes one family of a shard at each scrape.
-type family struct {
+// scrapedFamily is a family that is read when it is scraped. It exposes nothing of what is not known then.
+type scrapedFamily struct {
 	desc *prometheus.Desc
 	show func(*prometheus.Desc, chan<- prometheus.Metric)
 }
 
-func (f family) Describe(to chan<- *prometheus.Desc) { to <- f.desc }
-func (f family) Collect(to chan<- prometheus.Metric) { f.show(f.desc, to) }
-func (r *Registry) registerFamily(d familyDesc, shard string, show func(*prometheus.Desc, chan<- prometheus.Metric)) {
-	r.reg.MustRegister(family{prometheus.NewDesc(d.name, d.help, d.labels, ofShard(shard)), show})
-}
+func (f scrapedFamily) Describe(to chan<- *prometheus.Desc) { to <- f.desc }
+func (f scrapedFamily) Collect(to chan<- prometheus.Metric) { f.show(f.desc, to) }
 
-// ofShard is the label of a shard's metrics.
-func ofShard(shard string) prometheus.Labels {
-	if shard == "" {
-		return nil
+// options are what the library wants to know of a family. A shard is a label of all its series; "" for none.
+func (d familyDesc) options(shard string) prometheus.Opts {
+	o := prometheus.Opts{Name: d.name, Help: d.help}
+	if shard != "" {
+		o.ConstLabels = prometheus.Labels{labelShard: shard}
 	}
-	return prometheus.Labels{labelShard: shard}
+	return o
 }
 
-func (r *Registry) addCounter(d familyDesc, shard string, c *Counter) {
-	r.registerFamily(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
-		to <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, float64(c.n.Load()))
-	})
+func (r *Registry) addCounter(d familyDesc, shard string) prometheus.Counter {
+	return promauto.With(r.reg).NewCounter(prometheus.CounterOpts(d.options(shard)))
 }
 
-// addGauge exposes the result of value, unless it is not known.
-func (r *Registry) addGauge(d familyDesc, shard string, value func() (float64, bool)) {
-	r.registerFamily(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
-		if v, known := value(); known {
-			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, v)
-		}
-	})
-}
-
-func (r *Registry) addVector(d familyDesc, shard string, v *Vector) {
-	r.registerFamily(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
-		v.eachShown(func(values []string, n uint64) {
-			to <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, float64(n), values...)
-		})
-	})
+func (r *Registry) addGauge(d familyDesc, shard string) prometheus.Gauge {
+	return promauto.With(r.reg).NewGauge(prometheus.GaugeOpts(d.options(shard)))
 }
 
 func (r *Registry) addHistogram(d familyDesc, shard string, bounds []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: d.name, Help: d.help, ConstLabels: ofShard(shard), Buckets: bounds})
-	r.reg.MustRegister(h)
-	return h
+	o := d.options(shard)
+	return promauto.With(r.reg).NewHistogram(prometheus.HistogramOpts{Name: o.Name, Help: o.Help, ConstLabels: o.ConstLabels, Buckets: bounds})
+}
+
+// addScraped exposes the result of value, unless it is not known.
+func (r *Registry) addScraped(d familyDesc, shard string, value func() (float64, bool)) {
+	o := d.options(shard)
+	r.reg.MustRegister(scrapedFamily{prometheus.NewDesc(o.Name, o.Help, nil, o.ConstLabels), func(of *prometheus.Desc, to chan<- prometheus.Metric) {
+		if v, known := value(); known {
+			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, v)
+		}
+	}})
 }
 
 // Text returns all metrics in the Prometheus text format, ordered by name. Metrics that cannot be

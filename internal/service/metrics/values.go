@@ -1,27 +1,11 @@
 package metrics
 
 import (
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
-
-// Counter counts up. Its methods are safe for concurrent use.
-type Counter struct{ n atomic.Uint64 }
-
-// Add adds n.
-func (c *Counter) Add(n uint64) { c.n.Add(n) }
-
-// Inc adds one.
-func (c *Counter) Inc() { c.n.Add(1) }
-
-// Gauge is a number that goes up and down. Its methods are safe for concurrent use.
-type Gauge struct{ n atomic.Int64 }
-
-// Set sets the value.
-func (g *Gauge) Set(n int64) { g.n.Store(n) }
 
 // secondBuckets are the histogram bounds of durations, in seconds: from a decision to a slow
 // disk.
@@ -33,60 +17,48 @@ var sizeBuckets = []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000, 4000
 // observeSince records the time since begun.
 func observeSince(h prometheus.Histogram, begun time.Time) { h.Observe(time.Since(begun).Seconds()) }
 
-// Vector is a set of counters by one or two labels. The values of a label are known from the
+// vector is a set of counters by one or two labels. The values of a label are known from the
 // start; any other counts as "other".
-type Vector struct {
-	values       [][]string // by label
-	index        []map[string]int
-	cells        []Counter
-	hiddenAtZero func(values []string) bool // combinations left out while zero; nil: those with "other"
+type vector struct {
+	counters *prometheus.CounterVec
+	known    []map[string]bool // by label
 }
 
-// newVector makes the counters of all combinations of values.
-func newVector(values ...[]string) *Vector {
-	v := &Vector{}
-	size := 1
-	for _, list := range values {
-		list = append(append([]string{}, list...), other)
-		at := make(map[string]int, len(list))
-		for i, s := range list {
-			at[s] = i
+// addVector makes the counters of a family with lists of its labels' values; without lists, those of labelValues. All
+// combinations are exposed from the start, or those for which shown returns true; others are once they are counted.
+func (r *Registry) addVector(d familyDesc, shard string, shown func(first, second string) bool, values ...[]string) vector {
+	v := vector{counters: promauto.With(r.reg).NewCounterVec(prometheus.CounterOpts(d.options(shard)), d.labels)}
+	for i, label := range d.labels {
+		if len(values) <= i {
+			values = append(values, labelValues[label])
 		}
-		v.values, v.index = append(v.values, list), append(v.index, at)
-		size *= len(list)
+		v.known = append(v.known, map[string]bool{})
+		for _, s := range values[i] {
+			v.known[i][s] = true
+		}
 	}
-	v.cells = make([]Counter, size)
+	for _, first := range values[0] {
+		if len(values) == 1 {
+			v.counters.WithLabelValues(first)
+			continue
+		}
+		for _, second := range values[1] {
+			if shown == nil || shown(first, second) {
+				v.counters.WithLabelValues(first, second)
+			}
+		}
+	}
 	return v
 }
 
-// With returns the counter of the values. Frequent callers keep it.
-func (v *Vector) With(values ...string) *Counter {
-	cell := 0
+// with returns the counter of the values.
+func (v vector) with(values ...string) prometheus.Counter {
 	for i, s := range values {
-		at, known := v.index[i][s]
-		if !known {
-			at = len(v.values[i]) - 1
+		if !v.known[i][s] {
+			values[i] = other
 		}
-		cell = cell*len(v.values[i]) + at
 	}
-	return &v.cells[cell]
-}
-
-// eachShown calls fn for every counter that is exposed.
-func (v *Vector) eachShown(fn func(values []string, n uint64)) {
-	at := make([]string, len(v.values))
-	for i := range v.cells {
-		rest := i
-		for l := len(v.values) - 1; l >= 0; l-- {
-			at[l] = v.values[l][rest%len(v.values[l])]
-			rest /= len(v.values[l])
-		}
-		n := v.cells[i].n.Load()
-		if n == 0 && (v.hiddenAtZero == nil && slices.Contains(at, other) || v.hiddenAtZero != nil && v.hiddenAtZero(at)) {
-			continue
-		}
-		fn(at, n)
-	}
+	return v.counters.WithLabelValues(values...)
 }
 
 func boolGauge(b bool) float64 {

@@ -42,21 +42,16 @@ type singleDocument struct {
 
 // InForce reads the policies that the bucket holds.
 func InForce(ctx context.Context, js jetstream.JetStream) (*BucketState, error) {
-	keys, err := streams.KVKeys(ctx, js, streams.BucketPolicies)
+	list, err := streams.KVNewest(ctx, js, streams.BucketPolicies, nil)
 	if err != nil {
-		return nil, fmt.Errorf("listing the policies: %w", err)
+		return nil, fmt.Errorf("reading the policies: %w", err)
 	}
 	held := &BucketState{}
-	for _, key := range keys {
-		e, err := streams.KVLast(ctx, js, streams.BucketPolicies, key)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("reading policy %s: %w", key, err)
-		case e == nil:
-		case e.Deleted:
-			held.Delete(key, e.Revision)
-		default:
-			held.Put(key, e.Value, e.Revision)
+	for _, e := range list {
+		if e.Deleted {
+			held.Delete(e.Key, e.Revision)
+		} else {
+			held.Put(e.Key, e.Value, e.Revision)
 		}
 	}
 	return held, nil

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/internal/retry"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
@@ -357,4 +358,43 @@ func (n *NATS) At(stream string, seq uint64) *events.LogMessage {
 	m, err := streams.MessageAt(ctx, n.JS(string(streams.RoleAuditor)), stream, seq)
 	OK(n.tb, err)
 	return m
+}
+
+// CheckLinked checks that the log has control records of some kinds, and that each says where the one before is.
+func (n *NATS) CheckLinked(kinds ...string) {
+	n.tb.Helper()
+	js := n.JS(string(streams.RoleAuditor))
+	for _, kind := range kinds {
+		before := uint64(0)
+		for m, err := range streams.EachBySubject(n.tb.Context(), js, streams.DefaultShard, "gov.control."+streams.DefaultShard+"."+kind, 1) {
+			OK(n.tb, err)
+			if got, want := m.HeaderValue("Nats-Expected-Last-Subject-Sequence"), strconv.FormatUint(before, 10); got != want {
+				n.tb.Errorf("the %s record at %d names %q as the one before, want %s", kind, m.Seq, got, want)
+			}
+			before = m.Seq
+		}
+		if before == 0 {
+			n.tb.Errorf("the log has no %s record", kind)
+		}
+	}
+}
+
+// PublishErasure publishes an erasure record of the tenant, as an auditor signs it: e has what differs.
+func (n *NATS) PublishErasure(e events.Erasure) {
+	n.tb.Helper()
+	signer, _, err := keys.Checkpoint(n.Keys)
+	OK(n.tb, err)
+	st, err := streams.StreamState(n.tb.Context(), n.JS("auditor"), streams.DefaultShard)
+	OK(n.tb, err)
+	now := events.At(time.Now())
+	e.Shard, e.Tenant, e.Cause, e.Reason, e.OrderedBy, e.OrderedAt, e.At, e.Writer = streams.IncarnationName(streams.DefaultShard, st.Created), Tenant, "order", "r", "dana", now, now, "test"
+	e.Part, e.Parts = max(1, e.Part), max(1, e.Parts)
+	for _, s := range e.Sequences {
+		e.Messages += s[1] - s[0] + 1
+	}
+	e.Vouch, err = signing.SignErasure(signer, e)
+	OK(n.tb, err)
+	body, err := events.Encode(e)
+	OK(n.tb, err)
+	OK(n.tb, streams.StoreLinked(n.tb.Context(), n.JS("auditor"), streams.DefaultShard, streams.Msg{Subject: "gov.control." + streams.DefaultShard + "." + events.ControlErasure, Body: body}))
 }
