@@ -304,7 +304,7 @@ func (a *approvalDecision) followWorkflow() {
 	w, revision := index.WorkflowAt(d.Tenant, slot)
 	status := a.matchRetry(w)
 	free := status == approval.Vacant || status == approval.OtherCall
-	if free || status == approval.Waiting && a.isOfOtherAgent(w) {
+	if free || status == approval.Waiting {
 		for _, other := range append([]string{keys.Slot}, a.slotsOfOtherCalls()...) {
 			if o, at := index.WorkflowAt(d.Tenant, other); a.matchRetry(o) == approval.Granted {
 				a.consumeApproval(other, o, at)

@@ -415,6 +415,26 @@ func TestApprovalOfJoinedCall(t *testing.T) {
 	}
 }
 
+// TestApprovalBesideAnotherAgents: without a session, an agent uses its call's approval though it has joined the workflow
+// that another agent opened under the same id since.
+func TestApprovalBesideAnotherAgents(t *testing.T) {
+	human := edit(t, preToolUse, `"metadata":{`, `"metadata":{"risk":{"risk_class":"write","requires_human_approval":true},`, `"session_id":"s1",`, ``)
+	s, snap := newShelf(), allowAll(t)
+	as := func(agent, call string, at int, want events.Verdict) {
+		t.Helper()
+		body := edit(t, human, `"agent_id":"bot"`, `"agent_id":"`+agent+`"`, `"c1"`, `"`+call+`"`)
+		if out := s.ask(t, agenthook.Name, body, snap, time.Duration(at)*time.Second); out.Decision.Verdict != want {
+			t.Errorf("%s, %s: %s, want %s", agent, call, codes(out), want)
+		}
+	}
+	as("bot", "c3", 0, events.Ask)
+	s.resolve(t, approval.ActApprove, snap, time.Second)
+	as("erin", "c3", 2, events.Ask)
+	as("bot", "c1", 3, events.Ask) // joins erin's
+	as("bot", "c3", 4, events.Allow)
+	as("bot", "c3", 5, events.Ask) // it was used up
+}
+
 // TestSameCallIDOfAnotherAgent: without a session, the request of another agent under the same id leaves a call its
 // approval, and has its own one; a denial of it is one of the call.
 func TestSameCallIDOfAnotherAgent(t *testing.T) {

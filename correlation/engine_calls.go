@@ -125,8 +125,11 @@ func (e *engine) attachAnnouncement(c *call, f *fact.Fact) {
 func (e *engine) openOccurrence(s *session, f *fact.Fact) *call {
 	group := s.ensureGroup(f)
 	other := group.oldestOpen()
-	c := e.calls.newOccurrence(s, f)
 	before := s.findRetriedCall(f)
+	if before == nil {
+		before = s.reopenRetried(f)
+	}
+	c := e.calls.newOccurrence(s, f)
 	if before != nil {
 		c.recordRetried(before)
 	}

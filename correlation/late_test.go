@@ -645,6 +645,50 @@ func TestForgottenDenialOfAStart(t *testing.T) {
 	}
 }
 
+// TestForgottenDenialOfARetriedCall: a denial that outlived its call counts for a retry of the call under another id,
+// as while the call is known.
+func TestForgottenDenialOfARetriedCall(t *testing.T) {
+	for name, forget := range map[string]bool{"known": false, "forgotten": true} {
+		for _, require := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, " ", require), func(t *testing.T) {
+				l := newTestLog(t)
+				l.opts.MaxClosedPerSession, l.opts.RequireVerdict = 2, require
+				l.admit(pre(1), "d1", events.Deny)
+				for i := range 3 {
+					if !forget {
+						break
+					}
+					id := fmt.Sprint("x", i)
+					l.admit(set(pre(10+i), "metadata.tool_call_id", id), id, events.Allow)
+					l.event(set(pre(10+i), "metadata.tool_call_id", id))
+					l.event(set(set(post(20+i), "metadata.tool_call_id", id), "metadata.execution.started_at", nil))
+				}
+				at := len(l.msgs)
+				for _, e := range []tree{pre(30), set(post(31), "metadata.execution.started_at", nil)} {
+					l.event(set(set(e, "metadata.tool_call_id", "c9"), "metadata.retry", tree{"attempt": 2, "previous_tool_call_id": "c1"}))
+				}
+				whole := l.run()
+				wantRules(t, whole.findings, despiteDeny)
+				resumed, _ := goingOn(t, l, at)
+				sameOutputs(t, "resumed", resumed, whole.outputs)
+				onceEach(t, whole.outputs)
+			})
+		}
+	}
+}
+
+// TestReportedBlockKeepsTheDecision: the record of a call that the admitter denied, and its gate reports as blocked, has
+// the admitter's decision.
+func TestReportedBlockKeepsTheDecision(t *testing.T) {
+	l := newTestLog(t)
+	l.admit(pre(1), "d1", events.Deny)
+	l.event(hook(2, "ToolUseBlocked", 1))
+	calls := l.run().calls
+	if last := calls[len(calls)-1]; last.State != events.CallDenied || last.Verdict != events.Deny || last.DecisionID != "d1" {
+		t.Errorf("state %s, verdict %q, decision %q", last.State, last.Verdict, last.DecisionID)
+	}
+}
+
 // onceEach checks that no two outputs have one id.
 func onceEach(t *testing.T, list []Output) {
 	t.Helper()

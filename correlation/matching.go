@@ -302,6 +302,16 @@ func (s *session) findRetriedCall(f *fact.Fact) *call {
 	return c
 }
 
+// reopenRetried returns the denied call that a fact says it retries, if only its denial was kept; else nil.
+func (s *session) reopenRetried(f *fact.Fact) *call {
+	if f.RetriedKey == (fact.CallKey{}) || f.RetriedKey == f.CallKey {
+		return nil
+	}
+	retried := *f
+	retried.CallKey, retried.CallID, retried.Args = f.RetriedKey, f.RetriedKey.ID, fact.Arguments{}
+	return s.calls.reopenDenied(s, &retried)
+}
+
 // findNamedRetry returns the last call under the id that a fact says it retries.
 func (s *session) findNamedRetry(f *fact.Fact) *call {
 	if f.RetriedKey == (fact.CallKey{}) || f.RetriedKey == f.CallKey {

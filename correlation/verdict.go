@@ -19,7 +19,7 @@ type effectiveVerdict struct {
 
 // directVerdict is the verdict on the call itself, without its retries. The latest recorded
 // decision counts. The verdict that events claim counts if no decision is recorded, or if it
-// is a later denial by the runtime's own gates: a publisher gains nothing by a false denial
+// is a denial by the runtime's own gates after a decision that denies nothing: a publisher gains nothing by a false denial
 // (AH-C-075).
 //
 // A call that AAEP reports as invoked runs on the allow recorded before. A later decision does
@@ -29,7 +29,7 @@ func (x *details) directVerdict() effectiveVerdict {
 	if before := x.decidedBefore(x.invokedSeq); before != nil && before.Verdict == events.Allow {
 		d = before
 	}
-	if d == nil || (x.verdictClaim.Verdict == events.Deny && x.verdictClaim.Seq > d.Seq) {
+	if d == nil || (d.Verdict != events.Deny && x.verdictClaim.Verdict == events.Deny && x.verdictClaim.Seq > d.Seq) {
 		return effectiveVerdict{verdict: x.verdictClaim.Verdict, decidedAt: x.verdictClaim.DecidedAt}
 	}
 	return effectiveVerdict{verdict: d.Verdict, recorded: d}

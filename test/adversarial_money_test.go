@@ -116,8 +116,8 @@ func TestAttackMoneyByRetries(t *testing.T) {
 	if got := ask("c1", 600); got != "allowed" {
 		t.Fatal(got)
 	}
-	for _, call := range []string{"c2", "c3", "c4"} {
-		pre := preToolUse(sess, call, "buy_tea", purchase(600)).with("metadata.retry", object{"attempt": 2, "previous_tool_call_id": "c1"})
+	for _, call := range []any{"c2", "c3", nil} { // nil: without an id of its own
+		pre := preToolUse(sess, "", "buy_tea", purchase(600)).with("metadata.tool_call_id", call).with("metadata.retry", object{"attempt": 2, "previous_tool_call_id": "c1"})
 		r.publish(t, pre)
 		r.publish(t, postToolUse(pre))
 	}

@@ -140,7 +140,7 @@ type recordedEnd struct {
 
 func (l *spendLedger) decodeEnd(m events.LogMessage) (e recordedEnd, ok bool) {
 	c, err := events.DecodeRecord[events.Call](m.Body)
-	if err != nil || c.ToolCallID == "" {
+	if err != nil || c.ToolCallID == "" && c.DecisionID == "" {
 		return e, false
 	}
 	call := mandate.CallKey(l.s.master.Tenant(c.Tenant), c.Tenant, c.Source, c.Session, c.ToolCallID)
