@@ -26,11 +26,9 @@ func public(k ed25519.PrivateKey) ed25519.PublicKey { return k.Public().(ed25519
 // bundle is a session's bundle, signed unless key is nil.
 func bundle(t testing.TB, w *world, key ed25519.PrivateKey) []byte {
 	t.Helper()
-	in := w.input("acme", "s1")
+	in := w.session("acme", "s1")
 	in.SignKey = key
-	var out bytes.Buffer
-	ok(t, Write(&out, in))
-	return out.Bytes()
+	return written(t, in)
 }
 
 func sampleWorld(t testing.TB) *world {
@@ -71,7 +69,7 @@ func TestBundleWithReportControlsAndStatement(t *testing.T) {
 		t.Error("the same evidence gives other bytes")
 	}
 	names, members := unzip(t, file)
-	if got := strings.Join(names, " "); got != "manifest.json README.txt checkpoint.txt keys.json records.jsonl proofs.json decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl records.parquet in_force.json report.html controls.json statement.dsse.json" {
+	if got := strings.Join(names, " "); got != "manifest.json README.txt checkpoint.txt keys.json records.jsonl cover.jsonl decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl records.parquet in_force.json report.html controls.json statement.dsse.json" {
 		t.Error(got)
 	}
 	if n := bytes.Count(members["calls.jsonl"], []byte("\n")); n != 2 || len(members["approvals.jsonl"]) != 0 {
@@ -138,7 +136,7 @@ func forge(t testing.TB, file []byte, key ed25519.PrivateKey, change func(files 
 	ok(t, json.Unmarshal(files[memberManifest], &m))
 	m.Members = slices.DeleteFunc(m.Members, func(l Member) bool { _, there := files[l.Name]; return !there })
 	for i, l := range m.Members {
-		m.Members[i] = newListedMember(l.Name, files[l.Name]).entry
+		m.Members[i] = member{l.Name, files[l.Name]}.manifestLine()
 	}
 	var err error
 	files[memberManifest], err = events.Encode(m)
@@ -148,7 +146,7 @@ func forge(t testing.TB, file []byte, key ed25519.PrivateKey, change func(files 
 		c := contents{Manifest: m}
 		c.Checkpoint, err = tree.PeekCheckpoint(string(files[memberCheckpoint]))
 		ok(t, err)
-		files[MemberStatement], err = signStatement(key, c, append([]Member{newListedMember(memberManifest, files[memberManifest]).entry}, m.Members...))
+		files[MemberStatement], err = signStatement(key, c, append([]Member{member{memberManifest, files[memberManifest]}.manifestLine()}, m.Members...))
 		ok(t, err)
 	}
 	return pack(t, names, files)
@@ -228,11 +226,9 @@ func TestWhoSigned(t *testing.T) {
 func TestStatementOfAnotherBundle(t *testing.T) {
 	w := sampleWorld(t)
 	_, members := unzip(t, bundle(t, w, statementKey))
-	foreign := w.input("acme", "s2")
+	foreign := w.session("acme", "s2")
 	foreign.SignKey = statementKey
-	var out bytes.Buffer
-	ok(t, Write(&out, foreign))
-	names, files := unzip(t, out.Bytes())
+	names, files := unzip(t, written(t, foreign))
 	files[MemberStatement] = members[MemberStatement]
 	rep := verifyWorld(t, w, pack(t, names, files), Options{StatementKey: public(statementKey)})
 	if rep.OK || !strings.Contains(rep.Findings[len(rep.Findings)-1].Detail, "other evidence") {
