@@ -8,6 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // A signature covers the bytes of the log. Where a credential was taken out of a name in them, no
@@ -57,6 +59,28 @@ func TestTrueIsNoNumber(t *testing.T) {
 		}
 		if code, out := second(t, w, forged); code != 1 || !strings.Contains(out, "FAIL  "+c.member) || !strings.Contains(out, c.want) {
 			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
+		}
+	}
+}
+
+// The bundle of a session begins with the session's first record, also if that one has no text any more. The
+// cover of the others fits, and both verifiers refuse it.
+func TestSessionWithoutItsFirstRecord(t *testing.T) {
+	w, src := decidedWorld(t)
+	for _, kind := range []string{"with its text", "expired"} {
+		var expiries []verify.ExpiryRecord
+		if kind == "expired" {
+			expiries = w.proved(w.expire("acme", "s1"))
+		}
+		for left := range 2 {
+			file := fullBundle(t, w, src, nil, func(in *Input) {
+				in.Expiries = expiries
+				changeRows(t, in, func(rows []evidence.Row) []evidence.Row { return rows[left:] })
+			})
+			rep := verifyWorld(t, w, file, Options{})
+			if code, out := second(t, w, file); rep.OK != (left == 0) || (code == 0) != (left == 0) || rep.OK != (rep.ByCode[verify.CodeChain] == 0) {
+				t.Errorf("%s, %d left out: %s; the second verifier says %d: %s", kind, left, codes(rep), code, out)
+			}
 		}
 	}
 }
