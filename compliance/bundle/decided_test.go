@@ -126,17 +126,6 @@ func TestBundleAndRange(t *testing.T) {
 		if !slices.Contains(names, MemberTable) || !strings.Contains(string(members[MemberReport]), "name: mail") {
 			t.Errorf("%s: members %v, or the report has no text of the policy", name, names)
 		}
-		for member, data := range members { // one changed byte is found and named
-			bad := bytes.Clone(file)
-			bad[bytes.Index(file, append([]byte(member), data...))+len(member)+len(data)/2] ^= 1
-			if len(data) == 0 {
-				continue
-			}
-			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.VKey, Options{})
-			if err != nil && !strings.Contains(err.Error(), member) || err == nil && !slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool { return p.Field == member }) {
-				t.Errorf("%s: a changed byte of %s: %v, %v", name, member, err, rep.Findings)
-			}
-		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -66,25 +67,43 @@ func TestBundleRoundTrip(t *testing.T) {
 	}
 }
 
-func TestWriteBundleRefuses(t *testing.T) {
-	f := everything(t)
-	good := f.session("acme", "sess-a")
-	for name, change := range map[string]func(*Input){
-		"no session":    func(b *Input) { b.Session = "" },
-		"and a range":   func(b *Input) { b.From, b.To = begin, begin.Add(time.Hour) },
-		"other session": func(b *Input) { b.Session = "x" },
-		"other tenant":  func(b *Input) { b.Tenant = "x" },
-		"other shard":   func(b *Input) { b.Shard = "x" },
-		"no texts":      func(b *Input) { b.Decided = nil },
-		"no checkpoint": func(b *Input) { b.Checkpoint = "" },
-		"broken record": func(b *Input) {
-			changeRows(t, b, func(rows []evidence.Row) []evidence.Row { rows[0].Record = "{"; return rows })
-		},
+func TestWriterRefusesInput(t *testing.T) {
+	w := mixed(t, 4)
+	for name, tc := range map[string]struct {
+		change func(*Input)
+		want   error
+	}{
+		"empty":          {func(in *Input) { in.Rows = func(func(evidence.Row) error) error { return nil } }, ErrEmpty},
+		"another tenant": {func(in *Input) { in.Tenant = "x" }, ErrInvalid},
+		"no tenant":      {func(in *Input) { in.Tenant = "" }, ErrInvalid},
+		"another shard":  {func(in *Input) { in.Shard = "GOV@1" }, ErrInvalid},
+		"no texts":       {func(in *Input) { in.Decided = nil }, ErrInvalid},
+		"no checkpoint":  {func(in *Input) { in.Checkpoint = "" }, tree.ErrCheckpoint},
+		"not yet signed": {func(in *Input) { in.Checkpoint = mixed(t, 1).Checkpoint() }, ErrInvalid},
+		"another session, or no range": {func(in *Input) {
+			if in.Session != "" {
+				in.Session = "x"
+			}
+			in.From, in.To = in.To, in.From
+		}, ErrInvalid},
+		"a session and a range": {func(in *Input) { in.Session, in.From, in.To = "s0", begin, w.time(w.size()) }, ErrInvalid},
+		"neither":               {func(in *Input) { in.Session, in.From = "", in.To }, ErrInvalid},
+		"another time":          {func(in *Input) { in.Session, in.From, in.To = "", w.time(5), w.time(6) }, ErrInvalid},
+		"out of order": {func(in *Input) {
+			changeRows(t, in, func(rows []evidence.Row) []evidence.Row { rows[0], rows[1] = rows[1], rows[0]; return rows })
+		}, ErrInvalid},
+		"broken record": {func(in *Input) {
+			changeRows(t, in, func(rows []evidence.Row) []evidence.Row { rows[0].Record = "{"; return rows })
+		}, evidence.ErrRecord},
+		"no tree": {func(in *Input) {
+			in.Nodes = func([]int64) ([]tlog.Hash, error) { return nil, io.ErrUnexpectedEOF }
+		}, io.ErrUnexpectedEOF},
 	} {
-		bad := good
-		change(&bad)
-		if _, err := Write(io.Discard, bad); !errors.Is(err, ErrInvalid) && !errors.Is(err, tree.ErrCheckpoint) && !errors.Is(err, evidence.ErrRecord) {
-			t.Errorf("%s: %v", name, err)
+		for kind, in := range map[string]Input{"session": w.session("acme", "s0"), "range": w.ranged("acme", 0, w.size()+1)} {
+			tc.change(&in)
+			if _, err := Write(io.Discard, in); !errors.Is(err, tc.want) {
+				t.Errorf("%s, a %s: %v", name, kind, err)
+			}
 		}
 	}
 }
@@ -249,28 +268,32 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 func TestAnyChangedByteOfABundleIsFound(t *testing.T) {
 	f := newWorld(t)
 	f.Admit("s", "0199a000-0000-7000-8000-000000000001", events.Allow, "{}")
-	good := f.bundle("s")
 	key, err := signing.CheckpointVerifier(f.VKey)
 	ok(t, err)
-	_, files := unzip(t, good)
-	within := func(i int) bool {
-		return slices.ContainsFunc(attachedNames(false), func(name string) bool {
-			at := bytes.Index(good, files[name])
-			return i >= at && i < at+len(files[name])
-		})
-	}
-	step := 1
-	if testing.Short() {
-		step = 37
-	}
-	for i := 0; i < len(good); i += step {
-		if i%97 != 0 && within(i) {
-			continue
+	for kind, step := range map[string]int{"session": 1, "range": 41} {
+		good := f.bundle("s")
+		if kind == "range" {
+			good = written(t, f.ranged("acme", 0, f.size()+1))
 		}
-		bad := bytes.Clone(good)
-		bad[i] ^= 1 << (i % 8)
-		if rep, _, err := prove(bytes.NewReader(bad), int64(len(bad)), key); err == nil && rep.Total == 0 {
-			t.Fatalf("byte %d of %d changed and nobody noticed", i, len(good))
+		_, files := unzip(t, good)
+		within := func(i int) bool {
+			return slices.ContainsFunc(attachedNames(false), func(name string) bool {
+				at := bytes.Index(good, files[name])
+				return i >= at && i < at+len(files[name])
+			})
+		}
+		if testing.Short() {
+			step = 37
+		}
+		for i := 0; i < len(good); i += step {
+			if i%97 != 0 && within(i) {
+				continue
+			}
+			bad := bytes.Clone(good)
+			bad[i] ^= 1 << (i % 8)
+			if rep, _, err := prove(bytes.NewReader(bad), int64(len(bad)), key); err == nil && rep.Total == 0 {
+				t.Fatalf("%s: byte %d of %d changed and nobody noticed", kind, i, len(good))
+			}
 		}
 	}
 }
