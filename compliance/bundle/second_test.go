@@ -39,6 +39,21 @@ func TestSignaturesThatCannotBeChecked(t *testing.T) {
 	}
 }
 
+// A line that is not ended is the fault of its member, for both verifiers.
+func TestLineThatIsNotEnded(t *testing.T) {
+	w, src := decidedWorld(t)
+	for _, name := range streamed {
+		file := forge(t, fullRange(t, w, src, nil), nil, func(files map[string][]byte) { files[name] = append(bytes.Clone(files[name]), 'x') })
+		rep, err := Verify(bytes.NewReader(file), int64(len(file)), w.VKey, Options{})
+		if err == nil && !strings.Contains(codes(rep), name) || err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, %s", name, err, codes(rep))
+		}
+		if code, out := second(t, w, file); code != 1 || !strings.Contains(out, "FAIL  "+name) {
+			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
+		}
+	}
+}
+
 // true is no number: where one stands, both verifiers refuse the bundle.
 func TestTrueIsNoNumber(t *testing.T) {
 	w, src := decidedWorld(t)

@@ -22,6 +22,14 @@ LAST = 253402300799  # the last second of the year 9999
 MALFORMED = (canonical.NotCanonical, KeyError, TypeError, ValueError, AttributeError, UnicodeError)
 
 
+def line_of(lines):
+    """The next line, None after the last. One that is not ended is no bytes: it equals no body."""
+    try:
+        return next(lines, None)
+    except Bad as e:
+        return str(e)
+
+
 class Bundle:
     """A bundle under verification. failures lists what does not hold, by member."""
 
@@ -116,7 +124,7 @@ class Bundle:
                 r = self.take(line)
                 self.belongs(r)
                 self.ends = [self.ends[0] if self.ends else r, r]
-                if r.kind in bodies and next(bodies[r.kind], None) != r.body_bytes():
+                if r.kind in bodies and line_of(bodies[r.kind]) != r.body_bytes():
                     self.failures.append((r.kind + "s.jsonl", "not the bodies of the %ss in the records" % r.kind))
                     del bodies[r.kind]
                 if not self.failed("cover.jsonl"):
@@ -127,7 +135,7 @@ class Bundle:
         if not self.ends:
             self.failures.append(("records.jsonl", "it is empty"))
         for kind, lines in bodies.items():
-            if next(lines, None) is not None:
+            if line_of(lines) is not None:
                 self.failures.append((kind + "s.jsonl", "it has more than the bodies of the %ss in the records" % kind))
         if not self.failed("cover.jsonl"):
             self.attempt("cover.jsonl", self.finish)
