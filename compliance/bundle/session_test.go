@@ -232,7 +232,7 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, tc.says)
 		}
 	}
-	if _, err := Verify(bytes.NewReader(good), MaxSize+1, f.VKey, Options{}); !errors.Is(err, ErrInvalid) {
+	if _, err := Verify(bytes.NewReader(good), maxSize+1, f.VKey, Options{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("too large: %v", err)
 	}
 	if _, err := Verify(bytes.NewReader(good), int64(len(good)), "nonsense", Options{}); !errors.Is(err, signing.ErrCheckpointKey) {

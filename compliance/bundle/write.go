@@ -24,8 +24,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
-// MaxSize bounds the size of a bundle.
-const MaxSize = 1 << 42
+// maxSize bounds the size of a bundle.
+const maxSize = 1 << 42
 
 // batchSize is how many records are written before the hashes between them are fetched.
 const batchSize = 4096

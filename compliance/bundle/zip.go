@@ -183,8 +183,8 @@ func packEntries(w io.Writer, entries []zipEntry) error {
 	var dir bytes.Buffer
 	offset, total := int64(0), int64(0)
 	for _, e := range entries {
-		if total += e.size; total > MaxSize {
-			return fmt.Errorf("%w: it would be larger than %d GB", ErrInvalid, MaxSize>>30)
+		if total += e.size; total > maxSize {
+			return fmt.Errorf("%w: it would be larger than %d GB", ErrInvalid, maxSize>>30)
 		}
 	}
 	for _, e := range entries {
