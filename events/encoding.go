@@ -7,6 +7,15 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
+// Encode returns the bytes of a record for the log: the RFC 8785 form of what encoding/json writes.
+func Encode(record any) ([]byte, error) {
+	b, err := strictjson.Canonical(record)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a %T: %w", record, err)
+	}
+	return b, nil
+}
+
 // DecodeRecord reads a record written by Encode, strictly: unknown fields are errors, and so is
 // everything that strictjson refuses.
 func DecodeRecord[T any](b []byte) (r T, err error) {
