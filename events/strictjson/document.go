@@ -13,9 +13,6 @@ import (
 
 // Bounds of what a Document keeps and does.
 const (
-	// maxSharedText is the longest document, in bytes, of which all texts share one copy. It
-	// bounds the memory that one kept text pins.
-	maxSharedText = 8 << 10
 	// maxKeptNodes is the largest list of values that the next document uses again.
 	maxKeptNodes = 4 << 10
 	// maxScannedMembers is the largest object with keys that are compared one by one.
@@ -28,12 +25,9 @@ const (
 // uses the list of the last document again. The zero Document is ready; it belongs to one
 // goroutine.
 type Document struct {
-	text    string
-	shared  bool // values refer to text
-	nodes   []node
-	scratch []byte
-	lim     Limits
-	tokens  jsontext.Decoder
+	nodes  []node
+	lim    Limits
+	tokens jsontext.Decoder
 }
 
 // node is a value; its children follow it.
@@ -42,7 +36,6 @@ type node struct {
 	kind       byte
 	escaped    bool // the string has escapes
 	keyForm    keyForm
-	shared     bool     // key and text may be parts of the text of the document
 	nameHash   nameHash // of the key
 	size       int32    // number of nodes, itself included
 	members    int32    // of an object, or items of an array
@@ -66,14 +59,12 @@ func (d *Document) Parse(raw []byte, lim Limits) (Value, error) {
 	d.begin(raw, lim)
 	err := d.parseValue(node{}, 1)
 	if err == nil {
-		end := int(d.tokens.InputOffset())
-		rest := strings.TrimLeft(d.text[end:], " \t\r\n")
-		if rest == "" {
+		rest := bytes.TrimLeft(raw[d.tokens.InputOffset():], " \t\r\n")
+		if len(rest) == 0 {
 			return Value{d.nodes}, nil
 		}
 		err = &Error{Code: TrailingData, Offset: int64(len(raw) - len(rest)), Detail: "something follows the JSON value"}
 	}
-	d.text = ""
 	return Value{}, ownError(err, d.tokens.StackPointer(), d.tokens.InputOffset())
 }
 
@@ -106,13 +97,10 @@ func (d *Document) begin(raw []byte, lim Limits) {
 	if d.nodes = d.nodes[:0]; cap(d.nodes) > maxKeptNodes {
 		d.nodes = nil
 	}
-	if cap(d.scratch) > maxSharedText {
-		d.scratch = nil
-	}
 	if lim.MaxDepth <= 0 || lim.MaxDepth > maxNesting {
 		lim.MaxDepth = maxNesting
 	}
-	d.text, d.shared, d.lim = string(raw), len(raw) <= maxSharedText, lim
+	d.lim = lim
 	d.tokens.Reset(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true)) // addKey refuses them
 }
 
@@ -123,7 +111,7 @@ func (d *Document) fail(code Code, detail string) error {
 
 // parseValue reads the next value. n has the value's key.
 func (d *Document) parseValue(n node, depth int) (err error) {
-	n.kind, n.size, n.shared = byte(d.tokens.PeekKind()), 1, d.shared
+	n.kind, n.size = byte(d.tokens.PeekKind()), 1
 	switch n.kind {
 	case KindObject, KindArray:
 		return d.parseContainer(n, depth)
@@ -188,12 +176,11 @@ func (d *Document) parseString() (text string, escaped bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	if bytes.IndexByte(v, '\\') >= 0 {
-		d.scratch, err = jsontext.AppendUnquote(d.scratch[:0], v)
-		return string(d.scratch), true, err
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1]), false, nil
 	}
-	end := int(d.tokens.InputOffset())
-	return d.ownText(d.text[end-len(v)+1 : end-1]), false, nil
+	b, err := jsontext.AppendUnquote(nil, v)
+	return string(b), true, err
 }
 
 // parseNumber reads a number that a float64 holds faithfully.
@@ -202,14 +189,13 @@ func (d *Document) parseNumber() (lit string, err error) {
 	if err != nil {
 		return "", err
 	}
-	end := int(d.tokens.InputOffset())
-	lit = d.text[end-len(v) : end]
+	lit = string(v)
 	if !plainInteger(lit) {
 		if code, detail := checkNumber(lit); code != "" {
 			return "", d.fail(code, detail)
 		}
 	}
-	return d.ownText(lit), nil
+	return lit, nil
 }
 
 // nameHash is a cheap hash of a name.
@@ -227,14 +213,6 @@ func nameHashOf(name string) nameHash {
 func (s nameHash) maskBit() uint64 {
 	length, begin, end := uint(s>>24), uint(s>>16&0xff|0x20), uint(s&0xff|0x20)
 	return 1 << ((7*length + 5*begin + end) & 63)
-}
-
-// ownText returns a part of the document as values hold it.
-func (d *Document) ownText(s string) string {
-	if d.shared {
-		return s
-	}
-	return strings.Clone(s)
 }
 
 // addKey refuses a key that the object at a position already has, in any case. folded is nil as

@@ -168,7 +168,7 @@ func largeDocuments() []string {
 		members = append(members, fmt.Sprintf(`"member %02d":"text\n%d"`, 3*maxScannedMembers-i, i))
 	}
 	many := strings.Join(members, ",")
-	long := `"long":"` + strings.Repeat("x", maxSharedText) + `"`
+	long := `"long":"` + strings.Repeat("x", 8<<10) + `"`
 	return []string{"{" + many + "}", "{" + many + "," + long + "}", "{" + many + `,"member 01":1}`, "{" + many + `,"MEMBER 01":1}`, "{" + many + `,"é":1,"É":2}`,
 		"{" + long + `,"a":{` + many + `},"b":[` + strings.Repeat("1.5,", maxKeptNodes) + `1]}`, "[" + strings.Repeat(`"",`, maxKeptNodes) + "x]",
 		"{" + long + `,"a":[1,{"b":01}]}`}
