@@ -2,7 +2,6 @@ package events
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -19,9 +18,7 @@ func Encode(record any) ([]byte, error) {
 // DecodeRecord reads a record written by Encode, strictly: unknown fields are errors, and so is
 // everything that strictjson refuses.
 func DecodeRecord[T any](b []byte) (r T, err error) {
-	d := documents.Get().(*strictjson.Document)
-	defer documents.Put(d)
-	if _, err = d.ParseObject(b, strictjson.DefaultLimits); err != nil {
+	if _, err = strictjson.ReadObject(b, strictjson.DefaultLimits); err != nil {
 		return r, err
 	}
 	if err = strictjson.Unmarshal(b, &r, strictjson.RejectUnknown); err != nil {
@@ -29,8 +26,6 @@ func DecodeRecord[T any](b []byte) (r T, err error) {
 	}
 	return r, nil
 }
-
-var documents = sync.Pool{New: func() any { return new(strictjson.Document) }}
 
 // FieldError reports a member of another JSON type than the protocol's. It never holds the
 // member's value.

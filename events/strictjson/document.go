@@ -11,20 +11,20 @@ import (
 	"github.com/countersign-dev/countersign/events/casefold"
 )
 
-// Bounds of what a Document keeps and does.
+// Bounds of what parsing does.
 const (
-	// maxKeptNodes is the largest list of values that the next document uses again.
-	maxKeptNodes = 4 << 10
 	// maxScannedMembers is the largest object with keys that are compared one by one.
 	maxScannedMembers = 32
 	// maxNesting bounds the recursion if Limits do not. It is the bound of jsontext.
 	maxNesting = 10_000
+	// typicalValue is how many bytes of a text make a value in most events.
+	typicalValue = 24
+	// maxFirstNodes bounds the list that is made before the values are known.
+	maxFirstNodes = 512
 )
 
-// Document is a parsed document: the list of its values in the order of the text. Each Parse
-// uses the list of the last document again. The zero Document is ready; it belongs to one
-// goroutine.
-type Document struct {
+// parser makes the list of a document's values, in the order of the text.
+type parser struct {
 	nodes  []node
 	lim    Limits
 	tokens jsontext.Decoder
@@ -50,13 +50,16 @@ const (
 	wideKey                        // it is not ASCII
 )
 
-// Parse reads a document. The Value is valid until the next Parse; its texts stay valid. The
-// error is always an *Error.
-func (d *Document) Parse(raw []byte, lim Limits) (Value, error) {
+// Read parses a document. The error is always an *Error.
+func Read(raw []byte, lim Limits) (Value, error) {
 	if e := checkBytes(raw, lim); e != nil {
 		return Value{}, e
 	}
-	d.begin(raw, lim)
+	if lim.MaxDepth <= 0 || lim.MaxDepth > maxNesting {
+		lim.MaxDepth = maxNesting
+	}
+	d := parser{lim: lim, nodes: make([]node, 0, min(1+len(raw)/typicalValue, maxFirstNodes))}
+	d.tokens.Reset(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true)) // addKey refuses them
 	err := d.parseValue(node{}, 1)
 	if err == nil {
 		rest := bytes.TrimLeft(raw[d.tokens.InputOffset():], " \t\r\n")
@@ -68,9 +71,9 @@ func (d *Document) Parse(raw []byte, lim Limits) (Value, error) {
 	return Value{}, ownError(err, d.tokens.StackPointer(), d.tokens.InputOffset())
 }
 
-// ParseObject is Parse for documents that must be a JSON object.
-func (d *Document) ParseObject(raw []byte, lim Limits) (Value, error) {
-	v, err := d.Parse(raw, lim)
+// ReadObject is Read for documents that must be a JSON object.
+func ReadObject(raw []byte, lim Limits) (Value, error) {
+	v, err := Read(raw, lim)
 	if err == nil && v.Kind() != KindObject {
 		return Value{}, &Error{Code: NotObject, Detail: "the JSON value is not an object"}
 	}
@@ -92,25 +95,13 @@ func checkBytes(raw []byte, lim Limits) *Error {
 	return nil
 }
 
-func (d *Document) begin(raw []byte, lim Limits) {
-	clear(d.nodes) // release the texts of the last document
-	if d.nodes = d.nodes[:0]; cap(d.nodes) > maxKeptNodes {
-		d.nodes = nil
-	}
-	if lim.MaxDepth <= 0 || lim.MaxDepth > maxNesting {
-		lim.MaxDepth = maxNesting
-	}
-	d.lim = lim
-	d.tokens.Reset(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true)) // addKey refuses them
-}
-
 // fail refuses what was read last.
-func (d *Document) fail(code Code, detail string) error {
+func (d *parser) fail(code Code, detail string) error {
 	return &Error{Code: code, Path: string(d.tokens.StackPointer()), Offset: d.tokens.InputOffset(), Detail: detail}
 }
 
 // parseValue reads the next value. n has the value's key.
-func (d *Document) parseValue(n node, depth int) (err error) {
+func (d *parser) parseValue(n node, depth int) (err error) {
 	n.kind, n.size = byte(d.tokens.PeekKind()), 1
 	switch n.kind {
 	case KindObject, KindArray:
@@ -126,7 +117,7 @@ func (d *Document) parseValue(n node, depth int) (err error) {
 	return err
 }
 
-func (d *Document) parseContainer(n node, depth int) error {
+func (d *parser) parseContainer(n node, depth int) error {
 	if _, err := d.tokens.ReadToken(); err != nil || depth > d.lim.MaxDepth { // err: beyond maxNesting
 		return d.fail(TooDeep, fmt.Sprintf("nested deeper than %d levels", d.lim.MaxDepth))
 	}
@@ -155,7 +146,7 @@ func (d *Document) parseContainer(n node, depth int) error {
 }
 
 // parseKey reads the name of a member.
-func (d *Document) parseKey() (n node, err error) {
+func (d *parser) parseKey() (n node, err error) {
 	if d.tokens.PeekKind() != KindString {
 		_, err = d.tokens.ReadToken() // says what is wrong
 		return n, err
@@ -171,7 +162,7 @@ func (d *Document) parseKey() (n node, err error) {
 	return n, err
 }
 
-func (d *Document) parseString() (text string, escaped bool, err error) {
+func (d *parser) parseString() (text string, escaped bool, err error) {
 	v, err := d.tokens.ReadValue()
 	if err != nil {
 		return "", false, err
@@ -184,7 +175,7 @@ func (d *Document) parseString() (text string, escaped bool, err error) {
 }
 
 // parseNumber reads a number that a float64 holds faithfully.
-func (d *Document) parseNumber() (lit string, err error) {
+func (d *parser) parseNumber() (lit string, err error) {
 	v, err := d.tokens.ReadValue()
 	if err != nil {
 		return "", err
@@ -217,7 +208,7 @@ func (s nameHash) maskBit() uint64 {
 
 // addKey refuses a key that the object at a position already has, in any case. folded is nil as
 // long as the object is small and its keys are ASCII.
-func (d *Document) addKey(place int, n *node, folded map[string]string) (map[string]string, error) {
+func (d *parser) addKey(place int, n *node, folded map[string]string) (map[string]string, error) {
 	object := &d.nodes[place]
 	bit := n.nameHash.maskBit()
 	known := object.memberMask&bit != 0
@@ -246,7 +237,7 @@ func (d *Document) addKey(place int, n *node, folded map[string]string) (map[str
 	return folded, nil
 }
 
-func (d *Document) failKey(same bool) error {
+func (d *parser) failKey(same bool) error {
 	if same {
 		return d.fail(DuplicateKey, "the object has this key twice")
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events/casefold"
 )
 
-// Value is a value of a Document, valid until the Document parses the next text; its texts stay
-// valid. The zero Value stands for a missing member.
+// Value is a value of a document. It does not change. The zero Value stands for a missing member.
 type Value struct{ nodes []node }
 
 // Kinds of values.
@@ -133,9 +132,6 @@ func (v Value) ObjectTree() map[string]any {
 	tree, _ := v.Tree().(map[string]any)
 	return tree
 }
-
-// Clone returns a copy that stays valid.
-func (v Value) Clone() Value { return Value{slices.Clone(v.nodes)} }
 
 // PathIn returns the JSON pointer of a value that was reached from root; "" for any other value.
 // Names that do not lead to the value are not copied: one may be as long as the document.
