@@ -484,6 +484,9 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 	}
 	switch r.Op {
 	case syntax.WordHdoc:
+		if text, _ := partsText(r.Word.Parts, plain); text != target {
+			target = Unknown // braces are not expanded here
+		}
 		text := target + "\n"
 		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
 		return c.withInput(r, &text)
