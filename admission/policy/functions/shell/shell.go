@@ -187,7 +187,8 @@ func (p *parser) parseText(text string, c context) []string {
 		p.fail(ReasonTooLarge)
 		return c.dirs
 	}
-	if strings.ContainsAny(text, "\x00\r") || strings.Contains(text, "\ufffd") || !plainContinuations(text) {
+	backslashes := len(text) - len(strings.TrimRight(text, "\\")) // the last one stays or not
+	if backslashes%2 == 1 || strings.ContainsAny(text, "\x00\r") || strings.Contains(text, "\ufffd") || !plainContinuations(text) {
 		p.fail(ReasonSyntax) // shells differ on what these do
 		return c.dirs
 	}

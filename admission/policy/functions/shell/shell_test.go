@@ -47,6 +47,12 @@ func TestParse(t *testing.T) {
 		"rm {x},/}":                            "rm(?)", // Bash: x} and /
 		`rm -rf {x}\,,/}`:                      "rm(-rf,?)",
 		"rm a{},/}":                            "rm(?)",
+		"rm {x,$}HOME":                         "rm(?)", // Bash: xHOME and $HOME
+		"rm {x,'$'}HOME":                       "rm(xHOME,$HOME)",
+		`cat .env\`:                            " !syntax", // Bash takes the backslash away where it reads its input
+		`cat .env\\`:                           `cat(.env\)`,
+		"find . -name {x},-delete}":            "find(.,-name,?) !program",
+		"find . -name {1..3}":                  "find(.,-name,?) !program",
 		"git log @{u}..HEAD":                   "git(log,@{u}..HEAD)",
 		"bash <<< {,'rm x'}":                   "bash() !code", // Bash expands no braces there
 		"ls; rm x && id || w | wc":             "ls() rm(x) id() w() wc()",

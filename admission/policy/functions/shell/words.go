@@ -2,7 +2,6 @@ package shell
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +24,8 @@ func expandWord(w *syntax.Word) (words []string, known bool) {
 	split := *w
 	split.Parts = slices.Clone(w.Parts)
 	braces := syntax.SplitBraces(&split)
-	if bracesLeft(&split) && listInBraces.MatchString(maskOf(w.Parts)) {
+	text, known := partsText(w.Parts, plain)
+	if strings.Contains(text, ",") && (bracesLeft(&split) || braces && strings.Contains(maskOf(w.Parts), "$")) {
 		return []string{Unknown}, false
 	}
 	if braces {
@@ -46,16 +46,13 @@ func expandWord(w *syntax.Word) (words []string, known bool) {
 		}
 		return words, known
 	}
-	text, known := partsText(w.Parts, plain)
 	text = checkWord(text, maskOf(w.Parts))
 	return []string{text}, known && !hasUnknown(text)
 }
 
-// listInBraces is a comma between braces.
-var listInBraces = regexp.MustCompile(`(?s)\{.*,.*\}`)
-
 // bracesLeft reports whether an unquoted brace is left in a word that was split at its braces. If there is a comma as
-// well, Bash may split the word elsewhere: {a},b} is a} and b.
+// well, quoted or not, Bash may split the word elsewhere: {a},b} is a} and b. With a $ a list may make the name of a
+// variable: {a,$}b is ab and $b.
 func bracesLeft(w *syntax.Word) bool {
 	return slices.ContainsFunc(w.Parts, func(part syntax.WordPart) bool {
 		switch x := part.(type) {
