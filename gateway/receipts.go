@@ -25,7 +25,7 @@ type receiptRequest struct {
 // read differently is refused.
 func planReceipt(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	var req receiptRequest
-	if _, err := new(strictjson.Document).ParseObject(r.Body, strictjson.DefaultLimits); err != nil {
+	if _, err := strictjson.ReadObject(r.Body, strictjson.DefaultLimits); err != nil {
 		return endpoint.Plan{}, ProblemOf(BadRequest)
 	}
 	if strictjson.Unmarshal(r.Body, &req, strictjson.RejectUnknown) != nil {

@@ -13,13 +13,12 @@ import (
 
 // TestValues: a value of a document has the violations of its tree.
 func TestValues(t *testing.T) {
-	var doc strictjson.Document
 	for _, s := range schematest.Corpus(t) {
 		raw, err := strictjson.Canonical(s.Document)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := doc.Parse(raw, strictjson.DefaultLimits)
+		v, err := strictjson.Read(raw, strictjson.DefaultLimits)
 		if err != nil {
 			t.Fatal(err)
 		}

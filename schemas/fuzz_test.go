@@ -28,8 +28,7 @@ func FuzzValidate(f *testing.F) {
 	f.Add("agenthook/envelope", []byte(`null`))
 	compiled := libraries(f)
 	f.Fuzz(func(t *testing.T, schema string, raw []byte) {
-		var parsed strictjson.Document
-		doc, err := parsed.Parse(raw, strictjson.DefaultLimits)
+		doc, err := strictjson.Read(raw, strictjson.DefaultLimits)
 		if err != nil {
 			return
 		}

@@ -7,8 +7,8 @@
 // compared with their source. Package judge judges a message by both.
 //
 // The schemas are compiled by github.com/santhosh-tekuri/jsonschema with formats asserted and
-// no way to load anything. This package evaluates the compiled form itself, on the values of a
-// strictjson.Document, for three reasons: the library panics on a number such as
+// no way to load anything. This package evaluates the compiled form itself, on a
+// strictjson.Value, for three reasons: the library panics on a number such as
 // 0e99999999999999999999, its messages quote the values of the document, which may be secrets,
 // and it would double the cost of a message in the correlator. Tests ensure that both give the
 // same verdict.

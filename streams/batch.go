@@ -13,80 +13,42 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// publishBatch publishes one atomic batch and returns the sequences of its messages. ErrRefused
-// means that nothing of the batch is stored.
-func (s *sender) publishBatch(ctx context.Context, msgs []Msg) ([]uint64, error) {
-	b, end := s.beginBatch(), len(msgs)-1
-	for _, m := range msgs[:end] {
-		if err := b.stageMessage(m); err != nil {
-			return nil, err
-		}
-	}
-	return b.commit(ctx, msgs[end], nil)
-}
-
-// openBatch is an atomic batch that is not committed. The server keeps staged messages apart
-// from the stream, and drops them 10 s after the last one.
-type openBatch struct {
-	sender *sender
-	id     []string // one header value, shared by all messages
-	staged int
-
-	// The message being sent. It is reused: the client has written it when PublishMsg returns.
-	out nats.Msg
-	seq [1]string
-}
-
-// beginBatch begins a batch and a new round of the sender. The batch id is random, because a
-// client that could guess it could add messages to the batch.
-func (s *sender) beginBatch() *openBatch {
+// publishBatch publishes one atomic batch and returns the sequences of its messages. The last one gets the headers in
+// last. ErrRefused means that nothing of the batch is stored: the server keeps its messages apart from the stream, and
+// drops them 10 s after the last one that came.
+func (s *sender) publishBatch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint64, error) {
 	s.startRound()
 	var raw [16]byte
-	_, _ = rand.Read(raw[:]) // never fails
-	return &openBatch{sender: s, id: []string{hex.EncodeToString(raw[:])}, out: nats.Msg{Header: nats.Header{}}}
-}
-
-// nextMessage returns the next message to send. It is valid until the next call.
-func (b *openBatch) nextMessage(m Msg) *nats.Msg {
-	h := b.out.Header
-	clear(h)
-	maps.Copy(h, m.Header)
-	b.seq[0] = strconv.Itoa(b.staged + 1)
-	h[headerBatchID], h[headerBatchSeq] = b.id, b.seq[:]
-	b.out = nats.Msg{Subject: m.Subject, Header: h, Data: m.Body}
-	return &b.out
-}
-
-// stageMessage sends a message that is not the last one. After an error the batch must not be
-// committed, and nothing of it will be stored.
-func (b *openBatch) stageMessage(m Msg) error {
-	out := b.nextMessage(m)
-	if b.staged == 0 { // the server sends a refusal of the batch to this subject
-		out.Reply = b.sender.replySubject(0)
+	_, _ = rand.Read(raw[:]) // never fails; a client that could guess the id could add messages to the batch
+	id, end, header := []string{hex.EncodeToString(raw[:])}, len(msgs)-1, nats.Header{}
+	message := func(i int) *nats.Msg { // valid until the next call: the client has written it when PublishMsg returns
+		clear(header)
+		maps.Copy(header, msgs[i].Header)
+		header[headerBatchID], header[headerBatchSeq] = id, []string{strconv.Itoa(i + 1)}
+		return &nats.Msg{Subject: msgs[i].Subject, Header: header, Data: msgs[i].Body}
 	}
-	b.staged++
-	if err := sendError(b.sender.nc.PublishMsg(out)); err != nil {
-		return fmt.Errorf("%w: batch abandoned: %v", ErrRefused, err) //nolint:errorlint // the cause is text: it must not count as another outcome
+	for i := range end {
+		out := message(i)
+		if i == 0 { // the server sends a refusal of the batch to this subject
+			out.Reply = s.replySubject(0)
+		}
+		if err := sendError(s.nc.PublishMsg(out)); err != nil {
+			return nil, fmt.Errorf("%w: batch abandoned: %v", ErrRefused, err) //nolint:errorlint // the cause is text: it must not count as another outcome
+		}
 	}
-	return nil
-}
-
-// commit sends the last message, with further headers, and waits for the acknowledgement of the
-// whole batch.
-func (b *openBatch) commit(ctx context.Context, m Msg, more nats.Header) ([]uint64, error) {
-	if len(b.sender.down) > 0 { // staged messages may be lost; the commit has not been sent
-		return nil, fmt.Errorf("%w: batch abandoned: the connection was lost (%v)", ErrRefused, <-b.sender.down)
+	if len(s.down) > 0 { // messages may be lost; the commit has not been sent
+		return nil, fmt.Errorf("%w: batch abandoned: the connection was lost (%v)", ErrRefused, <-s.down)
 	}
-	out := b.nextMessage(m)
-	out.Reply = b.sender.replySubject(b.staged)
-	out.Header[headerBatchCommit] = []string{"1"}
-	maps.Copy(out.Header, more)
-	timer := time.NewTimer(b.sender.timeout)
+	out := message(end)
+	out.Reply = s.replySubject(end)
+	header[headerBatchCommit] = []string{"1"}
+	maps.Copy(header, last)
+	timer := time.NewTimer(s.timeout)
 	defer timer.Stop()
-	if err := sendError(b.sender.nc.PublishMsg(out)); err != nil {
+	if err := sendError(s.nc.PublishMsg(out)); err != nil {
 		return nil, err
 	}
-	return b.sender.batchAck(ctx, timer, b.id[0], b.staged+1)
+	return s.batchAck(ctx, timer, id[0], len(msgs))
 }
 
 func (s *sender) batchAck(ctx context.Context, timer *time.Timer, id string, n int) ([]uint64, error) {

@@ -27,7 +27,7 @@ func (c *Committer) commitGroup(s *sender, group []*appendCall) (batched bool) {
 	}
 	began := time.Now()
 	if c.prefersBatch(len(msgs)) && !c.skipBatch() {
-		seqs, err := s.publishBatch(context.Background(), msgs)
+		seqs, err := s.publishBatch(context.Background(), msgs, nil)
 		if !errors.Is(err, ErrRefused) {
 			c.recordBatch(time.Since(began))
 			c.settleCalls(group, func(i int) publishOutcome { return batchOutcome(seqs, err, i) })

@@ -80,7 +80,7 @@ func (s *sender) storeRound(ctx context.Context, msgs []Msg, offset int) map[int
 	if len(msgs) <= singlesPerBatch {
 		return s.publishEvents(ctx, msgs, offset)
 	}
-	_, err := s.publishBatch(ctx, msgs)
+	_, err := s.publishBatch(ctx, msgs, nil)
 	switch {
 	case err == nil:
 		return nil

@@ -231,11 +231,8 @@ func (b zipped) relist(t testing.TB) {
 	t.Helper()
 	var m object
 	ok(t, json.Unmarshal(b.files["manifest.json"], &m))
-	var seqs []any
-	for _, r := range b.records(t) {
-		seqs = append(seqs, r["seq"])
-	}
-	m["records"], m["seqs"] = len(seqs), seqs
+	list := b.records(t)
+	m["records"], m["seqs"] = len(list), []any{list[0]["seq"], list[len(list)-1]["seq"]}
 	for _, e := range m["members"].([]any) {
 		entry := e.(map[string]any)
 		data := b.files[entry["name"].(string)]
@@ -377,12 +374,12 @@ func TestSecondVerifierBundle(t *testing.T) {
 			list[1]["broker_time"] = "2026-11-20T00:00:00.000000000Z"
 			b.rewrite(t, list, false)
 		}},
-		{"changed, and the chain made anew", "proofs.json", func(t *testing.T, b zipped) {
+		{"changed, and the chain made anew", "cover.jsonl", func(t *testing.T, b zipped) {
 			list := b.records(t)
 			list[0]["broker_time"] = "2026-11-20T00:00:00.000000000Z"
 			b.rewrite(t, list, true)
 		}},
-		{"the last deleted", "proofs.json", func(t *testing.T, b zipped) {
+		{"the last deleted", "cover.jsonl", func(t *testing.T, b zipped) {
 			list := b.records(t)
 			b.rewrite(t, list[:len(list)-1], false)
 		}},
@@ -393,7 +390,7 @@ func TestSecondVerifierBundle(t *testing.T) {
 			extra["seq"] = json.Number("999999")
 			b.rewrite(t, append(list, extra), false)
 		}},
-		{"one inserted, and the chain made anew", "proofs.json", func(t *testing.T, b zipped) {
+		{"one inserted, and the chain made anew", "cover.jsonl", func(t *testing.T, b zipped) {
 			list := b.records(t)
 			extra := maps.Clone(list[len(list)-1])
 			extra["seq"] = json.Number("999999")
@@ -427,21 +424,14 @@ func TestSecondVerifierBundle(t *testing.T) {
 			delete(list[decision]["headers"].(map[string]any), signature)
 			b.rewrite(t, list, true)
 		}},
-		{"a wrong proof", "proofs.json", func(t *testing.T, b zipped) {
-			var p struct {
-				Size   int      `json:"size"`
-				Proofs []object `json:"proofs"`
-			}
-			ok(t, json.Unmarshal(b.files["proofs.json"], &p))
-			p.Proofs[0]["path"], p.Proofs[1]["path"] = p.Proofs[1]["path"], p.Proofs[0]["path"]
-			b.files["proofs.json"] = compact(t, object{"size": p.Size, "proofs": p.Proofs})
+		{"subtrees in another order", "cover.jsonl", func(t *testing.T, b zipped) {
+			lines := bytes.SplitAfter(b.files["cover.jsonl"], []byte("\n"))
+			lines[0], lines[1] = lines[1], lines[0]
+			b.files["cover.jsonl"] = bytes.Join(lines, nil)
 			b.relist(t)
 		}},
-		{"a proof missing", "proofs.json", func(t *testing.T, b zipped) {
-			var p object
-			ok(t, json.Unmarshal(b.files["proofs.json"], &p))
-			p["proofs"] = p["proofs"].([]any)[1:]
-			b.files["proofs.json"] = compact(t, p)
+		{"a subtree missing", "cover.jsonl", func(t *testing.T, b zipped) {
+			_, b.files["cover.jsonl"], _ = bytes.Cut(b.files["cover.jsonl"], []byte("\n"))
 			b.relist(t)
 		}},
 		{"a checkpoint by another key", "checkpoint.txt", func(t *testing.T, b zipped) {

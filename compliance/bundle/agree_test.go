@@ -60,7 +60,7 @@ func TestVerifiersAgree(t *testing.T) {
 	files[MemberStatement] = append(text, '\n')
 	check("a statement that is not in the form of RFC 8785", pack(t, names, files), false)
 
-	names, files = unzip(t, writeRange(t, w.ranged("acme", 0, w.size()+1)))
+	names, files = unzip(t, written(t, w.ranged("acme", 0, w.size()+1)))
 	for _, end := range []string{`.000000000"`, `.000000xyz"`} {
 		m := files[memberManifest]
 		i := bytes.Index(m, []byte(`"from":"`))

@@ -109,7 +109,7 @@ func (k *checker) statement(c contents, raw []byte) {
 		add(k.rep, CodeStatement, 0, MemberStatement, "%v", err)
 		return
 	}
-	for _, d := range o.Compare(statementSubjects(c.Digests()), statementPredicate(c)) {
+	for _, d := range o.Compare(statementSubjects(c.Digests), statementPredicate(c)) {
 		add(k.rep, CodeStatement, 0, MemberStatement, "%s", d)
 	}
 	switch {

@@ -1,6 +1,6 @@
-// Package bundle writes and verifies the files in which evidence leaves the installation: the
-// bundle of a session (Write), and that of everything of a tenant between two times (WriteRange).
-// The export command writes them; Verify checks both with only the file and the checkpoint key.
+// Package bundle writes and verifies the files in which evidence leaves the installation: a tenant's
+// records of one session, or all between two times. The export command writes them (Write); Verify
+// checks them with only the file and the checkpoint key.
 //
 // Besides the records and their proofs a bundle holds members for readers: a report, an index of
 // the controls that the evidence bears on, a table, the policies and mandates that decided or were
@@ -16,6 +16,6 @@ var (
 	// ErrInvalid says that a file is not a readable bundle, or that the input of a writer is
 	// not valid.
 	ErrInvalid = errors.New("evidence: not a readable export bundle")
-	// ErrEmpty says that a range has no record.
-	ErrEmpty = errors.New("evidence: no record in this range")
+	// ErrEmpty says that a bundle would have no record.
+	ErrEmpty = errors.New("evidence: no record to write")
 )

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/mod/sumdb/tlog"
-
 	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/events"
@@ -54,8 +52,9 @@ func exported() (path, publicKey string, remove func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
+	in.Spool = func(member string) (bundle.Spool, error) { return os.Create(filepath.Join(dir, member)) }
 	var zip bytes.Buffer
-	if err := bundle.Write(&zip, in); err != nil {
+	if _, err := bundle.Write(&zip, in); err != nil {
 		log.Fatal(err)
 	}
 	path = filepath.Join(dir, "s1.zip")
@@ -83,8 +82,8 @@ func session() (in bundle.Input, publicKey string) {
 	merkle.Append(built.Hash)
 	checkpoint, publicKey := signed(tree.Checkpoint{Shard: shard, Size: merkle.Size(), Root: merkle.Root()})
 	return bundle.Input{
-		Shard: shard, Tenant: "acme", Session: "s1", Rows: []evidence.Row{built.Row()},
-		Proofs: []tlog.RecordProof{{}}, Checkpoint: checkpoint, Decided: nothingDecided{},
+		Shard: shard, Tenant: "acme", Session: "s1", Checkpoint: checkpoint, Decided: nothingDecided{},
+		Rows: func(yield func(evidence.Row) error) error { return yield(built.Row()) },
 	}, publicKey
 }
 

@@ -83,16 +83,6 @@ func readLine(text []byte) (evidence.Row, evidence.Record, error) {
 	return row, rec, nil
 }
 
-// expiredIn counts the rows without a text.
-func expiredIn(rows []evidence.Row) (n int) {
-	for _, r := range rows {
-		if r.Expired() {
-			n++
-		}
-	}
-	return n
-}
-
 // expiryEntry is one entry of expiries.json.
 type expiryEntry struct {
 	Path   []tlog.Hash `json:"path"` // base64, from the leaf's sibling upwards
@@ -100,7 +90,7 @@ type expiryEntry struct {
 }
 
 // expiriesMember makes the member with the expiry records that name a sequence from first to last.
-func expiriesMember(list []verify.ExpiryRecord, first, last uint64) (l listed, notes []evidence.ExpiredNote, err error) {
+func expiriesMember(list []verify.ExpiryRecord, first, last uint64) (m member, notes []evidence.ExpiredNote, err error) {
 	entries := []expiryEntry{}
 	for _, x := range list {
 		e, ok := evidence.ExpiryIn(x.Row)
@@ -114,7 +104,7 @@ func expiriesMember(list []verify.ExpiryRecord, first, last uint64) (l listed, n
 	if err == nil && len(data) > maxSmallMember {
 		err = fmt.Errorf("%w: %s has %d bytes, at most %d are read; export a shorter range", ErrInvalid, memberExpiries, len(data), maxSmallMember)
 	}
-	return newListedMember(memberExpiries, data), notes, err
+	return member{memberExpiries, data}, notes, err
 }
 
 // names reports whether an expiry names a sequence in a range.
@@ -166,30 +156,6 @@ func checkExpiries(rep *verify.Report, list []verify.ExpiryRecord, c tree.Checkp
 		}
 		add(rep, verify.CodeMember, x.Row.Seq, memberExpiries, "entry %d is %s", i, wrong)
 	}
-}
-
-// explainExpired counts the records of a session's bundle without a text, and makes the member that
-// explains them. It sets c.Manifest.Expired and c.Expired, which the pages show.
-func (in Input) explainExpired(c *contents) (list []listed, err error) {
-	if c.Manifest.Expired = expiredIn(in.Rows); c.Manifest.Expired == 0 {
-		return nil, nil
-	}
-	l, notes, err := expiriesMember(in.Expiries, in.Rows[0].Seq, in.Rows[len(in.Rows)-1].Seq)
-	c.Expired = notes
-	return []listed{l}, err
-}
-
-// withText returns the records that have their text, and their rows.
-func withText(rows []evidence.Row, records []evidence.Record) (r []evidence.Row, list []evidence.Record) {
-	if expiredIn(rows) == 0 {
-		return rows, records
-	}
-	for i, row := range rows {
-		if !row.Expired() {
-			r, list = append(r, row), append(list, records[i])
-		}
-	}
-	return r, list
 }
 
 // expiryTally counts, of each session that an expiry names, the records with and without their text. All

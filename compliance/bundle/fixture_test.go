@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -10,7 +11,6 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/evidencetest"
-	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/testkit"
 )
 
@@ -78,15 +78,65 @@ func (w *world) call(tenant, session string, verdict events.Verdict) {
 	}
 }
 
-// input is the bundle of a session.
-func (w *world) input(tenant, session string) Input {
-	in := Input{Shard: shard, Tenant: tenant, Session: session, Checkpoint: w.Checkpoint(), Keys: []events.KeyRecord{w.KeyRecord()}, Decided: stored{}}
-	for _, r := range w.rows() {
-		if r.Tenant == tenant && r.Session == session {
-			p, err := tree.InclusionProof(w, w.Tree.Size(), r.Seq)
-			ok(w.T, err)
-			in.Rows, in.Proofs = append(in.Rows, r), append(in.Proofs, p)
+// session is the input for the bundle of a session.
+func (w *world) session(tenant, session string) Input {
+	return w.input(Input{Tenant: tenant, Session: session})
+}
+
+// ranged is the input for everything of a tenant from one message of the log to
+// another, without the latter.
+func (w *world) ranged(tenant string, from, to int) Input {
+	return w.input(Input{Tenant: tenant, From: w.time(from), To: w.time(to)})
+}
+
+func (w *world) input(in Input) Input {
+	in.Shard, in.Checkpoint, in.Keys, in.Decided, in.Nodes = shard, w.Checkpoint(), []events.KeyRecord{w.KeyRecord()}, stored{}, w.ReadHashes
+	in.Spool = func(string) (Spool, error) { return &spool{}, nil }
+	in.Rows = func(yield func(evidence.Row) error) error {
+		for _, r := range w.rows() {
+			selected := r.Session == in.Session
+			if in.Session == "" {
+				selected = !r.BrokerTime.Before(in.From) && r.BrokerTime.Before(in.To)
+			}
+			if selected && r.Tenant == in.Tenant {
+				if err := yield(r); err != nil {
+					return err
+				}
+			}
 		}
+		return nil
 	}
 	return in
+}
+
+// spool holds a member in memory.
+type spool struct{ b []byte }
+
+func (s *spool) Write(p []byte) (int, error) { s.b = append(s.b, p...); return len(p), nil }
+
+func (s *spool) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReader(s.b).ReadAt(p, off) }
+
+// changeRows changes the rows of an input.
+func changeRows(t testing.TB, in *Input, change func([]evidence.Row) []evidence.Row) {
+	t.Helper()
+	var rows []evidence.Row
+	ok(t, in.Rows(func(r evidence.Row) error { rows = append(rows, r); return nil }))
+	rows = change(rows)
+	in.Rows = func(yield func(evidence.Row) error) error {
+		for _, r := range rows {
+			if err := yield(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// written is a bundle.
+func written(t testing.TB, in Input) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	_, err := Write(&out, in)
+	ok(t, err)
+	return out.Bytes()
 }

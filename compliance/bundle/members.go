@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"fmt"
-	"io"
 
 	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/compliance/report"
@@ -23,55 +22,24 @@ const (
 	MemberStatement = "statement.dsse.json" // may be missing: the exporter's signature over all other members
 )
 
-// listed is a member with its entry in the manifest.
-type listed struct {
-	member
-	entry Member
-}
-
-func newListedMember(name string, data []byte) listed {
-	m := member{name, data}
-	return listed{m, m.manifestLine()}
-}
-
-// readerMembers makes the table, the list of policies and mandates, the report and the controls of a session,
-// and sets c.InForce.
-func (in Input) readerMembers(c *contents) ([]listed, error) {
-	var rows bytes.Buffer
-	if err := writeTable(*c, &rows); err != nil {
-		return nil, err
+// readerMembers makes the table, which is streamed into a member, the list of policies and mandates, the
+// report and the controls. It sets c.InForce.
+func readerMembers(c *contents, rows *spooledMember, src inforce.Source) ([]member, error) {
+	err := table.Write(c.EachRow, rows)
+	if err == nil {
+		err = rows.buf.Flush()
 	}
-	decided, err := inForceOf(c, in.Decided)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making %s: %w", MemberTable, err)
 	}
-	pages, err := pagesOf(*c)
-	return append([]listed{newListedMember(MemberTable, rows.Bytes()), decided}, pages...), err
-}
-
-func writeTable(c contents, w io.Writer) error {
-	if err := table.Write(c.EachRow, w); err != nil {
-		return fmt.Errorf("making %s: %w", MemberTable, err)
-	}
-	return nil
-}
-
-func inForceOf(c *contents, src inforce.Source) (l listed, err error) {
 	if c.InForce, err = inforce.Collect(c.Manifest.Tenant, c.Each, src); err != nil {
-		return l, fmt.Errorf("making %s: %w", MemberInForce, err)
+		return nil, fmt.Errorf("making %s: %w", MemberInForce, err)
 	}
 	if len(c.InForce) > maxSmallMember {
-		return l, fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, MemberInForce, len(c.InForce), maxSmallMember)
+		return nil, fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, MemberInForce, len(c.InForce), maxSmallMember)
 	}
-	return newListedMember(MemberInForce, c.InForce), nil
-}
-
-func pagesOf(c contents) ([]listed, error) {
-	page, index, _, err := pages(c)
-	if err != nil {
-		return nil, err
-	}
-	return []listed{newListedMember(MemberReport, page), newListedMember(MemberControls, index)}, nil
+	page, index, _, err := pages(*c)
+	return []member{{MemberInForce, c.InForce}, {MemberReport, page}, {MemberControls, index}}, err
 }
 
 // pages makes the report and the controls. wrong lists the faults in the list of policies and
@@ -93,23 +61,6 @@ func pages(c contents) (page, index []byte, wrong []string, err error) {
 	}
 	index, err = b.ControlSupport().Encode()
 	return out.Bytes(), index, wrong, err
-}
-
-// sign adds the statement if there is a key to sign it.
-func (in Input) sign(c contents, members []member) ([]member, error) {
-	if in.SignKey == nil {
-		return members, nil
-	}
-	list := make([]Member, len(members))
-	for i, m := range members {
-		list[i] = m.manifestLine()
-	}
-	c.Manifest.Records = len(in.Rows)
-	data, err := signStatement(in.SignKey, c, list)
-	if err != nil {
-		return nil, err
-	}
-	return append(members, member{MemberStatement, data}), nil
 }
 
 // signStatement signs the statement of a bundle over its other members.

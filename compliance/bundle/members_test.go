@@ -26,11 +26,9 @@ func public(k ed25519.PrivateKey) ed25519.PublicKey { return k.Public().(ed25519
 // bundle is a session's bundle, signed unless key is nil.
 func bundle(t testing.TB, w *world, key ed25519.PrivateKey) []byte {
 	t.Helper()
-	in := w.input("acme", "s1")
+	in := w.session("acme", "s1")
 	in.SignKey = key
-	var out bytes.Buffer
-	ok(t, Write(&out, in))
-	return out.Bytes()
+	return written(t, in)
 }
 
 func sampleWorld(t testing.TB) *world {
@@ -71,7 +69,7 @@ func TestBundleWithReportControlsAndStatement(t *testing.T) {
 		t.Error("the same evidence gives other bytes")
 	}
 	names, members := unzip(t, file)
-	if got := strings.Join(names, " "); got != "manifest.json README.txt checkpoint.txt keys.json records.jsonl proofs.json decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl records.parquet in_force.json report.html controls.json statement.dsse.json" {
+	if got := strings.Join(names, " "); got != "manifest.json README.txt checkpoint.txt keys.json records.jsonl cover.jsonl decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl records.parquet in_force.json report.html controls.json statement.dsse.json" {
 		t.Error(got)
 	}
 	if n := bytes.Count(members["calls.jsonl"], []byte("\n")); n != 2 || len(members["approvals.jsonl"]) != 0 {
@@ -89,26 +87,23 @@ func TestBundleWithReportControlsAndStatement(t *testing.T) {
 
 // One changed byte in any member fails, and names the member.
 func TestChangedByteInAnyMember(t *testing.T) {
-	w := sampleWorld(t)
-	for name, key := range map[string]ed25519.PrivateKey{"signed": statementKey, "unsigned": nil} {
-		file := bundle(t, w, key)
+	w, src := decidedWorld(t)
+	for name, file := range map[string][]byte{"signed": fullBundle(t, w, src, statementKey, nil), "unsigned": fullBundle(t, w, src, nil, nil), "range": fullRange(t, w, src, nil)} {
 		_, members := unzip(t, file)
 		for member, data := range members {
-			if len(data) == 0 {
-				continue
-			}
-			at := bytes.Index(file, data) + len(data)/2
-			bad := bytes.Clone(file)
-			bad[at] ^= 1
-			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.VKey, Options{})
-			if err != nil {
-				if !strings.Contains(err.Error(), member) {
+			for _, part := range []int{0, len(data) / 3, len(data) / 2, len(data) - 1} {
+				if len(data) == 0 {
+					continue
+				}
+				bad := bytes.Clone(file)
+				bad[bytes.Index(file, append([]byte(member), data...))+len(member)+part] ^= 1
+				rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.VKey, Options{})
+				if err != nil && !strings.Contains(err.Error(), member) {
 					t.Errorf("%s: %s: the error names another member: %v", name, member, err)
 				}
-				continue
-			}
-			if rep.OK || !slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool { return p.Field == member }) {
-				t.Errorf("%s: a changed byte of %s: holds is %t, %v", name, member, rep.OK, rep.Findings)
+				if err == nil && (rep.OK || !slices.ContainsFunc(rep.Findings, func(p verify.Finding) bool { return p.Field == member })) {
+					t.Errorf("%s: byte %d of %s: holds is %t, %v", name, part, member, rep.OK, rep.Findings)
+				}
 			}
 		}
 	}
@@ -138,7 +133,7 @@ func forge(t testing.TB, file []byte, key ed25519.PrivateKey, change func(files 
 	ok(t, json.Unmarshal(files[memberManifest], &m))
 	m.Members = slices.DeleteFunc(m.Members, func(l Member) bool { _, there := files[l.Name]; return !there })
 	for i, l := range m.Members {
-		m.Members[i] = newListedMember(l.Name, files[l.Name]).entry
+		m.Members[i] = member{l.Name, files[l.Name]}.manifestLine()
 	}
 	var err error
 	files[memberManifest], err = events.Encode(m)
@@ -148,7 +143,7 @@ func forge(t testing.TB, file []byte, key ed25519.PrivateKey, change func(files 
 		c := contents{Manifest: m}
 		c.Checkpoint, err = tree.PeekCheckpoint(string(files[memberCheckpoint]))
 		ok(t, err)
-		files[MemberStatement], err = signStatement(key, c, append([]Member{newListedMember(memberManifest, files[memberManifest]).entry}, m.Members...))
+		files[MemberStatement], err = signStatement(key, c, append([]Member{member{memberManifest, files[memberManifest]}.manifestLine()}, m.Members...))
 		ok(t, err)
 	}
 	return pack(t, names, files)
@@ -228,11 +223,9 @@ func TestWhoSigned(t *testing.T) {
 func TestStatementOfAnotherBundle(t *testing.T) {
 	w := sampleWorld(t)
 	_, members := unzip(t, bundle(t, w, statementKey))
-	foreign := w.input("acme", "s2")
+	foreign := w.session("acme", "s2")
 	foreign.SignKey = statementKey
-	var out bytes.Buffer
-	ok(t, Write(&out, foreign))
-	names, files := unzip(t, out.Bytes())
+	names, files := unzip(t, written(t, foreign))
 	files[MemberStatement] = members[MemberStatement]
 	rep := verifyWorld(t, w, pack(t, names, files), Options{StatementKey: public(statementKey)})
 	if rep.OK || !strings.Contains(rep.Findings[len(rep.Findings)-1].Detail, "other evidence") {

@@ -2,14 +2,10 @@ package bundle
 
 import "fmt"
 
-func renderReadme(m Manifest) string {
-	if m.Format == RangeFormat {
-		return rangeReadme(m)
-	}
-	return fmt.Sprintf(`Evidence of one agent session, exported by Countersign.
+const readmeHead = `Evidence of %s, exported by Countersign.
 
   tenant      %q
-  session     %q
+  %s
   shard       %s
   records     %d, log sequences %d to %d
   checkpoint  size %d, root %s
@@ -20,48 +16,36 @@ its owner published:
   countersign verify --bundle THIS.zip --key CHECKPOINT.pub
 
 Why it can be believed: records.jsonl holds one canonical JSON record a line.
-Each names the hash of the one before it in the session. proofs.json leads from
-each record's hash to the root in checkpoint.txt, which is signed by the
-checkpoint key. keys.json holds the keys that signed the decisions, vouched for
-by the same checkpoint key. Values marked [redacted:...] were taken out of this
-copy; each has a commitment in its record.
+Each names the hash of the one before it in its session%s
+cover.jsonl holds, from left to right, the subtrees of the log's Merkle tree
+that have no record of this file in them: with the records, they give the root
+in checkpoint.txt, which is signed by the checkpoint key. keys.json holds the
+keys that signed the decisions, vouched for by the same checkpoint key. Values
+marked [redacted:...] were taken out of this copy; each has a commitment in its
+record.
 
 manifest.json, decisions.jsonl, findings.jsonl and this text are derived from
 the records for convenience; nothing rests on them, and the manifest is not
-signed. That the session has no record after the last one here, only the whole
+signed. %s
+`
+
+const readmeSession = `That the session has no record after the last one here, only the whole
 log can show. If the log began anew, records that the session has in earlier or
-later incarnations of it are not here.
-%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, expiredReadme(m)+readmeExtra+readmeReport)
-}
+later incarnations of it are not here.`
 
-func rangeReadme(m Manifest) string {
-	return fmt.Sprintf(`Evidence of everything of one tenant between two times, exported by Countersign.
+const readmeRange = `Whether a sequence that is not here is another tenant's, only the whole log
+can show: a record that was left out is noticed if its session has records here
+before and after it, and not otherwise. Records of the pipeline itself (changes
+of policies, mandates, keys) belong to no tenant and are not here.`
 
-  tenant      %q
-  range       %s to %s (excluded), by the log's clock
-  shard       %s
-  records     %d, log sequences %d to %d
-  checkpoint  size %d, root %s
-
-To verify it, offline, with nothing but this file and the checkpoint key that
-its owner published:
-
-  countersign verify --bundle THIS.zip --key CHECKPOINT.pub
-
-Why it can be believed: records.jsonl holds one canonical JSON record a line.
-Each names the hash of the one before it in its session; sessions may have begun
-before the range and may go on after it. cover.jsonl holds, from left to right,
-the subtrees of the log's Merkle tree that have no record of this file in them:
-with the records, they give the root in checkpoint.txt, which is signed by the
-checkpoint key. keys.json holds the keys that signed the decisions, vouched for
-by the same checkpoint key. Values marked [redacted:...] were taken out of this
-copy; each has a commitment in its record.
-
-Whether a sequence that is not here is another tenant's, only the whole log can
-show: a record that was left out is noticed if its session has records here
-before and after it, and not otherwise. Records of the pipeline itself (changes of policies, mandates, keys)
-belong to no tenant and are not here.
-%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, expiredReadme(m)+readmeExtra+readmeReport)
+func renderReadme(m Manifest) string {
+	of, selects, chain, limits := "one agent session", fmt.Sprintf("session     %q", m.Session), ", from the first on.", readmeSession
+	if m.Session == "" {
+		of, selects = "everything of one tenant between two times", fmt.Sprintf("range       %s to %s (excluded), by the log's clock", m.From, m.To)
+		chain, limits = "; sessions may\nhave begun before the range and may go on after it.", readmeRange
+	}
+	return fmt.Sprintf(readmeHead, of, m.Tenant, selects, m.Shard, m.Records, m.Seqs[0], m.Seqs[1], m.CheckpointSize, m.CheckpointRoot, chain, limits) +
+		expiredReadme(m) + readmeExtra + readmeReport
 }
 
 const readmeExtra = `

@@ -8,6 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
 // A signature covers the bytes of the log. Where a credential was taken out of a name in them, no
@@ -37,6 +39,21 @@ func TestSignaturesThatCannotBeChecked(t *testing.T) {
 	}
 }
 
+// A line that is not ended is the fault of its member, for both verifiers.
+func TestLineThatIsNotEnded(t *testing.T) {
+	w, src := decidedWorld(t)
+	for _, name := range streamed {
+		file := forge(t, fullRange(t, w, src, nil), nil, func(files map[string][]byte) { files[name] = append(bytes.Clone(files[name]), 'x') })
+		rep, err := Verify(bytes.NewReader(file), int64(len(file)), w.VKey, Options{})
+		if err == nil && !strings.Contains(codes(rep), name) || err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, %s", name, err, codes(rep))
+		}
+		if code, out := second(t, w, file); code != 1 || !strings.Contains(out, "FAIL  "+name) {
+			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
+		}
+	}
+}
+
 // true is no number: where one stands, both verifiers refuse the bundle.
 func TestTrueIsNoNumber(t *testing.T) {
 	w, src := decidedWorld(t)
@@ -57,6 +74,28 @@ func TestTrueIsNoNumber(t *testing.T) {
 		}
 		if code, out := second(t, w, forged); code != 1 || !strings.Contains(out, "FAIL  "+c.member) || !strings.Contains(out, c.want) {
 			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
+		}
+	}
+}
+
+// The bundle of a session begins with the session's first record, also if that one has no text any more. The
+// cover of the others fits, and both verifiers refuse it.
+func TestSessionWithoutItsFirstRecord(t *testing.T) {
+	w, src := decidedWorld(t)
+	for _, kind := range []string{"with its text", "expired"} {
+		var expiries []verify.ExpiryRecord
+		if kind == "expired" {
+			expiries = w.proved(w.expire("acme", "s1"))
+		}
+		for left := range 2 {
+			file := fullBundle(t, w, src, nil, func(in *Input) {
+				in.Expiries = expiries
+				changeRows(t, in, func(rows []evidence.Row) []evidence.Row { return rows[left:] })
+			})
+			rep := verifyWorld(t, w, file, Options{})
+			if code, out := second(t, w, file); rep.OK != (left == 0) || (code == 0) != (left == 0) || rep.OK != (rep.ByCode[verify.CodeChain] == 0) {
+				t.Errorf("%s, %d left out: %s; the second verifier says %d: %s", kind, left, codes(rep), code, out)
+			}
 		}
 	}
 }

@@ -24,12 +24,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
-func (w *world) bundle(session string) []byte {
-	w.T.Helper()
-	var buf bytes.Buffer
-	ok(w.T, Write(&buf, w.input("acme", session)))
-	return buf.Bytes()
-}
+func (w *world) bundle(session string) []byte { return written(w.T, w.session("acme", session)) }
 
 // places lists the first problem of each code that the format's own rules find.
 func places(rep verify.Report) string {
@@ -72,23 +67,43 @@ func TestBundleRoundTrip(t *testing.T) {
 	}
 }
 
-func TestWriteBundleRefuses(t *testing.T) {
-	f := everything(t)
-	good := f.input("acme", "sess-a")
-	for name, change := range map[string]func(*Input){
-		"no rows":       func(b *Input) { b.Rows, b.Proofs = nil, nil },
-		"no proof":      func(b *Input) { b.Proofs = b.Proofs[1:] },
-		"no session":    func(b *Input) { b.Session = "" },
-		"other session": func(b *Input) { b.Session = "x" },
-		"other shard":   func(b *Input) { b.Shard = "x" },
-		"no texts":      func(b *Input) { b.Decided = nil },
-		"no checkpoint": func(b *Input) { b.Checkpoint = "" },
-		"broken record": func(b *Input) { b.Rows = slices.Clone(b.Rows); b.Rows[0].Record = "{" },
+func TestWriterRefusesInput(t *testing.T) {
+	w := mixed(t, 4)
+	for name, tc := range map[string]struct {
+		change func(*Input)
+		want   error
+	}{
+		"empty":          {func(in *Input) { in.Rows = func(func(evidence.Row) error) error { return nil } }, ErrEmpty},
+		"another tenant": {func(in *Input) { in.Tenant = "x" }, ErrInvalid},
+		"no tenant":      {func(in *Input) { in.Tenant = "" }, ErrInvalid},
+		"another shard":  {func(in *Input) { in.Shard = "GOV@1" }, ErrInvalid},
+		"no texts":       {func(in *Input) { in.Decided = nil }, ErrInvalid},
+		"no checkpoint":  {func(in *Input) { in.Checkpoint = "" }, tree.ErrCheckpoint},
+		"not yet signed": {func(in *Input) { in.Checkpoint = mixed(t, 1).Checkpoint() }, ErrInvalid},
+		"another session, or no range": {func(in *Input) {
+			if in.Session != "" {
+				in.Session = "x"
+			}
+			in.From, in.To = in.To, in.From
+		}, ErrInvalid},
+		"a session and a range": {func(in *Input) { in.Session, in.From, in.To = "s0", begin, w.time(w.size()) }, ErrInvalid},
+		"neither":               {func(in *Input) { in.Session, in.From = "", in.To }, ErrInvalid},
+		"another time":          {func(in *Input) { in.Session, in.From, in.To = "", w.time(5), w.time(6) }, ErrInvalid},
+		"out of order": {func(in *Input) {
+			changeRows(t, in, func(rows []evidence.Row) []evidence.Row { rows[0], rows[1] = rows[1], rows[0]; return rows })
+		}, ErrInvalid},
+		"broken record": {func(in *Input) {
+			changeRows(t, in, func(rows []evidence.Row) []evidence.Row { rows[0].Record = "{"; return rows })
+		}, evidence.ErrRecord},
+		"no tree": {func(in *Input) {
+			in.Nodes = func([]int64) ([]tlog.Hash, error) { return nil, io.ErrUnexpectedEOF }
+		}, io.ErrUnexpectedEOF},
 	} {
-		bad := good
-		change(&bad)
-		if err := Write(io.Discard, bad); !errors.Is(err, ErrInvalid) && !errors.Is(err, tree.ErrCheckpoint) && !errors.Is(err, evidence.ErrRecord) {
-			t.Errorf("%s: %v", name, err)
+		for kind, in := range map[string]Input{"session": w.session("acme", "s0"), "range": w.ranged("acme", 0, w.size()+1)} {
+			tc.change(&in)
+			if _, err := Write(io.Discard, in); !errors.Is(err, tc.want) {
+				t.Errorf("%s, a %s: %v", name, kind, err)
+			}
 		}
 	}
 }
@@ -109,14 +124,17 @@ func TestBundleTampering(t *testing.T) {
 		codes  string
 		field  string // named by one of the problems
 	}{
-		"record": {swap(memberRecords, `"weather"`, `"whether"`), "inclusion_proof@2 session_chain@3 bundle_member@0", memberRecords},
+		"record": {swap(memberRecords, `"weather"`, `"whether"`), "session_chain@3 inclusion_proof@0 bundle_member@0", memberRecords},
 		"last record": {func(m map[string][]byte) {
 			lines := bytes.SplitAfter(m[memberRecords], []byte("\n"))
 			m[memberRecords] = bytes.Join(lines[:6], nil)
-		}, "bundle_proofs@0 bundle_member@0", memberProofs},
-		"proof":           {swap(memberProofs, `"path":["`, `"path":["AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","`), "inclusion_proof@2 bundle_member@0", memberProofs},
-		"proof size":      {swap(memberProofs, `"size":13`, `"size":12`), "bundle_proofs@0 bundle_member@0", memberProofs},
-		"checkpoint":      {swap(memberCheckpoint, "\n13\n", "\n14\n"), "checkpoint_invalid@0 bundle_proofs@0 bundle_member@0", memberCheckpoint},
+		}, "inclusion_proof@0 bundle_member@0", memberCover},
+		"no records":      {replaced(memberRecords, ""), "inclusion_proof@0 bundle_records@0 bundle_member@0", memberRecords},
+		"cover":           {swap(memberCover, `"hash":"`, `"hash":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","level":0}`+"\n"+`{"hash":"`), "inclusion_proof@0 bundle_member@0", memberCover},
+		"a height":        {swap(memberCover, `"level":0`, `"level":1`), "inclusion_proof@0 bundle_member@0", memberCover},
+		"made a range":    {swap(memberManifest, `"session":"sess-a"`, `"session":""`), "bundle_records@2 bundle_member@0", memberRecords},
+		"another session": {swap(memberManifest, `"session":"sess-a"`, `"session":"sess-b"`), "bundle_member@0", memberManifest},
+		"checkpoint":      {swap(memberCheckpoint, "\n13\n", "\n14\n"), "checkpoint_invalid@0 inclusion_proof@0 bundle_member@0", memberCheckpoint},
 		"key":             {swap(memberKeys, `"use":"receipt"`, `"use":"receibt"`), "key_vouch@0 decision_key_unknown@3 approval_key_unknown@10 bundle_member@0", memberKeys},
 		"no keys":         {func(m map[string][]byte) { m[memberKeys] = []byte("[]") }, "decision_key_unknown@3 approval_key_unknown@10 bundle_member@0", memberKeys},
 		"readme":          {swap(memberReadme, "offline", "online"), "bundle_member@0", memberReadme},
@@ -139,23 +157,22 @@ func TestBundleTampering(t *testing.T) {
 // keys.json is in its one order, whatever the manifest lists.
 func TestKeysInAnotherOrder(t *testing.T) {
 	f := everything(t)
-	in := f.input("acme", "sess-a")
+	in := f.session("acme", "sess-a")
 	first := f.KeyRecord()
 	var err error
 	f.Receipt, err = signing.NewPrivateKey(evidencetest.Derived("another"))
 	ok(t, err)
 	in.Keys = []events.KeyRecord{first, f.KeyRecord()}
-	var file bytes.Buffer
-	ok(t, Write(&file, in))
-	if rep, err := verifyBundle(f, file.Bytes()); err != nil || !rep.OK {
+	file := written(t, in)
+	if rep, err := verifyBundle(f, file); err != nil || !rep.OK {
 		t.Fatalf("%v %v", err, rep.Findings)
 	}
-	rep, err := verifyBundle(f, repack(t, file.Bytes(), func(m map[string][]byte) {
+	rep, err := verifyBundle(f, repack(t, file, func(m map[string][]byte) {
 		var keys []json.RawMessage
 		ok(t, json.Unmarshal(m[memberKeys], &keys))
 		other, err := json.Marshal([]json.RawMessage{keys[1], keys[0]})
 		ok(t, err)
-		m[memberManifest] = bytes.Replace(m[memberManifest], []byte(hexSum(m[memberKeys])), []byte(hexSum(other)), 1)
+		m[memberManifest] = bytes.Replace(m[memberManifest], []byte(member{"", m[memberKeys]}.manifestLine().SHA256), []byte(member{"", other}.manifestLine().SHA256), 1)
 		m[memberKeys] = other
 	}))
 	ok(t, err)
@@ -179,7 +196,7 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 		ok(t, w.Close())
 		return buf.Bytes()
 	}
-	names := sessionNames(false, false)
+	names := memberNames(false, false)
 	without := func(gone ...string) []string {
 		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(gone, n) })
 	}
@@ -195,27 +212,27 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 		"zip slip":       {zipped([]string{"../../etc/passwd"}, zip.Store), `unknown member "../../etc/passwd"`},
 		"twice":          {zipped([]string{memberManifest, memberManifest}, zip.Store), `"manifest.json" is there twice`},
 		"order":          {zipped(append([]string{memberReadme, memberManifest}, names[2:]...), zip.Store), `"README.txt" is out of order`},
-		"no proofs":      {zipped(without(memberProofs), zip.Store), "member proofs.json is missing"},
+		"no cover":       {zipped(without(memberCover), zip.Store), "member cover.jsonl is missing"},
 		"missing":        {zipped(names[:3], zip.Store), "member keys.json is missing"},
 		"compressed":     {zipped(names, zip.Deflate), "manifest.json is not stored plainly"},
-		"other format":   {with(swap(memberManifest, "bundle/v1", "bundle/v9")), `manifest.json: format "countersign/bundle/v9"; this program reads countersign/bundle/v1 and countersign/range/v1`},
-		"a range's":      {with(swap(memberManifest, "bundle/v1", "range/v1")), `unknown member "proofs.json"`},
+		"other format":   {with(swap(memberManifest, "bundle/v1", "bundle/v9")), `manifest.json: format "countersign/bundle/v9"; this program reads countersign/bundle/v1: export it again`},
+		"earlier range":  {with(swap(memberManifest, "bundle/v1", "range/v1")), `format "countersign/range/v1"; this program reads countersign/bundle/v1: export it again`},
+		"earlier one":    {zipped(append(without(memberCover), "proofs.json"), zip.Store), "an earlier build wrote it: export it again"},
 		"expired":        {with(swap(memberManifest, `"records":7`, `"expired":1,"records":7`)), "member expiries.json is missing, and the manifest says that 1 texts expired"},
 		"manifest json":  {with(func(m map[string][]byte) { m[memberManifest] = []byte("{") }), "manifest.json: not_json"},
 		"manifest extra": {with(swap(memberManifest, `{`, `{"a":1,`)), "manifest.json: a member is unknown"},
 		"keys":           {with(func(m map[string][]byte) { m[memberKeys] = []byte(`[{"kid":"a","kid":"b"}]`) }), "keys.json: duplicate_key"},
-		"proofs":         {with(func(m map[string][]byte) { m[memberProofs] = []byte(`[]`) }), "proofs.json"},
+		"cover":          {with(replaced(memberCover, "[]\n")), "cover.jsonl line 1: not a subtree"},
 		"checkpoint":     {with(func(m map[string][]byte) { m[memberCheckpoint] = []byte("x") }), "checkpoint.txt"},
 		"record":         {with(swap(memberRecords, `"v":1}`, `"v":1 }`)), "records.jsonl line 1"},
 		"record line":    {with(func(m map[string][]byte) { m[memberRecords] = bytes.TrimSuffix(m[memberRecords], []byte("\n")) }), "records.jsonl line 7"},
-		"no records":     {with(func(m map[string][]byte) { m[memberRecords] = nil }), "records.jsonl is empty"},
 	} {
 		_, err := verifyBundle(f, tc.file)
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want %q", name, err, tc.says)
 		}
 	}
-	if _, err := Verify(bytes.NewReader(good), MaxSize+1, f.VKey, Options{}); !errors.Is(err, ErrInvalid) {
+	if _, err := Verify(bytes.NewReader(good), maxSize+1, f.VKey, Options{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("too large: %v", err)
 	}
 	if _, err := Verify(bytes.NewReader(good), int64(len(good)), "nonsense", Options{}); !errors.Is(err, signing.ErrCheckpointKey) {
@@ -251,56 +268,33 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 func TestAnyChangedByteOfABundleIsFound(t *testing.T) {
 	f := newWorld(t)
 	f.Admit("s", "0199a000-0000-7000-8000-000000000001", events.Allow, "{}")
-	good := f.bundle("s")
 	key, err := signing.CheckpointVerifier(f.VKey)
 	ok(t, err)
-	_, files := unzip(t, good)
-	within := func(i int) bool {
-		return slices.ContainsFunc(attachedNames(false), func(name string) bool {
-			at := bytes.Index(good, files[name])
-			return i >= at && i < at+len(files[name])
-		})
-	}
-	step := 1
-	if testing.Short() {
-		step = 37
-	}
-	for i := 0; i < len(good); i += step {
-		if i%97 != 0 && within(i) {
-			continue
+	for kind, step := range map[string]int{"session": 1, "range": 41} {
+		good := f.bundle("s")
+		if kind == "range" {
+			good = written(t, f.ranged("acme", 0, f.size()+1))
 		}
-		bad := bytes.Clone(good)
-		bad[i] ^= 1 << (i % 8)
-		if rep, _, err := prove(bytes.NewReader(bad), int64(len(bad)), key); err == nil && rep.Total == 0 {
-			t.Fatalf("byte %d of %d changed and nobody noticed", i, len(good))
+		_, files := unzip(t, good)
+		within := func(i int) bool {
+			return slices.ContainsFunc(attachedNames(false), func(name string) bool {
+				at := bytes.Index(good, files[name])
+				return i >= at && i < at+len(files[name])
+			})
 		}
-	}
-}
-
-func FuzzVerifyBundle(f *testing.F) {
-	x := everything(f)
-	good := x.bundle("sess-b")
-	f.Add([]byte("PK"), 0, 0)
-	f.Add([]byte(`{"format":"countersign/bundle/v1"}`), 40, 200)
-	f.Add([]byte{}, 100, 101)
-	f.Fuzz(func(t *testing.T, patch []byte, at, cut int) {
-		at, cut = min(max(at, 0), len(good)), min(max(cut, 0), len(good))
-		bad := slices.Concat(good[:at], patch, good[max(at, cut):])
-		rep, err := verifyBundle(x, bad)
-		if err == nil && rep.OK && !bytes.Equal(bad, good) {
-			t.Error("a changed bundle verifies")
+		if testing.Short() {
+			step = 37
 		}
-	})
-}
-
-func TestProofsSurviveTheirFile(t *testing.T) {
-	want := proofsFile{Size: 3, Proofs: []recordProof{{Seq: 1, Path: []tlog.Hash{{1}, {2}}}}}
-	b, err := events.Encode(want)
-	ok(t, err)
-	got, err := events.DecodeRecord[proofsFile](b)
-	ok(t, err)
-	if got.Size != 3 || got.Proofs[0].Path[1] != want.Proofs[0].Path[1] {
-		t.Errorf("%+v", got)
+		for i := 0; i < len(good); i += step {
+			if i%97 != 0 && within(i) {
+				continue
+			}
+			bad := bytes.Clone(good)
+			bad[i] ^= 1 << (i % 8)
+			if rep, _, err := prove(bytes.NewReader(bad), int64(len(bad)), key); err == nil && rep.Total == 0 {
+				t.Fatalf("%s: byte %d of %d changed and nobody noticed", kind, i, len(good))
+			}
+		}
 	}
 }
 
@@ -321,11 +315,10 @@ func TestBundleOptions(t *testing.T) {
 	}
 	w, v := witness("w")
 	_, other := witness("other")
-	in := f.input("acme", "sess-a")
+	in := f.session("acme", "sess-a")
 	in.Checkpoint, _, err = tree.Cosign(w, in.Checkpoint, note.VerifierList(key), nil, nil, begin)
 	ok(t, err)
-	var buf bytes.Buffer
-	ok(t, Write(&buf, in))
+	file := written(t, in)
 	retired := func(after time.Duration) []events.KeyRetirement {
 		k := events.KeyRetirement{KeyID: f.Receipt.ID, Use: "receipt", RetiredAt: events.At(begin.Add(after))}
 		var err error
@@ -344,7 +337,7 @@ func TestBundleOptions(t *testing.T) {
 		"retired later on": {Options{Retired: retired(time.Hour)}, ""},
 		"retired before":   {Options{Retired: retired(-time.Second)}, "decision_key_retired@3 approval_key_retired@10"},
 	} {
-		rep, err := Verify(bytes.NewReader(buf.Bytes()), int64(buf.Len()), f.VKey, tc.options)
+		rep, err := Verify(bytes.NewReader(file), int64(len(file)), f.VKey, tc.options)
 		if err != nil || places(rep.Report) != tc.want || rep.OK != (tc.want == "") {
 			t.Errorf("%s: %v %s, want %s", name, err, places(rep.Report), tc.want)
 		}

@@ -2,13 +2,16 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"golang.org/x/mod/sumdb/note"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -19,8 +22,11 @@ import (
 	"github.com/countersign-dev/countersign/evidence/verify"
 )
 
-// maxManifest bounds the manifest in bytes.
-const maxManifest = 16 << 20
+// Bounds in bytes: of the manifest, and of every other member that is read into memory.
+const (
+	maxManifest    = 64 << 10
+	maxSmallMember = 64 << 20
+)
 
 // jsonLimits bound the members that are decoded whole. A member of many short values would take
 // hundreds of times its size, so each value must have some bytes on average: a hash of a proof has 47,
@@ -31,7 +37,6 @@ var jsonLimits = []struct {
 }{
 	{memberManifest, maxManifest, 1}, // sequences are short
 	{memberKeys, maxSmallMember, 32},
-	{memberProofs, MaxSize, 32},
 	{memberExpiries, maxSmallMember, 32},
 	{MemberInForce, maxSmallMember, 8},
 }
@@ -43,9 +48,9 @@ type Result struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Verify checks a bundle, of a session or of a range, with a checkpoint key. The caller must have the
-// key from another source than the bundle. A file that cannot be read as a bundle is an error that
-// names the member. Everything else is in the report; Field of a finding names the member.
+// Verify checks a bundle with a checkpoint key. The caller must have the key from another source than
+// the bundle. A file that cannot be read as a bundle is an error that names the member. Everything else
+// is in the report; Field of a finding names the member.
 func Verify(r io.ReaderAt, size int64, verifierKey string, o Options) (Result, error) {
 	key, err := signing.CheckpointVerifier(verifierKey)
 	if err != nil {
@@ -61,112 +66,109 @@ func Verify(r io.ReaderAt, size int64, verifierKey string, o Options) (Result, e
 	return Result{rep, k.notes}, nil
 }
 
-// prove checks a bundle by the rules of its format.
+// prove checks a bundle by the rules of the format. It reads the file several times and keeps little of
+// it in memory.
 func prove(r io.ReaderAt, size int64, key note.Verifier) (rep verify.Report, c contents, err error) {
+	b, err := openBundle(r, size)
+	if err != nil {
+		return rep, c, err
+	}
+	if err := b.readMembers(); err != nil {
+		return rep, c, err
+	}
+	if rep, err = b.verify(key); err != nil {
+		return rep, c, err
+	}
+	if err := b.compareDerived(&rep); err != nil {
+		return rep, c, err
+	}
+	comparePacked(r, size, b.entries, &rep)
+	if rep.Session != "" {
+		rep.From, rep.To = 0, 0 // a session's report does not name them
+	}
+	return rep, b.contents, nil
+}
+
+// opened is a bundle during verification.
+type opened struct {
+	contents
+	entries  []zipEntry
+	in       Input // what the small members are derived from again
+	expiries []verify.ExpiryRecord
+	expired  int // lines without a text
+}
+
+// openBundle finds the members of a file.
+func openBundle(r io.ReaderAt, size int64) (*opened, error) {
 	z, err := openZip(r, size)
 	if err != nil {
-		return rep, c, err
-	}
-	there, format := zipNames(z), formatOf(z)
-	proveKind, names, want := proveSession, sessionNames, Format
-	if format == RangeFormat || slices.Contains(there, memberCover) {
-		proveKind, names, want = proveRange, rangeNames, RangeFormat
-	}
-	if format != "" && format != want {
-		return rep, c, unknownFormat(format)
-	}
-	entries, err := openEntries(z, r, size, names(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement)))
-	if err != nil {
-		return rep, c, err
-	}
-	if rep, c, err = proveKind(entries, key); err != nil {
-		return rep, c, err
-	}
-	comparePacked(r, size, entries, &rep)
-	return rep, c, nil
-}
-
-// proveSession checks a session's bundle by the rules of the format, but for the form of the ZIP.
-func proveSession(entries []zipEntry, key note.Verifier) (rep verify.Report, c contents, err error) {
-	b, err := readBundle(entries)
-	if err != nil {
-		return rep, c, err
-	}
-	rep = b.verify(key)
-	b.compare(&rep)
-	return rep, b.contents(), nil
-}
-
-// sessionBundle is a session's bundle, decoded.
-type sessionBundle struct {
-	files      map[string][]byte
-	manifest   Manifest
-	keys       []events.KeyRecord
-	proofs     proofsFile
-	records    []evidence.Record
-	checkpoint tree.Checkpoint // not yet verified
-	rows       []evidence.Row
-	expiries   []verify.ExpiryRecord
-	expired    []evidence.ExpiredNote
-}
-
-func readBundle(entries []zipEntry) (*sessionBundle, error) {
-	b, left := &sessionBundle{files: map[string][]byte{}}, int64(MaxSize)
-	for _, e := range entries {
-		if left -= e.size; left < 0 {
-			return nil, fmt.Errorf("%w: its members have more than %d bytes", ErrInvalid, MaxSize)
-		}
-		data := make([]byte, e.size)
-		if _, err := io.ReadFull(e.open(), data); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, e.name, err)
-		}
-		b.files[e.name] = data
-	}
-	if err := b.checkLimits(); err != nil {
 		return nil, err
 	}
-	if err := b.readManifest(); err != nil {
-		return nil, err
-	}
-	if err := b.decode(memberKeys, &b.keys); err != nil {
-		return nil, err
-	}
-	if err := b.decode(memberProofs, &b.proofs); err != nil {
-		return nil, err
-	}
-	var err error
-	if data, there := b.files[memberExpiries]; there {
-		if b.expiries, b.expired, err = readExpiries(data); err != nil {
-			return nil, err
-		}
-	}
-	if b.checkpoint, err = tree.PeekCheckpoint(string(b.files[memberCheckpoint])); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, memberCheckpoint, err)
-	}
-	return b, b.readRecords()
-}
-
-func (b *sessionBundle) readManifest() error {
 	var head struct {
 		Format string `json:"format"`
 	}
-	if err := strictjson.Unmarshal(b.files[memberManifest], &head); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrInvalid, memberManifest, err)
+	there := zipNames(z)
+	err = strictjson.Unmarshal(zipMember(z, memberManifest, maxManifest), &head)
+	switch {
+	case slices.Contains(there, "proofs.json"):
+		return nil, fmt.Errorf("%w: it has a member proofs.json, so an earlier build wrote it: export it again", ErrInvalid)
+	case err == nil && head.Format != "" && head.Format != Format:
+		return nil, fmt.Errorf("%w: %s: format %.60q; this program reads %s: export it again", ErrInvalid, memberManifest, head.Format, Format)
 	}
-	if head.Format != Format {
-		return unknownFormat(head.Format)
+	b := &opened{}
+	b.entries, err = openEntries(z, r, size, memberNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement)))
+	return b, err
+}
+
+// open opens a member.
+func (b *opened) open(name string) io.ReadSeeker {
+	return b.entries[slices.IndexFunc(b.entries, func(e zipEntry) bool { return e.name == name })].open()
+}
+
+// readMembers reads the members that are not streamed.
+func (b *opened) readMembers() (err error) {
+	b.Members, b.Open = map[string][]byte{}, b.open
+	for _, e := range b.entries {
+		if slices.Contains(streamed, e.name) || e.name == MemberTable {
+			continue
+		}
+		if e.size > maxSmallMember {
+			return fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, e.name, e.size, maxSmallMember)
+		}
+		b.Members[e.name] = make([]byte, e.size)
+		if _, err := io.ReadFull(e.open(), b.Members[e.name]); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, e.name, err)
+		}
 	}
-	if err := b.decode(memberManifest, &b.manifest); err != nil {
+	if err := b.checkLimits(); err != nil {
 		return err
 	}
-	_, there := b.files[memberExpiries]
-	return expiriesStated(b.manifest, there)
+	if err := cmp.Or(b.decode(memberManifest, &b.Manifest), b.decode(memberKeys, &b.Keys)); err != nil {
+		return err
+	}
+	b.CheckpointText, b.InForce = string(b.Members[memberCheckpoint]), b.Members[MemberInForce]
+	if b.Checkpoint, err = tree.PeekCheckpoint(b.CheckpointText); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, memberCheckpoint, err)
+	}
+	b.EachRow = func(yield func(evidence.Row, evidence.Record) error) error {
+		return rereadRows(b.open(memberRecords), yield)
+	}
+	data, there := b.Members[memberExpiries]
+	switch stated := b.Manifest.Expired; {
+	case stated > 0 && !there:
+		return fmt.Errorf("%w: member %s is missing, and the manifest says that %d texts expired", ErrInvalid, memberExpiries, stated)
+	case stated == 0 && there:
+		return fmt.Errorf("%w: member %s is there, and the manifest says of no text that it expired", ErrInvalid, memberExpiries)
+	case there:
+		b.expiries, b.Expired, err = readExpiries(data)
+	}
+	return err
 }
 
 // checkLimits refuses members that would take too much memory when they are decoded.
-func (b *sessionBundle) checkLimits() error {
+func (b *opened) checkLimits() error {
 	for _, l := range jsonLimits {
-		raw := b.files[l.name]
+		raw := b.Members[l.name]
 		if len(raw) > l.most {
 			return fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, l.name, len(raw), l.most)
 		}
@@ -195,11 +197,11 @@ func commas(raw []byte) (n int) {
 	return n
 }
 
-// decode decodes the manifest, keys or proofs. That the member is in its one form, the comparison with
+// decode decodes the manifest or the keys. That the member is in its one form, the comparison with
 // what is derived from it shows.
-func (b *sessionBundle) decode(name string, into any) error {
+func (b *opened) decode(name string, into any) error {
 	var wrong *strictjson.Error
-	err := strictjson.Unmarshal(b.files[name], into, strictjson.RejectUnknown)
+	err := strictjson.Unmarshal(b.Members[name], into, strictjson.RejectUnknown)
 	switch {
 	case errors.As(err, &wrong) && (wrong.Code == strictjson.WrongType || wrong.Code == strictjson.UnknownKey):
 		return fmt.Errorf("%w: %s: a member is unknown or has the wrong type", ErrInvalid, name)
@@ -209,100 +211,140 @@ func (b *sessionBundle) decode(name string, into any) error {
 	return nil
 }
 
-func (b *sessionBundle) readRecords() error {
-	raw, line := b.files[memberRecords], 0
-	for len(raw) > 0 {
-		line++
-		text, rest, ok := bytes.Cut(raw, []byte("\n"))
-		row, rec, err := readLine(text)
-		if err != nil || !ok || row.Expired() && b.manifest.Expired == 0 {
-			return fmt.Errorf("%w: %s line %d: %w", ErrInvalid, memberRecords, line, evidence.ErrRecord)
-		}
-		b.records = append(b.records, rec)
-		b.rows = append(b.rows, row)
-		raw = rest
-	}
-	if line == 0 {
-		return fmt.Errorf("%w: %s is empty", ErrInvalid, memberRecords)
-	}
-	return nil
-}
-
-// verify checks records, proofs, checkpoint and keys. The other checks rely on these.
-func (b *sessionBundle) verify(key note.Verifier) verify.Report {
-	in := verify.SessionInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
-		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}, Keys: []note.Verifier{key},
-		Checkpoint: verify.Published{Source: memberCheckpoint, Text: string(b.files[memberCheckpoint])},
-		Rows:       b.rows, Proofs: make([]tlog.RecordProof, len(b.rows)), ReceiptKeys: b.keys, Expiries: b.expiries}
-	paired := len(b.proofs.Proofs) == len(b.rows) && b.proofs.Size == b.checkpoint.Size
-	for i, p := range b.proofs.Proofs {
-		if i < len(b.rows) && p.Seq == b.rows[i].Seq {
-			in.Proofs[i] = p.Path
-		} else {
-			paired = false
-		}
-	}
-	rep := verify.Session(in)
-	checkExpiries(&rep, b.expiries, b.checkpoint, in.Space, key, b.rows[0].Seq, b.rows[len(b.rows)-1].Seq)
-	texts := newExpiryTally(signedExpiries(b.expiries, b.checkpoint.Shard, in.Space, key))
-	for _, r := range b.rows {
-		texts.addRow(r)
-	}
-	texts.report(&rep)
-	if !paired {
-		add(&rep, verify.CodeProofs, 0, memberProofs, "not one proof for each record, in order, to the checkpoint's size")
-	}
+// verify checks records, cover, checkpoint and keys. The other checks rely on these.
+func (b *opened) verify(key note.Verifier) (verify.Report, error) {
+	m, in := b.Manifest, &b.in
+	*in = Input{Shard: b.Checkpoint.Shard, Tenant: m.Tenant, Session: m.Session, Space: subject.Space{Prefix: m.SubjectPrefix}, From: m.From.Time, To: m.To.Time}
+	opts := verify.Options{Shard: in.Shard, Space: in.Space, Keys: []note.Verifier{key}, ReceiptKeys: b.Keys, Expiries: b.expiries,
+		Checkpoints: []verify.Published{{Source: memberCheckpoint, Text: b.CheckpointText}}}
+	v := verify.NewSessionVerifier(opts)
 	if in.Session == "" {
-		add(&rep, verify.CodeRecords, 0, memberRecords, "the records belong to no session")
+		v = verify.NewRangeVerifier(opts, in.From)
 	}
-	return rep
+	rep := v.Report()
+	var merkle tree.Tree
+	c := &coverReader{lines: newLines(b.open(memberCover)), tree: &merkle}
+	derived := b.newDerivedReader()
+	texts := newExpiryTally(signedExpiries(b.expiries, in.Shard, in.Space, key))
+	err := eachRow(b.open(memberRecords), func(row evidence.Row, rec evidence.Record) error {
+		if row.Expired() {
+			if b.expired++; m.Expired == 0 {
+				return fmt.Errorf("%w: %s: a line without a record, and the manifest names none", ErrInvalid, memberRecords)
+			}
+		}
+		if rep.Records == 0 { // whose records they are, the first one says: the manifest follows from them
+			if in.Tenant = rec.Tenant; in.Session != "" {
+				in.Session = rec.Session
+			}
+		}
+		if in.checkRecord(row, rec, rep.To) != nil {
+			add(rep, verify.CodeRecords, row.Seq, memberRecords, "not of the first one's tenant, not of its session or of the range that the manifest names, or not in order")
+		}
+		v.Row(row)
+		texts.addRow(row)
+		derived.compareRecord(row, rec)
+		return c.addLeaf(row)
+	})
+	if err == nil {
+		err = c.finish(b.Checkpoint.Size)
+	}
+	if err != nil {
+		return verify.Report{}, err
+	}
+	v.Settle()
+	rep.Tenant, rep.Session = in.Tenant, in.Session
+	if c.mismatch || merkle.Size() != b.Checkpoint.Size || merkle.Root() != b.Checkpoint.Root {
+		add(rep, verify.CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
+	}
+	if rep.Records == 0 {
+		add(rep, verify.CodeRecords, 0, memberRecords, "it is empty")
+	}
+	checkExpiries(rep, b.expiries, b.Checkpoint, in.Space, key, rep.From, rep.To)
+	texts.report(rep)
+	derived.reportDifferences(rep)
+	return *rep, nil
 }
 
-// compare derives every member that follows from the records again and reports those that differ.
-func (b *sessionBundle) compare(rep *verify.Report) {
-	header := Input{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
-		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.header(b.checkpoint)
-	keys, err1 := events.Encode(sortedKeys(b.keys))
-	proofs, err2 := events.Encode(b.proofs)
-	attached, unlisted := b.attached()
-	for _, name := range unlisted {
-		add(rep, verify.CodeMember, 0, name, "the manifest does not list it")
+// derivedReader compares the members that follow from the records with the records.
+type derivedReader struct {
+	lines          map[string]*lines // by kind
+	firstDifferent map[string]int    // by kind: the first line that differs
+}
+
+func (b *opened) newDerivedReader() *derivedReader {
+	d := &derivedReader{lines: map[string]*lines{}, firstDifferent: map[string]int{}}
+	for _, body := range bodies {
+		d.lines[body.kind] = newLines(b.open(body.name))
 	}
-	want, err3 := assembleMembers(header, b.rows, b.records, parts{member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs}}, attached)
-	if err1 != nil || err2 != nil || err3 != nil {
-		add(rep, verify.CodeMember, 0, memberManifest, "the members cannot be derived again")
+	return d
+}
+
+func (d *derivedReader) compareRecord(row evidence.Row, r evidence.Record) {
+	l := d.lines[r.Kind]
+	if l == nil || row.Expired() || d.firstDifferent[r.Kind] > 0 {
 		return
 	}
-	for _, m := range want {
-		if got := b.files[m.name]; !bytes.Equal(got, m.data) {
-			add(rep, verify.CodeMember, 0, m.name, "not what follows from the records, first at byte %d", firstDifference(got, m.data))
-		}
+	if text, err := l.next(); err != nil || !bytes.Equal(text, r.Body) {
+		d.firstDifferent[r.Kind] = max(l.lineNumber, 1)
 	}
-	for _, listed := range b.manifest.Members {
-		if data, there := b.files[listed.Name]; there && (len(data) != listed.Size || hexSum(data) != listed.SHA256) {
-			add(rep, verify.CodeMember, 0, listed.Name, "not the file that the manifest lists")
+}
+
+func (d *derivedReader) reportDifferences(rep *verify.Report) {
+	for _, body := range bodies {
+		if _, err := d.lines[body.kind].next(); d.firstDifferent[body.kind] == 0 && !errors.Is(err, io.EOF) {
+			d.firstDifferent[body.kind] = d.lines[body.kind].lineNumber
+		}
+		if at := d.firstDifferent[body.kind]; at > 0 {
+			add(rep, verify.CodeMember, 0, body.name, "not what follows from the records, first in line %d", at)
 		}
 	}
 }
 
-// attached pairs the attached members with the manifest's entries, so that the manifest can be derived
-// again. unlisted names those that the manifest does not list.
-func (b *sessionBundle) attached() (list []listed, unlisted []string) {
-	for _, name := range attachedNames(b.manifest.Expired > 0) {
-		i := slices.IndexFunc(b.manifest.Members, func(m Member) bool { return m.Name == name })
+// compareDerived derives the small members again, and compares every member with its line in the
+// manifest.
+func (b *opened) compareDerived(rep *verify.Report) error {
+	sums := map[string]Member{}
+	for _, e := range b.entries {
+		sum := sha256.New()
+		n, err := io.Copy(sum, e.open())
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, e.name, err)
+		}
+		sums[e.name] = Member{Name: e.name, Size: int(n), SHA256: hex.EncodeToString(sum.Sum(nil))}
+		if e.name != MemberStatement {
+			b.Digests = append(b.Digests, sums[e.name])
+		}
+	}
+	slices.SortFunc(b.Digests, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	want := b.in.manifest(b.Checkpoint)
+	want.Records, want.Expired, want.Seqs = rep.Records, b.expired, []uint64{rep.From, rep.To}
+	attached := attachedNames(b.Manifest.Expired > 0)
+	for _, name := range memberNames(b.Manifest.Expired > 0, false)[1:] {
+		i := slices.IndexFunc(b.Manifest.Members, func(l Member) bool { return l.Name == name })
 		if i < 0 {
-			unlisted = append(unlisted, name)
+			add(rep, verify.CodeMember, 0, name, "the manifest does not list it")
 			continue
 		}
-		list = append(list, listed{member{name, b.files[name]}, b.manifest.Members[i]})
+		line := sums[name]
+		if b.Manifest.Members[i] != line {
+			add(rep, verify.CodeMember, 0, name, "not the file that the manifest lists")
+		}
+		if slices.Contains(attached, name) {
+			line = b.Manifest.Members[i] // the format's rules do not determine these members
+		}
+		want.Members = append(want.Members, line)
 	}
-	return list, unlisted
-}
-
-func (b *sessionBundle) contents() contents {
-	rows, records := withText(b.rows, b.records)
-	return contents{Manifest: b.manifest, Records: records, Expired: b.expired, Checkpoint: b.checkpoint,
-		CheckpointText: string(b.files[memberCheckpoint]), Keys: b.keys, Members: b.files, InForce: b.files[MemberInForce], rows: rows}
+	text, err1 := events.Encode(want)
+	keys, err2 := events.Encode(sortedKeys(b.Keys))
+	if err := errors.Join(err1, err2); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	for name, data := range map[string][]byte{memberManifest: text, memberReadme: []byte(renderReadme(want)), memberKeys: keys} {
+		if got := b.Members[name]; !bytes.Equal(got, data) {
+			add(rep, verify.CodeMember, 0, name, "not what follows from the records, first at byte %d", firstDifference(got, data))
+		}
+	}
+	return nil
 }
 
 // File reads one member of a bundle without verifying anything; nil if there is none.
@@ -311,5 +353,5 @@ func File(r io.ReaderAt, size int64, name string) []byte {
 	if err != nil {
 		return nil
 	}
-	return zipMember(z, name, MaxSize)
+	return zipMember(z, name, maxSmallMember)
 }

@@ -2,7 +2,6 @@ package aaep
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -29,7 +28,7 @@ var Protocol = fact.Protocol{
 func UnreadableCheck(c strictjson.Code) string { return cmp.Or(unreadableChecks[c], "AAEP-C-001") }
 
 func decodeAAEP(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.DecodedEvent, data []byte, request bool) {
-	v, err := d.Document.ParseObject(data, strictjson.DefaultLimits)
+	v, err := strictjson.ReadObject(data, strictjson.DefaultLimits)
 	if err != nil {
 		r.ReadError = err
 		r.Fact.ReadRefusedNumber(data, d.Protocols(p.Protocol))
@@ -42,38 +41,19 @@ func decodeAAEP(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.
 	r.Defect = fact.EventDefect(&r.Fact, err, violations)
 }
 
-// readAAEPEvent reads the typed event. The texts that sessions remember are made independent of their
-// message: of most events single ones, of questions and replies all.
+// readAAEPEvent reads the typed event. Frequent texts that sessions remember share one copy.
 func readAAEPEvent(d *fact.Decoder, v strictjson.Value, data []byte) (*aaep.Event, error) {
-	if !forgottenPayloads[v.Get("type").Text()] {
-		return aaep.FromValue(v.Clone(), data)
-	}
 	e, err := aaep.FromValue(v, data)
-	e.EventID, e.Producer.AgentID, e.CorrelationID = strings.Clone(e.EventID), d.Intern(e.Producer.AgentID), strings.Clone(e.CorrelationID)
-	internPayload(d, e)
-	return e, err
-}
-
-// forgottenPayloads are the events of which sessions remember no more of the payload than internPayload
-// knows.
-var forgottenPayloads = map[string]bool{
-	"aaep:agent.output.streaming": true, "aaep:agent.session.cancelled": true, "aaep:agent.session.completed": true, "aaep:agent.session.started": true,
-	"aaep:agent.state.changed": true, "aaep:agent.tool.completed": true, "aaep:agent.tool.invoked": true,
-}
-
-// internPayload makes the texts of a payload that sessions remember independent of
-// their message.
-func internPayload(d *fact.Decoder, e *aaep.Event) {
+	e.Producer.AgentID = d.Intern(e.Producer.AgentID)
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
-		p.Tool, p.ToolCallID = d.Intern(p.Tool), strings.Clone(p.ToolCallID)
+		p.Tool = d.Intern(p.Tool)
 	case *aaep.ToolCompleted:
-		p.Tool, p.ToolCallID, p.Status = d.Intern(p.Tool), strings.Clone(p.ToolCallID), d.Intern(p.Status)
+		p.Tool, p.Status = d.Intern(p.Tool), d.Intern(p.Status)
 	case *aaep.StateChanged:
 		p.FromState, p.ToState = d.Intern(p.FromState), d.Intern(p.ToState)
-	case *aaep.OutputStreaming:
-		p.OutputID = strings.Clone(p.OutputID)
 	}
+	return e, err
 }
 
 // aaepFact reads an AAEP event; request tells that it is the admitter's copy of a request.

@@ -76,7 +76,7 @@ func parseList(v strictjson.Value) []string {
 		if size += len(item.Text()) + 16; size > maxCapabilityBytes {
 			return nil
 		}
-		list = append(list, strings.Clone(item.Text()))
+		list = append(list, item.Text())
 	}
 	return list
 }

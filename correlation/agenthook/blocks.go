@@ -120,7 +120,7 @@ func newContract(m strictjson.Value) *contract {
 	c := &contract{requiredHooks: map[string]bool{}, failsClosed: stringMember(m, "fail_mode") == "fail_closed", statesFailMode: stringMember(m, "fail_mode") != ""}
 	for h := range firstItems(m.Get("required_hooks"), maxHooks) {
 		if h.Kind() == strictjson.KindString {
-			c.requiredHooks[fact.BoundID(h.OwnText())] = true
+			c.requiredHooks[fact.BoundID(h.Text())] = true
 		}
 	}
 	return c
@@ -169,7 +169,7 @@ func newWebBlock(b strictjson.Value) *webBlock {
 	}
 	for id := range firstItems(b.Get("evidence_ids"), maxResults) {
 		if id.Kind() == strictjson.KindString {
-			w.usedEvidence = append(w.usedEvidence, fact.BoundID(id.OwnText()))
+			w.usedEvidence = append(w.usedEvidence, fact.BoundID(id.Text()))
 		}
 	}
 	return w

@@ -3,7 +3,6 @@ package agenthook
 import (
 	"bytes"
 	"cmp"
-	"strings"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/fact"
@@ -35,26 +34,19 @@ type hookEvent struct {
 }
 
 func decodeAgentHook(d *fact.Decoder, m events.LogMessage, p subject.Parsed, r *fact.DecodedEvent, data []byte, request bool) {
-	v, err := d.Document.ParseObject(data, strictjson.DefaultLimits)
+	v, err := strictjson.ReadObject(data, strictjson.DefaultLimits)
 	if err != nil {
 		r.ReadError = err
 		return
 	}
 	violations := hookschema.Strict(v)
-	e, err := readAgentHookEvent(d, v, data)
+	e, err := agenthook.FromValue(v, data)
+	e.ShareWords(d.Intern)
 	f := &r.Fact
 	agentHookFact(f, hookEvent{e, withPlainIDs(v), argumentKeyers(d, p, e.EventType), &d.FormBuffer}, request)
 	checkAgentHookSubject(d, m, p, r, e, request)
-	f.Outcome, f.LineageRefs.Correlation, f.LineageRefs.Trace = d.Intern(f.Outcome), strings.Clone(f.LineageRefs.Correlation), strings.Clone(f.LineageRefs.Trace)
+	f.Outcome = d.Intern(f.Outcome)
 	r.Defect = fact.EventDefect(f, err, violations)
-}
-
-// readAgentHookEvent reads the typed event. The texts that sessions remember are made independent of
-// their message.
-func readAgentHookEvent(d *fact.Decoder, v strictjson.Value, data []byte) (*agenthook.Event, error) {
-	e, err := agenthook.FromValue(v, data)
-	e.CloneTexts(d.Intern, strings.Clone)
-	return e, err
 }
 
 // trimmedSum is the sum of the event's canonical form without some of its members, and of those

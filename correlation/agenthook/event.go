@@ -146,7 +146,7 @@ func (x *Event) Nonce() string {
 // stringMember is the text of a member, which may be kept; "" if it is no text.
 func stringMember(v strictjson.Value, key string) string {
 	if m := v.Get(key); m.Kind() == strictjson.KindString {
-		return m.OwnText()
+		return m.Text()
 	}
 	return ""
 }

@@ -2,7 +2,6 @@ package fact
 
 import (
 	"crypto/ed25519"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -38,17 +37,14 @@ func matchesToken(inSubject, inRecord string) bool {
 	return TokenOf(inSubject) == subject.Escape(inRecord)
 }
 
-// decodeDecisionRecord decodes a decision. Its texts do not keep the message in memory.
+// decodeDecisionRecord decodes a decision. Frequent texts share one copy.
 func (d *Decoder) decodeDecisionRecord(body []byte) (r events.Decision, err error) {
 	r, err = events.DecodeRecord[events.Decision](body)
 	for _, again := range []*string{&r.Tenant, &r.Protocol, &r.Source, &r.Session, &r.Agent, &r.Tool, (*string)(&r.Verdict)} {
 		*again = d.Intern(*again)
 	}
-	for _, once := range []*string{&r.DecisionID, &r.EventID, &r.ToolCallID, &r.ArgsDigest, &r.Traceparent} {
-		*once = strings.Clone(*once)
-	}
 	if a := r.Approval; a != nil {
-		a.Status, a.WorkflowID, a.ActionID = d.Intern(a.Status), strings.Clone(a.WorkflowID), strings.Clone(a.ActionID)
+		a.Status = d.Intern(a.Status)
 	}
 	return r, err
 }

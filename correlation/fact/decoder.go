@@ -7,7 +7,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -20,7 +19,6 @@ type Decoder struct {
 	tenantKey     func(string) []byte
 	tenantKeys    map[string]*digest.Keyer
 	SessionKeyers sessionKeyers
-	Document      strictjson.Document
 	FormBuffer    FormBuffer
 	interned      map[string]string
 	// sharedKeys are the correlator's keys; a signature that one of them verifies need

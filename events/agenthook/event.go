@@ -70,8 +70,7 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	return FromValue(v, raw)
 }
 
-// FromValue is Decode for an object that strictjson has parsed. The event is valid as long as the
-// Value. Its texts may be parts of the document's (see CloneTexts).
+// FromValue is Decode for an object that strictjson has parsed.
 func FromValue(v strictjson.Value, raw []byte) (*Event, error) {
 	e := &Event{Doc: v, Raw: raw}
 	var first *FieldError
@@ -84,32 +83,26 @@ func FromValue(v strictjson.Value, raw []byte) (*Event, error) {
 // Tree is the whole document, as strictjson.Parse gives it. Each call makes it anew.
 func (e *Event) Tree() map[string]any { return e.Doc.ObjectTree() }
 
-// CloneTexts makes the texts that outlive their document independent of it, except metadata.traceparent: word
-// copies those of small vocabularies, id all others.
-func (e *Event) CloneTexts(word, id func(string) string) {
+// ShareWords replaces the texts of small vocabularies that outlive the event: share returns one copy of
+// equal texts.
+func (e *Event) ShareWords(share func(string) string) {
 	for _, text := range []*string{&e.EventType, &e.Source, &e.AgentID, &e.EvidencePhase, &e.ToolName} {
-		*text = word(*text)
-	}
-	for _, text := range []*string{&e.EventID, &e.SessionID, &e.CorrelationID, &e.meta.toolCallID} {
-		*text = id(*text)
+		*text = share(*text)
 	}
 	if v := e.AdmissionVerdict; v != nil {
-		v.Verdict, v.DecidedAt = word(v.Verdict), id(v.DecidedAt)
+		v.Verdict = share(v.Verdict)
 	}
 	if v := e.Validation; v != nil {
-		v.Status = word(v.Status)
+		v.Status = share(v.Status)
 	}
 	if x := e.Execution; x != nil {
-		x.Outcome = word(x.Outcome)
+		x.Outcome = share(x.Outcome)
 	}
 	if a := e.Approval; a != nil {
-		a.Status, a.ResumePolicy, a.Department = word(a.Status), word(a.ResumePolicy), word(a.Department)
-		for _, text := range []*string{&a.WorkflowID, &a.ActionID, &a.ReviewerRef, &a.RequestedAt, &a.DecidedAt, &a.ExpiresAt, &a.DecisionRef, &a.ApprovalURL} {
-			*text = id(*text)
-		}
+		a.Status, a.ResumePolicy, a.Department = share(a.Status), share(a.ResumePolicy), share(a.Department)
 	}
 	if t := e.ToolIdentity; t != nil {
-		t.CanonicalName = word(t.CanonicalName)
+		t.CanonicalName = share(t.CanonicalName)
 	}
 }
 

@@ -51,11 +51,10 @@ func TestDidNotRun(t *testing.T) {
 	}
 }
 
-// The texts of an event that is read of a shared document can be made independent of it.
-func TestCloneTexts(t *testing.T) {
+// The texts of small vocabularies can be shared, and no others.
+func TestShareWords(t *testing.T) {
 	const text = `{"event_type":"PreToolUse","event_id":"e-1","session_id":"s1","metadata":{"tool_call_id":"c1","own":{"a":1},"admission_verdict":{"verdict":"allow"},"approval":{"status":"approved","workflow_id":"w"},"tool_identity":{"canonical_name":"n"}}}`
-	var d strictjson.Document
-	v, err := d.Parse([]byte(text), strictjson.DefaultLimits)
+	v, err := strictjson.Read([]byte(text), strictjson.DefaultLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,11 +62,10 @@ func TestCloneTexts(t *testing.T) {
 	if err != nil || e.EventID != "e-1" || e.SessionID != "s1" || e.ToolCallID() != "c1" || !e.HasMetadata() || !e.HasGovernanceBlock() || e.HasExecuted() {
 		t.Fatalf("%+v", e)
 	}
-	words, ids := 0, 0
-	e.CloneTexts(func(s string) string { words++; return s + "!" }, func(s string) string { ids++; return s + "?" })
+	e.ShareWords(func(s string) string { return s + "!" })
 	verdict := e.AdmissionVerdict
 	approval := e.Approval
-	if verdict.Verdict != "allow!" || approval.Status != "approved!" || approval.WorkflowID != "w?" || words == 0 || ids == 0 {
+	if verdict.Verdict != "allow!" || approval.Status != "approved!" || approval.WorkflowID != "w" || e.EventID != "e-1" || e.EventType != "PreToolUse!" {
 		t.Errorf("%+v %+v", verdict, approval)
 	}
 }

@@ -1,11 +1,8 @@
 package cloudevents
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -65,40 +62,15 @@ func decodeStructured(body []byte) (Event, error) {
 }
 
 // splitMembers returns the raw values of an object's members, each a slice of its own.
-func splitMembers(body []byte) (map[string]jsontext.Value, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(body))
-	members, err := readMembers(dec)
-	if err == nil {
-		if _, err = dec.ReadToken(); errors.Is(err, io.EOF) {
-			return members, nil
-		}
+func splitMembers(body []byte) (members map[string]jsontext.Value, err error) {
+	if err := strictjson.Unmarshal(body, &members); err == nil && members != nil {
+		return members, nil
 	}
 	// Report the defect with the codes of strictjson.
-	if _, err := strictjson.ParseObject(body, strictjson.Limits{}); err != nil {
+	if _, err := strictjson.ReadObject(body, strictjson.Limits{}); err != nil {
 		return nil, err
 	}
 	return nil, &strictjson.Error{Code: strictjson.NotJSON, Detail: "the envelope is not valid JSON"}
-}
-
-func readMembers(dec *jsontext.Decoder) (map[string]jsontext.Value, error) {
-	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
-		return nil, errors.New("no object")
-	}
-	members := map[string]jsontext.Value{}
-	for dec.PeekKind() != '}' {
-		tok, err := dec.ReadToken()
-		if err != nil {
-			return nil, err
-		}
-		name := tok.String()
-		value, err := dec.ReadValue()
-		if err != nil {
-			return nil, err
-		}
-		members[name] = value.Clone()
-	}
-	_, err := dec.ReadToken()
-	return members, err
 }
 
 // attributeText returns an attribute's canonical text. Context attributes are strings;

@@ -18,8 +18,7 @@ func FuzzCanonical(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var d Document
-		v, err := d.Parse(raw, DefaultLimits)
+		v, err := Read(raw, DefaultLimits)
 		if err != nil {
 			return
 		}

@@ -11,29 +11,23 @@ import (
 	"github.com/countersign-dev/countersign/events/casefold"
 )
 
-// Bounds of what a Document keeps and does.
+// Bounds of what parsing does.
 const (
-	// maxSharedText is the longest document, in bytes, of which all texts share one copy. It
-	// bounds the memory that one kept text pins.
-	maxSharedText = 8 << 10
-	// maxKeptNodes is the largest list of values that the next document uses again.
-	maxKeptNodes = 4 << 10
 	// maxScannedMembers is the largest object with keys that are compared one by one.
 	maxScannedMembers = 32
 	// maxNesting bounds the recursion if Limits do not. It is the bound of jsontext.
 	maxNesting = 10_000
+	// typicalValue is how many bytes of a text make a value in most events.
+	typicalValue = 24
+	// maxFirstNodes bounds the list that is made before the values are known.
+	maxFirstNodes = 512
 )
 
-// Document is a parsed document: the list of its values in the order of the text. Each Parse
-// uses the list of the last document again. The zero Document is ready; it belongs to one
-// goroutine.
-type Document struct {
-	text    string
-	shared  bool // values refer to text
-	nodes   []node
-	scratch []byte
-	lim     Limits
-	tokens  jsontext.Decoder
+// parser makes the list of a document's values, in the order of the text.
+type parser struct {
+	nodes  []node
+	lim    Limits
+	tokens jsontext.Decoder
 }
 
 // node is a value; its children follow it.
@@ -42,7 +36,6 @@ type node struct {
 	kind       byte
 	escaped    bool // the string has escapes
 	keyForm    keyForm
-	shared     bool     // key and text may be parts of the text of the document
 	nameHash   nameHash // of the key
 	size       int32    // number of nodes, itself included
 	members    int32    // of an object, or items of an array
@@ -57,29 +50,30 @@ const (
 	wideKey                        // it is not ASCII
 )
 
-// Parse reads a document. The Value is valid until the next Parse; its texts stay valid. The
-// error is always an *Error.
-func (d *Document) Parse(raw []byte, lim Limits) (Value, error) {
+// Read parses a document. The error is always an *Error.
+func Read(raw []byte, lim Limits) (Value, error) {
 	if e := checkBytes(raw, lim); e != nil {
 		return Value{}, e
 	}
-	d.begin(raw, lim)
+	if lim.MaxDepth <= 0 || lim.MaxDepth > maxNesting {
+		lim.MaxDepth = maxNesting
+	}
+	d := parser{lim: lim, nodes: make([]node, 0, min(1+len(raw)/typicalValue, maxFirstNodes))}
+	d.tokens.Reset(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true)) // addKey refuses them
 	err := d.parseValue(node{}, 1)
 	if err == nil {
-		end := int(d.tokens.InputOffset())
-		rest := strings.TrimLeft(d.text[end:], " \t\r\n")
-		if rest == "" {
+		rest := bytes.TrimLeft(raw[d.tokens.InputOffset():], " \t\r\n")
+		if len(rest) == 0 {
 			return Value{d.nodes}, nil
 		}
 		err = &Error{Code: TrailingData, Offset: int64(len(raw) - len(rest)), Detail: "something follows the JSON value"}
 	}
-	d.text = ""
 	return Value{}, ownError(err, d.tokens.StackPointer(), d.tokens.InputOffset())
 }
 
-// ParseObject is Parse for documents that must be a JSON object.
-func (d *Document) ParseObject(raw []byte, lim Limits) (Value, error) {
-	v, err := d.Parse(raw, lim)
+// ReadObject is Read for documents that must be a JSON object.
+func ReadObject(raw []byte, lim Limits) (Value, error) {
+	v, err := Read(raw, lim)
 	if err == nil && v.Kind() != KindObject {
 		return Value{}, &Error{Code: NotObject, Detail: "the JSON value is not an object"}
 	}
@@ -101,29 +95,14 @@ func checkBytes(raw []byte, lim Limits) *Error {
 	return nil
 }
 
-func (d *Document) begin(raw []byte, lim Limits) {
-	clear(d.nodes) // release the texts of the last document
-	if d.nodes = d.nodes[:0]; cap(d.nodes) > maxKeptNodes {
-		d.nodes = nil
-	}
-	if cap(d.scratch) > maxSharedText {
-		d.scratch = nil
-	}
-	if lim.MaxDepth <= 0 || lim.MaxDepth > maxNesting {
-		lim.MaxDepth = maxNesting
-	}
-	d.text, d.shared, d.lim = string(raw), len(raw) <= maxSharedText, lim
-	d.tokens.Reset(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true)) // addKey refuses them
-}
-
 // fail refuses what was read last.
-func (d *Document) fail(code Code, detail string) error {
+func (d *parser) fail(code Code, detail string) error {
 	return &Error{Code: code, Path: string(d.tokens.StackPointer()), Offset: d.tokens.InputOffset(), Detail: detail}
 }
 
 // parseValue reads the next value. n has the value's key.
-func (d *Document) parseValue(n node, depth int) (err error) {
-	n.kind, n.size, n.shared = byte(d.tokens.PeekKind()), 1, d.shared
+func (d *parser) parseValue(n node, depth int) (err error) {
+	n.kind, n.size = byte(d.tokens.PeekKind()), 1
 	switch n.kind {
 	case KindObject, KindArray:
 		return d.parseContainer(n, depth)
@@ -138,7 +117,7 @@ func (d *Document) parseValue(n node, depth int) (err error) {
 	return err
 }
 
-func (d *Document) parseContainer(n node, depth int) error {
+func (d *parser) parseContainer(n node, depth int) error {
 	if _, err := d.tokens.ReadToken(); err != nil || depth > d.lim.MaxDepth { // err: beyond maxNesting
 		return d.fail(TooDeep, fmt.Sprintf("nested deeper than %d levels", d.lim.MaxDepth))
 	}
@@ -167,7 +146,7 @@ func (d *Document) parseContainer(n node, depth int) error {
 }
 
 // parseKey reads the name of a member.
-func (d *Document) parseKey() (n node, err error) {
+func (d *parser) parseKey() (n node, err error) {
 	if d.tokens.PeekKind() != KindString {
 		_, err = d.tokens.ReadToken() // says what is wrong
 		return n, err
@@ -183,33 +162,31 @@ func (d *Document) parseKey() (n node, err error) {
 	return n, err
 }
 
-func (d *Document) parseString() (text string, escaped bool, err error) {
+func (d *parser) parseString() (text string, escaped bool, err error) {
 	v, err := d.tokens.ReadValue()
 	if err != nil {
 		return "", false, err
 	}
-	if bytes.IndexByte(v, '\\') >= 0 {
-		d.scratch, err = jsontext.AppendUnquote(d.scratch[:0], v)
-		return string(d.scratch), true, err
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1]), false, nil
 	}
-	end := int(d.tokens.InputOffset())
-	return d.ownText(d.text[end-len(v)+1 : end-1]), false, nil
+	b, err := jsontext.AppendUnquote(nil, v)
+	return string(b), true, err
 }
 
 // parseNumber reads a number that a float64 holds faithfully.
-func (d *Document) parseNumber() (lit string, err error) {
+func (d *parser) parseNumber() (lit string, err error) {
 	v, err := d.tokens.ReadValue()
 	if err != nil {
 		return "", err
 	}
-	end := int(d.tokens.InputOffset())
-	lit = d.text[end-len(v) : end]
+	lit = string(v)
 	if !plainInteger(lit) {
 		if code, detail := checkNumber(lit); code != "" {
 			return "", d.fail(code, detail)
 		}
 	}
-	return d.ownText(lit), nil
+	return lit, nil
 }
 
 // nameHash is a cheap hash of a name.
@@ -229,17 +206,9 @@ func (s nameHash) maskBit() uint64 {
 	return 1 << ((7*length + 5*begin + end) & 63)
 }
 
-// ownText returns a part of the document as values hold it.
-func (d *Document) ownText(s string) string {
-	if d.shared {
-		return s
-	}
-	return strings.Clone(s)
-}
-
 // addKey refuses a key that the object at a position already has, in any case. folded is nil as
 // long as the object is small and its keys are ASCII.
-func (d *Document) addKey(place int, n *node, folded map[string]string) (map[string]string, error) {
+func (d *parser) addKey(place int, n *node, folded map[string]string) (map[string]string, error) {
 	object := &d.nodes[place]
 	bit := n.nameHash.maskBit()
 	known := object.memberMask&bit != 0
@@ -268,7 +237,7 @@ func (d *Document) addKey(place int, n *node, folded map[string]string) (map[str
 	return folded, nil
 }
 
-func (d *Document) failKey(same bool) error {
+func (d *parser) failKey(same bool) error {
 	if same {
 		return d.fail(DuplicateKey, "the object has this key twice")
 	}

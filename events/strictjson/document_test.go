@@ -16,7 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/events/casefold"
 )
 
-// oracle reads a document with the tokens of jsontext. It says which trees and refusals Document
+// oracle reads a document with the tokens of jsontext. It says which trees and refusals Read
 // must give.
 type oracle struct {
 	dec *jsontext.Decoder
@@ -117,11 +117,11 @@ var documentSeeds = []string{
 	`{"a":0e999999999999,"b":1E2,"c":-0.0,"d":1e-7,"e":5e-324}`, `1e400`, `1 2`, `"x" x`, `[] []`,
 }
 
-// holdDocument fails if a Document gives another tree or another refusal than the oracle.
-func holdDocument(t *testing.T, d *Document, raw []byte, lim Limits) {
+// holdDocument fails if Read gives another tree or another refusal than the oracle.
+func holdDocument(t *testing.T, raw []byte, lim Limits) {
 	t.Helper()
 	before := bytes.Clone(raw)
-	v, err := d.Parse(raw, lim)
+	v, err := Read(raw, lim)
 	want, wantErr := oracleParse(raw, lim)
 	if !bytes.Equal(before, raw) {
 		t.Fatalf("%q was changed", before)
@@ -160,39 +160,36 @@ func holdDocument(t *testing.T, d *Document, raw []byte, lim Limits) {
 	}
 }
 
-// largeDocuments are beyond the bounds up to which a Document shares its text and compares keys
-// one by one.
+// largeDocuments are long ones, and beyond the bound up to which keys are compared one by one.
 func largeDocuments() []string {
 	var members []string
 	for i := range 3 * maxScannedMembers {
 		members = append(members, fmt.Sprintf(`"member %02d":"text\n%d"`, 3*maxScannedMembers-i, i))
 	}
 	many := strings.Join(members, ",")
-	long := `"long":"` + strings.Repeat("x", maxSharedText) + `"`
+	long := `"long":"` + strings.Repeat("x", 8<<10) + `"`
 	return []string{"{" + many + "}", "{" + many + "," + long + "}", "{" + many + `,"member 01":1}`, "{" + many + `,"MEMBER 01":1}`, "{" + many + `,"é":1,"É":2}`,
-		"{" + long + `,"a":{` + many + `},"b":[` + strings.Repeat("1.5,", maxKeptNodes) + `1]}`, "[" + strings.Repeat(`"",`, maxKeptNodes) + "x]",
+		"{" + long + `,"a":{` + many + `},"b":[` + strings.Repeat("1.5,", 4<<10) + `1]}`, "[" + strings.Repeat(`"",`, 4<<10) + "x]",
 		"{" + long + `,"a":[1,{"b":01}]}`}
 }
 
 func TestDocument(t *testing.T) {
-	var d Document
 	for _, s := range append(largeDocuments(), documentSeeds...) {
-		holdDocument(t, &d, []byte(s), DefaultLimits)
+		holdDocument(t, []byte(s), DefaultLimits)
 		for end := range min(len(s), 200) {
-			holdDocument(t, &d, []byte(s[:end]), DefaultLimits)
+			holdDocument(t, []byte(s[:end]), DefaultLimits)
 		}
 	}
-	holdDocument(t, &d, []byte(`{"a":1}`), Limits{MaxBytes: 6})
-	holdDocument(t, &d, []byte(`{"a":[[]]}`), Limits{MaxDepth: 2})
+	holdDocument(t, []byte(`{"a":1}`), Limits{MaxBytes: 6})
+	holdDocument(t, []byte(`{"a":[[]]}`), Limits{MaxDepth: 2})
 }
 
 // TestTokenSequences: every short sequence of tokens, valid or not, is read as the oracle reads it.
 func TestTokenSequences(t *testing.T) {
-	var d Document
 	tokens := []string{"[", "]", "{", "}", ",", ":", "1", `"a"`, `"b"`, "t", " "}
 	var extend func(text string, more int)
 	extend = func(text string, more int) {
-		holdDocument(t, &d, []byte(text), DefaultLimits)
+		holdDocument(t, []byte(text), DefaultLimits)
 		for _, token := range tokens {
 			if more > 0 {
 				extend(text+token, more-1)
@@ -206,29 +203,6 @@ func TestTokenSequences(t *testing.T) {
 	extend("", longest)
 	for _, start := range []string{`{"a":`, `{"a":1,`, `[1,`, `[{"a":[`, `[{"a":1`, `{"a":[1`, `"\ud83d`} {
 		extend(start, longest)
-	}
-}
-
-// TestTextsStay: the texts of a document stay as they are when the next one is parsed.
-func TestTextsStay(t *testing.T) {
-	for _, s := range append(largeDocuments(), `{"a":"x","b":"y\n","c":1}`) {
-		var d Document
-		v, err := d.Parse([]byte(s), DefaultLimits)
-		if err != nil {
-			continue
-		}
-		tree := v.Tree()
-		var texts, copies []string
-		for m := range v.All() {
-			texts, copies = append(texts, m.Key(), m.Text()), append(copies, strings.Clone(m.Key()), strings.Clone(m.Text()))
-		}
-		want, _ := oracleParse([]byte(s), DefaultLimits)
-		if _, err := d.Parse([]byte(strings.Repeat(" ", len(s))+"1"), Limits{}); err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(texts, copies) || !reflect.DeepEqual(tree, want) {
-			t.Errorf("%.60s: a text changed", s)
-		}
 	}
 }
 
@@ -261,10 +235,9 @@ func FuzzDocument(f *testing.F) {
 	for _, s := range append(largeDocuments(), documentSeeds...) {
 		f.Add([]byte(s))
 	}
-	var d Document
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		holdDocument(t, &d, raw, DefaultLimits)
-		if _, err := d.Parse(raw, DefaultLimits); err == nil && !jsonv1.Valid(raw) {
+		holdDocument(t, raw, DefaultLimits)
+		if _, err := Read(raw, DefaultLimits); err == nil && !jsonv1.Valid(raw) {
 			t.Fatalf("%q is accepted", raw)
 		}
 	})
@@ -272,10 +245,9 @@ func FuzzDocument(f *testing.F) {
 
 func BenchmarkDocument(b *testing.B) {
 	raw := []byte(`{"schema_version":1,"event_id":"00000000-0000-4000-8000-000000000001","event_type":"PreToolUse","timestamp":"2026-11-20T12:00:00.000Z","source":"bench-agent","session_id":"s1","agent_id":"bench","tool_name":"write_file","action":"write","resource_kind":"file","resource":"/srv/reports/2026/q4.csv","resource_scope":"workspace","operation_risk":"reversible_write","metadata":{"tool_call_id":"call-1"},"evidence_phase":"pre_commit","tool_input":{"path":"/srv/reports/2026/q4.csv","mode":"append","content":"All figures are final and were checked against the ledger."}}`)
-	var d Document
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.Parse(raw, DefaultLimits); err != nil {
+		if _, err := Read(raw, DefaultLimits); err != nil {
 			b.Fatal(err)
 		}
 	}

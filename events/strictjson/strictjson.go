@@ -2,8 +2,8 @@
 // never see different documents in the same bytes, and writes the RFC 8785 canonical form. The
 // services and the client use it for requests, events and records.
 //
-// There is one parser, Document.Parse: it makes the list of a document's values, on which Value
-// is the cursor. Parse returns the same as Go values. Begin reading with Document and Canonical.
+// There is one parser, Read: it makes the list of a document's values, on which Value is the
+// cursor. Parse returns the same as Go values. Begin reading with Read and Canonical.
 //
 // It refuses what encoding/json accepts, each with its own code and the JSON pointer of the
 // place: duplicate keys, keys that differ only in case, invalid UTF-8 (lone surrogates
@@ -14,7 +14,6 @@ package strictjson
 import (
 	"bytes"
 	"fmt"
-	"sync"
 	"unicode/utf8"
 
 	jsonv1 "encoding/json"
@@ -32,38 +31,17 @@ type Limits struct {
 // DefaultLimits are the services' limits for events and requests: 1 MiB and 64 levels.
 var DefaultLimits = Limits{MaxBytes: 1 << 20, MaxDepth: 64}
 
-// documents are those that Parse uses again.
-var documents = sync.Pool{New: func() any { return new(Document) }}
-
 // Parse decodes one JSON document into map[string]any, []any, string,
 // encoding/json.Number, bool and nil. The error is always an *Error.
 func Parse(raw []byte, lim Limits) (any, error) {
-	d := documents.Get().(*Document)
-	defer documents.Put(d)
-	v, err := d.Parse(raw, lim)
-	if err != nil {
-		return nil, err
-	}
-	return v.Tree(), nil
+	v, err := Read(raw, lim)
+	return v.Tree(), err
 }
 
 // ParseObject is Parse for documents that must be a JSON object.
 func ParseObject(raw []byte, lim Limits) (map[string]any, error) {
-	d := documents.Get().(*Document)
-	defer documents.Put(d)
-	v, err := d.ParseObject(raw, lim)
-	if err != nil {
-		return nil, err
-	}
-	return v.Tree().(map[string]any), nil
-}
-
-// ReadObject is ParseObject for a Value that stays valid.
-func ReadObject(raw []byte, lim Limits) (Value, error) {
-	d := documents.Get().(*Document)
-	defer documents.Put(d)
-	v, err := d.ParseObject(raw, lim)
-	return v.Clone(), err
+	v, err := ReadObject(raw, lim)
+	return v.ObjectTree(), err
 }
 
 // Option changes how Unmarshal treats a document.

@@ -12,8 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/events/casefold"
 )
 
-// Value is a value of a Document, valid until the Document parses the next text; its texts stay
-// valid. The zero Value stands for a missing member.
+// Value is a value of a document. It does not change. The zero Value stands for a missing member.
 type Value struct{ nodes []node }
 
 // Kinds of values.
@@ -52,14 +51,6 @@ func (v Value) Text() string {
 		return ""
 	}
 	return v.nodes[0].text
-}
-
-// OwnText is Text without a reference to the document, for texts that are kept.
-func (v Value) OwnText() string {
-	if len(v.nodes) == 0 {
-		return ""
-	}
-	return v.nodes[0].own(v.nodes[0].text)
 }
 
 // Escaped reports whether a string is written with escapes.
@@ -117,7 +108,7 @@ func (v Value) Tree() any {
 	case KindObject:
 		m := make(map[string]any, v.Len())
 		for c := range v.All() {
-			m[c.nodes[0].own(c.nodes[0].key)] = c.Tree()
+			m[c.Key()] = c.Tree()
 		}
 		return m
 	case KindArray:
@@ -127,9 +118,9 @@ func (v Value) Tree() any {
 		}
 		return list
 	case KindString:
-		return v.nodes[0].own(v.Text())
+		return v.Text()
 	case KindNumber:
-		return json.Number(v.nodes[0].own(v.Text()))
+		return json.Number(v.Text())
 	case KindTrue, KindFalse:
 		return v.Kind() == KindTrue
 	}
@@ -140,16 +131,6 @@ func (v Value) Tree() any {
 func (v Value) ObjectTree() map[string]any {
 	tree, _ := v.Tree().(map[string]any)
 	return tree
-}
-
-// Clone returns a copy that stays valid and refers to nothing of the document.
-func (v Value) Clone() Value {
-	nodes := slices.Clone(v.nodes)
-	for i := range nodes {
-		n := &nodes[i]
-		n.key, n.text, n.shared = n.own(n.key), n.own(n.text), false
-	}
-	return Value{nodes}
 }
 
 // PathIn returns the JSON pointer of a value that was reached from root; "" for any other value.
@@ -190,14 +171,6 @@ func (v Value) holds(w Value) bool {
 		}
 	}
 	return false
-}
-
-// own returns the key or text without a reference to the document.
-func (n *node) own(s string) string {
-	if n.shared {
-		return strings.Clone(s)
-	}
-	return s
 }
 
 // AppendCanonical appends the RFC 8785 form. For no value it appends nothing.
@@ -344,7 +317,7 @@ func (v Value) appendReplaced(nodes []node, list []Replacement) ([]node, []Repla
 			nodes[place].members--
 		} else {
 			old := &c.nodes[0]
-			n := node{key: old.key, keyForm: old.keyForm, shared: old.shared, nameHash: old.nameHash}
+			n := node{key: old.key, keyForm: old.keyForm, nameHash: old.nameHash}
 			nodes = appendNodes(nodes, n, list[0].Tree)
 		}
 		list = list[1:]

@@ -6,12 +6,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"unsafe"
 )
 
-func parseValue(t *testing.T, d *Document, text string) Value {
+func parseValue(t *testing.T, text string) Value {
 	t.Helper()
-	v, err := d.Parse([]byte(text), DefaultLimits)
+	v, err := Read([]byte(text), DefaultLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,50 +19,8 @@ func parseValue(t *testing.T, d *Document, text string) Value {
 
 const nestedText = `{"a/b":[{"c~":"x"},[1,"y"]],"s":"t\n","z":null}`
 
-// A clone outlives its document and shares no text with it.
-func TestClone(t *testing.T) {
-	var d Document
-	v := parseValue(t, &d, nestedText)
-	text, clone, want := d.text, v.Clone(), v.Tree()
-	first, last := uintptr(unsafe.Pointer(unsafe.StringData(text))), len(text)
-	for i := range clone.nodes {
-		for _, s := range []string{clone.nodes[i].key, clone.nodes[i].text} {
-			if at := uintptr(unsafe.Pointer(unsafe.StringData(s))); s != "" && at >= first && at < first+uintptr(last) {
-				t.Errorf("%q is a part of the document", s)
-			}
-		}
-	}
-	parseValue(t, &d, `[7,7,7,7,7,7,7,7,7,7]`)
-	if got := clone.Tree(); !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if (Value{}).Clone().Exists() {
-		t.Error("the clone of no value exists")
-	}
-}
-
-// ReadObject gives a value that the next document does not change.
-func TestReadObject(t *testing.T) {
-	first, err := ReadObject([]byte(nestedText), DefaultLimits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 4 {
-		if v, err := ReadObject([]byte(`[1]`), DefaultLimits); err == nil || v.Exists() {
-			t.Fatal("an array is no object")
-		}
-		if _, err := ReadObject([]byte(`{"a":{"b":{"c":1}}}`), DefaultLimits); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := string(first.AppendCanonical(nil)); got != nestedText {
-		t.Error(got)
-	}
-}
-
 func TestPathIn(t *testing.T) {
-	var d Document
-	root := parseValue(t, &d, nestedText)
+	root := parseValue(t, nestedText)
 	paths := map[string]bool{}
 	var walk func(Value)
 	walk = func(v Value) {
@@ -87,9 +44,8 @@ func TestPathIn(t *testing.T) {
 // TestPathInCopiesNoOtherNames counts what the search for a path allocates: a long name beside the value must not be
 // copied for each value below it.
 func TestPathInCopiesNoOtherNames(t *testing.T) {
-	var d Document
 	name := strings.Repeat("n", 64<<10-1)
-	root := parseValue(t, &d, `{"`+name+`":[`+strings.Repeat("1,", 1024)+`1],"a":{"b":2}}`)
+	root := parseValue(t, `{"`+name+`":[`+strings.Repeat("1,", 1024)+`1],"a":{"b":2}}`)
 	v := root.Get("a").Get("b")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -104,8 +60,7 @@ func TestPathInCopiesNoOtherNames(t *testing.T) {
 }
 
 func TestWithText(t *testing.T) {
-	var d Document
-	v := parseValue(t, &d, `{"id":"A","metadata":{"id":"B","web":{"id":"C"}}}`)
+	v := parseValue(t, `{"id":"A","metadata":{"id":"B","web":{"id":"C"}}}`)
 	for want, keys := range map[string][]string{
 		`{"id":"n\n","metadata":{"id":"B","web":{"id":"C"}}}`: {"id"},
 		`{"id":"A","metadata":{"id":"B","web":{"id":"n\n"}}}`: {"metadata", "web", "id"},
@@ -122,8 +77,7 @@ func TestWithText(t *testing.T) {
 
 // TestReplace: values at any depth get other values, with any number of values of their own, or go.
 func TestReplace(t *testing.T) {
-	var d Document
-	v := parseValue(t, &d, `{"b":{"x":[1,{"y":2}],"w":"\n"},"é\n":3,"c":[4],"a":null}`)
+	v := parseValue(t, `{"b":{"x":[1,{"y":2}],"w":"\n"},"é\n":3,"c":[4],"a":null}`)
 	inner := v.Get("b")
 	for _, tt := range []struct {
 		want string
@@ -139,8 +93,7 @@ func TestReplace(t *testing.T) {
 		if text := string(got.AppendCanonical(nil)); text != tt.want {
 			t.Errorf("%s, want %s", text, tt.want)
 		}
-		var again Document
-		if want := parseValue(t, &again, tt.want); !reflect.DeepEqual(got.Tree(), want.Tree()) || got.Len() != want.Len() || got.Get("b").Len() != want.Get("b").Len() {
+		if want := parseValue(t, tt.want); !reflect.DeepEqual(got.Tree(), want.Tree()) || got.Len() != want.Len() || got.Get("b").Len() != want.Get("b").Len() {
 			t.Errorf("%s reads differently", tt.want)
 		}
 	}
@@ -154,11 +107,10 @@ func TestMemberText(t *testing.T) {
 	if v.MemberText("s") != "x" || v.MemberText("n") != "" || v.MemberText("o") != "" || v.MemberText("none") != "" {
 		t.Error("a text is read of what is none")
 	}
-	var d Document
-	if n := parseValue(t, &d, `{"n":12}`); n.MemberText("n") != "" || n.Get("n").OwnText() != "12" {
+	if n := parseValue(t, `{"n":12}`); n.MemberText("n") != "" || n.Get("n").Text() != "12" {
 		t.Error("a number is no text")
 	}
-	if (Value{}).MemberText("s") != "" || (Value{}).OwnText() != "" || (Value{}).ObjectTree() != nil || FromTree("x").ObjectTree() != nil {
+	if (Value{}).MemberText("s") != "" || (Value{}).Text() != "" || (Value{}).ObjectTree() != nil || FromTree("x").ObjectTree() != nil {
 		t.Error("something is read of no value")
 	}
 }

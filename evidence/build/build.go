@@ -187,7 +187,7 @@ func (r *recordRedactor) readBody() recordBody {
 	if r.scope.SubjectClass == "" {
 		return recordBody{kind: evidence.KindUnparseable, reason: ReasonForeignSubject}
 	}
-	root, err := r.workspace.document.Parse(r.message.Body, strictjson.DefaultLimits)
+	root, err := strictjson.Read(r.message.Body, strictjson.DefaultLimits)
 	r.root = root
 	var bad *strictjson.Error
 	if errors.As(err, &bad) {

@@ -18,10 +18,9 @@ const maxCheckedBytes = 8 << 10
 
 // workspace holds the reusable buffers of one goroutine that makes records.
 type workspace struct {
-	document strictjson.Document
-	text     []byte // the canonical form of a body
-	checker  redact.CleanChecker
-	scopes   map[string]recordScope // scopes of recent subjects
+	text    []byte // the canonical form of a body
+	checker redact.CleanChecker
+	scopes  map[string]recordScope // scopes of recent subjects
 }
 
 func newWorkspacePool() *sync.Pool {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"errors"
-	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -86,7 +85,7 @@ func (e *Examiner) checkDecision(v *view.Record, sc scope.Scope) {
 		e.addFinding(CodeDecisionRecord, "body", "not a decision record")
 		return
 	}
-	f.id = strings.Clone(d.DecisionID) // the texts of d share one copy of the body
+	f.id = d.DecisionID
 	f.digest, f.keyed = keyedDigest([]byte(d.RequestDigest))
 	named := sameToken(d.Session, v.Session) || redactedAt(v.Redactions, "/body/session")
 	if !sameToken(d.Tenant, v.Tenant) || !named || string(d.Verdict) != sc.State {
@@ -94,7 +93,7 @@ func (e *Examiner) checkDecision(v *view.Record, sc scope.Scope) {
 	}
 	f.signature = e.checkSignature(factDecision, v)
 	if _, named := e.wantedReceipts[d.ReceiptHash]; named {
-		f.receipt, f.hash = bytes.Clone(v.Body), strings.Clone(d.ReceiptHash)
+		f.receipt, f.hash = bytes.Clone(v.Body), d.ReceiptHash
 	}
 }
 

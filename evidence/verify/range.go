@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/evidence/tree"
 )
 
 // rangeGrace is the time after the beginning of a range in which a decision may have its
@@ -13,33 +12,32 @@ import (
 // time at most.
 const rangeGrace = 10 * time.Second
 
-// RangeVerifier checks the records of a shard between two times, in the order of their
-// sequences. It keeps the head of every session; a session may have begun before the range.
-// It does not check that the records are in the tree: the caller does.
+// RangeVerifier checks some records of a shard, in the order of their sequences: those between two
+// times, or those of a session. It keeps the head of every session. It does not check that the records
+// are in the tree, nor whose they are: the caller does.
 type RangeVerifier struct {
 	v      *Verifier
 	judged time.Time // time from which on a decision must have its request among the records
-	signed *checkpointTarget
 }
 
 // NewRangeVerifier makes a verifier for rows with a broker time not before from, and checks
-// the signature of the one checkpoint in opts.
+// the signature of the one checkpoint in opts. Sessions may have begun before the range.
 func NewRangeVerifier(opts Options, from time.Time) *RangeVerifier {
 	opts.Part = &Part{First: 1, RequestsFrom: math.MaxUint64}
+	r := NewSessionVerifier(opts)
+	r.judged = from.Add(rangeGrace)
+	return r
+}
+
+// NewSessionVerifier is NewRangeVerifier for the rows of a session, from its first on.
+func NewSessionVerifier(opts Options) *RangeVerifier {
 	v := NewVerifier(opts)
-	return &RangeVerifier{v: v, judged: from.Add(rangeGrace), signed: v.targets.singleTarget(v.rep)}
+	v.targets.singleTarget(v.rep)
+	return &RangeVerifier{v: v}
 }
 
 // Report is the report so far. The caller may add to it.
 func (r *RangeVerifier) Report() *Report { return r.v.rep }
-
-// Signed returns the checkpoint, and reports whether a trusted key signed it.
-func (r *RangeVerifier) Signed() (c tree.Checkpoint, ok bool) {
-	if r.signed == nil {
-		return c, false
-	}
-	return r.signed.Checkpoint, true
-}
 
 // Row checks one row alone and in its session.
 func (r *RangeVerifier) Row(row evidence.Row) {

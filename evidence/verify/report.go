@@ -73,8 +73,7 @@ const (
 
 	// Bundles.
 	CodeMember  Code = "bundle_member"  // a member differs from its digest or its source
-	CodeProofs  Code = "bundle_proofs"  // proofs and records do not match
-	CodeRecords Code = "bundle_records" // the records are not the session's
+	CodeRecords Code = "bundle_records" // the records are not those of the session or range
 )
 
 // DefaultMaxFindings is how many findings a report lists by default.

@@ -112,7 +112,7 @@ func profile() ([]byte, error) {
 // bodyMandate is the id of the mandate in a body. A body that cannot be read has none; the admitter
 // refuses it.
 func bodyMandate(body []byte) strictjson.Value {
-	v, err := new(strictjson.Document).ParseObject(body, strictjson.DefaultLimits)
+	v, err := strictjson.ReadObject(body, strictjson.DefaultLimits)
 	if err != nil {
 		return strictjson.Value{}
 	}

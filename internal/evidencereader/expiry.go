@@ -3,6 +3,7 @@ package evidencereader
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -30,6 +31,18 @@ func (rd Reader) expiryRecords(ctx context.Context, shard string, by []note.Veri
 		return nil, fmt.Errorf("reading the expiry records: %w", err)
 	}
 	return list, nil
+}
+
+// provedExpiries reads the records of expiries that name a tenant, or one of its sessions, with their
+// proofs.
+func (rd Reader) provedExpiries(ctx context.Context, shard, tenant, session string, size int64, by []note.Verifier) ([]verify.ExpiryRecord, error) {
+	list, err := rd.expiryRecords(ctx, shard, by, func(e events.Expiry) bool {
+		return e.Tenant == tenant && (session == "" || slices.ContainsFunc(e.Sessions, func(x events.ExpiredSession) bool { return x.Session == session }))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, rd.ProveExpiries(ctx, shard, size, list)
 }
 
 // ProveExpiries adds the proofs that expiry records are in the tree of a size. Records that are

@@ -159,12 +159,8 @@ func (rd Reader) proveRest(ctx context.Context, s *Session, size int64, keys []n
 	if s.Keys, s.Retired, err = rd.keyHistory(ctx, s.Shard, keys); err != nil || !slices.ContainsFunc(s.Rows, evidence.Row.Expired) {
 		return err
 	}
-	if s.Expiries, err = rd.expiryRecords(ctx, s.Shard, keys, func(e events.Expiry) bool {
-		return e.Tenant == s.Tenant && slices.ContainsFunc(e.Sessions, func(x events.ExpiredSession) bool { return x.Session == s.Session })
-	}); err != nil {
-		return err
-	}
-	return rd.ProveExpiries(ctx, s.Shard, size, s.Expiries)
+	s.Expiries, err = rd.provedExpiries(ctx, s.Shard, s.Tenant, s.Session, size, keys)
+	return err
 }
 
 // InclusionProofs proves records to be in the tree of a size. It reads all hashes with one query.

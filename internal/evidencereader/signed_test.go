@@ -65,6 +65,15 @@ func TestCosignedCheckpoint(t *testing.T) {
 	if whole.Input.Checkpoint != s.notes[150] {
 		t.Errorf("a range's checkpoint came with other lines:\n%s", whole.Input.Checkpoint)
 	}
+	one, err := s.SessionBundle(t.Context(), mine, s.keys)
+	ok(t, err)
+	if one.Checkpoint != s.notes[150] {
+		t.Errorf("a session's bundle has other lines:\n%s", one.Checkpoint)
+	}
+	mine.Rows[len(mine.Rows)-1].Seq = 151
+	if _, err := s.SessionBundle(t.Context(), mine, s.keys); err == nil || !strings.Contains(err.Error(), "record 151 of the session is not covered by a checkpoint yet") {
+		t.Errorf("a record behind the newest checkpoint: %v", err)
+	}
 }
 
 // session reads a session of this shard.
@@ -117,8 +126,10 @@ func TestUnsignedControlRecords(t *testing.T) {
 	}
 	whole, err := s.TenantRange(t.Context(), s.name, "acme", created, created.Add(time.Hour), s.keys, nil)
 	ok(t, err)
-	if len(whole.Input.Keys) != 1 {
-		t.Errorf("the range has keys %+v", whole.Input.Keys)
+	one, err := s.SessionBundle(t.Context(), mine, s.keys)
+	ok(t, err)
+	if len(whole.Input.Keys) != 1 || len(one.Keys) != 1 {
+		t.Errorf("the range has keys %+v, the session's bundle %+v", whole.Input.Keys, one.Keys)
 	}
 	every := func(events.Expiry) bool { return true }
 	for keys, want := range map[*[]note.Verifier]int{&s.keys: 0, {}: 1} {

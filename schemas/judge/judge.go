@@ -17,8 +17,7 @@ func Judge(protocol string, document []byte) ([]schemas.Violation, error) {
 	if judge == nil {
 		return nil, fmt.Errorf("there is no such protocol; known are %v", schemas.Tokens())
 	}
-	var d strictjson.Document
-	v, err := d.ParseObject(document, strictjson.DefaultLimits)
+	v, err := strictjson.ReadObject(document, strictjson.DefaultLimits)
 	if err != nil {
 		return nil, err
 	}

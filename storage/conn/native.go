@@ -21,7 +21,7 @@ import (
 // exclude what this reader does not need (sparse columns, profile events).
 const nativeVersion = int(proto.FeatureDistributedDepth)
 
-// nativeBufferSize is the size of the read buffer of a connection for long answers.
+// nativeBufferSize is the size of a connection's read buffer.
 const nativeBufferSize = 1 << 20
 
 // ErrNotPlain says that there is no plain connection to this machine; nothing was read.
@@ -33,8 +33,8 @@ type nativeConn struct {
 	version int
 }
 
-// dialNative connects and logs in; room is the size of the read buffer.
-func (p *Pool) dialNative(ctx context.Context, room int) (*nativeConn, error) {
+// dialNative connects and logs in.
+func (p *Pool) dialNative(ctx context.Context) (*nativeConn, error) {
 	o := p.options
 	if o.TLS != nil || o.DialContext != nil || !onlyLocal(o.Addr) {
 		return nil, ErrNotPlain
@@ -44,7 +44,7 @@ func (p *Pool) dialNative(ctx context.Context, room int) (*nativeConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotPlain, err)
 	}
-	c := &nativeConn{Conn: conn, r: proto.NewReader(bufio.NewReaderSize(conn, room)), version: nativeVersion}
+	c := &nativeConn{Conn: conn, r: proto.NewReader(bufio.NewReaderSize(conn, nativeBufferSize)), version: nativeVersion}
 	_ = conn.SetDeadline(time.Now().Add(max(o.DialTimeout, time.Second)))
 	if err := c.sendHello(proto.ClientHello{Name: "countersign", Major: 1, ProtocolVersion: nativeVersion, Database: p.database, User: o.Auth.Username, Password: o.Auth.Password}); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrNotPlain, err), conn.Close())
@@ -91,9 +91,9 @@ func (c *nativeConn) unexpectedPacket(code proto.ServerCode) error {
 }
 
 // sendQuery sends a query.
-func (c *nativeConn) sendQuery(query string, settings []proto.Setting) error {
+func (c *nativeConn) sendQuery(query string) error {
 	var b proto.Buffer
-	proto.Query{Body: query, Stage: proto.StageComplete, Compression: proto.CompressionDisabled, Settings: settings, Info: proto.ClientInfo{
+	proto.Query{Body: query, Stage: proto.StageComplete, Compression: proto.CompressionDisabled, Info: proto.ClientInfo{
 		ProtocolVersion: c.version, Major: 1, Interface: proto.InterfaceTCP, Query: proto.ClientQueryInitial, InitialAddress: c.LocalAddr().String(), ClientName: "countersign",
 	}}.EncodeAware(&b, c.version)
 	proto.ClientCodeData.Encode(&b)
@@ -150,13 +150,13 @@ func (c *nativeConn) readBlock(into proto.Results) (rows int, err error) {
 // each block of it. The columns of into hold the block and are valid until fn returns. An
 // error of fn is returned unchanged. It returns ErrNotPlain if there is no plain connection.
 func (p *Pool) StreamNative(ctx context.Context, query string, into proto.Results, fn func(rows int) error) error {
-	conn, err := p.dialNative(ctx, nativeBufferSize)
+	conn, err := p.dialNative(ctx)
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer func() { stop(); _ = conn.Close() }()
-	if err := conn.sendQuery(query, nil); err != nil {
+	if err := conn.sendQuery(query); err != nil {
 		return errors.Join(ctx.Err(), p.QueryError(err))
 	}
 	var mine error // the error of fn, returned unchanged

@@ -24,12 +24,10 @@ import (
 // Pool holds the connections to the evidence database. Its methods are safe for concurrent
 // use.
 type Pool struct {
-	conn       clickhouse.Conn
-	options    *clickhouse.Options
-	database   string
-	dials      atomic.Uint64 // number of opened connections
-	idle       idleConns
-	noSettings atomic.Bool // look-ups are sent without lookupSettings
+	conn     clickhouse.Conn
+	options  *clickhouse.Options
+	database string
+	dials    atomic.Uint64 // number of opened connections
 }
 
 // DatabaseName is the database that a DSN without a name stands for, and the only one that the
@@ -194,10 +192,7 @@ func (p *Pool) Ping(ctx context.Context) error {
 }
 
 // Close closes the connections.
-func (p *Pool) Close() error {
-	p.idle.close()
-	return p.conn.Close()
-}
+func (p *Pool) Close() error { return p.conn.Close() }
 
 // QueryContext is the context for a query. clickhouse-go turns a deadline into the setting
 // max_execution_time, which a user with readonly=1 may not set. Cancelling works without a

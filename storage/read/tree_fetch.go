@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ClickHouse/ch-go/proto"
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
@@ -50,33 +49,8 @@ func (r *Reader) fetchTiles(ctx context.Context, shard string, list []tileAt, ti
 	return r.hashRows(ctx, "SELECT "+columns+" FROM "+view+" WHERE"+condition, list[0].level > 0, tiles)
 }
 
-// hashColumns are the columns that hashRows reads.
-type hashColumns struct {
-	level proto.ColUInt8
-	n     proto.ColUInt64
-	hash  proto.ColFixedStr
-}
-
-// hashRows runs a query of fetchTiles, on a plain connection if there is one.
+// hashRows runs a query of fetchTiles.
 func (r *Reader) hashRows(ctx context.Context, query string, stored bool, tiles tileSet) error {
-	c := hashColumns{hash: proto.ColFixedStr{Size: len(tile{}.hashes[0])}}
-	into := proto.Results{{Name: "seq", Data: &c.n}, {Name: "record_hash", Data: &c.hash}}
-	if stored {
-		into = proto.Results{{Name: "level", Data: &c.level}, {Name: "n", Data: &c.n}, {Name: "hash", Data: &c.hash}}
-	}
-	err := r.pool.QueryNative(ctx, query, into, func(rows int) error {
-		for i := range rows {
-			level, n := 0, c.n.Row(i)-1 // leaf n is the record of sequence n+1
-			if stored {
-				level, n = int(c.level.Row(i)), c.n.Row(i)
-			}
-			tiles.addHash(level, n, [32]byte(c.hash.Row(i)))
-		}
-		return nil
-	})
-	if !errors.Is(err, conn.ErrNotPlain) {
-		return err
-	}
 	return r.pool.EachRow(ctx, query, func(row driver.Rows) error {
 		var level uint8
 		var n uint64
@@ -89,7 +63,7 @@ func (r *Reader) hashRows(ctx context.Context, query string, stored bool, tiles 
 			return err
 		}
 		if !stored {
-			n--
+			n-- // leaf n is the record of sequence n+1
 		}
 		var hash [32]byte
 		copy(hash[:], text)

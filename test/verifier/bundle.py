@@ -1,37 +1,40 @@
-"""Bundles: docs/evidence-format.md, section 5."""
+"""Bundles: docs/evidence-format.md, section 5. The file is read line by line, several
+times, and never held."""
 
 import base64
 import datetime
 import hashlib
-import json
 
 import archive
 import canonical
 import expired
+import merkle
 import statement
-from record import Session, included, whole
+from record import Records, check_time, need, whole
 from signed import Bad, Checkpoint, Key, standard, vouched
 
-HEAD = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json")
 BODIES = ("decisions.jsonl", "findings.jsonl", "calls.jsonl", "approvals.jsonl")
-TAIL = ("records.parquet", "in_force.json", "report.html", "controls.json")
+NAMES = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json", "records.jsonl", "cover.jsonl") + BODIES + ("records.parquet", "in_force.json", "report.html", "controls.json")
+LAYOUTS = [NAMES + gone + signed for gone in ((), (expired.NAME,)) for signed in ((), (statement.NAME,))]
+HELD = ("manifest.json", "checkpoint.txt", "keys.json", expired.NAME, statement.NAME)
+FORMAT = "countersign/bundle/v1"
 LAST = 253402300799  # the last second of the year 9999
-KINDS = {"decisions.jsonl": "decision", "findings.jsonl": "finding", "calls.jsonl": "call", "approvals.jsonl": "approval"}
+MALFORMED = (canonical.NotCanonical, KeyError, TypeError, ValueError, AttributeError, UnicodeError)
 
 
-def layouts(names):
-    """The members with and without those that may be missing."""
-    return [names + gone + signed for gone in ((), (expired.NAME,)) for signed in ((), (statement.NAME,))]
+def line_of(lines):
+    """The next line, None after the last. One that is not ended is no bytes: it equals no body."""
+    try:
+        return next(lines, None)
+    except Bad as e:
+        return str(e)
 
 
 class Bundle:
     """A bundle under verification. failures lists what does not hold, by member."""
 
-    format = "countersign/bundle/v1"
-    layouts = layouts(HEAD + ("records.jsonl", "proofs.json") + BODIES + TAIL)
-
     def __init__(self, raw, key_text, witnesses=()):
-        self.failures, self.raw, self.session, self.checkpoint = [], raw, None, None
+        self.failures, self.raw, self.checkpoint = [], raw, None
         self.key, self.witnesses, self.cosigned = Key(key_text, 1), [Key(w, 4) for w in witnesses], []
         self.members, self.behind = self.attempt("archive", lambda: archive.unpack(raw)) or ([], 0)
         if self.failures or not self.attempt("archive", self.check_archive):
@@ -39,19 +42,31 @@ class Bundle:
         self.read()
 
     def read(self):
-        self.files = {m.name: m.all() for m in self.members}
+        self.by_name = {m.name: m for m in self.members}
+        self.files = {n: self.by_name[n].all() for n in HELD if n in self.by_name}
         self.manifest = self.attempt("manifest.json", lambda: canonical.check(self.files["manifest.json"])) or {}
         self.checkpoint = self.attempt("checkpoint.txt", self.check_checkpoint)
         self.keys = self.attempt("keys.json", self.check_keys) or {}
-        self.proofs = self.attempt("proofs.json", self.check_proofs) or []
-        self.reasons = self.check_expiries()
-        self.check_records()
-        self.check_texts()
-        self.attempt("manifest.json", self.check_manifest)
-        self.check_digests()
-        self.signer = None
+        self.ends, self.signer, self.reasons = [], None, None  # ends are the first record and the last
+        headed = self.attempt("manifest.json", self.check_head)
+        if headed and self.checkpoint:
+            if expired.NAME in self.files:
+                self.reasons = self.attempt(expired.NAME, lambda: expired.Reasons(self.files[expired.NAME], self.checkpoint, self.key, self.manifest["subject_prefix"]))
+            self.check_records()
+            if self.reasons:
+                self.attempt("records.jsonl", self.reasons.check_whole)
+            self.attempt("manifest.json", self.check_manifest)
+        for entry in self.manifest.get("members", []):
+            self.attempt(str(entry.get("name")), lambda: self.check_digest(entry))
         if statement.NAME in self.files:
             self.signer = self.attempt(statement.NAME, lambda: statement.check(self))
+
+    def check_head(self):
+        m = self.manifest
+        need(all(isinstance(m[k], str) for k in ("session", "subject_prefix")), "a member has the wrong type")
+        self.ranged = not m["session"]
+        if self.ranged:
+            check_time(m["from"]), check_time(m["to"])
 
     def attempt(self, member, check):
         """Runs a check; what it finds is a failure of a member."""
@@ -60,14 +75,14 @@ class Bundle:
             return True if result is None else result
         except Bad as e:
             self.failures.append((member, str(e)))
-        except (canonical.NotCanonical, KeyError, TypeError, ValueError, AttributeError, UnicodeError) as e:
+        except MALFORMED as e:
             self.failures.append((member, "malformed: %s" % (e or type(e).__name__)))
         return None
 
     def check_archive(self):
         names = tuple(m.name for m in self.members)
-        if names not in self.layouts:
-            raise Bad("the members are %s, not %s" % (", ".join(names) or "none", ", or ".join(", ".join(n) for n in self.layouts)))
+        if names not in LAYOUTS:
+            raise Bad("the members are %s, not %s" % (", ".join(names) or "none", ", or ".join(", ".join(n) for n in LAYOUTS)))
         at = archive.differs(self.raw, self.members, self.behind)
         if at:
             self.failures.append((at[0], "the ZIP differs from its one form at byte %d" % at[1]))
@@ -89,106 +104,108 @@ class Bundle:
             raise Bad("a key record has other members")
         return dict(vouched(k, self.key) for k in records)
 
-    def check_proofs(self):
-        proofs = canonical.check(self.files["proofs.json"])
-        if set(proofs) != {"size", "proofs"} or any(set(p) != {"seq", "path"} for p in proofs["proofs"]):
-            raise Bad("other members than it should have")
-        if self.checkpoint and whole(proofs["size"], "size") != self.checkpoint.size:
-            raise Bad("the proofs are for another size than the checkpoint's")
-        return [(whole(p["seq"], "seq"), [standard(h) for h in p["path"]]) for p in proofs["proofs"]]
-
-    def check_expiries(self):
-        if expired.NAME not in self.files or not self.checkpoint:
-            return None
-        return self.attempt(expired.NAME, lambda: expired.Reasons(self.files[expired.NAME], self.checkpoint, self.key, self.manifest.get("subject_prefix", "gov")))
-
-    def check_texts(self):
-        if self.reasons:
-            self.attempt("records.jsonl", self.reasons.check_whole)
-
     def take(self, line):
         """Reads a line of the records: a record, or what is left of one."""
         if line.startswith(expired.PREFIX):
-            r = self.session.gone(expired.Expired(line, self.session.prefix, self.reasons))
+            r = self.records.gone(expired.Expired(line, self.records.prefix, self.reasons))
         else:
-            r = self.session.add(line)
+            r = self.records.add(line)
         if self.reasons:
             self.reasons.count(r)
         return r
 
     def check_records(self):
-        raw = self.files["records.jsonl"]
-        lines = raw.split(b"\n")
-        if lines.pop() != b"" or not lines:
-            self.failures.append(("records.jsonl", "does not end with a line feed, or is empty"))
-        self.session = Session(self.keys, self.manifest.get("subject_prefix", "gov"))
-        self.records = []
-        for i, line in enumerate(lines):
-            r = self.attempt("records.jsonl", lambda: self.take(line))
-            if r is None:
-                self.failures[-1] = ("records.jsonl", "line %d: %s" % (i + 1, self.failures[-1][1]))
-                return  # what follows hangs on it
-            self.records.append(r)
-            self.attempt("proofs.json", lambda: self.check_inclusion(i, r))
-        if len(self.proofs) != len(self.records):
-            self.failures.append(("proofs.json", "%d proofs for %d records" % (len(self.proofs), len(self.records))))
-
-    def check_inclusion(self, i, r):
-        first = self.records[0]
-        if (r.shard, r.tenant, r.session) != (first.shard, first.tenant, first.session) or not r.session:
-            raise Bad("sequence %d is of another session, or of none" % r.seq)
-        if not self.checkpoint:
-            return
-        if r.shard != self.checkpoint.shard:
-            raise Bad("sequence %d is of another shard than the checkpoint" % r.seq)
-        if i >= len(self.proofs) or self.proofs[i][0] != r.seq:
-            raise Bad("no proof for sequence %d at its place" % r.seq)
+        self.records = Records(self.keys, self.manifest["subject_prefix"], self.manifest["from"] if self.ranged else None)
+        self.tree, self.cover = merkle.Tree(), self.by_name["cover.jsonl"].lines()
+        bodies = {name[:-7]: self.by_name[name].lines() for name in BODIES}  # by kind
+        n = 0
         try:
-            included(r, self.checkpoint, self.proofs[i][1])
-        except Bad as e:
-            raise Bad("sequence %d: %s" % (r.seq, e)) from e
+            for n, line in enumerate(self.by_name["records.jsonl"].lines(), 1):
+                r = self.take(line)
+                self.belongs(r)
+                self.ends = [self.ends[0] if self.ends else r, r]
+                if r.kind in bodies and line_of(bodies[r.kind]) != r.body_bytes():
+                    self.failures.append((r.kind + "s.jsonl", "not the bodies of the %ss in the records" % r.kind))
+                    del bodies[r.kind]
+                if not self.failed("cover.jsonl"):
+                    self.attempt("cover.jsonl", lambda: self.leaf(r))
+        except (Bad,) + MALFORMED as e:
+            self.failures.append(("records.jsonl", "line %d: %s" % (n + (0 if isinstance(e, Bad) and self.records.records < n else 1), e)))
+            return
+        if not self.ends:
+            self.failures.append(("records.jsonl", "it is empty"))
+        for kind, lines in bodies.items():
+            if line_of(lines) is not None:
+                self.failures.append((kind + "s.jsonl", "it has more than the bodies of the %ss in the records" % kind))
+        if not self.failed("cover.jsonl"):
+            self.attempt("cover.jsonl", self.finish)
+
+    def failed(self, member):
+        return any(m == member for m, _ in self.failures)
+
+    def belongs(self, r):
+        m, first = self.manifest, self.ends[0] if self.ends else r
+        need((r.tenant, r.shard) == (first.tenant, self.checkpoint.shard), "sequence %d is of another tenant or shard" % r.seq)
+        if self.ranged:
+            need(m["from"] <= r.all["broker_time"] < m["to"], "sequence %d is not of the range" % r.seq)
+        else:
+            need(r.session == first.session and r.session, "sequence %d is of another session, or of none" % r.seq)
+
+    def fill(self, size):
+        """Appends subtrees until the tree has size leaves."""
+        while self.tree.size < size:
+            line = next(self.cover, None)
+            need(line is not None, "it ends before the tree is whole")
+            one = canonical.check(line)
+            need(isinstance(one, dict) and set(one) == {"hash", "level"}, "a line is no subtree")
+            need(self.tree.append(whole(one["level"], "level"), standard(one["hash"])), "a subtree stands where none can")
+        need(self.tree.size == size, "a subtree reaches over a record")
+
+    def leaf(self, r):
+        self.fill(r.seq - 1)
+        self.tree.append(0, merkle.leaf(r.hash))
+
+    def finish(self):
+        self.fill(self.checkpoint.size)
+        need(next(self.cover, None) is None, "lines are left over")
+        need(self.tree.root() == self.checkpoint.root, "records and cover do not give the signed root")
+
+    def selection(self):
+        """The session, or the times of a range."""
+        m = self.manifest
+        return {"from": m["from"], "to": m["to"]} if self.ranged else {"session": self.ends[0].session}
 
     def check_manifest(self):
-        if not self.checkpoint or not self.records:
+        if not self.ends:
             return
-        m, first = dict(self.manifest), self.records[0]
+        m = dict(self.manifest)
         listed = m.pop("members")
-        want = {"format": self.format, "shard": self.checkpoint.shard, "tenant": first.tenant, "session": first.session,
-                "subject_prefix": self.session.prefix, "records": len(self.records), "seqs": [r.seq for r in self.records],
+        want = {"format": FORMAT, "shard": self.checkpoint.shard, "tenant": self.ends[0].tenant, "session": "",
+                "subject_prefix": self.records.prefix, "records": self.records.records, "seqs": [r.seq for r in self.ends],
                 "checkpoint_size": self.checkpoint.size, "checkpoint_root": base64.b64encode(self.checkpoint.root).decode()}
-        if self.session.expired:
-            want["expired"] = self.session.expired
+        want.update(self.selection())
+        if self.records.expired:
+            want["expired"] = self.records.expired
         for name in sorted(set(want) | set(m)):
-            if canonical.write(m.get(name)) != canonical.write(want.get(name)):  # to Python, true is 1
-                raise Bad("%s is %s, not %s" % (name, json.dumps(m.get(name)), json.dumps(want.get(name))))
+            need(canonical.write(m.get(name)) == canonical.write(want.get(name)), "%s is not what follows from the records" % name)  # to Python, true is 1
         self.check_listed(listed)
 
     def check_listed(self, listed):
         if [e["name"] for e in listed] != [m.name for m in self.members[1:] if m.name != statement.NAME] or any(set(e) != {"name", "size", "sha256"} for e in listed):
             raise Bad("it does not list the other members")
-        if (expired.NAME in self.files) != (self.session.expired > 0):
-            raise Bad("%s is %s, and %d texts expired" % (expired.NAME, "there" if expired.NAME in self.files else "missing", self.session.expired))
-
-    def check_digests(self):
-        for entry in self.manifest.get("members", []):
-            self.attempt(str(entry.get("name")), lambda: self.check_digest(entry))
-        for name, kind in KINDS.items():
-            if name not in self.files:
-                continue
-            want = b"".join(r.body_bytes() + b"\n" for r in self.records if r.kind == kind)
-            if self.session and self.files[name] != want:
-                self.failures.append((name, "not the bodies of the %ss in the records" % kind))
+        if (expired.NAME in self.files) != (self.records.expired > 0):
+            raise Bad("%s is %s, and %d texts expired" % (expired.NAME, "there" if expired.NAME in self.files else "missing", self.records.expired))
 
     def check_digest(self, entry):
-        m = next((m for m in self.members if m.name == entry["name"]), None)
+        m = self.by_name.get(entry["name"])
         if m is None or (m.size, m.digest(hashlib.sha256())) != (whole(entry["size"], "size"), entry["sha256"]):
             raise Bad("not the file that the manifest lists")
 
     def predicate(self):
         """What a statement must say of the bundle."""
-        first = self.records[0]
-        return {"format": self.format, "tenant": first.tenant, "session": first.session, "shard": self.checkpoint.shard, "records": len(self.records)}
+        return dict(self.selection(), format=FORMAT, tenant=self.ends[0].tenant, shard=self.checkpoint.shard, records=self.records.records)
 
     def summary(self):
-        first = self.records[0]
-        return "session %s of tenant %s: %d records, sequences %d to %d" % (first.session, first.tenant, self.session.records, first.seq, self.records[-1].seq)
+        m = self.manifest
+        what = "tenant %s from %s to %s" % (m["tenant"], m["from"], m["to"]) if self.ranged else "session %s of tenant %s" % (m["session"], m["tenant"])
+        return "%s: %d records in %d sessions, sequences %d to %d" % (what, self.records.records, len(self.records.heads), self.ends[0].seq, self.ends[1].seq)

@@ -202,21 +202,37 @@ class Scope:
             self.kind = "request"
 
 
-class Session:
-    """The records of one session, one after the other: chain, decisions, approvals."""
+GRACE = datetime.timedelta(seconds=10)
 
-    def __init__(self, keys, prefix):
+
+def instant(text):
+    """A time to the microsecond, and its nanoseconds as they are written."""
+    return datetime.datetime.strptime(text[:26] + "Z", "%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class Records:
+    """Records by sequence, of a session from its first on, or from a time on: chains,
+    decisions, approvals. The sessions of a range may have begun before."""
+
+    def __init__(self, keys, prefix, begin=None):
         self.keys, self.prefix = keys, prefix  # keys that are vouched for, by id
-        self.index, self.last, self.seq = 0, None, 0
-        self.reasons, self.expired = None, 0  # why records have no text
+        self.heads, self.seq, self.expired = {}, 0, 0
+        self.ranged, self.judged = begin is not None, begin is None
+        self.from_ = begin and instant(begin) + GRACE  # from then on decisions have their requests here
         self.requests = {}  # decision id -> [digest, decided]
         self.records = self.decisions = self.approvals = self.unchecked = 0
 
+    def count(self, r):
+        self.judged = self.judged or instant(r.all["broker_time"]) >= self.from_
+        need(r.seq > self.seq, "sequence %d comes after %d" % (r.seq, self.seq))
+        self.seq, self.records = r.seq, self.records + 1
+
     def add(self, raw):
         r = Record(raw, self.prefix)
-        need(r.seq > self.seq, "sequence %d comes after %d" % (r.seq, self.seq))
-        need(r.index == self.index + 1, "session_index %s follows %d" % (r.index, self.index))
-        need(r.prev == (self.last.hex() if self.last else None), "session_prev is not the hash of the record before")
+        self.count(r)
+        need(bool(r.session) == (r.index is not None) and (r.session or r.prev is None), "session_index without a session, or none with one")
+        if r.session:
+            self.chain(r)
         if r.scope.kind == "request" and r.header("Countersign-Decision-Id"):
             self.requests[r.header("Countersign-Decision-Id")] = [r.all["body_digest"], False]
         need(r.kind == r.scope.kind or r.scope.kind not in ("decision", "approval"), "a %s that could not be parsed" % r.scope.kind)
@@ -224,20 +240,30 @@ class Session:
             self.decision(r)
         if r.kind == "approval":
             self.approval(r)
-        self.index, self.last, self.seq, self.records = r.index, r.hash, r.seq, self.records + 1
         return r
 
     def gone(self, r):
         """Takes a record whose text expired."""
-        need(r.seq > self.seq, "sequence %d comes after %d" % (r.seq, self.seq))
-        need(r.index == self.index + 1, "the place %d in the session follows %d" % (r.index, self.index))
-        self.index, self.last, self.seq, self.records, self.expired = r.index, r.hash, r.seq, self.records + 1, self.expired + 1
+        self.count(r)
+        before = self.heads.get(r.session)
+        if before or not self.ranged:
+            need(r.index == (before[0] if before else 0) + 1, "sequence %d does not follow the record of its session before it" % r.seq)
+        self.heads[r.session] = (r.index, r.hash)
+        self.expired += 1
         return r
 
+    def chain(self, r):
+        before = self.heads.get(r.session)
+        if before:
+            need(r.index == before[0] + 1 and r.prev == before[1].hex(), "sequence %d does not follow the record of its session before it" % r.seq)
+        else:
+            need((r.index == 1) == (r.prev is None) and r.index >= 1 and (r.index == 1 or self.ranged), "sequence %d: the first of a session, or not" % r.seq)
+        self.heads[r.session] = (r.index, r.hash)
+
     def asked(self, request):
-        """Whether the request of a decision is there; it must be."""
-        need(request, "no request before the decision names it")
-        return True
+        """Whether the request of a decision is there; it must be, but for the first seconds of a range."""
+        need(request or not self.judged, "no request before the decision names it")
+        return bool(request)
 
     def signed(self, r):
         """Checks the signature, where the record still has the bytes that it covers."""

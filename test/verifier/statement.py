@@ -39,7 +39,7 @@ def check(bundle):
 
 
 def check_predicate(bundle, predicate):
-    if not bundle.checkpoint or not bundle.records:
+    if not bundle.checkpoint or not bundle.ends:
         return
     c = bundle.checkpoint
     want = dict(bundle.predicate(), checkpoint={"size": c.size, "root": base64.b64encode(c.root).decode()}, public_key=predicate["public_key"])

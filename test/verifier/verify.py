@@ -17,9 +17,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import archive  # noqa: E402
 import bundle  # noqa: E402
-import ranges  # noqa: E402
 import vectors  # noqa: E402
 from signed import Bad  # noqa: E402
 
@@ -34,14 +32,13 @@ def text_or_file(value):
 
 def verify_bundle(path, key, witnesses):
     with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-        names = {m.name for m in archive.unpack(raw)[0]}
-        b = (ranges.Range if "cover.jsonl" in names else bundle.Bundle)(raw, key, witnesses)
+        b = bundle.Bundle(raw, key, witnesses)
         for member, what in b.failures:
             print("FAIL  %s: %s" % (member, what))
         if b.failures:
             print("DOES NOT HOLD  %s: %d problems" % (path, len(b.failures)))
             return 1
-        s, c = b.session, b.checkpoint
+        s, c = b.records, b.checkpoint
         print("holds  %s of shard %s" % (b.summary(), c.shard))
         print("       %d decisions and %d approvals, %d keys vouched for" % (s.decisions, s.approvals, len(b.keys)))
         print("       %d of their signatures verified" % (s.decisions + s.approvals - s.unchecked))

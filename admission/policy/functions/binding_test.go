@@ -109,6 +109,7 @@ func TestSizes(t *testing.T) {
 func TestBoundsOfFunctions(t *testing.T) {
 	for name, known := range map[string]bool{
 		"cli, no words": parseView(nil).Known, "cli, many words": parseView(slices.Repeat([]string{"git"}, 5000)).Known, "cli, unknown word": parseView([]string{"git", "push", Unknown}).Known,
+		"cli, empty word": parseView([]string{"git", "", "push"}).Known, "cli, second word empty": parseView([]string{"aws", "s3", ""}).Known,
 		"diff, NUL": parsePatch("--- a\n\x00").Known, "diff, too long": parsePatch(strings.Repeat("x", maxPatch+1)).Known,
 		"sql, NUL": parseSQL("select \x00").Known, "sql, too long": parseSQL(strings.Repeat("x", maxSQL+1)).Known, "sql, many": parseSQL(strings.Repeat("select 1;", maxStatements+1)).Known,
 		"sql, open quote": parseSQL("select 'a").Known, "sql, sign first": parseSQL("= 1").Known, "sql, closing bracket": parseSQL("select 1)").Known,

@@ -153,6 +153,7 @@ func parseView(words []string) View {
 	}
 	left := max(p.words, 1) // words of the subcommand that are not read yet
 	for ; left > 0 && i < len(words) && !strings.HasPrefix(words[i], "-"); i++ {
+		v.Known = v.Known && words[i] != ""
 		v.Command = strings.TrimSpace(v.Command + " " + words[i])
 		if left--; slices.Contains(p.groups, v.Command) {
 			left++

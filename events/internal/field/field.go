@@ -33,7 +33,7 @@ type Object struct {
 }
 
 // Root is the outermost object of a document. first receives the first error found while
-// reading it and the objects below it. Texts and values that are read refer to the document.
+// reading it and the objects below it.
 func Root(v strictjson.Value, first **Error) Object { return Object{v, v, first} }
 
 // Value is the object itself.

@@ -48,8 +48,7 @@ var cleanProtocols = []string{"", "agenthook", "aaep", "tool", "handoff"}
 // Document has to decide.
 func checkCleaner(t *testing.T, c *CleanChecker, raw []byte, protocol string) int {
 	t.Helper()
-	var d strictjson.Document
-	root, err := d.Parse(raw, strictjson.DefaultLimits)
+	root, err := strictjson.Read(raw, strictjson.DefaultLimits)
 	if err != nil {
 		return -1
 	}
@@ -180,7 +179,7 @@ func FuzzCleaner(f *testing.F) {
 
 func parsed(t *testing.T, raw []byte) strictjson.Value {
 	t.Helper()
-	v, err := new(strictjson.Document).Parse(raw, strictjson.DefaultLimits)
+	v, err := strictjson.Read(raw, strictjson.DefaultLimits)
 	if err != nil {
 		t.Fatal(err)
 	}

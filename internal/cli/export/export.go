@@ -7,11 +7,11 @@ package export
 import (
 	"bufio"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/countersign-dev/countersign/compliance/browser"
 	"github.com/countersign-dev/countersign/compliance/bundle"
@@ -81,16 +81,19 @@ func (c *Cmd) exportSession(ctx context.Context, io ui.Stdio, l evidencereader.R
 	if err != nil {
 		return err
 	}
-	if err := l.AddProofs(ctx, &s, by.log); err != nil {
+	in, err := l.SessionBundle(ctx, s, by.log)
+	if err != nil {
 		return err
 	}
-	if err := c.useWitnessed(ctx, l, &s, by); err != nil {
+	if err := c.useWitnessed(ctx, l, l, &in, s.Rows[len(s.Rows)-1].Seq, by); err != nil {
 		return err
 	}
-	if err := WriteSession(ctx, l, t, s, c.Out, plan.key); err != nil {
+	in.SignKey = plan.key
+	n, err := WriteBundle(ctx, l, t, in, c.Out)
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.Out, "%d records of session %s written to %s\n", len(s.Rows), ui.Clean(s.Session, 60), c.Out)
+	fmt.Fprintf(io.Out, "%d records of session %s written to %s\n", n, ui.Clean(s.Session, 60), c.Out)
 	proof.PrintBasis(io, false, 1, restsOn)
 	c.nextSteps(io, plan)
 	return nil
@@ -126,22 +129,40 @@ func (c *Cmd) pick(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t 
 	return s, restsOn, fmt.Errorf("%w in shard %s", evidencereader.ErrNoSession, c.Shard)
 }
 
-// WriteSession writes the bundle of a proved session, whole or not at all, with a statement if
-// there is a key to sign it with.
-func WriteSession(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session, path string, key ed25519.PrivateKey) error {
-	decided := newPolicySource(ctx, l, t, s.Shard)
+// WriteBundle writes a bundle, whole or not at all, and returns the number of its records. Its parts are
+// files beside it until then. l has the texts of what decided.
+func WriteBundle(ctx context.Context, l evidencereader.Reader, t *target.Target, in bundle.Input, path string) (n int, err error) {
+	decided := newPolicySource(ctx, l, t, in.Shard)
 	defer decided.close()
-	in := bundle.Input{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,
-		Checkpoint: s.Checkpoint, Keys: s.Keys, Expiries: s.Expiries, Decided: decided, SignKey: key}
-	err := atomicfile.Stream(path, 0o600, func(f io.Writer) error {
-		w := bufio.NewWriter(f)
-		err := bundle.Write(w, in)
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".export-*")
+	if err != nil {
+		return 0, fmt.Errorf("writing the bundle: %w", err)
+	}
+	var spools []*os.File
+	defer func() {
+		for _, f := range spools {
+			err = errors.Join(err, f.Close())
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
+	in.Decided = decided
+	in.Spool = func(member string) (bundle.Spool, error) {
+		f, err := os.OpenFile(filepath.Join(dir, member), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			spools = append(spools, f)
+		}
+		return f, err
+	}
+	err = atomicfile.Stream(path, 0o600, func(f io.Writer) error {
+		w := bufio.NewWriterSize(f, 1<<16)
+		var err error
+		n, err = bundle.Write(w, in)
 		return errors.Join(err, w.Flush())
 	})
 	if err != nil {
-		return fmt.Errorf("writing the bundle: %w", err)
+		return 0, fmt.Errorf("writing the bundle: %w", err)
 	}
-	return nil
+	return n, nil
 }
 
 // refuseOverwrite returns an error if a file exists that must not be overwritten.

@@ -1,18 +1,11 @@
 package export
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/countersign-dev/countersign/compliance/bundle"
-	"github.com/countersign-dev/countersign/evidence/tree"
-	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -45,24 +38,12 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	if err != nil {
 		return err
 	}
-	if note, err := c.witnessed(ctx, l, shard, evidencereader.NewestSeq(last, r.Input.Expiries), by); err != nil {
+	if err := c.useWitnessed(ctx, l, own, &r.Input, last, by); err != nil {
 		return err
-	} else if note != "" {
-		r.Input.Checkpoint = note
-		cp, err := tree.PeekCheckpoint(note)
-		if err != nil {
-			return err
-		}
-		if err := own.ProveExpiries(ctx, shard, cp.Size, r.Input.Expiries); err != nil {
-			return err
-		}
 	}
-	decided := newPolicySource(ctx, own, t, shard)
-	defer decided.close()
-	r.Input.Decided, r.Input.SignKey = decided, plan.key
 	again, told := uint64(0), ui.CountProgress(io, "making list, table and report")
-	r.Input.OnReread = func() { again++; told(again, 3*r.Count) }
-	n, err := writeRange(c.Out, r.Input)
+	r.Input.SignKey, r.Input.OnReread = plan.key, func() { again++; told(again, 3*r.Count) }
+	n, err := WriteBundle(ctx, own, t, r.Input, c.Out)
 	if err != nil {
 		return err
 	}
@@ -129,36 +110,4 @@ func (c *Cmd) audited(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 		err = fmt.Errorf("the range is still being written: the evidence is at sequence %d, the log at %d; try again in a moment", at, log.LastSeq)
 	}
 	return err
-}
-
-// writeRange writes a bundle, whole or not at all. Its parts are files beside it until then.
-func writeRange(path string, in bundle.RangeInput) (n int, err error) {
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".export-*")
-	if err != nil {
-		return 0, fmt.Errorf("writing the bundle: %w", err)
-	}
-	var spools []*os.File
-	defer func() {
-		for _, f := range spools {
-			err = errors.Join(err, f.Close())
-		}
-		err = errors.Join(err, os.RemoveAll(dir))
-	}()
-	in.Spool = func(member string) (bundle.Spool, error) {
-		f, err := os.OpenFile(filepath.Join(dir, member), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if err == nil {
-			spools = append(spools, f)
-		}
-		return f, err
-	}
-	err = atomicfile.Stream(path, 0o600, func(f io.Writer) error {
-		w := bufio.NewWriterSize(f, 1<<16)
-		var err error
-		n, err = bundle.WriteRange(w, in)
-		return errors.Join(err, w.Flush())
-	})
-	if err != nil {
-		return 0, fmt.Errorf("writing the bundle: %w", err)
-	}
-	return n, nil
 }

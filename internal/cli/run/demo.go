@@ -179,10 +179,11 @@ func (d *demo) export(ctx context.Context, l evidencereader.Reader, t *target.Ta
 	if err != nil {
 		return err
 	}
-	if err := l.AddProofs(ctx, &s, keys); err != nil {
+	in, err := l.SessionBundle(ctx, s, keys)
+	if err != nil {
 		return err
 	}
-	if err := export.WriteSession(ctx, l, t, s, d.cmd.Out, nil); err != nil {
+	if _, err := export.WriteBundle(ctx, l, t, in, d.cmd.Out); err != nil {
 		return err
 	}
 	info, err := os.Stat(d.cmd.Out)

@@ -112,7 +112,7 @@ func dieInside(t *testing.T, n *servicetest.NATS, missing time.Duration, m event
 		w.feedOne(t, earlier)
 	}
 	w.feedOne(t, m)
-	b := w.nextOutgoing(0)
+	b := w.nextOutgoing()
 	b.outputs = w.pending[:partial]
 	b.limitTo(w.pending[partial])
 	servicetest.OK(t, w.writeBatch(t.Context(), b).err)
@@ -127,7 +127,7 @@ func TestBatchesAreBoundedInBytes(t *testing.T) {
 	}
 	w.head = 20
 	for left := 2; left >= 0; left-- {
-		servicetest.OK(t, w.handleResult(t.Context(), w.writeBatch(t.Context(), w.nextOutgoing(0))))
+		servicetest.OK(t, w.handleResult(t.Context(), w.writeBatch(t.Context(), w.nextOutgoing())))
 		if len(w.pending) != left {
 			t.Fatalf("%d outputs wait, want %d", len(w.pending), left)
 		}
@@ -182,7 +182,7 @@ func TestWhatAStandbyKeeps(t *testing.T) {
 		standby.feedOne(t, m)
 	}
 	all := len(standby.pending)
-	first := active.nextOutgoing(0)
+	first := active.nextOutgoing()
 	servicetest.OK(t, active.handleResult(t.Context(), active.writeBatch(t.Context(), first)))
 	for _, m := range n.Log()[len(log):] {
 		standby.feedOne(t, m)
@@ -237,14 +237,14 @@ func TestAnAcknowledgementThatIsLostIsNoSecondWriter(t *testing.T) {
 		{Subject: "gov.findings.acme.low.s", Body: []byte("{}")},
 		{Subject: "gov.control.GOV.cursor", Body: []byte(`{"writer":"w"}`)},
 	}
-	first, err := w.storeBatch(t.Context(), nil, batch, batch[1].Body, 0)
+	first, err := w.storeBatch(t.Context(), batch, batch[1].Body, 0)
 	servicetest.OK(t, err)
-	again, err := w.storeBatch(t.Context(), nil, batch, batch[1].Body, 0) // as after ErrDoubt: the fence has moved, by itself
+	again, err := w.storeBatch(t.Context(), batch, batch[1].Body, 0) // as after ErrDoubt: the fence has moved, by itself
 	servicetest.OK(t, err)
 	if first != again || len(n.Log()) != len(session(t, "sess-0001"))+2 {
 		t.Errorf("cursor at %d, then at %d; %d messages", first, again, len(n.Log()))
 	}
-	if _, err := other.storeBatch(t.Context(), nil, batch, []byte(`{"writer":"other"}`), 0); !errors.Is(err, daemon.ErrFenced) {
+	if _, err := other.storeBatch(t.Context(), batch, []byte(`{"writer":"other"}`), 0); !errors.Is(err, daemon.ErrFenced) {
 		t.Errorf("another writer: %v", err)
 	}
 }

@@ -119,7 +119,7 @@ func (w *worker) feedOne(tb testing.TB, m events.LogMessage) {
 // flush writes everything that waits.
 func (w *worker) flush(ctx context.Context) error {
 	for len(w.pending) > 0 {
-		if err := w.handleResult(ctx, w.writeBatch(ctx, w.nextOutgoing(0))); err != nil {
+		if err := w.handleResult(ctx, w.writeBatch(ctx, w.nextOutgoing())); err != nil {
 			return err
 		}
 	}
@@ -238,12 +238,4 @@ func cut(tb testing.TB, w *worker, at uint64, every int) {
 	if !errors.Is(err, errCut) {
 		tb.Fatal(err)
 	}
-}
-
-// writeBatch stores outputs and the position in one atomic batch.
-func (g *shardLog) writeBatch(ctx context.Context, b outgoing) writeResult {
-	d := g.newDraft()
-	defer d.sent.Close()
-	d.addOutputs(b.outputs)
-	return d.storeWithCursor(ctx, b)
 }

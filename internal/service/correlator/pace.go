@@ -5,8 +5,7 @@ import "time"
 // When a write starts. An atomic batch costs the server several syncs and new files, whatever its
 // size, in the goroutine that also stores what others publish and delivers what is read: many
 // small batches delay all of them, the slowest most. So writes start some time apart, and outputs
-// that come meanwhile join the next write; they are sent to the server at once (see open_write.go). A
-// write does not start either while more messages wait to be applied. On a quiet log nothing
+// that come meanwhile join the next write. A write does not start either while more messages wait to be applied. On a quiet log nothing
 // waits. An instance with a large backlog, and so late outputs anyway, fills its batches.
 //
 // A batch of few outputs waits longer, because its cost is shared by few.

@@ -37,7 +37,7 @@ const (
 
 // worker owns the core, in the goroutine of runLoop. Beside it run the reader with its decoders, the
 // election and the rules. They touch channels, the keys and what never changes.
-// Its parts (writes, ticks, rules, snapshots, erasure and so on) keep their own state: the worker
+// Its parts (ticks, rules, snapshots, erasure and so on) keep their own state: the worker
 // hands them what they need of the rest.
 type worker struct {
 	*shardLog
@@ -64,7 +64,7 @@ type worker struct {
 	// the one that this instance has released.
 	standBack time.Duration
 
-	writes  writes
+	writing chan writeResult // of the write that is under way; nil without one
 	ticks   ticks
 	rules   ruleSource
 	metrics workerMetrics
@@ -93,7 +93,7 @@ func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStrea
 	// unique.
 	l := &shardLog{flags: f, env: env, nc: nc, js: js, writer: "correlator-" + rand.Text()}
 	w := &worker{shardLog: l, core: core, metrics: c}
-	w.writes.log, w.ticks.log, w.rules = l, l, newRuleSource(l)
+	w.ticks.log, w.rules = l, newRuleSource(l)
 	w.erasure.log = &erasures.Log{JS: js, Stream: f.Stream, Space: f.Space()}
 	w.erasure.subject = w.erasure.log.Subject()
 	return w
@@ -171,7 +171,7 @@ func (w *worker) runLoop(ctx context.Context, in *decodePipeline, e election) (e
 		case <-decoding.readySignal():
 			err = w.applyBatch(ctx, decoding)
 			decoding = nil
-		case l := <-w.writes.acknowledgement():
+		case l := <-w.writing:
 			err = w.handleResult(ctx, l)
 		case l := <-e.lead:
 			err = w.becomeActive(ctx, l)
@@ -210,10 +210,12 @@ func (w *worker) isUrgent(ctx context.Context, e election) bool {
 //
 // The successor need not wait for the snapshot: nothing is written after the last write is
 // settled. A write with an unknown result can only be stored where the fence is
-// (streams.FencedBatch.Commit): either the successor finds its cursor and continues behind it, or
+// (streams.AppendFenced): either the successor finds its cursor and continues behind it, or
 // the successor writes first and this write is refused.
 func (w *worker) shutDown(err error) error {
-	w.writes.await()
+	if w.writing != nil {
+		<-w.writing
+	}
 	if w.lease != nil {
 		err = daemon.LeaseError(w.lease, err)
 		w.lease.Release()

@@ -35,9 +35,8 @@ type writeResult struct {
 }
 
 // writeIfDue starts a write of the pending outputs, if this instance is active and no write is
-// committing or has to wait. The core continues meanwhile; its outputs go with the next write:
-// they are sent at once, and stored when the fence is known. waiting is how many batches wait
-// to be applied.
+// under way or has to wait. The core continues meanwhile; its outputs go with the next write.
+// waiting is how many batches wait to be applied.
 //
 // Nothing is written without new outputs: the core is deterministic, so a replay of messages
 // without outputs costs only time.
@@ -45,9 +44,7 @@ func (w *worker) writeIfDue(now time.Time, waiting int) {
 	if w.role != daemon.RoleActive {
 		return
 	}
-	ctx := w.lease.Context()
-	w.writes.stage(ctx, w.pending)
-	if w.writes.isCommitting() || len(w.pending) == 0 && !w.erasure.owesCursor(w.cursor.Consumed, w.head) {
+	if w.writing != nil || len(w.pending) == 0 && !w.erasure.owesCursor(w.cursor.Consumed, w.head) {
 		return
 	}
 	if wait := w.pacer.delayFor(now, len(w.pending), waiting); wait > 0 {
@@ -55,22 +52,29 @@ func (w *worker) writeIfDue(now time.Time, waiting int) {
 		return
 	}
 	w.pacer.noteWrite(now)
-	w.writes.commit(ctx, w.nextOutgoing)
+	w.startWrite(w.lease.Context(), w.nextOutgoing())
+}
+
+// startWrite stores outputs and their cursor in a goroutine of its own, which shares only the channel of the result.
+func (w *worker) startWrite(ctx context.Context, b outgoing) {
+	log, result := w.shardLog, make(chan writeResult, 1)
+	w.writing = result
+	go func() { result <- log.writeBatch(ctx, b) }()
 }
 
 // outgoing is the content of one write. It shares nothing with the worker.
 type outgoing struct {
-	outputs []pendingOutput // those not sent before
-	cursor  events.Cursor   // covers these and those sent before
+	outputs []pendingOutput
+	cursor  events.Cursor // covers them
 	fence   uint64
 	at      time.Time
 }
 
-// nextOutgoing returns as many outputs as one batch can hold, without the first sent ones. They
-// stay pending until they are stored.
-func (w *worker) nextOutgoing(sent int) outgoing {
+// nextOutgoing returns as many outputs as one batch can hold. They stay pending until they are
+// stored.
+func (w *worker) nextOutgoing() outgoing {
 	n := min(len(w.pending), maxOutputs)
-	b := outgoing{outputs: slices.Clone(w.pending[sent:n]), fence: w.cursorSeq, at: w.last.Time}
+	b := outgoing{outputs: slices.Clone(w.pending[:n]), fence: w.cursorSeq, at: w.last.Time}
 	b.cursor = events.Cursor{Shard: w.flags.Stream, Consumed: w.head, Writer: w.writer}
 	if n < len(w.pending) {
 		b.limitTo(w.pending[n])
@@ -87,7 +91,7 @@ func (b *outgoing) limitTo(p pendingOutput) {
 // ones that this instance would have written: just after a takeover they may be a last write of
 // the predecessor. Otherwise another instance is active.
 func (w *worker) handleResult(ctx context.Context, l writeResult) error {
-	w.writes.settle(l)
+	w.writing = nil
 	switch {
 	case errors.Is(l.err, daemon.ErrFenced) && !w.hasWritten:
 		m, err := w.lastCursor(ctx)
@@ -115,21 +119,48 @@ type shardLog struct {
 	writer string // name of this instance
 }
 
+func (g *shardLog) cursorSubject() string {
+	return g.flags.Space().Control(g.flags.Stream, events.ControlCursor)
+}
+
+// writeBatch stores outputs, as many as fit, and the cursor that covers them.
+func (g *shardLog) writeBatch(ctx context.Context, b outgoing) writeResult {
+	var batch []streams.Msg
+	size := 0
+	for _, p := range b.outputs {
+		p.out.Encode()
+		if size += len(p.out.Body); size > maxBytes && len(batch) > 0 {
+			b.limitTo(p)
+			break
+		}
+		batch = append(batch, outputMessage(p.out, g.flags.Stream, p.at))
+	}
+	b.cursor.Outputs = len(batch)
+	res := writeResult{n: len(batch), cursor: b.cursor}
+	body, err := events.Encode(b.cursor)
+	if err != nil {
+		res.err = err
+		return res
+	}
+	id := fmt.Sprintf("cursor-%d-%d", b.cursor.Consumed, b.cursor.Partial)
+	cursor := controlMessage(g.cursorSubject(), events.ControlCursor, g.flags.Stream, id, body, b.at)
+	cursor.Header[events.HeaderSettings] = []string{g.flags.settingsText()}
+	res.seq, res.err = g.storeBatch(ctx, append(batch, cursor), body, b.fence)
+	return res
+}
+
 // storeBatch stores a batch that ends with a cursor exactly once and returns the cursor's
 // sequence. It retries until ctx ends: while the server is away or refuses (it is full, other
 // clients hold all of its places for atomic batches), outputs wait. It returns daemon.ErrFenced
 // when another correlator has moved the fence.
-//
-// The first attempt commits what was staged, if anything was; later attempts send everything.
-func (g *shardLog) storeBatch(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, cursor []byte, last uint64) (uint64, error) {
+func (g *shardLog) storeBatch(ctx context.Context, batch []streams.Msg, cursor []byte, last uint64) (uint64, error) {
+	fence := streams.Fence{Subject: g.cursorSubject(), ExpectedLastSeq: last}
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
-		early := sent != nil
-		seq, err := g.tryStore(ctx, sent, batch, last)
-		sent = nil
+		seqs, err := streams.AppendFenced(ctx, g.nc, g.flags.Stream, batch, fence)
 		switch {
 		case err == nil:
 			g.env.Health.Set("log", "")
-			return seq, nil
+			return seqs[len(seqs)-1], nil
 		case errors.Is(err, streams.ErrFenced), errors.Is(err, streams.ErrAmbiguous):
 			// The batch may have been stored: after a lost acknowledgement the next attempt only
 			// learns that the fence has moved.
@@ -143,8 +174,6 @@ func (g *shardLog) storeBatch(ctx context.Context, sent *streams.FencedBatch, ba
 			}
 		case isPermanent(err):
 			return 0, err
-		case early: // the staged messages were lost with their connection or timed out
-			continue
 		}
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
@@ -155,19 +184,6 @@ func (g *shardLog) storeBatch(ctx context.Context, sent *streams.FencedBatch, ba
 			return 0, err
 		}
 	}
-}
-
-// tryStore makes one attempt: it commits what was staged, or sends everything.
-func (g *shardLog) tryStore(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, last uint64) (uint64, error) {
-	end := len(batch) - 1
-	if sent != nil {
-		return sent.Commit(ctx, batch[end], last)
-	}
-	seqs, err := streams.AppendFenced(ctx, g.nc, g.flags.Stream, batch, streams.Fence{Subject: batch[end].Subject, ExpectedLastSeq: last})
-	if err != nil {
-		return 0, err
-	}
-	return seqs[end], nil
 }
 
 // isPermanent reports whether an error is about the batch, not about the server.

@@ -94,8 +94,7 @@ func Message(tb testing.TB, protocol string) strictjson.Value {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var d strictjson.Document
-	v, err := d.Parse(text, strictjson.DefaultLimits)
+	v, err := strictjson.Read(text, strictjson.DefaultLimits)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -68,11 +68,12 @@ func (p *parser) walkCall(x *syntax.CallExpr, c context) []string {
 	c.single, c.behind = -1, 0
 	for _, w := range x.Args {
 		p.walkExpansions(w, c)
-		several := maySplit(w.Parts, false)
+		list, _ := expandWord(w)
+		braces := len(list) == 1 && list[0] == Unknown && strings.Contains(maskOf(w.Parts), "{")
+		several := braces || maySplit(w.Parts, false)
 		if c.single < 0 && several {
 			c.single = len(words)
 		}
-		list, _ := expandWord(w)
 		if words = append(words, list...); several {
 			c.behind = len(words)
 		}

@@ -187,7 +187,8 @@ func (p *parser) parseText(text string, c context) []string {
 		p.fail(ReasonTooLarge)
 		return c.dirs
 	}
-	if strings.ContainsAny(text, "\x00\r") || strings.Contains(text, "\ufffd") || !plainContinuations(text) {
+	backslashes := len(text) - len(strings.TrimRight(text, "\\")) // the last one stays or not
+	if backslashes%2 == 1 || strings.ContainsAny(text, "\x00\r") || strings.Contains(text, "\ufffd") || !plainContinuations(text) {
 		p.fail(ReasonSyntax) // shells differ on what these do
 		return c.dirs
 	}
@@ -484,6 +485,9 @@ func (p *parser) redirect(r *syntax.Redirect, c context) context {
 	}
 	switch r.Op {
 	case syntax.WordHdoc:
+		if text, _ := partsText(r.Word.Parts, plain); text != target {
+			target = Unknown // braces are not expanded here
+		}
 		text := target + "\n"
 		c.redirections = append(c.redirections, Redirection{Operator: r.Op.String()})
 		return c.withInput(r, &text)

@@ -40,6 +40,21 @@ func TestParse(t *testing.T) {
 		"{rm,-rf,/}":                           "rm(-rf,/)",
 		"mkdir -p src/{a,b}":                   "mkdir(-p,src/a,src/b)",
 		"{a..z}":                               "() !program",
+		"git {,push} -f":                       "git(push,-f)", // Bash drops an empty word
+		"git {push,} {'',x}":                   "git(push,,x)", // but a quoted one
+		"{,} rm {/,}":                          "rm(/)",
+		"cp a{,b} {/etc/x,}":                   "cp(a,ab,/etc/x)",
+		"rm {x},/}":                            "rm(?)", // Bash: x} and /
+		`rm -rf {x}\,,/}`:                      "rm(-rf,?)",
+		"rm a{},/}":                            "rm(?)",
+		"rm {x,$}HOME":                         "rm(?)", // Bash: xHOME and $HOME
+		"rm {x,'$'}HOME":                       "rm(xHOME,$HOME)",
+		`cat .env\`:                            " !syntax", // Bash takes the backslash away where it reads its input
+		`cat .env\\`:                           `cat(.env\)`,
+		"find . -name {x},-delete}":            "find(.,-name,?) !program",
+		"find . -name {1..3}":                  "find(.,-name,?) !program",
+		"git log @{u}..HEAD":                   "git(log,@{u}..HEAD)",
+		"bash <<< {,'rm x'}":                   "bash() !code", // Bash expands no braces there
 		"ls; rm x && id || w | wc":             "ls() rm(x) id() w() wc()",
 		"sh -c 'rm x'":                         "sh(-c,rm x) rm(x)",
 		`bash -lc "git push"`:                  "bash(-lc,git push) git(push)",

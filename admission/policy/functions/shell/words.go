@@ -16,14 +16,19 @@ import (
 const maxBraces = 64
 
 // expandWord returns the words that a word becomes, and whether all of it is known. A word that
-// may become any number of words is one unknown word.
+// may become any number of words is one unknown word. An empty word without quotes is none.
 func expandWord(w *syntax.Word) (words []string, known bool) {
 	if w == nil {
 		return nil, true
 	}
 	split := *w
 	split.Parts = slices.Clone(w.Parts)
-	if syntax.SplitBraces(&split) {
+	braces := syntax.SplitBraces(&split)
+	text, known := partsText(w.Parts, plain)
+	if strings.Contains(text, ",") && (bracesLeft(&split) || braces && strings.Contains(maskOf(w.Parts), "$")) {
+		return []string{Unknown}, false
+	}
+	if braces {
 		if !smallBraces(&split) {
 			return []string{Unknown}, false
 		}
@@ -34,13 +39,39 @@ func expandWord(w *syntax.Word) (words []string, known bool) {
 			}
 			text, ok := partsText(one.Parts, plain)
 			text = checkWord(text, maskOf(one.Parts))
+			if text == "" && !slices.ContainsFunc(one.Parts, isQuoted) {
+				continue // Bash drops it
+			}
 			words, known = append(words, text), known && ok && !hasUnknown(text)
 		}
 		return words, known
 	}
-	text, known := partsText(w.Parts, plain)
 	text = checkWord(text, maskOf(w.Parts))
 	return []string{text}, known && !hasUnknown(text)
+}
+
+// bracesLeft reports whether an unquoted brace is left in a word that was split at its braces. If there is a comma as
+// well, quoted or not, Bash may split the word elsewhere: {a},b} is a} and b. With a $ a list may make the name of a
+// variable: {a,$}b is ab and $b.
+func bracesLeft(w *syntax.Word) bool {
+	return slices.ContainsFunc(w.Parts, func(part syntax.WordPart) bool {
+		switch x := part.(type) {
+		case *syntax.BraceExp:
+			return slices.ContainsFunc(x.Elems, bracesLeft)
+		case *syntax.Lit:
+			return strings.ContainsAny(maskOf([]syntax.WordPart{x}), "{}")
+		}
+		return false
+	})
+}
+
+// isQuoted reports whether a part of a word makes it a word even if it is empty.
+func isQuoted(part syntax.WordPart) bool {
+	switch part.(type) {
+	case *syntax.SglQuoted, *syntax.DblQuoted:
+		return true
+	}
+	return false
 }
 
 // smallBraces reports whether a word has only lists in braces, of few words.

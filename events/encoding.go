@@ -2,17 +2,23 @@ package events
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
+// Encode returns the bytes of a record for the log: the RFC 8785 form of what encoding/json writes.
+func Encode(record any) ([]byte, error) {
+	b, err := strictjson.Canonical(record)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a %T: %w", record, err)
+	}
+	return b, nil
+}
+
 // DecodeRecord reads a record written by Encode, strictly: unknown fields are errors, and so is
 // everything that strictjson refuses.
 func DecodeRecord[T any](b []byte) (r T, err error) {
-	d := documents.Get().(*strictjson.Document)
-	defer documents.Put(d)
-	if _, err = d.ParseObject(b, strictjson.DefaultLimits); err != nil {
+	if _, err = strictjson.ReadObject(b, strictjson.DefaultLimits); err != nil {
 		return r, err
 	}
 	if err = strictjson.Unmarshal(b, &r, strictjson.RejectUnknown); err != nil {
@@ -20,8 +26,6 @@ func DecodeRecord[T any](b []byte) (r T, err error) {
 	}
 	return r, nil
 }
-
-var documents = sync.Pool{New: func() any { return new(strictjson.Document) }}
 
 // FieldError reports a member of another JSON type than the protocol's. It never holds the
 // member's value.
