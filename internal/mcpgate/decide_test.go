@@ -180,10 +180,12 @@ func TestCallersOfGateways(t *testing.T) {
 	const hive, hiveLater = `{"sub":"dana","name":"Dana","claims":{"iss":"a","exp":1,"scope":"x"}}`, `{"sub":"dana","name":"D.","claims":{"iss":"a","exp":2,"scope":"y"}}`
 	const dana, later, eve, elsewhere = `{"subject":"dana","claims":{"iss":"a","exp":1,"jti":"x"}}`, `{"claims":{"uti":"z","jti":"y","iss":"a","exp":2},"subject":"dana"}`,
 		`{"subject":"eve","claims":{"iss":"a"}}`, `{"subject":"dana","claims":{"iss":"b"}}`
+	const number, next = `{"sub":17527760684230403,"claims":{"iss":"a"}}`, `{"sub":17527760684230404,"claims":{"iss":"a"}}` // one double
+	const claim, nextClaim = `{"claims":{"user_id":1152921504606846977}}`, `{"claims":{"user_id":1152921504606846978}}`
 	for i, c := range []struct {
 		principal string
 		waits     bool
-	}{{dana, false}, {eve, false}, {elsewhere, false}, {later, true}, {"null", false}, {`{"groups":["x"],"claims":{"exp":1}}`, false}, {`{"groups":["x"],"claims":{"exp":2}}`, true}, {hive, true}, {hiveLater, true}} {
+	}{{number, false}, {next, false}, {number, true}, {claim, false}, {nextClaim, false}, {dana, false}, {eve, false}, {elsewhere, false}, {later, true}, {"null", false}, {`{"groups":["x"],"claims":{"exp":1}}`, false}, {`{"groups":["x"],"claims":{"exp":2}}`, true}, {hive, true}, {hiveLater, true}} {
 		workflows = nil
 		text := d.hive(t, fmt.Sprint("c", i), c.principal, call)
 		if !strings.Contains(text, `"workflow_id":"w1"`) || (len(workflows) > 0 && workflows[0] == "w1") != c.waits {
