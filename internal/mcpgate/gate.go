@@ -135,7 +135,7 @@ type Admitted struct {
 func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, waits func(workflow, page string)) (Admitted, *mcp.Refusal) {
 	ctx, cancel := context.WithTimeout(ctx, g.hold)
 	defer cancel()
-	a, err := g.connect()
+	a, err := g.connect(ctx)
 	if err != nil {
 		g.log.print(err.Error()) // it may name files of the gate, which are none of the client's business
 		return Admitted{}, refuse("bad_configuration", errConfiguration)
@@ -219,11 +219,18 @@ func (g *Gate) propose(ctx context.Context, a *gateclient.Asker, key string, c m
 	return w, r, err
 }
 
-// connect returns the asker for the gateway that the configuration names now.
-func (g *Gate) connect() (*gateclient.Asker, error) {
-	p, err := g.peer()
-	if err != nil {
-		return nil, err
+// callerKey is that of the peer with the token that a request came with, in the context of what is judged.
+type callerKey struct{}
+
+// connect returns the asker for the caller in ctx. Without one, as for reports, it is the one for the gateway that the
+// configuration names now, or for the caller's newest token.
+func (g *Gate) connect(ctx context.Context) (*gateclient.Asker, error) {
+	p, has := ctx.Value(callerKey{}).(gateclient.Peer)
+	if !has {
+		var err error
+		if p, err = g.peer(); err != nil {
+			return nil, err
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -455,7 +462,7 @@ func (g *Gate) send(what string, write func(mcp.Event) ([]byte, error), callID s
 // store stores an event in its turn. The time for it begins with the turn: every holder of it gives it
 // back in bounded time.
 func (g *Gate) store(write func(mcp.Event) ([]byte, error), callID string) error {
-	a, err := g.connect()
+	a, err := g.connect(context.Background())
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuseSession(w, "", err)
 		return
 	}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, peer))
 	switch r.Method {
 	case http.MethodPost:
 		s.post(w, r, t)
@@ -288,7 +289,8 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 		}
 		defer c.router.remove(answer)
 	}
-	err := c.relay.accept(c.ctx, m, line)
+	// A call is asked for under the token that it came with, not under the newest one of its caller.
+	err := c.relay.accept(context.WithValue(c.ctx, callerKey{}, r.Context().Value(callerKey{})), m, line)
 	switch {
 	case errors.Is(err, mcp.ErrMessage):
 		fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, err.Error(), nil)
