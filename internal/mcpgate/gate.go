@@ -39,12 +39,10 @@ const (
 	endTime    = 5 * time.Second  // for the last reports of a session
 )
 
-// Bounds of the calls that wait for a person.
+// Bounds of the calls of one session that wait for a person.
 const (
-	maxWaiting         = 4096
-	maxWaitingBytes    = 256 << 20 // of their events
-	maxWaitingOfCaller = 256       // for each for whom another gateway asks; without such a gateway there is one
-	maxBytesOfCaller   = 32 << 20
+	maxWaiting      = 256
+	maxWaitingBytes = 32 << 20 // of their events
 )
 
 // Gate asks for admission of the calls of one session, and reports them. It is safe for concurrent use.
@@ -318,16 +316,13 @@ func (g *Gate) isWaitedFor() bool {
 	return false
 }
 
-// hasRoom reports whether one more call may wait, of all and of its caller. The caller holds g.mu.
+// hasRoom reports whether one more call may wait. The caller holds g.mu.
 func (g *Gate) hasRoom(w waiting) bool {
-	calls, size, ofCaller, sizeOfCaller := 1, len(w.event), 1, len(w.event)
+	size := len(w.event)
 	for _, other := range g.waiting {
-		calls, size = calls+1, size+len(other.event)
-		if other.call.Caller == w.call.Caller {
-			ofCaller, sizeOfCaller = ofCaller+1, sizeOfCaller+len(other.event)
-		}
+		size += len(other.event)
 	}
-	return calls <= maxWaiting && size <= maxWaitingBytes && ofCaller <= maxWaitingOfCaller && sizeOfCaller <= maxBytesOfCaller
+	return len(g.waiting) < maxWaiting && size <= maxWaitingBytes
 }
 
 // pending remembers a call that waits for a person, and says what to do. other reports that one with other arguments
