@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/hook"
 )
 
@@ -111,11 +110,11 @@ func metaDigest(meta json.RawMessage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	canonical, err := strictjson.CanonicalBytes(text)
+	one, err := canonical(text)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%x", sha256.Sum256(canonical)), nil
+	return fmt.Sprintf("%x", sha256.Sum256(one)), nil
 }
 
 // agentCallID is the id that Claude Code gives to a call.

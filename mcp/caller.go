@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // changing are the claims of a JWT that differ from token to token of the same holder.
@@ -50,9 +48,9 @@ func CallerOf(principal json.RawMessage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	canonical, err := strictjson.CanonicalBytes(whole)
+	name, err := canonical(whole)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrCaller, err)
 	}
-	return string(canonical), nil
+	return string(name), nil
 }

@@ -387,6 +387,14 @@ func TestMetaOfACall(t *testing.T) {
 	if one == "" || one != read(`{"progressToken":2, "vendor/mode" : "dry"}`) || one == read(`{"vendor/mode":"real"}`) {
 		t.Error("the members of a vendor do not make a call another one")
 	}
+	if one = read(`{"account":17527760684230403,"\u0062":0.1}`); one != read(`{"b":0.1, "account":17527760684230403}`) {
+		t.Error("the order and the spelling of members make a call another one")
+	}
+	for _, other := range []string{`{"account":17527760684230404,"b":0.1}`, `{"account":17527760684230403,"b":0.10000000000000000001}`} {
+		if one == read(other) {
+			t.Errorf("%s: the numbers of another call are rounded to those of this one", other)
+		}
+	}
 	if _, err := ReadCall(MethodCall, json.RawMessage(`{"name":"a","arguments":{},"_meta":{"x":1,"x":2}}`)); !errors.Is(err, ErrCall) {
 		t.Errorf("a member of _meta twice: %v", err)
 	}

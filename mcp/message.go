@@ -214,6 +214,14 @@ func members(raw []byte, known []string) (map[string]json.RawMessage, error) {
 	return o, nil
 }
 
+// canonical returns the one form of a value whose members have any order and whose texts any spelling. Numbers stay as
+// they are written: as doubles, which RFC 8785 makes of them, long ids of two accounts or users are one.
+func canonical(raw []byte) ([]byte, error) {
+	v := jsontext.Value(bytes.Clone(raw))
+	err := v.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
+	return v, err
+}
+
 // argumentsOf returns the arguments of a call, {} if there are none, and refuses what two tools could
 // read differently.
 func argumentsOf(raw json.RawMessage) (json.RawMessage, error) {

@@ -438,7 +438,7 @@ func TestAgentGatewayOutcomes(t *testing.T) {
 	})
 	d := startDecider(t, gateway)
 	run := func(tool string, wait time.Duration) string {
-		g, err := d.gateOf("files")
+		g, err := d.gateOf("files", "")
 		if err != nil {
 			t.Fatal(err)
 		}

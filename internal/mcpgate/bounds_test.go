@@ -21,6 +21,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/filelock"
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
@@ -500,6 +501,124 @@ func TestUnclearToolsAreNotCalled(t *testing.T) {
 		r.fromTheServer(t, `{"jsonrpc":"2.0","id":1,"result":{"tools":[`+tools+`]}}`)
 		if _, ok := r.catalogue.find("t"); ok {
 			t.Errorf("%s: the tool is accepted", name)
+		}
+	}
+}
+
+// Bodies that one caller does not finish leave room for its short ones and for others, and give theirs back when the
+// request is over.
+func TestUnfinishedBodies(t *testing.T) {
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	d.memory = shares.New(4 * shares.Step) // two of them are the first caller's
+	session := []string{mcp.HeaderSession, d.begin(t)}
+	sized := func(n int) *httptest.ResponseRecorder {
+		const notification = `{"jsonrpc":"2.0","method":"notifications/x"}`
+		return d.send(notification+strings.Repeat(" ", n-len(notification)), session...)
+	}
+	for what, ends := range map[string]error{"whole": nil, "cut off": io.ErrUnexpectedEOF} {
+		body, slow := io.Pipe()
+		r, over := d.request(http.MethodPost, "", session...), make(chan struct{})
+		r.Body = body
+		go func() { defer close(over); d.ServeHTTP(httptest.NewRecorder(), r) }()
+		for _, n := range []int{shares.Free + 2*shares.Step - 1, 1} { // the second is read once the first has taken its share
+			if _, err := slow.Write(bytes.Repeat([]byte(" "), n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if w := sized(shares.Free + 1); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), errNoRoom.Error()) {
+			t.Errorf("%s: more than the share: %d %s", what, w.Code, w.Body)
+		}
+		if w := sized(shares.Free); w.Code != http.StatusAccepted {
+			t.Errorf("%s: a short one: %d %s", what, w.Code, w.Body)
+		}
+		other := d.roomOf(&seat{user: "other"}).read(bytes.NewReader(make([]byte, shares.Free+shares.Step)))
+		if _, err := io.ReadAll(other); err != nil {
+			t.Errorf("%s: another caller's: %v", what, err)
+		}
+		other.Release()
+		_ = slow.CloseWithError(ends)
+		<-over
+		if w := sized(shares.Free + 2*shares.Step); w.Code != http.StatusAccepted || d.memory.Held() != 0 {
+			t.Errorf("%s: a long one afterwards: %d %s, %d bytes are held", what, w.Code, w.Body, d.memory.Held())
+		}
+	}
+}
+
+// Answers that one caller does not read leave room for short ones and for others. One without room becomes an error,
+// another message is dropped.
+func TestUnreadAnswers(t *testing.T) {
+	log := &buffer{}
+	memory := shares.New(4 << 20)
+	routerOf := func(user string) *router {
+		return &router{log: &logger{w: log}, room: room{memory, shares.Caller{Tenant: user}}}
+	}
+	request := func(id int) mcp.Message {
+		return mcp.Message{ID: mcp.ID(fmt.Sprint(id)), Method: "x", Params: json.RawMessage(fmt.Sprintf(`{"_meta":{"progressToken":%d}}`, id))}
+	}
+	add := func(r *router, id int) *stream {
+		s, err := r.add(request(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	write := func(r *router, text string, n int) {
+		if _, err := r.Write([]byte(text + strings.Repeat(" ", n-len(text)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answers := func(id int) string { return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{}}`, id) }
+	const progress = `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}`
+	one, two := routerOf("one"), routerOf("two")
+	first, second, third, others := add(one, 1), add(one, 2), add(one, 3), add(two, 2)
+	write(one, progress, 2<<20)
+	write(one, progress, 1<<20)
+	write(one, answers(2), 1<<20)
+	write(one, answers(3), shares.Free)
+	write(two, answers(2), 1<<20)
+	if len(first.lines) != 1 || !strings.Contains(log.take(), errNoRoom.Error()) {
+		t.Errorf("%d messages of a caller without room wait", len(first.lines))
+	}
+	if m := <-second.lines; !m.final || !strings.Contains(string(m.line), noRoomForAnswer) {
+		t.Errorf("an answer without room: %.200s", m.line)
+	}
+	for name, s := range map[string]*stream{"a short one": third, "another caller's": others} {
+		if m := <-s.lines; !m.final || !strings.HasPrefix(string(m.line), answers(2)[:20]) || strings.Contains(string(m.line), noRoomForAnswer) {
+			t.Errorf("%s: %.200s", name, m.line)
+		}
+	}
+	one.written(first, <-first.lines)
+	write(one, progress, 2<<20)
+	write(one, answers(1), shares.Free)
+	for s, r := range map[*stream]*router{first: one, second: one, third: one, others: two} {
+		r.remove(s)
+	}
+	if n := memory.Held(); n != 0 || len(first.lines) != 2 {
+		t.Errorf("after all requests %d bytes are held; %d messages", n, len(first.lines))
+	}
+}
+
+// What a server over HTTP sends counts while it comes, too.
+func TestAnswersWithoutRoom(t *testing.T) {
+	for media, form := range map[string]string{"application/json": "%s", eventStream: "data: %s\n\n"} {
+		d := remoteDoor(t, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			m, _ := mcp.Parse(body)
+			var params struct{ Size int }
+			_ = json.Unmarshal(m.Params, &params)
+			w.Header().Set("Content-Type", media)
+			fmt.Fprintf(w, form, `{"jsonrpc":"2.0",`+strings.Repeat(" ", params.Size)+`"id":`+string(m.ID)+`,"result":{"protocolVersion":"2025-11-25"}}`)
+		})
+		d.memory = shares.New(1 << 20)
+		session := d.begin(t)
+		for _, c := range []struct {
+			size int
+			want string
+		}{{200 << 10, `"result"`}, {900 << 10, noRoomForAnswer}, {200 << 10, `"result"`}} {
+			w := d.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"size":%d}}`, c.size), mcp.HeaderSession, session)
+			if !strings.Contains(w.Body.String(), c.want) || !awaits(func() bool { return d.memory.Held() == 0 }) {
+				t.Errorf("%s: an answer of %d bytes: %d %.200s; %d bytes are held", media, c.size, w.Code, w.Body, d.memory.Held())
+			}
 		}
 	}
 }

@@ -53,9 +53,9 @@ const (
 )
 
 const (
-	maxServers = 256             // whose calls are judged: each has a session
-	maxSkew    = 5 * time.Minute // between the time of a signature and now
-	maxSeen    = 1 << 17         // signatures that could be sent again: more than 200 a second
+	maxGates = 4096            // sessions: one for each caller of each server
+	maxSkew  = 5 * time.Minute // between the time of a signature and now
+	maxSeen  = 1 << 17         // signatures that could be sent again: more than 200 a second
 )
 
 // decider decides calls for MCP gateways that ask before they pass one on. It sees no definitions of
@@ -66,7 +66,7 @@ type decider struct {
 	now func() time.Time
 
 	mu           sync.Mutex
-	gates        map[string]*serverGate  // by the server's name
+	gates        map[gateKey]*callerGate
 	closing      sync.WaitGroup          // sessions that end
 	running      map[string]*admittedRun // whose outcome agentgateway will show, by an id that was given to it
 	runningBytes int
@@ -83,7 +83,7 @@ func newDecider(o DecideOptions) *decider {
 	if o.Hold == 0 {
 		o.Hold = DefaultDecideHold
 	}
-	return &decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[string]*serverGate{}, running: map[string]*admittedRun{}, seen: map[[sha256.Size]byte]time.Time{}}
+	return &decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[gateKey]*callerGate{}, running: map[string]*admittedRun{}, seen: map[[sha256.Size]byte]time.Time{}}
 }
 
 // Close reports the ends of the sessions.
@@ -96,9 +96,11 @@ func (d *decider) Close() {
 		r.report(mcp.Unknown)
 	}
 	clear(d.running)
-	for name, g := range d.gates {
-		d.closing.Go(func() { g.Close(name) })
+	var ends []func()
+	for key, g := range d.gates {
+		ends = append(ends, func() { g.Close(key.server) })
 	}
+	sideBySide(ends)
 	d.closing.Wait()
 	clear(d.gates)
 }
@@ -195,8 +197,15 @@ func (d *decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serverGate is the session of a server.
-type serverGate struct {
+// gateKey is a server and a digest of the caller for whom its gateway asks: a name of a caller may be long.
+type gateKey struct {
+	server string
+	caller [sha256.Size]byte
+}
+
+// callerGate is a caller's session with a server. Events of one session are sent one after the other: callers have
+// sessions of their own so that none waits for another one's.
+type callerGate struct {
 	*Gate
 	calls atomic.Int64 // that are decided, or whose outcome is not reported yet
 	used  time.Time    // last, of the decider's mu
@@ -204,7 +213,7 @@ type serverGate struct {
 
 // admittedRun is a call that may run now.
 type admittedRun struct {
-	gate     *serverGate
+	gate     *callerGate
 	admitted Admitted
 	began    time.Time
 	late     *time.Timer // ends the wait for its outcome
@@ -235,7 +244,7 @@ func (d *decider) admit(ctx context.Context, server, caller string, method strin
 	case !mcp.Governed(method, d.o.Reads):
 		return nil, nil
 	}
-	g, err := d.gateOf(server)
+	g, err := d.gateOf(server, caller)
 	if err != nil {
 		d.log.note("a call is refused: " + err.Error())
 		return nil, refuse("bad_call", err)
@@ -263,21 +272,22 @@ func (d *decider) admit(ctx context.Context, server, caller string, method strin
 	return &admittedRun{gate: g, admitted: a, began: g.now()}, nil
 }
 
-// gateOf returns the session of a server for a call, which it counts.
-func (d *decider) gateOf(server string) (*serverGate, error) {
+// gateOf returns the session for a call, which it counts.
+func (d *decider) gateOf(server, caller string) (*callerGate, error) {
 	if err := mcp.CheckServerName(server); err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	g := d.gates[server]
+	key := gateKey{server, sha256.Sum256([]byte(caller))}
+	g := d.gates[key]
 	if g == nil {
-		if len(d.gates) >= maxServers && !d.dropGate() {
-			return nil, fmt.Errorf("too many servers: calls of %d are under way or wait for a person", maxServers)
+		if len(d.gates) >= maxGates && !d.dropGate() {
+			return nil, fmt.Errorf("too many callers: calls of %d are under way or wait for a person", maxGates)
 		}
-		g = &serverGate{Gate: newGate(d.o.Peer, server, d.o.Hold, d.o.Err)}
+		g = &callerGate{Gate: newGate(d.o.Peer, server, d.o.Hold, d.o.Err)}
 		g.page = d.o.Page
-		d.gates[server] = g
+		d.gates[key] = g
 	}
 	g.calls.Add(1)
 	g.used = d.now()
@@ -287,18 +297,18 @@ func (d *decider) gateOf(server string) (*serverGate, error) {
 // dropGate ends the session without a call that nothing has used for the longest time, and reports whether there is
 // one. The caller holds d.mu.
 func (d *decider) dropGate() bool {
-	oldest := ""
-	for name, g := range d.gates {
-		if g.calls.Load() == 0 && (oldest == "" || g.used.Before(d.gates[oldest].used)) && !g.isWaitedFor() {
-			oldest = name
+	var oldest *callerGate
+	var key gateKey
+	for k, g := range d.gates {
+		if g.calls.Load() == 0 && (oldest == nil || g.used.Before(oldest.used)) && !g.isWaitedFor() {
+			oldest, key = g, k
 		}
 	}
-	g := d.gates[oldest]
-	if g == nil {
+	if oldest == nil {
 		return false
 	}
-	delete(d.gates, oldest)
-	d.closing.Go(func() { g.Close(oldest) })
+	delete(d.gates, key)
+	d.closing.Go(func() { oldest.Close(key.server) })
 	return true
 }
 

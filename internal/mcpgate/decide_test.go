@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,6 +53,9 @@ func signed(secret, body string, at time.Time) map[string]string {
 func toolHiveBody(server, message string) string {
 	return `{"version":"v0.1.0","uid":"u-1","timestamp":"2026-11-26T00:00:00Z","principal":{"subject":"dana"},"mcp_request":` + message + `,"context":{"server_name":"` + server + `","source_ip":"192.0.2.1","transport":"sse"}}`
 }
+
+// dana is the caller of toolHiveBody.
+const dana = `{"subject":"dana"}`
 
 const denies = `{"event_id":"x","decision":"deny","reason":"too risky"}`
 
@@ -180,10 +184,12 @@ func TestCallersOfGateways(t *testing.T) {
 	const hive, hiveLater = `{"sub":"dana","name":"Dana","claims":{"iss":"a","exp":1,"scope":"x"}}`, `{"sub":"dana","name":"D.","claims":{"iss":"a","exp":2,"scope":"y"}}`
 	const dana, later, eve, elsewhere = `{"subject":"dana","claims":{"iss":"a","exp":1,"jti":"x"}}`, `{"claims":{"uti":"z","jti":"y","iss":"a","exp":2},"subject":"dana"}`,
 		`{"subject":"eve","claims":{"iss":"a"}}`, `{"subject":"dana","claims":{"iss":"b"}}`
+	const number, next = `{"sub":17527760684230403,"claims":{"iss":"a"}}`, `{"sub":17527760684230404,"claims":{"iss":"a"}}` // one double
+	const claim, nextClaim = `{"claims":{"user_id":1152921504606846977}}`, `{"claims":{"user_id":1152921504606846978}}`
 	for i, c := range []struct {
 		principal string
 		waits     bool
-	}{{dana, false}, {eve, false}, {elsewhere, false}, {later, true}, {"null", false}, {`{"groups":["x"],"claims":{"exp":1}}`, false}, {`{"groups":["x"],"claims":{"exp":2}}`, true}, {hive, true}, {hiveLater, true}} {
+	}{{number, false}, {next, false}, {number, true}, {claim, false}, {nextClaim, false}, {dana, false}, {eve, false}, {elsewhere, false}, {later, true}, {"null", false}, {`{"groups":["x"],"claims":{"exp":1}}`, false}, {`{"groups":["x"],"claims":{"exp":2}}`, true}, {hive, true}, {hiveLater, true}} {
 		workflows = nil
 		text := d.hive(t, fmt.Sprint("c", i), c.principal, call)
 		if !strings.Contains(text, `"workflow_id":"w1"`) || (len(workflows) > 0 && workflows[0] == "w1") != c.waits {
@@ -213,7 +219,7 @@ func TestServersComeAndGo(t *testing.T) {
 		body := strings.Replace(toolHiveBody(fmt.Sprint("srv-", n), call), "u-1", fmt.Sprint("u-", n, len(d.seen)), 1)
 		return d.ask(ToolHivePath, body, signed(toolHiveSecret, body, d.now())).Body.String()
 	}
-	for n := range maxServers + 2 {
+	for n := range maxGates + 2 {
 		if text := ask(n); strings.Contains(text, "too many") || strings.Contains(text, "w1") != (n == 0) {
 			t.Fatalf("server %d: %s", n, text)
 		}
@@ -223,13 +229,13 @@ func TestServersComeAndGo(t *testing.T) {
 			t.Fatalf("%d sessions have ended", ended.Load())
 		}
 	}
-	if ask(0); len(workflows) != 2 || workflows[1] != "w1" || d.gates["srv-1"] != nil || len(d.gates) != maxServers {
+	if ask(0); len(workflows) != 2 || workflows[1] != "w1" || d.gates[gateKey{"srv-1", sha256.Sum256([]byte(dana))}] != nil || len(d.gates) != maxGates {
 		t.Errorf("%d sessions; the call that waits was sent for %q", len(d.gates), workflows)
 	}
 	for _, g := range d.gates { // each has a call that runs
 		g.calls.Add(1)
 	}
-	if text := ask(maxServers + 2); !strings.Contains(text, "too many servers") {
+	if text := ask(maxGates + 2); !strings.Contains(text, "too many callers") {
 		t.Error(text)
 	}
 }
@@ -265,15 +271,11 @@ func TestSignedRequestsAreNotReplayed(t *testing.T) {
 func TestWaitingCallsOfPrincipals(t *testing.T) {
 	var workflows []string
 	d := startDecider(t, asks(&workflows))
-	g, err := d.gateOf("files")
+	g, err := d.gateOf("files", dana)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dana, err := mcp.CallerOf(json.RawMessage(`{"subject":"dana"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range maxWaitingOfCaller {
+	for i := range maxWaiting {
 		if !g.keep(fmt.Sprint(i), waiting{call: mcp.Call{Server: "files", Name: "t", Caller: dana}, workflow: "w", until: time.Now().Add(time.Hour)}) {
 			t.Fatalf("no room for call %d", i)
 		}
@@ -302,4 +304,28 @@ func TestDecideRefusesWhatItDoesNotKnow(t *testing.T) {
 	if err := Decide(t.Context(), DecideOptions{Listen: "0.0.0.0:0", Cert: "cert.pem", Key: "key.pem", Docker: "tools"}); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("Docker's gateway beyond loopback: %v", err)
 	}
+}
+
+// While the gateway does not answer one principal's call, it is asked for those of others.
+func TestPrincipalsDoNotWaitForEachOther(t *testing.T) {
+	release, stuck := make(chan struct{}), make(chan struct{})
+	d := startDecider(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); bytes.Contains(body, []byte(`"PreToolUse"`)) && bytes.Contains(body, []byte("mallory")) {
+			close(stuck)
+			<-release
+		}
+		answer(200, map[string]string{"Countersign-Verdict": "deny"}, denies)(w, r)
+	}))
+	var other sync.WaitGroup
+	other.Go(func() {
+		body := strings.Replace(toolHiveBody("files", call), "dana", "mallory", 1)
+		d.ask(ToolHivePath, body, signed(toolHiveSecret, body, d.now()))
+	})
+	<-stuck
+	body := toolHiveBody("files", call)
+	if w := d.ask(ToolHivePath, body, signed(toolHiveSecret, body, d.now())); w.Code != 200 || !strings.Contains(w.Body.String(), "too risky") {
+		t.Errorf("another principal: %d %s", w.Code, w.Body)
+	}
+	close(release)
+	other.Wait()
 }

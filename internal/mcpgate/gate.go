@@ -39,12 +39,10 @@ const (
 	endTime    = 5 * time.Second  // for the last reports of a session
 )
 
-// Bounds of the calls that wait for a person.
+// Bounds of the calls of one session that wait for a person.
 const (
-	maxWaiting         = 4096
-	maxWaitingBytes    = 256 << 20 // of their events
-	maxWaitingOfCaller = 256       // for each for whom another gateway asks; without such a gateway there is one
-	maxBytesOfCaller   = 32 << 20
+	maxWaiting      = 256
+	maxWaitingBytes = 32 << 20 // of their events
 )
 
 // Gate asks for admission of the calls of one session, and reports them. It is safe for concurrent use.
@@ -135,7 +133,7 @@ type Admitted struct {
 func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, waits func(workflow, page string)) (Admitted, *mcp.Refusal) {
 	ctx, cancel := context.WithTimeout(ctx, g.hold)
 	defer cancel()
-	a, err := g.connect()
+	a, err := g.connect(ctx)
 	if err != nil {
 		g.log.print(err.Error()) // it may name files of the gate, which are none of the client's business
 		return Admitted{}, refuse("bad_configuration", errConfiguration)
@@ -219,11 +217,18 @@ func (g *Gate) propose(ctx context.Context, a *gateclient.Asker, key string, c m
 	return w, r, err
 }
 
-// connect returns the asker for the gateway that the configuration names now.
-func (g *Gate) connect() (*gateclient.Asker, error) {
-	p, err := g.peer()
-	if err != nil {
-		return nil, err
+// callerKey is that of the peer with the token that a request came with, in the context of what is judged.
+type callerKey struct{}
+
+// connect returns the asker for the caller in ctx. Without one, as for reports, it is the one for the gateway that the
+// configuration names now, or for the caller's newest token.
+func (g *Gate) connect(ctx context.Context) (*gateclient.Asker, error) {
+	p, has := ctx.Value(callerKey{}).(gateclient.Peer)
+	if !has {
+		var err error
+		if p, err = g.peer(); err != nil {
+			return nil, err
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -311,16 +316,13 @@ func (g *Gate) isWaitedFor() bool {
 	return false
 }
 
-// hasRoom reports whether one more call may wait, of all and of its caller. The caller holds g.mu.
+// hasRoom reports whether one more call may wait. The caller holds g.mu.
 func (g *Gate) hasRoom(w waiting) bool {
-	calls, size, ofCaller, sizeOfCaller := 1, len(w.event), 1, len(w.event)
+	size := len(w.event)
 	for _, other := range g.waiting {
-		calls, size = calls+1, size+len(other.event)
-		if other.call.Caller == w.call.Caller {
-			ofCaller, sizeOfCaller = ofCaller+1, sizeOfCaller+len(other.event)
-		}
+		size += len(other.event)
 	}
-	return calls <= maxWaiting && size <= maxWaitingBytes && ofCaller <= maxWaitingOfCaller && sizeOfCaller <= maxBytesOfCaller
+	return len(g.waiting) < maxWaiting && size <= maxWaitingBytes
 }
 
 // pending remembers a call that waits for a person, and says what to do. other reports that one with other arguments
@@ -455,7 +457,7 @@ func (g *Gate) send(what string, write func(mcp.Event) ([]byte, error), callID s
 // store stores an event in its turn. The time for it begins with the turn: every holder of it gives it
 // back in bounded time.
 func (g *Gate) store(write func(mcp.Event) ([]byte, error), callID string) error {
-	a, err := g.connect()
+	a, err := g.connect(context.Background())
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
@@ -54,6 +55,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuseSession(w, "", err)
 		return
 	}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, peer))
 	switch r.Method {
 	case http.MethodPost:
 		s.post(w, r, t)
@@ -168,8 +170,13 @@ func (s *server) serveMetadata(w http.ResponseWriter, r *http.Request, name stri
 
 // post takes one message of a client.
 func (s *server) post(w http.ResponseWriter, r *http.Request, t *seat) {
-	line, status := s.readBody(w, r)
-	if status != 0 {
+	line, release, status := s.readBody(w, r, t)
+	defer release()
+	switch {
+	case status == http.StatusTooManyRequests:
+		refuseRequest(w, "", errNoRoom)
+		return
+	case status != 0:
 		fail(w, status, "", mcp.CodeInvalid, "send one JSON-RPC message as application/json, of at most 4 MiB", nil)
 		return
 	}
@@ -190,19 +197,23 @@ func (s *server) post(w http.ResponseWriter, r *http.Request, t *seat) {
 	}
 }
 
-// readBody reads a message, with a line break behind it. status is not 0 if there is none.
-func (s *server) readBody(w http.ResponseWriter, r *http.Request) (line []byte, status int) {
+// readBody reads a message, with a line break behind it. status is not 0 if there is none. Its memory is the caller's
+// until release.
+func (s *server) readBody(w http.ResponseWriter, r *http.Request, t *seat) (line []byte, release func(), status int) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, http.StatusUnsupportedMediaType
+		return nil, func() {}, http.StatusUnsupportedMediaType
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.arrival)) // until the body's end
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	in := s.roomOf(t).read(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(in)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, http.StatusRequestEntityTooLarge
+		return nil, in.Release, http.StatusRequestEntityTooLarge
+	case errors.Is(err, shares.ErrNoRoom):
+		return nil, in.Release, http.StatusTooManyRequests
 	case err != nil:
-		return nil, http.StatusBadRequest
+		return nil, in.Release, http.StatusBadRequest
 	}
 	if bytes.ContainsAny(body, "\r\n") { // between members: a string cannot have one
 		var b bytes.Buffer
@@ -210,7 +221,7 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request) (line []byte, 
 			body = b.Bytes()
 		}
 	}
-	return append(body, '\n'), 0
+	return append(body, '\n'), in.Release, 0
 }
 
 // postStateless takes a message of a client without a session.
@@ -278,7 +289,8 @@ func (s *server) exchange(w http.ResponseWriter, r *http.Request, c *conn, m mcp
 		}
 		defer c.router.remove(answer)
 	}
-	err := c.relay.accept(c.ctx, m, line)
+	// A call is asked for under the token that it came with, not under the newest one of its caller.
+	err := c.relay.accept(context.WithValue(c.ctx, callerKey{}, r.Context().Value(callerKey{})), m, line)
 	switch {
 	case errors.Is(err, mcp.ErrMessage):
 		fail(w, http.StatusBadRequest, "", mcp.CodeInvalid, err.Error(), nil)
@@ -315,7 +327,7 @@ const serverEnded = "the server has ended"
 
 // refuseRequest answers a request that the router does not take.
 func refuseRequest(w http.ResponseWriter, id mcp.ID, err error) {
-	if errors.Is(err, errFull) {
+	if errors.Is(err, errFull) || errors.Is(err, errNoRoom) {
 		w.Header().Set("Retry-After", "5")
 		fail(w, http.StatusTooManyRequests, id, mcp.CodeInternal, err.Error(), nil)
 		return
@@ -399,6 +411,7 @@ func (a *answerWriter) run(client context.Context, c *conn, s *stream) (answered
 			if err = a.message(message); err == nil && message.final {
 				return true, false
 			}
+			c.router.written(s, message)
 		case <-s.over:
 			_ = a.begin() // an empty stream: there is no answer to what was cancelled
 			return true, false
@@ -457,8 +470,10 @@ func (a *answerWriter) message(m routed) error {
 	if err := a.begin(); err != nil {
 		return err
 	}
-	if _, err := a.w.Write(slices.Concat([]byte("event: message\ndata: "), line, []byte("\n\n"))); err != nil {
-		return err
+	for _, part := range [][]byte{[]byte("event: message\ndata: "), line, []byte("\n\n")} { // together they would be a copy
+		if _, err := a.w.Write(part); err != nil {
+			return err
+		}
 	}
 	return a.connection.Flush()
 }

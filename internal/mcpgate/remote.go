@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/retry"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
@@ -31,6 +32,7 @@ type remote struct {
 	token  func() (string, error) // the gate's own for this server; "" for none
 	client *http.Client
 	log    *logger
+	room   room   // of its caller; set with relay
 	relay  *relay // set before the first message
 	gone   func() // called when the server has forgotten the session; set with relay
 	ctx    context.Context
@@ -59,7 +61,7 @@ const sendTime = 10 * time.Second
 const eventStream = "text/event-stream"
 
 func newRemote(ctx context.Context, url string, token func() (string, error), client *http.Client, stateless bool, log *logger) *remote {
-	u := &remote{url: url, token: token, client: client, stateless: stateless, log: log, asked: map[string]*posted{}}
+	u := &remote{url: url, token: token, client: client, stateless: stateless, log: log, room: room{all: shares.New(heldMemory)}, asked: map[string]*posted{}}
 	u.ctx, u.stop = context.WithCancel(ctx)
 	if stateless {
 		u.revision = mcp.Stateless
@@ -167,6 +169,9 @@ func (u *remote) ask(ctx context.Context, q *posted, m mcp.Message, line []byte)
 	answer.Body.Close()
 	if !errors.Is(err, errAnswered) && !u.resume(ctx, &m, at) {
 		outcome, reason := withoutResponse(answer.StatusCode)
+		if errors.Is(err, shares.ErrNoRoom) {
+			reason = noRoomForAnswer
+		}
 		u.relay.lost(m.ID, outcome, reason)
 	}
 }
@@ -307,11 +312,19 @@ var errAnswered = errors.New("answered")
 // read gives an answer's messages to the relay: one, or a stream of them. asked is the request, nil for a
 // stream that answers none. It returns errAnswered after the response to the request, and keeps at.
 func (u *remote) read(answer *http.Response, asked *mcp.Message, at *position) error {
+	in := u.room.read(answer.Body)
+	defer in.Release()
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	if media == eventStream {
-		return readEvents(answer.Body, at, func(data []byte) error { return u.deliver(data, asked) })
+		return readEvents(in, at, func(data []byte) error {
+			defer in.Release() // for the next event
+			return u.deliver(data, asked)
+		})
 	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, mcp.MaxMessage+1))
+	body, err := io.ReadAll(io.LimitReader(in, mcp.MaxMessage+1))
+	if errors.Is(err, shares.ErrNoRoom) {
+		return err
+	}
 	if err != nil || len(body) > mcp.MaxMessage {
 		return errors.New("the answer is too long, or was cut off")
 	}

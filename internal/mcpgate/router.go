@@ -2,16 +2,19 @@ package mcpgate
 
 import (
 	"errors"
+	"io"
 	"slices"
 	"sync"
 
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
 // router gives what a relay says to its client to the HTTP answers on which the client waits. It is the
 // io.Writer of the relay's client side.
 type router struct {
-	log *logger
+	log  *logger
+	room room
 
 	mu     sync.Mutex
 	posts  []*stream // requests without an answer, the oldest first
@@ -25,6 +28,21 @@ type stream struct {
 	lines chan routed
 	gone  chan struct{} // closed when nothing reads lines any more
 	over  chan struct{} // closed when there is no answer to come: the client has cancelled
+	held  int64         // bytes of what is to be written; of the router's mu
+}
+
+// room is what a caller of Serve may hold of the bytes that all callers share.
+type room struct {
+	all *shares.Shares
+	of  shares.Caller
+}
+
+// heldMemory bounds the bytes of all long bodies and answers that are held at once.
+const heldMemory = 256 << 20
+
+// read is in, which takes what is read from the room.
+func (r room) read(in io.Reader) *shares.Reader {
+	return &shares.Reader{Reader: in, Shares: r.all, Caller: r.of}
 }
 
 // routed is a message on its way to the client.
@@ -33,8 +51,11 @@ type routed struct {
 	final bool // it answers the request
 }
 
+// size are the bytes that count in the room.
+func (m routed) size() int64 { return max(0, int64(len(m.line))-shares.Free) }
+
 func newStream(m mcp.Message) *stream {
-	return &stream{m.ID.Key(), m.ProgressToken(), make(chan routed, 16), make(chan struct{}), make(chan struct{})}
+	return &stream{key: m.ID.Key(), token: m.ProgressToken(), lines: make(chan routed, 16), gone: make(chan struct{}), over: make(chan struct{})}
 }
 
 // Why a request of a client is not taken.
@@ -74,6 +95,7 @@ func (r *router) remove(s *stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(s.gone)
+	r.room.all.Release(r.room.of, s.held)
 	if r.events == s {
 		r.events = nil
 	}
@@ -98,7 +120,38 @@ func (r *router) find(key string) *stream {
 	return r.posts[i]
 }
 
-// Write gives one message to its stream. It waits for a slow reader, for as long as that reads at all.
+// hold takes the room for a message of a stream, and reports whether there was some. written gives it back, or remove.
+func (r *router) hold(s *stream, m routed) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-s.gone:
+		return true // it is not written
+	default:
+	}
+	n := m.size()
+	if n > 0 && !r.room.all.Take(r.room.of, n) {
+		return false
+	}
+	s.held += n
+	return true
+}
+
+// written reports that a message of a stream was written. The stream's reader calls it, before remove.
+func (r *router) written(s *stream, m routed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.held -= m.size()
+	r.room.all.Release(r.room.of, m.size())
+}
+
+// errNoRoom is why a long request is not taken, and noRoomForAnswer what its client gets in place of a long answer.
+var errNoRoom = errors.New("too many bytes of requests and answers are held for this caller")
+
+const noRoomForAnswer = "the gate has no room for the server's answer: the client does not read the others"
+
+// Write gives one message to its stream. It waits for a slow reader, for as long as that reads at all. An answer for which
+// there is no room becomes an error; another message is dropped.
 func (r *router) Write(line []byte) (int, error) {
 	m, err := mcp.Parse(line)
 	if err != nil {
@@ -109,8 +162,18 @@ func (r *router) Write(line []byte) (int, error) {
 		r.log.note("a message has no client that waits for it: dropped")
 		return len(line), nil
 	}
+	message := routed{line, m.Method == ""}
+	if !r.hold(s, message) {
+		r.log.note(errNoRoom.Error())
+		if !message.final {
+			return len(line), nil
+		}
+		if message.line, err = mcp.Failure(m.ID, noRoomForAnswer); err != nil {
+			return 0, err
+		}
+	}
 	select {
-	case s.lines <- routed{line, m.Method == ""}:
+	case s.lines <- message:
 	case <-s.gone:
 	case <-s.over:
 	}

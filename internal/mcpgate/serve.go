@@ -19,6 +19,7 @@ import (
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
 	"github.com/countersign-dev/countersign/internal/httpserve"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 )
 
 // ServeOptions are those of Serve.
@@ -81,6 +82,7 @@ type server struct {
 	arrival time.Duration // arrivalTime
 	input   time.Duration // inputTime
 	alive   time.Duration // keepAliveTime
+	memory  *shares.Shares
 
 	closing sync.WaitGroup // what closes in the background
 
@@ -152,7 +154,7 @@ func newServer(o ServeOptions, address net.Addr) (*server, context.CancelFunc) {
 		scheme = "https"
 	}
 	s := &server{
-		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), callers: newCallers(), now: time.Now, arrival: arrivalTime, input: inputTime, alive: keepAliveTime,
+		o: o, ctx: ctx, log: &logger{w: o.Err}, base: scheme + "://" + address.String(), callers: newCallers(), now: time.Now, arrival: arrivalTime, input: inputTime, alive: keepAliveTime, memory: shares.New(heldMemory),
 		client: &http.Client{
 			// A redirect would carry the token, and the call, to another address.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -749,3 +749,40 @@ func TestStreamsAreResumed(t *testing.T) {
 		}
 	}
 }
+
+// A call is asked for under the token that it came with, whichever token of the user another request has shown since:
+// that of a revoked token is refused.
+func TestCallsUnderTheirOwnToken(t *testing.T) {
+	const otherToken = "cst_ffffffffffffffffffff_abcdefghijabcdefghijabcdefghijabcdefghij123"
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	asked := make(chan string, 1)
+	d.gateway.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/caller" {
+			fmt.Fprint(w, `{"tenant":"acme","user":"runtime","role":"runtime"}`)
+			return
+		}
+		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), `"PreToolUse"`) {
+			asked <- r.Header.Get("Authorization")
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	session := []string{mcp.HeaderSession, d.begin(t)}
+	d.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, session...)
+	body, slow := io.Pipe()
+	r, over := d.request(http.MethodPost, "", session...), make(chan struct{})
+	r.Body = body
+	go func() { defer close(over); d.ServeHTTP(httptest.NewRecorder(), r) }()
+	if _, err := io.WriteString(slow, call[:20]); err != nil { // its token was looked up
+		t.Fatal(err)
+	}
+	d.send(`{"jsonrpc":"2.0","method":"notifications/x"}`, append(session, "Authorization", "Bearer "+otherToken)...)
+	if _, err := io.WriteString(slow, call[20:]); err != nil {
+		t.Fatal(err)
+	}
+	slow.Close()
+	<-over
+	close(asked)
+	if got := <-asked; got != "Bearer "+goodToken {
+		t.Errorf("the call was asked for under %q", got)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
@@ -90,7 +91,7 @@ func (s *server) open(t *seat, stateless bool) (*conn, error) {
 }
 
 func (s *server) connect(t *seat, stateless bool) (*conn, error) {
-	c := &conn{user: t.user, router: &router{log: s.log}, ended: make(chan struct{})}
+	c := &conn{user: t.user, router: &router{log: s.log, room: s.roomOf(t)}, ended: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	known := t.catalogue // of all requests without a session
 	if !stateless {
@@ -100,7 +101,7 @@ func (s *server) connect(t *seat, stateless bool) (*conn, error) {
 		u := newRemote(s.ctx, t.upstream.URL, t.upstream.token, s.client, stateless, s.log)
 		c.relay = newRelay(t.gate, known, s.o.Reads, c.router, u)
 		c.relay.revisions = mcp.Revisions
-		u.relay, u.gone = c.relay, sync.OnceFunc(func() { close(c.ended) })
+		u.room, u.relay, u.gone = c.router.room, c.relay, sync.OnceFunc(func() { close(c.ended) })
 		c.end = u.end
 		return c, nil
 	}
@@ -122,6 +123,9 @@ func (s *server) connect(t *seat, stateless bool) (*conn, error) {
 	}()
 	return c, nil
 }
+
+// roomOf is the room of a seat's caller.
+func (s *server) roomOf(t *seat) room { return room{s.memory, shares.Caller{Tenant: t.user}} }
 
 // close ends a connection and its server, and reports the calls that have no answer. Until then stop
 // finds it.

@@ -162,7 +162,7 @@ func TestSizeLimits(t *testing.T) {
 // Callers share the memory for long bodies: one that sends them slowly leaves room for short ones and for others, and
 // has its share back when the request is over.
 func TestBodyMemory(t *testing.T) {
-	s := &server{count: uncounted, bodies: shares.New(4 * bodyStep), flags: Flags{MaxBody: 1 << 20}} // two of them are the first caller's
+	s := &server{count: uncounted, bodies: shares.New(4 * shares.Step), flags: Flags{MaxBody: 1 << 20}} // two of them are the first caller's
 	read := func(user string, body io.Reader) (release func(), code string) {
 		r := httptest.NewRequest(http.MethodPost, "/event", body)
 		_, release, p := s.readBody(r, token.Record{Role: token.Runtime, User: user}, s.flags.MaxBody)
@@ -176,7 +176,7 @@ func TestBodyMemory(t *testing.T) {
 		release()
 		return code
 	}
-	const long = freeBody + 2*bodyStep
+	const long = shares.Free + 2*shares.Step
 	for what, ends := range map[string]error{"whole": nil, "cut off": io.ErrUnexpectedEOF} {
 		body, slow := io.Pipe()
 		over := make(chan func())
@@ -186,10 +186,10 @@ func TestBodyMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := sized("rt1", freeBody+1); got != string(gateway.Overloaded) {
+		if got := sized("rt1", shares.Free+1); got != string(gateway.Overloaded) {
 			t.Errorf("more than the share: %q", got)
 		}
-		if short, other := sized("rt1", freeBody), sized("rt2", freeBody+bodyStep); short != "" || other != "" {
+		if short, other := sized("rt1", shares.Free), sized("rt2", shares.Free+shares.Step); short != "" || other != "" {
 			t.Errorf("a short body: %q, another caller: %q", short, other)
 		}
 		servicetest.OK(t, slow.CloseWithError(ends))
