@@ -1,6 +1,9 @@
 package redact
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // scanAssignment handles a name, a separator at i and a value: password=…, "api_key": "…",
 // Authorization: Bearer ….
@@ -148,8 +151,12 @@ func (sc *textScanner) scanFlag(i int) {
 
 // addUserPassword adds the password of name:password, an argument that begins at v.
 func (sc *textScanner) addUserPassword(v int) {
-	s := sc.s
+	s, argument := sc.s, nextArgument
+	v = quoteAt(s, v)
 	name := v + openingQuote(s[v:])
+	if open := openingJoint(s[v:]); open > 0 {
+		name, argument = v+open, innerArgument
+	}
 	colon := runEnd(s[:min(len(s), name+2*maxIdent)], name, word|dot|at64)
 	if colon == name || colon >= len(s) {
 		return
@@ -161,7 +168,7 @@ func (sc *textScanner) addUserPassword(v int) {
 		return
 	}
 	from := colon + 1 + openingQuote(s[colon+1:])
-	_, to, end := nextArgument(s[:min(len(s), v+commandReach)], v)
+	_, to, end := argument(s[:min(len(s), v+commandReach)], v)
 	sc.budget.charge(end - v)
 	if to == end { // no quote closes it
 		to = sc.bareEnd(from)
@@ -187,6 +194,14 @@ func (sc *textScanner) addSecretValue(n nameRule, v int, colon bool) {
 	}
 	if s[v] == '$' && openingQuote(s[v+1:]) == 1 { // $'…' of a shell
 		v++
+	}
+	if open := openingJoint(s[v:]); open > 0 && n.strength != weakName {
+		from := v + open
+		to, _ := jointEnd(s, v, from)
+		sc.budget.charge((to - from) / 2)
+		if text := s[from:to]; n.secret(text, true) && (n.strength != likely || passwordLike(text)) {
+			sc.addSpan(from, to, Assignment)
+		}
 	}
 	from, to, quoted := sc.quotedValue(v)
 	first := to // the end of the value's first part
@@ -301,6 +316,24 @@ func openingQuote(s string) int {
 	return 0
 }
 
+// quoteAt returns the position of the quote behind a shell's $ at a position, $'…' or $"…", or the
+// position itself.
+func quoteAt(s string, at int) int {
+	if at+1 < len(s) && s[at] == '$' && s[at+1] != '`' && openingQuote(s[at+1:]) > 0 {
+		return at + 1
+	}
+	return at
+}
+
+// anyOpeningQuote is openingQuote that knows $'…' and joints, too.
+func anyOpeningQuote(s string) int {
+	at := quoteAt(s, 0)
+	if n := openingJoint(s[at:]); n > 0 {
+		return at + n
+	}
+	return at + openingQuote(s[at:])
+}
+
 // quotedEnd returns the end of the value from from on behind a quote that begins at v, and the
 // position after its closing quote; the value ends at -1 if no quote closes it.
 func quotedEnd(s string, v, from int) (to, end int) {
@@ -319,6 +352,70 @@ func quotedEnd(s string, v, from int) (to, end int) {
 var joints = map[byte][]string{
 	'\'': {`'\''`, `'\\''`, `'"'"'`, `'\"'\"'`},
 	'"':  {`"\""`, `"'"'"`},
+}
+
+// openingJoint returns the length of the joint that s begins with, if the same one is further behind:
+// both are the quotes of a value in a quoted command of a shell. Without one it returns 0.
+func openingJoint(s string) int {
+	if len(s) < 4 || s[0] != '\'' || s[1] != '\\' && s[1] != '"' {
+		return 0
+	}
+	for _, joint := range openingJoints {
+		rest, found := strings.CutPrefix(s, joint)
+		if !found || rest == "" || byteClass[rest[0]]&valueEnd != 0 || strings.IndexByte("),|", rest[0]) >= 0 {
+			continue
+		}
+		if strings.Contains(rest[:min(len(rest), maxValueWindow)], joint) {
+			return len(joint)
+		}
+	}
+	return 0
+}
+
+// openingJoints are joints with the same in a text of JSON that is itself in one.
+var openingJoints = append(slices.Clip(joints['\'']), `'\\\\''`, `'\\\"'\\\"'`)
+
+// jointEnd returns the end of the value from from on behind the joint at v, and the position after
+// its closing joint. The value goes on if it holds quotes of its own, or a letter or a digit follows.
+func jointEnd(s string, v, from int) (to, end int) {
+	joint := s[v:from]
+	s = s[:min(len(s), from+maxValueWindow)]
+	for at := from; ; {
+		n := strings.Index(s[at:], joint)
+		if n < 0 {
+			return max(from, to), max(from, end) // the text is cut off
+		}
+		to = at + n
+		end = to + len(joint)
+		if at = behindJoint(s, end, joint); at > end { // a quote of the value
+			if next := behindJoint(s, at, joint); next > 0 {
+				at = next
+			} else if strings.HasPrefix(s[at:], joint) {
+				at += len(joint)
+			}
+			continue
+		}
+		if end == len(s) || byteClass[s[end]]&alnum == 0 {
+			return to, end
+		}
+		for end < len(s) && byteClass[s[end]]&valueEnd == 0 && strings.IndexByte(",)]}", s[end]) < 0 {
+			end++
+		}
+		return end, end
+	}
+}
+
+// behindJoint returns the position behind the next joint if only an escaped or quoted quote is
+// before it, or 0.
+func behindJoint(s string, at int, joint string) int {
+	next := at
+	for next < len(s) && (s[next] == '\\' || s[next] == '"') {
+		next++
+	}
+	if next == at || !strings.HasPrefix(s[next:], joint) {
+		return 0
+	}
+	return next + len(joint)
 }
 
 // joinedEnd returns the end of a value whose quote begins at v, which begins at from and whose

@@ -19,6 +19,7 @@ const (
 	joiner    // allowed between groups of digits
 	dollar    // $
 	at64      // @ % as in URLs
+	operator  // of shells: | ; & < >
 
 	letter  = lower | upper
 	alnum   = letter | digit
@@ -58,6 +59,7 @@ var byteClass = func() (t [256]uint16) {
 	mark(" -./()", joiner)
 	mark("$", dollar)
 	mark("@%", at64)
+	mark("|;&<>", operator)
 	for c := 0x80; c < 0x100; c++ { // letters of other scripts
 		t[c] |= mailSign
 	}

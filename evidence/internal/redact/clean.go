@@ -154,18 +154,17 @@ func (c *CleanChecker) checkDigits(lit string, k keyFacts) bool {
 // checkArray accepts only a list without anything to redact: its items may say what others hold.
 func (c *CleanChecker) checkArray(list strictjson.Value) bool {
 	found := len(c.unclean)
-	announced, first := false, true
+	announced := false
 	for v := range list.All() {
 		if !c.checkValue(v, keyFacts{plainKey: true}) || len(c.unclean) > found {
 			c.unclean = c.unclean[:found]
 			return false
 		}
 		isText := v.Kind() == strictjson.KindString
-		if isText && (announced || first && programs[programName(v.Text())]) {
+		if isText && (announced || len(v.Text()) <= 4*maxIdent && programs[programName(v.Text())]) {
 			return false
 		}
 		announced = isText && len(v.Text()) <= maxIdent && lookupName(v.Text()).strength == strongName
-		first = false
 	}
 	return true
 }
@@ -173,12 +172,14 @@ func (c *CleanChecker) checkArray(list strictjson.Value) bool {
 // checkObject rejects every object in which one member may say what another holds.
 func (c *CleanChecker) checkObject(object strictjson.Value) bool {
 	found := len(c.unclean)
-	said, holds := false, false
+	said, holds, calls, listed := false, false, false, false
 	for v := range object.All() {
 		k := c.factsFor(v.Key())
 		holds = holds || k.isPairValue
 		said = said || k.isPairName && v.Text() != "" && len(v.Text()) <= maxIdent && credentialName(v.Text())
-		if _, listed := c.rows[v.Key()]; listed || !k.plainKey || k.isPassword || said && holds {
+		calls = calls || slices.Contains(commandKeys, v.Key())
+		listed = listed || v.Kind() == strictjson.KindArray && slices.Contains(argumentKeys, v.Key())
+		if _, never := c.rows[v.Key()]; never || !k.plainKey || k.isPassword || said && holds || calls && listed {
 			c.unclean = c.unclean[:found]
 			return false
 		}

@@ -90,6 +90,8 @@ type textScanner struct {
 	inside        int                             // end of the last list or object that was added as a value
 	notRandomUpTo int                             // no random value begins before this position
 	commands      [2]commandRead                  // by reading of quotes
+	cuts          int                             // end of the text that was read for inner commands
+	inner         int                             // end of the arguments that were read for an inner command
 	lineHit       bool
 }
 

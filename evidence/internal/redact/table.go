@@ -194,6 +194,7 @@ func matchWord(s string, _, after int) (from, to, next int) {
 	if from == after {
 		return 0, 0, after
 	}
+	from = quoteAt(s, from)
 	open := openingQuote(s[from:])
 	from += open
 	for to = from; to < len(s) && byteClass[s[to]]&valueEnd == 0; to++ {

@@ -137,6 +137,7 @@ type documentWalker struct {
 	work      int // done so far
 	budget    workBudget
 	never     neverStoreRules
+	program   []string // words of the program whose list of arguments is next
 
 	accountIDs bool // ids of private accounts are redacted in texts
 }
@@ -155,6 +156,7 @@ func (w *documentWalker) pop(at int) { w.path = w.path[:at] }
 
 func (w *documentWalker) redactObject(m map[string]any) {
 	paired, beside := isNameValuePair(m), hasUserPassword(m)
+	program := programOf(m)
 	var odd []string // keys that hold a secret themselves
 	for k, v := range m {
 		if w.isFull() {
@@ -164,7 +166,11 @@ func (w *documentWalker) redactObject(m map[string]any) {
 			odd = append(odd, k)
 			continue
 		}
+		if slices.Contains(argumentKeys, k) {
+			w.program = program
+		}
 		w.redactMember(m, k, k, v, paired && pairValues[pairKey(k)] || beside && isUserPasswordKey(k))
+		w.program = nil
 	}
 	slices.Sort(odd)
 	for _, k := range odd {
