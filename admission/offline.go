@@ -28,8 +28,8 @@ const (
 	OfflineSource = "offline"
 )
 
-// CodeMalformedLine refuses a line with an envelope that cannot be read.
-const CodeMalformedLine = "malformed_line" // a line of an offline evaluation cannot be read
+// Reason codes of countersign evaluate.
+const CodeMalformedLine = "malformed_line" // the envelope of a line cannot be read
 
 // Offline configures EvaluateLine.
 type Offline struct {

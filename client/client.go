@@ -91,7 +91,8 @@ type Client struct {
 // ErrNoPublicKey reports a Client without a key to verify receipts with.
 var ErrNoPublicKey = errors.New("client: Options.PublicKey is required: without it a verdict cannot be told from a forgery")
 
-// New returns a client. The caller MUST NOT change nc's handlers while New runs; later it may. While nc is reconnecting,
+// New returns a client. nc MUST have the inbox prefix of its user (nats.CustomInboxPrefix): the user may subscribe to no
+// other, and every verdict would be deny with ReasonTimeout. The caller MUST NOT change nc's handlers while New runs; later it may. While nc is reconnecting,
 // the client sends nothing over it, whatever nats.ReconnectBufSize is: Admit denies with ReasonNotSent unless another
 // server answers, and Publish refuses.
 func New(nc *nats.Conn, opt Options) (*Client, error) {

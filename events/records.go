@@ -103,8 +103,8 @@ type ApprovalRef struct {
 	ResumePolicy string `json:"resume_policy,omitempty"` // how the runtime asks again after the approval
 }
 
-// Decision is the record of one admission verdict. HeaderSignature signs exactly its bytes. It
-// never holds a raw argument; its digests are keyed by the session, or by the tenant where there
+// Decision is the record of one admission verdict. The header Countersign-Signature signs exactly
+// its bytes. It never holds a raw argument; its digests are keyed by the session, or by the tenant where there
 // is no session, except in files for offline checks, which may have unkeyed ones.
 type Decision struct {
 	DecisionID    string       `json:"decision_id"`              // UUIDv7
@@ -144,7 +144,7 @@ type Decision struct {
 	Mode  string  `json:"mode,omitempty"`
 	Would Verdict `json:"would,omitempty"` // the verdict of the policies in mode observe
 
-	// Inputs are the other inputs of the service; see DecisionInputs.
+	// Inputs are what else the decision was made from.
 	Inputs *DecisionInputs `json:"inputs,omitempty"`
 }
 

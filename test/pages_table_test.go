@@ -70,47 +70,48 @@ type follower struct{ begins, prints string }
 
 // followers are the beginnings of lines that do not end.
 var followers = map[string]follower{
-	"bin/countersign up ": {begins: "Countersign is up"},
-	"curl -N ":            {begins: ": GOV@", prints: "event: decisions"},
-	"countersign tail":    {prints: "delete_database"},
-	"nats sub ":           {begins: "Subscribing", prints: "[#1]"},
+	"countersign up ":  {begins: "Countersign is up"},
+	"curl -N ":         {begins: ": GOV@", prints: "event: decisions"},
+	"countersign tail": {prints: "delete_database"},
+	"nats sub ":        {begins: "Subscribing", prints: "[#1]"},
 	"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 countersign otel --follow": {},
-	"bin/countersign-mcp serve ":  {begins: "http://127.0.0.1"},
-	"bin/countersign-mcp decide ": {begins: "http://127.0.0.1"},
+	"countersign-mcp serve ":  {begins: "http://127.0.0.1"},
+	"countersign-mcp decide ": {begins: "http://127.0.0.1"},
 }
 
 // printed are parts of lines, and what such a line prints.
 var printed = map[string]string{
+	"findings --session sess-rogue-1":                          "executed_despite_deny",
 	"--protocol aaep examples/requests/aaep-tool-invoked.json": `"verdict":"allow"`,
 	"--protocol aaep examples/requests/aaep-irreversible.json": "confirmation_required",
 	"--protocol aana examples/requests/aana-public-read.json":  `"execution_allowed":true`,
 	"--protocol aana examples/requests/aana-write.json":        "write_missing_explicit_confirmation",
 	"--protocol aana examples/requests/aana-refused.json":      "runtime_refusal",
 	"examples/requests/aump-action.json":                       `"decision":"allowed"`,
-	"bin/countersign mandate list":                             "EUR 0 spent, 3000 reserved",
-	"bin/countersign mandate reserved aump_mnd_parcels_1":      "EUR 3000  reserved since",
+	"countersign mandate list":                                 "EUR 0 spent, 3000 reserved",
+	"countersign mandate reserved aump_mnd_parcels_1":          "EUR 3000  reserved since",
 	"--protocol tool examples/requests/tool-call.json":         "finance_export",
 	"--protocol handoff examples/requests/handoff.json":        "invoice_question",
-	"gov.mandates.acme":     `"code":"ok"`,
-	"examples/agents/agent": "sent to press@newspaper.example",
-	"/pre-tool-check":       `"route":"refuse"`,
-	"$url/event":            `"event_id":"3f1e5b9c-52d7-4a8e-9c61-0b7d2f4a6e18"`,
+	"gov.mandates.acme":                                        `"code":"ok"`,
+	"examples/agents/agent":                                    "sent to press@newspaper.example",
+	"/pre-tool-check":                                          `"route":"refuse"`,
+	"$url/event":                                               `"event_id":"3f1e5b9c-52d7-4a8e-9c61-0b7d2f4a6e18"`,
 }
 
 // approver approves each call that waits for a person.
-const approver = `bin/countersign tail --approvals --since 1m --json | while read -r record; do
+const approver = `countersign tail --approvals --since 1m --json | while read -r record; do
   workflow=$(jq -r 'select(.status == "pending").workflow_id' <<< "$record")
-  [ -n "$workflow" ] && bin/countersign approvals approve $workflow --yes
+  [ -n "$workflow" ] && countersign approvals approve $workflow --yes
 done > approver.log 2>&1 &`
 
 // waiting begins a command about the first call of its page that waits for a person.
 const waiting = `$(countersign approvals list --json | jq -r '[.workflows[] | select(.status == "pending" and ((.session // "") | startswith("s-waits")))][0]`
 
 // sampleEvents are those of the sessions that the pages speak of.
-const sampleEvents = `head -1 examples/sessions/agenthook-rogue.jsonl | bin/countersign admit --protocol agenthook -
-bin/countersign admit --protocol agenthook examples/requests/pre-tool-use.json
-bin/countersign publish --protocol agenthook examples/sessions/agenthook-rogue.jsonl
-bin/countersign publish --protocol agenthook examples/sessions/agenthook-mail.jsonl`
+const sampleEvents = `head -1 examples/sessions/agenthook-rogue.jsonl | countersign admit --protocol agenthook -
+countersign admit --protocol agenthook examples/requests/pre-tool-use.json
+countersign publish --protocol agenthook examples/sessions/agenthook-rogue.jsonl
+countersign publish --protocol agenthook examples/sessions/agenthook-mail.jsonl`
 
 var pageGroups = []pageGroup{
 	{name: "first", pages: []page{{place: "docs/start.md"}}},
@@ -143,13 +144,13 @@ var pageGroups = []pageGroup{
 		{place: "docs/runtimes/tool.md"},
 		{place: "docs/sdk.md", before: approver},
 		{place: "docs/mandates.md", before: `jq '.id = "aump_mnd_own" | .principal.subject = "acme-runtime"' examples/mandates/courier.json > own.json
-bin/countersign mandate put own.json`, words: map[string]string{`"id": "aump_mnd_parcels_1"`: `"id": "aump_mnd_own"`}},
+countersign mandate put own.json`, words: map[string]string{`"id": "aump_mnd_parcels_1"`: `"id": "aump_mnd_own"`}},
 		{place: "docs/publishers.md", before: documentOf("docs/publishers.md", "json", "tools.json")},
 		{place: "docs/policies.md"},
 		{place: "docs/changing-policies.md"},
 		{place: "docs/subscribers.md"},
 		{place: "docs/approvals.md", before: `for n in 1 2 3 4; do
-  jq ".session_id = \"s-waits-$n\"" examples/requests/pre-tool-use-external.json | bin/countersign admit --protocol agenthook -
+  jq ".session_id = \"s-waits-$n\"" examples/requests/pre-tool-use-external.json | countersign admit --protocol agenthook -
 done; [ $? = 3 ]`, words: map[string]string{
 			"WORKFLOW": waiting + ".workflow_id')", "DIGEST": "$(countersign approvals show " + waiting + ".workflow_id') --json | jq -r .workflow.preview_digest)"}},
 		{place: "docs/redaction.md", before: "cp examples/requests/pre-tool-use-external.json event.json; " + documentOf("docs/redaction.md", "yaml", "acme.yaml")},

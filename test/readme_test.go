@@ -37,7 +37,7 @@ func TestReadmeClaudeCode(t *testing.T) {
 	workflow := h.waiting(t)[0]
 	_, console, _ := strings.Cut(page, "```console\n")
 	console, _, _ = strings.Cut(console, "```")
-	commands := strings.Split(console, "$ bin/countersign ")[1:]
+	commands := strings.Split(console, "$ countersign ")[1:]
 	if len(commands) != 4 {
 		t.Fatalf("the page has %d commands", len(commands))
 	}

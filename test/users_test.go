@@ -19,27 +19,27 @@ type answeredLine struct{ begins, prints string }
 
 // removalLines are those of the second block of "Two reviewers in five minutes".
 var removalLines = []answeredLine{
-	{"bin/countersign user remove web2", "user web2 of tenant acme is removed"},
-	{"bin/countersign tenant remove globex", "user globex-gateway of tenant globex is removed"},
+	{"countersign user remove web2", "user web2 of tenant acme is removed"},
+	{"countersign tenant remove globex", "user globex-gateway of tenant globex is removed"},
 	{"curl", `"error":"unauthorized"`},
 }
 
 // additionLines are those of the first block, in order.
 var additionLines = []answeredLine{
-	{"bin/countersign policy push", "in force"},
-	{"bin/countersign user add dana", "reviewer dana of tenant acme is there"},
-	{"bin/countersign user add erin", "erin.json"},
-	{"bin/countersign user add web2", "web2.json"},
-	{"bin/countersign tenant add globex", "tenant globex is there"},
-	{"bin/countersign admit", `"decision":"ask"`},
+	{"countersign policy push", "in force"},
+	{"countersign user add dana", "reviewer dana of tenant acme is there"},
+	{"countersign user add erin", "erin.json"},
+	{"countersign user add web2", "web2.json"},
+	{"countersign tenant add globex", "tenant globex is there"},
+	{"countersign admit", `"decision":"ask"`},
 	{"workflow=", "wf-"},
-	{"bin/countersign approvals approve $workflow --ready-file dana", "(1 of 2)"},
-	{"bin/countersign approvals approve $workflow --ready-file dana", "already_approved"},
-	{"bin/countersign approvals approve $workflow --ready-file globex", "unknown_workflow"},
-	{"bin/countersign approvals approve $workflow --ready-file erin", "approved;"},
-	{"bin/countersign admit", `"decision":"allow"`},
+	{"countersign approvals approve $workflow --ready-file dana", "(1 of 2)"},
+	{"countersign approvals approve $workflow --ready-file dana", "already_approved"},
+	{"countersign approvals approve $workflow --ready-file globex", "unknown_workflow"},
+	{"countersign approvals approve $workflow --ready-file erin", "approved;"},
+	{"countersign admit", `"decision":"allow"`},
 	{"curl", `"error":"unauthorized"`},
-	{"bin/countersign policy push", "in force"},
+	{"countersign policy push", "in force"},
 }
 
 // Users and a tenant that are added to a running system: the page's lines as they are printed. A quorum
@@ -64,11 +64,11 @@ func TestUsersAndTenantsAreAdded(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{
-		{"bin/countersign approvals list --ready-file globex.json --tenant acme", "may not review for tenant acme"},
-		{"bin/countersign admit --ready-file globex.json --tenant acme --protocol agenthook examples/requests/pre-tool-use.json", "ermissions"},
-		{"bin/countersign user add zoe --role reviewer --ready-file web2.json", "ready file of"},
-		{"bin/countersign user add dana --role reviewer --out again.json && cmp dana.json again.json && echo same", "same"},
-		{"bin/countersign token revoke $(bin/countersign token list --json | jq -r '.[] | select(.user == \"dana\") | .id') && bin/countersign user add dana --role reviewer --out again.json 2>&1", "the token of dana is revoked"},
+		{"countersign approvals list --ready-file globex.json --tenant acme", "may not review for tenant acme"},
+		{"countersign admit --ready-file globex.json --tenant acme --protocol agenthook examples/requests/pre-tool-use.json", "ermissions"},
+		{"countersign user add zoe --role reviewer --ready-file web2.json", "ready file of"},
+		{"countersign user add dana --role reviewer --out again.json && cmp dana.json again.json && echo same", "same"},
+		{"countersign token revoke $(countersign token list --json | jq -r '.[] | select(.user == \"dana\") | .id') && countersign user add dana --role reviewer --out again.json 2>&1", "the token of dana is revoked"},
 		{"jq -r '.roles.reviewer | .user + \":\" + (.token // \"\") + \";\"' again.json", "dana:;"},
 	} {
 		sh.run(t, c[0], c[1])
@@ -94,10 +94,10 @@ func TestUsersAndTenantsAreAdded(t *testing.T) {
 		t.Error("the gateway of the removed tenant answers")
 	}
 	for _, c := range [][2]string{
-		{"bin/countersign user remove web2 --json", `"already":true`},
-		{"bin/countersign user remove nobody || echo code $?", "code 2"},
-		{"bin/countersign approvals list --all --json | jq -r '.workflows[] | .source + \" \" + .status'", "web2 consumed"},
-		{"bin/countersign user add web2 --role runtime --out new.json && jq -r .roles.runtime.token web2.json new.json | sort -u | wc -l", "2"},
+		{"countersign user remove web2 --json", `"already":true`},
+		{"countersign user remove nobody || echo code $?", "code 2"},
+		{"countersign approvals list --all --json | jq -r '.workflows[] | .source + \" \" + .status'", "web2 consumed"},
+		{"countersign user add web2 --role runtime --out new.json && jq -r .roles.runtime.token web2.json new.json | sort -u | wc -l", "2"},
 	} {
 		sh.run(t, c[0], c[1])
 	}
@@ -137,17 +137,17 @@ func removeInterrupted(t *testing.T, s *system, sh *shell) {
 	_ = s.proc.wait()
 	ok(t, os.Remove(s.ready))
 	startIn(t, s.dir, "--policy", "../examples/policies/assistant")
-	sh.run(t, "bin/countersign user remove erin", "erin of tenant acme is removed already")
+	sh.run(t, "countersign user remove erin", "erin of tenant acme is removed already")
 	if _, err := dialAdded(t, sh, "erin.json", "reviewer"); err == nil {
 		t.Error("the removed user connects")
 	}
 	sh.run(t, "curl -s -H \"Authorization: Bearer $(jq -r .roles.reviewer.token erin.json)\" $(jq -r .gateway_url ready.json)/v1/caller", "unauthorized")
 	// The files of the users that stay are of the `up` before; the same commands make them again.
 	for _, c := range [][2]string{
-		{"bin/countersign approvals list --ready-file dana.json 2>&1", "make the file again by the `countersign user add`"},
-		{"bin/countersign user add dana --role reviewer --out later.json", "reviewer dana of tenant acme is there"},
+		{"countersign approvals list --ready-file dana.json 2>&1", "make the file again by the `countersign user add`"},
+		{"countersign user add dana --role reviewer --out later.json", "reviewer dana of tenant acme is there"},
 		{"jq -r .roles.reviewer.password dana.json later.json | sort -u | wc -l", "1"},
-		{"bin/countersign approvals list --ready-file later.json --json", "{\"ok\":true"},
+		{"countersign approvals list --ready-file later.json --json", "{\"ok\":true"},
 	} {
 		sh.run(t, c[0], c[1])
 	}

@@ -163,7 +163,7 @@ func whole(name string, data []byte) zipEntry {
 	return zipEntry{name, int64(len(data)), crc32.ChecksumIEEE(data), func() io.ReadSeeker { return bytes.NewReader(data) }}
 }
 
-// packEntries writes members as a ZIP in its plainest form: stored (not compressed), without flags,
+// The ZIP holds the members in its plainest form: stored (not compressed), without flags,
 // comments, extra fields or gaps, all dates 1 January 1980, 00:00, local headers and directory alike;
 // made by and needing version 2.0 on FAT (20, 0), no attributes, one disk. The same members always
 // give the same bytes. A reader packs what it read again and compares, so that no data can hide

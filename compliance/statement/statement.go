@@ -87,7 +87,7 @@ func preAuthEncoding(payload []byte) []byte {
 	return append([]byte(head), payload...)
 }
 
-// Sign makes a DSSE envelope {payload, payloadType, signatures: [{keyid, sig}]} in RFC 8785 form and
+// The statement is a DSSE envelope {payload, payloadType, signatures: [{keyid, sig}]} in RFC 8785 form and
 // LF: one Ed25519 signature over "DSSEv1 <length of type> <type> <length of payload> <payload>"; payload
 // and signature in standard base64. payloadType is application/vnd.in-toto+json; the payload is an
 // in-toto Statement v1 in RFC 8785 form: subject lists every other member, the manifest included,
@@ -96,7 +96,7 @@ func preAuthEncoding(payload []byte) []byte {
 // session?, from?, to?, shard, records, checkpoint: {size, root}, public_key}. keyid is the first 16
 // hex digits of the SHA-256 of the public key. Whose key it is must be known from elsewhere.
 //
-// Sign sets the predicate's public key. The same members, predicate and key give the same bytes.
+// The predicate's public key is the signer's. The same members, predicate and key give the same bytes.
 func Sign(key ed25519.PrivateKey, subjects []Subject, p Predicate) ([]byte, error) {
 	public := key.Public().(ed25519.PublicKey)
 	p.PublicKey = signing.EncodePublic(public)

@@ -39,16 +39,16 @@ const (
 	pageBytes  = 256 << 10
 )
 
-// row is one record.
+// A row is one record.
 type row struct {
-	Seq          uint64  `parquet:"seq,delta"`                               // the record's
-	BrokerTime   int64   `parquet:"broker_time,delta,timestamp(nanosecond)"` // the record's, a timestamp in nanoseconds, UTC
-	Shard        string  `parquet:"shard,dict"`                              // the record's
-	Tenant       string  `parquet:"tenant,dict"`                             // the record's
-	Session      string  `parquet:"session,dict"`                            // the record's
-	SessionIndex *uint64 `parquet:"session_index,optional"`                  // the record's
-	Kind         string  `parquet:"kind,dict"`                               // the record's
-	Subject      string  `parquet:"subject"`                                 // the record's
+	Seq          uint64  `parquet:"seq,delta"`                               // its place on the log
+	BrokerTime   int64   `parquet:"broker_time,delta,timestamp(nanosecond)"` // when the NATS server stored the message; nanoseconds, UTC
+	Shard        string  `parquet:"shard,dict"`                              // the incarnation of its log
+	Tenant       string  `parquet:"tenant,dict"`                             // whose it is
+	Session      string  `parquet:"session,dict"`                            // empty without one
+	SessionIndex *uint64 `parquet:"session_index,optional"`                  // its place in the session, from 1
+	Kind         string  `parquet:"kind,dict"`                               // what the message is: evidence-format.md, section 1
+	Subject      string  `parquet:"subject"`                                 // the subject of the message on the log
 	Type         string  `parquet:"type,dict"`                               // of an event its type (event_type, type), else empty
 	Tool         string  `parquet:"tool,dict"`                               // what the body names so (tool_name, tool), else empty
 	ToolCallID   string  `parquet:"tool_call_id"`                            // likewise (metadata.tool_call_id, tool_call_id)
@@ -57,7 +57,7 @@ type row struct {
 	State        string  `parquet:"state,dict"`                              // of a call, and the status of an approval, else empty
 	Rule         string  `parquet:"rule,dict"`                               // of a finding, else empty
 	Severity     string  `parquet:"severity,dict"`                           // of a finding, else empty
-	BodyDigest   string  `parquet:"body_digest"`                             // the record's
+	BodyDigest   string  `parquet:"body_digest"`                             // of the raw bytes, plain or keyed
 	Redactions   int32   `parquet:"redactions"`                              // how many there are
 	Reason       *string `parquet:"reason,optional,dict"`                    // why there is no body
 	Record       string  `parquet:"record"`                                  // the record's canonical text

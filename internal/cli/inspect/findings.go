@@ -25,7 +25,7 @@ type FindingsCmd struct {
 	Session   string `help:"Only this session." type:"session"`
 	Since     string `help:"Only findings since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
 	Limit     int    `help:"The newest so many; 0 for all." default:"100"`
-	Retracted bool   `name:"withdrawn" help:"Those that were taken back, too, and what took them back."`
+	Retracted bool   `name:"withdrawn" help:"Retracted findings, too, and what retracted them."`
 	JSON      bool   `name:"json" help:"Print JSON Lines: each finding and its place in the log."`
 }
 

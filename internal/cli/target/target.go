@@ -70,7 +70,7 @@ func ReadReady(path string) (Ready, error) {
 	var r Ready
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return r, fmt.Errorf("no ready file at %s: is `countersign up --ready-file %s` running?", path, path)
+		return r, fmt.Errorf("no ready file at %s: is `countersign up --ready-file %s` running? It writes the file once it is up", path, path)
 	}
 	if err != nil {
 		return r, err
