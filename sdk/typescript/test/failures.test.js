@@ -97,6 +97,16 @@ test('a token for each request', async (t) => {
   await assert.rejects(gate.publish('agenthook', {}), (e) => e.code === 'no_token' && e.certain);
 });
 
+test('a token that does not come ends with the time, or with the signal', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'ask', 'Countersign-Workflow-Id': 'w1'}, said('ask', 'later'))), never = () => new Promise(() => {});
+  const gate = client(g.url, {token: never, timeout: 300});
+  await refused(gate, 'timeout');
+  await assert.rejects(gate.publish('agenthook', {}), (e) => e.code === 'timeout' && e.certain);
+  const controller = new AbortController(), tokens = [() => 't', () => (setTimeout(() => controller.abort(), 100), never())];
+  const waiting = client(g.url, {token: () => tokens.shift()()}).admit(newCall('t', {}, 's'), {wait: 60_000, signal: controller.signal});
+  assert.deepEqual([(await waiting).reason, g.seen.length], ['canceled', 1]);
+});
+
 test('a redirect does not carry the token', async (t) => {
   const thief = await gateway(t, reply(200, ALLOW, said('allow')));
   const g = await gateway(t, reply(307, {Location: thief.url}, '{}'));
