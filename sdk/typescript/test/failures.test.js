@@ -9,6 +9,7 @@ import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 import test from 'node:test';
 import {checkToolPrecheck, executeToolIfAllowed, shouldExecuteTool, toolPrecheckEvent} from '../aana.js';
+import {callOf} from '../adapters/session.js';
 import {Client, Keyring, newCall, NotStored, Refused} from '../index.js';
 import {HTTP} from '../transport.js';
 
@@ -105,6 +106,11 @@ test('a token that does not come ends with the time, or with the signal', async 
   const controller = new AbortController(), tokens = [() => 't', () => (setTimeout(() => controller.abort(), 100), never())];
   const waiting = client(g.url, {token: () => tokens.shift()()}).admit(newCall('t', {}, 's'), {wait: 60_000, signal: controller.signal});
   assert.deepEqual([(await waiting).reason, g.seen.length], ['canceled', 1]);
+});
+
+test('a call to which a framework gives no id has one', () => {
+  for (const none of ['', null, undefined]) assert.match(callOf({session: 's'}, {}, 't', {}, none).callId, /^call-/);
+  assert.equal(callOf({session: 's'}, {}, 't', {}, 'c-1').callId, 'c-1');
 });
 
 test('a redirect does not carry the token', async (t) => {
