@@ -95,7 +95,7 @@ function fetchHere(address, {method, headers, body, signal}) {
 
 /** The code by which an answer says what is wrong. Any other text is left out: it may repeat the request, token included. */
 export function errorCode(status, reply) {
-  const found = [reply?.error, reply?.detail?.error, reply?.reason].find((text) => typeof text === 'string' && /^[a-z0-9_]{1,64}$/.test(text));
+  const found = [reply?.error, reply?.reason, reply?.detail?.error].find((text) => typeof text === 'string' && /^[a-z0-9_]{1,64}$/.test(text));
   return found ?? `http_${status}`;
 }
 
