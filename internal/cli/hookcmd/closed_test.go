@@ -64,7 +64,7 @@ func TestClosedWithoutProcesses(t *testing.T) {
 	limited := func(t *testing.T, free, user uint32, args ...string) (code int, out, errs string) {
 		attr := &syscall.SysProcAttr{Setpgid: true}
 		if os.Getuid() == 0 {
-			attr.Credential = &syscall.Credential{Uid: 1<<30 + user, Gid: 1 << 30} // who has no other processes
+			attr.Credential = &syscall.Credential{Uid: 20_000 + uint32(os.Getpid()%4_000)*10 + user, Gid: 65_534} // without other processes; containers map 65,536 ids
 		} else if free > 0 {
 			t.Skip("only root starts a process of a user without others")
 		}
