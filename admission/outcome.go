@@ -136,9 +136,25 @@ func explainVerdict(verdict events.Verdict, native call.Opinion, policies policy
 	return genericTexts[verdict]
 }
 
-// Warnings are the messages of policies that only warn, for the caller. They do not affect the
-// verdict. None of them contains control characters.
-func (out *Outcome) Warnings() []string { return out.ruling.Policies.Warnings }
+// maxWarnings and maxWarningBytes bound Warnings: clients read 16 KiB of headers, or 100 of them, and the receipt and its
+// key need their part.
+const (
+	maxWarnings     = 16
+	maxWarningBytes = 4 * policy.MaxMessage // one message in any script
+)
+
+// Warnings are the messages of policies that only warn, for the caller, and how many more there are. They do not affect
+// the verdict. None of them contains control characters.
+func (out *Outcome) Warnings() []string {
+	all, size := out.ruling.Policies.Warnings, 0
+	for i, text := range all {
+		size += len(text)
+		if i == maxWarnings || size > maxWarningBytes {
+			return append(slices.Clone(all[:i]), fmt.Sprintf("and %d more", len(all)-i))
+		}
+	}
+	return all
+}
 
 // withWarnings adds the warnings to the explanation of an allow. The explanation of a refusal
 // has no warnings.

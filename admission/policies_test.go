@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,28 @@ func TestTrialsAreKeptAndDecideNothing(t *testing.T) {
 		refused := Decide(request(agenthook.Name, preToolUse), compiled(t, strings.Replace(allowing, "PreToolUse", "Other", 1)+trial(action)), inputs())
 		if got := replyOf(t, refused)["reason"]; refused.Decision.Verdict != events.Deny || got != policy.CodeNoMatch {
 			t.Errorf("%s: %v", action, got)
+		}
+	}
+}
+
+// However many policies warn, and in whatever script, the warnings leave a client room for the other headers.
+func TestWarningsAreBounded(t *testing.T) {
+	for many, long := range map[int]int{1: 1000, 10: 1000, 16: 1, 17: 1, 200: 1} {
+		var policies strings.Builder
+		for n := range many {
+			fmt.Fprintf(&policies, "---\n%sw%d}\nspec:\n  validationActions: [warn]\n  rules: [{name: no, when: 'true', verdict: deny, reason: no, message: '%d %s'}]\n", preamble, n, n, strings.Repeat("試", long))
+		}
+		out := Decide(request(agenthook.Name, preToolUse), compiled(t, allowing+policies.String()), inputs())
+		warnings := out.Warnings()
+		told, more := len(warnings), 0
+		if n, err := fmt.Sscanf(warnings[told-1], "and %d more", &more); n == 1 && err == nil {
+			told--
+		}
+		if size := len(strings.Join(warnings, "")); told == 0 || told > 16 || told+more != many || size > 5000 || told < 16 && size+3*long < 4000 && more > 0 {
+			t.Errorf("of %d: %d, and %d more, of %d bytes", many, told, more, size)
+		}
+		if reason := replyOf(t, out)["reason"]; strings.Count(reason.(string), "試") != many*long {
+			t.Errorf("of %d: %v", many, reason)
 		}
 	}
 }

@@ -34,7 +34,7 @@ import (
 
 var update = flag.Bool("update", false, "write the replies that the SDKs read anew")
 
-// repliesFile holds answers of real admissions, which the SDKs of all languages read.
+// repliesFile holds answers of real admissions, and malformed ones, which the SDKs of all languages read.
 const repliesFile = "../sdk/vectors/replies.json"
 
 // noon is when all of them were decided.
@@ -277,6 +277,27 @@ func replyRequestsOf(tb testing.TB) map[string]replyRequests {
 	}
 }
 
+// malformedReplies are answers that no admitter gives, over HTTP, and what clients make of them: a reason is a text, the first
+// of reason, hard_blockers, reason_codes and the code of reasons, and what has another form is none.
+var malformedReplies = []struct {
+	protocol         string
+	status           int
+	verdict, body    string
+	decision, reason string
+}{
+	{"tool", 200, "defer", `{"decision":"require_approval","reasons":null}`, "defer", ""},
+	{"tool", 200, "ask", `{"decision":"require_approval","reason":5}`, "ask", ""},
+	{"tool", 200, "deny", `{"decision":"deny","reason":"","hard_blockers":"deny"}`, "deny", ""},
+	{"tool", 200, "deny", `{"decision":["deny"],"reason":"no"}`, "deny", "bad_reply"},
+	{"aana", 200, "ask", `{"recommended_action":"ask","execution_policy":{"execution_allowed":false},"hard_blockers":[{"code":"k"}],"reason_codes":[5],"reasons":["text"]}`, "ask", ""},
+	{"aump", 200, "ask", `{"decision":"requires_escalation","reason":"","hard_blockers":[],"reason_codes":["c","d"]}`, "ask", "c"},
+	{"aaep", 200, "deny", `{"verdict":"deny","reason_codes":{},"reasons":[5,{"code":"k"}]}`, "deny", ""},
+	{"aaep", 200, "ask", `{"verdict":"ask","reason_codes":[""],"reasons":[{"code":"k"}]}`, "ask", "k"},
+	{"agenthook", 200, "ask", `{"decision":"ask","reason":null}`, "deny", "bad_reply"},
+	{"agenthook", 503, "", `[]`, "deny", "bad_reply"},
+	{"agenthook", 400, "", `{"error":5,"detail":{"error":"a"},"reason":"b"}`, "deny", "b"},
+}
+
 // replies makes the vectors. What clients must make of each answer is stated here, not computed.
 func replies(tb testing.TB) replyVectors {
 	a, at := newAdmitting(tb), func(d time.Duration) string { return noon.Add(d).Format(time.RFC3339) }
@@ -341,11 +362,22 @@ func replies(tb testing.TB) replyVectors {
 		v.Answers[name] = a.answer(c.protocol, r.header, strings.Replace(r.bodies["allow"], c.from, c.to, 1))
 		v.Cases = append(v.Cases, replyCase{c.protocol + ": defer", name, c.protocol, r.call, at(time.Second), "defer", c.reason, true})
 	}
+	for i, m := range malformedReplies {
+		headers, name, pending := map[string]string{}, fmt.Sprintf("%s: no admitter's answer %d", m.protocol, i+1), m.decision != string(events.Deny)
+		if m.verdict != "" {
+			headers[events.HeaderVerdict] = m.verdict
+		}
+		if pending {
+			headers[events.HeaderWorkflow] = "wf-1"
+		}
+		v.Answers[name] = replyAnswer{HTTP: httpAnswer{m.status, headers, m.body}}
+		v.Cases = append(v.Cases, replyCase{name, name, m.protocol, all[m.protocol].call, at(time.Second), m.decision, m.reason, pending})
+	}
 	slices.SortStableFunc(v.Cases, func(a, b replyCase) int { return strings.Compare(a.Name, b.Name) })
 	return v
 }
 
-// The replies that the SDKs read are those of real admissions, and the Go client makes of them what is
+// The replies that the SDKs read are those of real admissions, and malformed ones, and the Go client makes of them what is
 // written there. It reads answers over NATS.
 func TestReplies(t *testing.T) {
 	vectors := replies(t)

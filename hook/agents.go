@@ -105,6 +105,9 @@ func versionClaude(getenv func(string) string) string {
 // otherHooks is a hole of agents that run the hooks of an event beside each other.
 const otherHooks = "another hook can change the arguments that the gate judged; the report of what ran shows it (input_drift)"
 
+// noProcess is a hole of agents that the shell around the gate closes.
+const noProcess = "with no free process slot (a limit of the user or the container) the agent cannot start the shell around the gate, and no shell refuses"
+
 var probeClaude = probe("session_id", "tool_name", map[string]any{"hook_event_name": "PreToolUse", "tool_use_id": "probe", "tool_input": map[string]any{}})
 
 // withoutExitCode marks the report of a command: the agent does not say whether it failed.
@@ -141,6 +144,7 @@ var codex = Agent{
 		"hosted tools such as web search raise no event",
 		"a tool that fails raises no event after it: its call stays without an end (missing_completion); how a command ended is not said (unknown)",
 		otherHooks,
+		noProcess,
 	},
 }
 
@@ -181,6 +185,7 @@ var gemini = Agent{
 		"GEMINI_CLI_SYSTEM_SETTINGS_PATH in a user's environment puts another file in the place of the managed settings",
 		"how a command ended is not said (unknown)",
 		otherHooks,
+		noProcess,
 	},
 }
 
@@ -294,6 +299,7 @@ var copilot = Agent{
 		"hooks of .claude/settings.json and .claude/settings.local.json of a trusted repository are read as well: a call that two gates see is asked for and reported twice",
 		"how a command ended is not said (unknown)",
 		otherHooks,
+		noProcess,
 	},
 }
 
@@ -340,5 +346,5 @@ var cline = Agent{
 	Refuse: func(reason string) Output {
 		return jsonOutput(map[string]any{"cancel": true, "errorMessage": reason})
 	},
-	Past: []string{"a refusal ends the whole run", "how a command ended is not said (unknown)"},
+	Past: []string{"a refusal ends the whole run", "how a command ended is not said (unknown)", noProcess},
 }

@@ -167,7 +167,7 @@ export class Client {
     } catch {
       throw new Failure('bad_reply');
     }
-    if (reply === null || typeof reply !== 'object') throw new Failure('bad_reply');
+    if (reply === null || typeof reply !== 'object' || Array.isArray(reply)) throw new Failure('bad_reply');
     if (status !== 200) return {verdict: verdictOf('deny', errorCode(status, reply)), reply: null};
     const decision = headers.get('Countersign-Verdict') ?? '';
     if (!DECISIONS.includes(decision) || decide(reply) !== (decision === 'defer' ? 'ask' : decision)) throw new Failure('bad_reply');
@@ -176,10 +176,8 @@ export class Client {
   }
 
   #verdict(call, decision, reply, headers) {
-    const reason = reply.reason ?? reply.hard_blockers?.[0] ?? reply.reason_codes?.[0] ?? reply.reasons?.[0]?.code ?? '';
-    if (typeof reason !== 'string') throw new Failure('bad_reply');
     const decisionId = headers.get('Countersign-Decision-Id') ?? '', workflow = headers.get('Countersign-Workflow-Id') ?? '';
-    if (decision !== 'allow') return verdictOf(decision, reason.slice(0, MAX_REASON), {workflow, decisionId});
+    if (decision !== 'allow') return verdictOf(decision, reasonOf(reply).slice(0, MAX_REASON), {workflow, decisionId});
     const want = {tenant: this.#tenant, source: this.#publisher, session: call.session, tool_call_id: call.callId, tool: call.tool, arguments: call.arguments};
     try {
       const claims = this.#keys.check(headers.get('Countersign-Receipt') ?? '', headers.get('Countersign-Key') ?? '', want);
@@ -336,7 +334,14 @@ const MEMBERS = {aana: 'recommended_action', aaep: 'verdict'};
 function nativeDecision(protocol, reply) {
   const accepted = reply.recommended_action === 'accept';
   if (protocol === 'aana' && reply.execution_policy?.execution_allowed !== accepted) return undefined;
-  return WORDS[protocol]?.[reply[MEMBERS[protocol] ?? 'decision']];
+  const word = reply[MEMBERS[protocol] ?? 'decision'];
+  return typeof word === 'string' ? WORDS[protocol]?.[word] : undefined;
+}
+
+/** The message of a reply, or else the first of its codes. What is no text is none. */
+function reasonOf({reason, hard_blockers: blockers, reason_codes: codes, reasons}) {
+  const first = (list) => (Array.isArray(list) ? list[0] : undefined);
+  return [reason, first(blockers), first(codes), first(reasons)?.code].find((text) => typeof text === 'string' && text) ?? '';
 }
 
 const USED_LIMIT = 65_536;

@@ -56,21 +56,24 @@ export class HTTP {
     return this.#send(path, {method: 'POST', body}, {...more, 'Content-Type': 'application/json'}, timeout);
   }
 
-  async #currentToken() {
+  /** The token of a request, which may end before there is one. */
+  async #currentToken(ended) {
     if (typeof this.#token === 'string') return this.#token;
     try {
-      return checkToken(await this.#token());
+      ended.throwIfAborted(); // a signal tells that once
+      const over = new Promise((done) => ended.addEventListener('abort', () => done(), {once: true}));
+      return checkToken(await Promise.race([over, this.#token()]));
     } catch {
-      throw new Failure('no_token', true);
+      throw new Failure(ended.aborted ? 'timeout' : 'no_token', true);
     }
   }
 
   async #send(path, request, more, timeout, signal) {
-    const late = AbortSignal.timeout(timeout);
+    const late = AbortSignal.timeout(timeout), ended = signal ? AbortSignal.any([late, signal]) : late;
     try {
-      const headers = {...more, Authorization: 'Bearer ' + await this.#currentToken()};
+      const headers = {...more, Authorization: 'Bearer ' + await this.#currentToken(ended)};
       // A redirect would carry the token to another address.
-      const answer = await (this.#local ? fetchHere : fetch)(this.#gateway + path, {...request, headers, redirect: 'manual', signal: signal ? AbortSignal.any([late, signal]) : late});
+      const answer = await (this.#local ? fetchHere : fetch)(this.#gateway + path, {...request, headers, redirect: 'manual', signal: ended});
       return {status: answer.status, headers: answer.headers, text: await readAll(answer)};
     } catch (e) {
       if (e instanceof Failure) throw e;
@@ -92,7 +95,7 @@ function fetchHere(address, {method, headers, body, signal}) {
 
 /** The code by which an answer says what is wrong. Any other text is left out: it may repeat the request, token included. */
 export function errorCode(status, reply) {
-  const found = [reply?.error, reply?.detail?.error, reply?.reason].find((text) => typeof text === 'string' && /^[a-z0-9_]{1,64}$/.test(text));
+  const found = [reply?.error, reply?.reason, reply?.detail?.error].find((text) => typeof text === 'string' && /^[a-z0-9_]{1,64}$/.test(text));
   return found ?? `http_${status}`;
 }
 

@@ -71,11 +71,12 @@ const refusedByShell = "Countersign refused this call: the gate failed or hung"
 
 // refuseForGate is run by a shell around the gate: where the gate dies, cannot start or takes LIMIT seconds, the shell
 // refuses, with exit code 2 and a text. The shells outlive the signals that the gate itself answers. A gate that hangs
-// is killed by its parent, a second shell, which kills the sleep when the gate has answered. What the shells say of
-// processes that are killed is dropped.
-const refuseForGate = `trap "" HUP INT TERM; exec 3<&0 4>&2 </dev/null 2>/dev/null; sleep LIMIT >/dev/null 3<&- 4>&- & s=$!; ` +
-	`{ "$0" "$@" <&3 2>&4 3<&- 4>&- & g=$!; trap "kill -KILL $g; exit 1" USR1; wait $g; c=$?; kill -KILL $s; exit $c; } & h=$!; ` +
-	`wait $s && kill -USR1 $h; wait $h || { echo "` + refusedByShell + `" >&4; exit 2; }`
+// is killed by its parent, a second shell, which kills the sleep when it ends. The refusal is a trap: a shell that cannot
+// fork ends with no other text. What the shells say of processes that are killed is dropped.
+const refuseForGate = `trap "" HUP INT TERM; exec 3<&0 4>&2 </dev/null 2>/dev/null; refuse() { echo "` + refusedByShell + `" >&4; exit 2; }; trap refuse EXIT; ` +
+	`sleep LIMIT >/dev/null 3<&- 4>&- & s=$!; trap "kill -KILL $s; refuse" EXIT; ` +
+	`{ trap "kill -KILL $s" EXIT; "$0" "$@" <&3 2>&4 3<&- 4>&- & g=$!; trap "kill -KILL $g; trap - EXIT; exit 1" USR1; wait $g; exit; } & h=$!; ` +
+	`trap refuse EXIT; wait $s && kill -USR1 $h; wait $h && trap - EXIT`
 
 // hangLimit is how many seconds the shell gives the gate: above gateclient.MaxBudget, below handlerTimeout.
 const hangLimit = 55
@@ -240,15 +241,15 @@ const clineBegin = "#!/bin/sh\n# The gate of Countersign for Cline."
 // clineLimit is hangLimit for Cline: its extension gives a hook 30 s.
 const clineLimit = 28
 
-// clineRefuses is run instead of the gate before a tool. Cline runs the call unless it reads a refusal.
+// clineRefuses is run instead of the gate before a tool. Cline runs the call unless it reads a refusal, so a trap says it.
 const clineRefuses = `case ${0##*/} in PreToolUse*) ;; *) exec COMMAND ;; esac
 trap "" HUP INT TERM
-answer=$(CLOSED)
-case $?$answer in
-0'{"cancel":'*'}') ;;
-*) answer='{"cancel":true,"errorMessage":"` + refusedByShell + `"}' ;;
+answer='{"cancel":true,"errorMessage":"` + refusedByShell + `"}'
+trap 'printf "%s\n" "$answer"; exit 0' EXIT
+given=$(CLOSED)
+case $?$given in
+0'{"cancel":'*'}') answer=$given ;;
 esac
-printf '%s\n' "$answer"
 `
 
 // clineScript is a hook of Cline: an executable with the name of its event, which its input has, too.

@@ -54,11 +54,53 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// Where a user may start no more processes, or not all that the shells need, they refuse at once, and no process is left.
+func TestClosedWithoutProcesses(t *testing.T) {
+	const gate = `/bin/echo '{"cancel":false}'`
+	script, err := clineScript(gate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := func(t *testing.T, free, user uint32, args ...string) (code int, out, errs string) {
+		attr := &syscall.SysProcAttr{Setpgid: true}
+		if os.Getuid() == 0 {
+			attr.Credential = &syscall.Credential{Uid: 20_000 + uint32(os.Getpid()%4_000)*10 + user, Gid: 65_534} // without other processes; containers map 65,536 ids
+		} else if free > 0 {
+			t.Skip("only root starts a process of a user without others")
+		}
+		const limit = `ulimit -u %d 2>/dev/null || ulimit -p %[1]d; exec /bin/sh -c "$0" "$@"` // bash, dash
+		return runAs(t, attr, "/bin/sh", append([]string{"-c", fmt.Sprintf(limit, free+1)}, args...)...)
+	}
+	for free := range uint32(5) {
+		t.Run(fmt.Sprint(free, " free"), func(t *testing.T) {
+			t.Parallel()
+			begun := time.Now()
+			code, out, errs := limited(t, free, 2*free, closed(gate, 80))
+			if refused := strings.Contains(errs, refusedByShell); refused != (free < 3) || code != map[bool]int{true: 2}[refused] || refused != (out == "") {
+				t.Errorf("exit %d, %q, %q", code, out, errs)
+			}
+			code, out, _ = limited(t, free, 2*free+1, script, "/hooks/PreToolUse")
+			if refused := strings.Contains(out, refusedByShell); refused != (free < 4) || code != 0 || !json.Valid([]byte(out)) {
+				t.Errorf("Cline: exit %d, %q", code, out)
+			}
+			if took := time.Since(begun); took > 60*time.Second { // bash tries to fork for 15 seconds
+				t.Errorf("after %v", took)
+			}
+		})
+	}
+}
+
 // runAlone runs a command in a group of processes of its own, which ends with it.
 func runAlone(t *testing.T, name string, args ...string) (code int, out, errs string) {
 	t.Helper()
+	return runAs(t, &syscall.SysProcAttr{Setpgid: true}, name, args...)
+}
+
+// runAs is runAlone for a process with attributes, which must have Setpgid.
+func runAs(t *testing.T, attr *syscall.SysProcAttr, name string, args ...string) (code int, out, errs string) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = attr
 	// Into files: a process that is left does not hold them open for Wait.
 	dir := t.TempDir()
 	file := func(name string) *os.File {

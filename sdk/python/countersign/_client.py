@@ -375,10 +375,7 @@ class Client:
     def _verdict(self, call: Call, decision: str, reply: dict[str, Any], header: Any) -> Verdict:
         decision_id, workflow = header.get("Countersign-Decision-Id", ""), header.get("Countersign-Workflow-Id", "")
         if decision != "allow":
-            recorded = [r["code"] for r in reply.get("reasons", ()) if isinstance(r, dict)]  # AAEP; AANA has texts there
-            codes = reply.get("hard_blockers") or reply.get("reason_codes") or recorded or [""]
-            reason = str(reply.get("reason") or codes[0])
-            return Verdict(decision, reason[:_MAX_REASON], workflow, decision_id)
+            return Verdict(decision, _reason(reply)[:_MAX_REASON], workflow, decision_id)
         receipt, key = header.get("Countersign-Receipt", ""), header.get("Countersign-Key", "")
         want = Expectation(self._tenant, self._publisher, call.session, call.call_id, call.tool, call.arguments)
         try:
@@ -674,6 +671,14 @@ def _native_decision(protocol: str, reply: dict[str, Any]) -> str | None:
     if protocol == "aana" and reply["execution_policy"]["execution_allowed"] is not (word == "accept"):
         return None
     return _WORDS[protocol].get(word)
+
+
+def _reason(reply: dict[str, Any]) -> str:
+    """Return the message of a reply, or else the first of its codes. What is no text is none."""
+    lists = (reply.get(name) for name in ("hard_blockers", "reason_codes", "reasons"))
+    blocker, code, recorded = (found[0] if isinstance(found, list) and found else None for found in lists)
+    recorded = recorded.get("code") if isinstance(recorded, dict) else None  # AAEP; AANA has texts there
+    return next((text for text in (reply.get("reason"), blocker, code, recorded) if isinstance(text, str) and text), "")
 
 
 class _Waiting:

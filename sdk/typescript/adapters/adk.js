@@ -13,7 +13,7 @@ function guardTool(gate, tool, {session = sessionOfContext, agent = agentOfConte
   const runAsync = async ({args, toolContext}) => {
     const unconfirmed = await confirmation(tool, args, toolContext);
     if (unconfirmed) return unconfirmed;
-    const call = callOf({session, agent}, toolContext, tool.name, args, toolContext.functionCallId || undefined);
+    const call = callOf({session, agent}, toolContext, tool.name, args, toolContext.functionCallId);
     return gate.run(call, (admitted) => tool.runAsync({args: admitted, toolContext}), waitOf(options, toolContext.invocationContext?.abortSignal));
   };
   return Object.create(tool, {runAsync: {value: runAsync}});

@@ -1,8 +1,8 @@
 import {newCall} from '../index.js';
 
-/** A call of a framework. session and agent are texts, or functions of its context. */
+/** A call of a framework, some of which give it no id, or an empty one. session and agent are texts, or functions of its context. */
 export function callOf({session, agent}, context, tool, args, callId) {
-  return newCall(tool, args, sessionOf(session, context), callId, {agent: typeof agent === 'function' ? agent(context) : agent});
+  return newCall(tool, args, sessionOf(session, context), callId || undefined, {agent: typeof agent === 'function' ? agent(context) : agent});
 }
 
 /** How long a call waits, and what ends that: the signal of the caller, and the framework's own. */

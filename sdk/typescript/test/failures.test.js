@@ -9,6 +9,7 @@ import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 import test from 'node:test';
 import {checkToolPrecheck, executeToolIfAllowed, shouldExecuteTool, toolPrecheckEvent} from '../aana.js';
+import {callOf} from '../adapters/session.js';
 import {Client, Keyring, newCall, NotStored, Refused} from '../index.js';
 import {HTTP} from '../transport.js';
 
@@ -95,6 +96,21 @@ test('a token for each request', async (t) => {
   for (let n = 0; n < 4; n++) reasons.push((await gate.admit(newCall('t', {}, 's'))).reason);
   assert.deepEqual([reasons, g.seen], [['no', 'no', 'no_token', 'no_token'], ['Bearer t1', 'Bearer t2']]);
   await assert.rejects(gate.publish('agenthook', {}), (e) => e.code === 'no_token' && e.certain);
+});
+
+test('a token that does not come ends with the time, or with the signal', async (t) => {
+  const g = await gateway(t, reply(200, {'Countersign-Verdict': 'ask', 'Countersign-Workflow-Id': 'w1'}, said('ask', 'later'))), never = () => new Promise(() => {});
+  const gate = client(g.url, {token: never, timeout: 300});
+  await refused(gate, 'timeout');
+  await assert.rejects(gate.publish('agenthook', {}), (e) => e.code === 'timeout' && e.certain);
+  const controller = new AbortController(), tokens = [() => 't', () => (setTimeout(() => controller.abort(), 100), never())];
+  const waiting = client(g.url, {token: () => tokens.shift()()}).admit(newCall('t', {}, 's'), {wait: 60_000, signal: controller.signal});
+  assert.deepEqual([(await waiting).reason, g.seen.length], ['canceled', 1]);
+});
+
+test('a call to which a framework gives no id has one', () => {
+  for (const none of ['', null, undefined]) assert.match(callOf({session: 's'}, {}, 't', {}, none).callId, /^call-/);
+  assert.equal(callOf({session: 's'}, {}, 't', {}, 'c-1').callId, 'c-1');
 });
 
 test('a redirect does not carry the token', async (t) => {
