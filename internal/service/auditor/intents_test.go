@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
@@ -169,7 +170,8 @@ func TestAttackHeadsTakenAway(t *testing.T) {
 	servicetest.OK(t, auditAll(t, a, n.Log()[a.tree.Size():]))
 	servicetest.OK(t, a.store.await())
 	a.records.chain = build.NewChain(refuseHead, 0)
-	n.Publish(servicetest.Runtime, garbage("{"))
+	n.Publish(servicetest.Runtime, session(t, "renamed")[0]) // an earlier build would have named it otherwise
+	a.records.last.note(events.SessionID{Tenant: "acme", Session: "renamed"}, 1)
 	servicetest.OK(t, auditAll(t, a, n.Log()[a.tree.Size():]))
 	n.Publish(servicetest.Runtime, session(t, "s1")[1])
 	execute("ALTER TABLE evidence_chain DELETE WHERE session = 's1' AND seq > " + newest)
