@@ -106,3 +106,12 @@ func TestFollowRequestErrors(t *testing.T) {
 		t.Error(e)
 	}
 }
+
+func TestExpiryIndexOf(t *testing.T) {
+	e := Expiry{Sessions: []ExpiredSession{{Session: "a", Index: 3, Sequences: []Span{{5, 6}, {9, 9}}}, {Session: "b", Index: 1, Sequences: []Span{{7, 8}}}, {Session: "a", Index: 9, Sequences: []Span{{20, 20}}}}}
+	for seq, want := range map[uint64]uint64{4: 0, 5: 3, 6: 4, 7: 0, 9: 5, 20: 9, 21: 0} {
+		if index, named := e.IndexOf("a", seq); index != want && named || named != (want > 0) {
+			t.Errorf("record %d: %d, %v", seq, index, named)
+		}
+	}
+}

@@ -37,6 +37,11 @@ func (r *Reader) CheckpointsAt(ctx context.Context, shard string, size uint64) (
 	return r.queryCheckpoints(ctx, `shard = {shard:String} AND size = {size:UInt64} ORDER BY created`, conn.Param("shard", shard), conn.Param("size", size))
 }
 
+// CheckpointsAbove calls fn for the checkpoints of a shard whose trees are larger than a size.
+func (r *Reader) CheckpointsAbove(ctx context.Context, shard string, size uint64, fn func(storage.Checkpoint) error) error {
+	return r.eachCheckpoint(ctx, fn, `shard = {shard:String} AND size > {size:UInt64}`, conn.Param("shard", shard), conn.Param("size", size))
+}
+
 // MissingCheckpoints returns those of a list of a shard's checkpoints whose notes are not stored, each
 // once. It reads what is stored between the smallest and the largest size: the caller gives windows
 // of sizes that lie near to each other.

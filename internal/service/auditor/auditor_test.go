@@ -244,12 +244,32 @@ func TestRefusesARewoundLog(t *testing.T) {
 	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
 	n.Publish(servicetest.Runtime, session(t, "s1")...)
 	a := standing(t, flags(n, dsn, 100))
-	state, err := streams.StreamState(t.Context(), a.js, streams.DefaultShard)
-	servicetest.OK(t, err)
 	servicetest.OK(t, auditAll(t, a, n.Log()))
-	state.LastSeq--
-	if err := a.compareLog(t.Context(), uint64(a.tree.Size()), state); !errors.Is(err, ErrRewound) {
-		t.Errorf("a log that ends before the evidence: %v", err)
+	size := uint64(a.tree.Size())
+	rewound := func(by string) {
+		t.Helper()
+		signed, err := a.signedAbove(t.Context(), size-1)
+		servicetest.OK(t, err)
+		if err := a.compareEnd(t.Context(), size, signed, size-1); !errors.Is(err, ErrRewound) || !errors.Is(err, daemon.ErrUntrustedLog) {
+			t.Errorf("a log that ends before the evidence, by %s: %v", by, err)
+		}
+		if err := a.compareEnd(t.Context(), size, signed, size); err != nil {
+			t.Errorf("a log that has grown meanwhile: %v", err)
+		}
+	}
+	rewound("all that is signed")
+	n.DeleteStream(streams.StreamCheckpoints)
+	n.Provision()
+	rewound("the intents and the stored checkpoints")
+	intents := a.intents.notes
+	a.intents.notes = nil
+	rewound("the stored checkpoints")
+	ownerOf(t, dsn)("TRUNCATE TABLE checkpoints")
+	a.intents.notes = intents
+	rewound("the intents")
+	a.intents.notes = nil
+	if err := a.compareEnd(t.Context(), size, 0, size-1); !errors.Is(err, ErrNoIntent) || daemon.IsUntrusted(err) {
+		t.Errorf("only rows say that the log ended later: %v", err)
 	}
 }
 

@@ -20,7 +20,8 @@ const (
 
 // batch is a run of messages with everything that is stored for them.
 type batch struct {
-	before uint64 // sequence before the first message
+	before uint64     // sequence before the first message
+	behind *tree.Tree // the tree with the records up to that
 	msgs   []events.LogMessage
 	built  []build.Built
 	rows   []storage.EvidenceRow
@@ -32,7 +33,7 @@ type batch struct {
 // newBatch makes an empty batch behind the records of a tree, with room for n messages.
 func newBatch(behind *tree.Tree, n int) *batch {
 	return &batch{
-		before: uint64(behind.Size()), tree: behind.Clone(), msgs: make([]events.LogMessage, 0, n), built: make([]build.Built, 0, n),
+		before: uint64(behind.Size()), behind: behind, tree: behind.Clone(), msgs: make([]events.LogMessage, 0, n), built: make([]build.Built, 0, n),
 		rows: make([]storage.EvidenceRow, 0, n), nodes: make([]storage.TreeNode, 0, 2*n+64),
 	}
 }
@@ -66,7 +67,7 @@ func (a *auditor) auditBatch(ctx context.Context, msgs []events.LogMessage) erro
 // prepareBatches makes the records of messages and the tree with them, and hands them to store:
 // in one batch, unless they exceed maxText.
 func (a *auditor) prepareBatches(ctx context.Context, msgs []events.LogMessage, store func(*batch) error) error {
-	if err := a.retry(ctx, "heads", func() error { return a.records.loadHeads(ctx, msgs) }); err != nil {
+	if err := a.retry(ctx, "heads", func() error { return a.records.loadHeads(ctx, msgs, a.store.stored) }); err != nil {
 		return err
 	}
 	b := newBatch(a.tree, len(msgs))

@@ -119,12 +119,21 @@ func (i *intents) check(ctx context.Context, merkle *tree.Tree, published *signe
 			return nil
 		}
 	}
+	return i.refuse(ctx, uint64(merkle.Size()), "rows behind the newest checkpoint were added, changed or taken away by another writer")
+}
+
+// refuse is the error about rows that end at a position and that no auditor had an intent for.
+func (i *intents) refuse(ctx context.Context, position uint64, why string) error {
+	known, err := i.ownVerifier()
+	if err != nil {
+		return err
+	}
 	if err := i.checkKey(ctx, known); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: shard %s ends at sequence %d; rows behind the newest checkpoint were added, changed or taken away by another writer. "+
+	return fmt.Errorf("%w: shard %s ends at sequence %d; %s. "+
 		"Keep a copy and find out which process wrote them; then `countersign audit cut` takes these rows away, and they are made again from the log",
-		ErrNoIntent, i.shard, merkle.Size())
+		ErrNoIntent, i.shard, position, why)
 }
 
 // checkKey refuses a checkpoint key that did not sign the shard's newest published checkpoint.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/keys"
@@ -103,6 +105,80 @@ func TestAttackHeads(t *testing.T) {
 	}
 	execute("ALTER TABLE evidence UPDATE record_hash = reverse(record_hash) WHERE session = 's2'")
 	audited(t, n, flags(n, dsn, 100))
+	holds(t, n, dsn)
+}
+
+// TestAttackRowsBehindTheLog: what a user of the database alone claims of the log stops the auditor at most, and no
+// admission.
+func TestAttackRowsBehindTheLog(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, session(t, "s1")...)
+	audited(t, n, flags(n, dsn, 100))
+	a, execute, signed := standing(t, flags(n, dsn, 100)), ownerOf(t, dsn), signedUp(n)
+	for _, seq := range []int{9_000_000, signed + 3} {
+		execute(fmt.Sprintf("INSERT INTO evidence (shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash) "+
+			"SELECT shard, %d, tenant, session, kind, subject, broker_time, body_digest, record, record_hash FROM evidence WHERE seq = 1", seq))
+		err := start(t, flags(n, dsn, 100)).Wait()
+		if !errors.Is(err, ErrNoIntent) || daemon.IsUntrusted(err) || !strings.Contains(err.Error(), "countersign audit cut") {
+			t.Errorf("a row of sequence %d: %v", seq, err)
+		}
+		servicetest.OK(t, a.writer.DeleteAfter(t.Context(), a.shard, uint64(signed))) // what audit cut does
+		n.Publish(servicetest.Runtime, garbage("{"), garbage("{"), garbage("{"))
+	}
+	audited(t, n, flags(n, dsn, 100))
+	holds(t, n, dsn)
+
+	last := fmt.Sprintf("seq = %d", signedUp(n))
+	for _, changed := range []string{"body_digest = 'sha256:00'", "record = concat(record, ' ')"} {
+		execute("ALTER TABLE evidence UPDATE " + changed + " WHERE " + last)
+		n.Publish(servicetest.Runtime, garbage("{"))
+		audited(t, n, flags(n, dsn, 100)) // goes on, and signs what is in its own tree
+	}
+}
+
+// TestAttackHeadsTakenAway: an attacker with write access to the database hides for a moment where sessions end, or
+// shows another end. No auditor signs a record that does not follow, whether or not it made the last one itself.
+func TestAttackHeadsTakenAway(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
+	audited(t, n, flags(n, dsn, 100))
+	execute := ownerOf(t, dsn)
+	execute("CREATE TABLE kept_rows ENGINE = MergeTree ORDER BY seq AS SELECT * FROM evidence")
+	execute("CREATE TABLE kept_index ENGINE = MergeTree ORDER BY seq AS SELECT * FROM evidence_chain")
+	defer func() { execute("DROP TABLE kept_rows"); execute("DROP TABLE kept_index") }()
+	n.Publish(servicetest.Runtime, session(t, "s1")[0])
+	const newest = "(SELECT max(seq) FROM kept_rows WHERE session = 's1')"
+	forged := "replaceRegexpOne(record, '\"session_index\":[0-9]+', '\"session_index\":2')"
+	for what, statement := range map[string]string{
+		"the index is away":           "ALTER TABLE evidence_chain DELETE WHERE session = 's1'",
+		"the index names another end": "ALTER TABLE evidence_chain DELETE WHERE session = 's1' AND seq = " + newest,
+		"the index names another's":   "INSERT INTO evidence_chain SELECT * REPLACE ('s1' AS session) FROM kept_index WHERE seq IN (SELECT seq FROM kept_rows WHERE session = 's2')",
+		"the text is away":            "ALTER TABLE evidence UPDATE record = '' WHERE seq = " + newest,
+		"text and hash are others":    "ALTER TABLE evidence UPDATE record_hash = SHA256(concat('countersign/evidence/v1', char(0), " + forged + ")), record = " + forged + " WHERE seq = " + newest,
+		"the hash alone is another":   "ALTER TABLE evidence UPDATE record = '', record_hash = reverse(record_hash) WHERE seq = " + newest,
+	} {
+		later := standing(t, flags(n, dsn, 100))
+		execute(statement)
+		if err := auditAll(t, later, n.Log()[later.tree.Size():]); !errors.Is(err, daemon.ErrFenced) {
+			t.Errorf("%s: %v", what, err)
+		}
+		execute("ALTER TABLE evidence UPDATE record = (SELECT any(record) FROM kept_rows WHERE seq = " + newest + "), record_hash = (SELECT any(record_hash) FROM kept_rows WHERE seq = " + newest + ") WHERE seq = " + newest)
+		execute("TRUNCATE TABLE evidence_chain")
+		execute("INSERT INTO evidence_chain SELECT * FROM kept_index")
+	}
+	a := standing(t, flags(n, dsn, 100)) // which then forgets the head, and not where it is
+	servicetest.OK(t, auditAll(t, a, n.Log()[a.tree.Size():]))
+	servicetest.OK(t, a.store.await())
+	a.records.chain = build.NewChain(refuseHead, 0)
+	n.Publish(servicetest.Runtime, session(t, "renamed")[0]) // an earlier build would have named it otherwise
+	a.records.last.note(events.SessionID{Tenant: "acme", Session: "renamed"}, 1)
+	servicetest.OK(t, auditAll(t, a, n.Log()[a.tree.Size():]))
+	n.Publish(servicetest.Runtime, session(t, "s1")[1])
+	execute("ALTER TABLE evidence_chain DELETE WHERE session = 's1' AND seq > " + newest)
+	if err := auditAll(t, a, n.Log()[a.tree.Size():]); !errors.Is(err, daemon.ErrFenced) {
+		t.Errorf("its own record is away: %v", err)
+	}
+	audited(t, n, flags(n, dsn, 100)) // whose start makes the index again
 	holds(t, n, dsn)
 }
 

@@ -3,7 +3,6 @@ package auditor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
-	"github.com/countersign-dev/countersign/storage"
 )
 
 // recordMaker makes the records of messages. One goroutine uses it.
@@ -20,6 +18,7 @@ type recordMaker struct {
 	builder *build.Builder
 	chain   *build.Chain
 	keys    *sessionSecrets
+	last    lastSequences
 }
 
 // newRecordMaker makes the part. Its chain loads nothing itself: loadHeads gives it the heads before each
@@ -30,7 +29,7 @@ func newRecordMaker(access shardAccess, policies *redactionPolicies, classes *re
 		return nil, err
 	}
 	return &recordMaker{
-		shardAccess: access, keys: keys,
+		shardAccess: access, keys: keys, last: newLastSequences(),
 		builder: builder.WithPolicies(policies.policyOf).WithClasses(classes.classOf),
 		chain:   build.NewChain(refuseHead, 0),
 	}, nil
@@ -53,55 +52,13 @@ func (m *recordMaker) build(ctx context.Context, msgs []events.LogMessage) (buil
 		}
 		return nil
 	})
-	return built, errors.Join(err, final)
-}
-
-// loadHeads reads the heads of the sessions in a batch with one query. The database may not have
-// the heads of the batch in flight yet; the chain still holds those, because it forgets heads
-// only when the next batch is committed to it.
-func (m *recordMaker) loadHeads(ctx context.Context, msgs []events.LogMessage) error {
-	sessions := make([]events.SessionID, len(msgs))
-	for i, msg := range msgs {
-		var err error
-		if sessions[i], err = m.builder.ChainSession(msg, m.keys); err != nil {
-			return err
-		}
+	if err = errors.Join(err, final); err != nil {
+		return nil, err
 	}
-	missing := m.chain.MissingHeads(sessions)
-	if len(missing) == 0 {
-		return nil
+	for i := range built {
+		m.last.note(events.SessionID{Tenant: built[i].Record.Tenant, Session: built[i].Record.Session}, built[i].Record.Seq)
 	}
-	heads := make(map[events.SessionID]evidence.Head, len(missing))
-	err := m.db.SessionHeads(ctx, m.shard, missing, func(r storage.EvidenceRow) (err error) {
-		heads[events.SessionID{Tenant: r.Tenant, Session: r.Session}], err = headOf(r)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("reading the heads of %d sessions: %w", len(missing), err)
-	}
-	for _, k := range missing {
-		m.chain.PutHead(k, heads[k])
-	}
-	return nil
-}
-
-// headOf is the head of a session with this last record. Index and hash are those of the text: who
-// can write to the database could otherwise have the auditor sign records that do not follow each
-// other. Of an expired record there are only the columns.
-func headOf(r storage.EvidenceRow) (evidence.Head, error) {
-	changed := &storage.ConflictError{Shard: r.Shard, Seq: r.Seq, What: "the columns of the row are not those of its text"}
-	if r.Record == "" {
-		if r.SessionIndex == nil {
-			return evidence.Head{}, changed
-		}
-		return evidence.Head{Index: *r.SessionIndex, Hash: r.RecordHash}, nil
-	}
-	rec, err := evidence.ParseRecord([]byte(r.Record))
-	hash := evidence.HashRecord([]byte(r.Record))
-	if err != nil || hash != r.RecordHash || rec.Seq != r.Seq || rec.Tenant != r.Tenant || rec.Session != r.Session || rec.SessionIndex == nil {
-		return evidence.Head{}, changed
-	}
-	return evidence.Head{Index: *rec.SessionIndex, Hash: hash}, nil
+	return built, nil
 }
 
 // partSize is how many records justify a goroutine.

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/mod/sumdb/tlog"
-
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
@@ -55,14 +54,16 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 		return err
 	}
 	a.findings.written = uint64(a.signed.newest())
+	signed, err := a.signedAbove(ctx, state.LastSeq)
+	if err != nil {
+		return err
+	}
 	// Read again only now: if another auditor ran meanwhile, the evidence and its checkpoints may be
 	// past what the log held at the first read.
 	if state, err = streams.StreamState(ctx, a.js, a.stream); err != nil {
 		return err
 	}
-	if err := a.compareLog(ctx, position, state); errors.Is(err, ErrRewound) || errors.Is(err, ErrDiffers) {
-		return fmt.Errorf("%w: %w", daemon.ErrUntrustedLog, err)
-	} else if err != nil {
+	if err := a.compareEnd(ctx, position, signed, state.LastSeq); err != nil {
 		return err
 	}
 	err = a.once("restoring the tree", func() (err error) { a.tree, err = a.restoredTree(ctx, position); return err })
@@ -72,10 +73,16 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if err := a.intents.check(ctx, a.tree, &a.signed); err != nil {
 		return err
 	}
+	if err := a.compareLog(ctx, position); err != nil { // not before the tree is known to be this auditor's
+		return err
+	}
 	if err := a.signed.compare(a.tree); err != nil {
 		return err
 	}
 	if err := a.openStore(ctx, position); err != nil {
+		return err
+	}
+	if err := a.rereadSessions(ctx, position); err != nil {
 		return err
 	}
 	a.env.Log.Info().Str("shard", a.shard).Uint64("position", position).Uint64("log", state.LastSeq).Msg("resuming")
@@ -113,7 +120,7 @@ func (a *auditor) openStore(ctx context.Context, position uint64) error {
 	if a.checkpoints.ahead > a.checkpoints.begun {
 		a.checkpoints.restores.Add(1) // what is made again; sign begins it
 	}
-	a.store = &batchStore{shardAccess: a.shardAccess, intents: a.intents, checkpoints: a.checkpoints, metrics: counts, checkpointEvery: a.flags.CheckpointEvery}
+	a.store = &batchStore{shardAccess: a.shardAccess, intents: a.intents, checkpoints: a.checkpoints, metrics: counts, checkpointEvery: a.flags.CheckpointEvery, stored: a.tree}
 	return a.checkpoints.readSigned(ctx)
 }
 
@@ -159,13 +166,53 @@ func (a *auditor) repairContents(ctx context.Context, to uint64) {
 // readTimeout bounds reading one message from a stream.
 const readTimeout = 5 * time.Second
 
-// compareLog compares the evidence with the log: the log must reach at least as far as the records and
-// the published checkpoints, and the last record must match the message in the log.
-func (a *auditor) compareLog(ctx context.Context, position uint64, state streams.State) error {
-	if audited := max(position, uint64(a.signed.newest())); state.LastSeq < audited {
-		return fmt.Errorf("%w: the log of shard %s ends at sequence %d and the evidence at %d; acknowledged messages are gone. Keep both as they are and look for the cause (a restored backup, a lost disk) before anything is written",
-			ErrRewound, a.shard, state.LastSeq, audited)
+// signedAbove is the largest size above another that this auditor's key has signed: in a published checkpoint, in one that
+// the database has, or in an intent; 0 without one. The NATS store can be older than the database.
+func (a *auditor) signedAbove(ctx context.Context, size uint64) (most uint64, err error) {
+	known, err := a.ownVerifier()
+	if err != nil {
+		return 0, err
 	}
+	note := func(cp tree.Checkpoint, err error) {
+		if err == nil && cp.Shard == a.shard && uint64(cp.Size) > size {
+			most = max(most, uint64(cp.Size))
+		}
+	}
+	for _, text := range a.intents.notes {
+		note(tree.OpenIntent(text, known))
+	}
+	err = a.eachPublished(ctx, size+1, func(cp storage.Checkpoint) error {
+		most = max(most, cp.Size)
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = a.once("reading the checkpoints", func() error {
+		return a.db.CheckpointsAbove(ctx, a.shard, size, func(cp storage.Checkpoint) error {
+			note(tree.OpenCheckpoint(cp.Note, known))
+			return nil
+		})
+	})
+	return most, err
+}
+
+// compareEnd demands that the log reaches as far as what this auditor's key has signed. Rows alone prove nothing of the
+// log: a user of the database can add some (TestAttackRowsBehindTheLog).
+func (a *auditor) compareEnd(ctx context.Context, position, signed, logEnd uint64) error {
+	switch {
+	case signed > logEnd:
+		return fmt.Errorf("%w: %w: the log of shard %s ends at sequence %d, and this auditor's key has signed evidence up to %d; acknowledged messages are gone. Keep both as they are and look for the cause (a restored backup, a lost disk) before anything is written",
+			daemon.ErrUntrustedLog, ErrRewound, a.shard, logEnd, signed)
+	case position > logEnd:
+		return a.intents.refuse(ctx, position, fmt.Sprintf("the log ends at %d; another writer added rows, or the log lost messages that no checkpoint covered yet", logEnd))
+	}
+	return nil
+}
+
+// compareLog compares the last record with the log's message. The record is in the tree, which this auditor's key has
+// signed.
+func (a *auditor) compareLog(ctx context.Context, position uint64) error {
 	if position == 0 {
 		return a.findings.reportRecreated(ctx)
 	}
@@ -176,13 +223,9 @@ func (a *auditor) compareLog(ctx context.Context, position uint64, state streams
 	if m == nil {
 		return a.explainMissing(ctx, position)
 	}
-	var want string
-	err = a.db.Scan(ctx, a.shard, position, position, func(r storage.EvidenceRow) error {
-		want = r.BodyDigest
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("reading record %d: %w", position, err)
+	want, err := a.lastDigest(ctx, position)
+	if want == "" || err != nil {
+		return err
 	}
 	p, _ := a.space.Parse(m.Subject)
 	keys := digest.Keys{Tenant: a.master.Tenant(p.Tenant)}
@@ -198,9 +241,36 @@ func (a *auditor) compareLog(ctx context.Context, position uint64, state streams
 	}
 	got, known := digest.InFormOf(want, keys, m.Body)
 	if !known || !digest.Equal(got, want) {
-		return fmt.Errorf("%w at sequence %d of shard %s: run `countersign verify`", ErrDiffers, position, a.shard)
+		return fmt.Errorf("%w: %w at sequence %d of shard %s: run `countersign verify`", daemon.ErrUntrustedLog, ErrDiffers, position, a.shard)
 	}
 	return nil
+}
+
+// lastDigest is the digest of the message in the text of the last record; "" if the text expired, or is not that of the
+// record in the tree.
+func (a *auditor) lastDigest(ctx context.Context, position uint64) (string, error) {
+	var text string
+	err := a.db.Scan(ctx, a.shard, position, position, func(r storage.EvidenceRow) error {
+		text = r.Record
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading record %d: %w", position, err)
+	}
+	if text == "" {
+		a.env.Log.Info().Uint64("position", position).Msg("the last record has no text: it cannot be compared with the log")
+		return "", nil
+	}
+	proofs, err := tree.InclusionProofs(a.hashReader(ctx), a.tree.Size(), []uint64{position})
+	if err != nil {
+		return "", err
+	}
+	rec, err := evidence.ParseRecord([]byte(text))
+	if err != nil || !tree.CheckInclusion(proofs[0], a.tree.Size(), a.tree.Root(), position, evidence.HashRecord([]byte(text))) {
+		a.env.Log.Error().Uint64("position", position).Str("shard", a.shard).Msg("the text of the last record was changed by hand, so it cannot be compared with the log; run `countersign verify` and find out which user did it")
+		return "", nil
+	}
+	return rec.BodyDigest, nil
 }
 
 func (a *auditor) messageAt(ctx context.Context, seq uint64) (*events.LogMessage, error) {
@@ -218,7 +288,7 @@ func (a *auditor) messageAt(ctx context.Context, seq uint64) (*events.LogMessage
 func (a *auditor) explainMissing(ctx context.Context, seq uint64) error {
 	var gap *streams.GapError
 	if err := a.erased.Explain(ctx, seq, seq); errors.As(err, &gap) {
-		return fmt.Errorf("%w: sequence %d of shard %s is gone from the log", ErrDiffers, seq, a.shard)
+		return fmt.Errorf("%w: %w: sequence %d of shard %s is gone from the log", daemon.ErrUntrustedLog, ErrDiffers, seq, a.shard)
 	} else if err != nil {
 		return fmt.Errorf("looking for the erasure of sequence %d: %w", seq, err)
 	}
@@ -227,23 +297,18 @@ func (a *auditor) explainMissing(ctx context.Context, seq uint64) error {
 }
 
 // restoredTree loads the right edge of the tree of position records. Tree hashes are stored before the
-// evidence that they cover, so they exist.
+// evidence that they cover, so they exist, unless the rows behind the newest checkpoint are another writer's.
 func (a *auditor) restoredTree(ctx context.Context, position uint64) (*tree.Tree, error) {
-	indexes := tree.FrontierIndexes(int64(position))
-	ask := make([]uint64, len(indexes))
-	for i, n := range indexes {
-		ask[i] = uint64(n)
-	}
-	hashes, err := a.db.TreeNodes(ctx, a.shard, ask)
+	frontier, err := a.hashReader(ctx).ReadHashes(tree.FrontierIndexes(int64(position)))
 	var merkle *tree.Tree
 	if err == nil {
-		frontier := make([]tlog.Hash, len(hashes))
-		for i, h := range hashes {
-			frontier[i] = h
-		}
 		merkle, err = tree.New(int64(position), frontier)
 	}
-	if err != nil {
+	var conflict *storage.ConflictError
+	switch {
+	case err != nil && a.signed.newest() == 0 && (errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict)):
+		return nil, a.intents.refuse(ctx, position, err.Error())
+	case err != nil:
 		return nil, fmt.Errorf("restoring the tree of %d records: %w", position, err)
 	}
 	return merkle, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/countersign-dev/countersign/evidence/tree"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
@@ -17,6 +18,7 @@ type batchStore struct {
 	metrics         *metrics.Auditor
 	checkpointEvery time.Duration
 
+	stored   *tree.Tree     // with all records before the batch in flight, or before the last one
 	inFlight *inFlightBatch // nil without one
 	started  time.Time      // start of the last store
 	took     time.Duration  // how long the last batch took to store
@@ -34,7 +36,7 @@ type inFlightBatch struct {
 func (s *batchStore) start(ctx context.Context, b *batch) {
 	s.started = time.Now()
 	f := &inFlightBatch{done: make(chan struct{})}
-	s.inFlight = f
+	s.inFlight, s.stored = f, b.behind
 	go func() {
 		defer close(f.done)
 		begun := time.Now()
