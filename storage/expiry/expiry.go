@@ -28,6 +28,20 @@ func (r *Reader) SessionsContaining(ctx context.Context, shard, tenant, text str
 		conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
 }
 
+// RecordsContaining calls fn for the records, in any session or none, that SessionsContaining finds, in order.
+func (r *Reader) RecordsContaining(ctx context.Context, shard, tenant, text string, fn func(session string, seq uint64) error) error {
+	return r.pool.EachRow(ctx, `SELECT session, seq FROM evidence
+		WHERE shard = {shard:String} AND tenant = {tenant:String} AND position(record, {text:String}) > 0 ORDER BY shard, seq`,
+		func(row driver.Rows) error {
+			var session string
+			var seq uint64
+			if err := row.Scan(&session, &seq); err != nil {
+				return err
+			}
+			return fn(session, seq)
+		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
+}
+
 // SessionlessContaining lists the sequences of a tenant's records without a session that
 // contain text, in order.
 func (r *Reader) SessionlessContaining(ctx context.Context, shard, tenant, text string) (seqs []uint64, err error) {

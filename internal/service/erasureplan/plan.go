@@ -47,6 +47,7 @@ type Plan struct {
 
 	openCalls        map[string]bool // by call id
 	sessionlessBySeq map[uint64]sessionlessMessage
+	logged           map[uint64]*events.LogMessage // read already, without bodies
 }
 
 // Evidence is the data that plans are made from.
@@ -58,6 +59,9 @@ type Evidence struct {
 	// Read returns a message of the log, nil if it is erased. Without Read, only the evidence is
 	// searched.
 	Read func(ctx context.Context, seq uint64) (*events.LogMessage, error)
+	// NamesOf returns the names that the session of a message of the log may have in the evidence. With it, the log decides
+	// what a plan has.
+	NamesOf func(events.LogMessage) ([]events.SessionID, error)
 	// Erased reports whether a message is erased. Holds are the legal holds that keep messages
 	// without a session from expiring.
 	Erased func(seq uint64) bool
@@ -100,10 +104,10 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 		if err != nil {
 			return p, err
 		}
-		if p.Sessions, err = e.texts().SessionsContaining(ctx, e.Shard, e.Tenant, text); err != nil {
+		if p.Sessions, err = e.sessionsNaming(ctx, s.Subject, text); err != nil {
 			return p, err
 		}
-		if err := e.addMatching(ctx, &p, text); err != nil {
+		if err := e.addMatching(ctx, &p, s.Subject, text); err != nil {
 			return p, err
 		}
 		if err := e.addUnreadable(ctx, &p, s.Subject); err != nil {
@@ -127,6 +131,9 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 	}
 	slices.Sort(p.Seqs)
 	p.Seqs = slices.Compact(p.Seqs)
+	if err := e.checkLogged(ctx, &p, spare); err != nil {
+		return p, err
+	}
 	if len(p.Seqs) == 0 {
 		return p, fmt.Errorf("%w: tenant %q, %s", ErrNothing, e.Tenant, s.Unnamed())
 	}
@@ -145,11 +152,18 @@ func (p Plan) Planned() (planned retention.Planned) {
 	return planned
 }
 
-// addMatching adds the records without a session that contain text; their shared key is removed
-// from the sessions.
-func (e Evidence) addMatching(ctx context.Context, p *Plan, text string) error {
-	p.Sessions = slices.DeleteFunc(p.Sessions, func(s string) bool { return s == "" })
+// addMatching adds the messages without a session whose records contain text, the JSON form of a data subject's name.
+func (e Evidence) addMatching(ctx context.Context, p *Plan, person, text string) error {
 	return e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), text, 1, endOfTime, func(r expiry.SessionlessRecord) error {
+		m, err := e.readMessage(ctx, r.Seq)
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			if err := e.checkNaming(*m, nil, person, text); err != nil {
+				return err
+			}
+		}
 		p.addSessionless(r)
 		return nil
 	})

@@ -1,0 +1,106 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/erasureplan"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// whole reports whether the log still has all of these messages.
+func (c *custody) whole(seqs ...uint64) bool {
+	c.Helper()
+	return !slices.ContainsFunc(seqs, func(seq uint64) bool {
+		m, err := streams.MessageAt(c.Context(), c.n.JS("auditor"), "GOV", seq)
+		servicetest.OK(c, err)
+		return m == nil
+	})
+}
+
+// order orders an erasure.
+func (c *custody) order(id string, scope retention.Scope) {
+	c.Helper()
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.RequestErasure(retention.Order{Scope: scope, Note: asked(id)})
+	})
+}
+
+// carriedOut lets auditor and correlator pass what the custodian announced, until it has done it.
+func (c *custody) carriedOut(id string) {
+	c.Helper()
+	c.look()
+	c.look()
+	c.audited()
+	seq, _ := last[events.Erasure](c, events.ControlErasure)
+	c.consumed(seq)
+	c.look()
+	if got := c.status(id); got != retention.Done {
+		c.Errorf("order %s is %s", id, got)
+	}
+	c.audited()
+}
+
+// A user of ClickHouse writes that other messages are of the session that is erased, or name the data subject: of a held
+// session, of another tenant, of the service itself. Nothing is erased and signed until the rows are as they were, and then
+// only what is of the session by the log.
+func TestErasureIsDecidedByTheLog(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
+	const loose = "gov.events.acme.rt1.agenthook.~.PreToolUse"
+	c.n.Publish(servicetest.Runtime, streams.Msg{Subject: loose, Body: []byte(`{"n":1}`), Header: map[string][]string{events.HeaderSession: {"s2"}}},
+		streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s3.PreToolUse", Body: []byte(`{"user":"d\u006fra"}`)})
+	c.n.Publish("admitter", streams.Msg{Subject: "gov.events.globex.rt9.agenthook.g1.PreToolUse", Body: session(t, "g1")[0].Body})
+	c.consumed(1)
+	log := c.n.Log()
+	control, foreign, naming, headed := log[len(log)-1].Seq, log[len(log)-2].Seq, log[len(log)-3].Seq, log[len(log)-4].Seq
+	c.audited()
+	own, held := c.of("s1"), c.of("s2")
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.PlaceHold(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
+	})
+	execute := ownerOf(t, c.dsn)
+	changed := func(id string, change, back string) {
+		t.Helper()
+		c.step(func(ctx context.Context, k *custodian) {
+			execute(change)
+			if err := k.pollBucket(ctx); !errors.Is(err, erasureplan.ErrDiffers) {
+				t.Errorf("%s: %v", change, err)
+			}
+			execute(back)
+		})
+		if c.status(id) != retention.Ordered {
+			t.Fatalf("%s: %s", change, c.status(id))
+		}
+		c.audited()
+	}
+	c.order("o1", retention.Scope{Session: "s1"})
+	for _, seq := range []uint64{held[0], foreign, control, headed} {
+		changed("o1", fmt.Sprintf("INSERT INTO evidence_chain (tenant, session, shard, seq) SELECT 'acme', 's1', shard, seq FROM evidence WHERE seq = %d", seq),
+			fmt.Sprintf("ALTER TABLE evidence_chain DELETE WHERE session = 's1' AND seq = %d", seq))
+	}
+	c.carriedOut("o1")
+	if c.whole(own[0]) || !c.whole(append(held, foreign, control, headed, naming)...) {
+		t.Errorf("of s1 %v are on the log, of s2 %v", c.of("s1"), c.of("s2"))
+	}
+
+	c.change(func(s retention.State) (retention.State, error) { return s.ReleaseHold(asked("h1")) })
+	c.order("o2", retention.Scope{Subject: "dora"})
+	for _, seq := range []uint64{held[0], headed} {
+		changed("o2", fmt.Sprintf(`ALTER TABLE evidence UPDATE record = concat(record, '"dora"') WHERE seq = %d`, seq),
+			fmt.Sprintf(`ALTER TABLE evidence UPDATE record = substring(record, 1, length(record) - 6) WHERE seq = %d`, seq))
+	}
+	c.carriedOut("o2")
+	if c.whole(naming) || !c.whole(append(held, headed)...) {
+		t.Errorf("of s2 %v are on the log, of s3 %v", c.of("s2"), c.of("s3"))
+	}
+	if rep := c.verified(); !rep.OK {
+		t.Errorf("%+v", rep.Findings)
+	}
+}
