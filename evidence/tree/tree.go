@@ -10,6 +10,7 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -141,6 +142,44 @@ func InclusionProof(r tlog.HashReader, size int64, seq uint64) (tlog.RecordProof
 		return nil, fmt.Errorf("%w: sequence %d is not below size %d", ErrTree, seq, size)
 	}
 	return tlog.ProveRecord(size, int64(seq)-1, r)
+}
+
+// InclusionProofs proves records to be in the tree of size leaves. It reads all hashes from r at once.
+func InclusionProofs(r tlog.HashReader, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+	proofs := make([]tlog.RecordProof, len(seqs))
+	prove := func(r tlog.HashReader) (err error) {
+		for i, seq := range seqs {
+			if proofs[i], err = InclusionProof(r, size, seq); err != nil {
+				return fmt.Errorf("proving record %d: %w", seq, err)
+			}
+		}
+		return nil
+	}
+	wanted := map[int64]tlog.Hash{}
+	if err := prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { // only collects the indexes
+		for _, i := range indexes {
+			wanted[i] = tlog.Hash{}
+		}
+		return make([]tlog.Hash, len(indexes)), nil
+	})); err != nil {
+		return nil, err
+	}
+	list := slices.Sorted(maps.Keys(wanted))
+	hashes, err := r.ReadHashes(list)
+	if err != nil {
+		return nil, fmt.Errorf("reading the tree: %w", err)
+	}
+	for i, n := range list {
+		wanted[n] = hashes[i]
+	}
+	err = prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		out := make([]tlog.Hash, len(indexes))
+		for i, n := range indexes {
+			out[i] = wanted[n]
+		}
+		return out, nil
+	}))
+	return proofs, err
 }
 
 // CheckInclusion checks a proof that the record with this hash is leaf seq-1 of

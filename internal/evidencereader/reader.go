@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -169,40 +168,7 @@ func (rd Reader) proveRest(ctx context.Context, s *Session, size int64, keys []n
 
 // InclusionProofs proves records to be in the tree of a size. It reads all hashes with one query.
 func (rd Reader) InclusionProofs(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
-	proofs := make([]tlog.RecordProof, len(seqs))
-	prove := func(r tlog.HashReader) (err error) {
-		for i, seq := range seqs {
-			if proofs[i], err = tree.InclusionProof(r, size, seq); err != nil {
-				return fmt.Errorf("proving record %d: %w", seq, err)
-			}
-		}
-		return nil
-	}
-	wanted := map[int64]tlog.Hash{}
-	if err := prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { // only collects the indexes
-		for _, i := range indexes {
-			wanted[i] = tlog.Hash{}
-		}
-		return make([]tlog.Hash, len(indexes)), nil
-	})); err != nil {
-		return nil, err
-	}
-	list := slices.Sorted(maps.Keys(wanted))
-	hashes, err := rd.readHashes(ctx, shard, list)
-	if err != nil {
-		return nil, fmt.Errorf("reading the tree: %w", err)
-	}
-	for i, n := range list {
-		wanted[n] = hashes[i]
-	}
-	err = prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		out := make([]tlog.Hash, len(indexes))
-		for i, n := range indexes {
-			out[i] = wanted[n]
-		}
-		return out, nil
-	}))
-	return proofs, err
+	return tree.InclusionProofs(rd.hashReader(ctx, shard), size, seqs)
 }
 
 // hashReader reads the stored hashes of a shard's tree.

@@ -59,7 +59,7 @@ func libraryQueries(t *testing.T, ro *conn.Pool, shard string) map[string]func()
 		"RecordsNaming": func() error {
 			return expiry.New(ro).RecordsContaining(ctx, shard, "acme", `"s1"`, func(string, uint64) error { return nil })
 		},
-		"LooseNaming":    func() error { _, err := expiry.New(ro).SessionlessContaining(ctx, shard, "acme", `"s1"`); return err },
+		"LooseNaming": func() error { _, err := expiry.New(ro).SessionlessContaining(ctx, shard, "acme", `"s1"`); return err },
 		"SilentSince": func() error {
 			return expiry.New(ro).IdleSessions(ctx, shard, "acme", time.Now(), false, func(string, uint64, time.Time) error { return nil })
 		},

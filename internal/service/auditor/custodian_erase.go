@@ -52,6 +52,15 @@ func (w *erasureWorker) beginOrder(ctx context.Context, ev erasureplan.Evidence,
 	if err := p.CheckIdle(now, time.Duration(o.IdleSeconds)*time.Second); err != nil {
 		return err.Error(), nil
 	}
+	if o.ByPolicy() {
+		policy, err := w.bucket.loadPolicy(ctx, ev.Tenant)
+		if err != nil || policy == nil {
+			return policyChanged, err
+		}
+		if err := p.CheckPeriods(now, policy.LogPeriod); err != nil {
+			return err.Error(), nil
+		}
+	}
 	w.plans[o.ID] = p
 	if why, err = w.bucket.beginUnheld(ctx, ev, key, o, p); why != "" || err != nil {
 		delete(w.plans, o.ID)

@@ -104,3 +104,72 @@ func TestErasureIsDecidedByTheLog(t *testing.T) {
 		t.Errorf("%+v", rep.Findings)
 	}
 }
+
+// A user of ClickHouse writes that a session of today is old: no policy takes its messages or texts, neither while the
+// columns say so nor afterwards.
+func TestExpiryIsDecidedByProvedTexts(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
+	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 365d\nevidence: 365d\n"))
+	servicetest.OK(t, err)
+	c.audited()
+	execute, messages := ownerOf(t, c.dsn), c.of("s2")
+	c.step(func(ctx context.Context, k *custodian) {
+		servicetest.OK(t, k.pollBucket(ctx))
+		c.audited()
+		servicetest.OK(t, k.pollBucket(ctx))
+		execute("ALTER TABLE evidence UPDATE broker_time = broker_time - INTERVAL 400 DAY WHERE session = 's2'")
+		k.policies.applySoon()
+		for range 3 {
+			_ = k.pollBucket(ctx)
+			c.audited()
+		}
+		if err := k.pollBucket(ctx); !errors.Is(err, erasureplan.ErrDiffers) || len(c.state().Orders) != 2 {
+			t.Errorf("%v; orders %+v", err, c.state().Orders)
+		}
+		execute("ALTER TABLE evidence UPDATE broker_time = broker_time + INTERVAL 400 DAY WHERE session = 's2'")
+		for range 4 {
+			servicetest.OK(t, k.pollBucket(ctx))
+			c.audited()
+		}
+	})
+	for _, o := range c.state().Orders {
+		if o.Status.Open() || o.Status == retention.Done && *o.Result != (retention.Result{Sessions: 1}) {
+			t.Errorf("%+v: %+v", o, o.Result)
+		}
+	}
+	if _, without := c.texts(); len(without) > 0 || !c.whole(messages...) {
+		t.Errorf("without texts %v, on the log %v", without, c.of("s2"))
+	}
+	erasure, _ := last[events.Erasure](c, events.ControlErasure)
+	if expiry, _ := last[events.Expiry](c, events.ControlExpiry); erasure > 0 || expiry > 0 {
+		t.Errorf("an erasure is recorded at %d, an expiry at %d", erasure, expiry)
+	}
+}
+
+// A text that was never signed makes nothing expire, though its own row agrees with it.
+func TestForgedTextsDoNotExpire(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	c.audited()
+	c.step(func(ctx context.Context, k *custodian) {
+		texts, err := k.expiry.readTexts(ctx, ev(k), []string{"s1"})
+		servicetest.OK(t, err)
+		checkpoint, covered, err := k.expiry.covers(ctx, texts.seqs)
+		if err != nil || !covered || k.expiry.prove(ctx, texts, checkpoint) != nil {
+			t.Fatalf("%v: covered %v by %+v", err, covered, checkpoint)
+		}
+		texts.hashes[2][0] ^= 1
+		if err := k.expiry.prove(ctx, texts, checkpoint); !errors.Is(err, erasureplan.ErrDiffers) {
+			t.Errorf("another text: %v", err)
+		}
+		if _, covered, err := k.expiry.covers(ctx, []uint64{uint64(checkpoint.Size) + 1}); covered || err != nil {
+			t.Errorf("a record behind the checkpoint is covered (%v)", err)
+		}
+		ownerOf(t, c.dsn)("INSERT INTO checkpoints (shard, size, root, note, created) SELECT shard, size + 9, root, note, created FROM checkpoints ORDER BY size DESC LIMIT 1")
+		ownerOf(t, c.dsn)("ALTER TABLE checkpoints UPDATE note = replaceOne(note, '\n', '\n1') WHERE size = (SELECT max(size) FROM checkpoints)")
+		if _, _, err := k.expiry.covers(ctx, texts.seqs); err == nil {
+			t.Error("a checkpoint that nobody signed is believed")
+		}
+	})
+}

@@ -44,15 +44,21 @@ func (e Evidence) checkLogged(ctx context.Context, p *Plan, spare sessionlessHol
 			return fmt.Errorf("%w: sequence %d is not on the log, and no erasure record names it", ErrDiffers, seq)
 		}
 		loose, sessionless := p.sessionlessBySeq[seq]
-		if err := e.checkMessage(*m, planned, sessionless); err != nil {
+		session, err := e.checkMessage(*m, planned, sessionless)
+		if err != nil {
 			return err
 		}
+		if at := p.times[seq]; !at.Equal(m.Time) {
+			return fmt.Errorf("%w: sequence %d is of %v by the evidence and of %v by the log", ErrDiffers, seq, at, m.Time.UTC())
+		}
 		if !sessionless {
+			if m.Time.After(p.newest[session]) {
+				p.newest[session] = m.Time
+			}
 			continue
 		}
 		loose.sessions = append(loose.sessions, namedSessions(m.Header)...)
 		p.sessionlessBySeq[seq] = loose
-		var err error
 		if held[seq], err = spare.coverMessage(ctx, e, seq, loose); err != nil {
 			return err
 		}
@@ -74,19 +80,20 @@ func (p *Plan) noteLogged(m *events.LogMessage) {
 }
 
 // checkMessage checks that a message of the log is one of the tenant and of a planned session, or has no session. A control
-// record has no tenant, so it is never one of a plan.
-func (e Evidence) checkMessage(m events.LogMessage, planned map[string]bool, sessionless bool) error {
+// record has no tenant, so it is never one of a plan. It returns the session.
+func (e Evidence) checkMessage(m events.LogMessage, planned map[string]bool, sessionless bool) (session string, err error) {
 	names, err := e.NamesOf(m)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if !slices.ContainsFunc(names, func(k events.SessionID) bool {
+	i := slices.IndexFunc(names, func(k events.SessionID) bool {
 		ours := k.Tenant == e.Tenant || k.Tenant == "" && strings.HasPrefix(m.Subject, e.eventPrefix())
 		return ours && sessionless == (k.Session == "") && (sessionless || planned[k.Session])
-	}) {
-		return fmt.Errorf("%w: sequence %d (%.200q) is not of tenant %q and a planned session", ErrDiffers, m.Seq, m.Subject, e.Tenant)
+	})
+	if i < 0 {
+		return "", fmt.Errorf("%w: sequence %d (%.200q) is not of tenant %q and a planned session", ErrDiffers, m.Seq, m.Subject, e.Tenant)
 	}
-	return nil
+	return names[i].Session, nil
 }
 
 // sessionsNaming lists the sessions in which a message of the log names a data subject. The evidence says which messages
@@ -115,7 +122,7 @@ func (e Evidence) sessionsNaming(ctx context.Context, person, text string) (sess
 // checkNaming checks that a message of the log is one of a session, or has none, and names a data subject.
 func (e Evidence) checkNaming(m events.LogMessage, sessions map[string]bool, person, text string) error {
 	if e.NamesOf != nil && len(sessions) > 0 {
-		if err := e.checkMessage(m, sessions, false); err != nil {
+		if _, err := e.checkMessage(m, sessions, false); err != nil {
 			return err
 		}
 	}

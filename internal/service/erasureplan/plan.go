@@ -48,6 +48,8 @@ type Plan struct {
 	openCalls        map[string]bool // by call id
 	sessionlessBySeq map[uint64]sessionlessMessage
 	logged           map[uint64]*events.LogMessage // read already, without bodies
+	times            map[uint64]time.Time          // of the planned messages by the evidence
+	newest           map[string]time.Time          // by session: of its newest planned message on the log
 }
 
 // Evidence is the data that plans are made from.
@@ -80,7 +82,7 @@ func (e Evidence) texts() *expiry.Reader { return expiry.New(e.DB.Pool()) }
 // that the evidence does not have; once the order has begun, only what was planned then.
 // Otherwise: the given sequences, or what a policy no longer keeps.
 func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) {
-	s, p := o.Scope, Plan{Kinds: map[string]int{}, openCalls: map[string]bool{}, Sessions: []string{o.Session}}
+	s, p := o.Scope, Plan{Kinds: map[string]int{}, openCalls: map[string]bool{}, times: map[uint64]time.Time{}, newest: map[string]time.Time{}, Sessions: []string{o.Session}}
 	var spare sessionlessHolds // a policy erases what no hold covers; any other order is refused
 	switch {
 	case o.ByPolicy():
@@ -174,7 +176,7 @@ func (e Evidence) addSession(ctx context.Context, p *Plan, session string) error
 		if r.Shard != e.Shard {
 			return nil
 		}
-		p.Seqs = append(p.Seqs, r.Seq)
+		p.Seqs, p.times[r.Seq] = append(p.Seqs, r.Seq), r.BrokerTime
 		p.Kinds[r.Kind]++
 		if r.BrokerTime.After(p.Newest) {
 			p.Newest, p.NewestSession = r.BrokerTime, session
@@ -219,6 +221,21 @@ const DefaultIdle = 15 * time.Minute
 func (p Plan) CheckIdle(now time.Time, atLeast time.Duration) error {
 	if since := now.Sub(p.Newest); since < atLeast {
 		return fmt.Errorf("%w: the last record of %q is %s old, and %s are asked for", ErrNotIdle, p.NewestSession, since.Round(time.Second), atLeast)
+	}
+	return nil
+}
+
+// CheckPeriods returns ErrNotIdle unless the log's newest message of each session is older than the session is kept, and
+// ErrNothing if the log has none of it.
+func (p Plan) CheckPeriods(now time.Time, keep func(session string) time.Duration) error {
+	for _, session := range p.Sessions {
+		newest, known := p.newest[session]
+		switch period, since := keep(session), now.Sub(newest); {
+		case !known:
+			return fmt.Errorf("%w: no message of session %q is on the log", ErrNothing, session)
+		case period == 0 || since < period:
+			return fmt.Errorf("%w: the last message of %q is %s old, and is kept for %s", ErrNotIdle, session, since.Round(time.Second), period)
+		}
 	}
 	return nil
 }

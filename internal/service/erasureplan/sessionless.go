@@ -69,7 +69,7 @@ func (p *Plan) addSessionless(r expiry.SessionlessRecord) {
 		return
 	}
 	p.sessionlessBySeq[r.Seq] = parseSessionless(r.Record)
-	p.Seqs, p.Sessionless = append(p.Seqs, r.Seq), len(p.sessionlessBySeq)
+	p.Seqs, p.times[r.Seq], p.Sessionless = append(p.Seqs, r.Seq), r.Time, len(p.sessionlessBySeq)
 	if p.sessionlessBySeq[r.Seq].bodiless {
 		p.Withheld++
 	}
@@ -162,7 +162,7 @@ func (e Evidence) ownName(ctx context.Context, session string) (own string, err 
 			return err
 		}
 		if e.NamesOf != nil {
-			if err := e.checkMessage(*m, map[string]bool{session: true}, false); err != nil {
+			if _, err := e.checkMessage(*m, map[string]bool{session: true}, false); err != nil {
 				return err
 			}
 		}
