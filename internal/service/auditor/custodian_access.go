@@ -2,6 +2,7 @@ package auditor
 
 import (
 	"context"
+	"iter"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,6 +28,9 @@ func (c custodyAccess) evidenceFor(tenant string) erasureplan.Evidence {
 	return erasureplan.Evidence{DB: c.db, Shard: c.shard, Tenant: tenant, Space: c.space,
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 			return streams.MessageAt(ctx, c.js, c.stream, seq)
+		},
+		Find: func(ctx context.Context, subj string) iter.Seq2[*events.LogMessage, error] {
+			return streams.EachBySubject(ctx, c.js, c.stream, subj, 1)
 		},
 		NamesOf: func(m events.LogMessage) ([]events.SessionID, error) { // a record of before has the name that was no credential then
 			masked, err := c.builder.ChainSession(m, c.keys)

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/expiry"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // What expires is decided by proved texts: the columns of a row can be changed by a user of ClickHouse
@@ -51,6 +52,15 @@ func (w *expiryWorker) readTexts(ctx context.Context, ev erasureplan.Evidence, s
 		})
 		if err != nil {
 			return all, err
+		}
+		for _, subj := range ev.Space.OfSession(ev.Tenant, session) { // a row of the evidence may be gone
+			m, err := streams.LastBySubject(ctx, w.js, w.stream, subj)
+			if err != nil {
+				return all, err
+			}
+			if m != nil && m.Time.After(s.newest) {
+				s.newest = m.Time
+			}
 		}
 		all.sessions = append(all.sessions, s)
 	}

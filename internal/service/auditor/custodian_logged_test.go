@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/retention"
@@ -172,4 +173,58 @@ func TestForgedTextsDoNotExpire(t *testing.T) {
 			t.Error("a checkpoint that nobody signed is believed")
 		}
 	})
+}
+
+// A held session's bytes stay in quarantine, though a user of ClickHouse writes that they are another one's.
+func TestQuarantineIsHeldByTheLog(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s2.PreToolUse", Body: []byte("{hush")})
+	c.audited()
+	m := c.n.LastPublished(streams.StreamQuarantine)
+	for _, session := range []string{"s1", ""} {
+		c.step(func(ctx context.Context, k *custodian) {
+			ownerOf(t, c.dsn)(fmt.Sprintf("ALTER TABLE evidence UPDATE session = '%s' WHERE subject LIKE '%%.s2.%%'", session))
+			for hold, want := range map[string]bool{"s2": true, "s3": false} {
+				s, err := retention.State{V: 1}.PlaceHold(retention.Hold{Scope: retention.Scope{Session: hold}, Note: asked("h1")})
+				servicetest.OK(t, err)
+				if held, err := heldInQuarantine(ctx, k.evidenceFor("acme"), s, *m); held != want || err != nil {
+					t.Errorf("as session %q, with a hold on %s: held %v (%v)", session, hold, held, err)
+				}
+			}
+		})
+	}
+}
+
+// A user of ClickHouse takes rows of a session away: its messages go all the same, and what it did last counts.
+func TestErasureOfASessionWithoutRows(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
+	c.n.Publish("correlator", streams.Msg{Subject: "gov.calls.acme.open.s1", Body: []byte("{}")}, streams.Msg{Subject: "gov.findings.acme.low.s1", Body: []byte("{}")})
+	c.n.Publish("admitter", streams.Msg{Subject: "gov.decisions.acme.deny.s1", Body: []byte("{}")})
+	c.audited()
+	log := c.n.Log()
+	last := len(log)
+	for last > 0 && log[last-1].Subject != "gov.decisions.acme.deny.s1" {
+		last--
+	}
+	own := append(c.of("s1"), log[last-3].Seq, log[last-2].Seq, log[last-1].Seq)
+	c.order("o1", retention.Scope{Session: "s1"})
+	c.step(func(ctx context.Context, k *custodian) {
+		ownerOf(t, c.dsn)(fmt.Sprintf("ALTER TABLE evidence_chain DELETE WHERE session = 's1' AND seq > %d", own[0]))
+		p, err := k.evidenceFor("acme").NewPlan(ctx, retention.Order{Scope: retention.Scope{Session: "s1"}})
+		if newest := log[last-1].Time; err != nil || !slices.Equal(p.Seqs, own) || !p.Newest.Equal(newest) || p.CheckPeriods(newest, func(string) time.Duration { return 1 }) == nil {
+			t.Errorf("planned %v, newest %v (%v)", p.Seqs, p.Newest, err)
+		}
+		servicetest.OK(t, k.pollBucket(ctx))
+		servicetest.OK(t, k.pollBucket(ctx))
+		texts, err := k.expiry.readTexts(ctx, k.evidenceFor("acme"), []string{"s1"})
+		if err != nil || len(texts.seqs) != 1 || !texts.sessions[0].newest.Equal(log[last-1].Time) {
+			t.Errorf("%+v (%v)", texts, err)
+		}
+	})
+	c.audited()
+	c.carriedOut("o1")
+	if left := c.of("s1"); len(left) > 0 || c.whole(log[last-1].Seq) || !c.whole(c.of("s2")...) {
+		t.Errorf("on the log: %v", left)
+	}
 }

@@ -55,6 +55,9 @@ func (e Evidence) checkLogged(ctx context.Context, p *Plan, spare sessionlessHol
 			if m.Time.After(p.newest[session]) {
 				p.newest[session] = m.Time
 			}
+			if m.Time.After(p.Newest) {
+				p.Newest, p.NewestSession = m.Time, session
+			}
 			continue
 		}
 		loose.sessions = append(loose.sessions, namedSessions(m.Header)...)
@@ -65,6 +68,36 @@ func (e Evidence) checkLogged(ctx context.Context, p *Plan, spare sessionlessHol
 	}
 	maps.DeleteFunc(p.sessionlessBySeq, func(seq uint64, _ sessionlessMessage) bool { return held[seq] })
 	p.Seqs, p.Sessionless = slices.DeleteFunc(p.Seqs, func(seq uint64) bool { return held[seq] }), len(p.sessionlessBySeq)
+	return nil
+}
+
+// addLogged adds the messages of a session that the log has by their subjects, though a row of the evidence be gone. The
+// subjects of approvals name no session: the evidence alone finds those.
+func (e Evidence) addLogged(ctx context.Context, p *Plan, session string) error {
+	if e.Find == nil || e.NamesOf == nil {
+		return nil
+	}
+	own, err := e.ownName(ctx, session)
+	if err != nil {
+		return err
+	}
+	for _, subj := range e.Space.OfSession(e.Tenant, own) {
+		for m, err := range e.Find(ctx, subj) {
+			if err != nil {
+				return err
+			}
+			if _, err := e.checkMessage(*m, map[string]bool{session: true}, false); errors.Is(err, ErrDiffers) {
+				continue // a subject that is not written as it should be names no session
+			} else if err != nil {
+				return err
+			}
+			if _, known := p.times[m.Seq]; !known {
+				p.times[m.Seq] = m.Time
+			}
+			p.Seqs = append(p.Seqs, m.Seq)
+			p.noteLogged(m)
+		}
+	}
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -61,6 +62,8 @@ type Evidence struct {
 	// Read returns a message of the log, nil if it is erased. Without Read, only the evidence is
 	// searched.
 	Read func(ctx context.Context, seq uint64) (*events.LogMessage, error)
+	// Find yields the messages of the log on a subject, in order. Without it, only the evidence finds messages.
+	Find func(ctx context.Context, subj string) iter.Seq2[*events.LogMessage, error]
 	// NamesOf returns the names that the session of a message of the log may have in the evidence. With it, the log decides
 	// what a plan has.
 	NamesOf func(events.LogMessage) ([]events.SessionID, error)
@@ -124,7 +127,7 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 		return p, fmt.Errorf("%w: %d", ErrTooMany, len(p.Sessions))
 	}
 	for _, session := range p.Sessions {
-		if err := e.addSession(ctx, &p, session); err != nil {
+		if err := errors.Join(e.addSession(ctx, &p, session), e.addLogged(ctx, &p, session)); err != nil {
 			return p, err
 		}
 	}
