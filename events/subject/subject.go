@@ -188,6 +188,15 @@ func (s Space) Outputs(class Class, tenant, state, session string) string {
 	return s.joinTokens(class, Escape(tenant), anyOr(state), anyOr(session))
 }
 
+// OfSession are the patterns of the log's subjects that name a session of a tenant.
+func (s Space) OfSession(tenant, session string) []string {
+	list := []string{s.joinTokens(Events, Escape(tenant), "*", "*", Token(session), ">")}
+	for _, class := range []Class{Decisions, Calls, Findings} {
+		list = append(list, s.Outputs(class, tenant, "", session))
+	}
+	return list
+}
+
 // EventsOf matches the subjects of a protocol's events in a tenant: all of them, or those of one session, or
 // of one type, which is a single token.
 func (s Space) EventsOf(tenant, protocol, session, typ string) string {

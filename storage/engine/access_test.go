@@ -56,7 +56,10 @@ func libraryQueries(t *testing.T, ro *conn.Pool, shard string) map[string]func()
 			return read.New(ro).RecordHashes(ctx, shard, 1, 9, func(uint64, [32]byte) error { return nil })
 		},
 		"SessionsNaming": func() error { _, err := expiry.New(ro).SessionsContaining(ctx, shard, "acme", `"s1"`); return err },
-		"LooseNaming":    func() error { _, err := expiry.New(ro).SessionlessContaining(ctx, shard, "acme", `"s1"`); return err },
+		"RecordsNaming": func() error {
+			return expiry.New(ro).RecordsContaining(ctx, shard, "acme", `"s1"`, func(string, uint64) error { return nil })
+		},
+		"LooseNaming": func() error { _, err := expiry.New(ro).SessionlessContaining(ctx, shard, "acme", `"s1"`); return err },
 		"SilentSince": func() error {
 			return expiry.New(ro).IdleSessions(ctx, shard, "acme", time.Now(), false, func(string, uint64, time.Time) error { return nil })
 		},

@@ -9,7 +9,9 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
+	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/conn"
+	"github.com/countersign-dev/countersign/storage/internal/rows"
 )
 
 // Reader finds the records with texts that may be deleted. Its methods are safe for concurrent use.
@@ -26,6 +28,20 @@ func (r *Reader) SessionsContaining(ctx context.Context, shard, tenant, text str
 	return conn.Column[string](ctx, r.pool, `SELECT DISTINCT session FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND position(record, {text:String}) > 0 ORDER BY session`,
 		conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
+}
+
+// RecordsContaining calls fn for the records, in any session or none, that SessionsContaining finds, in order.
+func (r *Reader) RecordsContaining(ctx context.Context, shard, tenant, text string, fn func(session string, seq uint64) error) error {
+	return r.pool.EachRow(ctx, `SELECT session, seq FROM evidence
+		WHERE shard = {shard:String} AND tenant = {tenant:String} AND position(record, {text:String}) > 0 ORDER BY shard, seq`,
+		func(row driver.Rows) error {
+			var session string
+			var seq uint64
+			if err := row.Scan(&session, &seq); err != nil {
+				return err
+			}
+			return fn(session, seq)
+		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("text", text))
 }
 
 // SessionlessContaining lists the sequences of a tenant's records without a session that
@@ -98,30 +114,11 @@ func (r *Reader) IdleSessions(ctx context.Context, shard, tenant string, before 
 		}, conn.Param("shard", shard), conn.Param("tenant", tenant), clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds))
 }
 
-// RecordPlace is a record's place in the log and in its session.
-type RecordPlace struct{ Seq, Index uint64 }
-
-// RecordsWithText lists the records of a session in one shard that have their text, in order.
-// newest is the time of the session's newest record.
-func (r *Reader) RecordsWithText(ctx context.Context, shard, tenant, session string) (list []RecordPlace, newest time.Time, err error) {
-	err = r.pool.EachRow(ctx, `SELECT seq, assumeNotNull(session_index), expiry, broker_time FROM evidence
-		WHERE shard = {shard:String} AND seq IN (
+// RecordsWithText calls fn for the rows of a session in one shard that have their text, in order.
+func (r *Reader) RecordsWithText(ctx context.Context, shard, tenant, session string, fn func(storage.EvidenceRow) error) error {
+	return r.pool.EachRow(ctx, `SELECT `+rows.Columns+` FROM evidence
+		WHERE shard = {shard:String} AND expiry = 0 AND seq IN (
 			SELECT seq FROM evidence_chain WHERE tenant = {tenant:String} AND session = {session:String} AND shard = {shard:String} AND session_index IS NOT NULL)
 		ORDER BY seq`,
-		func(row driver.Rows) error {
-			var p RecordPlace
-			var expiry uint64
-			var at time.Time
-			if err := row.Scan(&p.Seq, &p.Index, &expiry, &at); err != nil {
-				return err
-			}
-			if at.After(newest) {
-				newest = at.UTC()
-			}
-			if expiry == 0 {
-				list = append(list, p)
-			}
-			return nil
-		}, conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("session", session))
-	return list, newest, err
+		rows.Each(fn), conn.Param("shard", shard), conn.Param("tenant", tenant), conn.Param("session", session))
 }

@@ -30,6 +30,11 @@ func TestNaming(t *testing.T) {
 	if err != nil || !slices.Equal(sessions, []string{"", "s1"}) {
 		t.Errorf("%v, %q", err, sessions)
 	}
+	var at []uint64
+	err = db.RecordsContaining(t.Context(), shard, "acme", `"dora"`, func(_ string, seq uint64) error { at = append(at, seq); return nil })
+	if err != nil || !slices.Equal(at, []uint64{1, 3}) {
+		t.Errorf("%v, %d", err, at)
+	}
 	loose, err := db.SessionlessContaining(t.Context(), shard, "acme", `"dora"`)
 	if err != nil || !slices.Equal(loose, []uint64{3}) {
 		t.Errorf("%v, %d", err, loose)

@@ -60,13 +60,19 @@ func TestExpire(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	places, newest, err := expiry.New(db.pool).RecordsWithText(t.Context(), shard, "acme", "s1")
-	if err != nil || len(places) != len(rows) || places[0].Seq != 1 || places[0].Index != *rows[0].SessionIndex || !newest.Equal(rows[len(rows)-1].BrokerTime) {
-		t.Fatalf("%+v %v %v", places, newest, err)
+	texts := func() []storage.EvidenceRow {
+		return storagetest.Collect(t, func(fn func(storage.EvidenceRow) error) error {
+			return expiry.New(db.pool).RecordsWithText(t.Context(), shard, "acme", "s1", fn)
+		})
 	}
 	x := ExpiryBatch{Shard: shard, Tenant: "acme", Records: []uint64{16}}
-	for _, p := range places {
-		x.Seqs = append(x.Seqs, p.Seq)
+	for i, r := range texts() {
+		if x.Seqs = append(x.Seqs, r.Seq); r.Seq != rows[i].Seq || r.Record != rows[i].Record || !r.BrokerTime.Equal(rows[i].BrokerTime) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if len(x.Seqs) != len(rows) {
+		t.Fatalf("%d texts", len(x.Seqs))
 	}
 	for _, wrong := range []ExpiryBatch{{}, {Shard: shard, Tenant: "acme", Seqs: x.Seqs}, {Shard: shard, Seqs: x.Seqs, Records: x.Records}} {
 		if _, err := db.Expire(t.Context(), wrong); err == nil {
@@ -118,8 +124,8 @@ func TestExpire(t *testing.T) {
 	if n := storagetest.Count(t, db.pool, "SELECT count() FROM evidence WHERE shard = '"+shard+"' AND concerns = 'acme'"); n != 1 {
 		t.Errorf("%d control records concern the tenant", n)
 	}
-	if places, _, err := expiry.New(db.pool).RecordsWithText(t.Context(), shard, "acme", "s1"); err != nil || len(places) != 0 {
-		t.Errorf("%v %v", places, err)
+	if left := texts(); len(left) != 0 {
+		t.Errorf("%v", left)
 	}
 	var left []string
 	if err := expiry.New(db.pool).IdleSessions(t.Context(), shard, "acme", storagetest.Time.Add(time.Hour), true, func(s string, _ uint64, _ time.Time) error {

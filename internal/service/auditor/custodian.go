@@ -114,11 +114,11 @@ func (r *custodianRunner) assemble(ctx context.Context, nc *nats.Conn) (*custodi
 	if err != nil {
 		return nil, err
 	}
-	access := custodyAccess{r.shardAccess, &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}, fmt.Sprintf("auditor-%d", os.Getpid())}
+	access := custodyAccess{r.shardAccess, &erasures.Log{JS: js, Stream: r.stream, Space: r.space, Known: known}, fmt.Sprintf("auditor-%d", os.Getpid()), r.builder, r.keys}
 	access.nc, access.js = nc, js
 	bucket, messages := &retentionBucket{js: js, kv: kv}, &messageEraser{nc: nc, js: js}
 	c := &custodian{custodyAccess: access, bucket: bucket, notes: &changeNotes{custodyAccess: access}, ahead: r.flags.RetentionAhead, started: time.Now(), clock: policyClock{checked: r.flags.ClocksChecked}, open: map[string]bool{}}
-	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, builder: r.builder, keys: r.keys, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}
+	c.erasure = &erasureWorker{custodyAccess: access, bucket: bucket, messages: messages, master: r.master, plans: map[string]erasureplan.Plan{}, forget: map[string]bool{}}
 	c.expiry = &expiryWorker{custodyAccess: access, bucket: bucket, records: map[string][]loggedExpiry{}, done: map[string]uint64{}}
 	c.policies = &policyWorker{custodyAccess: access, bucket: bucket, messages: messages, notes: c.notes, moreDue: map[string]bool{}, sessionlessFrom: map[string]uint64{}, dueSince: map[string]time.Time{}, counts: r.counters(), pauses: retry.New(applyAgain, expireEvery), ordered: func(tenant string) { c.open[tenant] = true }}
 	return c, nil

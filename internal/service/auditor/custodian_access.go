@@ -2,11 +2,13 @@ package auditor
 
 import (
 	"context"
+	"iter"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/internal/service/erasures"
 	"github.com/countersign-dev/countersign/streams"
@@ -15,8 +17,10 @@ import (
 // custodyAccess is what each part of the custodian works with. No part changes it. Its connection is the custodian's.
 type custodyAccess struct {
 	shardAccess
-	log  *erasures.Log // the erasure records in the log
-	name string        // of this auditor, in its records
+	log     *erasures.Log // the erasure records in the log
+	name    string        // of this auditor, in its records
+	builder *build.Builder
+	keys    *sessionSecrets // their copies in this auditor's memory
 }
 
 // evidenceFor is the data from which a tenant's erasures are planned.
@@ -24,6 +28,13 @@ func (c custodyAccess) evidenceFor(tenant string) erasureplan.Evidence {
 	return erasureplan.Evidence{DB: c.db, Shard: c.shard, Tenant: tenant, Space: c.space,
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 			return streams.MessageAt(ctx, c.js, c.stream, seq)
+		},
+		Find: func(ctx context.Context, subj string) iter.Seq2[*events.LogMessage, error] {
+			return streams.EachBySubject(ctx, c.js, c.stream, subj, 1)
+		},
+		NamesOf: func(m events.LogMessage) ([]events.SessionID, error) { // a record of before has the name that was no credential then
+			masked, err := c.builder.ChainSession(m, c.keys)
+			return []events.SessionID{masked, c.builder.LogSession(m)}, err
 		},
 		Erased: c.log.Covers,
 	}

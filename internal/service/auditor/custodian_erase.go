@@ -14,7 +14,6 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/evidence/build"
 	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
@@ -29,8 +28,6 @@ type erasureWorker struct {
 	custodyAccess
 	bucket   *retentionBucket
 	messages *messageEraser
-	builder  *build.Builder
-	keys     *sessionSecrets // their copies in this auditor's memory
 	master   digest.Master
 	// plans holds, by order, what was checked against holds and idleness when the order began. It serves the first attempt
 	// to record it: a later one, or a new custodian, plans again.
@@ -54,6 +51,15 @@ func (w *erasureWorker) beginOrder(ctx context.Context, ev erasureplan.Evidence,
 	}
 	if err := p.CheckIdle(now, time.Duration(o.IdleSeconds)*time.Second); err != nil {
 		return err.Error(), nil
+	}
+	if o.ByPolicy() {
+		policy, err := w.bucket.loadPolicy(ctx, ev.Tenant)
+		if err != nil || policy == nil {
+			return policyChanged, err
+		}
+		if err := p.CheckPeriods(now, policy.LogPeriod); err != nil {
+			return err.Error(), nil
+		}
 	}
 	w.plans[o.ID] = p
 	if why, err = w.bucket.beginUnheld(ctx, ev, key, o, p); why != "" || err != nil {

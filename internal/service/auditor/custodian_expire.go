@@ -2,7 +2,6 @@ package auditor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
-	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -93,11 +91,8 @@ func (w *expiryWorker) isProvable(ctx context.Context, seq uint64) (bool, error)
 	if err != nil || position < seq {
 		return false, err
 	}
-	cp, err := w.db.LatestCheckpoint(ctx, w.shard)
-	if errors.Is(err, storage.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil && cp.Size >= seq, err
+	_, covered, err := w.covers(ctx, []uint64{seq})
+	return covered, err
 }
 
 // loggedExpiry is an expiry record with its log sequence.

@@ -9,21 +9,34 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/internal/service/erasureplan"
-	"github.com/countersign-dev/countersign/storage/expiry"
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// recordExpiryBegun writes the control records that name the records about to lose their texts. It returns
-// false if there are none.
+// recordExpiryBegun writes the control records that name the records about to lose their texts, or waits for a checkpoint
+// that covers them. It returns false if there are none.
 func (w *expiryWorker) recordExpiryBegun(ctx context.Context, ev erasureplan.Evidence, o retention.Order) (bool, error) {
+	policy, err := w.bucket.loadPolicy(ctx, ev.Tenant)
+	if err != nil {
+		return false, err
+	}
+	if policy == nil || policy.ID() != o.Expire { // another one, which will order it again
+		return false, nil
+	}
+	texts, err := w.readTexts(ctx, ev, o.Sessions)
+	if err != nil {
+		return false, err
+	}
+	checkpoint, covered, err := w.covers(ctx, texts.seqs)
+	if err != nil || !covered {
+		return true, err
+	}
+	if err := w.prove(ctx, texts, checkpoint); err != nil {
+		return false, err
+	}
 	var parts expiryParts
-	for _, session := range o.Sessions {
-		places, newest, err := expiry.New(ev.DB.Pool()).RecordsWithText(ctx, ev.Shard, ev.Tenant, session)
-		if err != nil {
-			return false, err
-		}
-		if o.At.Sub(newest) >= time.Duration(o.IdleSeconds)*time.Second { // otherwise it was active since, and becomes due again later
-			parts.addSession(session, places)
+	for _, s := range texts.sessions {
+		if keep := policy.EvidencePeriod(s.session); keep > 0 && o.At.Sub(s.newest) >= keep { // otherwise it was active since, and becomes due again later
+			parts.addSession(s.session, s.places)
 		}
 	}
 	var msgs []streams.Msg
@@ -79,23 +92,23 @@ const (
 )
 
 // addSession adds a session's records, which are ordered.
-func (p *expiryParts) addSession(session string, places []expiry.RecordPlace) {
+func (p *expiryParts) addSession(session string, places []recordPlace) {
 	for i, at := range places {
-		follows := i > 0 && places[i-1].Index+1 == at.Index
+		follows := i > 0 && places[i-1].index+1 == at.index
 		if n := len(p.list); n == 0 || p.spans >= spansInExpiry || p.names >= namesInExpiry {
 			p.list, p.spans, p.names, follows = append(p.list, nil), 0, 0, false
 		}
 		part := &p.list[len(p.list)-1]
 		if !follows {
-			*part = append(*part, events.ExpiredSession{Session: session, Index: at.Index})
+			*part = append(*part, events.ExpiredSession{Session: session, Index: at.index})
 			p.names += len(session) + 50
 		}
 		s := &(*part)[len(*part)-1]
-		if n := len(s.Sequences); n > 0 && s.Sequences[n-1][1]+1 == at.Seq {
-			s.Sequences[n-1][1] = at.Seq
+		if n := len(s.Sequences); n > 0 && s.Sequences[n-1][1]+1 == at.seq {
+			s.Sequences[n-1][1] = at.seq
 			continue
 		}
-		s.Sequences = append(s.Sequences, events.Span{at.Seq, at.Seq})
+		s.Sequences = append(s.Sequences, events.Span{at.seq, at.seq})
 		p.spans++
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/keys"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/storage"
-	"github.com/countersign-dev/countersign/storage/expiry"
 	"github.com/countersign-dev/countersign/storage/write"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -282,14 +281,14 @@ func TestExpiryIsDoneBeforeItsOrder(t *testing.T) {
 // Records of an expiry are cut where they would become too large.
 func TestExpiryParts(t *testing.T) {
 	var p expiryParts
-	var places []expiry.RecordPlace
+	var places []recordPlace
 	for i := uint64(1); i <= 10_000; i++ {
-		places = append(places, expiry.RecordPlace{Seq: 2 * i, Index: i})
+		places = append(places, recordPlace{2 * i, i})
 	}
 	p.addSession("long", places)
-	p.addSession("gap", []expiry.RecordPlace{{Seq: 5, Index: 1}, {Seq: 6, Index: 2}, {Seq: 7, Index: 9}})
+	p.addSession("gap", []recordPlace{{5, 1}, {6, 2}, {7, 9}})
 	for i := range 2000 {
-		p.addSession(fmt.Sprintf("%0500d", i), []expiry.RecordPlace{{Seq: uint64(30_000 + i), Index: 1}})
+		p.addSession(fmt.Sprintf("%0500d", i), []recordPlace{{uint64(30_000 + i), 1}})
 	}
 	n := uint64(0)
 	for i, part := range p.list {

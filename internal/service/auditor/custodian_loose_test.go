@@ -161,7 +161,7 @@ func TestHeldDecisionOfARequestWithoutSession(t *testing.T) {
 		e := k.evidenceFor("acme")
 		e.Shard = "GOV@decided"
 		e.Read = func(_ context.Context, seq uint64) (*events.LogMessage, error) {
-			return &events.LogMessage{Seq: seq, Header: map[string][]string{events.HeaderSession: {"s1"}, events.HeaderDecisionID: {"d1"}}}, nil
+			return &events.LogMessage{Seq: seq, Subject: "gov.events.acme.rt1.agenthook.~.request", Body: []byte(`{"decision_id":"d1"}`), Time: time.Unix(int64(seq), 0), Header: map[string][]string{events.HeaderSession: {"s1"}, events.HeaderDecisionID: {"d1"}}}, nil
 		}
 		row := func(seq uint64, kind string, rec evidence.Record) storage.EvidenceRow {
 			rec.V, rec.BrokerTime = evidence.Version, events.At(time.Unix(int64(seq), 0))
@@ -192,7 +192,7 @@ func TestHeldMessagesWithoutSession(t *testing.T) {
 	c := newCustody(t)
 	c.step(func(ctx context.Context, k *custodian) {
 		e := k.evidenceFor("acme")
-		e.Shard, e.Holds = "GOV@held", []retention.Hold{{Scope: retention.Scope{Session: "s1"}}}
+		e.Shard, e.Read, e.Holds = "GOV@held", nil, []retention.Hold{{Scope: retention.Scope{Session: "s1"}}}
 		const held = erasureplan.MaxSessionless
 		var rows []storage.EvidenceRow
 		for seq := uint64(1); seq <= held+2; seq++ {

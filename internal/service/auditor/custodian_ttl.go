@@ -231,20 +231,44 @@ func heldInQuarantine(ctx context.Context, ev erasureplan.Evidence, s retention.
 	if err != nil {
 		return true, nil
 	}
-	ev.Shard = m.HeaderValue(headerQuarantineShard)
+	if current := ev.Shard; m.HeaderValue(headerQuarantineShard) != current {
+		ev.Shard, ev.Read = m.HeaderValue(headerQuarantineShard), nil // the log has other messages
+	}
 	var row *storage.EvidenceRow
 	err = ev.DB.Scan(ctx, ev.Shard, seq, seq, func(r storage.EvidenceRow) error {
 		row = &r
 		return nil
 	})
-	switch {
-	case err != nil || row == nil:
+	if err != nil || row == nil {
 		return true, err
-	case row.Session == "":
+	}
+	sessions, err := loggedSessions(ctx, ev, seq)
+	switch {
+	case err != nil:
+		return true, err
+	case row.Session == "" && len(sessions) == 0:
 		return ev.SessionlessHeld(ctx, s, *row)
 	}
-	hold, err := ev.BlockingHold(ctx, s, erasureplan.Plan{Sessions: []string{row.Session}}, "")
+	hold, err := ev.BlockingHold(ctx, s, erasureplan.Plan{Sessions: append(sessions, row.Session)}, "")
 	return hold != nil, err
+}
+
+// loggedSessions are the sessions of a message by the log, if that has it.
+func loggedSessions(ctx context.Context, ev erasureplan.Evidence, seq uint64) (sessions []string, err error) {
+	if ev.Read == nil {
+		return nil, nil
+	}
+	m, err := ev.Read(ctx, seq)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	names, err := ev.NamesOf(*m)
+	for _, k := range names {
+		if k.Session != "" {
+			sessions = append(sessions, k.Session)
+		}
+	}
+	return sessions, err
 }
 
 // expireTexts orders the expiry of a tenant's sessions which have been idle for longer than the policy keeps their texts.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -47,6 +48,9 @@ type Plan struct {
 
 	openCalls        map[string]bool // by call id
 	sessionlessBySeq map[uint64]sessionlessMessage
+	logged           map[uint64]*events.LogMessage // read already, without bodies
+	times            map[uint64]time.Time          // of the planned messages by the evidence
+	newest           map[string]time.Time          // by session: of its newest planned message on the log
 }
 
 // Evidence is the data that plans are made from.
@@ -58,6 +62,11 @@ type Evidence struct {
 	// Read returns a message of the log, nil if it is erased. Without Read, only the evidence is
 	// searched.
 	Read func(ctx context.Context, seq uint64) (*events.LogMessage, error)
+	// Find yields the messages of the log on a subject, in order. Without it, only the evidence finds messages.
+	Find func(ctx context.Context, subj string) iter.Seq2[*events.LogMessage, error]
+	// NamesOf returns the names that the session of a message of the log may have in the evidence. With it, the log decides
+	// what a plan has.
+	NamesOf func(events.LogMessage) ([]events.SessionID, error)
 	// Erased reports whether a message is erased. Holds are the legal holds that keep messages
 	// without a session from expiring.
 	Erased func(seq uint64) bool
@@ -76,7 +85,7 @@ func (e Evidence) texts() *expiry.Reader { return expiry.New(e.DB.Pool()) }
 // that the evidence does not have; once the order has begun, only what was planned then.
 // Otherwise: the given sequences, or what a policy no longer keeps.
 func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) {
-	s, p := o.Scope, Plan{Kinds: map[string]int{}, openCalls: map[string]bool{}, Sessions: []string{o.Session}}
+	s, p := o.Scope, Plan{Kinds: map[string]int{}, openCalls: map[string]bool{}, times: map[uint64]time.Time{}, newest: map[string]time.Time{}, Sessions: []string{o.Session}}
 	var spare sessionlessHolds // a policy erases what no hold covers; any other order is refused
 	switch {
 	case o.ByPolicy():
@@ -100,10 +109,10 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 		if err != nil {
 			return p, err
 		}
-		if p.Sessions, err = e.texts().SessionsContaining(ctx, e.Shard, e.Tenant, text); err != nil {
+		if p.Sessions, err = e.sessionsNaming(ctx, s.Subject, text); err != nil {
 			return p, err
 		}
-		if err := e.addMatching(ctx, &p, text); err != nil {
+		if err := e.addMatching(ctx, &p, s.Subject, text); err != nil {
 			return p, err
 		}
 		if err := e.addUnreadable(ctx, &p, s.Subject); err != nil {
@@ -118,7 +127,7 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 		return p, fmt.Errorf("%w: %d", ErrTooMany, len(p.Sessions))
 	}
 	for _, session := range p.Sessions {
-		if err := e.addSession(ctx, &p, session); err != nil {
+		if err := errors.Join(e.addSession(ctx, &p, session), e.addLogged(ctx, &p, session)); err != nil {
 			return p, err
 		}
 	}
@@ -127,6 +136,9 @@ func (e Evidence) NewPlan(ctx context.Context, o retention.Order) (Plan, error) 
 	}
 	slices.Sort(p.Seqs)
 	p.Seqs = slices.Compact(p.Seqs)
+	if err := e.checkLogged(ctx, &p, spare); err != nil {
+		return p, err
+	}
 	if len(p.Seqs) == 0 {
 		return p, fmt.Errorf("%w: tenant %q, %s", ErrNothing, e.Tenant, s.Unnamed())
 	}
@@ -145,11 +157,18 @@ func (p Plan) Planned() (planned retention.Planned) {
 	return planned
 }
 
-// addMatching adds the records without a session that contain text; their shared key is removed
-// from the sessions.
-func (e Evidence) addMatching(ctx context.Context, p *Plan, text string) error {
-	p.Sessions = slices.DeleteFunc(p.Sessions, func(s string) bool { return s == "" })
+// addMatching adds the messages without a session whose records contain text, the JSON form of a data subject's name.
+func (e Evidence) addMatching(ctx context.Context, p *Plan, person, text string) error {
 	return e.texts().SessionlessRecords(ctx, e.Shard, e.Tenant, e.eventPrefix(), text, 1, endOfTime, func(r expiry.SessionlessRecord) error {
+		m, err := e.readMessage(ctx, r.Seq)
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			if err := e.checkNaming(*m, nil, person, text); err != nil {
+				return err
+			}
+		}
 		p.addSessionless(r)
 		return nil
 	})
@@ -160,7 +179,7 @@ func (e Evidence) addSession(ctx context.Context, p *Plan, session string) error
 		if r.Shard != e.Shard {
 			return nil
 		}
-		p.Seqs = append(p.Seqs, r.Seq)
+		p.Seqs, p.times[r.Seq] = append(p.Seqs, r.Seq), r.BrokerTime
 		p.Kinds[r.Kind]++
 		if r.BrokerTime.After(p.Newest) {
 			p.Newest, p.NewestSession = r.BrokerTime, session
@@ -205,6 +224,21 @@ const DefaultIdle = 15 * time.Minute
 func (p Plan) CheckIdle(now time.Time, atLeast time.Duration) error {
 	if since := now.Sub(p.Newest); since < atLeast {
 		return fmt.Errorf("%w: the last record of %q is %s old, and %s are asked for", ErrNotIdle, p.NewestSession, since.Round(time.Second), atLeast)
+	}
+	return nil
+}
+
+// CheckPeriods returns ErrNotIdle unless the log's newest message of each session is older than the session is kept, and
+// ErrNothing if the log has none of it.
+func (p Plan) CheckPeriods(now time.Time, keep func(session string) time.Duration) error {
+	for _, session := range p.Sessions {
+		newest, known := p.newest[session]
+		switch period, since := keep(session), now.Sub(newest); {
+		case !known:
+			return fmt.Errorf("%w: no message of session %q is on the log", ErrNothing, session)
+		case period == 0 || since < period:
+			return fmt.Errorf("%w: the last message of %q is %s old, and is kept for %s", ErrNotIdle, session, since.Round(time.Second), period)
+		}
 	}
 	return nil
 }

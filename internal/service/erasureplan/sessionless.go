@@ -41,16 +41,19 @@ func parseSessionless(text string) sessionlessMessage {
 	if err != nil {
 		return sessionlessMessage{hidden: true, bodiless: true}
 	}
-	l := sessionlessMessage{bodiless: rec.Reason != ""}
-	for name, values := range rec.Headers {
-		for _, v := range values {
-			if strings.EqualFold(name, events.HeaderSession) {
-				l.sessions = append(l.sessions, v)
-				l.hidden = l.hidden || strings.Contains(v, "[redacted:")
-			}
+	l := sessionlessMessage{bodiless: rec.Reason != "", sessions: namedSessions(rec.Headers)}
+	l.hidden = slices.ContainsFunc(l.sessions, func(v string) bool { return strings.Contains(v, "[redacted:") })
+	return l
+}
+
+// namedSessions are the sessions that a header names.
+func namedSessions(header map[string][]string) (list []string) {
+	for name, values := range header {
+		if strings.EqualFold(name, events.HeaderSession) {
+			list = append(list, values...)
 		}
 	}
-	return l
+	return list
 }
 
 // eventPrefix is the prefix of the subjects of the tenant's events.
@@ -66,7 +69,7 @@ func (p *Plan) addSessionless(r expiry.SessionlessRecord) {
 		return
 	}
 	p.sessionlessBySeq[r.Seq] = parseSessionless(r.Record)
-	p.Seqs, p.Sessionless = append(p.Seqs, r.Seq), len(p.sessionlessBySeq)
+	p.Seqs, p.times[r.Seq], p.Sessionless = append(p.Seqs, r.Seq), r.Time, len(p.sessionlessBySeq)
 	if p.sessionlessBySeq[r.Seq].bodiless {
 		p.Withheld++
 	}
@@ -102,8 +105,7 @@ func (e Evidence) addByHeader(ctx context.Context, p *Plan, spare sessionlessHol
 			return err
 		}
 		if m != nil {
-			header = m.Header
-			names = append(names, m.Header[events.HeaderSession]...)
+			names, header = namedSessions(m.Header), m.Header
 		}
 		if !slices.ContainsFunc(names, func(n string) bool { return wanted[n] || wanted[sessionToken(n)] }) {
 			return nil
@@ -112,6 +114,7 @@ func (e Evidence) addByHeader(ctx context.Context, p *Plan, spare sessionlessHol
 			return err
 		}
 		p.addSessionless(r)
+		p.noteLogged(m)
 		return e.addDecision(ctx, p, r.Seq, header[events.HeaderDecisionID], spare)
 	})
 }
@@ -131,6 +134,9 @@ func (e Evidence) addDecision(ctx context.Context, p *Plan, seq uint64, id []str
 	return e.DB.Scan(ctx, e.Shard, seq+1, seq+decisionReach, func(r storage.EvidenceRow) error {
 		if r.Tenant != e.Tenant || r.Session != "" || r.Kind != evidence.KindDecision || !strings.Contains(r.Record, `"decision_id":`+text) {
 			return nil
+		}
+		if m, err := e.readMessage(ctx, r.Seq); err != nil || m != nil && !strings.Contains(string(m.Body), `"decision_id":`+text) {
+			return err
 		}
 		d := expiry.SessionlessRecord{Seq: r.Seq, Kind: r.Kind, Time: r.BrokerTime, Record: r.Record}
 		held, err := spare.cover(ctx, e, d)
@@ -154,6 +160,11 @@ func (e Evidence) ownName(ctx context.Context, session string) (own string, err 
 		m, err := e.readMessage(ctx, r.Seq)
 		if err != nil || m == nil {
 			return err
+		}
+		if e.NamesOf != nil {
+			if _, err := e.checkMessage(*m, map[string]bool{session: true}, false); err != nil {
+				return err
+			}
 		}
 		if at, err := e.Space.Parse(m.Subject); err == nil && at.Session != "" {
 			own = at.Session
@@ -297,9 +308,12 @@ func (list sessionlessHolds) cover(ctx context.Context, e Evidence, r expiry.Ses
 	if len(list) == 0 {
 		return false, nil
 	}
-	m := parseSessionless(r.Record)
+	return list.coverMessage(ctx, e, r.Seq, parseSessionless(r.Record))
+}
+
+func (list sessionlessHolds) coverMessage(ctx context.Context, e Evidence, seq uint64, m sessionlessMessage) (bool, error) {
 	for _, h := range list {
-		if held, err := h.covers(ctx, e, r.Seq, m); err != nil || held {
+		if held, err := h.covers(ctx, e, seq, m); err != nil || held {
 			return held, err
 		}
 	}
