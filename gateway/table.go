@@ -127,10 +127,19 @@ func ProblemOf(f Failure) *endpoint.Problem {
 	return &p
 }
 
+// badQuery is BadQuery with what the endpoint reads. The text names only parameters of the endpoint.
+func badQuery(reads string) *endpoint.Problem {
+	p := ProblemOf(BadQuery)
+	p.Message = "the query has a parameter or a value that the endpoint does not read: " + reads
+	return p
+}
+
 // planAdmit hands the body to the admitter in the protocol of the path.
 func planAdmit(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	if !slices.Contains(subject.Protocols, r.Target) {
-		return endpoint.Plan{}, ProblemOf(NoSuchEndpoint)
+		p := ProblemOf(NoSuchEndpoint)
+		p.Message = "there is no such protocol: " + strings.Join(subject.Protocols, ", ")
+		return endpoint.Plan{}, p
 	}
 	return endpoint.AdmitTo(r.Target)(r)
 }
