@@ -134,12 +134,17 @@ func badQuery(reads string) *endpoint.Problem {
 	return p
 }
 
+// noSuchProtocol is NoSuchEndpoint with the protocols that there are.
+func noSuchProtocol(known []string) *endpoint.Problem {
+	p := ProblemOf(NoSuchEndpoint)
+	p.Message = "there is no such protocol; there are " + strings.Join(known, ", ")
+	return p
+}
+
 // planAdmit hands the body to the admitter in the protocol of the path.
 func planAdmit(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	if !slices.Contains(subject.Protocols, r.Target) {
-		p := ProblemOf(NoSuchEndpoint)
-		p.Message = "there is no such protocol: " + strings.Join(subject.Protocols, ", ")
-		return endpoint.Plan{}, p
+		return endpoint.Plan{}, noSuchProtocol(subject.Protocols)
 	}
 	return endpoint.AdmitTo(r.Target)(r)
 }
@@ -148,7 +153,7 @@ func planAdmit(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 // or CloudEvents in binary, structured or batch mode.
 func planEvents(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	if !slices.Contains(protocol.Published(), r.Target) {
-		return endpoint.Plan{}, ProblemOf(NoSuchEndpoint)
+		return endpoint.Plan{}, noSuchProtocol(protocol.Published())
 	}
 	out := &endpoint.Events{Protocol: r.Target}
 	switch media := mediaType(r.Header); {
