@@ -20,7 +20,7 @@ type deciding struct {
 // decide sends the request and prints the result.
 func (d deciding) decide(ctx context.Context, r *reviewer, action, digest string) error {
 	reply, err := r.ask(ctx, approval.Request{Action: action, WorkflowID: d.Workflow, Reason: d.Reason, PreviewDigest: digest})
-	if err == nil && d.Reason == "" && (reply.Code == approval.CodeApproved || reply.Code == approval.CodeDenied) {
+	if err == nil && lacksReason(reply.Code, d.Reason) {
 		fmt.Fprintln(r.io.Err, "no --reason: the record does not say why (finding AH-C-108)")
 	}
 	if err != nil || d.JSON {
@@ -32,6 +32,11 @@ func (d deciding) decide(ctx context.Context, r *reviewer, action, digest string
 	}
 	ui.NewPrinter(r.io.Out).Printf("%s  %s\n", d.Workflow, ui.Clean(text, 200))
 	return nil
+}
+
+// lacksReason reports whether the record of a decided workflow does not say why. A cancelled one need not.
+func lacksReason(code approval.Code, reason string) bool {
+	return reason == "" && (code == approval.CodeApproved || code == approval.CodeDenied)
 }
 
 type approvalsApproveCmd struct {
