@@ -315,7 +315,7 @@ func (a *approvalDecision) followWorkflow() {
 	if free {
 		slot = keys.Slot
 		if w, revision = index.WorkflowAt(d.Tenant, slot); a.matchRetry(w) == approval.OtherCall {
-			a.addReason(approval.ReasonNotOurs) // the workflow stays with the calls it was opened for
+			a.addReason(approval.ReasonNotTransferable) // the workflow stays with the calls it was opened for
 			slot = keys.CallSlot
 			w, revision = index.WorkflowAt(d.Tenant, slot)
 		}
@@ -415,7 +415,7 @@ func (a *approvalDecision) joinWorkflow(slot string, w *approval.Workflow, revis
 	a.addReason(approval.ReasonPending)
 	a.requireUnchanged(slot, w, revision)
 	if next, joined := w.Join(a.retry); joined {
-		a.out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Records: []events.Approval{next.Record()}}
+		a.out.Consumption.Approval = &approval.Change{Slot: slot, Revision: revision, Next: next, Records: []events.Approval{next.Record()}}
 	}
 	a.linkWorkflow(w)
 }
@@ -423,7 +423,7 @@ func (a *approvalDecision) joinWorkflow(slot string, w *approval.Workflow, revis
 // requireUnchanged makes the reservation fail if the workflow has changed since it was read: a
 // caller that asks right after a reviewer's decision must not get an older answer.
 func (a *approvalDecision) requireUnchanged(slot string, w *approval.Workflow, revision uint64) {
-	a.out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: *w, Unchanged: true}
+	a.out.Consumption.Approval = &approval.Change{Slot: slot, Revision: revision, Next: *w, Unchanged: true}
 }
 
 // leaveUnused keeps the verdict, leaves the approval unused and says why.
@@ -453,5 +453,5 @@ func (a *approvalDecision) consumeApproval(slot string, w *approval.Workflow, re
 	a.changeVerdict(events.Allow, approval.ReasonGranted,
 		max(receipt.MinLifetime, min(verdictLifetime(events.Allow, a.native, a.policies, now), w.ExpiresAt.Sub(now))))
 	out.Decision.Approval = next.Ref(now)
-	out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Consumes: true, Records: []events.Approval{next.Record()}}
+	out.Consumption.Approval = &approval.Change{Slot: slot, Revision: revision, Next: next, Consumes: true, Records: []events.Approval{next.Record()}}
 }

@@ -34,7 +34,7 @@ func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, rev
 		Unapprovable: a.unapprovable, Asks: a.retry.Asks, Policy: out.policyInForce(),
 	}
 	w := approval.Open(o)
-	out.Consumption.Approval = &approval.Step{Slot: slot, Revision: revision, Next: w, Records: append(closingRecords(old, superseded, now), w.Record())}
+	out.Consumption.Approval = &approval.Change{Slot: slot, Revision: revision, Next: w, Records: append(closingRecords(old, superseded, now), w.Record())}
 	d.Approval = w.Ref(now)
 }
 
@@ -65,7 +65,7 @@ func (a *approvalDecision) explainNamedWorkflow() {
 			a.addReason(approval.ReasonUnknown)
 			return
 		case w.ActionDigest != a.keys.Action:
-			a.addReason(approval.ReasonOtherAction)
+			a.addReason(approval.ReasonOtherCall)
 			return
 		}
 	}
@@ -73,7 +73,7 @@ func (a *approvalDecision) explainNamedWorkflow() {
 		return w.ActionDigest != a.keys.Action && !w.Over(a.in.Now) && slices.Contains(w.Calls, a.retry.Call)
 	}
 	if a.retry.Call != "" && slices.ContainsFunc(index.SessionWorkflows(d.Tenant, d.Source, d.Session), waits) {
-		a.addReason(approval.ReasonOtherAction)
+		a.addReason(approval.ReasonOtherCall)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // compare-and-set before it records the decision. If another decision was faster, the service
 // decides again.
 type Consumption struct {
-	Approval     *approval.Step       // a workflow opened, joined or consumed
+	Approval     *approval.Change     // a workflow opened, joined or consumed
 	Spend        *mandate.Reservation // money of a mandate's budget
 	Confirmation string               // the ID of the AAEP confirmation that the verdict rests on; "" for none
 	Counts       []policy.Count       // what policy limits count; without totals that are not known

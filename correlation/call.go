@@ -46,8 +46,8 @@ type call struct {
 }
 
 // details are what the engine knows of a call beside its identity. Only methods of a call and
-// of the part calls write them, but for notes: a note is a field that one other part keeps on a
-// call, and alone writes (TestPartsWriteTheirOwn).
+// of the part calls write them, except for fields that belong to one other part: that part alone
+// writes them (TestPartsWriteTheirOwn).
 type details struct {
 	publicDetails
 
@@ -412,7 +412,7 @@ const (
 	stepCompleted
 	stepClosed
 	stepTraced // by a trace event
-	stepAsked  // a reviewer was asked
+	stepAsked  // a reviewer, or AAEP's user, was asked
 	stepApproved
 	stepRefused
 	stepCancelled

@@ -66,7 +66,7 @@ func (cs *calls) hasSession(key fact.SourceSession) bool {
 	return known
 }
 
-// hasAny reports whether one of the known sessions is one.
+// hasAny reports whether isOne holds for a known session.
 func (cs *calls) hasAny(isOne func(fact.SourceSession) bool) bool {
 	return slices.ContainsFunc(cs.sessions.All(), func(s *session) bool { return isOne(s.Key) })
 }

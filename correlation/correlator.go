@@ -219,7 +219,7 @@ const (
 	DefaultClockSkew = time.Second
 	// DefaultMaxSessions bounds the remembered sessions. Beyond it a session is closed and
 	// forgotten: of the tenant with the most sessions, of its publisher with the most, the
-	// least recently active one. Sessions with calls and tracked sessions (1 to 1.6 KB each,
+	// least recently active one without open calls (see maxSpared). Sessions with calls and tracked sessions (1 to 1.6 KB each,
 	// plus what they store) are counted separately.
 	DefaultMaxSessions = 65_536
 	// DefaultMaxCalls bounds the calls of all sessions, open ones (about 3 KB each) and

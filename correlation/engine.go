@@ -104,8 +104,8 @@ func (e *engine) ensureSession(f *fact.Fact) *session {
 	return e.calls.addSession(e.SharedOrigin(f), e.lineage.parentOf(f.Key).rank)
 }
 
-// evictSession closes and forgets a session for another one, which stays (see calls.surplus).
-// It reports whether there was one.
+// evictSession closes and forgets the surplus session (see calls.surplus), never the session that
+// stays. It returns false if there is none.
 func (e *engine) evictSession(by tables.Measure, stays fact.SourceSession) bool {
 	s := e.calls.surplus(by, stays)
 	if s == nil {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -27,7 +28,7 @@ func IsWorkflow(text string) bool { return workflowForm.MatchString(text) }
 func ReadWait(query string) (time.Duration, *endpoint.Problem) {
 	values, err := url.ParseQuery(query)
 	if err != nil || len(values) > 1 || len(values) == 1 && len(values["wait"]) != 1 {
-		return 0, ProblemOf(BadQuery)
+		return 0, badQuery(`it reads "wait" alone, once`)
 	}
 	if len(values) == 0 {
 		return 0, nil
@@ -35,7 +36,7 @@ func ReadWait(query string) (time.Duration, *endpoint.Problem) {
 	seconds, err := strconv.ParseUint(values.Get("wait"), 10, 16)
 	wait := time.Duration(seconds) * time.Second
 	if err != nil || wait > MaxWait {
-		return 0, ProblemOf(BadQuery)
+		return 0, badQuery(fmt.Sprintf(`"wait" is whole seconds, at most %d`, int(MaxWait/time.Second)))
 	}
 	return wait, nil
 }

@@ -2,8 +2,11 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -48,8 +51,11 @@ func ReadFilter(space subject.Space, kind, query string) (Filter, *endpoint.Prob
 	f := Filter{space: space, wanted: map[string]string{}}
 	for name, given := range values {
 		member, known := filterMembers[kind][name]
-		if !known || len(given) != 1 || given[0] == "" || len(given[0]) > maxFilterValue {
-			return Filter{}, ProblemOf(BadQuery)
+		if !known {
+			return Filter{}, badQuery("it reads " + strings.Join(slices.Sorted(maps.Keys(filterMembers[kind])), ", "))
+		}
+		if len(given) != 1 || given[0] == "" || len(given[0]) > maxFilterValue {
+			return Filter{}, badQuery(fmt.Sprintf("%q is given once, with a value of at most %d bytes", name, maxFilterValue))
 		}
 		switch member {
 		case stateInSubject:

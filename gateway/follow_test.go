@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/gateway/endpoint"
 )
 
 // A filter passes what has all of its values, and refuses a query that it does not read as a whole.
@@ -52,5 +53,13 @@ func TestFilter(t *testing.T) {
 		if _, p := ReadFilter(space, kind, query); p == nil || p.Status != 400 {
 			t.Errorf("%.60s: %v", bad, p)
 		}
+	}
+	for query, want := range map[string]string{"verdict=deny": "it reads agent, session, source, state, tool, tool_call_id", "state=": `"state" is given once`} {
+		if _, p := ReadFilter(space, "decisions", query); p == nil || p.Code != string(BadQuery) || !strings.Contains(p.Message, want) {
+			t.Errorf("%s: %v", query, p)
+		}
+	}
+	if _, p := planAdmit(endpoint.Request{Target: "agenthok"}); p == nil || p.Status != 404 || !strings.Contains(p.Message, "agenthook") || strings.Contains(p.Message, "agenthok ") {
+		t.Errorf("an unknown protocol: %v", p)
 	}
 }

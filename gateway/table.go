@@ -127,10 +127,24 @@ func ProblemOf(f Failure) *endpoint.Problem {
 	return &p
 }
 
+// badQuery is BadQuery with what the endpoint reads. The text names only parameters of the endpoint.
+func badQuery(reads string) *endpoint.Problem {
+	p := ProblemOf(BadQuery)
+	p.Message = "the query has a parameter or a value that the endpoint does not read: " + reads
+	return p
+}
+
+// noSuchProtocol is NoSuchEndpoint with the protocols that there are.
+func noSuchProtocol(known []string) *endpoint.Problem {
+	p := ProblemOf(NoSuchEndpoint)
+	p.Message = "there is no such protocol; there are " + strings.Join(known, ", ")
+	return p
+}
+
 // planAdmit hands the body to the admitter in the protocol of the path.
 func planAdmit(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	if !slices.Contains(subject.Protocols, r.Target) {
-		return endpoint.Plan{}, ProblemOf(NoSuchEndpoint)
+		return endpoint.Plan{}, noSuchProtocol(subject.Protocols)
 	}
 	return endpoint.AdmitTo(r.Target)(r)
 }
@@ -139,7 +153,7 @@ func planAdmit(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 // or CloudEvents in binary, structured or batch mode.
 func planEvents(r endpoint.Request) (endpoint.Plan, *endpoint.Problem) {
 	if !slices.Contains(protocol.Published(), r.Target) {
-		return endpoint.Plan{}, ProblemOf(NoSuchEndpoint)
+		return endpoint.Plan{}, noSuchProtocol(protocol.Published())
 	}
 	out := &endpoint.Events{Protocol: r.Target}
 	switch media := mediaType(r.Header); {

@@ -85,9 +85,9 @@ type Index interface {
 	PendingCount(tenant, source string) int
 }
 
-// Step is a change that a decision makes to a workflow. The service applies it by
+// Change is a change that a decision makes to a workflow. The service applies it by
 // compare-and-set before it records the decision.
-type Step struct {
+type Change struct {
 	Slot      string
 	Revision  uint64   // of the slot's old content; 0: none
 	Next      Workflow // new content of the slot

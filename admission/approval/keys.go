@@ -21,7 +21,7 @@ type Action struct {
 	ApprovalScope                     string // what else the request limits an approval to; "" for nothing
 	FromAgent, ToAgent                string
 	Args                              []byte         // RFC 8785; nil if there are none
-	Does                              []byte         // RFC 8785; Args without what they only say about the call, where they say any
+	Does                              []byte         // RFC 8785; Args without the members that only describe the call (such as its risk); nil if it has none of these
 	Event                             map[string]any // the document without claims; replaces absent arguments
 	Body                              string         // digest of the request, if there is no Event either
 	Mandate                           string         // its hash
@@ -35,7 +35,7 @@ type Keys struct {
 	ActionID string // a short form of it, for publishers
 	Slot     string // of the action's workflow
 	CallSlot string // of this call's own workflow, if Slot is another call's
-	Evasion  string // of the resource, whatever the tool and the arguments; "" if unknown
+	Evasion  string // of the action and the resource, whatever the tool and the arguments; "" if unknown
 	Runs     string // of the tool and arguments that would run, whatever else the request says; "" without arguments
 	Tool     string // of the tool, whatever the arguments; "" if unknown
 }

@@ -22,19 +22,19 @@ const (
 
 // Refusals.
 const (
-	CodeInvalid         Code = "invalid_request"
-	CodeUnknown         Code = "unknown_workflow"
-	CodeSelf            Code = "self_approval"      // the reviewer is the requester
-	CodeNotReviewer     Code = "not_a_reviewer"     // in none of the groups that the policy names
-	CodePreviewRequired Code = "preview_required"   // an approval must name the preview
-	CodePreviewMismatch Code = "preview_mismatch"   // the command names another preview
-	CodeVoted           Code = "already_approved"   // by the same reviewer
-	CodeResolved        Code = "already_resolved"   // it has ended
-	CodeExpired         Code = "workflow_expired"   //
-	CodeStalePolicy     Code = "policy_changed"     // the approval could not be used any more
-	CodeUnapprovable    Code = "not_approvable"     // the verdict has a part that no approval lifts
-	CodeReasonTooLong   Code = "reason_not_allowed" // too long, or not plain text
-	CodeUnavailable     Code = "audit_unavailable"  // it may be recorded or not: the log did not answer in time
+	CodeInvalid          Code = "invalid_request"
+	CodeUnknown          Code = "unknown_workflow"
+	CodeSelf             Code = "self_approval"      // the reviewer is the requester
+	CodeNotReviewer      Code = "not_a_reviewer"     // in none of the groups that the policy names
+	CodePreviewRequired  Code = "preview_required"   // an approval must name the preview
+	CodePreviewMismatch  Code = "preview_mismatch"   // the command names another preview
+	CodeVoted            Code = "already_approved"   // by the same reviewer
+	CodeResolved         Code = "already_resolved"   // it is decided: the command can change nothing any more
+	CodeExpired          Code = "workflow_expired"   // its time is up
+	CodeStalePolicy      Code = "policy_changed"     // the approval could not be used any more
+	CodeUnapprovable     Code = "not_approvable"     // the verdict has a part that no approval lifts
+	CodeReasonNotAllowed Code = "reason_not_allowed" // too long, or not plain text
+	CodeUnavailable      Code = "audit_unavailable"  // it may be recorded or not: the log did not answer in time
 )
 
 // Command is a reviewer's command.
@@ -62,7 +62,7 @@ var refusals = []struct {
 	}},
 	{CodeSelf, func(w Workflow, c Command) bool { return w.isRequester(c.Reviewer) }}, // AH-C-110
 	{CodeNotReviewer, func(w Workflow, c Command) bool { return !w.MayReview(c.Reviewer, c.IsMember) }},
-	{CodeReasonTooLong, func(_ Workflow, c Command) bool { return !ReasonOK(c.Reason) }},
+	{CodeReasonNotAllowed, func(_ Workflow, c Command) bool { return !ReasonOK(c.Reason) }},
 	{CodeExpired, func(w Workflow, c Command) bool { return w.StatusAt(c.At) == Expired }},
 	{CodeResolved, func(w Workflow, c Command) bool { return !canTransition(w.StatusAt(c.At), c.Act) }},
 	{CodeUnapprovable, func(w Workflow, c Command) bool { return c.Act == ActApprove && w.Unapprovable }},

@@ -9,18 +9,18 @@ import (
 
 // Reason codes that approvals give in decisions.
 const (
-	ReasonGranted       = "approval_granted"          // an approval was used: the ask became allow
-	ReasonDenied        = "approval_denied"           // a reviewer said no to exactly this
-	ReasonPending       = "approval_pending"          // the request waits for a workflow that was open before
-	ReasonNotNamed      = "approval_not_named"        // there is an approval, and the retry must name its workflow
-	ReasonPolicyChanged = "approval_policy_changed"   // there was a workflow, under other policies
-	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but not for this action (without arguments: for another document)
-	ReasonUnknown       = "approval_unknown"          // the workflow that the request names is none of its own
-	ReasonEvasion       = "approval_evasion"          // another workflow is about the same tool and arguments or the same call, or about doing the same to the same (AgentHook H-09)
-	ReasonBacklog       = "approval_backlog_full"     // the publisher has as many open workflows as it may have
-	ReasonNotOurs       = "approval_not_transferable" // there is an approval, for another call
-	ReasonOtherAsk      = "approval_for_other_ask"    // there is a workflow for this action, but other reasons or terms ask now
-	ReasonNotEnough     = "approval_not_enough"       // there is an approval, and the verdict has a part that no approval lifts
+	ReasonGranted         = "approval_granted"          // an approval was used: the ask became allow
+	ReasonDenied          = "approval_denied"           // a reviewer said no to exactly this
+	ReasonPending         = "approval_pending"          // the request waits for a workflow that was open before
+	ReasonNotNamed        = "approval_not_named"        // there is an approval, and the retry must name its workflow
+	ReasonPolicyChanged   = "approval_policy_changed"   // there was a workflow, under other policies
+	ReasonOtherCall       = "approval_for_other_call"   // there is a workflow for this call, but not for this action (without arguments: for another document)
+	ReasonUnknown         = "approval_unknown"          // the workflow that the request names is none of its own
+	ReasonEvasion         = "approval_evasion"          // another workflow is about the same tool and arguments or the same call, or about the same action on the same resource (AgentHook H-09)
+	ReasonBacklog         = "approval_backlog_full"     // the publisher has as many open workflows as it may have
+	ReasonNotTransferable = "approval_not_transferable" // there is an approval, for another call
+	ReasonOtherAsk        = "approval_for_other_ask"    // there is a workflow for this action, but other reasons or terms ask now
+	ReasonNotEnough       = "approval_not_enough"       // there is an approval, and the verdict has a part that no approval lifts
 )
 
 // Retry describes a request to a workflow of the same action.

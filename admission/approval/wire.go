@@ -8,15 +8,15 @@ import (
 
 // Actions of a Request.
 const (
-	ActionList    = "list"
-	ActionShow    = "show"
-	ActionApprove = "approve"
-	ActionDeny    = "deny"
-	ActionCancel  = "cancel"
+	CommandList    = "list"
+	CommandShow    = "show"
+	CommandApprove = "approve"
+	CommandDeny    = "deny"
+	CommandCancel  = "cancel"
 )
 
 // Acts are the actions that change a workflow.
-var Acts = map[string]Act{ActionApprove: ActApprove, ActionDeny: ActDeny, ActionCancel: ActCancel}
+var Acts = map[string]Act{CommandApprove: ActApprove, CommandDeny: ActDeny, CommandCancel: ActCancel}
 
 // Bounds of a Request.
 const (
@@ -109,11 +109,11 @@ func DecodeRequest(b []byte) (Request, error) {
 	switch {
 	case err != nil:
 		return Request{}, ErrRequest
-	case acts || r.Action == ActionShow:
+	case acts || r.Action == CommandShow:
 		if !ValidID(r.WorkflowID) || r.All || r.Limit != 0 || r.After != "" {
 			return r, ErrRequest
 		}
-	case r.Action != ActionList || r.WorkflowID != "" || r.Limit < 0 || r.Limit > MaxLimit || r.After != "" && !ValidID(r.After):
+	case r.Action != CommandList || r.WorkflowID != "" || r.Limit < 0 || r.Limit > MaxLimit || r.After != "" && !ValidID(r.After):
 		return r, ErrRequest
 	}
 	return r, nil
@@ -126,25 +126,25 @@ func ValidID(id string) bool { return len(id) <= MaxWorkflowID && idForm.MatchSt
 
 // messages explain outcomes and what to do next.
 var messages = map[Code]string{
-	CodeListed:          "the workflows that you may decide",
-	CodeShown:           "what you would decide on",
-	CodeApproved:        "approved; the agent may now ask again, once",
-	CodeRecorded:        "your approval is recorded; more reviewers must approve",
-	CodeDenied:          "denied; the agent is refused exactly this until the workflow's time is up or the policies change",
-	CodeCancelled:       "cancelled; the agent must ask anew",
-	CodeInvalid:         "the request is not one; see docs/approvals.md for its form",
-	CodeUnknown:         "no such workflow: it was never there, or it ended a while ago (its records are in the log)",
-	CodeSelf:            "the caller that asked for this call cannot decide it; another reviewer must",
-	CodeNotReviewer:     "the policy names reviewer groups, and you are in none of them",
-	CodePreviewRequired: "an approval must name the digest of the preview that you looked at (preview_digest of show)",
-	CodePreviewMismatch: "this is not the preview of that workflow; look at it again with show",
-	CodeVoted:           "you have approved it before; another reviewer must approve it, too",
-	CodeResolved:        "it is decided already",
-	CodeExpired:         "its time is up; the agent must ask anew",
-	CodeStalePolicy:     "the policies have changed since; the agent must ask anew",
-	CodeUnapprovable:    "an approval lifts an ask only; this verdict is also deferred or blocked, and the agent must propose something else (deny it, cancel it or let it expire)",
-	CodeReasonTooLong:   "the reason must be printable text of at most 512 characters",
-	CodeUnavailable:     "the log did not confirm in time that it is recorded, so it may count or not; look with show, and cancel an approval that must not count",
+	CodeListed:           "the workflows that you may decide",
+	CodeShown:            "what you would decide on",
+	CodeApproved:         "approved; the agent may now ask again, once",
+	CodeRecorded:         "your approval is recorded; more reviewers must approve",
+	CodeDenied:           "denied; the agent is refused exactly this until the workflow's time is up or the policies change",
+	CodeCancelled:        "cancelled; the agent must ask anew",
+	CodeInvalid:          "the request cannot be read; docs/approvals.md has its form",
+	CodeUnknown:          "no such workflow: it was never there, or it ended a while ago (its records are in the log)",
+	CodeSelf:             "the caller that asked for this call cannot decide it; another reviewer must",
+	CodeNotReviewer:      "the policy names reviewer groups, and you are in none of them",
+	CodePreviewRequired:  "an approval must name the digest of the preview that you looked at (preview_digest of show)",
+	CodePreviewMismatch:  "this is not the preview of that workflow; look at it again with show",
+	CodeVoted:            "you have approved it before; another reviewer must approve it, too",
+	CodeResolved:         "it is decided already",
+	CodeExpired:          "its time is up; the agent must ask anew",
+	CodeStalePolicy:      "the policies have changed since; the agent must ask anew",
+	CodeUnapprovable:     "an approval lifts an ask only; this verdict is also deferred or blocked, and the agent must propose something else (deny it, cancel it or let it expire)",
+	CodeReasonNotAllowed: "the reason must be printable text of at most 512 characters",
+	CodeUnavailable:      "the log did not confirm in time that it is recorded, so it may count or not; look with show, and cancel an approval that must not count",
 }
 
 // NewReply returns the reply for an outcome.

@@ -78,7 +78,7 @@ type Workflow struct {
 	Agents       []string           `json:"agents,omitempty"` // that asked for it; without a session there may be several
 	ActionID     string             `json:"action_id"`
 	ActionDigest string             `json:"action_digest"`      // keyed; of the whole proposal
-	Evasion      string             `json:"evasion,omitempty"`  // keyed; of the resource that it concerns
+	Evasion      string             `json:"evasion,omitempty"`  // keyed; of the action and the resource, whatever the tool and the arguments
 	Runs         string             `json:"runs,omitempty"`     // keyed; of the tool and the arguments that would run; see Keys
 	Tool         string             `json:"tool_key,omitempty"` // keyed; of the tool
 	ArgsDigest   string             `json:"args_digest,omitempty"`

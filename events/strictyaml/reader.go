@@ -2,7 +2,9 @@ package strictyaml
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,7 +59,7 @@ func (r *Reader) Mapping(n *yaml.Node, what string, fields Fields, required ...s
 		if read, known := fields[k.Value]; known {
 			read(v)
 		} else {
-			r.Fail(k, "%s has no key %.40q", what, k.Value)
+			r.Fail(k, "%s has no key %.40q (its keys: %s)", what, k.Value, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
 	})
 	for _, k := range required {

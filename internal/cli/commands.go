@@ -39,10 +39,10 @@ type commands struct {
 	Up          run.UpCmd                `cmd:"" help:"Start NATS, ClickHouse, the three services and the gateway on this machine."`
 	Demo        run.DemoCmd              `cmd:"" help:"Play sample agent sessions through a pipeline of its own, start to finish."`
 	Admit       run.AdmitCmd             `cmd:"" help:"Ask for admission once and print the native reply (exit 0 allow, 3 ask or defer, 4 deny)."`
-	Evaluate    policycmd.EvaluateCmd    `cmd:"" help:"Decide requests offline, without a server."`
+	Evaluate    policycmd.EvaluateCmd    `cmd:"" help:"Decide requests offline, without a server (exit 0 whatever the verdict)."`
 	Validate    correlate.ValidateCmd    `cmd:"" help:"Judge events or requests by their protocol's schemas and rules, without a server (exit 1 if one is not valid)."`
-	Check       correlate.CheckCmd       `cmd:"" help:"Correlate a recorded session offline and print findings."`
-	Conformance correlate.ConformanceCmd `cmd:"" help:"Hold a publisher's traffic against its protocol's conformance levels and profiles; certifies nothing."`
+	Check       correlate.CheckCmd       `cmd:"" help:"Correlate a recorded session offline and print findings (exit 0 also with findings)."`
+	Conformance correlate.ConformanceCmd `cmd:"" help:"Hold a publisher's traffic against its protocol's conformance levels and profiles; certifies nothing (exit 0 also if a profile is not met)."`
 	Publish     run.PublishCmd           `cmd:"" help:"Publish events; succeeds only when all are stored durably."`
 	Tail        run.TailCmd              `cmd:"" help:"Follow the decision stream."`
 	Chain       inspect.ChainCmd         `cmd:"" help:"Print the evidence chain of a session."`

@@ -134,7 +134,10 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 	case hold != nil:
 		return e, &retention.HeldError{Hold: *hold}
 	}
-	return e, p.CheckIdle(st.At, c.Quiet)
+	if err := p.CheckIdle(st.At, c.Quiet); err != nil {
+		return e, fmt.Errorf("%w: wait, or give --quiet %s if it is over", err, max(0, st.At.Sub(p.Newest)).Truncate(time.Second))
+	}
+	return e, nil
 }
 
 func (e *erasure) print(io ui.Stdio) {

@@ -117,7 +117,7 @@ func (c *approvalsListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	defer r.nc.Close()
 	all := approval.NewReply(approval.CodeListed, nil)
 	all.Workflows = []approval.View{}
-	for req := (approval.Request{Action: approval.ActionList, All: c.All, Limit: approval.MaxLimit}); ; {
+	for req := (approval.Request{Action: approval.CommandList, All: c.All, Limit: approval.MaxLimit}); ; {
 		page, err := r.ask(ctx, req)
 		if err != nil {
 			return r.raw(page, err)
@@ -151,7 +151,7 @@ func (c *approvalsShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer r.nc.Close()
-	reply, err := r.ask(ctx, approval.Request{Action: approval.ActionShow, WorkflowID: c.Workflow})
+	reply, err := r.ask(ctx, approval.Request{Action: approval.CommandShow, WorkflowID: c.Workflow})
 	if err != nil || c.JSON {
 		return r.raw(reply, err)
 	}

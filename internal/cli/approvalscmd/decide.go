@@ -20,6 +20,9 @@ type deciding struct {
 // decide sends the request and prints the result.
 func (d deciding) decide(ctx context.Context, r *reviewer, action, digest string) error {
 	reply, err := r.ask(ctx, approval.Request{Action: action, WorkflowID: d.Workflow, Reason: d.Reason, PreviewDigest: digest})
+	if err == nil && lacksReason(reply.Code, d.Reason) {
+		fmt.Fprintln(r.io.Err, "no --reason: the record does not say why (finding AH-C-108)")
+	}
 	if err != nil || d.JSON {
 		return r.raw(reply, err)
 	}
@@ -29,6 +32,11 @@ func (d deciding) decide(ctx context.Context, r *reviewer, action, digest string
 	}
 	ui.NewPrinter(r.io.Out).Printf("%s  %s\n", d.Workflow, ui.Clean(text, 200))
 	return nil
+}
+
+// lacksReason reports whether the record of a decided workflow does not say why. A cancelled one need not.
+func lacksReason(code approval.Code, reason string) bool {
+	return reason == "" && (code == approval.CodeApproved || code == approval.CodeDenied)
 }
 
 type approvalsApproveCmd struct {
@@ -45,7 +53,7 @@ func (c *approvalsApproveCmd) Run(ctx context.Context, io ui.Stdio) error {
 	defer r.nc.Close()
 	digest := c.PreviewDigest
 	if digest == "" {
-		reply, err := r.ask(ctx, approval.Request{Action: approval.ActionShow, WorkflowID: c.Workflow})
+		reply, err := r.ask(ctx, approval.Request{Action: approval.CommandShow, WorkflowID: c.Workflow})
 		if err != nil {
 			return r.raw(reply, err)
 		}
@@ -55,19 +63,19 @@ func (c *approvalsApproveCmd) Run(ctx context.Context, io ui.Stdio) error {
 			return errors.New("not approved: the prompt was not answered with yes")
 		}
 	}
-	return c.decide(ctx, r, approval.ActionApprove, digest)
+	return c.decide(ctx, r, approval.CommandApprove, digest)
 }
 
 type approvalsDenyCmd struct{ deciding }
 
 func (c *approvalsDenyCmd) Run(ctx context.Context, io ui.Stdio) error {
-	return c.once(ctx, io, approval.ActionDeny)
+	return c.once(ctx, io, approval.CommandDeny)
 }
 
 type approvalsCancelCmd struct{ deciding }
 
 func (c *approvalsCancelCmd) Run(ctx context.Context, io ui.Stdio) error {
-	return c.once(ctx, io, approval.ActionCancel)
+	return c.once(ctx, io, approval.CommandCancel)
 }
 
 func (d deciding) once(ctx context.Context, io ui.Stdio, action string) error {

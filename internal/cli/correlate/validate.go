@@ -73,8 +73,11 @@ func (c *ValidateCmd) print(io ui.Stdio, v validated, of int) error {
 		return err
 	}
 	name := ""
-	if of > 1 {
+	switch {
+	case of > 1:
 		name = fmt.Sprintf("document %d: ", v.Document)
+	case !v.Valid && c.File != "-":
+		name = ui.Clean(c.File, 200) + ": "
 	}
 	var out strings.Builder
 	switch {

@@ -83,6 +83,14 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s %q: %d %s", c.protocol, c.text, code, out)
 		}
 	}
+	file := filepath.Join(t.TempDir(), "one.json")
+	var said bytes.Buffer
+	if err := os.WriteFile(file, []byte("# prose"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&ValidateCmd{Protocol: "agenthook", File: file}).Run(t.Context(), ui.Stdio{Out: &said}); err == nil || !strings.HasPrefix(said.String(), file+": cannot be read") {
+		t.Errorf("%v %s", err, said.String())
+	}
 	out, code := validate(t, "agenthook", `{"event_id":"secret-value"}`, true)
 	var v validated
 	if json.Unmarshal([]byte(out), &v) != nil || code != ui.ExitFailed || v.Valid || len(v.Violations) == 0 || v.Document != 1 || strings.Contains(out, "secret-value") {

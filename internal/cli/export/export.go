@@ -113,7 +113,7 @@ func (c *Cmd) nextSteps(io ui.Stdio, plan exportPlan) {
 func (c *Cmd) pick(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target) (s evidencereader.Session, restsOn proof.Basis, err error) {
 	parts, restsOn, err := c.ProveSession(ctx, io, l, t, c.Key, c.Session)
 	if err != nil {
-		return s, restsOn, err
+		return s, restsOn, system.SuggestSession(ctx, l.DB, t.Tenant, c.Session, err)
 	}
 	if c.Shard == "" {
 		if len(parts) > 1 {

@@ -36,7 +36,7 @@ func (c *ChainCmd) Run(ctx context.Context, io ui.Stdio) error {
 	defer func() { _ = l.DB.Close() }()
 	parts, restsOn, err := c.session(ctx, io, l, t)
 	if err != nil {
-		return err
+		return system.SuggestSession(ctx, l.DB, t.Tenant, c.Session, err)
 	}
 	for _, p := range parts {
 		gone, err := proof.WhyExpired(ctx, p.Why, p.Rows)

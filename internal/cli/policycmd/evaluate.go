@@ -62,6 +62,9 @@ func (c *EvaluateCmd) Run(_ context.Context, io ui.Stdio) error {
 			return err
 		}
 	}
+	if c.Policy == "" {
+		fmt.Fprintln(io.Err, "note: no --policy: the protocol's own evaluator decided alone; a system without policies denies (no_policy)")
+	}
 	return nil
 }
 

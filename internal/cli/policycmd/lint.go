@@ -33,7 +33,7 @@ func (c *policyLintCmd) Run(io ui.Stdio) error {
 	for _, finding := range findings {
 		printFinding(p, finding)
 	}
-	p.Printf("%d policies in %d files compile; digest %s\n", len(set.Names()), len(docs), set.Digest())
+	p.Printf("%s in %s; digest %s\n", ui.Plural(len(set.Names()), "policy"), ui.Counted(len(docs), "file", "compiles", "compile"), set.Digest())
 	if slices.ContainsFunc(findings, isError) {
 		return ui.ExitCode(ui.ExitFailed)
 	}

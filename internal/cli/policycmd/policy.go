@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
 // Cmd is `countersign policy`.
@@ -44,8 +45,11 @@ func LoadPolicies(dir string) ([]policy.Document, *policy.Set, error) {
 }
 
 func readPolicies(dir string) ([]policy.Document, error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, ui.UsageError{Err: fmt.Errorf("%s is a file: give the directory that holds the policies", dir)}
+	}
 	if _, err := os.ReadDir(dir); err != nil {
-		return nil, fmt.Errorf("reading the policies: %w", err)
+		return nil, ui.UsageError{Err: fmt.Errorf("reading the policies: %w", err)}
 	}
 	docs, err := policy.LoadDir(os.DirFS(dir))
 	if err != nil {

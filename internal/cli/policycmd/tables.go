@@ -227,7 +227,7 @@ func printTests(p *ui.Printer, rep testReport) {
 			p.Printf("  %s\n", ui.Clean(id, 130))
 		}
 	} else {
-		p.Printf("all %d rules are covered\n", rep.Rules)
+		p.Printf("all %s covered\n", ui.Counted(rep.Rules, "rule", "is", "are"))
 	}
 }
 

@@ -230,6 +230,6 @@ func (c *publisherValidateCmd) Run(io ui.Stdio) error {
 	if err := set.Err(); err != nil {
 		return fmt.Errorf("they do not go together: %w", err)
 	}
-	fmt.Fprintf(io.Out, "%d documents are usable\n", len(docs))
+	fmt.Fprintf(io.Out, "%s usable\n", ui.Counted(len(docs), "document", "is", "are"))
 	return nil
 }

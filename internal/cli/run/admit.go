@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/client/guard"
 	"github.com/countersign-dev/countersign/events"
@@ -41,6 +43,9 @@ func (c *AdmitCmd) Run(ctx context.Context, io ui.Stdio) error {
 			return ui.UsageError{Err: fmt.Errorf("%q begins or ends with a blank, which the header does not keep: the verdict would be for another id. Give it without", id)}
 		}
 	}
+	if !slices.Contains(admission.Protocols(), c.Protocol) {
+		return ui.UsageError{Err: fmt.Errorf("--protocol must be one of %s", strings.Join(admission.Protocols(), ", "))}
+	}
 	t, err := c.Resolve()
 	if err != nil {
 		return err
@@ -71,6 +76,9 @@ func (c *AdmitCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	if code == ui.ExitOK {
 		return nil
+	}
+	if code == ui.ExitDenied && invalid(c.Protocol, body) != "" {
+		fmt.Fprintf(io.Err, "the request is not valid %s; where: countersign validate %[1]s %s\n", c.Protocol, ui.Clean(c.File, 200))
 	}
 	return ui.ExitCode(code)
 }

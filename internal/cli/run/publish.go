@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/schemas"
+	"github.com/countersign-dev/countersign/schemas/judge"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -79,8 +82,39 @@ func (c *PublishCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	if !c.Quiet {
 		fmt.Fprintf(io.Out, "%d stored\n", len(msgs))
+		c.warnOfInvalid(io, msgs)
 	}
 	return nil
+}
+
+// warnOfInvalid counts the stored messages that are no valid events. The log takes all: what a publisher sends is evidence.
+func (c *PublishCmd) warnOfInvalid(io ui.Stdio, msgs []streams.Msg) {
+	count, first, why := 0, 0, ""
+	for i, m := range msgs {
+		if text := invalid(c.Protocol, m.Body); text != "" {
+			if count++; count == 1 {
+				first, why = i+1, text
+			}
+		}
+	}
+	if count > 0 {
+		fmt.Fprintf(io.Err, "warning: %d of %d are no valid %s events (number %d: %s); they are stored, and findings name them\n", count, len(msgs), c.Protocol, first, ui.Clean(why, 200))
+	}
+}
+
+// invalid says what is wrong with an event or a request; "" if it is valid, or its protocol has no schema.
+func invalid(protocol string, document []byte) string {
+	if !slices.Contains(schemas.Tokens(), protocol) {
+		return ""
+	}
+	found, err := judge.Judge(protocol, document)
+	if err != nil {
+		return err.Error()
+	}
+	if i := slices.IndexFunc(found, func(v schemas.Violation) bool { return v.Level != schemas.LevelWarning }); i >= 0 {
+		return found[i].String()
+	}
+	return ""
 }
 
 func (c *PublishCmd) messages(tenant, publisher string, list [][]byte) ([]streams.Msg, error) {

@@ -2,10 +2,13 @@ package run
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 func TestPublishCloudEventsOfAFile(t *testing.T) {
@@ -28,6 +31,35 @@ func TestPublishCloudEventsOfAFile(t *testing.T) {
 	} {
 		if _, err := c.messages("acme", "rt1", [][]byte{[]byte(line)}); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What is stored and is no event of the protocol is counted on stderr.
+func TestPublishCountsInvalidEvents(t *testing.T) {
+	valid, err := os.ReadFile("../../../examples/requests/pre-tool-use.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	msgs := func(bodies ...string) (list []streams.Msg) {
+		for _, b := range bodies {
+			list = append(list, streams.Msg{Body: []byte(b)})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		protocol string
+		msgs     []streams.Msg
+		want     string
+	}{
+		{"agenthook", msgs(string(valid)), ""},
+		{"agenthook", msgs(string(valid), "# prose", "{}"), "2 of 3 are no valid agenthook events (number 2: not_json"},
+		{"nonsense", msgs("# prose"), ""},
+	} {
+		var said bytes.Buffer
+		(&PublishCmd{Protocol: c.protocol}).warnOfInvalid(ui.Stdio{Err: &said}, c.msgs)
+		if got := said.String(); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", c.protocol, got, c.want)
 		}
 	}
 }

@@ -188,7 +188,7 @@ func (t *Target) connectOptions(role string) (streams.ConnectOptions, error) {
 	if t.ready != nil {
 		r, known := t.ready.Roles[role]
 		if !known && t.User == "" && t.Creds == "" && t.Context == "" {
-			return o, fmt.Errorf("the ready file has no credentials of role %s: give --user and --password, or --creds", role)
+			return o, fmt.Errorf("the ready file has no credentials of role %s: use the ready file of `countersign up`, with --tenant NAME, or give --user and --password, or --creds", role)
 		}
 		o.URL, o.User, o.Password = t.ready.NATSURL, r.User, r.Password
 		if o.InboxPrefix == "" {
@@ -232,6 +232,9 @@ func (t *Target) Publisher() string {
 	return ""
 }
 
+// errNoEvidence reports a ready file that names no ClickHouse.
+var errNoEvidence = errors.New("this ready file is of one user or tenant and has no evidence: use that of `countersign up`, with --tenant NAME, or give --clickhouse DSN")
+
 // DSN is the ClickHouse to read from, with the auditors' read-only user if the ready file has it.
 func (t *Target) DSN() (string, error) {
 	switch {
@@ -239,6 +242,8 @@ func (t *Target) DSN() (string, error) {
 		return t.ClickHouse, nil
 	case t.ready != nil && t.ready.ClickHouseReadonlyDSN != "":
 		return t.ready.ClickHouseReadonlyDSN, nil
+	case t.ready != nil && t.ready.ClickHouseDSN == "":
+		return "", errNoEvidence
 	case t.ready != nil: // a server of the user's own, without a read-only user
 		return t.ready.ClickHouseDSN, nil
 	default:
@@ -248,7 +253,7 @@ func (t *Target) DSN() (string, error) {
 
 // OwnerDSN is the ClickHouse to change, with the owner of the database.
 func (t *Target) OwnerDSN() (string, error) {
-	if t.ClickHouse == "" && t.ready != nil {
+	if t.ClickHouse == "" && t.ready != nil && t.ready.ClickHouseDSN != "" {
 		return t.ready.ClickHouseDSN, nil
 	}
 	return t.DSN()

@@ -66,7 +66,7 @@ func TestPrecedence(t *testing.T) {
 		"credentials file before all users": {
 			flags: Flags{ReadyFile: ready, Creds: "f.creds", Inbox: "_INBOX_f"}, want: seen{"nats://ready", "", "", "f.creds", "_INBOX_f"},
 		},
-		"role that the ready file lacks": {flags: Flags{ReadyFile: ready}, role: "provisioner", err: "no credentials of role provisioner"},
+		"role that the ready file lacks": {flags: Flags{ReadyFile: ready}, role: "provisioner", err: "no credentials of role provisioner: use the ready file of `countersign up`"},
 		"... given by hand": {
 			flags: Flags{ReadyFile: ready, User: "provisioner", Password: "x"}, role: "provisioner", want: seen{"nats://ready", "provisioner", "x", "", ""},
 		},
@@ -130,6 +130,12 @@ func TestDSN(t *testing.T) {
 	}
 	if _, err := (&Target{}).DSN(); !errors.Is(err, ErrNoClickHouse) {
 		t.Errorf("nothing named: %v", err)
+	}
+	oneUser := FromReady(Ready{NATSURL: "nats://x", Tenant: "globex"}) // as `user add --out` writes it
+	for name, dsn := range map[string]func() (string, error){"DSN": oneUser.DSN, "OwnerDSN": oneUser.OwnerDSN} {
+		if got, err := dsn(); err == nil || !strings.Contains(err.Error(), "use that of `countersign up`, with --tenant NAME") {
+			t.Errorf("%s of a user's file: %q, %v", name, got, err)
+		}
 	}
 }
 

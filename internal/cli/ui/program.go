@@ -54,10 +54,24 @@ func (p Program) Run(ctx context.Context, args []string, io Stdio) int {
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(io.Err, "%s: %s (see %[1]s --help)\n", p.Name, CleanLines(err.Error()))
+		fmt.Fprintf(io.Err, "%s: %s (see %s --help)\n", p.Name, CleanLines(err.Error()), helpOf(p.Name, err))
 		return ExitUsage
 	}
 	return report(p.Name, io, kctx.Run())
+}
+
+// helpOf is the command whose help explains an error of parsing: the one that was named, as far as it was.
+func helpOf(name string, err error) string {
+	var parsing *kong.ParseError
+	if !errors.As(err, &parsing) {
+		return name
+	}
+	for _, step := range parsing.Context.Path {
+		if step.Command != nil {
+			name += " " + step.Command.Name
+		}
+	}
+	return name
 }
 
 // Main runs the program with the process's arguments and standard streams until SIGTERM, SIGINT

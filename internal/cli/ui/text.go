@@ -12,10 +12,22 @@ import (
 
 // Plural formats a count of something, in the singular for one.
 func Plural(n int, what string) string {
-	if n != 1 {
+	switch base, y := strings.CutSuffix(what, "y"); {
+	case n == 1:
+	case y && !strings.ContainsAny(base[len(base)-1:], "aeiou"):
+		what = base + "ies"
+	default:
 		what += "s"
 	}
 	return fmt.Sprintf("%d %s", n, what)
+}
+
+// Counted is Plural with the verb that follows it, such as "is" and "are".
+func Counted(n int, what, one, many string) string {
+	if n != 1 {
+		one = many
+	}
+	return Plural(n, what) + " " + one
 }
 
 // Sequences lists log sequences, only the first few if there are many.

@@ -175,8 +175,8 @@ func PrintReport(p *ui.Printer, r verify.Report) {
 		what = fmt.Sprintf("sequences %d to %d of %s", r.From, r.To, what)
 	}
 	if r.OK {
-		p.Printf("%s  %s: %d records in %d sessions, %d checkpoints, signed up to %d\n    root %s\n",
-			p.Paint(ui.Green, "holds"), what, r.Records, r.Sessions, r.Checkpoints, r.Signed, r.Root)
+		p.Printf("%s  %s: %s in %s, %s, signed up to %d\n    root %s\n",
+			p.Paint(ui.Green, "holds"), what, ui.Plural(r.Records, "record"), ui.Plural(r.Sessions, "session"), ui.Plural(r.Checkpoints, "checkpoint"), r.Signed, r.Root)
 		if r.Erased > 0 {
 			p.Printf("    %d messages were erased from the log, as its erasure records say\n", r.Erased)
 		}

@@ -34,7 +34,7 @@ func pendingStep(a *approvalStore, expires time.Time) (*admission.Outcome, strin
 	w := approval.Open(approval.Opening{Slot: strings.Repeat("a", 64), ID: "wf-1", Tenant: "acme", Source: "rt1", Session: "s1", DecisionID: "d-1",
 		Policy: events.PolicyRef{Revision: 1, Digest: "sha256:a"}, PreviewDigest: "p", Call: "c1", Now: time.Now(), ExpiresAt: expires})
 	out := &admission.Outcome{}
-	out.Consumption.Approval = &approval.Step{Slot: w.Slot, Next: w, Records: []events.Approval{w.Record()}}
+	out.Consumption.Approval = &approval.Change{Slot: w.Slot, Next: w, Records: []events.Approval{w.Record()}}
 	return out, approval.StoreKey(w.Tenant, w.Slot)
 }
 
@@ -92,7 +92,7 @@ func TestApprovalStepIsUndone(t *testing.T) {
 	consumed := approved
 	consumed.Status, consumed.Step = approval.Consumed, 3
 	using := &admission.Outcome{}
-	using.Consumption.Approval = &approval.Step{Slot: consumed.Slot, Revision: h.revision, Next: consumed, Consumes: true}
+	using.Consumption.Approval = &approval.Change{Slot: consumed.Slot, Revision: h.revision, Next: consumed, Consumes: true}
 	got, err = a.reserve(t.Context(), admission.Request{}, using)
 	servicetest.OK(t, err)
 	_, err = a.writeWorkflow(t.Context(), key, consumed, a.index.lookup(key).revision)
@@ -269,7 +269,7 @@ func TestErasedWorkflowsAreGone(t *testing.T) {
 	second := o.expect(o.call("call-mail-2", "call-mail-4", "6f1d2c1e", "7f1d2c1f", "Quarterly", "Yearly"), "ask")
 	other := o.expect(o.call("sess-mail-2", "sess-mail-3"), "ask")
 	show := func(id string) approval.Reply {
-		return o.says("dana", approval.Request{Action: approval.ActionShow, WorkflowID: id})
+		return o.says("dana", approval.Request{Action: approval.CommandShow, WorkflowID: id})
 	}
 	digest := show(first).Workflow.PreviewDigest
 	sayErased(t, o.n, events.ErasureBegun, "sess-mail-2")
@@ -316,7 +316,7 @@ func TestApprovalIsOnTheLogBeforeItIsUsed(t *testing.T) {
 	servicetest.OK(t, err)
 	used, err := approved.Consume("d-2", time.Now())
 	servicetest.OK(t, err)
-	out.Consumption.Approval = &approval.Step{Slot: used.Slot, Revision: a.index.lookup(key).revision, Next: used, Consumes: true, Records: []events.Approval{used.Record()}}
+	out.Consumption.Approval = &approval.Change{Slot: used.Slot, Revision: a.index.lookup(key).revision, Next: used, Consumes: true, Records: []events.Approval{used.Record()}}
 	_, err = a.reserve(t.Context(), admission.Request{}, out)
 	servicetest.OK(t, err)
 	if got := (&office{t: t, n: n}).trail("wf-1"); got != "approve>approved" {
@@ -334,7 +334,7 @@ func TestUnreadableWorkflow(t *testing.T) {
 	_, err = kv.Put(t.Context(), names[0], []byte(`{"v":2,"status":"approved"}`))
 	servicetest.OK(t, err)
 	servicetest.Eventually(t, "the workflow is gone", func() bool {
-		return o.says("dana", approval.Request{Action: approval.ActionShow, WorkflowID: id}).Code == approval.CodeUnknown
+		return o.says("dana", approval.Request{Action: approval.CommandShow, WorkflowID: id}).Code == approval.CodeUnknown
 	})
 	if w := o.expect(o.call(), "ask"); w == id {
 		t.Error(w)

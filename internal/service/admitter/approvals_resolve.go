@@ -59,9 +59,9 @@ func (a *approvalStore) answerReviewer(ctx context.Context, r micro.Request) app
 		return a.unavailableReply(ctx, err)
 	}
 	switch req.Action {
-	case approval.ActionList:
+	case approval.CommandList:
 		return a.listPending(who, req)
-	case approval.ActionShow:
+	case approval.CommandShow:
 		return a.showWorkflow(ctx, who, req)
 	}
 	return a.resolveWorkflow(ctx, who, req)
@@ -75,7 +75,7 @@ func (a *approvalStore) recordAttempt(ctx context.Context, who reviewRequest, re
 	record := events.ResolveAttempt{
 		Tenant: who.tenant, User: who.user, RequestDigest: digest.Keyed(a.s.master.Tenant(who.tenant), who.body), Refused: string(code), At: events.At(who.at),
 	}
-	if _, known := approval.Acts[req.Action]; known || req.Action == approval.ActionShow {
+	if _, known := approval.Acts[req.Action]; known || req.Action == approval.CommandShow {
 		record.Action = req.Action
 	}
 	if approval.ValidID(req.WorkflowID) {
@@ -263,7 +263,7 @@ func (a *approvalStore) sendReply(r micro.Request, reply approval.Reply) {
 }
 
 var resolveErrors = map[approval.Code]string{
-	approval.CodeInvalid: "400", approval.CodePreviewRequired: "400", approval.CodeReasonTooLong: "400",
+	approval.CodeInvalid: "400", approval.CodePreviewRequired: "400", approval.CodeReasonNotAllowed: "400",
 	approval.CodeSelf: "403", approval.CodeNotReviewer: "403", codeUnknownReviewer: "403", approval.CodeUnknown: "404",
 	approval.CodeUnavailable: statusUnavailable, codeQuota: "429", codeOverloaded: statusUnavailable, codeStopping: statusUnavailable, admission.CodeInternal: "500",
 }

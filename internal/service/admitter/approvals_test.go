@@ -98,7 +98,7 @@ func (o *office) says(user string, request any) approval.Reply {
 // decides lets a reviewer look at a workflow and act on it.
 func (o *office) decides(user, action, workflow string) approval.Code {
 	o.t.Helper()
-	shown := o.says(user, approval.Request{Action: approval.ActionShow, WorkflowID: workflow})
+	shown := o.says(user, approval.Request{Action: approval.CommandShow, WorkflowID: workflow})
 	if !shown.OK {
 		return shown.Code
 	}
@@ -147,17 +147,17 @@ func TestApproval(t *testing.T) {
 	if again := o.expect(o.call(), "ask"); again != id {
 		t.Fatalf("a retry opened %s beside %s", again, id)
 	}
-	list := o.says("dana", approval.Request{Action: approval.ActionList})
+	list := o.says("dana", approval.Request{Action: approval.CommandList})
 	if len(list.Workflows) != 1 || list.Workflows[0].WorkflowID != id || list.Workflows[0].Status != approval.Pending || list.Workflows[0].Preview != nil {
 		t.Fatalf("%+v", list)
 	}
-	if code := o.says("dana", approval.Request{Action: approval.ActionApprove, WorkflowID: id}).Code; code != approval.CodePreviewRequired {
+	if code := o.says("dana", approval.Request{Action: approval.CommandApprove, WorkflowID: id}).Code; code != approval.CodePreviewRequired {
 		t.Error(code)
 	}
-	if code := o.decides("dana", approval.ActionApprove, id); code != approval.CodeApproved {
+	if code := o.decides("dana", approval.CommandApprove, id); code != approval.CodeApproved {
 		t.Fatal(code)
 	}
-	if code := o.decides("eve", approval.ActionDeny, id); code != approval.CodeResolved {
+	if code := o.decides("eve", approval.CommandDeny, id); code != approval.CodeResolved {
 		t.Error(code)
 	}
 	o.expect(o.call("press@newspaper.example", "evil@newspaper.example"), "ask")
@@ -204,14 +204,14 @@ func recordsInOrder(t *testing.T, log []events.LogMessage, id string) {
 func TestDenial(t *testing.T) {
 	o := openOffice(t, "")
 	id := o.expect(o.call(), "ask")
-	if code := o.decides("dana", approval.ActionDeny, id); code != approval.CodeDenied {
+	if code := o.decides("dana", approval.CommandDeny, id); code != approval.CodeDenied {
 		t.Fatal(code)
 	}
 	if w := o.expect(o.call(), "deny"); w != id {
 		t.Error(w)
 	}
 	o.expect(o.call("call-mail-2", "call-mail-3"), "deny")
-	if list := o.says("dana", approval.Request{Action: approval.ActionList, All: true}); len(list.Workflows) != 1 || list.Workflows[0].Reason != "looked at it" {
+	if list := o.says("dana", approval.Request{Action: approval.CommandList, All: true}); len(list.Workflows) != 1 || list.Workflows[0].Reason != "looked at it" {
 		t.Errorf("%+v", list)
 	}
 }
@@ -224,7 +224,7 @@ func TestGroupsAndQuorum(t *testing.T) {
 		user string
 		want approval.Code
 	}{{"dana", approval.CodeRecorded}, {"dana", approval.CodeVoted}, {"eve", approval.CodeApproved}} {
-		if code := o.decides(step.user, approval.ActionApprove, id); code != step.want {
+		if code := o.decides(step.user, approval.CommandApprove, id); code != step.want {
 			t.Fatalf("%d: %s, want %s", i, code, step.want)
 		}
 	}
@@ -241,10 +241,10 @@ func TestWhoMayNotReview(t *testing.T) {
 	o := openOffice(t, "  approval: {reviewers: [desk]}\n",
 		"apiVersion: countersign.dev/v1\nkind: ReviewerGroup\nmetadata: {name: desk}\nspec: {members: [eve]}\n")
 	id := o.expect(o.call(), "ask")
-	if list := o.says("dana", approval.Request{Action: approval.ActionList}); len(list.Workflows) != 0 {
+	if list := o.says("dana", approval.Request{Action: approval.CommandList}); len(list.Workflows) != 0 {
 		t.Errorf("dana sees %+v", list.Workflows)
 	}
-	for _, action := range []string{approval.ActionApprove, approval.ActionDeny, approval.ActionCancel} {
+	for _, action := range []string{approval.CommandApprove, approval.CommandDeny, approval.CommandCancel} {
 		r := o.says("dana", approval.Request{Action: action, WorkflowID: id, PreviewDigest: "x"})
 		if r.Code != approval.CodeNotReviewer || r.Workflow != nil {
 			t.Errorf("%s: %+v", action, r)
@@ -252,7 +252,7 @@ func TestWhoMayNotReview(t *testing.T) {
 	}
 	// Another tenant's reviewer does not even learn that there is such a workflow.
 	for _, r := range []approval.Reply{
-		o.says("gus", approval.Request{Action: approval.ActionShow, WorkflowID: id}), o.says("gus", approval.Request{Action: approval.ActionApprove, WorkflowID: id, PreviewDigest: "x"}),
+		o.says("gus", approval.Request{Action: approval.CommandShow, WorkflowID: id}), o.says("gus", approval.Request{Action: approval.CommandApprove, WorkflowID: id, PreviewDigest: "x"}),
 	} {
 		if r.Code != approval.CodeUnknown || r.Workflow != nil {
 			t.Errorf("%+v", r)
@@ -322,12 +322,12 @@ func TestPoliciesChangedMeanwhile(t *testing.T) {
 	o := openOffice(t, "")
 	pending, approved := o.expect(o.call(), "ask"), o.expect(o.call("press@", "dana@"), "ask")
 	probe := o.expect(o.call("press@", "probe@"), "ask")
-	if code := o.decides("dana", approval.ActionApprove, approved); code != approval.CodeApproved {
+	if code := o.decides("dana", approval.CommandApprove, approved); code != approval.CodeApproved {
 		t.Fatal(code)
 	}
 	put(t, o.n, "more.yaml", []byte("apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata: {name: more}\nspec: {rules: [{name: r, when: 'true', verdict: allow, reason: ok}]}\n"))
 	servicetest.Eventually(t, "the new policies decide", func() bool { return o.expect(o.call("press@", "probe@"), "ask") != probe })
-	if code := o.decides("dana", approval.ActionApprove, pending); code != approval.CodeStalePolicy && code != approval.CodeResolved {
+	if code := o.decides("dana", approval.CommandApprove, pending); code != approval.CodeStalePolicy && code != approval.CodeResolved {
 		t.Error(code)
 	}
 	if w := o.expect(o.call("press@", "dana@"), "ask"); w == approved {
@@ -335,7 +335,7 @@ func TestPoliciesChangedMeanwhile(t *testing.T) {
 	}
 	// What nobody asks for again does not wait until its time is up.
 	servicetest.Eventually(t, "the workflows of the old policies are cancelled", func() bool {
-		list := o.says("dana", approval.Request{Action: approval.ActionList})
+		list := o.says("dana", approval.Request{Action: approval.CommandList})
 		return !slices.ContainsFunc(list.Workflows, func(v approval.View) bool { return v.WorkflowID == pending })
 	})
 	for id, want := range map[string]string{approved: "open>pending approve>approved cancel>cancelled", pending: "open>pending cancel>cancelled"} {
@@ -350,7 +350,7 @@ func TestExpiry(t *testing.T) {
 	o := openOffice(t, "  approval: {expiresAfter: 1s}\n")
 	id := o.expect(o.call(), "ask")
 	servicetest.Eventually(t, "the workflow expires by itself", func() bool { return strings.Contains(o.trail(id), "expire>expired") })
-	if code := o.decides("dana", approval.ActionApprove, id); code != approval.CodeExpired {
+	if code := o.decides("dana", approval.CommandApprove, id); code != approval.CodeExpired {
 		t.Error(code)
 	}
 	if w := o.expect(o.call(), "ask"); w == id {
@@ -386,7 +386,7 @@ func TestApprovalIsUsedOnce(t *testing.T) {
 		t.Fatalf("%d asked, workflows %v", asked, opened)
 	}
 	id := o.expect(o.call(), "ask")
-	if code := o.decides("dana", approval.ActionApprove, id); code != approval.CodeApproved {
+	if code := o.decides("dana", approval.CommandApprove, id); code != approval.CodeApproved {
 		t.Fatal(code)
 	}
 	used, allowed := both("allow")
@@ -409,7 +409,7 @@ func TestApprovalIsUsedUpByAMilderClaim(t *testing.T) {
 	o := &office{t: t, n: n, runtime: n.Conn(servicetest.Runtime), users: map[string]*nats.Conn{}}
 	mild := o.call(`"external_transfer"`, `"read_only"`)
 	id := o.expect(o.call(), "ask")
-	if code := o.decides("dana", approval.ActionApprove, id); code != approval.CodeApproved {
+	if code := o.decides("dana", approval.CommandApprove, id); code != approval.CodeApproved {
 		t.Fatal(code)
 	}
 	servicetest.OK(t, first.Stop())
@@ -450,7 +450,7 @@ func TestManyCallsWaitForOneWorkflow(t *testing.T) {
 		})
 	}
 	all.Wait()
-	list := o.says("dana", approval.Request{Action: approval.ActionList}).Workflows
+	list := o.says("dana", approval.Request{Action: approval.CommandList}).Workflows
 	if len(list) != 1 || len(list[0].Calls) != approval.MaxCalls || len(answers) != 1 || answers["ask "+list[0].WorkflowID] != calls {
 		t.Errorf("%v, workflows %+v", answers, list)
 	}
@@ -464,9 +464,9 @@ func TestReviewersRace(t *testing.T) {
 	o.conn("eve")
 	for i := range 5 {
 		id := o.expect(o.call("Quarterly figures", fmt.Sprint("Figures ", i)), "ask")
-		digest := o.says("dana", approval.Request{Action: approval.ActionShow, WorkflowID: id}).Workflow.PreviewDigest
+		digest := o.says("dana", approval.Request{Action: approval.CommandShow, WorkflowID: id}).Workflow.PreviewDigest
 		codes := make(chan approval.Code, 2)
-		for user, action := range map[string]string{"dana": approval.ActionApprove, "eve": approval.ActionDeny} {
+		for user, action := range map[string]string{"dana": approval.CommandApprove, "eve": approval.CommandDeny} {
 			go func() {
 				var code approval.Code
 				defer func() { codes <- code }()
@@ -488,7 +488,7 @@ func TestApprovalsSurviveRestarts(t *testing.T) {
 	first := serve(t, n)
 	o := &office{t: t, n: n, runtime: n.Conn(servicetest.Runtime), users: map[string]*nats.Conn{}}
 	approved, pending := o.expect(o.call(), "ask"), o.expect(o.call("press@", "dana@"), "ask")
-	if code := o.decides("dana", approval.ActionApprove, approved); code != approval.CodeApproved {
+	if code := o.decides("dana", approval.CommandApprove, approved); code != approval.CodeApproved {
 		t.Fatal(code)
 	}
 	servicetest.OK(t, first.Stop())
@@ -520,7 +520,7 @@ func TestListOfLongNames(t *testing.T) {
 		a.index.put(approval.StoreKey(w.Tenant, w.Slot), &w, 1)
 	}
 	who, seen := reviewRequest{tenant: "acme", user: "dana", at: time.Now()}, map[string]bool{}
-	for req := (approval.Request{Action: approval.ActionList, Limit: approval.MaxLimit}); ; {
+	for req := (approval.Request{Action: approval.CommandList, Limit: approval.MaxLimit}); ; {
 		page := a.listPending(who, req)
 		body, err := json.Marshal(page)
 		servicetest.OK(t, err)

@@ -25,7 +25,7 @@ func TestAttackQuorum(t *testing.T) {
 	open := map[string][]*nats.Conn{}
 	// votes sends many of the same vote at once, over several connections.
 	votes := func(done *sync.WaitGroup, codes *sync.Map, user, action, id string) {
-		shown := o.says(user, approval.Request{Action: approval.ActionShow, WorkflowID: id})
+		shown := o.says(user, approval.Request{Action: approval.CommandShow, WorkflowID: id})
 		if !shown.OK {
 			t.Fatalf("%+v", shown)
 		}
@@ -65,7 +65,7 @@ func TestAttackQuorum(t *testing.T) {
 		id := o.expect(call("c1"), "ask")
 		var alone sync.WaitGroup
 		var first sync.Map
-		votes(&alone, &first, "dana", approval.ActionApprove, id)
+		votes(&alone, &first, "dana", approval.CommandApprove, id)
 		alone.Wait()
 		if count(&first, approval.CodeRecorded) != 1 || count(&first, approval.CodeApproved) != 0 {
 			t.Fatalf("dana alone: %s", o.trail(id))
@@ -74,9 +74,9 @@ func TestAttackQuorum(t *testing.T) {
 
 		var race sync.WaitGroup
 		var second, against sync.Map
-		votes(&race, &second, "eve", approval.ActionApprove, id)
+		votes(&race, &second, "eve", approval.CommandApprove, id)
 		if round%2 == 1 {
-			votes(&race, &against, "dana", approval.ActionDeny, id)
+			votes(&race, &against, "dana", approval.CommandDeny, id)
 		}
 		race.Wait()
 		approved, denied := count(&second, approval.CodeApproved), count(&against, approval.CodeDenied)

@@ -89,7 +89,7 @@ func TestApprovalState(t *testing.T) {
 		}()
 	}
 	servicetest.Eventually(t, "both requests wait", func() bool { code, _, _ := state(workflow, "runtime", ""); return code == 429 })
-	shown := r.review(approval.Request{Action: approval.ActionShow, WorkflowID: workflow})
+	shown := r.review(approval.Request{Action: approval.CommandShow, WorkflowID: workflow})
 	if done := r.review(approval.Request{Action: "approve", WorkflowID: workflow, PreviewDigest: shown.Workflow.PreviewDigest}); !done.OK {
 		t.Fatalf("%+v", done)
 	}
