@@ -317,6 +317,10 @@ func TestVerifyComparesMaskedSignatures(t *testing.T) {
 	if o.Compare = 0; s.verify(o).SignaturesUnchecked != 2 {
 		t.Error("compared although nothing was to be")
 	}
+	o.SignaturesOnly = true
+	if rep := s.verify(o); rep.Total != 1 || rep.Findings[0].Code != verify.CodeApprovalKey || rep.SignaturesUnchecked != 0 || rep.Compared != 2 {
+		t.Errorf("only those: %+v", rep)
+	}
 }
 
 // A session's report has what the verification of its shard found about its records, although the

@@ -195,7 +195,7 @@ type logComparison struct {
 // newLogComparison determines from which sequence on decisions and approvals are compared.
 func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard string, o VerifyOptions) (logComparison, error) {
 	c := logComparison{o, math.MaxUint64, 0, new(atomic.Uint64)}
-	if newest, signed := v.Newest(); signed {
+	if newest, signed := v.Newest(); signed && !o.SignaturesOnly {
 		c.signed = uint64(newest.Size)
 	}
 	if o.LogOf != "" && o.LogOf != shard {
@@ -226,7 +226,7 @@ func (c logComparison) compareRow(ctx context.Context, r evidence.Row, x *verify
 	if newest {
 		c.reached.Add(1)
 	}
-	masked := c.Log != nil && c.Compare != 0 && x.SignatureMasked()
+	masked := c.Log != nil && (c.Compare != 0 || c.SignaturesOnly) && x.SignatureMasked()
 	if !unproved && !newest && !masked {
 		return nil
 	}

@@ -48,6 +48,8 @@ type VerifyOptions struct {
 	Log     func(ctx context.Context, seq uint64) (*events.LogMessage, error)
 	LogOf   string
 	Compare int
+	// SignaturesOnly compares only the records with a signature that only the log shows.
+	SignaturesOnly bool
 
 	// Derived also compares the derived tables with the records. It takes the server about as
 	// long as the rest.
