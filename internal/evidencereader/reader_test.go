@@ -333,6 +333,9 @@ func TestProvedSessionHasFindingsOfItsShard(t *testing.T) {
 	ok(t, err)
 	s.log = append(s.log, events.LogMessage{Seq: 51, Subject: subject.Space{}.Control("GOV", events.ControlKeyRetired), Body: encode(t, k), Time: created.Add(51 * time.Second)})
 	s.audit(s.log[50:])
+	for i := range verify.DefaultMaxFindings { // the findings of others come first
+		s.add(fmt.Sprint("s-before-", i))
+	}
 	s.add("s-late") // with an approval under the retired key
 	a := attack(t, s)
 	a.do("RENAME TABLE evidence TO evidence_first")
@@ -351,8 +354,14 @@ func TestProvedSessionHasFindingsOfItsShard(t *testing.T) {
 	if !rep.OK {
 		t.Fatalf("%+v", rep)
 	}
+	held := rep
 	if part.AddFindings(&rep); rep.OK || rep.Total != 1 || rep.Findings[0].Code != verify.CodeApprovalRetired {
 		t.Errorf("%+v", rep)
+	}
+	parts, _, err = s.ReadProvedSession(t.Context(), "acme", "s-late", "", VerifyOptions{Keys: s.keys, maxFindings: 10})
+	ok(t, err)
+	if parts[0].AddFindings(&held); held.OK || held.Total != 1 || held.Findings[0].Code != verify.CodeIncomplete {
+		t.Errorf("most findings are not listed: %+v", held)
 	}
 }
 

@@ -55,6 +55,7 @@ type VerifyOptions struct {
 	// long as the rest.
 	Derived bool
 
+	maxFindings       int           // that a report lists; 0: verify.DefaultMaxFindings
 	sink              rowSink       // of rows that the newest checkpoint covers
 	stretch, leadSize uint64        // for tests; 0: stretchSize, leadRecords
 	pause             time.Duration // for tests; 0: derivedPause
@@ -70,7 +71,7 @@ var ErrEmptyRange = errors.New("no record in this time range")
 // Verify recomputes one shard, or the part of it between two times, from its rows and
 // checkpoints. It reads checkpoints before rows: the rows that they sign must exist by then.
 func (rd Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (verify.Report, error) {
-	options := verify.Options{Shard: shard, Space: rd.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords}
+	options := verify.Options{Shard: shard, Space: rd.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords, MaxFindings: o.maxFindings}
 	var err error
 	var lost []verify.Finding
 	if options.Checkpoints, lost, err = rd.gatherCheckpoints(ctx, shard, o); err != nil {
