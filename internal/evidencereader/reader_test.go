@@ -317,9 +317,12 @@ func TestVerifyComparesMaskedSignatures(t *testing.T) {
 	if o.Compare = 0; s.verify(o).SignaturesUnchecked != 2 {
 		t.Error("compared although nothing was to be")
 	}
-	o.SignaturesOnly = true
+	o.SignaturesOnly, o.Keys = true, s.keys
 	if rep := s.verify(o); rep.Total != 1 || rep.Findings[0].Code != verify.CodeApprovalKey || rep.SignaturesUnchecked != 0 || rep.Compared != 2 {
 		t.Errorf("only those: %+v", rep)
+	}
+	if parts, _, err := s.ReadProvedSession(t.Context(), "acme", "s-1", "", o); err != nil || len(parts) == 0 || parts[len(parts)-1].Shard != s.name {
+		t.Errorf("with them a session has %d parts: %v", len(parts), err)
 	}
 }
 

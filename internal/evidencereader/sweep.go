@@ -195,7 +195,7 @@ type logComparison struct {
 // newLogComparison determines from which sequence on decisions and approvals are compared.
 func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard string, o VerifyOptions) (logComparison, error) {
 	c := logComparison{o, math.MaxUint64, 0, new(atomic.Uint64)}
-	if newest, signed := v.Newest(); signed && !o.SignaturesOnly {
+	if newest, signed := v.Newest(); signed {
 		c.signed = uint64(newest.Size)
 	}
 	if o.LogOf != "" && o.LogOf != shard {
@@ -221,7 +221,7 @@ func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard
 // compareRow compares a row with the log if it is one to compare.
 func (c logComparison) compareRow(ctx context.Context, r evidence.Row, x *verify.Examined) error {
 	// Without any signature, that is the finding, and not each row.
-	unproved := c.Log != nil && c.signed > 0 && r.Seq > c.signed
+	unproved := c.Log != nil && !c.SignaturesOnly && c.signed > 0 && r.Seq > c.signed
 	newest := r.Seq >= c.from && (r.Kind == evidence.KindDecision || r.Kind == evidence.KindApproval)
 	if newest {
 		c.reached.Add(1)
