@@ -645,34 +645,49 @@ func TestForgottenDenialOfAStart(t *testing.T) {
 	}
 }
 
-// TestForgottenDenialOfARetriedCall: a denial that outlived its call counts for a retry of the call under another id,
-// as while the call is known.
+// TestForgottenDenialOfARetriedCall: a denial that outlived its call counts for retries of the call under other ids, and
+// for the call itself behind them, as while the call is known.
 func TestForgottenDenialOfARetriedCall(t *testing.T) {
-	for name, forget := range map[string]bool{"known": false, "forgotten": true} {
-		for _, require := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, " ", require), func(t *testing.T) {
-				l := newTestLog(t)
-				l.opts.MaxClosedPerSession, l.opts.RequireVerdict = 2, require
-				l.admit(pre(1), "d1", events.Deny)
-				for i := range 3 {
-					if !forget {
-						break
+	began := func(e tree) tree { return set(e, "metadata.execution.started_at", nil) }
+	retry := func(e tree, id string) tree {
+		return set(set(e, "metadata.tool_call_id", id), "metadata.retry", tree{"attempt": 2, "previous_tool_call_id": "c1"})
+	}
+	for name, tc := range map[string]struct {
+		events []tree
+		want   []string
+	}{
+		"a retry runs":                        {[]tree{retry(pre(30), "c9"), retry(began(post(31)), "c9")}, []string{despiteDeny}},
+		"a retry is announced, the call runs": {[]tree{retry(pre(30), "c9"), began(post(31))}, []string{despiteDeny}},
+		"of two retries the second runs":      {[]tree{retry(pre(30), "c9"), retry(pre(31), "c10"), retry(began(post(32)), "c10")}, []string{despiteDeny}},
+		"two retries run":                     {[]tree{retry(pre(30), "c9"), retry(began(post(31)), "c9"), retry(pre(32), "c10"), retry(began(post(33)), "c10")}, []string{despiteDeny, despiteDeny}},
+		"the call runs":                       {[]tree{began(post(31))}, []string{despiteDeny}},
+	} {
+		for _, forget := range []bool{false, true} {
+			for _, require := range []bool{true, false} {
+				t.Run(fmt.Sprint(name, " ", forget, " ", require), func(t *testing.T) {
+					l := newTestLog(t)
+					l.opts.MaxClosedPerSession, l.opts.RequireVerdict = 2, require
+					l.admit(pre(1), "d1", events.Deny)
+					for i := range 3 {
+						if !forget {
+							break
+						}
+						id := fmt.Sprint("x", i)
+						l.admit(set(pre(10+i), "metadata.tool_call_id", id), id, events.Allow)
+						l.event(set(pre(10+i), "metadata.tool_call_id", id))
+						l.event(set(began(post(20+i)), "metadata.tool_call_id", id))
 					}
-					id := fmt.Sprint("x", i)
-					l.admit(set(pre(10+i), "metadata.tool_call_id", id), id, events.Allow)
-					l.event(set(pre(10+i), "metadata.tool_call_id", id))
-					l.event(set(set(post(20+i), "metadata.tool_call_id", id), "metadata.execution.started_at", nil))
-				}
-				at := len(l.msgs)
-				for _, e := range []tree{pre(30), set(post(31), "metadata.execution.started_at", nil)} {
-					l.event(set(set(e, "metadata.tool_call_id", "c9"), "metadata.retry", tree{"attempt": 2, "previous_tool_call_id": "c1"}))
-				}
-				whole := l.run()
-				wantRules(t, whole.findings, despiteDeny)
-				resumed, _ := goingOn(t, l, at)
-				sameOutputs(t, "resumed", resumed, whole.outputs)
-				onceEach(t, whole.outputs)
-			})
+					at := len(l.msgs)
+					for _, e := range tc.events {
+						l.event(e)
+					}
+					whole := l.run()
+					wantRules(t, whole.findings, tc.want...)
+					resumed, _ := goingOn(t, l, at)
+					sameOutputs(t, "resumed", resumed, whole.outputs)
+					onceEach(t, whole.outputs)
+				})
+			}
 		}
 	}
 }

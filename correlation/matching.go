@@ -308,7 +308,8 @@ func (s *session) reopenRetried(f *fact.Fact) *call {
 		return nil
 	}
 	retried := *f
-	retried.CallKey, retried.CallID, retried.Args = f.RetriedKey, f.RetriedKey.ID, fact.Arguments{}
+	retried.SetCallKey(f.RetriedKey)
+	retried.CallID, retried.Args = f.RetriedKey.ID, fact.Arguments{}
 	return s.calls.reopenDenied(s, &retried)
 }
 

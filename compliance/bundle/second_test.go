@@ -39,6 +39,22 @@ func TestSignaturesThatCannotBeChecked(t *testing.T) {
 	}
 }
 
+// Such a signature must have its form: both verifiers refuse a bundle with another.
+func TestSignaturesThatHaveNoForm(t *testing.T) {
+	for _, signature := range []string{"none", "a..b", "eyJhbGciOiJFZERTQSJ9..AAAA"} {
+		w, src := decidedWorld(t)
+		w.Log(subject.Space{}.Approval("acme", "approved", "w1"), map[string][]string{events.HeaderSignature: {signature}},
+			w.Encode(events.Approval{WorkflowID: "w1", Tenant: "acme", Status: "approved", Session: "s1", Tool: "ghp_0123456789abcdefghijABCDEFGHIJ012345"}))
+		file := fullRange(t, w, src, nil)
+		if rep := verifyWorld(t, w, file, Options{}); rep.OK || rep.ByCode[verify.CodeApprovalSignature] != 1 || rep.Total != 1 {
+			t.Errorf("%s: %s", signature, codes(rep))
+		}
+		if code, out := second(t, w, file); code != 1 || !strings.Contains(out, "FAIL  "+memberRecords) {
+			t.Errorf("%s: the second verifier says %d: %s", signature, code, out)
+		}
+	}
+}
+
 // A line that is not ended is the fault of its member, for both verifiers.
 func TestLineThatIsNotEnded(t *testing.T) {
 	w, src := decidedWorld(t)

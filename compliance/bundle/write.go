@@ -306,6 +306,9 @@ func (b *writer) packMembers(w io.Writer) error {
 	var entries []zipEntry
 	add := func(list ...member) {
 		for _, e := range list {
+			if len(e.data) > maxSmallMember && err == nil {
+				err = fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, e.name, len(e.data), maxSmallMember)
+			}
 			entries, m.Members = append(entries, whole(e.name, e.data)), append(m.Members, e.manifestLine())
 		}
 	}
@@ -313,7 +316,9 @@ func (b *writer) packMembers(w io.Writer) error {
 	for _, name := range append(slices.Clone(streamed), MemberTable) {
 		entries, m.Members = append(entries, b.streams[name].toZipEntry()), append(m.Members, b.streams[name].manifestLine())
 	}
-	add(append(attached, expiries...)...)
+	if add(append(attached, expiries...)...); err != nil {
+		return err
+	}
 	manifest, err := events.Encode(m)
 	if err != nil {
 		return err

@@ -62,8 +62,7 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	return FromValue(v, raw)
 }
 
-// FromValue is Decode for an object that strictjson has parsed. The event is valid as long as the
-// Value, and its texts may be parts of the document's.
+// FromValue is Decode for an object that strictjson has parsed.
 func FromValue(v strictjson.Value, raw []byte) (*Event, error) {
 	e := &Event{Doc: v, Raw: raw}
 	var first *FieldError

@@ -3,6 +3,8 @@ package verify
 import (
 	"fmt"
 	"slices"
+
+	"github.com/countersign-dev/countersign/events"
 )
 
 // The records of a session or a tenant are selected from a shard. The selection is proved
@@ -14,7 +16,7 @@ import (
 // belong to the selection although it does not look like it.
 var incompletenessCodes = []Code{
 	CodeRowOrder, CodeGap, CodeDuplicate, CodeConflict, CodeShard, CodeNotCanonical, CodeColumn, CodeHash, CodeTextMissing,
-	CodeRoot, CodeRootsUnchecked, CodeCheckpoint, CodeCheckpointShard, CodeCheckpointFork, CodeCheckpointAhead, CodeNoCheckpoint, CodeNoTrustedKey, CodeRange, CodeLogGap,
+	CodeRoot, CodeRootsUnchecked, CodeCheckpoint, CodeCheckpointShard, CodeCheckpointFork, CodeCheckpointAhead, CodeNoCheckpoint, CodeNoTrustedKey, CodeRange, CodeLogGap, CodeLogAhead,
 }
 
 // FirstIncompleteness reports whether a shard's verification has a finding after which no
@@ -62,4 +64,16 @@ func (r *Report) AddLogGaps(erased int, unexplained []uint64) {
 		r.addFinding(CodeLogGap, seq, "", "the log no longer has this message, and no erasure record says why")
 	}
 	r.OK = r.OK && len(unexplained) == 0
+}
+
+// AddLogAhead adds to a shard's report that its log has messages behind the last record. If an auditor should
+// have stored them by now (overdue), that is a finding.
+func (r *Report) AddLogAhead(messages uint64, since events.Time, overdue bool) {
+	r.NotInEvidence = messages
+	r.RestsOn += fmt.Sprintf("; the log has %d more messages, which are NOT in the evidence", messages)
+	if !overdue {
+		return
+	}
+	r.AddFindings(newFinding(CodeLogAhead, uint64(r.Size)+1, "", "the evidence ends before this sequence, and the log has %d more messages, one of them since %s: does an auditor run, and does the database store what it writes?", messages, since))
+	r.Proved = false
 }

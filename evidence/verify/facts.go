@@ -131,23 +131,37 @@ func (e *Examiner) checkSignature(what factKind, v *view.Record) signatureClaim 
 		e.addFinding(signatureCodes[what].unsigned, signatureField, "the %s has no signature", signatureCodes[what].name)
 		return c
 	}
-	if c.masked = bodyRedacted(v.Redactions); c.masked {
-		return c // the signature covers text that was redacted: only the log can prove it
-	}
 	value := string(v.Signature)
+	if bodyRedacted(v.Redactions) { // the signature covers text that was redacted: only the log can prove it
+		if c.masked = signerOf(value, v.Body) != ""; !c.masked {
+			e.addUnreadable(what)
+		}
+		return c
+	}
 	kid, err := e.recordVerifier.Verify(value, v.Body)
 	c.keyID = kid
 	switch {
 	case errors.Is(err, signing.ErrUnknownKey):
 		c.value, c.body = value, bytes.Clone(v.Body)
 	case kid == "":
-		e.addFinding(signatureCodes[what].forged, signatureField, "the %s has no signature that can be read", signatureCodes[what].name)
+		e.addUnreadable(what)
 	default:
 		if c.pub, c.valid = e.recordVerifier.Keys[kid], err == nil; len(c.pub) == 0 { // two keys of one id
 			c.pub, c.value, c.body = nil, value, bytes.Clone(v.Body)
 		}
 	}
 	return c
+}
+
+func (e *Examiner) addUnreadable(what factKind) {
+	e.addFinding(signatureCodes[what].forged, signatureField, "the %s has no signature that can be read", signatureCodes[what].name)
+}
+
+// signerOf returns the id of the key that a signature names, "" if the signature cannot be read. It
+// checks the form alone, which does not depend on the body.
+func signerOf(value string, body []byte) string {
+	kid, _ := (&signing.RecordVerifier{}).Verify(value, body)
+	return kid
 }
 
 const signatureField = "headers/" + events.HeaderSignature

@@ -50,6 +50,7 @@ const (
 	CodeLog               Code = "log_mismatch"             // the log has another message at this sequence, or none
 	CodeLogGap            Code = "log_gap"                  // the log has lost this message, and no erasure record says why
 	CodeKeyVouch          Code = "key_vouch"                // a published key with a false vouch
+	CodeLogAhead          Code = "log_ahead"                // the evidence ends before the log: an auditor does not run, or cannot store what it reads
 	CodeReceipt           Code = "receipt_invalid"          // signature or contents are wrong
 	CodeReceiptLost       Code = "receipt_without_decision" // no decision for a receipt
 	CodeReceiptReplayed   Code = "receipt_replayed"         // the same receipt twice
@@ -122,9 +123,10 @@ type Report struct {
 	Checkpoints     int            `json:"checkpoints"` // checkpoints that were checked for signature and root
 	Size            int64          `json:"size"`        // of the tree over all rows, or of the checkpoint
 	Root            tlog.Hash      `json:"root"`
-	Signed          int64          `json:"signed"`               // size of the newest checkpoint that holds
-	AfterCheckpoint int64          `json:"not_signed,omitempty"` // records after that checkpoint: none of them is proved
-	Witnessed       int64          `json:"witnessed,omitempty"`  // size of the newest checkpoint with a witness quorum
+	Signed          int64          `json:"signed"`                    // size of the newest checkpoint that holds
+	AfterCheckpoint int64          `json:"not_signed,omitempty"`      // records after that checkpoint: none of them is proved
+	NotInEvidence   uint64         `json:"not_in_evidence,omitempty"` // messages of the log behind the last record: none of them was verified
+	Witnessed       int64          `json:"witnessed,omitempty"`       // size of the newest checkpoint with a witness quorum
 	// Cosigned has, for each known witness, the newest valid checkpoint that the witness
 	// signed.
 	Cosigned []tree.Cosignature `json:"cosigned,omitempty"`

@@ -45,6 +45,35 @@ func TestBatchedSignatures(t *testing.T) {
 	}
 }
 
+// A signature over a text that was redacted must have a signature's form, with and without the log.
+func TestMaskedSignatureHasItsForm(t *testing.T) {
+	for _, tool := range []string{"read_file", "ghp_0123456789abcdefghijABCDEFGHIJ012345"} {
+		for _, signature := range []string{"none", "a..b", "x.y.z", "good", "good~0~2~AAAA"} {
+			f := evidencetest.New(t)
+			f.Log(subject.Space{}.Control("GOV", events.ControlKey), nil, f.Encode(f.KeyRecord()))
+			body := f.Encode(events.Approval{WorkflowID: "w", Tenant: "acme", Status: "approved", Session: "s", Tool: tool})
+			good, err := f.Receipt.SignDetached(signing.TypeRecord, body)
+			evidencetest.Must(t, err)
+			f.Log(subject.Space{}.Approval("acme", "approved", "w"), map[string][]string{events.HeaderSignature: {strings.Replace(signature, "good", good, 1)}}, body)
+			for _, compared := range []bool{false, true} {
+				v := verify.NewVerifier(f.Options())
+				e := v.Examiner()
+				for i, r := range f.Rows() {
+					var x verify.Examined
+					e.Examine(&r, &x)
+					if compared {
+						x.CompareLog(r, f.Messages[i])
+					}
+					v.Add(&x)
+				}
+				if rep := v.Finish(); rep.OK != (signature == "good") || !rep.OK && codes(rep) != "approval_signature@2" {
+					t.Errorf("tool %.4s, signature %.8q, compared %t: %s", tool, signature, compared, codes(rep))
+				}
+			}
+		}
+	}
+}
+
 func TestDecisionsOfTheirSubjects(t *testing.T) {
 	const id = "0199a000-0000-7000-8000-000000000009"
 	s := subject.Space{}

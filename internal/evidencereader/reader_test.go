@@ -317,6 +317,13 @@ func TestVerifyComparesMaskedSignatures(t *testing.T) {
 	if o.Compare = 0; s.verify(o).SignaturesUnchecked != 2 {
 		t.Error("compared although nothing was to be")
 	}
+	o.SignaturesOnly, o.Keys = true, s.keys
+	if rep := s.verify(o); rep.Total != 1 || rep.Findings[0].Code != verify.CodeApprovalKey || rep.SignaturesUnchecked != 0 || rep.Compared != 2 {
+		t.Errorf("only those: %+v", rep)
+	}
+	if parts, _, err := s.ReadProvedSession(t.Context(), "acme", "s-1", "", o); err != nil || len(parts) == 0 || parts[len(parts)-1].Shard != s.name {
+		t.Errorf("with them a session has %d parts: %v", len(parts), err)
+	}
 }
 
 // A session's report has what the verification of its shard found about its records, although the
@@ -329,6 +336,9 @@ func TestProvedSessionHasFindingsOfItsShard(t *testing.T) {
 	ok(t, err)
 	s.log = append(s.log, events.LogMessage{Seq: 51, Subject: subject.Space{}.Control("GOV", events.ControlKeyRetired), Body: encode(t, k), Time: created.Add(51 * time.Second)})
 	s.audit(s.log[50:])
+	for i := range verify.DefaultMaxFindings { // the findings of others come first
+		s.add(fmt.Sprint("s-before-", i))
+	}
 	s.add("s-late") // with an approval under the retired key
 	a := attack(t, s)
 	a.do("RENAME TABLE evidence TO evidence_first")
@@ -347,8 +357,14 @@ func TestProvedSessionHasFindingsOfItsShard(t *testing.T) {
 	if !rep.OK {
 		t.Fatalf("%+v", rep)
 	}
+	held := rep
 	if part.AddFindings(&rep); rep.OK || rep.Total != 1 || rep.Findings[0].Code != verify.CodeApprovalRetired {
 		t.Errorf("%+v", rep)
+	}
+	parts, _, err = s.ReadProvedSession(t.Context(), "acme", "s-late", "", VerifyOptions{Keys: s.keys, maxFindings: 10})
+	ok(t, err)
+	if parts[0].AddFindings(&held); held.OK || held.Total != 1 || held.Findings[0].Code != verify.CodeIncomplete {
+		t.Errorf("most findings are not listed: %+v", held)
 	}
 }
 

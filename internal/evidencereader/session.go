@@ -1,6 +1,7 @@
 package evidencereader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,18 +75,29 @@ type ProvedSession struct {
 
 // AddFindings adds to a session's report what the verification of its shard found about its records and the
 // session's own did not: keys and their retirements are read a second time for it, and the database may
-// answer otherwise then. Without a whole shard CheckCompleteness says so.
+// answer otherwise then. If the shard has more findings than are listed, that is a finding. Without a whole
+// shard CheckCompleteness says so.
 func (s ProvedSession) AddFindings(rep *verify.Report) {
 	if _, hides := s.Whole.FirstIncompleteness(); hides {
 		return
 	}
+	rows := map[uint64]bool{}
+	for _, r := range s.Rows {
+		rows[r.Seq] = true
+	}
 	for _, f := range s.Whole.Findings {
-		ofRow := slices.ContainsFunc(s.Rows, func(r evidence.Row) bool { return r.Seq == f.Seq })
-		if ofRow && !slices.ContainsFunc(rep.Findings, func(have verify.Finding) bool { return have.Code == f.Code && have.Seq == f.Seq }) {
+		if rows[f.Seq] && !slices.ContainsFunc(rep.Findings, func(have verify.Finding) bool { return have.Code == f.Code && have.Seq == f.Seq }) {
 			rep.AddFindings(f)
 		}
 	}
+	if n := s.Whole.Total - len(s.Whole.Findings); n > 0 {
+		rep.AddFindings(verify.Finding{Code: verify.CodeIncomplete,
+			Detail: fmt.Sprintf("the shard has %d problems, and which records %d of them are about is not known: some may be of this session", s.Whole.Total, n)})
+	}
 }
+
+// sessionFindings is how many findings of a shard are kept to pick a session's from.
+const sessionFindings = 100_000
 
 // ReadProvedSession reads all evidence of the log and picks a session's records by their texts:
 // no index or column decides which records belong to it, and the newest checkpoint covers each of
@@ -97,6 +109,7 @@ func (rd Reader) ReadProvedSession(ctx context.Context, tenant, session, shard s
 	if err != nil {
 		return nil, nil, err
 	}
+	o.maxFindings = cmp.Or(o.maxFindings, sessionFindings)
 	for _, shard := range shards {
 		p := &sessionPicker{key: events.SessionID{Tenant: tenant, Session: session}, expiry: rd.expirySubject()}
 		o.sink = p

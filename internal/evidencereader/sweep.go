@@ -221,12 +221,12 @@ func (rd Reader) newLogComparison(ctx context.Context, v *verify.Verifier, shard
 // compareRow compares a row with the log if it is one to compare.
 func (c logComparison) compareRow(ctx context.Context, r evidence.Row, x *verify.Examined) error {
 	// Without any signature, that is the finding, and not each row.
-	unproved := c.Log != nil && c.signed > 0 && r.Seq > c.signed
+	unproved := c.Log != nil && !c.SignaturesOnly && c.signed > 0 && r.Seq > c.signed
 	newest := r.Seq >= c.from && (r.Kind == evidence.KindDecision || r.Kind == evidence.KindApproval)
 	if newest {
 		c.reached.Add(1)
 	}
-	masked := c.Log != nil && c.Compare != 0 && x.SignatureMasked()
+	masked := c.Log != nil && (c.Compare != 0 || c.SignaturesOnly) && x.SignatureMasked()
 	if !unproved && !newest && !masked {
 		return nil
 	}

@@ -48,11 +48,14 @@ type VerifyOptions struct {
 	Log     func(ctx context.Context, seq uint64) (*events.LogMessage, error)
 	LogOf   string
 	Compare int
+	// SignaturesOnly compares only the records with a signature that only the log shows.
+	SignaturesOnly bool
 
 	// Derived also compares the derived tables with the records. It takes the server about as
 	// long as the rest.
 	Derived bool
 
+	maxFindings       int           // that a report lists; 0: verify.DefaultMaxFindings
 	sink              rowSink       // of rows that the newest checkpoint covers
 	stretch, leadSize uint64        // for tests; 0: stretchSize, leadRecords
 	pause             time.Duration // for tests; 0: derivedPause
@@ -68,7 +71,7 @@ var ErrEmptyRange = errors.New("no record in this time range")
 // Verify recomputes one shard, or the part of it between two times, from its rows and
 // checkpoints. It reads checkpoints before rows: the rows that they sign must exist by then.
 func (rd Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (verify.Report, error) {
-	options := verify.Options{Shard: shard, Space: rd.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords}
+	options := verify.Options{Shard: shard, Space: rd.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, MinRecords: o.MinRecords, MaxFindings: o.maxFindings}
 	var err error
 	var lost []verify.Finding
 	if options.Checkpoints, lost, err = rd.gatherCheckpoints(ctx, shard, o); err != nil {

@@ -186,7 +186,8 @@ class Bundle:
         want.update(self.selection())
         if self.records.expired:
             want["expired"] = self.records.expired
-        for name in sorted(set(want) | set(m)):
+        need(set(m) == set(want), "the manifest has other members than its format's")
+        for name in sorted(want):
             need(canonical.write(m.get(name)) == canonical.write(want.get(name)), "%s is not what follows from the records" % name)  # to Python, true is 1
         self.check_listed(listed)
 

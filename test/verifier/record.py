@@ -7,7 +7,7 @@ import re
 
 import canonical
 import merkle
-from signed import Bad, check_signature
+from signed import Bad, check_signature, read_signature
 
 PREFIX = b"countersign/evidence/v1\x00"
 TEXTS = ("shard", "tenant", "session", "kind", "subject", "broker_time", "body_digest")
@@ -270,6 +270,7 @@ class Records:
         value = r.header("Countersign-Signature")
         need(value, "the %s has no signature" % r.kind)
         if any(red["path"].startswith("/body/") for red in r.all["redactions"]):
+            read_signature(value, r.body_bytes())
             self.unchecked += 1  # it covers what was taken out of names: only the log can prove it
         else:
             check_signature(value, r.body_bytes(), self.keys)

@@ -66,15 +66,16 @@ var (
 type Prover struct {
 	l       evidencereader.Reader
 	options evidencereader.VerifyOptions
-	shard   string // the current incarnation of the log; "" without a server
-	last    uint64 // its last sequence
+	log     *system.EvidenceLog // nil without a server; closed after the verification
+	shard   string              // the current incarnation of the log; "" without a server
+	last    uint64              // its last sequence
 }
 
 // errOneTenant reports that the database does not show everything that a proof needs.
 var errOneTenant = errors.New("this database shows one tenant's records: that none is missing can be proved by a user that may read all of them")
 
-// NewProver reads the key to verify against, and the published checkpoints if there is a server.
-// errOneTenant means that completeness cannot be proved.
+// NewProver reads the key to verify against, and the published checkpoints if there is a server. The
+// prover makes one verification, which compares with the log what only the log shows. errOneTenant means that completeness cannot be proved.
 func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key string) (*Prover, error) {
 	keys, err := system.TrustedKeys(key, t)
 	if err != nil {
@@ -93,8 +94,8 @@ func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *tar
 	case err != nil:
 		return nil, err
 	default:
-		defer log.Close()
-		p.shard, p.last = log.Shard, log.Last
+		p.log, p.shard, p.last = log, log.Shard, log.Last
+		p.options.Log, p.options.LogOf, p.options.SignaturesOnly = log.Message, log.Shard, true
 		p.options.Published, p.options.Cosigners = log.Published, log.Cosigners()
 	}
 	return p, nil
@@ -102,6 +103,7 @@ func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *tar
 
 // Session picks a session from all records.
 func (p *Prover) Session(ctx context.Context, tenant, session string) ([]evidencereader.ProvedSession, Basis, error) {
+	defer p.log.Close()
 	defer FewerCollections()()
 	picked, whole, err := p.l.ReadProvedSession(ctx, tenant, session, "", p.options)
 	if err != nil && !errors.Is(err, evidencereader.ErrNoSession) {
@@ -120,6 +122,7 @@ func (p *Prover) Session(ctx context.Context, tenant, session string) ([]evidenc
 // copy verifies one shard, or all if shard is "", and copies the wanted records into an engine of
 // the command's own; own reads it and contains only proved records. The caller calls done.
 func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidencereader.CopyFilter) (own evidencereader.Reader, b Basis, done func(), err error) {
+	defer p.log.Close()
 	db, done, err := ownEngine(ctx, cacheDir)
 	if err != nil {
 		return own, b, nil, err
@@ -212,17 +215,22 @@ func (p *Prover) basis(whole []verify.Report) Basis {
 }
 
 // findingsText says what a verification found, other than what ends it (evidencereader.CheckProved);
-// "" for nothing. Such records are on the log as they are in the answer, and may be forged there.
+// "" for nothing, or that it could not check a signature. Such records are on the log as they are in the
+// answer, and may be forged there.
 func findingsText(whole []verify.Report) string {
-	total, first := 0, ""
+	total, unchecked, first := 0, 0, ""
 	for _, rep := range whole {
+		unchecked += rep.SignaturesUnchecked
 		if total += rep.Total; first == "" && len(rep.Findings) > 0 {
 			f := rep.Findings[0]
 			first = fmt.Sprintf("%s at sequence %d of shard %s", f.Code, f.Seq, rep.Shard)
 		}
 	}
-	if total == 0 {
+	switch {
+	case total == 0 && unchecked == 0:
 		return ""
+	case total == 0:
+		return fmt.Sprintf("NOT proved: %s not checked: a credential was taken out of a name that each covers, and the log with their messages is not here", ui.Plural(unchecked, "signature"))
 	}
 	return fmt.Sprintf("NOT proved: %s in the verified records, the first %s: run countersign verify", ui.Plural(total, "problem"), first)
 }

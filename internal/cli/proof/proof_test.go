@@ -48,3 +48,11 @@ func TestBasisOfForgedRecords(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 }
+
+// A signature that could not be checked may be anybody's: the answer is NOT proved.
+func TestBasisOfUncheckedSignatures(t *testing.T) {
+	b := (&Prover{shard: "now", last: 100}).basis([]verify.Report{{Shard: "now", Signed: 100, SignaturesUnchecked: 2}})
+	if want := "NOT proved: 2 signatures not checked"; b.Proved || !strings.HasPrefix(b.note, want) || !strings.Contains(b.Text, want) {
+		t.Errorf("%+v", b)
+	}
+}

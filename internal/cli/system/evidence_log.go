@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/sumdb/note"
@@ -25,6 +26,7 @@ type EvidenceLog struct {
 	Shard     string // the current incarnation
 	Last      uint64 // the last sequence when it was connected to
 	Published []verify.Published
+	at        time.Time       // when it was connected to, by the broker's clock
 	trusted   []note.Verifier // witnesses that the operators trust
 	hangUp    func()
 }
@@ -59,7 +61,7 @@ func (l *EvidenceLog) read(ctx context.Context, checkpoints string) error {
 	if err != nil {
 		return err
 	}
-	l.Shard, l.Last = streams.IncarnationName(l.stream, st.Created), st.LastSeq
+	l.Shard, l.Last, l.at = streams.IncarnationName(l.stream, st.Created), st.LastSeq, st.At
 	trusted, err := witnessbucket.TrustedWitnesses(ctx, l.js)
 	l.trusted = witnessbucket.Verifiers(trusted)
 	return err
@@ -123,4 +125,34 @@ func (l *EvidenceLog) AddGaps(ctx context.Context, prefix string, known []note.V
 		r.AddLogGaps(erased, unexplained)
 	}
 	return err
+}
+
+// auditorDelay is how long a message may be on the log and not in the evidence, by the broker's clock. A running
+// auditor stores it within seconds.
+const auditorDelay = time.Minute
+
+// AddMissingEnd adds to the report of a shard, or of its part before until, how far its records end before the
+// log did when it was connected to. A report with gaps in its records already says so.
+func (l *EvidenceLog) AddMissingEnd(ctx context.Context, until time.Time, r *verify.Report) error {
+	return l.addMissingEnd(ctx, until, r, l.Message)
+}
+
+func (l *EvidenceLog) addMissingEnd(ctx context.Context, until time.Time, r *verify.Report, message func(context.Context, uint64) (*events.LogMessage, error)) error {
+	last := uint64(r.Size)
+	if _, hidden := r.FirstIncompleteness(); hidden || l.Last <= last {
+		return nil
+	}
+	first, err := message(ctx, last+1)
+	if err == nil && first == nil { // it was erased
+		first, err = message(ctx, l.Last)
+	}
+	switch {
+	case err != nil:
+		return err
+	case first == nil:
+		r.AddLogAhead(l.Last-last, events.Time{}, false)
+	case until.IsZero() || first.Time.Before(until):
+		r.AddLogAhead(l.Last-last, events.At(first.Time), l.at.Sub(first.Time) > auditorDelay)
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -164,7 +165,27 @@ func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	}
 	defer proof.FewerCollections()()
 	picked, whole, err := l.ReadProvedSession(ctx, tenant, c.Session, c.Shard, o)
-	if errors.Is(err, evidencereader.ErrNoSession) {
+	if err != nil && !errors.Is(err, evidencereader.ErrNoSession) {
+		return nil, nil, err
+	}
+	for i := range whole {
+		rep := &whole[i]
+		if !log.IsOf(rep.Shard) {
+			continue
+		}
+		if failed := log.AddMissingEnd(ctx, time.Time{}, rep); failed != nil {
+			return nil, nil, failed
+		}
+		if err != nil && rep.NotInEvidence > 0 {
+			err = fmt.Errorf("%w; the log has %d more messages, which are NOT in the evidence", err, rep.NotInEvidence)
+		}
+		for k := range picked {
+			if picked[k].Shard == rep.Shard {
+				picked[k].Whole = *rep
+			}
+		}
+	}
+	if err != nil {
 		err = cmp.Or(evidencereader.CheckProved(whole), err)
 	}
 	return picked, whole, err
@@ -175,6 +196,9 @@ func (c *Cmd) sessionBasis(whole verify.Report, log *system.EvidenceLog) string 
 	text := fmt.Sprintf("rests on: all %d signed records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Signed)
 	if whole.AfterCheckpoint > 0 {
 		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.AfterCheckpoint)
+	}
+	if whole.NotInEvidence > 0 {
+		text += fmt.Sprintf("; the log has %d more messages, which are NOT in the evidence", whole.NotInEvidence)
 	}
 	if !log.IsOf(whole.Shard) {
 		text += "; NOT compared with the log: records after the newest stored checkpoint could be missing"
@@ -317,7 +341,9 @@ func (c *Cmd) shard(ctx context.Context, l evidencereader.Reader, log *system.Ev
 		return rep, err
 	}
 	if log.IsOf(shard) {
-		err = log.AddGaps(ctx, c.Prefix, a.keys, &rep)
+		if err = log.AddMissingEnd(ctx, a.until, &rep); err == nil {
+			err = log.AddGaps(ctx, c.Prefix, a.keys, &rep)
+		}
 	}
 	return rep, err
 }

@@ -6,8 +6,7 @@
 // computes the same outputs. The active instance writes those that the last cursor does not
 // cover. A standby computes and keeps them until a cursor covers them; when it becomes active it
 // writes the rest. The cursor's subject is the fence: of two instances that both consider
-// themselves active only one can write. Begin with Run, then worker.runLoop, write.go and
-// open_write.go.
+// themselves active only one can write. Begin with Run, then worker.runLoop and write.go.
 package correlator
 
 import (
