@@ -124,7 +124,7 @@ func TestResolve(t *testing.T) {
 	})
 	ok(t, err)
 	ok(t, nc.Flush())
-	req := approval.Request{Action: approval.ActionApprove, WorkflowID: "wf-1", PreviewDigest: "p"}
+	req := approval.Request{Action: approval.CommandApprove, WorkflowID: "wf-1", PreviewDigest: "p"}
 	reviewer, err := w.conn("dana")
 	ok(t, err)
 	if r, err := client.Resolve(t.Context(), reviewer, subject.Space{}, "acme", req); err != nil || !r.OK || r.Code != approval.CodeApproved {
