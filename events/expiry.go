@@ -53,18 +53,18 @@ func (e Expiry) LastSequence() (last uint64) {
 	return last
 }
 
-// IndexOf is the place in a session of the record with a sequence, if e names that record.
-func (e Expiry) IndexOf(session string, seq uint64) (index uint64, named bool) {
+// PlaceOf is the session of the record with a sequence and the record's place there, if e names that record.
+func (e Expiry) PlaceOf(seq uint64) (session string, index uint64, named bool) {
 	for _, s := range e.Sessions {
 		index = s.Index
 		for _, span := range s.Sequences {
-			if s.Session == session && span[0] <= seq && seq <= span[1] {
-				return index + seq - span[0], true
+			if span[0] <= seq && seq <= span[1] {
+				return s.Session, index + seq - span[0], true
 			}
 			index += span[1] - span[0] + 1
 		}
 	}
-	return 0, false
+	return "", 0, false
 }
 
 // Check returns an error if e is not well-formed.

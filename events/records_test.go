@@ -107,11 +107,12 @@ func TestFollowRequestErrors(t *testing.T) {
 	}
 }
 
-func TestExpiryIndexOf(t *testing.T) {
+func TestExpiryPlaceOf(t *testing.T) {
 	e := Expiry{Sessions: []ExpiredSession{{Session: "a", Index: 3, Sequences: []Span{{5, 6}, {9, 9}}}, {Session: "b", Index: 1, Sequences: []Span{{7, 8}}}, {Session: "a", Index: 9, Sequences: []Span{{20, 20}}}}}
-	for seq, want := range map[uint64]uint64{4: 0, 5: 3, 6: 4, 7: 0, 9: 5, 20: 9, 21: 0} {
-		if index, named := e.IndexOf("a", seq); index != want && named || named != (want > 0) {
-			t.Errorf("record %d: %d, %v", seq, index, named)
+	for seq, want := range map[uint64]string{4: " 0 false", 5: "a 3 true", 6: "a 4 true", 7: "b 1 true", 9: "a 5 true", 20: "a 9 true", 21: " 0 false"} {
+		session, index, named := e.PlaceOf(seq)
+		if got := fmt.Sprint(session, " ", index, " ", named); got != want {
+			t.Errorf("record %d: %s, want %s", seq, got, want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ type State struct {
 	FirstSeq uint64 // 1 for a fresh stream, even while it is empty
 	LastSeq  uint64 // 0 for a fresh stream
 	Messages uint64
+	Bytes    uint64    // of its messages as stored
 	Created  time.Time // UTC; identifies the stream's incarnation
 	Replicas int       // as configured; 1 on a single server
 	At       time.Time // of this state, by the broker's clock
@@ -33,7 +34,7 @@ func StreamState(ctx context.Context, js jetstream.JetStream, stream string) (St
 	info := st.CachedInfo()
 	return State{
 		FirstSeq: max(1, info.State.FirstSeq), LastSeq: info.State.LastSeq,
-		Messages: info.State.Msgs, Created: info.Created.UTC(), Replicas: max(1, info.Config.Replicas),
+		Messages: info.State.Msgs, Bytes: info.State.Bytes, Created: info.Created.UTC(), Replicas: max(1, info.Config.Replicas),
 		At: info.TimeStamp.UTC(),
 	}, nil
 }

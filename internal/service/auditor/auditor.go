@@ -128,6 +128,9 @@ func (a *auditor) auditShard(ctx context.Context) error {
 		return err
 	}
 	a.env.Begun()
+	if err := a.once("reading the newest sessions", func() error { return a.rereadSessions(ctx) }); err != nil {
+		return err
+	}
 	present, err := micro.AddService(a.nc, micro.Config{ // not before: an auditor that refuses to go on makes no evidence
 		Name: "auditor", Version: buildinfo.SemVer(), Description: "Countersign evidence: one record of every message",
 		Metadata: map[string]string{"shard": a.stream},

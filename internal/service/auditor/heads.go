@@ -24,8 +24,9 @@ import (
 const (
 	// maxRemembered bounds how many sessions have their last sequence remembered, at some 40 bytes each.
 	maxRemembered = 1_000_000
-	// rereadMessages is how many messages before its position an auditor that starts reads again for their sessions.
-	rereadMessages = 20_000
+	// rereadMessages is how many messages before its position an auditor that starts reads again for their sessions: fewer
+	// if the log's messages have more than rereadBytes together, by their average.
+	rereadMessages, rereadBytes = 20_000, 256 << 20
 )
 
 // lastSequences are the sequences of sessions' last records, by a keyed hash of the session: no publisher can choose two
@@ -60,13 +61,19 @@ func (l lastSequences) of(k events.SessionID) uint64 { return l.seqs[maphash.Com
 var errReread = errors.New("all was read")
 
 // rereadSessions notes the sessions of the messages before the position: an auditor that starts remembers no session.
-func (a *auditor) rereadSessions(ctx context.Context, position uint64) error {
+func (a *auditor) rereadSessions(ctx context.Context) error {
+	position := uint64(a.tree.Size())
 	if position == 0 {
 		return nil
 	}
+	state, err := streams.StreamState(ctx, a.js, a.stream)
+	if err != nil {
+		return err
+	}
+	count := min(position, rereadMessages, rereadBytes/max(1, state.Bytes/max(1, state.Messages)))
 	a.records.keys.setContext(ctx)
-	err := streams.ReadLog(ctx, a.js, streams.ReadOptions{
-		Stream: a.stream, From: position - min(position, rereadMessages) + 1, MaxBytes: maxReadBytes, Log: a.env.Log,
+	err = streams.ReadLog(ctx, a.js, streams.ReadOptions{
+		Stream: a.stream, From: position - count + 1, MaxBytes: maxReadBytes, Log: a.env.Log,
 		Idle: func() error { return errReread }, Gap: func(uint64, uint64) error { return nil }, // explained when it was audited
 	}, func(msgs []events.LogMessage) error {
 		for _, m := range msgs {
@@ -107,25 +114,31 @@ func (m *recordMaker) loadHeads(ctx context.Context, msgs []events.LogMessage, s
 	for _, k := range missing {
 		unread[k] = true
 	}
-	err := m.db.SessionHeads(ctx, m.shard, missing, func(r storage.EvidenceRow) error {
+	heads, read := make(map[events.SessionID]evidence.Head, len(missing)), map[events.SessionID]bool{}
+	err := m.db.SessionHeads(ctx, m.shard, missing, func(r storage.EvidenceRow) (err error) {
 		k := events.SessionID{Tenant: r.Tenant, Session: r.Session}
 		if !unread[k] {
 			return &storage.ConflictError{Shard: m.shard, Seq: r.Seq, What: "the index names this record as the last one of another session"}
 		}
 		delete(unread, k)
+		if r.Record != "" { // a text is of any length, and there are many
+			if heads[k], err = m.headOf(ctx, r); err != nil {
+				return err
+			}
+			r.Record, read[k] = "", true
+		}
 		rows[k] = r
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("reading the heads of %d sessions: %w", len(missing), err)
 	}
-	heads := make(map[events.SessionID]evidence.Head, len(rows))
 	for _, k := range missing {
 		r, there := rows[k]
 		if err := m.compareLast(ctx, k, r.Seq, stored); err != nil {
 			return err
 		}
-		if there {
+		if there && !read[k] {
 			if heads[k], err = m.headOf(ctx, r); err != nil {
 				return err
 			}
@@ -141,7 +154,7 @@ func (m *recordMaker) loadHeads(ctx context.Context, msgs []events.LogMessage, s
 }
 
 // compareLast demands that the last record of a session, at seq, is not before the one that is remembered. What was read
-// again may have been recorded under another name, by an earlier build; then that record's text says so.
+// again may have been recorded under another name, by an earlier build; then that record's text says so, or its expiry record.
 func (m *recordMaker) compareLast(ctx context.Context, k events.SessionID, seq uint64, stored *tree.Tree) error {
 	last := m.last.of(k)
 	if seq >= last {
@@ -149,6 +162,13 @@ func (m *recordMaker) compareLast(ctx context.Context, k events.SessionID, seq u
 	}
 	rows := map[events.SessionID]storage.EvidenceRow{}
 	err := m.db.Scan(ctx, m.shard, last, last, func(r storage.EvidenceRow) error {
+		if r.Record == "" {
+			if session, _, err := m.expiredPlace(ctx, r); err != nil || session == k.Session {
+				return err
+			}
+			rows[k] = r
+			return nil
+		}
 		if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil && (rec.Tenant != k.Tenant || rec.Session != k.Session) {
 			r.RecordHash = evidence.HashRecord([]byte(r.Record))
 			rows[k] = r
@@ -192,7 +212,10 @@ func (m *recordMaker) proveHeads(ctx context.Context, rows map[events.SessionID]
 // not of the columns. Of an expired record the index is that of the expiry record.
 func (m *recordMaker) headOf(ctx context.Context, r storage.EvidenceRow) (evidence.Head, error) {
 	if r.Record == "" {
-		index, err := m.expiredIndex(ctx, r)
+		session, index, err := m.expiredPlace(ctx, r)
+		if err == nil && session != r.Session {
+			err = &storage.ConflictError{Shard: r.Shard, Seq: r.Seq, What: "its expiry record names it in another session"}
+		}
 		return evidence.Head{Index: index, Hash: r.RecordHash}, err
 	}
 	rec, err := evidence.ParseRecord([]byte(r.Record))
@@ -203,26 +226,26 @@ func (m *recordMaker) headOf(ctx context.Context, r storage.EvidenceRow) (eviden
 	return evidence.Head{Index: *rec.SessionIndex, Hash: hash}, nil
 }
 
-// expiredIndex is the place in its session of a record without a text, as the expiry record says that names it. A row
-// names the first of the records of its expiry.
-func (m *recordMaker) expiredIndex(ctx context.Context, r storage.EvidenceRow) (uint64, error) {
+// expiredPlace is the session of a record without a text, and its place there, as the expiry record says that names it.
+// A row names the first of the records of its expiry.
+func (m *recordMaker) expiredPlace(ctx context.Context, r storage.EvidenceRow) (session string, index uint64, err error) {
 	known, err := m.ownVerifier()
 	if err != nil {
-		return 0, err
+		return "", 0, err
 	}
 	for msg, err := range streams.EachBySubject(ctx, m.js, m.stream, m.space.Control(m.stream, events.ControlExpiry), max(r.Expiry, r.Seq+1)) {
 		if err != nil {
-			return 0, fmt.Errorf("reading the expiry record of record %d: %w", r.Seq, err)
+			return "", 0, fmt.Errorf("reading the expiry record of record %d: %w", r.Seq, err)
 		}
 		e, err := events.DecodeRecord[events.Expiry](msg.Body)
 		if err != nil || e.Shard != m.shard || e.State != events.ErasureBegun || e.Tenant != r.Tenant {
 			continue
 		}
-		if index, named := e.IndexOf(r.Session, r.Seq); named && e.LastSequence() < msg.Seq && signing.CheckExpiry(known, e) {
-			return index, nil
+		if session, index, named := e.PlaceOf(r.Seq); named && e.LastSequence() < msg.Seq && signing.CheckExpiry(known, e) {
+			return session, index, nil
 		}
 	}
-	return 0, &storage.ConflictError{Shard: r.Shard, Seq: r.Seq, What: "the text is gone, and no signed expiry record says so"}
+	return "", 0, &storage.ConflictError{Shard: r.Shard, Seq: r.Seq, What: "the text is gone, and no signed expiry record says so"}
 }
 
 // hashReader reads the hashes of the shard's tree.

@@ -115,6 +115,7 @@ func standing(tb testing.TB, f Flags) *auditor {
 	servicetest.OK(tb, err)
 	tb.Cleanup(a.close)
 	servicetest.OK(tb, a.restorePosition(tb.Context()))
+	servicetest.OK(tb, a.rereadSessions(tb.Context()))
 	return a
 }
 

@@ -82,9 +82,6 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	if err := a.openStore(ctx, position); err != nil {
 		return err
 	}
-	if err := a.rereadSessions(ctx, position); err != nil {
-		return err
-	}
 	a.env.Log.Info().Str("shard", a.shard).Uint64("position", position).Uint64("log", state.LastSeq).Msg("resuming")
 	return nil
 }
