@@ -191,6 +191,13 @@ func TestEvidenceExpires(t *testing.T) {
 		t.Errorf("%+v", rep)
 	}
 
+	// An auditor that knows the last of them under another name, as an earlier build would have given it, goes on.
+	a := standing(t, flags(c.n, c.dsn, 100))
+	a.records.last.note(events.SessionID{Tenant: "acme", Session: "renamed"}, slices.Max(c.of("s1")))
+	c.n.Publish(servicetest.Runtime, session(t, "renamed")[0])
+	servicetest.OK(t, auditAll(t, a, c.n.Log()[a.tree.Size():]))
+	servicetest.OK(t, a.store.await())
+
 	// Nobody else's missing text is explained by it.
 	c.step(func(ctx context.Context, k *custodian) {
 		done := false
