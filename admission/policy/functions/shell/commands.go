@@ -36,7 +36,8 @@ func (l *commandList) add(cmd Command, c context) {
 		cmd.Assignments = map[string]string{}
 	}
 	cmd.Options, cmd.Operands = splitArguments(cmd.Words)
-	if len(cmd.Words) > 0 && slices.ContainsFunc(cmd.Words[min(max(c.single, 1), len(cmd.Words)):], func(w string) bool { return strings.HasPrefix(w, "*") || strings.HasPrefix(w, Unknown) }) {
+	mayBeOptions := cmd.Words[:optionsEnd(&cmd)]
+	if slices.ContainsFunc(mayBeOptions[min(max(c.single, 1), len(mayBeOptions)):], func(w string) bool { return strings.HasPrefix(w, "*") || strings.HasPrefix(w, Unknown) }) {
 		cmd.Options = append(cmd.Options, UnknownOption)
 	}
 	cmd.Reads, cmd.Writes = filesOf(&cmd)
@@ -49,6 +50,22 @@ func (l *commandList) add(cmd Command, c context) {
 		return
 	}
 	l.commands = append(l.commands, cmd)
+}
+
+// endsOptions are programs that take no word behind -- for an option.
+var endsOptions = []string{"grep", "egrep", "fgrep", "rg"}
+
+// optionsEnd is the number of words of a command before a -- that ends its options, or of all. A -- behind an option,
+// or behind a word that may become one, may be that option's value.
+func optionsEnd(c *Command) int {
+	end := slices.Index(c.Words, "--")
+	if end < 1 || !slices.Contains(endsOptions, c.Name) || slices.ContainsFunc(c.Words[:end], hasUnknown) {
+		return len(c.Words)
+	}
+	if before := c.Words[end-1]; before == "" || strings.Contains("-*?[+@!", before[:1]) {
+		return len(c.Words)
+	}
+	return end
 }
 
 // unsettle makes the directories of the commands from an index on unknown, and adds an unknown file to

@@ -76,7 +76,7 @@ type Command struct {
 	Name         string            `cel:"name"`
 	Words        []string          `cel:"words"`        // the program and its arguments, without quotes; the * of a pattern stays
 	Known        bool              `cel:"known"`        // no word, target or directory has an unknown part
-	Options      []string          `cel:"options"`      // arguments that begin with -, without =value; of -rf also -r and -f; "-\x00" if a variable or a pattern such as * may become one
+	Options      []string          `cel:"options"`      // arguments that begin with -, without =value; of -rf also -r and -f; "-\x00" if a variable or a pattern such as * may become one: of grep and rg, only before --
 	Operands     []string          `cel:"operands"`     // the other arguments
 	Assignments  map[string]string `cel:"assignments"`  // NAME=value before the program
 	Redirections []Redirection     `cel:"redirections"` // of the command and of all that surrounds it

@@ -312,7 +312,9 @@ func TestOptions(t *testing.T) {
 	if c := Parse("rm -vvvvvvvvvvvvvvvvvvvvrf x").Commands[0]; !slices.Contains(c.Options, "-r") || !slices.Contains(c.Options, "-f") {
 		t.Error("a long cluster:", c.Options)
 	}
-	for text, unknown := range map[string]bool{"sort *": true, "sort *.go": true, "ls $x": true, "sort src/*": false, "find . -name '*.go'": false} {
+	for text, unknown := range map[string]bool{"sort *": true, "sort *.go": true, "ls $x": true, "sort src/*": false, "find . -name '*.go'": false,
+		"grep x -- *": false, "grep -e x -- *.go": false, "/bin/fgrep -n p -- *": false, "rg x -- *": false, "sed -n p -- *": true, "grep -- *": false, "grep x -- $x": false,
+		"grep -e -- *": true, "grep -- -- *": false, "grep -e -- -- *": true, "grep * -- *": true, "grep $x -- *": true, "grep x$y -- *": true, "grep ?e -- *": true, "grep [-]e -- *": true, "grep x *": true, "find -- *": true, "strings -- *": true, "env grep x -- *": true} {
 		if c := Parse(text).Commands[0]; slices.Contains(c.Options, UnknownOption) != unknown {
 			t.Errorf("%s: %q", text, c.Options)
 		}
