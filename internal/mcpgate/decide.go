@@ -86,7 +86,7 @@ func newDecider(o DecideOptions) *decider {
 	return &decider{o: o, log: &logger{w: o.Err}, now: time.Now, gates: map[gateKey]*callerGate{}, running: map[string]*admittedRun{}, seen: map[[sha256.Size]byte]time.Time{}}
 }
 
-// Close reports the ends of the sessions.
+// Close reports the ends of the sessions, of as many as begin to end within endTime.
 func (d *decider) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,10 +97,22 @@ func (d *decider) Close() {
 	}
 	clear(d.running)
 	var ends []func()
+	var late atomic.Int64
+	until := time.Now().Add(endTime)
 	for key, g := range d.gates {
-		ends = append(ends, func() { g.Close(key.server) })
+		ends = append(ends, func() {
+			if time.Now().Before(until) {
+				g.Close(key.server)
+				return
+			}
+			close(g.ending)
+			late.Add(1)
+		})
 	}
 	sideBySide(ends)
+	if n := late.Load(); n > 0 {
+		d.log.print(fmt.Sprintf("the ends of %d sessions are not on record: the gateway does not answer in time", n))
+	}
 	d.closing.Wait()
 	clear(d.gates)
 }

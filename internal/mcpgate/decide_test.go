@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/countersign-dev/countersign/internal/gateclient"
@@ -328,4 +330,32 @@ func TestPrincipalsDoNotWaitForEachOther(t *testing.T) {
 	}
 	close(release)
 	other.Wait()
+}
+
+// A decider stops in bounded time, however many sessions there are and though the gateway does not answer.
+func TestDecideStopsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release, log := make(chan struct{}), &buffer{}
+		defer close(release)
+		d := newDecider(DecideOptions{Err: log, Peer: func() (gateclient.Peer, error) {
+			<-release
+			return gateclient.Peer{}, errors.New("no gateway")
+		}})
+		const sessions = 2*maxClosing + 1
+		for i := range sessions {
+			g, err := d.gateOf("files", fmt.Sprint(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.calls.Add(-1)
+		}
+		begun := time.Now()
+		d.Close()
+		if took := time.Since(begun); took > 2*endTime {
+			t.Errorf("it took %v", took)
+		}
+		if said := log.take(); !strings.Contains(said, fmt.Sprintf("the ends of %d sessions are not on record", sessions-maxClosing)) {
+			t.Errorf("the log says %.200q", said)
+		}
+	})
 }

@@ -72,6 +72,7 @@ type waiting struct {
 	call     mcp.Call
 	event    []byte
 	callID   string
+	asker    *gateclient.Asker // with the token that the call came with
 	workflow string
 	until    time.Time
 }
@@ -105,7 +106,7 @@ func (g *Gate) Close(server string) {
 		defer close(done)
 		g.mu.Lock()
 		for _, w := range g.waiting { // nothing can repeat them any more
-			g.reportBlocked(w.call, w.callID, string(events.Ask))
+			g.reportBlocked(w, string(events.Ask))
 		}
 		g.waiting = map[string]waiting{}
 		g.mu.Unlock()
@@ -124,7 +125,8 @@ func (g *Gate) Close(server string) {
 type Admitted struct {
 	call     mcp.Call
 	id       string
-	approval hook.Approval // that was used
+	approval hook.Approval     // that was used
+	asker    *gateclient.Asker // with the token that the call came with
 }
 
 // Admit asks whether a call may run. A refusal says why it may not. It waits for a person until the
@@ -159,23 +161,23 @@ func (g *Gate) Admit(ctx context.Context, c mcp.Call, giveUp <-chan struct{}, wa
 	switch {
 	case err != nil:
 		if !g.keep(key, w) && w.callID != "" && !gateclient.IsNotStored(err) { // an allow would stay open
-			g.reportBlocked(c, w.callID, noVerdictCode)
+			g.reportBlocked(w, noVerdictCode)
 		}
 		return Admitted{}, noVerdict(err)
 	case r.Waits():
 		return Admitted{}, g.pending(key, w, r, other)
 	case r.Verdict != events.Allow:
-		g.reportBlocked(c, w.callID, string(r.Verdict))
+		g.reportBlocked(w, string(r.Verdict))
 		refusal := refuse(string(r.Verdict), errors.New(r.Reason))
 		refusal.Reason = string(r.Cause)
 		return Admitted{}, refusal
 	}
 	err = a.CheckReceipt(ctx, r, guard.Execution{Session: g.session, ToolCallID: w.callID, Tool: c.ToolName(), Arguments: c.Arguments})
 	if err != nil {
-		g.reportBlocked(c, w.callID, "bad_receipt")
+		g.reportBlocked(w, "bad_receipt")
 		return Admitted{}, refuse("bad_receipt", err)
 	}
-	return Admitted{c, w.callID, hook.Approval{Workflow: r.Workflow, Decision: r.DecisionRef}}, nil
+	return Admitted{c, w.callID, hook.Approval{Workflow: r.Workflow, Decision: r.DecisionRef}, a}, nil
 }
 
 // errConfiguration is what a client is told of a configuration that cannot be used.
@@ -213,6 +215,7 @@ func (g *Gate) propose(ctx context.Context, a *gateclient.Asker, key string, c m
 	if w, err = g.proposal(key, c); err != nil {
 		return waiting{}, r, err
 	}
+	w.call, w.asker = c, a
 	r, err = a.Propose(ctx, w.event, w.workflow)
 	return w, r, err
 }
@@ -298,7 +301,7 @@ func (g *Gate) keep(key string, w waiting) bool {
 		return false
 	}
 	if other { // of identical calls at once: nothing repeats the earlier one any more
-		g.reportBlocked(old.call, old.callID, string(events.Ask))
+		g.reportBlocked(old, string(events.Ask))
 	}
 	g.waiting[key] = w
 	return true
@@ -340,7 +343,7 @@ func (g *Gate) pending(key string, w waiting, r gateclient.Reply, other bool) *m
 		text += " An approval of this tool with other arguments does not hold for this call."
 	}
 	if !g.keep(key, w) {
-		g.reportBlocked(w.call, w.callID, string(events.Ask))
+		g.reportBlocked(w, string(events.Ask))
 		refusal.Text = text + " It cannot be repeated: too many calls wait."
 		return refusal
 	}
@@ -380,7 +383,7 @@ func (g *Gate) Report(a Admitted, began time.Time, outcome string) {
 	g.report(func() {
 		pauses, until := retry.New(firstRetry, lastRetry), g.now().Add(retryTime)
 		for {
-			err := g.store(write, a.id)
+			err := g.store(a.asker, write, a.id)
 			if err == nil {
 				return
 			}
@@ -408,7 +411,9 @@ func (g *Gate) pause(d time.Duration) bool {
 }
 
 // NotRun reports, in the background, an admitted call that did not reach the server.
-func (g *Gate) NotRun(a Admitted) { g.reportBlocked(a.call, a.id, "") }
+func (g *Gate) NotRun(a Admitted) {
+	g.reportBlocked(waiting{call: a.call, callID: a.id, asker: a.asker}, "")
+}
 
 // Refused reports a call that was refused without an admission, and returns once it is on record or
 // cannot be: a client that makes up calls gets no faster than its reports.
@@ -421,9 +426,10 @@ func (g *Gate) Refused(c mcp.Call, code string) {
 	g.send("a refused call", func(v mcp.Event) ([]byte, error) { return c.ReportBlocked(v, code) }, id)
 }
 
-func (g *Gate) reportBlocked(c mcp.Call, id, code string) {
+func (g *Gate) reportBlocked(w waiting, code string) {
 	g.report(func() {
-		g.send("a refused call", func(v mcp.Event) ([]byte, error) { return c.ReportBlocked(v, code) }, id)
+		err := g.store(w.asker, func(v mcp.Event) ([]byte, error) { return w.call.ReportBlocked(v, code) }, w.callID)
+		g.notStored("a refused call", err)
 	})
 }
 
@@ -447,16 +453,21 @@ func (g *Gate) report(send func()) {
 // send stores an event and says whether it could. A failure is told to the user; the correlator misses
 // the event.
 func (g *Gate) send(what string, write func(mcp.Event) ([]byte, error), callID string) bool {
-	err := g.store(write, callID)
-	if err != nil {
-		g.log.print(what + " is not on record: " + err.Error())
-	}
+	err := g.store(nil, write, callID)
+	g.notStored(what, err)
 	return err == nil
 }
 
+func (g *Gate) notStored(what string, err error) {
+	if err != nil {
+		g.log.print(what + " is not on record: " + err.Error())
+	}
+}
+
 // store stores an event in its turn. The time for it begins with the turn: every holder of it gives it
-// back in bounded time.
-func (g *Gate) store(write func(mcp.Event) ([]byte, error), callID string) error {
+// back in bounded time. If the gateway refuses the caller's newest token, it is stored under that of own, which may be
+// nil.
+func (g *Gate) store(own *gateclient.Asker, write func(mcp.Event) ([]byte, error), callID string) error {
 	a, err := g.connect(context.Background())
 	if err != nil {
 		return err
@@ -474,6 +485,9 @@ func (g *Gate) store(write func(mcp.Event) ([]byte, error), callID string) error
 		return err
 	}
 	_, _, err = a.Post(ctx, event, "")
+	if err != nil && gateclient.CauseOf(err) == gateclient.CauseNotAuthorized && own != nil && own != a {
+		_, _, err = own.Post(ctx, event, "")
+	}
 	return err
 }
 

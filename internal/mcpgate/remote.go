@@ -316,10 +316,7 @@ func (u *remote) read(answer *http.Response, asked *mcp.Message, at *position) e
 	defer in.Release()
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	if media == eventStream {
-		return readEvents(in, at, func(data []byte) error {
-			defer in.Release() // for the next event
-			return u.deliver(data, asked)
-		})
+		return readEvents(in, at, func(data []byte) error { return u.deliver(data, asked) })
 	}
 	body, err := io.ReadAll(io.LimitReader(in, mcp.MaxMessage+1))
 	if errors.Is(err, shares.ErrNoRoom) {
@@ -414,8 +411,9 @@ func (u *remote) end() {
 }
 
 // readEvents calls use with the data of every server-sent event, and notes in at where the stream goes on. The id of
-// an event counts once the event is there in whole: one that is cut off is sent again.
-func readEvents(in io.Reader, at *position, use func([]byte) error) error {
+// an event counts once the event is there in whole: one that is cut off is sent again. What in has taken is released
+// after every event, and after what only keeps the stream open.
+func readEvents(in *shares.Reader, at *position, use func([]byte) error) error {
 	b := bufio.NewReaderSize(in, 64<<10)
 	var data []byte
 	has, event := false, at.event
@@ -432,11 +430,14 @@ func readEvents(in io.Reader, at *position, use func([]byte) error) error {
 				}
 			}
 			data, has = nil, false
+			in.Release()
 			continue
 		}
 		name, value, _ := strings.Cut(string(line), ":")
 		value = strings.TrimPrefix(value, " ")
 		switch {
+		case name == "" && !has: // a comment between events
+			in.Release()
 		case name == "id" && isEventID(value):
 			event = value
 		case name == "retry":

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/countersign-dev/countersign/internal/service/shares"
 	"github.com/countersign-dev/countersign/mcp"
 )
 
@@ -254,5 +255,30 @@ func TestUnreadAnswerOverHTTP(t *testing.T) {
 	}
 	if got := <-client.all; !strings.Contains(got, `"id":7,`) || !strings.Contains(got, "the server's answer") {
 		t.Errorf("the client got %s", got)
+	}
+}
+
+// What a server sends to keep a stream open is held by nothing, so it counts in no room, however much of it comes. An event
+// counts while it comes, whatever stands between its lines.
+func TestKeptOpenStreams(t *testing.T) {
+	const most = 1 << 20
+	part := strings.Repeat("data: "+strings.Repeat(" ", 1<<10)+"\n:\n", most>>10)
+	for name, c := range map[string]struct {
+		text    string
+		noRoom  bool
+		holding int64 // at most, at any time
+	}{
+		"comments that end like events": {strings.Repeat(": ping - 2026-11-28 00:00:00.000000+00:00\r\n\r\n", 4*most/45), false, 128 << 10},
+		"comments alone":                {strings.Repeat(": ping\n", 4*most/7), false, 128 << 10},
+		"events without data":           {strings.Repeat("event: ping\nid: 1\n\n", 4*most/19), false, 128 << 10},
+		"an event without room":         {part, true, most},
+	} {
+		all, held := shares.New(most), int64(0)
+		u := &remote{room: room{all: all, of: shares.Caller{Tenant: "one"}}}
+		body := io.TeeReader(strings.NewReader(c.text), writerFunc(func([]byte) { held = max(held, all.Held()) }))
+		err := u.read(&http.Response{Body: io.NopCloser(body), Header: http.Header{"Content-Type": {eventStream}}}, nil, &position{})
+		if errors.Is(err, shares.ErrNoRoom) != c.noRoom || held > c.holding || all.Held() != 0 {
+			t.Errorf("%s: %v; %d bytes were held, %d are", name, err, held, all.Held())
+		}
 	}
 }

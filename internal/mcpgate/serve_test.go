@@ -786,3 +786,51 @@ func TestCallsUnderTheirOwnToken(t *testing.T) {
 		t.Errorf("the call was asked for under %q", got)
 	}
 }
+
+// A call is reported although the gateway refuses the newest token of its user by then: under its own token.
+func TestReportsWithoutTheNewestToken(t *testing.T) {
+	const otherToken = "cst_ffffffffffffffffffff_abcdefghijabcdefghijabcdefghijabcdefghij123"
+	d := newDoor(t, "/bin/sh", "-c", kit)
+	var session []string
+	reported := make(chan string, 1)
+	d.gateway.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch text := string(body); {
+		case r.URL.Path == "/v1/caller": // both were accepted a moment ago
+			fmt.Fprint(w, `{"tenant":"acme","user":"runtime","role":"runtime"}`)
+		case strings.Contains(text, `"PreToolUse"`):
+			d.send(`{"jsonrpc":"2.0","method":"notifications/x"}`, append(session, "Authorization", "Bearer "+otherToken)...)
+			w.Header().Set("Countersign-Verdict", "deny")
+			fmt.Fprint(w, denies)
+		case r.Header.Get("Authorization") != "Bearer "+goodToken:
+			w.WriteHeader(http.StatusUnauthorized)
+		case strings.Contains(text, `"PostToolUse"`), strings.Contains(text, `"ToolUseBlocked"`):
+			reported <- text
+		}
+	})
+	session = []string{mcp.HeaderSession, d.begin(t)}
+	d.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, session...)
+	d.send(call, session...)
+	awaitReport := func(kind string) {
+		t.Helper()
+		select {
+		case got := <-reported:
+			if !strings.Contains(got, kind) {
+				t.Errorf("instead of %s there is %s", kind, got)
+			}
+		case <-time.After(patience):
+			t.Errorf("there is no %s; the log says %s", kind, d.log.take())
+		}
+	}
+	awaitReport("ToolUseBlocked")
+	peer, err := d.o.Peer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := d.sessions[session[1]].seat.gate
+	ran := Admitted{call: mcp.Call{Server: "kit", Name: "t", Arguments: []byte("{}")}, id: "mcp-9", asker: gateclient.NewAsker(peer.As(goodToken, "runtime"))}
+	gate.Report(ran, time.Now(), mcp.Succeeded)
+	awaitReport("PostToolUse")
+	gate.NotRun(ran)
+	awaitReport("ToolUseBlocked")
+}
